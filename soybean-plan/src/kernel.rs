@@ -1,0 +1,88 @@
+//! Kernels: what one rank computes over its own buffers. All shapes are local, all strides in elements.
+
+use std::borrow::Cow;
+
+use crate::{ScalarProgram, Shape, Strides};
+
+/// How several values become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Combine {
+    /// Their sum; of none, 0.
+    Sum,
+    /// Their maximum; of none, negative infinity.
+    Max,
+}
+
+impl Combine {
+    /// The name in the text form.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Max => "max",
+        }
+    }
+}
+
+/// Batched matrix product: `result[b, i, j] = sum over k of left[b, i, k] * right[b, k, j]`, all in `f32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contraction {
+    /// The extents of the batch dims; empty for a plain product.
+    pub batch: Shape,
+    /// The extent of `i`.
+    pub rows: usize,
+    /// The extent of `j`.
+    pub columns: usize,
+    /// The extent of `k`.
+    pub depth: usize,
+    /// How the left operand lies: rows are `i`, columns are `k`.
+    pub left: MatrixStrides,
+    /// How the right operand lies: rows are `k`, columns are `j`.
+    pub right: MatrixStrides,
+    /// How the result lies: rows are `i`, columns are `j`.
+    pub result: MatrixStrides,
+}
+
+/// How the matrices of a batch lie in a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixStrides {
+    /// The strides of the batch dims.
+    pub batch: Strides,
+    /// The stride from row to row.
+    pub row: usize,
+    /// The stride from column to column.
+    pub column: usize,
+}
+
+/// Fused elementwise kernel: the program, applied at every point of an index space.
+///
+/// Results are dense and row-major over the index space, all in `f32`; a result's buffer may be an input's, if that input is dense too.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Map {
+    /// The index space.
+    pub extents: Shape,
+    /// How each input lies over the index space; a stride of 0 broadcasts.
+    pub inputs: Cow<'static, [Strides]>,
+    /// What is computed at each point; one result for each buffer written.
+    pub program: ScalarProgram,
+}
+
+/// Fused reduction: a map of one result whose values are combined along some dims of the index space.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reduction {
+    /// The map; its program has one result.
+    pub map: Map,
+    /// How values are combined.
+    pub combine: Combine,
+    /// How the result lies over the index space: 0 along dims that are reduced.
+    pub result: Strides,
+}
+
+/// A copy into a dense row-major result: `result[i, j, ..] = input[i * s_0 + j * s_1 + ..]`; elements of 4 bytes of any type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permutation {
+    /// The extents of the result.
+    pub extents: Shape,
+    /// How the input lies over the result's dims.
+    pub input: Strides,
+}

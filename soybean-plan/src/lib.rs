@@ -1,0 +1,26 @@
+//! The words that the compiler and the runtime share.
+//!
+//! A [`Program`] says what every rank of a [`Mesh`] does in one training step: kernels over local buffers, collectives along axes
+//! of the mesh, and where the user's tensors enter and leave. All descriptors can be written as constants, so that generated
+//! code holds them in statics. This crate decides nothing and depends on nothing.
+
+mod collective;
+mod kernel;
+mod mesh;
+mod program;
+mod scalar;
+mod shape;
+mod tile;
+mod tiling;
+
+pub use collective::{Collective, CollectiveKind};
+pub use kernel::{Combine, Contraction, Map, MatrixStrides, Permutation, Reduction};
+pub use mesh::{AxisSet, MAX_AXES, Mesh};
+pub use program::{
+    Buffer, BufferId, Constant, Init, Input, Kernels, Output, Parameter, Plan, Program, RunScalar,
+    State, Step, Tables,
+};
+pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary};
+pub use shape::{DType, MAX_RANK, Shape, Strides};
+pub use tile::{Run, Tile, may_split};
+pub use tiling::{Placement, Tiling};

@@ -1,0 +1,162 @@
+//! The mesh: `gpus = n` factored into primes, each an axis; a rank is its coordinates.
+
+use std::fmt;
+
+/// The most axes that a mesh can have: enough for 2^16 ranks.
+pub const MAX_AXES: usize = 16;
+
+/// Ranks arranged on axes of prime size, the first axis over the slowest interconnect.
+///
+/// Ranks are numbered row by row: the last axis changes fastest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Mesh {
+    sizes: [u16; MAX_AXES],
+    n_axes: u8,
+}
+
+impl Mesh {
+    /// The mesh of `n_ranks` ranks, whose axes are the prime factors of that number, smallest first. One rank has no axes.
+    ///
+    /// # Panics
+    /// If `n_ranks` is 0, has more than [`MAX_AXES`] factors, or one of 65,536 or more.
+    #[must_use]
+    pub const fn new(n_ranks: usize) -> Self {
+        assert!(n_ranks > 0, "a mesh has at least one rank");
+        let mut sizes = [1; MAX_AXES];
+        let mut n_axes = 0;
+        let mut rest = n_ranks;
+        let mut factor = 2;
+        while rest > 1 {
+            if factor * factor > rest {
+                factor = rest;
+            }
+            while rest.is_multiple_of(factor) {
+                assert!(
+                    (n_axes as usize) < MAX_AXES && factor < 65_536,
+                    "a mesh has at most 16 axes of size below 65536"
+                );
+                #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
+                {
+                    sizes[n_axes as usize] = factor as u16;
+                }
+                n_axes += 1;
+                rest /= factor;
+            }
+            factor += 1;
+        }
+        Self { sizes, n_axes }
+    }
+
+    /// The number of axes.
+    #[must_use]
+    pub const fn n_axes(&self) -> usize {
+        self.n_axes as usize
+    }
+
+    /// The size of `axis`, a prime.
+    #[must_use]
+    pub const fn size(&self, axis: usize) -> usize {
+        self.sizes[axis] as usize
+    }
+
+    /// The sizes of all axes, slowest first.
+    pub fn sizes(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.n_axes()).map(|axis| self.size(axis))
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn n_ranks(&self) -> usize {
+        self.sizes().product()
+    }
+
+    /// The number of ranks that differ only along `axes`.
+    #[must_use]
+    pub fn group_size(&self, axes: AxisSet) -> usize {
+        axes.iter().map(|axis| self.size(axis)).product()
+    }
+
+    /// The coordinates of `rank`; entries past the last axis are 0.
+    #[must_use]
+    pub fn coordinates(&self, rank: usize) -> [usize; MAX_AXES] {
+        let mut coordinates = [0; MAX_AXES];
+        let mut rest = rank;
+        for axis in (0..self.n_axes()).rev() {
+            coordinates[axis] = rest % self.size(axis);
+            rest /= self.size(axis);
+        }
+        coordinates
+    }
+
+    /// The rank at `coordinates`.
+    #[must_use]
+    pub fn rank(&self, coordinates: &[usize; MAX_AXES]) -> usize {
+        (0..self.n_axes()).fold(0, |rank, axis| rank * self.size(axis) + coordinates[axis])
+    }
+
+    /// The ranks that differ from `rank` only along `axes`, itself among them, in increasing order.
+    #[must_use]
+    pub fn group(&self, rank: usize, axes: AxisSet) -> Vec<usize> {
+        let here = self.coordinates(rank);
+        let outside = |other: &[usize; MAX_AXES]| {
+            (0..self.n_axes()).all(|axis| axes.contains(axis) || other[axis] == here[axis])
+        };
+        (0..self.n_ranks()).filter(|&other| outside(&self.coordinates(other))).collect()
+    }
+}
+
+impl fmt::Display for Mesh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.sizes()).finish()
+    }
+}
+
+impl fmt::Debug for Mesh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A set of axes of a mesh, as a bit mask: bit `a` stands for axis `a`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct AxisSet(pub u16);
+
+impl AxisSet {
+    /// The set without axes.
+    pub const EMPTY: Self = Self(0);
+
+    /// This set and `axis`.
+    #[must_use]
+    pub const fn with(self, axis: usize) -> Self {
+        Self(self.0 | 1 << axis)
+    }
+
+    /// Whether `axis` is in the set.
+    #[must_use]
+    pub const fn contains(self, axis: usize) -> bool {
+        self.0 >> axis & 1 == 1
+    }
+
+    /// Whether no axis is in the set.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The axes of the set, smallest first.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MAX_AXES).filter(move |&axis| self.contains(axis))
+    }
+}
+
+impl FromIterator<usize> for AxisSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(axes: I) -> Self {
+        axes.into_iter().fold(Self::EMPTY, Self::with)
+    }
+}
+
+impl fmt::Debug for AxisSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}

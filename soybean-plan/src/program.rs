@@ -1,0 +1,248 @@
+//! Programs: everything that a run needs to know of a compiled model.
+
+use std::borrow::Cow;
+
+use crate::{Collective, Contraction, DType, Map, Mesh, Permutation, Reduction, Tile};
+
+/// The number of a buffer in [`Tables::buffers`].
+pub type BufferId = usize;
+
+/// What every rank of a mesh does: the tables that describe its memory and its ends, the kernels, and the steps that use them.
+///
+/// Generated code holds the same descriptors in statics and the steps as calls; a `Program` is the value from which it is written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    /// Memory, inputs, parameters, outputs.
+    pub tables: Tables,
+    /// The descriptors that the steps number.
+    pub kernels: Kernels,
+    /// One training step: loss, gradients, updates.
+    pub train: Vec<Step>,
+    /// The forward computation alone: loss and further outputs.
+    pub evaluate: Vec<Step>,
+}
+
+/// The descriptors of a program's kernels and collectives, one list for each kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernels {
+    /// The descriptors that [`Step::Contract`] numbers.
+    pub contractions: Cow<'static, [Contraction]>,
+    /// The descriptors that [`Step::Map`] numbers.
+    pub maps: Cow<'static, [Map]>,
+    /// The descriptors that [`Step::Reduce`] numbers.
+    pub reductions: Cow<'static, [Reduction]>,
+    /// The descriptors that [`Step::Permute`] numbers.
+    pub permutations: Cow<'static, [Permutation]>,
+    /// The descriptors that [`Step::Communicate`] numbers.
+    pub collectives: Cow<'static, [Collective]>,
+}
+
+/// One step of a program: a descriptor by number, and the buffers that it reads and writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A matrix product.
+    Contract {
+        /// The number of the descriptor.
+        kernel: usize,
+        /// The left operand.
+        left: BufferId,
+        /// The right operand.
+        right: BufferId,
+        /// Where the product goes.
+        result: BufferId,
+    },
+    /// A fused elementwise kernel.
+    Map {
+        /// The number of the descriptor.
+        kernel: usize,
+        /// The buffers read, in the order of the descriptor's inputs.
+        inputs: Vec<BufferId>,
+        /// The buffers written, in the order of the program's results.
+        results: Vec<BufferId>,
+    },
+    /// A fused reduction.
+    Reduce {
+        /// The number of the descriptor.
+        kernel: usize,
+        /// The buffers read, in the order of the descriptor's inputs.
+        inputs: Vec<BufferId>,
+        /// Where the combined values go.
+        result: BufferId,
+    },
+    /// A copy in another order of dims.
+    Permute {
+        /// The number of the descriptor.
+        kernel: usize,
+        /// The buffer read.
+        input: BufferId,
+        /// The buffer written.
+        result: BufferId,
+    },
+    /// A change of tiling.
+    Communicate {
+        /// The number of the descriptor.
+        kernel: usize,
+        /// The buffer with the tiling before.
+        input: BufferId,
+        /// The buffer with the tiling after; never the same as `input`.
+        result: BufferId,
+    },
+}
+
+/// Where things are in a rank's memory, and how they come in and go out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tables {
+    /// The name of the model.
+    pub name: Cow<'static, str>,
+    /// The mesh of ranks.
+    pub mesh: Mesh,
+    /// The size of a rank's one block of memory, in bytes.
+    pub arena_bytes: usize,
+    /// All buffers; buffers whose lifetimes do not overlap share memory.
+    pub buffers: Cow<'static, [Buffer]>,
+    /// The tensors of a batch, in the order of the model's arguments.
+    pub inputs: Cow<'static, [Input]>,
+    /// The trained tensors, in the order in which the model makes them.
+    pub parameters: Cow<'static, [Parameter]>,
+    /// The optimiser's tensors, all zero at the start.
+    pub states: Cow<'static, [State]>,
+    /// Buffers that are filled once.
+    pub constants: Cow<'static, [Constant]>,
+    /// The scalars that are computed anew for each step, in the order in which scalar programs number them.
+    pub scalars: Cow<'static, [RunScalar]>,
+    /// Where a training step leaves the loss, a scalar that every rank holds.
+    pub loss: BufferId,
+    /// What an evaluation leaves: the loss, then the model's further outputs.
+    pub outputs: Cow<'static, [Output]>,
+    /// The bytes that the collectives of one training step move, over all ranks.
+    pub train_bytes: u64,
+    /// The bytes that the collectives of one evaluation move, over all ranks.
+    pub evaluate_bytes: u64,
+}
+
+/// A stretch of a rank's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Where it begins, in bytes from the start of the arena; a multiple of 64.
+    pub offset: usize,
+    /// The number of elements.
+    pub n_elements: usize,
+    /// The type of the elements.
+    pub dtype: DType,
+}
+
+/// A tensor of the batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// The name of the model's argument.
+    pub name: Cow<'static, str>,
+    /// The type of the elements.
+    pub dtype: DType,
+    /// Shape and tiling.
+    pub tile: Tile,
+    /// Where each rank's part goes.
+    pub buffer: BufferId,
+    /// For class labels, the number of classes: values must be in `0..n_classes`.
+    pub n_classes: Option<usize>,
+}
+
+/// A trained tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// The name, a path of calls and loop rounds: `dense.2.w`.
+    pub name: Cow<'static, str>,
+    /// Shape and tiling.
+    pub tile: Tile,
+    /// Where each rank's part stays.
+    pub buffer: BufferId,
+    /// How it is filled at the start.
+    pub init: Init,
+}
+
+/// A tensor of the optimiser that belongs to a parameter, of the same shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The parameter's name and the state's: `dense.2.w.momentum`.
+    pub name: Cow<'static, str>,
+    /// Shape and tiling.
+    pub tile: Tile,
+    /// Where each rank's part stays.
+    pub buffer: BufferId,
+}
+
+/// A vector `0, 1, 2, ..` of which each rank holds the part of its tile, as `f32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Constant {
+    /// Shape, of one dim, and tiling.
+    pub tile: Tile,
+    /// Where each rank's part stays.
+    pub buffer: BufferId,
+}
+
+/// A result that can be fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// The name, `loss` for the loss.
+    pub name: Cow<'static, str>,
+    /// The type of the elements.
+    pub dtype: DType,
+    /// Shape and tiling.
+    pub tile: Tile,
+    /// Where each rank's part lies after the last step.
+    pub buffer: BufferId,
+}
+
+/// How a parameter is filled at the start. Element `i` of the whole tensor is a function of the seed, the parameter's number and `i`
+/// alone, so that the values do not depend on the tiling.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// Every element is this number.
+    Constant(f64),
+    /// Normally distributed.
+    Normal {
+        /// The mean.
+        mean: f64,
+        /// The standard deviation.
+        std: f64,
+    },
+    /// Uniformly distributed over `low..high`.
+    Uniform {
+        /// The least value.
+        low: f64,
+        /// The bound above all values.
+        high: f64,
+    },
+}
+
+/// A scalar that is known only when a step runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RunScalar {
+    /// The learning rate.
+    LearningRate,
+    /// `1 - base^t` at the `t`-th step, counted from 1: Adam's bias correction.
+    OneMinusPower {
+        /// The base, one of Adam's betas.
+        base: f64,
+    },
+}
+
+/// What is known of a plan once it is compiled, in the forms in which it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The number of ranks.
+    pub n_gpus: usize,
+    /// The strategy that was asked for.
+    pub strategy: &'static str,
+    /// Whether the plan is proved to move the fewest bytes.
+    pub is_optimal: bool,
+    /// The bytes that one training step moves, over all ranks.
+    pub bytes_total: u64,
+    /// The memory that each rank needs, in bytes.
+    pub peak_memory_bytes_per_gpu: u64,
+    /// A table for people.
+    pub text: &'static str,
+    /// The stable interface for programs.
+    pub json: &'static str,
+    /// The graph with its tilings, in Graphviz's language.
+    pub dot: &'static str,
+}

@@ -1,0 +1,135 @@
+//! Element types, shapes and strides: small `Copy` values that can stand in constants.
+
+use std::{fmt, ops::Deref};
+
+/// The most dims that a tensor can have.
+pub const MAX_RANK: usize = 8;
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DType {
+    /// IEEE 754 single precision.
+    F32,
+    /// Signed integer of 32 bits; class labels.
+    I32,
+}
+
+impl DType {
+    /// The name as users write it, `f32` or `i32`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::I32 => "i32",
+        }
+    }
+
+    /// The size of one element in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 | Self::I32 => 4,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The extents of a tensor's dims, outermost first. A scalar has no dims.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Shape {
+    dims: [usize; MAX_RANK],
+    rank: usize,
+}
+
+impl Shape {
+    /// The shape with these extents.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_RANK`] of them.
+    #[must_use]
+    pub const fn new(extents: &[usize]) -> Self {
+        assert!(extents.len() <= MAX_RANK, "a tensor has at most 8 dims");
+        let mut dims = [0; MAX_RANK];
+        let mut dim = 0;
+        while dim < extents.len() {
+            dims[dim] = extents[dim];
+            dim += 1;
+        }
+        Self { dims, rank: extents.len() }
+    }
+
+    /// The number of elements; 1 for a scalar.
+    #[must_use]
+    pub fn n_elements(&self) -> usize {
+        self.iter().product()
+    }
+
+    /// The strides of a dense row-major tensor of this shape, in elements.
+    #[must_use]
+    pub fn dense_strides(&self) -> Strides {
+        let mut strides = [0; MAX_RANK];
+        let mut stride = 1;
+        for dim in (0..self.rank).rev() {
+            strides[dim] = stride;
+            stride *= self.dims[dim];
+        }
+        Strides(strides)
+    }
+
+    /// This shape with the extent of `dim` replaced.
+    ///
+    /// # Panics
+    /// If there is no such dim.
+    #[must_use]
+    pub fn with(mut self, dim: usize, extent: usize) -> Self {
+        assert!(dim < self.rank, "dim {dim} of a shape of rank {}", self.rank);
+        self.dims[dim] = extent;
+        self
+    }
+}
+
+impl Deref for Shape {
+    type Target = [usize];
+    fn deref(&self) -> &[usize] {
+        &self.dims[..self.rank]
+    }
+}
+
+impl FromIterator<usize> for Shape {
+    fn from_iter<I: IntoIterator<Item = usize>>(extents: I) -> Self {
+        Self::new(&extents.into_iter().collect::<Vec<_>>())
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self[..], f)
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self[..], f)
+    }
+}
+
+/// How far apart neighbours along each dim lie in a buffer, in elements; 0 repeats one element along the dim.
+/// Entries past the rank of the shape they belong to are 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Strides(pub [usize; MAX_RANK]);
+
+impl Strides {
+    /// The strides with these steps, outermost dim first.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_RANK`] of them.
+    #[must_use]
+    pub const fn new(steps: &[usize]) -> Self {
+        Self(Shape::new(steps).dims)
+    }
+}

@@ -1,0 +1,269 @@
+//! Tiles: which elements of a tensor a rank holds, and in which order.
+//!
+//! Let `D` be the extent of a dim. The axes of the mesh are walked in order, and an axis of prime size `f` takes the next digit of the
+//! index, of radix `f`, as long as `D` has that factor left: `index = digit_1 (D / f_1) + digit_2 (D / f_1 f_2) + .. + rest`. Along its own
+//! axis, a rank holds the indices whose digit is its coordinate. Where the number of ranks divides `D`, each axis has a digit of its own.
+//!
+//! Where `D` has fewer factors `f` than the mesh has axes of size `f`, the further axes take sums (mod `f`) of the digits that are there. Any one
+//! of them can then split the dim, and so can any set of axes whose sums are linearly independent; this is [`may_split`].
+//! With two digits and three axes of size 2 the sums are `a`, `b` and `a + b`, of which every two are independent.
+//!
+//! In both cases a tile is the set of indices that satisfy one condition for each axis that splits, so that a change along one axis never
+//! moves data along another. On a rank, the elements of a tile lie in the order of their global indices.
+
+use crate::{AxisSet, MAX_AXES, Mesh, Placement, Shape, Tiling};
+
+/// A tensor of this shape, tiled over this mesh.
+///
+/// A tensor of partial results has, on every rank, the elements that it would have if it were replicated along those axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// The shape of the whole tensor.
+    pub shape: Shape,
+    /// Its placement on each axis.
+    pub tiling: Tiling,
+}
+
+/// A stretch of indices that two lists share: `length` consecutive positions from `here` in one and from `there` in the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first position in the list that was asked.
+    pub here: usize,
+    /// The first position in the other list.
+    pub there: usize,
+    /// The number of positions.
+    pub length: usize,
+}
+
+impl Tile {
+    /// Whether every dim can be split along the axes that split it.
+    #[must_use]
+    pub fn is_legal(&self, mesh: &Mesh) -> bool {
+        let in_range = |placement: &Placement| match placement {
+            Placement::Split(dim) => (*dim as usize) < self.shape.len(),
+            Placement::Replicated | Placement::Partial => true,
+        };
+        self.tiling.placements().iter().all(in_range)
+            && (0..self.shape.len())
+                .all(|dim| may_split(self.shape[dim], mesh, self.tiling.axes_of(dim)))
+    }
+
+    /// The shape of what one rank holds.
+    #[must_use]
+    pub fn local_shape(&self, mesh: &Mesh) -> Shape {
+        let extent = |dim| self.shape[dim] / mesh.group_size(self.tiling.axes_of(dim));
+        (0..self.shape.len()).map(extent).collect()
+    }
+
+    /// The global indices along `dim` that the rank at `coordinates` holds, in local order.
+    #[must_use]
+    pub fn indices(&self, dim: usize, mesh: &Mesh, coordinates: &[usize; MAX_AXES]) -> Vec<usize> {
+        let digits = Digits::of(self.shape[dim], mesh);
+        let axes: Vec<usize> = self.tiling.axes_of(dim).iter().collect();
+        let is_held = |index: &usize| {
+            axes.iter().all(|&axis| digits.coordinate(axis, *index) == coordinates[axis])
+        };
+        (0..self.shape[dim]).filter(is_held).collect()
+    }
+
+    /// Where along `dim` the tile of the rank at `coordinates` and the tile `other` of the rank at `other_coordinates` hold the same
+    /// indices: positions in this tile (`here`) and in the other (`there`).
+    #[must_use]
+    pub fn overlap(
+        &self,
+        dim: usize,
+        mesh: &Mesh,
+        coordinates: &[usize; MAX_AXES],
+        other: &Self,
+        other_coordinates: &[usize; MAX_AXES],
+    ) -> Vec<Run> {
+        let theirs = other.indices(dim, mesh, other_coordinates);
+        let mut runs: Vec<Run> = Vec::new();
+        let mut there = 0;
+        for (here, index) in self.indices(dim, mesh, coordinates).into_iter().enumerate() {
+            while there < theirs.len() && theirs[there] < index {
+                there += 1;
+            }
+            if theirs.get(there) != Some(&index) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(run) if run.here + run.length == here && run.there + run.length == there => {
+                    run.length += 1
+                }
+                _ => runs.push(Run { here, there, length: 1 }),
+            }
+        }
+        runs
+    }
+}
+
+/// Whether `axes` of the mesh can split a dim of this extent evenly, each on its own.
+#[must_use]
+pub fn may_split(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
+    axes.is_empty() || Digits::of(extent, mesh).are_independent(axes)
+}
+
+/// One digit of an index: `index / place % radix`.
+#[derive(Clone, Copy, Default)]
+struct Digit {
+    radix: usize,
+    place: usize,
+}
+
+/// The digits of the indices of one dim, and for each axis the combination of digits that must equal a rank's coordinate.
+struct Digits {
+    digits: [Digit; MAX_AXES],
+    n_digits: usize,
+    /// `coefficients[axis][digit]`; all zero where the extent lacks the axis's prime altogether.
+    coefficients: [[usize; MAX_AXES]; MAX_AXES],
+}
+
+impl Digits {
+    fn of(extent: usize, mesh: &Mesh) -> Self {
+        let mut digits = [Digit::default(); MAX_AXES];
+        let mut coefficients = [[0; MAX_AXES]; MAX_AXES];
+        let (mut n_digits, mut rest) = (0, extent);
+        let mut without_digit = AxisSet::EMPTY;
+        for (axis, radix) in mesh.sizes().enumerate() {
+            if rest == 0 || !rest.is_multiple_of(radix) {
+                without_digit = without_digit.with(axis);
+                continue;
+            }
+            rest /= radix;
+            digits[n_digits] = Digit { radix, place: rest };
+            coefficients[axis][n_digits] = 1;
+            n_digits += 1;
+        }
+        let mut this = Self { digits, n_digits, coefficients };
+        let mut n_sums = [0; MAX_AXES];
+        for axis in without_digit.iter() {
+            let first =
+                (0..axis).find(|&other| mesh.size(other) == mesh.size(axis)).unwrap_or(axis);
+            this.coefficients[axis] = this.sum_of_digits(mesh.size(axis), n_sums[first]);
+            n_sums[first] += 1;
+        }
+        this
+    }
+
+    /// The coefficients of the `nth` axis of this size that has no digit of its own: the sum of all digits of the radix, weighted by powers
+    /// of `nth + 1` so that few of them are dependent.
+    fn sum_of_digits(&self, radix: usize, nth: usize) -> [usize; MAX_AXES] {
+        let mut coefficients = [0; MAX_AXES];
+        let mut weight = 1;
+        for (coefficient, digit) in coefficients.iter_mut().zip(&self.digits[..self.n_digits]) {
+            if digit.radix == radix {
+                *coefficient = weight;
+                weight = weight * (nth + 1) % radix;
+            }
+        }
+        coefficients
+    }
+
+    /// The coordinate along `axis` of the ranks that hold `index`.
+    fn coordinate(&self, axis: usize, index: usize) -> usize {
+        let mut sum = 0;
+        let mut radix = 1;
+        for (digit, coefficient) in
+            self.digits[..self.n_digits].iter().zip(&self.coefficients[axis])
+        {
+            if *coefficient != 0 {
+                radix = digit.radix;
+                sum += coefficient * (index / digit.place % digit.radix);
+            }
+        }
+        sum % radix
+    }
+
+    /// Whether the combinations of these axes are linearly independent: Gaussian elimination over each prime field.
+    fn are_independent(&self, axes: AxisSet) -> bool {
+        let mut rows: Vec<[usize; MAX_AXES]> = Vec::new();
+        axes.iter().all(|axis| {
+            let mut row = self.coefficients[axis];
+            for basis in &rows {
+                let lead = leading(basis).expect("rows of the basis are not zero");
+                let radix = self.digits[lead].radix;
+                let factor = row[lead];
+                for (entry, base) in row.iter_mut().zip(basis) {
+                    *entry = (*entry + (radix - factor % radix) * base) % radix.max(1);
+                }
+            }
+            let Some(lead) = leading(&row) else { return false };
+            let radix = self.digits[lead].radix;
+            let inverse =
+                (1..radix).find(|it| it * row[lead] % radix == 1).expect("radices are prime");
+            rows.push(row.map(|entry| entry * inverse % radix));
+            true
+        })
+    }
+}
+
+fn leading(row: &[usize; MAX_AXES]) -> Option<usize> {
+    row.iter().position(|&entry| entry != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(extent: usize, n_ranks: usize, axes: &[usize]) -> Vec<Vec<usize>> {
+        let mesh = Mesh::new(n_ranks);
+        let placement =
+            |axis| if axes.contains(&axis) { Placement::Split(0) } else { Placement::Replicated };
+        let placements: Vec<_> = (0..mesh.n_axes()).map(placement).collect();
+        let tile = Tile { shape: Shape::new(&[extent]), tiling: Tiling::new(&placements) };
+        assert!(tile.is_legal(&mesh));
+        (0..n_ranks).map(|rank| tile.indices(0, &mesh, &mesh.coordinates(rank))).collect()
+    }
+
+    #[test]
+    fn outer_axes_split_into_blocks_and_inner_axes_into_strided_sets() {
+        assert_eq!(held(8, 4, &[0]), [[0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7], [4, 5, 6, 7]]);
+        assert_eq!(held(8, 4, &[1]), [[0, 1, 4, 5], [2, 3, 6, 7], [0, 1, 4, 5], [2, 3, 6, 7]]);
+        assert_eq!(held(8, 4, &[0, 1]), [[0, 1], [2, 3], [4, 5], [6, 7]]);
+    }
+
+    #[test]
+    fn two_digits_serve_any_two_of_three_axes() {
+        let mesh = Mesh::new(8);
+        for axes in [[0, 1], [0, 2], [1, 2]] {
+            let tiles = held(12, 8, &axes);
+            assert!(tiles.iter().all(|tile| tile.len() == 3), "{axes:?}: {tiles:?}");
+        }
+        assert!(!may_split(12, &mesh, [0, 1, 2].into_iter().collect()));
+        assert!(!may_split(7, &mesh, [0].into_iter().collect()));
+    }
+
+    #[test]
+    fn every_legal_tile_is_even_and_changes_stay_on_their_axis() {
+        for n_ranks in [2, 3, 4, 6, 8, 9, 12, 16, 18, 24] {
+            let mesh = Mesh::new(n_ranks);
+            for extent in 1..=48 {
+                for mask in 0..1_u16 << mesh.n_axes() {
+                    check_even(extent, &mesh, AxisSet(mask));
+                }
+            }
+        }
+    }
+
+    fn check_even(extent: usize, mesh: &Mesh, axes: AxisSet) {
+        if !may_split(extent, mesh, axes) {
+            return;
+        }
+        let placement =
+            |axis| if axes.contains(axis) { Placement::Split(0) } else { Placement::Replicated };
+        let placements: Vec<_> = (0..mesh.n_axes()).map(placement).collect();
+        let tile = Tile { shape: Shape::new(&[extent]), tiling: Tiling::new(&placements) };
+        let held = |rank| tile.indices(0, mesh, &mesh.coordinates(rank));
+        for rank in 0..mesh.n_ranks() {
+            assert_eq!(
+                held(rank).len(),
+                tile.local_shape(mesh)[0],
+                "{extent} over {mesh} by {axes:?}"
+            );
+        }
+        let mut union: Vec<usize> = mesh.group(0, axes).into_iter().flat_map(held).collect();
+        union.sort_unstable();
+        assert_eq!(union, (0..extent).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,123 @@
+//! Tilings: how a tensor lies along each axis of the mesh.
+
+use std::fmt;
+
+use crate::{AxisSet, MAX_AXES};
+
+/// How a tensor lies along one axis of the mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Placement {
+    /// Every rank along the axis holds the same elements (`r`).
+    Replicated,
+    /// Each rank holds the part of this dim whose digit is its coordinate (`P0`, `P1`, ..).
+    Split(u8),
+    /// Each rank holds a partial result of every element, to be combined by sum or maximum (`red`).
+    Partial,
+}
+
+/// One placement for each axis of a mesh, slowest axis first: `[P0 r P1]`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tiling {
+    placements: [Placement; MAX_AXES],
+    n_axes: u8,
+}
+
+impl Tiling {
+    /// The tiling with these placements.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_AXES`] of them.
+    #[must_use]
+    pub const fn new(given: &[Placement]) -> Self {
+        assert!(given.len() <= MAX_AXES, "a mesh has at most 16 axes");
+        let mut placements = [Placement::Replicated; MAX_AXES];
+        let mut axis = 0;
+        while axis < given.len() {
+            placements[axis] = given[axis];
+            axis += 1;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
+        Self { placements, n_axes: given.len() as u8 }
+    }
+
+    /// The tiling that replicates on all of `n_axes` axes.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_AXES`] of them.
+    #[must_use]
+    pub const fn replicated(n_axes: usize) -> Self {
+        assert!(n_axes <= MAX_AXES, "a mesh has at most 16 axes");
+        #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
+        Self { placements: [Placement::Replicated; MAX_AXES], n_axes: n_axes as u8 }
+    }
+
+    /// The placements, slowest axis first.
+    #[must_use]
+    pub fn placements(&self) -> &[Placement] {
+        &self.placements[..self.n_axes as usize]
+    }
+
+    /// The placement along `axis`.
+    #[must_use]
+    pub fn on(&self, axis: usize) -> Placement {
+        self.placements()[axis]
+    }
+
+    /// This tiling with the placement along `axis` replaced.
+    ///
+    /// # Panics
+    /// If there is no such axis.
+    #[must_use]
+    pub fn with(mut self, axis: usize, placement: Placement) -> Self {
+        assert!(axis < self.n_axes as usize, "axis {axis} of {}", self.n_axes);
+        self.placements[axis] = placement;
+        self
+    }
+
+    /// The axes along which `dim` is split.
+    #[must_use]
+    pub fn axes_of(&self, dim: usize) -> AxisSet {
+        self.axes_where(
+            |placement| matches!(placement, Placement::Split(split) if split as usize == dim),
+        )
+    }
+
+    /// The axes along which the tensor lies as partial results.
+    #[must_use]
+    pub fn partial_axes(&self) -> AxisSet {
+        self.axes_where(|placement| placement == Placement::Partial)
+    }
+
+    /// The axes whose placement satisfies `condition`.
+    #[must_use]
+    pub fn axes_where(&self, condition: impl Fn(Placement) -> bool) -> AxisSet {
+        (0..self.placements().len()).filter(|&axis| condition(self.placements[axis])).collect()
+    }
+}
+
+impl fmt::Display for Tiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (axis, placement) in self.placements().iter().enumerate() {
+            let gap = if axis == 0 { "" } else { " " };
+            write!(f, "{gap}{placement}")?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl fmt::Debug for Tiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replicated => f.write_str("r"),
+            Self::Split(dim) => write!(f, "P{dim}"),
+            Self::Partial => f.write_str("red"),
+        }
+    }
+}
