@@ -1,1 +1,28 @@
-//! compiler
+//! Soybean's compiler: from a model's forward computation to a program for N ranks.
+//!
+//! The line is short: a [`Builder`] makes a [`graph`], which is differentiated, simplified and fused, tiled by a search that minimises the bytes
+//! moved between ranks, and lowered to a [`soybean_plan::Program`]. It knows nothing of tokens, files, clocks or the environment.
+
+mod builder;
+mod fault;
+mod fuse;
+pub mod gradient;
+pub mod graph;
+mod initializers;
+mod network;
+pub mod operator;
+pub mod operators;
+mod optimizer;
+pub mod scalar;
+pub mod signature;
+mod simplify;
+mod surface;
+mod verify;
+
+pub use builder::{Argument, Builder};
+pub use fault::{At, Fault, ModelFault, Place};
+pub use initializers::init_names;
+pub use network::Network;
+pub use optimizer::{Optimizer, optimizer};
+pub use surface::{Sample, SampleArgument, operator_names, operator_samples};
+pub use verify::verify;

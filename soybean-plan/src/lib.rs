@@ -22,5 +22,5 @@ pub use program::{
 };
 pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary};
 pub use shape::{DType, MAX_RANK, Shape, Strides};
-pub use tile::{Run, Tile, may_split};
+pub use tile::{Run, Tile, carries_split, may_split};
 pub use tiling::{Placement, Tiling};

@@ -104,6 +104,18 @@ pub fn may_split(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
     axes.is_empty() || Digits::of(extent, mesh).are_independent(axes)
 }
 
+/// Whether a split of the outermost part, of extent `outer`, of a dim of extent `whole` along `axes` is the split of the whole dim along them.
+///
+/// Flattening `[c, h]` into one dim keeps a split of `c` where this holds for `c` and `c * h`.
+#[must_use]
+pub fn carries_split(outer: usize, whole: usize, mesh: &Mesh, axes: AxisSet) -> bool {
+    if outer == whole || axes.is_empty() {
+        return true;
+    }
+    let (of_outer, of_whole) = (Digits::of(outer, mesh), Digits::of(whole, mesh));
+    axes.iter().all(|axis| of_outer.terms(axis, whole / outer) == of_whole.terms(axis, 1))
+}
+
 /// One digit of an index: `index / place % radix`.
 #[derive(Clone, Copy, Default)]
 struct Digit {
@@ -158,6 +170,12 @@ impl Digits {
             }
         }
         coefficients
+    }
+
+    /// The digits that make up the coordinate along `axis`, as (coefficient, place) with places `scale` times as large.
+    fn terms(&self, axis: usize, scale: usize) -> Vec<(usize, usize)> {
+        let term = |digit: usize| (self.coefficients[axis][digit], self.digits[digit].place * scale);
+        (0..self.n_digits).map(term).filter(|&(coefficient, _)| coefficient != 0).collect()
     }
 
     /// The coordinate along `axis` of the ranks that hold `index`.

@@ -1,0 +1,140 @@
+//! Fusion: elementwise work moves into the kernels that read it.
+//!
+//! A map is computed inside its readers, and not stored, if all of them are maps or reductions, and it has one reader over the same index space or is so cheap
+//! that computing it again costs less than reading it. This loses nothing in the tiling search: a conversion between a map and its only
+//! reader costs as much before the map as after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    graph::{Graph, Source, Value},
+    network::Network,
+    operator::Operator,
+    operators::{elementwise::Elementwise, reduce::Reduce},
+    scalar,
+    signature::{FactorId, factor_id},
+    simplify,
+};
+
+/// The most tensors that one fused kernel reads.
+const MAX_INPUTS: usize = 8;
+
+/// The network with elementwise work fused.
+#[must_use]
+pub(crate) fn fuse(network: &Network) -> Network {
+    let old = &network.graph;
+    let roots: BTreeSet<Value> = network.roots().into_iter().collect();
+    let mut graph = Graph::default();
+    let mut of: BTreeMap<Value, Value> = BTreeMap::new();
+    let mut may_move: BTreeSet<Value> = BTreeSet::new();
+    let mut has_one_reader: BTreeSet<Value> = BTreeSet::new();
+    for value in old.values() {
+        let node = old.node(value);
+        let new = match &node.source {
+            Source::Operator(operator) => {
+                let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
+                let reader = Reader { graph: &graph, may_move: &may_move, has_one_reader: &has_one_reader };
+                let (operator, operands) = reader.fused(operator.clone(), operands);
+                graph.add(operator, &operands)
+            }
+            source => graph.add_source(&node.name, node.dtype, node.shape, source.clone()),
+        };
+        of.insert(value, new);
+        let users = old.users(value);
+        if !roots.contains(&value) && users.iter().all(|&it| reads_elementwise(old, it)) {
+            may_move.insert(new);
+            if users.len() == 1 {
+                has_one_reader.insert(new);
+            }
+        }
+    }
+    simplify::simplify(&network.moved(graph, &of))
+}
+
+fn reads_elementwise(graph: &Graph, value: Value) -> bool {
+    matches!(graph.operator(value), Some(Operator::Elementwise(_) | Operator::Reduce(_)))
+}
+
+/// A kernel into which its operands may move.
+struct Reader<'a> {
+    graph: &'a Graph,
+    may_move: &'a BTreeSet<Value>,
+    has_one_reader: &'a BTreeSet<Value>,
+}
+
+impl Reader<'_> {
+    fn fused(&self, operator: Operator, operands: Vec<Value>) -> (Operator, Vec<Value>) {
+        match operator {
+            Operator::Elementwise(map) => {
+                let (map, operands) = self.absorb(map, operands, &[]);
+                (map.into(), operands)
+            }
+            Operator::Reduce(reduce) => {
+                let reduced: Vec<FactorId> =
+                    (0..reduce.map.extents.len()).map(factor_id).filter(|it| !reduce.kept.contains(it)).collect();
+                let (map, operands) = self.absorb(reduce.map, operands, &reduced);
+                (Reduce { map, ..reduce }.into(), operands)
+            }
+            other => (other, operands),
+        }
+    }
+
+    /// Moves operands into the map as long as that is possible and some operand still has each of the dims in `needed`.
+    fn absorb(&self, map: Elementwise, operands: Vec<Value>, needed: &[FactorId]) -> (Elementwise, Vec<Value>) {
+        let (mut map, mut operands) = (map, operands);
+        let mut position = 0;
+        while position < operands.len() {
+            match self.without(&map, &operands, position) {
+                Some((inner, values)) if values.len() <= MAX_INPUTS && has_dims(&inner, needed) => {
+                    (map, operands) = (inner, values);
+                    position = 0;
+                }
+                _ => position += 1,
+            }
+        }
+        map.program = scalar::without_detach(&map.program);
+        (map, operands)
+    }
+
+    /// The map with one operand moved into it.
+    fn without(&self, map: &Elementwise, operands: &[Value], position: usize) -> Option<(Elementwise, Vec<Value>)> {
+        let value = operands[position];
+        let Some(Operator::Elementwise(inner)) = self.graph.operator(value) else { return None };
+        let is_cheap = scalar::is_cheap(&inner.program);
+        let has_same_space = map.operands[position].len() == map.extents.len();
+        let is_worth_it = is_cheap || (has_same_space && self.has_one_reader.contains(&value));
+        (self.may_move.contains(&value) && is_worth_it).then(|| compose(self.graph, map, operands, position, inner))
+    }
+}
+
+fn has_dims(map: &Elementwise, needed: &[FactorId]) -> bool {
+    needed.iter().all(|dim| map.operands.iter().any(|ids| ids.contains(dim)))
+}
+
+/// The map that computes one of its operands itself.
+fn compose(
+    graph: &Graph,
+    map: &Elementwise,
+    operands: &[Value],
+    position: usize,
+    inner: &Elementwise,
+) -> (Elementwise, Vec<Value>) {
+    let mut kept: Vec<(Value, Vec<FactorId>)> = Vec::new();
+    let mut place = |value: Value, ids: Vec<FactorId>| {
+        let operand = (value, ids);
+        let at = kept.iter().position(|it| *it == operand).unwrap_or_else(|| {
+            kept.push(operand);
+            kept.len() - 1
+        });
+        factor_id(at)
+    };
+    let others: Vec<u8> = (0..operands.len())
+        .map(|it| if it == position { 0 } else { place(operands[it], map.operands[it].clone()) })
+        .collect();
+    let through = |ids: &Vec<FactorId>| ids.iter().map(|&id| map.operands[position][id as usize]).collect();
+    let values = graph.operands(operands[position]);
+    let of_inner: Vec<u8> = values.iter().zip(&inner.operands).map(|(&value, ids)| place(value, through(ids))).collect();
+    let program = scalar::compose(&map.program, factor_id(position), &others, &inner.program, &of_inner);
+    let (values, operands) = kept.into_iter().unzip();
+    (Elementwise { extents: map.extents, operands, program }, values)
+}

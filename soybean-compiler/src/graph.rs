@@ -1,0 +1,198 @@
+//! The graph: tensors as nodes, data flow as edges.
+//!
+//! A node is one tensor and says where it comes from; an edge leads from an operand to the tensor computed from it. The graph knows nothing of
+//! devices.
+
+use std::fmt::{self, Write as _};
+
+use petgraph::{
+    Direction,
+    graph::{DiGraph, NodeIndex},
+    visit::EdgeRef,
+};
+use soybean_plan::{DType, Init, Shape};
+
+use crate::operator::{Operator, Rules};
+
+/// A tensor of a [`Graph`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Value(NodeIndex<u32>);
+
+impl Value {
+    /// The position of the tensor in the graph's order of creation.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0.index()
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.index())
+    }
+}
+
+/// One tensor.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The user's name for it; empty where there is none.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Its shape.
+    pub shape: Shape,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// Where a tensor comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Fed with each batch.
+    Input {
+        /// For class labels, the number of classes.
+        n_classes: Option<usize>,
+    },
+    /// Trained.
+    Parameter(Init),
+    /// Kept by the optimiser from step to step.
+    State,
+    /// Computed from its operands.
+    Operator(Operator),
+}
+
+/// A data-flow graph of tensors. Operands are made before the tensors that are computed from them.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    tensors: DiGraph<Node, (), u32>,
+}
+
+impl Graph {
+    /// Adds a tensor that no operator computes.
+    pub fn add_source(&mut self, name: &str, dtype: DType, shape: Shape, source: Source) -> Value {
+        Value(self.tensors.add_node(Node { name: name.to_owned(), dtype, shape, source }))
+    }
+
+    /// Adds the result of an operator; its shape follows from the operator's signature.
+    pub fn add(&mut self, operator: Operator, operands: &[Value]) -> Value {
+        let shapes: Vec<Shape> = operands.iter().map(|&it| self.shape(it)).collect();
+        let shape = operator.signature(&shapes).result_shape();
+        let node = Node { name: String::new(), dtype: DType::F32, shape, source: Source::Operator(operator) };
+        let value = self.tensors.add_node(node);
+        for operand in operands {
+            self.tensors.add_edge(operand.0, value, ());
+        }
+        Value(value)
+    }
+
+    /// The node of a tensor.
+    #[must_use]
+    pub fn node(&self, value: Value) -> &Node {
+        &self.tensors[value.0]
+    }
+
+    /// The node of a tensor, to be changed.
+    pub fn node_mut(&mut self, value: Value) -> &mut Node {
+        &mut self.tensors[value.0]
+    }
+
+    /// The shape of a tensor.
+    #[must_use]
+    pub fn shape(&self, value: Value) -> Shape {
+        self.node(value).shape
+    }
+
+    /// The operator that computes a tensor, if one does.
+    #[must_use]
+    pub fn operator(&self, value: Value) -> Option<&Operator> {
+        match &self.node(value).source {
+            Source::Operator(operator) => Some(operator),
+            Source::Input { .. } | Source::Parameter(_) | Source::State => None,
+        }
+    }
+
+    /// The tensors from which a tensor is computed, in the operator's order.
+    #[must_use]
+    pub fn operands(&self, value: Value) -> Vec<Value> {
+        // petgraph lists edges from the newest to the oldest.
+        let mut operands: Vec<Value> = self.neighbors(value, Direction::Incoming).collect();
+        operands.reverse();
+        operands
+    }
+
+    /// The tensors computed from a tensor, in order of creation; one that uses it twice stands here twice.
+    #[must_use]
+    pub fn users(&self, value: Value) -> Vec<Value> {
+        let mut users: Vec<Value> = self.neighbors(value, Direction::Outgoing).collect();
+        users.sort_unstable();
+        users
+    }
+
+    fn neighbors(&self, value: Value, direction: Direction) -> impl Iterator<Item = Value> + '_ {
+        self.tensors.edges_directed(value.0, direction).map(move |edge| match direction {
+            Direction::Incoming => Value(edge.source()),
+            Direction::Outgoing => Value(edge.target()),
+        })
+    }
+
+    /// All tensors in order of creation, so that operands come before what is computed from them.
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = Value> + use<> {
+        self.tensors.node_indices().map(Value)
+    }
+
+    /// The number of tensors.
+    #[must_use]
+    pub fn n_values(&self) -> usize {
+        self.tensors.node_count()
+    }
+
+    /// The shapes of an operator's operands.
+    #[must_use]
+    pub fn operand_shapes(&self, value: Value) -> Vec<Shape> {
+        self.operands(value).into_iter().map(|it| self.shape(it)).collect()
+    }
+
+    /// The tensors from which any of `roots` is computed, and the roots themselves: a mark for each tensor.
+    #[must_use]
+    pub fn ancestors(&self, roots: &[Value]) -> Vec<bool> {
+        let mut is_ancestor = vec![false; self.n_values()];
+        for root in roots {
+            is_ancestor[root.index()] = true;
+        }
+        for value in self.values().rev() {
+            if is_ancestor[value.index()] {
+                for operand in self.operands(value) {
+                    is_ancestor[operand.index()] = true;
+                }
+            }
+        }
+        is_ancestor
+    }
+
+    /// The line of one tensor in the text form.
+    #[must_use]
+    pub fn line(&self, value: Value) -> String {
+        let node = self.node(value);
+        let mut line = format!("{value}: {}{} = ", node.dtype, node.shape);
+        match &node.source {
+            Source::Input { .. } => line.push_str("input"),
+            Source::Parameter(_) => line.push_str("param"),
+            Source::State => line.push_str("state"),
+            Source::Operator(operator) => {
+                let operands: Vec<String> = self.operands(value).iter().map(ToString::to_string).collect();
+                let signature = operator.signature(&self.operand_shapes(value));
+                let _ = write!(line, "{operator} {signature} ({})", operands.join(", "));
+            }
+        }
+        if !node.name.is_empty() {
+            let _ = write!(line, " \"{}\"", node.name);
+        }
+        line
+    }
+}
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.values().try_for_each(|value| writeln!(f, "{}", self.line(value)))
+    }
+}

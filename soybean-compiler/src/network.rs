@@ -1,0 +1,144 @@
+//! A model as a whole: the forward graph with its gradients and the optimiser's updates, simplified.
+
+use std::collections::BTreeMap;
+
+use soybean_plan::{DType, RunScalar, Shape};
+
+use crate::{
+    builder::Builder,
+    fault::{At, ModelFault},
+    fuse,
+    gradient::{add_elementwise, differentiate},
+    graph::{Graph, Source, Value},
+    operators::elementwise::all_dims,
+    optimizer::{self, Optimizer},
+    simplify,
+};
+
+/// A training step as a graph.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// All tensors.
+    pub graph: Graph,
+    /// The tensors of the batch, in the order of the model's arguments.
+    pub inputs: Vec<Value>,
+    /// The trained tensors.
+    pub parameters: Vec<Value>,
+    /// The scalar that is minimised.
+    pub loss: Value,
+    /// The model's further outputs, by name.
+    pub outputs: Vec<(String, Value)>,
+    /// Parameters and optimiser states with their next values; both have the same tiling.
+    pub updates: Vec<(Value, Value)>,
+    /// The scalars that programs of updates read.
+    pub scalars: Vec<RunScalar>,
+}
+
+impl Network {
+    /// Differentiates a model, adds the updates, and simplifies and fuses the whole.
+    ///
+    /// # Errors
+    /// If the loss is not a scalar, or a parameter does not reach it.
+    pub fn new(
+        builder: Builder,
+        loss: Value,
+        outputs: &[(String, Value)],
+        optimizer: &Optimizer,
+    ) -> Result<Self, Vec<ModelFault>> {
+        let network = Self::differentiated(builder, loss, outputs, optimizer)?;
+        Ok(fuse::fuse(&simplify::simplify(&network)))
+    }
+
+    /// Differentiates a model and adds the updates, nothing more.
+    ///
+    /// # Errors
+    /// If the loss is not a scalar, or a parameter does not reach it.
+    pub fn differentiated(
+        builder: Builder,
+        loss: Value,
+        outputs: &[(String, Value)],
+        optimizer: &Optimizer,
+    ) -> Result<Self, Vec<ModelFault>> {
+        let mut graph = builder.graph;
+        let shape = graph.shape(loss);
+        if !shape.is_empty() {
+            let message = format!("the loss must be a scalar, found {shape}");
+            let help = Some("end with `.mean(..)`, `.sum(..)`, `.mse(..)` or `.cross_entropy(..)`".to_owned());
+            return Err(vec![ModelFault { at: At::Loss, message, help }]);
+        }
+        let sources = |graph: &Graph, wanted: fn(&Source) -> bool| -> Vec<Value> {
+            graph.values().filter(|&it| wanted(&graph.node(it).source)).collect()
+        };
+        let inputs = sources(&graph, |it| matches!(it, Source::Input { .. }));
+        let parameters = sources(&graph, |it| matches!(it, Source::Parameter(_)));
+        let gradients = differentiate(&mut graph, loss, &parameters);
+        let unused = |(&parameter, gradient): (&Value, &Option<Value>)| {
+            gradient.is_none().then(|| unused_parameter(&graph, parameter))
+        };
+        let faults: Vec<ModelFault> = parameters.iter().zip(&gradients).filter_map(unused).collect();
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let mut updates = Vec::new();
+        for (&parameter, gradient) in parameters.iter().zip(gradients) {
+            let gradient = gradient.expect("parameters without a gradient are faults");
+            add_update(&mut graph, &mut updates, optimizer, parameter, gradient);
+        }
+        let scalars = optimizer::run_scalars(optimizer);
+        Ok(Self { graph, inputs, parameters, loss, outputs: outputs.to_vec(), updates, scalars })
+    }
+
+    /// The tensors that must be computed: the loss, the outputs and the next values.
+    #[must_use]
+    pub fn roots(&self) -> Vec<Value> {
+        let outputs = self.outputs.iter().map(|&(_, value)| value);
+        let next = self.updates.iter().map(|&(_, next)| next);
+        [self.loss].into_iter().chain(outputs).chain(next).collect()
+    }
+
+    /// The same network on another graph, in which each tensor stands for one of this.
+    ///
+    /// # Panics
+    /// If a tensor that the network names has no place in the other graph.
+    #[must_use]
+    pub fn moved(&self, graph: Graph, of: &BTreeMap<Value, Value>) -> Self {
+        let all = |values: &[Value]| values.iter().map(|it| of[it]).collect();
+        Self {
+            graph,
+            inputs: all(&self.inputs),
+            parameters: all(&self.parameters),
+            loss: of[&self.loss],
+            outputs: self.outputs.iter().map(|(name, value)| (name.clone(), of[value])).collect(),
+            updates: self.updates.iter().map(|(source, next)| (of[source], of[next])).collect(),
+            scalars: self.scalars.clone(),
+        }
+    }
+}
+
+fn unused_parameter(graph: &Graph, parameter: Value) -> ModelFault {
+    ModelFault {
+        at: At::Value(parameter),
+        message: format!("the loss does not depend on the parameter `{}`", graph.node(parameter).name),
+        help: Some("use it on the way to the loss, or remove it".to_owned()),
+    }
+}
+
+fn add_update(
+    graph: &mut Graph,
+    updates: &mut Vec<(Value, Value)>,
+    optimizer: &Optimizer,
+    parameter: Value,
+    gradient: Value,
+) {
+    let update = optimizer::update(optimizer);
+    let (name, shape): (String, Shape) = (graph.node(parameter).name.clone(), graph.shape(parameter));
+    let state = |state: &&str| graph.add_source(&format!("{name}.{state}"), DType::F32, shape, Source::State);
+    let states: Vec<Value> = update.states.iter().map(state).collect();
+    let values: Vec<Value> = [parameter, gradient].into_iter().chain(states.iter().copied()).collect();
+    let operands = vec![all_dims(&shape); values.len()];
+    let programs = [&update.parameter].into_iter().chain(&update.next_states);
+    for (source, program) in [parameter].into_iter().chain(states).zip(programs) {
+        let next = add_elementwise(graph, shape, &operands, program, &values);
+        updates.push((source, next));
+    }
+}

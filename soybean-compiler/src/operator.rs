@@ -1,0 +1,104 @@
+//! The primitive operators: the list, and what every one of them must say of itself.
+//!
+//! What users call (`softmax`, `cross_entropy`) is built from these few by the table in [`crate::surface`].
+
+use std::fmt;
+
+use soybean_plan::{Contraction, Map, Permutation, Reduction, Shape};
+
+use crate::{
+    gradient::Tape,
+    graph::Value,
+    operators::{
+        contract::Contract, elementwise::Elementwise, iota::Iota, permute::Permute, reduce::Reduce, reshape::Reshape,
+    },
+    signature::Signature,
+};
+
+/// What an operator says of itself: all its rules, side by side in its own file.
+pub trait Rules: fmt::Display {
+    /// Index notation, bound to the shapes of the operands.
+    fn signature(&self, operands: &[Shape]) -> Signature;
+
+    /// The gradient of each operand, given the gradient of the result; none where none flows.
+    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>>;
+
+    /// Floating-point operations for each point of the loops.
+    fn flops_per_point(&self) -> u64;
+
+    /// What a rank runs for its part, given the shapes of its parts of the operands and the result.
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel;
+}
+
+/// One use of an operator, as its gradient sees it.
+pub struct Call<'a> {
+    /// The operands.
+    pub operands: &'a [Value],
+    /// The result.
+    pub result: Value,
+    /// The gradient of the loss by the result.
+    pub gradient: Value,
+}
+
+/// What a rank runs for an operator.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kernel {
+    /// A matrix product.
+    Contract(Contraction),
+    /// A fused elementwise kernel.
+    Map(Map),
+    /// A fused reduction.
+    Reduce(Reduction),
+    /// A copy in another order.
+    Permute(Permutation),
+    /// Nothing: the result is the operand's memory.
+    Alias,
+    /// Nothing: filled once, at the start.
+    Constant,
+}
+
+macro_rules! operators {
+    ($($operator:ident,)*) => {
+        /// A primitive operator. Nothing outside its own file looks inside, except passes that work on one kind of operator.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Operator { $(#[expect(missing_docs, reason = "the type says it")] $operator($operator),)* }
+
+        impl Operator {
+            fn rules(&self) -> &dyn Rules {
+                match self { $(Self::$operator(rules) => rules,)* }
+            }
+        }
+
+        $(impl From<$operator> for Operator {
+            fn from(operator: $operator) -> Self {
+                Self::$operator(operator)
+            }
+        })*
+    };
+}
+
+operators! { Contract, Elementwise, Iota, Permute, Reduce, Reshape, }
+
+impl Rules for Operator {
+    fn signature(&self, operands: &[Shape]) -> Signature {
+        self.rules().signature(operands)
+    }
+
+    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+        self.rules().gradient(call, tape)
+    }
+
+    fn flops_per_point(&self) -> u64 {
+        self.rules().flops_per_point()
+    }
+
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
+        self.rules().kernel(operands, result)
+    }
+}
+
+impl fmt::Display for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self.rules(), f)
+    }
+}

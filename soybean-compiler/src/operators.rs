@@ -1,0 +1,8 @@
+//! One file for each primitive operator, with all its rules.
+
+pub mod contract;
+pub mod elementwise;
+pub mod iota;
+pub mod permute;
+pub mod reduce;
+pub mod reshape;

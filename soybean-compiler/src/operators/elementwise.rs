@@ -1,0 +1,90 @@
+//! `map`: a scalar program at every point of an index space, over operands that may lack some of its dims.
+
+use std::{borrow::Cow, fmt};
+
+use soybean_plan::{Combine, Map, ScalarProgram, Shape, Strides};
+
+use crate::{
+    gradient::Tape,
+    graph::Value,
+    operator::{Call, Kernel, Rules},
+    scalar::{self, ScalarText},
+    signature::{FactorId, Signature, factor_id},
+};
+
+/// A map. Its factors are the dims of the index space.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Elementwise {
+    /// The extents of the index space.
+    pub extents: Shape,
+    /// Which dims of the index space each operand has, in its own order.
+    pub operands: Vec<Vec<FactorId>>,
+    /// What is computed at each point; one result.
+    pub program: ScalarProgram,
+}
+
+impl Elementwise {
+    /// The map of this program over operands of this same shape.
+    #[must_use]
+    pub fn same(shape: Shape, n_operands: usize, program: ScalarProgram) -> Self {
+        Self { extents: shape, operands: vec![all_dims(&shape); n_operands], program }
+    }
+
+    /// How a map's kernel walks its operands, given the shapes of one rank's parts.
+    #[must_use]
+    pub fn local(&self, operands: &[Shape], extents: Shape) -> Map {
+        let strides = |(ids, shape): (&Vec<FactorId>, &Shape)| {
+            let dense = shape.dense_strides();
+            let mut strides = Strides::default();
+            for (dim, &id) in ids.iter().enumerate() {
+                strides.0[id as usize] = dense.0[dim];
+            }
+            strides
+        };
+        let inputs: Vec<Strides> = self.operands.iter().zip(operands).map(strides).collect();
+        Map { extents, inputs: Cow::Owned(inputs), program: self.program.clone() }
+    }
+}
+
+/// All dims of a shape as factors.
+#[must_use]
+pub fn all_dims(shape: &Shape) -> Vec<FactorId> {
+    (0..shape.len()).map(factor_id).collect()
+}
+
+impl Rules for Elementwise {
+    fn signature(&self, _operands: &[Shape]) -> Signature {
+        Signature::plain(self.extents.to_vec(), &self.operands, &all_dims(&self.extents), Combine::Sum)
+    }
+
+    // By the chain rule through the scalar program, then summed over the dims along which the operand was broadcast.
+    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+        let by_operand = |(operand, &value): (usize, &Value)| {
+            if !tape.needs_gradient(value) {
+                return None;
+            }
+            let derivative = scalar::derivative(&self.program, factor_id(operand), self.operands.len())?;
+            let space = all_dims(&self.extents);
+            let mut operands = self.operands.clone();
+            operands.extend([space.clone(), space]);
+            let values: Vec<Value> = call.operands.iter().copied().chain([call.result, call.gradient]).collect();
+            let full = tape.add_elementwise(self.extents, &operands, derivative, &values);
+            Some(tape.sum_to(full, &self.operands[operand]))
+        };
+        call.operands.iter().enumerate().map(by_operand).collect()
+    }
+
+    fn flops_per_point(&self) -> u64 {
+        scalar::n_flops(&self.program)
+    }
+
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
+        Kernel::Map(self.local(operands, *result))
+    }
+}
+
+impl fmt::Display for Elementwise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "map {{{}}}", ScalarText(&self.program))
+    }
+}

@@ -1,0 +1,43 @@
+//! `iota`: the vector `0, 1, 2, ..`, by which a kernel knows the global index of its elements along a dim, however that is tiled.
+
+use std::fmt;
+
+use soybean_plan::{Combine, Shape};
+
+use crate::{
+    gradient::Tape,
+    graph::Value,
+    operator::{Call, Kernel, Rules},
+    signature::Signature,
+};
+
+/// The vector of the indices below `extent`, as `f32`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Iota {
+    /// The number of elements.
+    pub extent: usize,
+}
+
+impl Rules for Iota {
+    fn signature(&self, _operands: &[Shape]) -> Signature {
+        Signature::plain(vec![self.extent], &[], &[0], Combine::Sum)
+    }
+
+    fn gradient(&self, _call: &Call<'_>, _tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+        Vec::new()
+    }
+
+    fn flops_per_point(&self) -> u64 {
+        0
+    }
+
+    fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Kernel {
+        Kernel::Constant
+    }
+}
+
+impl fmt::Display for Iota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("iota")
+    }
+}

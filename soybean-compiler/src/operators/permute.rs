@@ -1,0 +1,54 @@
+//! `permute`: the dims in another order.
+
+use std::fmt;
+
+use soybean_plan::{Combine, Permutation, Shape, Strides};
+
+use crate::{
+    gradient::Tape,
+    graph::Value,
+    operator::{Call, Kernel, Rules},
+    signature::{Signature, factor_id},
+};
+
+/// Dim `d` of the result is dim `order[d]` of the operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permute {
+    /// The operand's dims, in the result's order.
+    pub order: Vec<usize>,
+}
+
+impl Rules for Permute {
+    fn signature(&self, operands: &[Shape]) -> Signature {
+        let extents = self.order.iter().map(|&dim| operands[0][dim]).collect();
+        let position = |dim| self.order.iter().position(|&it| it == dim).expect("the order has every dim");
+        let operand = (0..self.order.len()).map(|dim| factor_id(position(dim))).collect();
+        let result: Vec<_> = (0..self.order.len()).map(factor_id).collect();
+        Signature::plain(extents, &[operand], &result, Combine::Sum)
+    }
+
+    // d permute(x) = permute back
+    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+        let mut order = vec![0; self.order.len()];
+        for (result, &operand) in self.order.iter().enumerate() {
+            order[operand] = result;
+        }
+        vec![Some(tape.graph.add(Self { order }.into(), &[call.gradient]))]
+    }
+
+    fn flops_per_point(&self) -> u64 {
+        0
+    }
+
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
+        let dense = operands[0].dense_strides();
+        let input = Strides::new(&self.order.iter().map(|&dim| dense.0[dim]).collect::<Vec<_>>());
+        Kernel::Permute(Permutation { extents: *result, input })
+    }
+}
+
+impl fmt::Display for Permute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "permute {:?}", self.order)
+    }
+}

@@ -1,0 +1,96 @@
+//! `sum` and `max`: a map whose values are combined over some dims of its index space.
+
+use std::fmt;
+
+use soybean_plan::{Combine, Reduction, ScalarProgram, Shape, Strides};
+
+use crate::{
+    gradient::Tape,
+    graph::Value,
+    operator::{Call, Kernel, Rules},
+    operators::elementwise::{Elementwise, all_dims},
+    scalar::{self, ScalarBuilder, ScalarText},
+    signature::{FactorId, Signature},
+};
+
+/// A reduction. Its factors are the dims of the map's index space.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reduce {
+    /// What is combined; as users write it, one operand as it is. Fusion puts programs here.
+    pub map: Elementwise,
+    /// How.
+    pub combine: Combine,
+    /// The dims that remain, in increasing order.
+    pub kept: Vec<FactorId>,
+}
+
+impl Reduce {
+    /// The reduction of a tensor of this shape to the dims in `kept`.
+    #[must_use]
+    pub fn new(shape: Shape, combine: Combine, kept: Vec<FactorId>) -> Self {
+        Self { map: Elementwise::same(shape, 1, scalar::identity()), combine, kept }
+    }
+}
+
+impl Rules for Reduce {
+    fn signature(&self, _operands: &[Shape]) -> Signature {
+        Signature::plain(self.map.extents.to_vec(), &self.map.operands, &self.kept, self.combine)
+    }
+
+    // d sum(x) = gradient, repeated; d max(x) = gradient where x is the maximum, shared equally among ties
+    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+        let (shape, space) = (self.map.extents, all_dims(&self.map.extents));
+        if self.combine == Combine::Sum {
+            let operands = [self.kept.clone()];
+            return vec![Some(tape.add_elementwise(shape, &operands, scalar::identity(), &[call.gradient]))];
+        }
+        let operands = [space.clone(), self.kept.clone()];
+        let is_maximum =
+            tape.add_elementwise(shape, &operands, equal(), &[call.operands[0], call.result]);
+        let n_ties = tape.sum_to(is_maximum, &self.kept);
+        let operands = [space, self.kept.clone(), self.kept.clone()];
+        let values = [is_maximum, call.gradient, n_ties];
+        vec![Some(tape.add_elementwise(shape, &operands, share(), &values))]
+    }
+
+    fn flops_per_point(&self) -> u64 {
+        1 + self.map.flops_per_point()
+    }
+
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
+        let mut extents = self.map.extents;
+        for (ids, shape) in self.map.operands.iter().zip(operands) {
+            for (&id, &extent) in ids.iter().zip(&shape[..]) {
+                extents = extents.with(id as usize, extent);
+            }
+        }
+        let dense = result.dense_strides();
+        let mut strides = Strides::default();
+        for (dim, &id) in self.kept.iter().enumerate() {
+            strides.0[id as usize] = dense.0[dim];
+            extents = extents.with(id as usize, result[dim]);
+        }
+        Kernel::Reduce(Reduction { map: self.map.local(operands, extents), combine: self.combine, result: strides })
+    }
+}
+
+fn equal() -> ScalarProgram {
+    let mut it = ScalarBuilder::default();
+    let (x, maximum) = (it.input(0), it.input(1));
+    let result = it.equal(x, maximum);
+    it.finish(result)
+}
+
+fn share() -> ScalarProgram {
+    let mut it = ScalarBuilder::default();
+    let (is_maximum, gradient, n_ties) = (it.input(0), it.input(1), it.input(2));
+    let shared = it.div(gradient, n_ties);
+    let result = it.mul(is_maximum, shared);
+    it.finish(result)
+}
+
+impl fmt::Display for Reduce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {{{}}}", self.combine.name(), ScalarText(&self.map.program))
+    }
+}

@@ -1,0 +1,186 @@
+//! Signatures: what an operator does to the dims of its operands, in index notation.
+//!
+//! A *factor* is an index of the operator's loops: matmul has `i`, `j`, `k` and the signature `ik,kj->ij`. From the signature alone follow the
+//! shape of the result, the work, the legal splits, and where a split leaves partial results: along a factor that the result lacks.
+
+use std::fmt;
+
+use soybean_plan::{AxisSet, Combine, Mesh, Placement, Shape, Tiling, carries_split};
+
+/// The number of a factor in [`Signature::factors`].
+pub type FactorId = u8;
+
+/// An operator's signature, bound to the shapes of its operands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// The extents of the factors.
+    pub factors: Vec<usize>,
+    /// The dims of each operand.
+    pub operands: Vec<Vec<Dim>>,
+    /// The dims of the result.
+    pub result: Vec<Dim>,
+    /// How partial results are combined where a reduced factor is split.
+    pub combine: Combine,
+}
+
+/// One dim of an operand or result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dim {
+    /// Its extent.
+    pub extent: usize,
+    /// The factor that is its outermost part; none where the dim may not be split. The factor's extent divides the dim's.
+    pub factor: Option<FactorId>,
+}
+
+impl Signature {
+    /// The signature in which every dim is one factor: `operands` and `result` list the factor of each dim.
+    ///
+    /// # Panics
+    /// If a factor lies beyond `factors`.
+    #[must_use]
+    pub fn plain(factors: Vec<usize>, operands: &[Vec<FactorId>], result: &[FactorId], combine: Combine) -> Self {
+        let dims = |ids: &[FactorId]| -> Vec<Dim> {
+            ids.iter().map(|&id| Dim { extent: factors[id as usize], factor: Some(id) }).collect()
+        };
+        let operands = operands.iter().map(|ids| dims(ids)).collect();
+        let result = dims(result);
+        Self { factors, operands, result, combine }
+    }
+
+    /// The shape of the result.
+    #[must_use]
+    pub fn result_shape(&self) -> Shape {
+        self.result.iter().map(|dim| dim.extent).collect()
+    }
+
+    /// Whether the result lacks this factor, so that splitting it leaves partial results.
+    #[must_use]
+    pub fn is_reduced(&self, factor: FactorId) -> bool {
+        self.result.iter().all(|dim| dim.factor != Some(factor))
+    }
+
+    /// Whether any factor is reduced.
+    #[must_use]
+    pub fn has_reduced(&self) -> bool {
+        (0..self.factors.len()).any(|factor| self.is_reduced(factor_id(factor)))
+    }
+
+    /// The number of points of the operator's loops.
+    #[must_use]
+    pub fn n_points(&self) -> u64 {
+        self.factors.iter().map(|&extent| extent as u64).product()
+    }
+
+    /// Whether `axes` may together split this factor in all dims that carry it.
+    #[must_use]
+    pub fn may_split(&self, factor: FactorId, mesh: &Mesh, axes: AxisSet) -> bool {
+        let extent = self.factors[factor as usize];
+        self.operands
+            .iter()
+            .chain([&self.result])
+            .flatten()
+            .filter(|dim| dim.factor == Some(factor))
+            .all(|dim| carries_split(extent, dim.extent, mesh, axes))
+            && soybean_plan::may_split(extent, mesh, axes)
+    }
+
+    /// The tiling in which an operand must lie for this form.
+    #[must_use]
+    pub fn operand_tiling(&self, operand: usize, form: &Form) -> Tiling {
+        form.tiling(&self.operands[operand], Placement::Replicated)
+    }
+
+    /// The tiling in which the result comes out of this form.
+    #[must_use]
+    pub fn result_tiling(&self, form: &Form) -> Tiling {
+        form.tiling(&self.result, Placement::Partial)
+    }
+}
+
+/// The number of a factor as an id.
+pub(crate) fn factor_id(factor: usize) -> FactorId {
+    u8::try_from(factor).expect("an operator has a handful of factors")
+}
+
+/// The letters that stand for the factors in the text form.
+const LETTERS: &[u8] = b"ijklmnopqrstuvwxyzabcdefgh";
+
+/// The letter of a factor in the text form.
+#[must_use]
+pub fn letter(factor: FactorId) -> char {
+    LETTERS[factor as usize % LETTERS.len()] as char
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |dims: &[Dim]| -> String {
+            let one = |dim: &Dim| match dim.factor {
+                None => "_".to_owned(),
+                Some(factor) if self.factors[factor as usize] == dim.extent => letter(factor).to_string(),
+                Some(factor) => format!("({}_)", letter(factor)),
+            };
+            dims.iter().map(one).collect()
+        };
+        let operands: Vec<String> = self.operands.iter().map(|dims| text(dims)).collect();
+        write!(f, "{}->{}", operands.join(","), text(&self.result))
+    }
+}
+
+/// The form in which an operator runs: for each axis of the mesh the factor that is split along it, or none where its work is repeated.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Form(pub Vec<Option<FactorId>>);
+
+impl Form {
+    /// The axes along which `factor` is split.
+    #[must_use]
+    pub fn axes_of(&self, factor: FactorId) -> AxisSet {
+        (0..self.0.len()).filter(|&axis| self.0[axis] == Some(factor)).collect()
+    }
+
+    /// The tiling of a tensor with these dims, where an axis whose factor no dim carries is placed as `absent`.
+    fn tiling(&self, dims: &[Dim], absent: Placement) -> Tiling {
+        let placement = |factor: &Option<FactorId>| match factor {
+            None => Placement::Replicated,
+            Some(_) => match dims.iter().position(|dim| dim.factor == *factor) {
+                Some(dim) => Placement::Split(factor_id(dim)),
+                None => absent,
+            },
+        };
+        Tiling::new(&self.0.iter().map(placement).collect::<Vec<_>>())
+    }
+}
+
+/// All forms in which an operator can run on this mesh. An axis is left without a factor only where none could be split along it.
+#[must_use]
+pub fn forms(signature: &Signature, mesh: &Mesh) -> Vec<Form> {
+    let choices: Vec<Option<FactorId>> =
+        (0..signature.factors.len()).map(|factor| Some(factor_id(factor))).chain([None]).collect();
+    let mut forms = vec![Form(Vec::new())];
+    for _ in 0..mesh.n_axes() {
+        let extend = |form: &Form| {
+            let with = |&choice| Form(form.0.iter().copied().chain([choice]).collect());
+            choices.iter().map(with).collect::<Vec<_>>()
+        };
+        forms = forms.iter().flat_map(extend).filter(|form| is_legal(form, signature, mesh)).collect();
+    }
+    forms.retain(|form| is_maximal(form, signature, mesh));
+    forms
+}
+
+fn is_legal(form: &Form, signature: &Signature, mesh: &Mesh) -> bool {
+    match form.0.last() {
+        Some(&Some(factor)) => signature.may_split(factor, mesh, form.axes_of(factor)),
+        Some(None) | None => true,
+    }
+}
+
+fn is_maximal(form: &Form, signature: &Signature, mesh: &Mesh) -> bool {
+    let could_split = |axis: usize| {
+        let could = |factor: usize| {
+            let factor = factor_id(factor);
+            signature.may_split(factor, mesh, form.axes_of(factor).with(axis))
+        };
+        (0..signature.factors.len()).any(could)
+    };
+    (0..form.0.len()).all(|axis| form.0[axis].is_some() || !could_split(axis))
+}

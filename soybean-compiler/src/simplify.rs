@@ -1,0 +1,64 @@
+//! Simplification: dead tensors go, equal computations are done once, and permutations are read in place by products.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    graph::{Graph, Source, Value},
+    network::Network,
+    operator::{Operator, Rules},
+    operators::contract::Contract,
+};
+
+/// The network without dead tensors and repeated work. Inputs and parameters stay, used or not.
+#[must_use]
+pub(crate) fn simplify(network: &Network) -> Network {
+    let old = &network.graph;
+    let is_live = old.ancestors(&network.roots());
+    let mut graph = Graph::default();
+    let mut of: BTreeMap<Value, Value> = BTreeMap::new();
+    let mut computed: BTreeMap<String, Value> = BTreeMap::new();
+    for value in old.values() {
+        let node = old.node(value);
+        let Source::Operator(operator) = &node.source else {
+            of.insert(value, graph.add_source(&node.name, node.dtype, node.shape, node.source.clone()));
+            continue;
+        };
+        if !is_live[value.index()] {
+            continue;
+        }
+        let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
+        let (operator, operands) = read_permutations_in_place(&graph, operator.clone(), operands);
+        let key = format!("{operator:?} {operands:?}");
+        let new = computed.entry(key).or_insert_with(|| graph.add(operator, &operands));
+        of.insert(value, *new);
+    }
+    network.moved(graph, &of)
+}
+
+/// A product of permuted tensors as a product of the tensors themselves, where that is still a matrix product.
+fn read_permutations_in_place(graph: &Graph, operator: Operator, operands: Vec<Value>) -> (Operator, Vec<Value>) {
+    let Operator::Contract(mut contract) = operator else { return (operator, operands) };
+    let mut operands = operands;
+    for position in 0..operands.len() {
+        let Some(Operator::Permute(permute)) = graph.operator(operands[position]) else { continue };
+        let source = graph.operands(operands[position])[0];
+        let mut inner = contract.clone();
+        let ids = if position == 0 { &mut inner.left } else { &mut inner.right };
+        let of_result = ids.clone();
+        for (dim, &of_source) in permute.order.iter().enumerate() {
+            ids[of_source] = of_result[dim];
+        }
+        let mut candidates = operands.clone();
+        candidates[position] = source;
+        if is_matrix_product(graph, &inner, &candidates) {
+            (contract, operands) = (inner, candidates);
+        }
+    }
+    (contract.into(), operands)
+}
+
+fn is_matrix_product(graph: &Graph, contract: &Contract, operands: &[Value]) -> bool {
+    let shapes: Vec<_> = operands.iter().map(|&it| graph.shape(it)).collect();
+    let result = contract.signature(&shapes).result_shape();
+    contract.as_matrices(&shapes[0], &shapes[1], &result).is_some()
+}

@@ -1,0 +1,92 @@
+//! Functions of each element.
+
+use soybean_plan::{Register, Unary};
+
+use super::{Arguments, Row, SampleArgument, map_one};
+use crate::{
+    builder::{Argument, Builder},
+    fault::Fault,
+    scalar::ScalarBuilder,
+};
+
+const TENSOR: &[SampleArgument] = &[SampleArgument::tensor(&[4, 6])];
+const POSITIVE: &[SampleArgument] = &[SampleArgument::positive(&[4, 6])];
+
+/// The row of a function of one element without settings.
+macro_rules! row {
+    ($name:literal, $samples:expr, $program:expr) => {
+        Row {
+            name: $name,
+            arguments: &["input"],
+            build: |builder, arguments| elementwise(builder, arguments, $program),
+            samples: &[$samples],
+        }
+    };
+}
+
+pub(super) const TABLE: &[Row] = &[
+    row!("relu", TENSOR, |it, x| it.unary(Unary::Relu, x)),
+    row!("tanh", TENSOR, |it, x| it.unary(Unary::Tanh, x)),
+    row!("sigmoid", TENSOR, |it, x| it.unary(Unary::Sigmoid, x)),
+    row!("exp", TENSOR, |it, x| it.unary(Unary::Exp, x)),
+    row!("log", POSITIVE, |it, x| it.unary(Unary::Log, x)),
+    row!("sqrt", POSITIVE, |it, x| it.unary(Unary::Sqrt, x)),
+    row!("gelu", TENSOR, gelu),
+    row!("gelu_tanh", TENSOR, gelu_tanh),
+    row!("silu", TENSOR, silu),
+    row!("detach", TENSOR, |it, x| it.detach(x)),
+    Row {
+        name: "leaky_relu",
+        arguments: &["input", "slope"],
+        build: |builder, arguments| {
+            let slope = arguments.number(1)?;
+            elementwise(builder, arguments, |it, x| {
+                let (is_positive, scaled) = (it.is_positive(x), it.scale(x, slope));
+                it.select(is_positive, x, scaled)
+            })
+        },
+        samples: &[&[SampleArgument::tensor(&[4, 6]), SampleArgument::Float(0.1)]],
+    },
+];
+
+fn elementwise(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    program: impl Fn(&mut ScalarBuilder, Register) -> Register,
+) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let mut scalar = ScalarBuilder::default();
+    let x = scalar.input(0);
+    let result = program(&mut scalar, x);
+    Ok(Argument::Tensor(map_one(builder, value, &scalar.finish(result))))
+}
+
+// gelu(x) = x / 2 (1 + erf(x / sqrt(2))). Source: Hendrycks & Gimpel 2016.
+fn gelu(it: &mut ScalarBuilder, x: Register) -> Register {
+    let scaled = it.scale(x, std::f64::consts::FRAC_1_SQRT_2);
+    let erf = it.unary(Unary::Erf, scaled);
+    half_of(it, x, erf)
+}
+
+// gelu(x) ~ x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). Source: the same.
+fn gelu_tanh(it: &mut ScalarBuilder, x: Register) -> Register {
+    let square = it.mul(x, x);
+    let cube = it.mul(square, x);
+    let small = it.scale(cube, 0.044_715);
+    let sum = it.add(x, small);
+    let scaled = it.scale(sum, (2.0 / std::f64::consts::PI).sqrt());
+    let tanh = it.unary(Unary::Tanh, scaled);
+    half_of(it, x, tanh)
+}
+
+/// `x / 2 (1 + y)`
+fn half_of(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
+    let (sum, half) = (it.offset(y, 1.0), it.scale(x, 0.5));
+    it.mul(half, sum)
+}
+
+// silu(x) = x sigmoid(x). Source: Elfwing et al. 2017.
+fn silu(it: &mut ScalarBuilder, x: Register) -> Register {
+    let sigmoid = it.unary(Unary::Sigmoid, x);
+    it.mul(x, sigmoid)
+}

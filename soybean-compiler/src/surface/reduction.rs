@@ -1,0 +1,143 @@
+//! Reductions over dims, and softmax, which is made of them.
+
+use soybean_plan::{Combine, Unary};
+
+use super::{Arguments, Row, SampleArgument, map, map_one};
+use crate::{
+    builder::{Argument, Builder},
+    fault::Fault,
+    graph::Value,
+    operators::{elementwise::all_dims, reduce::Reduce},
+    scalar::{self, ScalarBuilder},
+    signature::{FactorId, factor_id},
+};
+
+const fn tensor(shape: &'static [usize]) -> SampleArgument {
+    SampleArgument::tensor(shape)
+}
+
+const SAMPLES: &[&[SampleArgument]] = &[
+    &[tensor(&[4, 6]), SampleArgument::All],
+    &[tensor(&[4, 6]), SampleArgument::Integer(0)],
+    &[tensor(&[2, 4, 6]), SampleArgument::Integer(-1)],
+    &[tensor(&[2, 4, 6]), SampleArgument::List(&[0, 2])],
+];
+const SOFTMAX_SAMPLES: &[&[SampleArgument]] =
+    &[&[tensor(&[4, 6]), SampleArgument::Integer(1)], &[tensor(&[4, 2, 6]), SampleArgument::Integer(0)]];
+
+pub(super) const TABLE: &[Row] = &[
+    Row {
+        name: "sum",
+        arguments: &["input", "dims"],
+        build: |builder, arguments| {
+            let (value, kept) = operand(builder, arguments)?;
+            Ok(Argument::Tensor(reduce(builder, value, Combine::Sum, &kept)))
+        },
+        samples: SAMPLES,
+    },
+    Row { name: "mean", arguments: &["input", "dims"], build: mean, samples: SAMPLES },
+    Row {
+        name: "max",
+        arguments: &["input", "dims"],
+        build: |builder, arguments| {
+            let (value, kept) = operand(builder, arguments)?;
+            Ok(Argument::Tensor(reduce(builder, value, Combine::Max, &kept)))
+        },
+        samples: SAMPLES,
+    },
+    Row { name: "softmax", arguments: &["input", "dim"], build: softmax, samples: SOFTMAX_SAMPLES },
+    Row { name: "log_softmax", arguments: &["input", "dim"], build: log_softmax, samples: SOFTMAX_SAMPLES },
+];
+
+/// The tensor, and the dims that remain of it.
+fn operand(builder: &Builder, arguments: &Arguments<'_>) -> Result<(Value, Vec<FactorId>), Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let rank = builder.shape(value).len();
+    let dims = arguments.dims(1, rank)?;
+    Ok((value, (0..rank).filter(|dim| !dims.contains(dim)).map(factor_id).collect()))
+}
+
+/// The reduction of a tensor to some of its dims.
+pub(super) fn reduce(builder: &mut Builder, value: Value, combine: Combine, kept: &[FactorId]) -> Value {
+    let shape = builder.shape(value);
+    builder.graph.add(Reduce::new(shape, combine, kept.to_vec()).into(), &[value])
+}
+
+/// The mean of a tensor over all dims but some: the sum of the elements divided by their number.
+pub(super) fn mean_to(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
+    let shape = builder.shape(value);
+    let n_kept: usize = kept.iter().map(|&dim| shape[dim as usize]).product();
+    let mut scalar = ScalarBuilder::default();
+    let x = scalar.input(0);
+    let share = scalar.scale(x, n_kept as f64 / shape.n_elements() as f64);
+    let shares = map_one(builder, value, &scalar.finish(share));
+    reduce(builder, shares, Combine::Sum, kept)
+}
+
+fn mean(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let (value, kept) = operand(builder, arguments)?;
+    Ok(Argument::Tensor(mean_to(builder, value, &kept)))
+}
+
+/// The parts of a softmax: the elements less their maximum along the dim, and the sums of the exponentials of those.
+///
+/// No gradient flows through the maximum: the result does not depend on it.
+pub(super) struct Shifted {
+    /// `x - max(x)`
+    pub(super) shifted: Value,
+    /// `sum(e^(x - max(x)))`, without the dim.
+    pub(super) sum: Value,
+    /// The dims of the sum.
+    pub(super) kept: Vec<FactorId>,
+}
+
+impl Shifted {
+    pub(super) fn new(builder: &mut Builder, value: Value, dim: usize) -> Self {
+        let shape = builder.shape(value);
+        let kept: Vec<FactorId> = (0..shape.len()).filter(|&it| it != dim).map(factor_id).collect();
+        let maximum = reduce(builder, value, Combine::Max, &kept);
+        let mut scalar = ScalarBuilder::default();
+        let (x, maximum_of_x) = (scalar.input(0), scalar.input(1));
+        let constant = scalar.detach(maximum_of_x);
+        let difference = scalar.sub(x, constant);
+        let operands = [(value, all_dims(&shape)), (maximum, kept.clone())];
+        let shifted = map(builder, shape, &operands, &scalar.finish(difference));
+        let powers = map_one(builder, shifted, &scalar::unary(Unary::Exp));
+        let sum = reduce(builder, powers, Combine::Sum, &kept);
+        Self { shifted, sum, kept }
+    }
+
+    /// A map of the shifted elements and the sums.
+    fn map(&self, builder: &mut Builder, program: impl Fn(&mut ScalarBuilder, u16, u16) -> u16) -> Value {
+        let shape = builder.shape(self.shifted);
+        let mut scalar = ScalarBuilder::default();
+        let (shifted, sum) = (scalar.input(0), scalar.input(1));
+        let result = program(&mut scalar, shifted, sum);
+        let operands = [(self.shifted, all_dims(&shape)), (self.sum, self.kept.clone())];
+        map(builder, shape, &operands, &scalar.finish(result))
+    }
+}
+
+fn shifted(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Shifted, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let dim = arguments.dim(1, builder.shape(value).len())?;
+    Ok(Shifted::new(builder, value, dim))
+}
+
+fn softmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let shifted = shifted(builder, arguments)?;
+    let result = shifted.map(builder, |it, shifted, sum| {
+        let power = it.unary(Unary::Exp, shifted);
+        it.div(power, sum)
+    });
+    Ok(Argument::Tensor(result))
+}
+
+fn log_softmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let shifted = shifted(builder, arguments)?;
+    let result = shifted.map(builder, |it, shifted, sum| {
+        let log = it.unary(Unary::Log, sum);
+        it.sub(shifted, log)
+    });
+    Ok(Argument::Tensor(result))
+}
