@@ -4,25 +4,37 @@
 //! moved between ranks, and lowered to a [`soybean_plan::Program`]. It knows nothing of tokens, files, clocks or the environment.
 
 mod builder;
+mod compile;
 mod fault;
 mod fuse;
 pub mod gradient;
 pub mod graph;
 mod initializers;
+mod lower;
+mod memory;
 mod network;
 pub mod operator;
 pub mod operators;
 mod optimizer;
+mod report;
 pub mod scalar;
+mod schedule;
 pub mod signature;
 mod simplify;
 mod surface;
+mod text;
+pub mod tiling;
 mod verify;
 
 pub use builder::{Argument, Builder};
+pub use compile::{Compiled, Options, compile};
 pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
+pub use lower::lower;
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
+pub use report::{Report, readable_bytes};
 pub use surface::{Sample, SampleArgument, operator_names, operator_samples};
-pub use verify::verify;
+pub use text::program_text;
+pub use tiling::Strategy;
+pub use verify::{verify, verify_program};

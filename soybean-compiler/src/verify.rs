@@ -1,7 +1,10 @@
 //! The verifier: what must hold of a network after every pass.
 
+use soybean_plan::{BufferId, Program, Step};
+
 use crate::{
     graph::{Source, Value},
+    memory::{reads, writes},
     network::Network,
     operator::{Operator, Rules},
 };
@@ -51,4 +54,55 @@ fn verify_value(network: &Network, value: Value) -> Result<(), String> {
         return Err(format!("{value}: {signature} is not a matrix product of the operands as they lie"));
     }
     Ok(())
+}
+
+/// Checks that each phase of a program reads only what was written before and not overwritten since, and ends with its results in place.
+///
+/// # Errors
+/// The first violation, in words.
+pub fn verify_program(program: &Program) -> Result<(), String> {
+    let tables = &program.tables;
+    if let Some(outside) =
+        tables.buffers.iter().position(|it| it.offset + it.n_elements * it.dtype.bytes() > tables.arena_bytes)
+    {
+        return Err(format!("buffer {outside} does not lie in the arena"));
+    }
+    let mut kept: Vec<BufferId> = tables.inputs.iter().map(|it| it.buffer).collect();
+    kept.extend(tables.parameters.iter().map(|it| it.buffer));
+    kept.extend(tables.states.iter().map(|it| it.buffer));
+    kept.extend(tables.constants.iter().map(|it| it.buffer));
+    let outputs: Vec<BufferId> = tables.outputs.iter().map(|it| it.buffer).collect();
+    verify_phase(program, &program.train, &kept, &[tables.loss])?;
+    verify_phase(program, &program.evaluate, &kept, &outputs)
+}
+
+fn verify_phase(program: &Program, steps: &[Step], kept: &[BufferId], results: &[BufferId]) -> Result<(), String> {
+    let buffers = &program.tables.buffers;
+    let range = |it: BufferId| (buffers[it].offset, buffers[it].offset + buffers[it].n_elements * buffers[it].dtype.bytes());
+    let mut is_valid = vec![false; buffers.len()];
+    kept.iter().for_each(|&it| is_valid[it] = true);
+    for (at, step) in steps.iter().enumerate() {
+        if let Some(missing) = reads(step).into_iter().find(|&it| !is_valid[it]) {
+            return Err(format!("step {at} {step:?} reads buffer {missing}, which does not hold its value"));
+        }
+        let is_map = matches!(step, Step::Map { .. });
+        for result in writes(step) {
+            let (from, to) = range(result);
+            for other in 0..buffers.len() {
+                let (start, end) = range(other);
+                if start < to && from < end && other != result {
+                    let is_same_memory = (start, end) == (from, to);
+                    if reads(step).contains(&other) && !(is_map && is_same_memory) {
+                        return Err(format!("step {at} {step:?} overwrites buffer {other} while it reads it"));
+                    }
+                    is_valid[other] = false;
+                }
+            }
+        }
+        writes(step).into_iter().for_each(|it| is_valid[it] = true);
+    }
+    match kept.iter().chain(results).find(|&&it| !is_valid[it]) {
+        Some(lost) => Err(format!("buffer {lost} does not hold its value at the end")),
+        None => Ok(()),
+    }
 }

@@ -29,7 +29,7 @@ fn a_classifier_with_plain_sgd() {
         v9: f32[8] = max {add(x0, x1)} ij,j->i (v6, v7)
         v10: f32[8, 2] = map {exp(sub(add(x1, x2), x0))} i,ij,j->ij (v9, v6, v7)
         v11: f32[8] = sum {x0} ij->i (v10)
-        v12: f32[2] = iota ->i ()
+        v12: f32[2] = iota ->_ ()
         v13: f32[8] = sum {select(eq(x0, x1), sub(add(x3, x4), x2), 0)} i,j,i,ij,j->i (v8, v12, v9, v6, v7)
         v14: f32[] = sum {mul(sub(log(x0), x1), 0.125)} i,i-> (v11, v13)
         v15: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v8, v12, v10, v11)

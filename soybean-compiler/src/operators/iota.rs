@@ -8,7 +8,7 @@ use crate::{
     gradient::Tape,
     graph::Value,
     operator::{Call, Kernel, Rules},
-    signature::Signature,
+    signature::{Dim, Signature},
 };
 
 /// The vector of the indices below `extent`, as `f32`.
@@ -20,7 +20,9 @@ pub struct Iota {
 
 impl Rules for Iota {
     fn signature(&self, _operands: &[Shape]) -> Signature {
-        Signature::plain(vec![self.extent], &[], &[0], Combine::Sum)
+        // No factor: every rank knows all indices, and a part of them costs nothing.
+        let result = vec![Dim { extent: self.extent, factor: None }];
+        Signature { factors: Vec::new(), operands: Vec::new(), result, combine: Combine::Sum }
     }
 
     fn gradient(&self, _call: &Call<'_>, _tape: &mut Tape<'_>) -> Vec<Option<Value>> {

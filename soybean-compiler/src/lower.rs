@@ -1,0 +1,361 @@
+//! Lowering: from a tiled network to the program that every rank runs.
+//!
+//! Each operator becomes the conversions of its operands, one kernel over the rank's parts, and the conversion of its result. Conversions are done anew for each
+//! operator, as the search counts them; those that move nothing are shared.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use soybean_plan::{
+    BufferId, Collective, Constant, Contraction, DType, Input, Kernels, Map, Output, Parameter, Permutation, Program,
+    Reduction, State, Step, Tables, Tile, Tiling,
+};
+
+use crate::{
+    graph::{Source, Value},
+    memory::{self, Phase, Storage},
+    operator::{Kernel, Operator, Rules},
+    scalar,
+    schedule::{self, Task},
+    tiling::{self, Tiled, route},
+};
+
+/// Lowers a tiled network.
+#[must_use]
+pub fn lower(name: &str, tiled: &Tiled) -> Program {
+    let mut lowering = Lowering::new(tiled);
+    lowering.place_sources();
+    let train = lowering.phase(&schedule::train(&tiled.network));
+    let loss = lowering.stored[&tiled.network.loss];
+    let evaluate = lowering.phase(&schedule::evaluate(&tiled.network));
+    let outputs = lowering.outputs();
+    let phases = [
+        Phase { steps: &train, kept: vec![loss] },
+        Phase { steps: &evaluate, kept: outputs.iter().map(|it| it.buffer).collect() },
+    ];
+    let (buffers, arena_bytes) = memory::plan(&lowering.storage, &lowering.kernels.maps, &phases);
+    let mesh = tiled.mesh;
+    let bytes = |steps: &[Step]| -> u64 {
+        let moved = |step: &Step| match step {
+            Step::Communicate { kernel, .. } => tiling::bytes(&mesh, &lowering.kernels.collectives[*kernel]),
+            Step::Contract { .. } | Step::Map { .. } | Step::Reduce { .. } | Step::Permute { .. } => 0,
+        };
+        steps.iter().map(moved).sum()
+    };
+    let tables = Tables {
+        name: Cow::Owned(name.to_owned()),
+        mesh,
+        arena_bytes,
+        buffers: Cow::Owned(buffers),
+        inputs: Cow::Owned(lowering.inputs),
+        parameters: Cow::Owned(lowering.parameters),
+        states: Cow::Owned(lowering.states),
+        constants: Cow::Owned(lowering.constants),
+        scalars: Cow::Owned(tiled.network.scalars.clone()),
+        loss,
+        outputs: Cow::Owned(outputs),
+        train_bytes: bytes(&train),
+        evaluate_bytes: bytes(&evaluate),
+    };
+    let lists = lowering.kernels;
+    let kernels = Kernels {
+        contractions: Cow::Owned(lists.contractions),
+        maps: Cow::Owned(lists.maps),
+        reductions: Cow::Owned(lists.reductions),
+        permutations: Cow::Owned(lists.permutations),
+        collectives: Cow::Owned(lists.collectives),
+    };
+    Program { tables, kernels, train, evaluate }
+}
+
+/// The descriptors made so far, one list for each kind.
+#[derive(Default)]
+struct Lists {
+    contractions: Vec<Contraction>,
+    maps: Vec<Map>,
+    reductions: Vec<Reduction>,
+    permutations: Vec<Permutation>,
+    collectives: Vec<Collective>,
+}
+
+/// The number of a descriptor in its list; equal ones share it.
+fn number<T: PartialEq>(list: &mut Vec<T>, descriptor: T) -> usize {
+    list.iter().position(|it| *it == descriptor).unwrap_or_else(|| {
+        list.push(descriptor);
+        list.len() - 1
+    })
+}
+
+struct Lowering<'a> {
+    tiled: &'a Tiled,
+    storage: Vec<Storage>,
+    kernels: Lists,
+    inputs: Vec<Input>,
+    parameters: Vec<Parameter>,
+    states: Vec<State>,
+    constants: Vec<Constant>,
+    /// Where each tensor lies in its stored tiling.
+    stored: BTreeMap<Value, BufferId>,
+    /// Where tensors lie in further tilings that cost nothing to reach.
+    converted: BTreeMap<(Value, Tiling), BufferId>,
+    steps: Vec<Step>,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(tiled: &'a Tiled) -> Self {
+        Self {
+            tiled,
+            storage: Vec::new(),
+            kernels: Lists::default(),
+            inputs: Vec::new(),
+            parameters: Vec::new(),
+            states: Vec::new(),
+            constants: Vec::new(),
+            stored: BTreeMap::new(),
+            converted: BTreeMap::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    fn tile(&self, value: Value, tiling: Tiling) -> Tile {
+        Tile { shape: self.tiled.network.graph.shape(value), tiling }
+    }
+
+    fn stored_tile(&self, value: Value) -> Tile {
+        self.tile(value, self.tiled.tilings[value.index()])
+    }
+
+    fn buffer(&mut self, tile: Tile, dtype: DType, is_persistent: bool) -> BufferId {
+        let n_elements = tile.local_shape(&self.tiled.mesh).n_elements();
+        self.storage.push(Storage { n_elements, dtype, is_persistent });
+        self.storage.len() - 1
+    }
+
+    /// Gives inputs, parameters, states and constants their places, which they keep.
+    fn place_sources(&mut self) {
+        let graph = &self.tiled.network.graph;
+        for value in graph.values() {
+            let (node, tile) = (graph.node(value), self.stored_tile(value));
+            let name: Cow<'static, str> = Cow::Owned(node.name.clone());
+            let is_constant = matches!(node.source, Source::Operator(Operator::Iota(_)));
+            if matches!(node.source, Source::Operator(_)) && !is_constant {
+                continue;
+            }
+            let buffer = self.buffer(tile, node.dtype, true);
+            self.stored.insert(value, buffer);
+            match &node.source {
+                &Source::Input { n_classes } => {
+                    self.inputs.push(Input { name, dtype: node.dtype, tile, buffer, n_classes });
+                }
+                &Source::Parameter(init) => self.parameters.push(Parameter { name, tile, buffer, init }),
+                Source::State => self.states.push(State { name, tile, buffer }),
+                Source::Operator(_) => self.constants.push(Constant { tile, buffer }),
+            }
+        }
+    }
+
+    /// The steps of some tasks, from the state in which only sources are there.
+    fn phase(&mut self, tasks: &[Task]) -> Vec<Step> {
+        self.converted.clear();
+        for task in tasks {
+            match task {
+                Task::Compute(value) => self.compute(*value),
+                Task::Update(updates) => self.update(updates),
+            }
+        }
+        std::mem::take(&mut self.steps)
+    }
+
+    /// Computes a tensor and leaves it in its stored tiling.
+    fn compute(&mut self, value: Value) {
+        let result = self.run(value);
+        let stored = self.convert_result(value, result, None);
+        self.stored.insert(value, stored);
+    }
+
+    /// Converts the operands and runs the kernel; where the result is.
+    fn run(&mut self, value: Value) -> BufferId {
+        let (operands, shapes) = self.operands(value);
+        let (signature, form) = self.tiled.signature(value);
+        let tile = self.tile(value, signature.result_tiling(form));
+        let operator = self.tiled.network.graph.operator(value).expect("only computed tensors are run");
+        let kernel = operator.kernel(&shapes, &tile.local_shape(&self.tiled.mesh));
+        if kernel == Kernel::Alias {
+            return operands[0];
+        }
+        let result = self.buffer(tile, DType::F32, false);
+        let step = match kernel {
+            Kernel::Contract(it) => {
+                let kernel = number(&mut self.kernels.contractions, it);
+                Step::Contract { kernel, left: operands[0], right: operands[1], result }
+            }
+            Kernel::Map(it) => {
+                let kernel = number(&mut self.kernels.maps, it);
+                Step::Map { kernel, inputs: operands, results: vec![result] }
+            }
+            Kernel::Reduce(it) => {
+                let kernel = number(&mut self.kernels.reductions, it);
+                Step::Reduce { kernel, inputs: operands, result }
+            }
+            Kernel::Permute(it) => {
+                let kernel = number(&mut self.kernels.permutations, it);
+                Step::Permute { kernel, input: operands[0], result }
+            }
+            Kernel::Alias | Kernel::Constant => unreachable!("these have no step"),
+        };
+        self.steps.push(step);
+        result
+    }
+
+    /// The operands in the tilings of the form, and the shapes of the rank's parts of them.
+    fn operands(&mut self, value: Value) -> (Vec<BufferId>, Vec<soybean_plan::Shape>) {
+        let (signature, form) = self.tiled.signature(value);
+        let tiled = self.tiled;
+        let operands = tiled.network.graph.operands(value).into_iter().enumerate();
+        operands
+            .map(|(position, operand)| {
+                let tiling = signature.operand_tiling(position, form);
+                let shape = self.tile(operand, tiling).local_shape(&tiled.mesh);
+                (self.in_tiling(operand, tiling), shape)
+            })
+            .unzip()
+    }
+
+    /// Where a tensor lies in this tiling, converted if need be.
+    fn in_tiling(&mut self, value: Value, tiling: Tiling) -> BufferId {
+        let from = self.tiled.tilings[value.index()];
+        if from == tiling {
+            return self.stored[&value];
+        }
+        if let Some(&buffer) = self.converted.get(&(value, tiling)) {
+            return buffer;
+        }
+        let collectives = self.route(value, from, tiling, soybean_plan::Combine::Sum);
+        let is_free = collectives.iter().all(|it| tiling::bytes(&self.tiled.mesh, it) == 0);
+        let is_constant = matches!(self.tiled.network.graph.operator(value), Some(Operator::Iota(_)));
+        if is_constant && is_free {
+            let tile = self.tile(value, tiling);
+            let known = self.constants.iter().find(|it| it.tile == tile).map(|it| it.buffer);
+            return known.unwrap_or_else(|| {
+                let buffer = self.buffer(tile, DType::F32, true);
+                self.constants.push(Constant { tile, buffer });
+                buffer
+            });
+        }
+        let buffer = self.communicate(&collectives, self.stored[&value], None);
+        if is_free {
+            self.converted.insert((value, tiling), buffer);
+        }
+        buffer
+    }
+
+    fn route(&self, value: Value, from: Tiling, to: Tiling, combine: soybean_plan::Combine) -> Vec<Collective> {
+        let node = self.tiled.network.graph.node(value);
+        route(&self.tiled.mesh, node.shape, node.dtype, combine, from, to)
+    }
+
+    /// Converts a fresh result to the stored tiling, into `target` if there is one.
+    fn convert_result(&mut self, value: Value, result: BufferId, target: Option<BufferId>) -> BufferId {
+        let (signature, form) = self.tiled.signature(value);
+        let (from, to) = (signature.result_tiling(form), self.tiled.tilings[value.index()]);
+        let collectives = self.route(value, from, to, signature.combine);
+        self.communicate(&collectives, result, target)
+    }
+
+    /// Runs collectives one after the other, the last into `target` if there is one.
+    fn communicate(&mut self, collectives: &[Collective], input: BufferId, target: Option<BufferId>) -> BufferId {
+        let mut input = input;
+        for (position, collective) in collectives.iter().enumerate() {
+            let is_last = position + 1 == collectives.len();
+            let fresh = |this: &mut Self| this.buffer(collective.destination(), collective.dtype, false);
+            let result = target.filter(|_| is_last).unwrap_or_else(|| fresh(self));
+            let kernel = number(&mut self.kernels.collectives, *collective);
+            self.steps.push(Step::Communicate { kernel, input, result });
+            input = result;
+        }
+        input
+    }
+
+    /// Computes the next values of a parameter and its states from the values that they have, and puts them in their places.
+    fn update(&mut self, updates: &[(Value, Value)]) {
+        let fresh: Vec<BufferId> = match self.run_together(updates) {
+            Some(results) => results,
+            None => updates.iter().map(|&(_, next)| self.run(next)).collect(),
+        };
+        for (&(source, next), result) in updates.iter().zip(fresh) {
+            let place = self.stored[&source];
+            if result == place {
+                continue;
+            }
+            let converted = self.convert_result(next, result, Some(place));
+            if converted != place {
+                self.copy(next, converted, place);
+            }
+        }
+    }
+
+    fn copy(&mut self, value: Value, input: BufferId, result: BufferId) {
+        let extents = self.stored_tile(value).local_shape(&self.tiled.mesh);
+        let kernel = number(&mut self.kernels.permutations, Permutation { extents, input: extents.dense_strides() });
+        self.steps.push(Step::Permute { kernel, input, result });
+    }
+
+    /// Runs the maps of an update as one kernel, if they have the same form and several need no operand converted at a cost, which the search
+    /// counts for each. Results that are in their stored tiling are written in place.
+    fn run_together(&mut self, updates: &[(Value, Value)]) -> Option<Vec<BufferId>> {
+        let tiled = self.tiled;
+        let graph = &tiled.network.graph;
+        let form = &tiled.forms[updates[0].1.index()];
+        let mut operands: Vec<(Value, Tiling)> = Vec::new();
+        let mut programs = Vec::new();
+        for &(_, next) in updates {
+            let Some(Operator::Elementwise(map)) = graph.operator(next) else { return None };
+            let (signature, _) = tiled.signature(next);
+            let conversions = tiled.conversions(next);
+            let n_operands = conversions.len() - 1;
+            let is_free = conversions[..n_operands].iter().all(|it| it.bytes == 0);
+            if tiled.forms[next.index()] != *form || !(is_free || updates.len() == 1) {
+                return None;
+            }
+            let mut place = |(position, value): (usize, Value)| {
+                let operand = (value, signature.operand_tiling(position, form.as_ref().expect("maps have forms")));
+                let at = operands.iter().position(|it| *it == operand).unwrap_or_else(|| {
+                    operands.push(operand);
+                    operands.len() - 1
+                });
+                u8::try_from(at).expect("updates read few tensors")
+            };
+            let of: Vec<u8> = graph.operands(next).into_iter().enumerate().map(&mut place).collect();
+            programs.push(scalar::renumber(&map.program, &of));
+        }
+        let inputs: Vec<BufferId> = operands.iter().map(|&(value, tiling)| self.in_tiling(value, tiling)).collect();
+        let (signature, form) = tiled.signature(updates[0].1);
+        let result_tiling = signature.result_tiling(form);
+        let tile = self.tile(updates[0].1, result_tiling);
+        let extents = tile.local_shape(&tiled.mesh);
+        let strides = vec![extents.dense_strides(); inputs.len()];
+        let program = scalar::join(&programs, inputs.len());
+        let kernel = number(&mut self.kernels.maps, Map { extents, inputs: Cow::Owned(strides), program });
+        let mut results = Vec::new();
+        for &(source, _) in updates {
+            let is_in_place = tiled.tilings[source.index()] == result_tiling;
+            let result = if is_in_place { self.stored[&source] } else { self.buffer(tile, DType::F32, false) };
+            results.push(result);
+        }
+        self.steps.push(Step::Map { kernel, inputs, results: results.clone() });
+        Some(results)
+    }
+
+    /// The loss and the model's further outputs, where the evaluation leaves them.
+    fn outputs(&self) -> Vec<Output> {
+        let network = &self.tiled.network;
+        let loss = ("loss".to_owned(), network.loss);
+        let all = [loss].into_iter().chain(network.outputs.iter().cloned());
+        all.map(|(name, value)| Output {
+            name: Cow::Owned(name),
+            dtype: network.graph.node(value).dtype,
+            tile: self.stored_tile(value),
+            buffer: self.stored[&value],
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,162 @@
+//! The memory plan: an offset in the one arena for every buffer.
+//!
+//! Buffers that stay come first. The others live from the step that writes them to the last that reads them; a map writes over an input that
+//! dies with it. Larger buffers are placed first, each at the lowest offset that is free for all its life.
+
+use soybean_plan::{Buffer, BufferId, DType, Map, Step, Strides};
+
+/// What is to be placed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Storage {
+    pub(crate) n_elements: usize,
+    pub(crate) dtype: DType,
+    /// Whether it stays from step to step.
+    pub(crate) is_persistent: bool,
+}
+
+impl Storage {
+    /// The bytes that it takes, rounded up so that all offsets are multiples of 64.
+    fn bytes(&self) -> usize {
+        (self.n_elements * self.dtype.bytes()).next_multiple_of(64)
+    }
+}
+
+/// A stretch of memory that one buffer, or several one after another, live in.
+struct Slot {
+    bytes: usize,
+    phase: usize,
+    first: usize,
+    last: usize,
+    offset: usize,
+}
+
+/// Steps that run one after the other, and the buffers that must outlive them.
+pub(crate) struct Phase<'a> {
+    pub(crate) steps: &'a [Step],
+    pub(crate) kept: Vec<BufferId>,
+}
+
+/// Places all buffers for the phases' steps; the buffers, and the size of the arena.
+pub(crate) fn plan(storage: &[Storage], maps: &[Map], phases: &[Phase<'_>]) -> (Vec<Buffer>, usize) {
+    let mut offsets = vec![0; storage.len()];
+    let mut persistent_bytes = 0;
+    for (buffer, storage) in storage.iter().enumerate().filter(|(_, it)| it.is_persistent) {
+        offsets[buffer] = persistent_bytes;
+        persistent_bytes += storage.bytes();
+    }
+    let mut slot_of: Vec<Option<usize>> = vec![None; storage.len()];
+    let mut slots = Vec::new();
+    for (number, phase) in phases.iter().enumerate() {
+        assign_slots(number, phase, storage, maps, &mut slots, &mut slot_of);
+    }
+    let transient_bytes = place(&mut slots);
+    for (buffer, slot) in slot_of.iter().enumerate() {
+        if let Some(slot) = slot {
+            offsets[buffer] = persistent_bytes + slots[*slot].offset;
+        }
+    }
+    let buffer = |(storage, &offset): (&Storage, &usize)| Buffer {
+        offset,
+        n_elements: storage.n_elements,
+        dtype: storage.dtype,
+    };
+    (storage.iter().zip(&offsets).map(buffer).collect(), persistent_bytes + transient_bytes)
+}
+
+/// Gives every transient buffer of a phase a slot.
+fn assign_slots(
+    number: usize,
+    phase: &Phase<'_>,
+    storage: &[Storage],
+    maps: &[Map],
+    slots: &mut Vec<Slot>,
+    slot_of: &mut [Option<usize>],
+) {
+    let mut last_use = vec![0; storage.len()];
+    for (at, step) in phase.steps.iter().enumerate() {
+        for buffer in reads(step) {
+            last_use[buffer] = at;
+        }
+    }
+    for &buffer in &phase.kept {
+        last_use[buffer] = phase.steps.len();
+    }
+    for (at, step) in phase.steps.iter().enumerate() {
+        for result in writes(step) {
+            if storage[result].is_persistent {
+                continue;
+            }
+            let dies = |&input: &BufferId| {
+                slot_of[input].is_some_and(|slot| slots[slot].last == at && slots[slot].phase == number)
+            };
+            let over = overwritable(step, maps, storage, result).into_iter().find(dies);
+            let slot = over.and_then(|input| slot_of[input]).unwrap_or_else(|| {
+                slots.push(Slot { bytes: storage[result].bytes(), phase: number, first: at, last: at, offset: 0 });
+                slots.len() - 1
+            });
+            slots[slot].last = last_use[result].max(at);
+            slot_of[result] = Some(slot);
+        }
+    }
+}
+
+/// The inputs of a map that one of its results may overwrite: read once, as many elements, in the same order.
+fn overwritable(step: &Step, maps: &[Map], storage: &[Storage], result: BufferId) -> Vec<BufferId> {
+    let Step::Map { kernel, inputs, .. } = step else { return Vec::new() };
+    let map = &maps[*kernel];
+    let dense = map.extents.dense_strides();
+    let is_alike = |input: BufferId, strides: &Strides| {
+        *strides == dense
+            && storage[input].n_elements == storage[result].n_elements
+            && storage[input].dtype == storage[result].dtype
+            && inputs.iter().filter(|&&it| it == input).count() == 1
+    };
+    let pairs = inputs.iter().zip(map.inputs.iter());
+    pairs.filter(|&(&input, strides)| is_alike(input, strides)).map(|(&input, _)| input).collect()
+}
+
+/// Chooses the slots' offsets; the bytes that they take together.
+fn place(slots: &mut [Slot]) -> usize {
+    let mut order: Vec<usize> = (0..slots.len()).collect();
+    order.sort_by_key(|&it| (usize::MAX - slots[it].bytes, it));
+    let mut total = 0;
+    for (done, &slot) in order.iter().enumerate() {
+        let mut taken: Vec<(usize, usize)> = order[..done]
+            .iter()
+            .map(|&it| &slots[it])
+            .filter(|it| it.phase == slots[slot].phase && it.first <= slots[slot].last && slots[slot].first <= it.last)
+            .map(|it| (it.offset, it.offset + it.bytes))
+            .collect();
+        taken.sort_unstable();
+        let mut offset = 0;
+        for (from, to) in taken {
+            if offset + slots[slot].bytes <= from {
+                break;
+            }
+            offset = offset.max(to);
+        }
+        slots[slot].offset = offset;
+        total = total.max(offset + slots[slot].bytes);
+    }
+    total
+}
+
+/// The buffers that a step reads.
+pub(crate) fn reads(step: &Step) -> Vec<BufferId> {
+    match step {
+        Step::Contract { left, right, .. } => vec![*left, *right],
+        Step::Map { inputs, .. } | Step::Reduce { inputs, .. } => inputs.clone(),
+        Step::Permute { input, .. } | Step::Communicate { input, .. } => vec![*input],
+    }
+}
+
+/// The buffers that a step writes.
+pub(crate) fn writes(step: &Step) -> Vec<BufferId> {
+    match step {
+        Step::Map { results, .. } => results.clone(),
+        Step::Contract { result, .. }
+        | Step::Reduce { result, .. }
+        | Step::Permute { result, .. }
+        | Step::Communicate { result, .. } => vec![*result],
+    }
+}

@@ -1,0 +1,163 @@
+//! What a plan shows of itself: a table for people, JSON for programs, Graphviz for pictures.
+
+mod dot;
+mod json;
+mod table;
+
+use std::collections::BTreeMap;
+
+use soybean_plan::{AxisSet, Mesh, Program, Step};
+
+use crate::{
+    graph::{Graph, Source, Value},
+    tiling::{self, Search, Strategy},
+};
+
+/// A plan with all that is known of it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    name: String,
+    strategy: Strategy,
+    found: Search,
+    milliseconds: f64,
+    /// The bytes that one training step moves, over all ranks: what the program's collectives move.
+    pub bytes_total: u64,
+    /// The same by axis of the mesh: a transfer counts for the slowest axis along which its two ranks differ.
+    pub bytes_per_axis: Vec<u64>,
+    /// The memory that each rank needs, in bytes.
+    pub peak_memory_bytes_per_gpu: u64,
+}
+
+impl Report {
+    pub(crate) fn new(found: Search, program: &Program, strategy: Strategy, milliseconds: f64) -> Self {
+        Self {
+            name: program.tables.name.clone().into_owned(),
+            strategy,
+            milliseconds,
+            bytes_total: program.tables.train_bytes,
+            bytes_per_axis: bytes_per_axis(program, &found.tiled.mesh),
+            peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
+            found,
+        }
+    }
+
+    /// The number of ranks.
+    #[must_use]
+    pub fn n_gpus(&self) -> usize {
+        self.found.tiled.mesh.n_ranks()
+    }
+
+    /// The name of the strategy.
+    #[must_use]
+    pub fn strategy(&self) -> &'static str {
+        self.strategy.name()
+    }
+
+    /// Whether the plan is proved to move the fewest bytes.
+    #[must_use]
+    pub fn is_optimal(&self) -> bool {
+        self.found.is_optimal
+    }
+
+    /// What the search found.
+    #[must_use]
+    pub fn search(&self) -> &Search {
+        &self.found
+    }
+
+    /// The time that the search took.
+    #[must_use]
+    pub fn milliseconds(&self) -> f64 {
+        self.milliseconds
+    }
+
+    /// A table for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        table::text(self)
+    }
+
+    /// The stable interface for programs.
+    #[must_use]
+    pub fn json(&self) -> String {
+        json::json(self)
+    }
+
+    /// The graph with its tilings, in Graphviz's language.
+    #[must_use]
+    pub fn dot(&self) -> String {
+        dot::dot(self)
+    }
+
+    fn graph(&self) -> &Graph {
+        &self.found.tiled.network.graph
+    }
+
+    /// What tensors are called: by the user's name, as the next value of what has one, or by number.
+    fn names(&self) -> BTreeMap<Value, String> {
+        let network = &self.found.tiled.network;
+        let own = |value: Value| match &network.graph.node(value).name {
+            name if name.is_empty() => value.to_string(),
+            name => name.clone(),
+        };
+        let mut names: BTreeMap<Value, String> = network.graph.values().map(|it| (it, own(it))).collect();
+        for (source, next) in &network.updates {
+            names.insert(*next, format!("{}'", own(*source)));
+        }
+        for (name, value) in [("loss", network.loss)].into_iter().chain(network.outputs.iter().map(|(name, it)| (name.as_str(), *it))) {
+            if network.graph.node(value).name.is_empty() {
+                names.insert(value, name.to_owned());
+            }
+        }
+        names
+    }
+
+    /// What tensors are for: `input`, `param`, `state`, `activation`, `gradient` or `output`.
+    fn kinds(&self) -> BTreeMap<Value, &'static str> {
+        let network = &self.found.tiled.network;
+        let outputs: Vec<Value> =
+            [network.loss].into_iter().chain(network.outputs.iter().map(|&(_, value)| value)).collect();
+        let is_forward = network.graph.ancestors(&outputs);
+        let kind = |value: Value| match &network.graph.node(value).source {
+            Source::Input { .. } => "input",
+            Source::Parameter(_) => "param",
+            Source::State => "state",
+            Source::Operator(_) if outputs.contains(&value) => "output",
+            Source::Operator(_) if is_forward[value.index()] => "activation",
+            Source::Operator(_) => "gradient",
+        };
+        let mut kinds: BTreeMap<Value, &'static str> = network.graph.values().map(|it| (it, kind(it))).collect();
+        for &(source, next) in &network.updates {
+            kinds.insert(next, kind(source));
+        }
+        kinds
+    }
+}
+
+fn bytes_per_axis(program: &Program, mesh: &Mesh) -> Vec<u64> {
+    let mut bytes = vec![0; mesh.n_axes()];
+    for step in &program.train {
+        let Step::Communicate { kernel, .. } = step else { continue };
+        let collective = &program.kernels.collectives[*kernel];
+        let n_peers = mesh.group_size(collective.axes) as u64 - 1;
+        for axis in collective.axes.iter() {
+            let faster: AxisSet = collective.axes.iter().filter(|&it| it > axis).collect();
+            let n_across = (mesh.size(axis) as u64 - 1) * mesh.group_size(faster) as u64;
+            bytes[axis] += tiling::bytes(mesh, collective) / n_peers * n_across;
+        }
+    }
+    bytes
+}
+
+/// A number of bytes for people: `402.7 MB`, with 1 MB = 10^6 bytes.
+#[must_use]
+pub fn readable_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    let mut amount = bytes as f64;
+    let mut unit = 0;
+    while amount >= 1000.0 && unit + 1 < UNITS.len() {
+        amount /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{amount:.1} {}", UNITS[unit]) }
+}

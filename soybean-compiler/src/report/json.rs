@@ -1,0 +1,120 @@
+//! The plan as JSON, the interface described in the README.
+
+use std::fmt::Write as _;
+
+use soybean_plan::{Placement, Tiling};
+
+use super::Report;
+use crate::{
+    graph::Value,
+    operator::Rules,
+    signature::{Form, letter},
+};
+
+/// The JSON text, one line for each tensor and each operator.
+pub(super) fn json(report: &Report) -> String {
+    let (found, mesh) = (&report.found, report.found.tiled.mesh);
+    let baselines = found.baselines;
+    let axes: Vec<String> = mesh.sizes().map(|it| it.to_string()).collect();
+    let mut text = format!(
+        "{{\n\"model\": {}, \"gpus\": {}, \"axes\": [{}], \"strategy\": {}, \"objective\": \"bytes\",\n",
+        string(&report.name),
+        mesh.n_ranks(),
+        axes.join(", "),
+        string(report.strategy()),
+    );
+    let _ = writeln!(
+        text,
+        "\"search\": {{ \"optimal\": {}, \"lower_bound_bytes\": {}, \"milliseconds\": {:.3}, \"tables\": {} }},",
+        found.is_optimal, found.lower_bound_bytes, report.milliseconds, found.largest_table,
+    );
+    let values: Vec<Value> = report.graph().values().collect();
+    let tensors: Vec<String> = tensors(report, &values);
+    let _ = writeln!(text, "\"tensors\": [\n{}\n],", tensors.join(",\n"));
+    let computed = values.iter().filter(|it| found.tiled.forms[it.index()].is_some());
+    let operators: Vec<String> = computed.map(|&it| operator(report, it)).collect();
+    let _ = writeln!(text, "\"ops\": [\n{}\n],", operators.join(",\n"));
+    let per_axis: Vec<String> = report.bytes_per_axis.iter().map(ToString::to_string).collect();
+    let _ = write!(
+        text,
+        "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"peak_memory_bytes_per_gpu\": {},\n\
+         \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {} }}\n}}\n",
+        report.bytes_total,
+        per_axis.join(", "),
+        report.peak_memory_bytes_per_gpu,
+        baselines.data,
+        baselines.model,
+        baselines.recursive,
+    );
+    text
+}
+
+fn tensors(report: &Report, values: &[Value]) -> Vec<String> {
+    let (names, kinds) = (report.names(), report.kinds());
+    let tensor = |value: &Value| {
+        let node = report.graph().node(*value);
+        format!(
+            "{{ \"id\": {}, \"name\": {}, \"kind\": \"{}\", \"dtype\": \"{}\", \"shape\": {}, \"tiling\": {} }}",
+            value.index(),
+            string(&names[value]),
+            kinds[value],
+            node.dtype,
+            node.shape,
+            tiling(&report.found.tiled.tilings[value.index()]),
+        )
+    };
+    values.iter().map(tensor).collect()
+}
+
+fn operator(report: &Report, value: Value) -> String {
+    let (tiled, graph) = (&report.found.tiled, report.graph());
+    let operator = graph.operator(value).expect("only computed tensors are listed as operators");
+    let (signature, form) = tiled.signature(value);
+    let inputs: Vec<String> = graph.operands(value).iter().map(|it| it.index().to_string()).collect();
+    let conversions = tiled.conversions(value).into_iter().filter(|it| it.from != it.to);
+    let conversion = |it: crate::tiling::Conversion| {
+        let (from, to) = (tiling(&it.from), tiling(&it.to));
+        format!("{{ \"tensor\": {}, \"from\": {from}, \"to\": {to}, \"bytes\": {} }}", it.value.index(), it.bytes)
+    };
+    let conversions: Vec<String> = conversions.map(conversion).collect();
+    format!(
+        "{{ \"id\": {0}, \"name\": {1}, \"signature\": {2}, \"inputs\": [{3}], \"output\": {0}, \"form\": {4}, \"conversions\": [{5}], \"flops\": {6} }}",
+        value.index(),
+        string(&operator.to_string()),
+        string(&signature.to_string()),
+        inputs.join(", "),
+        factors(form),
+        conversions.join(", "),
+        signature.n_points() * operator.flops_per_point(),
+    )
+}
+
+fn tiling(tiling: &Tiling) -> String {
+    let placements: Vec<String> = tiling.placements().iter().map(|it: &Placement| format!("\"{it}\"")).collect();
+    format!("[{}]", placements.join(", "))
+}
+
+/// A form as a list of factors; `-` where work is repeated.
+fn factors(form: &Form) -> String {
+    let factor = |it: &Option<u8>| format!("\"{}\"", it.map_or('-', letter));
+    format!("[{}]", form.0.iter().map(factor).collect::<Vec<_>>().join(", "))
+}
+
+/// A string with quotes and escapes.
+fn string(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => {
+                quoted.push('\\');
+                quoted.push(character);
+            }
+            control if control < ' ' => {
+                let _ = write!(quoted, "\\u{:04x}", control as u32);
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

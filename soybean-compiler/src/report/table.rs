@@ -1,0 +1,67 @@
+//! The plan as a table for people.
+
+use std::fmt::Write as _;
+
+use super::{Report, readable_bytes};
+use crate::graph::Source;
+
+/// The most tensors that are listed; the others are counted.
+const MAX_ROWS: usize = 40;
+
+/// The table: tensors that come from outside or stay, with their tilings; then the bytes beside those of the baselines.
+pub(super) fn text(report: &Report) -> String {
+    let mesh = report.found.tiled.mesh;
+    let mut text = format!("plan of `{}` for {} GPUs, mesh {mesh}, strategy {}\n\n", report.name, mesh.n_ranks(), report.strategy());
+    let rows = rows(report);
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths = [width(0), width(1), width(2)];
+    for row in &rows {
+        let line = format!("  {:<3$}  {:<4$}  {:<5$}", row[0], row[1], row[2], widths[0], widths[1], widths[2]);
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text.push_str(&summary(report));
+    text
+}
+
+fn rows(report: &Report) -> Vec<[String; 3]> {
+    let (graph, tiled, names) = (report.graph(), &report.found.tiled, report.names());
+    let network = &tiled.network;
+    let is_shown = |value: crate::graph::Value| match graph.node(value).source {
+        Source::Input { .. } | Source::Parameter(_) | Source::State => true,
+        Source::Operator(_) => network.loss == value || network.outputs.iter().any(|(_, it)| *it == value),
+    };
+    let shown: Vec<_> = graph.values().filter(|&it| is_shown(it)).collect();
+    let row = |&value: &crate::graph::Value| {
+        let node = graph.node(value);
+        let shape = format!("{}{}", node.dtype, node.shape);
+        [names[&value].clone(), shape, tiled.tilings[value.index()].to_string()]
+    };
+    let mut rows = vec![["tensor", "shape", "tiling"].map(str::to_owned)];
+    rows.extend(shown.iter().take(MAX_ROWS).map(row));
+    if shown.len() > MAX_ROWS {
+        rows.push([format!("and {} more", shown.len() - MAX_ROWS), String::new(), String::new()]);
+    }
+    rows
+}
+
+fn summary(report: &Report) -> String {
+    let baselines = report.found.baselines;
+    let mut text = format!("\n  bytes moved in one training step  {:>10}", readable_bytes(report.bytes_total));
+    if report.is_optimal() {
+        text.push_str("  proved optimal");
+    }
+    text.push('\n');
+    for (name, bytes) in [("data", baselines.data), ("model", baselines.model), ("recursive", baselines.recursive)] {
+        let label = format!("with strategy {name}");
+        let ratio = match report.bytes_total {
+            0 => String::new(),
+            total => format!("  {:.2} x", bytes as f64 / total as f64),
+        };
+        let _ = writeln!(text, "  {label:<32}  {:>10}{ratio}", readable_bytes(bytes));
+    }
+    let memory = readable_bytes(report.peak_memory_bytes_per_gpu);
+    let _ = writeln!(text, "  {:<32}  {memory:>10}", "memory of each GPU");
+    let time = format!("{:.1} ms", report.milliseconds);
+    let _ = writeln!(text, "  {:<32}  {time:>10}", "search at build time");
+    text
+}

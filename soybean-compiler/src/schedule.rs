@@ -1,0 +1,85 @@
+//! The order in which tensors are computed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    graph::{Graph, Source, Value},
+    network::Network,
+    operator::Operator,
+};
+
+/// One piece of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Compute this tensor.
+    Compute(Value),
+    /// Replace a parameter and its optimiser's states by their next values: pairs of each with its next value.
+    Update(Vec<(Value, Value)>),
+}
+
+/// The tasks of a training step: the loss, the gradients, and each update as soon as nothing reads what it replaces.
+pub(crate) fn train(network: &Network) -> Vec<Task> {
+    let groups = update_groups(network);
+    let mut roots: Vec<Value> = network.updates.iter().map(|&(_, next)| next).collect();
+    roots.push(network.loss);
+    let is_next: BTreeSet<Value> = network.updates.iter().map(|&(_, next)| next).collect();
+    let order = computed(&network.graph, &roots, |it| !is_next.contains(&it));
+    // For each update, the last tensor that reads what it replaces or that it reads.
+    let mut due: BTreeMap<Option<Value>, Vec<Task>> = BTreeMap::new();
+    for group in groups {
+        let readers = group.iter().flat_map(|&(source, _)| readers(&network.graph, source));
+        let operands = group.iter().flat_map(|&(_, next)| network.graph.operands(next));
+        let last = readers.chain(operands).filter(|it| order.binary_search(it).is_ok()).max();
+        due.entry(last).or_default().push(Task::Update(group));
+    }
+    let mut tasks = due.remove(&None).unwrap_or_default();
+    for value in order {
+        tasks.push(Task::Compute(value));
+        tasks.extend(due.remove(&Some(value)).unwrap_or_default());
+    }
+    tasks
+}
+
+/// The tensors that are computed from this one's memory: its users, and the readers of those that are the same memory in another shape.
+fn readers(graph: &Graph, value: Value) -> Vec<Value> {
+    let mut readers = graph.users(value);
+    let mut at = 0;
+    while at < readers.len() {
+        if let Some(Operator::Reshape(_)) = graph.operator(readers[at]) {
+            readers.extend(graph.users(readers[at]));
+        }
+        at += 1;
+    }
+    readers
+}
+
+/// The tasks of an evaluation: the loss and the outputs.
+pub(crate) fn evaluate(network: &Network) -> Vec<Task> {
+    let roots: Vec<Value> =
+        [network.loss].into_iter().chain(network.outputs.iter().map(|&(_, value)| value)).collect();
+    computed(&network.graph, &roots, |_| true).into_iter().map(Task::Compute).collect()
+}
+
+/// The computed tensors among the ancestors of the roots, in order.
+fn computed(graph: &Graph, roots: &[Value], is_wanted: impl Fn(Value) -> bool) -> Vec<Value> {
+    let is_ancestor = graph.ancestors(roots);
+    let is_computed = |value: &Value| match &graph.node(*value).source {
+        Source::Operator(operator) => !matches!(operator, Operator::Iota(_)),
+        Source::Input { .. } | Source::Parameter(_) | Source::State => false,
+    };
+    graph.values().filter(|it| is_ancestor[it.index()] && is_computed(it) && is_wanted(*it)).collect()
+}
+
+/// The updates of each parameter with those of its states.
+fn update_groups(network: &Network) -> Vec<Vec<(Value, Value)>> {
+    let mut groups: Vec<Vec<(Value, Value)>> = Vec::new();
+    for &(source, next) in &network.updates {
+        match network.graph.node(source).source {
+            Source::Parameter(_) => groups.push(vec![(source, next)]),
+            Source::State | Source::Input { .. } | Source::Operator(_) => {
+                groups.last_mut().expect("a parameter stands before its states").push((source, next));
+            }
+        }
+    }
+    groups
+}

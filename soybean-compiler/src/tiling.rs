@@ -1,0 +1,18 @@
+//! The tiling search: how every tensor lies on the mesh, and in which form every operator runs, so that the fewest bytes move.
+//!
+//! [`problem`] turns a network into variables with pairwise costs, [`strategy`] chooses states for them, with [`eliminate`] for exact
+//! minimisation and [`bound`] for lower bounds; [`conversion`] says what a change of tiling costs.
+
+mod bound;
+mod conversion;
+mod eliminate;
+mod forced;
+mod problem;
+mod recursive;
+mod space;
+mod strategy;
+mod tiled;
+
+pub use conversion::{bytes, route};
+pub use strategy::{Baselines, Search, Strategy, search};
+pub use tiled::{Conversion, Tiled};

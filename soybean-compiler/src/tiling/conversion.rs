@@ -1,0 +1,160 @@
+//! Conversions between tilings: which collectives lead from one to the other, and the bytes that they move.
+//!
+//! In this order, axes with the same step together: slice (`r -> P`, free), reduce-scatter (`red -> P`), all-to-all (`P_i -> P_j`), all-gather
+//! (`P -> r`); a sum that ends replicated is an all-reduce, taken apart around an all-to-all, which then moves less.
+
+use soybean_plan::{AxisSet, Collective, CollectiveKind, Combine, DType, Mesh, Placement, Shape, Tile, Tiling};
+
+use super::space::Splits;
+
+/// One step of a conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) kind: CollectiveKind,
+    pub(super) axes: AxisSet,
+    pub(super) from: Tiling,
+    pub(super) to: Tiling,
+}
+
+/// The collectives that lead from one tiling of a tensor to another.
+#[must_use]
+pub fn route(mesh: &Mesh, shape: Shape, dtype: DType, combine: Combine, from: Tiling, to: Tiling) -> Vec<Collective> {
+    let splits = Splits::new(mesh, &shape);
+    let collective =
+        |it: Change| Collective { kind: it.kind, dtype, combine, axes: it.axes, shape, from: it.from, to: it.to };
+    changes(&splits, from, to).into_iter().map(collective).collect()
+}
+
+/// The bytes that a collective moves between ranks, over all ranks.
+#[must_use]
+pub fn bytes(mesh: &Mesh, collective: &Collective) -> u64 {
+    let n_local = |tile: Tile| tile.local_shape(mesh).n_elements();
+    let (source, group) = (n_local(collective.source()), mesh.group_size(collective.axes));
+    let elements = moved(collective.kind, source as u64, group as u64, mesh.n_ranks() as u64);
+    elements * collective.dtype.bytes() as u64
+}
+
+/// The elements that a step moves, over all ranks, of which each holds `n_local` before, in groups of `group`.
+pub(super) fn moved(kind: CollectiveKind, n_local: u64, group: u64, n_ranks: u64) -> u64 {
+    match kind {
+        CollectiveKind::Slice => 0,
+        CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => n_ranks * n_local / group * (group - 1),
+        CollectiveKind::AllReduce => n_ranks / group * 2 * n_local * (group - 1),
+        CollectiveKind::AllGather => n_ranks * n_local * (group - 1),
+    }
+}
+
+/// The steps from one tiling to another.
+pub(super) fn changes(splits: &Splits, from: Tiling, to: Tiling) -> Vec<Change> {
+    if from == to {
+        return Vec::new();
+    }
+    direct(splits, from, to).unwrap_or_else(|| through_replication(splits, from, to))
+}
+
+/// A tiling on its way to another.
+struct Walk<'a> {
+    splits: &'a Splits,
+    here: Tiling,
+    changes: Vec<Change>,
+}
+
+impl Walk<'_> {
+    /// Changes the placement on these axes; none if that is no legal tiling.
+    fn change(&mut self, kind: CollectiveKind, axes: AxisSet, place: impl Fn(usize) -> Placement) -> Option<()> {
+        if axes.is_empty() {
+            return Some(());
+        }
+        let to = axes.iter().fold(self.here, |tiling, axis| tiling.with(axis, place(axis)));
+        if !self.splits.are_legal(&to) {
+            return None;
+        }
+        self.changes.push(Change { kind, axes, from: self.here, to });
+        self.here = to;
+        Some(())
+    }
+}
+
+/// The cheapest order of steps; none where an extent has too few factors for what lies between.
+fn direct(splits: &Splits, from: Tiling, to: Tiling) -> Option<Vec<Change>> {
+    use Placement::{Partial, Replicated, Split};
+    let axes = |condition: &dyn Fn(Placement, Placement) -> bool| -> AxisSet {
+        (0..splits.n_axes()).filter(|&axis| condition(from.on(axis), to.on(axis))).collect()
+    };
+    let sliced = axes(&|a, b| a == Replicated && matches!(b, Split(_)));
+    let scattered = axes(&|a, b| a == Partial && matches!(b, Split(_)));
+    let summed = axes(&|a, b| a == Partial && b == Replicated);
+    let exchanged = axes(&|a, b| matches!((a, b), (Split(i), Split(j)) if i != j));
+    let gathered = axes(&|a, b| matches!(a, Split(_)) && b == Replicated);
+    let mut walk = Walk { splits, here: from, changes: Vec::new() };
+    let target = |axis| to.on(axis);
+    walk.change(CollectiveKind::Slice, sliced, target)?;
+    if exchanged.is_empty() || summed.is_empty() {
+        walk.change(CollectiveKind::ReduceScatter, scattered, target)?;
+        walk.change(CollectiveKind::AllReduce, summed, target)?;
+        exchange(&mut walk, exchanged, to)?;
+        walk.change(CollectiveKind::AllGather, gathered, target)?;
+        return Some(walk.changes);
+    }
+    let Some(halfway) = scatter_dims(splits, &walk.here, &to, summed, scattered, exchanged) else {
+        walk.change(CollectiveKind::ReduceScatter, scattered, target)?;
+        walk.change(CollectiveKind::AllReduce, summed, target)?;
+        exchange(&mut walk, exchanged, to)?;
+        walk.change(CollectiveKind::AllGather, gathered, target)?;
+        return Some(walk.changes);
+    };
+    let both: AxisSet = AxisSet(scattered.0 | summed.0);
+    walk.change(CollectiveKind::ReduceScatter, both, |axis| halfway.on(axis))?;
+    exchange(&mut walk, exchanged, to)?;
+    walk.change(CollectiveKind::AllGather, AxisSet(gathered.0 | summed.0), target)?;
+    Some(walk.changes)
+}
+
+/// An all-to-all; none where the splits before and after overlap, so that ranks would have to exchange unequal parts.
+fn exchange(walk: &mut Walk<'_>, axes: AxisSet, to: Tiling) -> Option<()> {
+    if !walk.splits.are_independent(&walk.here, &to, axes) {
+        return None;
+    }
+    walk.change(CollectiveKind::AllToAll, axes, |axis| to.on(axis))
+}
+
+/// A legal tiling in which the axes that end replicated are scattered along some dim for the while of an all-to-all.
+fn scatter_dims(
+    splits: &Splits,
+    here: &Tiling,
+    to: &Tiling,
+    summed: AxisSet,
+    scattered: AxisSet,
+    exchanged: AxisSet,
+) -> Option<Tiling> {
+    let halfway = scattered.iter().fold(*here, |tiling, axis| tiling.with(axis, to.on(axis)));
+    (0..splits.rank()).find_map(|dim| {
+        let dim = u8::try_from(dim).expect("ranks are small");
+        let tiling = summed.iter().fold(halfway, |tiling, axis| tiling.with(axis, Placement::Split(dim)));
+        let after = exchanged.iter().fold(tiling, |tiling, axis| tiling.with(axis, to.on(axis)));
+        let is_possible = splits.are_legal(&tiling)
+            && splits.are_legal(&after)
+            && splits.are_independent(&tiling, &after, exchanged);
+        is_possible.then_some(tiling)
+    })
+}
+
+/// The way that is always there: everything that changes is replicated first, then sliced.
+fn through_replication(splits: &Splits, from: Tiling, to: Tiling) -> Vec<Change> {
+    let axes = |condition: &dyn Fn(Placement, Placement) -> bool| -> AxisSet {
+        (0..splits.n_axes())
+            .filter(|&axis| from.on(axis) != to.on(axis) && condition(from.on(axis), to.on(axis)))
+            .collect()
+    };
+    let mut walk = Walk { splits, here: from, changes: Vec::new() };
+    let replicated = |_| Placement::Replicated;
+    let partial = axes(&|from, _| from == Placement::Partial);
+    let split = axes(&|from, _| matches!(from, Placement::Split(_)));
+    let sliced = axes(&|_, to| matches!(to, Placement::Split(_)));
+    let steps = [(CollectiveKind::AllReduce, partial), (CollectiveKind::AllGather, split)];
+    for (kind, axes) in steps {
+        walk.change(kind, axes, replicated).expect("fewer splits of a legal tiling are legal");
+    }
+    walk.change(CollectiveKind::Slice, sliced, |axis| to.on(axis)).expect("the target is legal");
+    walk.changes
+}

@@ -1,0 +1,407 @@
+//! Exact minimisation of a sum of tables by variable elimination.
+//!
+//! Eliminating a variable replaces the tables that mention it by one over its neighbours: for each of their states the best that the variable
+//! can do. The order is greedy, smallest new table first. This file and [`super::bound`] hold the search's inner loops; they are
+//! flat tables and index arithmetic because the macro that runs them is compiled without optimisation.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+
+/// Variables with costs of their own and costs of pairs of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pairwise {
+    /// For each variable the cost of each of its states.
+    pub(super) unary: Vec<Vec<u64>>,
+    /// At most one for each pair of variables.
+    pub(super) edges: Vec<Edge>,
+}
+
+/// The costs of the states of two variables together.
+#[derive(Clone, Debug)]
+pub(super) struct Edge {
+    /// The first variable, with the smaller number.
+    pub(super) first: usize,
+    /// The second variable.
+    pub(super) second: usize,
+    /// `table[state of first * number of states of second + state of second]`
+    pub(super) table: Vec<u64>,
+}
+
+impl Pairwise {
+    /// The cost of one state for each variable.
+    pub(super) fn cost(&self, states: &[usize]) -> u64 {
+        let unary: u64 = self.unary.iter().zip(states).map(|(costs, &state)| costs[state]).sum();
+        let pair = |edge: &Edge| edge.table[states[edge.first] * self.unary[edge.second].len() + states[edge.second]];
+        unary + self.edges.iter().map(pair).sum::<u64>()
+    }
+
+    /// Adds up the edges between the same two variables.
+    pub(super) fn merge_parallel_edges(&mut self) {
+        let mut merged: BTreeMap<(usize, usize), Vec<u64>> = BTreeMap::new();
+        for edge in self.edges.drain(..) {
+            match merged.entry((edge.first, edge.second)) {
+                Entry::Vacant(entry) => {
+                    entry.insert(edge.table);
+                }
+                Entry::Occupied(entry) => {
+                    entry.into_mut().iter_mut().zip(edge.table).for_each(|(sum, cost)| *sum += cost);
+                }
+            }
+        }
+        self.edges = merged.into_iter().map(|((first, second), table)| Edge { first, second, table }).collect();
+    }
+
+    /// The same costs over some of each variable's states.
+    pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> Self {
+        let unary = self.unary.iter().zip(kept).map(|(costs, kept)| kept.iter().map(|&it| costs[it]).collect()).collect();
+        let edge = |edge: &Edge| {
+            let n_second = self.unary[edge.second].len();
+            let (of_first, of_second) = (&kept[edge.first], &kept[edge.second]);
+            let mut table = Vec::with_capacity(of_first.len() * of_second.len());
+            for &first in of_first {
+                let row = &edge.table[first * n_second..(first + 1) * n_second];
+                for &second in of_second {
+                    table.push(row[second]);
+                }
+            }
+            Edge { first: edge.first, second: edge.second, table }
+        };
+        Self { unary, edges: self.edges.iter().map(edge).collect() }
+    }
+}
+
+/// A table over several variables, the last of which changes fastest.
+#[derive(Debug)]
+struct Table {
+    variables: Vec<usize>,
+    costs: Vec<u64>,
+}
+
+/// A variable that is gone: its best state for each combination of its neighbours' states.
+#[derive(Debug)]
+struct Eliminated {
+    variable: usize,
+    neighbors: Vec<usize>,
+    best: Vec<u16>,
+}
+
+/// An elimination in progress.
+#[derive(Debug)]
+pub(super) struct Elimination {
+    sizes: Vec<usize>,
+    tables: Vec<Table>,
+    /// For each variable, the numbers of the tables that mention it.
+    tables_of: Vec<Vec<usize>>,
+    is_left: Vec<bool>,
+    /// The size of the table that eliminating each variable would make; kept up to date.
+    weights: Vec<usize>,
+    eliminated: Vec<Eliminated>,
+    /// The largest table made so far.
+    pub(super) largest_table: usize,
+}
+
+impl Elimination {
+    pub(super) fn new(problem: &Pairwise) -> Self {
+        let n = problem.unary.len();
+        let sizes = problem.unary.iter().map(Vec::len).collect();
+        let mut this = Self {
+            sizes,
+            tables: Vec::new(),
+            tables_of: vec![Vec::new(); n],
+            is_left: vec![true; n],
+            weights: vec![0; n],
+            eliminated: Vec::new(),
+            largest_table: 0,
+        };
+        for (variable, costs) in problem.unary.iter().enumerate() {
+            this.add(Table { variables: vec![variable], costs: costs.clone() });
+        }
+        for edge in &problem.edges {
+            this.add(Table { variables: vec![edge.first, edge.second], costs: edge.table.clone() });
+        }
+        for variable in 0..n {
+            this.weights[variable] = this.weight(variable);
+        }
+        this
+    }
+
+    fn add(&mut self, table: Table) {
+        for &variable in &table.variables {
+            self.tables_of[variable].push(self.tables.len());
+        }
+        self.tables.push(table);
+    }
+
+    /// The variables that share a table with this one, in increasing order.
+    fn neighbors(&self, variable: usize) -> Vec<usize> {
+        let tables = self.tables_of[variable].iter().map(|&it| &self.tables[it]);
+        let mut neighbors: Vec<usize> =
+            tables.flat_map(|table| table.variables.iter().copied()).filter(|&it| it != variable).collect();
+        neighbors.sort_unstable();
+        neighbors.dedup();
+        neighbors
+    }
+
+    fn weight(&self, variable: usize) -> usize {
+        let product = |product: usize, &it: &usize| product.saturating_mul(self.sizes[it]);
+        self.neighbors(variable).iter().fold(1, product)
+    }
+
+    /// Eliminates variables as long as the next one has at most `max_neighbors` and its new table fewer than `max_entries` entries.
+    /// Gives whether all are gone.
+    pub(super) fn run(&mut self, max_neighbors: usize, max_entries: usize) -> bool {
+        loop {
+            let left = (0..self.sizes.len()).filter(|&it| self.is_left[it]);
+            let Some(next) = left.min_by_key(|&it| self.weights[it]) else { return true };
+            if self.weights[next] >= max_entries {
+                return false;
+            }
+            if self.neighbors(next).len() > max_neighbors {
+                // Skipped by its weight until its neighbourhood changes.
+                self.weights[next] = usize::MAX;
+                continue;
+            }
+            self.eliminate(next);
+        }
+    }
+
+    fn eliminate(&mut self, variable: usize) {
+        let neighbors = self.neighbors(variable);
+        let numbers = std::mem::take(&mut self.tables_of[variable]);
+        let tables: Vec<Table> = numbers
+            .iter()
+            .map(|&it| std::mem::replace(&mut self.tables[it], Table { variables: Vec::new(), costs: Vec::new() }))
+            .collect();
+        for &neighbor in &neighbors {
+            self.tables_of[neighbor].retain(|it| !numbers.contains(it));
+        }
+        let (costs, best) = minimum(&self.sizes, variable, &neighbors, &tables);
+        self.largest_table = self.largest_table.max(costs.len());
+        self.is_left[variable] = false;
+        self.eliminated.push(Eliminated { variable, neighbors: neighbors.clone(), best });
+        self.add_or_merge(Table { variables: neighbors.clone(), costs });
+        for neighbor in neighbors {
+            self.weights[neighbor] = self.weight(neighbor);
+        }
+    }
+
+    /// Adds a table, or adds its costs to one over the same variables, so that pairs stay pairs.
+    fn add_or_merge(&mut self, table: Table) {
+        let Some(&first) = table.variables.first() else {
+            self.add(table);
+            return;
+        };
+        let twin = self.tables_of[first].iter().copied().find(|&it| self.tables[it].variables == table.variables);
+        match twin {
+            Some(twin) => {
+                for (sum, cost) in self.tables[twin].costs.iter_mut().zip(table.costs) {
+                    *sum += cost;
+                }
+            }
+            None => self.add(table),
+        }
+    }
+
+    /// What is left, if all tables are of one or two variables: its variables, renumbered, and their former numbers.
+    pub(super) fn left(&self) -> (Pairwise, Vec<usize>) {
+        let numbers: Vec<usize> = (0..self.sizes.len()).filter(|&it| self.is_left[it]).collect();
+        let mut renumbered = vec![0; self.sizes.len()];
+        for (new, &old) in numbers.iter().enumerate() {
+            renumbered[old] = new;
+        }
+        let mut problem = Pairwise::default();
+        problem.unary = numbers.iter().map(|&it| vec![0; self.sizes[it]]).collect();
+        for table in &self.tables {
+            match table.variables[..] {
+                [variable] => {
+                    for (sum, cost) in problem.unary[renumbered[variable]].iter_mut().zip(&table.costs) {
+                        *sum += cost;
+                    }
+                }
+                [first, second] => {
+                    let (first, second) = (renumbered[first], renumbered[second]);
+                    problem.edges.push(Edge { first, second, table: table.costs.clone() });
+                }
+                _ => debug_assert!(table.variables.is_empty(), "only small neighbourhoods were eliminated"),
+            }
+        }
+        (problem, numbers)
+    }
+
+    /// The cost of what is gone whatever the others do.
+    pub(super) fn constant(&self) -> u64 {
+        self.tables.iter().filter(|it| it.variables.is_empty()).flat_map(|it| &it.costs).sum()
+    }
+
+    /// The best states of the variables that are gone, given those that are left.
+    pub(super) fn complete(&self, states: &mut [usize]) {
+        for gone in self.eliminated.iter().rev() {
+            let at = gone.neighbors.iter().fold(0, |at, &it| at * self.sizes[it] + states[it]);
+            states[gone.variable] = gone.best[at] as usize;
+        }
+    }
+}
+
+/// The least sum of the tables over the states of `variable`, for each combination of states of its neighbours, and the state that reaches it.
+fn minimum(sizes: &[usize], variable: usize, neighbors: &[usize], tables: &[Table]) -> (Vec<u64>, Vec<u16>) {
+    let n_entries: usize = neighbors.iter().map(|&it| sizes[it]).product();
+    let n_states = sizes[variable];
+    // For each table: its stride along the variable, then along each neighbour.
+    let strides: Vec<Vec<usize>> = tables.iter().map(|it| strides(sizes, it, variable, neighbors)).collect();
+    let mut offsets = vec![0; tables.len()];
+    let mut counters = vec![0; neighbors.len()];
+    let mut costs = Vec::with_capacity(n_entries);
+    let mut best_states = Vec::with_capacity(n_entries);
+    let mut sums = vec![0_u64; n_states];
+    for _ in 0..n_entries {
+        sum_rows(&mut sums, tables, &strides, &offsets);
+        let (mut best, mut best_cost, mut state) = (0, sums[0], 1);
+        let row = &sums[..];
+        while state < n_states {
+            let cost = row[state];
+            if cost < best_cost {
+                best = state;
+                best_cost = cost;
+            }
+            state += 1;
+        }
+        costs.push(best_cost);
+        best_states.push(u16::try_from(best).expect("the search is not asked for more states"));
+        advance(&mut counters, &mut offsets, sizes, neighbors, &strides);
+    }
+    (costs, best_states)
+}
+
+/// For each state of the variable, the sum of the tables' entries at these offsets.
+fn sum_rows(sums: &mut [u64], tables: &[Table], strides: &[Vec<usize>], offsets: &[usize]) {
+    sums.fill(0);
+    let n_states = sums.len();
+    let mut number = 0;
+    while number < tables.len() {
+        let (costs, stride) = (&tables[number].costs[..], strides[number][0]);
+        let (mut at, mut state) = (offsets[number], 0);
+        while state < n_states {
+            sums[state] += costs[at];
+            at += stride;
+            state += 1;
+        }
+        number += 1;
+    }
+}
+
+fn strides(sizes: &[usize], table: &Table, variable: usize, neighbors: &[usize]) -> Vec<usize> {
+    let stride = |wanted: usize| match table.variables.iter().position(|&it| it == wanted) {
+        Some(position) => table.variables[position + 1..].iter().map(|&it| sizes[it]).product(),
+        None => 0,
+    };
+    [variable].iter().chain(neighbors).map(|&it| stride(it)).collect()
+}
+
+/// Steps to the next combination of the neighbours' states, the last fastest.
+fn advance(
+    counters: &mut [usize],
+    offsets: &mut [usize],
+    sizes: &[usize],
+    neighbors: &[usize],
+    strides: &[Vec<usize>],
+) {
+    let mut position = counters.len();
+    while position > 0 {
+        position -= 1;
+        counters[position] += 1;
+        let wraps = counters[position] == sizes[neighbors[position]];
+        let mut number = 0;
+        while number < offsets.len() {
+            let stride = strides[number][position + 1];
+            offsets[number] += stride;
+            if wraps {
+                offsets[number] -= stride * counters[position];
+            }
+            number += 1;
+        }
+        if !wraps {
+            return;
+        }
+        counters[position] = 0;
+    }
+}
+
+/// The states of least cost, if no table on the way has more than `max_entries`; and the size of the largest.
+pub(super) fn minimise(problem: &Pairwise, max_entries: usize) -> (Option<Vec<usize>>, usize) {
+    let mut elimination = Elimination::new(problem);
+    if !elimination.run(usize::MAX, max_entries) {
+        return (None, elimination.largest_table);
+    }
+    let mut states = vec![0; problem.unary.len()];
+    elimination.complete(&mut states);
+    (Some(states), elimination.largest_table)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn brute_force(problem: &Pairwise) -> u64 {
+        let sizes: Vec<usize> = problem.unary.iter().map(Vec::len).collect();
+        let mut states = vec![0; sizes.len()];
+        let mut least = u64::MAX;
+        loop {
+            least = least.min(problem.cost(&states));
+            let Some(position) = (0..sizes.len()).rev().find(|&it| states[it] + 1 < sizes[it]) else { return least };
+            states[position] += 1;
+            states[position + 1..].fill(0);
+        }
+    }
+
+    fn problems() -> impl Strategy<Value = Pairwise> {
+        let sizes = prop::collection::vec(1..4_usize, 1..7);
+        (sizes, any::<[u8; 32]>(), prop::collection::vec(0..100_u64, 600)).prop_map(|(sizes, chosen, costs)| {
+            let mut costs = costs.into_iter().cycle();
+            let unary = sizes.iter().map(|&size| costs.by_ref().take(size).collect()).collect();
+            let pairs = (0..sizes.len()).flat_map(|first| (first + 1..sizes.len()).map(move |second| (first, second)));
+            let edge = |(at, (first, second)): (usize, (usize, usize))| {
+                let size = sizes[first] * sizes[second];
+                (chosen[at % 32] % 2 == 0).then(|| Edge { first, second, table: costs.by_ref().take(size).collect() })
+            };
+            let edges = pairs.enumerate().filter_map(edge).collect();
+            Pairwise { unary, edges }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn elimination_finds_the_optimum_of_brute_force(problem in problems()) {
+            let states = minimise(&problem, usize::MAX).0.expect("there is no limit");
+            prop_assert_eq!(problem.cost(&states), brute_force(&problem));
+        }
+
+        #[test]
+        fn small_neighbourhoods_can_go_first(problem in problems()) {
+            let mut elimination = Elimination::new(&problem);
+            elimination.run(2, usize::MAX);
+            let (left, numbers) = elimination.left();
+            let inner = minimise(&left, usize::MAX).0.expect("there is no limit");
+            let mut states = vec![0; problem.unary.len()];
+            for (&number, &state) in numbers.iter().zip(&inner) {
+                states[number] = state;
+            }
+            elimination.complete(&mut states);
+            prop_assert_eq!(problem.cost(&states), left.cost(&inner) + elimination.constant());
+            prop_assert_eq!(problem.cost(&states), brute_force(&problem));
+        }
+
+        #[test]
+        fn the_lower_bound_never_exceeds_the_optimum(problem in problems()) {
+            let least = brute_force(&problem);
+            let mut bound = super::super::bound::Bound::new(&problem);
+            for _ in 0..5 {
+                bound.improve();
+                prop_assert!(bound.value() <= least as f64 + 1e-6);
+            }
+            let kept = bound.states_within(least as f64 + 1e-6);
+            let pruned = problem.restricted(&kept);
+            prop_assert_eq!(brute_force(&pruned), least);
+        }
+    }
+}

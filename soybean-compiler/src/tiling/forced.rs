@@ -1,0 +1,108 @@
+//! Forced plans: plain data parallelism and plain model parallelism, as states among which the search may still choose.
+
+use soybean_plan::{Placement, Tiling};
+
+use super::problem::{Meaning, Problem};
+use crate::{
+    graph::{Source, Value},
+    operator::Rules,
+    signature::{FactorId, Form},
+};
+
+/// Data parallelism: what has a batch dim is split along it wherever that is possible, and parameters and states are replicated.
+pub(super) fn data(problem: &Problem<'_>) -> Vec<Vec<usize>> {
+    let batch = Batch::of(problem);
+    let allowed = |meaning: &Meaning| match meaning {
+        Meaning::Tensor { value, space } => {
+            let tilings = problem.space(*space).stored();
+            let n_split = |state: &usize| match batch.dims[value.index()] {
+                Some(dim) => tilings[*state].axes_of(dim).0.count_ones(),
+                None if is_kept(problem, *value) => n_replicated(&tilings[*state]),
+                None => 0,
+            };
+            most(tilings.len(), n_split)
+        }
+        Meaning::Operator { value, forms, .. } => match batch.factor(problem, *value) {
+            Some(factor) => most(forms.len(), |&state| forms[state].axes_of(factor).0.count_ones()),
+            None => (0..forms.len()).collect(),
+        },
+    };
+    problem.meanings.iter().map(allowed).collect()
+}
+
+/// Model parallelism: parameters are split along their last dim wherever that is possible, and the batch is split nowhere that something
+/// else can be.
+pub(super) fn model(problem: &Problem<'_>) -> Vec<Vec<usize>> {
+    let batch = Batch::of(problem);
+    let allowed = |meaning: &Meaning| match meaning {
+        Meaning::Tensor { value, space } => {
+            let tilings = problem.space(*space).stored();
+            let rank = problem.network.graph.shape(*value).len();
+            if is_kept(problem, *value) && rank > 0 {
+                return most(tilings.len(), |&state| tilings[state].axes_of(rank - 1).0.count_ones());
+            }
+            match batch.dims[value.index()] {
+                Some(dim) => most(tilings.len(), |&state| 16 - tilings[state].axes_of(dim).0.count_ones()),
+                None => (0..tilings.len()).collect(),
+            }
+        }
+        Meaning::Operator { value, forms, .. } => match batch.factor(problem, *value) {
+            Some(factor) => {
+                let n_free = |form: &Form| 16 - form.axes_of(factor).0.count_ones();
+                most(forms.len(), |&state| n_free(&forms[state]))
+            }
+            None => (0..forms.len()).collect(),
+        },
+    };
+    problem.meanings.iter().map(allowed).collect()
+}
+
+/// Whether a tensor stays from step to step.
+fn is_kept(problem: &Problem<'_>, value: Value) -> bool {
+    matches!(problem.network.graph.node(value).source, Source::Parameter(_) | Source::State)
+}
+
+fn n_replicated(tiling: &Tiling) -> u32 {
+    tiling.axes_where(|it| it == Placement::Replicated).0.count_ones()
+}
+
+/// The states with the highest score.
+fn most(n_states: usize, score: impl Fn(&usize) -> u32) -> Vec<usize> {
+    let highest = (0..n_states).map(|it| score(&it)).max();
+    (0..n_states).filter(|it| Some(score(it)) == highest).collect()
+}
+
+/// Which dim of each tensor counts the samples of the batch: the first of every input, and what operators make of it.
+struct Batch {
+    dims: Vec<Option<usize>>,
+}
+
+impl Batch {
+    fn of(problem: &Problem<'_>) -> Self {
+        let graph = &problem.network.graph;
+        let mut this = Self { dims: vec![None; graph.n_values()] };
+        for value in graph.values() {
+            this.dims[value.index()] = match &graph.node(value).source {
+                Source::Input { .. } => (!graph.shape(value).is_empty()).then_some(0),
+                Source::Parameter(_) | Source::State => None,
+                Source::Operator(operator) => this.factor(problem, value).and_then(|factor| {
+                    let signature = operator.signature(&graph.operand_shapes(value));
+                    signature.result.iter().position(|dim| dim.factor == Some(factor))
+                }),
+            };
+        }
+        this
+    }
+
+    /// The factor of an operator that counts samples.
+    fn factor(&self, problem: &Problem<'_>, value: Value) -> Option<FactorId> {
+        let graph = &problem.network.graph;
+        let signature = graph.operator(value)?.signature(&graph.operand_shapes(value));
+        let operands = graph.operands(value);
+        let of_operand = |(position, operand): (usize, &Value)| {
+            let dim = self.dims[operand.index()]?;
+            signature.operands[position][dim].factor
+        };
+        operands.iter().enumerate().find_map(of_operand)
+    }
+}

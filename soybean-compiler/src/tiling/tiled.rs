@@ -1,0 +1,106 @@
+//! A tiled network: the result of the search, and the conversions that follow from it.
+
+use std::fmt;
+
+use soybean_plan::{Combine, Mesh, Tiling};
+
+use super::conversion::{bytes, route};
+use crate::{
+    graph::Value,
+    network::Network,
+    operator::Rules,
+    signature::{Form, Signature, letter},
+};
+
+/// A network with a tiling for every tensor and a form for every operator.
+#[derive(Clone, Debug)]
+pub struct Tiled {
+    /// The network.
+    pub network: Network,
+    /// The mesh of ranks.
+    pub mesh: Mesh,
+    /// The tiling in which each tensor is stored, by its index.
+    pub tilings: Vec<Tiling>,
+    /// The form in which each tensor is computed, by its index; none for those that no operator computes.
+    pub forms: Vec<Option<Form>>,
+}
+
+/// A change of a tensor's tiling, before or after an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conversion {
+    /// The tensor.
+    pub value: Value,
+    /// Its tiling before.
+    pub from: Tiling,
+    /// Its tiling after.
+    pub to: Tiling,
+    /// How partial results are combined.
+    pub combine: Combine,
+    /// The bytes moved between ranks, over all ranks.
+    pub bytes: u64,
+}
+
+impl Tiled {
+    /// The operator's signature and form.
+    ///
+    /// # Panics
+    /// If no operator computes the tensor.
+    #[must_use]
+    pub fn signature(&self, value: Value) -> (Signature, &Form) {
+        let graph = &self.network.graph;
+        let operator = graph.operator(value).expect("an operator computes the tensor");
+        let form = self.forms[value.index()].as_ref().expect("every operator has a form");
+        (operator.signature(&graph.operand_shapes(value)), form)
+    }
+
+    /// The changes of tiling that an operator needs: of each operand, then of its result. Those that change nothing are among them.
+    ///
+    /// # Panics
+    /// If no operator computes the tensor.
+    #[must_use]
+    pub fn conversions(&self, value: Value) -> Vec<Conversion> {
+        let (signature, form) = self.signature(value);
+        let operands = self.network.graph.operands(value);
+        let operand = |(position, &operand): (usize, &Value)| {
+            let to = signature.operand_tiling(position, form);
+            self.conversion(operand, self.tilings[operand.index()], to, Combine::Sum)
+        };
+        let mut conversions: Vec<Conversion> = operands.iter().enumerate().map(operand).collect();
+        let from = signature.result_tiling(form);
+        conversions.push(self.conversion(value, from, self.tilings[value.index()], signature.combine));
+        conversions
+    }
+
+    fn conversion(&self, value: Value, from: Tiling, to: Tiling, combine: Combine) -> Conversion {
+        let node = self.network.graph.node(value);
+        let collectives = route(&self.mesh, node.shape, node.dtype, combine, from, to);
+        let bytes = collectives.iter().map(|it| bytes(&self.mesh, it)).sum();
+        Conversion { value, from, to, combine, bytes }
+    }
+
+    /// The bytes that one training step moves between ranks, over all ranks.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let computed = self.network.graph.values().filter(|&it| self.forms[it.index()].is_some());
+        computed.flat_map(|it| self.conversions(it)).map(|it| it.bytes).sum()
+    }
+}
+
+impl fmt::Display for Tiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "mesh {}", self.mesh)?;
+        for value in self.network.graph.values() {
+            write!(f, "{} {}", self.network.graph.line(value), self.tilings[value.index()])?;
+            if let Some(form) = &self.forms[value.index()] {
+                let text: Vec<String> =
+                    form.0.iter().map(|it| it.map_or("-".to_owned(), |factor| letter(factor).to_string())).collect();
+                write!(f, " by [{}]", text.join(" "))?;
+                for it in self.conversions(value).iter().filter(|it| it.from != it.to) {
+                    write!(f, "; {} {} -> {}: {} bytes", it.value, it.from, it.to, it.bytes)?;
+                }
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
