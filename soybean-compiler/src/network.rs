@@ -45,8 +45,13 @@ impl Network {
         outputs: &[(String, Value)],
         optimizer: &Optimizer,
     ) -> Result<Self, Vec<ModelFault>> {
-        let network = Self::differentiated(builder, loss, outputs, optimizer)?;
-        Ok(fuse::fuse(&simplify::simplify(&network)))
+        Ok(Self::differentiated(builder, loss, outputs, optimizer)?.fused())
+    }
+
+    /// The same network simplified, with elementwise work fused.
+    #[must_use]
+    pub fn fused(&self) -> Self {
+        fuse::fuse(&simplify::simplify(self))
     }
 
     /// Differentiates a model and adds the updates, nothing more.

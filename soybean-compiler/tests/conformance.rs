@@ -1,0 +1,233 @@
+//! What must hold of every operator that users can call; the calls come from the operators' own table.
+//!
+//! - Its gradient is that of finite differences, in `f64`.
+//! - Splitting any factor of a signature in two, running the parts and putting them together changes nothing.
+//! - Simplification and fusion change no value.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod support {
+    pub mod interpreter;
+}
+
+use std::collections::BTreeMap;
+
+use soybean_compiler::{
+    Argument, Builder, Network, Optimizer, Sample, SampleArgument,
+    graph::{Graph, Value},
+    operator::{Operator, Rules},
+    operator_names, operator_samples,
+    signature::Dim,
+    verify,
+};
+use soybean_plan::{DType, Init, Shape};
+use support::interpreter::{combine, evaluate, points, run};
+
+/// Operators through which no gradient flows by definition, whatever the values say.
+const WITHOUT_GRADIENT: [&str; 1] = ["detach"];
+/// Operators that give no tensor.
+const WITHOUT_TENSOR: [&str; 1] = ["dim"];
+
+/// A sample as a model whose loss is a weighted sum of the operator's result, and values for all its sources.
+struct Case {
+    sample: Sample,
+    network: Network,
+    sources: BTreeMap<Value, Vec<f64>>,
+}
+
+/// Numbers that look random and are the same in every run, in `0..1`.
+fn noise(seed: usize) -> f64 {
+    let mut bits = (seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    ((bits ^ (bits >> 32)) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+fn case(sample: Sample) -> Option<Case> {
+    let mut builder = Builder::new();
+    let mut sources = BTreeMap::new();
+    let mut arguments = Vec::new();
+    for (at, argument) in sample.arguments.iter().enumerate() {
+        arguments.push(match *argument {
+            SampleArgument::Tensor { shape, low, high } => {
+                let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
+                let n: usize = shape.iter().product();
+                sources.insert(value, (0..n).map(|it| low + (high - low) * noise(it + 1000 * at)).collect());
+                Argument::Tensor(value)
+            }
+            SampleArgument::Labels { shape, n_classes } => {
+                let value = builder.input("labels", DType::I32, shape);
+                let n: usize = shape.iter().product();
+                sources.insert(value, (0..n).map(|it| (it * 5 % n_classes) as f64).collect());
+                Argument::Tensor(value)
+            }
+            SampleArgument::Integer(value) => Argument::Integer(value),
+            SampleArgument::Float(value) => Argument::Float(value),
+            SampleArgument::List(items) => Argument::List(items.iter().map(|&it| Argument::Integer(it)).collect()),
+            SampleArgument::All => Argument::All,
+        });
+    }
+    let Argument::Tensor(result) = builder.call(sample.operator, &arguments).unwrap() else { return None };
+    let shape = builder.shape(result);
+    let weights = builder.input("weights", DType::F32, &shape);
+    sources.insert(weights, (0..shape.n_elements()).map(|it| noise(it + 7777) - 0.4).collect());
+    let tensor = |builder: &mut Builder, operator: &str, arguments: &[Argument]| match builder.call(operator, arguments) {
+        Ok(Argument::Tensor(value)) => value,
+        other => unreachable!("{operator} gave {other:?}"),
+    };
+    let weighted = tensor(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
+    // Every parameter reaches the loss also directly, with weight 0, so that operators without a gradient can be compiled too.
+    let mut loss = tensor(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
+    for argument in arguments.iter().filter(|it| matches!(it, Argument::Tensor(value) if builder.dtype(*value) == DType::F32)).cloned().collect::<Vec<_>>() {
+        let nothing = tensor(&mut builder, "mul", &[argument, Argument::Float(0.0)]);
+        let sum = tensor(&mut builder, "sum", &[Argument::Tensor(nothing), Argument::All]);
+        loss = tensor(&mut builder, "add", &[Argument::Tensor(loss), Argument::Tensor(sum)]);
+    }
+    let network = Network::differentiated(builder, loss, &[], &Optimizer::default()).unwrap();
+    verify(&network).unwrap();
+    Some(Case { sample, network, sources })
+}
+
+fn cases() -> Vec<Case> {
+    operator_samples().into_iter().filter_map(case).collect()
+}
+
+#[test]
+fn every_operator_has_samples() {
+    let samples = operator_samples();
+    for name in operator_names() {
+        let is_sampled = samples.iter().any(|it| it.operator == name);
+        assert!(is_sampled || WITHOUT_TENSOR.contains(&name), "{name} has no samples");
+    }
+}
+
+fn loss(case: &Case, sources: &BTreeMap<Value, Vec<f64>>) -> f64 {
+    evaluate(&case.network.graph, sources)[&case.network.loss][0]
+}
+
+#[test]
+fn gradients_are_those_of_finite_differences() {
+    // Central differences in f64: an error of about 1e-10 relative, from the third derivative and from rounding alike.
+    const STEP: f64 = 1e-5;
+    const TOLERANCE: f64 = 1e-7;
+    for case in cases() {
+        let values = evaluate(&case.network.graph, &case.sources);
+        for &(parameter, next) in &case.network.updates {
+            for element in 0..values[&parameter].len() {
+                // The update is p - rate * gradient.
+                let rate = support::interpreter::LEARNING_RATE;
+                let gradient = (values[&parameter][element] - values[&next][element]) / rate;
+                let moved = |by: f64| {
+                    let mut sources = case.sources.clone();
+                    sources.get_mut(&parameter).unwrap()[element] += by;
+                    loss(&case, &sources)
+                };
+                let expected = match WITHOUT_GRADIENT.contains(&case.sample.operator) {
+                    true => 0.0,
+                    false => (moved(STEP) - moved(-STEP)) / (2.0 * STEP),
+                };
+                let error = (gradient - expected).abs() / expected.abs().max(1.0);
+                assert!(error < TOLERANCE, "{:?}: element {element}: {gradient} instead of {expected}", case.sample);
+            }
+        }
+    }
+}
+
+#[test]
+fn passes_change_no_value() {
+    for case in cases() {
+        let fused = case.network.fused();
+        verify(&fused).unwrap();
+        let (old, new) = (sources_of(&case.network.graph), sources_of(&fused.graph));
+        let sources = old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
+        let before = evaluate(&case.network.graph, &case.sources);
+        let after = evaluate(&fused.graph, &sources);
+        for (x, y) in case.network.roots().iter().zip(fused.roots()) {
+            for (x, y) in before[x].iter().zip(&after[&y]) {
+                assert!((x - y).abs() <= 1e-12 * x.abs().max(1.0), "{:?}: {y} instead of {x}", case.sample);
+            }
+        }
+    }
+}
+
+/// The tensors that no operator computes; passes keep their order.
+fn sources_of(graph: &Graph) -> Vec<Value> {
+    graph.values().filter(|&it| graph.operator(it).is_none()).collect()
+}
+
+#[test]
+fn split_parts_recombine() {
+    let mut n_splits = 0;
+    for case in cases() {
+        let fused = case.network.fused();
+        let (old, new) = (sources_of(&case.network.graph), sources_of(&fused.graph));
+        let sources = old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
+        for (graph, sources) in [(&case.network.graph, &case.sources), (&fused.graph, &sources)] {
+            let values = evaluate(graph, sources);
+            for value in graph.values() {
+                if let Some(operator) = graph.operator(value) {
+                    n_splits += split_each_factor(&case.sample, graph, operator, value, &values);
+                }
+            }
+        }
+    }
+    assert!(n_splits > 100, "only {n_splits} splits were tried");
+}
+
+fn split_each_factor(
+    sample: &Sample,
+    graph: &Graph,
+    operator: &Operator,
+    value: Value,
+    values: &BTreeMap<Value, Vec<f64>>,
+) -> usize {
+    let operands = graph.operands(value);
+    let signature = operator.signature(&graph.operand_shapes(value));
+    let mut n_splits = 0;
+    for factor in 0..u8::try_from(signature.factors.len()).unwrap() {
+        if signature.factors[factor as usize] % 2 != 0 {
+            continue;
+        }
+        n_splits += 1;
+        let halves = [0, 1].map(|half| {
+            let parts: Vec<(Shape, Vec<f64>)> = operands
+                .iter()
+                .zip(&signature.operands)
+                .map(|(operand, dims)| part(dims, factor, half, &values[operand]))
+                .collect();
+            let (shapes, data): (Vec<Shape>, Vec<&[f64]>) = parts.iter().map(|(shape, data)| (*shape, &data[..])).unzip();
+            let result = part_shape(&signature.result, factor);
+            run(&operator.kernel(&shapes, &result), &data, &result)
+        });
+        let whole = &values[&value];
+        let expected: [Vec<f64>; 2];
+        let recombined = if signature.is_reduced(factor) {
+            expected = [whole.clone(), Vec::new()];
+            [halves[0].iter().zip(&halves[1]).map(|(&x, &y)| combine(signature.combine, x, y)).collect(), Vec::new()]
+        } else {
+            expected = [0, 1].map(|half| part(&signature.result, factor, half, whole).1);
+            halves
+        };
+        for (x, y) in expected.iter().flatten().zip(recombined.iter().flatten()) {
+            assert!((x - y).abs() <= 1e-9 * x.abs().max(1.0), "{sample:?}: {operator} {signature} factor {factor}: {y} instead of {x}");
+        }
+    }
+    n_splits
+}
+
+fn part_shape(dims: &[Dim], factor: u8) -> Shape {
+    dims.iter().map(|dim| if dim.factor == Some(factor) { dim.extent / 2 } else { dim.extent }).collect()
+}
+
+/// The first or second half of a tensor along the dim that carries a factor; all of it if none does.
+fn part(dims: &[Dim], factor: u8, half: usize, data: &[f64]) -> (Shape, Vec<f64>) {
+    let shape = part_shape(dims, factor);
+    let whole: Shape = dims.iter().map(|dim| dim.extent).collect();
+    let strides = whole.dense_strides();
+    let element = |point: &Vec<usize>| {
+        let at = |(dim, at): (usize, &usize)| {
+            let start = if dims[dim].factor == Some(factor) { half * shape[dim] } else { 0 };
+            (start + at) * strides.0[dim]
+        };
+        data[point.iter().enumerate().map(at).sum::<usize>()]
+    };
+    (shape, points(&shape).iter().map(element).collect())
+}

@@ -1,0 +1,138 @@
+//! A deliberately naive interpreter of kernels and graphs in `f64`: what they mean.
+
+use std::collections::BTreeMap;
+
+use soybean_compiler::{
+    graph::{Graph, Value},
+    operator::{Kernel, Rules},
+};
+use soybean_plan::{
+    Binary, Combine, Contraction, Instruction, Map, MatrixStrides, ScalarProgram, Shape, Strides, Unary,
+};
+
+/// All points of an index space, in row-major order.
+pub fn points(extents: &[usize]) -> Vec<Vec<usize>> {
+    extents.iter().fold(vec![Vec::new()], |points, &extent| {
+        let extend = |point: &Vec<usize>| {
+            (0..extent).map(|at| point.iter().copied().chain([at]).collect()).collect::<Vec<Vec<usize>>>()
+        };
+        points.iter().flat_map(extend).collect()
+    })
+}
+
+fn offset(point: &[usize], strides: &Strides) -> usize {
+    point.iter().zip(strides.0).map(|(at, stride)| at * stride).sum()
+}
+
+/// Runs a kernel on dense operands.
+pub fn run(kernel: &Kernel, operands: &[&[f64]], result: &Shape) -> Vec<f64> {
+    match kernel {
+        Kernel::Contract(it) => contract(it, operands, result),
+        Kernel::Map(it) => map(it, operands),
+        Kernel::Reduce(it) => {
+            let start = match it.combine {
+                Combine::Sum => 0.0,
+                Combine::Max => f64::NEG_INFINITY,
+            };
+            let mut results = vec![start; result.n_elements()];
+            for (point, value) in points(&it.map.extents).iter().zip(map(&it.map, operands)) {
+                let slot = &mut results[offset(point, &it.result)];
+                *slot = combine(it.combine, *slot, value);
+            }
+            results
+        }
+        Kernel::Permute(it) => points(&it.extents).iter().map(|point| operands[0][offset(point, &it.input)]).collect(),
+        Kernel::Alias => operands[0].to_vec(),
+        Kernel::Constant => (0..result.n_elements()).map(|it| it as f64).collect(),
+    }
+}
+
+pub fn combine(how: Combine, x: f64, y: f64) -> f64 {
+    match how {
+        Combine::Sum => x + y,
+        Combine::Max => x.max(y),
+    }
+}
+
+fn contract(it: &Contraction, operands: &[&[f64]], result: &Shape) -> Vec<f64> {
+    let mut results = vec![0.0; result.n_elements()];
+    let at = |batch: &[usize], lie: &MatrixStrides, row: usize, column: usize| {
+        offset(batch, &lie.batch) + row * lie.row + column * lie.column
+    };
+    for batch in points(&it.batch) {
+        for point in points(&[it.rows, it.columns, it.depth]) {
+            let (i, j, k) = (point[0], point[1], point[2]);
+            let product = operands[0][at(&batch, &it.left, i, k)] * operands[1][at(&batch, &it.right, k, j)];
+            results[at(&batch, &it.result, i, j)] += product;
+        }
+    }
+    results
+}
+
+fn map(it: &Map, operands: &[&[f64]]) -> Vec<f64> {
+    let value = |point: &Vec<usize>| {
+        let inputs: Vec<f64> =
+            operands.iter().zip(it.inputs.iter()).map(|(operand, strides)| operand[offset(point, strides)]).collect();
+        scalar(&it.program, &inputs)
+    };
+    points(&it.extents).iter().map(value).collect()
+}
+
+/// The learning rate that programs read as run-time scalar 0.
+pub const LEARNING_RATE: f64 = 0.01;
+
+fn scalar(program: &ScalarProgram, inputs: &[f64]) -> f64 {
+    let mut registers: Vec<f64> = Vec::new();
+    for instruction in program.instructions.iter() {
+        let of = |it: u16| registers[it as usize];
+        let value = match *instruction {
+            Instruction::Input(input) => inputs[input as usize],
+            Instruction::Scalar(_) => LEARNING_RATE,
+            Instruction::Constant(value) => value,
+            Instruction::Unary(function, x) => unary(function, of(x)),
+            Instruction::Binary(function, x, y) => binary(function, of(x), of(y)),
+            Instruction::Select(condition, x, y) => if of(condition) != 0.0 { of(x) } else { of(y) },
+        };
+        registers.push(value);
+    }
+    registers[program.results[0] as usize]
+}
+
+fn unary(function: Unary, x: f64) -> f64 {
+    match function {
+        Unary::Negate => -x,
+        Unary::Relu => x.max(0.0),
+        Unary::Exp => x.exp(),
+        Unary::Log => x.ln(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Tanh => x.tanh(),
+        Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Unary::Erf => libm::erf(x),
+        Unary::Detach => x,
+    }
+}
+
+fn binary(function: Binary, x: f64, y: f64) -> f64 {
+    match function {
+        Binary::Add => x + y,
+        Binary::Subtract => x - y,
+        Binary::Multiply => x * y,
+        Binary::Divide => x / y,
+        Binary::Maximum => x.max(y),
+        Binary::Equal => f64::from(x == y),
+        Binary::Greater => f64::from(x > y),
+    }
+}
+
+/// Evaluates a graph, given its sources.
+pub fn evaluate(graph: &Graph, sources: &BTreeMap<Value, Vec<f64>>) -> BTreeMap<Value, Vec<f64>> {
+    let mut values = sources.clone();
+    for value in graph.values() {
+        let Some(operator) = graph.operator(value) else { continue };
+        let kernel = operator.kernel(&graph.operand_shapes(value), &graph.shape(value));
+        let operands: Vec<&[f64]> = graph.operands(value).iter().map(|it| &values[it][..]).collect();
+        let result = run(&kernel, &operands, &graph.shape(value));
+        values.insert(value, result);
+    }
+    values
+}
