@@ -101,7 +101,9 @@ impl Builder {
     /// # Errors
     /// If there is no such operator, or its operands do not fit.
     pub fn call(&mut self, operator: &str, arguments: &[Argument]) -> Result<Argument, Fault> {
-        let Some(row) = surface::TABLE.iter().flat_map(|family| family.iter()).find(|it| it.name == operator) else {
+        let Some(row) =
+            surface::TABLE.iter().flat_map(|family| family.iter()).find(|it| it.name == operator)
+        else {
             return Err(Fault::call(format!("unknown operator `{operator}`")));
         };
         (row.build)(self, &Arguments::new(row, arguments)?)

@@ -70,7 +70,9 @@ fn check_n_gpus(n_gpus: usize) -> Result<(), ModelFault> {
     }
     let n_axes = Mesh::new(n_gpus).n_axes();
     if n_axes > MAX_AXES {
-        return fault(format!("`gpus = {n_gpus}` has {n_axes} prime factors; the search handles at most {MAX_AXES}, as 16 has"));
+        return fault(format!(
+            "`gpus = {n_gpus}` has {n_axes} prime factors; the search handles at most {MAX_AXES}, as 16 has"
+        ));
     }
     Ok(())
 }
@@ -85,7 +87,9 @@ fn most_ranks_at_work(tiled: &Tiled) -> usize {
 }
 
 fn too_many_gpus(n_gpus: usize, most: usize) -> ModelFault {
-    let message = format!("no operator of this model can be split over {n_gpus} GPUs; the most is {most}");
-    let help = format!("use `gpus = {most}`, or make the batch or a layer's width a multiple of {n_gpus}");
+    let message =
+        format!("no operator of this model can be split over {n_gpus} GPUs; the most is {most}");
+    let help =
+        format!("use `gpus = {most}`, or make the batch or a layer's width a multiple of {n_gpus}");
     ModelFault { at: At::Gpus, message, help: Some(help) }
 }

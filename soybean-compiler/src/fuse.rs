@@ -33,7 +33,8 @@ pub(crate) fn fuse(network: &Network) -> Network {
         let new = match &node.source {
             Source::Operator(operator) => {
                 let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
-                let reader = Reader { graph: &graph, may_move: &may_move, has_one_reader: &has_one_reader };
+                let reader =
+                    Reader { graph: &graph, may_move: &may_move, has_one_reader: &has_one_reader };
                 let (operator, operands) = reader.fused(operator.clone(), operands);
                 graph.add(operator, &operands)
             }
@@ -70,8 +71,10 @@ impl Reader<'_> {
                 (map.into(), operands)
             }
             Operator::Reduce(reduce) => {
-                let reduced: Vec<FactorId> =
-                    (0..reduce.map.extents.len()).map(factor_id).filter(|it| !reduce.kept.contains(it)).collect();
+                let reduced: Vec<FactorId> = (0..reduce.map.extents.len())
+                    .map(factor_id)
+                    .filter(|it| !reduce.kept.contains(it))
+                    .collect();
                 let (map, operands) = self.absorb(reduce.map, operands, &reduced);
                 (Reduce { map, ..reduce }.into(), operands)
             }
@@ -80,7 +83,12 @@ impl Reader<'_> {
     }
 
     /// Moves operands into the map as long as that is possible and some operand still has each of the dims in `needed`.
-    fn absorb(&self, map: Elementwise, operands: Vec<Value>, needed: &[FactorId]) -> (Elementwise, Vec<Value>) {
+    fn absorb(
+        &self,
+        map: Elementwise,
+        operands: Vec<Value>,
+        needed: &[FactorId],
+    ) -> (Elementwise, Vec<Value>) {
         let (mut map, mut operands) = (map, operands);
         let mut position = 0;
         while position < operands.len() {
@@ -97,13 +105,19 @@ impl Reader<'_> {
     }
 
     /// The map with one operand moved into it.
-    fn without(&self, map: &Elementwise, operands: &[Value], position: usize) -> Option<(Elementwise, Vec<Value>)> {
+    fn without(
+        &self,
+        map: &Elementwise,
+        operands: &[Value],
+        position: usize,
+    ) -> Option<(Elementwise, Vec<Value>)> {
         let value = operands[position];
         let Some(Operator::Elementwise(inner)) = self.graph.operator(value) else { return None };
         let is_cheap = scalar::is_cheap(&inner.program);
         let has_same_space = map.operands[position].len() == map.extents.len();
         let is_worth_it = is_cheap || (has_same_space && self.has_one_reader.contains(&value));
-        (self.may_move.contains(&value) && is_worth_it).then(|| compose(self.graph, map, operands, position, inner))
+        (self.may_move.contains(&value) && is_worth_it)
+            .then(|| compose(self.graph, map, operands, position, inner))
     }
 }
 
@@ -131,10 +145,16 @@ fn compose(
     let others: Vec<u8> = (0..operands.len())
         .map(|it| if it == position { 0 } else { place(operands[it], map.operands[it].clone()) })
         .collect();
-    let through = |ids: &Vec<FactorId>| ids.iter().map(|&id| map.operands[position][id as usize]).collect();
+    let through =
+        |ids: &Vec<FactorId>| ids.iter().map(|&id| map.operands[position][id as usize]).collect();
     let values = graph.operands(operands[position]);
-    let of_inner: Vec<u8> = values.iter().zip(&inner.operands).map(|(&value, ids)| place(value, through(ids))).collect();
-    let program = scalar::compose(&map.program, factor_id(position), &others, &inner.program, &of_inner);
+    let of_inner: Vec<u8> = values
+        .iter()
+        .zip(&inner.operands)
+        .map(|(&value, ids)| place(value, through(ids)))
+        .collect();
+    let program =
+        scalar::compose(&map.program, factor_id(position), &others, &inner.program, &of_inner);
     let (values, operands) = kept.into_iter().unzip();
     (Elementwise { extents: map.extents, operands, program }, values)
 }

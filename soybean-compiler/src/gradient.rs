@@ -76,7 +76,11 @@ pub(crate) fn add_elementwise(
 }
 
 /// Adds to the graph the gradients of a scalar loss by each of the parameters; none for those that it does not depend on.
-pub(crate) fn differentiate(graph: &mut Graph, loss: Value, parameters: &[Value]) -> Vec<Option<Value>> {
+pub(crate) fn differentiate(
+    graph: &mut Graph,
+    loss: Value,
+    parameters: &[Value],
+) -> Vec<Option<Value>> {
     let depends_on_parameters = depends_on_parameters(graph);
     let mut gradients: BTreeMap<Value, Value> = BTreeMap::new();
     let mut one = ScalarBuilder::default();
@@ -115,5 +119,11 @@ fn depends_on_parameters(graph: &Graph) -> Vec<bool> {
 fn add(graph: &mut Graph, x: Value, y: Value) -> Value {
     let shape = graph.shape(x);
     let space = all_dims(&shape);
-    add_elementwise(graph, shape, &[space.clone(), space], &scalar::binary(soybean_plan::Binary::Add), &[x, y])
+    add_elementwise(
+        graph,
+        shape,
+        &[space.clone(), space],
+        &scalar::binary(soybean_plan::Binary::Add),
+        &[x, y],
+    )
 }

@@ -77,7 +77,12 @@ impl Graph {
     pub fn add(&mut self, operator: Operator, operands: &[Value]) -> Value {
         let shapes: Vec<Shape> = operands.iter().map(|&it| self.shape(it)).collect();
         let shape = operator.signature(&shapes).result_shape();
-        let node = Node { name: String::new(), dtype: DType::F32, shape, source: Source::Operator(operator) };
+        let node = Node {
+            name: String::new(),
+            dtype: DType::F32,
+            shape,
+            source: Source::Operator(operator),
+        };
         let value = self.tensors.add_node(node);
         for operand in operands {
             self.tensors.add_edge(operand.0, value, ());
@@ -179,7 +184,8 @@ impl Graph {
             Source::Parameter(_) => line.push_str("param"),
             Source::State => line.push_str("state"),
             Source::Operator(operator) => {
-                let operands: Vec<String> = self.operands(value).iter().map(ToString::to_string).collect();
+                let operands: Vec<String> =
+                    self.operands(value).iter().map(ToString::to_string).collect();
                 let signature = operator.signature(&self.operand_shapes(value));
                 let _ = write!(line, "{operator} {signature} ({})", operands.join(", "));
             }

@@ -15,13 +15,21 @@ const TABLE: &[Row] = &[
     Row { name: "zeros", arguments: &[], init: |_, _| Init::Constant(0.0) },
     Row { name: "ones", arguments: &[], init: |_, _| Init::Constant(1.0) },
     Row { name: "constant", arguments: &["value"], init: |numbers, _| Init::Constant(numbers[0]) },
-    Row { name: "normal", arguments: &["std"], init: |numbers, _| Init::Normal { mean: 0.0, std: numbers[0] } },
+    Row {
+        name: "normal",
+        arguments: &["std"],
+        init: |numbers, _| Init::Normal { mean: 0.0, std: numbers[0] },
+    },
     Row {
         name: "uniform",
         arguments: &["low", "high"],
         init: |numbers, _| Init::Uniform { low: numbers[0], high: numbers[1] },
     },
-    Row { name: "he", arguments: &[], init: |_, shape| Init::Normal { mean: 0.0, std: (2.0 / fan_in(shape)).sqrt() } },
+    Row {
+        name: "he",
+        arguments: &[],
+        init: |_, shape| Init::Normal { mean: 0.0, std: (2.0 / fan_in(shape)).sqrt() },
+    },
     Row {
         name: "xavier",
         arguments: &[],
@@ -46,10 +54,15 @@ pub(crate) fn resolve(name: &str, arguments: &[Argument], shape: &[usize]) -> Re
     };
     if arguments.len() != row.arguments.len() {
         let (expected, found) = (row.arguments.join(", "), arguments.len());
-        return Err(Fault::call(format!("`{name}({expected})` takes {} arguments, found {found}", row.arguments.len())));
+        return Err(Fault::call(format!(
+            "`{name}({expected})` takes {} arguments, found {found}",
+            row.arguments.len()
+        )));
     }
     let number = |(position, argument): (usize, &Argument)| {
-        let fault = || Fault::argument(position, format!("`{name}` takes numbers, found {}", argument.kind()));
+        let fault = || {
+            Fault::argument(position, format!("`{name}` takes numbers, found {}", argument.kind()))
+        };
         argument.as_number().ok_or_else(fault)
     };
     let numbers = arguments.iter().enumerate().map(number).collect::<Result<Vec<_>, _>>()?;

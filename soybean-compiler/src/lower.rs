@@ -6,8 +6,8 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    BufferId, Collective, Constant, Contraction, DType, Input, Kernels, Map, Output, Parameter, Permutation, Program,
-    Reduction, State, Step, Tables, Tile, Tiling,
+    BufferId, Collective, Constant, Contraction, DType, Input, Kernels, Map, Output, Parameter,
+    Permutation, Program, Reduction, State, Step, Tables, Tile, Tiling,
 };
 
 use crate::{
@@ -36,8 +36,13 @@ pub fn lower(name: &str, tiled: &Tiled) -> Program {
     let mesh = tiled.mesh;
     let bytes = |steps: &[Step]| -> u64 {
         let moved = |step: &Step| match step {
-            Step::Communicate { kernel, .. } => tiling::bytes(&mesh, &lowering.kernels.collectives[*kernel]),
-            Step::Contract { .. } | Step::Map { .. } | Step::Reduce { .. } | Step::Permute { .. } => 0,
+            Step::Communicate { kernel, .. } => {
+                tiling::bytes(&mesh, &lowering.kernels.collectives[*kernel])
+            }
+            Step::Contract { .. }
+            | Step::Map { .. }
+            | Step::Reduce { .. }
+            | Step::Permute { .. } => 0,
         };
         steps.iter().map(moved).sum()
     };
@@ -146,7 +151,9 @@ impl<'a> Lowering<'a> {
                 &Source::Input { n_classes } => {
                     self.inputs.push(Input { name, dtype: node.dtype, tile, buffer, n_classes });
                 }
-                &Source::Parameter(init) => self.parameters.push(Parameter { name, tile, buffer, init }),
+                &Source::Parameter(init) => {
+                    self.parameters.push(Parameter { name, tile, buffer, init });
+                }
                 Source::State => self.states.push(State { name, tile, buffer }),
                 Source::Operator(_) => self.constants.push(Constant { tile, buffer }),
             }
@@ -177,7 +184,8 @@ impl<'a> Lowering<'a> {
         let (operands, shapes) = self.operands(value);
         let (signature, form) = self.tiled.signature(value);
         let tile = self.tile(value, signature.result_tiling(form));
-        let operator = self.tiled.network.graph.operator(value).expect("only computed tensors are run");
+        let operator =
+            self.tiled.network.graph.operator(value).expect("only computed tensors are run");
         let kernel = operator.kernel(&shapes, &tile.local_shape(&self.tiled.mesh));
         if kernel == Kernel::Alias {
             return operands[0];
@@ -231,7 +239,8 @@ impl<'a> Lowering<'a> {
         }
         let collectives = self.route(value, from, tiling, soybean_plan::Combine::Sum);
         let is_free = collectives.iter().all(|it| tiling::bytes(&self.tiled.mesh, it) == 0);
-        let is_constant = matches!(self.tiled.network.graph.operator(value), Some(Operator::Iota(_)));
+        let is_constant =
+            matches!(self.tiled.network.graph.operator(value), Some(Operator::Iota(_)));
         if is_constant && is_free {
             let tile = self.tile(value, tiling);
             let known = self.constants.iter().find(|it| it.tile == tile).map(|it| it.buffer);
@@ -248,13 +257,24 @@ impl<'a> Lowering<'a> {
         buffer
     }
 
-    fn route(&self, value: Value, from: Tiling, to: Tiling, combine: soybean_plan::Combine) -> Vec<Collective> {
+    fn route(
+        &self,
+        value: Value,
+        from: Tiling,
+        to: Tiling,
+        combine: soybean_plan::Combine,
+    ) -> Vec<Collective> {
         let node = self.tiled.network.graph.node(value);
         route(&self.tiled.mesh, node.shape, node.dtype, combine, from, to)
     }
 
     /// Converts a fresh result to the stored tiling, into `target` if there is one.
-    fn convert_result(&mut self, value: Value, result: BufferId, target: Option<BufferId>) -> BufferId {
+    fn convert_result(
+        &mut self,
+        value: Value,
+        result: BufferId,
+        target: Option<BufferId>,
+    ) -> BufferId {
         let (signature, form) = self.tiled.signature(value);
         let (from, to) = (signature.result_tiling(form), self.tiled.tilings[value.index()]);
         let collectives = self.route(value, from, to, signature.combine);
@@ -262,11 +282,17 @@ impl<'a> Lowering<'a> {
     }
 
     /// Runs collectives one after the other, the last into `target` if there is one.
-    fn communicate(&mut self, collectives: &[Collective], input: BufferId, target: Option<BufferId>) -> BufferId {
+    fn communicate(
+        &mut self,
+        collectives: &[Collective],
+        input: BufferId,
+        target: Option<BufferId>,
+    ) -> BufferId {
         let mut input = input;
         for (position, collective) in collectives.iter().enumerate() {
             let is_last = position + 1 == collectives.len();
-            let fresh = |this: &mut Self| this.buffer(collective.destination(), collective.dtype, false);
+            let fresh =
+                |this: &mut Self| this.buffer(collective.destination(), collective.dtype, false);
             let result = target.filter(|_| is_last).unwrap_or_else(|| fresh(self));
             let kernel = number(&mut self.kernels.collectives, *collective);
             self.steps.push(Step::Communicate { kernel, input, result });
@@ -295,7 +321,10 @@ impl<'a> Lowering<'a> {
 
     fn copy(&mut self, value: Value, input: BufferId, result: BufferId) {
         let extents = self.stored_tile(value).local_shape(&self.tiled.mesh);
-        let kernel = number(&mut self.kernels.permutations, Permutation { extents, input: extents.dense_strides() });
+        let kernel = number(
+            &mut self.kernels.permutations,
+            Permutation { extents, input: extents.dense_strides() },
+        );
         self.steps.push(Step::Permute { kernel, input, result });
     }
 
@@ -317,28 +346,38 @@ impl<'a> Lowering<'a> {
                 return None;
             }
             let mut place = |(position, value): (usize, Value)| {
-                let operand = (value, signature.operand_tiling(position, form.as_ref().expect("maps have forms")));
+                let operand = (
+                    value,
+                    signature.operand_tiling(position, form.as_ref().expect("maps have forms")),
+                );
                 let at = operands.iter().position(|it| *it == operand).unwrap_or_else(|| {
                     operands.push(operand);
                     operands.len() - 1
                 });
                 u8::try_from(at).expect("updates read few tensors")
             };
-            let of: Vec<u8> = graph.operands(next).into_iter().enumerate().map(&mut place).collect();
+            let of: Vec<u8> =
+                graph.operands(next).into_iter().enumerate().map(&mut place).collect();
             programs.push(scalar::renumber(&map.program, &of));
         }
-        let inputs: Vec<BufferId> = operands.iter().map(|&(value, tiling)| self.in_tiling(value, tiling)).collect();
+        let inputs: Vec<BufferId> =
+            operands.iter().map(|&(value, tiling)| self.in_tiling(value, tiling)).collect();
         let (signature, form) = tiled.signature(updates[0].1);
         let result_tiling = signature.result_tiling(form);
         let tile = self.tile(updates[0].1, result_tiling);
         let extents = tile.local_shape(&tiled.mesh);
         let strides = vec![extents.dense_strides(); inputs.len()];
         let program = scalar::join(&programs, inputs.len());
-        let kernel = number(&mut self.kernels.maps, Map { extents, inputs: Cow::Owned(strides), program });
+        let kernel =
+            number(&mut self.kernels.maps, Map { extents, inputs: Cow::Owned(strides), program });
         let mut results = Vec::new();
         for &(source, _) in updates {
             let is_in_place = tiled.tilings[source.index()] == result_tiling;
-            let result = if is_in_place { self.stored[&source] } else { self.buffer(tile, DType::F32, false) };
+            let result = if is_in_place {
+                self.stored[&source]
+            } else {
+                self.buffer(tile, DType::F32, false)
+            };
             results.push(result);
         }
         self.steps.push(Step::Map { kernel, inputs, results: results.clone() });

@@ -37,7 +37,11 @@ pub(crate) struct Phase<'a> {
 }
 
 /// Places all buffers for the phases' steps; the buffers, and the size of the arena.
-pub(crate) fn plan(storage: &[Storage], maps: &[Map], phases: &[Phase<'_>]) -> (Vec<Buffer>, usize) {
+pub(crate) fn plan(
+    storage: &[Storage],
+    maps: &[Map],
+    phases: &[Phase<'_>],
+) -> (Vec<Buffer>, usize) {
     let mut offsets = vec![0; storage.len()];
     let mut persistent_bytes = 0;
     for (buffer, storage) in storage.iter().enumerate().filter(|(_, it)| it.is_persistent) {
@@ -87,11 +91,18 @@ fn assign_slots(
                 continue;
             }
             let dies = |&input: &BufferId| {
-                slot_of[input].is_some_and(|slot| slots[slot].last == at && slots[slot].phase == number)
+                slot_of[input]
+                    .is_some_and(|slot| slots[slot].last == at && slots[slot].phase == number)
             };
             let over = overwritable(step, maps, storage, result).into_iter().find(dies);
             let slot = over.and_then(|input| slot_of[input]).unwrap_or_else(|| {
-                slots.push(Slot { bytes: storage[result].bytes(), phase: number, first: at, last: at, offset: 0 });
+                slots.push(Slot {
+                    bytes: storage[result].bytes(),
+                    phase: number,
+                    first: at,
+                    last: at,
+                    offset: 0,
+                });
                 slots.len() - 1
             });
             slots[slot].last = last_use[result].max(at);
@@ -124,7 +135,11 @@ fn place(slots: &mut [Slot]) -> usize {
         let mut taken: Vec<(usize, usize)> = order[..done]
             .iter()
             .map(|&it| &slots[it])
-            .filter(|it| it.phase == slots[slot].phase && it.first <= slots[slot].last && slots[slot].first <= it.last)
+            .filter(|it| {
+                it.phase == slots[slot].phase
+                    && it.first <= slots[slot].last
+                    && slots[slot].first <= it.last
+            })
             .map(|it| (it.offset, it.offset + it.bytes))
             .collect();
         taken.sort_unstable();

@@ -58,6 +58,9 @@ impl Network {
     ///
     /// # Errors
     /// If the loss is not a scalar, or a parameter does not reach it.
+    ///
+    /// # Panics
+    /// Never: parameters without a gradient are errors.
     pub fn differentiated(
         builder: Builder,
         loss: Value,
@@ -68,7 +71,9 @@ impl Network {
         let shape = graph.shape(loss);
         if !shape.is_empty() {
             let message = format!("the loss must be a scalar, found {shape}");
-            let help = Some("end with `.mean(..)`, `.sum(..)`, `.mse(..)` or `.cross_entropy(..)`".to_owned());
+            let help = Some(
+                "end with `.mean(..)`, `.sum(..)`, `.mse(..)` or `.cross_entropy(..)`".to_owned(),
+            );
             return Err(vec![ModelFault { at: At::Loss, message, help }]);
         }
         let sources = |graph: &Graph, wanted: fn(&Source) -> bool| -> Vec<Value> {
@@ -80,7 +85,8 @@ impl Network {
         let unused = |(&parameter, gradient): (&Value, &Option<Value>)| {
             gradient.is_none().then(|| unused_parameter(&graph, parameter))
         };
-        let faults: Vec<ModelFault> = parameters.iter().zip(&gradients).filter_map(unused).collect();
+        let faults: Vec<ModelFault> =
+            parameters.iter().zip(&gradients).filter_map(unused).collect();
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -123,7 +129,10 @@ impl Network {
 fn unused_parameter(graph: &Graph, parameter: Value) -> ModelFault {
     ModelFault {
         at: At::Value(parameter),
-        message: format!("the loss does not depend on the parameter `{}`", graph.node(parameter).name),
+        message: format!(
+            "the loss does not depend on the parameter `{}`",
+            graph.node(parameter).name
+        ),
         help: Some("use it on the way to the loss, or remove it".to_owned()),
     }
 }
@@ -136,10 +145,14 @@ fn add_update(
     gradient: Value,
 ) {
     let update = optimizer::update(optimizer);
-    let (name, shape): (String, Shape) = (graph.node(parameter).name.clone(), graph.shape(parameter));
-    let state = |state: &&str| graph.add_source(&format!("{name}.{state}"), DType::F32, shape, Source::State);
+    let (name, shape): (String, Shape) =
+        (graph.node(parameter).name.clone(), graph.shape(parameter));
+    let state = |state: &&str| {
+        graph.add_source(&format!("{name}.{state}"), DType::F32, shape, Source::State)
+    };
     let states: Vec<Value> = update.states.iter().map(state).collect();
-    let values: Vec<Value> = [parameter, gradient].into_iter().chain(states.iter().copied()).collect();
+    let values: Vec<Value> =
+        [parameter, gradient].into_iter().chain(states.iter().copied()).collect();
     let operands = vec![all_dims(&shape); values.len()];
     let programs = [&update.parameter].into_iter().chain(&update.next_states);
     for (source, program) in [parameter].into_iter().chain(states).zip(programs) {

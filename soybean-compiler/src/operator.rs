@@ -10,7 +10,8 @@ use crate::{
     gradient::Tape,
     graph::Value,
     operators::{
-        contract::Contract, elementwise::Elementwise, iota::Iota, permute::Permute, reduce::Reduce, reshape::Reshape,
+        contract::Contract, elementwise::Elementwise, iota::Iota, permute::Permute, reduce::Reduce,
+        reshape::Reshape,
     },
     signature::Signature,
 };

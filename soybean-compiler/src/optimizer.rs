@@ -45,15 +45,26 @@ const NAMES: [&str; 3] = ["sgd", "adam", "adamw"];
 pub fn optimizer(name: &str, settings: &[(String, Argument)]) -> Result<Optimizer, Fault> {
     let mut optimizer = match name {
         "sgd" => Optimizer::default(),
-        "adam" => Optimizer::Adam { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, is_decoupled: false },
-        "adamw" => Optimizer::Adam { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e-2, is_decoupled: true },
+        "adam" => Optimizer::Adam {
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.0,
+            is_decoupled: false,
+        },
+        "adamw" => Optimizer::Adam {
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 1e-2,
+            is_decoupled: true,
+        },
         _ => {
             let help = format!("the optimizers are {}", NAMES.join(", "));
             return Err(Fault::call(format!("unknown optimizer `{name}`")).with_help(help));
         }
     };
     for (position, (setting, value)) in settings.iter().enumerate() {
-        set(&mut optimizer, name, setting, value).map_err(|fault| Fault { at: crate::Place::Argument(position), ..fault })?;
+        set(&mut optimizer, name, setting, value)
+            .map_err(|fault| Fault { at: crate::Place::Argument(position), ..fault })?;
     }
     if let Optimizer::Sgd { nesterov: true, momentum, .. } = optimizer
         && momentum <= 0.0
@@ -63,15 +74,24 @@ pub fn optimizer(name: &str, settings: &[(String, Argument)]) -> Result<Optimize
     Ok(optimizer)
 }
 
-fn set(optimizer: &mut Optimizer, name: &str, setting: &str, value: &Argument) -> Result<(), Fault> {
+fn set(
+    optimizer: &mut Optimizer,
+    name: &str,
+    setting: &str,
+    value: &Argument,
+) -> Result<(), Fault> {
     let known: &[&str] = match optimizer {
         Optimizer::Sgd { .. } => &["momentum", "nesterov", "weight_decay"],
         Optimizer::Adam { .. } => &["betas", "eps", "weight_decay"],
     };
-    let wrong = |what: &str| Fault::call(format!("`{name}`: `{setting}` must be {what}, found {}", value.kind()));
+    let wrong = |what: &str| {
+        Fault::call(format!("`{name}`: `{setting}` must be {what}, found {}", value.kind()))
+    };
     let number = || match value.as_number() {
         Some(number) if number >= 0.0 => Ok(number),
-        Some(number) => Err(Fault::call(format!("`{name}`: `{setting}` must be at least 0, found {number}"))),
+        Some(number) => {
+            Err(Fault::call(format!("`{name}`: `{setting}` must be at least 0, found {number}")))
+        }
         None => Err(wrong("a number")),
     };
     match (optimizer, setting) {
@@ -80,11 +100,16 @@ fn set(optimizer: &mut Optimizer, name: &str, setting: &str, value: &Argument) -
             Argument::Boolean(flag) => *nesterov = *flag,
             _ => return Err(wrong("`true` or `false`")),
         },
-        (Optimizer::Sgd { weight_decay, .. } | Optimizer::Adam { weight_decay, .. }, "weight_decay") => {
+        (
+            Optimizer::Sgd { weight_decay, .. } | Optimizer::Adam { weight_decay, .. },
+            "weight_decay",
+        ) => {
             *weight_decay = number()?;
         }
         (Optimizer::Adam { eps, .. }, "eps") => *eps = number()?,
-        (Optimizer::Adam { betas, .. }, "betas") => *betas = pair_below_one(value).ok_or_else(|| wrong("two numbers from 0 to below 1"))?,
+        (Optimizer::Adam { betas, .. }, "betas") => {
+            *betas = pair_below_one(value).ok_or_else(|| wrong("two numbers from 0 to below 1"))?;
+        }
         _ => {
             let help = format!("its settings are {}", known.join(", "));
             return Err(Fault::call(format!("`{name}` has no setting `{setting}`")).with_help(help));
@@ -170,7 +195,9 @@ fn sgd(b: &mut ScalarBuilder, optimizer: &Optimizer) -> Vec<Register> {
 // m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2
 // p -= rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 fn adam(b: &mut ScalarBuilder, optimizer: &Optimizer) -> Vec<Register> {
-    let &Optimizer::Adam { betas, eps, weight_decay, is_decoupled } = optimizer else { return Vec::new() };
+    let &Optimizer::Adam { betas, eps, weight_decay, is_decoupled } = optimizer else {
+        return Vec::new();
+    };
     let (mut parameter, mut gradient, rate) = (b.input(0), b.input(1), b.scalar(LEARNING_RATE));
     if is_decoupled {
         let decay = b.scale(rate, weight_decay);
@@ -184,7 +211,8 @@ fn adam(b: &mut ScalarBuilder, optimizer: &Optimizer) -> Vec<Register> {
     let mean = moving_mean(b, mean, gradient, betas.0);
     let square_mean = moving_mean(b, square_mean, square, betas.1);
     let (first, second) = (b.scalar(FIRST_CORRECTION), b.scalar(SECOND_CORRECTION));
-    let (root, root_of_correction) = (b.unary(Unary::Sqrt, square_mean), b.unary(Unary::Sqrt, second));
+    let (root, root_of_correction) =
+        (b.unary(Unary::Sqrt, square_mean), b.unary(Unary::Sqrt, second));
     let scaled = b.div(root, root_of_correction);
     let denominator = b.offset(scaled, eps);
     let rate = b.div(rate, first);
@@ -193,7 +221,12 @@ fn adam(b: &mut ScalarBuilder, optimizer: &Optimizer) -> Vec<Register> {
     vec![b.sub(parameter, step), mean, square_mean]
 }
 
-fn decayed(b: &mut ScalarBuilder, parameter: Register, gradient: Register, weight_decay: f64) -> Register {
+fn decayed(
+    b: &mut ScalarBuilder,
+    parameter: Register,
+    gradient: Register,
+    weight_decay: f64,
+) -> Register {
     if weight_decay == 0.0 {
         return gradient;
     }

@@ -29,7 +29,12 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(found: Search, program: &Program, strategy: Strategy, milliseconds: f64) -> Self {
+    pub(crate) fn new(
+        found: Search,
+        program: &Program,
+        strategy: Strategy,
+        milliseconds: f64,
+    ) -> Self {
         Self {
             name: program.tables.name.clone().into_owned(),
             strategy,
@@ -100,11 +105,15 @@ impl Report {
             name if name.is_empty() => value.to_string(),
             name => name.clone(),
         };
-        let mut names: BTreeMap<Value, String> = network.graph.values().map(|it| (it, own(it))).collect();
+        let mut names: BTreeMap<Value, String> =
+            network.graph.values().map(|it| (it, own(it))).collect();
         for (source, next) in &network.updates {
             names.insert(*next, format!("{}'", own(*source)));
         }
-        for (name, value) in [("loss", network.loss)].into_iter().chain(network.outputs.iter().map(|(name, it)| (name.as_str(), *it))) {
+        for (name, value) in [("loss", network.loss)]
+            .into_iter()
+            .chain(network.outputs.iter().map(|(name, it)| (name.as_str(), *it)))
+        {
             if network.graph.node(value).name.is_empty() {
                 names.insert(value, name.to_owned());
             }
@@ -115,8 +124,10 @@ impl Report {
     /// What tensors are for: `input`, `param`, `state`, `activation`, `gradient` or `output`.
     fn kinds(&self) -> BTreeMap<Value, &'static str> {
         let network = &self.found.tiled.network;
-        let outputs: Vec<Value> =
-            [network.loss].into_iter().chain(network.outputs.iter().map(|&(_, value)| value)).collect();
+        let outputs: Vec<Value> = [network.loss]
+            .into_iter()
+            .chain(network.outputs.iter().map(|&(_, value)| value))
+            .collect();
         let is_forward = network.graph.ancestors(&outputs);
         let kind = |value: Value| match &network.graph.node(value).source {
             Source::Input { .. } => "input",
@@ -126,7 +137,8 @@ impl Report {
             Source::Operator(_) if is_forward[value.index()] => "activation",
             Source::Operator(_) => "gradient",
         };
-        let mut kinds: BTreeMap<Value, &'static str> = network.graph.values().map(|it| (it, kind(it))).collect();
+        let mut kinds: BTreeMap<Value, &'static str> =
+            network.graph.values().map(|it| (it, kind(it))).collect();
         for &(source, next) in &network.updates {
             kinds.insert(next, kind(source));
         }

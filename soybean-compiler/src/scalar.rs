@@ -1,8 +1,14 @@
 //! Scalar programs: building, differentiating and composing them.
 
-use std::{borrow::Cow, fmt};
+mod derivative;
+mod text;
+
+use std::borrow::Cow;
 
 use soybean_plan::{Binary, Instruction, Register, ScalarProgram, Unary};
+
+pub use derivative::derivative;
+pub use text::ScalarText;
 
 /// Writes a [`ScalarProgram`], one instruction a call; equal instructions share a register, and constants are folded.
 #[derive(Default)]
@@ -12,10 +18,11 @@ pub struct ScalarBuilder {
 
 impl ScalarBuilder {
     fn push(&mut self, instruction: Instruction) -> Register {
-        let position = self.instructions.iter().position(|it| *it == instruction).unwrap_or_else(|| {
-            self.instructions.push(instruction);
-            self.instructions.len() - 1
-        });
+        let position =
+            self.instructions.iter().position(|it| *it == instruction).unwrap_or_else(|| {
+                self.instructions.push(instruction);
+                self.instructions.len() - 1
+            });
         Register::try_from(position).expect("scalar programs are short")
     }
 
@@ -63,7 +70,8 @@ impl ScalarBuilder {
             (Binary::Multiply, Some(a), Some(b)) => self.constant(a * b),
             (Binary::Divide, Some(a), Some(b)) => self.constant(a / b),
             (Binary::Add, Some(0.0), _) | (Binary::Multiply, Some(1.0), _) => y,
-            (Binary::Add | Binary::Subtract, _, Some(0.0)) | (Binary::Multiply | Binary::Divide, _, Some(1.0)) => x,
+            (Binary::Add | Binary::Subtract, _, Some(0.0))
+            | (Binary::Multiply | Binary::Divide, _, Some(1.0)) => x,
             (Binary::Subtract, Some(0.0), _) => self.unary(Unary::Negate, y),
             _ => self.push(Instruction::Binary(function, x, y)),
         }
@@ -148,6 +156,9 @@ impl ScalarBuilder {
     }
 
     /// The program with these results, without instructions that they do not need.
+    ///
+    /// # Panics
+    /// If there are more than 65,536 instructions.
     #[must_use]
     pub fn finish_all(self, results: &[Register]) -> ScalarProgram {
         let mut is_needed = vec![false; self.instructions.len()];
@@ -205,7 +216,8 @@ pub fn identity() -> ScalarProgram {
 pub fn unary(function: Unary) -> ScalarProgram {
     let mut builder = ScalarBuilder::default();
     let x = builder.input(0);
-    let result = if function == Unary::Detach { builder.detach(x) } else { builder.unary(function, x) };
+    let result =
+        if function == Unary::Detach { builder.detach(x) } else { builder.unary(function, x) };
     builder.finish(result)
 }
 
@@ -256,7 +268,13 @@ pub fn inputs(program: &ScalarProgram) -> Vec<u8> {
 /// The program in which inputs are replaced: input `i` of `outer` becomes the result of `inner` if `i` is `at`, else input `others[i]`;
 /// the inputs of `inner` become `of_inner`.
 #[must_use]
-pub fn compose(outer: &ScalarProgram, at: u8, others: &[u8], inner: &ScalarProgram, of_inner: &[u8]) -> ScalarProgram {
+pub fn compose(
+    outer: &ScalarProgram,
+    at: u8,
+    others: &[u8],
+    inner: &ScalarProgram,
+    of_inner: &[u8],
+) -> ScalarProgram {
     let mut builder = ScalarBuilder::default();
     let inner_inputs: Vec<Register> = of_inner.iter().map(|&it| builder.input(it)).collect();
     let result = builder.append(inner, &inner_inputs)[0];
@@ -293,183 +311,23 @@ pub fn without_detach(program: &ScalarProgram) -> ScalarProgram {
 }
 
 /// Several programs over the same inputs as one with all their results.
+///
+/// # Panics
+/// If there are more than 256 inputs.
 #[must_use]
 pub fn join(programs: &[ScalarProgram], n_inputs: usize) -> ScalarProgram {
     let mut builder = ScalarBuilder::default();
-    let inputs: Vec<Register> =
-        (0..n_inputs).map(|it| builder.input(u8::try_from(it).expect("maps have few inputs"))).collect();
-    let results: Vec<Register> = programs.iter().flat_map(|it| builder.append(it, &inputs)).collect();
+    let inputs: Vec<Register> = (0..n_inputs)
+        .map(|it| builder.input(u8::try_from(it).expect("maps have few inputs")))
+        .collect();
+    let results: Vec<Register> =
+        programs.iter().flat_map(|it| builder.append(it, &inputs)).collect();
     builder.finish_all(&results)
-}
-
-/// The gradient of a program of `n` inputs by one of them; none if it does not depend on it. The inputs of the gradient are the program's, then
-/// its result, then the gradient by its result. Rules use the result where they can, so that its operands need not be kept.
-#[must_use]
-pub fn derivative(program: &ScalarProgram, input: u8, n: usize) -> Option<ScalarProgram> {
-    let mut builder = ScalarBuilder::default();
-    let inputs: Vec<Register> =
-        (0..n + 2).map(|it| builder.input(u8::try_from(it).expect("maps have few inputs"))).collect();
-    let mut registers = builder.append_all(program, &inputs);
-    registers[program.results[0] as usize] = inputs[n];
-    let mut adjoints: Vec<Option<Register>> = vec![None; program.instructions.len()];
-    adjoints[program.results[0] as usize] = Some(inputs[n + 1]);
-    let mut total = None;
-    for (at, instruction) in program.instructions.iter().enumerate().rev() {
-        let Some(gradient) = adjoints[at] else { continue };
-        if *instruction == Instruction::Input(input) {
-            total = Some(gradient);
-        }
-        for (source, term) in terms(&mut builder, instruction, &registers, registers[at], gradient) {
-            let slot = &mut adjoints[source as usize];
-            *slot = Some(slot.map_or(term, |sum| builder.add(sum, term)));
-        }
-    }
-    total.map(|result| builder.finish(result))
-}
-
-/// The rules: for each register that an instruction reads, its share of the gradient `g`; `y` is the instruction's result.
-fn terms(
-    b: &mut ScalarBuilder,
-    instruction: &Instruction,
-    registers: &[Register],
-    y: Register,
-    g: Register,
-) -> Vec<(Register, Register)> {
-    let of = |it: Register| registers[it as usize];
-    let zero = b.constant(0.0);
-    match *instruction {
-        Instruction::Input(_) | Instruction::Scalar(_) | Instruction::Constant(_) => Vec::new(),
-        Instruction::Unary(function, x) => unary_term(b, function, of(x), y, g).map(|term| (x, term)).into_iter().collect(),
-        Instruction::Binary(function, x, z) => {
-            let [by_x, by_z] = binary_terms(b, function, of(x), of(z), y, g);
-            [by_x.map(|term| (x, term)), by_z.map(|term| (z, term))].into_iter().flatten().collect()
-        }
-        Instruction::Select(condition, x, z) => {
-            let (by_x, by_z) = (b.select(of(condition), g, zero), b.select(of(condition), zero, g));
-            vec![(x, by_x), (z, by_z)]
-        }
-    }
-}
-
-fn unary_term(b: &mut ScalarBuilder, function: Unary, x: Register, y: Register, g: Register) -> Option<Register> {
-    let (zero, one) = (b.constant(0.0), b.constant(1.0));
-    Some(match function {
-        Unary::Detach => return None,
-        Unary::Negate => b.unary(Unary::Negate, g),
-        // d relu(x) = g where relu(x) > 0
-        Unary::Relu => {
-            let is_positive = b.is_positive(y);
-            b.select(is_positive, g, zero)
-        }
-        // d e^x = e^x g
-        Unary::Exp => b.mul(g, y),
-        // d log(x) = g / x
-        Unary::Log => b.div(g, x),
-        // d sqrt(x) = g / (2 sqrt(x))
-        Unary::Sqrt => {
-            let twice = b.add(y, y);
-            b.div(g, twice)
-        }
-        // d tanh(x) = (1 - tanh(x)^2) g
-        Unary::Tanh => {
-            let square = b.mul(y, y);
-            let slope = b.sub(one, square);
-            b.mul(g, slope)
-        }
-        // d sigmoid(x) = s (1 - s) g
-        Unary::Sigmoid => {
-            let rest = b.sub(one, y);
-            let slope = b.mul(y, rest);
-            b.mul(g, slope)
-        }
-        // d erf(x) = 2 / sqrt(pi) e^(-x^2) g
-        Unary::Erf => {
-            let square = b.mul(x, x);
-            let exponent = b.unary(Unary::Negate, square);
-            let power = b.unary(Unary::Exp, exponent);
-            let slope = b.scale(power, std::f64::consts::FRAC_2_SQRT_PI);
-            b.mul(g, slope)
-        }
-    })
-}
-
-fn binary_terms(
-    b: &mut ScalarBuilder,
-    function: Binary,
-    x: Register,
-    z: Register,
-    y: Register,
-    g: Register,
-) -> [Option<Register>; 2] {
-    match function {
-        Binary::Add => [Some(g), Some(g)],
-        Binary::Subtract => [Some(g), Some(b.unary(Unary::Negate, g))],
-        Binary::Multiply => [Some(b.mul(g, z)), Some(b.mul(g, x))],
-        // d (x / z) = g / z by x, - y g / z by z
-        Binary::Divide => {
-            let by_x = b.div(g, z);
-            let product = b.mul(by_x, y);
-            [Some(by_x), Some(b.unary(Unary::Negate, product))]
-        }
-        // The larger one has the gradient; equal ones share it.
-        Binary::Maximum => {
-            let (zero, half) = (b.constant(0.0), b.scale(g, 0.5));
-            let (is_equal, is_greater) = (b.equal(x, z), b.binary(Binary::Greater, x, z));
-            let (by_x, by_z) = (b.select(is_greater, g, zero), b.select(is_greater, zero, g));
-            [Some(b.select(is_equal, half, by_x)), Some(b.select(is_equal, half, by_z))]
-        }
-        Binary::Equal | Binary::Greater => [None, None],
-    }
-}
-
-/// The text form of a program: its results as expressions over `x0`, `x1`, .. and `s0`, `s1`, .. for run-time scalars.
-pub struct ScalarText<'a>(pub &'a ScalarProgram);
-
-impl ScalarText<'_> {
-    fn expression(&self, register: Register) -> String {
-        match self.0.instructions[register as usize] {
-            Instruction::Input(input) => format!("x{input}"),
-            Instruction::Scalar(scalar) => format!("s{scalar}"),
-            Instruction::Constant(value) => format!("{value}"),
-            Instruction::Unary(function, x) => format!("{}({})", function.name(), self.expression(x)),
-            Instruction::Binary(function, x, y) => {
-                format!("{}({}, {})", function.name(), self.expression(x), self.expression(y))
-            }
-            Instruction::Select(condition, x, y) => format!(
-                "select({}, {}, {})",
-                self.expression(condition),
-                self.expression(x),
-                self.expression(y)
-            ),
-        }
-    }
-}
-
-impl fmt::Display for ScalarText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let results: Vec<String> = self.0.results.iter().map(|&it| self.expression(it)).collect();
-        f.write_str(&results.join(", "))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn check(program: &ScalarProgram, expected: [&str; 2]) {
-        for (input, expected) in [0, 1].into_iter().zip(expected) {
-            let text = derivative(program, input, 2).map_or("none".to_owned(), |it| ScalarText(&it).to_string());
-            assert_eq!(text, expected);
-        }
-    }
-
-    #[test]
-    fn gradients_use_the_result_where_they_can() {
-        check(&unary(Unary::Tanh), ["mul(x3, sub(1, mul(x2, x2)))", "none"]);
-        check(&unary(Unary::Relu), ["select(gt(x2, 0), x3, 0)", "none"]);
-        check(&unary(Unary::Detach), ["none", "none"]);
-        check(&binary(Binary::Divide), ["div(x3, x1)", "neg(mul(div(x3, x1), x2))"]);
-    }
 
     #[test]
     fn composing_folds_constants_and_shares_equal_instructions() {

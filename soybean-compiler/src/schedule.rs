@@ -67,7 +67,10 @@ fn computed(graph: &Graph, roots: &[Value], is_wanted: impl Fn(Value) -> bool) -
         Source::Operator(operator) => !matches!(operator, Operator::Iota(_)),
         Source::Input { .. } | Source::Parameter(_) | Source::State => false,
     };
-    graph.values().filter(|it| is_ancestor[it.index()] && is_computed(it) && is_wanted(*it)).collect()
+    graph
+        .values()
+        .filter(|it| is_ancestor[it.index()] && is_computed(it) && is_wanted(*it))
+        .collect()
 }
 
 /// The updates of each parameter with those of its states.
@@ -77,7 +80,10 @@ fn update_groups(network: &Network) -> Vec<Vec<(Value, Value)>> {
         match network.graph.node(source).source {
             Source::Parameter(_) => groups.push(vec![(source, next)]),
             Source::State | Source::Input { .. } | Source::Operator(_) => {
-                groups.last_mut().expect("a parameter stands before its states").push((source, next));
+                groups
+                    .last_mut()
+                    .expect("a parameter stands before its states")
+                    .push((source, next));
             }
         }
     }

@@ -38,7 +38,12 @@ impl Signature {
     /// # Panics
     /// If a factor lies beyond `factors`.
     #[must_use]
-    pub fn plain(factors: Vec<usize>, operands: &[Vec<FactorId>], result: &[FactorId], combine: Combine) -> Self {
+    pub fn plain(
+        factors: Vec<usize>,
+        operands: &[Vec<FactorId>],
+        result: &[FactorId],
+        combine: Combine,
+    ) -> Self {
         let dims = |ids: &[FactorId]| -> Vec<Dim> {
             ids.iter().map(|&id| Dim { extent: factors[id as usize], factor: Some(id) }).collect()
         };
@@ -116,7 +121,9 @@ impl fmt::Display for Signature {
         let text = |dims: &[Dim]| -> String {
             let one = |dim: &Dim| match dim.factor {
                 None => "_".to_owned(),
-                Some(factor) if self.factors[factor as usize] == dim.extent => letter(factor).to_string(),
+                Some(factor) if self.factors[factor as usize] == dim.extent => {
+                    letter(factor).to_string()
+                }
                 Some(factor) => format!("({}_)", letter(factor)),
             };
             dims.iter().map(one).collect()
@@ -161,7 +168,8 @@ pub fn forms(signature: &Signature, mesh: &Mesh) -> Vec<Form> {
             let with = |&choice| Form(form.0.iter().copied().chain([choice]).collect());
             choices.iter().map(with).collect::<Vec<_>>()
         };
-        forms = forms.iter().flat_map(extend).filter(|form| is_legal(form, signature, mesh)).collect();
+        forms =
+            forms.iter().flat_map(extend).filter(|form| is_legal(form, signature, mesh)).collect();
     }
     forms.retain(|form| is_maximal(form, signature, mesh));
     forms

@@ -20,7 +20,10 @@ pub(crate) fn simplify(network: &Network) -> Network {
     for value in old.values() {
         let node = old.node(value);
         let Source::Operator(operator) = &node.source else {
-            of.insert(value, graph.add_source(&node.name, node.dtype, node.shape, node.source.clone()));
+            of.insert(
+                value,
+                graph.add_source(&node.name, node.dtype, node.shape, node.source.clone()),
+            );
             continue;
         };
         if !is_live[value.index()] {
@@ -36,7 +39,11 @@ pub(crate) fn simplify(network: &Network) -> Network {
 }
 
 /// A product of permuted tensors as a product of the tensors themselves, where that is still a matrix product.
-fn read_permutations_in_place(graph: &Graph, operator: Operator, operands: Vec<Value>) -> (Operator, Vec<Value>) {
+fn read_permutations_in_place(
+    graph: &Graph,
+    operator: Operator,
+    operands: Vec<Value>,
+) -> (Operator, Vec<Value>) {
     let Operator::Contract(mut contract) = operator else { return (operator, operands) };
     let mut operands = operands;
     for position in 0..operands.len() {

@@ -31,8 +31,14 @@ pub(crate) struct Row {
 }
 
 /// All operators, family by family.
-pub(crate) const TABLE: &[&[Row]] =
-    &[arithmetic::TABLE, activation::TABLE, product::TABLE, reduction::TABLE, loss::TABLE, layout::TABLE];
+pub(crate) const TABLE: &[&[Row]] = &[
+    arithmetic::TABLE,
+    activation::TABLE,
+    product::TABLE,
+    reduction::TABLE,
+    loss::TABLE,
+    layout::TABLE,
+];
 
 /// The names of all operators that users can call.
 #[must_use]
@@ -94,7 +100,10 @@ impl SampleArgument {
 #[must_use]
 pub fn operator_samples() -> Vec<Sample> {
     let rows = TABLE.iter().flat_map(|family| family.iter());
-    rows.flat_map(|row| row.samples.iter().map(|arguments| Sample { operator: row.name, arguments })).collect()
+    rows.flat_map(|row| {
+        row.samples.iter().map(|arguments| Sample { operator: row.name, arguments })
+    })
+    .collect()
 }
 
 /// The arguments of a call, with access that says what is wrong.
@@ -110,7 +119,10 @@ impl<'a> Arguments<'a> {
         }
         let form = format!("`{}({})`", row.name, row.arguments[1..].join(", "));
         let (expected, found) = (row.arguments.len() - 1, given.len().saturating_sub(1));
-        Err(Fault::call(format!("{form} takes {expected} argument{}, found {found}", if expected == 1 { "" } else { "s" })))
+        Err(Fault::call(format!(
+            "{form} takes {expected} argument{}, found {found}",
+            if expected == 1 { "" } else { "s" }
+        )))
     }
 
     /// A fault of one argument whose message begins with the operator's name.
@@ -129,10 +141,14 @@ impl<'a> Arguments<'a> {
 
     /// A tensor of `f32`.
     pub(crate) fn tensor(&self, builder: &Builder, position: usize) -> Result<Value, Fault> {
-        let Argument::Tensor(value) = self.given[position] else { return Err(self.expected(position, "a tensor")) };
+        let Argument::Tensor(value) = self.given[position] else {
+            return Err(self.expected(position, "a tensor"));
+        };
         match builder.dtype(value) {
             DType::F32 => Ok(value),
-            DType::I32 => Err(self.fault(position, "takes tensors of f32, found i32").with_help("only labels are i32")),
+            DType::I32 => Err(self
+                .fault(position, "takes tensors of f32, found i32")
+                .with_help("only labels are i32")),
         }
     }
 
@@ -154,7 +170,10 @@ impl<'a> Arguments<'a> {
         };
         let integer = |item: &Argument| match item {
             Argument::Integer(value) => Ok(*value),
-            _ => Err(self.fault(position, format!("expected an array of integers, found {} in it", item.kind()))),
+            _ => Err(self.fault(
+                position,
+                format!("expected an array of integers, found {} in it", item.kind()),
+            )),
         };
         items.iter().map(integer).collect()
     }
@@ -168,7 +187,9 @@ impl<'a> Arguments<'a> {
         let signed_rank = i64::try_from(rank).expect("ranks are small");
         let resolved = if dim < 0 { dim + signed_rank } else { dim };
         let found = usize::try_from(resolved).ok().filter(|&it| it < rank);
-        found.ok_or_else(|| self.fault(position, format!("dim {dim} is out of range for a tensor of {rank} dims")))
+        found.ok_or_else(|| {
+            self.fault(position, format!("dim {dim} is out of range for a tensor of {rank} dims"))
+        })
     }
 
     /// Dims of a tensor of this rank, in increasing order: `..`, one, or a list.

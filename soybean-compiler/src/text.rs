@@ -24,11 +24,23 @@ fn line(program: &Program, step: &Step) -> String {
     match step {
         Step::Contract { kernel, left, right, result } => {
             let it = &kernels.contractions[*kernel];
-            format!("b{result} = contract {}{}x{}x{} (b{left}, b{right})", batch(&it.batch), it.rows, it.depth, it.columns)
+            format!(
+                "b{result} = contract {}{}x{}x{} (b{left}, b{right})",
+                batch(&it.batch),
+                it.rows,
+                it.depth,
+                it.columns
+            )
         }
         Step::Map { kernel, inputs, results } => {
             let it = &kernels.maps[*kernel];
-            format!("{} = map {} {{{}}} ({})", list(results), it.extents, ScalarText(&it.program), list(inputs))
+            format!(
+                "{} = map {} {{{}}} ({})",
+                list(results),
+                it.extents,
+                ScalarText(&it.program),
+                list(inputs)
+            )
         }
         Step::Reduce { kernel, inputs, result } => {
             let it = &kernels.reductions[*kernel];
@@ -40,7 +52,13 @@ fn line(program: &Program, step: &Step) -> String {
         }
         Step::Communicate { kernel, input, result } => {
             let it = &kernels.collectives[*kernel];
-            format!("b{result} = {} {} {} -> {} (b{input})", it.kind.name(), it.shape, it.from, it.to)
+            format!(
+                "b{result} = {} {} {} -> {} (b{input})",
+                it.kind.name(),
+                it.shape,
+                it.from,
+                it.to
+            )
         }
     }
 }

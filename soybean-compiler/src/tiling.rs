@@ -7,6 +7,7 @@ mod bound;
 mod conversion;
 mod eliminate;
 mod forced;
+mod pairwise;
 mod problem;
 mod recursive;
 mod space;

@@ -40,18 +40,25 @@ fn verify_value(network: &Network, value: Value) -> Result<(), String> {
     let signature = operator.signature(&shapes);
     let fits = signature.operands.len() == shapes.len()
         && signature.operands.iter().zip(&shapes).all(|(dims, shape)| {
-            dims.len() == shape.len() && dims.iter().zip(&shape[..]).all(|(dim, &extent)| dim.extent == extent)
+            dims.len() == shape.len()
+                && dims.iter().zip(&shape[..]).all(|(dim, &extent)| dim.extent == extent)
         });
     if !fits {
         return Err(format!("{value}: operands {shapes:?} do not fit {operator} {signature}"));
     }
     if signature.result_shape() != graph.shape(value) {
-        return Err(format!("{value} is {}, but {operator} gives {}", graph.shape(value), signature.result_shape()));
+        return Err(format!(
+            "{value} is {}, but {operator} gives {}",
+            graph.shape(value),
+            signature.result_shape()
+        ));
     }
     if let Operator::Contract(contract) = operator
         && contract.as_matrices(&shapes[0], &shapes[1], &graph.shape(value)).is_none()
     {
-        return Err(format!("{value}: {signature} is not a matrix product of the operands as they lie"));
+        return Err(format!(
+            "{value}: {signature} is not a matrix product of the operands as they lie"
+        ));
     }
     Ok(())
 }
@@ -62,8 +69,10 @@ fn verify_value(network: &Network, value: Value) -> Result<(), String> {
 /// The first violation, in words.
 pub fn verify_program(program: &Program) -> Result<(), String> {
     let tables = &program.tables;
-    if let Some(outside) =
-        tables.buffers.iter().position(|it| it.offset + it.n_elements * it.dtype.bytes() > tables.arena_bytes)
+    if let Some(outside) = tables
+        .buffers
+        .iter()
+        .position(|it| it.offset + it.n_elements * it.dtype.bytes() > tables.arena_bytes)
     {
         return Err(format!("buffer {outside} does not lie in the arena"));
     }
@@ -76,26 +85,40 @@ pub fn verify_program(program: &Program) -> Result<(), String> {
     verify_phase(program, &program.evaluate, &kept, &outputs)
 }
 
-fn verify_phase(program: &Program, steps: &[Step], kept: &[BufferId], results: &[BufferId]) -> Result<(), String> {
+fn verify_phase(
+    program: &Program,
+    steps: &[Step],
+    kept: &[BufferId],
+    results: &[BufferId],
+) -> Result<(), String> {
     let buffers = &program.tables.buffers;
-    let range = |it: BufferId| (buffers[it].offset, buffers[it].offset + buffers[it].n_elements * buffers[it].dtype.bytes());
+    let range = |it: BufferId| {
+        (
+            buffers[it].offset,
+            buffers[it].offset + buffers[it].n_elements * buffers[it].dtype.bytes(),
+        )
+    };
     let mut is_valid = vec![false; buffers.len()];
     kept.iter().for_each(|&it| is_valid[it] = true);
     for (at, step) in steps.iter().enumerate() {
         if let Some(missing) = reads(step).into_iter().find(|&it| !is_valid[it]) {
-            return Err(format!("step {at} {step:?} reads buffer {missing}, which does not hold its value"));
+            return Err(format!(
+                "step {at} {step:?} reads buffer {missing}, which does not hold its value"
+            ));
         }
         let is_map = matches!(step, Step::Map { .. });
         for result in writes(step) {
             let (from, to) = range(result);
-            for other in 0..buffers.len() {
+            for (other, is_valid) in is_valid.iter_mut().enumerate() {
                 let (start, end) = range(other);
                 if start < to && from < end && other != result {
                     let is_same_memory = (start, end) == (from, to);
                     if reads(step).contains(&other) && !(is_map && is_same_memory) {
-                        return Err(format!("step {at} {step:?} overwrites buffer {other} while it reads it"));
+                        return Err(format!(
+                            "step {at} {step:?} overwrites buffer {other} while it reads it"
+                        ));
                     }
-                    is_valid[other] = false;
+                    *is_valid = false;
                 }
             }
         }

@@ -6,7 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod support {
-    pub mod interpreter;
+    pub(crate) mod interpreter;
 }
 
 use std::collections::BTreeMap;
@@ -50,7 +50,10 @@ fn case(sample: Sample) -> Option<Case> {
             SampleArgument::Tensor { shape, low, high } => {
                 let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
                 let n: usize = shape.iter().product();
-                sources.insert(value, (0..n).map(|it| low + (high - low) * noise(it + 1000 * at)).collect());
+                sources.insert(
+                    value,
+                    (0..n).map(|it| low + (high - low) * noise(it + 1000 * at)).collect(),
+                );
                 Argument::Tensor(value)
             }
             SampleArgument::Labels { shape, n_classes } => {
@@ -61,22 +64,34 @@ fn case(sample: Sample) -> Option<Case> {
             }
             SampleArgument::Integer(value) => Argument::Integer(value),
             SampleArgument::Float(value) => Argument::Float(value),
-            SampleArgument::List(items) => Argument::List(items.iter().map(|&it| Argument::Integer(it)).collect()),
+            SampleArgument::List(items) => {
+                Argument::List(items.iter().map(|&it| Argument::Integer(it)).collect())
+            }
             SampleArgument::All => Argument::All,
         });
     }
-    let Argument::Tensor(result) = builder.call(sample.operator, &arguments).unwrap() else { return None };
+    let Argument::Tensor(result) = builder.call(sample.operator, &arguments).unwrap() else {
+        return None;
+    };
     let shape = builder.shape(result);
     let weights = builder.input("weights", DType::F32, &shape);
     sources.insert(weights, (0..shape.n_elements()).map(|it| noise(it + 7777) - 0.4).collect());
-    let tensor = |builder: &mut Builder, operator: &str, arguments: &[Argument]| match builder.call(operator, arguments) {
+    let tensor = |builder: &mut Builder, operator: &str, arguments: &[Argument]| match builder
+        .call(operator, arguments)
+    {
         Ok(Argument::Tensor(value)) => value,
         other => unreachable!("{operator} gave {other:?}"),
     };
-    let weighted = tensor(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
+    let weighted =
+        tensor(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
     // Every parameter reaches the loss also directly, with weight 0, so that operators without a gradient can be compiled too.
     let mut loss = tensor(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
-    for argument in arguments.iter().filter(|it| matches!(it, Argument::Tensor(value) if builder.dtype(*value) == DType::F32)).cloned().collect::<Vec<_>>() {
+    for argument in arguments
+        .iter()
+        .filter(|it| matches!(it, Argument::Tensor(value) if builder.dtype(*value) == DType::F32))
+        .cloned()
+        .collect::<Vec<_>>()
+    {
         let nothing = tensor(&mut builder, "mul", &[argument, Argument::Float(0.0)]);
         let sum = tensor(&mut builder, "sum", &[Argument::Tensor(nothing), Argument::All]);
         loss = tensor(&mut builder, "add", &[Argument::Tensor(loss), Argument::Tensor(sum)]);
@@ -111,10 +126,12 @@ fn gradients_are_those_of_finite_differences() {
     for case in cases() {
         let values = evaluate(&case.network.graph, &case.sources);
         for &(parameter, next) in &case.network.updates {
-            for element in 0..values[&parameter].len() {
+            for (element, (before, after)) in
+                values[&parameter].iter().zip(&values[&next]).enumerate()
+            {
                 // The update is p - rate * gradient.
                 let rate = support::interpreter::LEARNING_RATE;
-                let gradient = (values[&parameter][element] - values[&next][element]) / rate;
+                let gradient = (before - after) / rate;
                 let moved = |by: f64| {
                     let mut sources = case.sources.clone();
                     sources.get_mut(&parameter).unwrap()[element] += by;
@@ -125,7 +142,11 @@ fn gradients_are_those_of_finite_differences() {
                     false => (moved(STEP) - moved(-STEP)) / (2.0 * STEP),
                 };
                 let error = (gradient - expected).abs() / expected.abs().max(1.0);
-                assert!(error < TOLERANCE, "{:?}: element {element}: {gradient} instead of {expected}", case.sample);
+                assert!(
+                    error < TOLERANCE,
+                    "{:?}: element {element}: {gradient} instead of {expected}",
+                    case.sample
+                );
             }
         }
     }
@@ -137,12 +158,17 @@ fn passes_change_no_value() {
         let fused = case.network.fused();
         verify(&fused).unwrap();
         let (old, new) = (sources_of(&case.network.graph), sources_of(&fused.graph));
-        let sources = old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
+        let sources =
+            old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
         let before = evaluate(&case.network.graph, &case.sources);
         let after = evaluate(&fused.graph, &sources);
         for (x, y) in case.network.roots().iter().zip(fused.roots()) {
             for (x, y) in before[x].iter().zip(&after[&y]) {
-                assert!((x - y).abs() <= 1e-12 * x.abs().max(1.0), "{:?}: {y} instead of {x}", case.sample);
+                assert!(
+                    (x - y).abs() <= 1e-12 * x.abs().max(1.0),
+                    "{:?}: {y} instead of {x}",
+                    case.sample
+                );
             }
         }
     }
@@ -159,7 +185,8 @@ fn split_parts_recombine() {
     for case in cases() {
         let fused = case.network.fused();
         let (old, new) = (sources_of(&case.network.graph), sources_of(&fused.graph));
-        let sources = old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
+        let sources =
+            old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
         for (graph, sources) in [(&case.network.graph, &case.sources), (&fused.graph, &sources)] {
             let values = evaluate(graph, sources);
             for value in graph.values() {
@@ -183,7 +210,7 @@ fn split_each_factor(
     let signature = operator.signature(&graph.operand_shapes(value));
     let mut n_splits = 0;
     for factor in 0..u8::try_from(signature.factors.len()).unwrap() {
-        if signature.factors[factor as usize] % 2 != 0 {
+        if !signature.factors[factor as usize].is_multiple_of(2) {
             continue;
         }
         n_splits += 1;
@@ -193,7 +220,8 @@ fn split_each_factor(
                 .zip(&signature.operands)
                 .map(|(operand, dims)| part(dims, factor, half, &values[operand]))
                 .collect();
-            let (shapes, data): (Vec<Shape>, Vec<&[f64]>) = parts.iter().map(|(shape, data)| (*shape, &data[..])).unzip();
+            let (shapes, data): (Vec<Shape>, Vec<&[f64]>) =
+                parts.iter().map(|(shape, data)| (*shape, &data[..])).unzip();
             let result = part_shape(&signature.result, factor);
             run(&operator.kernel(&shapes, &result), &data, &result)
         });
@@ -201,20 +229,32 @@ fn split_each_factor(
         let expected: [Vec<f64>; 2];
         let recombined = if signature.is_reduced(factor) {
             expected = [whole.clone(), Vec::new()];
-            [halves[0].iter().zip(&halves[1]).map(|(&x, &y)| combine(signature.combine, x, y)).collect(), Vec::new()]
+            [
+                halves[0]
+                    .iter()
+                    .zip(&halves[1])
+                    .map(|(&x, &y)| combine(signature.combine, x, y))
+                    .collect(),
+                Vec::new(),
+            ]
         } else {
             expected = [0, 1].map(|half| part(&signature.result, factor, half, whole).1);
             halves
         };
         for (x, y) in expected.iter().flatten().zip(recombined.iter().flatten()) {
-            assert!((x - y).abs() <= 1e-9 * x.abs().max(1.0), "{sample:?}: {operator} {signature} factor {factor}: {y} instead of {x}");
+            assert!(
+                (x - y).abs() <= 1e-9 * x.abs().max(1.0),
+                "{sample:?}: {operator} {signature} factor {factor}: {y} instead of {x}"
+            );
         }
     }
     n_splits
 }
 
 fn part_shape(dims: &[Dim], factor: u8) -> Shape {
-    dims.iter().map(|dim| if dim.factor == Some(factor) { dim.extent / 2 } else { dim.extent }).collect()
+    dims.iter()
+        .map(|dim| if dim.factor == Some(factor) { dim.extent / 2 } else { dim.extent })
+        .collect()
 }
 
 /// The first or second half of a tensor along the dim that carries a factor; all of it if none does.

@@ -7,7 +7,8 @@ use soybean_compiler::{Network, Optimizer, verify};
 
 fn check(optimizer: &Optimizer, expected: &Expect) {
     let (builder, loss, _) = support::classifier(8, &[4, 6, 2], true);
-    let raw = Network::differentiated(builder.clone(), loss, &[], optimizer).expect("the model is sound");
+    let raw =
+        Network::differentiated(builder.clone(), loss, &[], optimizer).expect("the model is sound");
     verify(&raw).expect("the differentiated graph is sound");
     let network = Network::new(builder, loss, &[], optimizer).expect("the model is sound");
     verify(&network).expect("the fused graph is sound");
@@ -16,7 +17,9 @@ fn check(optimizer: &Optimizer, expected: &Expect) {
 
 #[test]
 fn a_classifier_with_plain_sgd() {
-    check(&Optimizer::default(), &expect![[r#"
+    check(
+        &Optimizer::default(),
+        &expect![[r#"
         v0: f32[8, 4] = input "x"
         v1: f32[4, 6] = param "w0"
         v2: f32[8, 6] = contract ik,kj->ij (v0, v1)
@@ -43,5 +46,6 @@ fn a_classifier_with_plain_sgd() {
         v23: f32[6] = map {sub(x0, mul(s0, x1))} i,i->i (v3, v20)
         v24: f32[6, 2] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v5, v18)
         v25: f32[2] = map {sub(x0, mul(s0, x1))} i,i->i (v7, v16)
-    "#]]);
+    "#]],
+    );
 }

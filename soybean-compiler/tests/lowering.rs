@@ -11,7 +11,8 @@ use soybean_compiler::{
 use soybean_plan::Mesh;
 
 fn optimizers() -> [Optimizer; 3] {
-    let adam = Optimizer::Adam { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, is_decoupled: false };
+    let adam =
+        Optimizer::Adam { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, is_decoupled: false };
     let momentum = Optimizer::Sgd { momentum: 0.9, nesterov: true, weight_decay: 1e-4 };
     [Optimizer::default(), momentum, adam]
 }
@@ -26,8 +27,14 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
                 let network = Network::new(builder, loss, &outputs, &optimizer).unwrap();
                 let found = search(&network, Mesh::new(n_ranks), strategy);
                 let program = lower("mlp", &found.tiled);
-                verify_program(&program).unwrap_or_else(|error| panic!("{n_ranks} {strategy:?}: {error}\n{}", program_text(&program)));
-                assert_eq!(program.tables.train_bytes, found.tiled.bytes(), "{n_ranks} {strategy:?}");
+                verify_program(&program).unwrap_or_else(|error| {
+                    panic!("{n_ranks} {strategy:?}: {error}\n{}", program_text(&program))
+                });
+                assert_eq!(
+                    program.tables.train_bytes,
+                    found.tiled.bytes(),
+                    "{n_ranks} {strategy:?}"
+                );
             }
         }
     }
@@ -36,7 +43,8 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
 fn compiled(n_gpus: usize, strategy: Strategy) -> Compiled {
     let (builder, loss, logits) = support::classifier(8, &[4, 16, 8], false);
     let outputs = [("logits".to_owned(), logits)];
-    let options = Options { name: "tiny".to_owned(), n_gpus, strategy, optimizer: Optimizer::default() };
+    let options =
+        Options { name: "tiny".to_owned(), n_gpus, strategy, optimizer: Optimizer::default() };
     compile(builder, loss, &outputs, &options, &|| 0.0).unwrap()
 }
 
@@ -124,15 +132,20 @@ fn text_report() {
           with strategy recursive               1.6 kB  0.34 x
           memory of each GPU                    1.9 kB
           search at build time                  0.0 ms
-    "#]].assert_eq(&compiled(4, Strategy::Data).report.text());
+    "#]]
+    .assert_eq(&compiled(4, Strategy::Data).report.text());
 }
 
 #[test]
 fn a_number_of_gpus_that_nothing_can_be_split_over_is_a_fault() {
     let (mut builder, logits) = support::mlp(5, &[3, 7], false);
     let loss = support::call(&mut builder, "mean", &[Argument::Tensor(logits), Argument::All]);
-    let options =
-        Options { name: "odd".to_owned(), n_gpus: 4, strategy: Strategy::Auto, optimizer: Optimizer::default() };
+    let options = Options {
+        name: "odd".to_owned(),
+        n_gpus: 4,
+        strategy: Strategy::Auto,
+        optimizer: Optimizer::default(),
+    };
     let faults = compile(builder, loss, &[], &options, &|| 0.0).unwrap_err();
     expect![[r#"
         [
@@ -143,5 +156,6 @@ fn a_number_of_gpus_that_nothing_can_be_split_over_is_a_fault() {
                     "use `gpus = 1`, or make the batch or a layer's width a multiple of 4",
                 ),
             },
-        ]"#]].assert_eq(&format!("{faults:#?}"));
+        ]"#]]
+    .assert_eq(&format!("{faults:#?}"));
 }

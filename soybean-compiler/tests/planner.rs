@@ -27,8 +27,11 @@ fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> Search {
 /// The least bytes over all tilings of all tensors, each operator in the form that is best for them.
 fn brute_force(network: &Network, mesh: Mesh) -> u64 {
     let sources: Vec<Value> = network.graph.values().collect();
-    let choices: Vec<Vec<Tiling>> = sources.iter().map(|&it| all_tilings(network, mesh, it)).collect();
-    let next_of = |value: Value| network.updates.iter().find(|(_, next)| *next == value).map(|&(source, _)| source);
+    let choices: Vec<Vec<Tiling>> =
+        sources.iter().map(|&it| all_tilings(network, mesh, it)).collect();
+    let next_of = |value: Value| {
+        network.updates.iter().find(|(_, next)| *next == value).map(|&(source, _)| source)
+    };
     let mut tilings = vec![Tiling::replicated(mesh.n_axes()); sources.len()];
     let mut least = u64::MAX;
     descend(network, mesh, &choices, &next_of, 0, 0, &mut tilings, &mut least);
@@ -84,12 +87,16 @@ fn cheapest_form(network: &Network, mesh: Mesh, value: Value, tilings: &[Tiling]
     let signature = operator.signature(&graph.operand_shapes(value));
     let converted = |value: Value, from: Tiling, to: Tiling| -> u64 {
         let node = graph.node(value);
-        route(&mesh, node.shape, node.dtype, Combine::Sum, from, to).iter().map(|it| bytes(&mesh, it)).sum()
+        route(&mesh, node.shape, node.dtype, Combine::Sum, from, to)
+            .iter()
+            .map(|it| bytes(&mesh, it))
+            .sum()
     };
     let cost = |form: &soybean_compiler::signature::Form| -> u64 {
         let operands = graph.operands(value).into_iter().enumerate();
-        let of_operands: u64 =
-            operands.map(|(at, it)| converted(it, tilings[it.index()], signature.operand_tiling(at, form))).sum();
+        let of_operands: u64 = operands
+            .map(|(at, it)| converted(it, tilings[it.index()], signature.operand_tiling(at, form)))
+            .sum();
         of_operands + converted(value, signature.result_tiling(form), tilings[value.index()])
     };
     forms(&signature, &mesh).iter().map(cost).min().unwrap()
@@ -135,15 +142,25 @@ fn reference_optima_of_mlps() {
         let found = searched(&mlp(batch, widths, false), n_ranks, Strategy::Auto);
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
         assert!(found.is_optimal, "{widths:?}");
-        assert!((megabytes(found.baselines.data) - data).abs() < 0.001, "{widths:?}: data {:?}", found.baselines);
-        assert!((megabytes(found.tiled.bytes()) - optimum).abs() < 0.001, "{widths:?}: {}", found.tiled.bytes());
+        assert!(
+            (megabytes(found.baselines.data) - data).abs() < 0.001,
+            "{widths:?}: data {:?}",
+            found.baselines
+        );
+        assert!(
+            (megabytes(found.tiled.bytes()) - optimum).abs() < 0.001,
+            "{widths:?}: {}",
+            found.tiled.bytes()
+        );
     }
 }
 
 #[test]
 fn every_mlp_up_to_ten_layers_is_proved_for_eight() {
     for n_layers in 1..=10 {
-        for (batch, width) in [(512, 1024), (128, 128), (64, 4096), (4096, 64), (2048, 300), (100, 77)] {
+        for (batch, width) in
+            [(512, 1024), (128, 128), (64, 4096), (4096, 64), (2048, 300), (100, 77)]
+        {
             let widths = vec![width; n_layers + 1];
             let (builder, loss, logits) = support::classifier(batch, &widths, true);
             let outputs = [("logits".to_owned(), logits)];
@@ -152,7 +169,9 @@ fn every_mlp_up_to_ten_layers_is_proved_for_eight() {
             let found = searched(&network, 8, Strategy::Auto);
             assert!(found.is_optimal, "{n_layers} layers of {width}, batch {batch}");
             let baselines = found.baselines;
-            assert!(found.tiled.bytes() <= baselines.data.min(baselines.model).min(baselines.recursive));
+            assert!(
+                found.tiled.bytes() <= baselines.data.min(baselines.model).min(baselines.recursive)
+            );
         }
     }
 }
@@ -169,7 +188,10 @@ fn conversions_move_what_one_cut_of_two_moves_in_the_paper() {
     let (shape, size) = (soybean_plan::Shape::new(&[4, 4]), 64);
     let moved = |from: Placement, to: Placement| -> u64 {
         let (from, to) = (Tiling::new(&[from]), Tiling::new(&[to]));
-        route(&mesh, shape, soybean_plan::DType::F32, Combine::Sum, from, to).iter().map(|it| bytes(&mesh, it)).sum()
+        route(&mesh, shape, soybean_plan::DType::F32, Combine::Sum, from, to)
+            .iter()
+            .map(|it| bytes(&mesh, it))
+            .sum()
     };
     use Placement::{Partial, Replicated, Split};
     assert_eq!(moved(Split(0), Replicated), size);
@@ -182,8 +204,10 @@ fn conversions_move_what_one_cut_of_two_moves_in_the_paper() {
 #[test]
 fn sums_are_scattered_around_an_exchange() {
     let mesh = Mesh::new(4);
-    let (from, to) =
-        (Tiling::new(&[Placement::Partial, Placement::Split(0)]), Tiling::new(&[Placement::Replicated, Placement::Split(1)]));
+    let (from, to) = (
+        Tiling::new(&[Placement::Partial, Placement::Split(0)]),
+        Tiling::new(&[Placement::Replicated, Placement::Split(1)]),
+    );
     let shape = soybean_plan::Shape::new(&[8, 8]);
     let steps = route(&mesh, shape, soybean_plan::DType::F32, Combine::Sum, from, to);
     let axes: Vec<AxisSet> = steps.iter().map(|it| it.axes).collect();

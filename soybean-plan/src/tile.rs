@@ -89,7 +89,7 @@ impl Tile {
             }
             match runs.last_mut() {
                 Some(run) if run.here + run.length == here && run.there + run.length == there => {
-                    run.length += 1
+                    run.length += 1;
                 }
                 _ => runs.push(Run { here, there, length: 1 }),
             }
@@ -174,7 +174,8 @@ impl Digits {
 
     /// The digits that make up the coordinate along `axis`, as (coefficient, place) with places `scale` times as large.
     fn terms(&self, axis: usize, scale: usize) -> Vec<(usize, usize)> {
-        let term = |digit: usize| (self.coefficients[axis][digit], self.digits[digit].place * scale);
+        let term =
+            |digit: usize| (self.coefficients[axis][digit], self.digits[digit].place * scale);
         (0..self.n_digits).map(term).filter(|&(coefficient, _)| coefficient != 0).collect()
     }
 

@@ -26,7 +26,9 @@ impl Contract {
     fn extents(&self, left: &[usize], right: &[usize]) -> Vec<usize> {
         let dims = || self.left.iter().zip(left).chain(self.right.iter().zip(right));
         let n_factors = dims().map(|(&id, _)| id as usize + 1).max().unwrap_or(0);
-        let extent = |factor| dims().find(|&(&id, _)| id as usize == factor).map_or(1, |(_, &extent)| extent);
+        let extent = |factor| {
+            dims().find(|&(&id, _)| id as usize == factor).map_or(1, |(_, &extent)| extent)
+        };
         (0..n_factors).map(extent).collect()
     }
 
@@ -46,11 +48,18 @@ impl Contract {
         let rows = all(&self.result, &|id| in_left(id) && !in_right(id));
         let columns = all(&self.result, &|id| !in_left(id) && in_right(id));
         let depth = all(&self.left, &|id| !in_result(id));
-        let (left, right, result) =
-            (Lie::new(&self.left, left), Lie::new(&self.right, right), Lie::new(&self.result, result));
+        let (left, right, result) = (
+            Lie::new(&self.left, left),
+            Lie::new(&self.right, right),
+            Lie::new(&self.result, result),
+        );
         let matrices = |lie: &Lie<'_>, row: &[FactorId], column: &[FactorId]| {
             let batch = Strides::new(&batch.iter().map(|&id| lie.stride(id)).collect::<Vec<_>>());
-            Some(MatrixStrides { batch, row: lie.common_stride(row)?, column: lie.common_stride(column)? })
+            Some(MatrixStrides {
+                batch,
+                row: lie.common_stride(row)?,
+                column: lie.common_stride(column)?,
+            })
         };
         let product = |ids: &[FactorId]| ids.iter().map(|&id| extents[id as usize]).product();
         Some(Contraction {
@@ -87,7 +96,9 @@ impl<'a> Lie<'a> {
 
     /// The one stride by which these factors, outermost first, can be walked; none if they are not neighbours in this order.
     fn common_stride(&self, ids: &[FactorId]) -> Option<usize> {
-        let follows = |pair: &[FactorId]| self.stride(pair[0]) == self.stride(pair[1]) * self.shape[self.dim(pair[1])];
+        let follows = |pair: &[FactorId]| {
+            self.stride(pair[0]) == self.stride(pair[1]) * self.shape[self.dim(pair[1])]
+        };
         ids.windows(2).all(follows).then(|| ids.last().map_or(1, |&id| self.stride(id)))
     }
 }
@@ -95,19 +106,32 @@ impl<'a> Lie<'a> {
 impl Rules for Contract {
     fn signature(&self, operands: &[Shape]) -> Signature {
         let extents = self.extents(&operands[0], &operands[1]);
-        Signature::plain(extents, &[self.left.clone(), self.right.clone()], &self.result, Combine::Sum)
+        Signature::plain(
+            extents,
+            &[self.left.clone(), self.right.clone()],
+            &self.result,
+            Combine::Sum,
+        )
     }
 
     // d left = gradient * right, d right = left * gradient, each summed over what the operand lacks
     fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
-        let by_left =
-            Self { left: self.result.clone(), right: self.right.clone(), result: self.left.clone() };
-        let by_right =
-            Self { left: self.left.clone(), right: self.result.clone(), result: self.right.clone() };
+        let by_left = Self {
+            left: self.result.clone(),
+            right: self.right.clone(),
+            result: self.left.clone(),
+        };
+        let by_right = Self {
+            left: self.left.clone(),
+            right: self.result.clone(),
+            result: self.right.clone(),
+        };
         let (left, right) = (call.operands[0], call.operands[1]);
         vec![
-            tape.needs_gradient(left).then(|| tape.graph.add(by_left.into(), &[call.gradient, right])),
-            tape.needs_gradient(right).then(|| tape.graph.add(by_right.into(), &[left, call.gradient])),
+            tape.needs_gradient(left)
+                .then(|| tape.graph.add(by_left.into(), &[call.gradient, right])),
+            tape.needs_gradient(right)
+                .then(|| tape.graph.add(by_right.into(), &[left, call.gradient])),
         ]
     }
 
@@ -117,7 +141,11 @@ impl Rules for Contract {
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
         let matrices = self.as_matrices(&operands[0], &operands[1], result);
-        Kernel::Contract(matrices.expect("checked where the operator is made: splits do not change the order of dims"))
+        Kernel::Contract(
+            matrices.expect(
+                "checked where the operator is made: splits do not change the order of dims",
+            ),
+        )
     }
 }
 

@@ -54,7 +54,12 @@ pub fn all_dims(shape: &Shape) -> Vec<FactorId> {
 
 impl Rules for Elementwise {
     fn signature(&self, _operands: &[Shape]) -> Signature {
-        Signature::plain(self.extents.to_vec(), &self.operands, &all_dims(&self.extents), Combine::Sum)
+        Signature::plain(
+            self.extents.to_vec(),
+            &self.operands,
+            &all_dims(&self.extents),
+            Combine::Sum,
+        )
     }
 
     // By the chain rule through the scalar program, then summed over the dims along which the operand was broadcast.
@@ -63,11 +68,13 @@ impl Rules for Elementwise {
             if !tape.needs_gradient(value) {
                 return None;
             }
-            let derivative = scalar::derivative(&self.program, factor_id(operand), self.operands.len())?;
+            let derivative =
+                scalar::derivative(&self.program, factor_id(operand), self.operands.len())?;
             let space = all_dims(&self.extents);
             let mut operands = self.operands.clone();
             operands.extend([space.clone(), space]);
-            let values: Vec<Value> = call.operands.iter().copied().chain([call.result, call.gradient]).collect();
+            let values: Vec<Value> =
+                call.operands.iter().copied().chain([call.result, call.gradient]).collect();
             let full = tape.add_elementwise(self.extents, &operands, derivative, &values);
             Some(tape.sum_to(full, &self.operands[operand]))
         };

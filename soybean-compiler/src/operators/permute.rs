@@ -21,7 +21,8 @@ pub struct Permute {
 impl Rules for Permute {
     fn signature(&self, operands: &[Shape]) -> Signature {
         let extents = self.order.iter().map(|&dim| operands[0][dim]).collect();
-        let position = |dim| self.order.iter().position(|&it| it == dim).expect("the order has every dim");
+        let position =
+            |dim| self.order.iter().position(|&it| it == dim).expect("the order has every dim");
         let operand = (0..self.order.len()).map(|dim| factor_id(position(dim))).collect();
         let result: Vec<_> = (0..self.order.len()).map(factor_id).collect();
         Signature::plain(extents, &[operand], &result, Combine::Sum)

@@ -42,7 +42,12 @@ impl Rules for Reduce {
         let (shape, space) = (self.map.extents, all_dims(&self.map.extents));
         if self.combine == Combine::Sum {
             let operands = [self.kept.clone()];
-            return vec![Some(tape.add_elementwise(shape, &operands, scalar::identity(), &[call.gradient]))];
+            return vec![Some(tape.add_elementwise(
+                shape,
+                &operands,
+                scalar::identity(),
+                &[call.gradient],
+            ))];
         }
         let operands = [space.clone(), self.kept.clone()];
         let is_maximum =
@@ -70,7 +75,11 @@ impl Rules for Reduce {
             strides.0[id as usize] = dense.0[dim];
             extents = extents.with(id as usize, result[dim]);
         }
-        Kernel::Reduce(Reduction { map: self.map.local(operands, extents), combine: self.combine, result: strides })
+        Kernel::Reduce(Reduction {
+            map: self.map.local(operands, extents),
+            combine: self.combine,
+            result: strides,
+        })
     }
 }
 

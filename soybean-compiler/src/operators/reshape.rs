@@ -58,11 +58,14 @@ impl Rules for Reshape {
     // In each group the outermost dims share their leading digits: the greatest common divisor of the extents is a factor of both.
     fn signature(&self, operands: &[Shape]) -> Signature {
         let shape = &operands[0];
-        let whole = |shape: &Shape| -> Vec<Dim> { shape.iter().map(|&extent| Dim { extent, factor: None }).collect() };
+        let whole = |shape: &Shape| -> Vec<Dim> {
+            shape.iter().map(|&extent| Dim { extent, factor: None }).collect()
+        };
         let (mut operand, mut result) = (whole(shape), whole(&self.shape));
         let mut factors = Vec::new();
         for group in self.groups(shape) {
-            let outermost = |shape: &Shape, (from, to): (usize, usize)| (from..to).find(|&dim| shape[dim] > 1);
+            let outermost =
+                |shape: &Shape, (from, to): (usize, usize)| (from..to).find(|&dim| shape[dim] > 1);
             let dims = (outermost(shape, group.operand), outermost(&self.shape, group.result));
             let (Some(i), Some(j)) = dims else { continue };
             let extent = greatest_common_divisor(shape[i], self.shape[j]);

@@ -70,11 +70,16 @@ fn operator(report: &Report, value: Value) -> String {
     let (tiled, graph) = (&report.found.tiled, report.graph());
     let operator = graph.operator(value).expect("only computed tensors are listed as operators");
     let (signature, form) = tiled.signature(value);
-    let inputs: Vec<String> = graph.operands(value).iter().map(|it| it.index().to_string()).collect();
+    let inputs: Vec<String> =
+        graph.operands(value).iter().map(|it| it.index().to_string()).collect();
     let conversions = tiled.conversions(value).into_iter().filter(|it| it.from != it.to);
     let conversion = |it: crate::tiling::Conversion| {
         let (from, to) = (tiling(&it.from), tiling(&it.to));
-        format!("{{ \"tensor\": {}, \"from\": {from}, \"to\": {to}, \"bytes\": {} }}", it.value.index(), it.bytes)
+        format!(
+            "{{ \"tensor\": {}, \"from\": {from}, \"to\": {to}, \"bytes\": {} }}",
+            it.value.index(),
+            it.bytes
+        )
     };
     let conversions: Vec<String> = conversions.map(conversion).collect();
     format!(
@@ -90,7 +95,8 @@ fn operator(report: &Report, value: Value) -> String {
 }
 
 fn tiling(tiling: &Tiling) -> String {
-    let placements: Vec<String> = tiling.placements().iter().map(|it: &Placement| format!("\"{it}\"")).collect();
+    let placements: Vec<String> =
+        tiling.placements().iter().map(|it: &Placement| format!("\"{it}\"")).collect();
     format!("[{}]", placements.join(", "))
 }
 

@@ -11,12 +11,20 @@ const MAX_ROWS: usize = 40;
 /// The table: tensors that come from outside or stay, with their tilings; then the bytes beside those of the baselines.
 pub(super) fn text(report: &Report) -> String {
     let mesh = report.found.tiled.mesh;
-    let mut text = format!("plan of `{}` for {} GPUs, mesh {mesh}, strategy {}\n\n", report.name, mesh.n_ranks(), report.strategy());
+    let mut text = format!(
+        "plan of `{}` for {} GPUs, mesh {mesh}, strategy {}\n\n",
+        report.name,
+        mesh.n_ranks(),
+        report.strategy()
+    );
     let rows = rows(report);
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths = [width(0), width(1), width(2)];
     for row in &rows {
-        let line = format!("  {:<3$}  {:<4$}  {:<5$}", row[0], row[1], row[2], widths[0], widths[1], widths[2]);
+        let line = format!(
+            "  {:<3$}  {:<4$}  {:<5$}",
+            row[0], row[1], row[2], widths[0], widths[1], widths[2]
+        );
         let _ = writeln!(text, "{}", line.trim_end());
     }
     text.push_str(&summary(report));
@@ -28,7 +36,9 @@ fn rows(report: &Report) -> Vec<[String; 3]> {
     let network = &tiled.network;
     let is_shown = |value: crate::graph::Value| match graph.node(value).source {
         Source::Input { .. } | Source::Parameter(_) | Source::State => true,
-        Source::Operator(_) => network.loss == value || network.outputs.iter().any(|(_, it)| *it == value),
+        Source::Operator(_) => {
+            network.loss == value || network.outputs.iter().any(|(_, it)| *it == value)
+        }
     };
     let shown: Vec<_> = graph.values().filter(|&it| is_shown(it)).collect();
     let row = |&value: &crate::graph::Value| {
@@ -46,12 +56,15 @@ fn rows(report: &Report) -> Vec<[String; 3]> {
 
 fn summary(report: &Report) -> String {
     let baselines = report.found.baselines;
-    let mut text = format!("\n  bytes moved in one training step  {:>10}", readable_bytes(report.bytes_total));
+    let mut text =
+        format!("\n  bytes moved in one training step  {:>10}", readable_bytes(report.bytes_total));
     if report.is_optimal() {
         text.push_str("  proved optimal");
     }
     text.push('\n');
-    for (name, bytes) in [("data", baselines.data), ("model", baselines.model), ("recursive", baselines.recursive)] {
+    for (name, bytes) in
+        [("data", baselines.data), ("model", baselines.model), ("recursive", baselines.recursive)]
+    {
         let label = format!("with strategy {name}");
         let ratio = match report.bytes_total {
             0 => String::new(),

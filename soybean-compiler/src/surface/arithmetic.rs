@@ -32,13 +32,19 @@ pub(super) const TABLE: &[Row] = &[
         name: "sub",
         arguments: &["left", "right"],
         build: |builder, arguments| binary(builder, arguments, Binary::Subtract),
-        samples: &[&[tensor(&[4]), tensor(&[6, 4])], &[SampleArgument::Integer(1), tensor(&[4, 6])]],
+        samples: &[
+            &[tensor(&[4]), tensor(&[6, 4])],
+            &[SampleArgument::Integer(1), tensor(&[4, 6])],
+        ],
     },
     Row {
         name: "mul",
         arguments: &["left", "right"],
         build: |builder, arguments| binary(builder, arguments, Binary::Multiply),
-        samples: &[&[tensor(&[4, 6]), tensor(&[4, 1])], &[tensor(&[4, 6]), SampleArgument::Integer(3)]],
+        samples: &[
+            &[tensor(&[4, 6]), tensor(&[4, 1])],
+            &[tensor(&[4, 6]), SampleArgument::Integer(3)],
+        ],
     },
     Row {
         name: "div",
@@ -67,7 +73,11 @@ const POWI_SAMPLES: &[&[SampleArgument]] = &[
     &[tensor(&[4, 6]), SampleArgument::Integer(0)],
 ];
 
-fn binary(builder: &mut Builder, arguments: &Arguments<'_>, function: Binary) -> Result<Argument, Fault> {
+fn binary(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    function: Binary,
+) -> Result<Argument, Fault> {
     let result = match (arguments.get(0).as_number(), arguments.get(1).as_number()) {
         (_, Some(number)) => {
             let value = arguments.tensor(builder, 0)?;
@@ -91,7 +101,11 @@ fn binary(builder: &mut Builder, arguments: &Arguments<'_>, function: Binary) ->
     Ok(Argument::Tensor(result))
 }
 
-fn with_number(builder: &mut Builder, value: Value, program: impl Fn(&mut ScalarBuilder, u16) -> u16) -> Value {
+fn with_number(
+    builder: &mut Builder,
+    value: Value,
+    program: impl Fn(&mut ScalarBuilder, u16) -> u16,
+) -> Value {
     let mut scalar = ScalarBuilder::default();
     let x = scalar.input(0);
     let result = program(&mut scalar, x);
@@ -118,7 +132,9 @@ pub(super) fn broadcast(
 
 fn broadcast_shape(left: &Shape, right: &Shape) -> Option<Shape> {
     let rank = left.len().max(right.len());
-    let extent = |shape: &Shape, dim: usize| (dim + shape.len()).checked_sub(rank).map_or(1, |dim| shape[dim]);
+    let extent = |shape: &Shape, dim: usize| {
+        (dim + shape.len()).checked_sub(rank).map_or(1, |dim| shape[dim])
+    };
     let both = |dim| match (extent(left, dim), extent(right, dim)) {
         (x, y) if x == y => Some(x),
         (x, 1) => Some(x),
@@ -132,7 +148,8 @@ fn broadcast_shape(left: &Shape, right: &Shape) -> Option<Shape> {
 fn squeezed(builder: &mut Builder, value: Value, extents: &Shape) -> (Value, Vec<FactorId>) {
     let shape = builder.shape(value);
     let skipped = extents.len() - shape.len();
-    let kept: Vec<usize> = (0..shape.len()).filter(|&dim| shape[dim] == extents[dim + skipped]).collect();
+    let kept: Vec<usize> =
+        (0..shape.len()).filter(|&dim| shape[dim] == extents[dim + skipped]).collect();
     let ids = kept.iter().map(|&dim| factor_id(dim + skipped)).collect();
     if kept.len() == shape.len() {
         return (value, ids);
@@ -144,7 +161,8 @@ fn squeezed(builder: &mut Builder, value: Value, extents: &Shape) -> (Value, Vec
 fn powi(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
     let (value, exponent) = (arguments.tensor(builder, 0)?, arguments.integer(1)?);
     if exponent.abs() > 64 {
-        return Err(arguments.fault(1, format!("the exponent must lie between -64 and 64, found {exponent}")));
+        return Err(arguments
+            .fault(1, format!("the exponent must lie between -64 and 64, found {exponent}")));
     }
     let result = with_number(builder, value, |it, x| {
         let one = it.constant(1.0);

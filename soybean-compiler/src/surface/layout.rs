@@ -46,7 +46,9 @@ pub(super) const TABLE: &[Row] = &[
             let value = arguments.tensor(builder, 0)?;
             let rank = builder.shape(value).len();
             if rank < 2 {
-                return Err(arguments.fault(0, format!("takes tensors of at least 2 dims, found {rank}")));
+                return Err(
+                    arguments.fault(0, format!("takes tensors of at least 2 dims, found {rank}"))
+                );
             }
             let mut order: Vec<usize> = (0..rank).collect();
             order.swap(rank - 1, rank - 2);
@@ -65,7 +67,8 @@ pub(super) const TABLE: &[Row] = &[
         arguments: &["input", "dim"],
         build: |builder, arguments| {
             let &Argument::Tensor(value) = arguments.get(0) else {
-                return Err(arguments.fault(0, format!("takes a tensor, found {}", arguments.get(0).kind())));
+                return Err(arguments
+                    .fault(0, format!("takes a tensor, found {}", arguments.get(0).kind())));
             };
             let shape = builder.shape(value);
             let extent = shape[arguments.dim(1, shape.len())?];
@@ -83,12 +86,15 @@ fn reshape(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
         return Err(arguments.fault(1, format!("extents must be positive, found {given:?}")));
     };
     if extents.len() > MAX_RANK {
-        return Err(arguments.fault(1, format!("a tensor has at most {MAX_RANK} dims, found {}", extents.len())));
+        return Err(arguments
+            .fault(1, format!("a tensor has at most {MAX_RANK} dims, found {}", extents.len())));
     }
     let (from, shape) = (builder.shape(value), Shape::new(&extents));
     if from.n_elements() != shape.n_elements() {
         let (before, after) = (from.n_elements(), shape.n_elements());
-        return Err(arguments.fault(1, format!("{from} has {before} elements, {shape} has {after}")));
+        return Err(
+            arguments.fault(1, format!("{from} has {before} elements, {shape} has {after}"))
+        );
     }
     Ok(Argument::Tensor(builder.graph.add(Reshape { shape }.into(), &[value])))
 }
@@ -101,7 +107,8 @@ fn permute(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
     let mut sorted = order.clone();
     sorted.sort_unstable();
     if sorted != (0..rank).collect::<Vec<_>>() || order.len() != given.len() {
-        return Err(arguments.fault(1, format!("the dims must be 0..{rank} in some order, found {given:?}")));
+        return Err(arguments
+            .fault(1, format!("the dims must be 0..{rank} in some order, found {given:?}")));
     }
     Ok(permuted(builder, value, order))
 }

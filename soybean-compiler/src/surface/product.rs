@@ -30,7 +30,9 @@ fn matmul(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     for (position, shape) in [&of_left, &of_right].into_iter().enumerate() {
         if shape.len() < 2 {
             let message = format!("takes tensors of at least 2 dims, found {shape}");
-            return Err(arguments.fault(position, message).with_help("reshape a vector to one row or column"));
+            return Err(arguments
+                .fault(position, message)
+                .with_help("reshape a vector to one row or column"));
         }
     }
     let n_batch = of_left.len() - 2;
@@ -38,19 +40,27 @@ fn matmul(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
     if inner_left != inner_right {
         let message = format!("inner dimensions differ: {inner_left} vs {inner_right}");
         let fits = of_right.len() == 2 && of_right[1] == inner_left;
-        let help = if fits { "[.., m, k] x [k, n]; transpose the right operand" } else { "[.., m, k] x [k, n]" };
+        let help = if fits {
+            "[.., m, k] x [k, n]; transpose the right operand"
+        } else {
+            "[.., m, k] x [k, n]"
+        };
         return Err(arguments.fault(1, message).with_help(help));
     }
     let is_batched = of_right.len() > 2;
     if is_batched && of_left[..n_batch] != of_right[..of_right.len() - 2] {
         let (left, right) = (&of_left[..n_batch], &of_right[..of_right.len() - 2]);
         let message = format!("batch dimensions differ: {left:?} vs {right:?}");
-        return Err(arguments.fault(1, message).with_help("[.., m, k] x [k, n] or equal leading dims"));
+        return Err(arguments
+            .fault(1, message)
+            .with_help("[.., m, k] x [k, n] or equal leading dims"));
     }
     // Factors: batch dims first, then i, k, j; a plain product is written ik,kj->ij.
     let batch: Vec<u8> = (0..n_batch).map(|dim| factor_id(dim + 3)).collect();
-    let with = |batch: &[u8], rest: [u8; 2]| -> Vec<u8> { batch.iter().copied().chain(rest).collect() };
+    let with =
+        |batch: &[u8], rest: [u8; 2]| -> Vec<u8> { batch.iter().copied().chain(rest).collect() };
     let of_right = if is_batched { with(&batch, [2, 1]) } else { vec![2, 1] };
-    let contract = Contract { left: with(&batch, [0, 2]), right: of_right, result: with(&batch, [0, 1]) };
+    let contract =
+        Contract { left: with(&batch, [0, 2]), right: of_right, result: with(&batch, [0, 1]) };
     Ok(Argument::Tensor(builder.graph.add(contract.into(), &[left, right])))
 }

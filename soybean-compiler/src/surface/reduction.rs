@@ -22,8 +22,10 @@ const SAMPLES: &[&[SampleArgument]] = &[
     &[tensor(&[2, 4, 6]), SampleArgument::Integer(-1)],
     &[tensor(&[2, 4, 6]), SampleArgument::List(&[0, 2])],
 ];
-const SOFTMAX_SAMPLES: &[&[SampleArgument]] =
-    &[&[tensor(&[4, 6]), SampleArgument::Integer(1)], &[tensor(&[4, 2, 6]), SampleArgument::Integer(0)]];
+const SOFTMAX_SAMPLES: &[&[SampleArgument]] = &[
+    &[tensor(&[4, 6]), SampleArgument::Integer(1)],
+    &[tensor(&[4, 2, 6]), SampleArgument::Integer(0)],
+];
 
 pub(super) const TABLE: &[Row] = &[
     Row {
@@ -46,7 +48,12 @@ pub(super) const TABLE: &[Row] = &[
         samples: SAMPLES,
     },
     Row { name: "softmax", arguments: &["input", "dim"], build: softmax, samples: SOFTMAX_SAMPLES },
-    Row { name: "log_softmax", arguments: &["input", "dim"], build: log_softmax, samples: SOFTMAX_SAMPLES },
+    Row {
+        name: "log_softmax",
+        arguments: &["input", "dim"],
+        build: log_softmax,
+        samples: SOFTMAX_SAMPLES,
+    },
 ];
 
 /// The tensor, and the dims that remain of it.
@@ -58,7 +65,12 @@ fn operand(builder: &Builder, arguments: &Arguments<'_>) -> Result<(Value, Vec<F
 }
 
 /// The reduction of a tensor to some of its dims.
-pub(super) fn reduce(builder: &mut Builder, value: Value, combine: Combine, kept: &[FactorId]) -> Value {
+pub(super) fn reduce(
+    builder: &mut Builder,
+    value: Value,
+    combine: Combine,
+    kept: &[FactorId],
+) -> Value {
     let shape = builder.shape(value);
     builder.graph.add(Reduce::new(shape, combine, kept.to_vec()).into(), &[value])
 }
@@ -108,7 +120,11 @@ impl Shifted {
     }
 
     /// A map of the shifted elements and the sums.
-    fn map(&self, builder: &mut Builder, program: impl Fn(&mut ScalarBuilder, u16, u16) -> u16) -> Value {
+    fn map(
+        &self,
+        builder: &mut Builder,
+        program: impl Fn(&mut ScalarBuilder, u16, u16) -> u16,
+    ) -> Value {
         let shape = builder.shape(self.shifted);
         let mut scalar = ScalarBuilder::default();
         let (shifted, sum) = (scalar.input(0), scalar.input(1));

@@ -4,7 +4,7 @@
 //! pass walks the variables in order: a variable collects what its pairs must cost at least, state by state, and hands it on to the pairs
 //! with variables still to come. The bound never falls. Source: sequential reweighted message passing, Kolmogorov 2015, for pairs.
 
-use super::eliminate::Pairwise;
+use super::pairwise::Pairwise;
 
 /// Costs on the move.
 pub(super) struct Bound<'a> {
@@ -56,7 +56,8 @@ impl<'a> Bound<'a> {
         }
         let n_ahead = edges.iter().filter(|(_, position)| *position == side).count();
         let n_shares = n_ahead.max(edges.len() - n_ahead).max(1);
-        let share: Vec<f64> = self.unary[variable].iter().map(|cost| cost / n_shares as f64).collect();
+        let share: Vec<f64> =
+            self.unary[variable].iter().map(|cost| cost / n_shares as f64).collect();
         for &(edge, position) in edges.iter().filter(|(_, position)| *position == side) {
             let (unary, moved) = (&mut self.unary[variable], &mut self.moved[edge][position]);
             for (state, share) in share.iter().enumerate() {
@@ -95,7 +96,8 @@ impl<'a> Bound<'a> {
     /// The bound.
     pub(super) fn value(&self) -> f64 {
         let of_variables: f64 = self.unary.iter().map(|costs| minimum(costs)).sum();
-        let of_edges: f64 = (0..self.tables.len()).map(|edge| minimum(&self.least_of_edge(edge, 0))).sum();
+        let of_edges: f64 =
+            (0..self.tables.len()).map(|edge| minimum(&self.least_of_edge(edge, 0))).sum();
         of_variables + of_edges
     }
 

@@ -3,7 +3,9 @@
 //! In this order, axes with the same step together: slice (`r -> P`, free), reduce-scatter (`red -> P`), all-to-all (`P_i -> P_j`), all-gather
 //! (`P -> r`); a sum that ends replicated is an all-reduce, taken apart around an all-to-all, which then moves less.
 
-use soybean_plan::{AxisSet, Collective, CollectiveKind, Combine, DType, Mesh, Placement, Shape, Tile, Tiling};
+use soybean_plan::{
+    AxisSet, Collective, CollectiveKind, Combine, DType, Mesh, Placement, Shape, Tile, Tiling,
+};
 
 use super::space::Splits;
 
@@ -18,10 +20,24 @@ pub(super) struct Change {
 
 /// The collectives that lead from one tiling of a tensor to another.
 #[must_use]
-pub fn route(mesh: &Mesh, shape: Shape, dtype: DType, combine: Combine, from: Tiling, to: Tiling) -> Vec<Collective> {
+pub fn route(
+    mesh: &Mesh,
+    shape: Shape,
+    dtype: DType,
+    combine: Combine,
+    from: Tiling,
+    to: Tiling,
+) -> Vec<Collective> {
     let splits = Splits::new(mesh, &shape);
-    let collective =
-        |it: Change| Collective { kind: it.kind, dtype, combine, axes: it.axes, shape, from: it.from, to: it.to };
+    let collective = |it: Change| Collective {
+        kind: it.kind,
+        dtype,
+        combine,
+        axes: it.axes,
+        shape,
+        from: it.from,
+        to: it.to,
+    };
     changes(&splits, from, to).into_iter().map(collective).collect()
 }
 
@@ -38,7 +54,9 @@ pub fn bytes(mesh: &Mesh, collective: &Collective) -> u64 {
 pub(super) fn moved(kind: CollectiveKind, n_local: u64, group: u64, n_ranks: u64) -> u64 {
     match kind {
         CollectiveKind::Slice => 0,
-        CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => n_ranks * n_local / group * (group - 1),
+        CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => {
+            n_ranks * n_local / group * (group - 1)
+        }
         CollectiveKind::AllReduce => n_ranks / group * 2 * n_local * (group - 1),
         CollectiveKind::AllGather => n_ranks * n_local * (group - 1),
     }
@@ -61,7 +79,12 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Changes the placement on these axes; none if that is no legal tiling.
-    fn change(&mut self, kind: CollectiveKind, axes: AxisSet, place: impl Fn(usize) -> Placement) -> Option<()> {
+    fn change(
+        &mut self,
+        kind: CollectiveKind,
+        axes: AxisSet,
+        place: impl Fn(usize) -> Placement,
+    ) -> Option<()> {
         if axes.is_empty() {
             return Some(());
         }
@@ -130,7 +153,8 @@ fn scatter_dims(
     let halfway = scattered.iter().fold(*here, |tiling, axis| tiling.with(axis, to.on(axis)));
     (0..splits.rank()).find_map(|dim| {
         let dim = u8::try_from(dim).expect("ranks are small");
-        let tiling = summed.iter().fold(halfway, |tiling, axis| tiling.with(axis, Placement::Split(dim)));
+        let tiling =
+            summed.iter().fold(halfway, |tiling, axis| tiling.with(axis, Placement::Split(dim)));
         let after = exchanged.iter().fold(tiling, |tiling, axis| tiling.with(axis, to.on(axis)));
         let is_possible = splits.are_legal(&tiling)
             && splits.are_legal(&after)

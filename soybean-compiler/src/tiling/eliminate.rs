@@ -4,70 +4,7 @@
 //! can do. The order is greedy, smallest new table first. This file and [`super::bound`] hold the search's inner loops; they are
 //! flat tables and index arithmetic because the macro that runs them is compiled without optimisation.
 
-use std::collections::{BTreeMap, btree_map::Entry};
-
-/// Variables with costs of their own and costs of pairs of them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Pairwise {
-    /// For each variable the cost of each of its states.
-    pub(super) unary: Vec<Vec<u64>>,
-    /// At most one for each pair of variables.
-    pub(super) edges: Vec<Edge>,
-}
-
-/// The costs of the states of two variables together.
-#[derive(Clone, Debug)]
-pub(super) struct Edge {
-    /// The first variable, with the smaller number.
-    pub(super) first: usize,
-    /// The second variable.
-    pub(super) second: usize,
-    /// `table[state of first * number of states of second + state of second]`
-    pub(super) table: Vec<u64>,
-}
-
-impl Pairwise {
-    /// The cost of one state for each variable.
-    pub(super) fn cost(&self, states: &[usize]) -> u64 {
-        let unary: u64 = self.unary.iter().zip(states).map(|(costs, &state)| costs[state]).sum();
-        let pair = |edge: &Edge| edge.table[states[edge.first] * self.unary[edge.second].len() + states[edge.second]];
-        unary + self.edges.iter().map(pair).sum::<u64>()
-    }
-
-    /// Adds up the edges between the same two variables.
-    pub(super) fn merge_parallel_edges(&mut self) {
-        let mut merged: BTreeMap<(usize, usize), Vec<u64>> = BTreeMap::new();
-        for edge in self.edges.drain(..) {
-            match merged.entry((edge.first, edge.second)) {
-                Entry::Vacant(entry) => {
-                    entry.insert(edge.table);
-                }
-                Entry::Occupied(entry) => {
-                    entry.into_mut().iter_mut().zip(edge.table).for_each(|(sum, cost)| *sum += cost);
-                }
-            }
-        }
-        self.edges = merged.into_iter().map(|((first, second), table)| Edge { first, second, table }).collect();
-    }
-
-    /// The same costs over some of each variable's states.
-    pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> Self {
-        let unary = self.unary.iter().zip(kept).map(|(costs, kept)| kept.iter().map(|&it| costs[it]).collect()).collect();
-        let edge = |edge: &Edge| {
-            let n_second = self.unary[edge.second].len();
-            let (of_first, of_second) = (&kept[edge.first], &kept[edge.second]);
-            let mut table = Vec::with_capacity(of_first.len() * of_second.len());
-            for &first in of_first {
-                let row = &edge.table[first * n_second..(first + 1) * n_second];
-                for &second in of_second {
-                    table.push(row[second]);
-                }
-            }
-            Edge { first: edge.first, second: edge.second, table }
-        };
-        Self { unary, edges: self.edges.iter().map(edge).collect() }
-    }
-}
+use super::pairwise::{Edge, Pairwise};
 
 /// A table over several variables, the last of which changes fastest.
 #[derive(Debug)]
@@ -134,8 +71,10 @@ impl Elimination {
     /// The variables that share a table with this one, in increasing order.
     fn neighbors(&self, variable: usize) -> Vec<usize> {
         let tables = self.tables_of[variable].iter().map(|&it| &self.tables[it]);
-        let mut neighbors: Vec<usize> =
-            tables.flat_map(|table| table.variables.iter().copied()).filter(|&it| it != variable).collect();
+        let mut neighbors: Vec<usize> = tables
+            .flat_map(|table| table.variables.iter().copied())
+            .filter(|&it| it != variable)
+            .collect();
         neighbors.sort_unstable();
         neighbors.dedup();
         neighbors
@@ -169,7 +108,12 @@ impl Elimination {
         let numbers = std::mem::take(&mut self.tables_of[variable]);
         let tables: Vec<Table> = numbers
             .iter()
-            .map(|&it| std::mem::replace(&mut self.tables[it], Table { variables: Vec::new(), costs: Vec::new() }))
+            .map(|&it| {
+                std::mem::replace(
+                    &mut self.tables[it],
+                    Table { variables: Vec::new(), costs: Vec::new() },
+                )
+            })
             .collect();
         for &neighbor in &neighbors {
             self.tables_of[neighbor].retain(|it| !numbers.contains(it));
@@ -190,7 +134,10 @@ impl Elimination {
             self.add(table);
             return;
         };
-        let twin = self.tables_of[first].iter().copied().find(|&it| self.tables[it].variables == table.variables);
+        let twin = self.tables_of[first]
+            .iter()
+            .copied()
+            .find(|&it| self.tables[it].variables == table.variables);
         match twin {
             Some(twin) => {
                 for (sum, cost) in self.tables[twin].costs.iter_mut().zip(table.costs) {
@@ -208,12 +155,14 @@ impl Elimination {
         for (new, &old) in numbers.iter().enumerate() {
             renumbered[old] = new;
         }
-        let mut problem = Pairwise::default();
-        problem.unary = numbers.iter().map(|&it| vec![0; self.sizes[it]]).collect();
+        let unary = numbers.iter().map(|&it| vec![0; self.sizes[it]]).collect();
+        let mut problem = Pairwise { unary, edges: Vec::new() };
         for table in &self.tables {
             match table.variables[..] {
                 [variable] => {
-                    for (sum, cost) in problem.unary[renumbered[variable]].iter_mut().zip(&table.costs) {
+                    for (sum, cost) in
+                        problem.unary[renumbered[variable]].iter_mut().zip(&table.costs)
+                    {
                         *sum += cost;
                     }
                 }
@@ -221,7 +170,10 @@ impl Elimination {
                     let (first, second) = (renumbered[first], renumbered[second]);
                     problem.edges.push(Edge { first, second, table: table.costs.clone() });
                 }
-                _ => debug_assert!(table.variables.is_empty(), "only small neighbourhoods were eliminated"),
+                _ => debug_assert!(
+                    table.variables.is_empty(),
+                    "only small neighbourhoods were eliminated"
+                ),
             }
         }
         (problem, numbers)
@@ -242,11 +194,17 @@ impl Elimination {
 }
 
 /// The least sum of the tables over the states of `variable`, for each combination of states of its neighbours, and the state that reaches it.
-fn minimum(sizes: &[usize], variable: usize, neighbors: &[usize], tables: &[Table]) -> (Vec<u64>, Vec<u16>) {
+fn minimum(
+    sizes: &[usize],
+    variable: usize,
+    neighbors: &[usize],
+    tables: &[Table],
+) -> (Vec<u64>, Vec<u16>) {
     let n_entries: usize = neighbors.iter().map(|&it| sizes[it]).product();
     let n_states = sizes[variable];
     // For each table: its stride along the variable, then along each neighbour.
-    let strides: Vec<Vec<usize>> = tables.iter().map(|it| strides(sizes, it, variable, neighbors)).collect();
+    let strides: Vec<Vec<usize>> =
+        tables.iter().map(|it| strides(sizes, it, variable, neighbors)).collect();
     let mut offsets = vec![0; tables.len()];
     let mut counters = vec![0; neighbors.len()];
     let mut costs = Vec::with_capacity(n_entries);
@@ -348,7 +306,10 @@ mod tests {
         let mut least = u64::MAX;
         loop {
             least = least.min(problem.cost(&states));
-            let Some(position) = (0..sizes.len()).rev().find(|&it| states[it] + 1 < sizes[it]) else { return least };
+            let Some(position) = (0..sizes.len()).rev().find(|&it| states[it] + 1 < sizes[it])
+            else {
+                return least;
+            };
             states[position] += 1;
             states[position + 1..].fill(0);
         }
@@ -356,17 +317,24 @@ mod tests {
 
     fn problems() -> impl Strategy<Value = Pairwise> {
         let sizes = prop::collection::vec(1..4_usize, 1..7);
-        (sizes, any::<[u8; 32]>(), prop::collection::vec(0..100_u64, 600)).prop_map(|(sizes, chosen, costs)| {
-            let mut costs = costs.into_iter().cycle();
-            let unary = sizes.iter().map(|&size| costs.by_ref().take(size).collect()).collect();
-            let pairs = (0..sizes.len()).flat_map(|first| (first + 1..sizes.len()).map(move |second| (first, second)));
-            let edge = |(at, (first, second)): (usize, (usize, usize))| {
-                let size = sizes[first] * sizes[second];
-                (chosen[at % 32] % 2 == 0).then(|| Edge { first, second, table: costs.by_ref().take(size).collect() })
-            };
-            let edges = pairs.enumerate().filter_map(edge).collect();
-            Pairwise { unary, edges }
-        })
+        (sizes, any::<[u8; 32]>(), prop::collection::vec(0..100_u64, 600)).prop_map(
+            |(sizes, chosen, costs)| {
+                let mut costs = costs.into_iter().cycle();
+                let unary = sizes.iter().map(|&size| costs.by_ref().take(size).collect()).collect();
+                let pairs = (0..sizes.len())
+                    .flat_map(|first| (first + 1..sizes.len()).map(move |second| (first, second)));
+                let edge = |(at, (first, second)): (usize, (usize, usize))| {
+                    let size = sizes[first] * sizes[second];
+                    (chosen[at % 32] % 2 == 0).then(|| Edge {
+                        first,
+                        second,
+                        table: costs.by_ref().take(size).collect(),
+                    })
+                };
+                let edges = pairs.enumerate().filter_map(edge).collect();
+                Pairwise { unary, edges }
+            },
+        )
     }
 
     proptest! {

@@ -39,10 +39,14 @@ pub(super) fn model(problem: &Problem<'_>) -> Vec<Vec<usize>> {
             let tilings = problem.space(*space).stored();
             let rank = problem.network.graph.shape(*value).len();
             if is_kept(problem, *value) && rank > 0 {
-                return most(tilings.len(), |&state| tilings[state].axes_of(rank - 1).0.count_ones());
+                return most(tilings.len(), |&state| {
+                    tilings[state].axes_of(rank - 1).0.count_ones()
+                });
             }
             match batch.dims[value.index()] {
-                Some(dim) => most(tilings.len(), |&state| 16 - tilings[state].axes_of(dim).0.count_ones()),
+                Some(dim) => {
+                    most(tilings.len(), |&state| 16 - tilings[state].axes_of(dim).0.count_ones())
+                }
                 None => (0..tilings.len()).collect(),
             }
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use soybean_plan::{Mesh, Tiling};
 
 use super::{
-    eliminate::{Edge, Pairwise},
+    pairwise::{Edge, Pairwise},
     space::{Space, Splits},
     tiled::Tiled,
 };
@@ -55,7 +55,8 @@ pub(super) enum Meaning {
 
 impl<'a> Problem<'a> {
     pub(super) fn new(network: &'a Network, mesh: Mesh) -> Self {
-        let (costs, meanings, uses, spaces) = (Pairwise::default(), Vec::new(), Vec::new(), Vec::new());
+        let (costs, meanings, uses, spaces) =
+            (Pairwise::default(), Vec::new(), Vec::new(), Vec::new());
         let mut this = Self { network, mesh, costs, meanings, uses, spaces };
         let tensors = this.add_tensors();
         let mut known_forms: Vec<(Signature, Vec<Form>)> = Vec::new();
@@ -65,7 +66,12 @@ impl<'a> Problem<'a> {
             let forms = this.forms(&mut known_forms, &signature);
             let operator = this.add_variable(vec![0; forms.len()]);
             this.meanings.push(Meaning::Operator { value, signature, forms });
-            let operands = network.graph.operands(value).into_iter().enumerate().map(|(at, it)| (it, Some(at)));
+            let operands = network
+                .graph
+                .operands(value)
+                .into_iter()
+                .enumerate()
+                .map(|(at, it)| (it, Some(at)));
             for (value, operand) in operands.chain([(value, None)]) {
                 this.add_use(Use { tensor: tensors[value.index()], operator, value, operand });
             }
@@ -99,10 +105,17 @@ impl<'a> Problem<'a> {
             }
             let space = self.add_space(value);
             // Memory counts for less than one byte moved, whatever its sum over all tensors.
-            let share = |n_parts: u64| (self.bytes_of(value) / n_parts) as f64 / total as f64 * (BYTE / 2) as f64;
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "shares lie in 0..=2^19")]
-            let shares =
-                (0..self.spaces[space].stored().len()).map(|it| share(self.spaces[space].n_parts(it)) as u64).collect();
+            let share = |n_parts: u64| {
+                (self.bytes_of(value) / n_parts) as f64 / total as f64 * (BYTE / 2) as f64
+            };
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "shares lie in 0..=2^19"
+            )]
+            let shares = (0..self.spaces[space].stored().len())
+                .map(|it| share(self.spaces[space].n_parts(it)) as u64)
+                .collect();
             variables.push(self.add_variable(shares));
             self.meanings.push(Meaning::Tensor { value, space });
         }
@@ -148,7 +161,8 @@ impl<'a> Problem<'a> {
         let mut table = Vec::with_capacity(columns.len() * space.stored().len());
         for row in 0..space.stored().len() {
             for &column in &columns {
-                let (from, to) = if usage.operand.is_some() { (row, column) } else { (column, row) };
+                let (from, to) =
+                    if usage.operand.is_some() { (row, column) } else { (column, row) };
                 let units = space.costs_from(from)[to];
                 table.push(if units == 0 { 0 } else { units * bytes / n_ranks * BYTE });
             }
@@ -169,7 +183,9 @@ impl<'a> Problem<'a> {
                 let tilings = self.spaces[*space].stored();
                 axes.all(|it| tilings[one].on(it) == tilings[other].on(it))
             }
-            Meaning::Operator { forms, .. } => axes.all(|it| forms[one].0[it] == forms[other].0[it]),
+            Meaning::Operator { forms, .. } => {
+                axes.all(|it| forms[one].0[it] == forms[other].0[it])
+            }
         }
     }
 
@@ -180,8 +196,12 @@ impl<'a> Problem<'a> {
         let mut forms = vec![None; n_values];
         for (meaning, &state) in self.meanings.iter().zip(states) {
             match meaning {
-                Meaning::Tensor { value, space } => tilings[value.index()] = self.spaces[*space].stored()[state],
-                Meaning::Operator { value, forms: all, .. } => forms[value.index()] = Some(all[state].clone()),
+                Meaning::Tensor { value, space } => {
+                    tilings[value.index()] = self.spaces[*space].stored()[state];
+                }
+                Meaning::Operator { value, forms: all, .. } => {
+                    forms[value.index()] = Some(all[state].clone());
+                }
             }
         }
         for &(source, next) in &self.network.updates {

@@ -6,21 +6,31 @@
 use soybean_plan::{Placement, Tiling};
 
 use super::{
-    eliminate::{Edge, Pairwise, minimise},
+    eliminate::minimise,
+    pairwise::{Edge, Pairwise},
     problem::{Meaning, Problem},
 };
 use crate::signature::{FactorId, Form, Signature, factor_id};
 
 /// The states of the plan of the recursive search.
 pub(super) fn recursive(problem: &Problem<'_>) -> Vec<usize> {
-    let mut cut: Vec<Cut> = problem.meanings.iter().map(|meaning| Cut::new(problem, meaning)).collect();
+    let mut cut: Vec<Cut> =
+        problem.meanings.iter().map(|meaning| Cut::new(problem, meaning)).collect();
     for axis in 0..problem.mesh.n_axes() {
-        let options: Vec<Vec<Cut>> =
-            problem.meanings.iter().zip(&cut).map(|(meaning, cut)| options(problem, meaning, cut, axis)).collect();
+        let options: Vec<Vec<Cut>> = problem
+            .meanings
+            .iter()
+            .zip(&cut)
+            .map(|(meaning, cut)| options(problem, meaning, cut, axis))
+            .collect();
         let costs = costs_of_cut(problem, &cut, &options, axis);
         // One axis has a handful of states for each variable, so that tables stay far below any limit.
         let states = minimise(&costs, usize::MAX).0.expect("there is no limit");
-        cut = options.into_iter().zip(states).map(|(mut options, state)| options.swap_remove(state)).collect();
+        cut = options
+            .into_iter()
+            .zip(states)
+            .map(|(mut options, state)| options.swap_remove(state))
+            .collect();
     }
     problem.meanings.iter().zip(&cut).map(|(meaning, cut)| cut.state(problem, meaning)).collect()
 }
@@ -42,10 +52,13 @@ impl Cut {
 
     fn state(&self, problem: &Problem<'_>, meaning: &Meaning) -> usize {
         match (self, meaning) {
-            (Self::Tensor(tiling), Meaning::Tensor { space, .. }) => problem.space(*space).position(tiling),
-            (Self::Operator(form), Meaning::Operator { forms, .. }) => {
-                forms.iter().position(|it| it == form).expect("cuts leave no axis unused that could be used")
+            (Self::Tensor(tiling), Meaning::Tensor { space, .. }) => {
+                problem.space(*space).position(tiling)
             }
+            (Self::Operator(form), Meaning::Operator { forms, .. }) => forms
+                .iter()
+                .position(|it| it == form)
+                .expect("cuts leave no axis unused that could be used"),
             _ => unreachable!("a cut is of the kind of its variable"),
         }
     }
@@ -58,23 +71,35 @@ fn options(problem: &Problem<'_>, meaning: &Meaning, cut: &Cut, axis: usize) -> 
             let splits = problem.space(*space).splits();
             let split = (0..splits.rank()).map(|dim| Placement::Split(factor_id(dim)));
             let placements = [Placement::Replicated].into_iter().chain(split);
-            let tilings = placements.map(|it| tiling.with(axis, it)).filter(|it| splits.are_legal(it));
+            let tilings =
+                placements.map(|it| tiling.with(axis, it)).filter(|it| splits.are_legal(it));
             tilings.map(Cut::Tensor).collect()
         }
         (Meaning::Operator { signature, .. }, Cut::Operator(form)) => {
             let may_split = |&factor: &FactorId| {
                 signature.may_split(factor, &problem.mesh, form.axes_of(factor).with(axis))
             };
-            let factors: Vec<FactorId> = (0..signature.factors.len()).map(factor_id).filter(may_split).collect();
-            let with = |choice| Cut::Operator(Form(form.0.iter().copied().chain([choice]).collect()));
-            if factors.is_empty() { vec![with(None)] } else { factors.into_iter().map(|it| with(Some(it))).collect() }
+            let factors: Vec<FactorId> =
+                (0..signature.factors.len()).map(factor_id).filter(may_split).collect();
+            let with =
+                |choice| Cut::Operator(Form(form.0.iter().copied().chain([choice]).collect()));
+            if factors.is_empty() {
+                vec![with(None)]
+            } else {
+                factors.into_iter().map(|it| with(Some(it))).collect()
+            }
         }
         _ => unreachable!("a cut is of the kind of its variable"),
     }
 }
 
 /// The costs of one cut, in parts of an element; all cuts of a group count alike, so the number of groups does not matter.
-fn costs_of_cut(problem: &Problem<'_>, before: &[Cut], options: &[Vec<Cut>], axis: usize) -> Pairwise {
+fn costs_of_cut(
+    problem: &Problem<'_>,
+    before: &[Cut],
+    options: &[Vec<Cut>],
+    axis: usize,
+) -> Pairwise {
     let unary = options.iter().map(|it| vec![0; it.len()]).collect();
     let edges = problem.uses.iter().map(|it| {
         let table = table_of_cut(problem, it, before, options, axis);
@@ -108,8 +133,10 @@ fn table_of_cut(
             let (Cut::Tensor(tiling), Cut::Operator(form)) = (tensor, operator) else {
                 unreachable!("uses lead from tensors to operators")
             };
-            let (stored, needed) = (tiling.on(axis), placement(signature, usage.operand, form, axis));
-            let (from, to) = if usage.operand.is_some() { (stored, needed) } else { (needed, stored) };
+            let (stored, needed) =
+                (tiling.on(axis), placement(signature, usage.operand, form, axis));
+            let (from, to) =
+                if usage.operand.is_some() { (stored, needed) } else { (needed, stored) };
             table.push(elements * shares_moved(from, to, size));
         }
     }

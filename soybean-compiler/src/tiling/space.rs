@@ -15,7 +15,9 @@ pub(super) struct Splits {
 impl Splits {
     pub(super) fn new(mesh: &Mesh, shape: &Shape) -> Self {
         let n_sets = 1_u16 << mesh.n_axes();
-        let of_dim = |&extent: &usize| (0..n_sets).map(|set| may_split(extent, mesh, AxisSet(set))).collect();
+        let of_dim = |&extent: &usize| {
+            (0..n_sets).map(|set| may_split(extent, mesh, AxisSet(set))).collect()
+        };
         Self { mesh: *mesh, is_legal: shape.iter().map(of_dim).collect() }
     }
 
@@ -29,7 +31,10 @@ impl Splits {
 
     /// Whether each dim can be split along all axes that split it.
     pub(super) fn are_legal(&self, tiling: &Tiling) -> bool {
-        self.is_legal.iter().enumerate().all(|(dim, is_legal)| is_legal[tiling.axes_of(dim).0 as usize])
+        self.is_legal
+            .iter()
+            .enumerate()
+            .all(|(dim, is_legal)| is_legal[tiling.axes_of(dim).0 as usize])
     }
 
     /// Whether each dim could be split at once along the axes of both tilings that are among `axes`, or split it anyway.
@@ -60,13 +65,22 @@ pub(super) struct Space {
 impl Space {
     pub(super) fn new(splits: Splits) -> Self {
         let (tilings, n_stored) = tilings(&splits);
-        let n_codes = (splits.rank() + 2).pow(u32::try_from(splits.n_axes()).expect("a mesh has few axes"));
+        let n_codes =
+            (splits.rank() + 2).pow(u32::try_from(splits.n_axes()).expect("a mesh has few axes"));
         let mut position_by_code = vec![u16::MAX; n_codes];
         for (position, tiling) in tilings.iter().enumerate() {
-            let position = u16::try_from(position).expect("the search is not asked for more tilings");
+            let position =
+                u16::try_from(position).expect("the search is not asked for more tilings");
             position_by_code[code(tiling, splits.rank())] = position;
         }
-        let mut space = Self { splits, tilings, n_stored, position_by_code, costs: Vec::new(), n_parts: Vec::new() };
+        let mut space = Self {
+            splits,
+            tilings,
+            n_stored,
+            position_by_code,
+            costs: Vec::new(),
+            n_parts: Vec::new(),
+        };
         space.n_parts = (0..n_stored).map(|at| space.count_parts(&space.tilings[at])).collect();
         space.costs = space.all_costs();
         space
@@ -89,7 +103,12 @@ impl Space {
         let n_ranks = self.splits.mesh.n_ranks() as u64;
         let moved = |change: &conversion::Change| {
             let n_local = n_ranks / self.count_parts(&change.from);
-            conversion::moved(change.kind, n_local, self.splits.mesh.group_size(change.axes) as u64, n_ranks)
+            conversion::moved(
+                change.kind,
+                n_local,
+                self.splits.mesh.group_size(change.axes) as u64,
+                n_ranks,
+            )
         };
         changes(&self.splits, from, to).iter().map(moved).sum()
     }
@@ -131,11 +150,15 @@ fn code(tiling: &Tiling, rank: usize) -> usize {
 /// All legal tilings, those without partial results first, and the number of those.
 fn tilings(splits: &Splits) -> (Vec<Tiling>, usize) {
     let rank = u8::try_from(splits.rank()).expect("ranks are small");
-    let choices: Vec<Placement> =
-        [Placement::Replicated].into_iter().chain((0..rank).map(Placement::Split)).chain([Placement::Partial]).collect();
+    let choices: Vec<Placement> = [Placement::Replicated]
+        .into_iter()
+        .chain((0..rank).map(Placement::Split))
+        .chain([Placement::Partial])
+        .collect();
     let mut tilings = vec![Tiling::replicated(splits.n_axes())];
     for axis in 0..splits.n_axes() {
-        let extend = |tiling: &Tiling| choices.iter().map(|&it| tiling.with(axis, it)).collect::<Vec<_>>();
+        let extend =
+            |tiling: &Tiling| choices.iter().map(|&it| tiling.with(axis, it)).collect::<Vec<_>>();
         tilings = tilings.iter().flat_map(extend).filter(|it| splits.are_legal(it)).collect();
     }
     let (stored, partial): (Vec<Tiling>, Vec<Tiling>) =

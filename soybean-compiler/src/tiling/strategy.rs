@@ -6,8 +6,9 @@ use soybean_plan::Mesh;
 
 use super::{
     bound::Bound,
-    eliminate::{Elimination, Pairwise, minimise},
+    eliminate::{Elimination, minimise},
     forced,
+    pairwise::Pairwise,
     problem::{BYTE, Problem},
     recursive::recursive,
     tiled::Tiled,
@@ -30,8 +31,12 @@ pub enum Strategy {
 
 impl Strategy {
     /// All strategies with their names.
-    pub const NAMES: [(&'static str, Self); 4] =
-        [("auto", Self::Auto), ("recursive", Self::Recursive), ("data", Self::Data), ("model", Self::Model)];
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("auto", Self::Auto),
+        ("recursive", Self::Recursive),
+        ("data", Self::Data),
+        ("model", Self::Model),
+    ];
 
     /// The name.
     #[must_use]
@@ -51,7 +56,8 @@ impl FromStr for Strategy {
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::NAMES.map(|(name, _)| name).join(", ");
         let row = Self::NAMES.iter().find(|(it, _)| *it == name);
-        row.map(|&(_, strategy)| strategy).ok_or(format!("unknown strategy `{name}`; the strategies are {known}"))
+        row.map(|&(_, strategy)| strategy)
+            .ok_or(format!("unknown strategy `{name}`; the strategies are {known}"))
     }
 }
 
@@ -94,7 +100,8 @@ pub fn search(network: &Network, mesh: Mesh, strategy: Strategy) -> Search {
     let data = best_of(&problem, &forced::data(&problem));
     let model = best_of(&problem, &forced::model(&problem));
     let bytes = |states: &[usize]| problem.costs.cost(states) / BYTE;
-    let baselines = Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
+    let baselines =
+        Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
     let chosen = match strategy {
         Strategy::Auto => exact(&problem, &[&recursive, &data, &model]),
         Strategy::Recursive => Found::unproved(recursive),
@@ -145,7 +152,8 @@ fn best_of(problem: &Problem<'_>, allowed: &[Vec<usize>]) -> Vec<usize> {
 /// states, and exact elimination of the rest.
 fn exact(problem: &Problem<'_>, in_hand: &[&[usize]]) -> Found {
     let cost = |states: &&[usize]| problem.costs.cost(states);
-    let mut best = in_hand.iter().copied().min_by_key(cost).expect("there are plans in hand").to_vec();
+    let mut best =
+        in_hand.iter().copied().min_by_key(cost).expect("there are plans in hand").to_vec();
     improve(problem, &all_states(&problem.costs), &mut best);
     if problem.costs.unary.iter().any(|it| it.len() > MAX_STATES) {
         return Found::unproved(best);
@@ -159,8 +167,17 @@ fn exact(problem: &Problem<'_>, in_hand: &[&[usize]]) -> Found {
     let (found, largest) = minimise(&core.restricted(&kept), MAX_ENTRIES);
     let largest_table = largest.max(elimination.largest_table);
     let Some(found) = found else {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounds are not negative")]
-        return Found { states: best, is_optimal: false, lower_bound_bytes: lower_bound_bytes as u64, largest_table };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "bounds are not negative"
+        )]
+        return Found {
+            states: best,
+            is_optimal: false,
+            lower_bound_bytes: lower_bound_bytes as u64,
+            largest_table,
+        };
     };
     let mut states = vec![0; problem.costs.unary.len()];
     for ((number, state), kept) in numbers.into_iter().zip(found).zip(&kept) {
@@ -185,7 +202,11 @@ fn prune(core: &Pairwise, limit: f64) -> (Vec<Vec<usize>>, f64) {
         let before = value;
         value = bound.value().max(before);
         let n_before: usize = kept.iter().map(Vec::len).sum();
-        kept = kept.iter().zip(&states).map(|(kept, states)| states.iter().map(|&it| kept[it]).collect()).collect();
+        kept = kept
+            .iter()
+            .zip(&states)
+            .map(|(kept, states)| states.iter().map(|&it| kept[it]).collect())
+            .collect();
         let n_after: usize = kept.iter().map(Vec::len).sum();
         left = core.restricted(&kept);
         if n_after == kept.len() || (n_after == n_before && value - before < BYTE as f64) {
@@ -202,12 +223,17 @@ fn improve(problem: &Problem<'_>, allowed: &[Vec<usize>], states: &mut Vec<usize
         for axis in 0..problem.mesh.n_axes() {
             let kept: Vec<Vec<usize>> = (0..states.len())
                 .map(|it| {
-                    let is_free = |&other: &usize| other == states[it] || problem.agree_off(it, states[it], other, axis);
+                    let is_free = |&other: &usize| {
+                        other == states[it] || problem.agree_off(it, states[it], other, axis)
+                    };
                     allowed[it].iter().copied().filter(is_free).collect()
                 })
                 .collect();
-            let Some(found) = minimise(&problem.costs.restricted(&kept), MAX_ENTRIES).0 else { continue };
-            let candidate: Vec<usize> = found.iter().zip(&kept).map(|(&state, kept)| kept[state]).collect();
+            let Some(found) = minimise(&problem.costs.restricted(&kept), MAX_ENTRIES).0 else {
+                continue;
+            };
+            let candidate: Vec<usize> =
+                found.iter().zip(&kept).map(|(&state, kept)| kept[state]).collect();
             if problem.costs.cost(&candidate) < problem.costs.cost(states) {
                 *states = candidate;
             }

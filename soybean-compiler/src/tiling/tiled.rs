@@ -67,7 +67,12 @@ impl Tiled {
         };
         let mut conversions: Vec<Conversion> = operands.iter().enumerate().map(operand).collect();
         let from = signature.result_tiling(form);
-        conversions.push(self.conversion(value, from, self.tilings[value.index()], signature.combine));
+        conversions.push(self.conversion(
+            value,
+            from,
+            self.tilings[value.index()],
+            signature.combine,
+        ));
         conversions
     }
 
@@ -92,8 +97,11 @@ impl fmt::Display for Tiled {
         for value in self.network.graph.values() {
             write!(f, "{} {}", self.network.graph.line(value), self.tilings[value.index()])?;
             if let Some(form) = &self.forms[value.index()] {
-                let text: Vec<String> =
-                    form.0.iter().map(|it| it.map_or("-".to_owned(), |factor| letter(factor).to_string())).collect();
+                let text: Vec<String> = form
+                    .0
+                    .iter()
+                    .map(|it| it.map_or("-".to_owned(), |factor| letter(factor).to_string()))
+                    .collect();
                 write!(f, " by [{}]", text.join(" "))?;
                 for it in self.conversions(value).iter().filter(|it| it.from != it.to) {
                     write!(f, "; {} {} -> {}: {} bytes", it.value, it.from, it.to, it.bytes)?;

@@ -7,14 +7,17 @@ use soybean_compiler::{
     operator::{Kernel, Rules},
 };
 use soybean_plan::{
-    Binary, Combine, Contraction, Instruction, Map, MatrixStrides, ScalarProgram, Shape, Strides, Unary,
+    Binary, Combine, Contraction, Instruction, Map, MatrixStrides, ScalarProgram, Shape, Strides,
+    Unary,
 };
 
 /// All points of an index space, in row-major order.
-pub fn points(extents: &[usize]) -> Vec<Vec<usize>> {
+pub(crate) fn points(extents: &[usize]) -> Vec<Vec<usize>> {
     extents.iter().fold(vec![Vec::new()], |points, &extent| {
         let extend = |point: &Vec<usize>| {
-            (0..extent).map(|at| point.iter().copied().chain([at]).collect()).collect::<Vec<Vec<usize>>>()
+            (0..extent)
+                .map(|at| point.iter().copied().chain([at]).collect())
+                .collect::<Vec<Vec<usize>>>()
         };
         points.iter().flat_map(extend).collect()
     })
@@ -25,7 +28,7 @@ fn offset(point: &[usize], strides: &Strides) -> usize {
 }
 
 /// Runs a kernel on dense operands.
-pub fn run(kernel: &Kernel, operands: &[&[f64]], result: &Shape) -> Vec<f64> {
+pub(crate) fn run(kernel: &Kernel, operands: &[&[f64]], result: &Shape) -> Vec<f64> {
     match kernel {
         Kernel::Contract(it) => contract(it, operands, result),
         Kernel::Map(it) => map(it, operands),
@@ -41,13 +44,15 @@ pub fn run(kernel: &Kernel, operands: &[&[f64]], result: &Shape) -> Vec<f64> {
             }
             results
         }
-        Kernel::Permute(it) => points(&it.extents).iter().map(|point| operands[0][offset(point, &it.input)]).collect(),
+        Kernel::Permute(it) => {
+            points(&it.extents).iter().map(|point| operands[0][offset(point, &it.input)]).collect()
+        }
         Kernel::Alias => operands[0].to_vec(),
         Kernel::Constant => (0..result.n_elements()).map(|it| it as f64).collect(),
     }
 }
 
-pub fn combine(how: Combine, x: f64, y: f64) -> f64 {
+pub(crate) fn combine(how: Combine, x: f64, y: f64) -> f64 {
     match how {
         Combine::Sum => x + y,
         Combine::Max => x.max(y),
@@ -62,7 +67,8 @@ fn contract(it: &Contraction, operands: &[&[f64]], result: &Shape) -> Vec<f64> {
     for batch in points(&it.batch) {
         for point in points(&[it.rows, it.columns, it.depth]) {
             let (i, j, k) = (point[0], point[1], point[2]);
-            let product = operands[0][at(&batch, &it.left, i, k)] * operands[1][at(&batch, &it.right, k, j)];
+            let product =
+                operands[0][at(&batch, &it.left, i, k)] * operands[1][at(&batch, &it.right, k, j)];
             results[at(&batch, &it.result, i, j)] += product;
         }
     }
@@ -71,15 +77,18 @@ fn contract(it: &Contraction, operands: &[&[f64]], result: &Shape) -> Vec<f64> {
 
 fn map(it: &Map, operands: &[&[f64]]) -> Vec<f64> {
     let value = |point: &Vec<usize>| {
-        let inputs: Vec<f64> =
-            operands.iter().zip(it.inputs.iter()).map(|(operand, strides)| operand[offset(point, strides)]).collect();
+        let inputs: Vec<f64> = operands
+            .iter()
+            .zip(it.inputs.iter())
+            .map(|(operand, strides)| operand[offset(point, strides)])
+            .collect();
         scalar(&it.program, &inputs)
     };
     points(&it.extents).iter().map(value).collect()
 }
 
 /// The learning rate that programs read as run-time scalar 0.
-pub const LEARNING_RATE: f64 = 0.01;
+pub(crate) const LEARNING_RATE: f64 = 0.01;
 
 fn scalar(program: &ScalarProgram, inputs: &[f64]) -> f64 {
     let mut registers: Vec<f64> = Vec::new();
@@ -91,7 +100,13 @@ fn scalar(program: &ScalarProgram, inputs: &[f64]) -> f64 {
             Instruction::Constant(value) => value,
             Instruction::Unary(function, x) => unary(function, of(x)),
             Instruction::Binary(function, x, y) => binary(function, of(x), of(y)),
-            Instruction::Select(condition, x, y) => if of(condition) != 0.0 { of(x) } else { of(y) },
+            Instruction::Select(condition, x, y) => {
+                if of(condition) != 0.0 {
+                    of(x)
+                } else {
+                    of(y)
+                }
+            }
         };
         registers.push(value);
     }
@@ -125,12 +140,16 @@ fn binary(function: Binary, x: f64, y: f64) -> f64 {
 }
 
 /// Evaluates a graph, given its sources.
-pub fn evaluate(graph: &Graph, sources: &BTreeMap<Value, Vec<f64>>) -> BTreeMap<Value, Vec<f64>> {
+pub(crate) fn evaluate(
+    graph: &Graph,
+    sources: &BTreeMap<Value, Vec<f64>>,
+) -> BTreeMap<Value, Vec<f64>> {
     let mut values = sources.clone();
     for value in graph.values() {
         let Some(operator) = graph.operator(value) else { continue };
         let kernel = operator.kernel(&graph.operand_shapes(value), &graph.shape(value));
-        let operands: Vec<&[f64]> = graph.operands(value).iter().map(|it| &values[it][..]).collect();
+        let operands: Vec<&[f64]> =
+            graph.operands(value).iter().map(|it| &values[it][..]).collect();
         let result = run(&kernel, &operands, &graph.shape(value));
         values.insert(value, result);
     }

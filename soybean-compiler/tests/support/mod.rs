@@ -1,12 +1,11 @@
 //! Models that several tests compile.
-#![expect(dead_code, reason = "each test file uses some of these")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use soybean_compiler::{Argument, Builder, graph::Value};
 use soybean_plan::{DType, Init};
 
 /// Calls an operator on tensors.
-pub fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
+pub(crate) fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
     match builder.call(operator, arguments).unwrap() {
         Argument::Tensor(value) => value,
         other => unreachable!("{operator} gave {other:?}"),
@@ -14,7 +13,7 @@ pub fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Va
 }
 
 /// An MLP through layers of these widths, with ReLU between them: the builder and the logits.
-pub fn mlp(batch: usize, widths: &[usize], has_bias: bool) -> (Builder, Value) {
+pub(crate) fn mlp(batch: usize, widths: &[usize], has_bias: bool) -> (Builder, Value) {
     let mut builder = Builder::new();
     let mut x = builder.input("x", DType::F32, &[batch, widths[0]]);
     for (layer, pair) in widths.windows(2).enumerate() {
@@ -32,9 +31,14 @@ pub fn mlp(batch: usize, widths: &[usize], has_bias: bool) -> (Builder, Value) {
 }
 
 /// An MLP classifier: the builder, the loss and the logits.
-pub fn classifier(batch: usize, widths: &[usize], has_bias: bool) -> (Builder, Value, Value) {
+pub(crate) fn classifier(
+    batch: usize,
+    widths: &[usize],
+    has_bias: bool,
+) -> (Builder, Value, Value) {
     let (mut builder, logits) = mlp(batch, widths, has_bias);
     let y = builder.input("y", DType::I32, &[batch]);
-    let loss = call(&mut builder, "cross_entropy", &[Argument::Tensor(logits), Argument::Tensor(y)]);
+    let loss =
+        call(&mut builder, "cross_entropy", &[Argument::Tensor(logits), Argument::Tensor(y)]);
     (builder, loss, logits)
 }
