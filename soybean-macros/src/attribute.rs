@@ -1,0 +1,270 @@
+//! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto"`.
+
+use std::str::FromStr;
+
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use soybean_compiler::{Argument, Optimizer, Place, Strategy, optimizer};
+use syn::{
+    Expr, Ident, Token,
+    parse::{Parse, ParseStream},
+    punctuated::Punctuated,
+};
+
+use crate::{
+    evaluate::{Evaluator, expression::peeled},
+    problem::{Message, Problems},
+    source_text::source_text,
+    suggestion,
+    value::Value,
+};
+
+/// The names of all arguments.
+const NAMES: [&str; 3] = ["gpus", "optimizer", "strategy"];
+
+/// The most GPUs that a model can be declared for.
+const MAX_GPUS: usize = 65_535;
+
+/// The arguments as they are written.
+#[derive(Default)]
+pub(crate) struct Attribute {
+    gpus: Option<Expr>,
+    optimizer: Option<Expr>,
+    strategy: Option<Expr>,
+    tokens: TokenStream,
+    /// Whether some of them could not be read, so that nothing is known to be missing.
+    is_broken: bool,
+}
+
+/// `name = value`
+struct Setting {
+    name: Ident,
+    value: Expr,
+}
+
+impl Parse for Setting {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let name: Ident = input.parse()?;
+        if !input.peek(Token![=]) {
+            let help = format!("the arguments are written `{name} = ..`");
+            return Err(syn::Error::new_spanned(name, help));
+        }
+        input.parse::<Token![=]>()?;
+        Ok(Self { name, value: input.parse()? })
+    }
+}
+
+/// What the arguments say.
+pub(crate) struct Settings {
+    pub(crate) n_gpus: usize,
+    pub(crate) optimizer: Optimizer,
+    pub(crate) strategy: Strategy,
+}
+
+impl Attribute {
+    /// Parses the arguments; what is wrong with them goes into `problems`.
+    pub(crate) fn parse(tokens: TokenStream, problems: &mut Problems) -> Self {
+        let mut attribute = Self { tokens: tokens.clone(), ..Self::default() };
+        let parser = Punctuated::<Setting, Token![,]>::parse_terminated;
+        let settings = match syn::parse::Parser::parse2(parser, tokens) {
+            Ok(settings) => settings,
+            Err(error) => {
+                problems.adopt(error);
+                attribute.is_broken = true;
+                return attribute;
+            }
+        };
+        for Setting { name, value } in settings {
+            let text = name.to_string();
+            let slot = match text.as_str() {
+                "gpus" => &mut attribute.gpus,
+                "optimizer" => &mut attribute.optimizer,
+                "strategy" => &mut attribute.strategy,
+                _ => {
+                    let headline = format!("unknown argument `{text}`");
+                    let mut message = Message::new(headline).note(
+                        "known",
+                        "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\"",
+                    );
+                    if let Some(nearest) = suggestion::nearest(&text, NAMES) {
+                        message = message.help(format!("did you mean `{nearest}`?"));
+                    }
+                    problems.report(&name, &message);
+                    attribute.is_broken = true;
+                    continue;
+                }
+            };
+            if slot.is_some() {
+                problems.report(&name, &Message::new(format!("`{text}` is given twice")));
+                continue;
+            }
+            *slot = Some(value);
+        }
+        attribute
+    }
+
+    /// Where faults of the number of GPUs belong: at the number, or else at all that is written.
+    pub(crate) fn gpus_tokens(&self) -> &dyn ToTokens {
+        match &self.gpus {
+            Some(expression) => expression,
+            None => &self.tokens,
+        }
+    }
+
+    /// The constants that the arguments compute: rustc is to check their names, and to count them as used.
+    pub(crate) fn computed(&self) -> impl Iterator<Item = &Expr> {
+        let settings = match self.optimizer.as_ref().map(peeled) {
+            Some(Expr::Call(call)) => Some(&call.args),
+            _ => None,
+        };
+        let values = settings.into_iter().flatten().filter_map(|argument| match argument {
+            Expr::Assign(assign) => Some(&*assign.right),
+            _ => None,
+        });
+        self.gpus.iter().chain(values).filter(|it| !matches!(peeled(it), Expr::Lit(_)))
+    }
+
+    /// What the arguments say; `variable` is the environment's number of GPUs, which goes before the attribute's.
+    pub(crate) fn settings<'a>(
+        &'a self,
+        evaluator: &mut Evaluator<'a>,
+        variable: Option<&str>,
+    ) -> Option<Settings> {
+        let n_gpus = self.n_gpus(evaluator, variable);
+        let optimizer = match &self.optimizer {
+            Some(expression) => read_optimizer(expression, evaluator),
+            None => Some(Optimizer::default()),
+        };
+        let strategy = match &self.strategy {
+            Some(expression) => read_strategy(expression, evaluator),
+            None => Some(Strategy::Auto),
+        };
+        Some(Settings { n_gpus: n_gpus?, optimizer: optimizer?, strategy: strategy? })
+    }
+
+    fn n_gpus<'a>(
+        &'a self,
+        evaluator: &mut Evaluator<'a>,
+        variable: Option<&str>,
+    ) -> Option<usize> {
+        let declared =
+            self.gpus.as_ref().map(|expression| (expression, evaluator.constant(expression)));
+        let requirement = format!("must be an integer from 1 to {MAX_GPUS}");
+        if let Some((expression, value)) = &declared {
+            let found = match value {
+                Value::Integer(n) => n.to_string(),
+                other => other.kind().to_owned(),
+            };
+            if !value.is_poisoned() && number_of_gpus(&found).is_none() {
+                let message = format!("`gpus` {requirement}, found {found}");
+                evaluator.problems.report(expression, &message.into());
+                return None;
+            }
+        }
+        match (variable, declared) {
+            (Some(variable), _) => {
+                let n_gpus = number_of_gpus(variable.trim());
+                if n_gpus.is_none() {
+                    let message = Message::new(format!(
+                        "the environment variable SOYBEAN_GPUS, which overrides `gpus`, {requirement}, found \"{variable}\""
+                    ));
+                    evaluator.problems.report(self.gpus_tokens(), &message);
+                }
+                n_gpus
+            }
+            (None, Some((_, Value::Integer(n)))) => usize::try_from(n).ok(),
+            (None, Some(_)) => None,
+            (None, None) if self.is_broken => None,
+            (None, None) => {
+                let message = Message::new("the number of GPUs is missing")
+                    .help("write `#[soybean::model(gpus = 8)]`, or set the environment variable SOYBEAN_GPUS");
+                evaluator.problems.report(self.gpus_tokens(), &message);
+                None
+            }
+        }
+    }
+}
+
+fn number_of_gpus(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|n| (1..=MAX_GPUS).contains(n))
+}
+
+fn read_strategy(expression: &Expr, evaluator: &mut Evaluator<'_>) -> Option<Strategy> {
+    let expression = peeled(expression);
+    let text = match expression {
+        Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(it), .. }) => it.value(),
+        other => source_text(other),
+    };
+    let strategy = matches!(expression, Expr::Lit(_)).then(|| Strategy::from_str(&text).ok());
+    if strategy.flatten().is_none() {
+        let names = Strategy::NAMES.map(|(name, _)| name);
+        let known = names.map(|name| format!("\"{name}\""));
+        let mut message = Message::new(format!(
+            "`strategy` must be one of {}, found {}",
+            known.join(", "),
+            source_text(expression)
+        ));
+        if let Some(nearest) = suggestion::nearest(&text, names) {
+            message = message.help(format!("did you mean \"{nearest}\"?"));
+        }
+        evaluator.problems.report(expression, &message);
+    }
+    strategy.flatten()
+}
+
+/// `sgd(momentum = 0.9)`, or `sgd` alone.
+fn read_optimizer<'a>(expression: &'a Expr, evaluator: &mut Evaluator<'a>) -> Option<Optimizer> {
+    let expression = peeled(expression);
+    let (callee, arguments) = match expression {
+        Expr::Path(_) => (expression, None),
+        Expr::Call(call) => (&*call.func, Some(&call.args)),
+        other => {
+            let message =
+                Message::new("`optimizer` must be the name of an optimizer with its settings")
+                    .help("write `optimizer = sgd(momentum = 0.9)`");
+            evaluator.problems.report(other, &message);
+            return None;
+        }
+    };
+    let mut settings: Vec<(String, Argument)> = Vec::new();
+    for argument in arguments.into_iter().flatten() {
+        let setting = read_setting(argument, evaluator)?;
+        if settings.iter().any(|(name, _)| *name == setting.0) {
+            let message = format!("`{}` is given twice", setting.0);
+            evaluator.problems.report(argument, &message.into());
+            return None;
+        }
+        settings.push(setting);
+    }
+    let fault = match optimizer(&source_text(callee), &settings) {
+        Ok(optimizer) => return Some(optimizer),
+        Err(fault) => fault,
+    };
+    let at: &dyn ToTokens = match (fault.at, arguments) {
+        (Place::Argument(index), Some(arguments)) if index < arguments.len() => &arguments[index],
+        _ => callee,
+    };
+    let mut message = Message::new(fault.message);
+    if let Some(help) = fault.help {
+        message = message.help(help);
+    }
+    evaluator.problems.report(at, &message);
+    None
+}
+
+/// `momentum = 0.9`
+fn read_setting<'a>(
+    argument: &'a Expr,
+    evaluator: &mut Evaluator<'a>,
+) -> Option<(String, Argument)> {
+    let (name, value) = match argument {
+        Expr::Assign(assign) => (&*assign.left, &*assign.right),
+        other => {
+            let message = Message::new("the settings of an optimizer are written `name = value`");
+            evaluator.problems.report(other, &message);
+            return None;
+        }
+    };
+    let argument = evaluator.constant(value).to_argument()?;
+    Some((source_text(name), argument))
+}

@@ -1,0 +1,110 @@
+//! Emission: a program as Rust text. Descriptors become statics, steps become calls.
+
+mod descriptor;
+mod literal;
+
+use std::fmt::Write as _;
+
+use soybean_compiler::{Compiled, Report};
+use soybean_plan::Step;
+
+use literal::Emit;
+
+/// The most calls in one generated function: compile time grows faster than the length of a function.
+const MAX_CALLS: usize = 100;
+
+const IMPORTS: &str = "\
+use ::std::borrow::Cow;
+use ::soybean::runtime::{Model, Rank};
+#[allow(unused_imports)]
+use ::soybean::plan::{
+    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Constant, Contraction, DType, Init, Input, Instruction, Kernels, Map,
+    MatrixStrides, Mesh, Output, Parameter, Permutation, Placement, Plan, Reduction, RunScalar, ScalarProgram, Shape, State, Strides,
+    Tables, Tile, Tiling, Unary,
+};
+";
+
+/// Appends the items of the module `__program`.
+pub(crate) fn program(text: &mut String, compiled: &Compiled) {
+    let Compiled { program, report } = compiled;
+    text.push_str(IMPORTS);
+    plan(text, report);
+    text.push_str("static TABLES: Tables = ");
+    program.tables.emit(text);
+    text.push_str(";\nstatic KERNELS: Kernels = ");
+    program.kernels.emit(text);
+    text.push_str(";\n");
+    functions(text, "train", &program.train);
+    functions(text, "evaluate", &program.evaluate);
+    text.push_str("pub(crate) struct Generated;\nimpl Model for Generated {\n");
+    text.push_str("fn tables(&self) -> &Tables { &TABLES }\n");
+    text.push_str("fn kernels(&self) -> &Kernels { &KERNELS }\n");
+    method(text, "train", &program.train);
+    method(text, "evaluate", &program.evaluate);
+    text.push_str("}\n");
+}
+
+fn plan(text: &mut String, report: &Report) {
+    let (n_gpus, strategy, is_optimal) = (report.n_gpus(), report.strategy(), report.is_optimal());
+    let (bytes_total, memory) = (report.bytes_total, report.peak_memory_bytes_per_gpu);
+    let (table, json, dot) = (report.text(), report.json(), report.dot());
+    write_to(
+        text,
+        format_args!(
+            "pub(crate) const PLAN: Plan = Plan {{ n_gpus: {n_gpus}, strategy: {strategy:?}, is_optimal: {is_optimal}, \
+             bytes_total: {bytes_total}, peak_memory_bytes_per_gpu: {memory}, text: {table:?}, json: {json:?}, dot: {dot:?} }};\n"
+        ),
+    );
+}
+
+/// The steps, a stretch of them in each function.
+fn functions(text: &mut String, name: &str, steps: &[Step]) {
+    for (index, steps) in steps.chunks(MAX_CALLS).enumerate() {
+        write_to(text, format_args!("fn {name}_{index}(rank: &mut Rank<'_>) {{\n"));
+        for step in steps {
+            call(text, step);
+        }
+        text.push_str("}\n");
+    }
+}
+
+/// The method that calls those functions, and stops where a rank has failed.
+fn method(text: &mut String, name: &str, steps: &[Step]) {
+    let n_functions = steps.len().div_ceil(MAX_CALLS);
+    let rank = if n_functions == 0 { "_" } else { "rank" };
+    write_to(text, format_args!("fn {name}(&self, {rank}: &mut Rank<'_>) {{\n"));
+    for index in 0..n_functions {
+        if index > 0 {
+            text.push_str("if rank.is_failed() { return; }\n");
+        }
+        write_to(text, format_args!("{name}_{index}(rank);\n"));
+    }
+    text.push_str("}\n");
+}
+
+fn call(text: &mut String, step: &Step) {
+    match step {
+        Step::Contract { kernel, left, right, result } => {
+            write_to(text, format_args!("rank.contract({kernel}, {left}, {right}, {result});\n"));
+        }
+        Step::Map { kernel, inputs, results } => {
+            write_to(text, format_args!("rank.map({kernel}, &{inputs:?}, &{results:?});\n"));
+        }
+        Step::Reduce { kernel, inputs, result } => {
+            write_to(text, format_args!("rank.reduce({kernel}, &{inputs:?}, {result});\n"));
+        }
+        Step::Permute { kernel, input, result } => {
+            write_to(text, format_args!("rank.permute({kernel}, {input}, {result});\n"));
+        }
+        Step::Communicate { kernel, input, result } => {
+            write_to(text, format_args!("rank.communicate({kernel}, {input}, {result});\n"));
+        }
+    }
+}
+
+fn write_to(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    text.write_fmt(arguments).expect("writing to a string cannot fail");
+}
+
+#[cfg(test)]
+mod tests;

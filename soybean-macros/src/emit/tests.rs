@@ -1,0 +1,96 @@
+//! Emission, text out.
+
+use std::borrow::Cow;
+
+use expect_test::{Expect, expect};
+use soybean_plan::{
+    AxisSet, Collective, CollectiveKind, Combine, DType, Init, Instruction, Map, Placement,
+    RunScalar, ScalarProgram, Shape, Step, Strides, Tiling, Unary,
+};
+
+use super::{functions, literal::Emit, method};
+
+fn check(value: &(impl Emit + ?Sized), expected: Expect) {
+    let mut text = String::new();
+    value.emit(&mut text);
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn numbers_can_be_read_back() {
+    check(
+        &[0.1, 1e-8, 2.0, -0.0, f64::NEG_INFINITY][..],
+        expect!["[0.1, 1e-8, 2.0, -0.0, f64::NEG_INFINITY]"],
+    );
+    check(&f64::NAN, expect!["f64::NAN"]);
+}
+
+#[test]
+fn descriptors_are_expressions() {
+    check(&Strides::new(&[784, 0, 1]), expect!["Strides::new(&[784, 0, 1])"]);
+    check(&Strides::new(&[]), expect!["Strides::new(&[])"]);
+    let map = Map {
+        extents: Shape::new(&[64, 10]),
+        inputs: Cow::Owned(vec![Strides::new(&[10, 1])]),
+        program: ScalarProgram {
+            instructions: Cow::Borrowed(&[
+                Instruction::Input(0),
+                Instruction::Constant(0.5),
+                Instruction::Unary(Unary::Relu, 0),
+                Instruction::Select(2, 0, 1),
+            ]),
+            results: Cow::Borrowed(&[3]),
+        },
+    };
+    check(
+        &map,
+        expect![
+            "Map { extents: Shape::new(&[64, 10]), inputs: Cow::Borrowed(&[Strides::new(&[10, 1])]), program: ScalarProgram { instructions: Cow::Borrowed(&[Instruction::Input(0), Instruction::Constant(0.5), Instruction::Unary(Unary::Relu, 0), Instruction::Select(2, 0, 1)]), results: Cow::Borrowed(&[3]), }, }"
+        ],
+    );
+    let collective = Collective {
+        kind: CollectiveKind::AllReduce,
+        dtype: DType::F32,
+        combine: Combine::Sum,
+        axes: AxisSet(5),
+        shape: Shape::new(&[]),
+        from: Tiling::new(&[Placement::Partial, Placement::Split(1), Placement::Partial]),
+        to: Tiling::new(&[Placement::Replicated, Placement::Split(1), Placement::Replicated]),
+    };
+    check(
+        &collective,
+        expect![
+            "Collective { kind: CollectiveKind::AllReduce, dtype: DType::F32, combine: Combine::Sum, axes: AxisSet(5), shape: Shape::new(&[]), from: Tiling::new(&[Placement::Partial, Placement::Split(1), Placement::Partial]), to: Tiling::new(&[Placement::Replicated, Placement::Split(1), Placement::Replicated]), }"
+        ],
+    );
+    check(
+        &Init::Uniform { low: -1.0, high: 1.0 },
+        expect!["Init::Uniform { low: -1.0, high: 1.0 }"],
+    );
+    check(
+        &RunScalar::OneMinusPower { base: 0.999 },
+        expect!["RunScalar::OneMinusPower { base: 0.999 }"],
+    );
+}
+
+#[test]
+fn steps_are_calls_in_short_functions() {
+    let step = Step::Map { kernel: 0, inputs: vec![5, 2], results: vec![6] };
+    let mut text = String::new();
+    functions(&mut text, "train", &[step]);
+    method(&mut text, "train", &vec![Step::Permute { kernel: 0, input: 0, result: 1 }; 101]);
+    method(&mut text, "evaluate", &[]);
+    expect![[r#"
+        fn train_0(rank: &mut Rank<'_>) {
+        rank.map(0, &[5, 2], &[6]);
+        }
+        fn train(&self, rank: &mut Rank<'_>) {
+        train_0(rank);
+        if rank.is_failed() { return; }
+        train_1(rank);
+        }
+        fn evaluate(&self, _: &mut Rank<'_>) {
+        }
+    "#]]
+    .assert_eq(&text);
+}

@@ -1,0 +1,67 @@
+//! Erasure: `Tensor<f32, BATCH, 784>` becomes `Tensor`, the type that ordinary Rust knows.
+
+use proc_macro2::{Group, Spacing, TokenStream, TokenTree};
+
+/// `tokens` with the arguments of every type `Tensor<..>` removed.
+pub(crate) fn erase_dims(tokens: TokenStream) -> TokenStream {
+    let mut erased = Vec::new();
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let is_tensor = matches!(&token, TokenTree::Ident(ident) if ident == "Tensor");
+        erased.push(within(token));
+        if is_tensor && tokens.peek().is_some_and(|it| is_punct(it, '<')) {
+            skip_arguments(&mut tokens);
+        }
+    }
+    erased.into_iter().collect()
+}
+
+fn within(token: TokenTree) -> TokenTree {
+    match token {
+        TokenTree::Group(group) => {
+            let mut erased = Group::new(group.delimiter(), erase_dims(group.stream()));
+            erased.set_span(group.span());
+            TokenTree::Group(erased)
+        }
+        other => other,
+    }
+}
+
+/// Skips from `<` to the matching `>`. The `>` of an arrow does not count.
+fn skip_arguments(tokens: &mut impl Iterator<Item = TokenTree>) {
+    let mut depth = 0;
+    let mut is_arrow = false;
+    for token in tokens {
+        if is_punct(&token, '<') {
+            depth += 1;
+        } else if is_punct(&token, '>') && !is_arrow {
+            depth -= 1;
+        }
+        if depth == 0 {
+            return;
+        }
+        is_arrow = matches!(&token, TokenTree::Punct(it) if it.spacing() == Spacing::Joint && matches!(it.as_char(), '-' | '='));
+    }
+}
+
+fn is_punct(token: &TokenTree, character: char) -> bool {
+    matches!(token, TokenTree::Punct(it) if it.as_char() == character)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::erase_dims;
+
+    fn check(source: &str, expected: &str) {
+        let parse = |text: &str| text.parse().expect("the test's source has tokens");
+        assert_eq!(erase_dims(parse(source)).to_string(), parse(expected).to_string());
+    }
+
+    #[test]
+    fn dims_are_erased_everywhere() {
+        check(
+            "fn f(x: Tensor<f32, B, { 4 * H }>, y: Vec<soybean::Tensor<i32, B>>) -> (Tensor<f32>, Tensor) { let h: [Tensor<f32, 2>; 2] = g(a < b); }",
+            "fn f(x: Tensor, y: Vec<soybean::Tensor>) -> (Tensor, Tensor) { let h: [Tensor; 2] = g(a < b); }",
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! Expressions: literals, names, arrays, tuples, indices, and the way to everything else.
+
+use std::rc::Rc;
+
+use syn::{
+    Expr, ExprBinary, ExprCast, ExprField, ExprIndex, ExprLit, ExprRepeat, ItemConst, Lit, Member,
+    Path, punctuated::Punctuated,
+};
+
+use crate::{
+    arithmetic,
+    evaluate::{Evaluator, Exit, Flow},
+    scope::{Definition, Items},
+    source_text::whole_text,
+    unsupported,
+    value::Value,
+};
+
+/// Constants of the standard library, by the end of their paths.
+const STANDARD: [(&str, f64); 7] = [
+    ("consts::PI", std::f64::consts::PI),
+    ("consts::TAU", std::f64::consts::TAU),
+    ("consts::E", std::f64::consts::E),
+    ("consts::LN_2", std::f64::consts::LN_2),
+    ("consts::SQRT_2", std::f64::consts::SQRT_2),
+    ("consts::FRAC_1_SQRT_2", std::f64::consts::FRAC_1_SQRT_2),
+    ("consts::FRAC_2_SQRT_PI", std::f64::consts::FRAC_2_SQRT_PI),
+];
+
+impl<'a> Evaluator<'a> {
+    pub(super) fn expression(&mut self, expression: &'a Expr) -> Flow<'a> {
+        match expression {
+            Expr::Lit(it) => Ok(self.literal(it)),
+            Expr::Path(it) => Ok(self.path(&it.path)),
+            Expr::Paren(it) => self.expression(&it.expr),
+            Expr::Group(it) => self.expression(&it.expr),
+            Expr::Reference(it) if it.mutability.is_none() => self.expression(&it.expr),
+            Expr::Block(it) if it.label.is_none() => self.block(&it.block),
+            Expr::Array(it) => self.all(&it.elems).map(Value::List),
+            Expr::Tuple(it) => self.all(&it.elems).map(Value::Tuple),
+            Expr::Repeat(it) => self.repeat(it),
+            Expr::Index(it) => self.index(it),
+            Expr::Field(ExprField { base, member: Member::Unnamed(index), .. }) => {
+                let base_value = self.expression(base)?;
+                Ok(self.member(&base_value, i64::from(index.index), expression))
+            }
+            Expr::Range(it) => self.range(it),
+            Expr::Unary(it) => self.unary(it),
+            Expr::Binary(it) => self.binary(it),
+            Expr::Cast(it) => self.cast(it),
+            Expr::Assign(it) => self.assign(it),
+            Expr::If(it) => self.branch(it),
+            Expr::ForLoop(it) if it.label.is_none() => self.for_loop(it),
+            Expr::Call(it) => self.call(it),
+            Expr::MethodCall(it) => self.method_call(it),
+            other => self.rest(other),
+        }
+    }
+
+    /// What leaves the expression, and what is not part of the language.
+    fn rest(&mut self, expression: &'a Expr) -> Flow<'a> {
+        match expression {
+            Expr::Return(it) => match &it.expr {
+                Some(value) => self.expression(value).and_then(|value| Err(Exit::Return(value))),
+                None => Err(Exit::Return(Value::UNIT)),
+            },
+            Expr::Break(it) if it.label.is_none() && it.expr.is_none() => Err(Exit::Break),
+            Expr::Continue(it) if it.label.is_none() => Err(Exit::Continue),
+            other => {
+                self.forget_variables_in(other);
+                Ok(self.unsupported(unsupported::expression(other)))
+            }
+        }
+    }
+
+    /// The values of several expressions.
+    pub(super) fn all<P>(
+        &mut self,
+        expressions: &'a Punctuated<Expr, P>,
+    ) -> Result<Vec<Value<'a>>, Exit<'a>> {
+        expressions.iter().map(|it| self.expression(it)).collect()
+    }
+
+    fn literal(&mut self, literal: &'a ExprLit) -> Value<'a> {
+        let number = match &literal.lit {
+            Lit::Bool(it) => return Value::Boolean(it.value),
+            Lit::Str(it) => return Value::Text(it.value()),
+            Lit::Int(it) if matches!(it.suffix(), "f32" | "f64") => {
+                it.base10_digits().parse().map(Value::Float).ok()
+            }
+            Lit::Int(it) => it.base10_parse().map(Value::Integer).ok(),
+            Lit::Float(it) => it.base10_parse().map(Value::Float).ok(),
+            _ => None,
+        };
+        number.unwrap_or_else(|| {
+            self.fault(
+                literal,
+                "a model's literals are numbers of up to 64 bits, bools and strings",
+            )
+        })
+    }
+
+    /// The value that a path names: a variable, a const, or a constant of the standard library.
+    pub(super) fn path(&mut self, path: &'a Path) -> Value<'a> {
+        let text = whole_text(path);
+        let name = text.strip_prefix("self::").unwrap_or(&text);
+        if let Some(variable) = self.frame().variable(&text) {
+            return variable.value.clone();
+        }
+        let items = Rc::clone(&self.frame().items);
+        match items.find(name) {
+            Some((Definition::Constant(item), scope)) => self.item_constant(item, scope),
+            Some((Definition::Function(_), _)) => {
+                self.fault(path, format!("`{name}` is a function; a model can only call it"))
+            }
+            None => match STANDARD.iter().find(|(end, _)| text.ends_with(end)) {
+                Some((_, value)) => Value::Float(*value),
+                None => self.unknown_variable(path, name),
+            },
+        }
+    }
+
+    fn item_constant(&mut self, item: &'a ItemConst, scope: Rc<Items<'a>>) -> Value<'a> {
+        let key = std::ptr::from_ref(item);
+        match self.constants.get(&key) {
+            Some(Some(value)) => return value.clone(),
+            Some(None) => {
+                return self.fault(&item.ident, "the value of this const depends on itself");
+            }
+            None => {}
+        }
+        self.constants.insert(key, None);
+        let value = self.in_items(scope, |this| this.value(&item.expr));
+        self.constants.insert(key, Some(value.clone()));
+        value
+    }
+
+    fn repeat(&mut self, repeat: &'a ExprRepeat) -> Flow<'a> {
+        let value = self.expression(&repeat.expr)?;
+        match self.expression(&repeat.len)? {
+            Value::Integer(length @ 0..=10_000) => {
+                Ok(Value::List((0..length).map(|_| value.clone()).collect()))
+            }
+            Value::Poison => Ok(Value::Poison),
+            _ => Ok(self.fault(&repeat.len, "the length of an array is an integer up to 10000")),
+        }
+    }
+
+    fn index(&mut self, index: &'a ExprIndex) -> Flow<'a> {
+        let base = self.expression(&index.expr)?;
+        let position = self.expression(&index.index)?;
+        match (&base, position) {
+            (_, Value::Integer(position)) => Ok(self.member(&base, position, &index.index)),
+            (Value::Poison, _) | (_, Value::Poison) => Ok(Value::Poison),
+            (_, other) => {
+                let headline = format!(
+                    "an index is an integer that is known when the model is built, found {}",
+                    other.kind()
+                );
+                Ok(self.fault(&index.index, headline))
+            }
+        }
+    }
+
+    fn member(&mut self, base: &Value<'a>, position: i64, at: &'a Expr) -> Value<'a> {
+        match base {
+            Value::List(members) | Value::Tuple(members) => {
+                let member = usize::try_from(position).ok().and_then(|it| members.get(it));
+                member.cloned().unwrap_or_else(|| {
+                    let n_members = members.len();
+                    self.fault(
+                        at,
+                        format!("there is no member {position} in {} of {n_members}", base.kind()),
+                    )
+                })
+            }
+            Value::Poison => Value::Poison,
+            _ => self.fault(at, format!("{} has no members to index", base.kind())),
+        }
+    }
+
+    fn cast(&mut self, cast: &'a ExprCast) -> Flow<'a> {
+        let operand = self.expression(&cast.expr)?;
+        if operand.is_poisoned() {
+            return Ok(Value::Poison);
+        }
+        let result = arithmetic::cast(&operand, &whole_text(&cast.ty));
+        Ok(result.unwrap_or_else(|fault| self.fault(cast, fault)))
+    }
+
+    /// `a && b` and `a || b`, whose right side may not be evaluated at all.
+    pub(super) fn short_circuit(&mut self, binary: &'a ExprBinary, stops_at: bool) -> Flow<'a> {
+        match self.expression(&binary.left)? {
+            Value::Boolean(left) if left == stops_at => Ok(Value::Boolean(left)),
+            Value::Boolean(_) => self.expression(&binary.right),
+            Value::Poison => Ok(Value::Poison),
+            other => {
+                Ok(self.fault(&binary.left, format!("expected a bool, found {}", other.kind())))
+            }
+        }
+    }
+}
+
+/// The expression without parentheses, and without the groups that `macro_rules!` leaves around what it inserts.
+pub(crate) fn peeled(expression: &Expr) -> &Expr {
+    match expression {
+        Expr::Paren(it) => peeled(&it.expr),
+        Expr::Group(it) => peeled(&it.expr),
+        other => other,
+    }
+}

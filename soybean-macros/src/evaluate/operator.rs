@@ -1,0 +1,244 @@
+//! Operators and methods: on constants they are computed here, on tensors they are the compiler's.
+
+use quote::ToTokens;
+use soybean_compiler::{Argument, Place, operator_names};
+use soybean_plan::DType;
+use syn::{BinOp, Expr, ExprBinary, ExprMethodCall, ExprUnary, UnOp};
+
+use crate::{
+    arithmetic,
+    evaluate::{Evaluator, Flow},
+    problem::Message,
+    source_text::source_text,
+    suggestion,
+    value::Value,
+};
+
+/// The operators that are written as symbols.
+const BY_SYMBOL: [&str; 5] = ["add", "sub", "mul", "div", "neg"];
+
+/// One operand of an operator: what the user wrote, and what it is.
+type Operand<'a> = (&'a Expr, Value<'a>);
+
+impl<'a> Evaluator<'a> {
+    pub(super) fn unary(&mut self, unary: &'a ExprUnary) -> Flow<'a> {
+        let operand = self.expression(&unary.expr)?;
+        Ok(match (&unary.op, &operand) {
+            (_, Value::Poison) => Value::Poison,
+            (UnOp::Neg(_), Value::Tensor(_)) => {
+                self.operator("neg", &unary.op, &[(&unary.expr, operand)])
+            }
+            (op, _) => {
+                arithmetic::unary(op, &operand).unwrap_or_else(|fault| self.fault(unary, fault))
+            }
+        })
+    }
+
+    pub(super) fn binary(&mut self, binary: &'a ExprBinary) -> Flow<'a> {
+        match binary.op {
+            BinOp::And(_) => return self.short_circuit(binary, false),
+            BinOp::Or(_) => return self.short_circuit(binary, true),
+            _ => {}
+        }
+        if is_assignment(&binary.op) {
+            let right = self.expression(&binary.right)?;
+            let left = self.expression(&binary.left)?;
+            let result = self.combine(binary, left, right);
+            self.store(&binary.left, result);
+            return Ok(Value::UNIT);
+        }
+        let left = self.expression(&binary.left)?;
+        let right = self.expression(&binary.right)?;
+        Ok(self.combine(binary, left, right))
+    }
+
+    /// `left op right`, also for `op=`.
+    fn combine(&mut self, binary: &'a ExprBinary, left: Value<'a>, right: Value<'a>) -> Value<'a> {
+        if left.is_poisoned() || right.is_poisoned() {
+            return Value::Poison;
+        }
+        if !matches!((&left, &right), (Value::Tensor(_), _) | (_, Value::Tensor(_))) {
+            let result = arithmetic::binary(&binary.op, &left, &right);
+            return result.unwrap_or_else(|fault| {
+                let mut message = Message::new(fault);
+                if left.kind() != right.kind() {
+                    message = message
+                        .note("left", described(self, &binary.left, &left))
+                        .note("right", described(self, &binary.right, &right))
+                        .help("numbers are converted with `as`");
+                }
+                self.fault(binary, message)
+            });
+        }
+        let name = match binary.op {
+            BinOp::Add(_) | BinOp::AddAssign(_) => "add",
+            BinOp::Sub(_) | BinOp::SubAssign(_) => "sub",
+            BinOp::Mul(_) | BinOp::MulAssign(_) => "mul",
+            BinOp::Div(_) | BinOp::DivAssign(_) => "div",
+            _ => {
+                let headline =
+                    format!("`{}` is not defined for tensors", binary.op.to_token_stream());
+                let help =
+                    "the operators of tensors are +, -, * and /; conditions are made of constants";
+                return self.fault(&binary.op, Message::new(headline).help(help));
+            }
+        };
+        self.operator(name, &binary.op, &[(&binary.left, left), (&binary.right, right)])
+    }
+
+    pub(super) fn method_call(&mut self, call: &'a ExprMethodCall) -> Flow<'a> {
+        let receiver = self.expression(&call.receiver)?;
+        let arguments = self.all(&call.args)?;
+        if let Some(turbofish) = &call.turbofish {
+            return Ok(self.fault(turbofish, "the methods of a model take no type arguments"));
+        }
+        let name = call.method.to_string();
+        let is_operator = operator_names().contains(&name.as_str());
+        match &receiver {
+            Value::Poison if is_operator || arithmetic::METHODS.contains(&name.as_str()) => {
+                Ok(Value::Poison)
+            }
+            Value::Tensor(_) | Value::Poison if !is_operator => {
+                let headline = format!("unknown operator `{name}`");
+                let mut methods = operator_names();
+                methods.retain(|it| !BY_SYMBOL.contains(it));
+                let help = suggestion::help(&name, "operators", &methods);
+                Ok(self.fault(&call.method, Message::new(headline).help(help)))
+            }
+            Value::Tensor(_) => {
+                let operands: Vec<Operand<'a>> = std::iter::once((&*call.receiver, receiver))
+                    .chain(call.args.iter().zip(arguments))
+                    .collect();
+                Ok(self.operator(&name, &call.method, &operands))
+            }
+            _ => Ok(self.constant_method(call, &receiver, &arguments)),
+        }
+    }
+
+    /// A method of a number, an array or a range.
+    fn constant_method(
+        &mut self,
+        call: &'a ExprMethodCall,
+        receiver: &Value<'a>,
+        arguments: &[Value<'a>],
+    ) -> Value<'a> {
+        if arguments.iter().any(Value::is_poisoned) {
+            return Value::Poison;
+        }
+        let name = call.method.to_string();
+        match arithmetic::method(&name, receiver, arguments) {
+            Some(Ok(value)) => value,
+            Some(Err(fault)) => self.fault(call, fault),
+            None => {
+                let kinds: Vec<_> = arguments.iter().map(Value::kind).collect();
+                let given = if kinds.is_empty() {
+                    String::new()
+                } else {
+                    format!(" that takes {}", kinds.join(" and "))
+                };
+                let kind = receiver.kind();
+                let headline = format!("a model knows no method `{name}` of {kind}{given}");
+                let message = Message::new(headline)
+                    .note("receiver", described(self, &call.receiver, receiver));
+                self.fault(&call.method, message)
+            }
+        }
+    }
+
+    /// Calls an operator of the compiler; `name_tokens` are what the user wrote for its name.
+    pub(super) fn operator(
+        &mut self,
+        name: &str,
+        name_tokens: &dyn ToTokens,
+        operands: &[Operand<'a>],
+    ) -> Value<'a> {
+        if operands.iter().any(|(_, value)| value.is_poisoned()) {
+            return Value::Poison;
+        }
+        let mut arguments = Vec::with_capacity(operands.len());
+        for (expression, value) in operands {
+            match value.to_argument() {
+                Some(argument) => arguments.push(argument),
+                None => {
+                    let headline = format!("`{name}` cannot take {}", value.kind());
+                    return self.fault(*expression, headline);
+                }
+            }
+        }
+        match self.builder.call(name, &arguments) {
+            Ok(result) => Value::from_argument(result),
+            Err(fault) => {
+                let mut message = Message::new(fault.message);
+                for (label, expression, value) in tensors(operands) {
+                    message = message.note(label, described(self, expression, value));
+                }
+                if let Some(help) = fault.help {
+                    message = message.help(help);
+                }
+                match fault.at {
+                    Place::Argument(operand) if operand < operands.len() => {
+                        self.fault(operands[operand].0, message)
+                    }
+                    Place::Argument(_) | Place::Call => self.fault(name_tokens, message),
+                }
+            }
+        }
+    }
+
+    /// The value as an argument; `None`, with a fault at its tokens, if it cannot be one.
+    pub(super) fn argument(&mut self, at: &dyn ToTokens, value: &Value<'a>) -> Option<Argument> {
+        if value.is_poisoned() {
+            return None;
+        }
+        let argument = value.to_argument();
+        if argument.is_none() {
+            self.fault(at, format!("{} cannot stand here", value.kind()));
+        }
+        argument
+    }
+}
+
+/// The tensors among the operands, each with its place in the operator.
+fn tensors<'o, 'a>(
+    operands: &'o [Operand<'a>],
+) -> impl Iterator<Item = (&'static str, &'a Expr, &'o Value<'a>)> {
+    let is_tensor = |(_, value): &&'o Operand<'a>| matches!(value, Value::Tensor(_));
+    let labels: &[_] = match operands.iter().filter(is_tensor).count() {
+        1 => &["operand"],
+        _ => &["left", "right"],
+    };
+    let tensors = operands.iter().filter(is_tensor);
+    labels.iter().zip(tensors).map(|(label, (expression, value))| (*label, *expression, value))
+}
+
+/// What an operand is, by its source text: "`x` is [512, 784]".
+fn described(evaluator: &Evaluator<'_>, expression: &Expr, value: &Value<'_>) -> String {
+    let text = source_text(expression);
+    match value {
+        Value::Tensor(tensor) => {
+            let shape = evaluator.builder.shape(*tensor);
+            match evaluator.builder.dtype(*tensor) {
+                DType::F32 => format!("`{text}` is {shape}"),
+                DType::I32 => format!("`{text}` is {shape} of i32"),
+            }
+        }
+        Value::Integer(it) if text != it.to_string() => format!("`{text}` is {it}"),
+        other => format!("`{text}` is {}", other.kind()),
+    }
+}
+
+fn is_assignment(op: &BinOp) -> bool {
+    matches!(
+        op,
+        BinOp::AddAssign(_)
+            | BinOp::SubAssign(_)
+            | BinOp::MulAssign(_)
+            | BinOp::DivAssign(_)
+            | BinOp::RemAssign(_)
+            | BinOp::BitXorAssign(_)
+            | BinOp::BitAndAssign(_)
+            | BinOp::BitOrAssign(_)
+            | BinOp::ShlAssign(_)
+            | BinOp::ShrAssign(_)
+    )
+}

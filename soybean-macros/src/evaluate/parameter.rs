@@ -1,0 +1,162 @@
+//! Parameters: `param(name, shape, init)` and the inits.
+
+use std::rc::Rc;
+
+use soybean_compiler::{Place, init_names};
+use soybean_plan::{Init, MAX_RANK};
+use syn::{Expr, ExprCall};
+
+use crate::{
+    evaluate::{Evaluator, Exit, Flow},
+    problem::Message,
+    source_text::whole_text,
+    suggestion,
+    value::{InitCall, Value},
+};
+
+impl<'a> Evaluator<'a> {
+    /// `he()`, `normal(0.02)`, ..
+    pub(super) fn init(&mut self, name: &str, call: &'a ExprCall) -> Flow<'a> {
+        let values = self.all(&call.args)?;
+        let arguments: Option<Vec<_>> = call
+            .args
+            .iter()
+            .zip(&values)
+            .map(|(expression, value)| self.argument(expression, value))
+            .collect();
+        Ok(match arguments {
+            Some(arguments) => {
+                Value::Init(Rc::new(InitCall { name: name.to_owned(), arguments, call }))
+            }
+            None => Value::Poison,
+        })
+    }
+
+    /// `param(name, shape, init)`
+    pub(super) fn parameter(&mut self, call: &'a ExprCall) -> Flow<'a> {
+        if call.args.len() != 3 {
+            let n_found = call.args.len();
+            let headline = format!("`param` takes 3 arguments, found {n_found}");
+            let message =
+                Message::new(headline).help("write `param(\"w\", [rows, columns], he())`");
+            self.all(&call.args)?;
+            return Ok(self.fault(call, message));
+        }
+        let (name, shape) = (&call.args[0], &call.args[1]);
+        let own_name = self.parameter_name(name)?;
+        let shape = self.parameter_shape(shape)?;
+        let init = self.parameter_init(&call.args[2], shape.as_deref())?;
+        let value = match (&own_name, shape, init) {
+            (Some(own_name), Some(shape), Some(init)) => {
+                Some(self.builder.parameter(own_name, &shape, init))
+            }
+            _ => None,
+        };
+        if let Some(own_name) = own_name {
+            let frame = self.frame();
+            let (id, rounds) = (frame.call, frame.rounds.clone());
+            self.naming.add_parameter(id, (&own_name, name), &rounds, call, value);
+        }
+        Ok(value.map_or(Value::Poison, Value::Tensor))
+    }
+
+    fn parameter_name(&mut self, expression: &'a Expr) -> Result<Option<String>, Exit<'a>> {
+        match self.expression(expression)? {
+            Value::Text(name) if !name.is_empty() => return Ok(Some(name)),
+            Value::Poison => {}
+            other => {
+                let found = match other {
+                    Value::Text(_) => "an empty one",
+                    _ => other.kind(),
+                };
+                let headline = format!("the name of a parameter must be a string, found {found}");
+                self.fault(expression, Message::new(headline).help("write `param(\"w\", ..)`"));
+            }
+        }
+        Ok(None)
+    }
+
+    fn parameter_shape(&mut self, expression: &'a Expr) -> Result<Option<Vec<usize>>, Exit<'a>> {
+        let dims = match self.expression(expression)? {
+            Value::List(dims) if dims.len() <= MAX_RANK => dims,
+            Value::List(dims) => {
+                let n_dims = dims.len();
+                let headline = format!("a tensor has at most {MAX_RANK} dims, found {n_dims}");
+                self.fault(expression, headline);
+                return Ok(None);
+            }
+            Value::Poison => return Ok(None),
+            other => {
+                let headline = format!(
+                    "the shape of a parameter must be an array of integers that are known when the model is built, found {}",
+                    other.kind()
+                );
+                self.fault(expression, Message::new(headline).help("write `[rows, columns]`"));
+                return Ok(None);
+            }
+        };
+        let mut shape = Vec::new();
+        for (index, dim) in dims.iter().enumerate() {
+            // The dim's own tokens, where the shape is written out.
+            let at = match expression {
+                Expr::Array(array) => &array.elems[index],
+                other => other,
+            };
+            shape.push(self.dim(at, dim));
+        }
+        Ok(shape.into_iter().collect())
+    }
+
+    fn parameter_init(
+        &mut self,
+        expression: &'a Expr,
+        shape: Option<&[usize]>,
+    ) -> Result<Option<Init>, Exit<'a>> {
+        if let Some(unknown) = self.unknown_init(expression) {
+            let headline = format!("unknown init `{unknown}`");
+            let help = suggestion::help(&unknown, "inits", &init_names());
+            self.fault(expression, Message::new(headline).help(help));
+            return Ok(None);
+        }
+        let call = match self.expression(expression)? {
+            Value::Init(call) => call,
+            Value::Poison => return Ok(None),
+            other => {
+                let headline = format!(
+                    "the third argument of `param` says how it is filled, found {}",
+                    other.kind()
+                );
+                let message = Message::new(headline)
+                    .help(format!("the inits are {}", init_names().join(", ")));
+                self.fault(expression, message);
+                return Ok(None);
+            }
+        };
+        let Some(shape) = shape else { return Ok(None) };
+        match self.builder.init(&call.name, &call.arguments, shape) {
+            Ok(init) => Ok(Some(init)),
+            Err(fault) => {
+                let mut message = Message::new(fault.message);
+                if let Some(help) = fault.help {
+                    message = message.help(help);
+                }
+                match fault.at {
+                    Place::Argument(index) => self.fault(&call.call.args[index], message),
+                    Place::Call => self.fault(call.call, message),
+                };
+                Ok(None)
+            }
+        }
+    }
+
+    /// The name of the function that stands where an init should, if nothing of that name is known.
+    fn unknown_init(&mut self, expression: &Expr) -> Option<String> {
+        let Expr::Call(call) = expression else { return None };
+        let Expr::Path(path) = &*call.func else { return None };
+        let name = whole_text(path.path.get_ident()?);
+        let is_known = init_names().contains(&name.as_str())
+            || name == "param"
+            || self.frame().items.find(&name).is_some();
+        (!is_known).then_some(name)
+    }
+}

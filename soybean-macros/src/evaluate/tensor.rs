@@ -1,0 +1,148 @@
+//! Dims in types: what they are for the model's inputs, and whether other tensors have them.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote};
+use soybean_plan::{DType, MAX_RANK, Shape};
+use syn::{Expr, GenericArgument, Lit, PatType, Type};
+
+use crate::{
+    evaluate::Evaluator, problem::Message, source_text::whole_text, tensor_type::TensorType,
+    value::Value,
+};
+
+/// A dim that the user wrote, and what the macro takes it for.
+pub(crate) struct Assertion {
+    pub(crate) dim: TokenStream,
+    pub(crate) extent: usize,
+}
+
+impl<'a> Evaluator<'a> {
+    /// The dtype and shape of an argument of `forward`.
+    pub(crate) fn input(&mut self, input: &'a PatType) -> Option<(DType, Shape)> {
+        let name = whole_text(&input.pat);
+        let help = format!("write its dims into its type: `{name}: Tensor<f32, 512, 784>`");
+        let Some(ty) = TensorType::of(&input.ty) else {
+            let headline = format!("the model's argument `{name}` must be a `Tensor`");
+            self.fault(&input.ty, Message::new(headline).help(help));
+            return None;
+        };
+        if ty.dims.is_empty() {
+            let headline = format!("the shape of the model's argument `{name}` is not known");
+            self.fault(&input.ty, Message::new(headline).help(help));
+            return None;
+        }
+        Some((self.dtype(&ty)?, self.shape_of(&input.ty, &ty)?))
+    }
+
+    /// Whether a value can have a type: a tensor whose type tells its dims must have them. Other types are left to rustc.
+    pub(super) fn has_type(&mut self, value: &Value<'a>, ty: &'a Type, at: &dyn ToTokens) -> bool {
+        match (value, ty) {
+            (Value::Tuple(members), Type::Tuple(types)) if members.len() == types.elems.len() => {
+                let results: Vec<_> = members
+                    .iter()
+                    .zip(&types.elems)
+                    .map(|(member, ty)| self.has_type(member, ty, at))
+                    .collect();
+                results.into_iter().all(|it| it)
+            }
+            (Value::Tensor(tensor), _) => match TensorType::of(ty) {
+                Some(parts) if !parts.dims.is_empty() => self.has_dims(*tensor, ty, &parts, at),
+                _ => true,
+            },
+            _ => true,
+        }
+    }
+
+    fn has_dims(
+        &mut self,
+        tensor: soybean_compiler::graph::Value,
+        ty: &'a Type,
+        parts: &TensorType<'a>,
+        at: &dyn ToTokens,
+    ) -> bool {
+        let (Some(dtype), Some(shape)) = (self.dtype(parts), self.shape_of(ty, parts)) else {
+            return true;
+        };
+        let found = (self.builder.dtype(tensor), self.builder.shape(tensor));
+        if found == (dtype, shape) {
+            return true;
+        }
+        let (found_dtype, found_shape) = found;
+        let headline = format!(
+            "the type says {dtype} {shape}, but this tensor is {found_dtype} {found_shape}"
+        );
+        self.fault(at, Message::new(headline).note("type", format!("`{}`", whole_text(ty))));
+        false
+    }
+
+    fn dtype(&mut self, ty: &TensorType<'a>) -> Option<DType> {
+        match ty.dtype {
+            Ok(dtype) => Some(dtype),
+            Err(argument) => {
+                let headline = format!("tensors are of f32 or i32, found {}", whole_text(argument));
+                self.fault(argument, headline);
+                None
+            }
+        }
+    }
+
+    fn shape_of(&mut self, at: &'a Type, ty: &TensorType<'a>) -> Option<Shape> {
+        let n_dims = ty.dims.len();
+        if n_dims > MAX_RANK {
+            self.fault(at, format!("a tensor has at most {MAX_RANK} dims, found {n_dims}"));
+            return None;
+        }
+        let extents: Vec<_> = ty.dims.iter().map(|it| self.dim_argument(it)).collect();
+        extents.into_iter().collect::<Option<Vec<_>>>().map(|extents| Shape::new(&extents))
+    }
+
+    fn dim_argument(&mut self, argument: &'a GenericArgument) -> Option<usize> {
+        let value = match argument {
+            GenericArgument::Type(ty) if let Some(path) = as_path(ty) => self.path(path),
+            GenericArgument::Const(expression) => self.value(expression),
+            other => {
+                self.fault(
+                    other,
+                    Message::new("expected a dim")
+                        .help("a dim is a number, a const, or `{ an expression }` of them"),
+                );
+                return None;
+            }
+        };
+        let extent = self.dim(argument, &value)?;
+        if self.frame().items.is_root() && !is_literal(argument) {
+            self.assertions.push(Assertion { dim: quote!(#argument), extent });
+        }
+        Some(extent)
+    }
+
+    /// The value as the extent of a dim.
+    pub(super) fn dim(&mut self, at: &dyn ToTokens, value: &Value<'a>) -> Option<usize> {
+        let found = match value {
+            Value::Poison => return None,
+            Value::Integer(extent) => match usize::try_from(*extent) {
+                Ok(extent) if extent > 0 => return Some(extent),
+                _ => extent.to_string(),
+            },
+            other => other.kind().to_owned(),
+        };
+        let headline = format!(
+            "a dim must be a positive integer that is known when the model is built, found {found}"
+        );
+        self.fault(at, headline);
+        None
+    }
+}
+
+/// A const, which looks like a type where a dim stands.
+fn as_path(ty: &Type) -> Option<&syn::Path> {
+    match ty {
+        Type::Path(it) => Some(&it.path).filter(|_| it.qself.is_none()),
+        Type::Group(it) => as_path(&it.elem),
+        _ => None,
+    }
+}
+
+fn is_literal(argument: &GenericArgument) -> bool {
+    matches!(argument, GenericArgument::Const(Expr::Lit(it)) if matches!(it.lit, Lit::Int(_)))
+}

@@ -1,0 +1,288 @@
+//! The expansion: attribute and item in, the item as ordinary Rust and its trainer out.
+
+use std::time::Instant;
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{ToTokens, quote};
+use soybean_compiler::{At, Compiled, ModelFault, Options, compile};
+use soybean_plan::{DType, Shape};
+use syn::{Expr, ItemFn, Pat, Stmt};
+
+use crate::{
+    attribute::{Attribute, Settings},
+    evaluate::{Evaluator, tensor::Assertion},
+    generate,
+    item::Model,
+    problem::Message,
+    source_text::whole_text,
+    stub,
+    value::Value,
+};
+
+/// What the expansion depends on besides its tokens.
+#[derive(Default)]
+pub(crate) struct Environment {
+    /// The value of `SOYBEAN_GPUS`, which the expansion reads through `option_env!` too, so that cargo knows.
+    pub(crate) gpus: Option<String>,
+    /// Whether an editor asks, for which a search would take too long.
+    pub(crate) is_editor: bool,
+}
+
+impl Environment {
+    pub(crate) fn read() -> Self {
+        Self {
+            gpus: std::env::var("SOYBEAN_GPUS").ok(),
+            is_editor: std::env::var_os("RUST_ANALYZER_INTERNALS_DO_NOT_USE").is_some(),
+        }
+    }
+}
+
+/// An argument of the model's function.
+pub(crate) struct Input {
+    pub(crate) name: Ident,
+    pub(crate) dtype: DType,
+    /// `None` if it is wrong, or has not been evaluated.
+    pub(crate) shape: Option<Shape>,
+    value: Option<soybean_compiler::graph::Value>,
+}
+
+impl Input {
+    /// An input of which only this is known.
+    pub(crate) fn without_value(name: Ident, dtype: DType) -> Self {
+        Self { name, dtype, shape: None, value: None }
+    }
+}
+
+/// A model that was compiled without faults.
+pub(crate) struct Success {
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) assertions: Vec<Assertion>,
+    pub(crate) compiled: Compiled,
+    pub(crate) n_gpus: usize,
+}
+
+/// Expands the attribute.
+pub(crate) fn expand(
+    attribute: TokenStream,
+    item: TokenStream,
+    environment: &Environment,
+) -> TokenStream {
+    let model = match Model::parse(item.clone()) {
+        Ok(model) => model,
+        Err(error) => {
+            let error = error.to_compile_error();
+            return quote!(#error #item);
+        }
+    };
+    let mut evaluator = Evaluator::new(model.items());
+    let attribute = Attribute::parse(attribute, &mut evaluator.problems);
+    if environment.is_editor {
+        return stub::for_editor(&model, &stub::inputs(&model));
+    }
+    match build(&model, &attribute, environment, &mut evaluator) {
+        Some(success) => generate::expansion(&model, &attribute, &success),
+        None => stub::for_faults(&model, &stub::inputs(&model), &evaluator),
+    }
+}
+
+/// A model that was evaluated, and what it is to be compiled for.
+pub(crate) struct Evaluated<'a> {
+    pub(crate) settings: Settings,
+    inputs: Vec<Input>,
+    outputs: Outputs<'a>,
+}
+
+/// Evaluates the model; `None` if the evaluator's problems say why not.
+pub(crate) fn evaluate<'a>(
+    model: &'a Model,
+    attribute: &'a Attribute,
+    environment: &Environment,
+    evaluator: &mut Evaluator<'a>,
+) -> Option<Evaluated<'a>> {
+    model.check(&mut evaluator.problems);
+    let settings = attribute.settings(evaluator, environment.gpus.as_deref());
+    let inputs = add_inputs(model, evaluator);
+    let forward = model.forward()?;
+    let arguments = inputs.iter().map(|it| it.value.map_or(Value::Poison, Value::Tensor)).collect();
+    let result = evaluator.forward(forward, arguments);
+    let outputs = outputs(forward, result, evaluator);
+    name_parameters(evaluator);
+    let evaluated = Evaluated { settings: settings?, inputs, outputs: outputs? };
+    evaluator.problems.is_empty().then_some(evaluated)
+}
+
+/// Evaluates and compiles the model; `None` if the evaluator's problems say why not.
+fn build<'a>(
+    model: &'a Model,
+    attribute: &'a Attribute,
+    environment: &Environment,
+    evaluator: &mut Evaluator<'a>,
+) -> Option<Success> {
+    let Evaluated { settings, inputs, outputs } =
+        evaluate(model, attribute, environment, evaluator)?;
+    let options = options(model, &settings);
+    let builder = std::mem::take(&mut evaluator.builder);
+    let start = Instant::now();
+    let now = || start.elapsed().as_secs_f64() * 1e3;
+    match compile(builder, outputs.loss, &outputs.others, &options, &now) {
+        Ok(compiled) => Some(Success {
+            inputs,
+            assertions: std::mem::take(&mut evaluator.assertions),
+            compiled,
+            n_gpus: settings.n_gpus,
+        }),
+        Err(faults) => {
+            for fault in faults {
+                report(fault, model, attribute, &inputs, outputs.loss_at, evaluator);
+            }
+            None
+        }
+    }
+}
+
+fn options(model: &Model, settings: &Settings) -> Options {
+    Options {
+        name: model.name().to_string(),
+        n_gpus: settings.n_gpus,
+        strategy: settings.strategy,
+        optimizer: settings.optimizer,
+    }
+}
+
+/// Adds the function's arguments to the graph.
+fn add_inputs<'a>(model: &'a Model, evaluator: &mut Evaluator<'a>) -> Vec<Input> {
+    let mut inputs = Vec::new();
+    for input in model.inputs() {
+        let found = evaluator.input(input);
+        let Pat::Ident(pattern) = &*input.pat else {
+            let message = Message::new("an argument of a model must be a name")
+                .help("take the value apart in the body");
+            evaluator.problems.report(&input.pat, &message);
+            continue;
+        };
+        let name = pattern.ident.clone();
+        let value =
+            found.map(|(dtype, shape)| evaluator.builder.input(&name.to_string(), dtype, &shape));
+        let dtype = found.map_or(DType::F32, |(dtype, _)| dtype);
+        inputs.push(Input { name, dtype, shape: found.map(|(_, shape)| shape), value });
+    }
+    inputs
+}
+
+/// What the function returns.
+struct Outputs<'a> {
+    loss: soybean_compiler::graph::Value,
+    loss_at: &'a dyn ToTokens,
+    others: Vec<(String, soybean_compiler::graph::Value)>,
+}
+
+fn outputs<'a>(
+    forward: &'a ItemFn,
+    result: Value<'a>,
+    evaluator: &mut Evaluator<'a>,
+) -> Option<Outputs<'a>> {
+    let tail = tail(&forward.block.stmts);
+    let at: &dyn ToTokens = tail.map_or(&forward.sig, |it| it as &dyn ToTokens);
+    let (members, expressions): (Vec<_>, Vec<_>) = match (result, tail) {
+        (Value::Tuple(members), Some(Expr::Tuple(tuple))) => {
+            (members, tuple.elems.iter().map(Some).collect())
+        }
+        (Value::Tuple(members), _) => {
+            let n_members = members.len();
+            (members, vec![None; n_members])
+        }
+        (Value::Poison, _) => return None,
+        (value, tail) => (vec![value], vec![tail]),
+    };
+    let mut tensors: Vec<(String, soybean_compiler::graph::Value)> = Vec::new();
+    for (index, (member, expression)) in members.iter().zip(&expressions).enumerate() {
+        match member {
+            Value::Tensor(value) => {
+                tensors.push((output_name(*expression, index, &tensors), *value));
+            }
+            Value::Poison => return None,
+            other => {
+                let at = expression.map_or(at, |it| it as &dyn ToTokens);
+                let headline = format!("a model returns tensors, found {}", other.kind());
+                evaluator.problems.report(at, &headline.into());
+                return None;
+            }
+        }
+    }
+    if tensors.is_empty() {
+        let message = Message::new("a model returns its loss, found nothing")
+            .help("let the function end with the loss: `logits.cross_entropy(y)`");
+        evaluator.problems.report(at, &message);
+        return None;
+    }
+    let (_, loss) = tensors.remove(0);
+    let loss_at = expressions[0].map_or(at, |it| it as &dyn ToTokens);
+    Some(Outputs { loss, loss_at, others: tensors })
+}
+
+/// The variable's name where the result is one, else its number.
+fn output_name<T>(expression: Option<&Expr>, index: usize, taken: &[(String, T)]) -> String {
+    let name = match expression {
+        Some(Expr::Path(path)) => whole_text(path),
+        _ => format!("output.{index}"),
+    };
+    match name == "loss" && index > 0 || taken.iter().any(|(it, _)| *it == name) {
+        true => format!("output.{index}"),
+        false => name,
+    }
+}
+
+/// The expression whose value a block has.
+fn tail(statements: &[Stmt]) -> Option<&Expr> {
+    match statements.last()? {
+        Stmt::Expr(Expr::Return(it), _) => it.expr.as_deref(),
+        Stmt::Expr(it, None) => Some(it),
+        _ => None,
+    }
+}
+
+/// Gives the parameters their full names; reports those of which there are two.
+fn name_parameters(evaluator: &mut Evaluator<'_>) {
+    let mut names = std::collections::BTreeSet::new();
+    for (name, parameter) in evaluator.naming.parameters() {
+        if let Some(value) = parameter.value {
+            evaluator.builder.rename_parameter(value, &name);
+        }
+        if !names.insert(name.clone()) {
+            let message = Message::new(format!("there is already a parameter named `{name}`"))
+                .help("give each `param` of a function a name of its own");
+            evaluator.problems.report(parameter.name, &message);
+        }
+    }
+}
+
+/// Reports a fault of the model as a whole at the tokens that it is about.
+fn report(
+    fault: ModelFault,
+    model: &Model,
+    attribute: &Attribute,
+    inputs: &[Input],
+    loss_at: &dyn ToTokens,
+    evaluator: &mut Evaluator<'_>,
+) {
+    let mut message = Message::new(fault.message);
+    if let Some(help) = fault.help {
+        message = message.help(help);
+    }
+    let parameters: Vec<_> = evaluator.naming.parameters().map(|(_, it)| it).collect();
+    let value_tokens = |value| {
+        let parameter = parameters.iter().find(|it| it.value == Some(value));
+        let input = inputs.iter().position(|it| it.value == Some(value));
+        match (parameter, input) {
+            (Some(parameter), _) => Some(parameter.at as &dyn ToTokens),
+            (None, Some(index)) => model.inputs().nth(index).map(|it| it as &dyn ToTokens),
+            (None, None) => None,
+        }
+    };
+    let at = match fault.at {
+        At::Value(value) => value_tokens(value),
+        At::Loss => Some(loss_at),
+        At::Gpus => None,
+    };
+    evaluator.problems.report(at.unwrap_or_else(|| attribute.gpus_tokens()), &message);
+}

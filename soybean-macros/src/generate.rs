@@ -1,0 +1,172 @@
+//! The generated items: `Batch`, `Network`, `Trainer`, and the program behind them.
+//!
+//! They are written as text and parsed once: rustc's lexer is much faster than building tokens one by one in an unoptimised macro.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use soybean_plan::DType;
+use syn::Visibility;
+
+use crate::{
+    attribute::Attribute,
+    emit,
+    evaluate::tensor::Assertion,
+    expand::{Input, Success},
+    item::{Form, Model},
+    source_text::whole_text,
+};
+
+/// Makes cargo build the crate anew when the variable changes.
+const TRACKED: &str =
+    "const _: ::core::option::Option<&str> = ::core::option_env!(\"SOYBEAN_GPUS\");\n";
+
+/// The user's item and everything that is generated for it.
+pub(crate) fn expansion(model: &Model, attribute: &Attribute, success: &Success) -> TokenStream {
+    let mut module = interface(model, &success.inputs, success.n_gpus);
+    module.push_str("#[doc(hidden)]\n#[allow(clippy::all, clippy::pedantic, clippy::nursery)]\n");
+    module.push_str("pub(crate) mod __program {\n");
+    emit::program(&mut module, &success.compiled);
+    module.push_str("}\n");
+    let path = match model.form {
+        Form::Function(_) => format!("{}::", model.name()),
+        Form::Module(_) => String::new(),
+    };
+    let network = network(
+        model,
+        &format!("{path}__program::PLAN"),
+        &format!("&{path}__program::Generated"),
+        &forward(model, &success.inputs),
+    );
+    let mut inside = assertions(&success.assertions);
+    inside.extend(attribute.computed().map(|it| quote! { const _: () = { let _ = #it; }; }));
+    inside.extend(tokens(&module));
+    assemble(model, model.eager(TokenStream::new()), inside, tokens(&network))
+}
+
+/// Puts what is generated into the model's module, or for a function into one beside it.
+pub(crate) fn assemble(
+    model: &Model,
+    item: TokenStream,
+    inside: TokenStream,
+    network: TokenStream,
+) -> TokenStream {
+    match &model.form {
+        Form::Module(_) => model.eager(quote!(#inside #network)),
+        Form::Function(function) => {
+            let (name, visibility) = (&function.sig.ident, &function.vis);
+            let doc = format!("What is generated for the model `{name}`.");
+            quote! {
+                #item
+                #[doc = #doc]
+                #visibility mod #name { #inside }
+                #network
+            }
+        }
+    }
+}
+
+/// The text as tokens of the user's crate.
+pub(crate) fn tokens(text: &str) -> TokenStream {
+    text.parse().expect("generated text is made of tokens")
+}
+
+/// `Batch`, `Network` and `Trainer`.
+pub(crate) fn interface(model: &Model, inputs: &[Input], n_gpus: usize) -> String {
+    let name = model.name();
+    let visibility = visibility(model);
+    let mut fields = String::new();
+    for input in inputs {
+        let (field, element) = (&input.name, input.dtype.name());
+        let shape = input.shape.map_or_else(String::new, |shape| format!(" is {shape}"));
+        fields.push_str(&format!(
+            "/// `{field}`{shape}, row by row.\npub {field}: &'a [{element}],\n"
+        ));
+    }
+    if inputs.is_empty() {
+        fields.push_str("_nothing: ::core::marker::PhantomData<&'a ()>,\n");
+    }
+    let views: Vec<_> = inputs.iter().map(view).collect();
+    let views = views.join(", ");
+    let gpus = if n_gpus == 1 { "1 GPU".to_owned() } else { format!("{n_gpus} GPUs") };
+    format!(
+        r#"{TRACKED}
+/// The tensors of one step of the model `{name}`.
+#[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
+{visibility} struct Batch<'a> {{
+{fields}}}
+impl ::soybean::Batch for Batch<'_> {{
+    fn with_views<R>(&self, use_views: impl ::core::ops::FnOnce(&[::soybean::runtime::View<'_>]) -> R) -> R {{
+        use_views(&[{views}])
+    }}
+}}
+/// The model `{name}`, compiled for {gpus}.
+#[derive(::core::fmt::Debug)]
+{visibility} enum Network {{}}
+/// Trains the model `{name}` as its plan for {gpus} says.
+{visibility} type Trainer = ::soybean::Trainer<Network>;
+"#
+    )
+}
+
+fn view(input: &Input) -> String {
+    let variant = match input.dtype {
+        DType::F32 => "F32",
+        DType::I32 => "I32",
+    };
+    format!("::soybean::runtime::View::{variant}(self.{})", input.name)
+}
+
+/// The implementation of `Network`, with these expressions for its parts.
+pub(crate) fn network(model: &Model, plan: &str, generated: &str, forward: &str) -> String {
+    let path = match model.form {
+        Form::Function(_) => format!("{}::", model.name()),
+        Form::Module(_) => String::new(),
+    };
+    format!(
+        r#"impl ::soybean::Network for {path}Network {{
+    const PLAN: ::soybean::plan::Plan = {plan};
+    type Batch<'a> = {path}Batch<'a>;
+    fn model() -> &'static dyn ::soybean::runtime::Model {{
+        {generated}
+    }}
+    #[allow(unused_variables)]
+    fn forward(inputs: &[::soybean::Tensor]) -> ::std::vec::Vec<::soybean::Tensor> {{
+        {forward}
+    }}
+}}
+"#
+    )
+}
+
+/// A call of the user's function over eager tensors.
+fn forward(model: &Model, inputs: &[Input]) -> String {
+    let function = match model.form {
+        Form::Function(_) => model.name().to_string(),
+        Form::Module(_) => "forward".to_owned(),
+    };
+    let arguments: Vec<_> = (0..inputs.len()).map(|index| format!("inputs[{index}]")).collect();
+    format!("::soybean::Outputs::into_tensors({function}({}))", arguments.join(", "))
+}
+
+/// The visibility of what is generated: the model's own, seen from within its module.
+fn visibility(model: &Model) -> String {
+    match (&model.form, model.visibility()) {
+        (_, Visibility::Public(_)) => "pub".to_owned(),
+        (Form::Module(_), visibility) => whole_text(visibility),
+        (Form::Function(_), Visibility::Inherited) => "pub(super)".to_owned(),
+        (Form::Function(_), Visibility::Restricted(_)) => "pub(crate)".to_owned(),
+    }
+}
+
+/// Lets rustc check what the macro computed of the user's dims.
+fn assertions(assertions: &[Assertion]) -> TokenStream {
+    let mut seen = std::collections::BTreeSet::new();
+    let mut tokens = TokenStream::new();
+    for Assertion { dim, extent } in assertions {
+        if seen.insert(dim.to_string()) {
+            let message = format!("the macro took this dim to be {extent}");
+            tokens.extend(quote! { const _: () = ::core::assert!(#dim == #extent, #message); });
+        }
+    }
+    tokens
+}

@@ -1,0 +1,210 @@
+//! The annotated item: a function, or a module that holds consts, layers and `forward`.
+
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{FnArg, Item, ItemFn, ItemMod, PatType, Visibility};
+
+use crate::{
+    erase::erase_dims,
+    problem::{Message, Problems},
+    unsupported,
+};
+
+/// The names of what the macro generates in the model's module.
+const GENERATED: [&str; 4] = ["Batch", "Network", "Trainer", "__program"];
+
+/// What the attribute stands on.
+pub(crate) struct Model {
+    tokens: TokenStream,
+    pub(crate) form: Form,
+}
+
+/// The two forms of a model.
+pub(crate) enum Form {
+    /// The function is the model.
+    Function(Box<ItemFn>),
+    /// The module's `forward` is.
+    Module(Box<ItemMod>),
+}
+
+impl Model {
+    /// Parses the item.
+    ///
+    /// # Errors
+    /// If it is neither a function nor a module.
+    pub(crate) fn parse(tokens: TokenStream) -> syn::Result<Self> {
+        let form = match syn::parse2::<Item>(tokens.clone())? {
+            Item::Fn(it) => Form::Function(Box::new(it)),
+            Item::Mod(it) => Form::Module(Box::new(it)),
+            other => {
+                let message = "`#[soybean::model]` stands on a function or on an inline module";
+                return Err(syn::Error::new_spanned(other, message));
+            }
+        };
+        Ok(Self { tokens, form })
+    }
+
+    /// The name of the model.
+    pub(crate) fn name(&self) -> &Ident {
+        match &self.form {
+            Form::Function(it) => &it.sig.ident,
+            Form::Module(it) => &it.ident,
+        }
+    }
+
+    /// Who can see the model, and so what is generated for it.
+    pub(crate) fn visibility(&self) -> &Visibility {
+        match &self.form {
+            Form::Function(it) => &it.vis,
+            Form::Module(_) => self.forward().map_or(&Visibility::Inherited, |it| &it.vis),
+        }
+    }
+
+    /// The items that the model can name.
+    pub(crate) fn items(&self) -> &[Item] {
+        match &self.form {
+            Form::Function(_) => &[],
+            Form::Module(it) => it.content.as_ref().map_or(&[], |(_, items)| items),
+        }
+    }
+
+    /// The function that computes the loss.
+    pub(crate) fn forward(&self) -> Option<&ItemFn> {
+        match &self.form {
+            Form::Function(it) => Some(it),
+            Form::Module(_) => self.items().iter().find_map(|item| match item {
+                Item::Fn(it) if it.sig.ident == "forward" => Some(it),
+                _ => None,
+            }),
+        }
+    }
+
+    /// The arguments of that function, as they are written.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = &PatType> {
+        self.forward().into_iter().flat_map(|it| &it.sig.inputs).filter_map(|input| match input {
+            FnArg::Typed(it) => Some(it),
+            FnArg::Receiver(_) => None,
+        })
+    }
+
+    /// Reports what is wrong with the item as such.
+    pub(crate) fn check(&self, problems: &mut Problems) {
+        match &self.form {
+            Form::Function(it) => report_cfg(it.to_token_stream(), problems),
+            Form::Module(it) => {
+                let Some((_, items)) = &it.content else {
+                    let message = Message::new("the macro cannot see into the file of a module")
+                        .help("write the module inline: `mod name { .. }`");
+                    problems.report(it, &message);
+                    return;
+                };
+                items.iter().for_each(|item| check_item(item, problems));
+                self.check_forward(it, problems);
+            }
+        }
+        if let Some(forward) = self.forward()
+            && forward.sig.inputs.is_empty()
+        {
+            let message = Message::new("a model takes the tensors of a batch, at least one")
+                .help("write them as arguments: `x: Tensor<f32, 512, 784>`");
+            problems.report(&forward.sig, &message);
+        }
+    }
+
+    fn check_forward(&self, module: &ItemMod, problems: &mut Problems) {
+        match self.forward() {
+            None => {
+                let name = &module.ident;
+                let message = Message::new(format!("the model `{name}` has no `forward`"))
+                    .help("add `pub fn forward(x: Tensor<f32, 512, 784>, ..) -> Tensor { .. }`");
+                problems.report(name, &message);
+            }
+            Some(forward) if matches!(forward.vis, Visibility::Inherited) => {
+                let message = Message::new("the model's `forward` must be public")
+                    .help("write `pub fn forward`");
+                problems.report(&forward.sig.ident, &message);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// The user's item as ordinary Rust, with `inside` added at the end of its module.
+    pub(crate) fn eager(&self, inside: TokenStream) -> TokenStream {
+        let erased = erase_dims(self.tokens.clone());
+        match &self.form {
+            Form::Function(_) => erased,
+            Form::Module(_) => {
+                let mut trees: Vec<TokenTree> = erased.into_iter().collect();
+                if let Some(TokenTree::Group(body)) = trees.last_mut()
+                    && body.delimiter() == Delimiter::Brace
+                {
+                    let mut extended = Group::new(Delimiter::Brace, {
+                        let mut stream = body.stream();
+                        stream.extend(inside);
+                        stream
+                    });
+                    extended.set_span(body.span());
+                    *body = extended;
+                }
+                trees.into_iter().collect()
+            }
+        }
+    }
+}
+
+/// The item's name, if it is one of those that the macro generates.
+pub(crate) fn generated_name(item: &Item) -> Option<&Ident> {
+    let name = match item {
+        Item::Struct(it) => &it.ident,
+        Item::Enum(it) => &it.ident,
+        Item::Type(it) => &it.ident,
+        Item::Mod(it) => &it.ident,
+        _ => return None,
+    };
+    GENERATED.contains(&name.to_string().as_str()).then_some(name)
+}
+
+fn check_item(item: &Item, problems: &mut Problems) {
+    if let Item::Macro(it) = item {
+        let message =
+            Message::new("a macro call is not part of the model language").help(unsupported::MACRO);
+        problems.report(&it.mac.path, &message);
+    }
+    if let Some(name) = generated_name(item) {
+        let message = Message::new(format!("`{name}` is what the macro generates for the model"))
+            .help("give this item another name");
+        problems.report(name, &message);
+    }
+    if matches!(item, Item::Fn(_) | Item::Const(_)) {
+        report_cfg(item.to_token_stream(), problems);
+    }
+}
+
+/// Reports every `#[cfg(..)]`: conditions within the item have not been decided when the macro runs.
+fn report_cfg(tokens: TokenStream, problems: &mut Problems) {
+    let mut hash = None;
+    for token in tokens {
+        match &token {
+            TokenTree::Punct(it) if it.as_char() == '#' => {
+                hash = Some(token);
+                continue;
+            }
+            TokenTree::Group(group) => {
+                let first = group.stream().into_iter().next();
+                let is_cfg = matches!(first, Some(TokenTree::Ident(it)) if it == "cfg");
+                match hash {
+                    Some(hash) if is_cfg => {
+                        let tokens: TokenStream = [hash, token].into_iter().collect();
+                        let headline = "`#[cfg]` in a model is not decided when the model is built";
+                        let help =
+                            "choose with `if` on a const, or put the attribute on the whole module";
+                        problems.report(&tokens, &Message::new(headline).help(help));
+                    }
+                    _ => report_cfg(group.stream(), problems),
+                }
+            }
+            _ => {}
+        }
+        hash = None;
+    }
+}

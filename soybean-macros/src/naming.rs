@@ -1,0 +1,112 @@
+//! Names of parameters: the path of calls and loop rounds that leads to their `param`.
+//!
+//! The third call of `dense` in `forward` gives `dense.2.w`; where `dense` is called only once in its caller, `dense.w`. How often it is
+//! called is known only when its caller has been evaluated, so names are made at the end.
+
+use std::collections::BTreeMap;
+
+use syn::Expr;
+
+/// The number of a call of one of the model's functions.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CallId(usize);
+
+/// The calls and parameters of a model.
+pub(crate) struct Naming<'a> {
+    calls: Vec<Call>,
+    n_calls: BTreeMap<(CallId, String), usize>,
+    parameters: Vec<Parameter<'a>>,
+}
+
+struct Call {
+    caller: Option<CallId>,
+    function: String,
+    /// How many calls of the same function in the same caller came before.
+    index: usize,
+}
+
+/// A call of `param`.
+pub(crate) struct Parameter<'a> {
+    /// The tensor; `None` if something was wrong with it.
+    pub(crate) value: Option<soybean_compiler::graph::Value>,
+    /// The user's expression for the name.
+    pub(crate) name: &'a Expr,
+    /// Where it was called, for faults that show only later.
+    pub(crate) at: &'a syn::ExprCall,
+    call: CallId,
+    own_name: String,
+}
+
+impl<'a> Naming<'a> {
+    /// The evaluation of `forward`, which gives its parameters no prefix.
+    pub(crate) const ROOT: CallId = CallId(0);
+
+    pub(crate) fn new() -> Self {
+        let root = Call { caller: None, function: String::new(), index: 0 };
+        Self { calls: vec![root], n_calls: BTreeMap::new(), parameters: Vec::new() }
+    }
+
+    /// Records that `caller` calls `function`.
+    pub(crate) fn enter(&mut self, caller: CallId, function: &str) -> CallId {
+        let n_calls = self.n_calls.entry((caller, function.to_owned())).or_default();
+        let call = Call { caller: Some(caller), function: function.to_owned(), index: *n_calls };
+        *n_calls += 1;
+        self.calls.push(call);
+        CallId(self.calls.len() - 1)
+    }
+
+    /// Records a parameter that `call` makes while its loops are in these rounds.
+    pub(crate) fn add_parameter(
+        &mut self,
+        call: CallId,
+        name: (&str, &'a Expr),
+        rounds: &[usize],
+        at: &'a syn::ExprCall,
+        value: Option<soybean_compiler::graph::Value>,
+    ) {
+        let rounds = rounds.iter().map(|round| format!(".{round}"));
+        let own_name = std::iter::once(name.0.to_owned()).chain(rounds).collect();
+        self.parameters.push(Parameter { value, name: name.1, at, call, own_name });
+    }
+
+    /// All parameters with their full names, in the order in which the model makes them.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (String, &Parameter<'a>)> {
+        self.parameters.iter().map(|it| (self.prefix(it.call) + &it.own_name, it))
+    }
+
+    /// The path of a call, with a dot at its end.
+    fn prefix(&self, id: CallId) -> String {
+        let call = &self.calls[id.0];
+        let Some(caller) = call.caller else { return String::new() };
+        let prefix = self.prefix(caller);
+        let function = &call.function;
+        match self.n_calls[&(caller, function.clone())] {
+            1 => format!("{prefix}{function}."),
+            _ => format!("{prefix}{function}.{}.", call.index),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::Naming;
+
+    #[test]
+    fn only_repeated_calls_are_numbered() {
+        let (name, call) = (parse_quote!("w"), parse_quote!(param("w", [1], he())));
+        let mut naming = Naming::new();
+        let block = naming.enter(Naming::ROOT, "block");
+        let first = naming.enter(block, "dense");
+        let second = naming.enter(block, "dense");
+        let other = naming.enter(Naming::ROOT, "dense");
+        let rounds: [(_, &[usize]); 4] =
+            [(first, &[]), (second, &[1, 0]), (other, &[]), (Naming::ROOT, &[2])];
+        for (id, rounds) in rounds {
+            naming.add_parameter(id, ("w", &name), rounds, &call, None);
+        }
+        let names: Vec<_> = naming.parameters().map(|(name, _)| name).collect();
+        assert_eq!(names, ["block.dense.0.w", "block.dense.1.w.1.0", "dense.w", "w.2"]);
+    }
+}

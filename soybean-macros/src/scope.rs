@@ -1,0 +1,84 @@
+//! Scopes: which consts, functions and variables a name can mean.
+
+use std::{collections::BTreeMap, rc::Rc};
+
+use syn::{ItemConst, ItemFn};
+
+use crate::{naming::CallId, value::Value};
+
+/// An item that a model can name.
+#[derive(Clone, Copy)]
+pub(crate) enum Definition<'a> {
+    Function(&'a ItemFn),
+    Constant(&'a ItemConst),
+}
+
+/// The items of a module or block, within those of the block around it.
+pub(crate) struct Items<'a> {
+    parent: Option<Rc<Items<'a>>>,
+    definitions: BTreeMap<String, Definition<'a>>,
+}
+
+impl<'a> Items<'a> {
+    pub(crate) fn new(
+        parent: Option<Rc<Self>>,
+        items: impl IntoIterator<Item = &'a syn::Item>,
+    ) -> Rc<Self> {
+        let definition = |item: &'a syn::Item| match item {
+            syn::Item::Fn(it) => Some((it.sig.ident.to_string(), Definition::Function(it))),
+            syn::Item::Const(it) => Some((it.ident.to_string(), Definition::Constant(it))),
+            _ => None,
+        };
+        let definitions = items.into_iter().filter_map(definition).collect();
+        Rc::new(Self { parent, definitions })
+    }
+
+    /// The definition of `name`, and the scope that it stands in.
+    pub(crate) fn find(self: &Rc<Self>, name: &str) -> Option<(Definition<'a>, Rc<Self>)> {
+        match self.definitions.get(name) {
+            Some(definition) => Some((*definition, Rc::clone(self))),
+            None => self.parent.as_ref()?.find(name),
+        }
+    }
+
+    /// Whether these are the items of the module itself.
+    pub(crate) fn is_root(&self) -> bool {
+        self.parent.is_none()
+    }
+
+    /// The names of all functions, or of all consts, that can be seen from here.
+    pub(crate) fn names(&self, is_wanted: fn(&Definition<'_>) -> bool) -> Vec<&str> {
+        let mut names = self.parent.as_ref().map_or_else(Vec::new, |it| it.names(is_wanted));
+        let here = self.definitions.iter().filter(|(_, definition)| is_wanted(definition));
+        names.extend(here.map(|(name, _)| name.as_str()));
+        names
+    }
+}
+
+/// A variable of a function that is being evaluated.
+pub(crate) struct Variable<'a> {
+    pub(crate) name: String,
+    pub(crate) value: Value<'a>,
+    pub(crate) is_mutable: bool,
+}
+
+/// One function that is being evaluated.
+pub(crate) struct Frame<'a> {
+    /// Innermost last; a block removes its own when it ends.
+    pub(crate) variables: Vec<Variable<'a>>,
+    pub(crate) items: Rc<Items<'a>>,
+    /// Which call of the model this is.
+    pub(crate) call: CallId,
+    /// The rounds of the loops that are running in this function, counted from 0.
+    pub(crate) rounds: Vec<usize>,
+}
+
+impl<'a> Frame<'a> {
+    pub(crate) fn new(items: Rc<Items<'a>>, call: CallId) -> Self {
+        Self { variables: Vec::new(), items, call, rounds: Vec::new() }
+    }
+
+    pub(crate) fn variable(&mut self, name: &str) -> Option<&mut Variable<'a>> {
+        self.variables.iter_mut().rev().find(|it| it.name == name)
+    }
+}

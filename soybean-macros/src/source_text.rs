@@ -1,0 +1,93 @@
+//! Source text: tokens as the user wrote them, on one line, for messages.
+
+use proc_macro2::{Delimiter, LineColumn, TokenStream, TokenTree};
+use quote::ToTokens;
+
+/// The longest text that a message quotes, in characters.
+const MAX_CHARACTERS: usize = 48;
+
+/// The text of `tokens`, cut off where it gets too long to read.
+pub(crate) fn source_text(tokens: &(impl ToTokens + ?Sized)) -> String {
+    let text = whole_text(tokens);
+    if text.chars().count() <= MAX_CHARACTERS {
+        return text;
+    }
+    let start: String = text.chars().take(MAX_CHARACTERS - 2).collect();
+    format!("{}..", start.trim_end())
+}
+
+/// The text of `tokens`; any space between two tokens becomes one blank.
+pub(crate) fn whole_text(tokens: &(impl ToTokens + ?Sized)) -> String {
+    let mut writer = Writer { text: String::new(), end: None };
+    writer.stream(tokens.to_token_stream());
+    writer.text
+}
+
+struct Writer {
+    text: String,
+    /// Where the last token ended in the user's file.
+    end: Option<LineColumn>,
+}
+
+impl Writer {
+    fn stream(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => {
+                    let (open, close) = match group.delimiter() {
+                        Delimiter::Parenthesis => ("(", ")"),
+                        Delimiter::Bracket => ("[", "]"),
+                        Delimiter::Brace => ("{", "}"),
+                        Delimiter::None => ("", ""),
+                    };
+                    // A group that went through syn knows its whole span only, not those of its delimiters.
+                    let (start, end) = (group.span().start(), group.span().end());
+                    self.token(open, start, LineColumn { column: start.column + 1, ..start });
+                    self.stream(group.stream());
+                    let column = end.column.saturating_sub(1);
+                    self.token(close, LineColumn { column, ..end }, end);
+                }
+                other => {
+                    let span = other.span();
+                    self.token(&other.to_string(), span.start(), span.end());
+                }
+            }
+        }
+    }
+
+    fn token(&mut self, text: &str, start: LineColumn, end: LineColumn) {
+        if text.is_empty() {
+            return;
+        }
+        if self.end.is_some_and(|it| it != start) && !self.text.is_empty() {
+            self.text.push(' ');
+        }
+        self.text.push_str(text);
+        self.end = Some(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proc_macro2::TokenStream;
+
+    use super::source_text;
+
+    fn check(source: &str, expected: &str) {
+        let tokens: TokenStream = source.parse().expect("the test's source has tokens");
+        assert_eq!(source_text(&tokens), expected);
+        let expression: syn::Expr =
+            syn::parse2(tokens).expect("the test's source is an expression");
+        assert_eq!(source_text(&expression), expected);
+    }
+
+    #[test]
+    fn text_is_as_it_was_written() {
+        check("(x.matmul(w1) + b1).relu()", "(x.matmul(w1) + b1).relu()");
+        check("dense(\n    h,\n    [-1..=4, { 5 }],\n)", "dense( h, [-1..=4, { 5 }], )");
+        check(
+            "a.matmul(b).matmul(c).matmul(d).matmul(e).matmul(f)",
+            "a.matmul(b).matmul(c).matmul(d).matmul(e).matm..",
+        );
+    }
+}

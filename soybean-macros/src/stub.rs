@@ -1,0 +1,89 @@
+//! Stubs: types that stand for what is generated, where the model has faults or an editor asks.
+//!
+//! They keep the rest of the user's crate free of errors that would follow from the model's.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use soybean_plan::DType;
+use syn::{Item, ItemFn, Pat};
+
+use crate::{
+    erase::erase_dims,
+    evaluate::Evaluator,
+    expand::Input,
+    generate,
+    item::{Form, Model, generated_name},
+    tensor_type::TensorType,
+};
+
+const PLAN: &str = r#"::soybean::plan::Plan {
+    n_gpus: 1, strategy: "", is_optimal: false, bytes_total: 0, peak_memory_bytes_per_gpu: 0, text: "", json: "", dot: "",
+}"#;
+
+/// The model's arguments as far as their tokens tell.
+pub(crate) fn inputs(model: &Model) -> Vec<Input> {
+    let input = |input: &syn::PatType| {
+        let Pat::Ident(pattern) = &*input.pat else { return None };
+        let dtype = TensorType::of(&input.ty).and_then(|it| it.dtype.ok()).unwrap_or(DType::F32);
+        Some(Input::without_value(pattern.ident.clone(), dtype))
+    };
+    model.inputs().filter_map(input).collect()
+}
+
+/// The user's item as it is, and types without a program.
+pub(crate) fn for_editor(model: &Model, inputs: &[Input]) -> TokenStream {
+    let (inside, network) = generated(model, inputs);
+    generate::assemble(model, model.eager(TokenStream::new()), inside, network)
+}
+
+/// The faults, and the user's item without the bodies that would show them once more.
+pub(crate) fn for_faults(
+    model: &Model,
+    inputs: &[Input],
+    evaluator: &Evaluator<'_>,
+) -> TokenStream {
+    let errors = evaluator.problems.to_compile_errors();
+    let (inside, network) = generated(model, inputs);
+    match &model.form {
+        Form::Function(function) => {
+            let item = without_body(function);
+            let expansion = generate::assemble(model, item, inside, network);
+            quote!(#errors #expansion)
+        }
+        Form::Module(module) => {
+            let (attributes, visibility, name) = (&module.attrs, &module.vis, &module.ident);
+            let items = model.items().iter().filter_map(|item| without_fault(item, evaluator));
+            quote! {
+                #errors
+                #(#attributes)*
+                #[allow(unused, unreachable_pub)]
+                #visibility mod #name { #(#items)* #inside #network }
+            }
+        }
+    }
+}
+
+fn generated(model: &Model, inputs: &[Input]) -> (TokenStream, TokenStream) {
+    let inside = generate::interface(model, inputs, 1);
+    let network =
+        generate::network(model, PLAN, "::core::unreachable!()", "::core::unreachable!()");
+    (generate::tokens(&inside), generate::tokens(&network))
+}
+
+/// The item as far as it can stand without errors of its own.
+fn without_fault(item: &Item, evaluator: &Evaluator<'_>) -> Option<TokenStream> {
+    match item {
+        Item::Fn(it) => Some(without_body(it)),
+        Item::Const(it) if evaluator.is_poisoned(it) => None,
+        Item::Macro(_) => None,
+        other if generated_name(other).is_some() => None,
+        other => Some(erase_dims(quote!(#other))),
+    }
+}
+
+/// The function with its signature only.
+fn without_body(function: &ItemFn) -> TokenStream {
+    let (visibility, signature) = (&function.vis, &function.sig);
+    let signature = erase_dims(quote!(#visibility #signature));
+    quote! { #[allow(unused, clippy::all)] #signature { ::core::unreachable!() } }
+}

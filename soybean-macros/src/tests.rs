@@ -1,0 +1,246 @@
+//! Whole models through the evaluator: source in, parameters or faults out.
+
+use expect_test::{Expect, expect};
+
+use crate::{attribute::Attribute, evaluate::Evaluator, expand, item::Model, problem::Problems};
+
+/// Builds the model and prints its parameters, and what is wrong with it.
+fn check(attribute: &str, item: &str, expected: Expect) {
+    check_in(&expand::Environment::default(), attribute, item, expected);
+}
+
+fn check_in(environment: &expand::Environment, attribute: &str, item: &str, expected: Expect) {
+    let model = Model::parse(item.parse().unwrap()).unwrap();
+    let mut problems = Problems::default();
+    let attribute = Attribute::parse(attribute.parse().unwrap(), &mut problems);
+    let mut evaluator = Evaluator::new(model.items());
+    evaluator.problems = problems;
+    let evaluated = expand::evaluate(&model, &attribute, environment, &mut evaluator);
+    let mut text = evaluator.problems.text();
+    if let Some(evaluated) = evaluated {
+        text += &format!("gpus {}\n", evaluated.settings.n_gpus);
+    }
+    for (name, parameter) in evaluator.naming.parameters() {
+        let shape = parameter.value.map(|it| evaluator.builder.shape(it));
+        text += &format!("{name} {}\n", shape.unwrap_or_default());
+    }
+    expected.assert_eq(&text);
+}
+
+fn check_body(body: &str, expected: Expect) {
+    let item = format!("pub fn model(x: Tensor<f32, 4, 6>) -> Tensor {{ {body} }}");
+    check("gpus = 2", &item, expected);
+}
+
+#[test]
+fn names_are_paths_of_calls_and_rounds() {
+    check(
+        "gpus = 8",
+        r#"
+        mod mlp {
+            const WIDTHS: [usize; 2] = [8, 2 * SMALL];
+            const SMALL: usize = { let n: usize = 3; n.max(2) };
+            fn dense(x: Tensor, out: usize) -> Tensor {
+                x.matmul(param("w", [x.dim(1), out], he())) + param("b", [out], zeros())
+            }
+            fn block(x: Tensor, last: bool) -> Tensor {
+                if last { return dense(x, 1); }
+                let mut h = x;
+                for (i, width) in WIDTHS.iter().enumerate() { h = dense(h, *width) * (i as f32 + 1.0); }
+                h
+            }
+            pub fn forward(x: Tensor<f32, 4, { SMALL }>) -> Tensor {
+                let (mut h, scale) = (block(x, false), 1.0 / (16 as f32).sqrt());
+                for _ in 0..2 { h += param("s", [], constant(scale)); }
+                block(h, 1 < 2).mean(..)
+            }
+        }
+        "#,
+        expect![[r#"
+            gpus 8
+            block.0.dense.0.w [3, 8]
+            block.0.dense.0.b [8]
+            block.0.dense.1.w [8, 6]
+            block.0.dense.1.b [6]
+            s.0 []
+            s.1 []
+            block.1.dense.w [6, 1]
+            block.1.dense.b [1]
+        "#]],
+    );
+}
+
+#[test]
+fn constants_are_computed_as_rust_does() {
+    check_body(
+        r#"
+        let a = [7 / 2, 7 % 4, 1 << 3, (2.9_f32 as usize), 10usize.div_ceil(4), 2usize.pow(3)];
+        let b = if 0.1 + 0.2 == 0.3 { 1 } else { 5 };
+        let (mut c, [d, e]) = (3, [4, 5]);
+        c *= d;
+        let mut m = [1, 2];
+        m[1] = c + e;
+        for i in (0..=4).rev().step_by(2) { if i == 0 { break; } c += i; }
+        x.sum(..) * param("w", a, zeros()).sum(..) * param("v", [b, c, m[1], m.len()], ones()).sum(..)
+        "#,
+        expect![[r#"
+            gpus 2
+            w [3, 3, 8, 2, 3, 8]
+            v [5, 18, 17, 2]
+        "#]],
+    );
+}
+
+#[test]
+fn one_fault_gives_one_message() {
+    check_body(
+        r#"
+        let w = param("w", [5, 3], he());
+        let h = x.matmul(w).relu();
+        for _ in 0..3 { let z = h.rellu(); }
+        let n = unknown + 1;
+        while n { h = h.tanh(); }
+        let y = x + n;
+        let k = param("w", [1, n], he());
+        (h + y).mean(..)
+        "#,
+        expect![[r#"
+            3:25-26: `matmul`: inner dimensions differ: 6 vs 5
+              left:  `x` is [4, 6]
+              right: `w` is [5, 3]
+              help:  [.., m, k] x [k, n]
+            4:34-39: unknown operator `rellu`
+              help: did you mean `relu`?
+            5:16-23: `unknown` is not known when the model is built
+              help: the macro sees only the tokens that it stands on: put the const into the annotated `mod`
+            6:8-13: `while` is not part of the model language
+              help: its number of rounds is not known when the model is built; use `for` over a constant range
+            8:22-25: there is already a parameter named `w`
+              help: give each `param` of a function a name of its own
+            w [5, 3]
+            w []
+        "#]],
+    );
+}
+
+#[test]
+fn attributes_are_checked() {
+    let model = "pub fn model(x: Tensor<f32, 4, 6>) -> Tensor { x.mean(..) }";
+    check(
+        "gpus = 2 * 4, optimizer = sgd(momentum = 0.9), strategy = \"data\"",
+        model,
+        expect![[r#"
+        gpus 8
+    "#]],
+    );
+    check(
+        "gpus = 0, gpu = 8, strategy = \"dta\", strategy = \"auto\"",
+        model,
+        expect![[r#"
+        1:10-13: unknown argument `gpu`
+          known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto"
+          help:  did you mean `gpus`?
+        1:37-45: `strategy` is given twice
+        1:7-8: `gpus` must be an integer from 1 to 65535, found 0
+        1:30-35: `strategy` must be one of "auto", "recursive", "data", "model", found "dta"
+          help: did you mean "data"?
+    "#]],
+    );
+    check(
+        "optimizer = sgd(momentun = 0.9)",
+        model,
+        expect![[r#"
+            1:0-31: the number of GPUs is missing
+              help: write `#[soybean::model(gpus = 8)]`, or set the environment variable SOYBEAN_GPUS
+            1:16-30: `sgd` has no setting `momentun`
+              help: its settings are momentum, nesterov, weight_decay
+        "#]],
+    );
+    check(
+        "gpus(8)",
+        model,
+        expect![[r#"
+            1:0-4: the arguments are written `gpus = ..`
+        "#]],
+    );
+}
+
+#[test]
+fn the_environment_overrides_the_number_of_gpus() {
+    let model = "pub fn model(x: Tensor<f32, 4, 6>) -> Tensor { x.mean(..) }";
+    let with = |gpus: &str| expand::Environment { gpus: Some(gpus.to_owned()), is_editor: false };
+    check_in(
+        &with("4"),
+        "gpus = 8",
+        model,
+        expect![[r#"
+        gpus 4
+    "#]],
+    );
+    check_in(
+        &with(" 6\n"),
+        "",
+        model,
+        expect![[r#"
+        gpus 6
+    "#]],
+    );
+    check_in(
+        &with("many"),
+        "gpus = 8",
+        model,
+        expect![[r#"
+        1:7-8: the environment variable SOYBEAN_GPUS, which overrides `gpus`, must be an integer from 1 to 65535, found "many"
+    "#]],
+    );
+    check_in(
+        &with("0"),
+        "",
+        model,
+        expect![[r#"
+        1:0-0: the environment variable SOYBEAN_GPUS, which overrides `gpus`, must be an integer from 1 to 65535, found "0"
+    "#]],
+    );
+}
+
+#[test]
+fn editors_get_the_function_and_stubs() {
+    let environment = expand::Environment { gpus: None, is_editor: true };
+    let item = "fn model(x: Tensor<f32, 4, 6>, y: Tensor<i32, 4>) -> Tensor { x.rellu() }";
+    let parse = |text: &str| text.parse::<proc_macro2::TokenStream>().unwrap();
+    let expansion = expand::expand(parse(""), parse(item), &environment).to_string();
+    for part in [
+        "fn model(x: Tensor, y: Tensor) -> Tensor { x.rellu() }",
+        "pub y : & 'a [i32]",
+        "type Trainer = :: soybean :: Trainer < Network >",
+    ] {
+        let part = parse(part).to_string();
+        assert!(
+            expansion.replace(' ', "").contains(&part.replace(' ', "")),
+            "{part} in {expansion}"
+        );
+    }
+    assert!(!expansion.contains("compile_error"));
+}
+
+#[test]
+fn expansions_differ_in_the_time_of_the_search_only() {
+    let item = r#"
+        pub mod mlp {
+            pub fn forward(x: Tensor<f32, 8, 6>, y: Tensor<i32, 8>) -> Tensor {
+                let mut h = x;
+                for _ in 0..3 { h = h.matmul(param("w", [6, 6], he())).tanh(); }
+                h.cross_entropy(y)
+            }
+        }
+    "#;
+    let environment = expand::Environment::default();
+    let parse = |text: &str| text.parse::<proc_macro2::TokenStream>().unwrap();
+    let expand = || expand::expand(parse("gpus = 4"), parse(item), &environment).to_string();
+    let without_plan = |text: String| {
+        let (before, rest) = text.split_once("const PLAN : Plan").unwrap();
+        let (_, after) = rest.split_once("static TABLES").unwrap();
+        format!("{before}{after}")
+    };
+    assert_eq!(without_plan(expand()), without_plan(expand()));
+}

@@ -1,0 +1,4 @@
+#[soybean::model(gpus = 2)]
+mod net;
+
+fn main() {}

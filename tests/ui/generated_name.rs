@@ -1,0 +1,11 @@
+#[soybean::model(gpus = 2)]
+pub mod mlp {
+    use soybean::prelude::*;
+    pub struct Batch;
+
+    pub fn forward(x: Tensor<f32, 64, 784>) -> Tensor {
+        (x * param("w", [784], he())).mean(..)
+    }
+}
+
+fn main() {}

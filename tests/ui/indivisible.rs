@@ -1,0 +1,9 @@
+use soybean::prelude::*;
+
+#[soybean::model(gpus = 2)]
+fn model(x: Tensor<f32, 7, 5>) -> Tensor {
+    let w = param("w", [5, 3], he());
+    x.matmul(w).mean(..)
+}
+
+fn main() {}

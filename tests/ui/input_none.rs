@@ -1,0 +1,8 @@
+use soybean::prelude::*;
+
+#[soybean::model(gpus = 2)]
+fn model() -> Tensor {
+    param("w", [784, 10], he()).mean(..)
+}
+
+fn main() {}

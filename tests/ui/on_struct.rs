@@ -1,0 +1,6 @@
+#[soybean::model(gpus = 2)]
+struct Model {
+    width: usize,
+}
+
+fn main() {}

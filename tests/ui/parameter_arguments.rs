@@ -1,0 +1,10 @@
+use soybean::prelude::*;
+
+#[soybean::model(gpus = 2)]
+fn model(x: Tensor<f32, 64, 784>) -> Tensor {
+    let w = param([784, 10], he());
+    let v = param(7, [784, 10], he());
+    x.matmul(w + v).mean(..)
+}
+
+fn main() {}

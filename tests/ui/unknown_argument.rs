@@ -1,0 +1,8 @@
+use soybean::prelude::*;
+
+#[soybean::model(gpu = 8, optimiser = sgd)]
+fn model(x: Tensor<f32, 64, 784>) -> Tensor {
+    x.mean(..)
+}
+
+fn main() {}
