@@ -1,1 +1,65 @@
-//! Soybean.
+//! Soybean turns a Rust function that writes a neural network's forward computation into a trainer for N GPUs.
+//!
+//! `#[soybean::model]` reads the function while the program is built, derives the backward computation, searches the tiling of every tensor
+//! that moves the fewest bytes between the declared number of GPUs, and emits Rust code with all partitions and transfers fixed.
+//! The method is SoyBean (Wang, Huang, Li: "Unifying Data, Model and Hybrid Parallelism in Deep Learning via Tensor Tiling"), made exact.
+//!
+//! ```
+//! #[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
+//! pub mod mlp {
+//!     use soybean::prelude::*;
+//!     pub const BATCH: usize = 32;
+//!     const HIDDEN: usize = 4 * 16;
+//!
+//!     fn dense(x: Tensor, out: usize) -> Tensor {
+//!         let w = param("w", [x.dim(1), out], he());
+//!         x.matmul(w) + param("b", [out], zeros())
+//!     }
+//!
+//!     pub fn forward(x: Tensor<f32, BATCH, 784>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
+//!         let mut h = x;
+//!         for _ in 0..3 {
+//!             h = dense(h, HIDDEN).relu();
+//!         }
+//!         let logits = dense(h, 10);
+//!         (logits.cross_entropy(y), logits)
+//!     }
+//! }
+//!
+//! let mut trainer = mlp::Trainer::new(soybean::Config::default())?;
+//! let (x, y) = (vec![0.5; mlp::BATCH * 784], vec![3; mlp::BATCH]);
+//! let first = trainer.step(&mlp::Batch { x: &x, y: &y })?;
+//! let second = trainer.step(&mlp::Batch { x: &x, y: &y })?;
+//! assert!(second < first);
+//! assert_eq!(trainer.moved_bytes(), mlp::Trainer::PLAN.bytes_total);
+//! # Ok::<(), soybean::Error>(())
+//! ```
+//!
+//! Tensors are the function's arguments, `Tensor<dtype, d0, d1, ..>`; weights are [`param`](prelude::param)`(name, shape, init)`; the
+//! function returns a scalar loss, or a tuple that begins with it. It stays in the program as ordinary Rust over the [`eager`] tensor, whose
+//! page lists the operators.
+//!
+//! What the model becomes stands in its module: `Trainer` (see [`Trainer`]), `Batch` with a slice for each argument, and `Network`.
+//! [`Trainer::command_line`] makes a program of it: `train`, `plan`, `check` and `bench`.
+
+mod command_line;
+pub mod eager;
+mod network;
+mod trainer;
+
+pub use soybean_macros::model;
+pub use soybean_plan as plan;
+pub use soybean_runtime as runtime;
+pub use soybean_runtime::{Array, Config, Device, Error, Evaluation, data};
+
+pub use command_line::{DataOptions, Defaults, Split};
+pub use eager::Tensor;
+pub use network::{Batch, Network, Outputs};
+pub use trainer::Trainer;
+
+/// What a model's function is written with.
+pub mod prelude {
+    pub use crate::eager::{
+        Init, Tensor, constant, he, normal, ones, param, uniform, xavier, zeros,
+    };
+}

@@ -24,6 +24,8 @@ const MAX_INPUTS: usize = 8;
 pub(crate) fn fuse(network: &Network) -> Network {
     let old = &network.graph;
     let roots: BTreeSet<Value> = network.roots().into_iter().collect();
+    let kept: BTreeSet<Value> = network.updates.iter().map(|&(source, _)| source).collect();
+    let group_of = sources_by_next(network);
     let mut graph = Graph::default();
     let mut of: BTreeMap<Value, Value> = BTreeMap::new();
     let mut may_move: BTreeSet<Value> = BTreeSet::new();
@@ -33,8 +35,16 @@ pub(crate) fn fuse(network: &Network) -> Network {
         let new = match &node.source {
             Source::Operator(operator) => {
                 let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
-                let reader =
-                    Reader { graph: &graph, may_move: &may_move, has_one_reader: &has_one_reader };
+                let forbidden = match group_of.get(&value) {
+                    Some(own) => kept.difference(own).map(|it| of[it]).collect(),
+                    None => BTreeSet::new(),
+                };
+                let reader = Reader {
+                    graph: &graph,
+                    may_move: &may_move,
+                    has_one_reader: &has_one_reader,
+                    forbidden,
+                };
                 let (operator, operands) = reader.fused(operator.clone(), operands);
                 graph.add(operator, &operands)
             }
@@ -52,6 +62,16 @@ pub(crate) fn fuse(network: &Network) -> Network {
     simplify::simplify(&network.moved(graph, &of))
 }
 
+/// For each next value, the parameter and states that are updated together with it.
+fn sources_by_next(network: &Network) -> BTreeMap<Value, BTreeSet<Value>> {
+    let mut by_next = BTreeMap::new();
+    for group in network.update_groups() {
+        let sources: BTreeSet<Value> = group.iter().map(|&(source, _)| source).collect();
+        by_next.extend(group.iter().map(|&(_, next)| (next, sources.clone())));
+    }
+    by_next
+}
+
 fn reads_elementwise(graph: &Graph, value: Value) -> bool {
     matches!(graph.operator(value), Some(Operator::Elementwise(_) | Operator::Reduce(_)))
 }
@@ -61,6 +81,8 @@ struct Reader<'a> {
     graph: &'a Graph,
     may_move: &'a BTreeSet<Value>,
     has_one_reader: &'a BTreeSet<Value>,
+    /// What the kernel must not read.
+    forbidden: BTreeSet<Value>,
 }
 
 impl Reader<'_> {
@@ -115,8 +137,9 @@ impl Reader<'_> {
         let Some(Operator::Elementwise(inner)) = self.graph.operator(value) else { return None };
         let is_cheap = scalar::is_cheap(&inner.program);
         let has_same_space = map.operands[position].len() == map.extents.len();
+        let is_allowed = self.graph.operands(value).iter().all(|it| !self.forbidden.contains(it));
         let is_worth_it = is_cheap || (has_same_space && self.has_one_reader.contains(&value));
-        (self.may_move.contains(&value) && is_worth_it)
+        (self.may_move.contains(&value) && is_allowed && is_worth_it)
             .then(|| compose(self.graph, map, operands, position, inner))
     }
 }

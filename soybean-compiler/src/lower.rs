@@ -3,6 +3,8 @@
 //! Each operator becomes the conversions of its operands, one kernel over the rank's parts, and the conversion of its result. Conversions are done anew for each
 //! operator, as the search counts them; those that move nothing are shared.
 
+mod update;
+
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
@@ -14,7 +16,6 @@ use crate::{
     graph::{Source, Value},
     memory::{self, Phase, Storage},
     operator::{Kernel, Operator, Rules},
-    scalar,
     schedule::{self, Task},
     tiling::{self, Tiled, route},
 };
@@ -299,89 +300,6 @@ impl<'a> Lowering<'a> {
             input = result;
         }
         input
-    }
-
-    /// Computes the next values of a parameter and its states from the values that they have, and puts them in their places.
-    fn update(&mut self, updates: &[(Value, Value)]) {
-        let fresh: Vec<BufferId> = match self.run_together(updates) {
-            Some(results) => results,
-            None => updates.iter().map(|&(_, next)| self.run(next)).collect(),
-        };
-        for (&(source, next), result) in updates.iter().zip(fresh) {
-            let place = self.stored[&source];
-            if result == place {
-                continue;
-            }
-            let converted = self.convert_result(next, result, Some(place));
-            if converted != place {
-                self.copy(next, converted, place);
-            }
-        }
-    }
-
-    fn copy(&mut self, value: Value, input: BufferId, result: BufferId) {
-        let extents = self.stored_tile(value).local_shape(&self.tiled.mesh);
-        let kernel = number(
-            &mut self.kernels.permutations,
-            Permutation { extents, input: extents.dense_strides() },
-        );
-        self.steps.push(Step::Permute { kernel, input, result });
-    }
-
-    /// Runs the maps of an update as one kernel, if they have the same form and several need no operand converted at a cost, which the search
-    /// counts for each. Results that are in their stored tiling are written in place.
-    fn run_together(&mut self, updates: &[(Value, Value)]) -> Option<Vec<BufferId>> {
-        let tiled = self.tiled;
-        let graph = &tiled.network.graph;
-        let form = &tiled.forms[updates[0].1.index()];
-        let mut operands: Vec<(Value, Tiling)> = Vec::new();
-        let mut programs = Vec::new();
-        for &(_, next) in updates {
-            let Some(Operator::Elementwise(map)) = graph.operator(next) else { return None };
-            let (signature, _) = tiled.signature(next);
-            let conversions = tiled.conversions(next);
-            let n_operands = conversions.len() - 1;
-            let is_free = conversions[..n_operands].iter().all(|it| it.bytes == 0);
-            if tiled.forms[next.index()] != *form || !(is_free || updates.len() == 1) {
-                return None;
-            }
-            let mut place = |(position, value): (usize, Value)| {
-                let operand = (
-                    value,
-                    signature.operand_tiling(position, form.as_ref().expect("maps have forms")),
-                );
-                let at = operands.iter().position(|it| *it == operand).unwrap_or_else(|| {
-                    operands.push(operand);
-                    operands.len() - 1
-                });
-                u8::try_from(at).expect("updates read few tensors")
-            };
-            let of: Vec<u8> =
-                graph.operands(next).into_iter().enumerate().map(&mut place).collect();
-            programs.push(scalar::renumber(&map.program, &of));
-        }
-        let inputs: Vec<BufferId> =
-            operands.iter().map(|&(value, tiling)| self.in_tiling(value, tiling)).collect();
-        let (signature, form) = tiled.signature(updates[0].1);
-        let result_tiling = signature.result_tiling(form);
-        let tile = self.tile(updates[0].1, result_tiling);
-        let extents = tile.local_shape(&tiled.mesh);
-        let strides = vec![extents.dense_strides(); inputs.len()];
-        let program = scalar::join(&programs, inputs.len());
-        let kernel =
-            number(&mut self.kernels.maps, Map { extents, inputs: Cow::Owned(strides), program });
-        let mut results = Vec::new();
-        for &(source, _) in updates {
-            let is_in_place = tiled.tilings[source.index()] == result_tiling;
-            let result = if is_in_place {
-                self.stored[&source]
-            } else {
-                self.buffer(tile, DType::F32, false)
-            };
-            results.push(result);
-        }
-        self.steps.push(Step::Map { kernel, inputs, results: results.clone() });
-        Some(results)
     }
 
     /// The loss and the model's further outputs, where the evaluation leaves them.

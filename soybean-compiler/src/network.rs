@@ -107,6 +107,27 @@ impl Network {
         [self.loss].into_iter().chain(outputs).chain(next).collect()
     }
 
+    /// The updates of each parameter with those of its states, which are made together.
+    ///
+    /// # Panics
+    /// If a state stands before its parameter.
+    #[must_use]
+    pub fn update_groups(&self) -> Vec<Vec<(Value, Value)>> {
+        let mut groups: Vec<Vec<(Value, Value)>> = Vec::new();
+        for &(source, next) in &self.updates {
+            match self.graph.node(source).source {
+                Source::Parameter(_) => groups.push(vec![(source, next)]),
+                Source::State | Source::Input { .. } | Source::Operator(_) => {
+                    groups
+                        .last_mut()
+                        .expect("a parameter stands before its states")
+                        .push((source, next));
+                }
+            }
+        }
+        groups
+    }
+
     /// The same network on another graph, in which each tensor stands for one of this.
     ///
     /// # Panics

@@ -19,14 +19,13 @@ pub(crate) enum Task {
 
 /// The tasks of a training step: the loss, the gradients, and each update as soon as nothing reads what it replaces.
 pub(crate) fn train(network: &Network) -> Vec<Task> {
-    let groups = update_groups(network);
     let mut roots: Vec<Value> = network.updates.iter().map(|&(_, next)| next).collect();
     roots.push(network.loss);
     let is_next: BTreeSet<Value> = network.updates.iter().map(|&(_, next)| next).collect();
     let order = computed(&network.graph, &roots, |it| !is_next.contains(&it));
     // For each update, the last tensor that reads what it replaces or that it reads.
     let mut due: BTreeMap<Option<Value>, Vec<Task>> = BTreeMap::new();
-    for group in groups {
+    for group in network.update_groups() {
         let readers = group.iter().flat_map(|&(source, _)| readers(&network.graph, source));
         let operands = group.iter().flat_map(|&(_, next)| network.graph.operands(next));
         let last = readers.chain(operands).filter(|it| order.binary_search(it).is_ok()).max();
@@ -71,21 +70,4 @@ fn computed(graph: &Graph, roots: &[Value], is_wanted: impl Fn(Value) -> bool) -
         .values()
         .filter(|it| is_ancestor[it.index()] && is_computed(it) && is_wanted(*it))
         .collect()
-}
-
-/// The updates of each parameter with those of its states.
-fn update_groups(network: &Network) -> Vec<Vec<(Value, Value)>> {
-    let mut groups: Vec<Vec<(Value, Value)>> = Vec::new();
-    for &(source, next) in &network.updates {
-        match network.graph.node(source).source {
-            Source::Parameter(_) => groups.push(vec![(source, next)]),
-            Source::State | Source::Input { .. } | Source::Operator(_) => {
-                groups
-                    .last_mut()
-                    .expect("a parameter stands before its states")
-                    .push((source, next));
-            }
-        }
-    }
-    groups
 }

@@ -1,1 +1,31 @@
-//! runtime
+//! Runs compiled models: devices, kernels, communicators, the trainer and its data.
+//!
+//! A [`Model`] describes its memory and kernels in the words of `soybean-plan` and makes calls on a [`Rank`]; a [`Trainer`] runs all
+//! ranks of its mesh. Nothing here knows graphs, operators or gradients.
+
+mod abort;
+mod arena;
+mod backend;
+mod barrier;
+mod config;
+mod cpu;
+pub mod data;
+mod error;
+mod host;
+mod in_process;
+mod init;
+mod model;
+mod overlap;
+mod post;
+mod profile;
+mod rank;
+mod trainer;
+mod worker;
+
+pub use config::{Config, Device};
+pub use error::{Error, ErrorKind};
+pub use host::{Array, Evaluation, View};
+pub use model::Model;
+pub use profile::{Profile, Work};
+pub use rank::Rank;
+pub use trainer::Trainer;

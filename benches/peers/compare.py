@@ -1,0 +1,72 @@
+"""Training steps of Soybean beside JAX's, in turns, as ratios: a shared machine's speed changes more between runs than between programs.
+
+    cargo build --release --example mlp_bench
+    python benches/peers/compare.py --rounds 5 [--python PYTHON_WITH_JAX] [--threads 2] [mlp1024 mlp2048]
+
+Each round runs every program once; a ratio is taken within a round, and the table gives the medians over the rounds.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=["mlp1024", "mlp2048"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--python", default=sys.executable, help="a Python that can import jax")
+    target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target"))
+    parser.add_argument("--binary", default=target / "release/examples/mlp_bench")
+    return parser.parse_args()
+
+
+def programs(options, model):
+    ours, peer = str(options.binary), [options.python, str(HERE / "jax_mlp.py")]
+    return {
+        "soybean, 1 rank": [ours, model, "1"],
+        "soybean, 8 ranks": [ours, model, "8"],
+        "jax, 1 device": [*peer, model, "1"],
+        "jax, 8 devices": [*peer, model, "8"],
+    }
+
+
+def measure(command, options):
+    environment = dict(os.environ, T=str(options.threads), STEPS=str(options.steps))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def median(rounds, value):
+    return statistics.median(value(measured) for measured in rounds)
+
+
+def main():
+    options = arguments()
+    print(f"{options.rounds} rounds of {options.steps} steps, {options.threads} threads")
+    print(f"{'model':8} {'program':18} {'ms':>8} {'/ soybean 1 rank':>17} {'/ jax 1 device':>15} {'resident MB':>12} {'in gemm':>8}")
+    for model in options.models:
+        commands = programs(options, model)
+        rounds = [{name: measure(command, options) for name, command in commands.items()} for _ in range(options.rounds)]
+        for name in commands:
+            time = lambda measured: measured[name]["ms_median"]
+            ours = median(rounds, lambda it: time(it) / it["soybean, 1 rank"]["ms_median"])
+            peer = median(rounds, lambda it: time(it) / it["jax, 1 device"]["ms_median"])
+            resident = median(rounds, lambda it: it[name]["resident_mb"])
+            share = median(rounds, lambda it: it[name].get("contraction_share", 0.0))
+            in_gemm = f"{share:8.0%}" if share else f"{'':8}"
+            print(f"{model:8} {name:18} {median(rounds, time):8.2f} {ours:17.2f} {peer:15.2f} {resident:12.0f} {in_gemm}")
+
+
+if __name__ == "__main__":
+    main()

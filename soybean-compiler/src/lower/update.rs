@@ -1,0 +1,112 @@
+//! Updates: the next values of a parameter and its optimiser's states, computed and put in their places.
+
+use std::borrow::Cow;
+
+use soybean_plan::{BufferId, DType, Map, Permutation, ScalarProgram, Step, Strides, Tiling};
+
+use super::{Lowering, number};
+use crate::{graph::Value, operator::Operator, scalar};
+
+/// The maps of an update as one, over the operands of all of them.
+#[derive(Default)]
+struct Joined {
+    /// Each operand: the tensor, the tiling in which it is read, and how it lies over the index space.
+    operands: Vec<(Value, Tiling, Strides)>,
+    programs: Vec<ScalarProgram>,
+}
+
+impl Joined {
+    /// The number of an operand, which is added if it is new.
+    fn place(&mut self, operand: (Value, Tiling, Strides)) -> u8 {
+        let at = number(&mut self.operands, operand);
+        u8::try_from(at).expect("updates read few tensors")
+    }
+}
+
+impl Lowering<'_> {
+    /// Computes the next values of a parameter and its states from the values that they have, and puts them in their places.
+    pub(super) fn update(&mut self, updates: &[(Value, Value)]) {
+        let fresh: Vec<BufferId> = match self.joined(updates) {
+            Some(joined) => self.run_joined(updates, &joined),
+            None => updates.iter().map(|&(_, next)| self.run(next)).collect(),
+        };
+        for (&(source, next), result) in updates.iter().zip(fresh) {
+            let place = self.stored[&source];
+            if result == place {
+                continue;
+            }
+            let converted = self.convert_result(next, result, Some(place));
+            if converted != place {
+                self.copy(next, converted, place);
+            }
+        }
+    }
+
+    fn copy(&mut self, value: Value, input: BufferId, result: BufferId) {
+        let extents = self.stored_tile(value).local_shape(&self.tiled.mesh);
+        let permutation = Permutation { extents, input: extents.dense_strides() };
+        let kernel = number(&mut self.kernels.permutations, permutation);
+        self.steps.push(Step::Permute { kernel, input, result });
+    }
+
+    /// The maps of an update as one kernel, if they have the same form; where there are several, only if no operand must be converted at a
+    /// cost, because the search counts that for each.
+    fn joined(&self, updates: &[(Value, Value)]) -> Option<Joined> {
+        let tiled = self.tiled;
+        let mut joined = Joined::default();
+        for &(_, next) in updates {
+            let Some(Operator::Elementwise(map)) = tiled.network.graph.operator(next) else {
+                return None;
+            };
+            let (signature, form) = tiled.signature(next);
+            let operands = tiled.network.graph.operands(next);
+            let is_free = tiled.conversions(next)[..operands.len()].iter().all(|it| it.bytes == 0);
+            if *form != *tiled.signature(updates[0].1).1 || !(is_free || updates.len() == 1) {
+                return None;
+            }
+            let tilings: Vec<Tiling> =
+                (0..operands.len()).map(|at| signature.operand_tiling(at, form)).collect();
+            let local = |(&operand, &tiling): (&Value, &Tiling)| {
+                self.tile(operand, tiling).local_shape(&tiled.mesh)
+            };
+            let shapes: Vec<_> = operands.iter().zip(&tilings).map(local).collect();
+            let extents = self.tile(next, signature.result_tiling(form)).local_shape(&tiled.mesh);
+            let lies = map.local(&shapes, extents).inputs;
+            let operands = operands.into_iter().zip(tilings).zip(lies.iter());
+            let of: Vec<u8> = operands
+                .map(|((value, tiling), lie)| joined.place((value, tiling, *lie)))
+                .collect();
+            joined.programs.push(scalar::renumber(&map.program, &of));
+        }
+        Some(joined)
+    }
+
+    /// Runs the joined maps. Results that come out in their stored tiling are written in place.
+    fn run_joined(&mut self, updates: &[(Value, Value)], joined: &Joined) -> Vec<BufferId> {
+        let inputs: Vec<BufferId> = joined
+            .operands
+            .iter()
+            .map(|&(value, tiling, _)| self.in_tiling(value, tiling))
+            .collect();
+        let (signature, form) = self.tiled.signature(updates[0].1);
+        let tiling = signature.result_tiling(form);
+        let tile = self.tile(updates[0].1, tiling);
+        let map = Map {
+            extents: tile.local_shape(&self.tiled.mesh),
+            inputs: Cow::Owned(joined.operands.iter().map(|&(_, _, lie)| lie).collect()),
+            program: scalar::join(&joined.programs, inputs.len()),
+        };
+        let kernel = number(&mut self.kernels.maps, map);
+        let mut results = Vec::new();
+        for &(source, _) in updates {
+            let is_in_place = self.tiled.tilings[source.index()] == tiling;
+            results.push(if is_in_place {
+                self.stored[&source]
+            } else {
+                self.buffer(tile, DType::F32, false)
+            });
+        }
+        self.steps.push(Step::Map { kernel, inputs, results: results.clone() });
+        results
+    }
+}

@@ -1,0 +1,195 @@
+//! Speed of single kernels on one rank with all cores: `cargo bench -p soybean-runtime`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a benchmark reports on standard output"
+)]
+
+use std::sync::Arc;
+
+use soybean_plan::{
+    Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Instruction, Kernels,
+    Map, MatrixStrides, Mesh, Permutation, Placement, Program, Reduction, ScalarProgram, Shape,
+    Step, Strides, Tables, Tiling, Unary,
+};
+use soybean_runtime::{Config, Trainer, Work};
+
+const N_STEPS: u32 = 60;
+
+fn main() {
+    for (m, n, k) in
+        [(512, 1024, 1024), (512, 2048, 2048), (1024, 1024, 512), (64, 784, 512), (512, 10, 1024)]
+    {
+        contraction("NN", [m, n, k], (k, 1), (n, 1));
+        contraction("NT", [m, n, k], (k, 1), (1, k));
+        contraction("TN", [m, n, k], (1, m), (n, 1));
+    }
+    let columns = [Strides::new(&[1024, 1]), Strides::new(&[0, 1])];
+    let relu = vec![
+        Instruction::Input(0),
+        Instruction::Input(1),
+        Instruction::Binary(Binary::Add, 0, 1),
+        Instruction::Unary(Unary::Relu, 2),
+    ];
+    map("relu(x + b), 512 x 1024", &[512, 1024], &columns, relu);
+    let update = vec![
+        Instruction::Input(0),
+        Instruction::Input(1),
+        Instruction::Constant(0.01),
+        Instruction::Binary(Binary::Multiply, 1, 2),
+        Instruction::Binary(Binary::Subtract, 0, 3),
+    ];
+    map("w - 0.01 g, 1024 x 1024", &[1024, 1024], &[columns[0]; 2], update);
+    for unary in [Unary::Exp, Unary::Log, Unary::Tanh, Unary::Sigmoid, Unary::Erf] {
+        let program = vec![Instruction::Input(0), Instruction::Unary(unary, 0)];
+        map(&format!("{}, 512 x 1024", unary.name()), &[512, 1024], &columns[..1], program);
+    }
+    let scale = vec![
+        Instruction::Input(0),
+        Instruction::Input(1),
+        Instruction::Binary(Binary::Multiply, 0, 1),
+    ];
+    map("x * row, 512 x 10", &[512, 10], &[Strides::new(&[10, 1]), Strides::new(&[1, 0])], scale);
+    reduction("column sums, 512 x 1024", &[512, 1024], Combine::Sum, &[0, 1]);
+    reduction("row sums, 512 x 1024", &[512, 1024], Combine::Sum, &[1, 0]);
+    reduction("row maxima, 512 x 10", &[512, 10], Combine::Max, &[1, 0]);
+    reduction("column sums, 512 x 10", &[512, 10], Combine::Sum, &[0, 1]);
+    let kernels = Kernels {
+        permutations: vec![Permutation {
+            extents: Shape::new(&[1024, 1024]),
+            input: Strides::new(&[1, 1024]),
+        }]
+        .into(),
+        ..nothing()
+    };
+    let milliseconds = 1e3
+        * seconds(
+            1,
+            &[1 << 20, 1 << 20],
+            kernels,
+            Step::Permute { kernel: 0, input: 0, result: 1 },
+            Work::Permutation,
+        );
+    println!("transpose, 1024 x 1024: {milliseconds:.3} ms");
+    for n_ranks in [2, 4, 8] {
+        all_reduce(n_ranks, 1);
+        all_reduce(n_ranks, 1 << 20);
+    }
+}
+
+fn all_reduce(n_ranks: usize, n_elements: usize) {
+    let n_axes = Mesh::new(n_ranks).n_axes();
+    let collective = Collective {
+        kind: CollectiveKind::AllReduce,
+        dtype: DType::F32,
+        combine: Combine::Sum,
+        axes: (0..n_axes).collect(),
+        shape: Shape::new(&[n_elements]),
+        from: Tiling::new(&vec![Placement::Partial; n_axes]),
+        to: Tiling::replicated(n_axes),
+    };
+    let kernels = Kernels { collectives: vec![collective].into(), ..nothing() };
+    let step = Step::Communicate { kernel: 0, input: 0, result: 1 };
+    let time = seconds(n_ranks, &[n_elements; 2], kernels, step, Work::Communication);
+    println!("all-reduce of {n_elements} elements among {n_ranks} ranks: {:.3} ms", 1e3 * time);
+}
+
+fn nothing() -> Kernels {
+    Kernels {
+        contractions: vec![].into(),
+        maps: vec![].into(),
+        reductions: vec![].into(),
+        permutations: vec![].into(),
+        collectives: vec![].into(),
+    }
+}
+
+/// The mean time of one call.
+fn seconds(n_ranks: usize, sizes: &[usize], kernels: Kernels, step: Step, work: Work) -> f64 {
+    let mut arena_bytes = 0;
+    let buffer = |n_elements: &usize| {
+        let offset = arena_bytes;
+        arena_bytes += (n_elements * 4).next_multiple_of(64);
+        Buffer { offset, n_elements: *n_elements, dtype: DType::F32 }
+    };
+    let buffers: Vec<Buffer> = sizes.iter().map(buffer).collect();
+    let tables = Tables {
+        name: "bench".into(),
+        mesh: Mesh::new(n_ranks),
+        arena_bytes,
+        buffers: buffers.into(),
+        inputs: vec![].into(),
+        parameters: vec![].into(),
+        states: vec![].into(),
+        constants: vec![].into(),
+        scalars: vec![].into(),
+        loss: 0,
+        outputs: vec![].into(),
+        train_bytes: 0,
+        evaluate_bytes: 0,
+    };
+    let program = Program { tables, kernels, train: vec![step; 5], evaluate: vec![] };
+    let mut trainer = Trainer::new_shared(Arc::new(program), Config::default()).unwrap();
+    for _ in 0..3 {
+        trainer.step(&[]).unwrap();
+    }
+    trainer.reset_profile().unwrap();
+    for _ in 0..N_STEPS {
+        trainer.step(&[]).unwrap();
+    }
+    let profile = trainer.profile()[0];
+    profile.spent(work).as_secs_f64() / profile.calls(work) as f64
+}
+
+fn contraction(
+    name: &str,
+    [rows, columns, depth]: [usize; 3],
+    left: (usize, usize),
+    right: (usize, usize),
+) {
+    let matrix = |(row, column)| MatrixStrides { batch: Strides::default(), row, column };
+    let contraction = Contraction {
+        batch: Shape::default(),
+        rows,
+        columns,
+        depth,
+        left: matrix(left),
+        right: matrix(right),
+        result: matrix((columns, 1)),
+    };
+    let kernels = Kernels { contractions: vec![contraction].into(), ..nothing() };
+    let step = Step::Contract { kernel: 0, left: 0, right: 1, result: 2 };
+    let sizes = [rows * depth, depth * columns, rows * columns];
+    let time = seconds(1, &sizes, kernels, step, Work::Contraction);
+    let gigaflops = 2e-9 * (rows * columns * depth) as f64 / time;
+    println!("{name} {rows} x {columns} x {depth}: {:.3} ms, {gigaflops:.0} GFLOP/s", 1e3 * time);
+}
+
+fn one_map(extents: &[usize], inputs: &[Strides], program: Vec<Instruction>) -> Map {
+    let result = u16::try_from(program.len() - 1).unwrap();
+    Map {
+        extents: Shape::new(extents),
+        inputs: inputs.to_vec().into(),
+        program: ScalarProgram { instructions: program.into(), results: vec![result].into() },
+    }
+}
+
+fn map(name: &str, extents: &[usize], inputs: &[Strides], program: Vec<Instruction>) {
+    let n_elements = extents.iter().product();
+    let kernels = Kernels { maps: vec![one_map(extents, inputs, program)].into(), ..nothing() };
+    let step =
+        Step::Map { kernel: 0, inputs: (0..inputs.len()).collect(), results: vec![inputs.len()] };
+    let time = seconds(1, &vec![n_elements; inputs.len() + 1], kernels, step, Work::Map);
+    println!("{name}: {:.3} ms", 1e3 * time);
+}
+
+fn reduction(name: &str, extents: &[usize], combine: Combine, result: &[usize]) {
+    let n_elements: usize = extents.iter().product();
+    let dense = Shape::new(extents).dense_strides();
+    let map = one_map(extents, &[dense], vec![Instruction::Input(0)]);
+    let reduction = Reduction { map, combine, result: Strides::new(result) };
+    let kernels = Kernels { reductions: vec![reduction].into(), ..nothing() };
+    let step = Step::Reduce { kernel: 0, inputs: vec![0], result: 1 };
+    let time = seconds(1, &[n_elements; 2], kernels, step, Work::Reduction);
+    println!("{name}: {:.3} ms", 1e3 * time);
+}

@@ -1,0 +1,302 @@
+//! The CPU as a device: each rank is a thread, or a few, with an arena of its own.
+#![expect(unsafe_code, reason = "ranks work on arenas that others may read between barriers")]
+
+mod combiner;
+mod contraction;
+mod engine;
+mod isa;
+mod map;
+mod math;
+mod microkernel;
+#[cfg(test)]
+mod oracle;
+mod permutation;
+mod product;
+mod program;
+mod reduction;
+mod share;
+mod space;
+mod vector;
+
+use std::{
+    sync::Arc,
+    thread::{Builder, JoinHandle},
+};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use soybean_plan::{BufferId, Kernels, Tables};
+
+#[cfg(test)]
+pub(crate) use self::oracle::Dice;
+pub(crate) use self::{combiner::Combiner, engine::Region};
+use self::{
+    contraction::ContractionKernel, isa::Isa, map::MapKernel, permutation::PermutationKernel,
+    product::Workspace, reduction::ReductionKernel,
+};
+use crate::{
+    Error, ErrorKind,
+    arena::Arena,
+    backend::Backend,
+    in_process::Cluster,
+    post::Links,
+    worker::{AnyModel, Worker},
+};
+
+/// One rank's arena and kernels.
+pub(crate) struct Cpu {
+    arenas: Arc<[Arena]>,
+    rank: usize,
+    model: AnyModel,
+    workspaces: Vec<Workspace>,
+    contractions: Vec<ContractionKernel>,
+    maps: Vec<MapKernel>,
+    reductions: Vec<ReductionKernel>,
+    permutations: Vec<PermutationKernel>,
+    scalars: Vec<f32>,
+    inputs: Vec<Region>,
+    results: Vec<Region>,
+}
+
+/// Starts the threads of all ranks.
+pub(crate) fn start_ranks(
+    model: &AnyModel,
+    seed: u64,
+    n_threads: usize,
+    is_crowded: bool,
+    links: &Links,
+) -> Result<Vec<JoinHandle<()>>, Error> {
+    let tables = model.get().tables();
+    let n_ranks = tables.mesh.n_ranks();
+    let arenas: Result<Vec<Arena>, Error> =
+        (0..n_ranks).map(|_| Arena::new(tables.arena_bytes)).collect();
+    let arenas: Arc<[Arena]> = arenas?.into();
+    check_tables(tables, &arenas[0])?;
+    let cluster = Cluster::new(model, &arenas, &links.abort, is_crowded);
+    let mut workers = Vec::new();
+    for rank in 0..n_ranks {
+        let worker = Worker {
+            rank,
+            model: model.clone(),
+            backend: Box::new(Cpu::new(&arenas, rank, model, n_threads)),
+            communicator: Box::new(cluster.member(rank)),
+            links: links.clone(),
+            seed,
+        };
+        workers.push((worker, Pool::new(rank, n_threads)?));
+    }
+    let start = |(worker, pool): (Worker, Pool)| {
+        let name = format!("rank {}", worker.rank);
+        Builder::new().name(name).spawn(move || pool.run(worker))
+    };
+    let fault = |error: std::io::Error| {
+        Error::new(ErrorKind::Device, format!("a thread for each rank: {error}"))
+    };
+    workers.into_iter().map(|it| start(it).map_err(fault)).collect()
+}
+
+/// The threads of one rank; a rank with one thread needs no pool.
+struct Pool {
+    pool: Option<ThreadPool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    fn new(rank: usize, n_threads: usize) -> Result<Self, Error> {
+        if n_threads == 1 {
+            return Ok(Self { pool: None, threads: Vec::new() });
+        }
+        let mut threads = Vec::new();
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(n_threads)
+            .spawn_handler(|thread| {
+                let name = format!("rank {rank} thread {}", thread.index());
+                threads.push(Builder::new().name(name).spawn(|| thread.run())?);
+                Ok(())
+            })
+            .build()
+            .map_err(|error| {
+                Error::new(
+                    ErrorKind::Device,
+                    format!("{n_threads} threads for rank {rank}: {error}"),
+                )
+            })?;
+        Ok(Self { pool: Some(pool), threads })
+    }
+
+    /// Runs the worker on the first free thread of the pool, so that its kernels share work without a queue in between.
+    fn run(self, worker: Worker) {
+        match self.pool {
+            Some(pool) => pool.install(|| worker.run()),
+            None => worker.run(),
+        }
+        for thread in self.threads {
+            // A panic has been reported where it happened.
+            let _reported = thread.join();
+        }
+    }
+}
+
+fn check_tables(tables: &Tables, arena: &Arena) -> Result<(), Error> {
+    let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
+    for (number, buffer) in tables.buffers.iter().enumerate() {
+        if !arena.holds(buffer) {
+            let (n_bytes, found) = (tables.arena_bytes, buffer);
+            return fault(format!(
+                "buffer {number}: expected a place within {n_bytes} bytes at a multiple of 64, found {found:?}"
+            ));
+        }
+    }
+    let inputs = tables.inputs.iter().map(|it| (&it.name, &it.tile, it.buffer));
+    let parameters = tables.parameters.iter().map(|it| (&it.name, &it.tile, it.buffer));
+    let outputs = tables.outputs.iter().map(|it| (&it.name, &it.tile, it.buffer));
+    for (name, tile, buffer) in inputs.chain(parameters).chain(outputs) {
+        let expected = tile.local_shape(&tables.mesh).n_elements();
+        let found = tables.buffers.get(buffer).map(|it| it.n_elements);
+        if found != Some(expected) || !tile.is_legal(&tables.mesh) {
+            return fault(format!(
+                "`{name}`: expected a buffer of {expected} elements, found {found:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Cpu {
+    fn new(arenas: &Arc<[Arena]>, rank: usize, model: &AnyModel, n_threads: usize) -> Self {
+        let isa = Isa::detect();
+        let workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
+        let Kernels { contractions, maps, reductions, permutations, .. } = model.get().kernels();
+        let n_inputs =
+            maps.iter().chain(reductions.iter().map(|it| &it.map)).map(|it| it.inputs.len());
+        let n_results = maps.iter().map(|it| it.program.results.len());
+        Self {
+            arenas: Arc::clone(arenas),
+            rank,
+            model: model.clone(),
+            contractions: contractions
+                .iter()
+                .map(|it| ContractionKernel::new(it, &workspaces))
+                .collect(),
+            maps: maps.iter().map(|it| MapKernel::new(it, isa, n_threads)).collect(),
+            reductions: reductions
+                .iter()
+                .map(|it| ReductionKernel::new(it, isa, n_threads))
+                .collect(),
+            permutations: permutations
+                .iter()
+                .map(|it| PermutationKernel::new(it, n_threads))
+                .collect(),
+            workspaces,
+            scalars: vec![0.0; model.get().tables().scalars.len()],
+            inputs: Vec::with_capacity(n_inputs.max().unwrap_or(0)),
+            results: Vec::with_capacity(n_results.max().unwrap_or(0)),
+        }
+    }
+
+    fn region(&self, buffer: BufferId) -> Result<Region, Error> {
+        region(self.model.get().tables(), &self.arenas[self.rank], buffer)
+    }
+
+    fn set_inputs(&mut self, inputs: &[BufferId]) -> Result<(), Error> {
+        self.inputs.clear();
+        for input in inputs {
+            let region = self.region(*input)?;
+            self.inputs.push(region);
+        }
+        Ok(())
+    }
+}
+
+/// Where a buffer lies in an arena.
+pub(crate) fn region(tables: &Tables, arena: &Arena, buffer: BufferId) -> Result<Region, Error> {
+    let Some(found) = tables.buffers.get(buffer) else {
+        let n_buffers = tables.buffers.len();
+        let message = format!("expected one of {n_buffers} buffers, found number {buffer}");
+        return Err(Error::new(ErrorKind::Program, message));
+    };
+    Ok(Region { pointer: arena.pointer(found), n_elements: found.n_elements, dtype: found.dtype })
+}
+
+fn known<'k, K>(kernels: &'k mut [K], kind: &str, number: usize) -> Result<&'k mut K, Error> {
+    let n_kernels = kernels.len();
+    kernels.get_mut(number).ok_or_else(|| {
+        let message = format!("expected one of {n_kernels} {kind} kernels, found number {number}");
+        Error::new(ErrorKind::Program, message)
+    })
+}
+
+fn named(kind: &str, kernel: usize) -> impl FnOnce(Error) -> Error {
+    move |error| Error::new(error.kind(), format!("{kind} {kernel} on the CPU: {error}"))
+}
+
+impl Backend for Cpu {
+    fn upload(&mut self, buffer: BufferId, fill: &mut dyn FnMut(&mut [u32])) -> Result<(), Error> {
+        let region = self.region(buffer)?;
+        // SAFETY: the buffer lies in this rank's arena, which others read only within collectives, in which this rank takes part.
+        fill(unsafe { std::slice::from_raw_parts_mut(region.pointer.cast(), region.n_elements) });
+        Ok(())
+    }
+
+    fn download(&mut self, buffer: BufferId, read: &mut dyn FnMut(&[u32])) -> Result<(), Error> {
+        let region = self.region(buffer)?;
+        // SAFETY: as above; only this rank writes to its arena.
+        read(unsafe { std::slice::from_raw_parts(region.pointer.cast(), region.n_elements) });
+        Ok(())
+    }
+
+    fn set_scalars(&mut self, scalars: &[f32]) {
+        self.scalars.copy_from_slice(scalars);
+    }
+
+    fn contract(
+        &mut self,
+        kernel: usize,
+        left: BufferId,
+        right: BufferId,
+        result: BufferId,
+    ) -> Result<(), Error> {
+        let regions = [self.region(left)?, self.region(right)?, self.region(result)?];
+        let found = known(&mut self.contractions, "contraction", kernel)?;
+        // SAFETY: the regions lie in this rank's arena, which others read only within collectives, in which this rank takes part.
+        unsafe { found.run(&mut self.workspaces, regions) }.map_err(named("contraction", kernel))
+    }
+
+    fn map(
+        &mut self,
+        kernel: usize,
+        inputs: &[BufferId],
+        results: &[BufferId],
+    ) -> Result<(), Error> {
+        self.set_inputs(inputs)?;
+        self.results.clear();
+        for result in results {
+            let region = self.region(*result)?;
+            self.results.push(region);
+        }
+        let found = known(&mut self.maps, "map", kernel)?;
+        // SAFETY: as in `contract`.
+        unsafe { found.run(&self.inputs, &self.results, &self.scalars) }
+            .map_err(named("map", kernel))
+    }
+
+    fn reduce(
+        &mut self,
+        kernel: usize,
+        inputs: &[BufferId],
+        result: BufferId,
+    ) -> Result<(), Error> {
+        self.set_inputs(inputs)?;
+        let result = self.region(result)?;
+        let found = known(&mut self.reductions, "reduction", kernel)?;
+        // SAFETY: as in `contract`.
+        unsafe { found.run(&self.inputs, &result, &self.scalars) }
+            .map_err(named("reduction", kernel))
+    }
+
+    fn permute(&mut self, kernel: usize, input: BufferId, result: BufferId) -> Result<(), Error> {
+        let (input, result) = (self.region(input)?, self.region(result)?);
+        let found = known(&mut self.permutations, "permutation", kernel)?;
+        // SAFETY: as in `contract`.
+        unsafe { found.run(&input, &result) }.map_err(named("permutation", kernel))
+    }
+}

@@ -1,0 +1,215 @@
+//! Fused elementwise kernels.
+#![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
+
+use soybean_plan::Map;
+
+use super::{
+    engine::{Engine, Region, Scratch},
+    isa::Isa,
+    share::share,
+    space::Space,
+};
+use crate::{Error, ErrorKind};
+
+/// Rows shorter than this are joined, and the inputs that are not dense over them are copied first.
+const SHORT_ROW: usize = 96;
+
+/// A [`Map`] made ready.
+pub(crate) struct MapKernel {
+    engine: Engine,
+    parts: Vec<Scratch>,
+    n_needed: Vec<usize>,
+    n_results: usize,
+    is_dense: Vec<bool>,
+    is_direct: Vec<bool>,
+}
+
+/// The rows over which an engine runs: the space itself, or one long row if its own are short.
+pub(crate) fn rows(space: &Space) -> Space {
+    let is_short = space.extents.last().is_some_and(|row| *row < SHORT_ROW);
+    if space.extents.len() == 1 || !is_short {
+        return space.clone();
+    }
+    let stride = |strides: &Vec<usize>| vec![usize::from(strides.iter().any(|it| *it != 0))];
+    Space { extents: vec![space.n_points()], strides: space.strides.iter().map(stride).collect() }
+}
+
+impl MapKernel {
+    pub(crate) fn new(map: &Map, isa: Isa, n_threads: usize) -> Self {
+        let space = Space::new(&map.extents, &map.inputs);
+        let dense = map.extents.dense_strides();
+        let joined_dense = |strides| Space::new(&map.extents, &[strides, dense]);
+        let is_dense = |strides: &soybean_plan::Strides| {
+            let both = joined_dense(*strides);
+            both.strides[0] == both.strides[1]
+        };
+        let engine = Engine::new(&map.program, rows(&space), space.clone(), isa);
+        Self {
+            parts: (0..n_threads).map(|_| engine.scratch()).collect(),
+            n_needed: (0..map.inputs.len()).map(|it| space.n_needed(it)).collect(),
+            n_results: map.program.results.len(),
+            is_dense: map.inputs.iter().map(is_dense).collect(),
+            is_direct: vec![false; map.program.results.len()],
+            engine,
+        }
+    }
+
+    /// Runs the kernel.
+    ///
+    /// # Safety
+    /// Nobody else uses the regions during the call.
+    pub(crate) unsafe fn run(
+        &mut self,
+        inputs: &[Region],
+        results: &[Region],
+        scalars: &[f32],
+    ) -> Result<(), Error> {
+        self.check(inputs, results)?;
+        let (engine, is_direct) = (&self.engine, &self.is_direct);
+        let row = engine.space.extents.last().copied().unwrap_or(1);
+        let n_points = engine.space.n_points();
+        if n_points == 0 {
+            return Ok(());
+        }
+        let n_blocks = row.div_ceil(engine.block);
+        let n_units = n_points / row * n_blocks;
+        share(&mut self.parts, n_units, n_points * engine.work(), |scratch, units| {
+            // SAFETY: the inputs were checked to have the elements that are needed; the caller has them alone.
+            unsafe { engine.begin(scratch, inputs, scalars) };
+            let mut previous = usize::MAX;
+            for unit in units {
+                let (number, at) = (unit / n_blocks, unit % n_blocks * engine.block);
+                if number != previous {
+                    // SAFETY: as above.
+                    unsafe { engine.begin_row(scratch, inputs, number) };
+                    previous = number;
+                }
+                let n = engine.block.min(row - at);
+                let place = |result: &Region| result.at(number * row + at);
+                for (index, result) in results.iter().enumerate() {
+                    scratch.targets[index] = is_direct[index].then(|| place(result));
+                }
+                // SAFETY: as above; targets are within results, which overlap nothing if they are direct.
+                unsafe { engine.run_block(scratch, inputs, (number, at, n)) };
+                for (index, result) in results.iter().enumerate().filter(|it| !is_direct[it.0]) {
+                    let from = engine.result(scratch, index);
+                    // SAFETY: the block stands in scratch memory; the result has the elements of the space.
+                    unsafe { from.copy_to_nonoverlapping(place(result), n) };
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Checks the regions, and finds the results that can be computed where they belong.
+    fn check(&mut self, inputs: &[Region], results: &[Region]) -> Result<(), Error> {
+        let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
+        let (n_inputs, n_results) = (self.n_needed.len(), self.n_results);
+        if inputs.len() != n_inputs || results.len() != n_results {
+            let found = (inputs.len(), results.len());
+            return fault(format!(
+                "expected {n_inputs} inputs and {n_results} results, found {} and {}",
+                found.0, found.1
+            ));
+        }
+        for (number, (input, expected)) in inputs.iter().zip(&self.n_needed).enumerate() {
+            if input.n_elements < *expected {
+                let found = input.n_elements;
+                return fault(format!(
+                    "input {number}: expected {expected} elements, found {found}"
+                ));
+            }
+        }
+        let n_points = self.engine.space.n_points();
+        for (number, result) in results.iter().enumerate() {
+            if result.n_elements < n_points {
+                let found = result.n_elements;
+                return fault(format!(
+                    "result {number}: expected {n_points} elements, found {found}"
+                ));
+            }
+            if results[..number].iter().any(|it| it.overlaps(result)) {
+                return fault(format!("result {number}: expected memory of its own"));
+            }
+            let mut is_direct = true;
+            for (input, is_dense) in inputs.iter().zip(&self.is_dense) {
+                if !input.overlaps(result) {
+                    continue;
+                }
+                is_direct = false;
+                if !is_dense || input.pointer != result.pointer {
+                    return fault(format!(
+                        "result {number}: expected memory of its own or of a dense input"
+                    ));
+                }
+            }
+            self.is_direct[number] = is_direct;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::DType;
+
+    use super::*;
+    use crate::cpu::oracle::{Dice, region, values};
+
+    /// Runs inside a pool, as ranks do.
+    pub(crate) fn in_pool(run: impl FnOnce() + Send) {
+        rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap().install(run);
+    }
+
+    fn check(dice: &mut Dice) {
+        let (n_inputs, n_scalars, n_results) = (dice.below(4), dice.below(3), 1 + dice.below(3));
+        let extents = dice.shape();
+        let strides: Vec<_> = (0..n_inputs).map(|_| dice.strides(&extents)).collect();
+        let program = dice.program(n_inputs, n_scalars, n_results);
+        let map = Map { extents, inputs: strides.into(), program };
+        let isa = dice.pick(&Isa::all());
+        let mut kernel = MapKernel::new(&map, isa, 1 + dice.below(3));
+        let scalars: Vec<f32> = (0..n_scalars).map(|_| dice.float()).collect();
+        let types: Vec<DType> =
+            (0..n_inputs).map(|_| dice.pick(&[DType::F32, DType::F32, DType::I32])).collect();
+        let mut inputs: Vec<(Vec<f32>, DType)> = types
+            .iter()
+            .zip(&kernel.n_needed)
+            .map(|(dtype, n)| (dice.buffer(*n, *dtype), *dtype))
+            .collect();
+        let expected = values(&map, &inputs, &scalars);
+        let n_points = extents.n_elements();
+        let mut results = vec![vec![f32::NAN; n_points]; n_results];
+        let mut regions: Vec<Region> =
+            results.iter_mut().map(|it| region(it, DType::F32)).collect();
+        let input_regions: Vec<Region> =
+            inputs.iter_mut().map(|it| region(&mut it.0, it.1)).collect();
+        // Where an input is dense, its buffer may be a result's too.
+        let reused =
+            (0..n_inputs).find(|it| kernel.is_dense[*it] && inputs[*it].0.len() == n_points);
+        if let Some(input) = reused.filter(|_| dice.below(2) == 0) {
+            regions[n_results - 1] = input_regions[input];
+        }
+        // SAFETY: the buffers are this test's.
+        in_pool(|| unsafe { kernel.run(&input_regions, &regions, &scalars) }.unwrap());
+        for (point, expected) in expected.iter().enumerate() {
+            for (result, expected) in regions.iter().zip(expected) {
+                // SAFETY: each result has the elements of the space.
+                let found = f64::from(unsafe { result.at(point).read() });
+                // Programs are short, and their values below 1e4: some 20 roundings of single precision.
+                let error = (found - expected).abs();
+                assert!(
+                    error <= 2e-6 * expected.abs().max(100.0),
+                    "{map:?} {isa:?} at {point}: {found}, not {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn random_maps_agree_with_plain_loops() {
+        for seed in 0..600 {
+            check(&mut Dice(seed));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What kernels must compute, written as plainly as possible in double precision, and random kernels to compare with.
+
+use soybean_plan::{
+    Binary, Combine, DType, Instruction, Map, ScalarProgram, Shape, Strides, Unary,
+};
+
+use super::engine::Region;
+use crate::init::mixed;
+
+/// Random numbers for tests, the same in every run.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    /// A number in `0..n`.
+    #[expect(clippy::cast_possible_truncation, reason = "below a `usize`")]
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        self.0 = mixed(self.0);
+        (self.0 % n as u64) as usize
+    }
+
+    /// One of these.
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    /// A number between -2 and 2.
+    pub(crate) fn float(&mut self) -> f32 {
+        self.below(4001) as f32 / 1000.0 - 2.0
+    }
+
+    /// A shape of at most 4 dims with extents from a mix of small and larger ones.
+    pub(crate) fn shape(&mut self) -> Shape {
+        let n_dims = self.below(5);
+        (0..n_dims)
+            .map(|_| self.pick(&[1, 1, 2, 3, 5, 17, 100, 130]))
+            .scan(1, |product, extent| {
+                let extent = if *product * extent > 40_000 { 1 } else { extent };
+                *product *= extent;
+                Some(extent)
+            })
+            .collect()
+    }
+
+    /// Strides of an operand over this shape: dense, permuted, spread out, or with broadcast dims.
+    pub(crate) fn strides(&mut self, shape: &Shape) -> Strides {
+        if self.below(3) == 0 {
+            return shape.dense_strides();
+        }
+        let mut order: Vec<usize> = (0..shape.len()).rev().collect();
+        if self.below(2) == 0 && shape.len() > 1 {
+            let (a, b) = (self.below(shape.len()), self.below(shape.len()));
+            order.swap(a, b);
+        }
+        let mut strides = [0; soybean_plan::MAX_RANK];
+        let mut step = self.pick(&[1, 1, 1, 2]);
+        for dim in order {
+            if self.below(3) > 0 {
+                strides[dim] = step;
+                step *= shape[dim];
+            }
+        }
+        Strides(strides)
+    }
+
+    /// A program of one or more results over this many inputs, whose values stay moderate.
+    pub(crate) fn program(
+        &mut self,
+        n_inputs: usize,
+        n_scalars: usize,
+        n_results: usize,
+    ) -> ScalarProgram {
+        let mut instructions: Vec<Instruction> =
+            (0..n_inputs).map(|it| Instruction::Input(u8::try_from(it).unwrap())).collect();
+        instructions
+            .extend((0..n_scalars).map(|it| Instruction::Scalar(u8::try_from(it).unwrap())));
+        instructions.push(Instruction::Constant(0.75));
+        for _ in 0..self.below(9) + n_results {
+            let n = instructions.len();
+            let mut register = || u16::try_from(self.below(n)).unwrap();
+            let (a, b, c) = (register(), register(), register());
+            let bounded = [
+                Unary::Negate,
+                Unary::Relu,
+                Unary::Tanh,
+                Unary::Sigmoid,
+                Unary::Erf,
+                Unary::Detach,
+            ];
+            let binary =
+                [Binary::Add, Binary::Add, Binary::Subtract, Binary::Multiply, Binary::Maximum];
+            instructions.push(match self.below(5) {
+                0 => Instruction::Unary(self.pick(&bounded), a),
+                1 => Instruction::Select(a, b, c),
+                _ => Instruction::Binary(self.pick(&binary), a, b),
+            });
+        }
+        let n = instructions.len();
+        let mut results: Vec<u16> =
+            (0..n_results).map(|_| u16::try_from(self.below(n)).unwrap()).collect();
+        results[0] = u16::try_from(n - 1).unwrap();
+        ScalarProgram { instructions: instructions.into(), results: results.into() }
+    }
+
+    /// Elements for an operand of this type.
+    pub(crate) fn buffer(&mut self, n_elements: usize, dtype: DType) -> Vec<f32> {
+        let mut element = || match dtype {
+            DType::F32 => self.float(),
+            DType::I32 => f32::from_bits(u32::try_from(self.below(3)).unwrap()),
+        };
+        (0..n_elements).map(|_| element()).collect()
+    }
+}
+
+/// The elements of a vector as a kernel sees them.
+pub(crate) fn region(buffer: &mut [f32], dtype: DType) -> Region {
+    Region { pointer: buffer.as_mut_ptr(), n_elements: buffer.len(), dtype }
+}
+
+/// The coordinates of all points of a shape, in order.
+pub(crate) fn points(shape: &Shape) -> Vec<Vec<usize>> {
+    let mut points = vec![Vec::new()];
+    for extent in shape.iter() {
+        let longer = |point: &Vec<usize>| {
+            let point = point.clone();
+            (0..*extent).map(move |it| point.iter().copied().chain([it]).collect::<Vec<_>>())
+        };
+        points = points.iter().flat_map(longer).collect();
+    }
+    points
+}
+
+/// Where a point lies in an operand.
+pub(crate) fn place(point: &[usize], strides: &Strides) -> usize {
+    point.iter().zip(strides.0).map(|(at, stride)| at * stride).sum()
+}
+
+/// The results of a map at each point.
+pub(crate) fn values(map: &Map, inputs: &[(Vec<f32>, DType)], scalars: &[f32]) -> Vec<Vec<f64>> {
+    let element = |point: &[usize], input: usize| {
+        let value = inputs[input].0[place(point, &map.inputs[input])];
+        match inputs[input].1 {
+            DType::F32 => f64::from(value),
+            DType::I32 => f64::from(value.to_bits()),
+        }
+    };
+    let value = |point: &Vec<usize>| {
+        let mut registers: Vec<f64> = Vec::new();
+        for instruction in map.program.instructions.iter() {
+            let at = |register: u16| registers[usize::from(register)];
+            registers.push(match *instruction {
+                Instruction::Input(input) => element(point, usize::from(input)),
+                Instruction::Scalar(scalar) => f64::from(scalars[usize::from(scalar)]),
+                Instruction::Constant(value) => value,
+                Instruction::Unary(unary, a) => unary_value(unary, at(a)),
+                Instruction::Binary(binary, a, b) => binary_value(binary, at(a), at(b)),
+                Instruction::Select(a, b, c) => {
+                    if at(a) == 0.0 {
+                        at(c)
+                    } else {
+                        at(b)
+                    }
+                }
+            });
+        }
+        map.program.results.iter().map(|it| registers[usize::from(*it)]).collect()
+    };
+    points(&map.extents).iter().map(value).collect()
+}
+
+/// Combines values.
+pub(crate) fn combined(combine: Combine, a: f64, b: f64) -> f64 {
+    match combine {
+        Combine::Sum => a + b,
+        Combine::Max => a.max(b),
+    }
+}
+
+/// A function of one number.
+pub(crate) fn unary_value(unary: Unary, x: f64) -> f64 {
+    match unary {
+        Unary::Negate => -x,
+        Unary::Relu => {
+            if x < 0.0 {
+                0.0
+            } else {
+                x
+            }
+        }
+        Unary::Exp => x.exp(),
+        Unary::Log => x.ln(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Tanh => x.tanh(),
+        Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Unary::Erf => erf(x),
+        Unary::Detach => x,
+    }
+}
+
+/// A function of two numbers.
+pub(crate) fn binary_value(binary: Binary, x: f64, y: f64) -> f64 {
+    match binary {
+        Binary::Add => x + y,
+        Binary::Subtract => x - y,
+        Binary::Multiply => x * y,
+        Binary::Divide => x / y,
+        Binary::Maximum => {
+            if x.is_nan() || y.is_nan() {
+                f64::NAN
+            } else {
+                x.max(y)
+            }
+        }
+        Binary::Equal => f64::from(u8::from(x == y)),
+        Binary::Greater => f64::from(u8::from(x > y)),
+    }
+}
+
+/// The error function: `2 / sqrt(pi) e^-x^2 sum of 2^n x^(2n+1) / (2n+1)!!`, all terms of one sign.
+fn erf(x: f64) -> f64 {
+    if x.abs() > 6.0 || x.is_nan() {
+        return if x.is_nan() { x } else { x.signum() };
+    }
+    let (mut term, mut sum) = (x, x);
+    for n in 1..200 {
+        term *= 2.0 * x * x / f64::from(2 * n + 1);
+        sum += term;
+    }
+    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
+}

@@ -1,0 +1,315 @@
+//! Scalar programs made ready: which work is done once, once for each row, or for each block, by which loops, and where values stand.
+
+use soybean_plan::{Binary, Instruction, Register, ScalarProgram, Unary};
+
+use super::{
+    isa::Isa,
+    vector::{Function, Loop, loop_of},
+};
+
+/// How often a value changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pace {
+    /// Never during a call.
+    Call,
+    /// From row to row.
+    Row,
+    /// From element to element.
+    Element,
+}
+
+/// The number of an entry in a [`Layout`]'s table of pointers.
+pub(crate) type Place = usize;
+
+/// One loop over a block, or over one number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub(crate) run: Loop,
+    pub(crate) operands: [Place; 3],
+    pub(crate) result: Place,
+}
+
+/// A number that an input gives for a whole row or call, or that a run or the program gives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Uniform {
+    /// The element of this input.
+    Input(usize),
+    /// The run-time scalar with this number.
+    Scalar(usize),
+    /// A constant.
+    Constant(f32),
+}
+
+/// The table of pointers of a program: single numbers first, then blocks of scratch memory, then the inputs' and the results' blocks.
+///
+/// Each input and each result has a block of scratch memory of its own besides, for when it cannot be used where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) n_numbers: usize,
+    pub(crate) n_blocks: usize,
+    pub(crate) n_inputs: usize,
+    pub(crate) n_results: usize,
+}
+
+impl Layout {
+    pub(crate) const fn block(&self, number: usize) -> Place {
+        self.n_numbers + number
+    }
+
+    pub(crate) const fn input(&self, number: usize) -> Place {
+        self.n_numbers + self.n_blocks + number
+    }
+
+    pub(crate) const fn result(&self, number: usize) -> Place {
+        self.input(self.n_inputs) + number
+    }
+
+    pub(crate) const fn n_places(&self) -> usize {
+        self.result(self.n_results)
+    }
+}
+
+/// A [`ScalarProgram`] made ready for inputs of known paces.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) layout: Layout,
+    /// Numbers to load, with their pace.
+    pub(crate) numbers: Vec<(Pace, Uniform, Place)>,
+    pub(crate) once: Vec<Operation>,
+    pub(crate) each_row: Vec<Operation>,
+    pub(crate) each_block: Vec<Operation>,
+}
+
+/// An instruction with at most three operands, after fusion.
+#[derive(Clone, Copy)]
+enum Node {
+    Load(Uniform),
+    Input(usize),
+    Call(Function, [Register; 3]),
+    /// Part of another node.
+    Fused,
+}
+
+impl Prepared {
+    /// Makes a program ready. `paces` says for each input how it lies over a row.
+    pub(crate) fn new(program: &ScalarProgram, paces: &[Pace], isa: Isa) -> Self {
+        let nodes = fused(program, paces);
+        let mut builder = Builder::new(&nodes, program, paces, isa);
+        for (register, node) in nodes.iter().enumerate() {
+            builder.add(register, *node);
+        }
+        builder.finish(program)
+    }
+}
+
+/// The operands that a node really has.
+fn operands(node: Node) -> impl Iterator<Item = usize> {
+    let (registers, n) = match node {
+        Node::Load(_) | Node::Input(_) | Node::Fused => ([0; 3], 0),
+        Node::Call(Function::Unary(_), registers) => (registers, 1),
+        Node::Call(Function::Binary(_), registers) => (registers, 2),
+        Node::Call(
+            Function::Select
+            | Function::MultiplyAdd
+            | Function::MultiplySubtract
+            | Function::SubtractProduct,
+            registers,
+        ) => (registers, 3),
+    };
+    registers.into_iter().take(n).map(usize::from)
+}
+
+fn node_of(instruction: Instruction, paces: &[Pace]) -> Node {
+    match instruction {
+        Instruction::Input(input) => {
+            let input = usize::from(input);
+            match paces[input] {
+                Pace::Element => Node::Input(input),
+                Pace::Call | Pace::Row => Node::Load(Uniform::Input(input)),
+            }
+        }
+        Instruction::Scalar(scalar) => Node::Load(Uniform::Scalar(usize::from(scalar))),
+        #[expect(clippy::cast_possible_truncation, reason = "rounded to the kernel's precision")]
+        Instruction::Constant(value) => Node::Load(Uniform::Constant(value as f32)),
+        Instruction::Unary(unary, a) => Node::Call(Function::Unary(unary), [a; 3]),
+        Instruction::Binary(binary, a, b) => Node::Call(Function::Binary(binary), [a, b, b]),
+        Instruction::Select(a, b, c) => Node::Call(Function::Select, [a, b, c]),
+    }
+}
+
+/// The program with products joined to the sums and differences that are their only use.
+fn fused(program: &ScalarProgram, paces: &[Pace]) -> Vec<Node> {
+    let mut nodes: Vec<Node> = program.instructions.iter().map(|it| node_of(*it, paces)).collect();
+    let mut n_uses = vec![0; nodes.len()];
+    for node in &nodes {
+        operands(*node).for_each(|operand| n_uses[operand] += 1);
+    }
+    program.results.iter().for_each(|it| n_uses[usize::from(*it)] += 1);
+    for register in 0..nodes.len() {
+        let Node::Call(Function::Binary(outer), [a, b, _]) = nodes[register] else { continue };
+        let product = |operand: Register| match nodes[usize::from(operand)] {
+            Node::Call(Function::Binary(Binary::Multiply), [x, y, _])
+                if n_uses[usize::from(operand)] == 1 =>
+            {
+                Some((x, y))
+            }
+            _ => None,
+        };
+        let (function, (x, y), c, gone) = match (outer, product(a), product(b)) {
+            (Binary::Add, Some(factors), _) => (Function::MultiplyAdd, factors, b, a),
+            (Binary::Add, None, Some(factors)) => (Function::MultiplyAdd, factors, a, b),
+            (Binary::Subtract, Some(factors), _) => (Function::MultiplySubtract, factors, b, a),
+            (Binary::Subtract, None, Some(factors)) => (Function::SubtractProduct, factors, a, b),
+            _ => continue,
+        };
+        nodes[register] = Node::Call(function, [x, y, c]);
+        nodes[usize::from(gone)] = Node::Fused;
+    }
+    nodes
+}
+
+struct Builder {
+    isa: Isa,
+    layout: Layout,
+    paces: Vec<Pace>,
+    places: Vec<Place>,
+    input_paces: Vec<Pace>,
+    /// The last node that reads each register; results live to the end.
+    last_uses: Vec<usize>,
+    /// The result that may be computed straight into its buffer, for each register.
+    result_of: Vec<Option<usize>>,
+    free_blocks: Vec<usize>,
+    prepared: Prepared,
+}
+
+impl Builder {
+    fn new(nodes: &[Node], program: &ScalarProgram, paces: &[Pace], isa: Isa) -> Self {
+        let mut last_uses: Vec<usize> = (0..nodes.len()).collect();
+        for (register, node) in nodes.iter().enumerate() {
+            operands(*node).for_each(|operand| last_uses[operand] = register);
+        }
+        let mut result_of = vec![None; nodes.len()];
+        for (number, register) in program.results.iter().enumerate() {
+            last_uses[usize::from(*register)] = usize::MAX;
+            result_of[usize::from(*register)].get_or_insert(number);
+        }
+        let n_numbers = nodes.len();
+        // As many blocks as could ever be needed; those that stay unused cost address space only.
+        let n_blocks = paces.len() + program.results.len() + nodes.len();
+        let layout =
+            Layout { n_numbers, n_blocks, n_inputs: paces.len(), n_results: program.results.len() };
+        let prepared = Prepared {
+            layout,
+            numbers: Vec::new(),
+            once: Vec::new(),
+            each_row: Vec::new(),
+            each_block: Vec::new(),
+        };
+        Self {
+            isa,
+            layout,
+            paces: Vec::new(),
+            places: Vec::new(),
+            input_paces: paces.to_vec(),
+            last_uses,
+            result_of,
+            free_blocks: (layout.n_inputs + layout.n_results..n_blocks).rev().collect(),
+            prepared,
+        }
+    }
+
+    fn add(&mut self, register: usize, node: Node) {
+        let (pace, place) = match node {
+            Node::Fused => (Pace::Call, 0),
+            Node::Input(input) => (Pace::Element, self.layout.input(input)),
+            Node::Load(uniform) => {
+                let pace = match uniform {
+                    Uniform::Input(input) => self.input_paces[input],
+                    Uniform::Scalar(_) | Uniform::Constant(_) => Pace::Call,
+                };
+                self.prepared.numbers.push((pace, uniform, register));
+                (pace, register)
+            }
+            Node::Call(function, registers) => self.call(register, node, function, registers),
+        };
+        self.paces.push(pace);
+        self.places.push(place);
+    }
+
+    fn call(
+        &mut self,
+        register: usize,
+        node: Node,
+        function: Function,
+        registers: [Register; 3],
+    ) -> (Pace, Place) {
+        let pace = operands(node).map(|it| self.paces[it]).max().unwrap_or(Pace::Call);
+        let places = registers.map(|it| self.places[usize::from(it)]);
+        if pace < Pace::Element {
+            let run = loop_of(function, [true; 3], self.isa);
+            let list = match pace {
+                Pace::Call => &mut self.prepared.once,
+                Pace::Row | Pace::Element => &mut self.prepared.each_row,
+            };
+            list.push(Operation { run, operands: places, result: register });
+            return (pace, register);
+        }
+        let vectors = registers.map(|it| self.paces[usize::from(it)] == Pace::Element);
+        let result = match self.result_of[register] {
+            Some(result) => self.layout.result(result),
+            None => self.layout.block(self.free_blocks.pop().expect("one for each node")),
+        };
+        let run = loop_of(function, vectors, self.isa);
+        self.prepared.each_block.push(Operation { run, operands: places, result });
+        // Only now, so that no loop writes over its own operands.
+        self.release(node, register);
+        (pace, result)
+    }
+
+    fn release(&mut self, node: Node, register: usize) {
+        let (first, end) = (self.layout.block(0), self.layout.input(0));
+        let mut freed = operands(node).collect::<Vec<_>>();
+        freed.sort_unstable();
+        freed.dedup();
+        for operand in freed {
+            let place = self.places[operand];
+            if self.last_uses[operand] == register && (first..end).contains(&place) {
+                self.free_blocks.push(place - first);
+            }
+        }
+    }
+
+    /// Copies the results that are not computed straight into their buffers, then packs the blocks.
+    fn finish(mut self, program: &ScalarProgram) -> Prepared {
+        for (number, register) in program.results.iter().enumerate() {
+            let register = usize::from(*register);
+            let (result, place) = (self.layout.result(number), self.places[register]);
+            if place != result {
+                let is_vector = self.paces[register] == Pace::Element;
+                let copy = Function::Unary(Unary::Detach);
+                let run = loop_of(copy, [is_vector; 3], self.isa);
+                self.prepared.each_block.push(Operation { run, operands: [place; 3], result });
+            }
+        }
+        self.prepared.pack()
+    }
+}
+
+impl Prepared {
+    /// Drops the blocks at the end that no operation uses.
+    fn pack(mut self) -> Self {
+        let old = self.layout;
+        let (first, end) = (old.block(0), old.input(0));
+        let own = old.n_inputs + old.n_results;
+        let used =
+            self.each_block.iter().map(|it| it.result).filter(|it| (first..end).contains(it));
+        self.layout.n_blocks = used.map(|it| it - first + 1).max().unwrap_or(0).max(own);
+        let n_dropped = old.n_blocks - self.layout.n_blocks;
+        let moved = |place: Place| if place >= end { place - n_dropped } else { place };
+        for operation in &mut self.each_block {
+            operation.operands = operation.operands.map(moved);
+            operation.result = moved(operation.result);
+        }
+        self
+    }
+}

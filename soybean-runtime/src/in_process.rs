@@ -1,0 +1,321 @@
+//! Collectives among ranks of one process: every rank reads the others' arenas, between barriers.
+#![expect(unsafe_code, reason = "ranks read each other's arenas")]
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+use soybean_plan::{AxisSet, BufferId, Collective, CollectiveKind, DType, Mesh};
+
+use crate::{
+    Error, ErrorKind,
+    abort::Abort,
+    arena::Arena,
+    backend::Communicator,
+    barrier::Barrier,
+    cpu::{self, Combiner, Region},
+    overlap::Overlap,
+    worker::AnyModel,
+};
+
+/// Two ranks that each combine all elements move as many bytes as two that share them, and wait once less. From this many elements on,
+/// the combining costs more than the waiting.
+const WORTH_SHARING: usize = 32 * 1024;
+
+/// All ranks of a process.
+pub(crate) struct Cluster {
+    model: AnyModel,
+    arenas: Arc<[Arena]>,
+    abort: Arc<Abort>,
+    /// A barrier for each set of axes and each first rank of a group.
+    barriers: BTreeMap<(AxisSet, usize), Arc<Barrier>>,
+}
+
+/// One rank of a cluster.
+pub(crate) struct Member {
+    model: AnyModel,
+    arenas: Arc<[Arena]>,
+    abort: Arc<Abort>,
+    rank: usize,
+    collectives: Vec<Prepared>,
+}
+
+struct Prepared {
+    name: &'static str,
+    barrier: Arc<Barrier>,
+    /// The elements of this rank's tile before and after.
+    n_source: usize,
+    n_destination: usize,
+    movement: Movement,
+}
+
+/// What a rank does between the barriers.
+enum Movement {
+    /// Copies the elements that it needs, each from the rank that has it.
+    Copy(Vec<(usize, Overlap)>),
+    /// Combines the elements that it keeps from all ranks of the group.
+    Scatter { group: Vec<usize>, overlap: Overlap, combiner: Combiner },
+    /// Combines its share from all ranks of the group, then copies the others' shares.
+    Reduce { group: Vec<usize>, shares: Vec<Range<usize>>, combiner: Combiner },
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        model: &AnyModel,
+        arenas: &Arc<[Arena]>,
+        abort: &Arc<Abort>,
+        is_crowded: bool,
+    ) -> Self {
+        let mesh = &model.get().tables().mesh;
+        let mut barriers = BTreeMap::new();
+        for collective in model.get().kernels().collectives.iter() {
+            for rank in 0..mesh.n_ranks() {
+                let group = mesh.group(rank, collective.axes);
+                barriers.entry((collective.axes, group[0])).or_insert_with(|| {
+                    let barrier = Arc::new(Barrier::new(group.len(), is_crowded));
+                    abort.watch(&barrier);
+                    barrier
+                });
+            }
+        }
+        Self {
+            model: model.clone(),
+            arenas: Arc::clone(arenas),
+            abort: Arc::clone(abort),
+            barriers,
+        }
+    }
+
+    /// The part of one rank.
+    pub(crate) fn member(&self, rank: usize) -> Member {
+        let mesh = &self.model.get().tables().mesh;
+        let prepare = |collective: &Collective| {
+            let first = mesh.group(rank, collective.axes)[0];
+            Prepared {
+                name: collective.kind.name(),
+                barrier: Arc::clone(&self.barriers[&(collective.axes, first)]),
+                n_source: collective.source().local_shape(mesh).n_elements(),
+                n_destination: collective.destination().local_shape(mesh).n_elements(),
+                movement: Movement::new(collective, mesh, rank),
+            }
+        };
+        Member {
+            collectives: self.model.get().kernels().collectives.iter().map(prepare).collect(),
+            model: self.model.clone(),
+            arenas: Arc::clone(&self.arenas),
+            abort: Arc::clone(&self.abort),
+            rank,
+        }
+    }
+}
+
+impl Movement {
+    fn new(collective: &Collective, mesh: &Mesh, rank: usize) -> Self {
+        let group = mesh.group(rank, collective.axes);
+        let (from, to) = (collective.source(), collective.destination());
+        let shared = |peer: usize| Overlap::between(mesh, (&to, rank), (&from, peer));
+        let combiner = Combiner::new(collective.combine);
+        match collective.kind {
+            CollectiveKind::Slice => Self::Copy(vec![(rank, shared(rank))]),
+            CollectiveKind::AllToAll | CollectiveKind::AllGather => {
+                Self::Copy(group.iter().map(|peer| (*peer, shared(*peer))).collect())
+            }
+            // Partial results lie alike on all ranks of the group.
+            CollectiveKind::ReduceScatter => {
+                Self::Scatter { group, overlap: shared(rank), combiner }
+            }
+            CollectiveKind::AllReduce => {
+                let n_elements = from.local_shape(mesh).n_elements();
+                if group.len() == 2 && n_elements < WORTH_SHARING {
+                    return Self::Scatter { group, overlap: shared(rank), combiner };
+                }
+                let shares = shares(n_elements, group.len());
+                Self::Reduce { group, shares, combiner }
+            }
+        }
+    }
+}
+
+/// Consecutive shares of about equal length that begin at cache lines, as far as there are enough elements.
+fn shares(n_elements: usize, n_shares: usize) -> Vec<Range<usize>> {
+    const LINE: usize = 16;
+    let bound =
+        |share: usize| (n_elements * share / n_shares).next_multiple_of(LINE).min(n_elements);
+    (0..n_shares).map(|it| bound(it)..bound(it + 1)).collect()
+}
+
+impl Member {
+    fn region(&self, rank: usize, buffer: BufferId) -> Result<Region, Error> {
+        cpu::region(self.model.get().tables(), &self.arenas[rank], buffer)
+    }
+
+    fn check(&self, prepared: &Prepared, input: &Region, result: &Region) -> Result<(), Error> {
+        let fault = |message: &str| Err(Error::new(ErrorKind::Program, message));
+        let (expected, found) =
+            ((prepared.n_source, prepared.n_destination), (input.n_elements, result.n_elements));
+        if expected != found {
+            let (expected, found) = (format!("{} and {}", expected.0, expected.1), found);
+            return fault(&format!(
+                "expected tiles of {expected} elements before and after, found {} and {}",
+                found.0, found.1
+            ));
+        }
+        if input.overlaps(result) {
+            return fault("expected a result apart from the input");
+        }
+        let only_moves = matches!(prepared.movement, Movement::Copy(_));
+        if !only_moves && (input.dtype != DType::F32 || result.dtype != DType::F32) {
+            return fault("expected partial results in f32, found i32");
+        }
+        Ok(())
+    }
+
+    /// Copies the elements that are shared with each peer; returns the bytes received.
+    ///
+    /// # Safety
+    /// Nobody writes to the sources, and nobody else uses the result.
+    unsafe fn copy(
+        &self,
+        parts: &[(usize, Overlap)],
+        input: BufferId,
+        result: &Region,
+    ) -> Result<u64, Error> {
+        let mut n_received = 0;
+        for (peer, overlap) in parts {
+            let source = self.region(*peer, input)?.pointer;
+            overlap.for_each(|here, there, length| {
+                let (from, to) = (source.wrapping_add(there), result.at(here));
+                // SAFETY: overlaps stay within the tiles, whose sizes were checked; the caller vouches for the rest.
+                unsafe { to.copy_from_nonoverlapping(from, length) };
+                n_received += if *peer == self.rank { 0 } else { length };
+            });
+        }
+        Ok(bytes(n_received))
+    }
+
+    /// Combines from all ranks of the group the elements that this rank keeps; returns the bytes received.
+    ///
+    /// # Safety
+    /// As [`Self::copy`].
+    unsafe fn scatter(
+        &self,
+        group: &[usize],
+        overlap: &Overlap,
+        combiner: Combiner,
+        input: BufferId,
+        result: &Region,
+    ) -> u64 {
+        let tables = self.model.get().tables();
+        let buffer = &tables.buffers[input];
+        let mut n_received = 0;
+        overlap.for_each(|here, there, length| {
+            let source =
+                |peer: &usize| self.arenas[*peer].pointer(buffer).wrapping_add(there).cast_const();
+            let to = result.at(here);
+            // SAFETY: overlaps stay within the tiles, whose sizes were checked; the caller vouches for the rest.
+            unsafe { combiner.combine(group.iter().map(source), to, length) };
+            n_received += length * (group.len() - 1);
+        });
+        bytes(n_received)
+    }
+
+    /// Combines this rank's share of the elements; returns the bytes received.
+    ///
+    /// # Safety
+    /// As [`Self::copy`].
+    unsafe fn combine_share(
+        &self,
+        group: &[usize],
+        share: Range<usize>,
+        combiner: Combiner,
+        input: BufferId,
+        result: &Region,
+    ) -> u64 {
+        let buffer = &self.model.get().tables().buffers[input];
+        let source = |peer: &usize| {
+            self.arenas[*peer].pointer(buffer).wrapping_add(share.start).cast_const()
+        };
+        let to = result.at(share.start);
+        // SAFETY: shares stay within the tiles, whose sizes were checked; the caller vouches for the rest.
+        unsafe { combiner.combine(group.iter().map(source), to, share.len()) };
+        bytes(share.len() * (group.len() - 1))
+    }
+
+    /// Copies the shares that the others have combined; returns the bytes received.
+    ///
+    /// # Safety
+    /// Nobody writes to the others' shares, and nobody else uses those shares of the result here.
+    unsafe fn gather_shares(
+        &self,
+        group: &[usize],
+        shares: &[Range<usize>],
+        result: (BufferId, &Region),
+    ) -> Result<u64, Error> {
+        let mut n_received = 0;
+        for (peer, share) in group.iter().zip(shares).filter(|it| *it.0 != self.rank) {
+            let from = self.region(*peer, result.0)?.at(share.start);
+            let to = result.1.at(share.start);
+            // SAFETY: shares stay within the tiles, whose sizes were checked; the caller vouches for the rest.
+            unsafe { to.copy_from_nonoverlapping(from, share.len()) };
+            n_received += share.len();
+        }
+        Ok(bytes(n_received))
+    }
+
+    fn take_part(&self, kernel: usize, input: BufferId, result: BufferId) -> Result<u64, Error> {
+        let Some(prepared) = self.collectives.get(kernel) else {
+            let n_collectives = self.collectives.len();
+            let message = format!("expected one of {n_collectives} collectives");
+            return Err(Error::new(ErrorKind::Program, message));
+        };
+        let (source, to) = (self.region(self.rank, input)?, self.region(self.rank, result)?);
+        self.check(prepared, &source, &to)?;
+        let wait = || prepared.barrier.wait(&self.abort);
+        if let Movement::Copy(parts) = &prepared.movement
+            && parts.iter().all(|it| it.0 == self.rank)
+        {
+            // SAFETY: only this rank uses its arena outside of collectives.
+            return unsafe { self.copy(parts, input, &to) };
+        }
+        // What a rank reads was written before the first barrier, and is not written again before the last.
+        wait()?;
+        let n_bytes = match &prepared.movement {
+            // SAFETY: all ranks of the group are between the same barriers, and write to their results only.
+            Movement::Copy(parts) => unsafe { self.copy(parts, input, &to) }?,
+            Movement::Scatter { group, overlap, combiner } => {
+                // SAFETY: as above.
+                unsafe { self.scatter(group, overlap, *combiner, input, &to) }
+            }
+            Movement::Reduce { group, shares, combiner } => {
+                let own = group.iter().position(|it| *it == self.rank);
+                let own = shares[own.expect("a rank is in its group")].clone();
+                // SAFETY: as above.
+                let combined = unsafe { self.combine_share(group, own, *combiner, input, &to) };
+                wait()?;
+                // SAFETY: after the barrier all shares are combined, and each rank writes only the others' in its own result.
+                combined + unsafe { self.gather_shares(group, shares, (result, &to)) }?
+            }
+        };
+        wait()?;
+        Ok(n_bytes)
+    }
+}
+
+impl Communicator for Member {
+    fn communicate(
+        &mut self,
+        kernel: usize,
+        input: BufferId,
+        result: BufferId,
+    ) -> Result<u64, Error> {
+        self.take_part(kernel, input, result).map_err(|error| {
+            let name = self.collectives.get(kernel).map_or("collective", |it| it.name);
+            Error::new(error.kind(), format!("{name} {kernel} in shared memory: {error}"))
+        })
+    }
+}
+
+const fn bytes(n_elements: usize) -> u64 {
+    n_elements as u64 * 4
+}
+
+#[cfg(test)]
+mod tests;

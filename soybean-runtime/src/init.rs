@@ -1,0 +1,80 @@
+//! First values of parameters: numbers that depend on the seed, the parameter and the element alone, so that every tiling has the same.
+
+use std::f64::consts::TAU;
+
+use soybean_plan::Init;
+
+/// The random stream of one parameter.
+#[derive(Clone, Copy)]
+pub(crate) struct Stream {
+    key: u64,
+}
+
+impl Stream {
+    /// The stream of parameter `number` under `seed`.
+    pub(crate) const fn new(seed: u64, number: usize) -> Self {
+        Self { key: mixed(mixed(seed ^ 0x5079_6265_616e_5eed).wrapping_add(number as u64)) }
+    }
+
+    /// The first value of element `index` of the whole parameter.
+    pub(crate) fn value(self, init: Init, index: usize) -> f32 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "rounded to the precision of parameters"
+        )]
+        match init {
+            Init::Constant(value) => value as f32,
+            Init::Normal { mean, std } => (mean + std * self.normal(index)) as f32,
+            Init::Uniform { low, high } => {
+                let value = (low + (high - low) * self.uniform(index, 0)) as f32;
+                // Rounding may reach the bound, which is excluded.
+                if f64::from(value) < high { value } else { low as f32 }
+            }
+        }
+    }
+
+    /// Uniform in `0..1`, with 53 bits.
+    fn uniform(self, index: usize, draw: u64) -> f64 {
+        let word = mixed(self.key ^ mixed((index as u64) << 1 | draw));
+        (word >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Standard normal, by the transform of Box and Muller.
+    fn normal(self, index: usize) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform(index, 0)).ln()).sqrt();
+        radius * (TAU * self.uniform(index, 1)).cos()
+    }
+}
+
+/// The output function of `SplitMix64` after one step. Source: Steele, Lea & Flood 2014.
+pub(crate) const fn mixed(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normals_and_uniforms_have_their_moments() {
+        let stream = Stream::new(1, 2);
+        let n = 100_000;
+        let check = |init, mean: f64, std: f64| {
+            let values: Vec<f64> = (0..n).map(|it| f64::from(stream.value(init, it))).collect();
+            let found = values.iter().sum::<f64>() / f64::from(100_000);
+            let variance =
+                values.iter().map(|it| (it - found).powi(2)).sum::<f64>() / f64::from(100_000);
+            // Five standard errors of the mean and about as many of the deviation.
+            assert!((found - mean).abs() < 0.016 * std, "{init:?}: mean {found}");
+            assert!((variance.sqrt() / std - 1.0).abs() < 0.012, "{init:?}: variance {variance}");
+        };
+        check(Init::Normal { mean: 1.0, std: 2.0 }, 1.0, 2.0);
+        check(Init::Uniform { low: -1.0, high: 3.0 }, 1.0, 4.0 / 12_f64.sqrt());
+        assert_eq!(stream.value(Init::Constant(0.5), 7), 0.5);
+        let other = Stream::new(1, 3).value(Init::Uniform { low: 0.0, high: 1.0 }, 0);
+        assert_ne!(stream.value(Init::Uniform { low: 0.0, high: 1.0 }, 0), other);
+    }
+}

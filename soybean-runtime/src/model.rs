@@ -1,0 +1,54 @@
+//! Models: programs that ranks can run, as generated code or as values.
+
+use soybean_plan::{Kernels, Program, Step, Tables};
+
+use crate::Rank;
+
+/// A compiled model. Generated code implements it with straight-line calls; a [`Program`] implements it by walking its steps.
+pub trait Model: Send + Sync {
+    /// Memory, inputs, parameters, outputs.
+    fn tables(&self) -> &Tables;
+    /// The descriptors of all kernels and collectives.
+    fn kernels(&self) -> &Kernels;
+    /// One training step, as calls on `rank`.
+    fn train(&self, rank: &mut Rank<'_>);
+    /// The forward computation alone, as calls on `rank`.
+    fn evaluate(&self, rank: &mut Rank<'_>);
+}
+
+impl Model for Program {
+    fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    fn train(&self, rank: &mut Rank<'_>) {
+        run(&self.train, rank);
+    }
+
+    fn evaluate(&self, rank: &mut Rank<'_>) {
+        run(&self.evaluate, rank);
+    }
+}
+
+fn run(steps: &[Step], rank: &mut Rank<'_>) {
+    for step in steps {
+        if rank.is_failed() {
+            return;
+        }
+        match step {
+            Step::Contract { kernel, left, right, result } => {
+                rank.contract(*kernel, *left, *right, *result);
+            }
+            Step::Map { kernel, inputs, results } => rank.map(*kernel, inputs, results),
+            Step::Reduce { kernel, inputs, result } => rank.reduce(*kernel, inputs, *result),
+            Step::Permute { kernel, input, result } => rank.permute(*kernel, *input, *result),
+            Step::Communicate { kernel, input, result } => {
+                rank.communicate(*kernel, *input, *result);
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Where the time of a run goes.
+
+use std::time::Duration;
+
+/// The kinds of work of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// Matrix products.
+    Contraction,
+    /// Fused elementwise kernels.
+    Map,
+    /// Fused reductions.
+    Reduction,
+    /// Copies in another order of dims.
+    Permutation,
+    /// Collectives, with the waiting for other ranks.
+    Communication,
+}
+
+impl Work {
+    /// All kinds, in the order of their declaration.
+    pub const ALL: &[Self] =
+        &[Self::Contraction, Self::Map, Self::Reduction, Self::Permutation, Self::Communication];
+
+    /// The name for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Contraction => "contraction",
+            Self::Map => "map",
+            Self::Reduction => "reduction",
+            Self::Permutation => "permutation",
+            Self::Communication => "communication",
+        }
+    }
+}
+
+/// The time that one rank spent in training steps and evaluations since the start or the last [`crate::Trainer::reset_profile`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// The number of steps and evaluations.
+    pub n_steps: u64,
+    /// The time of whole steps, feeding and fetching included.
+    pub total: Duration,
+    spent: [Duration; Work::ALL.len()],
+    calls: [u64; Work::ALL.len()],
+}
+
+impl Profile {
+    /// The time spent in work of this kind.
+    #[must_use]
+    pub const fn spent(&self, work: Work) -> Duration {
+        self.spent[work as usize]
+    }
+
+    /// The number of kernels or collectives of this kind that ran.
+    #[must_use]
+    pub const fn calls(&self, work: Work) -> u64 {
+        self.calls[work as usize]
+    }
+
+    /// The share of the total that was spent in work of this kind, from 0 to 1.
+    #[must_use]
+    pub fn share(&self, work: Work) -> f64 {
+        self.spent(work).as_secs_f64() / self.total.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    pub(crate) fn add(&mut self, work: Work, spent: Duration) {
+        self.spent[work as usize] += spent;
+        self.calls[work as usize] += 1;
+    }
+}

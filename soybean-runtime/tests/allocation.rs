@@ -1,0 +1,109 @@
+//! A training step allocates nothing, on any thread.
+#![expect(unsafe_code, reason = "a global allocator that counts")]
+
+#[path = "programs/linear.rs"]
+mod linear;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use linear::{batch, program};
+use soybean_plan::{
+    Buffer, Combine, Contraction, DType, Instruction, Map, MatrixStrides, Permutation, Program,
+    Reduction, ScalarProgram, Shape, Step, Strides,
+};
+use soybean_runtime::{Config, Trainer, View};
+
+struct Counting;
+
+static N_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        N_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: required of the caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: required of the caller.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// The linear model with kernels besides that are large enough for several threads.
+fn enlarged(n_ranks: usize) -> Program {
+    const N: usize = 192;
+    let mut program = program(n_ranks);
+    let mut buffers = program.tables.buffers.into_owned();
+    let first = buffers.len();
+    for _ in 0..3 {
+        let offset = program.tables.arena_bytes;
+        buffers.push(Buffer { offset, n_elements: N * N, dtype: DType::F32 });
+        program.tables.arena_bytes += N * N * 4;
+    }
+    program.tables.buffers = buffers.into();
+    let extents = Shape::new(&[N, N]);
+    let matrix = MatrixStrides { batch: Strides::default(), row: N, column: 1 };
+    let (batch, left, right, result) = (Shape::default(), matrix, matrix, matrix);
+    let contraction = Contraction { batch, rows: N, columns: N, depth: N, left, right, result };
+    let map = Map {
+        extents,
+        inputs: vec![extents.dense_strides()].into(),
+        program: ScalarProgram {
+            instructions: vec![Instruction::Input(0)].into(),
+            results: vec![0].into(),
+        },
+    };
+    let reduce = |result: &[usize]| Reduction {
+        map: map.clone(),
+        combine: Combine::Sum,
+        result: Strides::new(result),
+    };
+    let reductions = [reduce(&[0, 1]), reduce(&[1, 0]), reduce(&[0, 0])];
+    let transpose = Permutation { extents, input: Strides::new(&[1, N]) };
+    let kernels = &mut program.kernels;
+    kernels.contractions.to_mut().push(contraction);
+    kernels.maps.to_mut().push(map);
+    kernels.reductions.to_mut().extend(reductions);
+    kernels.permutations.to_mut().push(transpose);
+    let (a, b, c) = (first, first + 1, first + 2);
+    program.train.extend([
+        Step::Contract { kernel: 2, left: a, right: b, result: c },
+        Step::Map { kernel: 2, inputs: vec![a], results: vec![b] },
+        Step::Reduce { kernel: 1, inputs: vec![a], result: c },
+        Step::Reduce { kernel: 2, inputs: vec![a], result: c },
+        Step::Reduce { kernel: 3, inputs: vec![a], result: c },
+        Step::Permute { kernel: 0, input: a, result: b },
+    ]);
+    program
+}
+
+// One test, so that no other allocates at the same time.
+#[test]
+fn a_step_allocates_nothing() {
+    let (x, y) = batch(0);
+    for n_ranks in [1, 2, 8] {
+        let config = Config { threads: Some(2), ..Config::default() };
+        let mut trainer = Trainer::new_shared(Arc::new(enlarged(n_ranks)), config).unwrap();
+        let mut step = || trainer.step(&[View::F32(&x), View::F32(&y)]).unwrap();
+        for _ in 0..5 {
+            step();
+        }
+        let before = N_ALLOCATIONS.load(Ordering::Relaxed);
+        for _ in 0..20 {
+            step();
+        }
+        let n_allocations = N_ALLOCATIONS.load(Ordering::Relaxed) - before;
+        assert_eq!(n_allocations, 0, "{n_ranks} ranks");
+    }
+}

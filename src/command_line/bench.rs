@@ -1,0 +1,86 @@
+//! `bench`: how long a training step takes, where the time goes, what it moves and holds.
+
+use std::{
+    fs,
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use soybean_runtime::{Profile, Trainer, Work, data::Dataset};
+
+use super::{
+    Bytes, Failure, Subject,
+    batches::{batches, first, views},
+    flags::Options,
+};
+
+const N_WARM_UP_STEPS: usize = 3;
+
+pub(super) fn bench(
+    subject: &Subject,
+    options: &Options,
+    dataset: &Dataset,
+    output: &mut dyn Write,
+) -> Result<(), Failure> {
+    let tables = subject.model.tables();
+    let mut batches = batches("training", dataset, &tables.inputs)?;
+    let batch = views(&first(&mut batches)?);
+    let mut trainer = Trainer::new(subject.model, options.config.clone())?;
+    for _ in 0..N_WARM_UP_STEPS {
+        trainer.step(&batch)?;
+    }
+    trainer.reset_profile()?;
+    let mut milliseconds = Vec::new();
+    for _ in 0..options.n_steps {
+        let started = Instant::now();
+        trainer.step(&batch)?;
+        milliseconds.push(started.elapsed().as_secs_f64() * 1e3);
+    }
+    let mean = milliseconds.iter().sum::<f64>() / milliseconds.len() as f64;
+    writeln!(output, "model             {}, {}", tables.name, trainer.device_line())?;
+    writeln!(output, "steps per second  {:.2}", 1e3 / mean)?;
+    writeln!(
+        output,
+        "step              {:.3} ms median, {:.3} ms least, of {} steps",
+        median(&milliseconds),
+        milliseconds.iter().copied().fold(f64::INFINITY, f64::min),
+        milliseconds.len()
+    )?;
+    let shares: Vec<String> = Work::ALL
+        .iter()
+        .map(|work| format!("{} {:.1} %", work.name(), 100.0 * share(&trainer.profile(), *work)))
+        .collect();
+    writeln!(output, "time              {}", shares.join(", "))?;
+    writeln!(
+        output,
+        "bytes per step    {} predicted, {} counted",
+        tables.train_bytes,
+        trainer.moved_bytes()
+    )?;
+    let per_rank = Bytes(tables.arena_bytes as u64);
+    let all = Bytes((tables.arena_bytes * tables.mesh.n_ranks()) as u64);
+    writeln!(output, "memory            {per_rank} per device, {all} in all{}", resident())?;
+    Ok(())
+}
+
+/// The share of the time of all ranks that was spent in work of this kind.
+fn share(profiles: &[Profile], work: Work) -> f64 {
+    let spent: Duration = profiles.iter().map(|profile| profile.spent(work)).sum();
+    let total: Duration = profiles.iter().map(|profile| profile.total).sum();
+    spent.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE)
+}
+
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// The most memory that the process has held, where the system tells it.
+fn resident() -> String {
+    let kilobytes = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()
+    });
+    kilobytes.map(|it| format!(", {} resident at most", Bytes(it * 1024))).unwrap_or_default()
+}

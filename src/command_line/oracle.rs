@@ -1,0 +1,81 @@
+//! The model's own function, called with a trainer's batch and parameters.
+
+use soybean_plan::Input;
+use soybean_runtime::{Array, View};
+
+use super::Subject;
+use crate::{Tensor, eager};
+
+/// A shape and its elements, row by row.
+#[derive(Clone, Debug)]
+pub(super) struct Numbers {
+    pub(super) shape: Vec<usize>,
+    pub(super) elements: Vec<f64>,
+}
+
+impl Numbers {
+    pub(super) fn of_array(array: &Array) -> Self {
+        let elements = array.data.iter().map(|it| f64::from(*it)).collect();
+        Self { shape: array.shape.clone(), elements }
+    }
+
+    fn of_view(view: &View<'_>, input: &Input) -> Self {
+        let elements = match view {
+            View::F32(data) => data.iter().map(|it| f64::from(*it)).collect(),
+            View::I32(data) => data.iter().map(|it| f64::from(*it)).collect(),
+        };
+        Self { shape: input.tile.shape.to_vec(), elements }
+    }
+
+    fn of_tensor(tensor: Tensor) -> Self {
+        Self { shape: tensor.shape(), elements: tensor.to_vec() }
+    }
+
+    fn tensor(&self) -> Tensor {
+        Tensor::new(&self.shape, &self.elements)
+    }
+}
+
+/// A function of parameters: the model's, with the batch fixed.
+pub(super) struct Oracle {
+    forward: fn(&[Tensor]) -> Vec<Tensor>,
+    inputs: Vec<Numbers>,
+    parameters: Vec<Numbers>,
+}
+
+impl Oracle {
+    pub(super) fn new(subject: &Subject, batch: &[View<'_>], parameters: Vec<Numbers>) -> Self {
+        let inputs = batch.iter().zip(subject.model.tables().inputs.iter());
+        let inputs = inputs.map(|(view, input)| Numbers::of_view(view, input)).collect();
+        Self { forward: subject.forward, inputs, parameters }
+    }
+
+    pub(super) fn parameters(&self) -> &[Numbers] {
+        &self.parameters
+    }
+
+    /// The loss and the further outputs.
+    pub(super) fn outputs(&self) -> Vec<Numbers> {
+        eager::scope(|| {
+            let inputs: Vec<Tensor> = self.inputs.iter().map(Numbers::tensor).collect();
+            let parameters: Vec<Tensor> = self.parameters.iter().map(Numbers::tensor).collect();
+            eager::with_parameters(&parameters, || {
+                (self.forward)(&inputs).into_iter().map(Numbers::of_tensor).collect()
+            })
+        })
+    }
+
+    /// The derivative of the loss by one element of one parameter, by central differences.
+    pub(super) fn slope(&mut self, parameter: usize, element: usize) -> f64 {
+        // In double precision the error of the difference is about 1e-10 for this distance, far below single precision's.
+        const DISTANCE: f64 = 1e-5;
+        let here = self.parameters[parameter].elements[element];
+        let mut loss_at = |value| {
+            self.parameters[parameter].elements[element] = value;
+            self.outputs()[0].elements[0]
+        };
+        let slope = (loss_at(here + DISTANCE) - loss_at(here - DISTANCE)) / (2.0 * DISTANCE);
+        self.parameters[parameter].elements[element] = here;
+        slope
+    }
+}

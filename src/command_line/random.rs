@@ -1,0 +1,77 @@
+//! Synthetic data for a model's inputs.
+
+use soybean_plan::{DType, Input};
+use soybean_runtime::data::{Column, Dataset, Values};
+
+use super::Split;
+use crate::Network;
+
+impl Split {
+    /// Random data for the inputs of the model `N`, the same for the same seed.
+    ///
+    /// Numbers are spread evenly over `-1..1`. If the model has class labels, the samples of a class have one number in every `f32` input
+    /// raised by 4, so that there is something to learn.
+    ///
+    /// # Panics
+    /// If an input of the model has no dims.
+    #[must_use]
+    pub fn random<N: Network>(n_train: usize, n_held_out: usize, seed: u64) -> Self {
+        let inputs = &N::model().tables().inputs;
+        let part = |n_rows, seed| random(inputs, n_rows, &mut Random(seed));
+        Self { train: part(n_train, 2 * seed), held_out: part(n_held_out, 2 * seed + 1) }
+    }
+}
+
+fn random(inputs: &[Input], n_rows: usize, random: &mut Random) -> Dataset {
+    let n_classes = inputs.iter().find_map(|input| input.n_classes).unwrap_or(1);
+    let classes: Vec<usize> = (0..n_rows).map(|_| random.below(n_classes)).collect();
+    let column = |input: &Input| {
+        let row = input.tile.shape[1..].to_vec();
+        let width = row.iter().product();
+        let values = match input.dtype {
+            DType::F32 => Values::F32(features(&classes, width, random)),
+            DType::I32 => Values::I32(labels(&classes, width)),
+        };
+        Column { name: input.name.clone().into_owned(), row, values }
+    };
+    Dataset::new(inputs.iter().map(column).collect())
+        .expect("every column has a row for each class")
+}
+
+fn features(classes: &[usize], width: usize, random: &mut Random) -> Vec<f32> {
+    let mut features = Vec::with_capacity(classes.len() * width);
+    for class in classes {
+        let start = features.len();
+        features.extend((0..width).map(|_| 2.0 * random.unit() - 1.0));
+        if width > 0 {
+            features[start + class % width] += 4.0;
+        }
+    }
+    features
+}
+
+fn labels(classes: &[usize], width: usize) -> Vec<i32> {
+    let label = |class: &usize| i32::try_from(*class).expect("classes are numbered by i32 labels");
+    classes.iter().flat_map(|class| std::iter::repeat_n(label(class), width)).collect()
+}
+
+/// Random numbers. Source: SplitMix64, Steele, Lea & Flood 2014.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Evenly spread over `0..1`, in steps that single precision holds.
+    fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / 16_777_216.0
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).expect("below a usize")
+    }
+}

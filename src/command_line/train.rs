@@ -1,0 +1,176 @@
+//! `train`: epochs over the training data, each followed by an evaluation on the held-out data.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use soybean_plan::Input;
+use soybean_runtime::{Array, Trainer, data::Batches};
+
+use super::{
+    Failure, Split, Subject,
+    batches::{batch_size, batches, views},
+    flags::Options,
+    metrics::{self, Epoch},
+};
+
+pub(super) fn train(
+    subject: &Subject,
+    options: &Options,
+    split: &Split,
+    output: &mut dyn Write,
+) -> Result<(), Failure> {
+    let tables = subject.model.tables();
+    let batch_size = batch_size(&tables.inputs)?;
+    let mut train = batches("training", &split.train, &tables.inputs)?;
+    let mut held_out = batches("held-out", &split.held_out, &tables.inputs)?;
+    if train.n_whole() == 0 {
+        let n_rows = split.train.n_rows();
+        return Err(Failure::Work(format!(
+            "expected at least {batch_size} rows of training data, one batch, found {n_rows}"
+        )));
+    }
+    let mut trainer = Trainer::new(subject.model, options.config.clone())?;
+    writeln!(output, "{}\n", subject.plan.text.trim_end())?;
+    writeln!(output, "{}", trainer.device_line())?;
+    writeln!(
+        output,
+        "{} training and {} held-out samples in batches of {batch_size}",
+        split.train.n_rows(),
+        split.held_out.n_rows(),
+    )?;
+    let mut epochs: Vec<Epoch> = Vec::new();
+    for number in 1..=options.n_epochs {
+        let last_accuracy = epochs.last().and_then(|epoch| epoch.accuracy);
+        let started = Instant::now();
+        train.shuffle(options.config.seed, number as u64);
+        let n_batches = train.n_whole().min(options.batch_limit.unwrap_or(usize::MAX));
+        let progress =
+            Progress::new(n_batches, batch_size, (number, options.n_epochs), last_accuracy);
+        let train_loss = train_epoch(&mut trainer, &mut train, n_batches, progress)?;
+        let n_samples = (n_batches * batch_size) as f64;
+        let samples_per_second = n_samples / started.elapsed().as_secs_f64();
+        let (held_out_loss, accuracy) = evaluate(&mut trainer, &mut held_out, &tables.inputs)?;
+        let epoch = Epoch { number, train_loss, held_out_loss, accuracy, samples_per_second };
+        writeln!(output, "{}", line(&epoch, options.n_epochs))?;
+        output.flush()?;
+        epochs.push(epoch);
+    }
+    let folder = options.out.clone().unwrap_or_else(|| default_folder(&tables.name));
+    finish(&epochs, &folder, output)
+}
+
+/// Steps over the next batches; the mean of their losses.
+fn train_epoch(
+    trainer: &mut Trainer,
+    batches: &mut Batches<'_>,
+    n_batches: usize,
+    progress: Progress,
+) -> Result<f64, Failure> {
+    let mut loss_sum = 0.0;
+    let mut n_done = 0;
+    while n_done < n_batches
+        && let Some(batch) = batches.next_whole()
+    {
+        loss_sum += f64::from(trainer.step(&views(&batch))?);
+        n_done += 1;
+        progress.show(n_done, loss_sum / n_done as f64);
+    }
+    progress.bar.finish_and_clear();
+    Ok(loss_sum / n_batches as f64)
+}
+
+/// The mean loss over the batches of the held-out data and, if the model gives logits, the share of samples whose label has the largest.
+///
+/// The last batch is padded; the padding counts towards the loss, but not towards the accuracy.
+fn evaluate(
+    trainer: &mut Trainer,
+    batches: &mut Batches<'_>,
+    inputs: &[Input],
+) -> Result<(f64, Option<f64>), Failure> {
+    let labels = inputs.iter().position(|input| input.n_classes.is_some());
+    let (mut loss_sum, mut n_rows, mut n_correct) = (0.0, 0, Some(0));
+    batches.restart();
+    while let Some(batch) = batches.next_padded() {
+        let evaluation = trainer.evaluate(&views(&batch))?;
+        loss_sum += f64::from(evaluation.loss);
+        n_rows += batch.n_valid;
+        let labels = labels.map(|column| &batch.i32s(column)[..batch.n_valid]);
+        let correct = evaluation.outputs.first().zip(labels);
+        let correct = correct.and_then(|(logits, labels)| count_correct(logits, labels));
+        n_correct = n_correct.zip(correct).map(|(sum, correct)| sum + correct);
+    }
+    let accuracy = n_correct.map(|n_correct| n_correct as f64 / n_rows as f64);
+    Ok((loss_sum / batches.n_padded() as f64, accuracy))
+}
+
+/// The number of rows of `logits: [batch, classes]` whose label has the largest; nothing for tensors of other shapes.
+fn count_correct(logits: &Array, labels: &[i32]) -> Option<usize> {
+    let [n_rows, n_classes] = logits.shape[..] else { return None };
+    let is_correct = |(row, label): &(&[f32], &i32)| {
+        let label = usize::try_from(**label).ok().and_then(|label| row.get(label));
+        label.is_some_and(|label| row.iter().all(|logit| logit <= label))
+    };
+    let rows = logits.data.chunks_exact(n_classes.max(1));
+    (labels.len() <= n_rows).then(|| rows.zip(labels).filter(is_correct).count())
+}
+
+/// The bar of one epoch. It goes to standard error; where that is no terminal, the lines for whole epochs are enough.
+struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    batch_size: usize,
+    accuracy: String,
+}
+
+impl Progress {
+    fn new(
+        n_batches: usize,
+        batch_size: usize,
+        (number, n_epochs): (usize, usize),
+        last_accuracy: Option<f64>,
+    ) -> Self {
+        let style = ProgressStyle::with_template("{prefix} {bar:24} {pos}/{len}  {msg}")
+            .expect("the template is well formed");
+        let bar = if io::stderr().is_terminal() {
+            ProgressBar::new(n_batches as u64)
+        } else {
+            ProgressBar::hidden()
+        };
+        let bar = bar.with_style(style).with_prefix(format!("epoch {number}/{n_epochs}"));
+        let accuracy = last_accuracy.map(|it| format!("  accuracy {it:.4}")).unwrap_or_default();
+        Self { bar, started: Instant::now(), batch_size, accuracy }
+    }
+
+    fn show(&self, n_done: usize, loss: f64) {
+        let rate = (n_done * self.batch_size) as f64 / self.started.elapsed().as_secs_f64();
+        self.bar.set_message(format!("loss {loss:.4}{}  {rate:.0} samples/s", self.accuracy));
+        self.bar.set_position(n_done as u64);
+    }
+}
+
+fn line(epoch: &Epoch, n_epochs: usize) -> String {
+    let Epoch { number, train_loss, held_out_loss, samples_per_second, .. } = epoch;
+    let width = n_epochs.to_string().len();
+    let accuracy = epoch.accuracy.map(|it| format!("  accuracy {it:.4}")).unwrap_or_default();
+    format!(
+        "epoch {number:width$}/{n_epochs}  loss {train_loss:.4}  held-out loss {held_out_loss:.4}{accuracy}  {samples_per_second:.0} samples/s"
+    )
+}
+
+fn default_folder(model: &str) -> PathBuf {
+    Path::new("runs").join(model)
+}
+
+fn finish(epochs: &[Epoch], folder: &Path, output: &mut dyn Write) -> Result<(), Failure> {
+    let Some(last) = epochs.last() else { return Ok(()) };
+    metrics::save(epochs, folder)?;
+    writeln!(output, "metrics in {}", folder.display())?;
+    if let Some(accuracy) = last.accuracy {
+        writeln!(output, "accuracy {accuracy:.4}")?;
+    }
+    Ok(())
+}

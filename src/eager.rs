@@ -1,0 +1,109 @@
+//! The eager tensor: what a model's function computes with when it is called as ordinary Rust.
+//!
+//! It is the oracle for every generated trainer, so it is written as the formulas read, in double precision (finite differences are
+//! taken through it), and shares no code with the compiler or the kernels. It has no gradients.
+//!
+//! ```
+//! use soybean::eager::{self, Tensor};
+//!
+//! let x = Tensor::new([2, 2], &[1.0, -2.0, 3.0, 4.0]);
+//! assert_eq!((x.relu() * 10).sum(0).to_vec(), [40.0, 40.0]);
+//! ```
+
+#![expect(
+    clippy::panic,
+    reason = "as in array libraries, operands that do not fit are the caller's mistake; the messages name them"
+)]
+
+mod arena;
+mod arithmetic;
+mod by_name;
+mod dims;
+mod elementwise;
+mod layout;
+mod loss;
+mod matmul;
+mod parameters;
+mod reduction;
+mod tensor;
+
+pub use arena::scope;
+pub use arithmetic::Operand;
+pub use by_name::{Argument, call, operator_names};
+pub use dims::{Dim, Dims};
+pub use parameters::{
+    Init, constant, he, normal, ones, param, uniform, with_parameters, xavier, zeros,
+};
+pub use tensor::Tensor;
+
+#[cfg(test)]
+mod tests {
+    use super::{Tensor, he, param, with_parameters};
+
+    fn matrix() -> Tensor {
+        Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    }
+
+    fn close(found: Tensor, shape: &[usize], expected: &[f64]) {
+        assert_eq!(found.shape(), shape);
+        for (found, expected) in found.to_vec().iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{found}, expected {expected}");
+        }
+    }
+
+    #[test]
+    fn literals_need_no_annotation() {
+        let x = matrix();
+        close((x * 2.0).relu() - (2 * x).relu(), &[2, 3], &[0.0; 6]);
+        close((0.5 * x).sum([0, -1]) / 2 + x.max(..) - 1.0_f32, &[], &[10.25]);
+        close(x.mean(x.dim(0) - 1), &[2], &[2.0, 5.0]);
+    }
+
+    #[test]
+    fn products_over_leading_dims() {
+        let x = matrix();
+        close(x.matmul(x.transpose()), &[2, 2], &[14.0, 32.0, 32.0, 77.0]);
+        let pair = Tensor::new([2, 1, 2], &[1.0, 0.0, 0.0, 1.0]);
+        close(pair.matmul(x), &[2, 1, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let columns = Tensor::new([2, 2, 1], &[1.0, 2.0, 3.0, 4.0]);
+        close(pair.matmul(columns), &[2, 1, 1], &[1.0, 4.0]);
+    }
+
+    #[test]
+    fn broadcasting_and_orders_of_dims() {
+        let (row, column) =
+            (Tensor::new([3], &[1.0, 2.0, 3.0]), Tensor::new([2, 1], &[10.0, 20.0]));
+        close(row + column, &[2, 3], &[11.0, 12.0, 13.0, 21.0, 22.0, 23.0]);
+        close(matrix().permute([1, 0]), &[3, 2], &[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        close(matrix().reshape([3, 1, 2]).flatten().sum(1), &[3], &[3.0, 7.0, 11.0]);
+    }
+
+    #[test]
+    fn losses_by_their_formulas() {
+        let logits = Tensor::new([2, 2], &[1000.0, 1000.0, 0.0, 3.0_f64.ln()]);
+        close(logits.softmax(-1), &[2, 2], &[0.5, 0.5, 0.25, 0.75]);
+        let loss = (2.0_f64.ln() + 4.0_f64.ln()) / 2.0;
+        close(logits.cross_entropy(Tensor::new([2], &[1.0, 0.0])), &[], &[loss]);
+        close(matrix().mse(matrix() + Tensor::new([3], &[0.0, 0.0, 3.0])), &[], &[3.0]);
+        // erf(1 / sqrt(2)) = 0.682689492137086: the share within one standard deviation.
+        close(Tensor::scalar(1.0).gelu(), &[], &[f64::midpoint(1.0, 0.682_689_492_137_086)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "`matmul`: inner dims differ: 3 and 2 in [2, 3] and [2, 3]")]
+    fn shapes_that_do_not_fit() {
+        let _ = matrix().matmul(matrix());
+    }
+
+    #[test]
+    #[should_panic(expected = "`param(\"w\", ..)`: shape is [3, 4], but value 1 has shape [2, 3]")]
+    fn parameters_of_another_shape() {
+        let _ = with_parameters(&[matrix()], || param("w", [3, 4], he()));
+    }
+
+    #[test]
+    #[should_panic(expected = "the tensor was made in an eager scope that has ended")]
+    fn tensors_do_not_outlive_their_scope() {
+        let _ = super::scope(|| matrix() + 1).to_vec();
+    }
+}

@@ -1,0 +1,109 @@
+//! `+ - * /` with NumPy's broadcasting, between tensors and between tensors and numbers.
+
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use super::{
+    Tensor,
+    arena::Value,
+    layout::{dense_strides, offsets},
+};
+
+/// What can stand on the right of `+ - * /`: a tensor or a number.
+pub trait Operand {
+    /// The operand as a tensor; a number becomes a scalar.
+    fn into_tensor(self) -> Tensor;
+}
+
+impl Operand for Tensor {
+    fn into_tensor(self) -> Tensor {
+        self
+    }
+}
+
+macro_rules! impl_number {
+    ($($number:ty),*) => {
+        $(impl Operand for $number {
+            fn into_tensor(self) -> Tensor {
+                Tensor::scalar(f64::from(self))
+            }
+        })*
+    };
+}
+
+impl_number!(f32, f64, i32);
+
+macro_rules! impl_operator {
+    ($($operator:ident $method:ident $symbol:tt,)*) => {
+        $(
+            // One generic implementation, so that the type of `x * 2.0` is known before the type of the literal is.
+            impl<O: Operand> $operator<O> for Tensor {
+                type Output = Self;
+                fn $method(self, right: O) -> Self {
+                    zip(stringify!($method), self, right.into_tensor(), |left, right| left $symbol right)
+                }
+            }
+            impl_operator!(@left $operator $method $symbol f64);
+            impl_operator!(@left $operator $method $symbol i32);
+        )*
+    };
+    // One floating and one integer type on the left: with two of a kind, `(2.0 * x).relu()` would need an annotation.
+    (@left $operator:ident $method:ident $symbol:tt $number:ty) => {
+        impl $operator<Tensor> for $number {
+            type Output = Tensor;
+            fn $method(self, right: Tensor) -> Tensor {
+                Tensor::scalar(f64::from(self)) $symbol right
+            }
+        }
+    };
+}
+
+impl_operator! {
+    Add add +,
+    Sub sub -,
+    Mul mul *,
+    Div div /,
+}
+
+impl Neg for Tensor {
+    type Output = Self;
+    fn neg(self) -> Self {
+        self.map(|x| -x)
+    }
+}
+
+/// Applies `function` to pairs of elements of two tensors, each repeated along its dims of extent 1 and its missing outer dims.
+fn zip(name: &str, left: Tensor, right: Tensor, function: impl Fn(f64, f64) -> f64) -> Tensor {
+    let (left, right) = (left.value(), right.value());
+    let shape = broadcast_shape(&left.shape, &right.shape).unwrap_or_else(|| {
+        panic!("`{name}`: shapes {:?} and {:?} do not broadcast", left.shape, right.shape)
+    });
+    let data = broadcast_offsets(&left.shape, &shape)
+        .zip(broadcast_offsets(&right.shape, &shape))
+        .map(|(here, there)| function(left.data[here], right.data[there]))
+        .collect();
+    Tensor::from_value(Value { shape, data })
+}
+
+fn broadcast_shape(left: &[usize], right: &[usize]) -> Option<Vec<usize>> {
+    let rank = left.len().max(right.len());
+    let extent = |shape: &[usize], dim: usize| {
+        (dim + shape.len()).checked_sub(rank).map_or(1, |index| shape[index])
+    };
+    (0..rank)
+        .map(|dim| match (extent(left, dim), extent(right, dim)) {
+            (left, right) if left == right => Some(left),
+            (1, other) | (other, 1) => Some(other),
+            _ => None,
+        })
+        .collect()
+}
+
+fn broadcast_offsets(from: &[usize], to: &[usize]) -> impl Iterator<Item = usize> {
+    let dense = dense_strides(from);
+    let n_missing = to.len() - from.len();
+    let stride = |dim: usize| match dim.checked_sub(n_missing) {
+        Some(index) if from[index] != 1 => dense[index],
+        _ => 0,
+    };
+    offsets(to, &(0..to.len()).map(stride).collect::<Vec<_>>()).collect::<Vec<_>>().into_iter()
+}

@@ -1,0 +1,71 @@
+//! Arguments that name dims: one, several, or all of them.
+
+use std::ops::RangeFull;
+
+/// The number of a dim; negative numbers count from the last.
+pub trait Dim: Copy {
+    /// The number counted from the first dim of a tensor of `rank` dims.
+    ///
+    /// # Panics
+    /// If there is no such dim; the message names `operator`.
+    fn index(self, operator: &str, rank: usize) -> usize;
+}
+
+macro_rules! impl_dim {
+    ($($integer:ty),*) => {
+        $(impl Dim for $integer {
+            fn index(self, operator: &str, rank: usize) -> usize {
+                i64::try_from(self).ok().and_then(|dim| from_either_end(dim, rank)).unwrap_or_else(|| {
+                    panic!("`{operator}`: no dim {self} in a tensor of {rank} dims")
+                })
+            }
+        })*
+    };
+}
+
+impl_dim!(i32, i64, usize);
+
+fn from_either_end(dim: i64, rank: usize) -> Option<usize> {
+    let rank = i64::try_from(rank).ok()?;
+    let counted = if dim < 0 { dim + rank } else { dim };
+    usize::try_from(counted).ok().filter(|_| counted < rank)
+}
+
+/// The dims that a reduction drops: `..` for all, one number, or an array of numbers.
+pub trait Dims {
+    /// For each of `rank` dims, whether it is meant.
+    ///
+    /// # Panics
+    /// If a dim does not exist or is named twice; the message names `operator`.
+    fn mask(self, operator: &str, rank: usize) -> Vec<bool>;
+}
+
+impl Dims for RangeFull {
+    fn mask(self, _operator: &str, rank: usize) -> Vec<bool> {
+        vec![true; rank]
+    }
+}
+
+impl<D: Dim> Dims for D {
+    fn mask(self, operator: &str, rank: usize) -> Vec<bool> {
+        [self].mask(operator, rank)
+    }
+}
+
+impl<D: Dim, const N: usize> Dims for [D; N] {
+    fn mask(self, operator: &str, rank: usize) -> Vec<bool> {
+        self.as_slice().mask(operator, rank)
+    }
+}
+
+impl<D: Dim> Dims for &[D] {
+    fn mask(self, operator: &str, rank: usize) -> Vec<bool> {
+        let mut mask = vec![false; rank];
+        for dim in self {
+            let index = dim.index(operator, rank);
+            assert!(!mask[index], "`{operator}`: dim {index} is named twice");
+            mask[index] = true;
+        }
+        mask
+    }
+}

@@ -1,0 +1,89 @@
+//! Functions of one number, applied to every element.
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
+
+use super::{Tensor, arena::Value};
+
+impl Tensor {
+    /// `max(x, 0)`.
+    #[must_use]
+    pub fn relu(self) -> Self {
+        self.map(|x| if x > 0.0 || x.is_nan() { x } else { 0.0 })
+    }
+
+    /// `x` where `x > 0`, else `slope * x`.
+    #[must_use]
+    pub fn leaky_relu(self, slope: f64) -> Self {
+        self.map(|x| if x > 0.0 { x } else { slope * x })
+    }
+
+    /// The hyperbolic tangent.
+    #[must_use]
+    pub fn tanh(self) -> Self {
+        self.map(f64::tanh)
+    }
+
+    /// `1 / (1 + e^-x)`.
+    #[must_use]
+    pub fn sigmoid(self) -> Self {
+        self.map(sigmoid)
+    }
+
+    /// `x * (1 + erf(x / sqrt(2))) / 2`. Source: Hendrycks & Gimpel 2016.
+    #[must_use]
+    pub fn gelu(self) -> Self {
+        self.map(|x| 0.5 * x * (1.0 + libm::erf(x * FRAC_1_SQRT_2)))
+    }
+
+    /// `x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2`, the approximation of [`gelu`](Self::gelu).
+    #[must_use]
+    pub fn gelu_tanh(self) -> Self {
+        self.map(|x| 0.5 * x * (1.0 + (FRAC_2_PI.sqrt() * (x + 0.044_715 * x.powi(3))).tanh()))
+    }
+
+    /// `x * sigmoid(x)`.
+    #[must_use]
+    pub fn silu(self) -> Self {
+        self.map(|x| x * sigmoid(x))
+    }
+
+    /// `e^x`.
+    #[must_use]
+    pub fn exp(self) -> Self {
+        self.map(f64::exp)
+    }
+
+    /// The natural logarithm.
+    #[must_use]
+    pub fn log(self) -> Self {
+        self.map(f64::ln)
+    }
+
+    /// The square root.
+    #[must_use]
+    pub fn sqrt(self) -> Self {
+        self.map(f64::sqrt)
+    }
+
+    /// `x^n` for an integer `n`.
+    #[must_use]
+    pub fn powi(self, n: i32) -> Self {
+        self.map(|x| x.powi(n))
+    }
+
+    /// The same elements, as a constant: in a trainer, no gradient flows through it.
+    #[must_use]
+    pub fn detach(self) -> Self {
+        self
+    }
+
+    pub(super) fn map(self, function: impl Fn(f64) -> f64) -> Self {
+        let value = self.value();
+        let data = value.data.iter().map(|x| function(*x)).collect();
+        Self::from_value(Value { shape: value.shape.clone(), data })
+    }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}

@@ -1,0 +1,103 @@
+//! Operators that rearrange elements, and the walk over strided elements that other operators use.
+
+use super::{Tensor, arena::Value};
+
+impl Tensor {
+    /// The same elements in another shape.
+    ///
+    /// # Panics
+    /// If the numbers of elements differ.
+    #[must_use]
+    pub fn reshape<const R: usize>(self, shape: [usize; R]) -> Self {
+        self.reshaped(&shape)
+    }
+
+    pub(super) fn reshaped(self, shape: &[usize]) -> Self {
+        let value = self.value();
+        let (before, after) = (value.data.len(), shape.iter().product::<usize>());
+        let from = &value.shape;
+        assert!(
+            before == after,
+            "`reshape`: {from:?} has {before} elements, {shape:?} has {after}"
+        );
+        Self::new(shape, &value.data)
+    }
+
+    /// Dim 0 kept, the rest joined: `[n, a, b]` becomes `[n, a * b]`.
+    ///
+    /// # Panics
+    /// If the tensor has no dims.
+    #[must_use]
+    pub fn flatten(self) -> Self {
+        let value = self.value();
+        assert!(!value.shape.is_empty(), "`flatten`: a scalar has no dim 0");
+        Self::new([value.shape[0], value.shape[1..].iter().product()], &value.data)
+    }
+
+    /// The last two dims swapped.
+    ///
+    /// # Panics
+    /// If there are fewer than two dims.
+    #[must_use]
+    pub fn transpose(self) -> Self {
+        let rank = self.value().shape.len();
+        assert!(rank >= 2, "`transpose`: at least 2 dims are needed, shape is {:?}", self.shape());
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.swap(rank - 2, rank - 1);
+        self.permuted(&order)
+    }
+
+    /// The dims in another order: dim `i` of the result is dim `order[i]`.
+    ///
+    /// # Panics
+    /// If `order` does not name every dim once.
+    #[must_use]
+    pub fn permute<const R: usize>(self, order: [usize; R]) -> Self {
+        self.permuted(&order)
+    }
+
+    pub(super) fn permuted(self, order: &[usize]) -> Self {
+        let value = self.value();
+        let mut sorted = order.to_vec();
+        sorted.sort_unstable();
+        assert!(
+            sorted.into_iter().eq(0..value.shape.len()),
+            "`permute`: {order:?} does not name every dim of shape {:?} once",
+            value.shape
+        );
+        let strides = dense_strides(&value.shape);
+        let order_of = |list: &[usize]| order.iter().map(|dim| list[*dim]).collect::<Vec<_>>();
+        let (shape, strides) = (order_of(&value.shape), order_of(&strides));
+        let data = offsets(&shape, &strides).map(|offset| value.data[offset]).collect();
+        Self::from_value(Value { shape, data })
+    }
+}
+
+/// How far apart neighbours along each dim lie when elements are kept row by row.
+pub(super) fn dense_strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for dim in (1..shape.len()).rev() {
+        strides[dim - 1] = strides[dim] * shape[dim];
+    }
+    strides
+}
+
+/// The offsets of all points of an index space, row by row.
+pub(super) fn offsets(shape: &[usize], strides: &[usize]) -> impl Iterator<Item = usize> {
+    let n_points: usize = shape.iter().product();
+    let mut index = vec![0; shape.len()];
+    let mut offset = 0;
+    (0..n_points).map(move |_| {
+        let here = offset;
+        for dim in (0..shape.len()).rev() {
+            index[dim] += 1;
+            offset += strides[dim];
+            if index[dim] < shape[dim] {
+                break;
+            }
+            offset -= strides[dim] * shape[dim];
+            index[dim] = 0;
+        }
+        here
+    })
+}

@@ -1,0 +1,47 @@
+//! The matrix product.
+
+use super::{Tensor, arena::Value};
+
+impl Tensor {
+    /// The matrix product over the last two dims: `[m, k]` with `[k, n]` gives `[m, n]`; leading dims are either the same on both sides, or on the
+    /// left alone.
+    ///
+    /// # Panics
+    /// If an operand has fewer than 2 dims, or inner or leading dims differ.
+    #[must_use]
+    pub fn matmul(self, right: Self) -> Self {
+        let (left, right) = (self.value(), right.value());
+        let both = format!("{:?} and {:?}", left.shape, right.shape);
+        let [left_batch @ .., rows, depth] = left.shape.as_slice() else {
+            panic!("`matmul`: operands of at least 2 dims are needed, found {both}")
+        };
+        let [right_batch @ .., inner, columns] = right.shape.as_slice() else {
+            panic!("`matmul`: operands of at least 2 dims are needed, found {both}")
+        };
+        assert!(depth == inner, "`matmul`: inner dims differ: {depth} and {inner} in {both}");
+        let is_shared = right_batch.is_empty();
+        assert!(is_shared || left_batch == right_batch, "`matmul`: leading dims differ in {both}");
+        let mut data = Vec::with_capacity(left_batch.iter().product::<usize>() * rows * columns);
+        for batch in 0..left_batch.iter().product() {
+            let right_start = if is_shared { 0 } else { batch * depth * columns };
+            for row in 0..*rows {
+                let left_start = (batch * rows + row) * depth;
+                let left_row = &left.data[left_start..left_start + depth];
+                data.extend(row_product(left_row, &right.data[right_start..], *columns));
+            }
+        }
+        Self::from_value(Value { shape: [left_batch, &[*rows, *columns]].concat(), data })
+    }
+}
+
+/// A row times a matrix.
+fn row_product(row: &[f64], matrix: &[f64], n_columns: usize) -> Vec<f64> {
+    let mut result = vec![0.0; n_columns];
+    for (k, factor) in row.iter().enumerate() {
+        let matrix_row = &matrix[k * n_columns..(k + 1) * n_columns];
+        for (sum, element) in result.iter_mut().zip(matrix_row) {
+            *sum += factor * element;
+        }
+    }
+    result
+}

@@ -1,0 +1,121 @@
+//! `param` in a model's function: outside of a trainer, the values come from the caller.
+
+use std::cell::RefCell;
+
+use super::{Tensor, arena::scope};
+
+/// How a parameter begins. The trainer draws the values; a function called as ordinary Rust is given them by [`with_parameters`].
+#[derive(Clone, Copy, Debug)]
+pub struct Init(());
+
+/// All zero.
+#[must_use]
+pub const fn zeros() -> Init {
+    Init(())
+}
+
+/// All one.
+#[must_use]
+pub const fn ones() -> Init {
+    Init(())
+}
+
+/// All this number.
+#[must_use]
+pub const fn constant(_number: f64) -> Init {
+    Init(())
+}
+
+/// Normally distributed with mean 0 and this standard deviation.
+#[must_use]
+pub const fn normal(_std: f64) -> Init {
+    Init(())
+}
+
+/// Uniformly distributed over `low..high`.
+#[must_use]
+pub const fn uniform(_low: f64, _high: f64) -> Init {
+    Init(())
+}
+
+/// Normally distributed with standard deviation `sqrt(2 / fan_in)`, for layers before a ReLU; `fan_in` is dim 0. Source: He et al. 2015.
+#[must_use]
+pub const fn he() -> Init {
+    Init(())
+}
+
+/// Uniformly distributed within `sqrt(6 / (fan_in + fan_out))` of 0; `fan_in` is dim 0, `fan_out` dim 1. Source: Glorot & Bengio 2010.
+#[must_use]
+pub const fn xavier() -> Init {
+    Init(())
+}
+
+/// The values that are still to be taken, in reverse, and their number at the start.
+struct Values {
+    rest: Vec<Tensor>,
+    n_values: usize,
+}
+
+thread_local! {
+    static VALUES: RefCell<Option<Values>> = const { RefCell::new(None) };
+}
+
+/// A trained tensor of a model.
+///
+/// In a trainer it is named by the path of calls and loop rounds that lead to it (`dense.2.w`), and begins as `init` says. Called as
+/// ordinary Rust it is the next of the values that the surrounding [`with_parameters`] gives.
+///
+/// # Panics
+/// Outside of [`with_parameters`], if its values are used up, or if the next has another shape.
+#[must_use]
+pub fn param<const R: usize>(name: &str, shape: [usize; R], init: Init) -> Tensor {
+    let Init(()) = init;
+    VALUES.with_borrow_mut(|values| {
+        let Some(Values { rest, n_values }) = values else {
+            panic!(
+                "`param(\"{name}\", ..)`: no values outside of `soybean::eager::with_parameters`"
+            )
+        };
+        let Some(value) = rest.pop() else {
+            panic!("`param(\"{name}\", ..)`: all {n_values} given values are already taken")
+        };
+        let position = *n_values - rest.len();
+        assert!(
+            value.shape() == shape,
+            "`param(\"{name}\", ..)`: shape is {shape:?}, but value {position} has shape {:?}",
+            value.shape()
+        );
+        value
+    })
+}
+
+/// Runs `compute` with these values for its parameters, in the order in which it makes them; frees the tensors that it made.
+///
+/// ```
+/// use soybean::eager::{Tensor, param, with_parameters, zeros};
+///
+/// let double = |x: Tensor| x * param("factor", [1], zeros());
+/// let result = with_parameters(&[Tensor::new([1], &[2.0])], || double(Tensor::scalar(21.0)).item());
+/// assert_eq!(result, 42.0);
+/// ```
+///
+/// # Panics
+/// If `compute` does not take every value.
+pub fn with_parameters<R>(values: &[Tensor], compute: impl FnOnce() -> R) -> R {
+    let given = Values { rest: values.iter().rev().copied().collect(), n_values: values.len() };
+    let restore = Restore(VALUES.replace(Some(given)));
+    let result = scope(compute);
+    let n_rest = VALUES.with_borrow(|values| values.as_ref().map_or(0, |it| it.rest.len()));
+    assert!(n_rest == 0, "{n_rest} of {} parameter values were not taken", values.len());
+    drop(restore);
+    result
+}
+
+/// Puts the values of the outer scope back, after a panic too.
+struct Restore(Option<Values>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        VALUES.set(self.0.take());
+    }
+}

@@ -1,0 +1,100 @@
+//! Reductions over dims, and the softmax family, which is made of them.
+
+use super::{
+    Dim, Dims, Tensor,
+    arena::Value,
+    layout::{dense_strides, offsets},
+};
+
+impl Tensor {
+    /// The sum over the dims, which are dropped from the shape.
+    ///
+    /// # Panics
+    /// If a dim does not exist or is named twice.
+    #[must_use]
+    pub fn sum(self, dims: impl Dims) -> Self {
+        let mask = dims.mask("sum", self.value().shape.len());
+        self.reduced(&mask, 0.0, |left, right| left + right).without(&mask)
+    }
+
+    /// The mean over the dims, which are dropped from the shape.
+    ///
+    /// # Panics
+    /// If a dim does not exist or is named twice.
+    #[must_use]
+    pub fn mean(self, dims: impl Dims) -> Self {
+        let shape = self.shape();
+        let mask = dims.mask("mean", shape.len());
+        let n_reduced: usize =
+            shape.iter().zip(&mask).filter(|it| *it.1).map(|(extent, _)| extent).product();
+        let sum = self.reduced(&mask, 0.0, |left, right| left + right).without(&mask);
+        sum.map(|sum| sum / n_reduced as f64)
+    }
+
+    /// The largest element over the dims, which are dropped from the shape.
+    ///
+    /// # Panics
+    /// If a dim does not exist or is named twice.
+    #[must_use]
+    pub fn max(self, dims: impl Dims) -> Self {
+        let mask = dims.mask("max", self.value().shape.len());
+        self.reduced(&mask, f64::NEG_INFINITY, larger).without(&mask)
+    }
+
+    /// `e^x / sum(e^x)` along one dim.
+    ///
+    /// # Panics
+    /// If the dim does not exist.
+    #[must_use]
+    pub fn softmax(self, dim: impl Dim) -> Self {
+        let mask = dim.mask("softmax", self.value().shape.len());
+        let exponentials = self.shifted(&mask).exp();
+        exponentials / exponentials.reduced(&mask, 0.0, |left, right| left + right)
+    }
+
+    /// `log(softmax(x))` along one dim.
+    ///
+    /// # Panics
+    /// If the dim does not exist.
+    #[must_use]
+    pub fn log_softmax(self, dim: impl Dim) -> Self {
+        let mask = dim.mask("log_softmax", self.value().shape.len());
+        let shifted = self.shifted(&mask);
+        shifted - shifted.exp().reduced(&mask, 0.0, |left, right| left + right).log()
+    }
+
+    /// Less its largest element along the dims: then no exponential overflows, and one of them is 1.
+    fn shifted(self, mask: &[bool]) -> Self {
+        self - self.reduced(mask, f64::NEG_INFINITY, larger)
+    }
+
+    /// The elements combined along the dims of the mask, which are kept with extent 1.
+    fn reduced(self, mask: &[bool], start: f64, combine: impl Fn(f64, f64) -> f64) -> Self {
+        let value = self.value();
+        let kept = |extent: usize, is_reduced: bool| if is_reduced { 1 } else { extent };
+        let shape: Vec<usize> =
+            value.shape.iter().zip(mask).map(|(extent, reduced)| kept(*extent, *reduced)).collect();
+        let strides: Vec<usize> = dense_strides(&shape)
+            .iter()
+            .zip(mask)
+            .map(|(stride, is_reduced)| if *is_reduced { 0 } else { *stride })
+            .collect();
+        let mut data = vec![start; shape.iter().product()];
+        for (element, offset) in value.data.iter().zip(offsets(&value.shape, &strides)) {
+            data[offset] = combine(data[offset], *element);
+        }
+        Self::from_value(Value { shape, data })
+    }
+
+    /// The shape without the dims of the mask, each of extent 1.
+    fn without(self, mask: &[bool]) -> Self {
+        let value = self.value();
+        let kept = value.shape.iter().zip(mask).filter(|it| !it.1).map(|(extent, _)| *extent);
+        Self::new(kept.collect::<Vec<_>>(), &value.data)
+    }
+}
+
+/// The larger number; NaN if one is.
+fn larger(left: f64, right: f64) -> f64 {
+    if right > left || right.is_nan() { right } else { left }
+}

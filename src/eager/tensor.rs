@@ -1,0 +1,92 @@
+//! The eager tensor itself: making one and reading it.
+
+use std::{fmt, marker::PhantomData, rc::Rc};
+
+use super::{
+    Dim,
+    arena::{self, Handle, Value},
+};
+
+/// A tensor of a model's function: a small `Copy` handle.
+///
+/// In a model's signature it is written with its type and dims, `Tensor<f32, BATCH, 784>`; the attribute takes those away from
+/// the function that stays in the program. The elements are kept in double precision and freed when the surrounding
+/// [`scope`](super::scope) ends.
+#[derive(Clone, Copy)]
+pub struct Tensor {
+    handle: Handle,
+    /// The elements belong to the thread that made them.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Tensor {
+    /// The tensor with this shape and these elements, row by row.
+    ///
+    /// # Panics
+    /// If the number of elements is not the product of the extents.
+    #[must_use]
+    pub fn new(shape: impl AsRef<[usize]>, elements: &[f64]) -> Self {
+        let shape = shape.as_ref();
+        let n_elements: usize = shape.iter().product();
+        assert!(
+            n_elements == elements.len(),
+            "a tensor of shape {shape:?} has {n_elements} elements, but {} were given",
+            elements.len()
+        );
+        Self::from_value(Value { shape: shape.to_vec(), data: elements.to_vec() })
+    }
+
+    /// The tensor without dims that holds this number.
+    #[must_use]
+    pub fn scalar(number: f64) -> Self {
+        Self::new([], &[number])
+    }
+
+    /// The extents of the dims.
+    #[must_use]
+    pub fn shape(self) -> Vec<usize> {
+        self.value().shape.clone()
+    }
+
+    /// The extent of one dim; negative numbers count from the last.
+    ///
+    /// # Panics
+    /// If there is no such dim.
+    #[must_use]
+    pub fn dim(self, dim: impl Dim) -> usize {
+        let value = self.value();
+        value.shape[dim.index("dim", value.shape.len())]
+    }
+
+    /// The elements, row by row.
+    #[must_use]
+    pub fn to_vec(self) -> Vec<f64> {
+        self.value().data.clone()
+    }
+
+    /// The only element of a tensor that has one.
+    ///
+    /// # Panics
+    /// If it has none or several.
+    #[must_use]
+    pub fn item(self) -> f64 {
+        let value = self.value();
+        assert!(value.data.len() == 1, "`item`: shape {:?} has not one element", value.shape);
+        value.data[0]
+    }
+
+    pub(super) fn from_value(value: Value) -> Self {
+        Self { handle: arena::insert(value), not_send: PhantomData }
+    }
+
+    pub(super) fn value(self) -> Rc<Value> {
+        arena::get(self.handle)
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.value();
+        write!(f, "Tensor {:?} {:?}", value.shape, value.data)
+    }
+}

@@ -1,0 +1,144 @@
+//! The ready command line, through the example `digits`.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "support/example.rs"]
+mod example;
+
+use std::{fs, path::Path};
+
+use example::{example, run};
+use serde_json::Value;
+
+fn digits(arguments: &str) -> (Option<i32>, String, String) {
+    run(example("digits").args(arguments.split_whitespace()))
+}
+
+#[test]
+fn plan_as_json_has_the_fields_of_the_stable_interface() {
+    let (code, output, errors) = digits("plan --format json");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let plan: Value = serde_json::from_str(&output).expect("JSON alone");
+    assert_eq!(plan["gpus"], 8);
+    assert_eq!(plan["axes"], serde_json::json!([2, 2, 2]));
+    assert!(plan["model"].is_string() && plan["strategy"].is_string(), "{plan}");
+    assert!(plan["objective"].is_string(), "{plan}");
+    assert!(plan["search"]["optimal"].is_boolean(), "{plan}");
+    for number in ["lower_bound_bytes", "milliseconds", "tables"] {
+        assert!(plan["search"][number].is_number(), "search.{number} in {plan}");
+    }
+    for number in ["bytes_total", "peak_memory_bytes_per_gpu"] {
+        assert!(plan[number].is_u64(), "{number} in {plan}");
+    }
+    for strategy in ["data", "model", "recursive"] {
+        assert!(plan["baselines"][strategy].is_u64(), "baselines.{strategy} in {plan}");
+    }
+    assert_eq!(plan["bytes_per_axis"].as_array().unwrap().len(), 3);
+    check_tensors(plan["tensors"].as_array().unwrap());
+    check_operators(&plan);
+}
+
+fn check_tensors(tensors: &[Value]) {
+    let kinds = ["input", "param", "state", "activation", "gradient", "output"];
+    for tensor in tensors {
+        assert!(tensor["name"].is_string() && tensor["dtype"].is_string(), "{tensor}");
+        assert!(kinds.contains(&tensor["kind"].as_str().unwrap()), "{tensor}");
+        assert!(tensor["shape"].as_array().unwrap().iter().all(Value::is_u64), "{tensor}");
+        assert_eq!(tensor["tiling"].as_array().unwrap().len(), 3, "{tensor}");
+    }
+    for kind in ["input", "param", "state"] {
+        assert!(tensors.iter().any(|tensor| tensor["kind"] == kind), "no {kind}");
+    }
+}
+
+fn check_operators(plan: &Value) {
+    let ids: Vec<&Value> = plan["tensors"].as_array().unwrap().iter().map(|it| &it["id"]).collect();
+    let mut bytes = 0;
+    for operator in plan["ops"].as_array().unwrap() {
+        assert!(operator["name"].is_string() && operator["signature"].is_string(), "{operator}");
+        assert!(operator["flops"].is_u64(), "{operator}");
+        assert_eq!(operator["form"].as_array().unwrap().len(), 3, "{operator}");
+        assert!(ids.contains(&&operator["output"]), "{operator}");
+        assert!(
+            operator["inputs"].as_array().unwrap().iter().all(|it| ids.contains(&it)),
+            "{operator}"
+        );
+        for conversion in operator["conversions"].as_array().unwrap() {
+            assert!(ids.contains(&&conversion["tensor"]), "{conversion}");
+            assert_eq!(conversion["from"].as_array().unwrap().len(), 3, "{conversion}");
+            assert_eq!(conversion["to"].as_array().unwrap().len(), 3, "{conversion}");
+            bytes += conversion["bytes"].as_u64().unwrap();
+        }
+    }
+    assert_eq!(plan["bytes_total"], bytes, "the conversions add up to the total");
+}
+
+#[test]
+fn plan_has_a_table_and_a_graph() {
+    let (code, text, _) = digits("plan");
+    assert_eq!(code, Some(0));
+    assert!(text.contains('w') && text.contains('P'), "{text}");
+    let (code, graph, _) = digits("plan --format dot");
+    assert_eq!(code, Some(0));
+    assert!(graph.starts_with("digraph"), "{graph}");
+}
+
+#[test]
+fn help_lists_commands_and_flags() {
+    let (code, text, _) = digits("--help");
+    assert_eq!(code, Some(0));
+    for word in ["train", "plan", "check", "bench", "--epochs", "--batch-limit", "--threads"] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    for command in ["train", "plan", "check", "bench"] {
+        let (code, text, _) = digits(&format!("{command} --help"));
+        assert_eq!(code, Some(0), "{command}");
+        assert!(text.contains("Flags:"), "{text}");
+    }
+}
+
+#[test]
+fn bad_usage_names_the_flag_and_the_nearest_one() {
+    for (arguments, message) in [
+        ("--epoch 3", "unknown flag --epoch; the nearest is --epochs"),
+        ("plann", "unknown command `plann`; the nearest is `plan`"),
+        ("plan --format xml", "--format: expected text, json or dot, found `xml`"),
+        ("--lr fast", "--lr: expected a finite number from 0, found `fast`"),
+    ] {
+        let (code, output, errors) = digits(arguments);
+        assert_eq!((code, output.as_str()), (Some(2), ""), "{arguments}");
+        assert!(errors.contains(message), "{arguments}: {errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+}
+
+#[test]
+fn training_ends_with_the_accuracy_and_leaves_its_metrics() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("digits-run");
+    let arguments = format!("train --epochs 2 --batch-limit 3 --out {}", folder.display());
+    let (code, output, errors) = digits(&arguments);
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
+    let last = output.lines().last().unwrap();
+    let accuracy: f64 = last.strip_prefix("accuracy ").expect(last).parse().unwrap();
+    assert!((0.0..=1.0).contains(&accuracy), "{last}");
+    let table = fs::read_to_string(folder.join("metrics.csv")).unwrap();
+    assert_eq!(table.lines().count(), 3, "{table}");
+    let plot = fs::read_to_string(folder.join("metrics.svg")).unwrap();
+    assert!(plot.starts_with("<svg") && plot.contains("accuracy"), "a plot");
+}
+
+#[test]
+fn check_compares_the_trainer_with_the_function() {
+    let (code, output, errors) = digits("check");
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
+    assert!(output.contains("first update"), "{output}");
+}
+
+#[test]
+fn bench_reports_time_and_bytes() {
+    let (code, output, errors) = digits("bench --steps 2");
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
+    for word in ["steps per second", "predicted", "counted", "contraction", "memory"] {
+        assert!(output.contains(word), "{word} in {output}");
+    }
+}

@@ -1,0 +1,75 @@
+//! A training step allocates nothing of its own, on any rank.
+
+#![expect(unsafe_code, reason = "an allocator is unsafe to implement")]
+
+#[path = "support/models.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod models;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use models::{Batch, perceptron, sgd};
+use soybean::{Config, runtime::Trainer};
+use soybean_compiler::Strategy;
+use soybean_plan::Step;
+
+/// The system's allocator, counting.
+struct Counting;
+
+static N_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: all calls go to the system's allocator as they are.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        N_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        N_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The one exception: the `gemm` crate packs the operands of a product into memory that it takes anew for each. Everything else
+/// takes none.
+#[test]
+fn steps_allocate_only_what_matrix_products_pack_into() {
+    const N_STEPS: usize = 5;
+    let batch = Batch::new(0);
+    let views = batch.views();
+    for n_gpus in [1, 2, 6, 8] {
+        let program = perceptron(n_gpus, Strategy::Auto, sgd(0.9)).program;
+        let is_product = |step: &&Step| matches!(step, Step::Contract { .. });
+        let n_products = n_gpus * program.train.iter().filter(is_product).count();
+        // One thread for each rank: with more, each of them packs its share of a product.
+        let config = Config { threads: Some(n_gpus), ..Config::default() };
+        let mut trainer = Trainer::new_shared(Arc::new(program), config).expect("sound");
+        for _ in 0..3 {
+            trainer.step(&views).expect("warms up");
+        }
+        let before = N_ALLOCATIONS.load(Ordering::Relaxed);
+        let losses: [f32; N_STEPS] =
+            std::array::from_fn(|_| trainer.step(&views).unwrap_or(f32::NAN));
+        let n_allocations = N_ALLOCATIONS.load(Ordering::Relaxed) - before;
+        assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
+        let most = N_STEPS * n_products;
+        assert!(n_allocations <= most, "{n_gpus} devices: {n_allocations}, at most {most}");
+    }
+}

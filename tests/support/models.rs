@@ -1,0 +1,107 @@
+//! Models made without a macro, so that one source serves every device count and strategy.
+
+use std::{sync::Arc, time::Instant};
+
+use soybean::{
+    Config,
+    runtime::{Trainer, View},
+};
+use soybean_compiler::{
+    Argument, Builder, Compiled, Optimizer, Options, Strategy, compile, graph::Value, optimizer,
+};
+use soybean_plan::DType;
+
+pub(crate) const BATCH: usize = 24;
+pub(crate) const FEATURES: usize = 12;
+pub(crate) const HIDDEN: usize = 24;
+pub(crate) const CLASSES: usize = 12;
+
+/// Calls an operator whose result is a tensor.
+pub(crate) fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
+    match builder.call(operator, arguments) {
+        Ok(Argument::Tensor(value)) => value,
+        other => unreachable!("`{operator}` gives a tensor, found {other:?}"),
+    }
+}
+
+fn dense(builder: &mut Builder, x: Value, name: &str, units: usize) -> Value {
+    let shape = [builder.shape(x)[1], units];
+    let normal = builder.init("he", &[], &shape).expect("known");
+    let zeros = builder.init("uniform", &[Argument::Float(-0.1), Argument::Float(0.1)], &[units]);
+    let w = builder.parameter(&format!("{name}.w"), &shape, normal);
+    let b = builder.parameter(&format!("{name}.b"), &[units], zeros.expect("known"));
+    let product = call(builder, "matmul", &[Argument::Tensor(x), Argument::Tensor(w)]);
+    call(builder, "add", &[Argument::Tensor(product), Argument::Tensor(b)])
+}
+
+/// A perceptron of three layers with logits and cross-entropy.
+pub(crate) fn perceptron(n_gpus: usize, strategy: Strategy, optimizer: Optimizer) -> Compiled {
+    let mut builder = Builder::new();
+    let x = builder.input("x", DType::F32, &[BATCH, FEATURES]);
+    let y = builder.input("y", DType::I32, &[BATCH]);
+    let mut h = x;
+    for layer in ["first", "second"] {
+        let sum = dense(&mut builder, h, layer, HIDDEN);
+        h = call(&mut builder, "relu", &[Argument::Tensor(sum)]);
+    }
+    let logits = dense(&mut builder, h, "last", CLASSES);
+    let loss =
+        call(&mut builder, "cross_entropy", &[Argument::Tensor(logits), Argument::Tensor(y)]);
+    finish(builder, loss, &[("logits".to_owned(), logits)], n_gpus, strategy, optimizer)
+}
+
+pub(crate) fn finish(
+    builder: Builder,
+    loss: Value,
+    outputs: &[(String, Value)],
+    n_gpus: usize,
+    strategy: Strategy,
+    optimizer: Optimizer,
+) -> Compiled {
+    let started = Instant::now();
+    let options = Options { name: "model".to_owned(), n_gpus, strategy, optimizer };
+    let milliseconds = || started.elapsed().as_secs_f64() * 1e3;
+    compile(builder, loss, outputs, &options, &milliseconds).unwrap_or_else(|faults| {
+        unreachable!("the model has no fault on {n_gpus} ranks: {faults:?}")
+    })
+}
+
+pub(crate) fn trainer(compiled: &Compiled, learning_rate: f32) -> Trainer {
+    let config = Config { seed: 3, learning_rate, ..Config::default() };
+    Trainer::new_shared(Arc::new(compiled.program.clone()), config).expect("the program is sound")
+}
+
+pub(crate) fn sgd(momentum: f64) -> Optimizer {
+    optimizer("sgd", &[("momentum".to_owned(), Argument::Float(momentum))]).expect("known")
+}
+
+/// Repeatable numbers in `-1..1` (Weyl's sequence over the golden ratio).
+pub(crate) fn numbers(n_numbers: usize, seed: usize) -> Vec<f64> {
+    let number = |index: usize| ((index + 1 + 1000 * seed) as f64 * 0.618_033_988_749_895).fract();
+    (0..n_numbers).map(|index| 2.0 * number(index) - 1.0).collect()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "rounding is meant")]
+pub(crate) fn single(numbers: &[f64]) -> Vec<f32> {
+    numbers.iter().map(|number| *number as f32).collect()
+}
+
+/// A batch of the perceptron.
+pub(crate) struct Batch {
+    pub(crate) x: Vec<f32>,
+    pub(crate) y: Vec<i32>,
+}
+
+impl Batch {
+    pub(crate) fn new(seed: usize) -> Self {
+        let classes = (0..).take(CLASSES).cycle();
+        Self {
+            x: single(&numbers(BATCH * FEATURES, seed)),
+            y: classes.skip(seed).step_by(5).take(BATCH).collect(),
+        }
+    }
+
+    pub(crate) fn views(&self) -> [View<'_>; 2] {
+        [View::F32(&self.x), View::I32(&self.y)]
+    }
+}
