@@ -36,7 +36,10 @@ pub(crate) fn fuse(network: &Network) -> Network {
             Source::Operator(operator) => {
                 let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
                 let forbidden = match group_of.get(&value) {
-                    Some(own) => kept.difference(own).map(|it| of[it]).collect(),
+                    // What is not there yet cannot be read.
+                    Some(own) => {
+                        kept.difference(own).filter_map(|it| of.get(it).copied()).collect()
+                    }
                     None => BTreeSet::new(),
                 };
                 let reader = Reader {

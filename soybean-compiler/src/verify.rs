@@ -100,10 +100,16 @@ fn verify_phase(
     };
     let mut is_valid = vec![false; buffers.len()];
     kept.iter().for_each(|&it| is_valid[it] = true);
+    let mut is_replaced = vec![false; buffers.len()];
     for (at, step) in steps.iter().enumerate() {
         if let Some(missing) = reads(step).into_iter().find(|&it| !is_valid[it]) {
             return Err(format!(
                 "step {at} {step:?} reads buffer {missing}, which does not hold its value"
+            ));
+        }
+        if let Some(replaced) = reads(step).into_iter().find(|it| is_replaced[*it]) {
+            return Err(format!(
+                "step {at} {step:?} reads buffer {replaced}, which holds its next value already"
             ));
         }
         let is_map = matches!(step, Step::Map { .. });
@@ -122,7 +128,10 @@ fn verify_phase(
                 }
             }
         }
-        writes(step).into_iter().for_each(|it| is_valid[it] = true);
+        for result in writes(step) {
+            is_valid[result] = true;
+            is_replaced[result] = kept.contains(&result);
+        }
     }
     match kept.iter().chain(results).find(|&&it| !is_valid[it]) {
         Some(lost) => Err(format!("buffer {lost} does not hold its value at the end")),
