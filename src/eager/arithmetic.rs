@@ -1,6 +1,6 @@
 //! `+ - * /` with NumPy's broadcasting, between tensors and between tensors and numbers.
 
-use std::ops::{Add, Div, Mul, Neg, Sub};
+use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
 use super::{
     Tensor,
@@ -33,13 +33,18 @@ macro_rules! impl_number {
 impl_number!(f32, f64, i32);
 
 macro_rules! impl_operator {
-    ($($operator:ident $method:ident $symbol:tt,)*) => {
+    ($($operator:ident $method:ident $symbol:tt $assign:ident $assign_method:ident,)*) => {
         $(
             // One generic implementation, so that the type of `x * 2.0` is known before the type of the literal is.
             impl<O: Operand> $operator<O> for Tensor {
                 type Output = Self;
                 fn $method(self, right: O) -> Self {
                     zip(stringify!($method), self, right.into_tensor(), |left, right| left $symbol right)
+                }
+            }
+            impl<O: Operand> $assign<O> for Tensor {
+                fn $assign_method(&mut self, right: O) {
+                    *self = *self $symbol right;
                 }
             }
             impl_operator!(@left $operator $method $symbol f64);
@@ -58,10 +63,10 @@ macro_rules! impl_operator {
 }
 
 impl_operator! {
-    Add add +,
-    Sub sub -,
-    Mul mul *,
-    Div div /,
+    Add add + AddAssign add_assign,
+    Sub sub - SubAssign sub_assign,
+    Mul mul * MulAssign mul_assign,
+    Div div / DivAssign div_assign,
 }
 
 impl Neg for Tensor {
