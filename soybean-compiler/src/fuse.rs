@@ -140,7 +140,11 @@ impl Reader<'_> {
         let Some(Operator::Elementwise(inner)) = self.graph.operator(value) else { return None };
         let is_cheap = scalar::is_cheap(&inner.program);
         let has_same_space = map.operands[position].len() == map.extents.len();
-        let is_allowed = self.graph.operands(value).iter().all(|it| !self.forbidden.contains(it));
+        let is_allowed = self
+            .graph
+            .operands(value)
+            .into_iter()
+            .all(|it| !self.forbidden.contains(&self.graph.memory_of(it)));
         let is_worth_it = is_cheap || (has_same_space && self.has_one_reader.contains(&value));
         (self.may_move.contains(&value) && is_allowed && is_worth_it)
             .then(|| compose(self.graph, map, operands, position, inner))

@@ -133,6 +133,15 @@ impl Graph {
         users
     }
 
+    /// The tensor whose memory a tensor is: its own, unless it is another's in another shape.
+    #[must_use]
+    pub fn memory_of(&self, value: Value) -> Value {
+        match self.operator(value) {
+            Some(operator) if operator.is_alias() => self.memory_of(self.operands(value)[0]),
+            Some(_) | None => value,
+        }
+    }
+
     fn neighbors(&self, value: Value, direction: Direction) -> impl Iterator<Item = Value> + '_ {
         self.tensors.edges_directed(value.0, direction).map(move |edge| match direction {
             Direction::Incoming => Value(edge.source()),

@@ -80,6 +80,14 @@ macro_rules! operators {
 
 operators! { Contract, Elementwise, Iota, Permute, Reduce, Reshape, }
 
+impl Operator {
+    /// Whether the result is the operand's memory, seen in another shape.
+    #[must_use]
+    pub fn is_alias(&self) -> bool {
+        matches!(self, Self::Reshape(_))
+    }
+}
+
 impl Rules for Operator {
     fn signature(&self, operands: &[Shape]) -> Signature {
         self.rules().signature(operands)

@@ -44,7 +44,7 @@ fn readers(graph: &Graph, value: Value) -> Vec<Value> {
     let mut readers = graph.users(value);
     let mut at = 0;
     while at < readers.len() {
-        if let Some(Operator::Reshape(_)) = graph.operator(readers[at]) {
+        if graph.operator(readers[at]).is_some_and(Operator::is_alias) {
             readers.extend(graph.users(readers[at]));
         }
         at += 1;

@@ -12,6 +12,16 @@ use crate::{
 /// The network without dead tensors and repeated work. Inputs and parameters stay, used or not.
 #[must_use]
 pub(crate) fn simplify(network: &Network) -> Network {
+    let simplified = pass(network);
+    // What nothing reads any more goes in the next pass.
+    if simplified.graph.n_values() == network.graph.n_values() {
+        simplified
+    } else {
+        simplify(&simplified)
+    }
+}
+
+fn pass(network: &Network) -> Network {
     let old = &network.graph;
     let is_live = old.ancestors(&network.roots());
     let mut graph = Graph::default();
