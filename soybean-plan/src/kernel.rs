@@ -78,6 +78,107 @@ pub struct Reduction {
     pub result: Strides,
 }
 
+/// Convolution of images with filters, or one of its two gradients, all in `f32`, dense and row-major.
+///
+/// Images are `[batch, groups * channels, height, width]`, filters `[groups * filters, channels, height, width]`, results `[batch, groups *
+/// filters, height, width]`; `result[n, g o, y, x] = sum over c, i, j of image[n, g c, y * stride + i * dilation - padding, ..] * filter[g o, c, i, j]`,
+/// where image elements outside are 0. Convolutions of one spatial dim have height 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Convolution {
+    /// What is computed from what.
+    pub form: ConvolutionForm,
+    /// The number of images.
+    pub batch: usize,
+    /// The number of groups, each with its own channels and filters.
+    pub groups: usize,
+    /// The input channels of each group.
+    pub channels: usize,
+    /// The filters of each group.
+    pub filters: usize,
+    /// Height and width of the images.
+    pub image: [usize; 2],
+    /// Height and width of the filters.
+    pub window: [usize; 2],
+    /// Height and width of the results.
+    pub result: [usize; 2],
+    /// The distance between neighbouring results, in pixels.
+    pub stride: [usize; 2],
+    /// The rows and columns of zeros on each side of an image.
+    pub padding: [usize; 2],
+    /// The distance between neighbouring filter elements, in pixels.
+    pub dilation: [usize; 2],
+}
+
+/// What a [`Convolution`] computes from what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConvolutionForm {
+    /// Results from images and filters.
+    Forward,
+    /// Gradients of images from gradients of results and filters.
+    Data,
+    /// Gradients of filters from images and gradients of results.
+    Filter,
+}
+
+impl ConvolutionForm {
+    /// The name in the text form.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "convolution",
+            Self::Data => "convolution-data",
+            Self::Filter => "convolution-filter",
+        }
+    }
+}
+
+/// Pooling: each plane of an image is combined window by window, or the gradient of that; all in `f32`, dense and row-major.
+///
+/// Images are `[planes, height, width]`, results `[planes, height, width]`. Pixels outside an image are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pooling {
+    /// What is computed from what.
+    pub form: PoolingForm,
+    /// The number of planes: images times channels.
+    pub planes: usize,
+    /// Height and width of the images.
+    pub image: [usize; 2],
+    /// Height and width of the windows.
+    pub window: [usize; 2],
+    /// Height and width of the results.
+    pub result: [usize; 2],
+    /// The distance between neighbouring windows, in pixels.
+    pub stride: [usize; 2],
+    /// The rows and columns outside an image that the first windows may reach.
+    pub padding: [usize; 2],
+}
+
+/// What a [`Pooling`] computes from what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PoolingForm {
+    /// The maxima of images.
+    Max,
+    /// The gradient of images, from images and the gradient of their maxima; the first of several equal maxima has it all.
+    MaxGradient,
+    /// The sums of images.
+    Sum,
+    /// The gradient of images, from the gradient of their sums.
+    SumGradient,
+}
+
+impl PoolingForm {
+    /// The name in the text form.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Max => "max-pool",
+            Self::MaxGradient => "max-pool-gradient",
+            Self::Sum => "sum-pool",
+            Self::SumGradient => "sum-pool-gradient",
+        }
+    }
+}
+
 /// A copy into a dense row-major result: `result[i, j, ..] = input[i * s_0 + j * s_1 + ..]`; elements of 4 bytes of any type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permutation {

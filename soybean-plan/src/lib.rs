@@ -14,7 +14,10 @@ mod tile;
 mod tiling;
 
 pub use collective::{Collective, CollectiveKind};
-pub use kernel::{Combine, Contraction, Map, MatrixStrides, Permutation, Reduction};
+pub use kernel::{
+    Combine, Contraction, Convolution, ConvolutionForm, Map, MatrixStrides, Permutation, Pooling,
+    PoolingForm, Reduction,
+};
 pub use mesh::{AxisSet, MAX_AXES, Mesh};
 pub use program::{
     Buffer, BufferId, Constant, Init, Input, Kernels, Output, Parameter, Plan, Program, RunScalar,

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use crate::{Collective, Contraction, DType, Map, Mesh, Permutation, Reduction, Tile};
+use crate::{
+    Collective, Contraction, Convolution, DType, Map, Mesh, Permutation, Pooling, Reduction, Tile,
+};
 
 /// The number of a buffer in [`Tables::buffers`].
 pub type BufferId = usize;
@@ -33,6 +35,10 @@ pub struct Kernels {
     pub reductions: Cow<'static, [Reduction]>,
     /// The descriptors that [`Step::Permute`] numbers.
     pub permutations: Cow<'static, [Permutation]>,
+    /// The descriptors that [`Step::Convolve`] numbers.
+    pub convolutions: Cow<'static, [Convolution]>,
+    /// The descriptors that [`Step::Pool`] numbers.
+    pub poolings: Cow<'static, [Pooling]>,
     /// The descriptors that [`Step::Communicate`] numbers.
     pub collectives: Cow<'static, [Collective]>,
 }
@@ -75,6 +81,26 @@ pub enum Step {
         kernel: usize,
         /// The buffer read.
         input: BufferId,
+        /// The buffer written.
+        result: BufferId,
+    },
+    /// A convolution or one of its gradients.
+    Convolve {
+        /// The number of the descriptor.
+        kernel: usize,
+        /// Images, or for [`ConvolutionForm::Data`](crate::ConvolutionForm::Data) gradients of results.
+        left: BufferId,
+        /// Filters, or for [`ConvolutionForm::Filter`](crate::ConvolutionForm::Filter) gradients of results.
+        right: BufferId,
+        /// The buffer written.
+        result: BufferId,
+    },
+    /// A pooling or its gradient.
+    Pool {
+        /// The number of the descriptor.
+        kernel: usize,
+        /// The image, or the gradient of the sums; for [`PoolingForm::MaxGradient`](crate::PoolingForm::MaxGradient) the image and the gradient.
+        inputs: Vec<BufferId>,
         /// The buffer written.
         result: BufferId,
     },

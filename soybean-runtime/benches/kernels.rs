@@ -8,22 +8,16 @@
 use std::sync::Arc;
 
 use soybean_plan::{
-    Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Instruction, Kernels,
-    Map, MatrixStrides, Mesh, Permutation, Placement, Program, Reduction, ScalarProgram, Shape,
-    Step, Strides, Tables, Tiling, Unary,
+    Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, Convolution, ConvolutionForm,
+    DType, Instruction, Kernels, Map, MatrixStrides, Mesh, Permutation, Placement, Pooling,
+    PoolingForm, Program, Reduction, ScalarProgram, Shape, Step, Strides, Tables, Tiling, Unary,
 };
 use soybean_runtime::{Config, Trainer, Work};
 
 const N_STEPS: u32 = 60;
 
 fn main() {
-    for (m, n, k) in
-        [(512, 1024, 1024), (512, 2048, 2048), (1024, 1024, 512), (64, 784, 512), (512, 10, 1024)]
-    {
-        contraction("NN", [m, n, k], (k, 1), (n, 1));
-        contraction("NT", [m, n, k], (k, 1), (1, k));
-        contraction("TN", [m, n, k], (1, m), (n, 1));
-    }
+    products_and_convolutions();
     let columns = [Strides::new(&[1024, 1]), Strides::new(&[0, 1])];
     let relu = vec![
         Instruction::Input(0),
@@ -77,6 +71,21 @@ fn main() {
     }
 }
 
+fn products_and_convolutions() {
+    for (m, n, k) in
+        [(512, 1024, 1024), (512, 2048, 2048), (1024, 1024, 512), (64, 784, 512), (512, 10, 1024)]
+    {
+        contraction("NN", [m, n, k], (k, 1), (n, 1));
+        contraction("NT", [m, n, k], (k, 1), (1, k));
+        contraction("TN", [m, n, k], (1, m), (n, 1));
+    }
+    for (channels, filters, side) in [(3, 64, 32), (64, 64, 32), (128, 128, 16), (256, 256, 8)] {
+        convolutions(8, channels, filters, side, 1);
+    }
+    convolutions(8, 128, 256, 16, 2);
+    poolings();
+}
+
 fn all_reduce(n_ranks: usize, n_elements: usize) {
     let n_axes = Mesh::new(n_ranks).n_axes();
     let collective = Collective {
@@ -100,6 +109,8 @@ fn nothing() -> Kernels {
         maps: vec![].into(),
         reductions: vec![].into(),
         permutations: vec![].into(),
+        convolutions: vec![].into(),
+        poolings: vec![].into(),
         collectives: vec![].into(),
     }
 }
@@ -163,6 +174,70 @@ fn contraction(
     let time = seconds(1, &sizes, kernels, step, Work::Contraction);
     let gigaflops = 2e-9 * (rows * columns * depth) as f64 / time;
     println!("{name} {rows} x {columns} x {depth}: {:.3} ms, {gigaflops:.0} GFLOP/s", 1e3 * time);
+}
+
+/// Convolutions with 3 x 3 filters, beside a plain product of the same sizes.
+fn convolutions(batch: usize, channels: usize, filters: usize, side: usize, stride: usize) {
+    let side_to = (side - 1) / stride + 1;
+    println!(
+        "3 x 3 filters, {batch} x {channels} x {side} x {side} to {filters} x {side_to} x {side_to}:"
+    );
+    let (rows, depth) = (batch * side_to * side_to, channels * 9);
+    contraction("product of the same size, NT", [rows, filters, depth], (depth, 1), (1, depth));
+    let images = batch * channels * side * side;
+    let (weights, results) = (filters * depth, rows * filters);
+    let forms = [
+        (ConvolutionForm::Forward, [images, weights, results]),
+        (ConvolutionForm::Data, [results, weights, images]),
+        (ConvolutionForm::Filter, [images, results, weights]),
+    ];
+    for (form, sizes) in forms {
+        let convolution = Convolution {
+            form,
+            batch,
+            groups: 1,
+            channels,
+            filters,
+            image: [side; 2],
+            window: [3; 2],
+            result: [side_to; 2],
+            stride: [stride; 2],
+            padding: [1; 2],
+            dilation: [1; 2],
+        };
+        let kernels = Kernels { convolutions: vec![convolution].into(), ..nothing() };
+        let step = Step::Convolve { kernel: 0, left: 0, right: 1, result: 2 };
+        let time = seconds(1, &sizes, kernels, step, Work::Convolution);
+        let gigaflops = 2e-9 * (rows * filters * depth) as f64 / time;
+        println!("{}: {:.3} ms, {gigaflops:.0} GFLOP/s", form.name(), 1e3 * time);
+    }
+}
+
+fn poolings() {
+    let (planes, side) = (512, 32);
+    let forms =
+        [PoolingForm::Max, PoolingForm::MaxGradient, PoolingForm::Sum, PoolingForm::SumGradient];
+    for form in forms {
+        let pooling = Pooling {
+            form,
+            planes,
+            image: [side; 2],
+            window: [2; 2],
+            result: [side / 2; 2],
+            stride: [2; 2],
+            padding: [0; 2],
+        };
+        let (image, pooled) = (planes * side * side, planes * side * side / 4);
+        let (inputs, sizes) = match form {
+            PoolingForm::Max | PoolingForm::Sum => (vec![0], [image, pooled, pooled]),
+            PoolingForm::MaxGradient => (vec![0, 1], [image, pooled, image]),
+            PoolingForm::SumGradient => (vec![0], [pooled, pooled, image]),
+        };
+        let kernels = Kernels { poolings: vec![pooling].into(), ..nothing() };
+        let step = Step::Pool { kernel: 0, inputs, result: 2 };
+        let time = seconds(1, &sizes, kernels, step, Work::Pooling);
+        println!("{}, 2 x 2, {planes} x {side} x {side}: {:.3} ms", form.name(), 1e3 * time);
+    }
 }
 
 fn one_map(extents: &[usize], inputs: &[Strides], program: Vec<Instruction>) -> Map {

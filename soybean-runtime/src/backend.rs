@@ -38,6 +38,18 @@ pub(crate) trait Backend {
 
     /// Runs a permuting copy.
     fn permute(&mut self, kernel: usize, input: BufferId, result: BufferId) -> Result<(), Error>;
+
+    /// Runs a convolution or one of its gradients.
+    fn convolve(
+        &mut self,
+        kernel: usize,
+        left: BufferId,
+        right: BufferId,
+        result: BufferId,
+    ) -> Result<(), Error>;
+
+    /// Runs a pooling or its gradient.
+    fn pool(&mut self, kernel: usize, inputs: &[BufferId], result: BufferId) -> Result<(), Error>;
 }
 
 /// How one rank takes part in collectives. Every rank of the group makes the same calls in the same order.

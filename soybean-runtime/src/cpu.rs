@@ -3,6 +3,7 @@
 
 mod combiner;
 mod contraction;
+mod convolution;
 mod engine;
 mod isa;
 mod map;
@@ -10,7 +11,9 @@ mod math;
 mod microkernel;
 #[cfg(test)]
 mod oracle;
+mod patches;
 mod permutation;
+mod pooling;
 mod product;
 mod program;
 mod reduction;
@@ -30,8 +33,9 @@ use soybean_plan::{BufferId, Kernels, Tables};
 pub(crate) use self::oracle::Dice;
 pub(crate) use self::{combiner::Combiner, engine::Region};
 use self::{
-    contraction::ContractionKernel, isa::Isa, map::MapKernel, permutation::PermutationKernel,
-    product::Workspace, reduction::ReductionKernel,
+    contraction::ContractionKernel, convolution::ConvolutionKernel, isa::Isa, map::MapKernel,
+    permutation::PermutationKernel, pooling::PoolingKernel, product::Workspace,
+    reduction::ReductionKernel,
 };
 use crate::{
     Error, ErrorKind,
@@ -52,6 +56,10 @@ pub(crate) struct Cpu {
     maps: Vec<MapKernel>,
     reductions: Vec<ReductionKernel>,
     permutations: Vec<PermutationKernel>,
+    convolutions: Vec<ConvolutionKernel>,
+    poolings: Vec<PoolingKernel>,
+    /// Room for the turned filters of any convolution.
+    turned: Vec<f32>,
     scalars: Vec<f32>,
     inputs: Vec<Region>,
     results: Vec<Region>,
@@ -165,9 +173,16 @@ impl Cpu {
     fn new(arenas: &Arc<[Arena]>, rank: usize, model: &AnyModel, n_threads: usize) -> Self {
         let isa = Isa::detect();
         let workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
-        let Kernels { contractions, maps, reductions, permutations, .. } = model.get().kernels();
+        let kernels = model.get().kernels();
+        let Kernels { contractions, maps, reductions, permutations, .. } = kernels;
         let n_inputs =
             maps.iter().chain(reductions.iter().map(|it| &it.map)).map(|it| it.inputs.len());
+        let convolutions: Vec<ConvolutionKernel> = kernels
+            .convolutions
+            .iter()
+            .map(|it| ConvolutionKernel::new(it, isa, n_threads))
+            .collect();
+        let n_turned = convolutions.iter().map(ConvolutionKernel::n_turned).max().unwrap_or(0);
         let n_results = maps.iter().map(|it| it.program.results.len());
         Self {
             arenas: Arc::clone(arenas),
@@ -186,9 +201,17 @@ impl Cpu {
                 .iter()
                 .map(|it| PermutationKernel::new(it, n_threads))
                 .collect(),
+            convolutions,
+            turned: vec![0.0; n_turned],
+            poolings: kernels
+                .poolings
+                .iter()
+                .map(|it| PoolingKernel::new(it, isa, n_threads))
+                .collect(),
             workspaces,
             scalars: vec![0.0; model.get().tables().scalars.len()],
-            inputs: Vec::with_capacity(n_inputs.max().unwrap_or(0)),
+            // The gradient of maxima has two inputs.
+            inputs: Vec::with_capacity(n_inputs.max().unwrap_or(0).max(2)),
             results: Vec::with_capacity(n_results.max().unwrap_or(0)),
         }
     }
@@ -298,5 +321,27 @@ impl Backend for Cpu {
         let found = known(&mut self.permutations, "permutation", kernel)?;
         // SAFETY: as in `contract`.
         unsafe { found.run(&input, &result) }.map_err(named("permutation", kernel))
+    }
+
+    fn convolve(
+        &mut self,
+        kernel: usize,
+        left: BufferId,
+        right: BufferId,
+        result: BufferId,
+    ) -> Result<(), Error> {
+        let regions = [self.region(left)?, self.region(right)?, self.region(result)?];
+        let found = known(&mut self.convolutions, "convolution", kernel)?;
+        // SAFETY: as in `contract`.
+        unsafe { found.run(&mut self.workspaces, &mut self.turned, regions) }
+            .map_err(named("convolution", kernel))
+    }
+
+    fn pool(&mut self, kernel: usize, inputs: &[BufferId], result: BufferId) -> Result<(), Error> {
+        self.set_inputs(inputs)?;
+        let result = self.region(result)?;
+        let found = known(&mut self.poolings, "pooling", kernel)?;
+        // SAFETY: as in `contract`.
+        unsafe { found.run(&self.inputs, &result) }.map_err(named("pooling", kernel))
     }
 }

@@ -46,6 +46,10 @@ fn run(steps: &[Step], rank: &mut Rank<'_>) {
             Step::Map { kernel, inputs, results } => rank.map(*kernel, inputs, results),
             Step::Reduce { kernel, inputs, result } => rank.reduce(*kernel, inputs, *result),
             Step::Permute { kernel, input, result } => rank.permute(*kernel, *input, *result),
+            Step::Convolve { kernel, left, right, result } => {
+                rank.convolve(*kernel, *left, *right, *result);
+            }
+            Step::Pool { kernel, inputs, result } => rank.pool(*kernel, inputs, *result),
             Step::Communicate { kernel, input, result } => {
                 rank.communicate(*kernel, *input, *result);
             }

@@ -13,14 +13,25 @@ pub enum Work {
     Reduction,
     /// Copies in another order of dims.
     Permutation,
+    /// Convolutions and their gradients.
+    Convolution,
+    /// Pooling and its gradients.
+    Pooling,
     /// Collectives, with the waiting for other ranks.
     Communication,
 }
 
 impl Work {
     /// All kinds, in the order of their declaration.
-    pub const ALL: &[Self] =
-        &[Self::Contraction, Self::Map, Self::Reduction, Self::Permutation, Self::Communication];
+    pub const ALL: &[Self] = &[
+        Self::Contraction,
+        Self::Map,
+        Self::Reduction,
+        Self::Permutation,
+        Self::Convolution,
+        Self::Pooling,
+        Self::Communication,
+    ];
 
     /// The name for people.
     #[must_use]
@@ -30,6 +41,8 @@ impl Work {
             Self::Map => "map",
             Self::Reduction => "reduction",
             Self::Permutation => "permutation",
+            Self::Convolution => "convolution",
+            Self::Pooling => "pooling",
             Self::Communication => "communication",
         }
     }

@@ -59,6 +59,16 @@ impl<'a> Rank<'a> {
         self.run(Work::Permutation, |it| it.backend.permute(kernel, input, result));
     }
 
+    /// Runs convolution `kernel`.
+    pub fn convolve(&mut self, kernel: usize, left: BufferId, right: BufferId, result: BufferId) {
+        self.run(Work::Convolution, |it| it.backend.convolve(kernel, left, right, result));
+    }
+
+    /// Runs pooling `kernel`.
+    pub fn pool(&mut self, kernel: usize, inputs: &[BufferId], result: BufferId) {
+        self.run(Work::Pooling, |it| it.backend.pool(kernel, inputs, result));
+    }
+
     /// Takes part in collective `kernel`.
     pub fn communicate(&mut self, kernel: usize, input: BufferId, result: BufferId) {
         self.run(Work::Communication, |it| {

@@ -14,8 +14,9 @@ use std::{
 
 use linear::{batch, program};
 use soybean_plan::{
-    Buffer, Combine, Contraction, DType, Instruction, Map, MatrixStrides, Permutation, Program,
-    Reduction, ScalarProgram, Shape, Step, Strides,
+    Buffer, Combine, Contraction, Convolution, ConvolutionForm, DType, Instruction, Map,
+    MatrixStrides, Permutation, Pooling, PoolingForm, Program, Reduction, ScalarProgram, Shape,
+    Step, Strides,
 };
 use soybean_runtime::{Config, Trainer, View};
 
@@ -85,7 +86,48 @@ fn enlarged(n_ranks: usize) -> Program {
         Step::Reduce { kernel: 3, inputs: vec![a], result: c },
         Step::Permute { kernel: 0, input: a, result: b },
     ]);
+    add_windows(&mut program, [a, b, c]);
     program
+}
+
+/// Convolutions and poolings of all forms: 8 planes of 64 x 64 pixels fit in each buffer, results are half as large.
+fn add_windows(program: &mut Program, [a, b, c]: [usize; 3]) {
+    let forms = [ConvolutionForm::Forward, ConvolutionForm::Data, ConvolutionForm::Filter];
+    for form in forms {
+        let convolution = Convolution {
+            form,
+            batch: 1,
+            groups: 1,
+            channels: 8,
+            filters: 8,
+            image: [64, 64],
+            window: [3, 3],
+            result: [32, 32],
+            stride: [2, 2],
+            padding: [1, 1],
+            dilation: [1, 1],
+        };
+        let kernel = program.kernels.convolutions.len();
+        program.kernels.convolutions.to_mut().push(convolution);
+        program.train.push(Step::Convolve { kernel, left: a, right: b, result: c });
+    }
+    let forms =
+        [PoolingForm::Max, PoolingForm::MaxGradient, PoolingForm::Sum, PoolingForm::SumGradient];
+    for form in forms {
+        let pooling = Pooling {
+            form,
+            planes: 8,
+            image: [64, 64],
+            window: [3, 3],
+            result: [32, 32],
+            stride: [2, 2],
+            padding: [1, 1],
+        };
+        let inputs = if form == PoolingForm::MaxGradient { vec![a, b] } else { vec![a] };
+        let kernel = program.kernels.poolings.len();
+        program.kernels.poolings.to_mut().push(pooling);
+        program.train.push(Step::Pool { kernel, inputs, result: c });
+    }
 }
 
 // One test, so that no other allocates at the same time.

@@ -38,6 +38,8 @@ fn program(mesh: Mesh, collective: Collective) -> Program {
         maps: vec![].into(),
         reductions: vec![].into(),
         permutations: vec![].into(),
+        convolutions: vec![].into(),
+        poolings: vec![].into(),
         collectives: vec![collective].into(),
     };
     Program { tables, kernels, train: vec![], evaluate: vec![] }

@@ -41,6 +41,8 @@ pub(crate) fn program(n_ranks: usize) -> Program {
         maps: vec![difference(rows), update()].into(),
         reductions: vec![mean_square(rows)].into(),
         permutations: vec![].into(),
+        convolutions: vec![].into(),
+        poolings: vec![].into(),
         collectives: vec![sum(&mesh, &[]), sum(&mesh, &[FEATURES, 1])].into(),
     };
     let mut evaluate = vec![

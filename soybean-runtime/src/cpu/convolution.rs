@@ -1,0 +1,393 @@
+//! Convolutions and their gradients, as products with the patches of images that are never written out as a whole.
+#![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
+
+use std::ops::Range;
+
+use soybean_plan::{Combine, Convolution, ConvolutionForm};
+
+use super::{
+    engine::Region,
+    isa::Isa,
+    patches::{Geometry, Patches},
+    product::{Matrix, N_SPARE, Workspace, pack},
+    share::share,
+    vector::{Accumulate, accumulate_each},
+};
+use crate::{Error, ErrorKind};
+
+/// So many multiplications with their additions take the time of one operation of other kernels.
+const PRODUCTS_PER_OPERATION: usize = 8;
+/// Pixels, filters or elements of filters of a block: the product of two fits in the spare memory.
+const BLOCK: usize = 256;
+const _: () = assert!(BLOCK * BLOCK <= N_SPARE);
+/// Cells of gradients with fewer elements of filters take longer to pack than to multiply.
+const FEW_ELEMENTS: usize = 32;
+/// Pixels over which a unit of work sums gradients of filters.
+const N_LEVELS: usize = 384;
+
+/// A [`Convolution`] made ready.
+pub(crate) struct ConvolutionKernel {
+    convolution: Convolution,
+    /// Whether the filters are turned first.
+    is_turned: bool,
+    geometry: Geometry,
+    /// The elements of one image, one group of filters, and one result of one group.
+    sizes: [usize; 3],
+    /// The elements of a filter.
+    depth: usize,
+    /// Into how many parts the filters (forward), the channels (gradients of images) or the elements of filters (gradients of filters) are
+    /// cut.
+    n_parts: usize,
+    /// The loop that adds what another thread has summed.
+    add: Accumulate,
+}
+
+impl ConvolutionKernel {
+    pub(crate) fn new(convolution: &Convolution, isa: Isa, n_threads: usize) -> Self {
+        let turned = turned(convolution);
+        let (convolution, is_turned) = (turned.as_ref().unwrap_or(convolution), turned.is_some());
+        let Convolution { batch, groups, channels, filters, .. } = *convolution;
+        let add = accumulate_each(Combine::Sum, isa);
+        let geometry = Geometry::new(convolution);
+        let depth = channels * geometry.n_elements();
+        let n_products = batch * groups;
+        let missing = |n_units: usize| n_threads.div_ceil(n_units.max(1));
+        let n_parts = match convolution.form {
+            ConvolutionForm::Forward => {
+                missing(n_products * geometry.n_pixels().div_ceil(BLOCK)).min(filters)
+            }
+            ConvolutionForm::Data => missing(n_products).min(channels),
+            ConvolutionForm::Filter => {
+                let n_cells = groups * filters.div_ceil(BLOCK);
+                let fewest = depth.div_ceil(BLOCK);
+                let even = (fewest..fewest + n_threads)
+                    .find(|it| (it * n_cells).is_multiple_of(n_threads));
+                even.filter(|it| depth >= it * FEW_ELEMENTS).unwrap_or(fewest)
+            }
+        };
+        Self {
+            convolution: *convolution,
+            is_turned,
+            sizes: [
+                channels * geometry.n_image_pixels(),
+                filters * depth,
+                filters * geometry.n_pixels(),
+            ],
+            geometry,
+            depth,
+            n_parts,
+            add,
+        }
+    }
+
+    /// The number of elements of turned filters for which a call needs room.
+    pub(crate) const fn n_turned(&self) -> usize {
+        if self.is_turned { self.convolution.groups * self.sizes[1] } else { 0 }
+    }
+
+    /// Runs the kernel; regions are left, right and result.
+    ///
+    /// # Safety
+    /// Nobody else uses the regions during the call.
+    ///
+    /// # Panics
+    /// If there is not enough room for the turned filters.
+    pub(crate) unsafe fn run(
+        &self,
+        workspaces: &mut [Workspace],
+        room: &mut [f32],
+        mut regions: [Region; 3],
+    ) -> Result<(), Error> {
+        self.check(regions)?;
+        let Convolution { batch, groups, form, .. } = self.convolution;
+        let n_products = batch * groups;
+        let work = n_products * self.sizes[2] * self.depth / PRODUCTS_PER_OPERATION;
+        if self.is_turned {
+            let pointer = room[..self.n_turned()].as_mut_ptr();
+            let turned = Region { pointer, ..regions[1] };
+            // SAFETY: the filters were found to have the elements that are needed, as many as there is room for.
+            unsafe { self.turn_filters(workspaces, regions[1], turned) };
+            regions[1] = turned;
+        }
+        match form {
+            ConvolutionForm::Forward => {
+                let n_blocks = self.geometry.n_pixels().div_ceil(BLOCK) * self.n_parts;
+                share(workspaces, n_products * n_blocks, work, |workspace, units| {
+                    for unit in units {
+                        let (product, block) = (unit / n_blocks, unit % n_blocks);
+                        // SAFETY: the regions were found to have the elements that are needed; units write different ones.
+                        unsafe { self.forward(workspace, regions, product, block) };
+                    }
+                });
+            }
+            ConvolutionForm::Data => {
+                share(workspaces, n_products * self.n_parts, work, |workspace, units| {
+                    for unit in units {
+                        let (product, part) = (unit / self.n_parts, unit % self.n_parts);
+                        let channels = part_of(self.convolution.channels, part, self.n_parts);
+                        // SAFETY: as above.
+                        unsafe { self.data(workspace, regions, product, channels) };
+                    }
+                });
+            }
+            // SAFETY: as above.
+            ConvolutionForm::Filter => unsafe { self.filter(workspaces, regions, work) },
+        }
+        Ok(())
+    }
+
+    /// Copies filters so that what were their channels are filters, and the other way round, and each begins at its end.
+    ///
+    /// # Safety
+    /// Both have all filters, and nobody else uses them.
+    unsafe fn turn_filters(&self, workspaces: &mut [Workspace], filters: Region, turned: Region) {
+        let Convolution { groups, channels, filters: n_filters, .. } = self.convolution;
+        let n = self.geometry.n_elements();
+        share(workspaces, groups * n_filters, 2 * self.n_turned(), |_, rows| {
+            for (row, channel) in rows.flat_map(|row| (0..channels).map(move |it| (row, it))) {
+                let (group, filter) = (row / n_filters, row % n_filters);
+                let from = filters.at(((group * channels + channel) * n_filters + filter) * n);
+                let to = turned.at((row * channels + channel) * n);
+                for element in 0..n {
+                    // SAFETY: required of the caller.
+                    let value = unsafe { from.wrapping_add(element).read() };
+                    // SAFETY: as above; rows are different elements.
+                    unsafe { to.wrapping_add(n - 1 - element).write(value) };
+                }
+            }
+        });
+    }
+
+    /// A block of pixels of one image's results, for a part of one group's filters.
+    ///
+    /// # Safety
+    /// As [`Self::run`]; the regions have the elements that are needed.
+    unsafe fn forward(
+        &self,
+        workspace: &mut Workspace,
+        [images, filters, results]: [Region; 3],
+        product: usize,
+        block: usize,
+    ) {
+        let (n_pixels, depth) = (self.geometry.n_pixels(), self.depth);
+        let (pixel, part) = (block / self.n_parts * BLOCK, block % self.n_parts);
+        let part = part_of(self.convolution.filters, part, self.n_parts);
+        let group = product % self.convolution.groups;
+        let sizes = (BLOCK.min(n_pixels - pixel), part.len(), depth);
+        let to = product * self.sizes[2] + part.start * n_pixels + pixel;
+        let result = Matrix { start: results.at(to), row: 1, column: n_pixels };
+        if depth == 0 {
+            for column in 0..sizes.1 {
+                // SAFETY: required of the caller.
+                unsafe { result.from(0, column).start.write_bytes(0, sizes.0) };
+            }
+            return;
+        }
+        let patches = self.patches(images.at(product * self.sizes[0]), pixel, 0);
+        let filters = filters.at(group * self.sizes[1] + part.start * depth);
+        let filters = Matrix { start: filters, row: 1, column: depth };
+        // SAFETY: required of the caller.
+        unsafe { workspace.multiply(sizes, patches, filters, result) };
+    }
+
+    /// The gradient of some channels of one image in one group: blocks of the patches' gradient, added where the patches lie.
+    ///
+    /// # Safety
+    /// As [`Self::forward`].
+    unsafe fn data(
+        &self,
+        workspace: &mut Workspace,
+        [results, filters, images]: [Region; 3],
+        product: usize,
+        channels: Range<usize>,
+    ) {
+        let (n_pixels, n_image_pixels) = (self.geometry.n_pixels(), self.geometry.n_image_pixels());
+        let image = images.at(product * self.sizes[0]);
+        let part = image.wrapping_add(channels.start * n_image_pixels);
+        // SAFETY: required of the caller.
+        unsafe { part.write_bytes(0, channels.len() * n_image_pixels) };
+        let n_filters = self.convolution.filters;
+        if n_filters == 0 {
+            return;
+        }
+        let results = results.at(product * self.sizes[2]);
+        let results = Matrix { start: results, row: 1, column: n_pixels };
+        let filters = filters.at(product % self.convolution.groups * self.sizes[1]);
+        let filters = Matrix { start: filters, row: self.depth, column: 1 };
+        let elements = [channels.start, channels.end].map(|it| it * self.geometry.n_elements());
+        for pixel in (0..n_pixels).step_by(BLOCK) {
+            let n_pixels = BLOCK.min(n_pixels - pixel);
+            for element in (elements[0]..elements[1]).step_by(BLOCK) {
+                let n_elements = BLOCK.min(elements[1] - element);
+                let block = Matrix { start: workspace.spare(), row: 1, column: n_pixels };
+                let (left, right) = (results.from(pixel, 0), filters.from(0, element));
+                let sizes = (n_pixels, n_elements, n_filters);
+                // SAFETY: required of the caller; the block fits in the spare memory.
+                unsafe { workspace.multiply(sizes, left, right, block) };
+                let (pixels, elements) = ((pixel, n_pixels), (element, n_elements));
+                // SAFETY: required of the caller; the elements are of these channels.
+                unsafe { self.geometry.add_patches(block, image, pixels, elements) };
+            }
+        }
+    }
+
+    /// The gradient of all filters, cell by cell. Threads share out the cells, or if these are few, the pixels that each one sums.
+    ///
+    /// # Safety
+    /// As [`Self::forward`].
+    unsafe fn filter(&self, workspaces: &mut [Workspace], regions: [Region; 3], work: usize) {
+        let Convolution { batch, groups, filters, .. } = self.convolution;
+        let n_cells = groups * filters.div_ceil(BLOCK) * self.n_parts;
+        let n_units = batch * self.geometry.n_pixels().div_ceil(N_LEVELS);
+        if n_cells.is_multiple_of(workspaces.len()) || n_cells > 8 * workspaces.len() {
+            return share(workspaces, n_cells, work, |workspace, cells| {
+                for cell in cells.map(|it| self.cell(it)) {
+                    // SAFETY: required of the caller; cells are different elements.
+                    unsafe { self.sum_filter(workspace, regions, &cell, 0..n_units) };
+                    // SAFETY: as above.
+                    unsafe { self.store_filter(workspace.spare(), regions[2], &cell) };
+                }
+            });
+        }
+        for cell in (0..n_cells).map(|it| self.cell(it)) {
+            // Parts that get no units contribute nothing.
+            for workspace in workspaces.iter() {
+                // SAFETY: the cell fits in the spare memory.
+                unsafe { workspace.spare().write_bytes(0, cell.n_elements()) };
+            }
+            share(workspaces, n_units, work / n_cells, |workspace, units| {
+                // SAFETY: required of the caller; only spare memory is written.
+                unsafe { self.sum_filter(workspace, regions, &cell, units) };
+            });
+            let total = workspaces[0].spare();
+            for workspace in &workspaces[1..] {
+                // SAFETY: both are spare memory with room for the cell.
+                unsafe { (self.add)(total, workspace.spare(), cell.n_elements()) };
+            }
+            // SAFETY: required of the caller.
+            unsafe { self.store_filter(total, regions[2], &cell) };
+        }
+    }
+
+    fn cell(&self, number: usize) -> Cell {
+        let Convolution { filters, .. } = self.convolution;
+        let n_blocks = filters.div_ceil(BLOCK);
+        let (block, part) = (number / self.n_parts, number % self.n_parts);
+        Cell {
+            group: block / n_blocks,
+            filters: part_of(filters, block % n_blocks, n_blocks),
+            elements: part_of(self.depth, part, self.n_parts),
+        }
+    }
+
+    /// Sums these units of a cell into spare memory, where the gradients of one element are next to one another.
+    ///
+    /// # Safety
+    /// As [`Self::forward`].
+    unsafe fn sum_filter(
+        &self,
+        workspace: &mut Workspace,
+        [images, results, _]: [Region; 3],
+        cell: &Cell,
+        units: Range<usize>,
+    ) {
+        let n_pixels = self.geometry.n_pixels();
+        let n_blocks = n_pixels.div_ceil(N_LEVELS);
+        let total = Matrix { start: workspace.spare(), row: 1, column: cell.filters.len() };
+        // SAFETY: the cell fits in the spare memory.
+        unsafe { total.start.write_bytes(0, cell.n_elements()) };
+        for unit in units {
+            let (image, pixel) = (unit / n_blocks, unit % n_blocks * N_LEVELS);
+            let product = image * self.convolution.groups + cell.group;
+            let from = product * self.sizes[2] + cell.filters.start * n_pixels + pixel;
+            let left = Matrix { start: results.at(from), row: n_pixels, column: 1 };
+            let image = images.at(product * self.sizes[0]);
+            let right = self.patches(image, pixel, cell.elements.start);
+            let n_levels = N_LEVELS.min(n_pixels - pixel);
+            let sizes = (cell.filters.len(), cell.elements.len(), n_levels);
+            // SAFETY: required of the caller; the cell fits in the spare memory.
+            unsafe { workspace.multiply_add(sizes, left, right, total) };
+        }
+    }
+
+    /// # Safety
+    /// The result has the elements that are needed, and nobody else writes to those of the cell, which `total` has.
+    unsafe fn store_filter(&self, total: *mut f32, result: Region, cell: &Cell) {
+        let from = Matrix { start: total, row: cell.filters.len(), column: 1 };
+        let place = cell.group * self.sizes[1] + cell.filters.start * self.depth;
+        let to = result.at(place + cell.elements.start);
+        let (n_elements, n_filters) = (cell.elements.len(), cell.filters.len());
+        // SAFETY: required of the caller.
+        unsafe { pack(from, n_elements, n_filters, to, self.depth) };
+    }
+
+    const fn patches(&self, image: *const f32, pixel: usize, element: usize) -> Patches<'_> {
+        Patches { geometry: &self.geometry, image, pixel, element }
+    }
+
+    fn check(&self, regions: [Region; 3]) -> Result<(), Error> {
+        let Convolution { batch, groups, form, .. } = self.convolution;
+        let [image, filter, result] = self.sizes;
+        let (images, filters, results) =
+            (batch * groups * image, groups * filter, batch * groups * result);
+        let expected = match form {
+            ConvolutionForm::Forward => [images, filters, results],
+            ConvolutionForm::Data => [results, filters, images],
+            ConvolutionForm::Filter => [images, results, filters],
+        };
+        let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
+        let names = ["left", "right", "result"];
+        for ((region, expected), name) in regions.iter().zip(expected).zip(names) {
+            if region.n_elements < expected {
+                let found = region.n_elements;
+                return fault(format!("{name}: expected {expected} elements, found {found}"));
+            }
+        }
+        if regions[..2].iter().any(|it| it.overlaps(&regions[2])) {
+            return fault("result: expected memory apart from the operands".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// The gradient of images as a convolution of the results' gradient with turned filters, if there is one that pays: between neighbouring
+/// results there must be no gap, no padding may be seen by all of a filter, and with few channels there is too little to do with each patch.
+fn turned(convolution: &Convolution) -> Option<Convolution> {
+    let Convolution { window, padding, dilation, .. } = *convolution;
+    let is_worth = 2 * convolution.channels >= convolution.filters;
+    if convolution.form != ConvolutionForm::Data || convolution.stride != [1, 1] || !is_worth {
+        return None;
+    }
+    let margin =
+        |dim: usize| (dilation[dim] * window[dim].checked_sub(1)?).checked_sub(padding[dim]);
+    Some(Convolution {
+        form: ConvolutionForm::Forward,
+        channels: convolution.filters,
+        filters: convolution.channels,
+        image: convolution.result,
+        result: convolution.image,
+        padding: [margin(0)?, margin(1)?],
+        ..*convolution
+    })
+}
+
+/// A block of the gradient of filters.
+struct Cell {
+    group: usize,
+    filters: Range<usize>,
+    elements: Range<usize>,
+}
+
+impl Cell {
+    fn n_elements(&self) -> usize {
+        self.filters.len() * self.elements.len()
+    }
+}
+
+/// The `number`-th of `n_parts` parts of `0..n`.
+const fn part_of(n: usize, number: usize, n_parts: usize) -> Range<usize> {
+    number * n / n_parts..(number + 1) * n / n_parts
+}
+
+#[cfg(test)]
+mod tests;

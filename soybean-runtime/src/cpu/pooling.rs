@@ -1,0 +1,288 @@
+//! Pooling and its gradients, plane by plane.
+#![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
+
+use std::ops::Range;
+
+use soybean_plan::{Pooling, PoolingForm};
+
+#[cfg(target_arch = "x86_64")]
+use super::math::Fused;
+use super::{
+    engine::Region,
+    isa::{Isa, for_each_isa},
+    math::{self, MultiplyAdd, Separate},
+    share::share,
+};
+use crate::{Error, ErrorKind};
+
+/// A [`Pooling`] made ready.
+pub(crate) struct PoolingKernel {
+    geometry: Geometry,
+    form: PoolingForm,
+    n_planes: usize,
+    run: Plane,
+    parts: Vec<Scratch>,
+}
+
+/// How windows lie in a plane.
+struct Geometry {
+    pooling: Pooling,
+    /// For each column of the window, from which to which column of the result it is within the image.
+    seen: Vec<Range<usize>>,
+}
+
+/// For each window of a row, its largest element, and where that would stand in the image for the first window without padding.
+struct Scratch {
+    largest: Vec<f32>,
+    places: Vec<usize>,
+}
+
+/// Works on one plane: the inputs are the planes that the form has, in their order, and an empty one if it has only one.
+type Plane = unsafe fn(&Geometry, &mut Scratch, [&[f32]; 2], &mut [f32]);
+
+impl PoolingKernel {
+    pub(crate) fn new(pooling: &Pooling, isa: Isa, n_threads: usize) -> Self {
+        let Pooling { form, planes, image, window, result, stride, padding } = *pooling;
+        let seen = |column: usize| {
+            let n_before = |bound: usize| {
+                let places = (0..result[1]).map(|it| it * stride[1] + column);
+                places.take_while(|it| *it < bound).count()
+            };
+            n_before(padding[1])..n_before(padding[1] + image[1])
+        };
+        let scratch = || Scratch { largest: vec![0.0; result[1]], places: vec![0; result[1]] };
+        Self {
+            geometry: Geometry { pooling: *pooling, seen: (0..window[1]).map(seen).collect() },
+            form,
+            n_planes: planes,
+            run: match form {
+                PoolingForm::Max => combined::<Max>(isa),
+                PoolingForm::MaxGradient => max_gradient(isa),
+                PoolingForm::Sum => combined::<Sum>(isa),
+                PoolingForm::SumGradient => sum_gradient(isa),
+            },
+            parts: (0..n_threads).map(|_| scratch()).collect(),
+        }
+    }
+
+    /// Runs the kernel.
+    ///
+    /// # Safety
+    /// Nobody else uses the regions during the call.
+    pub(crate) unsafe fn run(&mut self, inputs: &[Region], result: &Region) -> Result<(), Error> {
+        self.check(inputs, result)?;
+        let (sizes, n_result) = self.sizes();
+        let Self { geometry, run, parts, n_planes, .. } = self;
+        let Pooling { window, result: [height, width], .. } = geometry.pooling;
+        let work = *n_planes * (height * width * window[0] * window[1]).max(n_result);
+        share(parts, *n_planes, work, |scratch, planes| {
+            for plane in planes {
+                let input = |number: usize| {
+                    let n = sizes[number];
+                    let Some(input) = inputs.get(number) else { return &[][..] };
+                    // SAFETY: the input was found to have so many elements in each plane, and nobody writes there.
+                    unsafe { std::slice::from_raw_parts(input.at(plane * n), n) }
+                };
+                let to = result.at(plane * n_result);
+                // SAFETY: as above; each plane is written once.
+                let to = unsafe { std::slice::from_raw_parts_mut(to, n_result) };
+                // SAFETY: the loop is for this processor.
+                unsafe { run(geometry, scratch, [input(0), input(1)], to) };
+            }
+        });
+        Ok(())
+    }
+
+    /// The elements of one plane of each input (0 for those that the form does not have), and of the result.
+    const fn sizes(&self) -> ([usize; 2], usize) {
+        let Pooling { image, result, .. } = self.geometry.pooling;
+        let (image, result) = (image[0] * image[1], result[0] * result[1]);
+        match self.form {
+            PoolingForm::Max | PoolingForm::Sum => ([image, 0], result),
+            PoolingForm::MaxGradient => ([image, result], image),
+            PoolingForm::SumGradient => ([result, 0], image),
+        }
+    }
+
+    fn check(&self, inputs: &[Region], result: &Region) -> Result<(), Error> {
+        let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
+        let (sizes, n_result) = self.sizes();
+        let expected = 1 + usize::from(self.form == PoolingForm::MaxGradient);
+        let found = inputs.len();
+        if found != expected {
+            return fault(format!("expected {expected} inputs, found {found}"));
+        }
+        for (number, (input, size)) in inputs.iter().zip(sizes).enumerate() {
+            let (expected, found) = (self.n_planes * size, input.n_elements);
+            if found < expected {
+                return fault(format!(
+                    "input {number}: expected {expected} elements, found {found}"
+                ));
+            }
+            if input.overlaps(result) {
+                return fault(format!("input {number}: expected memory apart from the result"));
+            }
+        }
+        let (expected, found) = (self.n_planes * n_result, result.n_elements);
+        if found < expected {
+            return fault(format!("result: expected {expected} elements, found {found}"));
+        }
+        Ok(())
+    }
+}
+
+impl Geometry {
+    /// Calls for each element of the window, row by row, with those windows of a row of results in which it is within the image, and the
+    /// place in the image of its pixel for the first of these; the pixels for the others follow at the stride.
+    #[inline(always)]
+    fn for_each_element(&self, row: usize, mut call: impl FnMut(Range<usize>, usize)) {
+        let Pooling { image: [height, width], window, stride, padding, .. } = self.pooling;
+        for above in 0..window[0] {
+            let from = row * stride[0] + above;
+            if from < padding[0] || from >= padding[0] + height {
+                continue;
+            }
+            let start = (from - padding[0]) * width;
+            for (column, windows) in self.seen.iter().enumerate() {
+                if windows.is_empty() {
+                    continue;
+                }
+                let first = start + windows.start * stride[1] + column - padding[1];
+                call(windows.clone(), first);
+            }
+        }
+    }
+}
+
+/// How the pixels of a window become one.
+trait Combined {
+    /// What no pixels give.
+    const NOTHING: f32;
+    fn combined(a: f32, b: f32) -> f32;
+}
+
+enum Max {}
+impl Combined for Max {
+    const NOTHING: f32 = f32::NEG_INFINITY;
+    #[inline(always)]
+    fn combined(a: f32, b: f32) -> f32 {
+        math::maximum(a, b)
+    }
+}
+
+enum Sum {}
+impl Combined for Sum {
+    const NOTHING: f32 = 0.0;
+    #[inline(always)]
+    fn combined(a: f32, b: f32) -> f32 {
+        a + b
+    }
+}
+
+for_each_isa! {
+    combined [C: Combined] [C]
+    Plane, combined_body (geometry: &Geometry, scratch: &mut Scratch, inputs: [&[f32]; 2], to: &mut [f32])
+}
+
+for_each_isa! {
+    max_gradient [] []
+    Plane, max_gradient_body (geometry: &Geometry, scratch: &mut Scratch, inputs: [&[f32]; 2], to: &mut [f32])
+}
+
+for_each_isa! {
+    sum_gradient [] []
+    Plane, sum_gradient_body (geometry: &Geometry, scratch: &mut Scratch, inputs: [&[f32]; 2], to: &mut [f32])
+}
+
+/// # Safety
+/// Safe wherever its instructions are.
+#[inline(always)]
+unsafe fn combined_body<M: MultiplyAdd, C: Combined>(
+    geometry: &Geometry,
+    _scratch: &mut Scratch,
+    [image, _]: [&[f32]; 2],
+    to: &mut [f32],
+) {
+    let Pooling { result: [_, width], stride: [_, stride], .. } = geometry.pooling;
+    to.fill(C::NOTHING);
+    for (row, to) in to.chunks_exact_mut(width.max(1)).enumerate() {
+        geometry.for_each_element(row, |windows, first| {
+            let (to, image) = (to[windows].iter_mut(), image[first..].iter());
+            let combine = |(to, pixel): (&mut f32, &f32)| *to = C::combined(*to, *pixel);
+            if stride == 1 {
+                to.zip(image).for_each(combine);
+            } else {
+                to.zip(image.step_by(stride)).for_each(combine);
+            }
+        });
+    }
+}
+
+/// The place of the largest element of a window that has none.
+const NOWHERE: usize = usize::MAX;
+
+/// # Safety
+/// As [`combined_body`].
+#[inline(always)]
+unsafe fn max_gradient_body<M: MultiplyAdd>(
+    geometry: &Geometry,
+    scratch: &mut Scratch,
+    [image, gradients]: [&[f32]; 2],
+    to: &mut [f32],
+) {
+    let Pooling { result: [_, width], stride: [_, stride], padding: [_, margin], .. } =
+        geometry.pooling;
+    to.fill(0.0);
+    for (row, gradients) in gradients.chunks_exact(width.max(1)).enumerate() {
+        scratch.places.fill(NOWHERE);
+        geometry.for_each_element(row, |windows, first| {
+            // The same for all windows, so that the loop has no more to do than to choose.
+            let here = first + margin - windows.start * stride;
+            let places = scratch.places[windows.clone()].iter_mut();
+            let best = places.zip(&mut scratch.largest[windows]);
+            let choose = |((place, largest), pixel): ((&mut usize, &mut f32), &f32)| {
+                let is_larger = (*pixel > *largest) | (pixel.is_nan() & !largest.is_nan());
+                let is_better = is_larger | (*place == NOWHERE);
+                *place = if is_better { here } else { *place };
+                *largest = if is_better { *pixel } else { *largest };
+            };
+            if stride == 1 {
+                best.zip(&image[first..]).for_each(choose);
+            } else {
+                best.zip(image[first..].iter().step_by(stride)).for_each(choose);
+            }
+        });
+        for (window, (place, gradient)) in scratch.places.iter().zip(gradients).enumerate() {
+            if *place != NOWHERE {
+                to[place + window * stride - margin] += gradient;
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`combined_body`].
+#[inline(always)]
+unsafe fn sum_gradient_body<M: MultiplyAdd>(
+    geometry: &Geometry,
+    _scratch: &mut Scratch,
+    [gradients, _]: [&[f32]; 2],
+    to: &mut [f32],
+) {
+    let Pooling { result: [_, width], stride: [_, stride], .. } = geometry.pooling;
+    to.fill(0.0);
+    for (row, gradients) in gradients.chunks_exact(width.max(1)).enumerate() {
+        geometry.for_each_element(row, |windows, first| {
+            let (gradients, to) = (gradients[windows].iter(), to[first..].iter_mut());
+            let add = |(gradient, to): (&f32, &mut f32)| *to += gradient;
+            if stride == 1 {
+                gradients.zip(to).for_each(add);
+            } else {
+                gradients.zip(to.step_by(stride)).for_each(add);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;
