@@ -17,12 +17,17 @@
 
 mod arena;
 mod arithmetic;
+mod attention;
 mod by_name;
+mod comparison;
+mod convolution;
 mod dims;
+mod einsum;
 mod elementwise;
 mod layout;
 mod loss;
 mod matmul;
+mod norm;
 mod parameters;
 mod reduction;
 mod tensor;
@@ -30,6 +35,7 @@ mod tensor;
 pub use arena::scope;
 pub use arithmetic::Operand;
 pub use by_name::{Argument, call, operator_names};
+pub use convolution::Pair;
 pub use dims::{Dim, Dims};
 pub use parameters::{
     Init, constant, he, normal, ones, param, uniform, with_parameters, xavier, zeros,
@@ -87,6 +93,61 @@ mod tests {
         close(matrix().mse(matrix() + Tensor::new([3], &[0.0, 0.0, 3.0])), &[], &[3.0]);
         // erf(1 / sqrt(2)) = 0.682689492137086: the share within one standard deviation.
         close(Tensor::scalar(1.0).gelu(), &[], &[f64::midpoint(1.0, 0.682_689_492_137_086)]);
+    }
+
+    #[test]
+    fn products_in_index_notation() {
+        let x = matrix();
+        close(x.einsum("ij,kj->ki", x), &[2, 2], &[14.0, 32.0, 32.0, 77.0]);
+        let square = x.einsum("ij,kj->ik", x);
+        close(square.einsum("ii,i->i", Tensor::new([2], &[1.0, 2.0])), &[2], &[14.0, 154.0]);
+        close(x.einsum(" ij , -> j", Tensor::scalar(2.0)), &[3], &[10.0, 14.0, 18.0]);
+    }
+
+    #[test]
+    fn masks_and_choices() {
+        let x = Tensor::new([3], &[-1.0, 0.0, f64::NAN]);
+        close(x.ge(0) + x.lt(0.0) * 2, &[3], &[2.0, 1.0, 0.0]);
+        close(x.ne(x) + x.eq(0) * 2, &[3], &[0.0, 2.0, 1.0]);
+        close(x.where_(x.eq(x), 7).minimum(0.5).abs(), &[3], &[1.0, 0.0, 0.5]);
+        let labels = Tensor::new([2], &[2.0, 0.0]);
+        close(labels.one_hot(3), &[2, 3], &[0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+        let queries = Tensor::new([2, 1], &[1.0, 0.0]);
+        let values = Tensor::new([2, 1], &[4.0, 8.0]);
+        let attended = queries.scaled_dot_product_attention(queries, values, true);
+        close(attended, &[2, 1], &[4.0, 6.0]);
+    }
+
+    #[test]
+    fn operands_that_do_not_fit() {
+        let check = |expected: &str, compute: fn(Tensor) -> Tensor| {
+            let panic = std::panic::catch_unwind(|| compute(matrix()).item()).unwrap_err();
+            assert_eq!(panic.downcast_ref::<String>().unwrap(), expected);
+        };
+        check("`eq`: shapes [2, 3] and [3, 2] do not broadcast", |x| x.eq(x.transpose()));
+        check("`where_`: shapes [2, 3] and [6] do not broadcast", |x| x.where_(x, x.reshape([6])));
+        check("`clamp`: `high` must not be less than `low`, found 1 and 0", |x| x.clamp(1.0, 0.0));
+        check("`squeeze`: dim 0 must have extent 1, found 2", |x| x.squeeze(0));
+        check("`unsqueeze`: no dim 3 in a tensor of 3 dims", |x| x.unsqueeze(3));
+        check("`expand`: [2, 3] does not expand to [4, 3]", |x| x.expand([4, 3]));
+        check("`var`: the correction is 0 or 1, found 2", |x| x.var(.., 2));
+        check("`var`: correction 1 needs more than 1 elements", |x| {
+            x.sum(0).unsqueeze(0).var(0, 1)
+        });
+        check("`layer_norm`: a scalar has no last dim", |x| x.sum(..).layer_norm(x, x, 0.1));
+        check("`rms_norm`: weight and bias are [3], found [2]", |x| x.rms_norm(x.sum(1), 0.1));
+        check("`group_norm`: the input is [n, channels, ..], found [3]", |x| {
+            x.sum(0).group_norm(1, x, x, 0.1)
+        });
+        check("`group_norm`: 2 groups do not divide 3 channels", |x| x.group_norm(2, x, x, 0.1));
+        check("`einsum`: \"ij\" is not of the form \"ij,jk->ik\"", |x| x.einsum("ij", x));
+        check("`einsum`: \"ij,jk->ik\" does not fit [2, 3] and [2, 3]", |x| {
+            x.einsum("ij,jk->ik", x)
+        });
+        check("`mse`: shapes [2, 3] and [2] differ", |x| x.mse(x.sum(1)));
+        check("`huber_loss`: `delta` must be positive, found 0", |x| x.huber_loss(x, 0.0));
+        check("`smooth_l1_loss`: `beta` must be positive, found -1", |x| x.smooth_l1_loss(x, -1.0));
+        check("`one_hot`: label 3 is not a class in 0..3", |x| x.one_hot(3));
     }
 
     #[test]

@@ -21,6 +21,9 @@ use soybean_plan::{DType, Init};
 /// Weight of the plain sum of every operand in the loss, so that each is reached whatever the operator does with it.
 const BASE: f64 = 0.5;
 
+/// A part of every loss that all numbers of devices can split, for operands of which they can split nothing.
+const SPLITTABLE: [f32; 12] = [0.0; 12];
+
 /// Not tensors: `dim` gives an integer, which the eager tensor has as a method.
 const WITHOUT_RESULT: [&str; 1] = ["dim"];
 
@@ -109,7 +112,7 @@ impl<'a> Trial<'a> {
         let mut trainer = trainer(&compiled, 1.0);
         trainer.set_parameters(&parameters).map_err(failed)?;
         let (weights, labels) = (single(&self.weights), self.labels());
-        let views: Vec<View<'_>> = [View::F32(&weights)]
+        let views: Vec<View<'_>> = [View::F32(&weights), View::F32(&SPLITTABLE)]
             .into_iter()
             .chain((!labels.is_empty()).then_some(View::I32(&labels)))
             .collect();
@@ -147,8 +150,10 @@ impl<'a> Trial<'a> {
     fn compile(&self, n_gpus: usize) -> (soybean_compiler::Compiled, Vec<(String, Array)>) {
         let mut builder = Builder::new();
         let weights = builder.input("weights", DType::F32, &self.result_shape);
+        let splittable = builder.input("splittable", DType::F32, &[SPLITTABLE.len()]);
         let mut parameters = Vec::new();
-        let mut loss: Option<Value> = None;
+        let nothing = call(&mut builder, "sum", &[Argument::Tensor(splittable), Argument::All]);
+        let mut loss = nothing;
         let mut arguments = Vec::new();
         for (argument, elements) in self.sample.arguments.iter().zip(&self.operands) {
             arguments.push(match argument {
@@ -160,7 +165,7 @@ impl<'a> Trial<'a> {
                     let sum = call(&mut builder, "sum", &[Argument::Tensor(value), Argument::All]);
                     let base =
                         call(&mut builder, "mul", &[Argument::Tensor(sum), Argument::Float(BASE)]);
-                    loss = Some(plus(&mut builder, loss, base));
+                    loss = plus(&mut builder, loss, base);
                     Argument::Tensor(value)
                 }
                 SampleArgument::Labels { shape, .. } => {
@@ -171,6 +176,8 @@ impl<'a> Trial<'a> {
                 SampleArgument::List(numbers) => {
                     Argument::List(numbers.iter().map(|it| Argument::Integer(*it)).collect())
                 }
+                SampleArgument::Boolean(value) => Argument::Boolean(*value),
+                SampleArgument::Text(text) => Argument::Text((*text).to_owned()),
                 SampleArgument::All => Argument::All,
             });
         }
@@ -184,11 +191,8 @@ impl<'a> Trial<'a> {
     }
 }
 
-fn plus(builder: &mut Builder, sum: Option<Value>, term: Value) -> Value {
-    match sum {
-        Some(sum) => call(builder, "add", &[Argument::Tensor(sum), Argument::Tensor(term)]),
-        None => term,
-    }
+fn plus(builder: &mut Builder, sum: Value, term: Value) -> Value {
+    call(builder, "add", &[Argument::Tensor(sum), Argument::Tensor(term)])
 }
 
 fn is_tensor(argument: &SampleArgument) -> bool {
@@ -210,6 +214,8 @@ fn operand(argument: &SampleArgument, seed: usize) -> Vec<f64> {
         SampleArgument::Integer(_)
         | SampleArgument::Float(_)
         | SampleArgument::List(_)
+        | SampleArgument::Boolean(_)
+        | SampleArgument::Text(_)
         | SampleArgument::All => Vec::new(),
     }
 }
@@ -222,6 +228,8 @@ fn eager_result(sample: &Sample, operands: &[Vec<f64>]) -> Tensor {
         SampleArgument::Integer(number) => Eager::Integer(*number),
         SampleArgument::Float(number) => Eager::Float(*number),
         SampleArgument::List(numbers) => Eager::List(numbers.to_vec()),
+        SampleArgument::Boolean(value) => Eager::Boolean(*value),
+        SampleArgument::Text(text) => Eager::Text((*text).to_owned()),
         SampleArgument::All => Eager::All,
     };
     let arguments: Vec<Eager> = sample.arguments.iter().zip(operands).map(argument).collect();

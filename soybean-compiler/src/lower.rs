@@ -8,8 +8,8 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    BufferId, Collective, Constant, Contraction, DType, Input, Kernels, Map, Output, Parameter,
-    Permutation, Program, Reduction, State, Step, Tables, Tile, Tiling,
+    BufferId, Collective, Constant, Contraction, Convolution, DType, Input, Kernels, Map, Output,
+    Parameter, Permutation, Pooling, Program, Reduction, State, Step, Tables, Tile, Tiling,
 };
 
 use crate::{
@@ -43,7 +43,9 @@ pub fn lower(name: &str, tiled: &Tiled) -> Program {
             Step::Contract { .. }
             | Step::Map { .. }
             | Step::Reduce { .. }
-            | Step::Permute { .. } => 0,
+            | Step::Permute { .. }
+            | Step::Convolve { .. }
+            | Step::Pool { .. } => 0,
         };
         steps.iter().map(moved).sum()
     };
@@ -68,6 +70,8 @@ pub fn lower(name: &str, tiled: &Tiled) -> Program {
         maps: Cow::Owned(lists.maps),
         reductions: Cow::Owned(lists.reductions),
         permutations: Cow::Owned(lists.permutations),
+        convolutions: Cow::Owned(lists.convolutions),
+        poolings: Cow::Owned(lists.poolings),
         collectives: Cow::Owned(lists.collectives),
     };
     Program { tables, kernels, train, evaluate }
@@ -80,6 +84,8 @@ struct Lists {
     maps: Vec<Map>,
     reductions: Vec<Reduction>,
     permutations: Vec<Permutation>,
+    convolutions: Vec<Convolution>,
+    poolings: Vec<Pooling>,
     collectives: Vec<Collective>,
 }
 
@@ -208,6 +214,14 @@ impl<'a> Lowering<'a> {
             Kernel::Permute(it) => {
                 let kernel = number(&mut self.kernels.permutations, it);
                 Step::Permute { kernel, input: operands[0], result }
+            }
+            Kernel::Convolve(it) => {
+                let kernel = number(&mut self.kernels.convolutions, it);
+                Step::Convolve { kernel, left: operands[0], right: operands[1], result }
+            }
+            Kernel::Pool(it) => {
+                let kernel = number(&mut self.kernels.poolings, it);
+                Step::Pool { kernel, inputs: operands, result }
             }
             Kernel::Alias | Kernel::Constant => unreachable!("these have no step"),
         };

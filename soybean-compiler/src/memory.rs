@@ -159,8 +159,12 @@ fn place(slots: &mut [Slot]) -> usize {
 /// The buffers that a step reads.
 pub(crate) fn reads(step: &Step) -> Vec<BufferId> {
     match step {
-        Step::Contract { left, right, .. } => vec![*left, *right],
-        Step::Map { inputs, .. } | Step::Reduce { inputs, .. } => inputs.clone(),
+        Step::Contract { left, right, .. } | Step::Convolve { left, right, .. } => {
+            vec![*left, *right]
+        }
+        Step::Map { inputs, .. } | Step::Reduce { inputs, .. } | Step::Pool { inputs, .. } => {
+            inputs.clone()
+        }
         Step::Permute { input, .. } | Step::Communicate { input, .. } => vec![*input],
     }
 }
@@ -172,6 +176,8 @@ pub(crate) fn writes(step: &Step) -> Vec<BufferId> {
         Step::Contract { result, .. }
         | Step::Reduce { result, .. }
         | Step::Permute { result, .. }
+        | Step::Convolve { result, .. }
+        | Step::Pool { result, .. }
         | Step::Communicate { result, .. } => vec![*result],
     }
 }

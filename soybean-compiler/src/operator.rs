@@ -4,14 +4,14 @@
 
 use std::fmt;
 
-use soybean_plan::{Contraction, Map, Permutation, Reduction, Shape};
+use soybean_plan::{Contraction, Convolution, Map, Permutation, Pooling, Reduction, Shape};
 
 use crate::{
     gradient::Tape,
     graph::Value,
     operators::{
-        contract::Contract, elementwise::Elementwise, iota::Iota, permute::Permute, reduce::Reduce,
-        reshape::Reshape,
+        contract::Contract, convolve::Convolve, elementwise::Elementwise, iota::Iota,
+        permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape,
     },
     signature::Signature,
 };
@@ -52,6 +52,10 @@ pub enum Kernel {
     Reduce(Reduction),
     /// A copy in another order.
     Permute(Permutation),
+    /// A convolution or one of its gradients.
+    Convolve(Convolution),
+    /// A pooling or its gradient.
+    Pool(Pooling),
     /// Nothing: the result is the operand's memory.
     Alias,
     /// Nothing: filled once, at the start.
@@ -78,7 +82,7 @@ macro_rules! operators {
     };
 }
 
-operators! { Contract, Elementwise, Iota, Permute, Reduce, Reshape, }
+operators! { Contract, Convolve, Elementwise, Iota, Permute, Pool, Reduce, Reshape, }
 
 impl Operator {
     /// Whether the result is the operand's memory, seen in another shape.

@@ -2,8 +2,14 @@
 
 mod activation;
 mod arithmetic;
+mod attention;
+mod broadcast;
+mod comparison;
+mod convolution;
+mod einsum;
 mod layout;
 mod loss;
+mod norm;
 mod product;
 mod reduction;
 
@@ -34,8 +40,13 @@ pub(crate) struct Row {
 pub(crate) const TABLE: &[&[Row]] = &[
     arithmetic::TABLE,
     activation::TABLE,
+    comparison::TABLE,
     product::TABLE,
+    convolution::TABLE,
+    einsum::TABLE,
     reduction::TABLE,
+    norm::TABLE,
+    attention::TABLE,
     loss::TABLE,
     layout::TABLE,
 ];
@@ -80,6 +91,10 @@ pub enum SampleArgument {
     Float(f64),
     /// An array of integers.
     List(&'static [i64]),
+    /// A truth value.
+    Boolean(bool),
+    /// A string.
+    Text(&'static str),
     /// `..`
     All,
 }
@@ -139,6 +154,12 @@ impl<'a> Arguments<'a> {
         self.fault(position, format!("`{argument}` must be {what}, found {found}"))
     }
 
+    /// A fault of a number that is not of this kind.
+    fn expected_number(&self, position: usize, what: &str, found: impl std::fmt::Display) -> Fault {
+        let argument = self.row.arguments[position];
+        self.fault(position, format!("`{argument}` must be {what}, found {found}"))
+    }
+
     /// A tensor of `f32`.
     pub(crate) fn tensor(&self, builder: &Builder, position: usize) -> Result<Value, Fault> {
         let Argument::Tensor(value) = self.given[position] else {
@@ -176,6 +197,20 @@ impl<'a> Arguments<'a> {
             )),
         };
         items.iter().map(integer).collect()
+    }
+
+    pub(crate) fn text(&self, position: usize) -> Result<&'a str, Fault> {
+        match self.get(position) {
+            Argument::Text(text) => Ok(text),
+            _ => Err(self.expected(position, "a string")),
+        }
+    }
+
+    pub(crate) fn boolean(&self, position: usize) -> Result<bool, Fault> {
+        match self.get(position) {
+            Argument::Boolean(value) => Ok(*value),
+            _ => Err(self.expected(position, "`true` or `false`")),
+        }
     }
 
     /// One dim of a tensor of this rank; negative ones count from the end.

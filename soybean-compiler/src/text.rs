@@ -50,6 +50,22 @@ fn line(program: &Program, step: &Step) -> String {
         Step::Permute { kernel, input, result } => {
             format!("b{result} = permute {} (b{input})", kernels.permutations[*kernel].extents)
         }
+        Step::Convolve { kernel, left, right, result } => {
+            let it = &kernels.convolutions[*kernel];
+            let (image, window) = (it.image, it.window);
+            let sizes =
+                format!("{}x{}x{}x{}", it.batch, it.groups * it.channels, image[0], image[1]);
+            let filters =
+                format!("{}x{}x{}x{}", it.groups * it.filters, it.channels, window[0], window[1]);
+            format!("b{result} = {} {sizes} by {filters} (b{left}, b{right})", it.form.name())
+        }
+        Step::Pool { kernel, inputs, result } => {
+            let it = &kernels.poolings[*kernel];
+            let (image, window) = (it.image, it.window);
+            let sizes =
+                format!("{}x{}x{} by {}x{}", it.planes, image[0], image[1], window[0], window[1]);
+            format!("b{result} = {} {sizes} ({})", it.form.name(), list(inputs))
+        }
         Step::Communicate { kernel, input, result } => {
             let it = &kernels.collectives[*kernel];
             format!(

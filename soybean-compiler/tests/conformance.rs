@@ -67,6 +67,8 @@ fn case(sample: Sample) -> Option<Case> {
             SampleArgument::List(items) => {
                 Argument::List(items.iter().map(|&it| Argument::Integer(it)).collect())
             }
+            SampleArgument::Boolean(value) => Argument::Boolean(value),
+            SampleArgument::Text(text) => Argument::Text(text.to_owned()),
             SampleArgument::All => Argument::All,
         });
     }

@@ -77,19 +77,37 @@ impl Neg for Tensor {
 }
 
 /// Applies `function` to pairs of elements of two tensors, each repeated along its dims of extent 1 and its missing outer dims.
-fn zip(name: &str, left: Tensor, right: Tensor, function: impl Fn(f64, f64) -> f64) -> Tensor {
-    let (left, right) = (left.value(), right.value());
-    let shape = broadcast_shape(&left.shape, &right.shape).unwrap_or_else(|| {
-        panic!("`{name}`: shapes {:?} and {:?} do not broadcast", left.shape, right.shape)
+pub(super) fn zip(
+    name: &str,
+    left: Tensor,
+    right: Tensor,
+    function: impl Fn(f64, f64) -> f64,
+) -> Tensor {
+    broadcast(name, &[left, right], |it| function(it[0], it[1]))
+}
+
+/// The same for the elements of several tensors.
+pub(super) fn broadcast(
+    name: &str,
+    operands: &[Tensor],
+    function: impl Fn(&[f64]) -> f64,
+) -> Tensor {
+    let values: Vec<_> = operands.iter().map(|it| it.value()).collect();
+    let shape = values.iter().fold(Vec::new(), |shape, value| {
+        broadcast_shape(&shape, &value.shape).unwrap_or_else(|| {
+            panic!("`{name}`: shapes {shape:?} and {:?} do not broadcast", value.shape)
+        })
     });
-    let data = broadcast_offsets(&left.shape, &shape)
-        .zip(broadcast_offsets(&right.shape, &shape))
-        .map(|(here, there)| function(left.data[here], right.data[there]))
-        .collect();
+    let offsets: Vec<Vec<usize>> =
+        values.iter().map(|value| broadcast_offsets(&value.shape, &shape)).collect();
+    let point = |at: usize| -> Vec<f64> {
+        values.iter().zip(&offsets).map(|(value, offsets)| value.data[offsets[at]]).collect()
+    };
+    let data = (0..shape.iter().product()).map(|at| function(&point(at))).collect();
     Tensor::from_value(Value { shape, data })
 }
 
-fn broadcast_shape(left: &[usize], right: &[usize]) -> Option<Vec<usize>> {
+pub(super) fn broadcast_shape(left: &[usize], right: &[usize]) -> Option<Vec<usize>> {
     let rank = left.len().max(right.len());
     let extent = |shape: &[usize], dim: usize| {
         (dim + shape.len()).checked_sub(rank).map_or(1, |index| shape[index])
@@ -103,12 +121,12 @@ fn broadcast_shape(left: &[usize], right: &[usize]) -> Option<Vec<usize>> {
         .collect()
 }
 
-fn broadcast_offsets(from: &[usize], to: &[usize]) -> impl Iterator<Item = usize> {
+fn broadcast_offsets(from: &[usize], to: &[usize]) -> Vec<usize> {
     let dense = dense_strides(from);
     let n_missing = to.len() - from.len();
     let stride = |dim: usize| match dim.checked_sub(n_missing) {
         Some(index) if from[index] != 1 => dense[index],
         _ => 0,
     };
-    offsets(to, &(0..to.len()).map(stride).collect::<Vec<_>>()).collect::<Vec<_>>().into_iter()
+    offsets(to, &(0..to.len()).map(stride).collect::<Vec<_>>()).collect()
 }

@@ -13,6 +13,10 @@ pub enum Argument {
     Float(f64),
     /// An array of integers.
     List(Vec<i64>),
+    /// A truth value.
+    Boolean(bool),
+    /// A string.
+    Text(String),
     /// `..`
     All,
 }
@@ -54,18 +58,62 @@ const OPERATORS: &[Operator] = &[
     ("exp", |it| it.tensor(0).exp()),
     ("log", |it| it.tensor(0).log()),
     ("sqrt", |it| it.tensor(0).sqrt()),
+    ("rsqrt", |it| it.tensor(0).rsqrt()),
+    ("square", |it| it.tensor(0).square()),
+    ("abs", |it| it.tensor(0).abs()),
+    ("sign", |it| it.tensor(0).sign()),
+    ("eq", |it| it.tensor(0).eq(it.tensor(1))),
+    ("ne", |it| it.tensor(0).ne(it.tensor(1))),
+    ("lt", |it| it.tensor(0).lt(it.tensor(1))),
+    ("le", |it| it.tensor(0).le(it.tensor(1))),
+    ("gt", |it| it.tensor(0).gt(it.tensor(1))),
+    ("ge", |it| it.tensor(0).ge(it.tensor(1))),
+    ("maximum", |it| it.tensor(0).maximum(it.tensor(1))),
+    ("minimum", |it| it.tensor(0).minimum(it.tensor(1))),
+    ("clamp", |it| it.tensor(0).clamp(it.number(1), it.number(2))),
+    ("where_", |it| it.tensor(0).where_(it.tensor(1), it.tensor(2))),
+    ("einsum", |it| it.tensor(0).einsum(it.text(1), it.tensor(2))),
     ("powi", |it| it.tensor(0).powi(it.exponent(1))),
     ("sum", |it| it.tensor(0).sum(it.dims(1))),
     ("mean", |it| it.tensor(0).mean(it.dims(1))),
     ("max", |it| it.tensor(0).max(it.dims(1))),
+    ("min", |it| it.tensor(0).min(it.dims(1))),
+    ("var", |it| it.tensor(0).var(it.dims(1), it.extent(2))),
+    ("std", |it| it.tensor(0).std(it.dims(1), it.extent(2))),
+    ("logsumexp", |it| it.tensor(0).logsumexp(it.integer(1))),
     ("softmax", |it| it.tensor(0).softmax(it.integer(1))),
     ("log_softmax", |it| it.tensor(0).log_softmax(it.integer(1))),
+    ("layer_norm", |it| it.tensor(0).layer_norm(it.tensor(1), it.tensor(2), it.number(3))),
+    ("rms_norm", |it| it.tensor(0).rms_norm(it.tensor(1), it.number(2))),
+    ("group_norm", |it| {
+        it.tensor(0).group_norm(it.extent(1), it.tensor(2), it.tensor(3), it.number(4))
+    }),
+    ("scaled_dot_product_attention", |it| {
+        it.tensor(0).scaled_dot_product_attention(it.tensor(1), it.tensor(2), it.boolean(3))
+    }),
     ("cross_entropy", |it| it.tensor(0).cross_entropy(it.tensor(1))),
     ("mse", |it| it.tensor(0).mse(it.tensor(1))),
+    ("conv2d", |it| {
+        let groups = it.pair(5)[0];
+        it.tensor(0).conv2d(it.tensor(1), it.pair(2), it.pair(3), it.pair(4), groups)
+    }),
+    ("max_pool2d", |it| it.tensor(0).max_pool2d(it.pair(1), it.pair(2), it.pair(3))),
+    ("avg_pool2d", |it| it.tensor(0).avg_pool2d(it.pair(1), it.pair(2), it.pair(3))),
+    ("global_avg_pool2d", |it| it.tensor(0).global_avg_pool2d()),
+    ("l1_loss", |it| it.tensor(0).l1_loss(it.tensor(1))),
+    ("huber_loss", |it| it.tensor(0).huber_loss(it.tensor(1), it.number(2))),
+    ("smooth_l1_loss", |it| it.tensor(0).smooth_l1_loss(it.tensor(1), it.number(2))),
+    ("binary_cross_entropy_with_logits", |it| {
+        it.tensor(0).binary_cross_entropy_with_logits(it.tensor(1))
+    }),
+    ("one_hot", |it| it.tensor(0).one_hot(it.extent(1))),
     ("reshape", |it| it.tensor(0).reshaped(&it.extents(1))),
     ("flatten", |it| it.tensor(0).flatten()),
     ("transpose", |it| it.tensor(0).transpose()),
     ("permute", |it| it.tensor(0).permuted(&it.extents(1))),
+    ("unsqueeze", |it| it.tensor(0).unsqueeze(it.integer(1))),
+    ("squeeze", |it| it.tensor(0).squeeze(it.integer(1))),
+    ("expand", |it| it.tensor(0).expanded(&it.extents(1))),
     ("detach", |it| it.tensor(0).detach()),
 ];
 
@@ -100,6 +148,35 @@ impl Arguments<'_> {
 
     fn exponent(&self, position: usize) -> i32 {
         i32::try_from(self.integer(position)).expect("exponents are 32-bit integers")
+    }
+
+    /// One number for both, or two.
+    fn pair(&self, position: usize) -> [usize; 2] {
+        match self.list.get(position) {
+            Some(Argument::Integer(number)) => [extent(*number); 2],
+            Some(Argument::List(numbers)) if numbers.len() == 2 => {
+                [extent(numbers[0]), extent(numbers[1])]
+            }
+            other => self.refuse(position, "one or two integers", other),
+        }
+    }
+
+    fn extent(&self, position: usize) -> usize {
+        extent(self.integer(position))
+    }
+
+    fn boolean(&self, position: usize) -> bool {
+        match self.list.get(position) {
+            Some(Argument::Boolean(value)) => *value,
+            other => self.refuse(position, "a truth value", other),
+        }
+    }
+
+    fn text(&self, position: usize) -> &str {
+        match self.list.get(position) {
+            Some(Argument::Text(text)) => text,
+            other => self.refuse(position, "a string", other),
+        }
     }
 
     fn extents(&self, position: usize) -> Vec<usize> {

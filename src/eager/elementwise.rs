@@ -65,6 +65,30 @@ impl Tensor {
         self.map(f64::sqrt)
     }
 
+    /// `1 / sqrt(x)`.
+    #[must_use]
+    pub fn rsqrt(self) -> Self {
+        self.map(|x| 1.0 / x.sqrt())
+    }
+
+    /// `x^2`.
+    #[must_use]
+    pub fn square(self) -> Self {
+        self.map(|x| x * x)
+    }
+
+    /// The absolute value. Its gradient at 0 is 0.
+    #[must_use]
+    pub fn abs(self) -> Self {
+        self.map(f64::abs)
+    }
+
+    /// 1 where `x > 0`, -1 where `x < 0`, else 0. No gradient flows through it.
+    #[must_use]
+    pub fn sign(self) -> Self {
+        self.map(|x| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)))
+    }
+
     /// `x^n` for an integer `n`.
     #[must_use]
     pub fn powi(self, n: i32) -> Self {

@@ -1,6 +1,10 @@
 //! Operators that rearrange elements, and the walk over strided elements that other operators use.
 
-use super::{Tensor, arena::Value};
+use super::{
+    Dim, Tensor,
+    arena::Value,
+    arithmetic::{broadcast, broadcast_shape},
+};
 
 impl Tensor {
     /// The same elements in another shape.
@@ -45,6 +49,49 @@ impl Tensor {
         let mut order: Vec<usize> = (0..rank).collect();
         order.swap(rank - 2, rank - 1);
         self.permuted(&order)
+    }
+
+    /// A new dim of extent 1 before this one; -1 is after the last.
+    ///
+    /// # Panics
+    /// If the result would have no such dim.
+    #[must_use]
+    pub fn unsqueeze(self, dim: impl Dim) -> Self {
+        let mut shape = self.shape();
+        shape.insert(dim.index("unsqueeze", shape.len() + 1), 1);
+        self.reshaped(&shape)
+    }
+
+    /// Without this dim of extent 1.
+    ///
+    /// # Panics
+    /// If there is no such dim, or its extent is not 1 (`PyTorch` keeps it then).
+    #[must_use]
+    pub fn squeeze(self, dim: impl Dim) -> Self {
+        let mut shape = self.shape();
+        let dim = dim.index("squeeze", shape.len());
+        let extent = shape.remove(dim);
+        assert!(extent == 1, "`squeeze`: dim {dim} must have extent 1, found {extent}");
+        self.reshaped(&shape)
+    }
+
+    /// Repeated along its dims of extent 1 and along missing outer dims, to this shape. Every extent is given: there is no -1.
+    ///
+    /// # Panics
+    /// If the tensor does not broadcast to the shape.
+    #[must_use]
+    pub fn expand<const R: usize>(self, shape: [usize; R]) -> Self {
+        self.expanded(&shape)
+    }
+
+    pub(super) fn expanded(self, shape: &[usize]) -> Self {
+        let from = self.shape();
+        assert!(
+            broadcast_shape(&from, shape).is_some_and(|it| it == shape),
+            "`expand`: {from:?} does not expand to {shape:?}"
+        );
+        let zeros = Self::new(shape, &vec![0.0; shape.iter().product()]);
+        broadcast("expand", &[self, zeros], |it| it[0])
     }
 
     /// The dims in another order: dim `i` of the result is dim `order[i]`.

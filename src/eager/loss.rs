@@ -1,4 +1,4 @@
-//! Losses.
+//! Losses, and labels as vectors.
 
 use super::Tensor;
 
@@ -20,24 +20,87 @@ impl Tensor {
         );
         let logarithms = self.log_softmax(1).value();
         let rows = logarithms.data.chunks(n_classes).zip(&labels.data);
-        let losses = rows.map(|(row, label)| -row[class(*label, n_classes)]);
+        let losses = rows.map(|(row, label)| -row[class("cross_entropy", *label, n_classes)]);
         Self::scalar(losses.sum::<f64>() / batch as f64)
     }
 
-    /// The mean over all elements of `(a - b)^2`.
+    /// The mean over all elements of `(x - target)^2`.
     ///
     /// # Panics
     /// If the shapes differ.
     #[must_use]
     pub fn mse(self, target: Self) -> Self {
+        self.difference("mse", target).square().mean(..)
+    }
+
+    /// The mean over all elements of `|x - target|`.
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    #[must_use]
+    pub fn l1_loss(self, target: Self) -> Self {
+        self.difference("l1_loss", target).abs().mean(..)
+    }
+
+    /// The mean over all elements of `d^2 / 2` where `|d| <= delta`, else `delta (|d| - delta / 2)`, with `d = x - target`. Source: Huber 1964.
+    ///
+    /// # Panics
+    /// If the shapes differ, or `delta` is not positive.
+    #[must_use]
+    pub fn huber_loss(self, target: Self, delta: f64) -> Self {
+        assert!(delta > 0.0, "`huber_loss`: `delta` must be positive, found {delta}");
+        self.difference("huber_loss", target).map(|d| huber(d, delta)).mean(..)
+    }
+
+    /// [`huber_loss`](Self::huber_loss) of `beta`, divided by `beta`. Source: Girshick 2015.
+    ///
+    /// # Panics
+    /// If the shapes differ, or `beta` is not positive.
+    #[must_use]
+    pub fn smooth_l1_loss(self, target: Self, beta: f64) -> Self {
+        assert!(beta > 0.0, "`smooth_l1_loss`: `beta` must be positive, found {beta}");
+        self.difference("smooth_l1_loss", target).map(|d| huber(d, beta) / beta).mean(..)
+    }
+
+    /// The mean over all elements of `-t log(s) - (1 - t) log(1 - s)`, with `s = sigmoid(x)` and targets `t` in `0..=1`, computed as
+    /// `log(1 + e^x) - t x`, in which nothing overflows.
+    ///
+    /// # Panics
+    /// If the shapes differ.
+    #[must_use]
+    pub fn binary_cross_entropy_with_logits(self, target: Self) -> Self {
+        let _ = self.difference("binary_cross_entropy_with_logits", target);
+        let softplus = self.map(|x| x.max(0.0) + (-x.abs()).exp().ln_1p());
+        (softplus - target * self).mean(..)
+    }
+
+    /// For integer labels of any shape, a last dim of `n_classes` that holds 1 at the label and 0 elsewhere. No gradient flows through it.
+    ///
+    /// # Panics
+    /// If a label is not an integer in `0..n_classes`.
+    #[must_use]
+    pub fn one_hot(self, n_classes: usize) -> Self {
+        let labels = self.value();
+        let classes = labels.data.iter().map(|label| class("one_hot", *label, n_classes));
+        let one = |chosen| (0..n_classes).map(move |it| f64::from(u8::from(it == chosen)));
+        let elements: Vec<f64> = classes.flat_map(one).collect();
+        Self::new([&labels.shape[..], &[n_classes]].concat(), &elements)
+    }
+
+    fn difference(self, name: &str, target: Self) -> Self {
         let (here, there) = (self.shape(), target.shape());
-        assert!(here == there, "`mse`: shapes {here:?} and {there:?} differ");
-        (self - target).powi(2).mean(..)
+        assert!(here == there, "`{name}`: shapes {here:?} and {there:?} differ");
+        self - target
     }
 }
 
-fn class(label: f64, n_classes: usize) -> usize {
-    (0..n_classes).find(|class| *class as f64 == label).unwrap_or_else(|| {
-        panic!("`cross_entropy`: label {label} is not a class in 0..{n_classes}")
-    })
+fn huber(difference: f64, delta: f64) -> f64 {
+    let distance = difference.abs();
+    if distance <= delta { distance * distance / 2.0 } else { delta * (distance - delta / 2.0) }
+}
+
+fn class(name: &str, label: f64, n_classes: usize) -> usize {
+    (0..n_classes)
+        .find(|class| *class as f64 == label)
+        .unwrap_or_else(|| panic!("`{name}`: label {label} is not a class in 0..{n_classes}"))
 }

@@ -41,6 +41,59 @@ impl Tensor {
         self.reduced(&mask, f64::NEG_INFINITY, larger).without(&mask)
     }
 
+    /// The smallest element over the dims, which are dropped from the shape.
+    ///
+    /// # Panics
+    /// If a dim does not exist or is named twice.
+    #[must_use]
+    pub fn min(self, dims: impl Dims) -> Self {
+        let mask = dims.mask("min", self.value().shape.len());
+        -(-self).reduced(&mask, f64::NEG_INFINITY, larger).without(&mask)
+    }
+
+    /// The variance over the dims, which are dropped from the shape: the sum of `(x - mean)^2` divided by the number of elements less `correction`,
+    /// which is 0 or 1.
+    ///
+    /// # Panics
+    /// If a dim does not exist or is named twice, or the correction is another, or not less than the number of elements.
+    #[must_use]
+    pub fn var(self, dims: impl Dims, correction: usize) -> Self {
+        let shape = self.shape();
+        let mask = dims.mask("var", shape.len());
+        let n_reduced: usize =
+            shape.iter().zip(&mask).filter(|it| *it.1).map(|(extent, _)| extent).product();
+        assert!(correction <= 1, "`var`: the correction is 0 or 1, found {correction}");
+        assert!(
+            correction < n_reduced,
+            "`var`: correction {correction} needs more than {n_reduced} elements"
+        );
+        let add = |left, right| left + right;
+        let mean = self.reduced(&mask, 0.0, add) / n_reduced as f64;
+        let squares = (self - mean).square().reduced(&mask, 0.0, add).without(&mask);
+        squares / (n_reduced - correction) as f64
+    }
+
+    /// The square root of [`var`](Self::var).
+    ///
+    /// # Panics
+    /// As for the variance.
+    #[must_use]
+    pub fn std(self, dims: impl Dims, correction: usize) -> Self {
+        self.var(dims, correction).sqrt()
+    }
+
+    /// `log(sum(e^x))` along one dim, which is dropped from the shape.
+    ///
+    /// # Panics
+    /// If the dim does not exist.
+    #[must_use]
+    pub fn logsumexp(self, dim: impl Dim) -> Self {
+        let mask = dim.mask("logsumexp", self.value().shape.len());
+        let maximum = self.reduced(&mask, f64::NEG_INFINITY, larger);
+        let sum = (self - maximum).exp().reduced(&mask, 0.0, |left, right| left + right);
+        (sum.log() + maximum).without(&mask)
+    }
+
     /// `e^x / sum(e^x)` along one dim.
     ///
     /// # Panics
@@ -95,6 +148,6 @@ impl Tensor {
 }
 
 /// The larger number; NaN if one is.
-fn larger(left: f64, right: f64) -> f64 {
+pub(super) fn larger(left: f64, right: f64) -> f64 {
     if right > left || right.is_nan() { right } else { left }
 }

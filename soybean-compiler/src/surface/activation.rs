@@ -1,6 +1,6 @@
 //! Functions of each element.
 
-use soybean_plan::{Register, Unary};
+use soybean_plan::{Binary, Register, Unary};
 
 use super::{Arguments, Row, SampleArgument, map_one};
 use crate::{
@@ -31,6 +31,10 @@ pub(super) const TABLE: &[Row] = &[
     row!("exp", TENSOR, |it, x| it.unary(Unary::Exp, x)),
     row!("log", POSITIVE, |it, x| it.unary(Unary::Log, x)),
     row!("sqrt", POSITIVE, |it, x| it.unary(Unary::Sqrt, x)),
+    row!("rsqrt", POSITIVE, rsqrt),
+    row!("square", TENSOR, |it, x| it.mul(x, x)),
+    row!("abs", TENSOR, absolute),
+    row!("sign", TENSOR, sign),
     row!("gelu", TENSOR, gelu),
     row!("gelu_tanh", TENSOR, gelu_tanh),
     row!("silu", TENSOR, silu),
@@ -59,6 +63,25 @@ fn elementwise(
     let x = scalar.input(0);
     let result = program(&mut scalar, x);
     Ok(Argument::Tensor(map_one(builder, value, &scalar.finish(result))))
+}
+
+// rsqrt(x) = 1 / sqrt(x)
+pub(super) fn rsqrt(it: &mut ScalarBuilder, x: Register) -> Register {
+    let (one, root) = (it.constant(1.0), it.unary(Unary::Sqrt, x));
+    it.div(one, root)
+}
+
+// |x| = max(x, -x); the gradient at 0 is 0, for the two share it.
+pub(super) fn absolute(it: &mut ScalarBuilder, x: Register) -> Register {
+    let negative = it.unary(Unary::Negate, x);
+    it.binary(Binary::Maximum, x, negative)
+}
+
+// sign(x) = (x > 0) - (0 > x)
+fn sign(it: &mut ScalarBuilder, x: Register) -> Register {
+    let (is_positive, zero) = (it.is_positive(x), it.constant(0.0));
+    let is_negative = it.binary(Binary::Greater, zero, x);
+    it.sub(is_positive, is_negative)
 }
 
 // gelu(x) = x / 2 (1 + erf(x / sqrt(2))). Source: Hendrycks & Gimpel 2016.

@@ -2,12 +2,17 @@
 
 use soybean_plan::{MAX_RANK, Shape};
 
-use super::{Arguments, Row, SampleArgument};
+use super::{
+    Arguments, Row, SampleArgument,
+    broadcast::{broadcast_shape, squeezed},
+    map,
+};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
     graph::Value,
     operators::{permute::Permute, reshape::Reshape},
+    scalar,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {
@@ -52,7 +57,7 @@ pub(super) const TABLE: &[Row] = &[
             }
             let mut order: Vec<usize> = (0..rank).collect();
             order.swap(rank - 1, rank - 2);
-            Ok(permuted(builder, value, order))
+            Ok(Argument::Tensor(permuted(builder, value, order)))
         },
         samples: &[&[tensor(&[4, 6])], &[tensor(&[2, 4, 6])]],
     },
@@ -61,6 +66,35 @@ pub(super) const TABLE: &[Row] = &[
         arguments: &["input", "dims"],
         build: permute,
         samples: &[&[tensor(&[2, 4, 6]), SampleArgument::List(&[2, 0, 1])]],
+    },
+    Row {
+        name: "unsqueeze",
+        arguments: &["input", "dim"],
+        build: unsqueeze,
+        samples: &[
+            &[tensor(&[4, 6]), SampleArgument::Integer(1)],
+            &[tensor(&[3, 5]), SampleArgument::Integer(-1)],
+            &[tensor(&[6]), SampleArgument::Integer(0)],
+        ],
+    },
+    Row {
+        name: "squeeze",
+        arguments: &["input", "dim"],
+        build: squeeze,
+        samples: &[
+            &[tensor(&[4, 1, 6]), SampleArgument::Integer(1)],
+            &[tensor(&[1, 1, 5]), SampleArgument::Integer(-3)],
+        ],
+    },
+    Row {
+        name: "expand",
+        arguments: &["input", "shape"],
+        build: expand,
+        samples: &[
+            &[tensor(&[3, 1]), SampleArgument::List(&[2, 3, 5])],
+            &[tensor(&[4, 6]), SampleArgument::List(&[4, 6])],
+            &[tensor(&[1, 6]), SampleArgument::List(&[4, 6])],
+        ],
     },
     Row {
         name: "dim",
@@ -80,23 +114,73 @@ pub(super) const TABLE: &[Row] = &[
 
 fn reshape(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
     let value = arguments.tensor(builder, 0)?;
-    let given = arguments.integers(1)?;
-    let extent = |&extent: &i64| usize::try_from(extent).ok().filter(|&it| it > 0);
-    let Some(extents) = given.iter().map(extent).collect::<Option<Vec<usize>>>() else {
-        return Err(arguments.fault(1, format!("extents must be positive, found {given:?}")));
-    };
-    if extents.len() > MAX_RANK {
-        return Err(arguments
-            .fault(1, format!("a tensor has at most {MAX_RANK} dims, found {}", extents.len())));
-    }
-    let (from, shape) = (builder.shape(value), Shape::new(&extents));
+    let (from, shape) = (builder.shape(value), given_shape(arguments)?);
     if from.n_elements() != shape.n_elements() {
         let (before, after) = (from.n_elements(), shape.n_elements());
         return Err(
             arguments.fault(1, format!("{from} has {before} elements, {shape} has {after}"))
         );
     }
-    Ok(Argument::Tensor(builder.graph.add(Reshape { shape }.into(), &[value])))
+    Ok(Argument::Tensor(reshaped(builder, value, shape)))
+}
+
+fn given_shape(arguments: &Arguments<'_>) -> Result<Shape, Fault> {
+    let given = arguments.integers(1)?;
+    let extent = |&extent: &i64| usize::try_from(extent).ok().filter(|&it| it > 0);
+    let Some(extents) = given.iter().map(extent).collect::<Option<Vec<usize>>>() else {
+        return Err(arguments.fault(1, format!("extents must be positive, found {given:?}")));
+    };
+    if extents.len() > MAX_RANK {
+        return Err(too_many_dims(arguments, 1, extents.len()));
+    }
+    Ok(Shape::new(&extents))
+}
+
+/// The fault of a result with more dims than tensors can have.
+pub(super) fn too_many_dims(arguments: &Arguments<'_>, position: usize, found: usize) -> Fault {
+    arguments.fault(position, format!("a tensor has at most {MAX_RANK} dims, found {found}"))
+}
+
+pub(super) fn reshaped(builder: &mut Builder, value: Value, shape: Shape) -> Value {
+    builder.graph.add(Reshape { shape }.into(), &[value])
+}
+
+fn unsqueeze(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let mut extents = builder.shape(value).to_vec();
+    if extents.len() == MAX_RANK {
+        return Err(too_many_dims(arguments, 0, MAX_RANK + 1));
+    }
+    extents.insert(arguments.dim(1, extents.len() + 1)?, 1);
+    Ok(Argument::Tensor(reshaped(builder, value, Shape::new(&extents))))
+}
+
+fn squeeze(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let mut extents = builder.shape(value).to_vec();
+    let dim = arguments.dim(1, extents.len())?;
+    if extents[dim] != 1 {
+        let message = format!("dim {dim} must have extent 1, found {}", extents[dim]);
+        return Err(arguments.fault(1, message));
+    }
+    extents.remove(dim);
+    Ok(Argument::Tensor(reshaped(builder, value, Shape::new(&extents))))
+}
+
+fn expand(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let (from, shape) = (builder.shape(value), given_shape(arguments)?);
+    if from == shape {
+        return Ok(Argument::Tensor(value));
+    }
+    if broadcast_shape(&from, &shape) != Some(shape) {
+        let help = "aligned at the last dim, each extent must be the same, or 1 or missing before";
+        return Err(arguments
+            .fault(1, format!("{from} does not expand to {shape}"))
+            .with_help(help));
+    }
+    let operand = squeezed(builder, value, &shape);
+    Ok(Argument::Tensor(map(builder, shape, &[operand], &scalar::identity())))
 }
 
 fn permute(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
@@ -110,9 +194,9 @@ fn permute(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
         return Err(arguments
             .fault(1, format!("the dims must be 0..{rank} in some order, found {given:?}")));
     }
-    Ok(permuted(builder, value, order))
+    Ok(Argument::Tensor(permuted(builder, value, order)))
 }
 
-fn permuted(builder: &mut Builder, value: Value, order: Vec<usize>) -> Argument {
-    Argument::Tensor(builder.graph.add(Permute { order }.into(), &[value]))
+pub(super) fn permuted(builder: &mut Builder, value: Value, order: Vec<usize>) -> Value {
+    builder.graph.add(Permute { order }.into(), &[value])
 }

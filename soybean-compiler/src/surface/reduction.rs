@@ -1,6 +1,6 @@
 //! Reductions over dims, and softmax, which is made of them.
 
-use soybean_plan::{Combine, Unary};
+use soybean_plan::{Combine, Register, Unary};
 
 use super::{Arguments, Row, SampleArgument, map, map_one};
 use crate::{
@@ -25,6 +25,12 @@ const SAMPLES: &[&[SampleArgument]] = &[
 const SOFTMAX_SAMPLES: &[&[SampleArgument]] = &[
     &[tensor(&[4, 6]), SampleArgument::Integer(1)],
     &[tensor(&[4, 2, 6]), SampleArgument::Integer(0)],
+    &[tensor(&[3, 1, 5]), SampleArgument::Integer(-2)],
+];
+const VARIANCE_SAMPLES: &[&[SampleArgument]] = &[
+    &[tensor(&[4, 6]), SampleArgument::Integer(-1), SampleArgument::Integer(1)],
+    &[tensor(&[3, 5]), SampleArgument::All, SampleArgument::Integer(0)],
+    &[tensor(&[2, 1, 6]), SampleArgument::List(&[0, 2]), SampleArgument::Integer(1)],
 ];
 
 pub(super) const TABLE: &[Row] = &[
@@ -46,6 +52,40 @@ pub(super) const TABLE: &[Row] = &[
             Ok(Argument::Tensor(reduce(builder, value, Combine::Max, &kept)))
         },
         samples: SAMPLES,
+    },
+    Row {
+        name: "min",
+        arguments: &["input", "dims"],
+        build: |builder, arguments| {
+            let (value, kept) = operand(builder, arguments)?;
+            // min(x) = -max(-x)
+            let negative = map_one(builder, value, &scalar::unary(Unary::Negate));
+            let maximum = reduce(builder, negative, Combine::Max, &kept);
+            let minimum = map_one(builder, maximum, &scalar::unary(Unary::Negate));
+            Ok(Argument::Tensor(minimum))
+        },
+        samples: SAMPLES,
+    },
+    Row {
+        name: "var",
+        arguments: &["input", "dims", "correction"],
+        build: |builder, arguments| Ok(Argument::Tensor(variance(builder, arguments)?)),
+        samples: VARIANCE_SAMPLES,
+    },
+    Row {
+        name: "std",
+        arguments: &["input", "dims", "correction"],
+        build: |builder, arguments| {
+            let variance = variance(builder, arguments)?;
+            Ok(Argument::Tensor(map_one(builder, variance, &scalar::unary(Unary::Sqrt))))
+        },
+        samples: VARIANCE_SAMPLES,
+    },
+    Row {
+        name: "logsumexp",
+        arguments: &["input", "dim"],
+        build: log_sum_exp,
+        samples: SOFTMAX_SAMPLES,
     },
     Row { name: "softmax", arguments: &["input", "dim"], build: softmax, samples: SOFTMAX_SAMPLES },
     Row {
@@ -91,6 +131,56 @@ fn mean(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fa
     Ok(Argument::Tensor(mean_to(builder, value, &kept)))
 }
 
+/// A tensor less its mean over all dims but some.
+pub(super) fn centered(builder: &mut Builder, value: Value, kept: &[FactorId]) -> Value {
+    less(builder, value, kept, |_, mean| mean)
+}
+
+fn less(
+    builder: &mut Builder,
+    value: Value,
+    kept: &[FactorId],
+    program: impl Fn(&mut ScalarBuilder, Register) -> Register,
+) -> Value {
+    let (shape, mean) = (builder.shape(value), mean_to(builder, value, kept));
+    let mut scalar = ScalarBuilder::default();
+    let (x, mean_of_x) = (scalar.input(0), scalar.input(1));
+    let mean_of_x = program(&mut scalar, mean_of_x);
+    let difference = scalar.sub(x, mean_of_x);
+    let operands = [(value, all_dims(&shape)), (mean, kept.to_vec())];
+    map(builder, shape, &operands, &scalar.finish(difference))
+}
+
+// sum((x - m)^2) / (n - correction), with m the mean, so that nothing cancels.
+// By the mean there is no gradient: d/dm sum((x - m)^2) = -2 sum(x - m) = 0.
+fn variance(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Value, Fault> {
+    let (value, kept) = operand(builder, arguments)?;
+    let correction = arguments.integer(2)?;
+    let shape = builder.shape(value);
+    let n_kept: usize = kept.iter().map(|&dim| shape[dim as usize]).product();
+    let n = shape.n_elements() / n_kept;
+    let degrees = match correction {
+        0 => n,
+        1 if n > 1 => n - 1,
+        1 => {
+            return Err(arguments
+                .fault(1, "a variance with correction 1 needs at least 2 elements, found 1"));
+        }
+        _ => {
+            return Err(
+                arguments.fault(2, format!("`correction` must be 0 or 1, found {correction}"))
+            );
+        }
+    };
+    let difference = less(builder, value, &kept, ScalarBuilder::detach);
+    let mut scalar = ScalarBuilder::default();
+    let x = scalar.input(0);
+    let square = scalar.mul(x, x);
+    let share = scalar.scale(square, 1.0 / degrees as f64);
+    let shares = map_one(builder, difference, &scalar.finish(share));
+    Ok(reduce(builder, shares, Combine::Sum, &kept))
+}
+
 /// The parts of a softmax: the elements less their maximum along the dim, and the sums of the exponentials of those.
 ///
 /// No gradient flows through the maximum: the result does not depend on it.
@@ -99,6 +189,8 @@ pub(super) struct Shifted {
     pub(super) shifted: Value,
     /// `sum(e^(x - max(x)))`, without the dim.
     pub(super) sum: Value,
+    /// `max(x)`, without the dim.
+    maximum: Value,
     /// The dims of the sum.
     pub(super) kept: Vec<FactorId>,
 }
@@ -116,7 +208,15 @@ impl Shifted {
         let shifted = map(builder, shape, &operands, &scalar.finish(difference));
         let powers = map_one(builder, shifted, &scalar::unary(Unary::Exp));
         let sum = reduce(builder, powers, Combine::Sum, &kept);
-        Self { shifted, sum, kept }
+        Self { shifted, sum, maximum, kept }
+    }
+
+    /// `e^x / sum(e^x)`
+    pub(super) fn softmax(&self, builder: &mut Builder) -> Value {
+        self.map(builder, |it, shifted, sum| {
+            let power = it.unary(Unary::Exp, shifted);
+            it.div(power, sum)
+        })
     }
 
     /// A map of the shifted elements and the sums.
@@ -141,12 +241,19 @@ fn shifted(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Shifted, 
 }
 
 fn softmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
-    let shifted = shifted(builder, arguments)?;
-    let result = shifted.map(builder, |it, shifted, sum| {
-        let power = it.unary(Unary::Exp, shifted);
-        it.div(power, sum)
-    });
-    Ok(Argument::Tensor(result))
+    Ok(Argument::Tensor(shifted(builder, arguments)?.softmax(builder)))
+}
+
+// log(sum(e^(x - m))) + m; the gradient of the first term is the softmax, and m stands for a constant.
+fn log_sum_exp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let parts = shifted(builder, arguments)?;
+    let mut scalar = ScalarBuilder::default();
+    let (sum, maximum) = (scalar.input(0), scalar.input(1));
+    let (log, constant) = (scalar.unary(Unary::Log, sum), scalar.detach(maximum));
+    let result = scalar.add(log, constant);
+    let shape = builder.shape(parts.sum);
+    let operands = [(parts.sum, all_dims(&shape)), (parts.maximum, all_dims(&shape))];
+    Ok(Argument::Tensor(map(builder, shape, &operands, &scalar.finish(result))))
 }
 
 fn log_softmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {

@@ -89,8 +89,8 @@ pub struct Baselines {
 
 /// The most entries of a table in exact elimination: some 30 MB.
 const MAX_ENTRIES: usize = 1 << 22;
-/// The most tilings of a matrix for which the exact search is tried: 3^4, 16 ranks.
-const MAX_STATES: usize = 81;
+/// The most tilings of a tensor for which the exact search is tried: those of a tensor of four dims on 8 or 16 ranks are 5^3 and 5^4.
+const MAX_STATES: usize = 128;
 
 /// Searches a tiling of the network for this mesh.
 #[must_use]

@@ -7,8 +7,8 @@ use soybean_compiler::{
     operator::{Kernel, Rules},
 };
 use soybean_plan::{
-    Binary, Combine, Contraction, Instruction, Map, MatrixStrides, ScalarProgram, Shape, Strides,
-    Unary,
+    Binary, Combine, Contraction, Convolution, ConvolutionForm, Instruction, Map, MatrixStrides,
+    Pooling, PoolingForm, ScalarProgram, Shape, Strides, Unary,
 };
 
 /// All points of an index space, in row-major order.
@@ -47,6 +47,8 @@ pub(crate) fn run(kernel: &Kernel, operands: &[&[f64]], result: &Shape) -> Vec<f
         Kernel::Permute(it) => {
             points(&it.extents).iter().map(|point| operands[0][offset(point, &it.input)]).collect()
         }
+        Kernel::Convolve(it) => convolve(it, operands, result),
+        Kernel::Pool(it) => pool(it, operands, result),
         Kernel::Alias => operands[0].to_vec(),
         Kernel::Constant => (0..result.n_elements()).map(|it| it as f64).collect(),
     }
@@ -70,6 +72,87 @@ fn contract(it: &Contraction, operands: &[&[f64]], result: &Shape) -> Vec<f64> {
             let product =
                 operands[0][at(&batch, &it.left, i, k)] * operands[1][at(&batch, &it.right, k, j)];
             results[at(&batch, &it.result, i, j)] += product;
+        }
+    }
+    results
+}
+
+/// For each point of a convolution the positions in image, filter and result, where the pixel lies in the image.
+fn convolution_points(it: &Convolution) -> Vec<[usize; 3]> {
+    let shape = |extents: [usize; 4]| Shape::new(&extents).dense_strides();
+    let image = shape([it.batch, it.groups * it.channels, it.image[0], it.image[1]]);
+    let filter = shape([it.groups * it.filters, it.channels, it.window[0], it.window[1]]);
+    let result = shape([it.batch, it.groups * it.filters, it.result[0], it.result[1]]);
+    let loops = [
+        it.batch,
+        it.groups,
+        it.filters,
+        it.channels,
+        it.result[0],
+        it.result[1],
+        it.window[0],
+        it.window[1],
+    ];
+    let pixel = |dim: usize, at: usize, of_window: usize| {
+        let padded = at * it.stride[dim] + of_window * it.dilation[dim];
+        padded.checked_sub(it.padding[dim]).filter(|&it_is| it_is < it.image[dim])
+    };
+    let positions = |point: Vec<usize>| {
+        let [n, g, o, c, y, x, i, j] = point[..] else { unreachable!("eight loops") };
+        let (row, column) = (pixel(0, y, i)?, pixel(1, x, j)?);
+        Some([
+            offset(&[n, g * it.channels + c, row, column], &image),
+            offset(&[g * it.filters + o, c, i, j], &filter),
+            offset(&[n, g * it.filters + o, y, x], &result),
+        ])
+    };
+    points(&loops).into_iter().filter_map(positions).collect()
+}
+
+fn convolve(it: &Convolution, operands: &[&[f64]], result: &Shape) -> Vec<f64> {
+    let mut results = vec![0.0; result.n_elements()];
+    for [image, filter, output] in convolution_points(it) {
+        match it.form {
+            ConvolutionForm::Forward => results[output] += operands[0][image] * operands[1][filter],
+            ConvolutionForm::Data => results[image] += operands[0][output] * operands[1][filter],
+            ConvolutionForm::Filter => results[filter] += operands[0][image] * operands[1][output],
+        }
+    }
+    results
+}
+
+fn pool(it: &Pooling, operands: &[&[f64]], result: &Shape) -> Vec<f64> {
+    let start = if it.form == PoolingForm::Max { f64::NEG_INFINITY } else { 0.0 };
+    let mut results = vec![start; result.n_elements()];
+    for point in points(&[it.planes, it.result[0], it.result[1]]) {
+        let output = (point[0] * it.result[0] + point[1]) * it.result[1] + point[2];
+        let pixel = |dim: usize, of_window: usize| {
+            (point[dim + 1] * it.stride[dim] + of_window)
+                .checked_sub(it.padding[dim])
+                .filter(|&at| at < it.image[dim])
+        };
+        let at = |window: &Vec<usize>| {
+            Some(
+                (point[0] * it.image[0] + pixel(0, window[0])?) * it.image[1]
+                    + pixel(1, window[1])?,
+            )
+        };
+        let pixels: Vec<usize> = points(&it.window).iter().filter_map(at).collect();
+        match it.form {
+            PoolingForm::Max => {
+                results[output] = pixels.iter().map(|&at| operands[0][at]).fold(start, f64::max);
+            }
+            PoolingForm::Sum => results[output] = pixels.iter().map(|&at| operands[0][at]).sum(),
+            PoolingForm::SumGradient => {
+                pixels.iter().for_each(|&at| results[at] += operands[0][output]);
+            }
+            PoolingForm::MaxGradient => {
+                let most =
+                    pixels.iter().map(|&at| operands[0][at]).fold(f64::NEG_INFINITY, f64::max);
+                if let Some(&first) = pixels.iter().find(|&&at| operands[0][at] >= most) {
+                    results[first] += operands[1][output];
+                }
+            }
         }
     }
     results

@@ -1,0 +1,161 @@
+//! `convolve`: convolution of images `[n, c, h, w]` with filters `[o, c / groups, kh, kw]`, and its two gradients.
+
+use std::fmt;
+
+use soybean_plan::{Combine, Convolution, ConvolutionForm, Shape};
+
+use crate::{
+    gradient::Tape,
+    graph::Value,
+    operator::{Call, Kernel, Rules},
+    signature::{Dim, FactorId, Signature},
+};
+
+/// A convolution. Images and windows stay whole; batch, groups, channels and filters can be split.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Convolve {
+    /// What is computed from what.
+    pub form: ConvolutionForm,
+    /// The shape of the images.
+    pub image: Shape,
+    /// The shape of the filters.
+    pub filter: Shape,
+    /// The number of groups.
+    pub groups: usize,
+    /// The distance between neighbouring results, in pixels.
+    pub stride: [usize; 2],
+    /// The rows and columns of zeros on each side of an image.
+    pub padding: [usize; 2],
+    /// The distance between neighbouring filter elements, in pixels.
+    pub dilation: [usize; 2],
+}
+
+/// The factors: images; groups; channels of a group; filters of a group. Where there are several groups, channels and filters of a group
+/// stay whole, because a tile of a dim is a part of its outermost factor.
+const BATCH: FactorId = 0;
+const OUTER_CHANNEL: FactorId = 1;
+const OUTER_FILTER: FactorId = 2;
+
+impl Convolve {
+    /// The shape of the results.
+    #[must_use]
+    pub fn result(&self) -> Shape {
+        let extent = |dim: usize| {
+            let reach = self.dilation[dim] * (self.filter[dim + 2] - 1) + 1;
+            (self.image[dim + 2] + 2 * self.padding[dim] - reach) / self.stride[dim] + 1
+        };
+        Shape::new(&[self.image[0], self.filter[0], extent(0), extent(1)])
+    }
+
+    /// Images, filters and results as dims with their factors. With several groups, channels and filters share the factor of the groups.
+    fn dims(&self) -> [Vec<Dim>; 3] {
+        let is_grouped = self.groups > 1;
+        let (channel, filter) =
+            if is_grouped { (BATCH + 1, BATCH + 1) } else { (OUTER_CHANNEL, OUTER_FILTER) };
+        let dims = |shape: Shape, factors: [Option<FactorId>; 2]| -> Vec<Dim> {
+            let factors = factors.into_iter().chain([None, None]);
+            shape.iter().zip(factors).map(|(&extent, factor)| Dim { extent, factor }).collect()
+        };
+        let inner = (!is_grouped).then_some(channel);
+        [
+            dims(self.image, [Some(BATCH), Some(channel)]),
+            dims(self.filter, [Some(filter), inner]),
+            dims(self.result(), [Some(BATCH), Some(filter)]),
+        ]
+    }
+
+    /// The same convolution with another form.
+    fn with_form(&self, form: ConvolutionForm) -> Self {
+        Self { form, ..self.clone() }
+    }
+}
+
+impl Rules for Convolve {
+    fn signature(&self, _operands: &[Shape]) -> Signature {
+        let factors = if self.groups > 1 {
+            vec![self.image[0], self.groups]
+        } else {
+            vec![self.image[0], self.image[1], self.filter[0]]
+        };
+        let [image, filter, result] = self.dims();
+        let (operands, result) = match self.form {
+            ConvolutionForm::Forward => (vec![image, filter], result),
+            ConvolutionForm::Data => (vec![result, filter], image),
+            ConvolutionForm::Filter => (vec![image, result], filter),
+        };
+        Signature { factors, operands, result, combine: Combine::Sum }
+    }
+
+    // The gradient of each operand is the convolution of the other two.
+    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+        let (left, right) = (call.operands[0], call.operands[1]);
+        let mut add = |form, operands: [Value; 2], of: Value| {
+            tape.needs_gradient(of).then(|| tape.graph.add(self.with_form(form).into(), &operands))
+        };
+        use ConvolutionForm::{Data, Filter, Forward};
+        match self.form {
+            Forward => vec![
+                add(Data, [call.gradient, right], left),
+                add(Filter, [left, call.gradient], right),
+            ],
+            Data => vec![
+                add(Forward, [call.gradient, right], left),
+                add(Filter, [call.gradient, left], right),
+            ],
+            Filter => vec![
+                add(Data, [right, call.gradient], left),
+                add(Forward, [left, call.gradient], right),
+            ],
+        }
+    }
+
+    // Of the factors alone; the points of images and windows come on top of them.
+    fn flops_per_point(&self) -> u64 {
+        let result = self.result();
+        let per_group =
+            if self.groups > 1 { self.filter[1] * (self.filter[0] / self.groups) } else { 1 };
+        (2 * per_group * result[2] * result[3] * self.filter[2] * self.filter[3]) as u64
+    }
+
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
+        let (image, filter) = match self.form {
+            ConvolutionForm::Forward => (operands[0], operands[1]),
+            ConvolutionForm::Data => (*result, operands[1]),
+            ConvolutionForm::Filter => (operands[0], *result),
+        };
+        let whole = self.result();
+        let groups = image[1] / filter[1];
+        Kernel::Convolve(Convolution {
+            form: self.form,
+            batch: image[0],
+            groups,
+            channels: filter[1],
+            filters: filter[0] / groups,
+            image: [image[2], image[3]],
+            window: [filter[2], filter[3]],
+            result: [whole[2], whole[3]],
+            stride: self.stride,
+            padding: self.padding,
+            dilation: self.dilation,
+        })
+    }
+}
+
+impl fmt::Display for Convolve {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.form.name())?;
+        for (name, value, usual) in [
+            ("stride", self.stride, 1),
+            ("padding", self.padding, 0),
+            ("dilation", self.dilation, 1),
+        ] {
+            if value != [usual; 2] {
+                write!(f, " {name} {}x{}", value[0], value[1])?;
+            }
+        }
+        if self.groups > 1 {
+            write!(f, " groups {}", self.groups)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! Attention, from products and a softmax.
+
+use soybean_plan::{Binary, Shape};
+
+use super::{Arguments, Row, SampleArgument, map, reduction::Shifted};
+use crate::{
+    builder::{Argument, Builder},
+    fault::Fault,
+    graph::Value,
+    operators::{contract::Contract, elementwise::all_dims, iota::Iota},
+    scalar::ScalarBuilder,
+    signature::{FactorId, factor_id},
+};
+
+const fn tensor(shape: &'static [usize]) -> SampleArgument {
+    SampleArgument::tensor(shape)
+}
+
+pub(super) const TABLE: &[Row] = &[Row {
+    name: "scaled_dot_product_attention",
+    arguments: &["query", "key", "value", "is_causal"],
+    build: attention,
+    samples: &[
+        &[
+            tensor(&[2, 2, 4, 6]),
+            tensor(&[2, 2, 4, 6]),
+            tensor(&[2, 2, 4, 6]),
+            SampleArgument::Boolean(true),
+        ],
+        &[tensor(&[3, 5]), tensor(&[7, 5]), tensor(&[7, 2]), SampleArgument::Boolean(false)],
+        &[
+            tensor(&[1, 5, 3]),
+            tensor(&[1, 3, 3]),
+            tensor(&[1, 3, 1]),
+            SampleArgument::Boolean(true),
+        ],
+    ],
+}];
+
+/// What a masked score becomes: its exponential is 0 beside any other, and unlike an infinity it stays a number in every difference.
+const MASKED: f64 = -1e30;
+
+// softmax(query key^T / sqrt(d)) value. Source: Vaswani et al. 2017.
+fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let query = arguments.tensor(builder, 0)?;
+    let key = arguments.tensor(builder, 1)?;
+    let value = arguments.tensor(builder, 2)?;
+    let is_causal = arguments.boolean(3)?;
+    let shapes = [query, key, value].map(|it| builder.shape(it));
+    check(arguments, &shapes)?;
+    let n_batch = shapes[0].len() - 2;
+    // Factors: batch dims first, then the positions of queries and keys, then the features that are summed or kept.
+    let dims = |rest: [usize; 2]| -> Vec<FactorId> {
+        (0..n_batch).chain(rest.map(|it| it + n_batch)).map(factor_id).collect()
+    };
+    let contract = Contract { left: dims([0, 2]), right: dims([1, 2]), result: dims([0, 1]) };
+    let products = builder.graph.add(contract.into(), &[query, key]);
+    let scale = 1.0 / (shapes[0][n_batch + 1] as f64).sqrt();
+    let scores = match is_causal {
+        true => causal_scores(builder, products, scale),
+        false => plain_scores(builder, products, scale),
+    };
+    let weights = Shifted::new(builder, scores, n_batch + 1).softmax(builder);
+    let contract = Contract { left: dims([0, 1]), right: dims([1, 2]), result: dims([0, 2]) };
+    Ok(Argument::Tensor(builder.graph.add(contract.into(), &[weights, value])))
+}
+
+fn check(arguments: &Arguments<'_>, shapes: &[Shape; 3]) -> Result<(), Fault> {
+    const FORM: &str =
+        "query [.., n, d], key [.., m, d], value [.., m, e], with equal leading dims";
+    let [query, key, value] = shapes;
+    for (position, shape) in shapes.iter().enumerate() {
+        if shape.len() < 2 {
+            let message = format!("takes tensors of at least 2 dims, found {shape}");
+            return Err(arguments.fault(position, message).with_help(FORM));
+        }
+    }
+    let leading = |shape: &Shape| shape[..shape.len() - 2].to_vec();
+    for (position, shape) in [(1, key), (2, value)] {
+        let (left, right) = (leading(query), leading(shape));
+        if left != right {
+            let message = format!("leading dims differ: {left:?} vs {right:?}");
+            return Err(arguments.fault(position, message).with_help(FORM));
+        }
+    }
+    let n = query.len();
+    if query[n - 1] != key[n - 1] {
+        let message = format!("queries have {} features, but keys {}", query[n - 1], key[n - 1]);
+        return Err(arguments.fault(1, message).with_help(FORM));
+    }
+    if key[n - 2] != value[n - 2] {
+        let message = format!("there are {} keys, but {} values", key[n - 2], value[n - 2]);
+        return Err(arguments.fault(2, message).with_help(FORM));
+    }
+    Ok(())
+}
+
+fn plain_scores(builder: &mut Builder, products: Value, scale: f64) -> Value {
+    let mut it = ScalarBuilder::default();
+    let product = it.input(0);
+    let score = it.scale(product, scale);
+    super::map_one(builder, products, &it.finish(score))
+}
+
+/// Scores of keys at or before the query's own position; every query sees the first key.
+fn causal_scores(builder: &mut Builder, products: Value, scale: f64) -> Value {
+    let shape = builder.shape(products);
+    let mut it = ScalarBuilder::default();
+    let (product, query, key) = (it.input(0), it.input(1), it.input(2));
+    let (score, masked) = (it.scale(product, scale), it.constant(MASKED));
+    let is_later = it.binary(Binary::Greater, key, query);
+    let result = it.select(is_later, masked, score);
+    let mut index = |dim: usize| {
+        (builder.graph.add(Iota { extent: shape[dim] }.into(), &[]), vec![factor_id(dim)])
+    };
+    let (queries, keys) = (index(shape.len() - 2), index(shape.len() - 1));
+    map(builder, shape, &[(products, all_dims(&shape)), queries, keys], &it.finish(result))
+}

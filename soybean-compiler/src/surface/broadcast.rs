@@ -1,0 +1,126 @@
+//! Maps over operands of different shapes, with `NumPy`'s broadcasting.
+
+use soybean_plan::{DType, Register, Shape};
+
+use super::{Arguments, map, map_one};
+use crate::{
+    builder::{Argument, Builder},
+    fault::Fault,
+    graph::Value,
+    operators::reshape::Reshape,
+    scalar::{self, ScalarBuilder},
+    signature::{FactorId, factor_id},
+};
+
+/// An operand of a broadcast map.
+#[derive(Clone, Copy)]
+pub(super) enum Operand {
+    /// A number, the same at every point.
+    Number(f64),
+    /// A tensor, repeated along the dims that it lacks.
+    Tensor(Value),
+}
+
+impl Arguments<'_> {
+    /// A tensor of `f32` or a number.
+    pub(super) fn operand(&self, builder: &Builder, position: usize) -> Result<Operand, Fault> {
+        match self.get(position).as_number() {
+            Some(number) => Ok(Operand::Number(number)),
+            None => Ok(Operand::Tensor(self.tensor(builder, position)?)),
+        }
+    }
+
+    /// A tensor or a number; tensors of `i32` become `f32`.
+    pub(super) fn comparable(
+        &self,
+        builder: &mut Builder,
+        position: usize,
+    ) -> Result<Operand, Fault> {
+        match *self.get(position) {
+            Argument::Tensor(value) if builder.dtype(value) == DType::I32 => {
+                Ok(Operand::Tensor(map_one(builder, value, &scalar::identity())))
+            }
+            _ => self.operand(builder, position),
+        }
+    }
+}
+
+/// A map of arguments at these positions, broadcast against each other: aligned at the last dim; dims that are missing or 1 are repeated.
+pub(super) fn broadcast(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    operands: &[(usize, Operand)],
+    program: impl FnOnce(&mut ScalarBuilder, &[Register]) -> Register,
+) -> Result<Argument, Fault> {
+    let (mut tensors, mut scalar) = (Vec::new(), ScalarBuilder::default());
+    let mut extents: Option<Shape> = None;
+    let mut registers = vec![0; operands.len()];
+    for (register, &(position, operand)) in registers.iter_mut().zip(operands) {
+        let Operand::Tensor(value) = operand else { continue };
+        let shape = builder.shape(value);
+        extents = Some(match extents {
+            Some(before) => broadcast_shape(&before, &shape)
+                .ok_or_else(|| does_not_broadcast(arguments, position, &before, &shape))?,
+            None => shape,
+        });
+        *register = scalar.input(factor_id(tensors.len()));
+        tensors.push(value);
+    }
+    let Some(extents) = extents else {
+        return Err(arguments.expected(operands[0].0, "a tensor"));
+    };
+    for (register, &(_, operand)) in registers.iter_mut().zip(operands) {
+        if let Operand::Number(number) = operand {
+            *register = scalar.constant(number);
+        }
+    }
+    let result = program(&mut scalar, &registers);
+    let operands: Vec<(Value, Vec<FactorId>)> =
+        tensors.into_iter().map(|value| squeezed(builder, value, &extents)).collect();
+    Ok(Argument::Tensor(map(builder, extents, &operands, &scalar.finish(result))))
+}
+
+fn does_not_broadcast(
+    arguments: &Arguments<'_>,
+    position: usize,
+    left: &Shape,
+    right: &Shape,
+) -> Fault {
+    let message = format!("shapes {left} and {right} do not broadcast");
+    let help =
+        "aligned at the last dim, each pair of extents must be equal, or one of them 1 or missing";
+    arguments.fault(position, message).with_help(help)
+}
+
+/// The smallest shape to which both broadcast.
+pub(super) fn broadcast_shape(left: &Shape, right: &Shape) -> Option<Shape> {
+    let rank = left.len().max(right.len());
+    let extent = |shape: &Shape, dim: usize| {
+        (dim + shape.len()).checked_sub(rank).map_or(1, |dim| shape[dim])
+    };
+    let both = |dim| match (extent(left, dim), extent(right, dim)) {
+        (x, y) if x == y => Some(x),
+        (x, 1) => Some(x),
+        (1, y) => Some(y),
+        _ => None,
+    };
+    (0..rank).map(both).collect()
+}
+
+/// A tensor without its dims that are repeated in `extents`, and the dims of `extents` that it has.
+pub(super) fn squeezed(
+    builder: &mut Builder,
+    value: Value,
+    extents: &Shape,
+) -> (Value, Vec<FactorId>) {
+    let shape = builder.shape(value);
+    let skipped = extents.len() - shape.len();
+    let kept: Vec<usize> =
+        (0..shape.len()).filter(|&dim| shape[dim] == extents[dim + skipped]).collect();
+    let ids = kept.iter().map(|&dim| factor_id(dim + skipped)).collect();
+    if kept.len() == shape.len() {
+        return (value, ids);
+    }
+    let shape = kept.iter().map(|&dim| shape[dim]).collect();
+    (builder.graph.add(Reshape { shape }.into(), &[value]), ids)
+}

@@ -1,0 +1,127 @@
+//! Comparisons, which give 1 or 0 and have no gradient, and the choices that are made by them.
+
+use soybean_plan::{Binary, Register, Unary};
+
+use super::{
+    Arguments, Row, SampleArgument,
+    broadcast::{Operand, broadcast},
+};
+use crate::{
+    builder::{Argument, Builder},
+    fault::Fault,
+    scalar::ScalarBuilder,
+};
+
+const fn tensor(shape: &'static [usize]) -> SampleArgument {
+    SampleArgument::tensor(shape)
+}
+
+const LABELS: SampleArgument = SampleArgument::Labels { shape: &[3, 4], n_classes: 5 };
+
+/// The row of a function of two tensors or numbers.
+macro_rules! row {
+    ($name:literal, $take:ident, $samples:expr, $program:expr) => {
+        Row {
+            name: $name,
+            arguments: &["input", "other"],
+            build: |builder, arguments| {
+                let operands =
+                    [(0, arguments.$take(builder, 0)?), (1, arguments.$take(builder, 1)?)];
+                broadcast(builder, arguments, &operands, |it, x| $program(it, x[0], x[1]))
+            },
+            samples: $samples,
+        }
+    };
+}
+
+pub(super) const TABLE: &[Row] = &[
+    row!("eq", comparable, EQUAL, ScalarBuilder::equal),
+    row!("ne", comparable, EQUAL, not_equal),
+    row!("lt", comparable, ORDER, |it: &mut ScalarBuilder, x, y| greater(it, y, x)),
+    row!("le", comparable, ORDER, |it: &mut ScalarBuilder, x, y| not_less(it, y, x)),
+    row!("gt", comparable, ORDER, greater),
+    row!("ge", comparable, ORDER, not_less),
+    row!("maximum", operand, CHOICE, |it: &mut ScalarBuilder, x, y| {
+        it.binary(Binary::Maximum, x, y)
+    }),
+    row!("minimum", operand, CHOICE, minimum),
+    Row {
+        name: "clamp",
+        arguments: &["input", "low", "high"],
+        build: clamp,
+        samples: &[&[tensor(&[4, 6]), SampleArgument::Float(-0.5), SampleArgument::Integer(1)]],
+    },
+    Row {
+        name: "where_",
+        arguments: &["input", "condition", "other"],
+        build: where_,
+        samples: &[
+            &[tensor(&[3, 4]), LABELS, SampleArgument::Float(-3.0)],
+            &[tensor(&[2, 1, 5]), tensor(&[3, 1]), tensor(&[4, 1, 1, 5])],
+        ],
+    },
+];
+
+const EQUAL: &[&[SampleArgument]] = &[
+    &[LABELS, SampleArgument::Integer(2)],
+    &[tensor(&[3, 1]), tensor(&[5])],
+    &[tensor(&[2, 3]), LABEL_PAIR],
+];
+const LABEL_PAIR: SampleArgument = SampleArgument::Labels { shape: &[2, 1], n_classes: 2 };
+const ORDER: &[&[SampleArgument]] = &[
+    &[tensor(&[4, 6]), SampleArgument::Float(0.25)],
+    &[tensor(&[3, 1, 5]), tensor(&[4, 1])],
+    &[LABELS, SampleArgument::Integer(2)],
+];
+const CHOICE: &[&[SampleArgument]] = &[
+    &[tensor(&[4, 6]), tensor(&[4, 6])],
+    &[tensor(&[3, 1, 5]), tensor(&[4, 1])],
+    &[tensor(&[7]), SampleArgument::Float(0.25)],
+];
+
+fn not_equal(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
+    let (one, is_equal) = (it.constant(1.0), it.equal(x, y));
+    it.sub(one, is_equal)
+}
+
+fn greater(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
+    it.binary(Binary::Greater, x, y)
+}
+
+// x > y or x = y: unlike 1 - (y > x), this is 0 where one of them is NaN.
+fn not_less(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
+    let (is_greater, is_equal) = (greater(it, x, y), it.equal(x, y));
+    it.add(is_greater, is_equal)
+}
+
+// min(x, y) = -max(-x, -y)
+fn minimum(it: &mut ScalarBuilder, x: Register, y: Register) -> Register {
+    let (x, y) = (it.unary(Unary::Negate, x), it.unary(Unary::Negate, y));
+    let maximum = it.binary(Binary::Maximum, x, y);
+    it.unary(Unary::Negate, maximum)
+}
+
+// The gradient flows where low <= x <= high.
+fn clamp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let (low, high) = (arguments.number(1)?, arguments.number(2)?);
+    if low > high {
+        return Err(arguments
+            .fault(2, format!("`high` must not be less than `low`, found {low} and {high}")));
+    }
+    broadcast(builder, arguments, &[(0, Operand::Tensor(value))], |it, x| {
+        let (low, high) = (it.constant(low), it.constant(high));
+        let (is_below, is_above) = (greater(it, low, x[0]), greater(it, x[0], high));
+        let upper = it.select(is_above, high, x[0]);
+        it.select(is_below, low, upper)
+    })
+}
+
+fn where_(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let operands = [
+        (0, arguments.operand(builder, 0)?),
+        (1, arguments.comparable(builder, 1)?),
+        (2, arguments.operand(builder, 2)?),
+    ];
+    broadcast(builder, arguments, &operands, |it, x| it.select(x[1], x[0], x[2]))
+}

@@ -1,0 +1,184 @@
+//! Normalisation. Variances are taken of what is already less its mean, so that nothing cancels.
+
+use soybean_plan::{MAX_RANK, Shape};
+
+use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction};
+use crate::{
+    builder::{Argument, Builder},
+    fault::Fault,
+    graph::Value,
+    operators::elementwise::all_dims,
+    scalar::ScalarBuilder,
+    signature::{FactorId, factor_id},
+};
+
+const fn tensor(shape: &'static [usize]) -> SampleArgument {
+    SampleArgument::tensor(shape)
+}
+
+const fn float(value: f64) -> SampleArgument {
+    SampleArgument::Float(value)
+}
+
+const fn integer(value: i64) -> SampleArgument {
+    SampleArgument::Integer(value)
+}
+
+pub(super) const TABLE: &[Row] = &[
+    Row {
+        name: "layer_norm",
+        arguments: &["input", "weight", "bias", "eps"],
+        build: layer_norm,
+        samples: &[
+            &[tensor(&[4, 6]), tensor(&[6]), tensor(&[6]), float(0.1)],
+            &[tensor(&[3, 1, 5]), tensor(&[5]), tensor(&[5]), float(0.01)],
+            &[tensor(&[3, 1]), tensor(&[1]), tensor(&[1]), integer(1)],
+        ],
+    },
+    Row {
+        name: "rms_norm",
+        arguments: &["input", "weight", "eps"],
+        build: rms_norm,
+        samples: &[
+            &[tensor(&[4, 6]), tensor(&[6]), float(0.1)],
+            &[tensor(&[5]), tensor(&[5]), float(0.01)],
+        ],
+    },
+    Row {
+        name: "group_norm",
+        arguments: &["input", "n_groups", "weight", "bias", "eps"],
+        build: group_norm,
+        samples: &[
+            &[tensor(&[4, 6, 3]), integer(2), tensor(&[6]), tensor(&[6]), float(0.1)],
+            &[tensor(&[2, 4]), integer(1), tensor(&[4]), tensor(&[4]), float(0.1)],
+            &[tensor(&[1, 3, 2, 5]), integer(3), tensor(&[3]), tensor(&[3]), float(0.1)],
+        ],
+    },
+];
+
+// (x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dim. Source: Ba et al. 2016.
+fn layer_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let (kept, last) = last_dim(builder, arguments, value)?;
+    let n = builder.shape(value)[last];
+    let weight = vector(builder, arguments, 1, n)?;
+    let bias = vector(builder, arguments, 2, n)?;
+    let eps = eps(arguments, 3)?;
+    let centered = reduction::centered(builder, value, &kept);
+    let scaled = Scaled { value: centered, kept, eps };
+    let dims = vec![factor_id(last)];
+    Ok(Argument::Tensor(scaled.build(builder, &[(weight, dims.clone()), (bias, dims)])))
+}
+
+// x / sqrt(mean(x^2) + eps) * weight over the last dim. Source: Zhang & Sennrich 2019.
+fn rms_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let (kept, last) = last_dim(builder, arguments, value)?;
+    let weight = vector(builder, arguments, 1, builder.shape(value)[last])?;
+    let scaled = Scaled { value, kept, eps: eps(arguments, 2)? };
+    Ok(Argument::Tensor(scaled.build(builder, &[(weight, vec![factor_id(last)])])))
+}
+
+// As layer_norm, over the channels of one group and all dims after the channels, with weight and bias for each channel. The channels become two
+// dims, [groups, channels of a group], so that batch, groups and the other dims can be split. Source: Wu & He 2018.
+fn group_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let shape = builder.shape(value);
+    if shape.len() < 2 {
+        return Err(
+            arguments.fault(0, format!("the input must be [n, channels, ..], found {shape}"))
+        );
+    }
+    if shape.len() == MAX_RANK {
+        return Err(layout::too_many_dims(arguments, 0, MAX_RANK + 1));
+    }
+    let given = arguments.integer(1)?;
+    let divides = |n_groups: &usize| *n_groups > 0 && shape[1].is_multiple_of(*n_groups);
+    let Some(n_groups) = usize::try_from(given).ok().filter(divides) else {
+        let message = format!("`n_groups` must divide the {} channels, found {given}", shape[1]);
+        return Err(arguments.fault(1, message));
+    };
+    let weight = vector(builder, arguments, 2, shape[1])?;
+    let bias = vector(builder, arguments, 3, shape[1])?;
+    let eps = eps(arguments, 4)?;
+    let channels = [n_groups, shape[1] / n_groups];
+    let grouped: Shape =
+        [shape[0]].into_iter().chain(channels).chain(shape[2..].iter().copied()).collect();
+    let value = layout::reshaped(builder, value, grouped);
+    let kept = vec![0, 1];
+    let centered = reduction::centered(builder, value, &kept);
+    let mut of_channels =
+        |value| (layout::reshaped(builder, value, Shape::new(&channels)), vec![1, 2]);
+    let settings = [of_channels(weight), of_channels(bias)];
+    let result = Scaled { value: centered, kept, eps }.build(builder, &settings);
+    Ok(Argument::Tensor(layout::reshaped(builder, result, shape)))
+}
+
+/// A tensor that is divided by the root of its mean square over all dims but some.
+struct Scaled {
+    value: Value,
+    kept: Vec<FactorId>,
+    eps: f64,
+}
+
+impl Scaled {
+    /// The quotient, times the first and plus the second of the other tensors, if there is one; those come with the dims that they have.
+    fn build(&self, builder: &mut Builder, others: &[(Value, Vec<FactorId>)]) -> Value {
+        let shape = builder.shape(self.value);
+        let mut it = ScalarBuilder::default();
+        let x = it.input(0);
+        let square = it.mul(x, x);
+        let squares = map_one(builder, self.value, &it.finish(square));
+        let mean = reduction::mean_to(builder, squares, &self.kept);
+        let mut it = ScalarBuilder::default();
+        let mean_square = it.input(0);
+        let sum = it.offset(mean_square, self.eps);
+        let scale = activation::rsqrt(&mut it, sum);
+        let scales = map_one(builder, mean, &it.finish(scale));
+        let mut it = ScalarBuilder::default();
+        let (x, scale, weight) = (it.input(0), it.input(1), it.input(2));
+        let normal = it.mul(x, scale);
+        let mut result = it.mul(normal, weight);
+        if others.len() == 2 {
+            let bias = it.input(3);
+            result = it.add(result, bias);
+        }
+        let mut operands = vec![(self.value, all_dims(&shape)), (scales, self.kept.clone())];
+        operands.extend_from_slice(others);
+        map(builder, shape, &operands, &it.finish(result))
+    }
+}
+
+/// All dims but the last, and the last.
+fn last_dim(
+    builder: &Builder,
+    arguments: &Arguments<'_>,
+    value: Value,
+) -> Result<(Vec<FactorId>, usize), Fault> {
+    match builder.shape(value).len().checked_sub(1) {
+        Some(last) => Ok(((0..last).map(factor_id).collect(), last)),
+        None => Err(arguments.fault(0, "takes tensors of at least 1 dim, found a scalar")),
+    }
+}
+
+fn vector(
+    builder: &Builder,
+    arguments: &Arguments<'_>,
+    position: usize,
+    extent: usize,
+) -> Result<Value, Fault> {
+    let value = arguments.tensor(builder, position)?;
+    let shape = builder.shape(value);
+    match shape[..] == [extent] {
+        true => Ok(value),
+        false => Err(arguments.expected_number(position, &format!("[{extent}]"), shape)),
+    }
+}
+
+fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Fault> {
+    let eps = arguments.number(position)?;
+    match eps >= 0.0 {
+        true => Ok(eps),
+        false => Err(arguments.expected_number(position, "at least 0", eps)),
+    }
+}

@@ -1,0 +1,69 @@
+//! Normalisation.
+
+use super::Tensor;
+
+impl Tensor {
+    /// `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` over the last dim, with the variance of correction 0; `x: [.., n]`, `weight` and `bias: [n]`.
+    /// `PyTorch`'s `normalized_shape` is always the last dim. Source: Ba et al. 2016.
+    ///
+    /// # Panics
+    /// If the shapes are others.
+    #[must_use]
+    pub fn layer_norm(self, weight: Self, bias: Self, eps: f64) -> Self {
+        let n = self.last_extent("layer_norm");
+        vectors("layer_norm", n, &[weight, bias]);
+        self.standardized(eps) * weight + bias
+    }
+
+    /// `x / sqrt(mean(x^2) + eps) * weight` over the last dim; `x: [.., n]`, `weight: [n]`. Source: Zhang & Sennrich 2019.
+    ///
+    /// # Panics
+    /// If the shapes are others.
+    #[must_use]
+    pub fn rms_norm(self, weight: Self, eps: f64) -> Self {
+        let n = self.last_extent("rms_norm");
+        vectors("rms_norm", n, &[weight]);
+        self / (self.square().mean(-1).unsqueeze(-1) + eps).sqrt() * weight
+    }
+
+    /// [`layer_norm`](Self::layer_norm) over each of `n_groups` groups of channels and all dims after them; `x: [n, c, ..]`, `weight` and `bias: [c]`.
+    /// Source: Wu & He 2018.
+    ///
+    /// # Panics
+    /// If the shapes are others, or the groups do not divide the channels.
+    #[must_use]
+    pub fn group_norm(self, n_groups: usize, weight: Self, bias: Self, eps: f64) -> Self {
+        let shape = self.shape();
+        let [n, channels, rest @ ..] = &shape[..] else {
+            panic!("`group_norm`: the input is [n, channels, ..], found {shape:?}")
+        };
+        assert!(
+            n_groups > 0 && channels.is_multiple_of(n_groups),
+            "`group_norm`: {n_groups} groups do not divide {channels} channels"
+        );
+        vectors("group_norm", *channels, &[weight, bias]);
+        let n_elements = self.value().data.len() / n / n_groups;
+        let normal = self.reshape([*n, n_groups, n_elements]).standardized(eps).reshaped(&shape);
+        let of_channels: Vec<usize> =
+            [*channels].into_iter().chain(rest.iter().map(|_| 1)).collect();
+        normal * weight.reshaped(&of_channels) + bias.reshaped(&of_channels)
+    }
+
+    /// Less its mean and divided by its deviation over the last dim.
+    fn standardized(self, eps: f64) -> Self {
+        let (mean, variance) = (self.mean(-1).unsqueeze(-1), self.var(-1, 0).unsqueeze(-1));
+        (self - mean) / (variance + eps).sqrt()
+    }
+
+    fn last_extent(self, operator: &str) -> usize {
+        let shape = self.shape();
+        *shape.last().unwrap_or_else(|| panic!("`{operator}`: a scalar has no last dim"))
+    }
+}
+
+fn vectors(operator: &str, n: usize, tensors: &[Tensor]) {
+    for tensor in tensors {
+        let shape = tensor.shape();
+        assert!(shape == [n], "`{operator}`: weight and bias are [{n}], found {shape:?}");
+    }
+}

@@ -1,0 +1,255 @@
+"""Writes golden.txt: calls of every operator with the values and gradients that NumPy finds for them.
+
+The formulas are written here once more, in NumPy alone, so that they share nothing with the eager tensor or the compiler. Gradients are those of
+sum(result * weights) by each tensor of f32, by central differences in double precision (an error of about 1e-9). Run it as
+`python3 tests/reference/make_golden.py`; equal versions of NumPy write equal files.
+"""
+
+import math
+import pathlib
+
+import numpy as np
+
+STEP = 1e-5
+rng = np.random.default_rng(7)
+
+
+def tensor(*shape, low=-2.0, high=2.0):
+    # Short numbers are the same in single and in double precision.
+    return np.round(rng.uniform(low, high, shape) * 256) / 256
+
+
+def positive(*shape):
+    return tensor(*shape, low=0.5, high=2.0)
+
+
+class Labels(np.ndarray):
+    """Integers, which have no gradient."""
+
+
+def labels(*shape, classes):
+    return rng.integers(0, classes, shape).astype(np.float64).view(Labels)
+
+
+def axes(dims):
+    return None if dims is ... else tuple(dims) if isinstance(dims, list) else dims
+
+
+def reduction(function):
+    return lambda x, dims, *rest: function(x, axis=axes(dims), *rest)
+
+
+def variance(x, dims, correction):
+    return np.var(x, axis=axes(dims), ddof=correction)
+
+
+def log_sum_exp(x, dim):
+    return np.log(np.sum(np.exp(x), axis=dim))
+
+
+def softmax(x, dim):
+    return np.exp(x - np.expand_dims(log_sum_exp(x, dim), dim))
+
+
+def cross_entropy(logits, y):
+    rows = np.arange(len(y))
+    return np.mean(log_sum_exp(logits, 1) - logits[rows, np.asarray(y, dtype=int)])
+
+
+def layer_norm(x, weight, bias, eps):
+    mean, variance = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + eps) * weight + bias
+
+
+def group_norm(x, n_groups, weight, bias, eps):
+    result = np.empty_like(x)
+    size = x.shape[1] // n_groups
+    for sample in range(x.shape[0]):
+        for first in range(0, x.shape[1], size):
+            group = x[sample, first : first + size]
+            result[sample, first : first + size] = (group - group.mean()) / np.sqrt(group.var() + eps)
+    channels = (-1,) + (1,) * (x.ndim - 2)
+    return result * weight.reshape(channels) + bias.reshape(channels)
+
+
+def attention(q, k, v, is_causal):
+    scores = q @ np.swapaxes(k, -1, -2) / math.sqrt(q.shape[-1])
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    return softmax(scores, -1) @ v
+
+
+def huber(x, t, delta):
+    d = np.abs(x - t)
+    return np.mean(np.where(d <= delta, d * d / 2, delta * (d - delta / 2)))
+
+
+def binary_cross_entropy(x, t):
+    s = 1 / (1 + np.exp(-x))
+    return np.mean(-t * np.log(s) - (1 - t) * np.log(1 - s))
+
+
+def truth(function):
+    return lambda x, y: function(x, y).astype(np.float64)
+
+
+def pair(setting):
+    return setting if isinstance(setting, list) else [setting, setting]
+
+
+def windows(x, window, stride, padding, dilation, fill):
+    """[n, c, rows, columns, window rows, window columns]"""
+    (sy, sx), (py, px), (dy, dx) = pair(stride), pair(padding), pair(dilation)
+    x = np.pad(x, ((0, 0), (0, 0), (py, py), (px, px)), constant_values=fill)
+    reach = [dy * (window[0] - 1) + 1, dx * (window[1] - 1) + 1]
+    rows = np.arange(0, x.shape[2] - reach[0] + 1, sy)[:, None] + dy * np.arange(window[0])
+    columns = np.arange(0, x.shape[3] - reach[1] + 1, sx)[:, None] + dx * np.arange(window[1])
+    return x[:, :, rows[:, None, :, None], columns[None, :, None, :]]
+
+
+def conv2d(x, weight, stride, padding, dilation, groups):
+    patches = windows(x, weight.shape[2:], stride, padding, dilation, 0.0)
+    inputs, outputs = x.shape[1] // groups, weight.shape[0] // groups
+    parts = [
+        np.einsum(
+            "ncyxij,ocij->noyx",
+            patches[:, group * inputs : (group + 1) * inputs],
+            weight[group * outputs : (group + 1) * outputs],
+        )
+        for group in range(groups)
+    ]
+    return np.concatenate(parts, axis=1)
+
+
+def max_pool2d(x, window, stride, padding):
+    return windows(x, pair(window), stride, padding, 1, -np.inf).max((4, 5))
+
+
+def avg_pool2d(x, window, stride, padding):
+    return windows(x, pair(window), stride, padding, 1, 0.0).mean((4, 5))
+
+
+sigmoid = lambda x: 1 / (1 + np.exp(-x))
+erf = np.vectorize(math.erf)
+cube_root = math.sqrt(2 / math.pi)
+matrix = lambda: tensor(3, 5)
+
+CASES = [
+    ("add", lambda x, y: x + y, matrix(), tensor(5)),
+    ("sub", lambda x, y: x - y, tensor(4, 1), tensor(3, 1, 6)),
+    ("mul", lambda x, y: x * y, matrix(), tensor(3, 1)),
+    ("div", lambda x, y: x / y, matrix(), positive(5)),
+    ("neg", lambda x: -x, matrix()),
+    ("powi", lambda x, n: x**n, positive(3, 5), -3),
+    ("relu", lambda x: np.maximum(x, 0), matrix()),
+    ("leaky_relu", lambda x, slope: np.where(x > 0, x, slope * x), matrix(), 0.125),
+    ("tanh", np.tanh, matrix()),
+    ("sigmoid", sigmoid, matrix()),
+    ("exp", np.exp, matrix()),
+    ("log", np.log, positive(3, 5)),
+    ("sqrt", np.sqrt, positive(3, 5)),
+    ("rsqrt", lambda x: x**-0.5, positive(3, 5)),
+    ("square", np.square, matrix()),
+    ("abs", np.abs, matrix()),
+    ("sign", np.sign, matrix()),
+    ("gelu", lambda x: x / 2 * (1 + erf(x / math.sqrt(2))), matrix()),
+    ("gelu_tanh", lambda x: x / 2 * (1 + np.tanh(cube_root * (x + 0.044715 * x**3))), matrix()),
+    ("silu", lambda x: x * sigmoid(x), matrix()),
+    ("eq", truth(np.equal), labels(3, 4, classes=3), 1),
+    ("ne", truth(np.not_equal), labels(3, 4, classes=3), 1),
+    ("lt", truth(np.less), tensor(3, 1), tensor(5)),
+    ("le", truth(np.less_equal), labels(7, classes=3), 1),
+    ("gt", truth(np.greater), matrix(), 0.25),
+    ("ge", truth(np.greater_equal), labels(7, classes=3), 1),
+    ("maximum", np.maximum, tensor(3, 1, 5), tensor(4, 1)),
+    ("minimum", np.minimum, tensor(3, 1, 5), tensor(4, 1)),
+    ("clamp", np.clip, matrix(), -0.5, 1),
+    ("where_", lambda x, c, y: np.where(c != 0, x, y), tensor(3, 4), labels(3, 4, classes=2), tensor(4)),
+    ("matmul", np.matmul, tensor(2, 3, 5), tensor(2, 5, 4)),
+    ("einsum", lambda x, e, y: np.einsum(e, x, y), tensor(2, 3, 2, 5), "bnhd,bmhd->bhnm", tensor(2, 4, 2, 5)),
+    ("einsum", lambda x, e, y: np.einsum(e, x, y), tensor(3, 3, 4), "iij,jks->ki", tensor(4, 2, 2)),
+    ("einsum", lambda x, e, y: np.einsum(e, x, y), tensor(5), "i,i->", tensor(5)),
+    ("einsum", lambda x, e, y: np.einsum(e, x, y), tensor(3, 5), "ij,ji->ji", tensor(5, 3)),
+    ("conv2d", conv2d, tensor(2, 4, 5, 6), tensor(6, 2, 3, 2), 2, [1, 0], 1, 2),
+    ("max_pool2d", max_pool2d, tensor(2, 2, 5, 6), [3, 2], 2, [1, 0]),
+    ("avg_pool2d", avg_pool2d, tensor(2, 2, 6, 5), 2, [2, 1], 0),
+    ("global_avg_pool2d", lambda x: x.mean((2, 3)), tensor(2, 3, 4, 2)),
+    ("sum", reduction(np.sum), tensor(2, 3, 5), [0, 2]),
+    ("mean", reduction(np.mean), tensor(2, 3, 5), -2),
+    ("max", reduction(np.max), tensor(2, 3, 5), [0, 1]),
+    ("min", reduction(np.min), tensor(2, 3, 5), ...),
+    ("var", variance, tensor(2, 3, 5), [0, 2], 1),
+    ("std", lambda *all: np.sqrt(variance(*all)), tensor(2, 3, 5), -1, 0),
+    ("logsumexp", log_sum_exp, tensor(2, 3, 5), 1),
+    ("softmax", softmax, tensor(2, 3, 5), -2),
+    ("log_softmax", lambda x, dim: np.log(softmax(x, dim)), tensor(2, 3, 5), 2),
+    ("layer_norm", layer_norm, tensor(2, 3, 5), tensor(5), tensor(5), 0.125),
+    ("rms_norm", lambda x, w, eps: x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps) * w, matrix(), tensor(5), 0.125),
+    ("group_norm", group_norm, tensor(2, 6, 3), 3, tensor(6), tensor(6), 0.125),
+    ("scaled_dot_product_attention", attention, tensor(2, 2, 5, 3), tensor(2, 2, 5, 3), tensor(2, 2, 5, 4), True),
+    ("scaled_dot_product_attention", attention, tensor(4, 3), tensor(7, 3), tensor(7, 2), False),
+    ("cross_entropy", cross_entropy, tensor(5, 7), labels(5, classes=7)),
+    ("mse", lambda x, t: np.mean((x - t) ** 2), matrix(), matrix()),
+    ("l1_loss", lambda x, t: np.mean(np.abs(x - t)), matrix(), matrix()),
+    ("huber_loss", huber, matrix(), matrix(), 0.75),
+    ("smooth_l1_loss", lambda x, t, beta: huber(x, t, beta) / beta, matrix(), matrix(), 0.75),
+    ("binary_cross_entropy_with_logits", binary_cross_entropy, matrix(), tensor(3, 5, low=0.0, high=1.0)),
+    ("one_hot", lambda y, n: np.eye(n)[np.asarray(y, dtype=int)], labels(3, 2, classes=4), 5),
+    ("reshape", lambda x, shape: x.reshape(shape), matrix(), [5, 3]),
+    ("flatten", lambda x: x.reshape(len(x), -1), tensor(3, 2, 5)),
+    ("transpose", lambda x: np.swapaxes(x, -1, -2), tensor(2, 3, 5)),
+    ("permute", np.transpose, tensor(2, 3, 5), [2, 0, 1]),
+    ("unsqueeze", np.expand_dims, matrix(), -1),
+    ("squeeze", np.squeeze, tensor(3, 1, 5), 1),
+    ("expand", np.broadcast_to, tensor(3, 1), [2, 3, 5]),
+]
+
+
+def numbers(array):
+    elements = " ".join(f"{it + 0.0:.10g}" for it in np.asarray(array).ravel())
+    return f"{','.join(map(str, array.shape)) or '-'} {elements}"
+
+
+def line(argument):
+    if isinstance(argument, Labels):
+        return f"labels {numbers(argument)}"
+    if isinstance(argument, np.ndarray):
+        return f"tensor {numbers(argument)}"
+    if argument is ...:
+        return "all"
+    kinds = {bool: "boolean", int: "integer", float: "float", str: "text", list: "list"}
+    value = " ".join(map(str, argument)) if isinstance(argument, list) else argument
+    return f"{kinds[type(argument)]} {str(value).lower()}"
+
+
+def is_differentiable(argument):
+    return isinstance(argument, np.ndarray) and not isinstance(argument, Labels)
+
+
+def gradient(function, arguments, position, weights):
+    slopes = np.empty(arguments[position].shape)
+    for at in np.ndindex(slopes.shape):
+        losses = []
+        for step in (STEP, -STEP):
+            moved = [it.copy() if is_differentiable(it) else it for it in arguments]
+            moved[position][at] += step
+            losses.append(np.sum(function(*moved) * weights))
+        slopes[at] = (losses[0] - losses[1]) / (2 * STEP)
+    return slopes
+
+
+def case(name, function, *arguments):
+    result = np.asarray(function(*arguments))
+    weights = tensor(*result.shape)
+    yield f"operator {name}"
+    yield from map(line, arguments)
+    yield f"result {numbers(result)}"
+    yield f"weights {numbers(np.asarray(weights))}"
+    for position, argument in enumerate(arguments):
+        if is_differentiable(argument):
+            yield f"gradient {numbers(gradient(function, arguments, position, weights))}"
+
+
+lines = [line for it in CASES for line in case(*it)]
+path = pathlib.Path(__file__).with_name("golden.txt")
+path.write_text("\n".join(lines) + "\n")
