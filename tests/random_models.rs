@@ -15,7 +15,7 @@ use models::{call, finish, numbers, single, trainer};
 use proptest::prelude::*;
 use soybean::runtime::{Array, View};
 use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Strategy, graph::Value, verify, verify_program,
+    Argument, Builder, Compiled, Network, Optimizer, Strategy, graph::Value, verify, verify_program,
 };
 use soybean_plan::{DType, Init, Shape};
 
@@ -169,7 +169,17 @@ fn check(
     let compiled = finish(model.builder, loss, &outputs, n_gpus, strategy, optimizer);
     verify_program(&compiled.program).map_err(TestCaseError::fail)?;
     prop_assert!(compiled.program.tables.train_bytes == compiled.report.search().tiled.bytes());
+    compare(&raw, &compiled, loss, outputs[0].1, shape)
+}
 
+/// Runs the program and the interpreter on the same numbers: loss, outputs, bytes, and the parameters after one step.
+fn compare(
+    raw: &Network,
+    compiled: &Compiled,
+    loss: Value,
+    output: Value,
+    shape: &[usize],
+) -> Result<(), TestCaseError> {
     let x = numbers(shape.iter().product(), 5);
     let mut sources = BTreeMap::from([(raw.inputs[0], x.clone())]);
     let mut arrays = Vec::new();
@@ -184,7 +194,7 @@ fn check(
         return Ok(());
     }
     let rate = single(&[interpreter::LEARNING_RATE])[0];
-    let mut trainer = trainer(&compiled, rate);
+    let mut trainer = trainer(compiled, rate);
     trainer.set_parameters(&arrays).unwrap();
     let x = single(&x);
     let evaluation = trainer.evaluate(&[View::F32(&x)]).unwrap();
@@ -194,7 +204,7 @@ fn check(
         evaluation.loss,
         values[&loss]
     );
-    prop_assert!(close(&evaluation.outputs[0].data, &values[&outputs[0].1]), "outputs differ");
+    prop_assert!(close(&evaluation.outputs[0].data, &values[&output]), "outputs differ");
     prop_assert_eq!(trainer.moved_bytes(), compiled.program.tables.evaluate_bytes);
     let stepped = trainer.step(&[View::F32(&x)]).unwrap();
     prop_assert!(
