@@ -2,11 +2,12 @@
 
 The formulas are written here once more, in NumPy alone, so that they share nothing with the eager tensor or the compiler. Gradients are those of
 sum(result * weights) by each tensor of f32, by central differences in double precision (an error of about 1e-9). Run it as
-`python3 tests/reference/make_golden.py`; equal versions of NumPy write equal files.
+`python3 tests/reference/make_golden.py`, with another path to write elsewhere; equal versions of NumPy write equal files.
 """
 
 import math
 import pathlib
+import sys
 
 import numpy as np
 
@@ -251,5 +252,5 @@ def case(name, function, *arguments):
 
 
 lines = [line for it in CASES for line in case(*it)]
-path = pathlib.Path(__file__).with_name("golden.txt")
+path = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).with_name("golden.txt"))
 path.write_text("\n".join(lines) + "\n")
