@@ -41,13 +41,49 @@
 //!
 //! What the model becomes stands in its module: `Trainer` (see [`Trainer`]), `Batch` with a slice for each argument, and `Network`.
 //! [`Trainer::command_line`] makes a program of it: `train`, `plan`, `check` and `bench`.
+//!
+//! Functions that models of several modules or crates share are marked with [`macro@layer`]:
+//!
+//! ```
+//! mod nn {
+//!     use soybean::prelude::*;
+//!
+//!     #[soybean::constant]
+//!     const SLOPE: f64 = 0.1;
+//!
+//!     /// A dense layer.
+//!     #[soybean::layer]
+//!     pub(crate) fn dense(x: Tensor, units: usize) -> Tensor {
+//!         let w = param("w", [x.dim(1), units], he());
+//!         (x.matmul(w) + param("b", [units], zeros())).leaky_relu(SLOPE)
+//!     }
+//! }
+//!
+//! #[soybean::model(gpus = 2)]
+//! mod mlp {
+//!     use super::nn::dense;
+//!     use soybean::prelude::*;
+//!
+//!     pub(crate) fn forward(x: Tensor<f32, 16, 64>, y: Tensor<i32, 16>) -> Tensor {
+//!         dense(dense(x, 32), 10).cross_entropy(y)
+//!     }
+//! }
+//!
+//! fn main() -> Result<(), soybean::Error> {
+//!     let mut trainer = mlp::Trainer::new(soybean::Config::default())?;
+//!     trainer.step(&mlp::Batch { x: &[0.5; 16 * 64], y: &[3; 16] })?;
+//!     Ok(())
+//! }
+//! ```
 
 mod command_line;
 pub mod eager;
 mod network;
 mod trainer;
 
-pub use soybean_macros::model;
+#[doc(hidden)]
+pub use soybean_macros::__continue;
+pub use soybean_macros::{constant, layer, model};
 pub use soybean_plan as plan;
 pub use soybean_runtime as runtime;
 pub use soybean_runtime::{Array, Config, Device, Error, Evaluation, data};

@@ -18,9 +18,9 @@ use ::std::borrow::Cow;
 use ::soybean::runtime::{Model, Rank};
 #[allow(unused_imports)]
 use ::soybean::plan::{
-    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Constant, Contraction, DType, Init, Input, Instruction, Kernels, Map,
-    MatrixStrides, Mesh, Output, Parameter, Permutation, Placement, Plan, Reduction, RunScalar, ScalarProgram, Shape, State, Strides,
-    Tables, Tile, Tiling, Unary,
+    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Constant, Contraction, Convolution, ConvolutionForm, DType, Init,
+    Input, Instruction, Kernels, Map, MatrixStrides, Mesh, Output, Parameter, Permutation, Placement, Plan, Pooling, PoolingForm,
+    Reduction, RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
 };
 ";
 
@@ -95,6 +95,12 @@ fn call(text: &mut String, step: &Step) {
         }
         Step::Permute { kernel, input, result } => {
             write_to(text, format_args!("rank.permute({kernel}, {input}, {result});\n"));
+        }
+        Step::Convolve { kernel, left, right, result } => {
+            write_to(text, format_args!("rank.convolve({kernel}, {left}, {right}, {result});\n"));
+        }
+        Step::Pool { kernel, inputs, result } => {
+            write_to(text, format_args!("rank.pool({kernel}, &{inputs:?}, {result});\n"));
         }
         Step::Communicate { kernel, input, result } => {
             write_to(text, format_args!("rank.communicate({kernel}, {input}, {result});\n"));

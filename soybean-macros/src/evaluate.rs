@@ -17,15 +17,19 @@ use soybean_compiler::Builder;
 use syn::{Expr, ExprCall, ItemConst, ItemFn};
 
 use crate::{
+    layers::{Layers, Link},
     naming::Naming,
     problem::{Message, Problems},
-    scope::{Frame, Items},
-    source_text::source_text,
+    scope::{Definition, Frame, Items, Origin},
+    source_text::{place_text, source_text},
     unsupported::Unsupported,
     value::Value,
 };
 
 use self::tensor::Assertion;
+
+/// The most calls that a message lists.
+const MAX_CALLS: usize = 4;
 
 /// The value of an expression, or how the evaluation leaves it.
 type Flow<'a> = Result<Value<'a>, Exit<'a>>;
@@ -45,15 +49,33 @@ pub(crate) struct Evaluator<'a> {
     /// What the macro computed of the user's dims, for rustc to check.
     pub(crate) assertions: Vec<Assertion>,
     root: Rc<Items<'a>>,
+    layers: &'a Layers,
     frames: Vec<Frame<'a>>,
-    calls: Vec<(&'a ItemFn, &'a ExprCall)>,
+    calls: Vec<Call<'a>>,
     /// Values of consts by their address; `None` while one is being computed.
     constants: BTreeMap<*const ItemConst, Option<Value<'a>>>,
 }
 
+/// A call that is being evaluated.
+struct Call<'a> {
+    function: &'a ItemFn,
+    call: &'a ExprCall,
+    /// Whether it stands in the model, and not in a layer from elsewhere.
+    is_in_model: bool,
+}
+
+/// What a path means that leads out of the item it stands in.
+enum Linked<'a> {
+    To(Definition<'a>, Rc<Items<'a>>),
+    /// Something that is not marked as a layer.
+    Unmarked,
+    /// What is wrong with it has been reported where it is defined.
+    Faulty,
+}
+
 impl<'a> Evaluator<'a> {
-    pub(crate) fn new(items: impl IntoIterator<Item = &'a syn::Item>) -> Self {
-        let root = Items::new(None, items);
+    pub(crate) fn new(items: impl IntoIterator<Item = &'a syn::Item>, layers: &'a Layers) -> Self {
+        let root = Items::root(items, Origin::Model(&layers.links));
         Self {
             builder: Builder::new(),
             problems: Problems::default(),
@@ -61,6 +83,7 @@ impl<'a> Evaluator<'a> {
             assertions: Vec::new(),
             frames: vec![Frame::new(Rc::clone(&root), Naming::ROOT)],
             root,
+            layers,
             calls: Vec::new(),
             constants: BTreeMap::new(),
         }
@@ -83,6 +106,21 @@ impl<'a> Evaluator<'a> {
     /// Whether the value of this const was asked for and could not be computed.
     pub(crate) fn is_poisoned(&self, item: &ItemConst) -> bool {
         matches!(self.constants.get(&std::ptr::from_ref(item)), Some(Some(value)) if value.is_poisoned())
+    }
+
+    /// What a path means that leads out of the item with these items; `None` if it leads nowhere.
+    fn linked(&self, items: &Items<'a>, path: &str) -> Option<Linked<'a>> {
+        Some(match items.link(path)? {
+            Link::Unmarked => Linked::Unmarked,
+            Link::Faulty => Linked::Faulty,
+            Link::To(id) => match self.layers.units.get(id) {
+                Some(unit) => {
+                    let item = std::iter::once(&unit.item);
+                    Linked::To(unit.definition(), Items::root(item, Origin::Layer(&unit.links)))
+                }
+                None => Linked::Faulty,
+            },
+        })
     }
 
     fn frame(&mut self) -> &mut Frame<'a> {
@@ -109,8 +147,14 @@ impl<'a> Evaluator<'a> {
     /// Reports a fault with the calls that lead to it.
     fn fault(&mut self, at: &dyn ToTokens, message: impl Into<Message>) -> Value<'a> {
         let mut message = message.into();
-        for (_, call) in self.calls.iter().rev().take(4) {
-            message = message.note("in", format!("`{}`", source_text(*call)));
+        let mut is_elsewhere = !self.frame().items.is_of_model();
+        for Call { call, is_in_model, .. } in self.calls.iter().rev().take(MAX_CALLS) {
+            let mut note = format!("`{}`", source_text(*call));
+            if is_elsewhere && *is_in_model {
+                note.push_str(&format!(", {}", place_text(*call)));
+                is_elsewhere = false;
+            }
+            message = message.note("in", note);
         }
         self.problems.report(at, &message);
         Value::Poison

@@ -13,7 +13,9 @@ use crate::{
     evaluate::{Evaluator, tensor::Assertion},
     generate,
     item::Model,
-    problem::Message,
+    layers::Layers,
+    problem::{Message, Problems},
+    relayed,
     source_text::whole_text,
     stub,
     value::Value,
@@ -74,11 +76,20 @@ pub(crate) fn expand(
             return quote!(#error #item);
         }
     };
-    let mut evaluator = Evaluator::new(model.items());
-    let attribute = Attribute::parse(attribute, &mut evaluator.problems);
     if environment.is_editor {
         return stub::for_editor(&model, &stub::inputs(&model));
     }
+    let mut problems = Problems::default();
+    let dependencies = model.dependencies();
+    if !dependencies.is_empty() {
+        model.check(&mut problems);
+        if problems.is_empty() {
+            return relayed::start(&model, attribute, &dependencies);
+        }
+    }
+    let layers = Layers::unknown(&dependencies);
+    let mut evaluator = Evaluator::new(model.items(), &layers);
+    let attribute = Attribute::parse(attribute, &mut evaluator.problems);
     match build(&model, &attribute, environment, &mut evaluator) {
         Some(success) => generate::expansion(&model, &attribute, &success),
         None => stub::for_faults(&model, &stub::inputs(&model), &evaluator),
@@ -112,7 +123,7 @@ pub(crate) fn evaluate<'a>(
 }
 
 /// Evaluates and compiles the model; `None` if the evaluator's problems say why not.
-fn build<'a>(
+pub(crate) fn build<'a>(
     model: &'a Model,
     attribute: &'a Attribute,
     environment: &Environment,

@@ -22,25 +22,41 @@ const TRACKED: &str =
 
 /// The user's item and everything that is generated for it.
 pub(crate) fn expansion(model: &Model, attribute: &Attribute, success: &Success) -> TokenStream {
-    let mut module = interface(model, &success.inputs, success.n_gpus);
-    module.push_str("#[doc(hidden)]\n#[allow(clippy::all, clippy::pedantic, clippy::nursery)]\n");
-    module.push_str("pub(crate) mod __program {\n");
-    emit::program(&mut module, &success.compiled);
-    module.push_str("}\n");
-    let path = match model.form {
-        Form::Function(_) => format!("{}::", model.name()),
-        Form::Module(_) => String::new(),
+    let gpus = match success.n_gpus {
+        1 => "1 GPU".to_owned(),
+        n_gpus => format!("{n_gpus} GPUs"),
     };
+    let mut module = interface(model, &success.inputs, &gpus);
+    module.push_str(&program(success));
+    let path = path(model);
     let network = network(
-        model,
+        &path,
         &format!("{path}__program::PLAN"),
         &format!("&{path}__program::Generated"),
-        &forward(model, &success.inputs),
+        &forward(model, success.inputs.len()),
     );
     let mut inside = assertions(&success.assertions);
     inside.extend(attribute.computed().map(|it| quote! { const _: () = { let _ = #it; }; }));
     inside.extend(tokens(&module));
     assemble(model, model.eager(TokenStream::new()), inside, tokens(&network))
+}
+
+/// The module with the program.
+pub(crate) fn program(success: &Success) -> String {
+    let mut module =
+        "#[doc(hidden)]\n#[allow(clippy::all, clippy::pedantic, clippy::nursery)]\n".to_owned();
+    module.push_str("pub(crate) mod __program {\n");
+    emit::program(&mut module, &success.compiled);
+    module.push_str("}\n");
+    module
+}
+
+/// The path of the module with what is generated, seen from the model, with `::` at its end.
+pub(crate) fn path(model: &Model) -> String {
+    match model.form {
+        Form::Function(_) => format!("{}::", model.name()),
+        Form::Module(_) => String::new(),
+    }
 }
 
 /// Puts what is generated into the model's module, or for a function into one beside it.
@@ -71,9 +87,8 @@ pub(crate) fn tokens(text: &str) -> TokenStream {
 }
 
 /// `Batch`, `Network` and `Trainer`.
-pub(crate) fn interface(model: &Model, inputs: &[Input], n_gpus: usize) -> String {
-    let name = model.name();
-    let visibility = visibility(model);
+pub(crate) fn interface(model: &Model, inputs: &[Input], gpus: &str) -> String {
+    let (name, visibility) = (model.name(), visibility(model));
     let mut fields = String::new();
     for input in inputs {
         let (field, element) = (&input.name, input.dtype.name());
@@ -87,7 +102,6 @@ pub(crate) fn interface(model: &Model, inputs: &[Input], n_gpus: usize) -> Strin
     }
     let views: Vec<_> = inputs.iter().map(view).collect();
     let views = views.join(", ");
-    let gpus = if n_gpus == 1 { "1 GPU".to_owned() } else { format!("{n_gpus} GPUs") };
     format!(
         r#"{TRACKED}
 /// The tensors of one step of the model `{name}`.
@@ -116,12 +130,8 @@ fn view(input: &Input) -> String {
     format!("::soybean::runtime::View::{variant}(self.{})", input.name)
 }
 
-/// The implementation of `Network`, with these expressions for its parts.
-pub(crate) fn network(model: &Model, plan: &str, generated: &str, forward: &str) -> String {
-    let path = match model.form {
-        Form::Function(_) => format!("{}::", model.name()),
-        Form::Module(_) => String::new(),
-    };
+/// The implementation of the `Network` at `path`, with these expressions for its parts.
+pub(crate) fn network(path: &str, plan: &str, generated: &str, forward: &str) -> String {
     format!(
         r#"impl ::soybean::Network for {path}Network {{
     const PLAN: ::soybean::plan::Plan = {plan};
@@ -139,12 +149,12 @@ pub(crate) fn network(model: &Model, plan: &str, generated: &str, forward: &str)
 }
 
 /// A call of the user's function over eager tensors.
-fn forward(model: &Model, inputs: &[Input]) -> String {
+pub(crate) fn forward(model: &Model, n_inputs: usize) -> String {
     let function = match model.form {
         Form::Function(_) => model.name().to_string(),
         Form::Module(_) => "forward".to_owned(),
     };
-    let arguments: Vec<_> = (0..inputs.len()).map(|index| format!("inputs[{index}]")).collect();
+    let arguments: Vec<_> = (0..n_inputs).map(|index| format!("inputs[{index}]")).collect();
     format!("::soybean::Outputs::into_tensors({function}({}))", arguments.join(", "))
 }
 
@@ -159,7 +169,7 @@ fn visibility(model: &Model) -> String {
 }
 
 /// Lets rustc check what the macro computed of the user's dims.
-fn assertions(assertions: &[Assertion]) -> TokenStream {
+pub(crate) fn assertions(assertions: &[Assertion]) -> TokenStream {
     let mut seen = std::collections::BTreeSet::new();
     let mut tokens = TokenStream::new();
     for Assertion { dim, extent } in assertions {

@@ -5,6 +5,7 @@ use quote::ToTokens;
 use syn::{FnArg, Item, ItemFn, ItemMod, PatType, Visibility};
 
 use crate::{
+    dependency::{Dependency, dependencies, imported_names},
     erase::erase_dims,
     problem::{Message, Problems},
     unsupported,
@@ -15,7 +16,7 @@ const GENERATED: [&str; 4] = ["Batch", "Network", "Trainer", "__program"];
 
 /// What the attribute stands on.
 pub(crate) struct Model {
-    tokens: TokenStream,
+    pub(crate) tokens: TokenStream,
     pub(crate) form: Form,
 }
 
@@ -87,6 +88,21 @@ impl Model {
         })
     }
 
+    /// What the model names and does not define, which may be layers.
+    pub(crate) fn dependencies(&self) -> Vec<Dependency> {
+        let uses = self.items().iter().filter_map(|item| match item {
+            Item::Use(it) => Some(it),
+            _ => None,
+        });
+        let imported = match &self.form {
+            Form::Function(_) => None,
+            Form::Module(_) => imported_names(&uses.collect::<Vec<_>>()),
+        };
+        let is_imported =
+            |name: &str| imported.as_ref().is_none_or(|imported| imported.contains(name));
+        dependencies(&self.tokens, is_imported)
+    }
+
     /// Reports what is wrong with the item as such.
     pub(crate) fn check(&self, problems: &mut Problems) {
         match &self.form {
@@ -130,7 +146,12 @@ impl Model {
 
     /// The user's item as ordinary Rust, with `inside` added at the end of its module.
     pub(crate) fn eager(&self, inside: TokenStream) -> TokenStream {
-        let erased = erase_dims(self.tokens.clone());
+        self.eager_of(self.tokens.clone(), inside)
+    }
+
+    /// The same for a variant of the item's tokens.
+    pub(crate) fn eager_of(&self, tokens: TokenStream, inside: TokenStream) -> TokenStream {
+        let erased = erase_dims(tokens);
         match &self.form {
             Form::Function(_) => erased,
             Form::Module(_) => {
@@ -181,7 +202,7 @@ fn check_item(item: &Item, problems: &mut Problems) {
 }
 
 /// Reports every `#[cfg(..)]`: conditions within the item have not been decided when the macro runs.
-fn report_cfg(tokens: TokenStream, problems: &mut Problems) {
+pub(crate) fn report_cfg(tokens: TokenStream, problems: &mut Problems) {
     let mut hash = None;
     for token in tokens {
         match &token {

@@ -1,4 +1,4 @@
-//! The attribute `#[soybean::model(..)]`: tokens in, tokens out.
+//! The attributes `#[soybean::model(..)]`, `#[soybean::layer]` and `#[soybean::constant]`: tokens in, tokens out.
 //!
 //! The model is evaluated once while the crate is built: numbers, arrays and control flow are computed, tensors become values of the
 //! compiler's graph. Shapes, operators and plans are the compiler's; this crate knows which tokens of the user stand for what, so that
@@ -6,14 +6,19 @@
 
 mod arithmetic;
 mod attribute;
+mod dependency;
 mod emit;
 mod erase;
 mod evaluate;
 mod expand;
 mod generate;
 mod item;
+mod layer;
+mod layers;
 mod naming;
 mod problem;
+mod relay;
+mod relayed;
 mod scope;
 mod source_text;
 mod stub;
@@ -39,4 +44,43 @@ use proc_macro::TokenStream;
 pub fn model(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let environment = expand::Environment::read();
     expand::expand(attribute.into(), item.into(), &environment).into()
+}
+
+/// Makes a function usable from models, and from other layers, in every module and crate that can name it.
+///
+/// The function stays as it is, ordinary Rust over the eager tensor. Models and layers call it as they call any function: after a `use`, also with
+/// `as` or through a glob, or by its path. Its parameters are named by the path of calls, as those of a model's own functions are.
+///
+/// A layer can use other layers, and consts with `#[soybean::constant]`; what it defines in its own body needs no attribute. Layers cannot call each
+/// other in a circle, and a function names about 120 layers at most, or what rustc's `recursion_limit` allows. A layer has a macro of its own
+/// name beside it, by which its tokens travel: a module cannot have another macro of that name. rustc says that it "cannot find macro `helper`" where a
+/// layer calls a function that lacks the attribute.
+#[proc_macro_attribute]
+pub fn layer(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let environment = expand::Environment::read();
+    layer::expand(layer::Kind::Layer, attribute.into(), item.into(), &environment).into()
+}
+
+/// Makes a const usable from models and layers in every module and crate that can name it; see [`macro@layer`].
+#[proc_macro_attribute]
+pub fn constant(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let environment = expand::Environment::read();
+    layer::expand(layer::Kind::Constant, attribute.into(), item.into(), &environment).into()
+}
+
+/// Where the expansion of an item goes on when the layers that it uses have arrived.
+#[doc(hidden)]
+#[proc_macro]
+pub fn __continue(tokens: TokenStream) -> TokenStream {
+    let arrived = match syn::parse::<relay::Arrived>(tokens) {
+        Ok(arrived) => arrived,
+        Err(error) => return error.to_compile_error().into(),
+    };
+    match arrived.state.stage {
+        relay::Stage::Layer => layer::arrived(arrived).into(),
+        relay::Stage::Model => {
+            let environment = expand::Environment::read();
+            relayed::arrived(arrived, &environment).into()
+        }
+    }
 }

@@ -51,7 +51,7 @@ impl<T: Into<String>> From<T> for Message {
 #[derive(Default)]
 pub(crate) struct Problems {
     errors: Vec<syn::Error>,
-    places: BTreeSet<[usize; 4]>,
+    places: BTreeSet<(String, [usize; 4])>,
 }
 
 impl Problems {
@@ -92,11 +92,11 @@ impl Problems {
     }
 }
 
-/// Where the tokens begin and end: lines and columns.
-fn place(tokens: &TokenStream) -> [usize; 4] {
+/// Where the tokens begin and end: file, lines and columns.
+fn place(tokens: &TokenStream) -> (String, [usize; 4]) {
     let mut spans = tokens.clone().into_iter().map(|token| token.span());
-    let Some(first) = spans.next() else { return [0; 4] };
+    let Some(first) = spans.next() else { return Default::default() };
     let last = spans.last().unwrap_or(first);
     let (start, end) = (first.start(), last.end());
-    [start.line, start.column, end.line, end.column]
+    (first.file(), [start.line, start.column, end.line, end.column])
 }

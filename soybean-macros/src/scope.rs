@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use syn::{ItemConst, ItemFn};
 
-use crate::{naming::CallId, value::Value};
+use crate::{layers::Link, naming::CallId, value::Value};
 
 /// An item that a model can name.
 #[derive(Clone, Copy)]
@@ -17,12 +17,37 @@ pub(crate) enum Definition<'a> {
 pub(crate) struct Items<'a> {
     parent: Option<Rc<Items<'a>>>,
     definitions: BTreeMap<String, Definition<'a>>,
+    origin: Origin<'a>,
+}
+
+/// Whose items they are, and what paths mean there that lead elsewhere.
+#[derive(Clone, Copy)]
+pub(crate) enum Origin<'a> {
+    Model(&'a BTreeMap<String, Link>),
+    Layer(&'a BTreeMap<String, Link>),
 }
 
 impl<'a> Items<'a> {
-    pub(crate) fn new(
+    /// The items of a block.
+    pub(crate) fn within(
+        parent: &Rc<Self>,
+        items: impl IntoIterator<Item = &'a syn::Item>,
+    ) -> Rc<Self> {
+        Self::new(Some(Rc::clone(parent)), items, parent.origin)
+    }
+
+    /// The items of a module.
+    pub(crate) fn root(
+        items: impl IntoIterator<Item = &'a syn::Item>,
+        origin: Origin<'a>,
+    ) -> Rc<Self> {
+        Self::new(None, items, origin)
+    }
+
+    fn new(
         parent: Option<Rc<Self>>,
         items: impl IntoIterator<Item = &'a syn::Item>,
+        origin: Origin<'a>,
     ) -> Rc<Self> {
         let definition = |item: &'a syn::Item| match item {
             syn::Item::Fn(it) => Some((it.sig.ident.to_string(), Definition::Function(it))),
@@ -30,7 +55,7 @@ impl<'a> Items<'a> {
             _ => None,
         };
         let definitions = items.into_iter().filter_map(definition).collect();
-        Rc::new(Self { parent, definitions })
+        Rc::new(Self { parent, definitions, origin })
     }
 
     /// The definition of `name`, and the scope that it stands in.
@@ -41,9 +66,21 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Whether these are the items of the module itself.
+    /// Where a path leads that names nothing here.
+    pub(crate) fn link(&self, path: &str) -> Option<&'a Link> {
+        match self.origin {
+            Origin::Model(links) | Origin::Layer(links) => links.get(path),
+        }
+    }
+
+    /// Whether these are the items of the model's module itself.
     pub(crate) fn is_root(&self) -> bool {
-        self.parent.is_none()
+        self.parent.is_none() && self.is_of_model()
+    }
+
+    /// Whether they are the model's, and not those of a layer from elsewhere.
+    pub(crate) fn is_of_model(&self) -> bool {
+        matches!(self.origin, Origin::Model(_))
     }
 
     /// The names of all functions, or of all consts, that can be seen from here.

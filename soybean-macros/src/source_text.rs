@@ -23,6 +23,14 @@ pub(crate) fn whole_text(tokens: &(impl ToTokens + ?Sized)) -> String {
     writer.text
 }
 
+/// Where `tokens` begin: the file's name and the line.
+pub(crate) fn place_text(tokens: &(impl ToTokens + ?Sized)) -> String {
+    let Some(first) = tokens.to_token_stream().into_iter().next() else { return String::new() };
+    let file = first.span().file();
+    let name = file.rsplit(['/', '\\']).next().unwrap_or_default();
+    format!("{name}:{}", first.span().start().line)
+}
+
 struct Writer {
     text: String,
     /// Where the last token ended in the user's file.

@@ -16,7 +16,7 @@ use crate::{
     tensor_type::TensorType,
 };
 
-const PLAN: &str = r#"::soybean::plan::Plan {
+pub(crate) const PLAN: &str = r#"::soybean::plan::Plan {
     n_gpus: 1, strategy: "", is_optimal: false, bytes_total: 0, peak_memory_bytes_per_gpu: 0, text: "", json: "", dot: "",
 }"#;
 
@@ -64,9 +64,10 @@ pub(crate) fn for_faults(
 }
 
 fn generated(model: &Model, inputs: &[Input]) -> (TokenStream, TokenStream) {
-    let inside = generate::interface(model, inputs, 1);
+    let inside = generate::interface(model, inputs, "no GPUs");
+    let path = generate::path(model);
     let network =
-        generate::network(model, PLAN, "::core::unreachable!()", "::core::unreachable!()");
+        generate::network(&path, PLAN, "::core::unreachable!()", "::core::unreachable!()");
     (generate::tokens(&inside), generate::tokens(&network))
 }
 
@@ -82,7 +83,7 @@ fn without_fault(item: &Item, evaluator: &Evaluator<'_>) -> Option<TokenStream> 
 }
 
 /// The function with its signature only.
-fn without_body(function: &ItemFn) -> TokenStream {
+pub(crate) fn without_body(function: &ItemFn) -> TokenStream {
     let (visibility, signature) = (&function.vis, &function.sig);
     let signature = erase_dims(quote!(#visibility #signature));
     quote! { #[allow(unused, clippy::all)] #signature { ::core::unreachable!() } }

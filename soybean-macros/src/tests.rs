@@ -2,7 +2,10 @@
 
 use expect_test::{Expect, expect};
 
-use crate::{attribute::Attribute, evaluate::Evaluator, expand, item::Model, problem::Problems};
+use crate::{
+    attribute::Attribute, evaluate::Evaluator, expand, item::Model, layer, layers::Layers,
+    problem::Problems,
+};
 
 /// Builds the model and prints its parameters, and what is wrong with it.
 fn check(attribute: &str, item: &str, expected: Expect) {
@@ -13,7 +16,8 @@ fn check_in(environment: &expand::Environment, attribute: &str, item: &str, expe
     let model = Model::parse(item.parse().unwrap()).unwrap();
     let mut problems = Problems::default();
     let attribute = Attribute::parse(attribute.parse().unwrap(), &mut problems);
-    let mut evaluator = Evaluator::new(model.items());
+    let layers = Layers::unknown(&[]);
+    let mut evaluator = Evaluator::new(model.items(), &layers);
     evaluator.problems = problems;
     let evaluated = expand::evaluate(&model, &attribute, environment, &mut evaluator);
     let mut text = evaluator.problems.text();
@@ -221,6 +225,35 @@ fn editors_get_the_function_and_stubs() {
         );
     }
     assert!(!expansion.contains("compile_error"));
+}
+
+#[test]
+fn editors_get_layers_without_the_relay() {
+    let environment = expand::Environment { gpus: None, is_editor: true };
+    let parse = |text: &str| text.parse::<proc_macro2::TokenStream>().unwrap();
+    let item = parse("pub fn layer(x: Tensor<f32, ROWS>) -> Tensor { other(x) }");
+    let expansion = layer::expand(layer::Kind::Layer, parse(""), item.clone(), &environment);
+    let expected = parse("pub fn layer(x: Tensor) -> Tensor { other(x) }");
+    assert_eq!(expansion.to_string(), expected.to_string());
+    let expansion = expand::expand(parse("gpus = 2"), item, &environment).to_string();
+    assert!(!expansion.contains("__continue"), "{expansion}");
+}
+
+#[test]
+fn models_without_layers_need_no_relay() {
+    let environment = expand::Environment::default();
+    let parse = |text: &str| text.parse::<proc_macro2::TokenStream>().unwrap();
+    let relays = |item: &str| {
+        let expansion = expand::expand(parse("gpus = 2"), parse(item), &environment);
+        expansion.to_string().contains("__continue")
+    };
+    assert!(!relays(
+        "mod m { use soybean::prelude::*; const N: usize = 6; fn f(x: Tensor) -> Tensor { x.relu() }
+         pub fn forward(x: Tensor<f32, 4, N>) -> Tensor { f(x * param(\"w\", [N], he())).mean(..) } }"
+    ));
+    assert!(relays(
+        "mod m { use super::f; pub fn forward(x: Tensor<f32, 4, 6>) -> Tensor { f(x).mean(..) } }"
+    ));
 }
 
 #[test]

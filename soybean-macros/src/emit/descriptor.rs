@@ -1,10 +1,10 @@
 //! How the types of `soybean-plan` are written as Rust. A field or variant that is missing here does not compile.
 
 use soybean_plan::{
-    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Constant, Contraction, DType,
-    Init, Input, Instruction, Kernels, Map, MatrixStrides, Mesh, Output, Parameter, Permutation,
-    Placement, Reduction, RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling,
-    Unary,
+    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Constant, Contraction,
+    Convolution, ConvolutionForm, DType, Init, Input, Instruction, Kernels, Map, MatrixStrides,
+    Mesh, Output, Parameter, Permutation, Placement, Pooling, PoolingForm, Reduction, RunScalar,
+    ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
 };
 
 use super::{literal::Emit, write_to};
@@ -37,12 +37,16 @@ structs! {
     Constant { tile buffer }
     Output { name dtype tile buffer }
     Tile { shape tiling }
-    Kernels { contractions maps reductions permutations collectives }
+    Kernels { contractions maps reductions permutations convolutions poolings collectives }
     Contraction { batch rows columns depth left right result }
     MatrixStrides { batch row column }
     Map { extents inputs program }
     Reduction { map combine result }
     Permutation { extents input }
+    Convolution {
+        form batch groups channels filters image window result stride padding dilation
+    }
+    Pooling { form planes image window result stride padding }
     Collective { kind dtype combine axes shape from to }
     ScalarProgram { instructions results }
 }
@@ -58,7 +62,7 @@ macro_rules! names {
     };
 }
 
-names!(DType Combine CollectiveKind Unary Binary);
+names!(DType Combine CollectiveKind ConvolutionForm PoolingForm Unary Binary);
 
 impl Emit for Mesh {
     fn emit(&self, text: &mut String) {

@@ -46,6 +46,12 @@ impl<T: Emit> Emit for [T] {
     }
 }
 
+impl<T: Emit, const N: usize> Emit for [T; N] {
+    fn emit(&self, text: &mut String) {
+        self.as_slice().emit(text);
+    }
+}
+
 impl<T: Emit> Emit for Option<T> {
     fn emit(&self, text: &mut String) {
         match self {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use syn::{Expr, ExprCall, ExprPath, FnArg, ItemFn, ReturnType};
 
 use crate::{
-    evaluate::{Evaluator, Exit, Flow, expression::peeled},
+    evaluate::{Call, Evaluator, Exit, Flow, Linked, expression::peeled},
     naming::Naming,
     problem::Message,
     scope::{Definition, Frame, Items},
@@ -38,6 +38,20 @@ impl<'a> Evaluator<'a> {
             }
             Some((Definition::Constant(_), _)) => {
                 return Ok(self.fault(callee, format!("`{own}` is a const, not a function")));
+            }
+            None => {}
+        }
+        match self.linked(&items, &text) {
+            Some(Linked::To(Definition::Function(function), scope)) => {
+                return self.layer(call, function, scope);
+            }
+            Some(Linked::To(Definition::Constant(_), _)) => {
+                return Ok(self.fault(callee, format!("`{text}` is a const, not a function")));
+            }
+            Some(Linked::Unmarked) => return self.unmarked_function(call, callee, &text, &items),
+            Some(Linked::Faulty) => {
+                self.all(&call.args)?;
+                return Ok(Value::Poison);
             }
             None => {}
         }
@@ -76,7 +90,28 @@ impl<'a> Evaluator<'a> {
         Ok(Value::Poison)
     }
 
-    /// Calls one of the model's own functions.
+    fn unmarked_function(
+        &mut self,
+        call: &'a ExprCall,
+        callee: &'a ExprPath,
+        name: &str,
+        items: &Items<'a>,
+    ) -> Flow<'a> {
+        let functions = items.names(|it| matches!(it, Definition::Function(_)));
+        let inits = soybean_compiler::init_names();
+        let known = functions.iter().chain(&inits).copied().chain(["param"]);
+        let mut message =
+            Message::new(format!("`{name}` is neither a function of the model nor a layer"))
+                .help("write `#[soybean::layer]` on it, or move it into the annotated `mod`");
+        if let Some(nearest) = suggestion::nearest(name, known) {
+            message = message.help(format!("or did you mean `{nearest}`?"));
+        }
+        self.fault(callee, message);
+        self.all(&call.args)?;
+        Ok(Value::Poison)
+    }
+
+    /// Calls a function of the model, or a layer.
     fn layer(
         &mut self,
         call: &'a ExprCall,
@@ -96,7 +131,7 @@ impl<'a> Evaluator<'a> {
                 Message::new(headline).note("fn", format!("`{}`", whole_text(&function.sig)));
             return Ok(self.fault(call, message));
         }
-        if self.calls.iter().any(|(other, _)| std::ptr::eq(*other, function)) {
+        if self.calls.iter().any(|it| std::ptr::eq(it.function, function)) {
             let headline =
                 format!("recursion is not part of the model language: `{name}` calls itself");
             let message = Message::new(headline).help("use `for` over a constant range");
@@ -104,7 +139,8 @@ impl<'a> Evaluator<'a> {
         }
         let caller = self.frame().call;
         let id = self.naming.enter(caller, &name.to_string());
-        self.calls.push((function, call));
+        let is_in_model = self.frame().items.is_of_model();
+        self.calls.push(Call { function, call, is_in_model });
         self.frames.push(Frame::new(scope, id));
         let result = self.body(function, arguments);
         self.frames.pop();

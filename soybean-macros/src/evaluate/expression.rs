@@ -9,7 +9,8 @@ use syn::{
 
 use crate::{
     arithmetic,
-    evaluate::{Evaluator, Exit, Flow},
+    evaluate::{Evaluator, Exit, Flow, Linked},
+    problem::Message,
     scope::{Definition, Items},
     source_text::whole_text,
     unsupported,
@@ -115,8 +116,25 @@ impl<'a> Evaluator<'a> {
             }
             None => match STANDARD.iter().find(|(end, _)| text.ends_with(end)) {
                 Some((_, value)) => Value::Float(*value),
-                None => self.unknown_variable(path, name),
+                None => self.linked_constant(path, &text, &items),
             },
+        }
+    }
+
+    fn linked_constant(&mut self, path: &'a Path, text: &str, items: &Items<'a>) -> Value<'a> {
+        match self.linked(items, text) {
+            Some(Linked::To(Definition::Constant(item), scope)) => self.item_constant(item, scope),
+            Some(Linked::To(Definition::Function(_), _)) => {
+                self.fault(path, format!("`{text}` is a function; a model can only call it"))
+            }
+            Some(Linked::Unmarked) => {
+                let headline = format!("`{text}` is not known when the model is built");
+                let help =
+                    "write `#[soybean::constant]` on it, or move it into the annotated `mod`";
+                self.fault(path, Message::new(headline).help(help))
+            }
+            Some(Linked::Faulty) => Value::Poison,
+            None => self.unknown_variable(path, text),
         }
     }
 

@@ -156,7 +156,8 @@ impl<'a> Evaluator<'a> {
         let name = whole_text(path.path.get_ident()?);
         let is_known = init_names().contains(&name.as_str())
             || name == "param"
-            || self.frame().items.find(&name).is_some();
+            || self.frame().items.find(&name).is_some()
+            || self.frame().items.link(&name).is_some();
         (!is_known).then_some(name)
     }
 }

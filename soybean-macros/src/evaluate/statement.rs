@@ -20,7 +20,7 @@ impl<'a> Evaluator<'a> {
         let outer = Rc::clone(&frame.items);
         let items: Vec<_> = block.stmts.iter().filter_map(item).collect();
         if !items.is_empty() {
-            frame.items = Items::new(Some(Rc::clone(&outer)), items);
+            frame.items = Items::within(&outer, items);
         }
         let result = self.statements(&block.stmts);
         let frame = self.frame();

@@ -1,0 +1,54 @@
+//! Layers that models of other crates use, for the tests of `#[soybean::layer]`.
+
+pub use dense::dense;
+
+mod dense {
+    use soybean::prelude::*;
+
+    /// A dense layer.
+    #[soybean::layer]
+    #[must_use]
+    pub fn dense(x: Tensor, units: usize) -> Tensor {
+        let w = param("w", [x.dim(1), units], he());
+        x.matmul(w) + param("b", [units], zeros())
+    }
+}
+
+/// Layers that use layers.
+pub mod blocks {
+    use soybean::prelude::*;
+
+    use crate::dense as linear;
+
+    /// How much wider a block is inside than outside.
+    #[soybean::constant]
+    pub const EXPANSION: usize = 2 * HALF;
+
+    #[soybean::constant]
+    const HALF: usize = 1;
+
+    /// Two layers beside the identity.
+    #[soybean::layer]
+    pub fn residual(x: Tensor) -> Tensor {
+        const SLOPE: f64 = 0.1;
+        let width = x.dim(1);
+        x + linear(linear(x, width * EXPANSION).leaky_relu(SLOPE), width)
+    }
+
+    /// Scales by a number that is learned.
+    #[soybean::layer]
+    pub fn scale(x: Tensor) -> Tensor {
+        x * param("factor", [], ones())
+    }
+}
+
+/// Layers that are called as others are.
+pub mod others {
+    use soybean::prelude::*;
+
+    /// Adds a number that is learned; another layer is also called `scale`.
+    #[soybean::layer]
+    pub fn scale(x: Tensor) -> Tensor {
+        x + param("shift", [], zeros())
+    }
+}
