@@ -123,9 +123,7 @@ fn check(what: &str, found: impl IntoIterator<Item = f64>, expected: &Numbers, t
 /// The golden file: the committed one, or the one that the environment names, made anew.
 fn golden() -> String {
     match std::env::var("SOYBEAN_GOLDEN") {
-        Ok(path) => {
-            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
-        }
+        Ok(path) => std::fs::read_to_string(path).expect("the environment names a file"),
         Err(_) => include_str!("reference/golden.txt").to_owned(),
     }
 }
