@@ -52,8 +52,11 @@ impl Elimination {
         for (variable, costs) in problem.unary.iter().enumerate() {
             this.add(Table { variables: vec![variable], costs: costs.clone() });
         }
+        // A variable with one state is no variable: it would only make neighbours of all that depend on it.
+        let is_free = |variable: &usize| problem.unary[*variable].len() > 1;
         for edge in &problem.edges {
-            this.add(Table { variables: vec![edge.first, edge.second], costs: edge.table.clone() });
+            let variables = [edge.first, edge.second].into_iter().filter(is_free).collect();
+            this.add(Table { variables, costs: edge.table.clone() });
         }
         for variable in 0..n {
             this.weights[variable] = this.weight(variable);
