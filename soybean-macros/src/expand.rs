@@ -144,7 +144,15 @@ pub(crate) fn build<'a>(
         }),
         Err(faults) => {
             for fault in faults {
-                report(fault, model, attribute, &inputs, outputs.loss_at, evaluator);
+                report(
+                    fault.at,
+                    &message(fault, environment),
+                    model,
+                    attribute,
+                    &inputs,
+                    outputs.loss_at,
+                    evaluator,
+                );
             }
             None
         }
@@ -269,17 +277,14 @@ fn name_parameters(evaluator: &mut Evaluator<'_>) {
 
 /// Reports a fault of the model as a whole at the tokens that it is about.
 fn report(
-    fault: ModelFault,
+    at: At,
+    message: &Message,
     model: &Model,
     attribute: &Attribute,
     inputs: &[Input],
     loss_at: &dyn ToTokens,
     evaluator: &mut Evaluator<'_>,
 ) {
-    let mut message = Message::new(fault.message);
-    if let Some(help) = fault.help {
-        message = message.help(help);
-    }
     let parameters: Vec<_> = evaluator.naming.parameters().map(|(_, it)| it).collect();
     let value_tokens = |value| {
         let parameter = parameters.iter().find(|it| it.value == Some(value));
@@ -290,10 +295,22 @@ fn report(
             (None, None) => None,
         }
     };
-    let at = match fault.at {
+    let tokens = match at {
         At::Value(value) => value_tokens(value),
         At::Loss => Some(loss_at),
         At::Gpus => None,
     };
-    evaluator.problems.report(at.unwrap_or_else(|| attribute.gpus_tokens()), &message);
+    evaluator.problems.report(tokens.unwrap_or_else(|| attribute.gpus_tokens()), message);
+}
+
+/// What is told of a fault of the model as a whole.
+fn message(fault: ModelFault, environment: &Environment) -> Message {
+    let mut message = Message::new(fault.message);
+    if let (At::Gpus, Some(gpus)) = (fault.at, &environment.gpus) {
+        message = message.note("note", format!("SOYBEAN_GPUS={gpus} overrides `gpus`"));
+    }
+    match fault.help {
+        Some(help) => message.help(help),
+        None => message,
+    }
 }
