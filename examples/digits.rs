@@ -3,12 +3,12 @@
 //! A perceptron learns 1,797 images of 8 x 8 pixels (source: `examples/data/README.md`); a fifth of them is held out. It ends with the share of the
 //! held-out images that it gets right. `-- plan` shows the plan, `-- --help` the flags.
 
-use std::{path::Path, process::ExitCode};
+#[path = "data/digits.rs"]
+mod data;
 
-use soybean::{
-    DataOptions, Defaults, Error, Split,
-    data::{CsvSpec, Dataset},
-};
+use std::process::ExitCode;
+
+use soybean::Defaults;
 
 /// A perceptron with two hidden layers.
 #[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
@@ -36,21 +36,5 @@ pub mod digits {
 }
 
 fn main() -> ExitCode {
-    digits::Trainer::command_line_with(Defaults { epochs: 30, learning_rate: 0.05 }, load)
-}
-
-/// The digits, or another file of the same form: 64 pixels from 0 to 16 and a class in each line.
-fn load(options: &DataOptions) -> Result<Split, Error> {
-    let ours = || Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/digits.csv.gz");
-    let form = CsvSpec {
-        has_header: false,
-        n_fields: 65,
-        features: 0..64,
-        scale: 1.0 / 16.0,
-        label: 64,
-        n_classes: 10,
-    };
-    let dataset = Dataset::from_csv(options.path.clone().unwrap_or_else(ours), &form)?;
-    let (train, held_out) = dataset.split(0.2, options.seed);
-    Ok(Split { train, held_out })
+    digits::Trainer::command_line_with(Defaults { epochs: 30, learning_rate: 0.05 }, data::load)
 }

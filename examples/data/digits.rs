@@ -1,0 +1,24 @@
+//! The digits, for the examples that learn them.
+
+use std::path::Path;
+
+use soybean::{
+    DataOptions, Error, Split,
+    data::{CsvSpec, Dataset},
+};
+
+/// The digits, or another file of the same form: 64 pixels from 0 to 16 and a class in each line.
+pub(crate) fn load(options: &DataOptions) -> Result<Split, Error> {
+    let ours = || Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/digits.csv.gz");
+    let form = CsvSpec {
+        has_header: false,
+        n_fields: 65,
+        features: 0..64,
+        scale: 1.0 / 16.0,
+        label: 64,
+        n_classes: 10,
+    };
+    let dataset = Dataset::from_csv(options.path.clone().unwrap_or_else(ours), &form)?;
+    let (train, held_out) = dataset.split(0.2, options.seed);
+    Ok(Split { train, held_out })
+}
