@@ -102,9 +102,14 @@ impl Network {
     /// The tensors that must be computed: the loss, the outputs and the next values.
     #[must_use]
     pub fn roots(&self) -> Vec<Value> {
-        let outputs = self.outputs.iter().map(|&(_, value)| value);
         let next = self.updates.iter().map(|&(_, next)| next);
-        [self.loss].into_iter().chain(outputs).chain(next).collect()
+        self.fetched().into_iter().chain(next).collect()
+    }
+
+    /// The tensors that an evaluation gives: the loss, then the outputs.
+    #[must_use]
+    pub fn fetched(&self) -> Vec<Value> {
+        [self.loss].into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
     }
 
     /// The updates of each parameter with those of its states, which are made together.

@@ -124,10 +124,7 @@ impl Report {
     /// What tensors are for: `input`, `param`, `state`, `activation`, `gradient` or `output`.
     fn kinds(&self) -> BTreeMap<Value, &'static str> {
         let network = &self.found.tiled.network;
-        let outputs: Vec<Value> = [network.loss]
-            .into_iter()
-            .chain(network.outputs.iter().map(|&(_, value)| value))
-            .collect();
+        let outputs = network.fetched();
         let is_forward = network.graph.ancestors(&outputs);
         let kind = |value: Value| match &network.graph.node(value).source {
             Source::Input { .. } => "input",

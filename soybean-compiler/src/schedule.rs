@@ -54,9 +54,7 @@ fn readers(graph: &Graph, value: Value) -> Vec<Value> {
 
 /// The tasks of an evaluation: the loss and the outputs.
 pub(crate) fn evaluate(network: &Network) -> Vec<Task> {
-    let roots: Vec<Value> =
-        [network.loss].into_iter().chain(network.outputs.iter().map(|&(_, value)| value)).collect();
-    computed(&network.graph, &roots, |_| true).into_iter().map(Task::Compute).collect()
+    computed(&network.graph, &network.fetched(), |_| true).into_iter().map(Task::Compute).collect()
 }
 
 /// The computed tensors among the ancestors of the roots, in order.

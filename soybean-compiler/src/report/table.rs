@@ -34,11 +34,10 @@ pub(super) fn text(report: &Report) -> String {
 fn rows(report: &Report) -> Vec<[String; 3]> {
     let (graph, tiled, names) = (report.graph(), &report.found.tiled, report.names());
     let network = &tiled.network;
+    let fetched = network.fetched();
     let is_shown = |value: crate::graph::Value| match graph.node(value).source {
         Source::Input { .. } | Source::Parameter(_) | Source::State => true,
-        Source::Operator(_) => {
-            network.loss == value || network.outputs.iter().any(|(_, it)| *it == value)
-        }
+        Source::Operator(_) => fetched.contains(&value),
     };
     let shown: Vec<_> = graph.values().filter(|&it| is_shown(it)).collect();
     let row = |&value: &crate::graph::Value| {

@@ -112,14 +112,13 @@ fn direct(splits: &Splits, from: Tiling, to: Tiling) -> Option<Vec<Change>> {
     let mut walk = Walk { splits, here: from, changes: Vec::new() };
     let target = |axis| to.on(axis);
     walk.change(CollectiveKind::Slice, sliced, target)?;
-    if exchanged.is_empty() || summed.is_empty() {
-        walk.change(CollectiveKind::ReduceScatter, scattered, target)?;
-        walk.change(CollectiveKind::AllReduce, summed, target)?;
-        exchange(&mut walk, exchanged, to)?;
-        walk.change(CollectiveKind::AllGather, gathered, target)?;
-        return Some(walk.changes);
-    }
-    let Some(halfway) = scatter_dims(splits, &walk.here, &to, summed, scattered, exchanged) else {
+    // Around an all-to-all, sums are scattered for the while, so that it moves less.
+    let halfway = if exchanged.is_empty() || summed.is_empty() {
+        None
+    } else {
+        scatter_dims(splits, &walk.here, &to, summed, scattered, exchanged)
+    };
+    let Some(halfway) = halfway else {
         walk.change(CollectiveKind::ReduceScatter, scattered, target)?;
         walk.change(CollectiveKind::AllReduce, summed, target)?;
         exchange(&mut walk, exchanged, to)?;

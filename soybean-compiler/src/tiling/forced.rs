@@ -1,12 +1,14 @@
 //! Forced plans: plain data parallelism and plain model parallelism, as states among which the search may still choose.
 
+use std::cmp::Reverse;
+
 use soybean_plan::{Placement, Tiling};
 
 use super::problem::{Meaning, Problem};
 use crate::{
     graph::{Source, Value},
     operator::Rules,
-    signature::{FactorId, Form},
+    signature::FactorId,
 };
 
 /// Data parallelism: what has a batch dim is split along it wherever that is possible, and parameters and states are replicated.
@@ -44,16 +46,15 @@ pub(super) fn model(problem: &Problem<'_>) -> Vec<Vec<usize>> {
                 });
             }
             match batch.dims[value.index()] {
-                Some(dim) => {
-                    most(tilings.len(), |&state| 16 - tilings[state].axes_of(dim).0.count_ones())
-                }
+                Some(dim) => most(tilings.len(), |&state| {
+                    Reverse(tilings[state].axes_of(dim).0.count_ones())
+                }),
                 None => (0..tilings.len()).collect(),
             }
         }
         Meaning::Operator { value, forms, .. } => match batch.factor(problem, *value) {
             Some(factor) => {
-                let n_free = |form: &Form| 16 - form.axes_of(factor).0.count_ones();
-                most(forms.len(), |&state| n_free(&forms[state]))
+                most(forms.len(), |&state| Reverse(forms[state].axes_of(factor).0.count_ones()))
             }
             None => (0..forms.len()).collect(),
         },
@@ -71,9 +72,9 @@ fn n_replicated(tiling: &Tiling) -> u32 {
 }
 
 /// The states with the highest score.
-fn most(n_states: usize, score: impl Fn(&usize) -> u32) -> Vec<usize> {
+fn most<S: Ord>(n_states: usize, score: impl Fn(&usize) -> S) -> Vec<usize> {
     let highest = (0..n_states).map(|it| score(&it)).max();
-    (0..n_states).filter(|it| Some(score(it)) == highest).collect()
+    (0..n_states).filter(|it| highest.as_ref() == Some(&score(it))).collect()
 }
 
 /// Which dim of each tensor counts the samples of the batch: the first of every input, and what operators make of it.

@@ -71,11 +71,7 @@ impl<'a> Evaluator<'a> {
         name: &str,
         items: &Items<'a>,
     ) -> Flow<'a> {
-        let functions = items.names(|it| matches!(it, Definition::Function(_)));
-        let inits = soybean_compiler::init_names();
-        let known = functions.iter().chain(&inits).copied().chain(["param"]);
-        let nearest = suggestion::nearest(name, known);
-        let help = match (name.rsplit_once("::"), nearest) {
+        let help = match (name.rsplit_once("::"), nearest_function(name, items)) {
             (None, Some(nearest)) => format!("did you mean `{nearest}`?"),
             (Some(_), _) => {
                 "a model calls functions of its own module; write `x.relu()` for operators".into()
@@ -97,13 +93,10 @@ impl<'a> Evaluator<'a> {
         name: &str,
         items: &Items<'a>,
     ) -> Flow<'a> {
-        let functions = items.names(|it| matches!(it, Definition::Function(_)));
-        let inits = soybean_compiler::init_names();
-        let known = functions.iter().chain(&inits).copied().chain(["param"]);
         let mut message =
             Message::new(format!("`{name}` is neither a function of the model nor a layer"))
                 .help("write `#[soybean::layer]` on it, or move it into the annotated `mod`");
-        if let Some(nearest) = suggestion::nearest(name, known) {
+        if let Some(nearest) = nearest_function(name, items) {
             message = message.help(format!("or did you mean `{nearest}`?"));
         }
         self.fault(callee, message);
@@ -168,4 +161,12 @@ impl<'a> Evaluator<'a> {
             ReturnType::Type(..) | ReturnType::Default => result,
         }
     }
+}
+
+/// The function that a model can call whose name is most like this one, if any is.
+fn nearest_function(name: &str, items: &Items<'_>) -> Option<String> {
+    let functions = items.names(|it| matches!(it, Definition::Function(_)));
+    let inits = soybean_compiler::init_names();
+    let known = functions.iter().chain(&inits).copied().chain(["param"]);
+    suggestion::nearest(name, known).map(str::to_owned)
 }
