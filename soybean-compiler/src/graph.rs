@@ -76,11 +76,11 @@ impl Graph {
     /// Adds the result of an operator; its shape follows from the operator's signature.
     pub fn add(&mut self, operator: Operator, operands: &[Value]) -> Value {
         let shapes: Vec<Shape> = operands.iter().map(|&it| self.shape(it)).collect();
-        let shape = operator.signature(&shapes).result_shape();
+        let dtypes: Vec<DType> = operands.iter().map(|&it| self.node(it).dtype).collect();
         let node = Node {
             name: String::new(),
-            dtype: DType::F32,
-            shape,
+            dtype: operator.dtype(&dtypes),
+            shape: operator.signature(&shapes).result_shape(),
             source: Source::Operator(operator),
         };
         let value = self.tensors.add_node(node);

@@ -8,14 +8,14 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    BufferId, Collective, Constant, Contraction, Convolution, DType, Input, Kernels, Map, Output,
-    Parameter, Permutation, Pooling, Program, Reduction, State, Step, Tables, Tile, Tiling,
+    BufferId, Collective, Constant, DType, Input, Kernel, Output, Parameter, Program, State, Step,
+    Tables, Tile, Tiling,
 };
 
 use crate::{
     graph::{Source, Value},
     memory::{self, Phase, Storage},
-    operator::{Kernel, Operator, Rules},
+    operator::{Operator, Rules},
     schedule::{self, Task},
     tiling::{self, Tiled, route},
 };
@@ -33,19 +33,12 @@ pub fn lower(name: &str, tiled: &Tiled) -> Program {
         Phase { steps: &train, kept: vec![loss] },
         Phase { steps: &evaluate, kept: outputs.iter().map(|it| it.buffer).collect() },
     ];
-    let (buffers, arena_bytes) = memory::plan(&lowering.storage, &lowering.kernels.maps, &phases);
+    let (buffers, arena_bytes) = memory::plan(&lowering.storage, &lowering.kernels, &phases);
     let mesh = tiled.mesh;
     let bytes = |steps: &[Step]| -> u64 {
-        let moved = |step: &Step| match step {
-            Step::Communicate { kernel, .. } => {
-                tiling::bytes(&mesh, &lowering.kernels.collectives[*kernel])
-            }
-            Step::Contract { .. }
-            | Step::Map { .. }
-            | Step::Reduce { .. }
-            | Step::Permute { .. }
-            | Step::Convolve { .. }
-            | Step::Pool { .. } => 0,
+        let moved = |step: &Step| match &lowering.kernels[step.kernel] {
+            Kernel::Communicate(collective) => tiling::bytes(&mesh, collective),
+            _ => 0,
         };
         steps.iter().map(moved).sum()
     };
@@ -64,35 +57,13 @@ pub fn lower(name: &str, tiled: &Tiled) -> Program {
         train_bytes: bytes(&train),
         evaluate_bytes: bytes(&evaluate),
     };
-    let lists = lowering.kernels;
-    let kernels = Kernels {
-        contractions: Cow::Owned(lists.contractions),
-        maps: Cow::Owned(lists.maps),
-        reductions: Cow::Owned(lists.reductions),
-        permutations: Cow::Owned(lists.permutations),
-        convolutions: Cow::Owned(lists.convolutions),
-        poolings: Cow::Owned(lists.poolings),
-        collectives: Cow::Owned(lists.collectives),
-    };
-    Program { tables, kernels, train, evaluate }
+    Program { tables, kernels: Cow::Owned(lowering.kernels), train, evaluate }
 }
 
-/// The descriptors made so far, one list for each kind.
-#[derive(Default)]
-struct Lists {
-    contractions: Vec<Contraction>,
-    maps: Vec<Map>,
-    reductions: Vec<Reduction>,
-    permutations: Vec<Permutation>,
-    convolutions: Vec<Convolution>,
-    poolings: Vec<Pooling>,
-    collectives: Vec<Collective>,
-}
-
-/// The number of a descriptor in its list; equal ones share it.
-fn number<T: PartialEq>(list: &mut Vec<T>, descriptor: T) -> usize {
-    list.iter().position(|it| *it == descriptor).unwrap_or_else(|| {
-        list.push(descriptor);
+/// The number of an item in its list; equal ones share it.
+fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
+    list.iter().position(|it| *it == item).unwrap_or_else(|| {
+        list.push(item);
         list.len() - 1
     })
 }
@@ -100,7 +71,8 @@ fn number<T: PartialEq>(list: &mut Vec<T>, descriptor: T) -> usize {
 struct Lowering<'a> {
     tiled: &'a Tiled,
     storage: Vec<Storage>,
-    kernels: Lists,
+    /// The kernels so far; equal ones have one number.
+    kernels: Vec<Kernel>,
     inputs: Vec<Input>,
     parameters: Vec<Parameter>,
     states: Vec<State>,
@@ -117,7 +89,7 @@ impl<'a> Lowering<'a> {
         Self {
             tiled,
             storage: Vec::new(),
-            kernels: Lists::default(),
+            kernels: Vec::new(),
             inputs: Vec::new(),
             parameters: Vec::new(),
             states: Vec::new(),
@@ -194,39 +166,16 @@ impl<'a> Lowering<'a> {
         let operator =
             self.tiled.network.graph.operator(value).expect("only computed tensors are run");
         let kernel = operator.kernel(&shapes, &tile.local_shape(&self.tiled.mesh));
-        if kernel == Kernel::Alias {
-            return operands[0];
-        }
-        let result = self.buffer(tile, DType::F32, false);
-        let step = match kernel {
-            Kernel::Contract(it) => {
-                let kernel = number(&mut self.kernels.contractions, it);
-                Step::Contract { kernel, left: operands[0], right: operands[1], result }
-            }
-            Kernel::Map(it) => {
-                let kernel = number(&mut self.kernels.maps, it);
-                Step::Map { kernel, inputs: operands, results: vec![result] }
-            }
-            Kernel::Reduce(it) => {
-                let kernel = number(&mut self.kernels.reductions, it);
-                Step::Reduce { kernel, inputs: operands, result }
-            }
-            Kernel::Permute(it) => {
-                let kernel = number(&mut self.kernels.permutations, it);
-                Step::Permute { kernel, input: operands[0], result }
-            }
-            Kernel::Convolve(it) => {
-                let kernel = number(&mut self.kernels.convolutions, it);
-                Step::Convolve { kernel, left: operands[0], right: operands[1], result }
-            }
-            Kernel::Pool(it) => {
-                let kernel = number(&mut self.kernels.poolings, it);
-                Step::Pool { kernel, inputs: operands, result }
-            }
-            Kernel::Alias | Kernel::Constant => unreachable!("these have no step"),
-        };
-        self.steps.push(step);
+        let Some(kernel) = kernel else { return operands[0] };
+        let result = self.buffer(tile, self.tiled.network.graph.node(value).dtype, false);
+        self.step(kernel, operands, vec![result]);
         result
+    }
+
+    /// Adds a step.
+    fn step(&mut self, kernel: Kernel, inputs: Vec<BufferId>, results: Vec<BufferId>) {
+        let kernel = number(&mut self.kernels, kernel);
+        self.steps.push(Step { kernel, inputs, results });
     }
 
     /// The operands in the tilings of the form, and the shapes of the rank's parts of them.
@@ -309,8 +258,7 @@ impl<'a> Lowering<'a> {
             let fresh =
                 |this: &mut Self| this.buffer(collective.destination(), collective.dtype, false);
             let result = target.filter(|_| is_last).unwrap_or_else(|| fresh(self));
-            let kernel = number(&mut self.kernels.collectives, *collective);
-            self.steps.push(Step::Communicate { kernel, input, result });
+            self.step((*collective).into(), vec![input], vec![result]);
             input = result;
         }
         input

@@ -3,7 +3,7 @@
 //! Buffers that stay come first. The others live from the step that writes them to the last that reads them; a map writes over an input that
 //! dies with it. Larger buffers are placed first, each at the lowest offset that is free for all its life.
 
-use soybean_plan::{Buffer, BufferId, DType, Map, Step, Strides};
+use soybean_plan::{Buffer, BufferId, DType, Kernel, Step, Strides};
 
 /// What is to be placed.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Phase<'a> {
 /// Places all buffers for the phases' steps; the buffers, and the size of the arena.
 pub(crate) fn plan(
     storage: &[Storage],
-    maps: &[Map],
+    kernels: &[Kernel],
     phases: &[Phase<'_>],
 ) -> (Vec<Buffer>, usize) {
     let mut offsets = vec![0; storage.len()];
@@ -51,7 +51,7 @@ pub(crate) fn plan(
     let mut slot_of: Vec<Option<usize>> = vec![None; storage.len()];
     let mut slots = Vec::new();
     for (number, phase) in phases.iter().enumerate() {
-        assign_slots(number, phase, storage, maps, &mut slots, &mut slot_of);
+        assign_slots(number, phase, storage, kernels, &mut slots, &mut slot_of);
     }
     let transient_bytes = place(&mut slots);
     for (buffer, slot) in slot_of.iter().enumerate() {
@@ -72,13 +72,13 @@ fn assign_slots(
     number: usize,
     phase: &Phase<'_>,
     storage: &[Storage],
-    maps: &[Map],
+    kernels: &[Kernel],
     slots: &mut Vec<Slot>,
     slot_of: &mut [Option<usize>],
 ) {
     let mut last_use = vec![0; storage.len()];
     for (at, step) in phase.steps.iter().enumerate() {
-        for buffer in reads(step) {
+        for buffer in step.inputs.iter().copied() {
             last_use[buffer] = at;
         }
     }
@@ -86,7 +86,7 @@ fn assign_slots(
         last_use[buffer] = phase.steps.len();
     }
     for (at, step) in phase.steps.iter().enumerate() {
-        for result in writes(step) {
+        for result in step.results.iter().copied() {
             if storage[result].is_persistent {
                 continue;
             }
@@ -94,7 +94,7 @@ fn assign_slots(
                 slot_of[input]
                     .is_some_and(|slot| slots[slot].last == at && slots[slot].phase == number)
             };
-            let over = overwritable(step, maps, storage, result).into_iter().find(dies);
+            let over = overwritable(step, kernels, storage, result).into_iter().find(dies);
             let slot = over.and_then(|input| slot_of[input]).unwrap_or_else(|| {
                 slots.push(Slot {
                     bytes: storage[result].bytes(),
@@ -112,9 +112,14 @@ fn assign_slots(
 }
 
 /// The inputs of a map that one of its results may overwrite: read once, as many elements, in the same order.
-fn overwritable(step: &Step, maps: &[Map], storage: &[Storage], result: BufferId) -> Vec<BufferId> {
-    let Step::Map { kernel, inputs, .. } = step else { return Vec::new() };
-    let map = &maps[*kernel];
+fn overwritable(
+    step: &Step,
+    kernels: &[Kernel],
+    storage: &[Storage],
+    result: BufferId,
+) -> Vec<BufferId> {
+    let Kernel::Map(map) = &kernels[step.kernel] else { return Vec::new() };
+    let inputs = &step.inputs;
     let dense = map.extents.dense_strides();
     let is_alike = |input: BufferId, strides: &Strides| {
         *strides == dense
@@ -154,30 +159,4 @@ fn place(slots: &mut [Slot]) -> usize {
         total = total.max(offset + slots[slot].bytes);
     }
     total
-}
-
-/// The buffers that a step reads.
-pub(crate) fn reads(step: &Step) -> Vec<BufferId> {
-    match step {
-        Step::Contract { left, right, .. } | Step::Convolve { left, right, .. } => {
-            vec![*left, *right]
-        }
-        Step::Map { inputs, .. } | Step::Reduce { inputs, .. } | Step::Pool { inputs, .. } => {
-            inputs.clone()
-        }
-        Step::Permute { input, .. } | Step::Communicate { input, .. } => vec![*input],
-    }
-}
-
-/// The buffers that a step writes.
-pub(crate) fn writes(step: &Step) -> Vec<BufferId> {
-    match step {
-        Step::Map { results, .. } => results.clone(),
-        Step::Contract { result, .. }
-        | Step::Reduce { result, .. }
-        | Step::Permute { result, .. }
-        | Step::Convolve { result, .. }
-        | Step::Pool { result, .. }
-        | Step::Communicate { result, .. } => vec![*result],
-    }
 }

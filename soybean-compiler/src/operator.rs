@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Contraction, Convolution, Map, Permutation, Pooling, Reduction, Shape};
+use soybean_plan::{DType, Kernel, Shape};
 
 use crate::{
     gradient::Tape,
@@ -27,8 +27,13 @@ pub trait Rules: fmt::Display {
     /// Floating-point operations for each point of the loops.
     fn flops_per_point(&self) -> u64;
 
-    /// What a rank runs for its part, given the shapes of its parts of the operands and the result.
-    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel;
+    /// What a rank runs for its part, given the shapes of its parts of the operands and the result; none where there is nothing to run.
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel>;
+
+    /// The type of the result's elements, given those of the operands.
+    fn dtype(&self, _operands: &[DType]) -> DType {
+        DType::F32
+    }
 }
 
 /// One use of an operator, as its gradient sees it.
@@ -39,27 +44,6 @@ pub struct Call<'a> {
     pub result: Value,
     /// The gradient of the loss by the result.
     pub gradient: Value,
-}
-
-/// What a rank runs for an operator.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Kernel {
-    /// A matrix product.
-    Contract(Contraction),
-    /// A fused elementwise kernel.
-    Map(Map),
-    /// A fused reduction.
-    Reduce(Reduction),
-    /// A copy in another order.
-    Permute(Permutation),
-    /// A convolution or one of its gradients.
-    Convolve(Convolution),
-    /// A pooling or its gradient.
-    Pool(Pooling),
-    /// Nothing: the result is the operand's memory.
-    Alias,
-    /// Nothing: filled once, at the start.
-    Constant,
 }
 
 macro_rules! operators {
@@ -105,8 +89,12 @@ impl Rules for Operator {
         self.rules().flops_per_point()
     }
 
-    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
         self.rules().kernel(operands, result)
+    }
+
+    fn dtype(&self, operands: &[DType]) -> DType {
+        self.rules().dtype(operands)
     }
 }
 

@@ -6,7 +6,7 @@ mod table;
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{AxisSet, Mesh, Program, Step};
+use soybean_plan::{AxisSet, Kernel, Mesh, Program};
 
 use crate::{
     graph::{Graph, Source, Value},
@@ -146,8 +146,7 @@ impl Report {
 fn bytes_per_axis(program: &Program, mesh: &Mesh) -> Vec<u64> {
     let mut bytes = vec![0; mesh.n_axes()];
     for step in &program.train {
-        let Step::Communicate { kernel, .. } = step else { continue };
-        let collective = &program.kernels.collectives[*kernel];
+        let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
         let n_peers = mesh.group_size(collective.axes) as u64 - 1;
         for axis in collective.axes.iter() {
             let faster: AxisSet = collective.axes.iter().filter(|&it| it > axis).collect();

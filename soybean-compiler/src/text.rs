@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use soybean_plan::{Program, Step};
+use soybean_plan::{Kernel, Program, Step};
 
 use crate::scalar::ScalarText;
 
@@ -20,67 +20,42 @@ pub fn program_text(program: &Program) -> String {
 }
 
 fn line(program: &Program, step: &Step) -> String {
-    let kernels = &program.kernels;
-    match step {
-        Step::Contract { kernel, left, right, result } => {
-            let it = &kernels.contractions[*kernel];
-            format!(
-                "b{result} = contract {}{}x{}x{} (b{left}, b{right})",
-                batch(&it.batch),
-                it.rows,
-                it.depth,
-                it.columns
-            )
+    let kernel = match &program.kernels[step.kernel] {
+        Kernel::Contract(it) => {
+            let batch =
+                if it.batch.is_empty() { String::new() } else { format!("{:?} ", &it.batch[..]) };
+            format!("contract {batch}{}x{}x{}", it.rows, it.depth, it.columns)
         }
-        Step::Map { kernel, inputs, results } => {
-            let it = &kernels.maps[*kernel];
-            format!(
-                "{} = map {} {{{}}} ({})",
-                list(results),
-                it.extents,
-                ScalarText(&it.program),
-                list(inputs)
-            )
+        Kernel::Map(it) => format!("map {} {{{}}}", it.extents, ScalarText(&it.program)),
+        Kernel::Reduce(it) => {
+            let program = ScalarText(&it.map.program);
+            format!("{} {} {{{program}}}", it.combine.name(), it.map.extents)
         }
-        Step::Reduce { kernel, inputs, result } => {
-            let it = &kernels.reductions[*kernel];
-            let (combine, program) = (it.combine.name(), ScalarText(&it.map.program));
-            format!("b{result} = {combine} {} {{{program}}} ({})", it.map.extents, list(inputs))
+        Kernel::Permute(it) => format!("permute {}", it.extents),
+        Kernel::Convolve(it) => {
+            let ([height, width], [rows, columns]) = (it.image, it.window);
+            let images = format!("{}x{}x{height}x{width}", it.batch, it.groups * it.channels);
+            let filters = format!("{}x{}x{rows}x{columns}", it.groups * it.filters, it.channels);
+            format!("{} {images} by {filters}", it.form.name())
         }
-        Step::Permute { kernel, input, result } => {
-            format!("b{result} = permute {} (b{input})", kernels.permutations[*kernel].extents)
+        Kernel::Pool(it) => {
+            let ([height, width], [rows, columns]) = (it.image, it.window);
+            format!("{} {}x{height}x{width} by {rows}x{columns}", it.form.name(), it.planes)
         }
-        Step::Convolve { kernel, left, right, result } => {
-            let it = &kernels.convolutions[*kernel];
-            let (image, window) = (it.image, it.window);
-            let sizes =
-                format!("{}x{}x{}x{}", it.batch, it.groups * it.channels, image[0], image[1]);
-            let filters =
-                format!("{}x{}x{}x{}", it.groups * it.filters, it.channels, window[0], window[1]);
-            format!("b{result} = {} {sizes} by {filters} (b{left}, b{right})", it.form.name())
+        Kernel::Pad(it) => format!("pad {} to {}", it.input, it.result),
+        Kernel::Concatenate(it) => format!("concatenate {}x{:?}", it.outer, it.lengths),
+        Kernel::Embed(it) => {
+            format!("{} {} of {}x{}", it.form.name(), it.n_indices, it.rows, it.width)
         }
-        Step::Pool { kernel, inputs, result } => {
-            let it = &kernels.poolings[*kernel];
-            let (image, window) = (it.image, it.window);
-            let sizes =
-                format!("{}x{}x{} by {}x{}", it.planes, image[0], image[1], window[0], window[1]);
-            format!("b{result} = {} {sizes} ({})", it.form.name(), list(inputs))
+        Kernel::Attend(it) => {
+            let (queries, keys, features) = (it.queries, it.keys, it.features);
+            format!("{} {} x {queries}x{keys}x{features}", it.form.name(), it.heads)
         }
-        Step::Communicate { kernel, input, result } => {
-            let it = &kernels.collectives[*kernel];
-            format!(
-                "b{result} = {} {} {} -> {} (b{input})",
-                it.kind.name(),
-                it.shape,
-                it.from,
-                it.to
-            )
+        Kernel::Communicate(it) => {
+            format!("{} {} {} -> {}", it.kind.name(), it.shape, it.from, it.to)
         }
-    }
-}
-
-fn batch(extents: &[usize]) -> String {
-    if extents.is_empty() { String::new() } else { format!("{extents:?} ") }
+    };
+    format!("{} = {kernel} ({})", list(&step.results), list(&step.inputs))
 }
 
 fn list(buffers: &[usize]) -> String {

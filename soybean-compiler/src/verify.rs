@@ -1,10 +1,9 @@
 //! The verifier: what must hold of a network after every pass.
 
-use soybean_plan::{BufferId, Program, Step};
+use soybean_plan::{BufferId, Kernel, Program, Step};
 
 use crate::{
     graph::{Source, Value},
-    memory::{reads, writes},
     network::Network,
     operator::{Operator, Rules},
 };
@@ -102,24 +101,24 @@ fn verify_phase(
     kept.iter().for_each(|&it| is_valid[it] = true);
     let mut is_replaced = vec![false; buffers.len()];
     for (at, step) in steps.iter().enumerate() {
-        if let Some(missing) = reads(step).into_iter().find(|&it| !is_valid[it]) {
+        if let Some(missing) = step.inputs.iter().copied().find(|&it| !is_valid[it]) {
             return Err(format!(
                 "step {at} {step:?} reads buffer {missing}, which does not hold its value"
             ));
         }
-        if let Some(replaced) = reads(step).into_iter().find(|it| is_replaced[*it]) {
+        if let Some(replaced) = step.inputs.iter().copied().find(|it| is_replaced[*it]) {
             return Err(format!(
                 "step {at} {step:?} reads buffer {replaced}, which holds its next value already"
             ));
         }
-        let is_map = matches!(step, Step::Map { .. });
-        for result in writes(step) {
+        let is_map = matches!(program.kernels[step.kernel], Kernel::Map(_));
+        for result in step.results.iter().copied() {
             let (from, to) = range(result);
             for (other, is_valid) in is_valid.iter_mut().enumerate() {
                 let (start, end) = range(other);
                 if start < to && from < end && other != result {
                     let is_same_memory = (start, end) == (from, to);
-                    if reads(step).contains(&other) && !(is_map && is_same_memory) {
+                    if step.inputs.contains(&other) && !(is_map && is_same_memory) {
                         return Err(format!(
                             "step {at} {step:?} overwrites buffer {other} while it reads it"
                         ));
@@ -128,7 +127,7 @@ fn verify_phase(
                 }
             }
         }
-        for result in writes(step) {
+        for result in step.results.iter().copied() {
             is_valid[result] = true;
             is_replaced[result] = kept.contains(&result);
         }

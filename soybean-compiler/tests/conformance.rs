@@ -20,7 +20,7 @@ use soybean_compiler::{
     verify,
 };
 use soybean_plan::{DType, Init, Shape};
-use support::interpreter::{combine, evaluate, points, run};
+use support::interpreter::{combine, evaluate, points, run_operator};
 
 /// Operators through which no gradient flows by definition, whatever the values say.
 const WITHOUT_GRADIENT: [&str; 1] = ["detach"];
@@ -225,7 +225,7 @@ fn split_each_factor(
             let (shapes, data): (Vec<Shape>, Vec<&[f64]>) =
                 parts.iter().map(|(shape, data)| (*shape, &data[..])).unzip();
             let result = part_shape(&signature.result, factor);
-            run(&operator.kernel(&shapes, &result), &data, &result)
+            run_operator(operator.kernel(&shapes, &result).as_ref(), &data, &result)
         });
         let whole = &values[&value];
         let expected: [Vec<f64>; 2];

@@ -6,7 +6,7 @@ mod literal;
 use std::fmt::Write as _;
 
 use soybean_compiler::{Compiled, Report};
-use soybean_plan::Step;
+use soybean_plan::{Kernel, Step};
 
 use literal::Emit;
 
@@ -18,9 +18,10 @@ use ::std::borrow::Cow;
 use ::soybean::runtime::{Model, Rank};
 #[allow(unused_imports)]
 use ::soybean::plan::{
-    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Constant, Contraction, Convolution, ConvolutionForm, DType, Init,
-    Input, Instruction, Kernels, Map, MatrixStrides, Mesh, Output, Parameter, Permutation, Placement, Plan, Pooling, PoolingForm,
-    Reduction, RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
+    Attention, AttentionForm, AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Concatenation, Constant, Contraction,
+    Convolution, ConvolutionForm, DType, Embedding, EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Output,
+    Padding, Parameter, Permutation, Placement, Plan, Pooling, PoolingForm, Reduction, RunScalar, ScalarProgram, Shape, State, Strides,
+    Tables, Tile, Tiling, Unary,
 };
 ";
 
@@ -31,14 +32,15 @@ pub(crate) fn program(text: &mut String, compiled: &Compiled) {
     plan(text, report);
     text.push_str("static TABLES: Tables = ");
     program.tables.emit(text);
-    text.push_str(";\nstatic KERNELS: Kernels = ");
-    program.kernels.emit(text);
+    text.push_str(";\nstatic KERNELS: &[Kernel] = ");
+    text.push('&');
+    <[Kernel]>::emit(&program.kernels, text);
     text.push_str(";\n");
     functions(text, "train", &program.train);
     functions(text, "evaluate", &program.evaluate);
     text.push_str("pub(crate) struct Generated;\nimpl Model for Generated {\n");
     text.push_str("fn tables(&self) -> &Tables { &TABLES }\n");
-    text.push_str("fn kernels(&self) -> &Kernels { &KERNELS }\n");
+    text.push_str("fn kernels(&self) -> &[Kernel] { KERNELS }\n");
     method(text, "train", &program.train);
     method(text, "evaluate", &program.evaluate);
     text.push_str("}\n");
@@ -62,7 +64,8 @@ fn functions(text: &mut String, name: &str, steps: &[Step]) {
     for (index, steps) in steps.chunks(MAX_CALLS).enumerate() {
         write_to(text, format_args!("fn {name}_{index}(rank: &mut Rank<'_>) {{\n"));
         for step in steps {
-            call(text, step);
+            let Step { kernel, inputs, results } = step;
+            write_to(text, format_args!("rank.run({kernel}, &{inputs:?}, &{results:?});\n"));
         }
         text.push_str("}\n");
     }
@@ -80,32 +83,6 @@ fn method(text: &mut String, name: &str, steps: &[Step]) {
         write_to(text, format_args!("{name}_{index}(rank);\n"));
     }
     text.push_str("}\n");
-}
-
-fn call(text: &mut String, step: &Step) {
-    match step {
-        Step::Contract { kernel, left, right, result } => {
-            write_to(text, format_args!("rank.contract({kernel}, {left}, {right}, {result});\n"));
-        }
-        Step::Map { kernel, inputs, results } => {
-            write_to(text, format_args!("rank.map({kernel}, &{inputs:?}, &{results:?});\n"));
-        }
-        Step::Reduce { kernel, inputs, result } => {
-            write_to(text, format_args!("rank.reduce({kernel}, &{inputs:?}, {result});\n"));
-        }
-        Step::Permute { kernel, input, result } => {
-            write_to(text, format_args!("rank.permute({kernel}, {input}, {result});\n"));
-        }
-        Step::Convolve { kernel, left, right, result } => {
-            write_to(text, format_args!("rank.convolve({kernel}, {left}, {right}, {result});\n"));
-        }
-        Step::Pool { kernel, inputs, result } => {
-            write_to(text, format_args!("rank.pool({kernel}, &{inputs:?}, {result});\n"));
-        }
-        Step::Communicate { kernel, input, result } => {
-            write_to(text, format_args!("rank.communicate({kernel}, {input}, {result});\n"));
-        }
-    }
 }
 
 fn write_to(text: &mut String, arguments: std::fmt::Arguments<'_>) {

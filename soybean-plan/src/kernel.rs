@@ -2,7 +2,58 @@
 
 use std::borrow::Cow;
 
-use crate::{ScalarProgram, Shape, Strides};
+use crate::{Collective, MAX_RANK, ScalarProgram, Shape, Strides};
+
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $kernel:ident($descriptor:ident) = $name:literal,)*) => {
+        /// What a rank can do in one step. The buffers that a kernel reads and writes stand in the [`Step`](crate::Step).
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Kernel { $($(#[$doc])* $kernel($descriptor),)* }
+
+        impl Kernel {
+            /// The names of all kinds, in the order of their declaration.
+            pub const KINDS: &[&str] = &[$($name,)*];
+
+            /// The name of its kind.
+            #[must_use]
+            pub const fn kind(&self) -> &'static str {
+                match self { $(Self::$kernel(_) => $name,)* }
+            }
+        }
+
+        $(impl From<$descriptor> for Kernel {
+            fn from(descriptor: $descriptor) -> Self {
+                Self::$kernel(descriptor)
+            }
+        })*
+    };
+}
+
+kernels! {
+    /// Reads the left and the right operand.
+    Contract(Contraction) = "contraction",
+    /// Reads any number of tensors; writes one for each result of its program.
+    Map(Map) = "map",
+    /// Reads any number of tensors.
+    Reduce(Reduction) = "reduction",
+    /// Reads one tensor.
+    Permute(Permutation) = "permutation",
+    /// Reads images and filters; for [`ConvolutionForm::Data`] gradients of results and filters, for [`ConvolutionForm::Filter`] images and
+    /// gradients of results.
+    Convolve(Convolution) = "convolution",
+    /// Reads images, or the gradients of sums; for [`PoolingForm::MaxGradient`] images and gradients.
+    Pool(Pooling) = "pooling",
+    /// Reads one tensor.
+    Pad(Padding) = "padding",
+    /// Reads one tensor for each part.
+    Concatenate(Concatenation) = "concatenation",
+    /// Reads indices, then the table or the gradient of its rows, then the global numbers of the rank's rows.
+    Embed(Embedding) = "embedding",
+    /// Reads queries, keys and values; for [`AttentionForm::Gradient`] also the gradient of the result.
+    Attend(Attention) = "attention",
+    /// Reads the tensor in the tiling before; the result is never the same buffer.
+    Communicate(Collective) = "communication",
+}
 
 /// How several values become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,4 +237,110 @@ pub struct Permutation {
     pub extents: Shape,
     /// How the input lies over the result's dims.
     pub input: Strides,
+}
+
+/// A copy of a window of a tensor, which may reach beyond it: `result[i, j, ..] = input[i - low_0, j - low_1, ..]`, or the filling where the
+/// input has no such element; elements of 4 bytes of any type, dense and row-major.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Padding {
+    /// The extents of the input.
+    pub input: Shape,
+    /// The extents of the result.
+    pub result: Shape,
+    /// How many elements stand before the input's first along each dim; negative where the window begins inside.
+    pub low: [i32; MAX_RANK],
+    /// What stands where the input has no element; rounded to the type of the elements.
+    pub fill: f64,
+}
+
+/// Tensors one after another along a dim; elements of 4 bytes of any type, dense and row-major.
+///
+/// The dims from that one on are taken together: part `p` is `[outer, lengths[p]]`, the result `[outer, sum of lengths]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concatenation {
+    /// The product of the extents before the dim.
+    pub outer: usize,
+    /// For each part the product of its extents from the dim on.
+    pub lengths: Cow<'static, [usize]>,
+}
+
+/// Rows of a table by their numbers, or the gradient of the table.
+///
+/// A rank may hold some of the rows only: the third input, `[rows]` as `f32`, has the global number of each. Indices are `[n_indices]` as `i32`; those of
+/// rows that are elsewhere give zeros and add nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Embedding {
+    /// What is computed from what.
+    pub form: EmbeddingForm,
+    /// The number of indices.
+    pub n_indices: usize,
+    /// The rows of the table that the rank holds.
+    pub rows: usize,
+    /// The rows of the whole table.
+    pub vocabulary: usize,
+    /// The elements of a row.
+    pub width: usize,
+}
+
+/// What an [`Embedding`] computes from what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EmbeddingForm {
+    /// `[n_indices, width]` from the table `[rows, width]`.
+    Gather,
+    /// The gradient of the table, `[rows, width]`, from that of the gathered rows `[n_indices, width]`: sums in the order of the indices.
+    ScatterAdd,
+}
+
+impl EmbeddingForm {
+    /// The name in the text form.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gather => "gather",
+            Self::ScatterAdd => "scatter-add",
+        }
+    }
+}
+
+/// Scaled dot-product attention of each head, all in `f32`, dense and row-major: `softmax(scale * query key^T) value` for queries `[heads, queries,
+/// features]`, keys `[heads, keys, features]` and values `[heads, keys, width]`. The matrix of scores is never in memory as a whole.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// What is computed from what.
+    pub form: AttentionForm,
+    /// The number of heads: batch times heads.
+    pub heads: usize,
+    /// The number of queries.
+    pub queries: usize,
+    /// The number of keys.
+    pub keys: usize,
+    /// The elements of a query and of a key.
+    pub features: usize,
+    /// The elements of a value.
+    pub width: usize,
+    /// Whether query `i` sees keys `0..=i` only.
+    pub is_causal: bool,
+    /// The factor of the scores.
+    pub scale: f64,
+}
+
+/// What an [`Attention`] computes from what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AttentionForm {
+    /// `[heads, queries, width]` from queries, keys and values.
+    Forward,
+    /// The gradients of all three, from them and the gradient of the result; for each head the queries' `[queries, features]`, then the keys' `[keys,
+    /// features]`, then the values' `[keys, width]`, one after another.
+    Gradient,
+}
+
+impl AttentionForm {
+    /// The name in the text form.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "attention",
+            Self::Gradient => "attention-gradient",
+        }
+    }
 }

@@ -15,15 +15,16 @@ mod tiling;
 
 pub use collective::{Collective, CollectiveKind};
 pub use kernel::{
-    Combine, Contraction, Convolution, ConvolutionForm, Map, MatrixStrides, Permutation, Pooling,
+    Attention, AttentionForm, Combine, Concatenation, Contraction, Convolution, ConvolutionForm,
+    Embedding, EmbeddingForm, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling,
     PoolingForm, Reduction,
 };
 pub use mesh::{AxisSet, MAX_AXES, Mesh};
 pub use program::{
-    Buffer, BufferId, Constant, Init, Input, Kernels, Output, Parameter, Plan, Program, RunScalar,
-    State, Step, Tables,
+    Buffer, BufferId, Constant, Init, Input, Output, Parameter, Plan, Program, RunScalar, State,
+    Step, Tables,
 };
-pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary};
+pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
 pub use shape::{DType, MAX_RANK, Shape, Strides};
 pub use tile::{Run, Tile, carries_split, may_split};
 pub use tiling::{Placement, Tiling};

@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{
-    Collective, Contraction, Convolution, DType, Map, Mesh, Permutation, Pooling, Reduction, Tile,
-};
+use crate::{DType, Kernel, Mesh, Tile};
 
 /// The number of a buffer in [`Tables::buffers`].
 pub type BufferId = usize;
@@ -16,103 +14,23 @@ pub type BufferId = usize;
 pub struct Program {
     /// Memory, inputs, parameters, outputs.
     pub tables: Tables,
-    /// The descriptors that the steps number.
-    pub kernels: Kernels,
+    /// The descriptors that the steps number, of kernels and collectives alike.
+    pub kernels: Cow<'static, [Kernel]>,
     /// One training step: loss, gradients, updates.
     pub train: Vec<Step>,
     /// The forward computation alone: loss and further outputs.
     pub evaluate: Vec<Step>,
 }
 
-/// The descriptors of a program's kernels and collectives, one list for each kind.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Kernels {
-    /// The descriptors that [`Step::Contract`] numbers.
-    pub contractions: Cow<'static, [Contraction]>,
-    /// The descriptors that [`Step::Map`] numbers.
-    pub maps: Cow<'static, [Map]>,
-    /// The descriptors that [`Step::Reduce`] numbers.
-    pub reductions: Cow<'static, [Reduction]>,
-    /// The descriptors that [`Step::Permute`] numbers.
-    pub permutations: Cow<'static, [Permutation]>,
-    /// The descriptors that [`Step::Convolve`] numbers.
-    pub convolutions: Cow<'static, [Convolution]>,
-    /// The descriptors that [`Step::Pool`] numbers.
-    pub poolings: Cow<'static, [Pooling]>,
-    /// The descriptors that [`Step::Communicate`] numbers.
-    pub collectives: Cow<'static, [Collective]>,
-}
-
-/// One step of a program: a descriptor by number, and the buffers that it reads and writes.
+/// One step of a program: a kernel by number, and the buffers that it reads and writes, in the order that [`Kernel`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// A matrix product.
-    Contract {
-        /// The number of the descriptor.
-        kernel: usize,
-        /// The left operand.
-        left: BufferId,
-        /// The right operand.
-        right: BufferId,
-        /// Where the product goes.
-        result: BufferId,
-    },
-    /// A fused elementwise kernel.
-    Map {
-        /// The number of the descriptor.
-        kernel: usize,
-        /// The buffers read, in the order of the descriptor's inputs.
-        inputs: Vec<BufferId>,
-        /// The buffers written, in the order of the program's results.
-        results: Vec<BufferId>,
-    },
-    /// A fused reduction.
-    Reduce {
-        /// The number of the descriptor.
-        kernel: usize,
-        /// The buffers read, in the order of the descriptor's inputs.
-        inputs: Vec<BufferId>,
-        /// Where the combined values go.
-        result: BufferId,
-    },
-    /// A copy in another order of dims.
-    Permute {
-        /// The number of the descriptor.
-        kernel: usize,
-        /// The buffer read.
-        input: BufferId,
-        /// The buffer written.
-        result: BufferId,
-    },
-    /// A convolution or one of its gradients.
-    Convolve {
-        /// The number of the descriptor.
-        kernel: usize,
-        /// Images, or for [`ConvolutionForm::Data`](crate::ConvolutionForm::Data) gradients of results.
-        left: BufferId,
-        /// Filters, or for [`ConvolutionForm::Filter`](crate::ConvolutionForm::Filter) gradients of results.
-        right: BufferId,
-        /// The buffer written.
-        result: BufferId,
-    },
-    /// A pooling or its gradient.
-    Pool {
-        /// The number of the descriptor.
-        kernel: usize,
-        /// The image, or the gradient of the sums; for [`PoolingForm::MaxGradient`](crate::PoolingForm::MaxGradient) the image and the gradient.
-        inputs: Vec<BufferId>,
-        /// The buffer written.
-        result: BufferId,
-    },
-    /// A change of tiling.
-    Communicate {
-        /// The number of the descriptor.
-        kernel: usize,
-        /// The buffer with the tiling before.
-        input: BufferId,
-        /// The buffer with the tiling after; never the same as `input`.
-        result: BufferId,
-    },
+pub struct Step {
+    /// The number of the kernel in [`Program::kernels`].
+    pub kernel: usize,
+    /// The buffers read.
+    pub inputs: Vec<BufferId>,
+    /// The buffers written. A map's may be its inputs; no other kernel's may.
+    pub results: Vec<BufferId>,
 }
 
 /// Where things are in a rank's memory, and how they come in and go out.
@@ -250,6 +168,28 @@ pub enum RunScalar {
         /// The base, one of Adam's betas.
         base: f64,
     },
+    /// A number from 0 to below 1, of 24 bits, that looks random: a function of the seed, the step and the stream.
+    Noise {
+        /// Different streams have different numbers.
+        stream: u32,
+    },
+}
+
+impl RunScalar {
+    /// The value of [`RunScalar::Noise`]: three steps of `SplitMix64`. Source: Steele, Lea & Flood 2014.
+    #[must_use]
+    pub const fn noise(seed: u64, step: u64, stream: u32) -> f32 {
+        let words = [seed, step, stream as u64];
+        let (mut state, mut at) = (0_u64, 0);
+        while at < words.len() {
+            state = (state ^ words[at]).wrapping_add(0x9e37_79b9_7f4a_7c15);
+            state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            state ^= state >> 31;
+            at += 1;
+        }
+        (state >> 40) as f32 / (1_u32 << 24) as f32
+    }
 }
 
 /// What is known of a plan once it is compiled, in the forms in which it is shown.

@@ -93,5 +93,45 @@ functions! {
         Equal = "eq",
         /// 1 where `x > y`, else 0.
         Greater = "gt",
+        /// A number from 0 to below 1, of 24 bits, that looks random: a hash of the bits of `x` and `y`.
+        Noise = "noise",
+    }
+}
+
+/// The value of [`Binary::Noise`]: the mixing steps of `MurmurHash3` over the bits of both numbers. Source: Appleby 2011.
+#[must_use]
+#[inline(always)]
+pub const fn noise(x: f32, y: f32) -> f32 {
+    let block = y.to_bits().wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
+    let state = (mixed(x.to_bits()) ^ block).rotate_left(13);
+    let bits = mixed(state.wrapping_mul(5).wrapping_add(0xe654_6b64));
+    (bits >> 8) as f32 / (1_u32 << 24) as f32
+}
+
+/// A bijection of words in which each bit depends on all others.
+#[inline(always)]
+const fn mixed(word: u32) -> u32 {
+    let word = (word ^ word >> 16).wrapping_mul(0x85eb_ca6b);
+    let word = (word ^ word >> 13).wrapping_mul(0xc2b2_ae35);
+    word ^ word >> 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noise_is_uniform_along_rows_and_columns() {
+        let n = 1 << 16;
+        for stream in [noise(0.25, 7.0), 0.0] {
+            let along_rows = |it: u32| noise(noise(stream, 3.0), it as f32);
+            let along_columns = |it: u32| noise(noise(stream, it as f32), 3.0);
+            for values in [&along_rows as &dyn Fn(u32) -> f32, &along_columns] {
+                let mut counts = [0_u32; 16];
+                (0..n).for_each(|it| counts[(values(it) * 16.0) as usize] += 1);
+                // 4096 expected in each; six standard deviations.
+                assert!(counts.iter().all(|it| it.abs_diff(n / 16) < 6 * 62), "{counts:?}");
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use soybean_plan::BufferId;
 
 use crate::Error;
 
-/// The memory and the kernels of one rank. Kernels are the numbers of descriptors that the implementation prepared when it was made.
+/// The memory and the kernels of one rank. Kernels go by their numbers in the model's list, from which the implementation prepared them when it was made.
 pub(crate) trait Backend {
     /// Lets `fill` write the elements of a buffer, as 4-byte words.
     fn upload(&mut self, buffer: BufferId, fill: &mut dyn FnMut(&mut [u32])) -> Result<(), Error>;
@@ -15,46 +15,18 @@ pub(crate) trait Backend {
     /// The values of the program's run-time scalars from here on.
     fn set_scalars(&mut self, scalars: &[f32]);
 
-    /// Runs a contraction.
-    fn contract(
-        &mut self,
-        kernel: usize,
-        left: BufferId,
-        right: BufferId,
-        result: BufferId,
-    ) -> Result<(), Error>;
-
-    /// Runs a fused elementwise kernel.
-    fn map(
+    /// Runs a kernel, of any kind but a collective.
+    fn run(
         &mut self,
         kernel: usize,
         inputs: &[BufferId],
         results: &[BufferId],
     ) -> Result<(), Error>;
-
-    /// Runs a fused reduction.
-    fn reduce(&mut self, kernel: usize, inputs: &[BufferId], result: BufferId)
-    -> Result<(), Error>;
-
-    /// Runs a permuting copy.
-    fn permute(&mut self, kernel: usize, input: BufferId, result: BufferId) -> Result<(), Error>;
-
-    /// Runs a convolution or one of its gradients.
-    fn convolve(
-        &mut self,
-        kernel: usize,
-        left: BufferId,
-        right: BufferId,
-        result: BufferId,
-    ) -> Result<(), Error>;
-
-    /// Runs a pooling or its gradient.
-    fn pool(&mut self, kernel: usize, inputs: &[BufferId], result: BufferId) -> Result<(), Error>;
 }
 
 /// How one rank takes part in collectives. Every rank of the group makes the same calls in the same order.
 pub(crate) trait Communicator {
-    /// Runs the collective with this number; returns the bytes that this rank received from others.
+    /// Runs the collective that is the kernel with this number; returns the bytes that this rank received from others.
     fn communicate(
         &mut self,
         kernel: usize,

@@ -14,6 +14,7 @@ mod oracle;
 mod patches;
 mod permutation;
 mod pooling;
+mod prepared;
 mod product;
 mod program;
 mod reduction;
@@ -27,15 +28,15 @@ use std::{
 };
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use soybean_plan::{BufferId, Kernels, Tables};
+use soybean_plan::{BufferId, Kernel, Tables};
 
 #[cfg(test)]
 pub(crate) use self::oracle::Dice;
 pub(crate) use self::{combiner::Combiner, engine::Region};
 use self::{
-    contraction::ContractionKernel, convolution::ConvolutionKernel, isa::Isa, map::MapKernel,
-    permutation::PermutationKernel, pooling::PoolingKernel, product::Workspace,
-    reduction::ReductionKernel,
+    isa::Isa,
+    prepared::{Call, Prepared},
+    product::Workspace,
 };
 use crate::{
     Error, ErrorKind,
@@ -46,20 +47,18 @@ use crate::{
     worker::{AnyModel, Worker},
 };
 
+/// The operands for which the lists of regions have room from the start, so that no step allocates.
+const MAX_OPERANDS: usize = 256;
+
 /// One rank's arena and kernels.
 pub(crate) struct Cpu {
     arenas: Arc<[Arena]>,
     rank: usize,
     model: AnyModel,
     workspaces: Vec<Workspace>,
-    contractions: Vec<ContractionKernel>,
-    maps: Vec<MapKernel>,
-    reductions: Vec<ReductionKernel>,
-    permutations: Vec<PermutationKernel>,
-    convolutions: Vec<ConvolutionKernel>,
-    poolings: Vec<PoolingKernel>,
-    /// Room for the turned filters of any convolution.
-    turned: Vec<f32>,
+    kernels: Vec<Prepared>,
+    /// Room that any one kernel may use while it runs.
+    scratch: Vec<f32>,
     scalars: Vec<f32>,
     inputs: Vec<Region>,
     results: Vec<Region>,
@@ -173,46 +172,19 @@ impl Cpu {
     fn new(arenas: &Arc<[Arena]>, rank: usize, model: &AnyModel, n_threads: usize) -> Self {
         let isa = Isa::detect();
         let workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
-        let kernels = model.get().kernels();
-        let Kernels { contractions, maps, reductions, permutations, .. } = kernels;
-        let n_inputs =
-            maps.iter().chain(reductions.iter().map(|it| &it.map)).map(|it| it.inputs.len());
-        let convolutions: Vec<ConvolutionKernel> = kernels
-            .convolutions
-            .iter()
-            .map(|it| ConvolutionKernel::new(it, isa, n_threads))
-            .collect();
-        let n_turned = convolutions.iter().map(ConvolutionKernel::n_turned).max().unwrap_or(0);
-        let n_results = maps.iter().map(|it| it.program.results.len());
+        let prepare = |it: &Kernel| Prepared::new(it, isa, &workspaces);
+        let kernels: Vec<Prepared> = model.get().kernels().iter().map(prepare).collect();
+        let n_scratch = kernels.iter().map(Prepared::n_scratch).max().unwrap_or(0);
         Self {
             arenas: Arc::clone(arenas),
             rank,
             model: model.clone(),
-            contractions: contractions
-                .iter()
-                .map(|it| ContractionKernel::new(it, &workspaces))
-                .collect(),
-            maps: maps.iter().map(|it| MapKernel::new(it, isa, n_threads)).collect(),
-            reductions: reductions
-                .iter()
-                .map(|it| ReductionKernel::new(it, isa, n_threads))
-                .collect(),
-            permutations: permutations
-                .iter()
-                .map(|it| PermutationKernel::new(it, n_threads))
-                .collect(),
-            convolutions,
-            turned: vec![0.0; n_turned],
-            poolings: kernels
-                .poolings
-                .iter()
-                .map(|it| PoolingKernel::new(it, isa, n_threads))
-                .collect(),
+            kernels,
+            scratch: vec![0.0; n_scratch],
             workspaces,
             scalars: vec![0.0; model.get().tables().scalars.len()],
-            // The gradient of maxima has two inputs.
-            inputs: Vec::with_capacity(n_inputs.max().unwrap_or(0).max(2)),
-            results: Vec::with_capacity(n_results.max().unwrap_or(0)),
+            inputs: Vec::with_capacity(MAX_OPERANDS),
+            results: Vec::with_capacity(MAX_OPERANDS),
         }
     }
 
@@ -220,11 +192,16 @@ impl Cpu {
         region(self.model.get().tables(), &self.arenas[self.rank], buffer)
     }
 
-    fn set_inputs(&mut self, inputs: &[BufferId]) -> Result<(), Error> {
+    fn set_regions(&mut self, inputs: &[BufferId], results: &[BufferId]) -> Result<(), Error> {
         self.inputs.clear();
         for input in inputs {
             let region = self.region(*input)?;
             self.inputs.push(region);
+        }
+        self.results.clear();
+        for result in results {
+            let region = self.region(*result)?;
+            self.results.push(region);
         }
         Ok(())
     }
@@ -238,18 +215,6 @@ pub(crate) fn region(tables: &Tables, arena: &Arena, buffer: BufferId) -> Result
         return Err(Error::new(ErrorKind::Program, message));
     };
     Ok(Region { pointer: arena.pointer(found), n_elements: found.n_elements, dtype: found.dtype })
-}
-
-fn known<'k, K>(kernels: &'k mut [K], kind: &str, number: usize) -> Result<&'k mut K, Error> {
-    let n_kernels = kernels.len();
-    kernels.get_mut(number).ok_or_else(|| {
-        let message = format!("expected one of {n_kernels} {kind} kernels, found number {number}");
-        Error::new(ErrorKind::Program, message)
-    })
-}
-
-fn named(kind: &str, kernel: usize) -> impl FnOnce(Error) -> Error {
-    move |error| Error::new(error.kind(), format!("{kind} {kernel} on the CPU: {error}"))
 }
 
 impl Backend for Cpu {
@@ -271,77 +236,29 @@ impl Backend for Cpu {
         self.scalars.copy_from_slice(scalars);
     }
 
-    fn contract(
-        &mut self,
-        kernel: usize,
-        left: BufferId,
-        right: BufferId,
-        result: BufferId,
-    ) -> Result<(), Error> {
-        let regions = [self.region(left)?, self.region(right)?, self.region(result)?];
-        let found = known(&mut self.contractions, "contraction", kernel)?;
-        // SAFETY: the regions lie in this rank's arena, which others read only within collectives, in which this rank takes part.
-        unsafe { found.run(&mut self.workspaces, regions) }.map_err(named("contraction", kernel))
-    }
-
-    fn map(
+    fn run(
         &mut self,
         kernel: usize,
         inputs: &[BufferId],
         results: &[BufferId],
     ) -> Result<(), Error> {
-        self.set_inputs(inputs)?;
-        self.results.clear();
-        for result in results {
-            let region = self.region(*result)?;
-            self.results.push(region);
-        }
-        let found = known(&mut self.maps, "map", kernel)?;
-        // SAFETY: as in `contract`.
-        unsafe { found.run(&self.inputs, &self.results, &self.scalars) }
-            .map_err(named("map", kernel))
-    }
-
-    fn reduce(
-        &mut self,
-        kernel: usize,
-        inputs: &[BufferId],
-        result: BufferId,
-    ) -> Result<(), Error> {
-        self.set_inputs(inputs)?;
-        let result = self.region(result)?;
-        let found = known(&mut self.reductions, "reduction", kernel)?;
-        // SAFETY: as in `contract`.
-        unsafe { found.run(&self.inputs, &result, &self.scalars) }
-            .map_err(named("reduction", kernel))
-    }
-
-    fn permute(&mut self, kernel: usize, input: BufferId, result: BufferId) -> Result<(), Error> {
-        let (input, result) = (self.region(input)?, self.region(result)?);
-        let found = known(&mut self.permutations, "permutation", kernel)?;
-        // SAFETY: as in `contract`.
-        unsafe { found.run(&input, &result) }.map_err(named("permutation", kernel))
-    }
-
-    fn convolve(
-        &mut self,
-        kernel: usize,
-        left: BufferId,
-        right: BufferId,
-        result: BufferId,
-    ) -> Result<(), Error> {
-        let regions = [self.region(left)?, self.region(right)?, self.region(result)?];
-        let found = known(&mut self.convolutions, "convolution", kernel)?;
-        // SAFETY: as in `contract`.
-        unsafe { found.run(&mut self.workspaces, &mut self.turned, regions) }
-            .map_err(named("convolution", kernel))
-    }
-
-    fn pool(&mut self, kernel: usize, inputs: &[BufferId], result: BufferId) -> Result<(), Error> {
-        self.set_inputs(inputs)?;
-        let result = self.region(result)?;
-        let found = known(&mut self.poolings, "pooling", kernel)?;
-        // SAFETY: as in `contract`.
-        unsafe { found.run(&self.inputs, &result) }.map_err(named("pooling", kernel))
+        self.set_regions(inputs, results)?;
+        let Some(found) = self.kernels.get_mut(kernel) else {
+            let n_kernels = self.kernels.len();
+            let message = format!("expected one of {n_kernels} kernels, found number {kernel}");
+            return Err(Error::new(ErrorKind::Program, message));
+        };
+        let call = Call {
+            inputs: &self.inputs,
+            results: &self.results,
+            scalars: &self.scalars,
+            workspaces: &mut self.workspaces,
+            scratch: &mut self.scratch,
+        };
+        // SAFETY: the regions lie in this rank's arena, which others read only within collectives, in which this rank takes part.
+        unsafe { found.run(call) }.map_err(|error| {
+            let kind = self.model.get().kernels()[kernel].kind();
+            Error::new(error.kind(), format!("{kind} {kernel} on the CPU: {error}"))
+        })
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-use soybean_plan::{AxisSet, BufferId, Collective, CollectiveKind, DType, Mesh};
+use soybean_plan::{AxisSet, BufferId, Collective, CollectiveKind, DType, Kernel, Mesh};
 
 use crate::{
     Error, ErrorKind,
@@ -35,7 +35,7 @@ pub(crate) struct Member {
     arenas: Arc<[Arena]>,
     abort: Arc<Abort>,
     rank: usize,
-    collectives: Vec<Prepared>,
+    collectives: Vec<Option<Prepared>>,
 }
 
 struct Prepared {
@@ -66,7 +66,7 @@ impl Cluster {
     ) -> Self {
         let mesh = &model.get().tables().mesh;
         let mut barriers = BTreeMap::new();
-        for collective in model.get().kernels().collectives.iter() {
+        for collective in model.get().kernels().iter().filter_map(as_collective) {
             for rank in 0..mesh.n_ranks() {
                 let group = mesh.group(rank, collective.axes);
                 barriers.entry((collective.axes, group[0])).or_insert_with(|| {
@@ -98,7 +98,13 @@ impl Cluster {
             }
         };
         Member {
-            collectives: self.model.get().kernels().collectives.iter().map(prepare).collect(),
+            collectives: self
+                .model
+                .get()
+                .kernels()
+                .iter()
+                .map(|it| as_collective(it).map(prepare))
+                .collect(),
             model: self.model.clone(),
             arenas: Arc::clone(&self.arenas),
             abort: Arc::clone(&self.abort),
@@ -261,9 +267,8 @@ impl Member {
     }
 
     fn take_part(&self, kernel: usize, input: BufferId, result: BufferId) -> Result<u64, Error> {
-        let Some(prepared) = self.collectives.get(kernel) else {
-            let n_collectives = self.collectives.len();
-            let message = format!("expected one of {n_collectives} collectives");
+        let Some(prepared) = self.collectives.get(kernel).and_then(Option::as_ref) else {
+            let message = "expected the number of a collective".to_owned();
             return Err(Error::new(ErrorKind::Program, message));
         };
         let (source, to) = (self.region(self.rank, input)?, self.region(self.rank, result)?);
@@ -307,9 +312,17 @@ impl Communicator for Member {
         result: BufferId,
     ) -> Result<u64, Error> {
         self.take_part(kernel, input, result).map_err(|error| {
-            let name = self.collectives.get(kernel).map_or("collective", |it| it.name);
+            let prepared = self.collectives.get(kernel).and_then(Option::as_ref);
+            let name = prepared.map_or("collective", |it| it.name);
             Error::new(error.kind(), format!("{name} {kernel} in shared memory: {error}"))
         })
+    }
+}
+
+const fn as_collective(kernel: &Kernel) -> Option<&Collective> {
+    match kernel {
+        Kernel::Communicate(collective) => Some(collective),
+        _ => None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Models: programs that ranks can run, as generated code or as values.
 
-use soybean_plan::{Kernels, Program, Step, Tables};
+use soybean_plan::{Kernel, Program, Step, Tables};
 
 use crate::Rank;
 
@@ -9,7 +9,7 @@ pub trait Model: Send + Sync {
     /// Memory, inputs, parameters, outputs.
     fn tables(&self) -> &Tables;
     /// The descriptors of all kernels and collectives.
-    fn kernels(&self) -> &Kernels;
+    fn kernels(&self) -> &[Kernel];
     /// One training step, as calls on `rank`.
     fn train(&self, rank: &mut Rank<'_>);
     /// The forward computation alone, as calls on `rank`.
@@ -21,7 +21,7 @@ impl Model for Program {
         &self.tables
     }
 
-    fn kernels(&self) -> &Kernels {
+    fn kernels(&self) -> &[Kernel] {
         &self.kernels
     }
 
@@ -39,20 +39,6 @@ fn run(steps: &[Step], rank: &mut Rank<'_>) {
         if rank.is_failed() {
             return;
         }
-        match step {
-            Step::Contract { kernel, left, right, result } => {
-                rank.contract(*kernel, *left, *right, *result);
-            }
-            Step::Map { kernel, inputs, results } => rank.map(*kernel, inputs, results),
-            Step::Reduce { kernel, inputs, result } => rank.reduce(*kernel, inputs, *result),
-            Step::Permute { kernel, input, result } => rank.permute(*kernel, *input, *result),
-            Step::Convolve { kernel, left, right, result } => {
-                rank.convolve(*kernel, *left, *right, *result);
-            }
-            Step::Pool { kernel, inputs, result } => rank.pool(*kernel, inputs, *result),
-            Step::Communicate { kernel, input, result } => {
-                rank.communicate(*kernel, *input, *result);
-            }
-        }
+        rank.run(step.kernel, &step.inputs, &step.results);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use soybean_plan::Kernel;
+
 /// The kinds of work of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
@@ -17,6 +19,12 @@ pub enum Work {
     Convolution,
     /// Pooling and its gradients.
     Pooling,
+    /// Windows of tensors, and tensors one after another.
+    Copying,
+    /// Rows of tables by their numbers, and their gradients.
+    Embedding,
+    /// Attention and its gradients.
+    Attention,
     /// Collectives, with the waiting for other ranks.
     Communication,
 }
@@ -30,8 +38,27 @@ impl Work {
         Self::Permutation,
         Self::Convolution,
         Self::Pooling,
+        Self::Copying,
+        Self::Embedding,
+        Self::Attention,
         Self::Communication,
     ];
+
+    /// The kind of a kernel's work.
+    pub(crate) const fn of(kernel: &Kernel) -> Self {
+        match kernel {
+            Kernel::Contract(_) => Self::Contraction,
+            Kernel::Map(_) => Self::Map,
+            Kernel::Reduce(_) => Self::Reduction,
+            Kernel::Permute(_) => Self::Permutation,
+            Kernel::Convolve(_) => Self::Convolution,
+            Kernel::Pool(_) => Self::Pooling,
+            Kernel::Pad(_) | Kernel::Concatenate(_) => Self::Copying,
+            Kernel::Embed(_) => Self::Embedding,
+            Kernel::Attend(_) => Self::Attention,
+            Kernel::Communicate(_) => Self::Communication,
+        }
+    }
 
     /// The name for people.
     #[must_use]
@@ -43,6 +70,9 @@ impl Work {
             Self::Permutation => "permutation",
             Self::Convolution => "convolution",
             Self::Pooling => "pooling",
+            Self::Copying => "copying",
+            Self::Embedding => "embedding",
+            Self::Attention => "attention",
             Self::Communication => "communication",
         }
     }

@@ -2,16 +2,17 @@
 
 use std::time::Instant;
 
-use soybean_plan::BufferId;
+use soybean_plan::{BufferId, Kernel};
 
 use crate::{
-    Error, Profile, Work,
+    Error, ErrorKind, Profile, Work,
     backend::{Backend, Communicator},
 };
 
 /// One rank during a step. A call that fails is remembered, and all later calls do nothing: generated code asks once in a while whether
 /// to go on.
 pub struct Rank<'a> {
+    kernels: &'a [Kernel],
     backend: &'a mut dyn Backend,
     communicator: &'a mut dyn Communicator,
     profile: &'a mut Profile,
@@ -21,11 +22,12 @@ pub struct Rank<'a> {
 
 impl<'a> Rank<'a> {
     pub(crate) fn new(
+        kernels: &'a [Kernel],
         backend: &'a mut dyn Backend,
         communicator: &'a mut dyn Communicator,
         profile: &'a mut Profile,
     ) -> Self {
-        Self { backend, communicator, profile, moved_bytes: 0, failure: None }
+        Self { kernels, backend, communicator, profile, moved_bytes: 0, failure: None }
     }
 
     /// The bytes received from other ranks, or the first failure.
@@ -39,50 +41,42 @@ impl<'a> Rank<'a> {
         self.failure.is_some()
     }
 
-    /// Runs contraction `kernel`.
-    pub fn contract(&mut self, kernel: usize, left: BufferId, right: BufferId, result: BufferId) {
-        self.run(Work::Contraction, |it| it.backend.contract(kernel, left, right, result));
-    }
-
-    /// Runs map `kernel`.
-    pub fn map(&mut self, kernel: usize, inputs: &[BufferId], results: &[BufferId]) {
-        self.run(Work::Map, |it| it.backend.map(kernel, inputs, results));
-    }
-
-    /// Runs reduction `kernel`.
-    pub fn reduce(&mut self, kernel: usize, inputs: &[BufferId], result: BufferId) {
-        self.run(Work::Reduction, |it| it.backend.reduce(kernel, inputs, result));
-    }
-
-    /// Runs permutation `kernel`.
-    pub fn permute(&mut self, kernel: usize, input: BufferId, result: BufferId) {
-        self.run(Work::Permutation, |it| it.backend.permute(kernel, input, result));
-    }
-
-    /// Runs convolution `kernel`.
-    pub fn convolve(&mut self, kernel: usize, left: BufferId, right: BufferId, result: BufferId) {
-        self.run(Work::Convolution, |it| it.backend.convolve(kernel, left, right, result));
-    }
-
-    /// Runs pooling `kernel`.
-    pub fn pool(&mut self, kernel: usize, inputs: &[BufferId], result: BufferId) {
-        self.run(Work::Pooling, |it| it.backend.pool(kernel, inputs, result));
-    }
-
-    /// Takes part in collective `kernel`.
-    pub fn communicate(&mut self, kernel: usize, input: BufferId, result: BufferId) {
-        self.run(Work::Communication, |it| {
-            it.moved_bytes += it.communicator.communicate(kernel, input, result)?;
-            Ok(())
-        });
-    }
-
-    fn run(&mut self, work: Work, call: impl FnOnce(&mut Self) -> Result<(), Error>) {
+    /// Runs the kernel with this number in the model's list, or takes part in it where it is a collective.
+    pub fn run(&mut self, kernel: usize, inputs: &[BufferId], results: &[BufferId]) {
         if self.failure.is_some() {
             return;
         }
         let start = Instant::now();
-        self.failure = call(self).err();
+        let work = match self.kernels.get(kernel) {
+            Some(Kernel::Communicate(_)) => {
+                self.failure = self.communicate(kernel, inputs, results).err();
+                Work::Communication
+            }
+            Some(found) => {
+                self.failure = self.backend.run(kernel, inputs, results).err();
+                Work::of(found)
+            }
+            None => {
+                let message =
+                    format!("expected one of {} kernels, found {kernel}", self.kernels.len());
+                self.failure = Some(Error::new(ErrorKind::Program, message));
+                return;
+            }
+        };
         self.profile.add(work, start.elapsed());
+    }
+
+    fn communicate(
+        &mut self,
+        kernel: usize,
+        inputs: &[BufferId],
+        results: &[BufferId],
+    ) -> Result<(), Error> {
+        let (&[input], &[result]) = (inputs, results) else {
+            let message = format!("collective {kernel}: expected one input and one result");
+            return Err(Error::new(ErrorKind::Program, message));
+        };
+        self.moved_bytes += self.communicator.communicate(kernel, input, result)?;
+        Ok(())
     }
 }

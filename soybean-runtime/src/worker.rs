@@ -125,7 +125,8 @@ impl Worker {
             feed(&mut *self.backend, input.buffer, overlap, *view)?;
         }
         let mut profile = lock(&self.links.reports[self.rank]).profile;
-        let mut rank = Rank::new(&mut *self.backend, &mut *self.communicator, &mut profile);
+        let mut rank =
+            Rank::new(model.kernels(), &mut *self.backend, &mut *self.communicator, &mut profile);
         steps(model, &mut rank);
         let moved_bytes = rank.finish();
         profile.n_steps += 1;
@@ -180,13 +181,14 @@ impl Worker {
 
     fn set_scalars(&mut self, ends: &mut Ends, step: u64, learning_rate: f32) {
         let scalars = &self.model.get().tables().scalars;
-        for (value, scalar) in ends.scalars.iter_mut().zip(scalars.iter()) {
+        for (value, &scalar) in ends.scalars.iter_mut().zip(scalars.iter()) {
             *value = match scalar {
                 RunScalar::LearningRate => learning_rate,
                 #[expect(
                     clippy::cast_possible_truncation,
                     reason = "scalars have single precision"
                 )]
+                RunScalar::Noise { stream } => RunScalar::noise(self.seed, step, stream),
                 RunScalar::OneMinusPower { base } => (1.0 - base.powf(step as f64)) as f32,
             };
         }

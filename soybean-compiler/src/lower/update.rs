@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use soybean_plan::{BufferId, DType, Map, Permutation, ScalarProgram, Step, Strides, Tiling};
+use soybean_plan::{BufferId, DType, Map, Permutation, ScalarProgram, Strides, Tiling};
 
 use super::{Lowering, number};
 use crate::{graph::Value, operator::Operator, scalar};
@@ -45,8 +45,7 @@ impl Lowering<'_> {
     fn copy(&mut self, value: Value, input: BufferId, result: BufferId) {
         let extents = self.stored_tile(value).local_shape(&self.tiled.mesh);
         let permutation = Permutation { extents, input: extents.dense_strides() };
-        let kernel = number(&mut self.kernels.permutations, permutation);
-        self.steps.push(Step::Permute { kernel, input, result });
+        self.step(permutation.into(), vec![input], vec![result]);
     }
 
     /// The maps of an update as one kernel, if they have the same form; where there are several, only if no operand must be converted at a
@@ -96,7 +95,6 @@ impl Lowering<'_> {
             inputs: Cow::Owned(joined.operands.iter().map(|&(_, _, lie)| lie).collect()),
             program: scalar::join(&joined.programs, inputs.len()),
         };
-        let kernel = number(&mut self.kernels.maps, map);
         let mut results = Vec::new();
         for &(source, _) in updates {
             let is_in_place = self.tiled.tilings[source.index()] == tiling;
@@ -106,7 +104,7 @@ impl Lowering<'_> {
                 self.buffer(tile, DType::F32, false)
             });
         }
-        self.steps.push(Step::Map { kernel, inputs, results: results.clone() });
+        self.step(map.into(), inputs, results.clone());
         results
     }
 }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Contraction, MatrixStrides, Shape, Strides};
+use soybean_plan::{Combine, Contraction, Kernel, MatrixStrides, Shape, Strides};
 
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Kernel, Rules},
+    operator::{Call, Rules},
     signature::{FactorId, Signature},
 };
 
@@ -139,13 +139,11 @@ impl Rules for Contract {
         2
     }
 
-    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
         let matrices = self.as_matrices(&operands[0], &operands[1], result);
-        Kernel::Contract(
-            matrices.expect(
-                "checked where the operator is made: splits do not change the order of dims",
-            ),
-        )
+        let matrices = matrices
+            .expect("checked where the operator is made: splits do not change the order of dims");
+        Some(matrices.into())
     }
 }
 

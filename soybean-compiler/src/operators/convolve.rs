@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Convolution, ConvolutionForm, Shape};
+use soybean_plan::{Combine, Convolution, ConvolutionForm, Kernel, Shape};
 
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Kernel, Rules},
+    operator::{Call, Rules},
     signature::{Dim, FactorId, Signature},
 };
 
@@ -117,7 +117,7 @@ impl Rules for Convolve {
         (2 * per_group * result[2] * result[3] * self.filter[2] * self.filter[3]) as u64
     }
 
-    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
         let (image, filter) = match self.form {
             ConvolutionForm::Forward => (operands[0], operands[1]),
             ConvolutionForm::Data => (*result, operands[1]),
@@ -125,7 +125,7 @@ impl Rules for Convolve {
         };
         let whole = self.result();
         let groups = image[1] / filter[1];
-        Kernel::Convolve(Convolution {
+        let kernel = Convolution {
             form: self.form,
             batch: image[0],
             groups,
@@ -137,7 +137,8 @@ impl Rules for Convolve {
             stride: self.stride,
             padding: self.padding,
             dilation: self.dilation,
-        })
+        };
+        Some(kernel.into())
     }
 }
 

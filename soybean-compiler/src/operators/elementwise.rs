@@ -2,12 +2,12 @@
 
 use std::{borrow::Cow, fmt};
 
-use soybean_plan::{Combine, Map, ScalarProgram, Shape, Strides};
+use soybean_plan::{Combine, Kernel, Map, ScalarProgram, Shape, Strides};
 
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Kernel, Rules},
+    operator::{Call, Rules},
     scalar::{self, ScalarText},
     signature::{FactorId, Signature, factor_id},
 };
@@ -85,8 +85,8 @@ impl Rules for Elementwise {
         scalar::n_flops(&self.program)
     }
 
-    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
-        Kernel::Map(self.local(operands, *result))
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
+        Some(self.local(operands, *result).into())
     }
 }
 

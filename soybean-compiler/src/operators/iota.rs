@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Shape};
+use soybean_plan::{Combine, Kernel, Shape};
 
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Kernel, Rules},
+    operator::{Call, Rules},
     signature::{Dim, Signature},
 };
 
@@ -33,8 +33,8 @@ impl Rules for Iota {
         0
     }
 
-    fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Kernel {
-        Kernel::Constant
+    fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Option<Kernel> {
+        None
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Permutation, Shape, Strides};
+use soybean_plan::{Combine, DType, Kernel, Permutation, Shape, Strides};
 
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Kernel, Rules},
+    operator::{Call, Rules},
     signature::{Signature, factor_id},
 };
 
@@ -41,10 +41,14 @@ impl Rules for Permute {
         0
     }
 
-    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
         let dense = operands[0].dense_strides();
         let input = Strides::new(&self.order.iter().map(|&dim| dense.0[dim]).collect::<Vec<_>>());
-        Kernel::Permute(Permutation { extents: *result, input })
+        Some(Permutation { extents: *result, input }.into())
+    }
+
+    fn dtype(&self, operands: &[DType]) -> DType {
+        operands[0]
     }
 }
 

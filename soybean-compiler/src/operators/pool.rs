@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Pooling, PoolingForm, Shape};
+use soybean_plan::{Combine, Kernel, Pooling, PoolingForm, Shape};
 
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Kernel, Rules},
+    operator::{Call, Rules},
     signature::{Dim, Signature},
 };
 
@@ -85,9 +85,9 @@ impl Rules for Pool {
         (result[2] * result[3] * self.window[0] * self.window[1]) as u64
     }
 
-    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
         let (planes, whole) = (operands.first().unwrap_or(result), self.result());
-        Kernel::Pool(Pooling {
+        let kernel = Pooling {
             form: self.form,
             planes: planes[0] * planes[1],
             image: [self.image[2], self.image[3]],
@@ -95,7 +95,8 @@ impl Rules for Pool {
             result: [whole[2], whole[3]],
             stride: self.stride,
             padding: self.padding,
-        })
+        };
+        Some(kernel.into())
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Reduction, ScalarProgram, Shape, Strides};
+use soybean_plan::{Combine, Kernel, Reduction, ScalarProgram, Shape, Strides};
 
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Kernel, Rules},
+    operator::{Call, Rules},
     operators::elementwise::{Elementwise, all_dims},
     scalar::{self, ScalarBuilder, ScalarText},
     signature::{FactorId, Signature},
@@ -62,7 +62,7 @@ impl Rules for Reduce {
         1 + self.map.flops_per_point()
     }
 
-    fn kernel(&self, operands: &[Shape], result: &Shape) -> Kernel {
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
         let mut extents = self.map.extents;
         for (ids, shape) in self.map.operands.iter().zip(operands) {
             for (&id, &extent) in ids.iter().zip(&shape[..]) {
@@ -75,11 +75,8 @@ impl Rules for Reduce {
             strides.0[id as usize] = dense.0[dim];
             extents = extents.with(id as usize, result[dim]);
         }
-        Kernel::Reduce(Reduction {
-            map: self.map.local(operands, extents),
-            combine: self.combine,
-            result: strides,
-        })
+        let map = self.map.local(operands, extents);
+        Some(Reduction { map, combine: self.combine, result: strides }.into())
     }
 }
 

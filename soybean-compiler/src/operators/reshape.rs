@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Shape};
+use soybean_plan::{Combine, DType, Kernel, Shape};
 
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Kernel, Rules},
+    operator::{Call, Rules},
     signature::{Dim, Signature, factor_id},
 };
 
@@ -88,8 +88,12 @@ impl Rules for Reshape {
         0
     }
 
-    fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Kernel {
-        Kernel::Alias
+    fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Option<Kernel> {
+        None
+    }
+
+    fn dtype(&self, operands: &[DType]) -> DType {
+        operands[0]
     }
 }
 

@@ -133,7 +133,7 @@ fn binary_terms(
             let (by_x, by_z) = (b.select(is_greater, g, zero), b.select(is_greater, zero, g));
             [Some(b.select(is_equal, half, by_x)), Some(b.select(is_equal, half, by_z))]
         }
-        Binary::Equal | Binary::Greater => [None, None],
+        Binary::Equal | Binary::Greater | Binary::Noise => [None, None],
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use soybean_compiler::{
     graph::{Graph, Value},
-    operator::{Kernel, Rules},
+    operator::Rules,
 };
 use soybean_plan::{
-    Binary, Combine, Contraction, Convolution, ConvolutionForm, Instruction, Map, MatrixStrides,
-    Pooling, PoolingForm, ScalarProgram, Shape, Strides, Unary,
+    Attention, AttentionForm, Binary, Combine, Concatenation, Contraction, Convolution,
+    ConvolutionForm, Embedding, EmbeddingForm, Instruction, Kernel, Map, MatrixStrides, Padding,
+    Pooling, PoolingForm, ScalarProgram, Shape, Strides, Unary, noise,
 };
 
 /// All points of an index space, in row-major order.
@@ -49,9 +50,123 @@ pub(crate) fn run(kernel: &Kernel, operands: &[&[f64]], result: &Shape) -> Vec<f
         }
         Kernel::Convolve(it) => convolve(it, operands, result),
         Kernel::Pool(it) => pool(it, operands, result),
-        Kernel::Alias => operands[0].to_vec(),
-        Kernel::Constant => (0..result.n_elements()).map(|it| it as f64).collect(),
+        Kernel::Pad(it) => pad(it, operands),
+        Kernel::Concatenate(it) => concatenate(it, operands),
+        Kernel::Embed(it) => embed(it, operands),
+        Kernel::Attend(it) => attend(it, operands),
+        Kernel::Communicate(_) => unreachable!("operators have no collectives"),
     }
+}
+
+/// What an operator without a kernel gives: its operand in another shape, or without operands the indices.
+fn run_nothing(operands: &[&[f64]], result: &Shape) -> Vec<f64> {
+    match operands.first() {
+        Some(operand) => operand.to_vec(),
+        None => (0..result.n_elements()).map(|it| it as f64).collect(),
+    }
+}
+
+/// Runs an operator's kernel, if it has one.
+pub(crate) fn run_operator(
+    kernel: Option<&Kernel>,
+    operands: &[&[f64]],
+    result: &Shape,
+) -> Vec<f64> {
+    kernel.map_or_else(|| run_nothing(operands, result), |kernel| run(kernel, operands, result))
+}
+
+fn pad(it: &Padding, operands: &[&[f64]]) -> Vec<f64> {
+    let strides = it.input.dense_strides();
+    let value = |point: &Vec<usize>| {
+        let mut at = 0;
+        for (dim, &position) in point.iter().enumerate() {
+            let inside = i64::try_from(position).unwrap() - i64::from(it.low[dim]);
+            match usize::try_from(inside).ok().filter(|&inside| inside < it.input[dim]) {
+                Some(inside) => at += inside * strides.0[dim],
+                None => return it.fill,
+            }
+        }
+        operands[0][at]
+    };
+    points(&it.result).iter().map(value).collect()
+}
+
+fn concatenate(it: &Concatenation, operands: &[&[f64]]) -> Vec<f64> {
+    let part = |outer: usize| {
+        let stretch = move |(operand, &length): (&&[f64], &usize)| {
+            operand[outer * length..(outer + 1) * length].to_vec()
+        };
+        operands.iter().zip(it.lengths.iter()).flat_map(stretch).collect::<Vec<_>>()
+    };
+    (0..it.outer).flat_map(part).collect()
+}
+
+fn embed(it: &Embedding, operands: &[&[f64]]) -> Vec<f64> {
+    let (indices, rows, numbers) = (operands[0], operands[1], operands[2]);
+    let n_rows = if it.form == EmbeddingForm::Gather { it.n_indices } else { it.rows };
+    let mut results = vec![0.0; n_rows * it.width];
+    for (at, index) in indices.iter().enumerate() {
+        let Some(row) = numbers.iter().position(|number| number == index) else { continue };
+        for column in 0..it.width {
+            match it.form {
+                EmbeddingForm::Gather => {
+                    results[at * it.width + column] = rows[row * it.width + column]
+                }
+                EmbeddingForm::ScatterAdd => {
+                    results[row * it.width + column] += rows[at * it.width + column]
+                }
+            }
+        }
+    }
+    results
+}
+
+/// Attention head by head, with gradients by the chain rule through the whole matrix of weights.
+fn attend(it: &Attention, operands: &[&[f64]]) -> Vec<f64> {
+    let (n, m, d, e) = (it.queries, it.keys, it.features, it.width);
+    let mut results = Vec::new();
+    for head in 0..it.heads {
+        let of =
+            |operand: usize, length: usize| &operands[operand][head * length..(head + 1) * length];
+        let (query, key, value) = (of(0, n * d), of(1, m * d), of(2, m * e));
+        let dot = |x: &[f64], i: usize, y: &[f64], j: usize, length: usize| -> f64 {
+            (0..length).map(|at| x[i * length + at] * y[j * length + at]).sum()
+        };
+        let weights: Vec<Vec<f64>> = (0..n)
+            .map(|i| {
+                let n_seen = if it.is_causal { m.min(i + 1) } else { m };
+                let scores: Vec<f64> =
+                    (0..n_seen).map(|j| it.scale * dot(query, i, key, j, d)).collect();
+                let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let total: f64 = scores.iter().map(|it| (it - most).exp()).sum();
+                (0..m).map(|j| scores.get(j).map_or(0.0, |it| (it - most).exp() / total)).collect()
+            })
+            .collect();
+        if it.form == AttentionForm::Forward {
+            for point in points(&[n, e]) {
+                results.push((0..m).map(|j| weights[point[0]][j] * value[j * e + point[1]]).sum());
+            }
+            continue;
+        }
+        let gradient = of(3, n * e);
+        let by_weight = |i: usize, j: usize| dot(gradient, i, value, j, e);
+        let by_score = |i: usize, j: usize| {
+            let mean: f64 = (0..m).map(|j| weights[i][j] * by_weight(i, j)).sum();
+            it.scale * weights[i][j] * (by_weight(i, j) - mean)
+        };
+        let scores: Vec<Vec<f64>> =
+            (0..n).map(|i| (0..m).map(|j| by_score(i, j)).collect()).collect();
+        for point in points(&[n, d]) {
+            results.push((0..m).map(|j| scores[point[0]][j] * key[j * d + point[1]]).sum());
+        }
+        for point in points(&[m, d]) {
+            results.push((0..n).map(|i| scores[i][point[0]] * query[i * d + point[1]]).sum());
+        }
+        for point in points(&[m, e]) {
+            results.push((0..n).map(|i| weights[i][point[0]] * gradient[i * e + point[1]]).sum());
+        }
+    }
+    results
 }
 
 pub(crate) fn combine(how: Combine, x: f64, y: f64) -> f64 {
@@ -219,6 +334,7 @@ fn binary(function: Binary, x: f64, y: f64) -> f64 {
         Binary::Maximum => x.max(y),
         Binary::Equal => f64::from(x == y),
         Binary::Greater => f64::from(x > y),
+        Binary::Noise => f64::from(noise(x as f32, y as f32)),
     }
 }
 
@@ -233,7 +349,7 @@ pub(crate) fn evaluate(
         let kernel = operator.kernel(&graph.operand_shapes(value), &graph.shape(value));
         let operands: Vec<&[f64]> =
             graph.operands(value).iter().map(|it| &values[it][..]).collect();
-        let result = run(&kernel, &operands, &graph.shape(value));
+        let result = run_operator(kernel.as_ref(), &operands, &graph.shape(value));
         values.insert(value, result);
     }
     values

@@ -1,10 +1,11 @@
 //! How the types of `soybean-plan` are written as Rust. A field or variant that is missing here does not compile.
 
 use soybean_plan::{
-    AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Constant, Contraction,
-    Convolution, ConvolutionForm, DType, Init, Input, Instruction, Kernels, Map, MatrixStrides,
-    Mesh, Output, Parameter, Permutation, Placement, Pooling, PoolingForm, Reduction, RunScalar,
-    ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
+    Attention, AttentionForm, AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine,
+    Concatenation, Constant, Contraction, Convolution, ConvolutionForm, DType, Embedding,
+    EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Padding,
+    Parameter, Permutation, Placement, Pooling, PoolingForm, Reduction, RunScalar, ScalarProgram,
+    Shape, State, Strides, Tables, Tile, Tiling, Unary,
 };
 
 use super::{literal::Emit, write_to};
@@ -37,7 +38,6 @@ structs! {
     Constant { tile buffer }
     Output { name dtype tile buffer }
     Tile { shape tiling }
-    Kernels { contractions maps reductions permutations convolutions poolings collectives }
     Contraction { batch rows columns depth left right result }
     MatrixStrides { batch row column }
     Map { extents inputs program }
@@ -47,6 +47,10 @@ structs! {
         form batch groups channels filters image window result stride padding dilation
     }
     Pooling { form planes image window result stride padding }
+    Padding { input result low fill }
+    Concatenation { outer lengths }
+    Embedding { form n_indices rows vocabulary width }
+    Attention { form heads queries keys features width is_causal scale }
     Collective { kind dtype combine axes shape from to }
     ScalarProgram { instructions results }
 }
@@ -62,7 +66,28 @@ macro_rules! names {
     };
 }
 
-names!(DType Combine CollectiveKind ConvolutionForm PoolingForm Unary Binary);
+names!(DType Combine CollectiveKind ConvolutionForm PoolingForm EmbeddingForm AttentionForm Unary Binary);
+
+// Enums whose variants have one field each.
+macro_rules! wrappers {
+    ($($name:ident { $($variant:ident)* })*) => {
+        $(impl Emit for $name {
+            fn emit(&self, text: &mut String) {
+                match self {
+                    $(Self::$variant(it) => {
+                        text.push_str(concat!(stringify!($name), "::", stringify!($variant), "("));
+                        it.emit(text);
+                    })*
+                }
+                text.push(')');
+            }
+        })*
+    };
+}
+
+wrappers! {
+    Kernel { Contract Map Reduce Permute Convolve Pool Pad Concatenate Embed Attend Communicate }
+}
 
 impl Emit for Mesh {
     fn emit(&self, text: &mut String) {
@@ -132,6 +157,9 @@ impl Emit for RunScalar {
     fn emit(&self, text: &mut String) {
         match self {
             Self::LearningRate => text.push_str("RunScalar::LearningRate"),
+            Self::Noise { stream } => {
+                write_to(text, format_args!("RunScalar::Noise {{ stream: {stream} }}"));
+            }
             Self::OneMinusPower { base } => {
                 text.push_str("RunScalar::OneMinusPower { base: ");
                 base.emit(text);

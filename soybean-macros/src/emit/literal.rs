@@ -19,7 +19,7 @@ macro_rules! by_debug {
 }
 
 // The debug form of these types is an expression of Rust that gives the value back.
-by_debug!(bool u8 u16 u64 usize str);
+by_debug!(bool u8 u16 u64 usize i32 str);
 
 impl Emit for f64 {
     fn emit(&self, text: &mut String) {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use expect_test::{Expect, expect};
 use soybean_plan::{
     AxisSet, Collective, CollectiveKind, Combine, Convolution, ConvolutionForm, DType, Init,
-    Instruction, Kernels, Map, Placement, Pooling, PoolingForm, RunScalar, ScalarProgram, Shape,
+    Instruction, Kernel, Map, Placement, Pooling, PoolingForm, RunScalar, ScalarProgram, Shape,
     Step, Strides, Tiling, Unary,
 };
 
@@ -98,19 +98,11 @@ fn windows_are_expressions() {
         stride: [2, 3],
         padding: [0, 0],
     };
-    let kernels = Kernels {
-        contractions: Cow::Borrowed(&[]),
-        maps: Cow::Borrowed(&[]),
-        reductions: Cow::Borrowed(&[]),
-        permutations: Cow::Borrowed(&[]),
-        convolutions: Cow::Owned(vec![convolution]),
-        poolings: Cow::Owned(vec![pooling]),
-        collectives: Cow::Borrowed(&[]),
-    };
+    let kernels = [Kernel::Convolve(convolution), Kernel::Pool(pooling)];
     check(
-        &kernels,
+        &kernels[..],
         expect![
-            "Kernels { contractions: Cow::Borrowed(&[]), maps: Cow::Borrowed(&[]), reductions: Cow::Borrowed(&[]), permutations: Cow::Borrowed(&[]), convolutions: Cow::Borrowed(&[Convolution { form: ConvolutionForm::Filter, batch: 8, groups: 1, channels: 3, filters: 16, image: [32, 30], window: [3, 5], result: [16, 15], stride: [2, 2], padding: [1, 2], dilation: [1, 1], }]), poolings: Cow::Borrowed(&[Pooling { form: PoolingForm::MaxGradient, planes: 128, image: [16, 15], window: [2, 3], result: [8, 5], stride: [2, 3], padding: [0, 0], }]), collectives: Cow::Borrowed(&[]), }"
+            "[Kernel::Convolve(Convolution { form: ConvolutionForm::Filter, batch: 8, groups: 1, channels: 3, filters: 16, image: [32, 30], window: [3, 5], result: [16, 15], stride: [2, 2], padding: [1, 2], dilation: [1, 1], }), Kernel::Pool(Pooling { form: PoolingForm::MaxGradient, planes: 128, image: [16, 15], window: [2, 3], result: [8, 5], stride: [2, 3], padding: [0, 0], })]"
         ],
     );
 }
@@ -118,19 +110,17 @@ fn windows_are_expressions() {
 #[test]
 fn steps_are_calls_in_short_functions() {
     let steps = [
-        Step::Map { kernel: 0, inputs: vec![5, 2], results: vec![6] },
-        Step::Convolve { kernel: 1, left: 6, right: 3, result: 7 },
-        Step::Pool { kernel: 2, inputs: vec![7, 8], result: 9 },
+        Step { kernel: 0, inputs: vec![5, 2], results: vec![6] },
+        Step { kernel: 1, inputs: vec![6, 3], results: vec![7] },
     ];
     let mut text = String::new();
     functions(&mut text, "train", &steps);
-    method(&mut text, "train", &vec![Step::Permute { kernel: 0, input: 0, result: 1 }; 101]);
+    method(&mut text, "train", &vec![Step { kernel: 0, inputs: vec![0], results: vec![1] }; 101]);
     method(&mut text, "evaluate", &[]);
     expect![[r#"
         fn train_0(rank: &mut Rank<'_>) {
-        rank.map(0, &[5, 2], &[6]);
-        rank.convolve(1, 6, 3, 7);
-        rank.pool(2, &[7, 8], 9);
+        rank.run(0, &[5, 2], &[6]);
+        rank.run(1, &[6, 3], &[7]);
         }
         fn train(&self, rank: &mut Rank<'_>) {
         train_0(rank);

@@ -72,6 +72,7 @@ formulas! {
     Maximum = |a, b, _| math::maximum(a, b);
     Equal = |a, b, _| if a == b { 1.0 } else { 0.0 };
     Greater = |a, b, _| if a > b { 1.0 } else { 0.0 };
+    Noise = |a, b, _| soybean_plan::noise(a, b);
     Select = |a, b, c| if a == 0.0 { c } else { b };
     ProductSum = |a, b, c| M::multiply_add(a, b, c);
     ProductDifference = |a, b, c| M::multiply_add(a, b, -c);
@@ -100,6 +101,7 @@ pub(crate) fn loop_of(function: Function, vectors: [bool; 3], isa: Isa) -> Loop 
             Binary::Maximum => two::<Maximum>(vectors, isa),
             Binary::Equal => two::<Equal>(vectors, isa),
             Binary::Greater => two::<Greater>(vectors, isa),
+            Binary::Noise => two::<Noise>(vectors, isa),
         },
         Function::Select => three::<Select>(vectors, isa),
         Function::MultiplyAdd => three::<ProductSum>(vectors, isa),
