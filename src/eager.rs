@@ -29,7 +29,9 @@ mod loss;
 mod matmul;
 mod norm;
 mod parameters;
+mod pooling;
 mod reduction;
+mod slicing;
 mod tensor;
 
 pub use arena::scope;
@@ -40,6 +42,7 @@ pub use dims::{Dim, Dims};
 pub use parameters::{
     Init, constant, he, normal, ones, param, uniform, with_parameters, xavier, zeros,
 };
+pub use slicing::{concat, stack};
 pub use tensor::Tensor;
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use crate::{
     gradient::Tape,
     graph::Value,
     operators::{
-        contract::Contract, convolve::Convolve, elementwise::Elementwise, iota::Iota,
-        permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape,
+        attend::Attend, concatenate::Concatenate, contract::Contract, convolve::Convolve,
+        elementwise::Elementwise, embed::Embed, iota::Iota, pad::Pad, permute::Permute, pool::Pool,
+        reduce::Reduce, reshape::Reshape,
     },
     signature::Signature,
 };
@@ -66,7 +67,9 @@ macro_rules! operators {
     };
 }
 
-operators! { Contract, Convolve, Elementwise, Iota, Permute, Pool, Reduce, Reshape, }
+operators! {
+    Attend, Concatenate, Contract, Convolve, Elementwise, Embed, Iota, Pad, Permute, Pool, Reduce, Reshape,
+}
 
 impl Operator {
     /// Whether the result is the operand's memory, seen in another shape.
