@@ -253,7 +253,10 @@ fn operand(argument: &SampleArgument, seed: usize) -> Vec<f64> {
 }
 
 fn eager_result(sample: &Sample, operands: &[Vec<f64>]) -> Tensor {
-    let mut operands = operands.iter();
+    let is_given =
+        |it: &SampleArgument| matches!(it, SampleArgument::Labels { .. }) || is_tensor(it);
+    let mut operands =
+        leaves(sample).into_iter().zip(operands).filter(|it| is_given(it.0)).map(|it| it.1);
     let mut tensor = |shape: &[usize]| Tensor::new(shape, operands.next().expect("one for each"));
     let mut argument = |argument: &SampleArgument| match argument {
         SampleArgument::Tensor { shape, .. } | SampleArgument::Labels { shape, .. } => {
