@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl<'a> Evaluator<'a> {
-    /// `he()`, `normal(0.02)`, ..
+    /// `he_normal()`, `normal(0.02)`, ..
     pub(super) fn init(&mut self, name: &str, call: &'a ExprCall) -> Flow<'a> {
         let values = self.all(&call.args)?;
         let arguments: Option<Vec<_>> = call
@@ -38,7 +38,7 @@ impl<'a> Evaluator<'a> {
             let n_found = call.args.len();
             let headline = format!("`param` takes 3 arguments, found {n_found}");
             let message =
-                Message::new(headline).help("write `param(\"w\", [rows, columns], he())`");
+                Message::new(headline).help("write `param(\"w\", [rows, columns], he_normal())`");
             self.all(&call.args)?;
             return Ok(self.fault(call, message));
         }
