@@ -118,10 +118,10 @@ fn embed(it: &Embedding, operands: &[&[f64]]) -> Vec<f64> {
         for column in 0..it.width {
             match it.form {
                 EmbeddingForm::Gather => {
-                    results[at * it.width + column] = rows[row * it.width + column]
+                    results[at * it.width + column] = rows[row * it.width + column];
                 }
                 EmbeddingForm::ScatterAdd => {
-                    results[row * it.width + column] += rows[at * it.width + column]
+                    results[row * it.width + column] += rows[at * it.width + column];
                 }
             }
         }
@@ -342,6 +342,10 @@ fn binary(function: Binary, x: f64, y: f64) -> f64 {
         Binary::Maximum => x.max(y),
         Binary::Equal => f64::from(x == y),
         Binary::Greater => f64::from(x > y),
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "noise is of the bits of single precision"
+        )]
         Binary::Noise => f64::from(noise(x as f32, y as f32)),
     }
 }
