@@ -1,5 +1,6 @@
 //! One file for each primitive operator, with all its rules.
 
+pub mod by_phase;
 pub mod contract;
 pub mod convolve;
 pub mod elementwise;

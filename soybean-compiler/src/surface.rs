@@ -6,6 +6,7 @@ mod attention;
 mod broadcast;
 mod comparison;
 mod convolution;
+mod dropout;
 mod einsum;
 mod layout;
 mod loss;
@@ -46,6 +47,7 @@ pub(crate) const TABLE: &[&[Row]] = &[
     einsum::TABLE,
     reduction::TABLE,
     norm::TABLE,
+    dropout::TABLE,
     attention::TABLE,
     loss::TABLE,
     layout::TABLE,
@@ -71,6 +73,15 @@ pub struct Sample {
 pub enum SampleArgument {
     /// A tensor of this shape, whose elements lie between the bounds.
     Tensor {
+        /// The shape.
+        shape: &'static [usize],
+        /// The least value.
+        low: f64,
+        /// The greatest value.
+        high: f64,
+    },
+    /// A buffer of this shape, whose elements lie between the bounds.
+    Buffer {
         /// The shape.
         shape: &'static [usize],
         /// The least value.

@@ -41,6 +41,11 @@ fn noise(seed: usize) -> f64 {
     ((bits ^ (bits >> 32)) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
+fn numbers(shape: &[usize], low: f64, high: f64, at: usize) -> Vec<f64> {
+    let n: usize = shape.iter().product();
+    (0..n).map(|it| low + (high - low) * noise(it + 1000 * at)).collect()
+}
+
 fn case(sample: Sample) -> Option<Case> {
     let mut builder = Builder::new();
     let mut sources = BTreeMap::new();
@@ -49,11 +54,12 @@ fn case(sample: Sample) -> Option<Case> {
         arguments.push(match *argument {
             SampleArgument::Tensor { shape, low, high } => {
                 let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
-                let n: usize = shape.iter().product();
-                sources.insert(
-                    value,
-                    (0..n).map(|it| low + (high - low) * noise(it + 1000 * at)).collect(),
-                );
+                sources.insert(value, numbers(shape, low, high, at));
+                Argument::Tensor(value)
+            }
+            SampleArgument::Buffer { shape, low, high } => {
+                let value = builder.buffer(&format!("b{at}"), shape, Init::Constant(0.0));
+                sources.insert(value, numbers(shape, low, high, at));
                 Argument::Tensor(value)
             }
             SampleArgument::Labels { shape, n_classes } => {
@@ -127,7 +133,8 @@ fn gradients_are_those_of_finite_differences() {
     const TOLERANCE: f64 = 1e-7;
     for case in cases() {
         let values = evaluate(&case.network.graph, &case.sources);
-        for &(parameter, next) in &case.network.updates {
+        let is_parameter = |it: &Value| case.network.parameters.contains(it);
+        for &(parameter, next) in case.network.updates.iter().filter(|it| is_parameter(&it.0)) {
             for (element, (before, after)) in
                 values[&parameter].iter().zip(&values[&next]).enumerate()
             {

@@ -188,7 +188,7 @@ impl Worker {
                     clippy::cast_possible_truncation,
                     reason = "scalars have single precision"
                 )]
-                RunScalar::Noise { stream } => RunScalar::noise(self.seed, step, stream),
+                RunScalar::Noise => RunScalar::noise(self.seed, step),
                 RunScalar::OneMinusPower { base } => (1.0 - base.powf(step as f64)) as f32,
             };
         }

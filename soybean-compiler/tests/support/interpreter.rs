@@ -110,10 +110,10 @@ fn embed(it: &Embedding, operands: &[&[f64]]) -> Vec<f64> {
         for column in 0..it.width {
             match it.form {
                 EmbeddingForm::Gather => {
-                    results[at * it.width + column] = rows[row * it.width + column]
+                    results[at * it.width + column] = rows[row * it.width + column];
                 }
                 EmbeddingForm::ScatterAdd => {
-                    results[row * it.width + column] += rows[at * it.width + column]
+                    results[row * it.width + column] += rows[at * it.width + column];
                 }
             }
         }
@@ -334,6 +334,7 @@ fn binary(function: Binary, x: f64, y: f64) -> f64 {
         Binary::Maximum => x.max(y),
         Binary::Equal => f64::from(x == y),
         Binary::Greater => f64::from(x > y),
+        #[expect(clippy::cast_possible_truncation, reason = "noise is of single precision")]
         Binary::Noise => f64::from(noise(x as f32, y as f32)),
     }
 }
