@@ -22,6 +22,7 @@ mod by_name;
 mod comparison;
 mod convolution;
 mod dims;
+mod dropout;
 mod einsum;
 mod elementwise;
 mod layout;
@@ -31,6 +32,7 @@ mod norm;
 mod parameters;
 mod reduction;
 mod tensor;
+mod training;
 
 pub use arena::scope;
 pub use arithmetic::Operand;
@@ -38,9 +40,10 @@ pub use by_name::{Argument, call, operator_names};
 pub use convolution::Pair;
 pub use dims::{Dim, Dims};
 pub use parameters::{
-    Init, constant, he, normal, ones, param, uniform, with_parameters, xavier, zeros,
+    Init, buffer, constant, he, normal, ones, param, uniform, with_parameters, xavier, zeros,
 };
 pub use tensor::Tensor;
+pub use training::in_training;
 
 #[cfg(test)]
 mod tests {

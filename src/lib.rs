@@ -96,6 +96,6 @@ pub use trainer::Trainer;
 /// What a model's function is written with.
 pub mod prelude {
     pub use crate::eager::{
-        Init, Tensor, constant, he, normal, ones, param, uniform, xavier, zeros,
+        Init, Tensor, buffer, constant, he, normal, ones, param, uniform, xavier, zeros,
     };
 }

@@ -6,7 +6,7 @@
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
 
-use models::{call, finish, numbers, single, trainer};
+use models::{SEED, call, finish, numbers, single, trainer};
 use soybean::{
     Tensor,
     eager::{self, Argument as Eager},
@@ -84,7 +84,9 @@ impl<'a> Trial<'a> {
     /// The sum of the results with weights that tell their elements apart, and of the operands.
     fn eager_loss(&self, operands: &[Vec<f64>]) -> f64 {
         eager::scope(|| {
-            let result = eager_result(self.sample, operands);
+            let result = eager::in_training(SEED, 1, || {
+                eager_result(self.sample, operands)
+            });
             let weighted = (result * Tensor::new(&self.result_shape, &self.weights)).sum(..).item();
             let tensors =
                 self.sample.arguments.iter().zip(operands).filter(|(it, _)| is_tensor(it));
@@ -126,9 +128,13 @@ impl<'a> Trial<'a> {
         close(&result.data, &self.result).map_err(|fault| format!("result, {fault}"))?;
         trainer.step(&views).map_err(failed)?;
         let after = trainer.parameters().map_err(failed)?;
-        let positions =
-            (0..self.operands.len()).filter(|it| is_tensor(&self.sample.arguments[*it]));
+        let arguments = &self.sample.arguments;
+        let positions = (0..self.operands.len())
+            .filter(|it| is_tensor(&arguments[*it]) || is_buffer(&arguments[*it]));
         for (position, (_, after)) in positions.zip(after) {
+            if is_buffer(&arguments[position]) {
+                continue;
+            }
             let slopes: Vec<f64> =
                 (0..after.data.len()).map(|element| self.slope(position, element)).collect();
             let before = single(&self.operands[position]);
@@ -168,6 +174,13 @@ impl<'a> Trial<'a> {
                     loss = plus(&mut builder, loss, base);
                     Argument::Tensor(value)
                 }
+                SampleArgument::Buffer { shape, .. } => {
+                    let name = format!("operand{}", arguments.len());
+                    let value = builder.buffer(&name, shape, Init::Constant(0.0));
+                    parameters
+                        .push((name, Array { shape: shape.to_vec(), data: single(elements) }));
+                    Argument::Tensor(value)
+                }
                 SampleArgument::Labels { shape, .. } => {
                     Argument::Tensor(builder.input("labels", DType::I32, shape))
                 }
@@ -199,10 +212,15 @@ fn is_tensor(argument: &SampleArgument) -> bool {
     matches!(argument, SampleArgument::Tensor { .. })
 }
 
+fn is_buffer(argument: &SampleArgument) -> bool {
+    matches!(argument, SampleArgument::Buffer { .. })
+}
+
 /// Numbers for one argument, such as single precision can hold; none for settings.
 fn operand(argument: &SampleArgument, seed: usize) -> Vec<f64> {
     match argument {
-        SampleArgument::Tensor { shape, low, high } => {
+        SampleArgument::Tensor { shape, low, high }
+        | SampleArgument::Buffer { shape, low, high } => {
             let spread = numbers(shape.iter().product(), seed);
             let scaled: Vec<f64> =
                 spread.iter().map(|it| low + (high - low) * (it + 1.0) / 2.0).collect();
@@ -222,9 +240,9 @@ fn operand(argument: &SampleArgument, seed: usize) -> Vec<f64> {
 
 fn eager_result(sample: &Sample, operands: &[Vec<f64>]) -> Tensor {
     let argument = |(argument, elements): (&SampleArgument, &Vec<f64>)| match argument {
-        SampleArgument::Tensor { shape, .. } | SampleArgument::Labels { shape, .. } => {
-            Eager::Tensor(Tensor::new(shape, elements))
-        }
+        SampleArgument::Tensor { shape, .. }
+        | SampleArgument::Buffer { shape, .. }
+        | SampleArgument::Labels { shape, .. } => Eager::Tensor(Tensor::new(shape, elements)),
         SampleArgument::Integer(number) => Eager::Integer(*number),
         SampleArgument::Float(number) => Eager::Float(*number),
         SampleArgument::List(numbers) => Eager::List(numbers.to_vec()),
