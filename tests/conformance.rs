@@ -84,9 +84,7 @@ impl<'a> Trial<'a> {
     /// The sum of the results with weights that tell their elements apart, and of the operands.
     fn eager_loss(&self, operands: &[Vec<f64>]) -> f64 {
         eager::scope(|| {
-            let result = eager::in_training(SEED, 1, || {
-                eager_result(self.sample, operands)
-            });
+            let result = eager::in_training(SEED, 1, || eager_result(self.sample, operands));
             let weighted = (result * Tensor::new(&self.result_shape, &self.weights)).sum(..).item();
             let tensors =
                 self.sample.arguments.iter().zip(operands).filter(|(it, _)| is_tensor(it));

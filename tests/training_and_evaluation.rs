@@ -1,7 +1,7 @@
 //! What differs between a training step and an evaluation: dropout and batch norm, through the whole line.
 
 use soybean::{
-    Array, Config,
+    Array, Config, Network, Trainer,
     eager::{self, Tensor},
 };
 
@@ -95,40 +95,53 @@ fn buffer<'a>(parameters: &'a [(String, Array)], name: &str) -> &'a [f32] {
     &parameters.iter().find(|it| it.0 == name).expect("the model has it").1.data
 }
 
-macro_rules! run {
-    ($name:ident) => {{
-        let config = Config { seed: 5, learning_rate: 0.1, ..Config::default() };
-        let mut trainer = $name::Trainer::new(config).expect("a device");
-        let mut losses = Vec::new();
-        for step in 1..=4 {
-            let data = batch(step);
-            let batch = $name::Batch { x: &data.0, y: &data.1 };
-            let before = trainer.parameters().expect("healthy");
-            let evaluated = trainer.evaluate(&batch).expect("healthy").loss;
-            close(f64::from(evaluated), oracle(&before, &data, None));
-            let loss = trainer.step(&batch).expect("healthy");
-            close(f64::from(loss), oracle(&before, &data, Some(step as u64)));
-            assert_eq!(trainer.moved_bytes(), $name::Trainer::PLAN.bytes_total);
-            let after = trainer.parameters().expect("healthy");
-            let statistics: [(&str, fn(&[f64]) -> f64); 2] =
-                [("running_mean", mean), ("running_var", variance)];
-            for (name, statistic) in statistics {
-                let expected = followed(buffer(&before, name), &data.0, statistic);
-                for (found, expected) in buffer(&after, name).iter().zip(expected) {
-                    close(f64::from(*found), expected);
-                }
-            }
-            assert_ne!(evaluated, loss);
-            losses.push(loss);
-        }
-        losses
-    }};
+/// Makes a model's batch of `x` and `y`.
+type Batches<N> = for<'a> fn(&'a [f32], &'a [f32]) -> <N as Network>::Batch<'a>;
+
+/// Four steps, each compared with the function, and their losses.
+fn losses<N: Network>(batches: Batches<N>) -> Vec<f32> {
+    let config = Config { seed: 5, learning_rate: 0.1, ..Config::default() };
+    let mut trainer = Trainer::<N>::new(config).expect("a device");
+    (1..=4).map(|step| checked_step(&mut trainer, batches, step)).collect()
+}
+
+fn checked_step<N: Network>(trainer: &mut Trainer<N>, batches: Batches<N>, step: usize) -> f32 {
+    let data = batch(step);
+    let batch = batches(&data.0, &data.1);
+    let before = trainer.parameters().expect("healthy");
+    let evaluated = trainer.evaluate(&batch).expect("healthy").loss;
+    close(f64::from(evaluated), oracle(&before, &data, None));
+    let loss = trainer.step(&batch).expect("healthy");
+    close(f64::from(loss), oracle(&before, &data, Some(step as u64)));
+    assert_ne!(evaluated, loss);
+    assert_eq!(trainer.moved_bytes(), N::PLAN.bytes_total);
+    let after = trainer.parameters().expect("healthy");
+    check_buffer("running_mean", &before, &after, &data.0, mean);
+    check_buffer("running_var", &before, &after, &data.0, variance);
+    loss
+}
+
+fn check_buffer(
+    name: &str,
+    before: &[(String, Array)],
+    after: &[(String, Array)],
+    x: &[f32],
+    statistic: fn(&[f64]) -> f64,
+) {
+    let expected = followed(buffer(before, name), x, statistic);
+    for (found, expected) in buffer(after, name).iter().zip(expected) {
+        close(f64::from(*found), expected);
+    }
 }
 
 #[test]
 fn steps_and_evaluations_are_those_of_the_function_on_any_number_of_devices() {
-    let expected = run!(alone);
-    for losses in [run!(two), run!(three), run!(six)] {
+    let expected = losses::<alone::Network>(|x, y| alone::Batch { x, y });
+    for losses in [
+        losses::<two::Network>(|x, y| two::Batch { x, y }),
+        losses::<three::Network>(|x, y| three::Batch { x, y }),
+        losses::<six::Network>(|x, y| six::Batch { x, y }),
+    ] {
         for (found, expected) in losses.iter().zip(&expected) {
             close(f64::from(*found), f64::from(*expected));
         }

@@ -5,16 +5,18 @@
     reason = "a benchmark reports on standard output"
 )]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use soybean_plan::{
     Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, Convolution, ConvolutionForm,
-    DType, Instruction, Kernels, Map, MatrixStrides, Mesh, Permutation, Placement, Pooling,
+    DType, Instruction, Kernel, Map, MatrixStrides, Mesh, Permutation, Placement, Pooling,
     PoolingForm, Program, Reduction, ScalarProgram, Shape, Step, Strides, Tables, Tiling, Unary,
 };
 use soybean_runtime::{Config, Trainer, Work};
 
 const N_STEPS: u32 = 60;
+/// How often a step runs what is measured.
+const N_ROUNDS: usize = 5;
 
 fn main() {
     products_and_convolutions();
@@ -38,6 +40,12 @@ fn main() {
         let program = vec![Instruction::Input(0), Instruction::Unary(unary, 0)];
         map(&format!("{}, 512 x 1024", unary.name()), &[512, 1024], &columns[..1], program);
     }
+    let noise = vec![
+        Instruction::Input(0),
+        Instruction::Constant(0.5),
+        Instruction::Binary(Binary::Noise, 1, 0),
+    ];
+    map("noise, 512 x 1024", &[512, 1024], &columns[..1], noise);
     let scale = vec![
         Instruction::Input(0),
         Instruction::Input(1),
@@ -48,22 +56,9 @@ fn main() {
     reduction("row sums, 512 x 1024", &[512, 1024], Combine::Sum, &[1, 0]);
     reduction("row maxima, 512 x 10", &[512, 10], Combine::Max, &[1, 0]);
     reduction("column sums, 512 x 10", &[512, 10], Combine::Sum, &[0, 1]);
-    let kernels = Kernels {
-        permutations: vec![Permutation {
-            extents: Shape::new(&[1024, 1024]),
-            input: Strides::new(&[1, 1024]),
-        }]
-        .into(),
-        ..nothing()
-    };
-    let milliseconds = 1e3
-        * seconds(
-            1,
-            &[1 << 20, 1 << 20],
-            kernels,
-            Step::Permute { kernel: 0, input: 0, result: 1 },
-            Work::Permutation,
-        );
+    let transpose =
+        Permutation { extents: Shape::new(&[1024, 1024]), input: Strides::new(&[1, 1024]) };
+    let milliseconds = 1e3 * seconds(1, &[1 << 20, 1 << 20], transpose);
     println!("transpose, 1024 x 1024: {milliseconds:.3} ms");
     for n_ranks in [2, 4, 8] {
         all_reduce(n_ranks, 1);
@@ -97,26 +92,19 @@ fn all_reduce(n_ranks: usize, n_elements: usize) {
         from: Tiling::new(&vec![Placement::Partial; n_axes]),
         to: Tiling::replicated(n_axes),
     };
-    let kernels = Kernels { collectives: vec![collective].into(), ..nothing() };
-    let step = Step::Communicate { kernel: 0, input: 0, result: 1 };
-    let time = seconds(n_ranks, &[n_elements; 2], kernels, step, Work::Communication);
+    let time = seconds(n_ranks, &[n_elements; 2], collective);
     println!("all-reduce of {n_elements} elements among {n_ranks} ranks: {:.3} ms", 1e3 * time);
 }
 
-fn nothing() -> Kernels {
-    Kernels {
-        contractions: vec![].into(),
-        maps: vec![].into(),
-        reductions: vec![].into(),
-        permutations: vec![].into(),
-        convolutions: vec![].into(),
-        poolings: vec![].into(),
-        collectives: vec![].into(),
-    }
+/// The mean time of one call of a kernel, whose inputs are of these sizes, and its result of the last.
+fn seconds(n_ranks: usize, sizes: &[usize], kernel: impl Into<Kernel>) -> f64 {
+    let result = sizes.len() - 1;
+    let step = Step { kernel: 0, inputs: (0..result).collect(), results: vec![result] };
+    seconds_of_steps(n_ranks, sizes, vec![kernel.into()], &[step])
 }
 
-/// The mean time of one call.
-fn seconds(n_ranks: usize, sizes: &[usize], kernels: Kernels, step: Step, work: Work) -> f64 {
+/// The mean time of these steps together, over buffers of these sizes.
+fn seconds_of_steps(n_ranks: usize, sizes: &[usize], kernels: Vec<Kernel>, steps: &[Step]) -> f64 {
     let mut arena_bytes = 0;
     let buffer = |n_elements: &usize| {
         let offset = arena_bytes;
@@ -139,7 +127,8 @@ fn seconds(n_ranks: usize, sizes: &[usize], kernels: Kernels, step: Step, work: 
         train_bytes: 0,
         evaluate_bytes: 0,
     };
-    let program = Program { tables, kernels, train: vec![step; 5], evaluate: vec![] };
+    let train = [steps; N_ROUNDS].concat();
+    let program = Program { tables, kernels: kernels.into(), train, evaluate: vec![] };
     let mut trainer = Trainer::new_shared(Arc::new(program), Config::default()).unwrap();
     for _ in 0..3 {
         trainer.step(&[]).unwrap();
@@ -149,7 +138,8 @@ fn seconds(n_ranks: usize, sizes: &[usize], kernels: Kernels, step: Step, work: 
         trainer.step(&[]).unwrap();
     }
     let profile = trainer.profile()[0];
-    profile.spent(work).as_secs_f64() / profile.calls(work) as f64
+    let spent: Duration = Work::ALL.iter().map(|work| profile.spent(*work)).sum();
+    spent.as_secs_f64() / (N_STEPS as usize * N_ROUNDS) as f64
 }
 
 fn contraction(
@@ -168,10 +158,8 @@ fn contraction(
         right: matrix(right),
         result: matrix((columns, 1)),
     };
-    let kernels = Kernels { contractions: vec![contraction].into(), ..nothing() };
-    let step = Step::Contract { kernel: 0, left: 0, right: 1, result: 2 };
     let sizes = [rows * depth, depth * columns, rows * columns];
-    let time = seconds(1, &sizes, kernels, step, Work::Contraction);
+    let time = seconds(1, &sizes, contraction);
     let gigaflops = 2e-9 * (rows * columns * depth) as f64 / time;
     println!("{name} {rows} x {columns} x {depth}: {:.3} ms, {gigaflops:.0} GFLOP/s", 1e3 * time);
 }
@@ -205,9 +193,7 @@ fn convolutions(batch: usize, channels: usize, filters: usize, side: usize, stri
             padding: [1; 2],
             dilation: [1; 2],
         };
-        let kernels = Kernels { convolutions: vec![convolution].into(), ..nothing() };
-        let step = Step::Convolve { kernel: 0, left: 0, right: 1, result: 2 };
-        let time = seconds(1, &sizes, kernels, step, Work::Convolution);
+        let time = seconds(1, &sizes, convolution);
         let gigaflops = 2e-9 * (rows * filters * depth) as f64 / time;
         println!("{}: {:.3} ms, {gigaflops:.0} GFLOP/s", form.name(), 1e3 * time);
     }
@@ -228,14 +214,12 @@ fn poolings() {
             padding: [0; 2],
         };
         let (image, pooled) = (planes * side * side, planes * side * side / 4);
-        let (inputs, sizes) = match form {
-            PoolingForm::Max | PoolingForm::Sum => (vec![0], [image, pooled, pooled]),
-            PoolingForm::MaxGradient => (vec![0, 1], [image, pooled, image]),
-            PoolingForm::SumGradient => (vec![0], [pooled, pooled, image]),
+        let sizes = match form {
+            PoolingForm::Max | PoolingForm::Sum => vec![image, pooled],
+            PoolingForm::MaxGradient => vec![image, pooled, image],
+            PoolingForm::SumGradient => vec![pooled, image],
         };
-        let kernels = Kernels { poolings: vec![pooling].into(), ..nothing() };
-        let step = Step::Pool { kernel: 0, inputs, result: 2 };
-        let time = seconds(1, &sizes, kernels, step, Work::Pooling);
+        let time = seconds(1, &sizes, pooling);
         println!("{}, 2 x 2, {planes} x {side} x {side}: {:.3} ms", form.name(), 1e3 * time);
     }
 }
@@ -251,10 +235,8 @@ fn one_map(extents: &[usize], inputs: &[Strides], program: Vec<Instruction>) -> 
 
 fn map(name: &str, extents: &[usize], inputs: &[Strides], program: Vec<Instruction>) {
     let n_elements = extents.iter().product();
-    let kernels = Kernels { maps: vec![one_map(extents, inputs, program)].into(), ..nothing() };
-    let step =
-        Step::Map { kernel: 0, inputs: (0..inputs.len()).collect(), results: vec![inputs.len()] };
-    let time = seconds(1, &vec![n_elements; inputs.len() + 1], kernels, step, Work::Map);
+    let map = one_map(extents, inputs, program);
+    let time = seconds(1, &vec![n_elements; inputs.len() + 1], map);
     println!("{name}: {:.3} ms", 1e3 * time);
 }
 
@@ -263,8 +245,6 @@ fn reduction(name: &str, extents: &[usize], combine: Combine, result: &[usize]) 
     let dense = Shape::new(extents).dense_strides();
     let map = one_map(extents, &[dense], vec![Instruction::Input(0)]);
     let reduction = Reduction { map, combine, result: Strides::new(result) };
-    let kernels = Kernels { reductions: vec![reduction].into(), ..nothing() };
-    let step = Step::Reduce { kernel: 0, inputs: vec![0], result: 1 };
-    let time = seconds(1, &[n_elements; 2], kernels, step, Work::Reduction);
+    let time = seconds(1, &[n_elements; 2], reduction);
     println!("{name}: {:.3} ms", 1e3 * time);
 }

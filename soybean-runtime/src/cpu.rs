@@ -2,8 +2,10 @@
 #![expect(unsafe_code, reason = "ranks work on arenas that others may read between barriers")]
 
 mod combiner;
+mod concatenation;
 mod contraction;
 mod convolution;
+mod embedding;
 mod engine;
 mod isa;
 mod map;
@@ -11,6 +13,7 @@ mod math;
 mod microkernel;
 #[cfg(test)]
 mod oracle;
+mod padding;
 mod patches;
 mod permutation;
 mod pooling;

@@ -153,18 +153,8 @@ impl Worker {
     /// First values: the arena is zero, which is right for the optimiser's states.
     fn fill(&mut self, tables: &Tables, ends: &Ends) -> Result<(), Error> {
         for (number, parameter) in tables.parameters.iter().enumerate() {
-            let (stream, init) = (Stream::new(self.seed, number), parameter.init);
-            if init == Init::Constant(0.0) {
-                continue;
-            }
-            let overlap = &ends.parameters[number];
-            self.backend.upload(parameter.buffer, &mut |words| {
-                overlap.for_each(|here, there, length| {
-                    for (step, word) in words[here..here + length].iter_mut().enumerate() {
-                        *word = stream.value(init, there + step).to_bits();
-                    }
-                });
-            })?;
+            let stream = Stream::new(self.seed, number);
+            self.start(parameter.buffer, &ends.parameters[number], parameter.init, stream)?;
         }
         for constant in tables.constants.iter() {
             let overlap = Overlap::with_whole(&tables.mesh, &constant.tile, self.rank);
@@ -179,16 +169,36 @@ impl Worker {
         Ok(())
     }
 
+    /// Fills a buffer with the first values of its part of a tensor.
+    fn start(
+        &mut self,
+        buffer: BufferId,
+        overlap: &Overlap,
+        init: Init,
+        stream: Stream,
+    ) -> Result<(), Error> {
+        if init == Init::Constant(0.0) {
+            return Ok(());
+        }
+        self.backend.upload(buffer, &mut |words| {
+            overlap.for_each(|here, there, length| {
+                for (step, word) in words[here..here + length].iter_mut().enumerate() {
+                    *word = stream.value(init, there + step).to_bits();
+                }
+            });
+        })
+    }
+
     fn set_scalars(&mut self, ends: &mut Ends, step: u64, learning_rate: f32) {
         let scalars = &self.model.get().tables().scalars;
         for (value, &scalar) in ends.scalars.iter_mut().zip(scalars.iter()) {
             *value = match scalar {
                 RunScalar::LearningRate => learning_rate,
+                RunScalar::Noise => RunScalar::noise(self.seed, step),
                 #[expect(
                     clippy::cast_possible_truncation,
                     reason = "scalars have single precision"
                 )]
-                RunScalar::Noise => RunScalar::noise(self.seed, step),
                 RunScalar::OneMinusPower { base } => (1.0 - base.powf(step as f64)) as f32,
             };
         }

@@ -14,9 +14,9 @@ use std::{
 
 use linear::{batch, program};
 use soybean_plan::{
-    Buffer, Combine, Contraction, Convolution, ConvolutionForm, DType, Instruction, Map,
-    MatrixStrides, Permutation, Pooling, PoolingForm, Program, Reduction, ScalarProgram, Shape,
-    Step, Strides,
+    Buffer, Combine, Concatenation, Contraction, Convolution, ConvolutionForm, DType, Embedding,
+    EmbeddingForm, Instruction, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling,
+    PoolingForm, Program, Reduction, ScalarProgram, Shape, Step, Strides,
 };
 use soybean_runtime::{Config, Trainer, View};
 
@@ -47,9 +47,9 @@ fn enlarged(n_ranks: usize) -> Program {
     let mut program = program(n_ranks);
     let mut buffers = program.tables.buffers.into_owned();
     let first = buffers.len();
-    for _ in 0..3 {
+    for dtype in [DType::F32, DType::F32, DType::F32, DType::I32] {
         let offset = program.tables.arena_bytes;
-        buffers.push(Buffer { offset, n_elements: N * N, dtype: DType::F32 });
+        buffers.push(Buffer { offset, n_elements: N * N, dtype });
         program.tables.arena_bytes += N * N * 4;
     }
     program.tables.buffers = buffers.into();
@@ -70,24 +70,23 @@ fn enlarged(n_ranks: usize) -> Program {
         combine: Combine::Sum,
         result: Strides::new(result),
     };
-    let reductions = [reduce(&[0, 1]), reduce(&[1, 0]), reduce(&[0, 0])];
-    let transpose = Permutation { extents, input: Strides::new(&[1, N]) };
-    let kernels = &mut program.kernels;
-    kernels.contractions.to_mut().push(contraction);
-    kernels.maps.to_mut().push(map);
-    kernels.reductions.to_mut().extend(reductions);
-    kernels.permutations.to_mut().push(transpose);
-    let (a, b, c) = (first, first + 1, first + 2);
-    program.train.extend([
-        Step::Contract { kernel: 2, left: a, right: b, result: c },
-        Step::Map { kernel: 2, inputs: vec![a], results: vec![b] },
-        Step::Reduce { kernel: 1, inputs: vec![a], result: c },
-        Step::Reduce { kernel: 2, inputs: vec![a], result: c },
-        Step::Reduce { kernel: 3, inputs: vec![a], result: c },
-        Step::Permute { kernel: 0, input: a, result: b },
-    ]);
+    let [a, b, c, indices] = [0, 1, 2, 3].map(|it| first + it);
+    add(&mut program, contraction, &[a, b], c);
+    for result in [[0, 1], [1, 0], [0, 0]] {
+        add(&mut program, reduce(&result), &[a], c);
+    }
+    add(&mut program, map, &[a], b);
+    add(&mut program, Permutation { extents, input: Strides::new(&[1, N]) }, &[a], b);
     add_windows(&mut program, [a, b, c]);
+    add_copies(&mut program, [a, b, c, indices]);
     program
+}
+
+/// Adds a kernel and a training step that runs it.
+fn add(program: &mut Program, kernel: impl Into<Kernel>, inputs: &[usize], result: usize) {
+    let number = program.kernels.len();
+    program.kernels.to_mut().push(kernel.into());
+    program.train.push(Step { kernel: number, inputs: inputs.to_vec(), results: vec![result] });
 }
 
 /// Convolutions and poolings of all forms: 8 planes of 64 x 64 pixels fit in each buffer, results are half as large.
@@ -107,9 +106,7 @@ fn add_windows(program: &mut Program, [a, b, c]: [usize; 3]) {
             padding: [1, 1],
             dilation: [1, 1],
         };
-        let kernel = program.kernels.convolutions.len();
-        program.kernels.convolutions.to_mut().push(convolution);
-        program.train.push(Step::Convolve { kernel, left: a, right: b, result: c });
+        add(program, convolution, &[a, b], c);
     }
     let forms =
         [PoolingForm::Max, PoolingForm::MaxGradient, PoolingForm::Sum, PoolingForm::SumGradient];
@@ -123,10 +120,20 @@ fn add_windows(program: &mut Program, [a, b, c]: [usize; 3]) {
             stride: [2, 2],
             padding: [1, 1],
         };
-        let inputs = if form == PoolingForm::MaxGradient { vec![a, b] } else { vec![a] };
-        let kernel = program.kernels.poolings.len();
-        program.kernels.poolings.to_mut().push(pooling);
-        program.train.push(Step::Pool { kernel, inputs, result: c });
+        let n_inputs = if form == PoolingForm::MaxGradient { 2 } else { 1 };
+        add(program, pooling, &[a, b][..n_inputs], c);
+    }
+}
+
+/// Windows, tensors one after another, and rows by their numbers.
+fn add_copies(program: &mut Program, [a, b, c, indices]: [usize; 4]) {
+    let window = [Shape::new(&[8, 60, 60]), Shape::new(&[8, 64, 64])];
+    let low = [0, 2, 2, 0, 0, 0, 0, 0];
+    add(program, Padding { input: window[0], result: window[1], low, fill: 1.0 }, &[a], b);
+    add(program, Concatenation { outer: 64, lengths: vec![100, 400].into() }, &[a, b], c);
+    for form in [EmbeddingForm::Gather, EmbeddingForm::ScatterAdd] {
+        let embedding = Embedding { form, n_indices: 500, rows: 300, vocabulary: 600, width: 64 };
+        add(program, embedding, &[indices, a, b], c);
     }
 }
 

@@ -7,7 +7,7 @@ mod linear;
 use std::sync::Arc;
 
 use linear::{BATCH, FEATURES, batch, program};
-use soybean_plan::{Init, Kernels, Program, Tables};
+use soybean_plan::{Init, Kernel, Program, Tables};
 use soybean_runtime::{Array, Config, Device, ErrorKind, Model, Rank, Trainer, View, Work};
 
 fn config() -> Config {
@@ -185,7 +185,7 @@ impl Model for Faulty {
         &self.program.tables
     }
 
-    fn kernels(&self) -> &Kernels {
+    fn kernels(&self) -> &[Kernel] {
         &self.program.kernels
     }
 
@@ -220,13 +220,10 @@ fn a_rank_that_panics_ends_the_step_on_all_ranks() {
 
 #[test]
 fn a_rank_that_fails_ends_the_step_on_all_ranks() {
+    check_fault(|rank| rank.run(99, &[0, 0], &[0]), "rank 2: expected one of 7 kernels, found 99");
     check_fault(
-        |rank| rank.contract(99, 0, 0, 0),
-        "rank 2: expected one of 2 contraction kernels, found number 99",
-    );
-    check_fault(
-        |rank| rank.map(0, &[0], &[1]),
-        "rank 2: map 0 on the CPU: expected 2 inputs and 1 results, found 1 and 1",
+        |rank| rank.run(1, &[0], &[1]),
+        "rank 2: map 1 on the CPU: expected 2 inputs and 1 results, found 1 and 1",
     );
 }
 

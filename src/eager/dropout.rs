@@ -16,9 +16,11 @@ impl Tensor {
         let Some((step, number)) = next_dropout() else { return self };
         let value = self.value();
         let own = noise(step, number as f32);
+        #[expect(clippy::cast_possible_truncation, reason = "noise is of single precision")]
+        let rate = p as f32;
         let kept = |(at, &x): (usize, &f64)| {
             let number = position(&value.shape, at).fold(own, |state, it| noise(state, it as f32));
-            if number < p as f32 { 0.0 } else { x / (1.0 - p) }
+            if number < rate { 0.0 } else { x / (1.0 - p) }
         };
         let data = value.data.iter().enumerate().map(kept).collect();
         Self::from_value(Value { shape: value.shape.clone(), data })

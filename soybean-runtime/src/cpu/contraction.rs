@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use crate::cpu::{
         isa::Isa,
-        oracle::{Dice, place, points, region},
+        oracle::{Dice, in_pool, place, points, region},
     };
 
     fn matrix(
@@ -213,9 +213,9 @@ mod tests {
         let kernel = ContractionKernel::new(&contraction, &workspaces);
         let [mut left, mut right, mut result] = kernel.n_needed.map(|n| dice.buffer(n, DType::F32));
         let regions = [&mut left, &mut right, &mut result].map(|it| region(it, DType::F32));
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+
         // SAFETY: the buffers are this test's.
-        pool.install(|| unsafe { kernel.run(&mut workspaces, regions) }.unwrap());
+        in_pool(|| unsafe { kernel.run(&mut workspaces, regions) }.unwrap());
         for product in points(&batch) {
             let starts = [&contraction.left, &contraction.right, &contraction.result]
                 .map(|it| place(&product, &it.batch));

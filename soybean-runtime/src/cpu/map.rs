@@ -1,7 +1,7 @@
 //! Fused elementwise kernels.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
-use soybean_plan::Map;
+use soybean_plan::{DType, Map};
 
 use super::{
     engine::{Engine, Region, Scratch},
@@ -94,7 +94,7 @@ impl MapKernel {
                 for (index, result) in results.iter().enumerate().filter(|it| !is_direct[it.0]) {
                     let from = engine.result(scratch, index);
                     // SAFETY: the block stands in scratch memory; the result has the elements of the space.
-                    unsafe { from.copy_to_nonoverlapping(place(result), n) };
+                    unsafe { store(from, place(result), n, result.dtype) };
                 }
             }
         });
@@ -131,7 +131,7 @@ impl MapKernel {
             if results[..number].iter().any(|it| it.overlaps(result)) {
                 return fault(format!("result {number}: expected memory of its own"));
             }
-            let mut is_direct = true;
+            let mut is_direct = result.dtype == DType::F32;
             for (input, is_dense) in inputs.iter().zip(&self.is_dense) {
                 if !input.overlaps(result) {
                     continue;
@@ -149,17 +149,29 @@ impl MapKernel {
     }
 }
 
+/// Copies numbers to a buffer of this type; those that it cannot hold are cut off towards zero, or at its bounds.
+///
+/// # Safety
+/// Both have `n` elements and do not overlap.
+unsafe fn store(from: *const f32, to: *mut f32, n: usize, dtype: DType) {
+    if dtype == DType::F32 {
+        // SAFETY: required of the caller.
+        return unsafe { to.copy_from_nonoverlapping(from, n) };
+    }
+    // SAFETY: required of the caller.
+    let from = unsafe { std::slice::from_raw_parts(from, n) };
+    // SAFETY: as above; elements of both types have 4 bytes.
+    let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<i32>(), n) };
+    #[expect(clippy::cast_possible_truncation, reason = "cut off")]
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from as i32;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use soybean_plan::DType;
-
     use super::*;
-    use crate::cpu::oracle::{Dice, region, values};
-
-    /// Runs inside a pool, as ranks do.
-    pub(crate) fn in_pool(run: impl FnOnce() + Send) {
-        rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap().install(run);
-    }
+    use crate::cpu::oracle::{Dice, in_pool, region, values};
 
     fn check(dice: &mut Dice) {
         let (n_inputs, n_scalars, n_results) = (dice.below(4), dice.below(3), 1 + dice.below(3));
@@ -180,8 +192,10 @@ mod tests {
         let expected = values(&map, &inputs, &scalars);
         let n_points = extents.n_elements();
         let mut results = vec![vec![f32::NAN; n_points]; n_results];
-        let mut regions: Vec<Region> =
-            results.iter_mut().map(|it| region(it, DType::F32)).collect();
+        let mut regions: Vec<Region> = results
+            .iter_mut()
+            .map(|it| region(it, dice.pick(&[DType::F32, DType::F32, DType::I32])))
+            .collect();
         let input_regions: Vec<Region> =
             inputs.iter_mut().map(|it| region(&mut it.0, it.1)).collect();
         // Where an input is dense, its buffer may be a result's too.
@@ -195,13 +209,21 @@ mod tests {
         for (point, expected) in expected.iter().enumerate() {
             for (result, expected) in regions.iter().zip(expected) {
                 // SAFETY: each result has the elements of the space.
-                let found = f64::from(unsafe { result.at(point).read() });
+                let found = unsafe { result.at(point).read() };
                 // Programs are short, and their values below 1e4: some 20 roundings of single precision.
-                let error = (found - expected).abs();
-                assert!(
-                    error <= 2e-6 * expected.abs().max(100.0),
-                    "{map:?} {isa:?} at {point}: {found}, not {expected}"
-                );
+                let tolerance = 2e-6 * expected.abs().max(100.0);
+                let (found, is_near) = match result.dtype {
+                    DType::F32 => {
+                        let found = f64::from(found);
+                        (found, (found - expected).abs() <= tolerance)
+                    }
+                    DType::I32 => {
+                        let found = f64::from(found.to_bits().cast_signed());
+                        let bounds = [expected - tolerance, expected + tolerance];
+                        (found, bounds.map(f64::trunc).contains(&found))
+                    }
+                };
+                assert!(is_near, "{map:?} {isa:?} at {point}: {found}, not {expected}");
             }
         }
     }

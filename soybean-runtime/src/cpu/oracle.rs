@@ -116,6 +116,11 @@ pub(crate) fn region(buffer: &mut [f32], dtype: DType) -> Region {
     Region { pointer: buffer.as_mut_ptr(), n_elements: buffer.len(), dtype }
 }
 
+/// Runs inside a pool of three threads, as ranks do.
+pub(crate) fn in_pool(run: impl FnOnce() + Send) {
+    rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap().install(run);
+}
+
 /// The coordinates of all points of a shape, in order.
 pub(crate) fn points(shape: &Shape) -> Vec<Vec<usize>> {
     let mut points = vec![Vec::new()];
@@ -212,6 +217,8 @@ pub(crate) fn binary_value(binary: Binary, x: f64, y: f64) -> f64 {
         }
         Binary::Equal => f64::from(u8::from(x == y)),
         Binary::Greater => f64::from(u8::from(x > y)),
+        #[expect(clippy::cast_possible_truncation, reason = "a function of single precision")]
+        Binary::Noise => f64::from(soybean_plan::noise(x as f32, y as f32)),
     }
 }
 

@@ -124,7 +124,7 @@ mod tests {
     use soybean_plan::DType;
 
     use super::*;
-    use crate::cpu::oracle::{Dice, place, points, region};
+    use crate::cpu::oracle::{Dice, in_pool, place, points, region};
 
     #[test]
     fn random_permutations_agree_with_plain_loops() {
@@ -136,9 +136,9 @@ mod tests {
             let mut input = dice.buffer(kernel.n_needed, DType::F32);
             let mut result = vec![f32::NAN; extents.n_elements()];
             let regions = (region(&mut input, DType::F32), region(&mut result, DType::F32));
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+
             // SAFETY: the buffers are this test's.
-            pool.install(|| unsafe { kernel.run(&regions.0, &regions.1) }.unwrap());
+            in_pool(|| unsafe { kernel.run(&regions.0, &regions.1) }.unwrap());
             let expected: Vec<f32> =
                 points(&extents).iter().map(|it| input[place(it, &permutation.input)]).collect();
             assert_eq!(result, expected, "{permutation:?}");

@@ -4,9 +4,10 @@
 use soybean_plan::Kernel;
 
 use super::{
-    contraction::ContractionKernel, convolution::ConvolutionKernel, engine::Region, isa::Isa,
-    map::MapKernel, permutation::PermutationKernel, pooling::PoolingKernel, product::Workspace,
-    reduction::ReductionKernel,
+    concatenation::ConcatenationKernel, contraction::ContractionKernel,
+    convolution::ConvolutionKernel, embedding::EmbeddingKernel, engine::Region, isa::Isa,
+    map::MapKernel, padding::PaddingKernel, permutation::PermutationKernel, pooling::PoolingKernel,
+    product::Workspace, reduction::ReductionKernel,
 };
 use crate::{Error, ErrorKind};
 
@@ -18,6 +19,9 @@ pub(crate) enum Prepared {
     Permute(PermutationKernel),
     Convolve(ConvolutionKernel),
     Pool(PoolingKernel),
+    Pad(PaddingKernel),
+    Concatenate(ConcatenationKernel),
+    Embed(EmbeddingKernel),
     /// Collectives are the communicator's.
     Communicate,
 }
@@ -63,8 +67,10 @@ impl Prepared {
             Kernel::Permute(it) => Self::Permute(PermutationKernel::new(it, n_threads)),
             Kernel::Convolve(it) => Self::Convolve(ConvolutionKernel::new(it, isa, n_threads)),
             Kernel::Pool(it) => Self::Pool(PoolingKernel::new(it, isa, n_threads)),
-            Kernel::Communicate(_) => Self::Communicate,
-            _ => Self::Communicate,
+            Kernel::Pad(it) => Self::Pad(PaddingKernel::new(it, n_threads)),
+            Kernel::Concatenate(it) => Self::Concatenate(ConcatenationKernel::new(it, n_threads)),
+            Kernel::Embed(it) => Self::Embed(EmbeddingKernel::new(it, isa, n_threads)),
+            Kernel::Attend(_) | Kernel::Communicate(_) => Self::Communicate,
         }
     }
 
@@ -72,7 +78,15 @@ impl Prepared {
     pub(crate) fn n_scratch(&self) -> usize {
         match self {
             Self::Convolve(it) => it.n_turned(),
-            _ => 0,
+            Self::Embed(it) => it.n_places(),
+            Self::Contract(_)
+            | Self::Map(_)
+            | Self::Reduce(_)
+            | Self::Permute(_)
+            | Self::Pool(_)
+            | Self::Pad(_)
+            | Self::Concatenate(_)
+            | Self::Communicate => 0,
         }
     }
 
@@ -81,28 +95,53 @@ impl Prepared {
     /// # Safety
     /// Nobody else uses the regions during the call.
     pub(crate) unsafe fn run(&mut self, call: Call<'_>) -> Result<(), Error> {
-        // SAFETY: the caller vouches for the regions.
-        unsafe {
-            match self {
-                Self::Contract(it) => {
-                    let ([left, right], result) = call.regions()?;
-                    it.run(call.workspaces, [left, right, result])
-                }
-                Self::Map(it) => it.run(call.inputs, call.results, call.scalars),
-                Self::Reduce(it) => it.run(call.inputs, call.one_result()?, call.scalars),
-                Self::Permute(it) => {
-                    let ([input], result) = call.regions()?;
-                    it.run(&input, &result)
-                }
-                Self::Convolve(it) => {
-                    let ([left, right], result) = call.regions()?;
-                    it.run(call.workspaces, call.scratch, [left, right, result])
-                }
-                Self::Pool(it) => it.run(call.inputs, call.one_result()?),
-                Self::Communicate => {
-                    let message = "expected a kernel, found a collective".to_owned();
-                    Err(Error::new(ErrorKind::Program, message))
-                }
+        let (inputs, results) = (call.inputs, call.results);
+        match self {
+            Self::Contract(it) => {
+                let ([left, right], result) = call.regions()?;
+                // SAFETY: required of the caller, as below.
+                unsafe { it.run(call.workspaces, [left, right, result]) }
+            }
+            // SAFETY: see above.
+            Self::Map(it) => unsafe { it.run(inputs, results, call.scalars) },
+            Self::Reduce(it) => {
+                let result = call.one_result()?;
+                // SAFETY: see above.
+                unsafe { it.run(inputs, result, call.scalars) }
+            }
+            Self::Permute(it) => {
+                let ([input], result) = call.regions()?;
+                // SAFETY: see above.
+                unsafe { it.run(&input, &result) }
+            }
+            Self::Convolve(it) => {
+                let ([left, right], result) = call.regions()?;
+                // SAFETY: see above.
+                unsafe { it.run(call.workspaces, call.scratch, [left, right, result]) }
+            }
+            Self::Pool(it) => {
+                let result = call.one_result()?;
+                // SAFETY: see above.
+                unsafe { it.run(inputs, result) }
+            }
+            Self::Pad(it) => {
+                let ([input], result) = call.regions()?;
+                // SAFETY: see above.
+                unsafe { it.run(&input, &result) }
+            }
+            Self::Concatenate(it) => {
+                let result = call.one_result()?;
+                // SAFETY: see above.
+                unsafe { it.run(inputs, result) }
+            }
+            Self::Embed(it) => {
+                let (inputs, result) = call.regions()?;
+                // SAFETY: see above.
+                unsafe { it.run(call.scratch, inputs, &result) }
+            }
+            Self::Communicate => {
+                let message = "expected a kernel, found a collective".to_owned();
+                Err(Error::new(ErrorKind::Program, message))
             }
         }
     }

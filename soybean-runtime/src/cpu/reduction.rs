@@ -290,7 +290,7 @@ mod tests {
     use soybean_plan::{DType, MAX_RANK, Map};
 
     use super::*;
-    use crate::cpu::oracle::{Dice, combined, place, points, region, values};
+    use crate::cpu::oracle::{Dice, combined, in_pool, place, points, region, values};
 
     fn check(dice: &mut Dice, extents: soybean_plan::Shape) {
         let (n_inputs, n_scalars) = (1 + dice.below(2), dice.below(2));
@@ -328,9 +328,9 @@ mod tests {
         let mut found = vec![f32::NAN; n_results];
         let regions: Vec<Region> = inputs.iter_mut().map(|it| region(&mut it.0, it.1)).collect();
         let to = region(&mut found, DType::F32);
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+
         // SAFETY: the buffers are this test's.
-        pool.install(|| unsafe { kernel.run(&regions, &to, &scalars) }.unwrap());
+        in_pool(|| unsafe { kernel.run(&regions, &to, &scalars) }.unwrap());
         for (found, (expected, size)) in found.iter().zip(expected) {
             let error = (f64::from(*found) - expected).abs();
             // Sums of up to 40,000 terms in short sums: below 2e-6 of the sum of sizes; the map's own error as in its tests.

@@ -3,7 +3,7 @@
 use std::thread;
 
 use soybean_plan::{
-    Buffer, Combine, DType, Kernels, MAX_AXES, Placement, Program, Shape, Tables, Tile, Tiling,
+    Buffer, Combine, DType, MAX_AXES, Placement, Program, Shape, Tables, Tile, Tiling,
 };
 
 use super::*;
@@ -33,15 +33,7 @@ fn program(mesh: Mesh, collective: Collective) -> Program {
         train_bytes: 0,
         evaluate_bytes: 0,
     };
-    let kernels = Kernels {
-        contractions: vec![].into(),
-        maps: vec![].into(),
-        reductions: vec![].into(),
-        permutations: vec![].into(),
-        convolutions: vec![].into(),
-        poolings: vec![].into(),
-        collectives: vec![collective].into(),
-    };
+    let kernels = vec![collective.into()].into();
     Program { tables, kernels, train: vec![], evaluate: vec![] }
 }
 

@@ -2,7 +2,7 @@
 
 use soybean_plan::{
     AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Init, Input,
-    Instruction, Kernels, Map, MatrixStrides, Mesh, Output, Parameter, Placement, Program,
+    Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Parameter, Placement, Program,
     Reduction, RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling,
 };
 
@@ -36,31 +36,36 @@ pub(crate) fn program(n_ranks: usize) -> Program {
     let buffers: Vec<Buffer> = sizes.iter().map(buffer).collect();
     let loss = if is_alone { LOSS_PART } else { LOSS };
     let tables = tables(mesh, arena_bytes, buffers, loss);
-    let kernels = Kernels {
-        contractions: vec![product(rows, FEATURES, false), product(FEATURES, rows, true)].into(),
-        maps: vec![difference(rows), update()].into(),
-        reductions: vec![mean_square(rows)].into(),
-        permutations: vec![].into(),
-        convolutions: vec![].into(),
-        poolings: vec![].into(),
-        collectives: vec![sum(&mesh, &[]), sum(&mesh, &[FEATURES, 1])].into(),
+    let kernels: Vec<Kernel> = vec![
+        product(rows, FEATURES, false).into(),
+        difference(rows).into(),
+        mean_square(rows).into(),
+        sum(&mesh, &[]).into(),
+        product(FEATURES, rows, true).into(),
+        sum(&mesh, &[FEATURES, 1]).into(),
+        update().into(),
+    ];
+    let step = |kernel, inputs: &[usize], result| Step {
+        kernel,
+        inputs: inputs.to_vec(),
+        results: vec![result],
     };
     let mut evaluate = vec![
-        Step::Contract { kernel: 0, left: X, right: W, result: PREDICTION },
-        Step::Map { kernel: 0, inputs: vec![PREDICTION, Y], results: vec![ERROR] },
-        Step::Reduce { kernel: 0, inputs: vec![ERROR], result: LOSS_PART },
+        step(0, &[X, W], PREDICTION),
+        step(1, &[PREDICTION, Y], ERROR),
+        step(2, &[ERROR], LOSS_PART),
     ];
     if !is_alone {
-        evaluate.push(Step::Communicate { kernel: 0, input: LOSS_PART, result: LOSS });
+        evaluate.push(step(3, &[LOSS_PART], LOSS));
     }
     let mut train = evaluate.clone();
-    train.push(Step::Contract { kernel: 1, left: X, right: ERROR, result: GRADIENT_PART });
+    train.push(step(4, &[X, ERROR], GRADIENT_PART));
     if !is_alone {
-        train.push(Step::Communicate { kernel: 1, input: GRADIENT_PART, result: GRADIENT });
+        train.push(step(5, &[GRADIENT_PART], GRADIENT));
     }
     let gradient = if is_alone { GRADIENT_PART } else { GRADIENT };
-    train.push(Step::Map { kernel: 1, inputs: vec![W, gradient], results: vec![W] });
-    Program { tables, kernels, train, evaluate }
+    train.push(step(6, &[W, gradient], W));
+    Program { tables, kernels: kernels.into(), train, evaluate }
 }
 
 fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> Tables {
