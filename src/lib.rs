@@ -76,9 +76,12 @@
 //! }
 //! ```
 
+extern crate self as soybean;
+
 mod command_line;
 pub mod eager;
 mod network;
+pub mod nn;
 mod trainer;
 
 #[doc(hidden)]
