@@ -30,7 +30,9 @@ mod loss;
 mod matmul;
 mod norm;
 mod parameters;
+mod pooling;
 mod reduction;
+mod slicing;
 mod tensor;
 mod training;
 
@@ -42,6 +44,7 @@ pub use dims::{Dim, Dims};
 pub use parameters::{
     Init, buffer, constant, he, normal, ones, param, uniform, with_parameters, xavier, zeros,
 };
+pub use slicing::{concat, stack};
 pub use tensor::Tensor;
 pub use training::in_training;
 

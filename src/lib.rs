@@ -99,6 +99,7 @@ pub use trainer::Trainer;
 /// What a model's function is written with.
 pub mod prelude {
     pub use crate::eager::{
-        Init, Tensor, buffer, constant, he, normal, ones, param, uniform, xavier, zeros,
+        Init, Tensor, buffer, concat, constant, he, normal, ones, param, stack, uniform, xavier,
+        zeros,
     };
 }

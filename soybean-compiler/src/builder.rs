@@ -6,7 +6,7 @@ use crate::{
     fault::Fault,
     graph::{Graph, Source, Value},
     initializers,
-    surface::{self, Arguments},
+    surface::{self, arguments::Arguments},
 };
 
 /// A value that a call takes or gives.
@@ -110,17 +110,15 @@ impl Builder {
         initializers::resolve(name, arguments, shape)
     }
 
-    /// Calls an operator by its name; argument 0 is the receiver.
+    /// Calls an operator by its name; argument 0 of a method is the receiver.
     ///
     /// # Errors
     /// If there is no such operator, or its operands do not fit.
     pub fn call(&mut self, operator: &str, arguments: &[Argument]) -> Result<Argument, Fault> {
-        let Some(row) =
-            surface::TABLE.iter().flat_map(|family| family.iter()).find(|it| it.name == operator)
-        else {
+        let Some((form, row)) = surface::find(operator) else {
             return Err(Fault::call(format!("unknown operator `{operator}`")));
         };
-        (row.build)(self, &Arguments::new(row, arguments)?)
+        (row.build)(self, &Arguments::new(form, row, arguments)?)
     }
 
     /// The shape of a tensor.

@@ -10,8 +10,9 @@ use crate::{
     gradient::Tape,
     graph::Value,
     operators::{
-        by_phase::ByPhase, contract::Contract, convolve::Convolve, elementwise::Elementwise,
-        iota::Iota, permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape,
+        attend::Attend, by_phase::ByPhase, concatenate::Concatenate, contract::Contract,
+        convolve::Convolve, elementwise::Elementwise, embed::Embed, iota::Iota, pad::Pad,
+        permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape,
     },
     signature::Signature,
 };
@@ -66,7 +67,9 @@ macro_rules! operators {
     };
 }
 
-operators! { ByPhase, Contract, Convolve, Elementwise, Iota, Permute, Pool, Reduce, Reshape, }
+operators! {
+    Attend, ByPhase, Concatenate, Contract, Convolve, Elementwise, Embed, Iota, Pad, Permute, Pool, Reduce, Reshape,
+}
 
 impl Operator {
     /// Whether the result is an operand's memory, seen in another shape or in one phase.

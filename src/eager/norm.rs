@@ -92,6 +92,27 @@ impl Tensor {
         normal * weight.reshaped(&of_channels) + bias.reshaped(&of_channels)
     }
 
+    /// `x / (k + alpha m)^beta`, where `m` is the mean of `x^2` over `size` neighbouring channels, those outside counted as zeros; `x: [n, c, ..]`. As
+    /// `PyTorch` has it, one more channel before than after counts for an even size. Source: Krizhevsky et al. 2012.
+    ///
+    /// # Panics
+    /// If there are fewer than two dims, or the size is 0.
+    #[must_use]
+    pub fn local_response_norm(self, size: usize, alpha: f64, beta: f64, k: f64) -> Self {
+        let shape = self.shape();
+        let [n, channels, rest @ ..] = &shape[..] else {
+            panic!("`local_response_norm`: the input is [n, channels, ..], found {shape:?}")
+        };
+        assert!(size > 0, "`local_response_norm`: `size` must be at least 1, found 0");
+        let squares = self.square().reshape([*n, *channels, rest.iter().product()]);
+        let means = (0..*channels).map(|channel| {
+            let end = (channel + (size - 1) / 2 + 1).min(*channels);
+            squares.slice(1, channel.saturating_sub(size / 2), end).sum(1) / size as f64
+        });
+        let means = super::stack(means.collect::<Vec<_>>(), 1).reshaped(&shape);
+        self / (means * alpha + k).map(|base| base.powf(beta))
+    }
+
     /// Less its mean and divided by its deviation over the last dim.
     fn standardized(self, eps: f64) -> Self {
         let (mean, variance) = (self.mean(-1).unsqueeze(-1), self.var(-1, 0).unsqueeze(-1));

@@ -33,6 +33,21 @@ pub fn conv2d_without_bias(
     x.conv2d(weight, stride, padding, 1, 1)
 }
 
+/// A convolution of `x [n, c, length]`: `weight [out_channels, c, kernel]` and `bias [out_channels]`, both uniform within `1 / sqrt(c * kernel)` of 0.
+#[crate::layer]
+pub fn conv1d(
+    x: Tensor,
+    out_channels: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> Tensor {
+    let bound = 1.0 / ((x.dim(1) * kernel) as f64).sqrt();
+    let weight = param("weight", [out_channels, x.dim(1), kernel], uniform(-bound, bound));
+    let bias = param("bias", [out_channels], uniform(-bound, bound));
+    x.conv1d(weight, stride, padding, 1, 1) + bias.reshape([out_channels, 1])
+}
+
 /// [`conv2d_without_bias`], then [`batch_norm`].
 #[crate::layer]
 pub fn conv_norm(

@@ -17,3 +17,9 @@ pub fn linear_without_bias(x: Tensor, out_features: usize) -> Tensor {
     let weight = param("weight", [out_features, x.dim(-1)], uniform(-bound, bound));
     x.matmul(weight.transpose())
 }
+
+/// Rows of a table by their numbers: `[..]` of integers to `[.., width]`, with `weight [vocabulary, width]`, standard normal.
+#[crate::layer]
+pub fn embedding(tokens: Tensor, vocabulary: usize, width: usize) -> Tensor {
+    tokens.embedding(param("weight", [vocabulary, width], normal(1.0)))
+}

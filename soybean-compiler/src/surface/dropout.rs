@@ -14,6 +14,7 @@ use crate::{
 
 pub(super) const TABLE: &[Row] = &[Row {
     name: "dropout",
+    doc: "In training 0 with probability `p`, else divided by `1 - p`; in evaluation the tensor itself.",
     arguments: &["input", "p"],
     build: dropout,
     samples: &[

@@ -1,13 +1,13 @@
 //! Normalisation. Variances are taken of what is already less its mean, so that nothing cancels.
 
-use soybean_plan::{Combine, MAX_RANK, Shape};
+use soybean_plan::{MAX_RANK, PoolingForm, Shape, Unary};
 
-use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction};
+use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction, slicing};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::{Source, Value},
-    operators::{by_phase::ByPhase, elementwise::all_dims},
+    graph::Value,
+    operators::{elementwise::all_dims, pad::Pad, pool::Pool},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
 };
@@ -24,23 +24,10 @@ const fn integer(value: i64) -> SampleArgument {
     SampleArgument::Integer(value)
 }
 
-macro_rules! batch_norm_sample {
-    ($input:expr, $channels:expr) => {
-        &[
-            tensor($input),
-            SampleArgument::Buffer { shape: $channels, low: -1.0, high: 1.0 },
-            SampleArgument::Buffer { shape: $channels, low: 0.5, high: 2.0 },
-            tensor($channels),
-            tensor($channels),
-            float(0.25),
-            float(0.1),
-        ]
-    };
-}
-
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "layer_norm",
+        doc: "Normalised over the last dim, times `weight`, plus `bias`.",
         arguments: &["input", "weight", "bias", "eps"],
         build: layer_norm,
         samples: &[
@@ -51,6 +38,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "rms_norm",
+        doc: "Divided by its root mean square over the last dim, times `weight`.",
         arguments: &["input", "weight", "eps"],
         build: rms_norm,
         samples: &[
@@ -59,17 +47,19 @@ pub(super) const TABLE: &[Row] = &[
         ],
     },
     Row {
-        name: "batch_norm",
-        arguments: &["input", "running_mean", "running_var", "weight", "bias", "momentum", "eps"],
-        build: batch_norm,
+        name: "local_response_norm",
+        doc: "Divided by `(k + alpha mean(x^2))^beta`, the mean over `size` neighbouring channels of `[n, c, ..]`.",
+        arguments: &["input", "size", "alpha", "beta", "k"],
+        build: local_response_norm,
         samples: &[
-            batch_norm_sample!(&[4, 6, 3], &[6]),
-            batch_norm_sample!(&[4, 2], &[2]),
-            batch_norm_sample!(&[3, 1, 2, 5], &[1]),
+            &[tensor(&[2, 6, 3]), integer(3), float(0.5), float(0.75), float(2.0)],
+            &[tensor(&[2, 5, 2, 2]), integer(4), float(1.5), float(0.5), integer(1)],
+            &[tensor(&[4, 2]), integer(5), float(0.5), integer(2), float(0.5)],
         ],
     },
     Row {
         name: "group_norm",
+        doc: "Normalised over each group of channels of `[n, c, ..]`, times `weight`, plus `bias`.",
         arguments: &["input", "n_groups", "weight", "bias", "eps"],
         build: group_norm,
         samples: &[
@@ -101,105 +91,6 @@ fn rms_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument
     let weight = vector(builder, arguments, 1, builder.shape(value)[last])?;
     let scaled = Scaled { value, kept, eps: eps(arguments, 2)? };
     Ok(Argument::Tensor(scaled.build(builder, &[(weight, vec![factor_id(last)])])))
-}
-
-// (x - mean) / sqrt(var + eps) * weight + bias for each channel: in training with the mean and variance of the batch, which both buffers follow as
-// moving means (the variance with correction 1), in evaluation with the buffers. Source: Ioffe & Szegedy 2015.
-fn batch_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
-    let value = arguments.tensor(builder, 0)?;
-    let shape = builder.shape(value);
-    if shape.len() < 2 {
-        return Err(
-            arguments.fault(0, format!("the input must be [n, channels, ..], found {shape}"))
-        );
-    }
-    let channels = shape[1];
-    let running_mean = buffer(builder, arguments, 1, channels)?;
-    let running_var = buffer(builder, arguments, 2, channels)?;
-    let weight = vector(builder, arguments, 3, channels)?;
-    let bias = vector(builder, arguments, 4, channels)?;
-    let momentum = arguments.number(5)?;
-    if !(0.0..=1.0).contains(&momentum) {
-        return Err(arguments.expected_number(5, "a number from 0 to 1", momentum));
-    }
-    let eps = eps(arguments, 6)?;
-    let n = shape.n_elements() / channels;
-    if n < 2 {
-        let message =
-            format!("the variance needs more than one element of each channel, found {shape}");
-        return Err(arguments.fault(0, message));
-    }
-    let (mean, var) = batch_statistics(builder, value, n);
-    follow(builder, (running_mean, mean), momentum, 1.0);
-    follow(builder, (running_var, var), momentum, n as f64 / (n - 1) as f64);
-    let mut by_phase = |train, evaluate| builder.graph.add(ByPhase.into(), &[train, evaluate]);
-    let (mean, var) = (by_phase(mean, running_mean), by_phase(var, running_var));
-    Ok(Argument::Tensor(normalized_channels(builder, value, [mean, var, weight, bias], eps)))
-}
-
-/// The mean and the variance of each channel, over `n` elements.
-fn batch_statistics(builder: &mut Builder, value: Value, n: usize) -> (Value, Value) {
-    let (shape, kept) = (builder.shape(value), vec![1]);
-    let mean = reduction::mean_to(builder, value, &kept);
-    let mut it = ScalarBuilder::default();
-    let (x, mean_of_x) = (it.input(0), it.input(1));
-    // By the mean there is no gradient: d/dm sum((x - m)^2) = -2 sum(x - m) = 0.
-    let constant = it.detach(mean_of_x);
-    let difference = it.sub(x, constant);
-    let square = it.mul(difference, difference);
-    let share = it.scale(square, 1.0 / n as f64);
-    let operands = [(value, all_dims(&shape)), (mean, kept.clone())];
-    let shares = map(builder, shape, &operands, &it.finish(share));
-    (mean, reduction::reduce(builder, shares, Combine::Sum, &kept))
-}
-
-/// Makes a buffer follow a tensor: `(1 - momentum) * buffer + momentum * factor * tensor`.
-fn follow(builder: &mut Builder, (buffer, value): (Value, Value), momentum: f64, factor: f64) {
-    let shape = builder.shape(buffer);
-    let mut it = ScalarBuilder::default();
-    let (kept, new) = (it.input(0), it.input(1));
-    let (kept, new) = (it.scale(kept, 1.0 - momentum), it.scale(new, momentum * factor));
-    let sum = it.add(kept, new);
-    let operands = [(buffer, all_dims(&shape)), (value, all_dims(&shape))];
-    let next = map(builder, shape, &operands, &it.finish(sum));
-    builder.updates.push((buffer, next));
-}
-
-// (x - mean) a + c with a = weight / sqrt(var + eps) and c = bias. The mean is constant in the first term, and its gradient comes through c = bias -
-// (mean - constant mean) a, so that the gradients of all four vectors follow from two sums over x: those of g and of g (x - mean).
-fn normalized_channels(
-    builder: &mut Builder,
-    value: Value,
-    [mean, var, weight, bias]: [Value; 4],
-    eps: f64,
-) -> Value {
-    let (shape, kept) = (builder.shape(value), vec![1]);
-    let channels = builder.shape(mean);
-    let of_channels = |values: &[Value]| -> Vec<(Value, Vec<FactorId>)> {
-        values.iter().map(|&it| (it, vec![0])).collect()
-    };
-    let mut it = ScalarBuilder::default();
-    let (var_is, weight_is) = (it.input(0), it.input(1));
-    let sum = it.offset(var_is, eps);
-    let root = activation::rsqrt(&mut it, sum);
-    let product = it.mul(root, weight_is);
-    let scale = map(builder, channels, &of_channels(&[var, weight]), &it.finish(product));
-    let mut it = ScalarBuilder::default();
-    let (mean_is, scale_is, bias_is) = (it.input(0), it.input(1), it.input(2));
-    let constant = it.detach(mean_is);
-    let nothing = it.sub(mean_is, constant);
-    let nothing = it.mul(nothing, scale_is);
-    let shift = it.sub(bias_is, nothing);
-    let shift = map(builder, channels, &of_channels(&[mean, scale, bias]), &it.finish(shift));
-    let mut it = ScalarBuilder::default();
-    let (x, mean_is, scale_is, shift_is) = (it.input(0), it.input(1), it.input(2), it.input(3));
-    let constant = it.detach(mean_is);
-    let difference = it.sub(x, constant);
-    let scaled = it.mul(difference, scale_is);
-    let result = it.add(scaled, shift_is);
-    let mut operands = vec![(value, all_dims(&shape))];
-    operands.extend([mean, scale, shift].map(|it| (it, kept.clone())));
-    map(builder, shape, &operands, &it.finish(result))
 }
 
 // As layer_norm, over the channels of one group and all dims after the channels, with weight and bias for each channel. The channels become two
@@ -235,6 +126,51 @@ fn group_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argume
     let settings = [of_channels(weight), of_channels(bias)];
     let result = Scaled { value: centered, kept, eps }.build(builder, &settings);
     Ok(Argument::Tensor(layout::reshaped(builder, result, shape)))
+}
+
+// x (k + alpha s / size)^-beta, with s the sum of x^2 over the channels from size / 2 before to (size - 1) / 2 after, those outside counted as
+// zeros: PyTorch's. Source: Krizhevsky et al. 2012.
+fn local_response_norm(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let shape = builder.shape(value);
+    let [n, channels, ref rest @ ..] = shape[..] else {
+        return Err(
+            arguments.fault(0, format!("the input must be [n, channels, ..], found {shape}"))
+        );
+    };
+    let size = arguments.size(1, 1)?;
+    let (alpha, beta, k) = (arguments.number(2)?, arguments.number(3)?, arguments.number(4)?);
+    let mut it = ScalarBuilder::default();
+    let x = it.input(0);
+    let square = it.mul(x, x);
+    let squares = map_one(builder, value, &it.finish(square));
+    let image = Shape::new(&[n, 1, channels, rest.iter().product()]);
+    let squares = layout::reshaped(builder, squares, image);
+    let pool = Pool {
+        form: PoolingForm::Sum,
+        image,
+        window: [size, 1],
+        stride: [1, 1],
+        padding: [size / 2, 0],
+    };
+    let sums = builder.graph.add(pool.into(), &[squares]);
+    // For even sizes one window more begins within the padding.
+    let sums = slicing::windowed(builder, sums, Pad::crop(builder.shape(sums), 2, 0, channels));
+    let sums = layout::reshaped(builder, sums, shape);
+    let mut it = ScalarBuilder::default();
+    let (x, sum) = (it.input(0), it.input(1));
+    let mean = it.scale(sum, alpha / size as f64);
+    let base = it.offset(mean, k);
+    let logarithm = it.unary(Unary::Log, base);
+    let exponent = it.scale(logarithm, -beta);
+    let factor = it.unary(Unary::Exp, exponent);
+    let result = it.mul(x, factor);
+    let space = all_dims(&shape);
+    let operands = [(value, space.clone()), (sums, space)];
+    Ok(Argument::Tensor(map(builder, shape, &operands, &it.finish(result))))
 }
 
 /// A tensor that is divided by the root of its mean square over all dims but some.
@@ -284,7 +220,7 @@ fn last_dim(
     }
 }
 
-fn vector(
+pub(super) fn vector(
     builder: &Builder,
     arguments: &Arguments<'_>,
     position: usize,
@@ -298,28 +234,7 @@ fn vector(
     }
 }
 
-/// A buffer of this extent that nothing updates yet.
-fn buffer(
-    builder: &Builder,
-    arguments: &Arguments<'_>,
-    position: usize,
-    extent: usize,
-) -> Result<Value, Fault> {
-    let value = vector(builder, arguments, position, extent)?;
-    if !matches!(builder.graph.node(value).source, Source::Buffer(_)) {
-        let help = "write `buffer(\"running_mean\", [channels], zeros())`";
-        return Err(arguments
-            .expected_number(position, "a buffer", "another tensor")
-            .with_help(help));
-    }
-    if builder.updates.iter().any(|&(buffer, _)| buffer == value) {
-        let name = &builder.graph.node(value).name;
-        return Err(arguments.fault(position, format!("the buffer `{name}` is updated already")));
-    }
-    Ok(value)
-}
-
-fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Fault> {
+pub(super) fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Fault> {
     let eps = arguments.number(position)?;
     match eps >= 0.0 {
         true => Ok(eps),
