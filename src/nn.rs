@@ -29,7 +29,7 @@ mod norm;
 mod residual;
 
 pub use attention::{feed_forward, multi_head_attention, transformer_block};
-pub use convolution::{conv_norm, conv_norm_relu, conv2d, conv2d_without_bias};
-pub use dense::{linear, linear_without_bias};
+pub use convolution::{conv_norm, conv_norm_relu, conv1d, conv2d, conv2d_without_bias};
+pub use dense::{embedding, linear, linear_without_bias};
 pub use norm::{batch_norm, group_norm, layer_norm, rms_norm};
 pub use residual::{basic_block, bottleneck};
