@@ -102,7 +102,7 @@ impl Builder {
         name.clone_into(&mut self.graph.node_mut(value).name);
     }
 
-    /// How a parameter of this shape is filled: `zeros()`, `he()`, ..
+    /// How a parameter of this shape is filled: `zeros()`, `he_normal()`, ..
     ///
     /// # Errors
     /// If there is no such initializer, or its arguments are not what it takes.

@@ -83,7 +83,7 @@ impl Network {
         let parameters = sources(&graph, |it| matches!(it, Source::Parameter(_)));
         let gradients = differentiate(&mut graph, loss, &parameters);
         let unused = |(&parameter, gradient): (&Value, &Option<Value>)| {
-            gradient.is_none().then(|| unused_parameter(&graph, parameter))
+            gradient.is_none().then(|| unused_parameter(&graph, loss, parameter))
         };
         let faults: Vec<ModelFault> =
             parameters.iter().zip(&gradients).filter_map(unused).collect();
@@ -151,15 +151,19 @@ impl Network {
     }
 }
 
-fn unused_parameter(graph: &Graph, parameter: Value) -> ModelFault {
-    ModelFault {
-        at: At::Value(parameter),
-        message: format!(
-            "the loss does not depend on the parameter `{}`",
-            graph.node(parameter).name
+fn unused_parameter(graph: &Graph, loss: Value, parameter: Value) -> ModelFault {
+    let name = &graph.node(parameter).name;
+    let (message, help) = match graph.ancestors(&[loss])[parameter.index()] {
+        true => (
+            format!("no gradient of the loss reaches the parameter `{name}`"),
+            "integers, comparisons, `sign` and `detach` let none through",
         ),
-        help: Some("use it on the way to the loss, or remove it".to_owned()),
-    }
+        false => (
+            format!("the loss does not depend on the parameter `{name}`"),
+            "use it on the way to the loss, or remove it",
+        ),
+    };
+    ModelFault { at: At::Value(parameter), message, help: Some(help.to_owned()) }
 }
 
 fn add_update(

@@ -309,3 +309,75 @@ fn part(dims: &[Dim], factor: u8, half: usize, data: &[f64]) -> (Shape, Vec<f64>
     };
     (shape, points(&shape).iter().map(element).collect())
 }
+
+/// The weighted sum of attention over parameters, and values for all sources; `attend` builds it from queries, keys, values and the mask of what each
+/// query sees.
+fn attention_case(
+    sample: Sample,
+    attend: impl FnOnce(&mut Builder, [Argument; 4]) -> Value,
+) -> Case {
+    let [heads, queries, keys, features] = [2, 4096, 16, 2];
+    let mut builder = Builder::new();
+    let mut sources = BTreeMap::new();
+    let shapes = [[heads, queries, features], [heads, keys, features], [heads, keys, 1]];
+    let mut operands: Vec<Argument> = Vec::new();
+    for (at, shape) in shapes.iter().enumerate() {
+        let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
+        let n: usize = shape.iter().product();
+        sources.insert(value, (0..n).map(|it| 4.0 * noise(it + 1000 * at) - 2.0).collect());
+        operands.push(Argument::Tensor(value));
+    }
+    let mask = builder.input("mask", DType::F32, &[queries, keys]);
+    let is_seen = |it: usize| f64::from(u8::from(it % keys <= it / keys));
+    sources.insert(mask, (0..queries * keys).map(is_seen).collect());
+    let weights = builder.input("weights", DType::F32, &[heads, queries, 1]);
+    sources.insert(weights, (0..heads * queries).map(|it| noise(it + 7777) - 0.4).collect());
+    let [query, key, value]: [Argument; 3] = operands.try_into().unwrap();
+    let result = attend(&mut builder, [query, key, value, Argument::Tensor(mask)]);
+    let weighted =
+        call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
+    let loss = call(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
+    let network = Network::differentiated(builder, loss, &[], &Optimizer::default()).unwrap();
+    verify(&network).unwrap();
+    Case { sample, network, sources }
+}
+
+#[test]
+fn attention_in_one_kernel_is_its_formula() {
+    let sample = Sample { operator: "scaled_dot_product_attention", arguments: &[] };
+    for is_causal in [false, true] {
+        let fused = attention_case(sample, |builder, [query, key, value, _]| {
+            call(builder, sample.operator, &[query, key, value, Argument::Boolean(is_causal)])
+        });
+        let composed = attention_case(sample, |builder, [query, key, value, mask]| {
+            let turned = Argument::Tensor(call(builder, "transpose", &[key]));
+            let products = Argument::Tensor(call(builder, "matmul", &[query, turned]));
+            let scale = Argument::Float(0.5_f64.sqrt());
+            let mut scores = Argument::Tensor(call(builder, "mul", &[products, scale]));
+            if is_causal {
+                let masked = call(builder, "where_", &[scores, mask, Argument::Float(-1e30)]);
+                scores = Argument::Tensor(masked);
+            }
+            let weights = call(builder, "softmax", &[scores, Argument::Integer(-1)]);
+            call(builder, "matmul", &[Argument::Tensor(weights), value])
+        });
+        let text = fused.network.fused().graph.to_string();
+        for kernel in [" attention ", " attention-gradient "] {
+            assert_eq!(text.matches(kernel).count(), 1, "{kernel} in {text}");
+        }
+        let values = [&fused, &composed].map(|it| evaluate(&it.network.graph, &it.sources));
+        let roots = fused.network.roots().into_iter().zip(composed.network.roots());
+        for (found, expected) in roots {
+            for (found, expected) in values[0][&found].iter().zip(&values[1][&expected]) {
+                let is_close = (found - expected).abs() <= 1e-9 * expected.abs().max(1.0);
+                assert!(is_close, "causal {is_causal}: {found} instead of {expected}");
+            }
+        }
+        let graph = &fused.network.graph;
+        for value in graph.values() {
+            if let Some(operator @ Operator::Attend(_)) = graph.operator(value) {
+                assert_eq!(split_each_factor(&sample, graph, operator, value, &values[0]), 1);
+            }
+        }
+    }
+}

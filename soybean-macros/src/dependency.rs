@@ -299,7 +299,7 @@ mod tests {
                  let g = if (n > 2) { 1 } else { usize::MAX };
                  for i in 0..count(x) { h(inner(self::inner(x))); }
                  assert!(true);
-                 tail::end(x.matmul(param(\"w\", [2], he()))) + ::nn::dense(x, std::f64::consts::PI) + g(x)
+                 tail::end(x.matmul(param(\"w\", [2], normal(0.1)))) + ::nn::dense(x, std::f64::consts::PI) + g(x)
              }",
             &[
                 "BATCH = BATCH",

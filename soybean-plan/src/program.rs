@@ -151,6 +151,13 @@ pub enum Init {
         /// The standard deviation.
         std: f64,
     },
+    /// Normally distributed, without values more than two standard deviations from the mean.
+    TruncatedNormal {
+        /// The mean.
+        mean: f64,
+        /// The standard deviation of the distribution before it is cut.
+        std: f64,
+    },
     /// Uniformly distributed over `low..high`.
     Uniform {
         /// The least value.

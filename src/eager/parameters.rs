@@ -38,16 +38,37 @@ pub const fn uniform(_low: f64, _high: f64) -> Init {
     Init(())
 }
 
-/// Normally distributed with standard deviation `sqrt(2 / fan_in)`, for layers before a ReLU; `fan_in` is dim 0. Source: He et al. 2015.
+/// Normally distributed with mean 0 and this standard deviation, without values beyond two of them: `PyTorch`'s `trunc_normal_` with `a = -2 std` and
+/// `b = 2 std`.
 #[must_use]
-pub const fn he() -> Init {
+pub const fn trunc_normal(_std: f64) -> Init {
     Init(())
 }
 
-/// Uniformly distributed within `sqrt(6 / (fan_in + fan_out))` of 0; `fan_in` is dim 0, `fan_out` dim 1. Source: Glorot & Bengio 2010.
-#[must_use]
-pub const fn xavier() -> Init {
-    Init(())
+macro_rules! of_fans {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// Weights are `[out, in, ..]`, as `PyTorch` has them: `fan_in` is `in` and `fan_out` is `out`, each times all dims after those two. A shape of
+            /// fewer dims is an error.
+            #[must_use]
+            pub const fn $name() -> Init {
+                Init(())
+            }
+        )*
+    };
+}
+
+of_fans! {
+    /// Normally distributed with standard deviation `sqrt(2 / fan_in)`, for layers before a ReLU. Source: He et al. 2015.
+    he_normal,
+    /// Uniformly distributed within `sqrt(6 / fan_in)` of 0, for layers before a ReLU. Source: He et al. 2015.
+    he_uniform,
+    /// Normally distributed with standard deviation `sqrt(2 / (fan_in + fan_out))`. Source: Glorot & Bengio 2010.
+    xavier_normal,
+    /// Uniformly distributed within `sqrt(6 / (fan_in + fan_out))` of 0. Source: Glorot & Bengio 2010.
+    xavier_uniform,
 }
 
 /// The values that are still to be taken, in reverse, and their number at the start.

@@ -53,12 +53,13 @@ pub(crate) fn eager_joined(results: &[Tensor]) -> Tensor {
 }
 
 fn dense(builder: &mut Builder, x: Value, name: &str, units: usize) -> Value {
-    let shape = [builder.shape(x)[1], units];
-    let normal = builder.init("he", &[], &shape).expect("known");
+    let shape = [units, builder.shape(x)[1]];
+    let normal = builder.init("he_normal", &[], &shape).expect("known");
     let zeros = builder.init("uniform", &[Argument::Float(-0.1), Argument::Float(0.1)], &[units]);
     let w = builder.parameter(&format!("{name}.w"), &shape, normal);
     let b = builder.parameter(&format!("{name}.b"), &[units], zeros.expect("known"));
-    let product = call(builder, "matmul", &[Argument::Tensor(x), Argument::Tensor(w)]);
+    let turned = call(builder, "transpose", &[Argument::Tensor(w)]);
+    let product = call(builder, "matmul", &[Argument::Tensor(x), Argument::Tensor(turned)]);
     call(builder, "add", &[Argument::Tensor(product), Argument::Tensor(b)])
 }
 

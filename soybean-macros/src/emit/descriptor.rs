@@ -143,6 +143,9 @@ impl Emit for Init {
                 return;
             }
             Self::Normal { mean, std } => ("Normal", [("mean", mean), ("std", std)]),
+            Self::TruncatedNormal { mean, std } => {
+                ("TruncatedNormal", [("mean", mean), ("std", std)])
+            }
             Self::Uniform { low, high } => ("Uniform", [("low", low), ("high", high)]),
         };
         write_to(text, format_args!("Init::{name} {{ {first}: "));

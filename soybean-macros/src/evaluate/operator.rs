@@ -1,7 +1,7 @@
 //! Operators and methods: on constants they are computed here, on tensors they are the compiler's.
 
 use quote::ToTokens;
-use soybean_compiler::{Argument, Place, method_names};
+use soybean_compiler::{Argument, Place, function_names, method_names};
 use soybean_plan::DType;
 use syn::{BinOp, Expr, ExprBinary, ExprMethodCall, ExprUnary, UnOp};
 
@@ -102,7 +102,12 @@ impl<'a> Evaluator<'a> {
                 let headline = format!("unknown operator `{name}`");
                 let mut methods = method_names();
                 methods.retain(|it| !BY_SYMBOL.contains(it));
-                let help = suggestion::help(&name, "operators", &methods);
+                let help = match function_names().contains(&name.as_str()) {
+                    true => {
+                        format!("it is a function of an array of tensors: `{name}([x, y], dim)`")
+                    }
+                    false => suggestion::help(&name, "operators", &methods),
+                };
                 Ok(self.fault(&call.method, Message::new(headline).help(help)))
             }
             Value::Tensor(_) => {

@@ -18,7 +18,7 @@ use crate::{
 pub(crate) const PARAMETERS: [&str; 2] = ["param", "buffer"];
 
 impl<'a> Evaluator<'a> {
-    /// `he()`, `normal(0.02)`, ..
+    /// `he_normal()`, `normal(0.02)`, ..
     pub(super) fn init(&mut self, name: &str, call: &'a ExprCall) -> Flow<'a> {
         let values = self.all(&call.args)?;
         let arguments: Option<Vec<_>> = call
