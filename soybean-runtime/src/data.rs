@@ -27,6 +27,7 @@ use crate::{Error, ErrorKind, init::mixed};
 
 pub use batches::{Batch, Batches};
 pub use csv::CsvSpec;
+pub use file::read_file;
 pub use idx::IdxSpec;
 
 /// Rows of data, stored column by column.

@@ -24,3 +24,21 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
     let is_compressed = file.fill_buf().map_err(fault)?.starts_with(&[0x1f, 0x8b]);
     Ok(if is_compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) })
 }
+
+/// The bytes of a file, decompressed where it begins as gzip files do.
+///
+/// # Errors
+/// If it cannot be read, or is compressed and not whole; the error names it.
+pub fn read_file(path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
+    let path = path.as_ref();
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes).map_err(|error| {
+        let message = format!(
+            "{}: after {} bytes: expected more data or the end, found: {error}",
+            path.display(),
+            bytes.len()
+        );
+        Error::new(ErrorKind::Data, message)
+    })?;
+    Ok(bytes)
+}
