@@ -7,12 +7,13 @@
 
 mod support {
     pub(crate) mod interpreter;
+    pub(crate) mod samples;
 }
 
 use std::collections::BTreeMap;
 
 use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Sample, SampleArgument,
+    Argument, Builder, Network, Optimizer, Sample,
     graph::{Graph, Value},
     operator::{Operator, Rules},
     operator_names, operator_samples,
@@ -20,7 +21,10 @@ use soybean_compiler::{
     verify,
 };
 use soybean_plan::{DType, Init, Shape};
-use support::interpreter::{combine, evaluate, points, run_operator};
+use support::{
+    interpreter::{combine, evaluate, points, run_operator},
+    samples::{argument, call, noise},
+};
 
 /// Operators through which no gradient flows by definition, whatever the values say.
 const WITHOUT_GRADIENT: [&str; 1] = ["detach"];
@@ -32,56 +36,6 @@ struct Case {
     sample: Sample,
     network: Network,
     sources: BTreeMap<Value, Vec<f64>>,
-}
-
-/// Numbers that look random and are the same in every run, in `0..1`.
-fn noise(seed: usize) -> f64 {
-    let mut bits = (seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    bits = (bits ^ (bits >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    ((bits ^ (bits >> 32)) >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-fn numbers(shape: &[usize], low: f64, high: f64, at: usize) -> Vec<f64> {
-    let n: usize = shape.iter().product();
-    (0..n).map(|it| low + (high - low) * noise(it + 1000 * at)).collect()
-}
-
-/// An argument of a sample as one of a call; its tensors are sources with values.
-fn argument(
-    builder: &mut Builder,
-    sources: &mut BTreeMap<Value, Vec<f64>>,
-    argument: &SampleArgument,
-) -> Argument {
-    let at = sources.len();
-    match *argument {
-        SampleArgument::Tensor { shape, low, high } => {
-            let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
-            sources.insert(value, numbers(shape, low, high, at));
-            Argument::Tensor(value)
-        }
-        SampleArgument::Buffer { shape, low, high } => {
-            let value = builder.buffer(&format!("b{at}"), shape, Init::Constant(0.0));
-            sources.insert(value, numbers(shape, low, high, at));
-            Argument::Tensor(value)
-        }
-        SampleArgument::Labels { shape, n_classes } => {
-            let value = builder.input(&format!("labels{at}"), DType::I32, shape);
-            let n: usize = shape.iter().product();
-            sources.insert(value, (0..n).map(|it| ((it + at) * 5 % n_classes) as f64).collect());
-            Argument::Tensor(value)
-        }
-        SampleArgument::Integer(value) => Argument::Integer(value),
-        SampleArgument::Float(value) => Argument::Float(value),
-        SampleArgument::List(items) => {
-            Argument::List(items.iter().map(|&it| Argument::Integer(it)).collect())
-        }
-        SampleArgument::Boolean(value) => Argument::Boolean(value),
-        SampleArgument::Text(text) => Argument::Text(text.to_owned()),
-        SampleArgument::Array(items) => {
-            Argument::List(items.iter().map(|it| self::argument(builder, sources, it)).collect())
-        }
-        SampleArgument::All => Argument::All,
-    }
 }
 
 /// The tensor that a call gives, or several as one vector; none if it gives another thing.
@@ -100,13 +54,6 @@ fn joined(builder: &mut Builder, result: Argument) -> Option<Value> {
             Some(tensor("to_f32", &[Argument::Tensor(vector)]))
         }
         _ => None,
-    }
-}
-
-fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
-    match builder.call(operator, arguments) {
-        Ok(Argument::Tensor(value)) => value,
-        other => unreachable!("{operator} gave {other:?}"),
     }
 }
 

@@ -16,7 +16,7 @@ const fn tensor(shape: &'static [usize]) -> SampleArgument {
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "add",
-        doc: "`left + right`, broadcast as NumPy does; also written `+`.",
+        doc: "Written `left + right`; broadcast as NumPy does.",
         arguments: &["left", "right"],
         build: |builder, arguments| binary(builder, arguments, Binary::Add),
         samples: &[
@@ -28,7 +28,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "sub",
-        doc: "`left - right`, broadcast; also written `-`.",
+        doc: "Written `left - right`; broadcast.",
         arguments: &["left", "right"],
         build: |builder, arguments| binary(builder, arguments, Binary::Subtract),
         samples: &[
@@ -38,7 +38,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "mul",
-        doc: "`left * right`, broadcast; also written `*`.",
+        doc: "Written `left * right`; broadcast.",
         arguments: &["left", "right"],
         build: |builder, arguments| binary(builder, arguments, Binary::Multiply),
         samples: &[
@@ -48,7 +48,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "div",
-        doc: "`left / right`, broadcast; also written `/`.",
+        doc: "Written `left / right`; broadcast.",
         arguments: &["left", "right"],
         build: |builder, arguments| binary(builder, arguments, Binary::Divide),
         samples: &[
@@ -58,7 +58,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "neg",
-        doc: "`-x`; also written so.",
+        doc: "Written `-input`.",
         arguments: &["input"],
         build: |builder, arguments| {
             let value = arguments.tensor(builder, 0)?;
