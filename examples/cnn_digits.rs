@@ -21,12 +21,12 @@ pub mod cnn_digits {
 
     /// A convolution of 3 x 3 pixels that keeps the size of the image.
     fn conv(x: Tensor, out: usize) -> Tensor {
-        let w = param("w", [out, x.dim(1), 3, 3], normal((2.0 / (9 * x.dim(1)) as f64).sqrt()));
+        let w = param("w", [out, x.dim(1), 3, 3], he_normal());
         x.conv2d(w, 1, 1, 1, 1) + param("b", [out, 1, 1], zeros())
     }
 
     fn dense(x: Tensor, out: usize) -> Tensor {
-        x.matmul(param("w", [x.dim(1), out], he())) + param("b", [out], zeros())
+        x.matmul(param("w", [out, x.dim(1)], he_normal()).transpose()) + param("b", [out], zeros())
     }
 
     /// The cross-entropy, and the logits for predictions.

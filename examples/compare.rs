@@ -21,7 +21,8 @@ macro_rules! define_model {
             pub const WIDTH: usize = 512;
 
             fn dense(x: Tensor) -> Tensor {
-                x.matmul(param("w", [x.dim(1), WIDTH], he())) + param("b", [WIDTH], zeros())
+                x.matmul(param("w", [WIDTH, x.dim(1)], he_normal()).transpose())
+                    + param("b", [WIDTH], zeros())
             }
 
             /// The cross-entropy.

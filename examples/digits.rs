@@ -21,7 +21,7 @@ pub mod digits {
     const CLASSES: usize = 10;
 
     fn dense(x: Tensor, out: usize) -> Tensor {
-        x.matmul(param("w", [x.dim(1), out], he())) + param("b", [out], zeros())
+        x.matmul(param("w", [out, x.dim(1)], he_normal()).transpose()) + param("b", [out], zeros())
     }
 
     /// The cross-entropy, and the logits for predictions.

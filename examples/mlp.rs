@@ -20,7 +20,8 @@ pub mod mlp {
     const N_LAYERS: usize = 4;
 
     fn dense(x: Tensor) -> Tensor {
-        x.matmul(param("w", [x.dim(1), WIDTH], he())) + param("b", [WIDTH], zeros())
+        x.matmul(param("w", [WIDTH, x.dim(1)], he_normal()).transpose())
+            + param("b", [WIDTH], zeros())
     }
 
     /// The cross-entropy, and the logits for predictions.

@@ -22,6 +22,7 @@ mod by_name;
 mod comparison;
 mod convolution;
 mod dims;
+mod dropout;
 mod einsum;
 mod elementwise;
 mod layout;
@@ -29,8 +30,11 @@ mod loss;
 mod matmul;
 mod norm;
 mod parameters;
+mod pooling;
 mod reduction;
+mod slicing;
 mod tensor;
+mod training;
 
 pub use arena::scope;
 pub use arithmetic::Operand;
@@ -38,13 +42,16 @@ pub use by_name::{Argument, call, operator_names};
 pub use convolution::Pair;
 pub use dims::{Dim, Dims};
 pub use parameters::{
-    Init, constant, he, normal, ones, param, uniform, with_parameters, xavier, zeros,
+    Init, buffer, constant, he_normal, he_uniform, normal, ones, param, trunc_normal, uniform,
+    with_parameters, xavier_normal, xavier_uniform, zeros,
 };
+pub use slicing::{concat, stack};
 pub use tensor::Tensor;
+pub use training::in_training;
 
 #[cfg(test)]
 mod tests {
-    use super::{Tensor, he, param, with_parameters};
+    use super::{Tensor, param, with_parameters, zeros};
 
     fn matrix() -> Tensor {
         Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
@@ -159,7 +166,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "`param(\"w\", ..)`: shape is [3, 4], but value 1 has shape [2, 3]")]
     fn parameters_of_another_shape() {
-        let _ = with_parameters(&[matrix()], || param("w", [3, 4], he()));
+        let _ = with_parameters(&[matrix()], || param("w", [3, 4], zeros()));
     }
 
     #[test]

@@ -12,8 +12,8 @@
 //!     const HIDDEN: usize = 4 * 16;
 //!
 //!     fn dense(x: Tensor, out: usize) -> Tensor {
-//!         let w = param("w", [x.dim(1), out], he());
-//!         x.matmul(w) + param("b", [out], zeros())
+//!         let w = param("w", [out, x.dim(1)], he_normal());
+//!         x.matmul(w.transpose()) + param("b", [out], zeros())
 //!     }
 //!
 //!     pub fn forward(x: Tensor<f32, BATCH, 784>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
@@ -54,8 +54,8 @@
 //!     /// A dense layer.
 //!     #[soybean::layer]
 //!     pub(crate) fn dense(x: Tensor, units: usize) -> Tensor {
-//!         let w = param("w", [x.dim(1), units], he());
-//!         (x.matmul(w) + param("b", [units], zeros())).leaky_relu(SLOPE)
+//!         let w = param("w", [units, x.dim(1)], he_normal());
+//!         (x.matmul(w.transpose()) + param("b", [units], zeros())).leaky_relu(SLOPE)
 //!     }
 //! }
 //!
@@ -76,9 +76,12 @@
 //! }
 //! ```
 
+extern crate self as soybean;
+
 mod command_line;
 pub mod eager;
 mod network;
+pub mod nn;
 mod trainer;
 
 #[doc(hidden)]
@@ -96,6 +99,7 @@ pub use trainer::Trainer;
 /// What a model's function is written with.
 pub mod prelude {
     pub use crate::eager::{
-        Init, Tensor, constant, he, normal, ones, param, uniform, xavier, zeros,
+        Init, Tensor, buffer, concat, constant, he_normal, he_uniform, normal, ones, param, stack,
+        trunc_normal, uniform, xavier_normal, xavier_uniform, zeros,
     };
 }

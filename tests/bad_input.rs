@@ -17,8 +17,8 @@ pub mod small {
 
     /// The cross-entropy, and the logits.
     pub fn forward(x: Tensor<f32, 8, 6>, y: Tensor<i32, 8>) -> (Tensor, Tensor) {
-        let h = x.matmul(param("w", [6, 16], he())).relu();
-        let logits = h.matmul(param("v", [16, 4], he()));
+        let h = x.matmul(param("w", [16, 6], he_normal()).transpose()).relu();
+        let logits = h.matmul(param("v", [4, 16], he_normal()).transpose());
         (logits.cross_entropy(y), logits)
     }
 }

@@ -6,7 +6,7 @@
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
 
-use models::{call, finish, numbers, single, trainer};
+use models::{SEED, call, finish, numbers, single, trainer};
 use soybean::{
     Tensor,
     eager::{self, Argument as Eager},
@@ -72,7 +72,7 @@ struct Trial<'a> {
 impl<'a> Trial<'a> {
     fn new(sample: &'a Sample) -> Self {
         let operands: Vec<Vec<f64>> =
-            sample.arguments.iter().enumerate().map(|(seed, it)| operand(it, seed)).collect();
+            leaves(sample).into_iter().enumerate().map(|(seed, it)| operand(it, seed)).collect();
         let (result_shape, result) = eager::scope(|| {
             let result = eager_result(sample, &operands);
             (result.shape(), result.to_vec())
@@ -84,10 +84,10 @@ impl<'a> Trial<'a> {
     /// The sum of the results with weights that tell their elements apart, and of the operands.
     fn eager_loss(&self, operands: &[Vec<f64>]) -> f64 {
         eager::scope(|| {
-            let result = eager_result(self.sample, operands);
+            let result = eager::in_training(SEED, 1, || eager_result(self.sample, operands));
             let weighted = (result * Tensor::new(&self.result_shape, &self.weights)).sum(..).item();
             let tensors =
-                self.sample.arguments.iter().zip(operands).filter(|(it, _)| is_tensor(it));
+                leaves(self.sample).into_iter().zip(operands).filter(|(it, _)| is_tensor(it));
             weighted + BASE * tensors.flat_map(|(_, elements)| elements).sum::<f64>()
         })
     }
@@ -114,7 +114,7 @@ impl<'a> Trial<'a> {
         let (weights, labels) = (single(&self.weights), self.labels());
         let views: Vec<View<'_>> = [View::F32(&weights), View::F32(&SPLITTABLE)]
             .into_iter()
-            .chain((!labels.is_empty()).then_some(View::I32(&labels)))
+            .chain(labels.iter().map(|it| View::I32(it)))
             .collect();
         let result = trainer.evaluate(&views).map_err(failed)?.outputs.remove(0);
         if result.shape != self.result_shape {
@@ -126,9 +126,13 @@ impl<'a> Trial<'a> {
         close(&result.data, &self.result).map_err(|fault| format!("result, {fault}"))?;
         trainer.step(&views).map_err(failed)?;
         let after = trainer.parameters().map_err(failed)?;
+        let leaves = leaves(self.sample);
         let positions =
-            (0..self.operands.len()).filter(|it| is_tensor(&self.sample.arguments[*it]));
+            (0..self.operands.len()).filter(|it| is_tensor(leaves[*it]) || is_buffer(leaves[*it]));
         for (position, (_, after)) in positions.zip(after) {
+            if is_buffer(leaves[position]) {
+                continue;
+            }
             let slopes: Vec<f64> =
                 (0..after.data.len()).map(|element| self.slope(position, element)).collect();
             let before = single(&self.operands[position]);
@@ -140,11 +144,13 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    fn labels(&self) -> Vec<i32> {
-        let labels = self.sample.arguments.iter().zip(&self.operands);
+    /// The elements of each tensor of labels.
+    fn labels(&self) -> Vec<Vec<i32>> {
+        let labels = leaves(self.sample).into_iter().zip(&self.operands);
         let labels = labels.filter(|(it, _)| matches!(it, SampleArgument::Labels { .. }));
         #[expect(clippy::cast_possible_truncation, reason = "labels are small integers")]
-        labels.flat_map(|(_, elements)| elements).map(|label| *label as i32).collect()
+        let integers = |elements: &Vec<f64>| elements.iter().map(|it| *it as i32).collect();
+        labels.map(|(_, elements)| integers(elements)).collect()
     }
 
     fn compile(&self, n_gpus: usize) -> (soybean_compiler::Compiled, Vec<(String, Array)>) {
@@ -154,11 +160,11 @@ impl<'a> Trial<'a> {
         let mut parameters = Vec::new();
         let nothing = call(&mut builder, "sum", &[Argument::Tensor(splittable), Argument::All]);
         let mut loss = nothing;
-        let mut arguments = Vec::new();
-        for (argument, elements) in self.sample.arguments.iter().zip(&self.operands) {
-            arguments.push(match argument {
+        let mut tensors = Vec::new();
+        for (leaf, elements) in leaves(self.sample).into_iter().zip(&self.operands) {
+            match leaf {
                 SampleArgument::Tensor { shape, .. } => {
-                    let name = format!("operand{}", arguments.len());
+                    let name = format!("operand{}", tensors.len());
                     let value = builder.parameter(&name, shape, Init::Constant(0.0));
                     parameters
                         .push((name, Array { shape: shape.to_vec(), data: single(elements) }));
@@ -166,28 +172,63 @@ impl<'a> Trial<'a> {
                     let base =
                         call(&mut builder, "mul", &[Argument::Tensor(sum), Argument::Float(BASE)]);
                     loss = plus(&mut builder, loss, base);
-                    Argument::Tensor(value)
+                    tensors.push(value);
+                }
+                SampleArgument::Buffer { shape, .. } => {
+                    let name = format!("operand{}", tensors.len());
+                    tensors.push(builder.buffer(&name, shape, Init::Constant(0.0)));
+                    parameters
+                        .push((name, Array { shape: shape.to_vec(), data: single(elements) }));
                 }
                 SampleArgument::Labels { shape, .. } => {
-                    Argument::Tensor(builder.input("labels", DType::I32, shape))
+                    let name = format!("labels{}", tensors.len());
+                    tensors.push(builder.input(&name, DType::I32, shape));
                 }
-                SampleArgument::Integer(number) => Argument::Integer(*number),
-                SampleArgument::Float(number) => Argument::Float(*number),
-                SampleArgument::List(numbers) => {
-                    Argument::List(numbers.iter().map(|it| Argument::Integer(*it)).collect())
-                }
-                SampleArgument::Boolean(value) => Argument::Boolean(*value),
-                SampleArgument::Text(text) => Argument::Text((*text).to_owned()),
-                SampleArgument::All => Argument::All,
-            });
+                _ => {}
+            }
         }
-        let result = call(&mut builder, self.sample.operator, &arguments);
+        let mut tensors = tensors.into_iter();
+        let arguments: Vec<Argument> =
+            self.sample.arguments.iter().map(|it| compiled_argument(it, &mut tensors)).collect();
+        let result = builder.call(self.sample.operator, &arguments);
+        let result = models::joined(&mut builder, result.expect("samples have no faults"));
         let product =
             call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
         let sum = call(&mut builder, "sum", &[Argument::Tensor(product), Argument::All]);
         let loss = plus(&mut builder, loss, sum);
         let outputs = [("result".to_owned(), result)];
         (finish(builder, loss, &outputs, n_gpus, Strategy::Auto, Optimizer::default()), parameters)
+    }
+}
+
+/// The arguments of a sample, those of arrays one by one.
+fn leaves(sample: &Sample) -> Vec<&SampleArgument> {
+    let leaves = |it: &'static SampleArgument| match it {
+        SampleArgument::Array(items) => items.iter().collect(),
+        other => vec![other],
+    };
+    sample.arguments.iter().flat_map(leaves).collect()
+}
+
+fn compiled_argument(
+    argument: &SampleArgument,
+    tensors: &mut impl Iterator<Item = Value>,
+) -> Argument {
+    match argument {
+        SampleArgument::Tensor { .. }
+        | SampleArgument::Buffer { .. }
+        | SampleArgument::Labels { .. } => Argument::Tensor(tensors.next().expect("one for each")),
+        SampleArgument::Array(items) => {
+            Argument::List(items.iter().map(|it| compiled_argument(it, tensors)).collect())
+        }
+        SampleArgument::Integer(number) => Argument::Integer(*number),
+        SampleArgument::Float(number) => Argument::Float(*number),
+        SampleArgument::List(numbers) => {
+            Argument::List(numbers.iter().map(|it| Argument::Integer(*it)).collect())
+        }
+        SampleArgument::Boolean(value) => Argument::Boolean(*value),
+        SampleArgument::Text(text) => Argument::Text((*text).to_owned()),
+        SampleArgument::All => Argument::All,
     }
 }
 
@@ -199,10 +240,15 @@ fn is_tensor(argument: &SampleArgument) -> bool {
     matches!(argument, SampleArgument::Tensor { .. })
 }
 
+fn is_buffer(argument: &SampleArgument) -> bool {
+    matches!(argument, SampleArgument::Buffer { .. })
+}
+
 /// Numbers for one argument, such as single precision can hold; none for settings.
 fn operand(argument: &SampleArgument, seed: usize) -> Vec<f64> {
     match argument {
-        SampleArgument::Tensor { shape, low, high } => {
+        SampleArgument::Tensor { shape, low, high }
+        | SampleArgument::Buffer { shape, low, high } => {
             let spread = numbers(shape.iter().product(), seed);
             let scaled: Vec<f64> =
                 spread.iter().map(|it| low + (high - low) * (it + 1.0) / 2.0).collect();
@@ -216,14 +262,30 @@ fn operand(argument: &SampleArgument, seed: usize) -> Vec<f64> {
         | SampleArgument::List(_)
         | SampleArgument::Boolean(_)
         | SampleArgument::Text(_)
+        | SampleArgument::Array(_)
         | SampleArgument::All => Vec::new(),
     }
 }
 
 fn eager_result(sample: &Sample, operands: &[Vec<f64>]) -> Tensor {
-    let argument = |(argument, elements): (&SampleArgument, &Vec<f64>)| match argument {
-        SampleArgument::Tensor { shape, .. } | SampleArgument::Labels { shape, .. } => {
-            Eager::Tensor(Tensor::new(shape, elements))
+    let is_given = |it: &SampleArgument| {
+        matches!(it, SampleArgument::Labels { .. }) || is_tensor(it) || is_buffer(it)
+    };
+    let mut operands =
+        leaves(sample).into_iter().zip(operands).filter(|it| is_given(it.0)).map(|it| it.1);
+    let mut tensor = |shape: &[usize]| Tensor::new(shape, operands.next().expect("one for each"));
+    let mut argument = |argument: &SampleArgument| match argument {
+        SampleArgument::Tensor { shape, .. }
+        | SampleArgument::Buffer { shape, .. }
+        | SampleArgument::Labels { shape, .. } => Eager::Tensor(tensor(shape)),
+        SampleArgument::Array(items) => {
+            let shape = |it: &SampleArgument| match it {
+                SampleArgument::Tensor { shape, .. } | SampleArgument::Labels { shape, .. } => {
+                    *shape
+                }
+                other => unreachable!("arrays are of tensors, found {other:?}"),
+            };
+            Eager::Tensors(items.iter().map(|it| tensor(shape(it))).collect())
         }
         SampleArgument::Integer(number) => Eager::Integer(*number),
         SampleArgument::Float(number) => Eager::Float(*number),
@@ -232,8 +294,8 @@ fn eager_result(sample: &Sample, operands: &[Vec<f64>]) -> Tensor {
         SampleArgument::Text(text) => Eager::Text((*text).to_owned()),
         SampleArgument::All => Eager::All,
     };
-    let arguments: Vec<Eager> = sample.arguments.iter().zip(operands).map(argument).collect();
-    eager::call(sample.operator, &arguments)
+    let arguments: Vec<Eager> = sample.arguments.iter().map(&mut argument).collect();
+    models::eager_joined(&eager::call(sample.operator, &arguments))
 }
 
 /// Equal up to the rounding of some hundred operations in single precision, relative to the largest element.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 #[path = "support/models.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
 mod models;
 
 use models::{Batch, perceptron, sgd, trainer};
@@ -18,7 +19,7 @@ macro_rules! check {
             const CLASSES: usize = 12;
 
             fn dense(x: Tensor, units: usize) -> Tensor {
-                x.matmul(param("w", [x.dim(1), units], he()))
+                x.matmul(param("w", [units, x.dim(1)], he_normal()).transpose())
                     + param("b", [units], uniform(-0.1, 0.1))
             }
 

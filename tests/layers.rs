@@ -14,8 +14,8 @@ mod inline {
     use soybean::prelude::*;
 
     fn dense(x: Tensor, units: usize) -> Tensor {
-        let w = param("w", [x.dim(1), units], he());
-        x.matmul(w) + param("b", [units], zeros())
+        let w = param("w", [units, x.dim(1)], he_normal());
+        x.matmul(w.transpose()) + param("b", [units], zeros())
     }
 
     fn residual(x: Tensor) -> Tensor {

@@ -23,8 +23,8 @@ const SPLITTABLE: [f32; 12] = [0.0; 12];
 /// Not tensors: `dim` gives an integer.
 const WITHOUT_RESULT: [&str; 1] = ["dim"];
 
-/// Only its gradient is special, and that is none.
-const WITHOUT_GOLDEN: [&str; 1] = ["detach"];
+/// Only its gradient is special, and that is none; or training differs from evaluation (`training_and_evaluation.rs`).
+const WITHOUT_GOLDEN: [&str; 3] = ["detach", "dropout", "batch_norm"];
 
 /// A shape and its elements, row by row.
 #[derive(Clone)]
@@ -36,6 +36,8 @@ struct Numbers {
 enum Given {
     Tensor(Numbers),
     Labels(Numbers),
+    /// So many of the next are one argument.
+    Array(usize),
     Other(Argument, Eager),
 }
 
@@ -88,6 +90,7 @@ fn argument(kind: &str, text: &str) -> Given {
     let (compiled, eager) = match kind {
         "tensor" => return Given::Tensor(numbers(text)),
         "labels" => return Given::Labels(numbers(text)),
+        "array" => return Given::Array(text.parse().unwrap()),
         "integer" => {
             let number = text.parse().unwrap();
             (Argument::Integer(number), Eager::Integer(number))
@@ -141,20 +144,37 @@ fn every_operator_has_golden_values() {
 fn eager_values() {
     for case in cases() {
         let (shape, elements) = eager::scope(|| {
-            let argument = |it: &Given| match it {
-                Given::Tensor(it) | Given::Labels(it) => {
-                    Eager::Tensor(Tensor::new(&it.shape, &it.elements))
-                }
-                Given::Other(_, eager) => eager.clone(),
-            };
-            let arguments: Vec<Eager> = case.arguments.iter().map(argument).collect();
-            let result = eager::call(&case.operator, &arguments);
+            let result =
+                models::eager_joined(&eager::call(&case.operator, &eager_arguments(&case)));
             (result.shape(), result.to_vec())
         });
         assert_eq!(shape, case.result.shape, "{}", case.operator);
         // The file has ten digits.
         check(&case.operator, elements, &case.result, 1e-9);
     }
+}
+
+fn eager_arguments(case: &Case) -> Vec<Eager> {
+    let mut rest = case.arguments.iter();
+    let mut arguments = Vec::new();
+    while let Some(given) = rest.next() {
+        arguments.push(match given {
+            Given::Tensor(it) | Given::Labels(it) => Eager::Tensor(tensor(it)),
+            Given::Array(n) => {
+                let tensors = rest.by_ref().take(*n).map(|it| match it {
+                    Given::Tensor(it) | Given::Labels(it) => tensor(it),
+                    Given::Array(_) | Given::Other(..) => unreachable!("arrays are of tensors"),
+                });
+                Eager::Tensors(tensors.collect())
+            }
+            Given::Other(_, eager) => eager.clone(),
+        });
+    }
+    arguments
+}
+
+fn tensor(numbers: &Numbers) -> Tensor {
+    Tensor::new(&numbers.shape, &numbers.elements)
 }
 
 #[test]
@@ -191,7 +211,7 @@ impl Case {
                 let array = Array { shape: it.shape.clone(), data: single(&it.elements) };
                 Some((format!("operand{at}"), array))
             }
-            Given::Labels(_) | Given::Other(..) => None,
+            Given::Labels(_) | Given::Array(_) | Given::Other(..) => None,
         };
         self.arguments.iter().enumerate().filter_map(parameter).collect()
     }
@@ -199,7 +219,7 @@ impl Case {
     fn labels(&self) -> Vec<i32> {
         let labels = self.arguments.iter().find_map(|it| match it {
             Given::Labels(it) => Some(it.elements.clone()),
-            Given::Tensor(_) | Given::Other(..) => None,
+            Given::Tensor(_) | Given::Array(_) | Given::Other(..) => None,
         });
         #[expect(clippy::cast_possible_truncation, reason = "labels are small integers")]
         labels.unwrap_or_default().into_iter().map(|it| it as i32).collect()
@@ -210,28 +230,48 @@ impl Case {
         let mut builder = Builder::new();
         let weights = builder.input("weights", DType::F32, &self.weights.shape);
         let splittable = builder.input("splittable", DType::F32, &[SPLITTABLE.len()]);
-        let argument = |(at, it): (usize, &Given)| match it {
-            Given::Tensor(it) => {
-                let name = format!("operand{at}");
-                Argument::Tensor(builder.parameter(&name, &it.shape, Init::Constant(0.0)))
+        let mut operands = Vec::new();
+        let mut arguments = Vec::new();
+        // The array to which the next tensors belong, and how many of them.
+        let mut array = (Vec::new(), 0);
+        for (at, given) in self.arguments.iter().enumerate() {
+            let value = match given {
+                Given::Tensor(it) => {
+                    let name = format!("operand{at}");
+                    let value = builder.parameter(&name, &it.shape, Init::Constant(0.0));
+                    operands.push(value);
+                    value
+                }
+                Given::Labels(it) => builder.input("labels", DType::I32, &it.shape),
+                Given::Array(n) => {
+                    array = (Vec::new(), *n);
+                    continue;
+                }
+                Given::Other(compiled, _) => {
+                    arguments.push(compiled.clone());
+                    continue;
+                }
+            };
+            array.0.push(Argument::Tensor(value));
+            if array.0.len() >= array.1 {
+                let members = std::mem::take(&mut array.0);
+                let is_array = std::mem::take(&mut array.1) > 0;
+                arguments.extend(if is_array { vec![Argument::List(members)] } else { members });
             }
-            Given::Labels(it) => Argument::Tensor(builder.input("labels", DType::I32, &it.shape)),
-            Given::Other(compiled, _) => compiled.clone(),
-        };
-        let arguments: Vec<Argument> = self.arguments.iter().enumerate().map(argument).collect();
-        let result = call(&mut builder, &self.operator, &arguments);
+        }
+        let result = builder.call(&self.operator, &arguments).unwrap();
+        let result = models::joined(&mut builder, result);
         let product =
             call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
         let mut loss = call(&mut builder, "sum", &[Argument::Tensor(product), Argument::All]);
         let nothing = call(&mut builder, "sum", &[Argument::Tensor(splittable), Argument::All]);
         loss = call(&mut builder, "add", &[Argument::Tensor(loss), Argument::Tensor(nothing)]);
         // Every parameter reaches the loss also directly, with weight 0, so that operators without a gradient can be compiled too.
-        for (given, argument) in self.arguments.iter().zip(&arguments) {
-            if matches!(given, Given::Tensor(_)) {
-                let zero = call(&mut builder, "mul", &[argument.clone(), Argument::Float(0.0)]);
-                let sum = call(&mut builder, "sum", &[Argument::Tensor(zero), Argument::All]);
-                loss = call(&mut builder, "add", &[Argument::Tensor(loss), Argument::Tensor(sum)]);
-            }
+        for operand in operands {
+            let nothing =
+                call(&mut builder, "mul", &[Argument::Tensor(operand), Argument::Float(0.0)]);
+            let sum = call(&mut builder, "sum", &[Argument::Tensor(nothing), Argument::All]);
+            loss = call(&mut builder, "add", &[Argument::Tensor(loss), Argument::Tensor(sum)]);
         }
         let outputs = [("result".to_owned(), result)];
         finish(builder, loss, &outputs, n_gpus, Strategy::Auto, Optimizer::default())

@@ -34,8 +34,8 @@ mod transformer {
     }
 
     fn perceptron(x: Tensor) -> Tensor {
-        let inner = x.matmul(param("up", [WIDTH, 2 * WIDTH], xavier())).gelu();
-        inner.matmul(param("down", [2 * WIDTH, WIDTH], xavier()))
+        let inner = x.matmul(param("up", [2 * WIDTH, WIDTH], xavier_uniform()).transpose()).gelu();
+        inner.matmul(param("down", [WIDTH, 2 * WIDTH], xavier_uniform()).transpose())
     }
 
     pub(crate) fn forward(
@@ -49,7 +49,7 @@ mod transformer {
             h += perceptron(normal_of(h));
         }
         let rows = normal_of(h).reshape([BATCH * TOKENS, WIDTH]);
-        let logits = rows.matmul(param("out", [WIDTH, WORDS], xavier()));
+        let logits = rows.matmul(param("out", [WORDS, WIDTH], xavier_uniform()).transpose());
         let is_kept = x.ne(0).reshape([BATCH * TOKENS, 1]);
         (logits.where_(is_kept, 0.0).cross_entropy(y), logits)
     }

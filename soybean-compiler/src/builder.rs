@@ -1,12 +1,12 @@
 //! The builder: makes a graph from calls by name, as users write them.
 
-use soybean_plan::{DType, Init, Shape};
+use soybean_plan::{DType, Init, RunScalar, Shape};
 
 use crate::{
     fault::Fault,
     graph::{Graph, Source, Value},
     initializers,
-    surface::{self, Arguments},
+    surface::{self, arguments::Arguments},
 };
 
 /// A value that a call takes or gives.
@@ -58,6 +58,12 @@ impl Argument {
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     pub(crate) graph: Graph,
+    /// Buffers with their next values.
+    pub(crate) updates: Vec<(Value, Value)>,
+    /// The scalars that programs read so far, in the order in which they number them.
+    pub(crate) scalars: Vec<RunScalar>,
+    /// The number of tensors made so far of which parts are dropped.
+    pub(crate) n_dropouts: u32,
 }
 
 impl Builder {
@@ -83,12 +89,20 @@ impl Builder {
         self.graph.add_source(name, DType::F32, Shape::new(shape), Source::Parameter(init))
     }
 
-    /// Gives a parameter another name.
+    /// Adds a tensor that is kept from step to step: operators that take it say what it becomes.
+    ///
+    /// # Panics
+    /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
+    pub fn buffer(&mut self, name: &str, shape: &[usize], init: Init) -> Value {
+        self.graph.add_source(name, DType::F32, Shape::new(shape), Source::Buffer(init))
+    }
+
+    /// Gives a parameter or buffer another name.
     pub fn rename_parameter(&mut self, value: Value, name: &str) {
         name.clone_into(&mut self.graph.node_mut(value).name);
     }
 
-    /// How a parameter of this shape is filled: `zeros()`, `he()`, ..
+    /// How a parameter of this shape is filled: `zeros()`, `he_normal()`, ..
     ///
     /// # Errors
     /// If there is no such initializer, or its arguments are not what it takes.
@@ -96,17 +110,15 @@ impl Builder {
         initializers::resolve(name, arguments, shape)
     }
 
-    /// Calls an operator by its name; argument 0 is the receiver.
+    /// Calls an operator by its name; argument 0 of a method is the receiver.
     ///
     /// # Errors
     /// If there is no such operator, or its operands do not fit.
     pub fn call(&mut self, operator: &str, arguments: &[Argument]) -> Result<Argument, Fault> {
-        let Some(row) =
-            surface::TABLE.iter().flat_map(|family| family.iter()).find(|it| it.name == operator)
-        else {
+        let Some((form, row)) = surface::find(operator) else {
             return Err(Fault::call(format!("unknown operator `{operator}`")));
         };
-        (row.build)(self, &Arguments::new(row, arguments)?)
+        (row.build)(self, &Arguments::new(form, row, arguments)?)
     }
 
     /// The shape of a tensor.

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use soybean_plan::DType;
+
 use crate::{
     graph::{Graph, Source, Value},
     network::Network,
@@ -146,7 +148,9 @@ impl Reader<'_> {
             .into_iter()
             .all(|it| !self.forbidden.contains(&self.graph.memory_of(it)));
         let is_worth_it = is_cheap || (has_same_space && self.has_one_reader.contains(&value));
-        (self.may_move.contains(&value) && is_allowed && is_worth_it)
+        // Results that are rounded when they are stored are not what the registers of a longer program would hold.
+        let is_exact = inner.dtype == DType::F32;
+        (self.may_move.contains(&value) && is_exact && is_allowed && is_worth_it)
             .then(|| compose(self.graph, map, operands, position, inner))
     }
 }
@@ -186,5 +190,5 @@ fn compose(
     let program =
         scalar::compose(&map.program, factor_id(position), &others, &inner.program, &of_inner);
     let (values, operands) = kept.into_iter().unzip();
-    (Elementwise { extents: map.extents, operands, program }, values)
+    (Elementwise { operands, program, ..map.clone() }, values)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{Combine, ScalarProgram, Shape};
+use soybean_plan::{Combine, DType, ScalarProgram, Shape};
 
 use crate::{
     graph::{Graph, Source, Value},
@@ -72,7 +72,7 @@ pub(crate) fn add_elementwise(
     let program = scalar::renumber(program, &renumbered);
     let (values, operands): (Vec<Value>, Vec<Vec<FactorId>>) =
         kept.into_iter().map(|(value, ids)| (value, ids.clone())).unzip();
-    graph.add(Elementwise { extents, operands, program }.into(), &values)
+    graph.add(Elementwise { extents, operands, program, dtype: DType::F32 }.into(), &values)
 }
 
 /// Adds to the graph the gradients of a scalar loss by each of the parameters; none for those that it does not depend on.

@@ -1,6 +1,6 @@
-//! How parameters are filled at the start. Source of `he` and `xavier`: He et al. 2015, Glorot & Bengio 2010, as PyTorch has them.
+//! How parameters are filled at the start, as PyTorch has it. Source of `he` and `xavier`: He et al. 2015, Glorot & Bengio 2010.
 
-use soybean_plan::Init;
+use soybean_plan::{Init, Shape};
 
 use crate::{builder::Argument, fault::Fault};
 
@@ -8,37 +8,78 @@ use crate::{builder::Argument, fault::Fault};
 struct Row {
     name: &'static str,
     arguments: &'static [&'static str],
-    init: fn(&[f64], &[usize]) -> Init,
+    init: Rule,
+}
+
+/// What an initializer depends on besides its arguments.
+enum Rule {
+    /// Nothing.
+    Fixed(fn(&[f64]) -> Init),
+    /// The numbers of inputs and outputs of the weight.
+    OfFans(fn(Fans) -> Init),
+}
+
+use Rule::{Fixed, OfFans};
+
+/// The inputs of each output of a weight `[out, in, ..]`, and the outputs of each input; the dims after those two are counted in both.
+#[derive(Clone, Copy)]
+struct Fans {
+    n_inputs: f64,
+    n_outputs: f64,
 }
 
 const TABLE: &[Row] = &[
-    Row { name: "zeros", arguments: &[], init: |_, _| Init::Constant(0.0) },
-    Row { name: "ones", arguments: &[], init: |_, _| Init::Constant(1.0) },
-    Row { name: "constant", arguments: &["value"], init: |numbers, _| Init::Constant(numbers[0]) },
+    Row { name: "zeros", arguments: &[], init: Fixed(|_| Init::Constant(0.0)) },
+    Row { name: "ones", arguments: &[], init: Fixed(|_| Init::Constant(1.0)) },
+    Row {
+        name: "constant",
+        arguments: &["value"],
+        init: Fixed(|numbers| Init::Constant(numbers[0])),
+    },
     Row {
         name: "normal",
         arguments: &["std"],
-        init: |numbers, _| Init::Normal { mean: 0.0, std: numbers[0] },
+        init: Fixed(|numbers| Init::Normal { mean: 0.0, std: numbers[0] }),
+    },
+    Row {
+        name: "trunc_normal",
+        arguments: &["std"],
+        init: Fixed(|numbers| Init::TruncatedNormal { mean: 0.0, std: numbers[0] }),
     },
     Row {
         name: "uniform",
         arguments: &["low", "high"],
-        init: |numbers, _| Init::Uniform { low: numbers[0], high: numbers[1] },
+        init: Fixed(|numbers| Init::Uniform { low: numbers[0], high: numbers[1] }),
     },
     Row {
-        name: "he",
+        name: "he_normal",
         arguments: &[],
-        init: |_, shape| Init::Normal { mean: 0.0, std: (2.0 / fan_in(shape)).sqrt() },
+        init: OfFans(|fans| normal((2.0 / fans.n_inputs).sqrt())),
     },
     Row {
-        name: "xavier",
+        name: "he_uniform",
         arguments: &[],
-        init: |_, shape| {
-            let bound = (6.0 / (fan_in(shape) + fan_out(shape))).sqrt();
-            Init::Uniform { low: -bound, high: bound }
-        },
+        init: OfFans(|fans| within((6.0 / fans.n_inputs).sqrt())),
+    },
+    Row {
+        name: "xavier_normal",
+        arguments: &[],
+        init: OfFans(|fans| normal((2.0 / (fans.n_inputs + fans.n_outputs)).sqrt())),
+    },
+    Row {
+        name: "xavier_uniform",
+        arguments: &[],
+        init: OfFans(|fans| within((6.0 / (fans.n_inputs + fans.n_outputs)).sqrt())),
     },
 ];
+
+fn normal(std: f64) -> Init {
+    Init::Normal { mean: 0.0, std }
+}
+
+fn within(bound: f64) -> Init {
+    Init::Uniform { low: -bound, high: bound }
+}
 
 /// The names of all initializers.
 #[must_use]
@@ -53,10 +94,11 @@ pub(crate) fn resolve(name: &str, arguments: &[Argument], shape: &[usize]) -> Re
             .with_help(format!("the initializers are {}", init_names().join(", "))));
     };
     if arguments.len() != row.arguments.len() {
-        let (expected, found) = (row.arguments.join(", "), arguments.len());
+        let (expected, found) = (row.arguments.len(), arguments.len());
+        let plural = if expected == 1 { "" } else { "s" };
+        let call = format!("`{name}({})`", row.arguments.join(", "));
         return Err(Fault::call(format!(
-            "`{name}({expected})` takes {} arguments, found {found}",
-            row.arguments.len()
+            "{call} takes {expected} argument{plural}, found {found}"
         )));
     }
     let number = |(position, argument): (usize, &Argument)| {
@@ -66,15 +108,36 @@ pub(crate) fn resolve(name: &str, arguments: &[Argument], shape: &[usize]) -> Re
         argument.as_number().ok_or_else(fault)
     };
     let numbers = arguments.iter().enumerate().map(number).collect::<Result<Vec<_>, _>>()?;
-    Ok((row.init)(&numbers, shape))
+    match row.init {
+        Fixed(init) => Ok(init(&numbers)),
+        OfFans(init) => Ok(init(fans(name, shape)?)),
+    }
 }
 
-/// The number of inputs of each output: the first extent of `[in, out]`.
-fn fan_in(shape: &[usize]) -> f64 {
-    shape.first().copied().unwrap_or(1) as f64
+fn fans(name: &str, shape: &[usize]) -> Result<Fans, Fault> {
+    let [outputs, inputs, ref window @ ..] = *shape else {
+        let found = Shape::new(shape);
+        let message = format!("`{name}` fills weights of at least 2 dims, found {found}");
+        let help = "the dims are [outputs, inputs, ..]; `normal(std)` fills any shape";
+        return Err(Fault::call(message).with_help(help));
+    };
+    let n_taps: usize = window.iter().product();
+    Ok(Fans { n_inputs: (inputs * n_taps) as f64, n_outputs: (outputs * n_taps) as f64 })
 }
 
-/// The number of outputs of each input: the second extent of `[in, out]`.
-fn fan_out(shape: &[usize]) -> f64 {
-    shape.get(1).or(shape.first()).copied().unwrap_or(1) as f64
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fans_are_those_of_weights_of_outputs_and_inputs() {
+        let check = |name, shape: &[usize], expected| {
+            assert_eq!(resolve(name, &[], shape), Ok(expected), "{name} of {shape:?}");
+        };
+        check("he_normal", &[7, 8], normal(0.5));
+        check("he_uniform", &[7, 6, 2, 2], within(0.5));
+        check("xavier_normal", &[3, 5], normal(0.5));
+        check("xavier_uniform", &[2, 4, 2, 2], within(0.5));
+        assert!(resolve("he_normal", &[], &[7]).is_err());
+    }
 }

@@ -34,7 +34,11 @@ pub use lower::lower;
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
 pub use report::{Report, readable_bytes};
-pub use surface::{Sample, SampleArgument, operator_names, operator_samples};
+pub use surface::{
+    Description, function_names, method_names, operator_descriptions, operator_names,
+    operator_samples,
+    sample::{Sample, SampleArgument},
+};
 pub use text::program_text;
 pub use tiling::Strategy;
 pub use verify::{verify, verify_program};

@@ -10,7 +10,8 @@ use crate::{
     gradient::Tape,
     graph::Value,
     operators::{
-        contract::Contract, convolve::Convolve, elementwise::Elementwise, iota::Iota,
+        attend::Attend, by_phase::ByPhase, concatenate::Concatenate, contract::Contract,
+        convolve::Convolve, elementwise::Elementwise, embed::Embed, iota::Iota, pad::Pad,
         permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape,
     },
     signature::Signature,
@@ -66,13 +67,15 @@ macro_rules! operators {
     };
 }
 
-operators! { Contract, Convolve, Elementwise, Iota, Permute, Pool, Reduce, Reshape, }
+operators! {
+    Attend, ByPhase, Concatenate, Contract, Convolve, Elementwise, Embed, Iota, Pad, Permute, Pool, Reduce, Reshape,
+}
 
 impl Operator {
-    /// Whether the result is the operand's memory, seen in another shape.
+    /// Whether the result is an operand's memory, seen in another shape or in one phase.
     #[must_use]
     pub fn is_alias(&self) -> bool {
-        matches!(self, Self::Reshape(_))
+        matches!(self, Self::Reshape(_) | Self::ByPhase(_))
     }
 }
 

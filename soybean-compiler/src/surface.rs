@@ -1,19 +1,29 @@
 //! The operators that users call: one table, each row built from the primitive operators.
 
 mod activation;
+mod along;
+pub(crate) mod arguments;
 mod arithmetic;
 mod attention;
+mod batch_norm;
 mod broadcast;
 mod comparison;
+mod conversion;
 mod convolution;
+mod dropout;
 mod einsum;
+mod joining;
+mod labels;
 mod layout;
 mod loss;
 mod norm;
+mod pooling;
 mod product;
 mod reduction;
+pub(crate) mod sample;
+mod slicing;
 
-use soybean_plan::{DType, ScalarProgram, Shape};
+use soybean_plan::{ScalarProgram, Shape};
 
 use crate::{
     builder::{Argument, Builder},
@@ -24,11 +34,16 @@ use crate::{
     signature::FactorId,
 };
 
+use arguments::Arguments;
+use sample::{Sample, SampleArgument};
+
 /// One operator of the surface.
 pub(crate) struct Row {
-    /// The method's name.
+    /// Its name.
     pub(crate) name: &'static str,
-    /// The names of its arguments; the first is the receiver.
+    /// What it gives, in one line.
+    pub(crate) doc: &'static str,
+    /// The names of its arguments; a method's first is the receiver.
     pub(crate) arguments: &'static [&'static str],
     /// Builds it.
     pub(crate) build: fn(&mut Builder, &Arguments<'_>) -> Result<Argument, Fault>,
@@ -36,213 +51,138 @@ pub(crate) struct Row {
     pub(crate) samples: &'static [&'static [SampleArgument]],
 }
 
-/// All operators, family by family.
-pub(crate) const TABLE: &[&[Row]] = &[
-    arithmetic::TABLE,
-    activation::TABLE,
-    comparison::TABLE,
-    product::TABLE,
-    convolution::TABLE,
-    einsum::TABLE,
-    reduction::TABLE,
-    norm::TABLE,
-    attention::TABLE,
-    loss::TABLE,
-    layout::TABLE,
-];
+/// How users write the calls of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `x.relu()`
+    Method,
+    /// `concat([x, y], 0)`
+    Function,
+}
+
+/// Operators that have much in common.
+pub(crate) struct Family {
+    /// The heading in the list of operators.
+    pub(crate) name: &'static str,
+    /// The module that defines them.
+    pub(crate) module: &'static str,
+    /// How they are called.
+    pub(crate) form: Form,
+    /// The operators.
+    pub(crate) rows: &'static [Row],
+}
+
+macro_rules! families {
+    ($($name:literal, $module:ident, $form:ident;)*) => {
+        /// All operators, family by family.
+        pub(crate) const FAMILIES: &[Family] = &[$(Family {
+            name: $name,
+            module: stringify!($module),
+            form: Form::$form,
+            rows: $module::TABLE,
+        },)*];
+    };
+}
+
+families! {
+    "Arithmetic", arithmetic, Method;
+    "Functions of each element", activation, Method;
+    "Comparisons and choices", comparison, Method;
+    "Products of matrices", product, Method;
+    "Convolution", convolution, Method;
+    "Pooling", pooling, Method;
+    "Index notation", einsum, Method;
+    "Reductions", reduction, Method;
+    "Along a dim", along, Method;
+    "Normalisation", norm, Method;
+    "Normalisation over the batch", batch_norm, Method;
+    "Dropout", dropout, Method;
+    "Attention", attention, Method;
+    "Losses", loss, Method;
+    "Labels and indices", labels, Method;
+    "Shapes", layout, Method;
+    "Parts of tensors", slicing, Method;
+    "Tensors joined", joining, Function;
+    "Types", conversion, Method;
+}
+
+/// The row of this name, and how it is called.
+pub(crate) fn find(name: &str) -> Option<(Form, &'static Row)> {
+    let mut all =
+        FAMILIES.iter().flat_map(|family| family.rows.iter().map(|row| (family.form, row)));
+    all.find(|(_, row)| row.name == name)
+}
+
+/// What there is to know of an operator that users can call.
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// Its name.
+    pub name: &'static str,
+    /// How it is called: `input.relu()`.
+    pub call: String,
+    /// What it gives, in one line.
+    pub doc: &'static str,
+    /// The heading under which it stands.
+    pub family: &'static str,
+    /// The name of the module that defines it.
+    pub module: &'static str,
+}
+
+/// All operators that users can call, family by family.
+#[must_use]
+pub fn operator_descriptions() -> Vec<Description> {
+    let describe = |family: &Family, row: &Row| Description {
+        name: row.name,
+        call: call_text(family.form, row),
+        doc: row.doc,
+        family: family.name,
+        module: family.module,
+    };
+    FAMILIES
+        .iter()
+        .flat_map(|family| family.rows.iter().map(move |row| describe(family, row)))
+        .collect()
+}
+
+fn call_text(form: Form, row: &Row) -> String {
+    let (name, arguments) = (row.name, row.arguments);
+    match form {
+        Form::Method => format!("{}.{name}({})", arguments[0], arguments[1..].join(", ")),
+        Form::Function => format!("{name}({})", arguments.join(", ")),
+    }
+}
 
 /// The names of all operators that users can call.
 #[must_use]
 pub fn operator_names() -> Vec<&'static str> {
-    TABLE.iter().flat_map(|family| family.iter()).map(|row| row.name).collect()
+    names(|_| true)
 }
 
-/// A call by which an operator is tried.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample {
-    /// The operator's name.
-    pub operator: &'static str,
-    /// Its arguments; the first is the receiver.
-    pub arguments: &'static [SampleArgument],
+/// The names of the operators that are called as functions of arrays of tensors.
+#[must_use]
+pub fn function_names() -> Vec<&'static str> {
+    names(|form| form == Form::Function)
 }
 
-/// An argument of a [`Sample`].
-#[derive(Clone, Copy, Debug)]
-pub enum SampleArgument {
-    /// A tensor of this shape, whose elements lie between the bounds.
-    Tensor {
-        /// The shape.
-        shape: &'static [usize],
-        /// The least value.
-        low: f64,
-        /// The greatest value.
-        high: f64,
-    },
-    /// Class labels of this shape.
-    Labels {
-        /// The shape.
-        shape: &'static [usize],
-        /// The number of classes.
-        n_classes: usize,
-    },
-    /// An integer constant.
-    Integer(i64),
-    /// A number.
-    Float(f64),
-    /// An array of integers.
-    List(&'static [i64]),
-    /// A truth value.
-    Boolean(bool),
-    /// A string.
-    Text(&'static str),
-    /// `..`
-    All,
+/// The names of the operators that are methods of tensors.
+#[must_use]
+pub fn method_names() -> Vec<&'static str> {
+    names(|form| form == Form::Method)
 }
 
-impl SampleArgument {
-    /// A tensor with elements between -2 and 2.
-    const fn tensor(shape: &'static [usize]) -> Self {
-        Self::Tensor { shape, low: -2.0, high: 2.0 }
-    }
-
-    /// A tensor with elements between 0.5 and 2.
-    const fn positive(shape: &'static [usize]) -> Self {
-        Self::Tensor { shape, low: 0.5, high: 2.0 }
-    }
+fn names(is_wanted: fn(Form) -> bool) -> Vec<&'static str> {
+    let wanted = FAMILIES.iter().filter(|family| is_wanted(family.form));
+    wanted.flat_map(|family| family.rows.iter()).map(|row| row.name).collect()
 }
 
 /// The calls by which conformance tests try every operator.
 #[must_use]
 pub fn operator_samples() -> Vec<Sample> {
-    let rows = TABLE.iter().flat_map(|family| family.iter());
+    let rows = FAMILIES.iter().flat_map(|family| family.rows.iter());
     rows.flat_map(|row| {
         row.samples.iter().map(|arguments| Sample { operator: row.name, arguments })
     })
     .collect()
-}
-
-/// The arguments of a call, with access that says what is wrong.
-pub(crate) struct Arguments<'a> {
-    row: &'a Row,
-    given: &'a [Argument],
-}
-
-impl<'a> Arguments<'a> {
-    pub(crate) fn new(row: &'a Row, given: &'a [Argument]) -> Result<Self, Fault> {
-        if given.len() == row.arguments.len() {
-            return Ok(Self { row, given });
-        }
-        let form = format!("`{}({})`", row.name, row.arguments[1..].join(", "));
-        let (expected, found) = (row.arguments.len() - 1, given.len().saturating_sub(1));
-        Err(Fault::call(format!(
-            "{form} takes {expected} argument{}, found {found}",
-            if expected == 1 { "" } else { "s" }
-        )))
-    }
-
-    /// A fault of one argument whose message begins with the operator's name.
-    pub(crate) fn fault(&self, position: usize, message: impl std::fmt::Display) -> Fault {
-        Fault::argument(position, format!("`{}`: {message}", self.row.name))
-    }
-
-    pub(crate) fn get(&self, position: usize) -> &'a Argument {
-        &self.given[position]
-    }
-
-    fn expected(&self, position: usize, what: &str) -> Fault {
-        let (argument, found) = (self.row.arguments[position], self.given[position].kind());
-        self.fault(position, format!("`{argument}` must be {what}, found {found}"))
-    }
-
-    /// A fault of a number that is not of this kind.
-    fn expected_number(&self, position: usize, what: &str, found: impl std::fmt::Display) -> Fault {
-        let argument = self.row.arguments[position];
-        self.fault(position, format!("`{argument}` must be {what}, found {found}"))
-    }
-
-    /// A tensor of `f32`.
-    pub(crate) fn tensor(&self, builder: &Builder, position: usize) -> Result<Value, Fault> {
-        let Argument::Tensor(value) = self.given[position] else {
-            return Err(self.expected(position, "a tensor"));
-        };
-        match builder.dtype(value) {
-            DType::F32 => Ok(value),
-            DType::I32 => Err(self
-                .fault(position, "takes tensors of f32, found i32")
-                .with_help("only labels are i32")),
-        }
-    }
-
-    pub(crate) fn number(&self, position: usize) -> Result<f64, Fault> {
-        self.given[position].as_number().ok_or_else(|| self.expected(position, "a number"))
-    }
-
-    pub(crate) fn integer(&self, position: usize) -> Result<i64, Fault> {
-        match self.given[position] {
-            Argument::Integer(value) => Ok(value),
-            _ => Err(self.expected(position, "an integer")),
-        }
-    }
-
-    /// A list of integers.
-    pub(crate) fn integers(&self, position: usize) -> Result<Vec<i64>, Fault> {
-        let Argument::List(items) = &self.given[position] else {
-            return Err(self.expected(position, "an array of integers"));
-        };
-        let integer = |item: &Argument| match item {
-            Argument::Integer(value) => Ok(*value),
-            _ => Err(self.fault(
-                position,
-                format!("expected an array of integers, found {} in it", item.kind()),
-            )),
-        };
-        items.iter().map(integer).collect()
-    }
-
-    pub(crate) fn text(&self, position: usize) -> Result<&'a str, Fault> {
-        match self.get(position) {
-            Argument::Text(text) => Ok(text),
-            _ => Err(self.expected(position, "a string")),
-        }
-    }
-
-    pub(crate) fn boolean(&self, position: usize) -> Result<bool, Fault> {
-        match self.get(position) {
-            Argument::Boolean(value) => Ok(*value),
-            _ => Err(self.expected(position, "`true` or `false`")),
-        }
-    }
-
-    /// One dim of a tensor of this rank; negative ones count from the end.
-    pub(crate) fn dim(&self, position: usize, rank: usize) -> Result<usize, Fault> {
-        self.resolve_dim(position, self.integer(position)?, rank)
-    }
-
-    fn resolve_dim(&self, position: usize, dim: i64, rank: usize) -> Result<usize, Fault> {
-        let signed_rank = i64::try_from(rank).expect("ranks are small");
-        let resolved = if dim < 0 { dim + signed_rank } else { dim };
-        let found = usize::try_from(resolved).ok().filter(|&it| it < rank);
-        found.ok_or_else(|| {
-            self.fault(position, format!("dim {dim} is out of range for a tensor of {rank} dims"))
-        })
-    }
-
-    /// Dims of a tensor of this rank, in increasing order: `..`, one, or a list.
-    pub(crate) fn dims(&self, position: usize, rank: usize) -> Result<Vec<usize>, Fault> {
-        let given = match self.get(position) {
-            Argument::All => return Ok((0..rank).collect()),
-            Argument::Integer(dim) => vec![*dim],
-            Argument::List(_) => self.integers(position)?,
-            _ => return Err(self.expected(position, "`..`, a dim, or an array of dims")),
-        };
-        let resolve = |dim: i64| self.resolve_dim(position, dim, rank);
-        let mut dims = given.into_iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
-        dims.sort_unstable();
-        match dims.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(self.fault(position, format!("dim {} is given twice", pair[0]))),
-            None => Ok(dims),
-        }
-    }
 }
 
 /// Adds a map over operands that each have all dims of the shape, or those in its list.

@@ -41,62 +41,96 @@ fn noise(seed: usize) -> f64 {
     ((bits ^ (bits >> 32)) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
+fn numbers(shape: &[usize], low: f64, high: f64, at: usize) -> Vec<f64> {
+    let n: usize = shape.iter().product();
+    (0..n).map(|it| low + (high - low) * noise(it + 1000 * at)).collect()
+}
+
+/// An argument of a sample as one of a call; its tensors are sources with values.
+fn argument(
+    builder: &mut Builder,
+    sources: &mut BTreeMap<Value, Vec<f64>>,
+    argument: &SampleArgument,
+) -> Argument {
+    let at = sources.len();
+    match *argument {
+        SampleArgument::Tensor { shape, low, high } => {
+            let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
+            sources.insert(value, numbers(shape, low, high, at));
+            Argument::Tensor(value)
+        }
+        SampleArgument::Buffer { shape, low, high } => {
+            let value = builder.buffer(&format!("b{at}"), shape, Init::Constant(0.0));
+            sources.insert(value, numbers(shape, low, high, at));
+            Argument::Tensor(value)
+        }
+        SampleArgument::Labels { shape, n_classes } => {
+            let value = builder.input(&format!("labels{at}"), DType::I32, shape);
+            let n: usize = shape.iter().product();
+            sources.insert(value, (0..n).map(|it| ((it + at) * 5 % n_classes) as f64).collect());
+            Argument::Tensor(value)
+        }
+        SampleArgument::Integer(value) => Argument::Integer(value),
+        SampleArgument::Float(value) => Argument::Float(value),
+        SampleArgument::List(items) => {
+            Argument::List(items.iter().map(|&it| Argument::Integer(it)).collect())
+        }
+        SampleArgument::Boolean(value) => Argument::Boolean(value),
+        SampleArgument::Text(text) => Argument::Text(text.to_owned()),
+        SampleArgument::Array(items) => {
+            Argument::List(items.iter().map(|it| self::argument(builder, sources, it)).collect())
+        }
+        SampleArgument::All => Argument::All,
+    }
+}
+
+/// The tensor that a call gives, or several as one vector; none if it gives another thing.
+fn joined(builder: &mut Builder, result: Argument) -> Option<Value> {
+    let mut tensor = |operator: &str, arguments: &[Argument]| call(builder, operator, arguments);
+    match result {
+        Argument::Tensor(value) => Some(tensor("to_f32", &[Argument::Tensor(value)])),
+        Argument::List(parts) => {
+            let mut flat = |part: &Argument| {
+                let row = tensor("unsqueeze", &[part.clone(), Argument::Integer(0)]);
+                let flat = tensor("flatten", &[Argument::Tensor(row)]);
+                Argument::Tensor(tensor("squeeze", &[Argument::Tensor(flat), Argument::Integer(0)]))
+            };
+            let parts = parts.iter().map(&mut flat).collect();
+            let vector = tensor("concat", &[Argument::List(parts), Argument::Integer(0)]);
+            Some(tensor("to_f32", &[Argument::Tensor(vector)]))
+        }
+        _ => None,
+    }
+}
+
+fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
+    match builder.call(operator, arguments) {
+        Ok(Argument::Tensor(value)) => value,
+        other => unreachable!("{operator} gave {other:?}"),
+    }
+}
+
 fn case(sample: Sample) -> Option<Case> {
     let mut builder = Builder::new();
     let mut sources = BTreeMap::new();
-    let mut arguments = Vec::new();
-    for (at, argument) in sample.arguments.iter().enumerate() {
-        arguments.push(match *argument {
-            SampleArgument::Tensor { shape, low, high } => {
-                let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
-                let n: usize = shape.iter().product();
-                sources.insert(
-                    value,
-                    (0..n).map(|it| low + (high - low) * noise(it + 1000 * at)).collect(),
-                );
-                Argument::Tensor(value)
-            }
-            SampleArgument::Labels { shape, n_classes } => {
-                let value = builder.input("labels", DType::I32, shape);
-                let n: usize = shape.iter().product();
-                sources.insert(value, (0..n).map(|it| (it * 5 % n_classes) as f64).collect());
-                Argument::Tensor(value)
-            }
-            SampleArgument::Integer(value) => Argument::Integer(value),
-            SampleArgument::Float(value) => Argument::Float(value),
-            SampleArgument::List(items) => {
-                Argument::List(items.iter().map(|&it| Argument::Integer(it)).collect())
-            }
-            SampleArgument::Boolean(value) => Argument::Boolean(value),
-            SampleArgument::Text(text) => Argument::Text(text.to_owned()),
-            SampleArgument::All => Argument::All,
-        });
-    }
-    let Argument::Tensor(result) = builder.call(sample.operator, &arguments).unwrap() else {
-        return None;
-    };
+    let arguments: Vec<Argument> =
+        sample.arguments.iter().map(|it| argument(&mut builder, &mut sources, it)).collect();
+    let result = builder.call(sample.operator, &arguments).unwrap();
+    let result = joined(&mut builder, result)?;
     let shape = builder.shape(result);
     let weights = builder.input("weights", DType::F32, &shape);
+    let tensors: Vec<Value> = sources.keys().copied().collect();
     sources.insert(weights, (0..shape.n_elements()).map(|it| noise(it + 7777) - 0.4).collect());
-    let tensor = |builder: &mut Builder, operator: &str, arguments: &[Argument]| match builder
-        .call(operator, arguments)
-    {
-        Ok(Argument::Tensor(value)) => value,
-        other => unreachable!("{operator} gave {other:?}"),
-    };
     let weighted =
-        tensor(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
+        call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
     // Every parameter reaches the loss also directly, with weight 0, so that operators without a gradient can be compiled too.
-    let mut loss = tensor(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
-    for argument in arguments
-        .iter()
-        .filter(|it| matches!(it, Argument::Tensor(value) if builder.dtype(*value) == DType::F32))
-        .cloned()
-        .collect::<Vec<_>>()
+    let mut loss = call(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
+    for tensor in
+        tensors.into_iter().filter(|&it| builder.dtype(it) == DType::F32).collect::<Vec<_>>()
     {
-        let nothing = tensor(&mut builder, "mul", &[argument, Argument::Float(0.0)]);
-        let sum = tensor(&mut builder, "sum", &[Argument::Tensor(nothing), Argument::All]);
-        loss = tensor(&mut builder, "add", &[Argument::Tensor(loss), Argument::Tensor(sum)]);
+        let nothing = call(&mut builder, "mul", &[Argument::Tensor(tensor), Argument::Float(0.0)]);
+        let sum = call(&mut builder, "sum", &[Argument::Tensor(nothing), Argument::All]);
+        loss = call(&mut builder, "add", &[Argument::Tensor(loss), Argument::Tensor(sum)]);
     }
     let network = Network::differentiated(builder, loss, &[], &Optimizer::default()).unwrap();
     verify(&network).unwrap();
@@ -127,7 +161,8 @@ fn gradients_are_those_of_finite_differences() {
     const TOLERANCE: f64 = 1e-7;
     for case in cases() {
         let values = evaluate(&case.network.graph, &case.sources);
-        for &(parameter, next) in &case.network.updates {
+        let is_parameter = |it: &Value| case.network.parameters.contains(it);
+        for &(parameter, next) in case.network.updates.iter().filter(|it| is_parameter(&it.0)) {
             for (element, (before, after)) in
                 values[&parameter].iter().zip(&values[&next]).enumerate()
             {
@@ -225,7 +260,8 @@ fn split_each_factor(
             let (shapes, data): (Vec<Shape>, Vec<&[f64]>) =
                 parts.iter().map(|(shape, data)| (*shape, &data[..])).unzip();
             let result = part_shape(&signature.result, factor);
-            run_operator(operator.kernel(&shapes, &result).as_ref(), &data, &result)
+            let dtype = graph.node(value).dtype;
+            run_operator(operator.kernel(&shapes, &result).as_ref(), &data, &result, dtype)
         });
         let whole = &values[&value];
         let expected: [Vec<f64>; 2];
@@ -272,4 +308,76 @@ fn part(dims: &[Dim], factor: u8, half: usize, data: &[f64]) -> (Shape, Vec<f64>
         data[point.iter().enumerate().map(at).sum::<usize>()]
     };
     (shape, points(&shape).iter().map(element).collect())
+}
+
+/// The weighted sum of attention over parameters, and values for all sources; `attend` builds it from queries, keys, values and the mask of what each
+/// query sees.
+fn attention_case(
+    sample: Sample,
+    attend: impl FnOnce(&mut Builder, [Argument; 4]) -> Value,
+) -> Case {
+    let [heads, queries, keys, features] = [2, 4096, 16, 2];
+    let mut builder = Builder::new();
+    let mut sources = BTreeMap::new();
+    let shapes = [[heads, queries, features], [heads, keys, features], [heads, keys, 1]];
+    let mut operands: Vec<Argument> = Vec::new();
+    for (at, shape) in shapes.iter().enumerate() {
+        let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
+        let n: usize = shape.iter().product();
+        sources.insert(value, (0..n).map(|it| 4.0 * noise(it + 1000 * at) - 2.0).collect());
+        operands.push(Argument::Tensor(value));
+    }
+    let mask = builder.input("mask", DType::F32, &[queries, keys]);
+    let is_seen = |it: usize| f64::from(u8::from(it % keys <= it / keys));
+    sources.insert(mask, (0..queries * keys).map(is_seen).collect());
+    let weights = builder.input("weights", DType::F32, &[heads, queries, 1]);
+    sources.insert(weights, (0..heads * queries).map(|it| noise(it + 7777) - 0.4).collect());
+    let [query, key, value]: [Argument; 3] = operands.try_into().unwrap();
+    let result = attend(&mut builder, [query, key, value, Argument::Tensor(mask)]);
+    let weighted =
+        call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
+    let loss = call(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
+    let network = Network::differentiated(builder, loss, &[], &Optimizer::default()).unwrap();
+    verify(&network).unwrap();
+    Case { sample, network, sources }
+}
+
+#[test]
+fn attention_in_one_kernel_is_its_formula() {
+    let sample = Sample { operator: "scaled_dot_product_attention", arguments: &[] };
+    for is_causal in [false, true] {
+        let fused = attention_case(sample, |builder, [query, key, value, _]| {
+            call(builder, sample.operator, &[query, key, value, Argument::Boolean(is_causal)])
+        });
+        let composed = attention_case(sample, |builder, [query, key, value, mask]| {
+            let turned = Argument::Tensor(call(builder, "transpose", &[key]));
+            let products = Argument::Tensor(call(builder, "matmul", &[query, turned]));
+            let scale = Argument::Float(0.5_f64.sqrt());
+            let mut scores = Argument::Tensor(call(builder, "mul", &[products, scale]));
+            if is_causal {
+                let masked = call(builder, "where_", &[scores, mask, Argument::Float(-1e30)]);
+                scores = Argument::Tensor(masked);
+            }
+            let weights = call(builder, "softmax", &[scores, Argument::Integer(-1)]);
+            call(builder, "matmul", &[Argument::Tensor(weights), value])
+        });
+        let text = fused.network.fused().graph.to_string();
+        for kernel in [" attention ", " attention-gradient "] {
+            assert_eq!(text.matches(kernel).count(), 1, "{kernel} in {text}");
+        }
+        let values = [&fused, &composed].map(|it| evaluate(&it.network.graph, &it.sources));
+        let roots = fused.network.roots().into_iter().zip(composed.network.roots());
+        for (found, expected) in roots {
+            for (found, expected) in values[0][&found].iter().zip(&values[1][&expected]) {
+                let is_close = (found - expected).abs() <= 1e-9 * expected.abs().max(1.0);
+                assert!(is_close, "causal {is_causal}: {found} instead of {expected}");
+            }
+        }
+        let graph = &fused.network.graph;
+        for value in graph.values() {
+            if let Some(operator @ Operator::Attend(_)) = graph.operator(value) {
+                assert_eq!(split_each_factor(&sample, graph, operator, value, &values[0]), 1);
+            }
+        }
+    }
 }

@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn only_repeated_calls_are_numbered() {
-        let (name, call) = (parse_quote!("w"), parse_quote!(param("w", [1], he())));
+        let (name, call) = (parse_quote!("w"), parse_quote!(param("w", [1], normal(0.1))));
         let mut naming = Naming::new();
         let block = naming.enter(Naming::ROOT, "block");
         let first = naming.enter(block, "dense");

@@ -45,7 +45,7 @@ fn names_are_paths_of_calls_and_rounds() {
             const WIDTHS: [usize; 2] = [8, 2 * SMALL];
             const SMALL: usize = { let n: usize = 3; n.max(2) };
             fn dense(x: Tensor, out: usize) -> Tensor {
-                x.matmul(param("w", [x.dim(1), out], he())) + param("b", [out], zeros())
+                x.matmul(param("w", [x.dim(1), out], he_normal())) + param("b", [out], zeros())
             }
             fn block(x: Tensor, last: bool) -> Tensor {
                 if last { return dense(x, 1); }
@@ -99,13 +99,13 @@ fn constants_are_computed_as_rust_does() {
 fn one_fault_gives_one_message() {
     check_body(
         r#"
-        let w = param("w", [5, 3], he());
+        let w = param("w", [5, 3], he_normal());
         let h = x.matmul(w).relu();
         for _ in 0..3 { let z = h.rellu(); }
         let n = unknown + 1;
         while n { h = h.tanh(); }
         let y = x + n;
-        let k = param("w", [1, n], he());
+        let k = param("w", [1, n], he_normal());
         (h + y).mean(..)
         "#,
         expect![[r#"
@@ -249,7 +249,7 @@ fn models_without_layers_need_no_relay() {
     };
     assert!(!relays(
         "mod m { use soybean::prelude::*; const N: usize = 6; fn f(x: Tensor) -> Tensor { x.relu() }
-         pub fn forward(x: Tensor<f32, 4, N>) -> Tensor { f(x * param(\"w\", [N], he())).mean(..) } }"
+         pub fn forward(x: Tensor<f32, 4, N>) -> Tensor { f(x * param(\"w\", [N], normal(0.1))).mean(..) } }"
     ));
     assert!(relays(
         "mod m { use super::f; pub fn forward(x: Tensor<f32, 4, 6>) -> Tensor { f(x).mean(..) } }"
@@ -262,7 +262,7 @@ fn expansions_differ_in_the_time_of_the_search_only() {
         pub mod mlp {
             pub fn forward(x: Tensor<f32, 8, 6>, y: Tensor<i32, 8>) -> Tensor {
                 let mut h = x;
-                for _ in 0..3 { h = h.matmul(param("w", [6, 6], he())).tanh(); }
+                for _ in 0..3 { h = h.matmul(param("w", [6, 6], he_normal())).tanh(); }
                 h.cross_entropy(y)
             }
         }

@@ -27,7 +27,7 @@ pub(crate) enum Value<'a> {
     Poison,
 }
 
-/// A call such as `he()`; which shape it is for is known only at its `param`.
+/// A call such as `he_normal()`; which shape it is for is known only at its `param`.
 pub(crate) struct InitCall<'a> {
     pub(crate) name: String,
     pub(crate) arguments: Vec<Argument>,

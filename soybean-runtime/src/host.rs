@@ -36,7 +36,7 @@ impl View<'_> {
 pub struct Array {
     /// The extents, outermost first; empty for a scalar.
     pub shape: Vec<usize>,
-    /// The elements.
+    /// The elements; integers as the nearest numbers.
     pub data: Vec<f32>,
 }
 

@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use soybean_plan::{BufferId, Init, RunScalar, Tables, Tile};
+use soybean_plan::{BufferId, DType, Init, RunScalar, Tables, Tile};
 
 use crate::{
     Error, ErrorKind, Model, Profile, Rank, View,
@@ -194,7 +194,7 @@ impl Worker {
         for (value, &scalar) in ends.scalars.iter_mut().zip(scalars.iter()) {
             *value = match scalar {
                 RunScalar::LearningRate => learning_rate,
-                RunScalar::Noise { stream } => RunScalar::noise(self.seed, step, stream),
+                RunScalar::Noise => RunScalar::noise(self.seed, step),
                 #[expect(
                     clippy::cast_possible_truncation,
                     reason = "scalars have single precision"
@@ -225,8 +225,17 @@ impl Worker {
         for (tile, buffer) in tensors {
             let mut part = Vec::new();
             if is_owner(mesh, tile, self.rank) {
-                let mut read =
-                    |words: &[u32]| part.extend(words.iter().map(|it| f32::from_bits(*it)));
+                let is_integer = model
+                    .get()
+                    .tables()
+                    .buffers
+                    .get(*buffer)
+                    .is_some_and(|it| it.dtype == DType::I32);
+                let number = |word: &u32| match is_integer {
+                    true => word.cast_signed() as f32,
+                    false => f32::from_bits(*word),
+                };
+                let mut read = |words: &[u32]| part.extend(words.iter().map(number));
                 self.backend.download(*buffer, &mut read)?;
             }
             report.parts.push(part);

@@ -1,6 +1,6 @@
 //! Operators by name, so that tests can compare every operator of the compiler's list with its eager form.
 
-use super::{Dims, Tensor};
+use super::{Dims, Tensor, concat, stack};
 
 /// An argument of an operator; argument 0 is the receiver.
 #[derive(Clone, Debug)]
@@ -17,25 +17,34 @@ pub enum Argument {
     Boolean(bool),
     /// A string.
     Text(String),
+    /// An array of tensors.
+    Tensors(Vec<Tensor>),
     /// `..`
     All,
 }
 
-/// Calls the operator of this name.
+/// Calls the operator of this name; its results, which are one for all but `split`.
 ///
 /// # Panics
 /// If there is no such operator, or the arguments do not fit it.
 #[must_use]
-pub fn call(name: &str, arguments: &[Argument]) -> Tensor {
+pub fn call(name: &str, arguments: &[Argument]) -> Vec<Tensor> {
+    if name == SPLIT {
+        let arguments = Arguments { name, list: arguments };
+        return arguments.tensor(0).parts(&arguments.extents(1), arguments.integer(2));
+    }
     let operator = OPERATORS.iter().find(|operator| operator.0 == name);
     let (name, function) = operator.unwrap_or_else(|| panic!("no eager operator `{name}`"));
-    function(&Arguments { name, list: arguments })
+    vec![function(&Arguments { name, list: arguments })]
 }
+
+/// The operator that gives several tensors.
+const SPLIT: &str = "split";
 
 /// The names that [`call`] knows.
 #[must_use]
 pub fn operator_names() -> Vec<&'static str> {
-    OPERATORS.iter().map(|operator| operator.0).collect()
+    OPERATORS.iter().map(|operator| operator.0).chain([SPLIT]).collect()
 }
 
 /// An operator: its name, and how its arguments reach the method of that name.
@@ -72,6 +81,7 @@ const OPERATORS: &[Operator] = &[
     ("minimum", |it| it.tensor(0).minimum(it.tensor(1))),
     ("clamp", |it| it.tensor(0).clamp(it.number(1), it.number(2))),
     ("where_", |it| it.tensor(0).where_(it.tensor(1), it.tensor(2))),
+    ("dropout", |it| it.tensor(0).dropout(it.number(1))),
     ("einsum", |it| it.tensor(0).einsum(it.text(1), it.tensor(2))),
     ("powi", |it| it.tensor(0).powi(it.exponent(1))),
     ("sum", |it| it.tensor(0).sum(it.dims(1))),
@@ -85,8 +95,15 @@ const OPERATORS: &[Operator] = &[
     ("log_softmax", |it| it.tensor(0).log_softmax(it.integer(1))),
     ("layer_norm", |it| it.tensor(0).layer_norm(it.tensor(1), it.tensor(2), it.number(3))),
     ("rms_norm", |it| it.tensor(0).rms_norm(it.tensor(1), it.number(2))),
+    ("batch_norm", |it| {
+        let [x, mean, var, weight, bias] = [0, 1, 2, 3, 4].map(|at| it.tensor(at));
+        x.batch_norm(mean, var, weight, bias, it.number(5), it.number(6))
+    }),
     ("group_norm", |it| {
         it.tensor(0).group_norm(it.extent(1), it.tensor(2), it.tensor(3), it.number(4))
+    }),
+    ("local_response_norm", |it| {
+        it.tensor(0).local_response_norm(it.extent(1), it.number(2), it.number(3), it.number(4))
     }),
     ("scaled_dot_product_attention", |it| {
         it.tensor(0).scaled_dot_product_attention(it.tensor(1), it.tensor(2), it.boolean(3))
@@ -97,8 +114,16 @@ const OPERATORS: &[Operator] = &[
         let groups = it.pair(5)[0];
         it.tensor(0).conv2d(it.tensor(1), it.pair(2), it.pair(3), it.pair(4), groups)
     }),
+    ("conv1d", |it| {
+        it.tensor(0).conv1d(it.tensor(1), it.extent(2), it.extent(3), it.extent(4), it.extent(5))
+    }),
+    ("conv_transpose2d", |it| {
+        let (x, weight, groups) = (it.tensor(0), it.tensor(1), it.extent(5));
+        x.conv_transpose2d(weight, it.pair(2), it.pair(3), it.pair(4), groups, it.pair(6))
+    }),
     ("max_pool2d", |it| it.tensor(0).max_pool2d(it.pair(1), it.pair(2), it.pair(3))),
     ("avg_pool2d", |it| it.tensor(0).avg_pool2d(it.pair(1), it.pair(2), it.pair(3))),
+    ("adaptive_avg_pool2d", |it| it.tensor(0).adaptive_avg_pool2d(it.pair(1))),
     ("global_avg_pool2d", |it| it.tensor(0).global_avg_pool2d()),
     ("l1_loss", |it| it.tensor(0).l1_loss(it.tensor(1))),
     ("huber_loss", |it| it.tensor(0).huber_loss(it.tensor(1), it.number(2))),
@@ -107,6 +132,9 @@ const OPERATORS: &[Operator] = &[
         it.tensor(0).binary_cross_entropy_with_logits(it.tensor(1))
     }),
     ("one_hot", |it| it.tensor(0).one_hot(it.extent(1))),
+    ("embedding", |it| it.tensor(0).embedding(it.tensor(1))),
+    ("argmax", |it| it.tensor(0).argmax(it.integer(1))),
+    ("cumsum", |it| it.tensor(0).cumsum(it.integer(1))),
     ("reshape", |it| it.tensor(0).reshaped(&it.extents(1))),
     ("flatten", |it| it.tensor(0).flatten()),
     ("transpose", |it| it.tensor(0).transpose()),
@@ -114,6 +142,12 @@ const OPERATORS: &[Operator] = &[
     ("unsqueeze", |it| it.tensor(0).unsqueeze(it.integer(1))),
     ("squeeze", |it| it.tensor(0).squeeze(it.integer(1))),
     ("expand", |it| it.tensor(0).expanded(&it.extents(1))),
+    ("slice", |it| it.tensor(0).slice(it.integer(1), it.extent(2), it.extent(3))),
+    ("pad", |it| it.tensor(0).padded(it.integers(1), it.number(2))),
+    ("concat", |it| concat(it.tensors(0), it.integer(1))),
+    ("stack", |it| stack(it.tensors(0), it.integer(1))),
+    ("to_f32", |it| it.tensor(0).to_f32()),
+    ("to_i32", |it| it.tensor(0).to_i32()),
     ("detach", |it| it.tensor(0).detach()),
 ];
 
@@ -180,9 +214,20 @@ impl Arguments<'_> {
     }
 
     fn extents(&self, position: usize) -> Vec<usize> {
+        self.integers(position).iter().map(|it| extent(*it)).collect()
+    }
+
+    fn integers(&self, position: usize) -> &[i64] {
         match self.list.get(position) {
-            Some(Argument::List(numbers)) => numbers.iter().map(|it| extent(*it)).collect(),
+            Some(Argument::List(numbers)) => numbers,
             other => self.refuse(position, "an array of integers", other),
+        }
+    }
+
+    fn tensors(&self, position: usize) -> &[Tensor] {
+        match self.list.get(position) {
+            Some(Argument::Tensors(tensors)) => tensors,
+            other => self.refuse(position, "an array of tensors", other),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Convolution and pooling of images `[batch, channels, height, width]`.
+//! Convolution of images `[batch, channels, height, width]`, and the windows that pooling shares with it.
 
 use super::{Tensor, arena::Value};
 
@@ -27,17 +27,17 @@ impl<P: Pair + Copy> Pair for [P; 2] {
 }
 
 /// How windows lie on an image.
-struct Windows {
-    image: [usize; 2],
-    window: [usize; 2],
-    stride: [usize; 2],
-    padding: [usize; 2],
-    dilation: [usize; 2],
+pub(super) struct Windows {
+    pub(super) image: [usize; 2],
+    pub(super) window: [usize; 2],
+    pub(super) stride: [usize; 2],
+    pub(super) padding: [usize; 2],
+    pub(super) dilation: [usize; 2],
 }
 
 impl Windows {
     /// The number of windows along both dims.
-    fn count(&self, name: &str) -> [usize; 2] {
+    pub(super) fn count(&self, name: &str) -> [usize; 2] {
         [0, 1].map(|dim| {
             let reach = self.dilation[dim] * (self.window[dim] - 1) + 1;
             let padded = self.image[dim] + 2 * self.padding[dim];
@@ -50,7 +50,7 @@ impl Windows {
     }
 
     /// The pixel under an element of a window; none outside the image.
-    fn pixel(&self, place: [usize; 2], element: [usize; 2]) -> Option<usize> {
+    pub(super) fn pixel(&self, place: [usize; 2], element: [usize; 2]) -> Option<usize> {
         let along = |dim: usize| {
             let padded = place[dim] * self.stride[dim] + element[dim] * self.dilation[dim];
             padded.checked_sub(self.padding[dim]).filter(|&it| it < self.image[dim])
@@ -60,11 +60,11 @@ impl Windows {
 }
 
 /// All pairs of numbers below two bounds, row by row.
-fn pairs(bounds: [usize; 2]) -> impl Iterator<Item = [usize; 2]> {
+pub(super) fn pairs(bounds: [usize; 2]) -> impl Iterator<Item = [usize; 2]> {
     (0..bounds[0]).flat_map(move |row| (0..bounds[1]).map(move |column| [row, column]))
 }
 
-fn image_shape(name: &str, shape: &[usize]) -> [usize; 4] {
+pub(super) fn image_shape(name: &str, shape: &[usize]) -> [usize; 4] {
     shape.try_into().unwrap_or_else(|_| {
         panic!("`{name}`: images are [batch, channels, height, width], found {shape:?}")
     })
@@ -123,56 +123,84 @@ impl Tensor {
         Self::from_value(Value { shape: vec![batch, n_filters, count[0], count[1]], data })
     }
 
-    /// The maximum of each window, as `PyTorch`'s `max_pool2d`; pixels outside the image are left out.
+    /// One-dimensional convolution as `PyTorch`'s `conv1d`: `[n, c, l]` with a weight `[o, c / groups, k]` gives
+    /// `[n, o, (l + 2 padding - dilation (k - 1) - 1) / stride + 1]`. There is no bias: add one of shape `[o, 1]`.
     ///
     /// # Panics
-    /// If this is no tensor of images, or a window is larger than the padded image.
+    /// If the shapes do not fit, or the window is larger than the padded sequence.
     #[must_use]
-    pub fn max_pool2d(self, kernel_size: impl Pair, stride: impl Pair, padding: impl Pair) -> Self {
-        let sizes = [kernel_size.pair(), stride.pair(), padding.pair()];
-        self.pooled("max_pool2d", sizes, |pixels| pixels.fold(f64::NEG_INFINITY, f64::max))
-    }
-
-    /// The mean of each window, as `PyTorch`'s `avg_pool2d` with its defaults: pixels outside the image count as zeros.
-    ///
-    /// # Panics
-    /// If this is no tensor of images, or a window is larger than the padded image.
-    #[must_use]
-    pub fn avg_pool2d(self, kernel_size: impl Pair, stride: impl Pair, padding: impl Pair) -> Self {
-        let window = kernel_size.pair();
-        let sizes = [window, stride.pair(), padding.pair()];
-        let n_pixels = (window[0] * window[1]) as f64;
-        self.pooled("avg_pool2d", sizes, |pixels| pixels.sum::<f64>() / n_pixels)
-    }
-
-    /// The mean of each channel of each image: `[n, c, h, w]` gives `[n, c]`.
-    ///
-    /// # Panics
-    /// If this is no tensor of images.
-    #[must_use]
-    pub fn global_avg_pool2d(self) -> Self {
-        let _ = image_shape("global_avg_pool2d", &self.shape());
-        self.mean([2, 3])
-    }
-
-    fn pooled(
+    pub fn conv1d(
         self,
-        name: &str,
-        [window, stride, padding]: [[usize; 2]; 3],
-        combine: impl Fn(&mut dyn Iterator<Item = f64>) -> f64,
+        weight: Self,
+        stride: usize,
+        padding: usize,
+        dilation: usize,
+        groups: usize,
     ) -> Self {
-        let value = self.value();
-        let [batch, channels, height, width] = image_shape(name, &value.shape);
-        let windows = Windows { image: [height, width], window, stride, padding, dilation: [1; 2] };
-        let count = windows.count(name);
-        let mut data = Vec::with_capacity(batch * channels * count[0] * count[1]);
-        for plane in value.data.chunks(height * width) {
-            for place in pairs(count) {
-                let mut pixels =
-                    pairs(window).filter_map(|it| windows.pixel(place, it)).map(|it| plane[it]);
-                data.push(combine(&mut pixels));
+        let shapes = [self.shape(), weight.shape()];
+        assert!(
+            shapes.iter().all(|it| it.len() == 3),
+            "`conv1d`: sequences are [batch, channels, length], found {:?} and {:?}",
+            shapes[0],
+            shapes[1]
+        );
+        self.unsqueeze(2)
+            .conv2d(weight.unsqueeze(2), [1, stride], [0, padding], [1, dilation], groups)
+            .squeeze(2)
+    }
+
+    /// Transposed convolution as `PyTorch`'s `conv_transpose2d`, the gradient of [`conv2d`](Self::conv2d) by its images: `[n, c, h, w]` with a weight `[c, o /
+    /// groups, kh, kw]` gives `[n, o, (h - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1, ..]`. There is no bias: add one of shape
+    /// `[o, 1, 1]`. Source: Zeiler et al. 2010.
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or nothing is left of the result.
+    #[must_use]
+    pub fn conv_transpose2d(
+        self,
+        weight: Self,
+        stride: impl Pair,
+        padding: impl Pair,
+        output_padding: impl Pair,
+        groups: usize,
+        dilation: impl Pair,
+    ) -> Self {
+        const NAME: &str = "conv_transpose2d";
+        let (images, filters) = (self.value(), weight.value());
+        let [batch, channels, height, width] = image_shape(NAME, &images.shape);
+        let [n_filters, per_group, rows, columns] = image_shape(NAME, &filters.shape);
+        assert!(
+            channels == n_filters && channels.is_multiple_of(groups),
+            "`{NAME}`: {channels} channels and a weight of shape {:?} in {groups} groups",
+            filters.shape
+        );
+        let (stride, padding, dilation) = (stride.pair(), padding.pair(), dilation.pair());
+        let beyond = output_padding.pair();
+        let image = [0, 1].map(|dim| {
+            let reach = dilation[dim] * ([rows, columns][dim] - 1) + 1 + beyond[dim];
+            let whole = ([height, width][dim] - 1) * stride[dim] + reach;
+            assert!(whole > 2 * padding[dim], "`{NAME}`: nothing is left of the result");
+            whole - 2 * padding[dim]
+        });
+        let windows = Windows { image, window: [rows, columns], stride, padding, dilation };
+        let n_pixels = image[0] * image[1];
+        let mut data = vec![0.0; batch * groups * per_group * n_pixels];
+        for (at, x) in images.data.iter().enumerate() {
+            let (plane, place) = (at / (height * width), at % (height * width));
+            let (sample, channel) = (plane / channels, plane % channels);
+            let first = (sample * groups + channel / (channels / groups)) * per_group;
+            for (filter, element) in
+                (0..per_group).flat_map(|it| pairs([rows, columns]).map(move |at| (it, at)))
+            {
+                let Some(pixel) = windows.pixel([place / width, place % width], element) else {
+                    continue;
+                };
+                let weight =
+                    ((channel * per_group + filter) * rows + element[0]) * columns + element[1];
+                data[(first + filter) * n_pixels + pixel] += x * filters.data[weight];
             }
         }
-        Self::from_value(Value { shape: vec![batch, channels, count[0], count[1]], data })
+        let shape = vec![batch, groups * per_group, image[0], image[1]];
+        Self::from_value(Value { shape, data })
     }
 }

@@ -101,6 +101,18 @@ impl Tensor {
         self
     }
 
+    /// The same numbers, as `f32` in a trainer: `PyTorch`'s `float()`.
+    #[must_use]
+    pub fn to_f32(self) -> Self {
+        self
+    }
+
+    /// The integer parts, rounded towards zero, as `i32` in a trainer: `PyTorch`'s `int()`. No gradient flows through it.
+    #[must_use]
+    pub fn to_i32(self) -> Self {
+        self.map(f64::trunc)
+    }
+
     pub(super) fn map(self, function: impl Fn(f64) -> f64) -> Self {
         let value = self.value();
         let data = value.data.iter().map(|x| function(*x)).collect();

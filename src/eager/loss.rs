@@ -1,27 +1,28 @@
-//! Losses, and labels as vectors.
+//! Losses, and labels and indices as vectors.
 
 use super::Tensor;
 
 impl Tensor {
-    /// The cross-entropy of logits `[batch, classes]` against integer labels `[batch]`: the mean over the batch of `-log(softmax(logits)[label])`.
+    /// The cross-entropy of logits `[.., classes]` against integer labels `[..]`: the mean over all rows of `-log(softmax(logits)[label])`. Classes are always
+    /// the last dim; in `PyTorch` they are dim 1.
     ///
     /// # Panics
     /// If the shapes do not fit, or a label is not an integer in `0..classes`.
     #[must_use]
     pub fn cross_entropy(self, labels: Self) -> Self {
         let (logits_shape, labels) = (self.shape(), labels.value());
-        let [batch, n_classes] = logits_shape[..] else {
-            panic!("`cross_entropy`: logits are [batch, classes], found {logits_shape:?}")
+        let Some((&n_classes, leading)) = logits_shape.split_last() else {
+            panic!("`cross_entropy`: logits are [.., classes], found {logits_shape:?}")
         };
         assert!(
-            labels.shape == [batch],
-            "`cross_entropy`: labels for logits {logits_shape:?} are [{batch}], found {:?}",
+            labels.shape == leading,
+            "`cross_entropy`: labels for logits {logits_shape:?} are {leading:?}, found {:?}",
             labels.shape
         );
-        let logarithms = self.log_softmax(1).value();
+        let logarithms = self.log_softmax(-1).value();
         let rows = logarithms.data.chunks(n_classes).zip(&labels.data);
         let losses = rows.map(|(row, label)| -row[class("cross_entropy", *label, n_classes)]);
-        Self::scalar(losses.sum::<f64>() / batch as f64)
+        Self::scalar(losses.sum::<f64>() / labels.data.len() as f64)
     }
 
     /// The mean over all elements of `(x - target)^2`.
@@ -85,6 +86,22 @@ impl Tensor {
         let one = |chosen| (0..n_classes).map(move |it| f64::from(u8::from(it == chosen)));
         let elements: Vec<f64> = classes.flat_map(one).collect();
         Self::new([&labels.shape[..], &[n_classes]].concat(), &elements)
+    }
+
+    /// For integers `[..]` the rows of `weight: [v, d]` that they number, `[.., d]`: `PyTorch`'s `F.embedding(input, weight)`.
+    ///
+    /// # Panics
+    /// If the weight has not two dims, or an index is not an integer in `0..v`.
+    #[must_use]
+    pub fn embedding(self, weight: Self) -> Self {
+        let (indices, table) = (self.value(), weight.value());
+        let [n_rows, width] = table.shape[..] else {
+            panic!("`embedding`: the weight is [rows, width], found {:?}", table.shape)
+        };
+        let rows = indices.data.iter().map(|index| class("embedding", *index, n_rows));
+        let elements: Vec<f64> =
+            rows.flat_map(|row| &table.data[row * width..(row + 1) * width]).copied().collect();
+        Self::new([&indices.shape[..], &[width]].concat(), &elements)
     }
 
     fn difference(self, name: &str, target: Self) -> Self {

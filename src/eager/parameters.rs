@@ -38,16 +38,37 @@ pub const fn uniform(_low: f64, _high: f64) -> Init {
     Init(())
 }
 
-/// Normally distributed with standard deviation `sqrt(2 / fan_in)`, for layers before a ReLU; `fan_in` is dim 0. Source: He et al. 2015.
+/// Normally distributed with mean 0 and this standard deviation, without values beyond two of them: `PyTorch`'s `trunc_normal_` with `a = -2 std` and
+/// `b = 2 std`.
 #[must_use]
-pub const fn he() -> Init {
+pub const fn trunc_normal(_std: f64) -> Init {
     Init(())
 }
 
-/// Uniformly distributed within `sqrt(6 / (fan_in + fan_out))` of 0; `fan_in` is dim 0, `fan_out` dim 1. Source: Glorot & Bengio 2010.
-#[must_use]
-pub const fn xavier() -> Init {
-    Init(())
+macro_rules! of_fans {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// Weights are `[out, in, ..]`, as `PyTorch` has them: `fan_in` is `in` and `fan_out` is `out`, each times all dims after those two. A shape of
+            /// fewer dims is an error.
+            #[must_use]
+            pub const fn $name() -> Init {
+                Init(())
+            }
+        )*
+    };
+}
+
+of_fans! {
+    /// Normally distributed with standard deviation `sqrt(2 / fan_in)`, for layers before a ReLU. Source: He et al. 2015.
+    he_normal,
+    /// Uniformly distributed within `sqrt(6 / fan_in)` of 0, for layers before a ReLU. Source: He et al. 2015.
+    he_uniform,
+    /// Normally distributed with standard deviation `sqrt(2 / (fan_in + fan_out))`. Source: Glorot & Bengio 2010.
+    xavier_normal,
+    /// Uniformly distributed within `sqrt(6 / (fan_in + fan_out))` of 0. Source: Glorot & Bengio 2010.
+    xavier_uniform,
 }
 
 /// The values that are still to be taken, in reverse, and their number at the start.
@@ -69,27 +90,43 @@ thread_local! {
 /// Outside of [`with_parameters`], if its values are used up, or if the next has another shape.
 #[must_use]
 pub fn param<const R: usize>(name: &str, shape: [usize; R], init: Init) -> Tensor {
+    next_value("param", name, shape, init)
+}
+
+fn next_value<const R: usize>(kind: &str, name: &str, shape: [usize; R], init: Init) -> Tensor {
     let Init(()) = init;
     VALUES.with_borrow_mut(|values| {
         let Some(Values { rest, n_values }) = values else {
             panic!(
-                "`param(\"{name}\", ..)`: no values outside of `soybean::eager::with_parameters`"
+                "`{kind}(\"{name}\", ..)`: no values outside of `soybean::eager::with_parameters`"
             )
         };
         let Some(value) = rest.pop() else {
-            panic!("`param(\"{name}\", ..)`: all {n_values} given values are already taken")
+            panic!("`{kind}(\"{name}\", ..)`: all {n_values} given values are already taken")
         };
         let position = *n_values - rest.len();
         assert!(
             value.shape() == shape,
-            "`param(\"{name}\", ..)`: shape is {shape:?}, but value {position} has shape {:?}",
+            "`{kind}(\"{name}\", ..)`: shape is {shape:?}, but value {position} has shape {:?}",
             value.shape()
         );
         value
     })
 }
 
-/// Runs `compute` with these values for its parameters, in the order in which it makes them; frees the tensors that it made.
+/// A tensor that a model keeps from step to step without training it: operators that take it say what it becomes, as
+/// [`batch_norm`](Tensor::batch_norm) does with its running statistics. `PyTorch` calls it so too.
+///
+/// It is named and begins as a [`param`] does, and called as ordinary Rust it is the next of the same values.
+///
+/// # Panics
+/// As [`param`] does.
+#[must_use]
+pub fn buffer<const R: usize>(name: &str, shape: [usize; R], init: Init) -> Tensor {
+    next_value("buffer", name, shape, init)
+}
+
+/// Runs `compute` with these values for its parameters and buffers, in the order in which it makes them; frees the tensors that it made.
 ///
 /// ```
 /// use soybean::eager::{Tensor, param, with_parameters, zeros};

@@ -116,6 +116,49 @@ impl Tensor {
         shifted - shifted.exp().reduced(&mask, 0.0, |left, right| left + right).log()
     }
 
+    /// The index of the largest element along one dim, which is dropped from the shape; the first of several. Integers: no gradient flows through it.
+    ///
+    /// # Panics
+    /// If the dim does not exist.
+    #[must_use]
+    pub fn argmax(self, dim: impl Dim) -> Self {
+        self.along("argmax", dim, |line| {
+            let first = (0..line.len())
+                .rev()
+                .fold(line.len() - 1, |best, at| if line[at] >= line[best] { at } else { best });
+            vec![first as f64]
+        })
+        .squeeze(dim)
+    }
+
+    /// The sum of the elements up to each one along one dim. In a trainer this is a product with a triangle: for `n` elements `n^2` multiplications.
+    ///
+    /// # Panics
+    /// If the dim does not exist.
+    #[must_use]
+    pub fn cumsum(self, dim: impl Dim) -> Self {
+        self.along("cumsum", dim, |line| {
+            let mut sum = 0.0;
+            let add = |x: &f64| {
+                sum += x;
+                sum
+            };
+            line.iter().map(add).collect()
+        })
+    }
+
+    /// Each line of elements along a dim replaced by another; all of one length.
+    fn along(self, name: &str, dim: impl Dim, function: impl Fn(&[f64]) -> Vec<f64>) -> Self {
+        let rank = self.shape().len();
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.swap(dim.index(name, rank), rank - 1);
+        let last = self.permuted(&order).value();
+        let (extent, leading) = last.shape.split_last().expect("the dim is one of them");
+        let lines: Vec<Vec<f64>> = last.data.chunks(*extent).map(function).collect();
+        let length = lines.first().map_or(0, Vec::len);
+        Self::new([leading, &[length]].concat(), &lines.concat()).permuted(&order)
+    }
+
     /// Less its largest element along the dims: then no exponential overflows, and one of them is 1.
     fn shifted(self, mask: &[bool]) -> Self {
         self - self.reduced(mask, f64::NEG_INFINITY, larger)

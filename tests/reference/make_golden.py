@@ -32,6 +32,10 @@ def labels(*shape, classes):
     return rng.integers(0, classes, shape).astype(np.float64).view(Labels)
 
 
+class Array(int):
+    """So many of the next arguments are one array."""
+
+
 def axes(dims):
     return None if dims is ... else tuple(dims) if isinstance(dims, list) else dims
 
@@ -53,8 +57,8 @@ def softmax(x, dim):
 
 
 def cross_entropy(logits, y):
-    rows = np.arange(len(y))
-    return np.mean(log_sum_exp(logits, 1) - logits[rows, np.asarray(y, dtype=int)])
+    chosen = np.take_along_axis(logits, np.asarray(y, dtype=int)[..., None], -1)[..., 0]
+    return np.mean(log_sum_exp(logits, -1) - chosen)
 
 
 def layer_norm(x, weight, bias, eps):
@@ -130,6 +134,55 @@ def avg_pool2d(x, window, stride, padding):
     return windows(x, pair(window), stride, padding, 1, 0.0).mean((4, 5))
 
 
+def conv1d(x, weight, stride, padding, dilation, groups):
+    result = conv2d(x[:, :, None], weight[:, :, None], [1, stride], [0, padding], [1, dilation], groups)
+    return result[:, :, 0]
+
+
+def conv_transpose2d(x, weight, stride, padding, output_padding, groups, dilation):
+    (sy, sx), (py, px), (oy, ox), (dy, dx) = map(pair, (stride, padding, output_padding, dilation))
+    n, c, h, w = x.shape
+    per_group, rows, columns = weight.shape[1:]
+    full = np.zeros((n, groups * per_group, (h - 1) * sy + dy * (rows - 1) + 1 + oy, (w - 1) * sx + dx * (columns - 1) + 1 + ox))
+    for channel in range(c):
+        first = channel // (c // groups) * per_group
+        for y, column, i, j in np.ndindex(h, w, rows, columns):
+            pixels = x[:, channel, y, column, None] * weight[None, channel, :, i, j]
+            full[:, first : first + per_group, y * sy + i * dy, column * sx + j * dx] += pixels
+    return full[:, :, py : full.shape[2] - py, px : full.shape[3] - px]
+
+
+def adaptive_avg_pool2d(x, size):
+    (h, w), (rows, columns) = x.shape[2:], pair(size)
+    result = np.empty(x.shape[:2] + (rows, columns))
+    for i, j in np.ndindex(rows, columns):
+        part = x[:, :, i * h // rows : -(-(i + 1) * h // rows), j * w // columns : -(-(j + 1) * w // columns)]
+        result[:, :, i, j] = part.mean((2, 3))
+    return result
+
+
+def local_response_norm(x, size, alpha, beta, k):
+    result = np.empty_like(x)
+    for channel in range(x.shape[1]):
+        near = x[:, max(channel - size // 2, 0) : channel + (size - 1) // 2 + 1]
+        result[:, channel] = x[:, channel] / (k + alpha * np.sum(near * near, 1) / size) ** beta
+    return result
+
+
+def pad(x, padding, value):
+    for at, (before, after) in enumerate(zip(padding[::2], padding[1::2])):
+        axis = x.ndim - 1 - at
+        edges = [(0, 0)] * x.ndim
+        edges[axis] = (max(before, 0), max(after, 0))
+        x = np.pad(x, edges, constant_values=value)
+        x = np.take(x, range(max(-before, 0), x.shape[axis] - max(-after, 0)), axis)
+    return x
+
+
+def split(x, sizes, dim):
+    return np.concatenate([it.ravel() for it in np.split(x, np.cumsum(sizes)[:-1], dim)])
+
+
 sigmoid = lambda x: 1 / (1 + np.exp(-x))
 erf = np.vectorize(math.erf)
 cube_root = math.sqrt(2 / math.pi)
@@ -203,6 +256,24 @@ CASES = [
     ("unsqueeze", np.expand_dims, matrix(), -1),
     ("squeeze", np.squeeze, tensor(3, 1, 5), 1),
     ("expand", np.broadcast_to, tensor(3, 1), [2, 3, 5]),
+    ("conv1d", conv1d, tensor(2, 4, 7), tensor(6, 2, 3), 2, 1, 2, 2),
+    ("conv_transpose2d", conv_transpose2d, tensor(2, 4, 3, 2), tensor(4, 3, 2, 3), [2, 3], 1, [1, 0], 2, 1),
+    ("conv_transpose2d", conv_transpose2d, tensor(1, 2, 2, 3), tensor(2, 2, 2, 2), 1, 0, 1, 1, 2),
+    ("adaptive_avg_pool2d", adaptive_avg_pool2d, tensor(2, 2, 6, 4), [3, 2]),
+    ("adaptive_avg_pool2d", adaptive_avg_pool2d, tensor(1, 2, 5, 4), [3, 6]),
+    ("local_response_norm", local_response_norm, tensor(2, 6, 2, 2), 5, 0.5, 0.75, 2.0),
+    ("local_response_norm", local_response_norm, tensor(3, 4, 3), 4, 1.5, 0.5, 1.0),
+    ("cross_entropy", cross_entropy, tensor(2, 3, 5), labels(2, 3, classes=5)),
+    ("embedding", lambda y, w: w[np.asarray(y, dtype=int)], labels(2, 3, classes=6), tensor(6, 4)),
+    ("argmax", np.argmax, tensor(2, 3, 5), 1),
+    ("cumsum", np.cumsum, tensor(2, 3, 4), 1),
+    ("slice", lambda x, dim, start, end: np.take(x, range(start, end), dim), tensor(2, 5, 3), -2, 1, 4),
+    ("split", split, tensor(2, 7, 3), [4, 1, 2], 1),
+    ("pad", pad, tensor(2, 4, 5), [1, 2, -1, 3], -0.5),
+    ("concat", lambda n, x, y, z, dim: np.concatenate([x, y, z], dim), Array(3), tensor(2, 1, 3), tensor(2, 4, 3), tensor(2, 2, 3), 1),
+    ("stack", lambda n, x, y, dim: np.stack([x, y], dim), Array(2), tensor(2, 3), tensor(2, 3), -1),
+    ("to_f32", lambda y: np.asarray(y), labels(2, 3, classes=5)),
+    ("to_i32", np.trunc, tensor(3, 5)),
 ]
 
 
@@ -218,7 +289,7 @@ def line(argument):
         return f"tensor {numbers(argument)}"
     if argument is ...:
         return "all"
-    kinds = {bool: "boolean", int: "integer", float: "float", str: "text", list: "list"}
+    kinds = {Array: "array", bool: "boolean", int: "integer", float: "float", str: "text", list: "list"}
     value = " ".join(map(str, argument)) if isinstance(argument, list) else argument
     return f"{kinds[type(argument)]} {str(value).lower()}"
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use soybean::{
-    Config,
+    Config, Tensor,
     runtime::{Trainer, View},
 };
 use soybean_compiler::{
@@ -24,13 +24,42 @@ pub(crate) fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]
     }
 }
 
+/// What a call gives as one tensor of `f32`; several as one vector.
+pub(crate) fn joined(builder: &mut Builder, result: Argument) -> Value {
+    let parts = match result {
+        Argument::List(parts) if parts.len() > 1 => parts,
+        Argument::List(one) => return call(builder, "to_f32", &one),
+        one => return call(builder, "to_f32", &[one]),
+    };
+    let mut flat = |part: Argument| {
+        let row = call(builder, "unsqueeze", &[part, Argument::Integer(0)]);
+        let flat = call(builder, "flatten", &[Argument::Tensor(row)]);
+        Argument::Tensor(call(builder, "squeeze", &[Argument::Tensor(flat), Argument::Integer(0)]))
+    };
+    let parts = parts.into_iter().map(&mut flat).collect();
+    let vector = call(builder, "concat", &[Argument::List(parts), Argument::Integer(0)]);
+    call(builder, "to_f32", &[Argument::Tensor(vector)])
+}
+
+/// The same of eager tensors.
+pub(crate) fn eager_joined(results: &[Tensor]) -> Tensor {
+    match results {
+        [one] => *one,
+        _ => {
+            let elements: Vec<f64> = results.iter().flat_map(|it| it.to_vec()).collect();
+            Tensor::new([elements.len()], &elements)
+        }
+    }
+}
+
 fn dense(builder: &mut Builder, x: Value, name: &str, units: usize) -> Value {
-    let shape = [builder.shape(x)[1], units];
-    let normal = builder.init("he", &[], &shape).expect("known");
+    let shape = [units, builder.shape(x)[1]];
+    let normal = builder.init("he_normal", &[], &shape).expect("known");
     let zeros = builder.init("uniform", &[Argument::Float(-0.1), Argument::Float(0.1)], &[units]);
     let w = builder.parameter(&format!("{name}.w"), &shape, normal);
     let b = builder.parameter(&format!("{name}.b"), &[units], zeros.expect("known"));
-    let product = call(builder, "matmul", &[Argument::Tensor(x), Argument::Tensor(w)]);
+    let turned = call(builder, "transpose", &[Argument::Tensor(w)]);
+    let product = call(builder, "matmul", &[Argument::Tensor(x), Argument::Tensor(turned)]);
     call(builder, "add", &[Argument::Tensor(product), Argument::Tensor(b)])
 }
 
@@ -66,8 +95,11 @@ pub(crate) fn finish(
     })
 }
 
+/// The seed of all trainers.
+pub(crate) const SEED: u64 = 3;
+
 pub(crate) fn trainer(compiled: &Compiled, learning_rate: f32) -> Trainer {
-    let config = Config { seed: 3, learning_rate, ..Config::default() };
+    let config = Config { seed: SEED, learning_rate, ..Config::default() };
     Trainer::new_shared(Arc::new(compiled.program.clone()), config).expect("the program is sound")
 }
 

@@ -11,7 +11,7 @@ pub mod mlp {
         let k = sizes[3];
         let p = 1_000_000_000_000 * 1_000_000_000_000;
         let t = x.dim(0).sqrt();
-        (x * param("w", [A, n, k], he())).mean(..)
+        (x * param("w", [A, n, k], he_normal())).mean(..)
     }
 }
 

@@ -4,7 +4,7 @@ pub mod mlp {
     pub struct Batch;
 
     pub fn forward(x: Tensor<f32, 64, 784>) -> Tensor {
-        (x * param("w", [784], he())).mean(..)
+        (x * param("w", [784], normal(0.1))).mean(..)
     }
 }
 

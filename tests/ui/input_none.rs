@@ -2,7 +2,7 @@ use soybean::prelude::*;
 
 #[soybean::model(gpus = 2)]
 fn model() -> Tensor {
-    param("w", [784, 10], he()).mean(..)
+    param("w", [784, 10], he_normal()).mean(..)
 }
 
 fn main() {}

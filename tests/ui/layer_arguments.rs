@@ -2,7 +2,7 @@
 pub mod mlp {
     use soybean::prelude::*;
     fn dense(x: Tensor, out: usize) -> Tensor {
-        x.matmul(param("w", [x.dim(1), out], he()))
+        x.matmul(param("w", [x.dim(1), out], he_normal()))
     }
 
     pub fn forward(x: Tensor<f32, 64, 784>) -> Tensor {

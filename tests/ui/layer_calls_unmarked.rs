@@ -7,7 +7,7 @@ mod nn {
 
     #[soybean::layer]
     pub fn dense(x: Tensor) -> Tensor {
-        activation(x.matmul(param("w", [6, 6], he())))
+        activation(x.matmul(param("w", [6, 6], he_normal())))
     }
 }
 

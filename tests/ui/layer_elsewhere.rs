@@ -3,7 +3,7 @@ mod nn {
 
     #[soybean::layer]
     pub fn head(x: Tensor, classes: usize) -> Tensor {
-        let w = param("w", [classes, 10], he());
+        let w = param("w", [classes, 10], he_normal());
         x.matmul(w).relu()
     }
 }

@@ -4,7 +4,7 @@ mod nn {
     pub const WIDTH: usize = 8;
 
     pub fn dense(x: Tensor) -> Tensor {
-        x.matmul(param("w", [6, 6], he()))
+        x.matmul(param("w", [6, 6], he_normal()))
     }
 }
 

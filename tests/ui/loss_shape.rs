@@ -2,7 +2,7 @@ use soybean::prelude::*;
 
 #[soybean::model(gpus = 2)]
 fn model(x: Tensor<f32, 64, 784>) -> Tensor {
-    let w = param("w", [784, 10], he());
+    let w = param("w", [784, 10], he_normal());
     x.matmul(w).relu()
 }
 

@@ -4,7 +4,7 @@ pub mod mlp {
     const BATCH: usize = 64;
 
     fn dense(x: Tensor, out: usize) -> Tensor {
-        x.matmul(param("w", [x.dim(1), out], he())) + param("b", [out + 1], zeros())
+        x.matmul(param("w", [x.dim(1), out], he_normal())) + param("b", [out + 1], zeros())
     }
 
     pub fn forward(x: Tensor<f32, BATCH, 784>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
@@ -13,7 +13,7 @@ pub mod mlp {
             h = dense(h, 256).relu();
         }
         let a = x.reshape([BATCH, 28, 27]);
-        let b = x.matmul(param("v", [700, 10], he()));
+        let b = x.matmul(param("v", [700, 10], he_normal()));
         let c = x.softmaxx(1);
         while true {}
         let d = x.sum(2);

@@ -5,10 +5,10 @@ pub mod mlp {
     const WIDTH: usize = 256;
 
     pub fn forward(x: Tensor<f32, 64, 784>) -> Tensor {
-        let w = param("w", [784, HIDDEN], he());
-        let v = param("v", [784, WIDHT], he());
+        let w = param("w", [784, HIDDEN], he_normal());
+        let v = param("v", [784, WIDHT], he_normal());
         let h = layer(x.matmul(w));
-        let k = parm("k", [784], he());
+        let k = parm("k", [784], he_normal());
         (h + x.matmul(v) + k).mean(..)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use soybean_plan::{Combine, Kernel, Map, ScalarProgram, Shape, Strides};
+use soybean_plan::{Combine, DType, Kernel, Map, ScalarProgram, Shape, Strides};
 
 use crate::{
     gradient::Tape,
@@ -21,13 +21,16 @@ pub struct Elementwise {
     pub operands: Vec<Vec<FactorId>>,
     /// What is computed at each point; one result.
     pub program: ScalarProgram,
+    /// The type to which results are converted when they are stored; to integers by truncation towards zero.
+    pub dtype: DType,
 }
 
 impl Elementwise {
     /// The map of this program over operands of this same shape.
     #[must_use]
     pub fn same(shape: Shape, n_operands: usize, program: ScalarProgram) -> Self {
-        Self { extents: shape, operands: vec![all_dims(&shape); n_operands], program }
+        let operands = vec![all_dims(&shape); n_operands];
+        Self { extents: shape, operands, program, dtype: DType::F32 }
     }
 
     /// How a map's kernel walks its operands, given the shapes of one rank's parts.
@@ -62,10 +65,10 @@ impl Rules for Elementwise {
         )
     }
 
-    // By the chain rule through the scalar program, then summed over the dims along which the operand was broadcast.
+    // By the chain rule through the scalar program, then summed over the dims along which the operand was broadcast. Through integers none flows.
     fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
         let by_operand = |(operand, &value): (usize, &Value)| {
-            if !tape.needs_gradient(value) {
+            if self.dtype == DType::I32 || !tape.needs_gradient(value) {
                 return None;
             }
             let derivative =
@@ -88,10 +91,18 @@ impl Rules for Elementwise {
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
         Some(self.local(operands, *result).into())
     }
+
+    fn dtype(&self, _operands: &[DType]) -> DType {
+        self.dtype
+    }
 }
 
 impl fmt::Display for Elementwise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "map {{{}}}", ScalarText(&self.program))
+        let program = ScalarText(&self.program);
+        match self.dtype {
+            DType::F32 => write!(f, "map {{{program}}}"),
+            DType::I32 => write!(f, "map {{{program}}} to {}", self.dtype),
+        }
     }
 }

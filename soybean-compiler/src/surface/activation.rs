@@ -14,9 +14,10 @@ const POSITIVE: &[SampleArgument] = &[SampleArgument::positive(&[4, 6])];
 
 /// The row of a function of one element without settings.
 macro_rules! row {
-    ($name:literal, $samples:expr, $program:expr) => {
+    ($name:literal, $doc:literal, $samples:expr, $program:expr) => {
         Row {
             name: $name,
+            doc: $doc,
             arguments: &["input"],
             build: |builder, arguments| elementwise(builder, arguments, $program),
             samples: &[$samples],
@@ -25,22 +26,24 @@ macro_rules! row {
 }
 
 pub(super) const TABLE: &[Row] = &[
-    row!("relu", TENSOR, |it, x| it.unary(Unary::Relu, x)),
-    row!("tanh", TENSOR, |it, x| it.unary(Unary::Tanh, x)),
-    row!("sigmoid", TENSOR, |it, x| it.unary(Unary::Sigmoid, x)),
-    row!("exp", TENSOR, |it, x| it.unary(Unary::Exp, x)),
-    row!("log", POSITIVE, |it, x| it.unary(Unary::Log, x)),
-    row!("sqrt", POSITIVE, |it, x| it.unary(Unary::Sqrt, x)),
-    row!("rsqrt", POSITIVE, rsqrt),
-    row!("square", TENSOR, |it, x| it.mul(x, x)),
-    row!("abs", TENSOR, absolute),
-    row!("sign", TENSOR, sign),
-    row!("gelu", TENSOR, gelu),
-    row!("gelu_tanh", TENSOR, gelu_tanh),
-    row!("silu", TENSOR, silu),
-    row!("detach", TENSOR, |it, x| it.detach(x)),
+    row!("relu", "`max(x, 0)`.", TENSOR, |it, x| it.unary(Unary::Relu, x)),
+    row!("tanh", "The hyperbolic tangent.", TENSOR, |it, x| it.unary(Unary::Tanh, x)),
+    row!("sigmoid", "`1 / (1 + e^-x)`.", TENSOR, |it, x| it.unary(Unary::Sigmoid, x)),
+    row!("exp", "`e^x`.", TENSOR, |it, x| it.unary(Unary::Exp, x)),
+    row!("log", "The natural logarithm.", POSITIVE, |it, x| it.unary(Unary::Log, x)),
+    row!("sqrt", "The square root.", POSITIVE, |it, x| it.unary(Unary::Sqrt, x)),
+    row!("rsqrt", "`1 / sqrt(x)`.", POSITIVE, rsqrt),
+    row!("square", "`x^2`.", TENSOR, |it, x| it.mul(x, x)),
+    row!("abs", "The absolute value; its gradient at 0 is 0.", TENSOR, absolute),
+    row!("sign", "1 where `x > 0`, -1 where `x < 0`, else 0.", TENSOR, sign),
+    row!("gelu", "`x (1 + erf(x / sqrt(2))) / 2`.", TENSOR, gelu),
+    row!("gelu_tanh", "The approximation of `gelu` by a hyperbolic tangent.", TENSOR, gelu_tanh),
+    row!("silu", "`x sigmoid(x)`.", TENSOR, silu),
+    row!("detach", "The same elements, through which no gradient flows.", TENSOR, |it, x| it
+        .detach(x)),
     Row {
         name: "leaky_relu",
+        doc: "`x` where `x > 0`, else `slope x`.",
         arguments: &["input", "slope"],
         build: |builder, arguments| {
             let slope = arguments.number(1)?;

@@ -16,6 +16,7 @@ const fn tensor(shape: &'static [usize]) -> SampleArgument {
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "add",
+        doc: "`left + right`, broadcast as NumPy does; also written `+`.",
         arguments: &["left", "right"],
         build: |builder, arguments| binary(builder, arguments, Binary::Add),
         samples: &[
@@ -27,6 +28,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "sub",
+        doc: "`left - right`, broadcast; also written `-`.",
         arguments: &["left", "right"],
         build: |builder, arguments| binary(builder, arguments, Binary::Subtract),
         samples: &[
@@ -36,6 +38,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "mul",
+        doc: "`left * right`, broadcast; also written `*`.",
         arguments: &["left", "right"],
         build: |builder, arguments| binary(builder, arguments, Binary::Multiply),
         samples: &[
@@ -45,6 +48,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "div",
+        doc: "`left / right`, broadcast; also written `/`.",
         arguments: &["left", "right"],
         build: |builder, arguments| binary(builder, arguments, Binary::Divide),
         samples: &[
@@ -54,6 +58,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "neg",
+        doc: "`-x`; also written so.",
         arguments: &["input"],
         build: |builder, arguments| {
             let value = arguments.tensor(builder, 0)?;
@@ -61,7 +66,13 @@ pub(super) const TABLE: &[Row] = &[
         },
         samples: &[&[tensor(&[4, 6])]],
     },
-    Row { name: "powi", arguments: &["input", "exponent"], build: powi, samples: POWI_SAMPLES },
+    Row {
+        name: "powi",
+        doc: "`x^n` for an integer `n`.",
+        arguments: &["input", "exponent"],
+        build: powi,
+        samples: POWI_SAMPLES,
+    },
 ];
 
 const POWI_SAMPLES: &[&[SampleArgument]] = &[

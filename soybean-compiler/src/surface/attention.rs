@@ -1,13 +1,13 @@
-//! Attention, from products and a softmax.
+//! Attention, from products and a softmax or, where scores are many, as one kernel.
 
-use soybean_plan::{Binary, Shape};
+use soybean_plan::{AttentionForm, Binary, Shape};
 
 use super::{Arguments, Row, SampleArgument, map, reduction::Shifted};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
     graph::Value,
-    operators::{contract::Contract, elementwise::all_dims, iota::Iota},
+    operators::{attend::Attend, contract::Contract, elementwise::all_dims, iota::Iota},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
 };
@@ -18,6 +18,7 @@ const fn tensor(shape: &'static [usize]) -> SampleArgument {
 
 pub(super) const TABLE: &[Row] = &[Row {
     name: "scaled_dot_product_attention",
+    doc: "`softmax(query key^T / sqrt(d)) value` for `[.., n, d]`, `[.., m, d]` and `[.., m, e]`.",
     arguments: &["query", "key", "value", "is_causal"],
     build: attention,
     samples: &[
@@ -40,6 +41,9 @@ pub(super) const TABLE: &[Row] = &[Row {
 /// What a masked score becomes: its exponential is 0 beside any other, and unlike an infinity it stays a number in every difference.
 const MASKED: f64 = -1e30;
 
+/// From this many scores of a head on, one kernel that never stores them all is faster than products and a softmax that do.
+const LEAST_FUSED_SCORES: usize = 256 * 256;
+
 // softmax(query key^T / sqrt(d)) value. Source: Vaswani et al. 2017.
 fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
     let query = arguments.tensor(builder, 0)?;
@@ -48,21 +52,47 @@ fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
     let is_causal = arguments.boolean(3)?;
     let shapes = [query, key, value].map(|it| builder.shape(it));
     check(arguments, &shapes)?;
-    let n_batch = shapes[0].len() - 2;
+    let [n, d] = shapes[0][shapes[0].len() - 2..] else { unreachable!("checked above") };
+    let [m, e] = shapes[2][shapes[2].len() - 2..] else { unreachable!("checked above") };
+    let scale = 1.0 / (d as f64).sqrt();
+    // Without leading dims one kernel could not be split.
+    let is_fused = n * m >= LEAST_FUSED_SCORES && shapes[0].len() > 2;
+    if is_fused {
+        let attend = Attend {
+            form: AttentionForm::Forward,
+            queries: n,
+            keys: m,
+            features: d,
+            width: e,
+            is_causal,
+            scale,
+        };
+        return Ok(Argument::Tensor(builder.graph.add(attend.into(), &[query, key, value])));
+    }
+    let scores = |builder: &mut Builder, products| match is_causal {
+        true => causal_scores(builder, products, scale),
+        false => plain_scores(builder, products, scale),
+    };
+    Ok(Argument::Tensor(composed(builder, [query, key, value], scores)))
+}
+
+/// Attention with its matrix of scores, which come from the products of queries and keys.
+fn composed(
+    builder: &mut Builder,
+    [query, key, value]: [Value; 3],
+    scores: impl FnOnce(&mut Builder, Value) -> Value,
+) -> Value {
+    let n_batch = builder.shape(query).len() - 2;
     // Factors: batch dims first, then the positions of queries and keys, then the features that are summed or kept.
     let dims = |rest: [usize; 2]| -> Vec<FactorId> {
         (0..n_batch).chain(rest.map(|it| it + n_batch)).map(factor_id).collect()
     };
     let contract = Contract { left: dims([0, 2]), right: dims([1, 2]), result: dims([0, 1]) };
     let products = builder.graph.add(contract.into(), &[query, key]);
-    let scale = 1.0 / (shapes[0][n_batch + 1] as f64).sqrt();
-    let scores = match is_causal {
-        true => causal_scores(builder, products, scale),
-        false => plain_scores(builder, products, scale),
-    };
+    let scores = scores(builder, products);
     let weights = Shifted::new(builder, scores, n_batch + 1).softmax(builder);
     let contract = Contract { left: dims([0, 1]), right: dims([1, 2]), result: dims([0, 2]) };
-    Ok(Argument::Tensor(builder.graph.add(contract.into(), &[weights, value])))
+    builder.graph.add(contract.into(), &[weights, value])
 }
 
 fn check(arguments: &Arguments<'_>, shapes: &[Shape; 3]) -> Result<(), Fault> {

@@ -20,9 +20,10 @@ const LABELS: SampleArgument = SampleArgument::Labels { shape: &[3, 4], n_classe
 
 /// The row of a function of two tensors or numbers.
 macro_rules! row {
-    ($name:literal, $take:ident, $samples:expr, $program:expr) => {
+    ($name:literal, $doc:literal, $take:ident, $samples:expr, $program:expr) => {
         Row {
             name: $name,
+            doc: $doc,
             arguments: &["input", "other"],
             build: |builder, arguments| {
                 let operands =
@@ -35,24 +36,42 @@ macro_rules! row {
 }
 
 pub(super) const TABLE: &[Row] = &[
-    row!("eq", comparable, EQUAL, ScalarBuilder::equal),
-    row!("ne", comparable, EQUAL, not_equal),
-    row!("lt", comparable, ORDER, |it: &mut ScalarBuilder, x, y| greater(it, y, x)),
-    row!("le", comparable, ORDER, |it: &mut ScalarBuilder, x, y| not_less(it, y, x)),
-    row!("gt", comparable, ORDER, greater),
-    row!("ge", comparable, ORDER, not_less),
-    row!("maximum", operand, CHOICE, |it: &mut ScalarBuilder, x, y| {
-        it.binary(Binary::Maximum, x, y)
-    }),
-    row!("minimum", operand, CHOICE, minimum),
+    row!("eq", "1 where `x == other`, else 0.", comparable, EQUAL, ScalarBuilder::equal),
+    row!("ne", "1 where `x != other`, else 0.", comparable, EQUAL, not_equal),
+    row!(
+        "lt",
+        "1 where `x < other`, else 0.",
+        comparable,
+        ORDER,
+        |it: &mut ScalarBuilder, x, y| greater(it, y, x)
+    ),
+    row!(
+        "le",
+        "1 where `x <= other`, else 0.",
+        comparable,
+        ORDER,
+        |it: &mut ScalarBuilder, x, y| not_less(it, y, x)
+    ),
+    row!("gt", "1 where `x > other`, else 0.", comparable, ORDER, greater),
+    row!("ge", "1 where `x >= other`, else 0.", comparable, ORDER, not_less),
+    row!(
+        "maximum",
+        "The larger of two; equal ones share the gradient.",
+        operand,
+        CHOICE,
+        |it: &mut ScalarBuilder, x, y| { it.binary(Binary::Maximum, x, y) }
+    ),
+    row!("minimum", "The smaller of two; equal ones share the gradient.", operand, CHOICE, minimum),
     Row {
         name: "clamp",
+        doc: "`x` kept between `low` and `high`.",
         arguments: &["input", "low", "high"],
         build: clamp,
         samples: &[&[tensor(&[4, 6]), SampleArgument::Float(-0.5), SampleArgument::Integer(1)]],
     },
     Row {
         name: "where_",
+        doc: "`x` where `condition` is not 0, else `other`.",
         arguments: &["input", "condition", "other"],
         build: where_,
         samples: &[

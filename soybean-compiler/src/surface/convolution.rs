@@ -1,14 +1,13 @@
-//! Convolution and pooling of images `[n, c, h, w]`.
+//! Convolution of images `[n, c, h, w]` and of sequences `[n, c, l]`.
 
-use soybean_plan::{ConvolutionForm, PoolingForm, Shape};
+use soybean_plan::{ConvolutionForm, Shape};
 
-use super::{Arguments, Row, SampleArgument, map_one};
+use super::{Arguments, Row, SampleArgument, layout, slicing};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
     graph::Value,
-    operators::{convolve::Convolve, pool::Pool},
-    scalar::ScalarBuilder,
+    operators::{convolve::Convolve, pad::Pad},
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {
@@ -19,69 +18,103 @@ const fn integer(value: i64) -> SampleArgument {
     SampleArgument::Integer(value)
 }
 
-/// Stride, padding and dilation, then groups.
-macro_rules! settings {
-    ($image:expr, $filter:expr, $stride:expr, $padding:expr, $dilation:expr, $groups:expr) => {
-        &[tensor($image), tensor($filter), $stride, $padding, $dilation, integer($groups)]
+const fn list(values: &'static [i64]) -> SampleArgument {
+    SampleArgument::List(values)
+}
+
+/// Input and weight, then four settings.
+macro_rules! sample {
+    ($input:expr, $weight:expr, $($setting:expr),*) => {
+        &[tensor(&$input), tensor(&$weight), $($setting),*]
     };
 }
 
 pub(super) const TABLE: &[Row] = &[
     Row {
-        name: "conv2d",
+        name: "conv1d",
+        doc: "Convolution of sequences `[n, c, l]` with filters `[o, c / groups, k]`.",
         arguments: &["input", "weight", "stride", "padding", "dilation", "groups"],
-        build: conv2d,
+        build: conv1d,
         samples: &[
-            settings!(&[2, 2, 4, 4], &[4, 2, 3, 3], integer(1), integer(1), integer(1), 1),
-            settings!(
-                &[1, 3, 7, 5],
-                &[2, 3, 3, 2],
-                integer(3),
-                SampleArgument::List(&[0, 1]),
-                integer(1),
-                1
-            ),
-            settings!(&[1, 4, 5, 5], &[2, 2, 3, 3], integer(2), integer(2), integer(2), 2),
-            settings!(&[2, 4, 3, 3], &[4, 1, 2, 2], integer(1), integer(0), integer(1), 4),
-            settings!(&[2, 4, 2, 3], &[2, 4, 1, 1], integer(1), integer(0), integer(1), 1),
+            sample!([2, 2, 6], [4, 2, 3], integer(1), integer(1), integer(1), integer(1)),
+            sample!([1, 4, 9], [2, 2, 3], integer(3), integer(2), integer(2), integer(2)),
+            sample!([3, 1, 2], [5, 1, 1], integer(1), integer(0), integer(1), integer(1)),
         ],
     },
     Row {
-        name: "max_pool2d",
-        arguments: &["input", "kernel_size", "stride", "padding"],
-        build: |builder, arguments| {
-            let (_, result) = pool(builder, arguments, PoolingForm::Max)?;
-            Ok(Argument::Tensor(result))
-        },
-        samples: POOL_SAMPLES,
+        name: "conv2d",
+        doc: "Convolution of images `[n, c, h, w]` with filters `[o, c / groups, kh, kw]`.",
+        arguments: &["input", "weight", "stride", "padding", "dilation", "groups"],
+        build: conv2d,
+        samples: &[
+            sample!([2, 2, 4, 4], [4, 2, 3, 3], integer(1), integer(1), integer(1), integer(1)),
+            sample!([1, 3, 7, 5], [2, 3, 3, 2], integer(3), list(&[0, 1]), integer(1), integer(1)),
+            sample!([1, 4, 5, 5], [2, 2, 3, 3], integer(2), integer(2), integer(2), integer(2)),
+            sample!([2, 4, 3, 3], [4, 1, 2, 2], integer(1), integer(0), integer(1), integer(4)),
+            sample!([2, 4, 2, 3], [2, 4, 1, 1], integer(1), integer(0), integer(1), integer(1)),
+        ],
     },
     Row {
-        name: "avg_pool2d",
-        arguments: &["input", "kernel_size", "stride", "padding"],
-        build: avg_pool2d,
-        samples: POOL_SAMPLES,
+        name: "conv_transpose2d",
+        doc: "The gradient of a convolution by its images: `[n, c, h, w]` with filters `[c, o / groups, kh, kw]`.",
+        arguments: &[
+            "input",
+            "weight",
+            "stride",
+            "padding",
+            "output_padding",
+            "groups",
+            "dilation",
+        ],
+        build: conv_transpose2d,
+        samples: &[
+            sample!(
+                [2, 4, 3, 3],
+                [4, 2, 3, 3],
+                integer(1),
+                integer(1),
+                integer(0),
+                integer(1),
+                integer(1)
+            ),
+            sample!(
+                [1, 2, 2, 3],
+                [2, 3, 3, 2],
+                list(&[2, 3]),
+                list(&[1, 0]),
+                list(&[1, 2]),
+                integer(1),
+                integer(1)
+            ),
+            sample!(
+                [2, 4, 2, 2],
+                [4, 1, 2, 2],
+                integer(2),
+                integer(0),
+                integer(0),
+                integer(2),
+                integer(1)
+            ),
+            // An output padding of a whole stride.
+            sample!(
+                [1, 2, 2, 2],
+                [2, 2, 2, 2],
+                integer(1),
+                integer(1),
+                integer(1),
+                integer(1),
+                integer(2)
+            ),
+        ],
     },
-    Row {
-        name: "global_avg_pool2d",
-        arguments: &["input"],
-        build: global_avg_pool2d,
-        samples: &[&[tensor(&[2, 4, 3, 5])]],
-    },
-];
-
-const POOL_SAMPLES: &[&[SampleArgument]] = &[
-    &[tensor(&[2, 4, 4, 6]), integer(2), integer(2), integer(0)],
-    &[
-        tensor(&[2, 2, 5, 7]),
-        SampleArgument::List(&[3, 2]),
-        integer(2),
-        SampleArgument::List(&[1, 0]),
-    ],
-    &[tensor(&[1, 2, 5, 5]), integer(3), integer(1), integer(1)],
 ];
 
 /// A setting for both spatial dims: one number, or two.
-fn pair(arguments: &Arguments<'_>, position: usize, least: usize) -> Result<[usize; 2], Fault> {
+pub(super) fn pair(
+    arguments: &Arguments<'_>,
+    position: usize,
+    least: usize,
+) -> Result<[usize; 2], Fault> {
     let given = match arguments.get(position) {
         Argument::Integer(value) => vec![*value, *value],
         _ => arguments.integers(position)?,
@@ -97,7 +130,10 @@ fn pair(arguments: &Arguments<'_>, position: usize, least: usize) -> Result<[usi
 }
 
 /// A tensor of images.
-fn images(builder: &Builder, arguments: &Arguments<'_>) -> Result<(Value, Shape), Fault> {
+pub(super) fn images(
+    builder: &Builder,
+    arguments: &Arguments<'_>,
+) -> Result<(Value, Shape), Fault> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     match shape.len() {
@@ -107,19 +143,21 @@ fn images(builder: &Builder, arguments: &Arguments<'_>) -> Result<(Value, Shape)
     }
 }
 
-fn conv2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
-    let (value, image) = images(builder, arguments)?;
+/// A weight with the groups that its channels form.
+fn filters(
+    builder: &Builder,
+    arguments: &Arguments<'_>,
+    input: &Shape,
+    groups: usize,
+    form: &str,
+) -> Result<(Value, Shape), Fault> {
     let weight = arguments.tensor(builder, 1)?;
     let filter = builder.shape(weight);
-    let groups = pair(arguments, 5, 1)?[0];
-    if filter.len() != 4 {
-        let message = format!(
-            "the weight must be [filters, channels / groups, height, width], found {filter}"
-        );
-        return Err(arguments.fault(1, message));
+    if filter.len() != input.len() {
+        return Err(arguments.fault(1, format!("the weight must be {form}, found {filter}")));
     }
-    if !image[1].is_multiple_of(groups) || !filter[0].is_multiple_of(groups) {
-        let (channels, filters) = (image[1], filter[0]);
+    if !input[1].is_multiple_of(groups) || !filter[0].is_multiple_of(groups) {
+        let (channels, filters) = (input[1], filter[0]);
         let message = format!(
             "{groups} groups divide neither or only one of {channels} channels and {filters} filters"
         );
@@ -127,69 +165,126 @@ fn conv2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
             .fault(5, message)
             .with_help("both numbers must be multiples of the groups"));
     }
-    if image[1] != filter[1] * groups {
-        let (expected, found) = (image[1] / groups, filter[1]);
+    if input[1] != filter[1] * groups {
+        let (expected, found) = (input[1] / groups, filter[1]);
         let message =
             format!("the input has {expected} channels for each group, the weight {found}");
-        return Err(arguments
-            .fault(1, message)
-            .with_help("the weight is [filters, channels / groups, height, width]"));
+        return Err(arguments.fault(1, message).with_help(format!("the weight is {form}")));
     }
+    Ok((weight, filter))
+}
+
+fn conv1d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let input = builder.shape(value);
+    if input.len() != 3 {
+        let message = format!("takes sequences [batch, channels, length], found {input}");
+        return Err(arguments.fault(0, message));
+    }
+    let groups = arguments.size(5, 1)?;
+    let (weight, filter) =
+        filters(builder, arguments, &input, groups, "[filters, channels / groups, length]")?;
+    let (stride, padding, dilation) =
+        (arguments.size(2, 1)?, arguments.size(3, 0)?, arguments.size(4, 1)?);
+    check_reach(arguments, &[input[2]], &[dilation * (filter[2] - 1) + 1], &[padding])?;
+    // Sequences are images of one row.
+    let image = Shape::new(&[input[0], input[1], 1, input[2]]);
+    let filter = Shape::new(&[filter[0], filter[1], 1, filter[2]]);
+    let convolve = Convolve {
+        form: ConvolutionForm::Forward,
+        image,
+        filter,
+        groups,
+        stride: [1, stride],
+        padding: [0, padding],
+        dilation: [1, dilation],
+    };
+    let [n, o, _, length] = convolve.result()[..] else { unreachable!("results are images") };
+    let operands =
+        [layout::reshaped(builder, value, image), layout::reshaped(builder, weight, filter)];
+    let result = builder.graph.add(convolve.into(), &operands);
+    Ok(Argument::Tensor(layout::reshaped(builder, result, Shape::new(&[n, o, length]))))
+}
+
+fn conv2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let (value, image) = images(builder, arguments)?;
+    let groups = arguments.size(5, 1)?;
+    let (weight, filter) =
+        filters(builder, arguments, &image, groups, "[filters, channels / groups, height, width]")?;
     let (stride, padding, dilation) =
         (pair(arguments, 2, 1)?, pair(arguments, 3, 0)?, pair(arguments, 4, 1)?);
     let reach = [0, 1].map(|dim| dilation[dim] * (filter[dim + 2] - 1) + 1);
-    check_reach(arguments, &image, reach, padding)?;
+    check_reach(arguments, &image[2..], &reach, &padding)?;
     let form = ConvolutionForm::Forward;
     let convolve = Convolve { form, image, filter, groups, stride, padding, dilation };
     Ok(Argument::Tensor(builder.graph.add(convolve.into(), &[value, weight])))
 }
 
-fn check_reach(
+/// Windows must lie within the padded input.
+pub(super) fn check_reach(
     arguments: &Arguments<'_>,
-    image: &Shape,
-    reach: [usize; 2],
-    padding: [usize; 2],
+    input: &[usize],
+    reach: &[usize],
+    padding: &[usize],
 ) -> Result<(), Fault> {
-    let padded = [0, 1].map(|dim| image[dim + 2] + 2 * padding[dim]);
-    if reach[0] <= padded[0] && reach[1] <= padded[1] {
+    let padded: Vec<usize> = input.iter().zip(padding).map(|(it, by)| it + 2 * by).collect();
+    if reach.iter().zip(&padded).all(|(reach, padded)| reach <= padded) {
         return Ok(());
     }
+    let what = if input.len() == 1 { "sequence" } else { "image" };
     Err(arguments.fault(
         1,
-        format!("the kernel reaches over {reach:?} pixels, the padded image has {padded:?}"),
+        format!("the kernel reaches over {reach:?} pixels, the padded {what} has {padded:?}"),
     ))
 }
 
-fn pool(
-    builder: &mut Builder,
-    arguments: &Arguments<'_>,
-    form: PoolingForm,
-) -> Result<(Pool, Value), Fault> {
-    let (value, image) = images(builder, arguments)?;
-    let (window, stride, padding) =
-        (pair(arguments, 1, 1)?, pair(arguments, 2, 1)?, pair(arguments, 3, 0)?);
-    check_reach(arguments, &image, window, padding)?;
-    if 2 * padding[0] > window[0] || 2 * padding[1] > window[1] {
-        let message =
-            format!("the padding must be at most half of the window {window:?}, found {padding:?}");
-        return Err(arguments.fault(3, message));
+// The gradient of a convolution by its images, with the input in the place of the results' gradient. Source: Zeiler et al. 2010.
+fn conv_transpose2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    const FORM: &str = "[channels, filters / groups, height, width]";
+    let (value, input) = images(builder, arguments)?;
+    let weight = arguments.tensor(builder, 1)?;
+    let filter = builder.shape(weight);
+    if filter.len() != 4 {
+        return Err(arguments.fault(1, format!("the weight must be {FORM}, found {filter}")));
     }
-    let pool = Pool { form, image, window, stride, padding };
-    let result = builder.graph.add(pool.clone().into(), &[value]);
-    Ok((pool, result))
-}
-
-// The sum of each window divided by its size, pixels outside counted as zeros: PyTorch's default.
-fn avg_pool2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
-    let (pool, sums) = pool(builder, arguments, PoolingForm::Sum)?;
-    let mut scalar = ScalarBuilder::default();
-    let x = scalar.input(0);
-    let share = scalar.scale(x, 1.0 / (pool.window[0] * pool.window[1]) as f64);
-    Ok(Argument::Tensor(map_one(builder, sums, &scalar.finish(share))))
-}
-
-// The mean over both spatial dims, [n, c, h, w] -> [n, c].
-fn global_avg_pool2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
-    let (value, _) = images(builder, arguments)?;
-    Ok(Argument::Tensor(super::reduction::mean_to(builder, value, &[0, 1])))
+    if filter[0] != input[1] {
+        let message = format!("the input has {} channels, the weight {}", input[1], filter[0]);
+        return Err(arguments.fault(1, message).with_help(format!("the weight is {FORM}")));
+    }
+    let groups = arguments.size(5, 1)?;
+    if !input[1].is_multiple_of(groups) {
+        return Err(
+            arguments.fault(5, format!("{groups} groups do not divide {} channels", input[1]))
+        );
+    }
+    let (stride, padding, beyond, dilation) = (
+        pair(arguments, 2, 1)?,
+        pair(arguments, 3, 0)?,
+        pair(arguments, 4, 0)?,
+        pair(arguments, 6, 1)?,
+    );
+    if (0..2).any(|dim| beyond[dim] >= stride[dim].max(dilation[dim])) {
+        let message =
+            format!("`output_padding` must be less than stride or dilation, found {beyond:?}");
+        return Err(arguments.fault(4, message));
+    }
+    // Whole strides of output padding are rows and columns of zeros behind the input.
+    let extents = [0, 1].map(|dim| input[dim + 2] + beyond[dim] / stride[dim]);
+    let padded = Pad {
+        low: vec![0; 4],
+        shape: Shape::new(&[input[0], input[1], extents[0], extents[1]]),
+        fill: 0.0,
+    };
+    let image = [0, 1].map(|dim| {
+        let reach = dilation[dim] * (filter[dim + 2] - 1) + 1 + beyond[dim] % stride[dim];
+        ((extents[dim] - 1) * stride[dim] + reach).saturating_sub(2 * padding[dim])
+    });
+    if image.contains(&0) {
+        return Err(arguments.fault(3, format!("padding {padding:?} leaves nothing of the result")));
+    }
+    let value = slicing::windowed(builder, value, padded);
+    let image = Shape::new(&[input[0], groups * filter[1], image[0], image[1]]);
+    let form = ConvolutionForm::Data;
+    let convolve = Convolve { form, image, filter, groups, stride, padding, dilation };
+    Ok(Argument::Tensor(builder.graph.add(convolve.into(), &[value, weight])))
 }

@@ -25,6 +25,7 @@ macro_rules! sample {
 
 pub(super) const TABLE: &[Row] = &[Row {
     name: "einsum",
+    doc: "The product of two tensors in index notation, `\"ij,jk->ik\"`.",
     arguments: &["left", "equation", "right"],
     build: einsum,
     samples: &[
@@ -81,6 +82,17 @@ fn einsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
         product.depth.is_empty() || (product.rows.is_empty() && product.columns.is_empty());
     let result = if is_pointwise { product.multiply(builder) } else { product.contract(builder) };
     Ok(Argument::Tensor(result))
+}
+
+/// The product of two tensors without repeated letters that is a product of matrices: `(value, letters)` each, and the letters of the result.
+pub(super) fn product(
+    builder: &mut Builder,
+    left: (Value, Vec<u8>),
+    right: (Value, Vec<u8>),
+    result: &[u8],
+) -> Value {
+    let lettered = |(value, letters)| Lettered { value, letters };
+    Product::new(lettered(left), lettered(right), result).contract(builder)
 }
 
 impl Equation {

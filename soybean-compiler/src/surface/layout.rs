@@ -19,22 +19,27 @@ const fn tensor(shape: &'static [usize]) -> SampleArgument {
     SampleArgument::tensor(shape)
 }
 
+const LABELS: SampleArgument = SampleArgument::Labels { shape: &[2, 3], n_classes: 7 };
+
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "reshape",
+        doc: "The same elements in another shape.",
         arguments: &["input", "shape"],
         build: reshape,
         samples: &[
             &[tensor(&[4, 6]), SampleArgument::List(&[4, 2, 3])],
             &[tensor(&[4, 6]), SampleArgument::List(&[6, 4])],
             &[tensor(&[2, 1, 6]), SampleArgument::List(&[12])],
+            &[LABELS, SampleArgument::List(&[6])],
         ],
     },
     Row {
         name: "flatten",
+        doc: "Dim 0 kept, the rest joined.",
         arguments: &["input"],
         build: |builder, arguments| {
-            let value = arguments.tensor(builder, 0)?;
+            let value = arguments.any_tensor(0)?;
             let shape = builder.shape(value);
             let Some(&batch) = shape.first() else {
                 return Err(arguments.fault(0, "takes tensors of at least 1 dim, found a scalar"));
@@ -46,9 +51,10 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "transpose",
+        doc: "The last two dims swapped.",
         arguments: &["input"],
         build: |builder, arguments| {
-            let value = arguments.tensor(builder, 0)?;
+            let value = arguments.any_tensor(0)?;
             let rank = builder.shape(value).len();
             if rank < 2 {
                 return Err(
@@ -63,12 +69,14 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "permute",
+        doc: "The dims in another order.",
         arguments: &["input", "dims"],
         build: permute,
         samples: &[&[tensor(&[2, 4, 6]), SampleArgument::List(&[2, 0, 1])]],
     },
     Row {
         name: "unsqueeze",
+        doc: "A new dim of extent 1.",
         arguments: &["input", "dim"],
         build: unsqueeze,
         samples: &[
@@ -79,6 +87,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "squeeze",
+        doc: "Without a dim of extent 1.",
         arguments: &["input", "dim"],
         build: squeeze,
         samples: &[
@@ -88,6 +97,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "expand",
+        doc: "Repeated along dims of extent 1 and missing outer dims.",
         arguments: &["input", "shape"],
         build: expand,
         samples: &[
@@ -98,12 +108,10 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "dim",
+        doc: "The extent of a dim, an integer.",
         arguments: &["input", "dim"],
         build: |builder, arguments| {
-            let &Argument::Tensor(value) = arguments.get(0) else {
-                return Err(arguments
-                    .fault(0, format!("takes a tensor, found {}", arguments.get(0).kind())));
-            };
+            let value = arguments.any_tensor(0)?;
             let shape = builder.shape(value);
             let extent = shape[arguments.dim(1, shape.len())?];
             Ok(Argument::Integer(i64::try_from(extent).expect("extents are far below 2^63")))
@@ -113,7 +121,7 @@ pub(super) const TABLE: &[Row] = &[
 ];
 
 fn reshape(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
-    let value = arguments.tensor(builder, 0)?;
+    let value = arguments.any_tensor(0)?;
     let (from, shape) = (builder.shape(value), given_shape(arguments)?);
     if from.n_elements() != shape.n_elements() {
         let (before, after) = (from.n_elements(), shape.n_elements());
@@ -146,7 +154,7 @@ pub(super) fn reshaped(builder: &mut Builder, value: Value, shape: Shape) -> Val
 }
 
 fn unsqueeze(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
-    let value = arguments.tensor(builder, 0)?;
+    let value = arguments.any_tensor(0)?;
     let mut extents = builder.shape(value).to_vec();
     if extents.len() == MAX_RANK {
         return Err(too_many_dims(arguments, 0, MAX_RANK + 1));
@@ -156,7 +164,7 @@ fn unsqueeze(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
 }
 
 fn squeeze(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
-    let value = arguments.tensor(builder, 0)?;
+    let value = arguments.any_tensor(0)?;
     let mut extents = builder.shape(value).to_vec();
     let dim = arguments.dim(1, extents.len())?;
     if extents[dim] != 1 {
@@ -184,7 +192,7 @@ fn expand(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
 }
 
 fn permute(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
-    let value = arguments.tensor(builder, 0)?;
+    let value = arguments.any_tensor(0)?;
     let rank = builder.shape(value).len();
     let given = arguments.integers(1)?;
     let order: Vec<usize> = given.iter().filter_map(|&it| usize::try_from(it).ok()).collect();

@@ -1,65 +1,68 @@
-//! Losses: scalars, each the mean over the batch; and labels as vectors.
+//! Losses: scalars, each the mean over the batch.
 
-use soybean_plan::{Binary, Combine, DType, MAX_RANK, Register, Shape, Unary};
+use soybean_plan::{Binary, Combine, Register, Unary};
 
-use super::{Arguments, Row, SampleArgument, activation, layout, map, reduction};
+use super::{Arguments, Row, SampleArgument, activation, labels, map, reduction};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::{Source, Value},
+    graph::Value,
     operators::{elementwise::all_dims, iota::Iota},
-    scalar::{self, ScalarBuilder},
-    signature::factor_id,
+    scalar::ScalarBuilder,
+    signature::{FactorId, factor_id},
 };
 
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "cross_entropy",
+        doc: "The mean of `-log(softmax(logits)[label])` over logits `[.., classes]` and labels `[..]`.",
         arguments: &["logits", "labels"],
         build: cross_entropy,
-        samples: &[&[
-            SampleArgument::tensor(&[4, 6]),
-            SampleArgument::Labels { shape: &[4], n_classes: 6 },
-        ]],
+        samples: &[
+            &[
+                SampleArgument::tensor(&[4, 6]),
+                SampleArgument::Labels { shape: &[4], n_classes: 6 },
+            ],
+            &[
+                SampleArgument::tensor(&[2, 3, 4]),
+                SampleArgument::Labels { shape: &[2, 3], n_classes: 4 },
+            ],
+        ],
     },
     Row {
         name: "mse",
+        doc: "The mean of `(x - target)^2`.",
         arguments: &["input", "target"],
         build: |builder, arguments| mean_of(builder, arguments, mse),
         samples: PAIRS,
     },
     Row {
         name: "l1_loss",
+        doc: "The mean of `|x - target|`.",
         arguments: &["input", "target"],
         build: |builder, arguments| mean_of(builder, arguments, distance),
         samples: PAIRS,
     },
     Row {
         name: "huber_loss",
+        doc: "The mean of a loss that is square up to `delta` and linear beyond.",
         arguments: &["input", "target", "delta"],
         build: huber,
         samples: LIMITED,
     },
     Row {
         name: "smooth_l1_loss",
+        doc: "`huber_loss` of `beta`, divided by `beta`.",
         arguments: &["input", "target", "beta"],
         build: smooth_l1,
         samples: LIMITED,
     },
     Row {
         name: "binary_cross_entropy_with_logits",
+        doc: "The mean of `-t log(s) - (1 - t) log(1 - s)` with `s = sigmoid(x)`.",
         arguments: &["input", "target"],
         build: |builder, arguments| mean_of(builder, arguments, binary_cross_entropy),
         samples: PAIRS,
-    },
-    Row {
-        name: "one_hot",
-        arguments: &["labels", "n_classes"],
-        build: one_hot,
-        samples: &[
-            &[SampleArgument::Labels { shape: &[4], n_classes: 6 }, SampleArgument::Integer(6)],
-            &[SampleArgument::Labels { shape: &[3, 1], n_classes: 4 }, SampleArgument::Integer(5)],
-        ],
     },
 ];
 
@@ -80,13 +83,18 @@ const LIMITED: &[&[SampleArgument]] = &[
 fn cross_entropy(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
     let logits = arguments.tensor(builder, 0)?;
     let shape = builder.shape(logits);
-    if shape.len() != 2 {
-        return Err(
-            arguments.fault(0, format!("the logits must be [batch, classes], found {shape}"))
-        );
+    let Some((&classes, leading)) = shape.split_last() else {
+        return Err(arguments.fault(0, "the logits must be [.., classes], found a scalar"));
+    };
+    let labels = labels::integers(builder, arguments, 1, "labels")?;
+    let of_labels = builder.shape(labels);
+    if of_labels[..] != *leading {
+        let message =
+            format!("the labels must be {leading:?}, one for each row, found {of_labels}");
+        return Err(arguments.fault(1, message));
     }
-    let labels = labels(builder, arguments, shape[0], shape[1])?;
-    let parts = reduction::Shifted::new(builder, logits, 1);
+    labels::limit(builder, labels, classes);
+    let parts = reduction::Shifted::new(builder, logits, leading.len());
     let chosen = chosen(builder, parts.shifted, labels);
     let mut scalar = ScalarBuilder::default();
     let (sum, chosen_logit) = (scalar.input(0), scalar.input(1));
@@ -102,65 +110,21 @@ fn cross_entropy(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Arg
     Ok(Argument::Tensor(reduction::mean_to(builder, losses, &[])))
 }
 
-fn labels(
-    builder: &mut Builder,
-    arguments: &Arguments<'_>,
-    batch: usize,
-    classes: usize,
-) -> Result<Value, Fault> {
-    let labels = label_tensor(builder, arguments, 1)?;
-    let shape = builder.shape(labels);
-    if shape[..] != [batch] {
-        return Err(arguments
-            .fault(1, format!("the labels must be [{batch}], one for each row, found {shape}")));
-    }
-    limit_labels(builder, labels, classes);
-    Ok(labels)
-}
-
-/// A tensor of class labels.
-fn label_tensor(
-    builder: &Builder,
-    arguments: &Arguments<'_>,
-    position: usize,
-) -> Result<Value, Fault> {
-    let &Argument::Tensor(labels) = arguments.get(position) else {
-        let found = arguments.get(position).kind();
-        return Err(
-            arguments.fault(position, format!("the labels must be a tensor, found {found}"))
-        );
-    };
-    match builder.dtype(labels) {
-        DType::I32 => Ok(labels),
-        dtype @ DType::F32 => {
-            let dims: Vec<String> =
-                builder.shape(labels).iter().map(|it| format!(", {it}")).collect();
-            Err(arguments
-                .fault(position, format!("the labels must be i32, found {dtype}"))
-                .with_help(format!("write its type as `Tensor<i32{}>`", dims.concat())))
-        }
-    }
-}
-
-/// Labels of the batch are checked to be less than the number of classes.
-fn limit_labels(builder: &mut Builder, labels: Value, n_classes: usize) {
-    if let Source::Input { n_classes: limit } = &mut builder.graph.node_mut(labels).source {
-        *limit = Some(limit.map_or(n_classes, |other| other.min(n_classes)));
-    }
-}
-
 /// The element of each row that its label names: the sum over the row of the elements whose index equals the label.
 fn chosen(builder: &mut Builder, rows: Value, labels: Value) -> Value {
     let shape = builder.shape(rows);
-    let index = builder.graph.add(Iota { extent: shape[1] }.into(), &[]);
+    let last = shape.len() - 1;
+    let index = builder.graph.add(Iota { extent: shape[last] }.into(), &[]);
     let mut scalar = ScalarBuilder::default();
     let (x, label, index_of_x, zero) =
         (scalar.input(0), scalar.input(1), scalar.input(2), scalar.constant(0.0));
     let is_chosen = scalar.binary(Binary::Equal, label, index_of_x);
     let result = scalar.select(is_chosen, x, zero);
-    let operands = [(rows, all_dims(&shape)), (labels, vec![0]), (index, vec![1])];
+    let kept: Vec<FactorId> = (0..last).map(factor_id).collect();
+    let operands =
+        [(rows, all_dims(&shape)), (labels, kept.clone()), (index, vec![factor_id(last)])];
     let masked = map(builder, shape, &operands, &scalar.finish(result));
-    reduction::reduce(builder, masked, Combine::Sum, &[0])
+    reduction::reduce(builder, masked, Combine::Sum, &kept)
 }
 
 /// The mean of a function of each element and its target.
@@ -241,21 +205,4 @@ fn binary_cross_entropy(it: &mut ScalarBuilder, x: Register, t: Register) -> Reg
     let (log, product) = (it.unary(Unary::Log, sum), it.mul(t, x));
     let softplus = it.add(log, m);
     it.sub(softplus, product)
-}
-
-fn one_hot(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
-    let given = arguments.integer(1)?;
-    let Some(n_classes) = usize::try_from(given).ok().filter(|&it| it > 0) else {
-        return Err(arguments.expected_number(1, "positive", given));
-    };
-    let labels = label_tensor(builder, arguments, 0)?;
-    let of_labels = builder.shape(labels);
-    if of_labels.len() == MAX_RANK {
-        return Err(layout::too_many_dims(arguments, 0, MAX_RANK + 1));
-    }
-    limit_labels(builder, labels, n_classes);
-    let index = builder.graph.add(Iota { extent: n_classes }.into(), &[]);
-    let shape: Shape = of_labels.iter().copied().chain([n_classes]).collect();
-    let operands = [(labels, all_dims(&of_labels)), (index, vec![factor_id(of_labels.len())])];
-    Ok(Argument::Tensor(map(builder, shape, &operands, &scalar::binary(Binary::Equal))))
 }

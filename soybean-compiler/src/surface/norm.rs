@@ -1,13 +1,13 @@
 //! Normalisation. Variances are taken of what is already less its mean, so that nothing cancels.
 
-use soybean_plan::{MAX_RANK, Shape};
+use soybean_plan::{MAX_RANK, PoolingForm, Shape, Unary};
 
-use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction};
+use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction, slicing};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
     graph::Value,
-    operators::elementwise::all_dims,
+    operators::{elementwise::all_dims, pad::Pad, pool::Pool},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
 };
@@ -27,6 +27,7 @@ const fn integer(value: i64) -> SampleArgument {
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "layer_norm",
+        doc: "Normalised over the last dim, times `weight`, plus `bias`.",
         arguments: &["input", "weight", "bias", "eps"],
         build: layer_norm,
         samples: &[
@@ -37,6 +38,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "rms_norm",
+        doc: "Divided by its root mean square over the last dim, times `weight`.",
         arguments: &["input", "weight", "eps"],
         build: rms_norm,
         samples: &[
@@ -45,7 +47,19 @@ pub(super) const TABLE: &[Row] = &[
         ],
     },
     Row {
+        name: "local_response_norm",
+        doc: "Divided by `(k + alpha mean(x^2))^beta`, the mean over `size` neighbouring channels of `[n, c, ..]`.",
+        arguments: &["input", "size", "alpha", "beta", "k"],
+        build: local_response_norm,
+        samples: &[
+            &[tensor(&[2, 6, 3]), integer(3), float(0.5), float(0.75), float(2.0)],
+            &[tensor(&[2, 5, 2, 2]), integer(4), float(1.5), float(0.5), integer(1)],
+            &[tensor(&[4, 2]), integer(5), float(0.5), integer(2), float(0.5)],
+        ],
+    },
+    Row {
         name: "group_norm",
+        doc: "Normalised over each group of channels of `[n, c, ..]`, times `weight`, plus `bias`.",
         arguments: &["input", "n_groups", "weight", "bias", "eps"],
         build: group_norm,
         samples: &[
@@ -114,6 +128,51 @@ fn group_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argume
     Ok(Argument::Tensor(layout::reshaped(builder, result, shape)))
 }
 
+// x (k + alpha s / size)^-beta, with s the sum of x^2 over the channels from size / 2 before to (size - 1) / 2 after, those outside counted as
+// zeros: PyTorch's. Source: Krizhevsky et al. 2012.
+fn local_response_norm(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let shape = builder.shape(value);
+    let [n, channels, ref rest @ ..] = shape[..] else {
+        return Err(
+            arguments.fault(0, format!("the input must be [n, channels, ..], found {shape}"))
+        );
+    };
+    let size = arguments.size(1, 1)?;
+    let (alpha, beta, k) = (arguments.number(2)?, arguments.number(3)?, arguments.number(4)?);
+    let mut it = ScalarBuilder::default();
+    let x = it.input(0);
+    let square = it.mul(x, x);
+    let squares = map_one(builder, value, &it.finish(square));
+    let image = Shape::new(&[n, 1, channels, rest.iter().product()]);
+    let squares = layout::reshaped(builder, squares, image);
+    let pool = Pool {
+        form: PoolingForm::Sum,
+        image,
+        window: [size, 1],
+        stride: [1, 1],
+        padding: [size / 2, 0],
+    };
+    let sums = builder.graph.add(pool.into(), &[squares]);
+    // For even sizes one window more begins within the padding.
+    let sums = slicing::windowed(builder, sums, Pad::crop(builder.shape(sums), 2, 0, channels));
+    let sums = layout::reshaped(builder, sums, shape);
+    let mut it = ScalarBuilder::default();
+    let (x, sum) = (it.input(0), it.input(1));
+    let mean = it.scale(sum, alpha / size as f64);
+    let base = it.offset(mean, k);
+    let logarithm = it.unary(Unary::Log, base);
+    let exponent = it.scale(logarithm, -beta);
+    let factor = it.unary(Unary::Exp, exponent);
+    let result = it.mul(x, factor);
+    let space = all_dims(&shape);
+    let operands = [(value, space.clone()), (sums, space)];
+    Ok(Argument::Tensor(map(builder, shape, &operands, &it.finish(result))))
+}
+
 /// A tensor that is divided by the root of its mean square over all dims but some.
 struct Scaled {
     value: Value,
@@ -161,7 +220,7 @@ fn last_dim(
     }
 }
 
-fn vector(
+pub(super) fn vector(
     builder: &Builder,
     arguments: &Arguments<'_>,
     position: usize,
@@ -175,7 +234,7 @@ fn vector(
     }
 }
 
-fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Fault> {
+pub(super) fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Fault> {
     let eps = arguments.number(position)?;
     match eps >= 0.0 {
         true => Ok(eps),

@@ -14,6 +14,7 @@ const fn tensor(shape: &'static [usize]) -> SampleArgument {
 
 pub(super) const TABLE: &[Row] = &[Row {
     name: "matmul",
+    doc: "The product of matrices `[.., m, k]` and `[k, n]` or `[.., k, n]`.",
     arguments: &["left", "right"],
     build: matmul,
     samples: &[

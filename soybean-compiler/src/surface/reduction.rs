@@ -36,6 +36,7 @@ const VARIANCE_SAMPLES: &[&[SampleArgument]] = &[
 pub(super) const TABLE: &[Row] = &[
     Row {
         name: "sum",
+        doc: "The sum over dims.",
         arguments: &["input", "dims"],
         build: |builder, arguments| {
             let (value, kept) = operand(builder, arguments)?;
@@ -43,9 +44,16 @@ pub(super) const TABLE: &[Row] = &[
         },
         samples: SAMPLES,
     },
-    Row { name: "mean", arguments: &["input", "dims"], build: mean, samples: SAMPLES },
+    Row {
+        name: "mean",
+        doc: "The mean over dims.",
+        arguments: &["input", "dims"],
+        build: mean,
+        samples: SAMPLES,
+    },
     Row {
         name: "max",
+        doc: "The largest element over dims.",
         arguments: &["input", "dims"],
         build: |builder, arguments| {
             let (value, kept) = operand(builder, arguments)?;
@@ -55,6 +63,7 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "min",
+        doc: "The smallest element over dims.",
         arguments: &["input", "dims"],
         build: |builder, arguments| {
             let (value, kept) = operand(builder, arguments)?;
@@ -68,12 +77,14 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "var",
+        doc: "The variance over dims, divided by the number of elements less `correction`.",
         arguments: &["input", "dims", "correction"],
         build: |builder, arguments| Ok(Argument::Tensor(variance(builder, arguments)?)),
         samples: VARIANCE_SAMPLES,
     },
     Row {
         name: "std",
+        doc: "The square root of `var`.",
         arguments: &["input", "dims", "correction"],
         build: |builder, arguments| {
             let variance = variance(builder, arguments)?;
@@ -83,13 +94,21 @@ pub(super) const TABLE: &[Row] = &[
     },
     Row {
         name: "logsumexp",
+        doc: "`log(sum(e^x))` along a dim.",
         arguments: &["input", "dim"],
         build: log_sum_exp,
         samples: SOFTMAX_SAMPLES,
     },
-    Row { name: "softmax", arguments: &["input", "dim"], build: softmax, samples: SOFTMAX_SAMPLES },
+    Row {
+        name: "softmax",
+        doc: "`e^x / sum(e^x)` along a dim.",
+        arguments: &["input", "dim"],
+        build: softmax,
+        samples: SOFTMAX_SAMPLES,
+    },
     Row {
         name: "log_softmax",
+        doc: "`log(softmax(x))` along a dim.",
         arguments: &["input", "dim"],
         build: log_softmax,
         samples: SOFTMAX_SAMPLES,

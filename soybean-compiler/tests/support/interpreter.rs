@@ -8,8 +8,8 @@ use soybean_compiler::{
 };
 use soybean_plan::{
     Attention, AttentionForm, Binary, Combine, Concatenation, Contraction, Convolution,
-    ConvolutionForm, Embedding, EmbeddingForm, Instruction, Kernel, Map, MatrixStrides, Padding,
-    Pooling, PoolingForm, ScalarProgram, Shape, Strides, Unary, noise,
+    ConvolutionForm, DType, Embedding, EmbeddingForm, Instruction, Kernel, Map, MatrixStrides,
+    Padding, Pooling, PoolingForm, ScalarProgram, Shape, Strides, Unary, noise,
 };
 
 /// All points of an index space, in row-major order.
@@ -66,13 +66,21 @@ fn run_nothing(operands: &[&[f64]], result: &Shape) -> Vec<f64> {
     }
 }
 
-/// Runs an operator's kernel, if it has one.
+/// Runs an operator's kernel, if it has one; integers are rounded towards zero when they are stored.
 pub(crate) fn run_operator(
     kernel: Option<&Kernel>,
     operands: &[&[f64]],
     result: &Shape,
+    dtype: DType,
 ) -> Vec<f64> {
-    kernel.map_or_else(|| run_nothing(operands, result), |kernel| run(kernel, operands, result))
+    let exact = match kernel {
+        None => run_nothing(operands, result),
+        Some(kernel) => run(kernel, operands, result),
+    };
+    match dtype {
+        DType::F32 => exact,
+        DType::I32 => exact.into_iter().map(f64::trunc).collect(),
+    }
 }
 
 fn pad(it: &Padding, operands: &[&[f64]]) -> Vec<f64> {
@@ -110,10 +118,10 @@ fn embed(it: &Embedding, operands: &[&[f64]]) -> Vec<f64> {
         for column in 0..it.width {
             match it.form {
                 EmbeddingForm::Gather => {
-                    results[at * it.width + column] = rows[row * it.width + column]
+                    results[at * it.width + column] = rows[row * it.width + column];
                 }
                 EmbeddingForm::ScatterAdd => {
-                    results[row * it.width + column] += rows[at * it.width + column]
+                    results[row * it.width + column] += rows[at * it.width + column];
                 }
             }
         }
@@ -334,6 +342,7 @@ fn binary(function: Binary, x: f64, y: f64) -> f64 {
         Binary::Maximum => x.max(y),
         Binary::Equal => f64::from(x == y),
         Binary::Greater => f64::from(x > y),
+        #[expect(clippy::cast_possible_truncation, reason = "noise is of single precision")]
         Binary::Noise => f64::from(noise(x as f32, y as f32)),
     }
 }
@@ -349,7 +358,8 @@ pub(crate) fn evaluate(
         let kernel = operator.kernel(&graph.operand_shapes(value), &graph.shape(value));
         let operands: Vec<&[f64]> =
             graph.operands(value).iter().map(|it| &values[it][..]).collect();
-        let result = run_operator(kernel.as_ref(), &operands, &graph.shape(value));
+        let node = graph.node(value);
+        let result = run_operator(kernel.as_ref(), &operands, &node.shape, node.dtype);
         values.insert(value, result);
     }
     values

@@ -33,7 +33,7 @@ structs! {
     }
     Buffer { offset n_elements dtype }
     Input { name dtype tile buffer n_classes }
-    Parameter { name tile buffer init }
+    Parameter { name tile buffer init is_trained }
     State { name tile buffer }
     Constant { tile buffer }
     Output { name dtype tile buffer }
@@ -143,6 +143,9 @@ impl Emit for Init {
                 return;
             }
             Self::Normal { mean, std } => ("Normal", [("mean", mean), ("std", std)]),
+            Self::TruncatedNormal { mean, std } => {
+                ("TruncatedNormal", [("mean", mean), ("std", std)])
+            }
             Self::Uniform { low, high } => ("Uniform", [("low", low), ("high", high)]),
         };
         write_to(text, format_args!("Init::{name} {{ {first}: "));
@@ -157,9 +160,7 @@ impl Emit for RunScalar {
     fn emit(&self, text: &mut String) {
         match self {
             Self::LearningRate => text.push_str("RunScalar::LearningRate"),
-            Self::Noise { stream } => {
-                write_to(text, format_args!("RunScalar::Noise {{ stream: {stream} }}"));
-            }
+            Self::Noise => text.push_str("RunScalar::Noise"),
             Self::OneMinusPower { base } => {
                 text.push_str("RunScalar::OneMinusPower { base: ");
                 base.emit(text);

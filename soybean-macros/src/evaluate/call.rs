@@ -1,11 +1,11 @@
-//! Calls of the model's functions, and of those that make its parameters.
+//! Calls of the model's functions, of those that make its parameters, and of operators that are functions.
 
 use std::rc::Rc;
 
 use syn::{Expr, ExprCall, ExprPath, FnArg, ItemFn, ReturnType};
 
 use crate::{
-    evaluate::{Call, Evaluator, Exit, Flow, Linked, expression::peeled},
+    evaluate::{Call, Evaluator, Exit, Flow, Linked, expression::peeled, parameter::PARAMETERS},
     naming::Naming,
     problem::Message,
     scope::{Definition, Frame, Items},
@@ -58,8 +58,13 @@ impl<'a> Evaluator<'a> {
         let facade = text.trim_start_matches("::").strip_prefix("soybean::");
         let name = facade.map_or(text.as_str(), |it| it.strip_prefix("prelude::").unwrap_or(it));
         match name {
-            "param" => self.parameter(call),
+            "param" | "buffer" => self.parameter(name, call),
             _ if soybean_compiler::init_names().contains(&name) => self.init(name, call),
+            _ if soybean_compiler::function_names().contains(&name) => {
+                let values = self.all(&call.args)?;
+                let operands: Vec<_> = call.args.iter().zip(values).collect();
+                Ok(self.operator(name, callee, &operands))
+            }
             _ => self.unknown_function(call, callee, name, &items),
         }
     }
@@ -167,6 +172,7 @@ impl<'a> Evaluator<'a> {
 fn nearest_function(name: &str, items: &Items<'_>) -> Option<String> {
     let functions = items.names(|it| matches!(it, Definition::Function(_)));
     let inits = soybean_compiler::init_names();
-    let known = functions.iter().chain(&inits).copied().chain(["param"]);
+    let operators = soybean_compiler::function_names();
+    let known = functions.iter().chain(&inits).chain(&operators).copied().chain(PARAMETERS);
     suggestion::nearest(name, known).map(str::to_owned)
 }

@@ -1,7 +1,7 @@
 //! Operators and methods: on constants they are computed here, on tensors they are the compiler's.
 
 use quote::ToTokens;
-use soybean_compiler::{Argument, Place, operator_names};
+use soybean_compiler::{Argument, Place, function_names, method_names};
 use soybean_plan::DType;
 use syn::{BinOp, Expr, ExprBinary, ExprMethodCall, ExprUnary, UnOp};
 
@@ -93,16 +93,21 @@ impl<'a> Evaluator<'a> {
             return Ok(self.fault(turbofish, "the methods of a model take no type arguments"));
         }
         let name = call.method.to_string();
-        let is_operator = operator_names().contains(&name.as_str());
+        let is_operator = method_names().contains(&name.as_str());
         match &receiver {
             Value::Poison if is_operator || arithmetic::METHODS.contains(&name.as_str()) => {
                 Ok(Value::Poison)
             }
             Value::Tensor(_) | Value::Poison if !is_operator => {
                 let headline = format!("unknown operator `{name}`");
-                let mut methods = operator_names();
+                let mut methods = method_names();
                 methods.retain(|it| !BY_SYMBOL.contains(it));
-                let help = suggestion::help(&name, "operators", &methods);
+                let help = match function_names().contains(&name.as_str()) {
+                    true => {
+                        format!("it is a function of an array of tensors: `{name}([x, y], dim)`")
+                    }
+                    false => suggestion::help(&name, "operators", &methods),
+                };
                 Ok(self.fault(&call.method, Message::new(headline).help(help)))
             }
             Value::Tensor(_) => {

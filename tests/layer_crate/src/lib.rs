@@ -9,8 +9,8 @@ mod dense {
     #[soybean::layer]
     #[must_use]
     pub fn dense(x: Tensor, units: usize) -> Tensor {
-        let w = param("w", [x.dim(1), units], he());
-        x.matmul(w) + param("b", [units], zeros())
+        let w = param("w", [units, x.dim(1)], he_normal());
+        x.matmul(w.transpose()) + param("b", [units], zeros())
     }
 }
 

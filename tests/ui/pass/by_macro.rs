@@ -9,7 +9,7 @@ macro_rules! models {
                 const BATCH: usize = $batch;
 
                 pub fn forward(x: Tensor<f32, BATCH, 6>) -> Tensor {
-                    x.matmul(param("w", [6, $gpus], he())).mean(..)
+                    x.matmul(param("w", [6, $gpus], he_normal())).mean(..)
                 }
             }
         )*

@@ -4,7 +4,7 @@ use soybean::prelude::*;
 
 #[soybean::model(gpus = 4)]
 fn model(x: Tensor<f32, 7, 8>) -> Tensor {
-    x.matmul(param("w", [8, 12], he())).relu().mean(..)
+    x.matmul(param("w", [8, 12], he_normal())).relu().mean(..)
 }
 
 fn main() {

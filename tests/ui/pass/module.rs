@@ -43,7 +43,7 @@ pub mod mlp {
         }
         if IS_DEEP {
             for _ in 0..2 {
-                h += h.matmul(param("square", [12, 12], he())).gelu() / 2.0;
+                h += h.matmul(param("square", [12, 12], he_normal())).gelu() / 2.0;
             }
         } else {
             h = -h;

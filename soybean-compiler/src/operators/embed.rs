@@ -1,0 +1,79 @@
+//! `embed`: rows of a table by their numbers, and the gradient of the table.
+
+use std::fmt;
+
+use soybean_plan::{Combine, Embedding, EmbeddingForm, Kernel, Shape};
+
+use crate::{
+    gradient::Tape,
+    graph::Value,
+    operator::{Call, Rules},
+    signature::{FactorId, Signature, factor_id},
+};
+
+/// A look-up. Its operands are indices `[..]`, then the table `[vocabulary, width]` or the gradient of its rows `[.., width]`, then the indices
+/// below `vocabulary`, by which a rank knows which rows it holds. Every dim can be split: rows that are elsewhere give zeros.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Embed {
+    /// What is computed from what.
+    pub form: EmbeddingForm,
+    /// The rows of the table.
+    pub vocabulary: usize,
+}
+
+impl Rules for Embed {
+    // The dims of the indices, then the rows of the table, then their elements: gather ij,kl,k->ijl, scatter-add ij,ijl,k->kl.
+    fn signature(&self, operands: &[Shape]) -> Signature {
+        let (indices, other) = (&operands[0], &operands[1]);
+        let of_indices: Vec<FactorId> = (0..indices.len()).map(factor_id).collect();
+        let (row, column) = (factor_id(indices.len()), factor_id(indices.len() + 1));
+        let width = other[other.len() - 1];
+        let factors = indices.iter().copied().chain([self.vocabulary, width]).collect();
+        let of_rows = [&of_indices[..], &[column]].concat();
+        let table = vec![row, column];
+        let (other, result) = match self.form {
+            EmbeddingForm::Gather => (table, of_rows),
+            EmbeddingForm::ScatterAdd => (of_rows, table),
+        };
+        Signature::plain(factors, &[of_indices, other, vec![row]], &result, Combine::Sum)
+    }
+
+    // Each form is the other's gradient; through indices none flows.
+    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+        let form = match self.form {
+            EmbeddingForm::Gather => EmbeddingForm::ScatterAdd,
+            EmbeddingForm::ScatterAdd => EmbeddingForm::Gather,
+        };
+        let operands = [call.operands[0], call.gradient, call.operands[2]];
+        let gradient = tape
+            .needs_gradient(call.operands[1])
+            .then(|| tape.graph.add(Self { form, ..self.clone() }.into(), &operands));
+        vec![None, gradient, None]
+    }
+
+    // Of each of the points one in `vocabulary` is an addition at most.
+    fn flops_per_point(&self) -> u64 {
+        0
+    }
+
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
+        let table = match self.form {
+            EmbeddingForm::Gather => &operands[1],
+            EmbeddingForm::ScatterAdd => result,
+        };
+        let kernel = Embedding {
+            form: self.form,
+            n_indices: operands[0].n_elements(),
+            rows: table[0],
+            vocabulary: self.vocabulary,
+            width: table[1],
+        };
+        Some(kernel.into())
+    }
+}
+
+impl fmt::Display for Embed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.form.name())
+    }
+}

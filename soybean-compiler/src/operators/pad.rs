@@ -1,0 +1,81 @@
+//! `pad`: a window of a tensor, which may begin or end inside of it or reach beyond it.
+
+use std::fmt;
+
+use soybean_plan::{Combine, DType, Kernel, MAX_RANK, Padding, Shape};
+
+use crate::{
+    gradient::Tape,
+    graph::Value,
+    operator::{Call, Rules},
+    signature::{Dim, Signature, factor_id},
+};
+
+/// A window. Dims that it leaves as they are can be split. Source: the `Pad` of XLA, whose edges may be negative.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pad {
+    /// How many elements stand before the operand's first along each dim; negative where the window begins inside.
+    pub low: Vec<i32>,
+    /// The shape of the result.
+    pub shape: Shape,
+    /// What stands where the operand has no element.
+    pub fill: f64,
+}
+
+impl Pad {
+    /// The window of this length along one dim that begins at `start`.
+    #[must_use]
+    pub fn crop(shape: Shape, dim: usize, start: usize, length: usize) -> Self {
+        let mut low = vec![0; shape.len()];
+        low[dim] = -distance(start);
+        Self { low, shape: shape.with(dim, length), fill: 0.0 }
+    }
+}
+
+/// A number of elements along a dim, signed.
+fn distance(n_elements: usize) -> i32 {
+    i32::try_from(n_elements).expect("extents are far below 2^31")
+}
+
+impl Rules for Pad {
+    fn signature(&self, operands: &[Shape]) -> Signature {
+        let from = &operands[0];
+        let mut factors = Vec::new();
+        let (mut operand, mut result) = (Vec::new(), Vec::new());
+        for (dim, (&before, &after)) in from.iter().zip(&self.shape[..]).enumerate() {
+            let is_same = self.low[dim] == 0 && before == after;
+            let factor = is_same.then(|| factor_id(factors.len()));
+            factors.extend(is_same.then_some(before));
+            operand.push(Dim { extent: before, factor });
+            result.push(Dim { extent: after, factor });
+        }
+        Signature { factors, operands: vec![operand], result, combine: Combine::Sum }
+    }
+
+    // d pad(x) = pad back, with zeros where the window left elements out
+    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+        let shape = tape.graph.shape(call.operands[0]);
+        let back = Self { low: self.low.iter().map(|it| -it).collect(), shape, fill: 0.0 };
+        vec![Some(tape.graph.add(back.into(), &[call.gradient]))]
+    }
+
+    fn flops_per_point(&self) -> u64 {
+        0
+    }
+
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
+        let mut low = [0; MAX_RANK];
+        low[..self.low.len()].copy_from_slice(&self.low);
+        Some(Padding { input: operands[0], result: *result, low, fill: self.fill }.into())
+    }
+
+    fn dtype(&self, operands: &[DType]) -> DType {
+        operands[0]
+    }
+}
+
+impl fmt::Display for Pad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pad {:?}", self.low)
+    }
+}

@@ -1,0 +1,109 @@
+//! Labels and indices: integers that number classes or the rows of a table.
+
+use soybean_plan::{Binary, DType, EmbeddingForm, MAX_RANK, Shape};
+
+use super::{Arguments, Row, SampleArgument, layout, map};
+use crate::{
+    builder::{Argument, Builder},
+    fault::Fault,
+    graph::{Source, Value},
+    operators::{elementwise::all_dims, embed::Embed, iota::Iota},
+    scalar,
+    signature::factor_id,
+};
+
+const fn labels(shape: &'static [usize], n_classes: usize) -> SampleArgument {
+    SampleArgument::Labels { shape, n_classes }
+}
+
+pub(super) const TABLE: &[Row] = &[
+    Row {
+        name: "one_hot",
+        doc: "A last dim of `n_classes` that holds 1 at the label and 0 elsewhere.",
+        arguments: &["labels", "n_classes"],
+        build: one_hot,
+        samples: &[
+            &[labels(&[4], 6), SampleArgument::Integer(6)],
+            &[labels(&[3, 1], 4), SampleArgument::Integer(5)],
+        ],
+    },
+    Row {
+        name: "embedding",
+        doc: "The rows of `weight: [v, d]` that indices `[..]` number, `[.., d]`.",
+        arguments: &["input", "weight"],
+        build: embedding,
+        samples: &[
+            &[labels(&[4], 6), SampleArgument::tensor(&[6, 2])],
+            &[labels(&[2, 3], 5), SampleArgument::tensor(&[8, 3])],
+            &[labels(&[1, 2, 1], 1), SampleArgument::tensor(&[1, 5])],
+        ],
+    },
+];
+
+fn one_hot(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let n_classes = arguments.size(1, 1)?;
+    let labels = integers(builder, arguments, 0, "labels")?;
+    let of_labels = builder.shape(labels);
+    if of_labels.len() == MAX_RANK {
+        return Err(layout::too_many_dims(arguments, 0, MAX_RANK + 1));
+    }
+    limit(builder, labels, n_classes);
+    let index = builder.graph.add(Iota { extent: n_classes }.into(), &[]);
+    let shape: Shape = of_labels.iter().copied().chain([n_classes]).collect();
+    let operands = [(labels, all_dims(&of_labels)), (index, vec![factor_id(of_labels.len())])];
+    Ok(Argument::Tensor(map(builder, shape, &operands, &scalar::binary(Binary::Equal))))
+}
+
+// Rows of a table by their numbers; PyTorch's `F.embedding` without its options.
+fn embedding(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let weight = arguments.tensor(builder, 1)?;
+    let table = builder.shape(weight);
+    let [vocabulary, _] = table[..] else {
+        return Err(arguments.fault(1, format!("the weight must be [rows, width], found {table}")));
+    };
+    let indices = integers(builder, arguments, 0, "indices")?;
+    if builder.shape(indices).len() == MAX_RANK {
+        return Err(layout::too_many_dims(arguments, 0, MAX_RANK + 1));
+    }
+    limit(builder, indices, vocabulary);
+    let rows = builder.graph.add(Iota { extent: vocabulary }.into(), &[]);
+    let embed = Embed { form: EmbeddingForm::Gather, vocabulary };
+    Ok(Argument::Tensor(builder.graph.add(embed.into(), &[indices, weight, rows])))
+}
+
+/// A tensor of integers, which messages call `what`.
+pub(super) fn integers(
+    builder: &Builder,
+    arguments: &Arguments<'_>,
+    position: usize,
+    what: &str,
+) -> Result<Value, Fault> {
+    let &Argument::Tensor(integers) = arguments.get(position) else {
+        let found = arguments.get(position).kind();
+        return Err(
+            arguments.fault(position, format!("the {what} must be a tensor, found {found}"))
+        );
+    };
+    match builder.dtype(integers) {
+        DType::I32 => Ok(integers),
+        dtype @ DType::F32 => {
+            let dims: Vec<String> =
+                builder.shape(integers).iter().map(|it| format!(", {it}")).collect();
+            Err(arguments
+                .fault(position, format!("the {what} must be i32, found {dtype}"))
+                .with_help(format!("write its type as `Tensor<i32{}>`", dims.concat())))
+        }
+    }
+}
+
+/// Integers of the batch are checked to be less than a number, also where they come rearranged.
+pub(super) fn limit(builder: &mut Builder, integers: Value, n_classes: usize) {
+    if let Source::Input { n_classes: limit } = &mut builder.graph.node_mut(integers).source {
+        *limit = Some(limit.map_or(n_classes, |other| other.min(n_classes)));
+    }
+    for operand in builder.graph.operands(integers) {
+        if builder.dtype(operand) == DType::I32 {
+            limit(builder, operand, n_classes);
+        }
+    }
+}

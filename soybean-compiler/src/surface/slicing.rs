@@ -1,0 +1,153 @@
+//! Parts of tensors, and tensors with more around them.
+
+use soybean_plan::Shape;
+
+use super::{Arguments, Row, SampleArgument};
+use crate::{
+    builder::{Argument, Builder},
+    fault::Fault,
+    graph::Value,
+    operators::pad::Pad,
+};
+
+const fn tensor(shape: &'static [usize]) -> SampleArgument {
+    SampleArgument::tensor(shape)
+}
+
+const fn integer(value: i64) -> SampleArgument {
+    SampleArgument::Integer(value)
+}
+
+const fn list(values: &'static [i64]) -> SampleArgument {
+    SampleArgument::List(values)
+}
+
+const LABELS: SampleArgument = SampleArgument::Labels { shape: &[2, 5], n_classes: 7 };
+
+pub(super) const TABLE: &[Row] = &[
+    Row {
+        name: "slice",
+        doc: "The elements `start..end` along a dim.",
+        arguments: &["input", "dim", "start", "end"],
+        build: slice,
+        samples: &[
+            &[tensor(&[4, 6]), integer(1), integer(1), integer(4)],
+            &[tensor(&[5, 2, 4]), integer(-3), integer(0), integer(1)],
+            &[tensor(&[4, 6]), integer(0), integer(0), integer(4)],
+            &[LABELS, integer(1), integer(2), integer(4)],
+        ],
+    },
+    Row {
+        name: "split",
+        doc: "Parts of these sizes along a dim, an array of tensors.",
+        arguments: &["input", "sizes", "dim"],
+        build: split,
+        samples: &[
+            &[tensor(&[4, 7]), list(&[3, 4]), integer(1)],
+            &[tensor(&[6, 2, 4]), list(&[1, 2, 3]), integer(0)],
+            &[tensor(&[4, 6]), list(&[6]), integer(-1)],
+            &[LABELS, list(&[4, 1]), integer(1)],
+        ],
+    },
+    Row {
+        name: "pad",
+        doc: "With `value` around it: two numbers of elements, before and after, for the last dim, then for the one before it, and so on.",
+        arguments: &["input", "padding", "value"],
+        build: pad,
+        samples: &[
+            &[tensor(&[4, 6]), list(&[1, 2]), integer(0)],
+            &[tensor(&[4, 2, 3]), list(&[0, 0, 2, 1]), SampleArgument::Float(1.5)],
+            &[tensor(&[6, 4]), list(&[-1, 2, 0, -3]), SampleArgument::Float(-1.0)],
+            &[tensor(&[4, 2]), list(&[]), integer(0)],
+            &[LABELS, list(&[2, -1]), integer(3)],
+        ],
+    },
+];
+
+fn slice(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.any_tensor(0)?;
+    let shape = builder.shape(value);
+    let dim = arguments.dim(1, shape.len())?;
+    let (start, end) = (arguments.integer(2)?, arguments.integer(3)?);
+    let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+    let Some((start, end)) = range.filter(|&(start, end)| start < end && end <= shape[dim]) else {
+        let message =
+            format!("{start}..{end} is not a part of dim {dim}, which has {} elements", shape[dim]);
+        return Err(arguments.fault(3, message).with_help("a part has at least 1 element"));
+    };
+    Ok(Argument::Tensor(part(builder, value, dim, start, end - start)))
+}
+
+fn split(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.any_tensor(0)?;
+    let shape = builder.shape(value);
+    let dim = arguments.dim(2, shape.len())?;
+    let given = arguments.integers(1)?;
+    let size = |size: &i64| usize::try_from(*size).ok().filter(|&it| it > 0);
+    let Some(sizes) = given.iter().map(size).collect::<Option<Vec<usize>>>() else {
+        return Err(arguments.fault(1, format!("sizes must be positive, found {given:?}")));
+    };
+    let total: usize = sizes.iter().sum();
+    if total != shape[dim] {
+        let message =
+            format!("sizes {sizes:?} add up to {total}, but dim {dim} has {} elements", shape[dim]);
+        return Err(arguments.fault(1, message));
+    }
+    let mut start = 0;
+    let mut parts = Vec::with_capacity(sizes.len());
+    for size in sizes {
+        parts.push(Argument::Tensor(part(builder, value, dim, start, size)));
+        start += size;
+    }
+    Ok(Argument::List(parts))
+}
+
+/// The elements of one dim from `start` on.
+fn part(builder: &mut Builder, value: Value, dim: usize, start: usize, length: usize) -> Value {
+    let crop = Pad::crop(builder.shape(value), dim, start, length);
+    windowed(builder, value, crop)
+}
+
+/// The window of a tensor, which is the tensor itself if it is all of it.
+pub(super) fn windowed(builder: &mut Builder, value: Value, pad: Pad) -> Value {
+    let is_all = pad.shape == builder.shape(value) && pad.low.iter().all(|&it| it == 0);
+    if is_all { value } else { builder.graph.add(pad.into(), &[value]) }
+}
+
+// PyTorch's `F.pad` with a constant; negative numbers take elements away.
+fn pad(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.any_tensor(0)?;
+    let (shape, given) = (builder.shape(value), arguments.integers(1)?);
+    let fill = arguments.number(2)?;
+    if !given.len().is_multiple_of(2) || given.len() > 2 * shape.len() {
+        let message = format!(
+            "the padding of a tensor of {} dims is at most {} pairs of numbers, found {} numbers",
+            shape.len(),
+            shape.len(),
+            given.len()
+        );
+        return Err(arguments
+            .fault(1, message)
+            .with_help("before and after the last dim, then the one before it, and so on"));
+    }
+    let mut low = vec![0; shape.len()];
+    let mut extents: Vec<usize> = shape.to_vec();
+    for (at, pair) in given.chunks(2).enumerate() {
+        let dim = shape.len() - 1 - at;
+        let [before, after] = [pair[0], pair[1]].map(i32::try_from);
+        let padded = |before: i32, after: i32| {
+            let extent = i64::try_from(shape[dim]).ok()? + i64::from(before) + i64::from(after);
+            usize::try_from(extent).ok().filter(|&it| it > 0 && i32::try_from(it).is_ok())
+        };
+        let extent = before.ok().zip(after.ok()).and_then(|(x, y)| Some((x, padded(x, y)?)));
+        let Some((before, extent)) = extent else {
+            let message = format!(
+                "nothing is left of dim {dim}, which has {} elements, with {} before and {} after",
+                shape[dim], pair[0], pair[1]
+            );
+            return Err(arguments.fault(1, message));
+        };
+        (low[dim], extents[dim]) = (before, extent);
+    }
+    Ok(Argument::Tensor(windowed(builder, value, Pad { low, shape: Shape::new(&extents), fill })))
+}

@@ -1,0 +1,86 @@
+//! Pooling of images `[batch, channels, height, width]`.
+
+use super::{
+    Pair, Tensor,
+    arena::Value,
+    convolution::{Windows, image_shape, pairs},
+};
+
+impl Tensor {
+    /// The maximum of each window, as `PyTorch`'s `max_pool2d`; pixels outside the image are left out.
+    ///
+    /// # Panics
+    /// If this is no tensor of images, or a window is larger than the padded image.
+    #[must_use]
+    pub fn max_pool2d(self, kernel_size: impl Pair, stride: impl Pair, padding: impl Pair) -> Self {
+        let sizes = [kernel_size.pair(), stride.pair(), padding.pair()];
+        self.pooled("max_pool2d", sizes, |pixels| pixels.fold(f64::NEG_INFINITY, f64::max))
+    }
+
+    /// The mean of each window, as `PyTorch`'s `avg_pool2d` with its defaults: pixels outside the image count as zeros.
+    ///
+    /// # Panics
+    /// If this is no tensor of images, or a window is larger than the padded image.
+    #[must_use]
+    pub fn avg_pool2d(self, kernel_size: impl Pair, stride: impl Pair, padding: impl Pair) -> Self {
+        let window = kernel_size.pair();
+        let sizes = [window, stride.pair(), padding.pair()];
+        let n_pixels = (window[0] * window[1]) as f64;
+        self.pooled("avg_pool2d", sizes, |pixels| pixels.sum::<f64>() / n_pixels)
+    }
+
+    /// The means of windows that divide an image into `output_size` rows and columns, as `PyTorch`'s `adaptive_avg_pool2d`: of `m` windows along `n`
+    /// pixels, window `o` is `floor(o n / m)..ceil((o + 1) n / m)`.
+    ///
+    /// # Panics
+    /// If this is no tensor of images.
+    #[must_use]
+    pub fn adaptive_avg_pool2d(self, output_size: impl Pair) -> Self {
+        let value = self.value();
+        let [batch, channels, height, width] = image_shape("adaptive_avg_pool2d", &value.shape);
+        let size = output_size.pair();
+        let window = |at: usize, n: usize, m: usize| at * n / m..((at + 1) * n).div_ceil(m);
+        let mut data = Vec::with_capacity(batch * channels * size[0] * size[1]);
+        for plane in value.data.chunks(height * width) {
+            for [row, column] in pairs(size) {
+                let (rows, columns) =
+                    (window(row, height, size[0]), window(column, width, size[1]));
+                let n_pixels = (rows.len() * columns.len()) as f64;
+                let sum: f64 = rows.flat_map(|row| &plane[row * width..][columns.clone()]).sum();
+                data.push(sum / n_pixels);
+            }
+        }
+        Self::from_value(Value { shape: vec![batch, channels, size[0], size[1]], data })
+    }
+
+    /// The mean of each channel of each image: `[n, c, h, w]` gives `[n, c]`.
+    ///
+    /// # Panics
+    /// If this is no tensor of images.
+    #[must_use]
+    pub fn global_avg_pool2d(self) -> Self {
+        let _ = image_shape("global_avg_pool2d", &self.shape());
+        self.mean([2, 3])
+    }
+
+    fn pooled(
+        self,
+        name: &str,
+        [window, stride, padding]: [[usize; 2]; 3],
+        combine: impl Fn(&mut dyn Iterator<Item = f64>) -> f64,
+    ) -> Self {
+        let value = self.value();
+        let [batch, channels, height, width] = image_shape(name, &value.shape);
+        let windows = Windows { image: [height, width], window, stride, padding, dilation: [1; 2] };
+        let count = windows.count(name);
+        let mut data = Vec::with_capacity(batch * channels * count[0] * count[1]);
+        for plane in value.data.chunks(height * width) {
+            for place in pairs(count) {
+                let mut pixels =
+                    pairs(window).filter_map(|it| windows.pixel(place, it)).map(|it| plane[it]);
+                data.push(combine(&mut pixels));
+            }
+        }
+        Self::from_value(Value { shape: vec![batch, channels, count[0], count[1]], data })
+    }
+}

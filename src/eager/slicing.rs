@@ -1,0 +1,156 @@
+//! Parts of tensors, tensors with more around them, and tensors joined.
+
+use super::{Dim, Tensor, arena::Value, layout::dense_strides};
+
+impl Tensor {
+    /// The elements `start..end` along a dim: `PyTorch`'s `narrow(dim, start, end - start)`.
+    ///
+    /// # Panics
+    /// If the dim has no such elements, or the part none.
+    #[must_use]
+    pub fn slice(self, dim: impl Dim, start: usize, end: usize) -> Self {
+        let shape = self.shape();
+        let dim = dim.index("slice", shape.len());
+        assert!(
+            start < end && end <= shape[dim],
+            "`slice`: {start}..{end} is not a part of dim {dim} of {shape:?}"
+        );
+        self.part(dim, start, end - start)
+    }
+
+    /// Parts of these sizes along a dim, as `let [a, b] = x.split([3, 4], 1);`. Sizes are always an array, also where all are the same.
+    ///
+    /// # Panics
+    /// If the dim does not exist, or a size is 0, or the sizes do not add up to its extent.
+    #[must_use]
+    pub fn split<const N: usize>(self, sizes: [usize; N], dim: impl Dim) -> [Self; N] {
+        let mut parts = self.parts(&sizes, dim).into_iter();
+        sizes.map(|_| parts.next().expect("one part for each size"))
+    }
+
+    pub(super) fn parts(self, sizes: &[usize], dim: impl Dim) -> Vec<Self> {
+        let shape = self.shape();
+        let dim = dim.index("split", shape.len());
+        assert!(
+            !sizes.contains(&0) && sizes.iter().sum::<usize>() == shape[dim],
+            "`split`: sizes {sizes:?} do not add up to dim {dim} of {shape:?}"
+        );
+        let mut start = 0;
+        let part = |size: &usize| {
+            start += size;
+            self.part(dim, start - size, *size)
+        };
+        sizes.iter().map(part).collect()
+    }
+
+    fn part(self, dim: usize, start: usize, length: usize) -> Self {
+        let mut extents = self.shape();
+        extents[dim] = length;
+        let mut low = vec![0; extents.len()];
+        low[dim] = -signed(start);
+        self.window(&low, extents, 0.0)
+    }
+
+    /// With `value` around it, as `PyTorch`'s `F.pad` with `mode="constant"`: the numbers of elements before and after along the last dim, then along the one
+    /// before it, and so on. Negative numbers take elements away.
+    ///
+    /// # Panics
+    /// If there are more than two numbers for each dim or an odd number of them, or nothing is left of a dim.
+    #[must_use]
+    pub fn pad<const N: usize>(self, padding: [i64; N], value: f64) -> Self {
+        self.padded(&padding, value)
+    }
+
+    pub(super) fn padded(self, padding: &[i64], value: f64) -> Self {
+        let mut extents = self.shape();
+        assert!(
+            padding.len().is_multiple_of(2) && padding.len() <= 2 * extents.len(),
+            "`pad`: {} numbers for {} dims, which take at most two each",
+            padding.len(),
+            extents.len()
+        );
+        let mut low = vec![0; extents.len()];
+        for (pair, dim) in padding.chunks(2).zip((0..extents.len()).rev()) {
+            let padded = usize::try_from(signed(extents[dim]) + pair[0] + pair[1]).unwrap_or(0);
+            assert!(padded > 0, "`pad`: nothing is left of dim {dim} of {:?}", self.shape());
+            (low[dim], extents[dim]) = (pair[0], padded);
+        }
+        self.window(&low, extents, value)
+    }
+
+    /// The elements at indices less `low`, in this shape; `fill` where there are none.
+    fn window(self, low: &[i64], shape: Vec<usize>, fill: f64) -> Self {
+        let value = self.value();
+        let (strides, result_strides) = (dense_strides(&value.shape), dense_strides(&shape));
+        let element = |at: usize| {
+            let mut offset = 0;
+            for dim in 0..shape.len() {
+                let index = signed(at / result_strides[dim] % shape[dim]) - low[dim];
+                let index = usize::try_from(index).ok().filter(|it| *it < value.shape[dim]);
+                let Some(index) = index else { return fill };
+                offset += index * strides[dim];
+            }
+            value.data[offset]
+        };
+        let data = (0..shape.iter().product()).map(element).collect();
+        Self::from_value(Value { shape, data })
+    }
+}
+
+fn signed(extent: usize) -> i64 {
+    i64::try_from(extent).expect("extents are far below 2^63")
+}
+
+/// Tensors one after another along a dim, as `concat([a, b], 1)`; `PyTorch` calls it `cat`, too. All other extents must be equal.
+///
+/// # Panics
+/// If there are no tensors, the dim does not exist, or another extent differs.
+#[must_use]
+pub fn concat(tensors: impl AsRef<[Tensor]>, dim: impl Dim) -> Tensor {
+    joined("concat", tensors.as_ref(), dim)
+}
+
+/// Tensors of one shape one after another along a new dim, as `stack([a, b], 0)`.
+///
+/// # Panics
+/// If there are no tensors, the result would have no such dim, or the shapes differ.
+#[must_use]
+pub fn stack(tensors: impl AsRef<[Tensor]>, dim: impl Dim) -> Tensor {
+    let tensors = tensors.as_ref();
+    let rank = tensors.first().map_or(0, |it| it.shape().len());
+    let dim = dim.index("stack", rank + 1);
+    assert!(
+        tensors.iter().all(|it| it.shape() == tensors[0].shape()),
+        "`stack`: the shapes of the tensors differ"
+    );
+    let parts: Vec<Tensor> = tensors.iter().map(|it| it.unsqueeze(dim)).collect();
+    joined("stack", &parts, dim)
+}
+
+fn joined(name: &str, tensors: &[Tensor], dim: impl Dim) -> Tensor {
+    let values: Vec<_> = tensors.iter().map(|it| it.value()).collect();
+    assert!(!values.is_empty(), "`{name}`: at least one tensor is needed");
+    let first = &values[0].shape;
+    let dim = dim.index(name, first.len());
+    for value in &values {
+        let is_equal =
+            |(other, (here, there)): (usize, (&usize, &usize))| other == dim || here == there;
+        assert!(
+            value.shape.len() == first.len()
+                && value.shape.iter().zip(first).enumerate().all(is_equal),
+            "`{name}`: shapes {first:?} and {:?} differ in more than dim {dim}",
+            value.shape
+        );
+    }
+    let mut shape = first.clone();
+    shape[dim] = values.iter().map(|it| it.shape[dim]).sum();
+    let n_outer: usize = shape[..dim].iter().product();
+    let mut data = Vec::with_capacity(shape.iter().product());
+    for outer in 0..n_outer {
+        for value in &values {
+            let length: usize = value.shape[dim..].iter().product();
+            data.extend_from_slice(&value.data[outer * length..(outer + 1) * length]);
+        }
+    }
+    Tensor::from_value(Value { shape, data })
+}
