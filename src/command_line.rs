@@ -28,7 +28,7 @@ use crate::Tensor;
 /// What the loading function is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DataOptions {
-    /// The file given with `--data`.
+    /// The file given with `--data`, or the folder given with `--data-dir`.
     pub path: Option<PathBuf>,
     /// The seed given with `--seed`, for data that are drawn or split at random.
     pub seed: u64,

@@ -22,6 +22,7 @@ mod by_name;
 mod comparison;
 mod convolution;
 mod dims;
+mod dropout;
 mod einsum;
 mod elementwise;
 mod layout;
@@ -33,6 +34,7 @@ mod pooling;
 mod reduction;
 mod slicing;
 mod tensor;
+mod training;
 
 pub use arena::scope;
 pub use arithmetic::Operand;
@@ -40,11 +42,12 @@ pub use by_name::{Argument, call, operator_names};
 pub use convolution::Pair;
 pub use dims::{Dim, Dims};
 pub use parameters::{
-    Init, constant, he_normal, he_uniform, normal, ones, param, trunc_normal, uniform,
+    Init, buffer, constant, he_normal, he_uniform, normal, ones, param, trunc_normal, uniform,
     with_parameters, xavier_normal, xavier_uniform, zeros,
 };
 pub use slicing::{concat, stack};
 pub use tensor::Tensor;
+pub use training::in_training;
 
 #[cfg(test)]
 mod tests {

@@ -76,9 +76,12 @@
 //! }
 //! ```
 
+extern crate self as soybean;
+
 mod command_line;
 pub mod eager;
 mod network;
+pub mod nn;
 mod trainer;
 
 #[doc(hidden)]
@@ -96,7 +99,7 @@ pub use trainer::Trainer;
 /// What a model's function is written with.
 pub mod prelude {
     pub use crate::eager::{
-        Init, Tensor, concat, constant, he_normal, he_uniform, normal, ones, param, stack,
+        Init, Tensor, buffer, concat, constant, he_normal, he_uniform, normal, ones, param, stack,
         trunc_normal, uniform, xavier_normal, xavier_uniform, zeros,
     };
 }

@@ -8,7 +8,7 @@ mod joined;
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
 
-use models::{call, finish, numbers, single, trainer};
+use models::{SEED, call, finish, numbers, single, trainer};
 use soybean::{
     Tensor,
     eager::{self, Argument as Eager},
@@ -86,7 +86,7 @@ impl<'a> Trial<'a> {
     /// The sum of the results with weights that tell their elements apart, and of the operands.
     fn eager_loss(&self, operands: &[Vec<f64>]) -> f64 {
         eager::scope(|| {
-            let result = eager_result(self.sample, operands);
+            let result = eager::in_training(SEED, 1, || eager_result(self.sample, operands));
             let weighted = (result * Tensor::new(&self.result_shape, &self.weights)).sum(..).item();
             let tensors =
                 leaves(self.sample).into_iter().zip(operands).filter(|(it, _)| is_tensor(it));
@@ -129,8 +129,12 @@ impl<'a> Trial<'a> {
         trainer.step(&views).map_err(failed)?;
         let after = trainer.parameters().map_err(failed)?;
         let leaves = leaves(self.sample);
-        let positions = (0..self.operands.len()).filter(|it| is_tensor(leaves[*it]));
+        let positions =
+            (0..self.operands.len()).filter(|it| is_tensor(leaves[*it]) || is_buffer(leaves[*it]));
         for (position, (_, after)) in positions.zip(after) {
+            if is_buffer(leaves[position]) {
+                continue;
+            }
             let slopes: Vec<f64> =
                 (0..after.data.len()).map(|element| self.slope(position, element)).collect();
             let before = single(&self.operands[position]);
@@ -172,6 +176,12 @@ impl<'a> Trial<'a> {
                     loss = plus(&mut builder, loss, base);
                     tensors.push(value);
                 }
+                SampleArgument::Buffer { shape, .. } => {
+                    let name = format!("operand{}", tensors.len());
+                    tensors.push(builder.buffer(&name, shape, Init::Constant(0.0)));
+                    parameters
+                        .push((name, Array { shape: shape.to_vec(), data: single(elements) }));
+                }
                 SampleArgument::Labels { shape, .. } => {
                     let name = format!("labels{}", tensors.len());
                     tensors.push(builder.input(&name, DType::I32, shape));
@@ -207,9 +217,9 @@ fn compiled_argument(
     tensors: &mut impl Iterator<Item = Value>,
 ) -> Argument {
     match argument {
-        SampleArgument::Tensor { .. } | SampleArgument::Labels { .. } => {
-            Argument::Tensor(tensors.next().expect("one for each"))
-        }
+        SampleArgument::Tensor { .. }
+        | SampleArgument::Buffer { .. }
+        | SampleArgument::Labels { .. } => Argument::Tensor(tensors.next().expect("one for each")),
         SampleArgument::Array(items) => {
             Argument::List(items.iter().map(|it| compiled_argument(it, tensors)).collect())
         }
@@ -232,10 +242,15 @@ fn is_tensor(argument: &SampleArgument) -> bool {
     matches!(argument, SampleArgument::Tensor { .. })
 }
 
+fn is_buffer(argument: &SampleArgument) -> bool {
+    matches!(argument, SampleArgument::Buffer { .. })
+}
+
 /// Numbers for one argument, such as single precision can hold; none for settings.
 fn operand(argument: &SampleArgument, seed: usize) -> Vec<f64> {
     match argument {
-        SampleArgument::Tensor { shape, low, high } => {
+        SampleArgument::Tensor { shape, low, high }
+        | SampleArgument::Buffer { shape, low, high } => {
             let spread = numbers(shape.iter().product(), seed);
             let scaled: Vec<f64> =
                 spread.iter().map(|it| low + (high - low) * (it + 1.0) / 2.0).collect();
@@ -255,15 +270,16 @@ fn operand(argument: &SampleArgument, seed: usize) -> Vec<f64> {
 }
 
 fn eager_result(sample: &Sample, operands: &[Vec<f64>]) -> Tensor {
-    let is_given =
-        |it: &SampleArgument| matches!(it, SampleArgument::Labels { .. }) || is_tensor(it);
+    let is_given = |it: &SampleArgument| {
+        matches!(it, SampleArgument::Labels { .. }) || is_tensor(it) || is_buffer(it)
+    };
     let mut operands =
         leaves(sample).into_iter().zip(operands).filter(|it| is_given(it.0)).map(|it| it.1);
     let mut tensor = |shape: &[usize]| Tensor::new(shape, operands.next().expect("one for each"));
     let mut argument = |argument: &SampleArgument| match argument {
-        SampleArgument::Tensor { shape, .. } | SampleArgument::Labels { shape, .. } => {
-            Eager::Tensor(tensor(shape))
-        }
+        SampleArgument::Tensor { shape, .. }
+        | SampleArgument::Buffer { shape, .. }
+        | SampleArgument::Labels { shape, .. } => Eager::Tensor(tensor(shape)),
         SampleArgument::Array(items) => {
             let shape = |it: &SampleArgument| match it {
                 SampleArgument::Tensor { shape, .. } | SampleArgument::Labels { shape, .. } => {

@@ -25,8 +25,8 @@ const SPLITTABLE: [f32; 12] = [0.0; 12];
 /// Not tensors: `dim` gives an integer.
 const WITHOUT_RESULT: [&str; 1] = ["dim"];
 
-/// Only its gradient is special, and that is none.
-const WITHOUT_GOLDEN: [&str; 1] = ["detach"];
+/// Only its gradient is special, and that is none; or training differs from evaluation (`training_and_evaluation.rs`).
+const WITHOUT_GOLDEN: [&str; 3] = ["detach", "dropout", "batch_norm"];
 
 /// A shape and its elements, row by row.
 #[derive(Clone)]

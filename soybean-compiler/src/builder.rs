@@ -1,6 +1,6 @@
 //! The builder: makes a graph from calls by name, as users write them.
 
-use soybean_plan::{DType, Init, Shape};
+use soybean_plan::{DType, Init, RunScalar, Shape};
 
 use crate::{
     fault::Fault,
@@ -58,6 +58,12 @@ impl Argument {
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     pub(crate) graph: Graph,
+    /// Buffers with their next values.
+    pub(crate) updates: Vec<(Value, Value)>,
+    /// The scalars that programs read so far, in the order in which they number them.
+    pub(crate) scalars: Vec<RunScalar>,
+    /// The number of tensors made so far of which parts are dropped.
+    pub(crate) n_dropouts: u32,
 }
 
 impl Builder {
@@ -83,7 +89,15 @@ impl Builder {
         self.graph.add_source(name, DType::F32, Shape::new(shape), Source::Parameter(init))
     }
 
-    /// Gives a parameter another name.
+    /// Adds a tensor that is kept from step to step: operators that take it say what it becomes.
+    ///
+    /// # Panics
+    /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
+    pub fn buffer(&mut self, name: &str, shape: &[usize], init: Init) -> Value {
+        self.graph.add_source(name, DType::F32, Shape::new(shape), Source::Buffer(init))
+    }
+
+    /// Gives a parameter or buffer another name.
     pub fn rename_parameter(&mut self, value: Value, name: &str) {
         name.clone_into(&mut self.graph.node_mut(value).name);
     }

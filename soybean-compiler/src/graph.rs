@@ -12,7 +12,10 @@ use petgraph::{
 };
 use soybean_plan::{DType, Init, Shape};
 
-use crate::operator::{Operator, Rules};
+use crate::{
+    operator::{Operator, Rules},
+    operators::by_phase::ByPhase,
+};
 
 /// A tensor of a [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,10 +58,21 @@ pub enum Source {
     },
     /// Trained.
     Parameter(Init),
+    /// Kept from step to step as the model says; filled at the start as a parameter is.
+    Buffer(Init),
     /// Kept by the optimiser from step to step.
     State,
     /// Computed from its operands.
     Operator(Operator),
+}
+
+/// What a step is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Loss, gradients and updates.
+    Train,
+    /// Loss and outputs alone.
+    Evaluate,
 }
 
 /// A data-flow graph of tensors. Operands are made before the tensors that are computed from them.
@@ -112,7 +126,7 @@ impl Graph {
     pub fn operator(&self, value: Value) -> Option<&Operator> {
         match &self.node(value).source {
             Source::Operator(operator) => Some(operator),
-            Source::Input { .. } | Source::Parameter(_) | Source::State => None,
+            Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => None,
         }
     }
 
@@ -123,6 +137,16 @@ impl Graph {
         let mut operands: Vec<Value> = self.neighbors(value, Direction::Incoming).collect();
         operands.reverse();
         operands
+    }
+
+    /// The operands of which a tensor is computed in this phase.
+    #[must_use]
+    pub fn operands_in(&self, value: Value, phase: Phase) -> Vec<Value> {
+        let mut operands = self.operands(value);
+        match self.operator(value) {
+            Some(Operator::ByPhase(_)) => vec![operands.swap_remove(ByPhase::operand(phase))],
+            Some(_) | None => operands,
+        }
     }
 
     /// The tensors computed from a tensor, in order of creation; one that uses it twice stands here twice.
@@ -166,16 +190,26 @@ impl Graph {
         self.operands(value).into_iter().map(|it| self.shape(it)).collect()
     }
 
-    /// The tensors from which any of `roots` is computed, and the roots themselves: a mark for each tensor.
+    /// The tensors from which any of `roots` is computed in any phase, and the roots themselves: a mark for each tensor.
     #[must_use]
     pub fn ancestors(&self, roots: &[Value]) -> Vec<bool> {
+        self.ancestors_by(roots, |value| self.operands(value))
+    }
+
+    /// The tensors from which any of `roots` is computed in this phase, and the roots themselves.
+    #[must_use]
+    pub fn ancestors_in(&self, phase: Phase, roots: &[Value]) -> Vec<bool> {
+        self.ancestors_by(roots, |value| self.operands_in(value, phase))
+    }
+
+    fn ancestors_by(&self, roots: &[Value], operands: impl Fn(Value) -> Vec<Value>) -> Vec<bool> {
         let mut is_ancestor = vec![false; self.n_values()];
         for root in roots {
             is_ancestor[root.index()] = true;
         }
         for value in self.values().rev() {
             if is_ancestor[value.index()] {
-                for operand in self.operands(value) {
+                for operand in operands(value) {
                     is_ancestor[operand.index()] = true;
                 }
             }
@@ -191,6 +225,7 @@ impl Graph {
         match &node.source {
             Source::Input { .. } => line.push_str("input"),
             Source::Parameter(_) => line.push_str("param"),
+            Source::Buffer(_) => line.push_str("buffer"),
             Source::State => line.push_str("state"),
             Source::Operator(operator) => {
                 let operands: Vec<String> =

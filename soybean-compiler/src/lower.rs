@@ -13,9 +13,10 @@ use soybean_plan::{
 };
 
 use crate::{
-    graph::{Source, Value},
-    memory::{self, Phase, Storage},
+    graph::{Phase, Source, Value},
+    memory::{self, Steps, Storage},
     operator::{Operator, Rules},
+    operators::by_phase::ByPhase,
     schedule::{self, Task},
     tiling::{self, Tiled, route},
 };
@@ -25,13 +26,13 @@ use crate::{
 pub fn lower(name: &str, tiled: &Tiled) -> Program {
     let mut lowering = Lowering::new(tiled);
     lowering.place_sources();
-    let train = lowering.phase(&schedule::train(&tiled.network));
+    let train = lowering.steps_of(Phase::Train, &schedule::train(&tiled.network));
     let loss = lowering.stored[&tiled.network.loss];
-    let evaluate = lowering.phase(&schedule::evaluate(&tiled.network));
+    let evaluate = lowering.steps_of(Phase::Evaluate, &schedule::evaluate(&tiled.network));
     let outputs = lowering.outputs();
     let phases = [
-        Phase { steps: &train, kept: vec![loss] },
-        Phase { steps: &evaluate, kept: outputs.iter().map(|it| it.buffer).collect() },
+        Steps { steps: &train, kept: vec![loss] },
+        Steps { steps: &evaluate, kept: outputs.iter().map(|it| it.buffer).collect() },
     ];
     let (buffers, arena_bytes) = memory::plan(&lowering.storage, &lowering.kernels, &phases);
     let mesh = tiled.mesh;
@@ -81,6 +82,7 @@ struct Lowering<'a> {
     stored: BTreeMap<Value, BufferId>,
     /// Where tensors lie in further tilings that cost nothing to reach.
     converted: BTreeMap<(Value, Tiling), BufferId>,
+    phase: Phase,
     steps: Vec<Step>,
 }
 
@@ -96,6 +98,7 @@ impl<'a> Lowering<'a> {
             constants: Vec::new(),
             stored: BTreeMap::new(),
             converted: BTreeMap::new(),
+            phase: Phase::Train,
             steps: Vec::new(),
         }
     }
@@ -130,8 +133,9 @@ impl<'a> Lowering<'a> {
                 &Source::Input { n_classes } => {
                     self.inputs.push(Input { name, dtype: node.dtype, tile, buffer, n_classes });
                 }
-                &Source::Parameter(init) => {
-                    self.parameters.push(Parameter { name, tile, buffer, init });
+                &(Source::Parameter(init) | Source::Buffer(init)) => {
+                    let is_trained = matches!(node.source, Source::Parameter(_));
+                    self.parameters.push(Parameter { name, tile, buffer, init, is_trained });
                 }
                 Source::State => self.states.push(State { name, tile, buffer }),
                 Source::Operator(_) => self.constants.push(Constant { tile, buffer }),
@@ -140,7 +144,8 @@ impl<'a> Lowering<'a> {
     }
 
     /// The steps of some tasks, from the state in which only sources are there.
-    fn phase(&mut self, tasks: &[Task]) -> Vec<Step> {
+    fn steps_of(&mut self, phase: Phase, tasks: &[Task]) -> Vec<Step> {
+        self.phase = phase;
         self.converted.clear();
         for task in tasks {
             match task {
@@ -160,6 +165,9 @@ impl<'a> Lowering<'a> {
 
     /// Converts the operands and runs the kernel; where the result is.
     fn run(&mut self, value: Value) -> BufferId {
+        if let Some(Operator::ByPhase(_)) = self.tiled.network.graph.operator(value) {
+            return self.operand_of_phase(value);
+        }
         let (operands, shapes) = self.operands(value);
         let (signature, form) = self.tiled.signature(value);
         let tile = self.tile(value, signature.result_tiling(form));
@@ -170,6 +178,14 @@ impl<'a> Lowering<'a> {
         let result = self.buffer(tile, self.tiled.network.graph.node(value).dtype, false);
         self.step(kernel, operands, vec![result]);
         result
+    }
+
+    /// The one operand that is the result in this phase, in the tiling of the form.
+    fn operand_of_phase(&mut self, value: Value) -> BufferId {
+        let (signature, form) = self.tiled.signature(value);
+        let position = ByPhase::operand(self.phase);
+        let operand = self.tiled.network.graph.operands(value)[position];
+        self.in_tiling(operand, signature.operand_tiling(position, form))
     }
 
     /// Adds a step.

@@ -31,7 +31,7 @@ struct Slot {
 }
 
 /// Steps that run one after the other, and the buffers that must outlive them.
-pub(crate) struct Phase<'a> {
+pub(crate) struct Steps<'a> {
     pub(crate) steps: &'a [Step],
     pub(crate) kept: Vec<BufferId>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Phase<'a> {
 pub(crate) fn plan(
     storage: &[Storage],
     kernels: &[Kernel],
-    phases: &[Phase<'_>],
+    phases: &[Steps<'_>],
 ) -> (Vec<Buffer>, usize) {
     let mut offsets = vec![0; storage.len()];
     let mut persistent_bytes = 0;
@@ -70,7 +70,7 @@ pub(crate) fn plan(
 /// Gives every transient buffer of a phase a slot.
 fn assign_slots(
     number: usize,
-    phase: &Phase<'_>,
+    phase: &Steps<'_>,
     storage: &[Storage],
     kernels: &[Kernel],
     slots: &mut Vec<Slot>,

@@ -11,7 +11,7 @@ use crate::{
     gradient::{add_elementwise, differentiate},
     graph::{Graph, Source, Value},
     operators::elementwise::all_dims,
-    optimizer::{self, Optimizer},
+    optimizer::{self, Optimizer, Update},
     simplify,
 };
 
@@ -28,9 +28,9 @@ pub struct Network {
     pub loss: Value,
     /// The model's further outputs, by name.
     pub outputs: Vec<(String, Value)>,
-    /// Parameters and optimiser states with their next values; both have the same tiling.
+    /// Buffers, then parameters and optimiser states, with their next values; both have the same tiling.
     pub updates: Vec<(Value, Value)>,
-    /// The scalars that programs of updates read.
+    /// The scalars that programs read.
     pub scalars: Vec<RunScalar>,
 }
 
@@ -67,7 +67,7 @@ impl Network {
         outputs: &[(String, Value)],
         optimizer: &Optimizer,
     ) -> Result<Self, Vec<ModelFault>> {
-        let mut graph = builder.graph;
+        let Builder { mut graph, mut updates, mut scalars, .. } = builder;
         let shape = graph.shape(loss);
         if !shape.is_empty() {
             let message = format!("the loss must be a scalar, found {shape}");
@@ -90,12 +90,11 @@ impl Network {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let mut updates = Vec::new();
+        let update = optimizer::update(optimizer, &mut scalars);
         for (&parameter, gradient) in parameters.iter().zip(gradients) {
             let gradient = gradient.expect("parameters without a gradient are faults");
-            add_update(&mut graph, &mut updates, optimizer, parameter, gradient);
+            add_update(&mut graph, &mut updates, &update, parameter, gradient);
         }
-        let scalars = optimizer::run_scalars(optimizer);
         Ok(Self { graph, inputs, parameters, loss, outputs: outputs.to_vec(), updates, scalars })
     }
 
@@ -112,7 +111,7 @@ impl Network {
         [self.loss].into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
     }
 
-    /// The updates of each parameter with those of its states, which are made together.
+    /// The updates of each buffer, and of each parameter with those of its states, which are made together.
     ///
     /// # Panics
     /// If a state stands before its parameter.
@@ -121,7 +120,7 @@ impl Network {
         let mut groups: Vec<Vec<(Value, Value)>> = Vec::new();
         for &(source, next) in &self.updates {
             match self.graph.node(source).source {
-                Source::Parameter(_) => groups.push(vec![(source, next)]),
+                Source::Parameter(_) | Source::Buffer(_) => groups.push(vec![(source, next)]),
                 Source::State | Source::Input { .. } | Source::Operator(_) => {
                     groups
                         .last_mut()
@@ -170,11 +169,10 @@ fn unused_parameter(graph: &Graph, loss: Value, parameter: Value) -> ModelFault 
 fn add_update(
     graph: &mut Graph,
     updates: &mut Vec<(Value, Value)>,
-    optimizer: &Optimizer,
+    update: &Update,
     parameter: Value,
     gradient: Value,
 ) {
-    let update = optimizer::update(optimizer);
     let (name, shape): (String, Shape) =
         (graph.node(parameter).name.clone(), graph.shape(parameter));
     let state = |state: &&str| {

@@ -10,9 +10,9 @@ use crate::{
     gradient::Tape,
     graph::Value,
     operators::{
-        attend::Attend, concatenate::Concatenate, contract::Contract, convolve::Convolve,
-        elementwise::Elementwise, embed::Embed, iota::Iota, pad::Pad, permute::Permute, pool::Pool,
-        reduce::Reduce, reshape::Reshape,
+        attend::Attend, by_phase::ByPhase, concatenate::Concatenate, contract::Contract,
+        convolve::Convolve, elementwise::Elementwise, embed::Embed, iota::Iota, pad::Pad,
+        permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape,
     },
     signature::Signature,
 };
@@ -68,14 +68,14 @@ macro_rules! operators {
 }
 
 operators! {
-    Attend, Concatenate, Contract, Convolve, Elementwise, Embed, Iota, Pad, Permute, Pool, Reduce, Reshape,
+    Attend, ByPhase, Concatenate, Contract, Convolve, Elementwise, Embed, Iota, Pad, Permute, Pool, Reduce, Reshape,
 }
 
 impl Operator {
-    /// Whether the result is the operand's memory, seen in another shape.
+    /// Whether the result is an operand's memory, seen in another shape or in one phase.
     #[must_use]
     pub fn is_alias(&self) -> bool {
-        matches!(self, Self::Reshape(_))
+        matches!(self, Self::Reshape(_) | Self::ByPhase(_))
     }
 }
 

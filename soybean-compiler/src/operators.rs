@@ -1,6 +1,7 @@
 //! One file for each primitive operator, with all its rules.
 
 pub mod attend;
+pub mod by_phase;
 pub mod concatenate;
 pub mod contract;
 pub mod convolve;

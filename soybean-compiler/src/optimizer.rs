@@ -2,7 +2,11 @@
 
 use soybean_plan::{Register, RunScalar, ScalarProgram, Unary};
 
-use crate::{builder::Argument, fault::Fault, scalar::ScalarBuilder};
+use crate::{
+    builder::Argument,
+    fault::Fault,
+    scalar::{self, ScalarBuilder},
+};
 
 /// An optimiser with its settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -135,24 +139,25 @@ pub(crate) struct Update {
     pub(crate) next_states: Vec<ScalarProgram>,
 }
 
-/// The run-time scalars that updates read, in the order in which programs number them.
-pub(crate) fn run_scalars(optimizer: &Optimizer) -> Vec<RunScalar> {
-    match optimizer {
-        Optimizer::Sgd { .. } => vec![RunScalar::LearningRate],
-        Optimizer::Adam { betas, .. } => vec![
-            RunScalar::LearningRate,
-            RunScalar::OneMinusPower { base: betas.0 },
-            RunScalar::OneMinusPower { base: betas.1 },
-        ],
-    }
+/// The numbers of the run-time scalars that updates read.
+#[derive(Clone, Copy)]
+struct Scalars {
+    learning_rate: u8,
+    /// Adam's bias corrections.
+    corrections: [u8; 2],
 }
 
-const LEARNING_RATE: u8 = 0;
-const FIRST_CORRECTION: u8 = 1;
-const SECOND_CORRECTION: u8 = 2;
-
-/// The programs of an update.
-pub(crate) fn update(optimizer: &Optimizer) -> Update {
+/// The programs of an update; the scalars that they read are added to the list.
+pub(crate) fn update(optimizer: &Optimizer, scalars: &mut Vec<RunScalar>) -> Update {
+    let mut number = |scalar| scalar::number(scalars, scalar);
+    let learning_rate = number(RunScalar::LearningRate);
+    let corrections = match optimizer {
+        Optimizer::Sgd { .. } => [learning_rate; 2],
+        Optimizer::Adam { betas, .. } => {
+            [betas.0, betas.1].map(|base| number(RunScalar::OneMinusPower { base }))
+        }
+    };
+    let scalars = Scalars { learning_rate, corrections };
     let states: &[&str] = match optimizer {
         Optimizer::Sgd { momentum, .. } if *momentum == 0.0 => &[],
         Optimizer::Sgd { .. } => &["momentum"],
@@ -161,8 +166,8 @@ pub(crate) fn update(optimizer: &Optimizer) -> Update {
     let program = |which: usize| {
         let mut builder = ScalarBuilder::default();
         let results = match optimizer {
-            Optimizer::Sgd { .. } => sgd(&mut builder, optimizer),
-            Optimizer::Adam { .. } => adam(&mut builder, optimizer),
+            Optimizer::Sgd { .. } => sgd(&mut builder, optimizer, scalars),
+            Optimizer::Adam { .. } => adam(&mut builder, optimizer, scalars),
         };
         builder.finish(results[which])
     };
@@ -170,9 +175,9 @@ pub(crate) fn update(optimizer: &Optimizer) -> Update {
 }
 
 // g += decay p; v = momentum v + g; p -= rate v, or with Nesterov p -= rate (g + momentum v)
-fn sgd(b: &mut ScalarBuilder, optimizer: &Optimizer) -> Vec<Register> {
+fn sgd(b: &mut ScalarBuilder, optimizer: &Optimizer, scalars: Scalars) -> Vec<Register> {
     let &Optimizer::Sgd { momentum, nesterov, weight_decay } = optimizer else { return Vec::new() };
-    let (parameter, gradient, rate) = (b.input(0), b.input(1), b.scalar(LEARNING_RATE));
+    let (parameter, gradient, rate) = (b.input(0), b.input(1), b.scalar(scalars.learning_rate));
     let gradient = decayed(b, parameter, gradient, weight_decay);
     let mut results = Vec::new();
     let mut direction = gradient;
@@ -194,11 +199,12 @@ fn sgd(b: &mut ScalarBuilder, optimizer: &Optimizer) -> Vec<Register> {
 
 // m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2
 // p -= rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
-fn adam(b: &mut ScalarBuilder, optimizer: &Optimizer) -> Vec<Register> {
+fn adam(b: &mut ScalarBuilder, optimizer: &Optimizer, scalars: Scalars) -> Vec<Register> {
     let &Optimizer::Adam { betas, eps, weight_decay, is_decoupled } = optimizer else {
         return Vec::new();
     };
-    let (mut parameter, mut gradient, rate) = (b.input(0), b.input(1), b.scalar(LEARNING_RATE));
+    let (mut parameter, mut gradient, rate) =
+        (b.input(0), b.input(1), b.scalar(scalars.learning_rate));
     if is_decoupled {
         let decay = b.scale(rate, weight_decay);
         let shrunk = b.mul(parameter, decay);
@@ -210,7 +216,7 @@ fn adam(b: &mut ScalarBuilder, optimizer: &Optimizer) -> Vec<Register> {
     let (mean, square_mean) = (b.input(2), b.input(3));
     let mean = moving_mean(b, mean, gradient, betas.0);
     let square_mean = moving_mean(b, square_mean, square, betas.1);
-    let (first, second) = (b.scalar(FIRST_CORRECTION), b.scalar(SECOND_CORRECTION));
+    let [first, second] = scalars.corrections.map(|it| b.scalar(it));
     let (root, root_of_correction) =
         (b.unary(Unary::Sqrt, square_mean), b.unary(Unary::Sqrt, second));
     let scaled = b.div(root, root_of_correction);

@@ -129,7 +129,7 @@ impl Report {
         let kind = |value: Value| match &network.graph.node(value).source {
             Source::Input { .. } => "input",
             Source::Parameter(_) => "param",
-            Source::State => "state",
+            Source::Buffer(_) | Source::State => "state",
             Source::Operator(_) if outputs.contains(&value) => "output",
             Source::Operator(_) if is_forward[value.index()] => "activation",
             Source::Operator(_) => "gradient",

@@ -5,7 +5,7 @@ mod text;
 
 use std::borrow::Cow;
 
-use soybean_plan::{Binary, Instruction, Register, ScalarProgram, Unary};
+use soybean_plan::{Binary, Instruction, Register, RunScalar, ScalarProgram, Unary};
 
 pub use derivative::derivative;
 pub use text::ScalarText;
@@ -203,6 +203,15 @@ fn with_sources(instruction: Instruction, of: impl Fn(Register) -> Register) -> 
     }
 }
 
+/// The number of a run-time scalar in a list, to which it is added if it is new.
+pub(crate) fn number(scalars: &mut Vec<RunScalar>, scalar: RunScalar) -> u8 {
+    let position = scalars.iter().position(|it| *it == scalar).unwrap_or_else(|| {
+        scalars.push(scalar);
+        scalars.len() - 1
+    });
+    u8::try_from(position).expect("there are few kinds of scalars")
+}
+
 /// The program that gives its only input.
 #[must_use]
 pub fn identity() -> ScalarProgram {
@@ -248,6 +257,7 @@ pub fn n_flops(program: &ScalarProgram) -> u64 {
             Unary::Exp | Unary::Log | Unary::Tanh | Unary::Sigmoid | Unary::Erf => 10,
         },
         Instruction::Binary(Binary::Divide, ..) => 4,
+        Instruction::Binary(Binary::Noise, ..) => 10,
         Instruction::Binary(..) | Instruction::Select(..) => 1,
     };
     program.instructions.iter().map(flops).sum()

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    graph::{Graph, Source, Value},
+    graph::{Graph, Phase, Source, Value},
     network::Network,
     operator::Operator,
 };
@@ -22,7 +22,7 @@ pub(crate) fn train(network: &Network) -> Vec<Task> {
     let mut roots: Vec<Value> = network.updates.iter().map(|&(_, next)| next).collect();
     roots.push(network.loss);
     let is_next: BTreeSet<Value> = network.updates.iter().map(|&(_, next)| next).collect();
-    let order = computed(&network.graph, &roots, |it| !is_next.contains(&it));
+    let order = computed(&network.graph, Phase::Train, &roots, |it| !is_next.contains(&it));
     // For each update, the last tensor that reads what it replaces or that it reads.
     let mut due: BTreeMap<Option<Value>, Vec<Task>> = BTreeMap::new();
     for group in network.update_groups() {
@@ -54,15 +54,21 @@ fn readers(graph: &Graph, value: Value) -> Vec<Value> {
 
 /// The tasks of an evaluation: the loss and the outputs.
 pub(crate) fn evaluate(network: &Network) -> Vec<Task> {
-    computed(&network.graph, &network.fetched(), |_| true).into_iter().map(Task::Compute).collect()
+    let order = computed(&network.graph, Phase::Evaluate, &network.fetched(), |_| true);
+    order.into_iter().map(Task::Compute).collect()
 }
 
-/// The computed tensors among the ancestors of the roots, in order.
-fn computed(graph: &Graph, roots: &[Value], is_wanted: impl Fn(Value) -> bool) -> Vec<Value> {
-    let is_ancestor = graph.ancestors(roots);
+/// The computed tensors among the roots' ancestors of a phase, in order.
+fn computed(
+    graph: &Graph,
+    phase: Phase,
+    roots: &[Value],
+    is_wanted: impl Fn(Value) -> bool,
+) -> Vec<Value> {
+    let is_ancestor = graph.ancestors_in(phase, roots);
     let is_computed = |value: &Value| match &graph.node(*value).source {
         Source::Operator(operator) => !matches!(operator, Operator::Iota(_)),
-        Source::Input { .. } | Source::Parameter(_) | Source::State => false,
+        Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => false,
     };
     graph
         .values()

@@ -22,8 +22,11 @@ pub fn verify(network: &Network) -> Result<(), String> {
         if graph.shape(source) != graph.shape(next) {
             return Err(format!("{next} is not of the shape of {source}, whose next value it is"));
         }
-        if !matches!(graph.node(source).source, Source::Parameter(_) | Source::State) {
-            return Err(format!("{source} is updated, but neither a parameter nor a state"));
+        if !matches!(
+            graph.node(source).source,
+            Source::Parameter(_) | Source::Buffer(_) | Source::State
+        ) {
+            return Err(format!("{source} is updated, but no parameter, buffer or state"));
         }
     }
     Ok(())

@@ -85,6 +85,7 @@ fn argument_text(argument: &SampleArgument) -> String {
     match argument {
         SampleArgument::Tensor { shape, .. } => format!("f32 {shape:?}"),
         SampleArgument::Labels { shape, .. } => format!("i32 {shape:?}"),
+        SampleArgument::Buffer { shape, .. } => format!("buffer f32 {shape:?}"),
         SampleArgument::Integer(it) => it.to_string(),
         SampleArgument::Float(it) => it.to_string(),
         SampleArgument::List(it) => format!("`{it:?}`"),

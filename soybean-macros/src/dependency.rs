@@ -9,7 +9,7 @@ use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::quote;
 use syn::{ItemUse, UseTree};
 
-use crate::source_text::whole_text;
+use crate::{evaluate::parameter::PARAMETERS, source_text::whole_text};
 
 /// Words that stand before parentheses without being called.
 const KEYWORDS: [&str; 18] = [
@@ -86,7 +86,7 @@ pub(crate) fn imported_names(uses: &[&ItemUse]) -> Option<BTreeSet<String>> {
 fn is_other(segments: &[String]) -> bool {
     let is_type = |it: &String| it.starts_with(|it: char| it.is_ascii_uppercase());
     let name = segments[segments.len() - 1].as_str();
-    let is_built_in = name == "param" || soybean_compiler::init_names().contains(&name);
+    let is_built_in = PARAMETERS.contains(&name) || soybean_compiler::init_names().contains(&name);
     match segments {
         [_] => is_built_in,
         [first, ..] if first == "soybean" && is_built_in => true,
@@ -196,7 +196,7 @@ impl Scan {
             && !(before >= 2 && is_punct(tokens.get(before - 2), '.'));
         let name = &segments[segments.len() - 1];
         let is_call = matches!(tokens.get(end), Some(TokenTree::Group(it)) if it.delimiter() == Delimiter::Parenthesis);
-        let is_parameter = name == "param" && !is_member;
+        let is_parameter = PARAMETERS.contains(&name.as_str()) && !is_member;
         let is_constant = !is_call && is_in_capitals(name);
         let is_function = is_call && name.starts_with(|it: char| it.is_lowercase() || it == '_');
         if !is_member && !is_punct(tokens.get(end), '!') && (is_constant || is_function) {

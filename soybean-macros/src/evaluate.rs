@@ -6,7 +6,7 @@ mod call;
 mod control;
 pub(crate) mod expression;
 mod operator;
-mod parameter;
+pub(crate) mod parameter;
 mod statement;
 pub(crate) mod tensor;
 

@@ -46,7 +46,7 @@ pub struct Tables {
     pub buffers: Cow<'static, [Buffer]>,
     /// The tensors of a batch, in the order of the model's arguments.
     pub inputs: Cow<'static, [Input]>,
-    /// The trained tensors, in the order in which the model makes them.
+    /// The trained tensors and the model's buffers, in the order in which the model makes them.
     pub parameters: Cow<'static, [Parameter]>,
     /// The optimiser's tensors, all zero at the start.
     pub states: Cow<'static, [State]>,
@@ -90,7 +90,7 @@ pub struct Input {
     pub n_classes: Option<usize>,
 }
 
-/// A trained tensor.
+/// A trained tensor, or a buffer: a tensor that the model itself keeps from step to step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     /// The name, a path of calls and loop rounds: `dense.2.w`.
@@ -101,6 +101,8 @@ pub struct Parameter {
     pub buffer: BufferId,
     /// How it is filled at the start.
     pub init: Init,
+    /// Whether the optimiser trains it; if not, it is a buffer that the model itself keeps.
+    pub is_trained: bool,
 }
 
 /// A tensor of the optimiser that belongs to a parameter, of the same shape.
@@ -175,18 +177,15 @@ pub enum RunScalar {
         /// The base, one of Adam's betas.
         base: f64,
     },
-    /// A number from 0 to below 1, of 24 bits, that looks random: a function of the seed, the step and the stream.
-    Noise {
-        /// Different streams have different numbers.
-        stream: u32,
-    },
+    /// A number from 0 to below 1, of 24 bits, that looks random: a function of the seed and the step, [`RunScalar::noise`].
+    Noise,
 }
 
 impl RunScalar {
-    /// The value of [`RunScalar::Noise`]: three steps of `SplitMix64`. Source: Steele, Lea & Flood 2014.
+    /// The value of [`RunScalar::Noise`]: two steps of `SplitMix64`. Source: Steele, Lea & Flood 2014.
     #[must_use]
-    pub const fn noise(seed: u64, step: u64, stream: u32) -> f32 {
-        let words = [seed, step, stream as u64];
+    pub const fn noise(seed: u64, step: u64) -> f32 {
+        let words = [seed, step];
         let (mut state, mut at) = (0_u64, 0);
         while at < words.len() {
             state = (state ^ words[at]).wrapping_add(0x9e37_79b9_7f4a_7c15);

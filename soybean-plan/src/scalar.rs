@@ -128,6 +128,11 @@ mod tests {
             let along_columns = |it: u32| noise(noise(stream, it as f32), 3.0);
             for values in [&along_rows as &dyn Fn(u32) -> f32, &along_columns] {
                 let mut counts = [0_u32; 16];
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "from 0 to below 16"
+                )]
                 (0..n).for_each(|it| counts[(values(it) * 16.0) as usize] += 1);
                 // 4096 expected in each; six standard deviations.
                 assert!(counts.iter().all(|it| it.abs_diff(n / 16) < 6 * 62), "{counts:?}");

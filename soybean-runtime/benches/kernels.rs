@@ -5,18 +5,15 @@
     reason = "a benchmark reports on standard output"
 )]
 
-use std::{sync::Arc, time::Duration};
+#[path = "support/timing.rs"]
+mod timing;
 
 use soybean_plan::{
-    Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, Convolution, ConvolutionForm,
-    DType, Instruction, Kernel, Map, MatrixStrides, Mesh, Permutation, Placement, Pooling,
-    PoolingForm, Program, Reduction, ScalarProgram, Shape, Step, Strides, Tables, Tiling, Unary,
+    Binary, Collective, CollectiveKind, Combine, Contraction, Convolution, ConvolutionForm, DType,
+    Instruction, Map, MatrixStrides, Mesh, Permutation, Placement, Pooling, PoolingForm, Reduction,
+    ScalarProgram, Shape, Strides, Tiling, Unary,
 };
-use soybean_runtime::{Config, Trainer, Work};
-
-const N_STEPS: u32 = 60;
-/// How often a step runs what is measured.
-const N_ROUNDS: usize = 5;
+use timing::seconds;
 
 fn main() {
     products_and_convolutions();
@@ -94,52 +91,6 @@ fn all_reduce(n_ranks: usize, n_elements: usize) {
     };
     let time = seconds(n_ranks, &[n_elements; 2], collective);
     println!("all-reduce of {n_elements} elements among {n_ranks} ranks: {:.3} ms", 1e3 * time);
-}
-
-/// The mean time of one call of a kernel, whose inputs are of these sizes, and its result of the last.
-fn seconds(n_ranks: usize, sizes: &[usize], kernel: impl Into<Kernel>) -> f64 {
-    let result = sizes.len() - 1;
-    let step = Step { kernel: 0, inputs: (0..result).collect(), results: vec![result] };
-    seconds_of_steps(n_ranks, sizes, vec![kernel.into()], &[step])
-}
-
-/// The mean time of these steps together, over buffers of these sizes.
-fn seconds_of_steps(n_ranks: usize, sizes: &[usize], kernels: Vec<Kernel>, steps: &[Step]) -> f64 {
-    let mut arena_bytes = 0;
-    let buffer = |n_elements: &usize| {
-        let offset = arena_bytes;
-        arena_bytes += (n_elements * 4).next_multiple_of(64);
-        Buffer { offset, n_elements: *n_elements, dtype: DType::F32 }
-    };
-    let buffers: Vec<Buffer> = sizes.iter().map(buffer).collect();
-    let tables = Tables {
-        name: "bench".into(),
-        mesh: Mesh::new(n_ranks),
-        arena_bytes,
-        buffers: buffers.into(),
-        inputs: vec![].into(),
-        parameters: vec![].into(),
-        states: vec![].into(),
-        constants: vec![].into(),
-        scalars: vec![].into(),
-        loss: 0,
-        outputs: vec![].into(),
-        train_bytes: 0,
-        evaluate_bytes: 0,
-    };
-    let train = [steps; N_ROUNDS].concat();
-    let program = Program { tables, kernels: kernels.into(), train, evaluate: vec![] };
-    let mut trainer = Trainer::new_shared(Arc::new(program), Config::default()).unwrap();
-    for _ in 0..3 {
-        trainer.step(&[]).unwrap();
-    }
-    trainer.reset_profile().unwrap();
-    for _ in 0..N_STEPS {
-        trainer.step(&[]).unwrap();
-    }
-    let profile = trainer.profile()[0];
-    let spent: Duration = Work::ALL.iter().map(|work| profile.spent(*work)).sum();
-    spent.as_secs_f64() / (N_STEPS as usize * N_ROUNDS) as f64
 }
 
 fn contraction(

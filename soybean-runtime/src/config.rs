@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 /// The choices of a run that are neither shape nor plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The seed of the parameters' first values.
+    /// The seed of the parameters' first values and of what dropout drops.
     pub seed: u64,
     /// The learning rate of the first step; see [`crate::Trainer::set_learning_rate`].
     pub learning_rate: f32,

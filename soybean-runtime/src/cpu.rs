@@ -1,6 +1,7 @@
 //! The CPU as a device: each rank is a thread, or a few, with an arena of its own.
 #![expect(unsafe_code, reason = "ranks work on arenas that others may read between barriers")]
 
+mod attention;
 mod combiner;
 mod concatenation;
 mod contraction;

@@ -20,11 +20,15 @@
 
 mod batches;
 mod csv;
+mod file;
+mod idx;
 
 use crate::{Error, ErrorKind, init::mixed};
 
 pub use batches::{Batch, Batches};
 pub use csv::CsvSpec;
+pub use file::read_file;
+pub use idx::IdxSpec;
 
 /// Rows of data, stored column by column.
 #[derive(Clone, Debug, PartialEq)]

@@ -194,7 +194,7 @@ impl Worker {
         for (value, &scalar) in ends.scalars.iter_mut().zip(scalars.iter()) {
             *value = match scalar {
                 RunScalar::LearningRate => learning_rate,
-                RunScalar::Noise { stream } => RunScalar::noise(self.seed, step, stream),
+                RunScalar::Noise => RunScalar::noise(self.seed, step),
                 #[expect(
                     clippy::cast_possible_truncation,
                     reason = "scalars have single precision"

@@ -38,8 +38,8 @@ pub(super) fn check(
         Trainer::new(subject.model, Config { learning_rate: 1.0, ..options.config.clone() })?;
     let before = numbers(&mut trainer)?;
     let started = Instant::now();
-    let mut oracle = Oracle::new(subject, &batch, before);
-    let expected = oracle.outputs();
+    let mut oracle = Oracle::new(subject, &batch, before, options.config.seed);
+    let expected = oracle.evaluation();
     let forward_time = started.elapsed();
 
     let evaluation = trainer.evaluate(&batch)?;
@@ -52,9 +52,10 @@ pub(super) fn check(
 
     let loss = trainer.step(&batch)?;
     report.same_bytes("bytes of a training step", tables.train_bytes, trainer.moved_bytes())?;
-    report.same("loss of a training step", &expected[0].elements, &[loss])?;
+    report.same("loss of a training step", &[oracle.training_loss()], &[loss])?;
     let after = numbers(&mut trainer)?;
-    let samples = sample(&mut oracle, &after, forward_time);
+    let is_trained: Vec<bool> = tables.parameters.iter().map(|it| it.is_trained).collect();
+    let samples = sample(&mut oracle, &after, &is_trained, forward_time);
     report.update(&samples, !tables.states.is_empty())?;
     report.conclude()
 }
@@ -71,12 +72,17 @@ struct Sample {
 }
 
 /// From each parameter the element with the largest update, and others evenly spread; as many as some seconds allow.
-fn sample(oracle: &mut Oracle, after: &[Numbers], forward_time: Duration) -> Vec<Sample> {
+fn sample(
+    oracle: &mut Oracle,
+    after: &[Numbers],
+    is_trained: &[bool],
+    forward_time: Duration,
+) -> Vec<Sample> {
     const SECONDS: f64 = 8.0;
     let n_affordable = SECONDS / (2.0 * forward_time.as_secs_f64()).max(1e-6);
     let n_each = (1..16).rev().find(|n| (n * after.len()) as f64 <= n_affordable).unwrap_or(1);
     let mut samples = Vec::new();
-    for (parameter, after) in after.iter().enumerate() {
+    for (parameter, after) in after.iter().enumerate().filter(|it| is_trained[it.0]) {
         let before = oracle.parameters()[parameter].elements.clone();
         let updates: Vec<f64> =
             before.iter().zip(&after.elements).map(|(before, after)| before - after).collect();

@@ -124,6 +124,13 @@ const FLAGS: &[Flag] = &[
         set: |options, text| set(&mut options.data.path, Ok(Some(text.into()))),
     },
     Flag {
+        name: "data-dir",
+        value: "DIR",
+        help: "another data folder, for models whose data are several files",
+        commands: RUNNING,
+        set: |options, text| set(&mut options.data.path, Ok(Some(text.into()))),
+    },
+    Flag {
         name: "out",
         value: "DIR",
         help: "where metrics.csv and metrics.svg go (runs/<model>)",

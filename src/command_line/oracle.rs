@@ -41,21 +41,32 @@ pub(super) struct Oracle {
     forward: fn(&[Tensor]) -> Vec<Tensor>,
     inputs: Vec<Numbers>,
     parameters: Vec<Numbers>,
+    seed: u64,
 }
 
 impl Oracle {
-    pub(super) fn new(subject: &Subject, batch: &[View<'_>], parameters: Vec<Numbers>) -> Self {
+    pub(super) fn new(
+        subject: &Subject,
+        batch: &[View<'_>],
+        parameters: Vec<Numbers>,
+        seed: u64,
+    ) -> Self {
         let inputs = batch.iter().zip(subject.model.tables().inputs.iter());
         let inputs = inputs.map(|(view, input)| Numbers::of_view(view, input)).collect();
-        Self { forward: subject.forward, inputs, parameters }
+        Self { forward: subject.forward, inputs, parameters, seed }
     }
 
     pub(super) fn parameters(&self) -> &[Numbers] {
         &self.parameters
     }
 
-    /// The loss and the further outputs.
-    pub(super) fn outputs(&self) -> Vec<Numbers> {
+    /// The loss of the first training step.
+    pub(super) fn training_loss(&self) -> f64 {
+        eager::in_training(self.seed, 1, || self.evaluation())[0].elements[0]
+    }
+
+    /// The loss and the further outputs of an evaluation.
+    pub(super) fn evaluation(&self) -> Vec<Numbers> {
         eager::scope(|| {
             let inputs: Vec<Tensor> = self.inputs.iter().map(Numbers::tensor).collect();
             let parameters: Vec<Tensor> = self.parameters.iter().map(Numbers::tensor).collect();
@@ -65,14 +76,14 @@ impl Oracle {
         })
     }
 
-    /// The derivative of the loss by one element of one parameter, by central differences.
+    /// The derivative of the training loss by one element of one parameter, by central differences.
     pub(super) fn slope(&mut self, parameter: usize, element: usize) -> f64 {
         // In double precision the error of the difference is about 1e-10 for this distance, far below single precision's.
         const DISTANCE: f64 = 1e-5;
         let here = self.parameters[parameter].elements[element];
         let mut loss_at = |value| {
             self.parameters[parameter].elements[element] = value;
-            self.outputs()[0].elements[0]
+            self.training_loss()
         };
         let slope = (loss_at(here + DISTANCE) - loss_at(here - DISTANCE)) / (2.0 * DISTANCE);
         self.parameters[parameter].elements[element] = here;

@@ -83,7 +83,7 @@ fn train_epoch(
     Ok(loss_sum / n_batches as f64)
 }
 
-/// The mean loss over the batches of the held-out data and, if the model gives logits, the share of samples whose label has the largest.
+/// The mean loss over the batches of the held-out data and, if the model gives logits, the share of labels that have the largest.
 ///
 /// The last batch is padded; the padding counts towards the loss, but not towards the accuracy.
 fn evaluate(
@@ -91,25 +91,32 @@ fn evaluate(
     batches: &mut Batches<'_>,
     inputs: &[Input],
 ) -> Result<(f64, Option<f64>), Failure> {
-    let labels = inputs.iter().position(|input| input.n_classes.is_some());
-    let (mut loss_sum, mut n_rows, mut n_correct) = (0.0, 0, Some(0));
+    let labels = labels(inputs);
+    let (mut loss_sum, mut n_labels, mut n_correct) = (0.0, 0, Some(0));
     batches.restart();
     while let Some(batch) = batches.next_padded() {
         let evaluation = trainer.evaluate(&views(&batch))?;
         loss_sum += f64::from(evaluation.loss);
-        n_rows += batch.n_valid;
-        let labels = labels.map(|column| &batch.i32s(column)[..batch.n_valid]);
+        n_labels += batch.n_valid * labels.map_or(1, |it| it.1);
+        let labels = labels.map(|(column, n)| &batch.i32s(column)[..batch.n_valid * n]);
         let correct = evaluation.outputs.first().zip(labels);
         let correct = correct.and_then(|(logits, labels)| count_correct(logits, labels));
         n_correct = n_correct.zip(correct).map(|(sum, correct)| sum + correct);
     }
-    let accuracy = n_correct.map(|n_correct| n_correct as f64 / n_rows as f64);
+    let accuracy = n_correct.map(|n_correct| n_correct as f64 / n_labels as f64);
     Ok((loss_sum / batches.n_padded() as f64, accuracy))
 }
 
-/// The number of rows of `logits: [batch, classes]` whose label has the largest; nothing for tensors of other shapes.
+/// The input that is the last with classes, which losses compare with, and the number of its labels for each sample.
+fn labels(inputs: &[Input]) -> Option<(usize, usize)> {
+    let column = inputs.iter().rposition(|input| input.n_classes.is_some())?;
+    Some((column, inputs[column].tile.shape[1..].iter().product()))
+}
+
+/// The number of labels that have the largest of their logits, `[.., classes]`; nothing if there are not as many rows of these.
 fn count_correct(logits: &Array, labels: &[i32]) -> Option<usize> {
-    let [n_rows, n_classes] = logits.shape[..] else { return None };
+    let (n_classes, rows) = logits.shape.split_last()?;
+    let (n_classes, n_rows) = (*n_classes, rows.iter().product::<usize>());
     let is_correct = |(row, label): &(&[f32], &i32)| {
         let label = usize::try_from(**label).ok().and_then(|label| row.get(label));
         label.is_some_and(|label| row.iter().all(|logit| logit <= label))

@@ -81,6 +81,7 @@ const OPERATORS: &[Operator] = &[
     ("minimum", |it| it.tensor(0).minimum(it.tensor(1))),
     ("clamp", |it| it.tensor(0).clamp(it.number(1), it.number(2))),
     ("where_", |it| it.tensor(0).where_(it.tensor(1), it.tensor(2))),
+    ("dropout", |it| it.tensor(0).dropout(it.number(1))),
     ("einsum", |it| it.tensor(0).einsum(it.text(1), it.tensor(2))),
     ("powi", |it| it.tensor(0).powi(it.exponent(1))),
     ("sum", |it| it.tensor(0).sum(it.dims(1))),
@@ -94,6 +95,10 @@ const OPERATORS: &[Operator] = &[
     ("log_softmax", |it| it.tensor(0).log_softmax(it.integer(1))),
     ("layer_norm", |it| it.tensor(0).layer_norm(it.tensor(1), it.tensor(2), it.number(3))),
     ("rms_norm", |it| it.tensor(0).rms_norm(it.tensor(1), it.number(2))),
+    ("batch_norm", |it| {
+        let [x, mean, var, weight, bias] = [0, 1, 2, 3, 4].map(|at| it.tensor(at));
+        x.batch_norm(mean, var, weight, bias, it.number(5), it.number(6))
+    }),
     ("group_norm", |it| {
         it.tensor(0).group_norm(it.extent(1), it.tensor(2), it.tensor(3), it.number(4))
     }),

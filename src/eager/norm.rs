@@ -1,6 +1,6 @@
 //! Normalisation.
 
-use super::Tensor;
+use super::{Tensor, training::is_training};
 
 impl Tensor {
     /// `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` over the last dim, with the variance of correction 0; `x: [.., n]`, `weight` and `bias: [n]`.
@@ -24,6 +24,49 @@ impl Tensor {
         let n = self.last_extent("rms_norm");
         vectors("rms_norm", n, &[weight]);
         self / (self.square().mean(-1).unsqueeze(-1) + eps).sqrt() * weight
+    }
+
+    /// `(x - mean) / sqrt(var + eps) * weight + bias` for each channel; `x: [n, c, ..]`, all others `[c]`. In training, mean and variance (of correction 0) are
+    /// those of the batch, over all ranks; the buffers `running_mean` and `running_var` become `(1 - momentum)` of themselves plus `momentum` of the
+    /// batch's, the variance with correction 1. In evaluation they take the place of the batch's. Source: Ioffe & Szegedy 2015.
+    ///
+    /// As ordinary Rust it leaves the buffers as they are.
+    ///
+    /// # Panics
+    /// If the shapes are others, `momentum` is not from 0 to 1, or a channel has one element only.
+    #[must_use]
+    pub fn batch_norm(
+        self,
+        running_mean: Self,
+        running_var: Self,
+        weight: Self,
+        bias: Self,
+        momentum: f64,
+        eps: f64,
+    ) -> Self {
+        let shape = self.shape();
+        let [n, channels, rest @ ..] = &shape[..] else {
+            panic!("`batch_norm`: the input is [n, channels, ..], found {shape:?}")
+        };
+        vectors("batch_norm", *channels, &[running_mean, running_var, weight, bias]);
+        let valid = 0.0..=1.0;
+        assert!(
+            valid.contains(&momentum),
+            "`batch_norm`: `momentum` must be from 0 to 1, found {momentum}"
+        );
+        let n_elements = n * rest.iter().product::<usize>();
+        assert!(n_elements > 1, "`batch_norm`: each channel of {shape:?} has one element only");
+        let of_channels: Vec<usize> =
+            [*channels].into_iter().chain(rest.iter().map(|_| 1)).collect();
+        let (mean, var) = if is_training() {
+            let dims: Vec<usize> = (0..shape.len()).filter(|dim| *dim != 1).collect();
+            (self.mean(&dims[..]), self.var(&dims[..], 0))
+        } else {
+            (running_mean, running_var)
+        };
+        let [mean, var, weight, bias] =
+            [mean, var, weight, bias].map(|it| it.reshaped(&of_channels));
+        (self - mean) / (var + eps).sqrt() * weight + bias
     }
 
     /// [`layer_norm`](Self::layer_norm) over each of `n_groups` groups of channels and all dims after them; `x: [n, c, ..]`, `weight` and `bias: [c]`.

@@ -90,27 +90,43 @@ thread_local! {
 /// Outside of [`with_parameters`], if its values are used up, or if the next has another shape.
 #[must_use]
 pub fn param<const R: usize>(name: &str, shape: [usize; R], init: Init) -> Tensor {
+    next_value("param", name, shape, init)
+}
+
+fn next_value<const R: usize>(kind: &str, name: &str, shape: [usize; R], init: Init) -> Tensor {
     let Init(()) = init;
     VALUES.with_borrow_mut(|values| {
         let Some(Values { rest, n_values }) = values else {
             panic!(
-                "`param(\"{name}\", ..)`: no values outside of `soybean::eager::with_parameters`"
+                "`{kind}(\"{name}\", ..)`: no values outside of `soybean::eager::with_parameters`"
             )
         };
         let Some(value) = rest.pop() else {
-            panic!("`param(\"{name}\", ..)`: all {n_values} given values are already taken")
+            panic!("`{kind}(\"{name}\", ..)`: all {n_values} given values are already taken")
         };
         let position = *n_values - rest.len();
         assert!(
             value.shape() == shape,
-            "`param(\"{name}\", ..)`: shape is {shape:?}, but value {position} has shape {:?}",
+            "`{kind}(\"{name}\", ..)`: shape is {shape:?}, but value {position} has shape {:?}",
             value.shape()
         );
         value
     })
 }
 
-/// Runs `compute` with these values for its parameters, in the order in which it makes them; frees the tensors that it made.
+/// A tensor that a model keeps from step to step without training it: operators that take it say what it becomes, as
+/// [`batch_norm`](Tensor::batch_norm) does with its running statistics. `PyTorch` calls it so too.
+///
+/// It is named and begins as a [`param`] does, and called as ordinary Rust it is the next of the same values.
+///
+/// # Panics
+/// As [`param`] does.
+#[must_use]
+pub fn buffer<const R: usize>(name: &str, shape: [usize; R], init: Init) -> Tensor {
+    next_value("buffer", name, shape, init)
+}
+
+/// Runs `compute` with these values for its parameters and buffers, in the order in which it makes them; frees the tensors that it made.
 ///
 /// ```
 /// use soybean::eager::{Tensor, param, with_parameters, zeros};

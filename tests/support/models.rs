@@ -67,8 +67,11 @@ pub(crate) fn finish(
     })
 }
 
+/// The seed of all trainers.
+pub(crate) const SEED: u64 = 3;
+
 pub(crate) fn trainer(compiled: &Compiled, learning_rate: f32) -> Trainer {
-    let config = Config { seed: 3, learning_rate, ..Config::default() };
+    let config = Config { seed: SEED, learning_rate, ..Config::default() };
     Trainer::new_shared(Arc::new(compiled.program.clone()), config).expect("the program is sound")
 }
 

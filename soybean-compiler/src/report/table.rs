@@ -36,7 +36,7 @@ fn rows(report: &Report) -> Vec<[String; 3]> {
     let network = &tiled.network;
     let fetched = network.fetched();
     let is_shown = |value: crate::graph::Value| match graph.node(value).source {
-        Source::Input { .. } | Source::Parameter(_) | Source::State => true,
+        Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => true,
         Source::Operator(_) => fetched.contains(&value),
     };
     let shown: Vec<_> = graph.values().filter(|&it| is_shown(it)).collect();

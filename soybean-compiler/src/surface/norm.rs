@@ -220,7 +220,7 @@ fn last_dim(
     }
 }
 
-fn vector(
+pub(super) fn vector(
     builder: &Builder,
     arguments: &Arguments<'_>,
     position: usize,
@@ -234,7 +234,7 @@ fn vector(
     }
 }
 
-fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Fault> {
+pub(super) fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Fault> {
     let eps = arguments.number(position)?;
     match eps >= 0.0 {
         true => Ok(eps),

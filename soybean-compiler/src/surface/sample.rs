@@ -21,6 +21,15 @@ pub enum SampleArgument {
         /// The greatest value.
         high: f64,
     },
+    /// A buffer of this shape, whose elements lie between the bounds.
+    Buffer {
+        /// The shape.
+        shape: &'static [usize],
+        /// The least value.
+        low: f64,
+        /// The greatest value.
+        high: f64,
+    },
     /// Class labels of this shape.
     Labels {
         /// The shape.

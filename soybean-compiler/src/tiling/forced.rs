@@ -64,7 +64,10 @@ pub(super) fn model(problem: &Problem<'_>) -> Vec<Vec<usize>> {
 
 /// Whether a tensor stays from step to step.
 fn is_kept(problem: &Problem<'_>, value: Value) -> bool {
-    matches!(problem.network.graph.node(value).source, Source::Parameter(_) | Source::State)
+    matches!(
+        problem.network.graph.node(value).source,
+        Source::Parameter(_) | Source::Buffer(_) | Source::State
+    )
 }
 
 fn n_replicated(tiling: &Tiling) -> u32 {
@@ -89,7 +92,7 @@ impl Batch {
         for value in graph.values() {
             this.dims[value.index()] = match &graph.node(value).source {
                 Source::Input { .. } => (!graph.shape(value).is_empty()).then_some(0),
-                Source::Parameter(_) | Source::State => None,
+                Source::Parameter(_) | Source::Buffer(_) | Source::State => None,
                 Source::Operator(operator) => this.factor(problem, value).and_then(|factor| {
                     let signature = operator.signature(&graph.operand_shapes(value));
                     signature.result.iter().position(|dim| dim.factor == Some(factor))

@@ -342,10 +342,7 @@ fn binary(function: Binary, x: f64, y: f64) -> f64 {
         Binary::Maximum => x.max(y),
         Binary::Equal => f64::from(x == y),
         Binary::Greater => f64::from(x > y),
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "noise is of the bits of single precision"
-        )]
+        #[expect(clippy::cast_possible_truncation, reason = "noise is of single precision")]
         Binary::Noise => f64::from(noise(x as f32, y as f32)),
     }
 }

@@ -23,9 +23,12 @@ pub(crate) fn argument(
     match *argument {
         SampleArgument::Tensor { shape, low, high } => {
             let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
-            let n: usize = shape.iter().product();
-            let numbers = (0..n).map(|it| low + (high - low) * noise(it + 1000 * at)).collect();
-            sources.insert(value, numbers);
+            sources.insert(value, numbers(shape, low, high, at));
+            Argument::Tensor(value)
+        }
+        SampleArgument::Buffer { shape, low, high } => {
+            let value = builder.buffer(&format!("b{at}"), shape, Init::Constant(0.0));
+            sources.insert(value, numbers(shape, low, high, at));
             Argument::Tensor(value)
         }
         SampleArgument::Labels { shape, n_classes } => {
@@ -46,6 +49,11 @@ pub(crate) fn argument(
         }
         SampleArgument::All => Argument::All,
     }
+}
+
+fn numbers(shape: &[usize], low: f64, high: f64, at: usize) -> Vec<f64> {
+    let n: usize = shape.iter().product();
+    (0..n).map(|it| low + (high - low) * noise(it + 1000 * at)).collect()
 }
 
 /// Numbers that look random and are the same in every run, in `0..1`.

@@ -33,7 +33,7 @@ structs! {
     }
     Buffer { offset n_elements dtype }
     Input { name dtype tile buffer n_classes }
-    Parameter { name tile buffer init }
+    Parameter { name tile buffer init is_trained }
     State { name tile buffer }
     Constant { tile buffer }
     Output { name dtype tile buffer }
@@ -160,9 +160,7 @@ impl Emit for RunScalar {
     fn emit(&self, text: &mut String) {
         match self {
             Self::LearningRate => text.push_str("RunScalar::LearningRate"),
-            Self::Noise { stream } => {
-                write_to(text, format_args!("RunScalar::Noise {{ stream: {stream} }}"));
-            }
+            Self::Noise => text.push_str("RunScalar::Noise"),
             Self::OneMinusPower { base } => {
                 text.push_str("RunScalar::OneMinusPower { base: ");
                 base.emit(text);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use syn::{Expr, ExprCall, ExprPath, FnArg, ItemFn, ReturnType};
 
 use crate::{
-    evaluate::{Call, Evaluator, Exit, Flow, Linked, expression::peeled},
+    evaluate::{Call, Evaluator, Exit, Flow, Linked, expression::peeled, parameter::PARAMETERS},
     naming::Naming,
     problem::Message,
     scope::{Definition, Frame, Items},
@@ -58,7 +58,7 @@ impl<'a> Evaluator<'a> {
         let facade = text.trim_start_matches("::").strip_prefix("soybean::");
         let name = facade.map_or(text.as_str(), |it| it.strip_prefix("prelude::").unwrap_or(it));
         match name {
-            "param" => self.parameter(call),
+            "param" | "buffer" => self.parameter(name, call),
             _ if soybean_compiler::init_names().contains(&name) => self.init(name, call),
             _ if soybean_compiler::function_names().contains(&name) => {
                 let values = self.all(&call.args)?;
@@ -173,6 +173,6 @@ fn nearest_function(name: &str, items: &Items<'_>) -> Option<String> {
     let functions = items.names(|it| matches!(it, Definition::Function(_)));
     let inits = soybean_compiler::init_names();
     let operators = soybean_compiler::function_names();
-    let known = functions.iter().chain(&inits).chain(&operators).copied().chain(["param"]);
+    let known = functions.iter().chain(&inits).chain(&operators).copied().chain(PARAMETERS);
     suggestion::nearest(name, known).map(str::to_owned)
 }

@@ -14,6 +14,9 @@ use crate::{
     value::{InitCall, Value},
 };
 
+/// The functions that make tensors that stay from step to step.
+pub(crate) const PARAMETERS: [&str; 2] = ["param", "buffer"];
+
 impl<'a> Evaluator<'a> {
     /// `he_normal()`, `normal(0.02)`, ..
     pub(super) fn init(&mut self, name: &str, call: &'a ExprCall) -> Flow<'a> {
@@ -32,13 +35,13 @@ impl<'a> Evaluator<'a> {
         })
     }
 
-    /// `param(name, shape, init)`
-    pub(super) fn parameter(&mut self, call: &'a ExprCall) -> Flow<'a> {
+    /// `param(name, shape, init)`, or `buffer` with the same arguments
+    pub(super) fn parameter(&mut self, kind: &str, call: &'a ExprCall) -> Flow<'a> {
         if call.args.len() != 3 {
             let n_found = call.args.len();
-            let headline = format!("`param` takes 3 arguments, found {n_found}");
-            let message =
-                Message::new(headline).help("write `param(\"w\", [rows, columns], he_normal())`");
+            let headline = format!("`{kind}` takes 3 arguments, found {n_found}");
+            let help = format!("write `{kind}(\"name\", [rows, columns], zeros())`");
+            let message = Message::new(headline).help(help);
             self.all(&call.args)?;
             return Ok(self.fault(call, message));
         }
@@ -47,9 +50,10 @@ impl<'a> Evaluator<'a> {
         let shape = self.parameter_shape(shape)?;
         let init = self.parameter_init(&call.args[2], shape.as_deref())?;
         let value = match (&own_name, shape, init) {
-            (Some(own_name), Some(shape), Some(init)) => {
-                Some(self.builder.parameter(own_name, &shape, init))
-            }
+            (Some(own_name), Some(shape), Some(init)) => Some(match kind {
+                "buffer" => self.builder.buffer(own_name, &shape, init),
+                _ => self.builder.parameter(own_name, &shape, init),
+            }),
             _ => None,
         };
         if let Some(own_name) = own_name {
@@ -155,7 +159,7 @@ impl<'a> Evaluator<'a> {
         let Expr::Path(path) = &*call.func else { return None };
         let name = whole_text(path.path.get_ident()?);
         let is_known = init_names().contains(&name.as_str())
-            || name == "param"
+            || PARAMETERS.contains(&name.as_str())
             || self.frame().items.find(&name).is_some()
             || self.frame().items.link(&name).is_some();
         (!is_known).then_some(name)

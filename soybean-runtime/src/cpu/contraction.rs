@@ -101,13 +101,6 @@ impl ContractionKernel {
         let (first_column, end_column) = part(n_columns, tile.1, cell / grid.0, grid.1);
         let result = result.from(first_row, first_column);
         let sizes = (end_row - first_row, end_column - first_column, depth);
-        if sizes.0 == 0 || sizes.1 == 0 {
-            return;
-        }
-        if depth == 0 {
-            // SAFETY: required of the caller.
-            return unsafe { fill_zero(sizes.0, sizes.1, result) };
-        }
         let (left, right) = (left.from(first_row, 0), right.from(0, first_column));
         // SAFETY: required of the caller; the cell is within the product.
         unsafe { workspace.multiply(sizes, left, right, result) };
@@ -152,15 +145,6 @@ fn grid(
     };
     let splits = (1..=n_threads).filter(|it| n_threads.is_multiple_of(*it));
     splits.map(|it| (it, n_threads / it)).min_by_key(cost).expect("one split at least")
-}
-
-/// # Safety
-/// The matrix has these sizes, and nobody else uses it.
-unsafe fn fill_zero(n_rows: usize, n_columns: usize, result: Matrix) {
-    for (row, column) in (0..n_rows).flat_map(|row| (0..n_columns).map(move |it| (row, it))) {
-        // SAFETY: required of the caller.
-        unsafe { result.from(row, column).start.write(0.0) };
-    }
 }
 
 #[cfg(test)]

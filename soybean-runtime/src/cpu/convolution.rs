@@ -176,13 +176,6 @@ impl ConvolutionKernel {
         let sizes = (BLOCK.min(n_pixels - pixel), part.len(), depth);
         let to = product * self.sizes[2] + part.start * n_pixels + pixel;
         let result = Matrix { start: results.at(to), row: 1, column: n_pixels };
-        if depth == 0 {
-            for column in 0..sizes.1 {
-                // SAFETY: required of the caller.
-                unsafe { result.from(0, column).start.write_bytes(0, sizes.0) };
-            }
-            return;
-        }
         let patches = self.patches(images.at(product * self.sizes[0]), pixel, 0);
         let filters = filters.at(group * self.sizes[1] + part.start * depth);
         let filters = Matrix { start: filters, row: 1, column: depth };

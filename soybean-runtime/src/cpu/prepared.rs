@@ -4,7 +4,7 @@
 use soybean_plan::Kernel;
 
 use super::{
-    concatenation::ConcatenationKernel, contraction::ContractionKernel,
+    attention::AttentionKernel, concatenation::ConcatenationKernel, contraction::ContractionKernel,
     convolution::ConvolutionKernel, embedding::EmbeddingKernel, engine::Region, isa::Isa,
     map::MapKernel, padding::PaddingKernel, permutation::PermutationKernel, pooling::PoolingKernel,
     product::Workspace, reduction::ReductionKernel,
@@ -22,6 +22,7 @@ pub(crate) enum Prepared {
     Pad(PaddingKernel),
     Concatenate(ConcatenationKernel),
     Embed(EmbeddingKernel),
+    Attend(AttentionKernel),
     /// Collectives are the communicator's.
     Communicate,
 }
@@ -70,7 +71,8 @@ impl Prepared {
             Kernel::Pad(it) => Self::Pad(PaddingKernel::new(it, n_threads)),
             Kernel::Concatenate(it) => Self::Concatenate(ConcatenationKernel::new(it, n_threads)),
             Kernel::Embed(it) => Self::Embed(EmbeddingKernel::new(it, isa, n_threads)),
-            Kernel::Attend(_) | Kernel::Communicate(_) => Self::Communicate,
+            Kernel::Attend(it) => Self::Attend(AttentionKernel::new(it, isa, n_threads)),
+            Kernel::Communicate(_) => Self::Communicate,
         }
     }
 
@@ -79,6 +81,7 @@ impl Prepared {
         match self {
             Self::Convolve(it) => it.n_turned(),
             Self::Embed(it) => it.n_places(),
+            Self::Attend(it) => it.n_partial(),
             Self::Contract(_)
             | Self::Map(_)
             | Self::Reduce(_)
@@ -138,6 +141,11 @@ impl Prepared {
                 let (inputs, result) = call.regions()?;
                 // SAFETY: see above.
                 unsafe { it.run(call.scratch, inputs, &result) }
+            }
+            Self::Attend(it) => {
+                let result = *call.one_result()?;
+                // SAFETY: see above.
+                unsafe { it.run(call.workspaces, call.scratch, inputs, &result) }
             }
             Self::Communicate => {
                 let message = "expected a kernel, found a collective".to_owned();

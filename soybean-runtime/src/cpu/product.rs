@@ -82,7 +82,7 @@ unsafe impl Send for Workspace {}
 
 const LINE: usize = 16;
 /// Elements of the memory for partial results: it stays in the second-level cache.
-pub(crate) const N_SPARE: usize = 64 * 1024;
+pub(crate) const N_SPARE: usize = 129 * 1024;
 
 impl Workspace {
     pub(crate) fn new(isa: Isa) -> Self {
@@ -109,7 +109,7 @@ impl Workspace {
         (self.kernels.rows, self.kernels.columns)
     }
 
-    /// `result = left * right`, where sizes are rows, columns and depth, none of them 0. Fastest if the result's rows are next to each other.
+    /// `result = left * right`, where sizes are rows, columns and depth. Fastest if the result's rows are next to each other.
     ///
     /// # Safety
     /// The matrices have these sizes, and nobody else writes to them.
@@ -139,9 +139,11 @@ impl Workspace {
         unsafe { self.product(sizes, left, right, result, true) };
     }
 
+    /// `result = left * right`, or `result += left * right` if it `adds`, else as [`Self::multiply`].
+    ///
     /// # Safety
     /// As [`Self::multiply`].
-    unsafe fn product(
+    pub(crate) unsafe fn product(
         &mut self,
         (n_rows, n_columns, depth): (usize, usize, usize),
         left: impl Operand,
@@ -149,6 +151,10 @@ impl Workspace {
         result: Matrix,
         adds: bool,
     ) {
+        if depth == 0 && !adds {
+            // SAFETY: required of the caller.
+            unsafe { fill_zero(n_rows, n_columns, result) };
+        }
         let (height, width) = self.tile();
         for column in (0..n_columns).step_by(COLUMNS) {
             let n_columns = COLUMNS.min(n_columns - column);
@@ -213,6 +219,15 @@ impl Workspace {
                 }
             }
         }
+    }
+}
+
+/// # Safety
+/// The matrix has these sizes, and nobody else uses it.
+unsafe fn fill_zero(n_rows: usize, n_columns: usize, result: Matrix) {
+    for (row, column) in (0..n_rows).flat_map(|row| (0..n_columns).map(move |it| (row, it))) {
+        // SAFETY: required of the caller.
+        unsafe { result.from(row, column).start.write(0.0) };
     }
 }
 

@@ -1,20 +1,12 @@
 //! Data sets from CSV files, plain or compressed by gzip.
 
-use std::{
-    fmt::Display,
-    fs::File,
-    io::{BufRead, BufReader, Read},
-    ops::Range,
-    path::Path,
-    str::FromStr,
-};
+use std::{fmt::Display, io::Read, ops::Range, path::Path, str::FromStr};
 
 use csv::{ReaderBuilder, StringRecord};
-use flate2::read::MultiGzDecoder;
 
 use crate::{
     Error, ErrorKind,
-    data::{Column, Dataset, Values},
+    data::{Column, Dataset, Values, file::open},
 };
 
 /// Which fields of a CSV file are what.
@@ -44,18 +36,7 @@ impl Dataset {
         let path = path.as_ref();
         let fault =
             |message: String| Error::new(ErrorKind::Data, format!("{}: {message}", path.display()));
-        let file = File::open(path)
-            .map_err(|error| fault(format!("expected a file that can be read, found: {error}")))?;
-        let mut file = BufReader::new(file);
-        let start = file
-            .fill_buf()
-            .map_err(|error| fault(format!("expected a file that can be read, found: {error}")))?;
-        let reader: Box<dyn Read> = if start.starts_with(&[0x1f, 0x8b]) {
-            Box::new(MultiGzDecoder::new(file))
-        } else {
-            Box::new(file)
-        };
-        read(reader, spec).map_err(fault)
+        read(open(path)?, spec).map_err(fault)
     }
 }
 

@@ -93,6 +93,7 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
             tile: tile(&[FEATURES, 1], whole),
             buffer: W,
             init: Init::Normal { mean: 0.0, std: 0.5 },
+            is_trained: true,
         }]
         .into(),
         states: vec![].into(),

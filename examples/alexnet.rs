@@ -1,0 +1,32 @@
+//! AlexNet on eight devices, with synthetic images: `cargo run --release --example alexnet -- plan` shows its plan, `-- bench` runs it.
+
+#[path = "networks/alexnet.rs"]
+mod networks;
+
+use std::{convert::Infallible, process::ExitCode};
+
+use soybean::{Defaults, Split};
+
+/// AlexNet at the paper's sizes.
+#[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
+pub mod alexnet {
+    use soybean::prelude::*;
+
+    use super::networks;
+
+    /// Images in a step.
+    pub const BATCH: usize = 256;
+
+    /// The cross-entropy, and the logits for predictions.
+    pub fn forward(x: Tensor<f32, BATCH, 3, 224, 224>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
+        let logits = networks::alexnet(x, 64, 4096, 1000);
+        (logits.cross_entropy(y), logits)
+    }
+}
+
+fn main() -> ExitCode {
+    alexnet::Trainer::command_line_with(Defaults { epochs: 1, learning_rate: 0.01 }, |options| {
+        let n_images = alexnet::BATCH;
+        Ok::<_, Infallible>(Split::random::<alexnet::Network>(n_images, n_images, options.seed))
+    })
+}

@@ -1,0 +1,52 @@
+//! The convolutional networks of the SoyBean paper on eight devices, in both of its settings: large filters on small images, and small ones on large images.
+//!
+//! `cargo run --release --example cnn5` shows the plan of both; `-- bench` runs the second with synthetic images.
+
+#[path = "networks/cnn5.rs"]
+mod networks;
+
+use std::{
+    convert::Infallible,
+    env,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use soybean::{Defaults, Network, Split};
+
+/// 2048 filters on images of 6 x 6 pixels: parameters outweigh activations.
+#[soybean::model(gpus = 8)]
+pub mod wide {
+    use soybean::prelude::*;
+
+    use super::networks;
+
+    /// The cross-entropy.
+    pub fn forward(x: Tensor<f32, 256, 2048, 6, 6>, y: Tensor<i32, 256>) -> Tensor {
+        networks::cnn5(x, 2048, 16).cross_entropy(y)
+    }
+}
+
+/// 512 filters on images of 24 x 24 pixels: activations outweigh parameters.
+#[soybean::model(gpus = 8)]
+pub mod large {
+    use soybean::prelude::*;
+
+    use super::networks;
+
+    /// The cross-entropy.
+    pub fn forward(x: Tensor<f32, 256, 512, 24, 24>, y: Tensor<i32, 256>) -> Tensor {
+        networks::cnn5(x, 512, 16).cross_entropy(y)
+    }
+}
+
+fn main() -> ExitCode {
+    if env::args_os().len() > 1 {
+        return large::Trainer::command_line_with(Defaults::default(), |options| {
+            Ok::<_, Infallible>(Split::random::<large::Network>(256, 256, options.seed))
+        });
+    }
+    let plans = [wide::Network::PLAN, large::Network::PLAN];
+    let written = plans.iter().try_for_each(|it| writeln!(io::stdout(), "{}", it.text));
+    if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,73 @@
+//! Synthetic images for the examples that need no file: stripes, checks, rings and the like, somewhere in the image, in some colour, under noise.
+
+use std::convert::Infallible;
+
+use soybean::{
+    DataOptions, Split,
+    data::{Column, Dataset, Values},
+};
+
+const SIDE: usize = 32;
+const N_PIXELS: usize = SIDE * SIDE;
+const N_CLASSES: usize = 10;
+const N_IMAGES: usize = 2560;
+
+/// How strong the noise is beside the pattern, whose amplitude is 1.
+const NOISE: f64 = 0.8;
+
+/// Whether a pattern covers the pixel at this distance from its centre.
+type Pattern = fn(f64, f64) -> bool;
+
+const PATTERNS: [Pattern; N_CLASSES] = [
+    |x, _| x.rem_euclid(6.0) < 3.0,
+    |_, y| y.rem_euclid(6.0) < 3.0,
+    |x, y| (x + y).rem_euclid(6.0) < 3.0,
+    |x, y| (x - y).rem_euclid(6.0) < 3.0,
+    |x, y| (x.rem_euclid(8.0) < 4.0) == (y.rem_euclid(8.0) < 4.0),
+    |x, y| x.hypot(y).rem_euclid(6.0) < 3.0,
+    |x, y| x.abs() + y.abs() < 7.0,
+    |x, y| x.abs().min(y.abs()) < 2.0,
+    |x, y| x.hypot(y) < 6.0,
+    |x, y| (4.0..8.0).contains(&x.abs().max(y.abs())),
+];
+
+/// Images `[3, 32, 32]` with their classes, a fifth of them held out.
+pub(crate) fn load(options: &DataOptions) -> Result<Split, Infallible> {
+    let mut random = Random(options.seed);
+    let (mut pixels, mut labels) = (Vec::with_capacity(N_IMAGES * 3 * N_PIXELS), Vec::new());
+    for image in 0..N_IMAGES {
+        let class = image % N_CLASSES;
+        let centre = [0, 1].map(|_| 8.0 + 16.0 * random.unit());
+        for _ in 0..3 {
+            let strength = 0.4 + 0.6 * random.unit();
+            for at in 0..N_PIXELS {
+                let (x, y) = ((at % SIDE) as f64 - centre[0], (at / SIDE) as f64 - centre[1]);
+                let is_near = x.abs().max(y.abs()) < 12.0;
+                let signal = if is_near && PATTERNS[class](x, y) { strength } else { 0.0 };
+                let noise = NOISE * (2.0 * random.unit() - 1.0);
+                #[expect(clippy::cast_possible_truncation, reason = "pixels are single precision")]
+                pixels.push((signal + noise) as f32);
+            }
+        }
+        labels.push(i32::try_from(class).expect("there are ten classes"));
+    }
+    let row = vec![3, SIDE, SIDE];
+    let images = Column { name: "images".to_owned(), row, values: Values::F32(pixels) };
+    let labels = Column { name: "label".to_owned(), row: vec![], values: Values::I32(labels) };
+    let dataset = Dataset::new(vec![images, labels]).expect("as many labels as images");
+    let (train, held_out) = dataset.split(0.2, options.seed);
+    Ok(Split { train, held_out })
+}
+
+/// Random numbers. Source: `SplitMix64`, Steele, Lea & Flood 2014.
+struct Random(u64);
+
+impl Random {
+    /// From 0 to below 1.
+    fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((word ^ word >> 31) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}

@@ -1,0 +1,55 @@
+//! Clothes of ten kinds with a convolutional network on eight devices: `cargo run --release --example fashion_mnist`.
+//!
+//! It needs the four files of Fashion-MNIST (Xiao, Rasul & Vollgraf 2017): 60,000 images of 28 x 28 pixels to learn, 10,000 to be judged by. Debian has them in the package
+//! `dataset-fashion-mnist`; `--data-dir DIR` names another folder. `-- plan` shows the plan, `-- --help` the flags.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use soybean::{
+    DataOptions, Defaults, Split,
+    data::{Dataset, IdxSpec},
+};
+
+/// Two convolutions with batch norm, two dense layers.
+#[soybean::model(gpus = 8, optimizer = adam())]
+pub mod fashion_mnist {
+    use soybean::{nn, prelude::*};
+
+    const BATCH: usize = 64;
+    const SIDE: usize = 28;
+
+    /// The cross-entropy, and the logits for predictions.
+    pub fn forward(x: Tensor<f32, BATCH, SIDE, SIDE>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
+        let mut h = x.reshape([BATCH, 1, SIDE, SIDE]);
+        for channels in [16, 32] {
+            h = nn::conv_norm_relu(h, channels, 3, 1, 1).max_pool2d(2, 2, 0);
+        }
+        h = nn::linear(h.flatten(), 128).relu().dropout(0.25);
+        let logits = nn::linear(h, 10);
+        (logits.cross_entropy(y), logits)
+    }
+}
+
+/// Where Debian's package has the files.
+const FOLDER: &str = "/usr/share/datasets/fashion-mnist";
+
+fn load(options: &DataOptions) -> Result<Split, String> {
+    let folder = options.path.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
+    let spec = IdxSpec { scale: 1.0 / 255.0, n_classes: 10 };
+    let part = |name: &str| {
+        let file = |kind: &str| {
+            let plain = folder.join(format!("{name}-{kind}-ubyte"));
+            if plain.exists() { plain } else { plain.with_extension("gz") }
+        };
+        Dataset::from_idx(file("images-idx3"), file("labels-idx1"), &spec).map_err(|error| {
+            format!(
+                "{error}\nhelp: install Debian's package dataset-fashion-mnist, or name the folder of the four IDX files with --data-dir"
+            )
+        })
+    };
+    Ok(Split { train: part("train")?, held_out: part("t10k")? })
+}
+
+fn main() -> ExitCode {
+    fashion_mnist::Trainer::command_line_with(Defaults { epochs: 1, learning_rate: 0.001 }, load)
+}

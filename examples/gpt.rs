@@ -1,0 +1,165 @@
+//! A transformer that learns to write on eight devices, letter by letter, from "Pride and Prejudice": `cargo run --release --example gpt`.
+//!
+//! It shows its plan, trains, compares its loss on the last tenth of the novel with that of a bigram model, and writes a few lines. `-- plan`, `-- check`, `-- bench` and `-- train` are
+//! the commands of every model; `-- --help` lists their flags.
+
+#[path = "data/text.rs"]
+mod data;
+#[path = "networks/gpt.rs"]
+mod networks;
+
+use std::{
+    env,
+    error::Error,
+    f32::consts::PI,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use soybean::{Config, DataOptions, Defaults, data::Dataset};
+
+/// Four blocks of four heads.
+#[soybean::model(gpus = 8, optimizer = adamw(betas = (0.9, 0.99)))]
+pub mod gpt {
+    use soybean::prelude::*;
+
+    use super::networks;
+
+    /// Texts in a step.
+    pub const BATCH: usize = 32;
+    /// Letters of each; as `data::LENGTH`.
+    pub const LENGTH: usize = 64;
+    /// Different letters.
+    pub const VOCABULARY: usize = 75;
+
+    /// The cross-entropy of the letters that come next, and the logits for predictions.
+    pub fn forward(
+        letters: Tensor<i32, BATCH, LENGTH>,
+        next: Tensor<i32, BATCH, LENGTH>,
+    ) -> (Tensor, Tensor) {
+        let logits = networks::gpt(letters, VOCABULARY, 128, 4, 4, 0.1);
+        (logits.cross_entropy(next), logits)
+    }
+}
+
+use gpt::{BATCH, LENGTH, VOCABULARY};
+
+const N_STEPS: usize = 600;
+const N_WARM_UP: usize = 40;
+const LEARNING_RATE: f32 = 0.002;
+/// How often the held-out loss is shown.
+const INTERVAL: usize = 100;
+const N_WRITTEN: usize = 320;
+/// Below 1, likely letters become likelier.
+const TEMPERATURE: f32 = 0.7;
+
+fn main() -> ExitCode {
+    let written = if env::args_os().len() > 1 {
+        let defaults = Defaults { epochs: 1, learning_rate: 0.001 };
+        return gpt::Trainer::command_line_with(defaults, data::load);
+    } else {
+        train_and_write(&mut io::stdout().lock())
+    };
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If standard error is closed too, the exit code is all that is left to tell.
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn train_and_write(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let options = DataOptions::default();
+    let (learnt, rest) = data::text(&options)?;
+    let bigram_loss = data::bigram_loss(&learnt, &rest);
+    let split = data::load(&options)?;
+    let mut trainer = gpt::Trainer::new(Config::default())?;
+    writeln!(output, "{}\n{}", gpt::Trainer::PLAN.text, trainer.device_line())?;
+    let mut batches = split.train.batches(BATCH)?;
+    let mut epoch = 0;
+    for step in 0..N_STEPS {
+        let batch = loop {
+            match batches.next_whole() {
+                Some(batch) => break batch,
+                None => {
+                    epoch += 1;
+                    batches.shuffle(0, epoch);
+                }
+            }
+        };
+        trainer.set_learning_rate(LEARNING_RATE * schedule(step));
+        let batch = gpt::Batch { letters: batch.i32s(0), next: batch.i32s(1) };
+        let loss = trainer.step(&batch)?;
+        if (step + 1) % INTERVAL == 0 {
+            let held_out = held_out_loss(&mut trainer, &split.held_out)?;
+            writeln!(
+                output,
+                "step {:>4}/{N_STEPS}  loss {loss:.4}  held-out loss {held_out:.4}",
+                step + 1
+            )?;
+            output.flush()?;
+        }
+    }
+    let held_out = held_out_loss(&mut trainer, &split.held_out)?;
+    writeln!(output, "held-out loss {held_out:.4}, that of a bigram model {bigram_loss:.4}\n")?;
+    writeln!(output, "{}", write_text(&mut trainer, "It is a truth universally ")?)?;
+    Ok(())
+}
+
+/// Linear warm-up, then half a cosine down to a tenth.
+fn schedule(step: usize) -> f32 {
+    if step < N_WARM_UP {
+        return (step + 1) as f32 / N_WARM_UP as f32;
+    }
+    let progress = (step - N_WARM_UP) as f32 / (N_STEPS - N_WARM_UP) as f32;
+    0.1 + 0.45 * (1.0 + (PI * progress).cos())
+}
+
+fn held_out_loss(trainer: &mut gpt::Trainer, dataset: &Dataset) -> Result<f64, soybean::Error> {
+    let mut batches = dataset.batches(BATCH)?;
+    let (mut sum, mut n) = (0.0, 0);
+    while let Some(batch) = batches.next_whole() {
+        let batch = gpt::Batch { letters: batch.i32s(0), next: batch.i32s(1) };
+        sum += f64::from(trainer.evaluate(&batch)?.loss);
+        n += 1;
+    }
+    Ok(sum / f64::from(n))
+}
+
+/// Continues a text, each letter drawn by its probability.
+fn write_text(trainer: &mut gpt::Trainer, start: &str) -> Result<String, soybean::Error> {
+    let mut text = data::numbers(start);
+    let mut random = 1_u64;
+    for _ in 0..N_WRITTEN {
+        let seen = &text[text.len().saturating_sub(LENGTH)..];
+        // The other texts of the batch are not looked at.
+        let mut letters = vec![0; BATCH * LENGTH];
+        letters[..seen.len()].copy_from_slice(seen);
+        let batch = gpt::Batch { letters: &letters, next: &vec![0; BATCH * LENGTH] };
+        let logits = trainer.evaluate(&batch)?.outputs.remove(0).data;
+        let at = (seen.len() - 1) * VOCABULARY;
+        // Marsaglia's xorshift generator.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let share = (random >> 11) as f64 / (1_u64 << 53) as f64;
+        text.push(drawn(&logits[at..at + VOCABULARY], share));
+    }
+    let letter = |it: &i32| usize::try_from(*it).ok().and_then(|it| data::LETTERS.chars().nth(it));
+    Ok(text.iter().filter_map(letter).collect())
+}
+
+/// The letter at this share, from 0 to 1, of all probability.
+fn drawn(logits: &[f32], share: f64) -> i32 {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights = logits.iter().map(|it| f64::from((it - largest) / TEMPERATURE).exp());
+    let mut rest = share * weights.clone().sum::<f64>();
+    let is_reached = |weight: f64| {
+        rest -= weight;
+        rest < 0.0
+    };
+    let found = weights.map(is_reached).position(|it| it).unwrap_or(VOCABULARY - 1);
+    i32::try_from(found).expect("letters are few")
+}

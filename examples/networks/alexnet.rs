@@ -1,0 +1,18 @@
+//! AlexNet in the form of Krizhevsky 2014 ("One weird trick"), which is `torchvision`'s too.
+
+use soybean::{nn, prelude::*};
+
+/// Images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits; `width` is that of the first convolution, 64 there, and `hidden` 4096.
+#[soybean::layer]
+pub(crate) fn alexnet(x: Tensor, width: usize, hidden: usize, n_classes: usize) -> Tensor {
+    let mut h = nn::conv2d(x, width, 11, 4, 2).relu().max_pool2d(3, 2, 0);
+    h = nn::conv2d(h, 3 * width, 5, 1, 2).relu().max_pool2d(3, 2, 0);
+    for channels in [6 * width, 4 * width, 4 * width] {
+        h = nn::conv2d(h, channels, 3, 1, 1).relu();
+    }
+    h = h.max_pool2d(3, 2, 0).flatten();
+    for _ in 0..2 {
+        h = nn::linear(h.dropout(0.5), hidden).relu();
+    }
+    nn::linear(h, n_classes)
+}

@@ -1,0 +1,29 @@
+//! Residual networks. Source: He et al. 2016.
+
+use soybean::{nn, prelude::*};
+
+/// ResNet-50: images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits; `width` is that of the first convolution, 64 there.
+#[soybean::layer]
+pub(crate) fn resnet50(x: Tensor, width: usize, n_classes: usize) -> Tensor {
+    let mut h = nn::conv_norm_relu(x, width, 7, 2, 3).max_pool2d(3, 2, 1);
+    for (width, n_blocks, stride) in
+        [(width, 3, 1), (2 * width, 4, 2), (4 * width, 6, 2), (8 * width, 3, 2)]
+    {
+        for block in 0..n_blocks {
+            h = nn::bottleneck(h, width, if block == 0 { stride } else { 1 });
+        }
+    }
+    nn::linear(h.global_avg_pool2d(), n_classes)
+}
+
+/// ResNet-20, for small images: `[n, c, 32, 32]` to logits; `width` is that of the first convolution, 16 in the paper.
+#[soybean::layer]
+pub(crate) fn resnet20(x: Tensor, width: usize, n_classes: usize) -> Tensor {
+    let mut h = nn::conv_norm_relu(x, width, 3, 1, 1);
+    for (width, stride) in [(width, 1), (2 * width, 2), (4 * width, 2)] {
+        for block in 0..3 {
+            h = nn::basic_block(h, width, if block == 0 { stride } else { 1 });
+        }
+    }
+    nn::linear(h.global_avg_pool2d(), n_classes)
+}

@@ -1,0 +1,22 @@
+//! VGG-16. Source: Simonyan & Zisserman 2015.
+
+use soybean::{nn, prelude::*};
+
+/// Images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits; `width` is that of the first convolutions, 64 there, and `hidden` 4096.
+#[soybean::layer]
+pub(crate) fn vgg16(x: Tensor, width: usize, hidden: usize, n_classes: usize) -> Tensor {
+    let mut h = x;
+    for (channels, n_layers) in
+        [(width, 2), (2 * width, 2), (4 * width, 3), (8 * width, 3), (8 * width, 3)]
+    {
+        for _ in 0..n_layers {
+            h = nn::conv2d(h, channels, 3, 1, 1).relu();
+        }
+        h = h.max_pool2d(2, 2, 0);
+    }
+    h = h.flatten();
+    for _ in 0..2 {
+        h = nn::linear(h, hidden).relu().dropout(0.5);
+    }
+    nn::linear(h, n_classes)
+}

@@ -1,0 +1,159 @@
+//! Batch norm: statistics of the batch in training, running ones in evaluation.
+
+use soybean_plan::Combine;
+
+use super::{
+    Arguments, Row, SampleArgument, activation, map,
+    norm::{eps, vector},
+    reduction,
+};
+use crate::{
+    builder::{Argument, Builder},
+    fault::Fault,
+    graph::{Source, Value},
+    operators::{by_phase::ByPhase, elementwise::all_dims},
+    scalar::ScalarBuilder,
+    signature::FactorId,
+};
+
+macro_rules! sample {
+    ($input:expr, $channels:expr) => {
+        &[
+            SampleArgument::tensor($input),
+            SampleArgument::Buffer { shape: $channels, low: -1.0, high: 1.0 },
+            SampleArgument::Buffer { shape: $channels, low: 0.5, high: 2.0 },
+            SampleArgument::tensor($channels),
+            SampleArgument::tensor($channels),
+            SampleArgument::Float(0.25),
+            SampleArgument::Float(0.1),
+        ]
+    };
+}
+
+pub(super) const TABLE: &[Row] = &[Row {
+    name: "batch_norm",
+    doc: "Each channel of `[n, c, ..]` normalised: in training by the batch, whose statistics both buffers follow, in evaluation by the buffers.",
+    arguments: &["input", "running_mean", "running_var", "weight", "bias", "momentum", "eps"],
+    build: batch_norm,
+    samples: &[sample!(&[4, 6, 3], &[6]), sample!(&[4, 2], &[2]), sample!(&[3, 1, 2, 5], &[1])],
+}];
+
+// (x - mean) / sqrt(var + eps) * weight + bias for each channel: in training with the mean and variance of the batch, which both buffers follow as
+// moving means (the variance with correction 1), in evaluation with the buffers. Source: Ioffe & Szegedy 2015.
+fn batch_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let shape = builder.shape(value);
+    if shape.len() < 2 {
+        return Err(
+            arguments.fault(0, format!("the input must be [n, channels, ..], found {shape}"))
+        );
+    }
+    let channels = shape[1];
+    let running_mean = buffer(builder, arguments, 1, channels)?;
+    let running_var = buffer(builder, arguments, 2, channels)?;
+    let weight = vector(builder, arguments, 3, channels)?;
+    let bias = vector(builder, arguments, 4, channels)?;
+    let momentum = arguments.number(5)?;
+    if !(0.0..=1.0).contains(&momentum) {
+        return Err(arguments.expected_number(5, "a number from 0 to 1", momentum));
+    }
+    let eps = eps(arguments, 6)?;
+    let n = shape.n_elements() / channels;
+    if n < 2 {
+        let message =
+            format!("the variance needs more than one element of each channel, found {shape}");
+        return Err(arguments.fault(0, message));
+    }
+    let (mean, var) = batch_statistics(builder, value, n);
+    follow(builder, (running_mean, mean), momentum, 1.0);
+    follow(builder, (running_var, var), momentum, n as f64 / (n - 1) as f64);
+    let mut by_phase = |train, evaluate| builder.graph.add(ByPhase.into(), &[train, evaluate]);
+    let (mean, var) = (by_phase(mean, running_mean), by_phase(var, running_var));
+    Ok(Argument::Tensor(normalized_channels(builder, value, [mean, var, weight, bias], eps)))
+}
+
+/// The mean and the variance of each channel, over `n` elements.
+fn batch_statistics(builder: &mut Builder, value: Value, n: usize) -> (Value, Value) {
+    let (shape, kept) = (builder.shape(value), vec![1]);
+    let mean = reduction::mean_to(builder, value, &kept);
+    let mut it = ScalarBuilder::default();
+    let (x, mean_of_x) = (it.input(0), it.input(1));
+    // By the mean there is no gradient: d/dm sum((x - m)^2) = -2 sum(x - m) = 0.
+    let constant = it.detach(mean_of_x);
+    let difference = it.sub(x, constant);
+    let square = it.mul(difference, difference);
+    let share = it.scale(square, 1.0 / n as f64);
+    let operands = [(value, all_dims(&shape)), (mean, kept.clone())];
+    let shares = map(builder, shape, &operands, &it.finish(share));
+    (mean, reduction::reduce(builder, shares, Combine::Sum, &kept))
+}
+
+/// Makes a buffer follow a tensor: `(1 - momentum) * buffer + momentum * factor * tensor`.
+fn follow(builder: &mut Builder, (buffer, value): (Value, Value), momentum: f64, factor: f64) {
+    let shape = builder.shape(buffer);
+    let mut it = ScalarBuilder::default();
+    let (kept, new) = (it.input(0), it.input(1));
+    let (kept, new) = (it.scale(kept, 1.0 - momentum), it.scale(new, momentum * factor));
+    let sum = it.add(kept, new);
+    let operands = [(buffer, all_dims(&shape)), (value, all_dims(&shape))];
+    let next = map(builder, shape, &operands, &it.finish(sum));
+    builder.updates.push((buffer, next));
+}
+
+// (x - mean) a + c with a = weight / sqrt(var + eps) and c = bias. The mean is constant in the first term, and its gradient comes through c = bias -
+// (mean - constant mean) a, so that the gradients of all four vectors follow from two sums over x: those of g and of g (x - mean).
+fn normalized_channels(
+    builder: &mut Builder,
+    value: Value,
+    [mean, var, weight, bias]: [Value; 4],
+    eps: f64,
+) -> Value {
+    let (shape, kept) = (builder.shape(value), vec![1]);
+    let channels = builder.shape(mean);
+    let of_channels = |values: &[Value]| -> Vec<(Value, Vec<FactorId>)> {
+        values.iter().map(|&it| (it, vec![0])).collect()
+    };
+    let mut it = ScalarBuilder::default();
+    let (var_is, weight_is) = (it.input(0), it.input(1));
+    let sum = it.offset(var_is, eps);
+    let root = activation::rsqrt(&mut it, sum);
+    let product = it.mul(root, weight_is);
+    let scale = map(builder, channels, &of_channels(&[var, weight]), &it.finish(product));
+    let mut it = ScalarBuilder::default();
+    let (mean_is, scale_is, bias_is) = (it.input(0), it.input(1), it.input(2));
+    let constant = it.detach(mean_is);
+    let nothing = it.sub(mean_is, constant);
+    let nothing = it.mul(nothing, scale_is);
+    let shift = it.sub(bias_is, nothing);
+    let shift = map(builder, channels, &of_channels(&[mean, scale, bias]), &it.finish(shift));
+    let mut it = ScalarBuilder::default();
+    let (x, mean_is, scale_is, shift_is) = (it.input(0), it.input(1), it.input(2), it.input(3));
+    let constant = it.detach(mean_is);
+    let difference = it.sub(x, constant);
+    let scaled = it.mul(difference, scale_is);
+    let result = it.add(scaled, shift_is);
+    let mut operands = vec![(value, all_dims(&shape))];
+    operands.extend([mean, scale, shift].map(|it| (it, kept.clone())));
+    map(builder, shape, &operands, &it.finish(result))
+}
+
+/// A buffer of this extent that nothing updates yet.
+fn buffer(
+    builder: &Builder,
+    arguments: &Arguments<'_>,
+    position: usize,
+    extent: usize,
+) -> Result<Value, Fault> {
+    let value = vector(builder, arguments, position, extent)?;
+    if !matches!(builder.graph.node(value).source, Source::Buffer(_)) {
+        let help = "write `buffer(\"running_mean\", [channels], zeros())`";
+        return Err(arguments
+            .expected_number(position, "a buffer", "another tensor")
+            .with_help(help));
+    }
+    if builder.updates.iter().any(|&(buffer, _)| buffer == value) {
+        let name = &builder.graph.node(value).name;
+        return Err(arguments.fault(position, format!("the buffer `{name}` is updated already")));
+    }
+    Ok(value)
+}

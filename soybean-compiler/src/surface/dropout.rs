@@ -1,0 +1,62 @@
+//! Dropout, by numbers that depend on the step and on an element's place in the whole tensor, so that every tiling drops the same.
+
+use soybean_plan::{Binary, RunScalar, Shape};
+
+use super::{Arguments, Row, SampleArgument, map};
+use crate::{
+    builder::{Argument, Builder},
+    fault::Fault,
+    graph::Value,
+    operators::{by_phase::ByPhase, elementwise::all_dims, iota::Iota},
+    scalar::{self, ScalarBuilder},
+    signature::factor_id,
+};
+
+pub(super) const TABLE: &[Row] = &[Row {
+    name: "dropout",
+    doc: "In training 0 with probability `p`, else divided by `1 - p`; in evaluation the tensor itself.",
+    arguments: &["input", "p"],
+    build: dropout,
+    samples: &[
+        &[SampleArgument::tensor(&[4, 6]), SampleArgument::Float(0.5)],
+        &[SampleArgument::tensor(&[2, 3, 1, 5]), SampleArgument::Float(0.1)],
+        &[SampleArgument::tensor(&[7]), SampleArgument::Integer(0)],
+    ],
+}];
+
+// 0 with probability p, else x / (1 - p); in evaluation x. Source: Srivastava et al. 2014.
+// The number of element [i, j, ..] is noise(noise(noise(number of the step, number of the dropout), i), j) ..
+fn dropout(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {
+    let value = arguments.tensor(builder, 0)?;
+    let p = arguments.number(1)?;
+    if !(0.0..1.0).contains(&p) {
+        return Err(arguments.expected_number(1, "a number from 0 to below 1", p));
+    }
+    let shape = builder.shape(value);
+    let (train, evaluate) = (constant(builder, p), constant(builder, 0.0));
+    let rate = builder.graph.add(ByPhase.into(), &[train, evaluate]);
+    let mut operands = vec![(value, all_dims(&shape)), (rate, Vec::new())];
+    let mut it = ScalarBuilder::default();
+    let (x, rate) = (it.input(0), it.input(1));
+    let mut noise = it.scalar(scalar::number(&mut builder.scalars, RunScalar::Noise));
+    let own_number = it.constant(f64::from(builder.n_dropouts));
+    noise = it.binary(Binary::Noise, noise, own_number);
+    builder.n_dropouts += 1;
+    for (dim, &extent) in shape.iter().enumerate() {
+        let index = it.input(factor_id(operands.len()));
+        noise = it.binary(Binary::Noise, noise, index);
+        operands.push((builder.graph.add(Iota { extent }.into(), &[]), vec![factor_id(dim)]));
+    }
+    let (zero, one) = (it.constant(0.0), it.constant(1.0));
+    let is_dropped = it.binary(Binary::Greater, rate, noise);
+    let share = it.sub(one, rate);
+    let scaled = it.div(x, share);
+    let result = it.select(is_dropped, zero, scaled);
+    Ok(Argument::Tensor(map(builder, shape, &operands, &it.finish(result))))
+}
+
+fn constant(builder: &mut Builder, value: f64) -> Value {
+    let mut it = ScalarBuilder::default();
+    let constant = it.constant(value);
+    map(builder, Shape::default(), &[], &it.finish(constant))
+}

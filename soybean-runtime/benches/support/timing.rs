@@ -1,0 +1,65 @@
+//! Times single kernels, and a few of them together: the least of several times, because others use the machine too.
+
+use std::{sync::Arc, time::Duration};
+
+use soybean_plan::{Buffer, DType, Kernel, Mesh, Program, Step, Tables};
+use soybean_runtime::{Config, Trainer, Work};
+
+/// The most steps that are measured.
+const N_STEPS: u64 = 60;
+/// No more steps are begun after this time.
+const ENOUGH: Duration = Duration::from_millis(400);
+/// How often a step runs what is measured.
+const N_ROUNDS: usize = 2;
+
+/// The least time of one call of a kernel, whose inputs are of these sizes, and its result of the last.
+pub(crate) fn seconds(n_ranks: usize, sizes: &[usize], kernel: impl Into<Kernel>) -> f64 {
+    let result = sizes.len() - 1;
+    let step = Step { kernel: 0, inputs: (0..result).collect(), results: vec![result] };
+    seconds_of_steps(n_ranks, sizes, vec![kernel.into()], &[step])
+}
+
+/// The least time of these steps together, over buffers of these sizes.
+pub(crate) fn seconds_of_steps(
+    n_ranks: usize,
+    sizes: &[usize],
+    kernels: Vec<Kernel>,
+    steps: &[Step],
+) -> f64 {
+    let mut arena_bytes = 0;
+    let buffer = |n_elements: &usize| {
+        let offset = arena_bytes;
+        arena_bytes += (n_elements * 4).next_multiple_of(64);
+        Buffer { offset, n_elements: *n_elements, dtype: DType::F32 }
+    };
+    let buffers: Vec<Buffer> = sizes.iter().map(buffer).collect();
+    let tables = Tables {
+        name: "bench".into(),
+        mesh: Mesh::new(n_ranks),
+        arena_bytes,
+        buffers: buffers.into(),
+        inputs: vec![].into(),
+        parameters: vec![].into(),
+        states: vec![].into(),
+        constants: vec![].into(),
+        scalars: vec![].into(),
+        loss: 0,
+        outputs: vec![].into(),
+        train_bytes: 0,
+        evaluate_bytes: 0,
+    };
+    let train = [steps; N_ROUNDS].concat();
+    let program = Program { tables, kernels: kernels.into(), train, evaluate: vec![] };
+    let mut trainer = Trainer::new_shared(Arc::new(program), Config::default()).unwrap();
+    trainer.step(&[]).unwrap();
+    trainer.reset_profile().unwrap();
+    let (mut before, mut least) = (Duration::ZERO, Duration::MAX);
+    while trainer.profile()[0].n_steps < N_STEPS && before < ENOUGH {
+        trainer.step(&[]).unwrap();
+        let profile = trainer.profile()[0];
+        let spent: Duration = Work::ALL.iter().map(|work| profile.spent(*work)).sum();
+        least = least.min(spent - before);
+        before = spent;
+    }
+    least.as_secs_f64() / N_ROUNDS as f64
+}

@@ -1,0 +1,399 @@
+//! Attention of one head, and its gradients, block by block.
+#![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
+
+use std::ops::Range;
+
+use soybean_plan::{Attention, AttentionForm};
+
+use super::rows::{Grade, Rows};
+use crate::cpu::product::{Matrix, N_SPARE, Workspace};
+
+/// The most queries of a block.
+const MOST_QUERIES: usize = 256;
+/// The most queries of a block of causal attention: of the scores between them, half are not needed.
+const MOST_CAUSAL_QUERIES: usize = 64;
+/// With fewer queries in a block, packing its keys costs more than it saves to have all keys at once.
+const FEWEST_QUERIES: usize = 64;
+/// The numbers that are kept for each query of a block, those of [`Statistics`].
+const N_STATISTICS: usize = size_of::<Statistics>() / size_of::<f32>();
+/// The elements of spare memory for scores.
+const N_SCORES: usize = N_SPARE - N_STATISTICS * MOST_QUERIES;
+
+/// The sizes of a head, and of the blocks in which it is worked on.
+pub(super) struct Sizes {
+    pub(super) queries: usize,
+    pub(super) keys: usize,
+    pub(super) features: usize,
+    pub(super) width: usize,
+    is_causal: bool,
+    scale: f32,
+    block_queries: usize,
+    block_keys: usize,
+    rows: Rows,
+}
+
+/// What belongs to one head.
+#[derive(Clone, Copy)]
+pub(super) struct Head {
+    pub(super) query: Matrix,
+    pub(super) key: Matrix,
+    pub(super) value: Matrix,
+    /// The gradient of the result, for gradients.
+    pub(super) gradient: Matrix,
+}
+
+/// Where the gradients of one head go; those of values follow those of keys.
+#[derive(Clone, Copy)]
+pub(super) struct Written {
+    pub(super) query: Matrix,
+    pub(super) key: Matrix,
+    pub(super) value: Matrix,
+}
+
+/// What is known of the row of a query.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Statistics {
+    /// The largest score so far.
+    most: f32,
+    /// The sum of the weights `exp(score - most)` so far.
+    total: f32,
+    /// The sum of the products of weights and their gradients so far.
+    product: f32,
+}
+
+/// A block of queries and the spare memory for it.
+struct Block {
+    queries: Range<usize>,
+    /// Scores, which become weights: a row for each query, a column for each key of a block.
+    weights: *mut f32,
+    /// Gradients of weights, which become those of scores.
+    gradients: *mut f32,
+    statistics: *mut Statistics,
+}
+
+impl Block {
+    /// What is known of a row.
+    ///
+    /// # Safety
+    /// The block has so many queries, and nothing else refers to the row's.
+    #[expect(clippy::mut_from_ref, reason = "the statistics stand in spare memory")]
+    unsafe fn of_row(&self, row: usize) -> &mut Statistics {
+        // SAFETY: required of the caller.
+        unsafe { &mut *self.statistics.wrapping_add(row) }
+    }
+}
+
+/// A matrix whose rows of this length follow one another.
+pub(super) const fn dense(start: *mut f32, row: usize) -> Matrix {
+    Matrix { start, row, column: 1 }
+}
+
+impl Sizes {
+    pub(super) fn new(attention: &Attention, rows: Rows) -> Self {
+        let Attention { form, queries, keys, features, width, is_causal, scale, .. } = *attention;
+        let n_scores = match form {
+            AttentionForm::Forward => N_SCORES,
+            AttentionForm::Gradient => N_SCORES / 2,
+        };
+        let block_keys = if keys <= n_scores / FEWEST_QUERIES {
+            keys.max(1)
+        } else {
+            n_scores / (2 * FEWEST_QUERIES)
+        };
+        let most = if is_causal { MOST_CAUSAL_QUERIES } else { MOST_QUERIES };
+        #[expect(clippy::cast_possible_truncation, reason = "rounded to single precision")]
+        let scale = scale as f32;
+        let block_queries = (n_scores / block_keys).min(most);
+        Self { queries, keys, features, width, is_causal, scale, block_queries, block_keys, rows }
+    }
+
+    /// The number of blocks of queries.
+    pub(super) const fn n_blocks(&self) -> usize {
+        self.queries.div_ceil(self.block_queries)
+    }
+
+    /// The multiplications of a head.
+    pub(super) const fn n_products(&self) -> usize {
+        self.queries * self.keys * (self.features + self.width)
+    }
+
+    /// The elements of the gradients of keys and values.
+    pub(super) const fn n_shared(&self) -> usize {
+        self.keys * (self.features + self.width)
+    }
+
+    fn block(&self, workspace: &Workspace, number: usize) -> Block {
+        let first = number * self.block_queries;
+        let weights = workspace.spare();
+        let block = Block {
+            queries: first..self.queries.min(first + self.block_queries),
+            weights,
+            gradients: weights.wrapping_add(N_SCORES / 2),
+            statistics: weights.wrapping_add(N_SCORES).cast(),
+        };
+        for row in 0..block.queries.len() {
+            let nothing = Statistics { most: f32::NEG_INFINITY, total: 0.0, product: 0.0 };
+            // SAFETY: the spare memory has room for so many.
+            unsafe { block.statistics.wrapping_add(row).write(nothing) };
+        }
+        block
+    }
+
+    /// The blocks of keys of which some query of a block sees some.
+    fn key_blocks(&self, block: &Block) -> impl Iterator<Item = Range<usize>> + use<> {
+        let n_seen = if self.is_causal { self.keys.min(block.queries.end) } else { self.keys };
+        let length = self.block_keys;
+        (0..n_seen).step_by(length).map(move |first| first..n_seen.min(first + length))
+    }
+
+    /// How many of these keys the query of a row sees.
+    fn n_seen(&self, block: &Block, row: usize, keys: &Range<usize>) -> usize {
+        if !self.is_causal {
+            return keys.len();
+        }
+        (block.queries.start + row + 1).saturating_sub(keys.start).min(keys.len())
+    }
+
+    /// Where gradients go: those of queries here, those of keys and values there.
+    pub(super) const fn written(&self, query: Matrix, shared: *mut f32) -> Written {
+        let value = shared.wrapping_add(self.keys * self.features);
+        Written { query, key: dense(shared, self.features), value: dense(value, self.width) }
+    }
+
+    /// The results of a block of queries, for one head.
+    ///
+    /// # Safety
+    /// The places have the elements of a head; nobody else writes to those of the block.
+    pub(super) unsafe fn forward(
+        &self,
+        workspace: &mut Workspace,
+        head: Head,
+        to: Matrix,
+        number: usize,
+    ) {
+        let block = self.block(workspace, number);
+        let to = to.from(block.queries.start, 0);
+        let n_rows = block.queries.len();
+        if self.keys == 0 {
+            // SAFETY: required of the caller.
+            return unsafe { to.start.write_bytes(0, n_rows * self.width) };
+        }
+        for keys in self.key_blocks(&block) {
+            let operands = (head.query, head.key);
+            // SAFETY: required of the caller.
+            unsafe { self.scores(workspace, &block, &keys, operands, block.weights) };
+            for row in 0..n_rows {
+                // SAFETY: the block has the row.
+                let correction = unsafe { self.weigh_and_add(&block, row, &keys) };
+                if correction != 1.0 && keys.start > 0 {
+                    // SAFETY: required of the caller.
+                    unsafe { (self.rows.scale)(to.from(row, 0).start, self.width, correction) };
+                }
+            }
+            let left = head.value.from(keys.start, 0).transposed();
+            let right = dense(block.weights, keys.len()).transposed();
+            let sizes = (self.width, n_rows, keys.len());
+            // SAFETY: required of the caller.
+            unsafe { workspace.product(sizes, left, right, to.transposed(), keys.start > 0) };
+        }
+        for row in 0..n_rows {
+            // SAFETY: the block has the row.
+            let share = 1.0 / unsafe { block.of_row(row) }.total;
+            // SAFETY: required of the caller.
+            unsafe { (self.rows.scale)(to.from(row, 0).start, self.width, share) };
+        }
+    }
+
+    /// The products of the rows of two matrices, one for the queries of a block, the other for some keys.
+    ///
+    /// # Safety
+    /// The matrices have these rows; `to` has room for a row of keys for each query.
+    unsafe fn scores(
+        &self,
+        workspace: &mut Workspace,
+        block: &Block,
+        keys: &Range<usize>,
+        (by_query, by_key): (Matrix, Matrix),
+        to: *mut f32,
+    ) {
+        let (left, right) = (by_key.from(keys.start, 0), by_query.from(block.queries.start, 0));
+        let sizes = (keys.len(), block.queries.len(), left.row);
+        let result = dense(to, keys.len()).transposed();
+        // SAFETY: required of the caller.
+        unsafe { workspace.multiply(sizes, left, right.transposed(), result) };
+    }
+
+    /// Makes weights of a row of scores and gives their sum; the row's largest score may become larger.
+    ///
+    /// # Safety
+    /// The block has the row, with scores for these keys.
+    unsafe fn weigh(&self, block: &Block, row: usize, keys: &Range<usize>) -> f32 {
+        let weights = block.weights.wrapping_add(row * keys.len());
+        let n_seen = self.n_seen(block, row, keys);
+        // SAFETY: required of the caller.
+        let most = unsafe { &mut block.of_row(row).most };
+        let mut sum = 0.0;
+        // SAFETY: required of the caller.
+        unsafe { (self.rows.weigh)(weights, n_seen, self.scale, most, &mut sum) };
+        // SAFETY: as above.
+        unsafe { weights.wrapping_add(n_seen).write_bytes(0, keys.len() - n_seen) };
+        sum
+    }
+
+    /// Makes weights of a row of scores, and adds them to the row's statistics; gives the factor for what was summed with the weights before.
+    ///
+    /// # Safety
+    /// As [`Self::weigh`].
+    unsafe fn weigh_and_add(&self, block: &Block, row: usize, keys: &Range<usize>) -> f32 {
+        // SAFETY: required of the caller.
+        let before = unsafe { block.of_row(row) }.most;
+        // SAFETY: as above.
+        let sum = unsafe { self.weigh(block, row, keys) };
+        // SAFETY: as above.
+        let statistics = unsafe { block.of_row(row) };
+        let is_same = before == statistics.most;
+        let correction = if is_same { 1.0 } else { (before - statistics.most).exp() };
+        statistics.total = statistics.total * correction + sum;
+        statistics.product *= correction;
+        correction
+    }
+
+    /// The gradients of one head, of queries for these blocks only, of keys and values the part that comes from these.
+    ///
+    /// # Safety
+    /// The places have the elements of a head; nobody else writes to keys, values and the queries of the blocks.
+    pub(super) unsafe fn gradients(
+        &self,
+        workspace: &mut Workspace,
+        head: Head,
+        to: Written,
+        blocks: impl Iterator<Item = usize>,
+    ) {
+        // SAFETY: required of the caller.
+        unsafe { to.key.start.write_bytes(0, self.n_shared()) };
+        for number in blocks {
+            // SAFETY: required of the caller.
+            unsafe { self.gradient(workspace, head, to, number) };
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::gradients`].
+    unsafe fn gradient(&self, workspace: &mut Workspace, head: Head, to: Written, number: usize) {
+        let block = self.block(workspace, number);
+        if self.keys == 0 {
+            let to = to.query.from(block.queries.start, 0).start;
+            // SAFETY: required of the caller.
+            return unsafe { to.write_bytes(0, block.queries.len() * self.features) };
+        }
+        for keys in self.key_blocks(&block) {
+            // SAFETY: required of the caller.
+            unsafe { self.scores_and_gradients(workspace, &block, &keys, head) };
+            for row in 0..block.queries.len() {
+                // SAFETY: the block has the row.
+                unsafe { self.weigh_and_add(&block, row, &keys) };
+                // SAFETY: as above.
+                unsafe { self.add_products(&block, row, &keys) };
+            }
+        }
+        let is_whole = self.key_blocks(&block).nth(1).is_none();
+        for keys in self.key_blocks(&block) {
+            if !is_whole {
+                // SAFETY: required of the caller.
+                unsafe { self.scores_and_gradients(workspace, &block, &keys, head) };
+            }
+            for row in 0..block.queries.len() {
+                if !is_whole {
+                    // SAFETY: the block has the row, whose largest score is known.
+                    unsafe { self.weigh(&block, row, &keys) };
+                }
+                // SAFETY: as above.
+                unsafe { self.grade(&block, row, &keys) };
+            }
+            // SAFETY: required of the caller.
+            unsafe { self.add_gradients(workspace, &block, &keys, head, to) };
+        }
+    }
+
+    /// The scores of a block, and the gradients of its weights.
+    ///
+    /// # Safety
+    /// As [`Self::gradients`].
+    unsafe fn scores_and_gradients(
+        &self,
+        workspace: &mut Workspace,
+        block: &Block,
+        keys: &Range<usize>,
+        Head { query, key, value, gradient }: Head,
+    ) {
+        // SAFETY: required of the caller; the block has room.
+        unsafe { self.scores(workspace, block, keys, (query, key), block.weights) };
+        // SAFETY: as above.
+        unsafe { self.scores(workspace, block, keys, (gradient, value), block.gradients) };
+    }
+
+    /// Adds the products of a row's weights and their gradients to its statistics.
+    ///
+    /// # Safety
+    /// As [`Self::weigh`], which has been called for the row.
+    unsafe fn add_products(&self, block: &Block, row: usize, keys: &Range<usize>) {
+        let at = row * keys.len();
+        let (weights, gradients) =
+            (block.weights.wrapping_add(at), block.gradients.wrapping_add(at));
+        let (n_seen, mut sum) = (self.n_seen(block, row, keys), 0.0);
+        // SAFETY: required of the caller.
+        unsafe { (self.rows.dot)(weights, gradients, n_seen, &mut sum) };
+        // SAFETY: required of the caller.
+        unsafe { block.of_row(row).product += sum };
+    }
+
+    /// Makes gradients of scores of a row's gradients of weights, and weights whose sum is 1.
+    ///
+    /// # Safety
+    /// As [`Self::add_products`], which has been called for all keys.
+    unsafe fn grade(&self, block: &Block, row: usize, keys: &Range<usize>) {
+        let at = row * keys.len();
+        let (weights, gradients) =
+            (block.weights.wrapping_add(at), block.gradients.wrapping_add(at));
+        let n_seen = self.n_seen(block, row, keys);
+        // SAFETY: required of the caller.
+        let Statistics { total, product, .. } = *unsafe { block.of_row(row) };
+        let numbers = Grade { total, mean: product / total, scale: self.scale };
+        // SAFETY: required of the caller.
+        unsafe { (self.rows.grade)(weights, gradients, n_seen, numbers) };
+        // SAFETY: as above.
+        unsafe { gradients.wrapping_add(n_seen).write_bytes(0, keys.len() - n_seen) };
+    }
+
+    /// Adds what a block's weights and gradients of scores give to the gradients of queries, keys and values.
+    ///
+    /// # Safety
+    /// As [`Self::gradients`].
+    unsafe fn add_gradients(
+        &self,
+        workspace: &mut Workspace,
+        block: &Block,
+        keys: &Range<usize>,
+        Head { query, key, gradient, .. }: Head,
+        to: Written,
+    ) {
+        let Self { features, width, .. } = *self;
+        let (first, n_rows, n_keys) = (block.queries.start, block.queries.len(), keys.len());
+        let left = gradient.from(first, 0).transposed();
+        let result = to.value.from(keys.start, 0).transposed();
+        let (sizes, right) = ((width, n_keys, n_rows), dense(block.weights, n_keys));
+        // SAFETY: required of the caller.
+        unsafe { workspace.multiply_add(sizes, left, right, result) };
+        let left = query.from(first, 0).transposed();
+        let result = to.key.from(keys.start, 0).transposed();
+        let (sizes, right) = ((features, n_keys, n_rows), dense(block.gradients, n_keys));
+        // SAFETY: required of the caller.
+        unsafe { workspace.multiply_add(sizes, left, right, result) };
+        let left = key.from(keys.start, 0).transposed();
+        let result = to.query.from(first, 0).transposed();
+        let (sizes, right) = ((features, n_rows, n_keys), right.transposed());
+        // SAFETY: required of the caller.
+        unsafe { workspace.product(sizes, left, right, result, keys.start > 0) };
+    }
+}

@@ -1,0 +1,148 @@
+//! Loops over rows of scores, compiled for every instruction set.
+
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::math::Fused;
+use crate::cpu::{
+    isa::{Isa, for_each_isa},
+    math::{self, MultiplyAdd, Separate},
+};
+
+/// Several accumulators side by side: for speed, and because many short sums round less than a long one.
+const N_LANES: usize = 32;
+
+/// The loops of one instruction set.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    /// Turns `n` scores `s` into `exp(scale * s - most)`, where `most` (third) is raised to the largest of the scaled scores first; then
+    /// gives their sum (fourth).
+    pub(super) weigh: unsafe fn(*mut f32, usize, f32, &mut f32, &mut f32),
+    /// Multiplies `n` elements by a number.
+    pub(super) scale: unsafe fn(*mut f32, usize, f32),
+    /// The sum of the products of `n` elements of both rows.
+    pub(super) dot: unsafe fn(*const f32, *const f32, usize, &mut f32),
+    /// Of `n` weights `w` and gradients of weights `g` makes `w / total` and the gradients of scores `scale * w / total * (g - mean)`.
+    pub(super) grade: unsafe fn(*mut f32, *mut f32, usize, Grade),
+}
+
+/// The numbers of a row that [`Rows::grade`] needs.
+#[derive(Clone, Copy)]
+pub(super) struct Grade {
+    pub(super) total: f32,
+    pub(super) mean: f32,
+    pub(super) scale: f32,
+}
+
+impl Rows {
+    pub(super) fn new(isa: Isa) -> Self {
+        Self { weigh: weigh(isa), scale: scale(isa), dot: dot(isa), grade: grade(isa) }
+    }
+}
+
+for_each_isa! {
+    weigh [] []
+    unsafe fn(*mut f32, usize, f32, &mut f32, &mut f32),
+    weigh_body (row: *mut f32, n: usize, scale: f32, most: &mut f32, sum: &mut f32)
+}
+
+for_each_isa! {
+    scale [] []
+    unsafe fn(*mut f32, usize, f32), scale_body (row: *mut f32, n: usize, factor: f32)
+}
+
+for_each_isa! {
+    dot [] []
+    unsafe fn(*const f32, *const f32, usize, &mut f32), dot_body (a: *const f32, b: *const f32, n: usize, sum: &mut f32)
+}
+
+for_each_isa! {
+    grade [] []
+    unsafe fn(*mut f32, *mut f32, usize, Grade), grade_body (weights: *mut f32, gradients: *mut f32, n: usize, numbers: Grade)
+}
+
+/// # Safety
+/// The row has `n` elements.
+#[inline(always)]
+unsafe fn weigh_body<M: MultiplyAdd>(
+    row: *mut f32,
+    n: usize,
+    scale: f32,
+    most: &mut f32,
+    sum: &mut f32,
+) {
+    // SAFETY: required of the caller.
+    let row = unsafe { std::slice::from_raw_parts_mut(row, n) };
+    let mut lanes = [*most; N_LANES];
+    let (chunks, rest) = row.as_chunks::<N_LANES>();
+    for chunk in chunks {
+        for (lane, score) in lanes.iter_mut().zip(chunk) {
+            *lane = math::maximum(*lane, scale * score);
+        }
+    }
+    for (lane, score) in lanes.iter_mut().zip(rest) {
+        *lane = math::maximum(*lane, scale * score);
+    }
+    *most = lanes.into_iter().fold(*most, math::maximum);
+    let mut lanes = [0.0; N_LANES];
+    let (chunks, rest) = row.as_chunks_mut::<N_LANES>();
+    for chunk in chunks {
+        for (lane, score) in lanes.iter_mut().zip(chunk) {
+            *score = math::exp::<M>(M::multiply_add(scale, *score, -*most));
+            *lane += *score;
+        }
+    }
+    for (lane, score) in lanes.iter_mut().zip(rest) {
+        *score = math::exp::<M>(M::multiply_add(scale, *score, -*most));
+        *lane += *score;
+    }
+    *sum = lanes.into_iter().sum();
+}
+
+/// # Safety
+/// The row has `n` elements.
+#[inline(always)]
+unsafe fn scale_body<M: MultiplyAdd>(row: *mut f32, n: usize, factor: f32) {
+    // SAFETY: required of the caller.
+    let row = unsafe { std::slice::from_raw_parts_mut(row, n) };
+    row.iter_mut().for_each(|it| *it *= factor);
+}
+
+/// # Safety
+/// Both rows have `n` elements.
+#[inline(always)]
+unsafe fn dot_body<M: MultiplyAdd>(a: *const f32, b: *const f32, n: usize, sum: &mut f32) {
+    // SAFETY: required of the caller.
+    let a = unsafe { std::slice::from_raw_parts(a, n) };
+    // SAFETY: as above.
+    let b = unsafe { std::slice::from_raw_parts(b, n) };
+    let mut lanes = [0.0; N_LANES];
+    let ((a, rest_a), (b, rest_b)) = (a.as_chunks::<N_LANES>(), b.as_chunks::<N_LANES>());
+    for (a, b) in a.iter().zip(b) {
+        for (lane, (a, b)) in lanes.iter_mut().zip(a.iter().zip(b)) {
+            *lane = M::multiply_add(*a, *b, *lane);
+        }
+    }
+    for (lane, (a, b)) in lanes.iter_mut().zip(rest_a.iter().zip(rest_b)) {
+        *lane = M::multiply_add(*a, *b, *lane);
+    }
+    *sum = lanes.into_iter().sum();
+}
+
+/// # Safety
+/// Both rows have `n` elements, and do not overlap.
+#[inline(always)]
+unsafe fn grade_body<M: MultiplyAdd>(
+    weights: *mut f32,
+    gradients: *mut f32,
+    n: usize,
+    Grade { total, mean, scale }: Grade,
+) {
+    // SAFETY: required of the caller.
+    let weights = unsafe { std::slice::from_raw_parts_mut(weights, n) };
+    // SAFETY: as above.
+    let gradients = unsafe { std::slice::from_raw_parts_mut(gradients, n) };
+    let share = 1.0 / total;
+    for (weight, gradient) in weights.iter_mut().zip(gradients) {
+        *weight *= share;
+        *gradient = scale * *weight * (*gradient - mean);
+    }
+}

@@ -1,0 +1,44 @@
+//! Files that may be compressed by gzip.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read},
+    path::Path,
+};
+
+use flate2::read::MultiGzDecoder;
+
+use crate::{Error, ErrorKind};
+
+/// Opens a file; its contents are decompressed as they are read where it begins as gzip files do.
+///
+/// # Errors
+/// If it cannot be opened or read; the error names it.
+pub(super) fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
+    let fault = |error: std::io::Error| {
+        let message =
+            format!("{}: expected a file that can be read, found: {error}", path.display());
+        Error::new(ErrorKind::Data, message)
+    };
+    let mut file = BufReader::new(File::open(path).map_err(fault)?);
+    let is_compressed = file.fill_buf().map_err(fault)?.starts_with(&[0x1f, 0x8b]);
+    Ok(if is_compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) })
+}
+
+/// The bytes of a file, decompressed where it begins as gzip files do.
+///
+/// # Errors
+/// If it cannot be read, or is compressed and not whole; the error names it.
+pub fn read_file(path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
+    let path = path.as_ref();
+    let mut bytes = Vec::new();
+    open(path)?.read_to_end(&mut bytes).map_err(|error| {
+        let message = format!(
+            "{}: after {} bytes: expected more data or the end, found: {error}",
+            path.display(),
+            bytes.len()
+        );
+        Error::new(ErrorKind::Data, message)
+    })?;
+    Ok(bytes)
+}

@@ -1,0 +1,36 @@
+//! Dropout.
+
+use soybean_plan::noise;
+
+use super::{Tensor, arena::Value, training::next_dropout};
+
+impl Tensor {
+    /// In training each element is 0 with probability `p`, else divided by `1 - p`; in evaluation the tensor itself. What is dropped depends on the seed, the
+    /// step, the number of the dropout in the model and the element's place, and not on how the tensor is tiled. Source: Srivastava et al. 2014.
+    ///
+    /// # Panics
+    /// If `p` is not from 0 to below 1.
+    #[must_use]
+    pub fn dropout(self, p: f64) -> Self {
+        assert!((0.0..1.0).contains(&p), "`dropout`: `p` must be from 0 to below 1, found {p}");
+        let Some((step, number)) = next_dropout() else { return self };
+        let value = self.value();
+        let own = noise(step, number as f32);
+        #[expect(clippy::cast_possible_truncation, reason = "noise is of single precision")]
+        let rate = p as f32;
+        let kept = |(at, &x): (usize, &f64)| {
+            let number = position(&value.shape, at).fold(own, |state, it| noise(state, it as f32));
+            if number < rate { 0.0 } else { x / (1.0 - p) }
+        };
+        let data = value.data.iter().enumerate().map(kept).collect();
+        Self::from_value(Value { shape: value.shape.clone(), data })
+    }
+}
+
+/// The indices of an element, outermost first.
+fn position(shape: &[usize], at: usize) -> impl Iterator<Item = usize> {
+    (0..shape.len()).map(move |dim| {
+        let inner: usize = shape[dim + 1..].iter().product();
+        at / inner % shape[dim]
+    })
+}

@@ -1,0 +1,35 @@
+//! Layers, written in the language of models: each is an ordinary `#[soybean::layer]` function, to be used, read and copied.
+//!
+//! Weights have the shapes that `PyTorch` gives them, their names end as `PyTorch`'s do (`weight`, `bias`, `running_mean`), and they begin as `PyTorch`'s do. What comes
+//! before is the path of calls: the second [`linear`] of a model's `forward` has `linear.1.weight`.
+//!
+//! ```
+//! #[soybean::model(gpus = 2, optimizer = adamw())]
+//! mod classifier {
+//!     use soybean::{nn, prelude::*};
+//!
+//!     pub(crate) fn forward(x: Tensor<f32, 16, 3, 8, 8>, y: Tensor<i32, 16>) -> Tensor {
+//!         let mut h = nn::conv_norm_relu(x, 16, 3, 1, 1);
+//!         h = nn::basic_block(h, 32, 2);
+//!         nn::linear(h.global_avg_pool2d(), 10).cross_entropy(y)
+//!     }
+//! }
+//!
+//! fn main() -> Result<(), soybean::Error> {
+//!     let mut trainer = classifier::Trainer::new(soybean::Config::default())?;
+//!     trainer.step(&classifier::Batch { x: &[0.5; 16 * 3 * 64], y: &[3; 16] })?;
+//!     Ok(())
+//! }
+//! ```
+
+mod attention;
+mod convolution;
+mod dense;
+mod norm;
+mod residual;
+
+pub use attention::{feed_forward, multi_head_attention, transformer_block};
+pub use convolution::{conv_norm, conv_norm_relu, conv1d, conv2d, conv2d_without_bias};
+pub use dense::{embedding, linear, linear_without_bias};
+pub use norm::{batch_norm, group_norm, layer_norm, rms_norm};
+pub use residual::{basic_block, bottleneck};

@@ -1,0 +1,73 @@
+//! Convolutions.
+
+use super::norm::batch_norm;
+use crate::prelude::*;
+
+/// A convolution of `x [n, c, h, w]` with square filters: `weight [out_channels, c, kernel, kernel]` and `bias [out_channels]`, both uniform within `1 / sqrt(c *
+/// kernel^2)` of 0.
+#[crate::layer]
+pub fn conv2d(
+    x: Tensor,
+    out_channels: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> Tensor {
+    let bound = 1.0 / ((x.dim(1) * kernel * kernel) as f64).sqrt();
+    let weight = param("weight", [out_channels, x.dim(1), kernel, kernel], uniform(-bound, bound));
+    let bias = param("bias", [out_channels], uniform(-bound, bound));
+    x.conv2d(weight, stride, padding, 1, 1) + bias.reshape([out_channels, 1, 1])
+}
+
+/// [`conv2d`] without `bias`, for what is normalised next.
+#[crate::layer]
+pub fn conv2d_without_bias(
+    x: Tensor,
+    out_channels: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> Tensor {
+    let bound = 1.0 / ((x.dim(1) * kernel * kernel) as f64).sqrt();
+    let weight = param("weight", [out_channels, x.dim(1), kernel, kernel], uniform(-bound, bound));
+    x.conv2d(weight, stride, padding, 1, 1)
+}
+
+/// A convolution of `x [n, c, length]`: `weight [out_channels, c, kernel]` and `bias [out_channels]`, both uniform within `1 / sqrt(c * kernel)` of 0.
+#[crate::layer]
+pub fn conv1d(
+    x: Tensor,
+    out_channels: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> Tensor {
+    let bound = 1.0 / ((x.dim(1) * kernel) as f64).sqrt();
+    let weight = param("weight", [out_channels, x.dim(1), kernel], uniform(-bound, bound));
+    let bias = param("bias", [out_channels], uniform(-bound, bound));
+    x.conv1d(weight, stride, padding, 1, 1) + bias.reshape([out_channels, 1])
+}
+
+/// [`conv2d_without_bias`], then [`batch_norm`].
+#[crate::layer]
+pub fn conv_norm(
+    x: Tensor,
+    out_channels: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> Tensor {
+    batch_norm(conv2d_without_bias(x, out_channels, kernel, stride, padding))
+}
+
+/// [`conv_norm`], then a ReLU.
+#[crate::layer]
+pub fn conv_norm_relu(
+    x: Tensor,
+    out_channels: usize,
+    kernel: usize,
+    stride: usize,
+    padding: usize,
+) -> Tensor {
+    conv_norm(x, out_channels, kernel, stride, padding).relu()
+}

@@ -1,0 +1,25 @@
+//! Dense layers and tables.
+
+use crate::prelude::*;
+
+/// `x weight^T + bias`: `[.., in]` to `[.., out_features]`, with `weight [out_features, in]` and `bias [out_features]`, both uniform within `1 / sqrt(in)` of 0.
+#[crate::layer]
+pub fn linear(x: Tensor, out_features: usize) -> Tensor {
+    let bound = 1.0 / (x.dim(-1) as f64).sqrt();
+    let weight = param("weight", [out_features, x.dim(-1)], uniform(-bound, bound));
+    x.matmul(weight.transpose()) + param("bias", [out_features], uniform(-bound, bound))
+}
+
+/// [`linear`] without `bias`.
+#[crate::layer]
+pub fn linear_without_bias(x: Tensor, out_features: usize) -> Tensor {
+    let bound = 1.0 / (x.dim(-1) as f64).sqrt();
+    let weight = param("weight", [out_features, x.dim(-1)], uniform(-bound, bound));
+    x.matmul(weight.transpose())
+}
+
+/// Rows of a table by their numbers: `[..]` of integers to `[.., width]`, with `weight [vocabulary, width]`, standard normal.
+#[crate::layer]
+pub fn embedding(tokens: Tensor, vocabulary: usize, width: usize) -> Tensor {
+    tokens.embedding(param("weight", [vocabulary, width], normal(1.0)))
+}
