@@ -2,6 +2,8 @@
 //!
 //! No operator is named here except where it is exempt: samples and names come from the two tables.
 
+#[path = "support/joined.rs"]
+mod joined;
 #[path = "support/models.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
@@ -191,7 +193,7 @@ impl<'a> Trial<'a> {
         let arguments: Vec<Argument> =
             self.sample.arguments.iter().map(|it| compiled_argument(it, &mut tensors)).collect();
         let result = builder.call(self.sample.operator, &arguments);
-        let result = models::joined(&mut builder, result.expect("samples have no faults"));
+        let result = joined::joined(&mut builder, result.expect("samples have no faults"));
         let product =
             call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
         let sum = call(&mut builder, "sum", &[Argument::Tensor(product), Argument::All]);
@@ -295,7 +297,7 @@ fn eager_result(sample: &Sample, operands: &[Vec<f64>]) -> Tensor {
         SampleArgument::All => Eager::All,
     };
     let arguments: Vec<Eager> = sample.arguments.iter().map(&mut argument).collect();
-    models::eager_joined(&eager::call(sample.operator, &arguments))
+    joined::eager_joined(&eager::call(sample.operator, &arguments))
 }
 
 /// Equal up to the rounding of some hundred operations in single precision, relative to the largest element.

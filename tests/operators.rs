@@ -24,7 +24,7 @@ mod tagger {
         let embedded = concat([first, rest], 1).reshape([24]).embedding(table);
         let features = concat([embedded.reshape([6, 4, WIDTH]), marks.unsqueeze(2)], 2);
         let [left, right] = features.split([2, WIDTH - 1], -1);
-        let x = concat(&[right, left], 2).pad([0, 1], 1.0);
+        let x = concat([right, left], 2).pad([0, 1], 1.0);
         let logits = x.matmul(param("w", [6, WIDTH + 2], normal(0.5)).transpose());
         let found = logits.argmax(-1);
         let is_found = stack([found.eq(tags), found.ge(3)], 0).to_i32();

@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "support/joined.rs"]
+mod joined;
 #[path = "support/models.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
@@ -145,7 +147,7 @@ fn eager_values() {
     for case in cases() {
         let (shape, elements) = eager::scope(|| {
             let result =
-                models::eager_joined(&eager::call(&case.operator, &eager_arguments(&case)));
+                joined::eager_joined(&eager::call(&case.operator, &eager_arguments(&case)));
             (result.shape(), result.to_vec())
         });
         assert_eq!(shape, case.result.shape, "{}", case.operator);
@@ -260,7 +262,7 @@ impl Case {
             }
         }
         let result = builder.call(&self.operator, &arguments).unwrap();
-        let result = models::joined(&mut builder, result);
+        let result = joined::joined(&mut builder, result);
         let product =
             call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
         let mut loss = call(&mut builder, "sum", &[Argument::Tensor(product), Argument::All]);

@@ -163,15 +163,12 @@ impl Model {
         let sources = graph.values().filter(|&it| graph.operator(it).is_none());
         for (position, source) in sources.enumerate() {
             let users: BTreeSet<Value> = graph.users(source).into_iter().collect();
-            let carries = |dim: usize| users.iter().all(|&user| carries(graph, user, source, dim));
+            let carries =
+                |dim: usize| users.iter().all(|&user| carries_in(graph, user, source, dim));
             text.push(format!("operand {position} {}", dims(graph, source, carries)));
         }
         let result = self.results[0];
-        if let Some(operator) = graph.operator(result) {
-            let signature = operator.signature(&graph.operand_shapes(result));
-            let carries = |dim: usize| signature.result[dim].factor.is_some();
-            text.push(format!("result {}", dims(graph, result, carries)));
-        }
+        text.push(format!("result {}", dims(graph, result, |dim| carries_out(graph, result, dim))));
         text.join("; ")
     }
 
@@ -208,7 +205,7 @@ fn kind(graph: &Graph, value: Value) -> Option<String> {
 }
 
 /// Whether an operator carries a factor in a dim of an operand wherever it reads that; one that only shows it in another shape, if its own readers do.
-fn carries(graph: &Graph, user: Value, source: Value, dim: usize) -> bool {
+fn carries_in(graph: &Graph, user: Value, source: Value, dim: usize) -> bool {
     let Some(operator) = graph.operator(user) else { return true };
     let signature = operator.signature(&graph.operand_shapes(user));
     let uses = graph.operands(user).into_iter().zip(&signature.operands);
@@ -217,9 +214,20 @@ fn carries(graph: &Graph, user: Value, source: Value, dim: usize) -> bool {
         let shown = signature.result.iter().position(|it| it.factor == Some(factor));
         let readers = graph.users(user);
         !operator.is_alias()
-            || shown.is_none_or(|dim| readers.iter().all(|&it| self::carries(graph, it, user, dim)))
+            || shown.is_none_or(|dim| readers.iter().all(|&it| carries_in(graph, it, user, dim)))
     };
     uses.filter(|it| it.0 == source).all(carries)
+}
+
+/// Whether the operator that computes a tensor carries a factor in this dim of it, also where the tensor is another in another shape.
+fn carries_out(graph: &Graph, value: Value, dim: usize) -> bool {
+    let Some(operator) = graph.operator(value) else { return true };
+    let signature = operator.signature(&graph.operand_shapes(value));
+    let Some(factor) = signature.result[dim].factor else { return false };
+    let operand = graph.operands(value).first().copied().filter(|_| operator.is_alias());
+    let shown = operand
+        .map(|it| (it, signature.operands[0].iter().position(|it| it.factor == Some(factor))));
+    shown.is_none_or(|(operand, dim)| dim.is_none_or(|dim| carries_out(graph, operand, dim)))
 }
 
 fn dims(graph: &Graph, value: Value, carries: impl Fn(usize) -> bool) -> String {
