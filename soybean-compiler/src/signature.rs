@@ -89,6 +89,12 @@ impl Signature {
             && soybean_plan::may_split(extent, mesh, axes)
     }
 
+    /// The dims of an operand, or of the result where there is none.
+    #[must_use]
+    pub fn dims(&self, operand: Option<usize>) -> &[Dim] {
+        operand.map_or(&self.result, |operand| &self.operands[operand])
+    }
+
     /// The tiling in which an operand must lie for this form.
     #[must_use]
     pub fn operand_tiling(&self, operand: usize, form: &Form) -> Tiling {

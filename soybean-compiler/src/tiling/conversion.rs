@@ -28,6 +28,9 @@ pub fn route(
     from: Tiling,
     to: Tiling,
 ) -> Vec<Collective> {
+    if from == to {
+        return Vec::new();
+    }
     let splits = Splits::new(mesh, &shape);
     let collective = |it: Change| Collective {
         kind: it.kind,

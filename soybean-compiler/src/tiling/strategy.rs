@@ -5,12 +5,10 @@ use std::str::FromStr;
 use soybean_plan::Mesh;
 
 use super::{
-    bound::Bound,
-    eliminate::{Elimination, minimise},
     forced,
-    pairwise::Pairwise,
     problem::{BYTE, Problem},
     recursive::recursive,
+    solve::{WORK, solve},
     tiled::Tiled,
 };
 use crate::network::Network;
@@ -87,23 +85,24 @@ pub struct Baselines {
     pub recursive: u64,
 }
 
-/// The most entries of a table in exact elimination: some 30 MB.
-const MAX_ENTRIES: usize = 1 << 22;
-/// The most tilings of a tensor for which the exact search is tried: those of a tensor of four dims on 8 or 16 ranks are 5^3 and 5^4.
-const MAX_STATES: usize = 128;
-
 /// Searches a tiling of the network for this mesh.
 #[must_use]
 pub fn search(network: &Network, mesh: Mesh, strategy: Strategy) -> Search {
+    let t = std::time::Instant::now();
     let problem = Problem::new(network, mesh);
+    eprintln!("problem {:?}", t.elapsed());
     let recursive = recursive(&problem);
-    let data = best_of(&problem, &forced::data(&problem));
-    let model = best_of(&problem, &forced::model(&problem));
-    let bytes = |states: &[usize]| problem.costs.cost(states) / BYTE;
+    eprintln!("recursive {:?}", t.elapsed());
+    let kept = problem.states_worth_it();
+    let data = best_of(&problem, &forced::data(&problem, &kept));
+    eprintln!("data {:?}", t.elapsed());
+    let model = best_of(&problem, &forced::model(&problem, &kept));
+    eprintln!("forced {:?}", t.elapsed());
+    let bytes = |states: &[usize]| whole_bytes(problem.cost(states));
     let baselines =
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
     let chosen = match strategy {
-        Strategy::Auto => exact(&problem, &[&recursive, &data, &model]),
+        Strategy::Auto => exact(&problem, &kept, &[&recursive, &data, &model]),
         Strategy::Recursive => Found::unproved(recursive),
         Strategy::Data => Found::unproved(data),
         Strategy::Model => Found::unproved(model),
@@ -115,6 +114,11 @@ pub fn search(network: &Network, mesh: Mesh, strategy: Strategy) -> Search {
         largest_table: chosen.largest_table,
         baselines,
     }
+}
+
+/// The bytes of a cost, without the share of memory.
+fn whole_bytes(cost: i64) -> u64 {
+    u64::try_from(cost / BYTE).expect("costs are not negative")
 }
 
 struct Found {
@@ -130,96 +134,54 @@ impl Found {
     }
 }
 
-/// All states of every variable.
-fn all_states(costs: &Pairwise) -> Vec<Vec<usize>> {
-    costs.unary.iter().map(|it| (0..it.len()).collect()).collect()
-}
-
-/// The best plan among the given states of each variable; improved axis by axis where the exact search would be too wide.
+/// The best plan among the given states of each variable.
 fn best_of(problem: &Problem<'_>, allowed: &[Vec<usize>]) -> Vec<usize> {
-    let restricted = problem.costs.restricted(allowed);
-    match minimise(&restricted, MAX_ENTRIES).0 {
-        Some(found) => found.iter().zip(allowed).map(|(&state, allowed)| allowed[state]).collect(),
-        None => {
-            let mut states = allowed.iter().map(|it| it[0]).collect();
-            improve(problem, allowed, &mut states);
-            states
-        }
+    let found = solve(&problem.restricted(allowed), None, WORK / 64);
+    let mut states = chosen(allowed, &found.states);
+    if !found.is_optimal {
+        improve(problem, allowed, &mut states);
     }
+    states
 }
 
-/// The plan of least cost, from the best of the plans in hand: improved one axis at a time, then proved by a lower bound that rules out most
-/// states, and exact elimination of the rest.
-fn exact(problem: &Problem<'_>, in_hand: &[&[usize]]) -> Found {
-    let cost = |states: &&[usize]| problem.costs.cost(states);
+/// The plan of least cost, from the best of the plans in hand.
+fn exact(problem: &Problem<'_>, kept: &[Vec<usize>], in_hand: &[&[usize]]) -> Found {
+    let cost = |states: &&[usize]| problem.cost(states);
     let mut best =
         in_hand.iter().copied().min_by_key(cost).expect("there are plans in hand").to_vec();
-    improve(problem, &all_states(&problem.costs), &mut best);
-    if problem.costs.unary.iter().any(|it| it.len() > MAX_STATES) {
-        return Found::unproved(best);
+    let t = std::time::Instant::now();
+    improve(problem, kept, &mut best);
+    eprintln!("improve {:?} {}", t.elapsed(), problem.cost(&best) as f64 / 1e12/ 1.048576);
+    let t = std::time::Instant::now();
+    let pairwise = problem.restricted(kept);
+    eprintln!("tables {:?}", t.elapsed());
+    let found = solve(&pairwise, Some(&positions(kept, &best)), WORK);
+    eprintln!("solve {:?}", t.elapsed());
+    Found {
+        is_optimal: found.is_optimal,
+        lower_bound_bytes: whole_bytes(found.bound),
+        largest_table: found.largest_table,
+        states: chosen(kept, &found.states),
     }
-    let mut elimination = Elimination::new(&problem.costs);
-    elimination.run(2, MAX_STATES * MAX_STATES + 1);
-    let (core, numbers) = elimination.left();
-    let limit = (problem.costs.cost(&best) - elimination.constant() + BYTE) as f64;
-    let (kept, bound) = prune(&core, limit);
-    let lower_bound_bytes = (bound + elimination.constant() as f64) / BYTE as f64;
-    let (found, largest) = minimise(&core.restricted(&kept), MAX_ENTRIES);
-    let largest_table = largest.max(elimination.largest_table);
-    let Some(found) = found else {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "bounds are not negative"
-        )]
-        return Found {
-            states: best,
-            is_optimal: false,
-            lower_bound_bytes: lower_bound_bytes as u64,
-            largest_table,
-        };
-    };
-    let mut states = vec![0; problem.costs.unary.len()];
-    for ((number, state), kept) in numbers.into_iter().zip(found).zip(&kept) {
-        states[number] = kept[state];
-    }
-    elimination.complete(&mut states);
-    let lower_bound_bytes = problem.costs.cost(&states) / BYTE;
-    Found { states, is_optimal: true, lower_bound_bytes, largest_table }
 }
 
-/// The states that a plan within the limit can have, and the bound that rules out the others.
-fn prune(core: &Pairwise, limit: f64) -> (Vec<Vec<usize>>, f64) {
-    const MAX_PASSES: usize = 40;
-    const PASSES_BETWEEN_CUTS: usize = 4;
-    let mut kept = all_states(core);
-    let mut left = core.clone();
-    let mut value = 0.0;
-    for _ in 0..MAX_PASSES / PASSES_BETWEEN_CUTS {
-        let mut bound = Bound::new(&left);
-        (0..PASSES_BETWEEN_CUTS).for_each(|_| bound.improve());
-        let states = bound.states_within(limit);
-        let before = value;
-        value = bound.value().max(before);
-        let n_before: usize = kept.iter().map(Vec::len).sum();
-        kept = kept
-            .iter()
-            .zip(&states)
-            .map(|(kept, states)| states.iter().map(|&it| kept[it]).collect())
-            .collect();
-        let n_after: usize = kept.iter().map(Vec::len).sum();
-        left = core.restricted(&kept);
-        if n_after == kept.len() || (n_after == n_before && value - before < BYTE as f64) {
-            break;
-        }
-    }
-    (kept, value)
+/// Where states stand among the kept ones.
+fn positions(kept: &[Vec<usize>], states: &[usize]) -> Vec<usize> {
+    let position = |(kept, state): (&Vec<usize>, &usize)| {
+        kept.binary_search(state).expect("plans split nothing needlessly")
+    };
+    kept.iter().zip(states).map(position).collect()
+}
+
+/// The states at these positions among the kept ones.
+fn chosen(kept: &[Vec<usize>], positions: &[usize]) -> Vec<usize> {
+    kept.iter().zip(positions).map(|(kept, &position)| kept[position]).collect()
 }
 
 /// Improves a plan: the best placement along one axis with those along the others fixed, axis after axis, until nothing changes.
 fn improve(problem: &Problem<'_>, allowed: &[Vec<usize>], states: &mut Vec<usize>) {
     loop {
-        let before = problem.costs.cost(states);
+        let before = problem.cost(states);
         for axis in 0..problem.mesh.n_axes() {
             let kept: Vec<Vec<usize>> = (0..states.len())
                 .map(|it| {
@@ -229,16 +191,10 @@ fn improve(problem: &Problem<'_>, allowed: &[Vec<usize>], states: &mut Vec<usize
                     allowed[it].iter().copied().filter(is_free).collect()
                 })
                 .collect();
-            let Some(found) = minimise(&problem.costs.restricted(&kept), MAX_ENTRIES).0 else {
-                continue;
-            };
-            let candidate: Vec<usize> =
-                found.iter().zip(&kept).map(|(&state, kept)| kept[state]).collect();
-            if problem.costs.cost(&candidate) < problem.costs.cost(states) {
-                *states = candidate;
-            }
+            let found = solve(&problem.restricted(&kept), Some(&positions(&kept, states)), WORK);
+            *states = chosen(&kept, &found.states);
         }
-        if problem.costs.cost(states) == before {
+        if whole_bytes(problem.cost(states)) == whole_bytes(before) {
             return;
         }
     }
