@@ -279,7 +279,7 @@ mod tests {
     };
 
     fn order(problem: &Pairwise, n_neighbors: usize) -> Order {
-        Order::new(problem, Limits { n_neighbors, work: u64::MAX })
+        Order::new(problem, Limits { n_neighbors, ..Limits::NONE })
     }
 
     fn brute_force(problem: &Pairwise) -> i64 {

@@ -20,7 +20,14 @@ pub(super) struct Limits {
     /// The most neighbours of a variable.
     pub(super) n_neighbors: usize,
     /// The most work for one variable.
+    pub(super) work_each: u64,
+    /// The most work for all.
     pub(super) work: u64,
+}
+
+impl Limits {
+    pub(super) const NONE: Self =
+        Self { n_neighbors: usize::MAX, work_each: u64::MAX, work: u64::MAX };
 }
 
 impl Order {
@@ -34,10 +41,11 @@ impl Order {
                 // Comes back when its neighbourhood has changed.
                 continue;
             }
-            if work > limits.work {
+            let sum = order.work.saturating_add(work);
+            if work > limits.work_each || sum > limits.work {
                 break;
             }
-            order.work = order.work.saturating_add(work);
+            order.work = sum;
             order.variables.push(variable);
             let neighbors = std::mem::take(&mut adjacency.neighbors[variable]);
             for &neighbor in &neighbors {

@@ -60,7 +60,7 @@ struct Refined {
 /// States that cost less than `limit`.
 fn refine(problem: &Pairwise, limit: i64, work_left: &mut u64) -> Refined {
     let mut elimination = Elimination::new(problem);
-    let order = Order::new(problem, Limits { n_neighbors: 2, work: WORK_FIRST });
+    let order = Order::new(problem, Limits { n_neighbors: 2, work_each: WORK_FIRST, work: u64::MAX });
     elimination.run(&order);
     *work_left = work_left.saturating_sub(order.work);
     let (core, numbers) = elimination.left();
@@ -81,17 +81,15 @@ fn refine(problem: &Pairwise, limit: i64, work_left: &mut u64) -> Refined {
 
 /// The same for what could not be eliminated at once.
 fn refine_core(core: Pairwise, limit: i64, work_left: &mut u64) -> Refined {
-    let order = Order::new(&core, Limits { n_neighbors: usize::MAX, work: u64::MAX });
-    let of_elimination = order.work.saturating_mul(ENTRIES_OF_STATE);
     let of_pass: u64 = core.edges.iter().map(|it| it.table.len() as u64 + ENTRIES_OF_TABLE).sum();
-    if of_elimination <= of_pass * N_PASSES_AT_LEAST {
-        *work_left = work_left.saturating_sub(of_elimination);
-        return eliminated(&core, &order, limit);
+    if let Some(found) = eliminated(&core, limit, of_pass * N_PASSES_AT_LEAST, work_left) {
+        return found;
     }
     let n_before = n_states(&core.unary);
     let mut bound = Bound::new(core);
     let (mut better, mut limit) = (None, limit);
     let mut spent = of_pass;
+    let mut next_attempt = 2 * of_pass * N_PASSES_AT_LEAST;
     for direction in [Direction::Backward, Direction::Forward].into_iter().cycle() {
         let Pass { within, decoded } = bound.pass(direction, limit - 1);
         spent += of_pass;
@@ -99,7 +97,7 @@ fn refine_core(core: Pairwise, limit: i64, work_left: &mut u64) -> Refined {
         let cost = bound.problem().cost(&decoded);
         if std::env::var("TRACE").is_ok() {
             eprintln!(
-                "vars {} pass states {} -> {} value {:.6} limit {:.6} decoded {:.6} work {of_pass} {of_elimination} left {work_left}",
+                "vars {} pass states {} -> {} value {:.6} limit {:.6} decoded {:.6} work {of_pass} left {work_left}",
                 within.len(),
                 n_before,
                 within.iter().map(Vec::len).sum::<usize>(),
@@ -123,10 +121,11 @@ fn refine_core(core: Pairwise, limit: i64, work_left: &mut u64) -> Refined {
             return refine_within(&bound, &within, limit, better, work_left);
         }
         // Elimination costs at most what was spent before it, so that it is never far from the better choice.
-        if of_elimination <= spent {
-            *work_left = work_left.saturating_sub(of_elimination);
-            let found = eliminated(bound.problem(), &order, limit);
-            return Refined { better: found.better.or(better), ..found };
+        if spent >= next_attempt {
+            next_attempt *= 2;
+            if let Some(found) = eliminated(bound.problem(), limit, spent, work_left) {
+                return Refined { better: found.better.or(better), ..found };
+            }
         }
     }
     Refined { better, bound: bound.value, largest_table: 0 }
@@ -155,9 +154,15 @@ fn n_states<T>(of_variables: &[Vec<T>]) -> usize {
     of_variables.iter().map(Vec::len).sum()
 }
 
-/// What is left, eliminated in this order.
-fn eliminated(core: &Pairwise, order: &Order, limit: i64) -> Refined {
-    let (states, largest_table) = minimise(core, order);
+/// The same by eliminating all that is left, if that takes at most this much work.
+fn eliminated(core: &Pairwise, limit: i64, work: u64, work_left: &mut u64) -> Option<Refined> {
+    let order = Order::new(core, Limits { work: work / ENTRIES_OF_STATE, ..Limits::NONE });
+    if !order.is_complete {
+        return None;
+    }
+    *work_left = work_left.saturating_sub(order.work * ENTRIES_OF_STATE);
+    let (states, largest_table) = minimise(core, &order);
     let cost = core.cost(&states);
-    Refined { better: (cost < limit).then_some(states), bound: cost.min(limit), largest_table }
+    let better = (cost < limit).then_some(states);
+    Some(Refined { better, bound: cost.min(limit), largest_table })
 }

@@ -144,19 +144,25 @@ fn best_of(problem: &Problem<'_>, allowed: &[Vec<usize>]) -> Vec<usize> {
     states
 }
 
-/// The plan of least cost, from the best of the plans in hand.
+/// The plan of least cost, from the best of the plans in hand; where that is not good enough to rule out the others soon, it is improved first.
 fn exact(problem: &Problem<'_>, kept: &[Vec<usize>], in_hand: &[&[usize]]) -> Found {
     let cost = |states: &&[usize]| problem.cost(states);
     let mut best =
         in_hand.iter().copied().min_by_key(cost).expect("there are plans in hand").to_vec();
     let t = std::time::Instant::now();
-    improve(problem, kept, &mut best);
-    eprintln!("improve {:?} {}", t.elapsed(), problem.cost(&best) as f64 / 1e12/ 1.048576);
-    let t = std::time::Instant::now();
-    let pairwise = problem.restricted(kept);
+    let costs = problem.restricted(kept);
     eprintln!("tables {:?}", t.elapsed());
-    let found = solve(&pairwise, Some(&positions(kept, &best)), WORK);
+    let mut found = solve(&costs, Some(&positions(kept, &best)), WORK / 2);
     eprintln!("solve {:?}", t.elapsed());
+    if !found.is_optimal {
+        best = chosen(kept, &found.states);
+        improve(problem, kept, &mut best);
+        eprintln!("improve {:?} {}", t.elapsed(), problem.cost(&best) as f64 / 1e12 / 1.048576);
+        let bound = found.bound;
+        found = solve(&costs, Some(&positions(kept, &best)), WORK);
+        found.bound = found.bound.max(bound);
+        eprintln!("solve {:?}", t.elapsed());
+    }
     Found {
         is_optimal: found.is_optimal,
         lower_bound_bytes: whole_bytes(found.bound),
