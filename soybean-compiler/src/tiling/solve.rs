@@ -32,8 +32,8 @@ const WORK_FIRST: u64 = 1 << 13;
 const ENTRIES_OF_STATE: u64 = 8;
 /// What a table costs in a pass besides its entries.
 const ENTRIES_OF_TABLE: u64 = 256;
-/// Passes after which even small progress is taken.
-const N_PASSES_AT_LEAST: u64 = 8;
+/// Passes after which progress is judged.
+const N_PASSES: u64 = 8;
 
 /// The states of least cost, as far as this much work goes. Some states in hand, if they are good, make it fast.
 pub(super) fn solve(problem: &Pairwise, in_hand: Option<&[usize]>, work: u64) -> Solution {
@@ -49,23 +49,23 @@ pub(super) fn solve(problem: &Pairwise, in_hand: Option<&[usize]>, work: u64) ->
     Solution { bound, is_optimal: bound == cost, largest_table: refined.largest_table, states }
 }
 
+/// What is known of a sum of tables: states that cost less than the limit, if any were found, and what all states cost at least, or the limit.
 struct Refined {
-    /// States that cost less than the limit, if any were found.
     better: Option<Vec<usize>>,
-    /// What costs less than the better states, or than the limit if there are none, costs at least this.
     bound: i64,
     largest_table: usize,
 }
 
-/// States that cost less than `limit`.
+/// States that cost less than `limit`, and a bound up to it.
 fn refine(problem: &Pairwise, limit: i64, work_left: &mut u64) -> Refined {
     let mut elimination = Elimination::new(problem);
-    let order = Order::new(problem, Limits { n_neighbors: 2, work_each: WORK_FIRST, work: u64::MAX });
+    let limits = Limits { n_neighbors: 2, work_each: WORK_FIRST, ..Limits::NONE };
+    let order = Order::new(problem, limits);
     elimination.run(&order);
-    *work_left = work_left.saturating_sub(order.work);
+    *work_left = work_left.saturating_sub(order.work * ENTRIES_OF_STATE);
     let (core, numbers) = elimination.left();
     let constant = elimination.constant();
-    let inner = refine_core(core, limit - constant, work_left);
+    let inner = Core::new(core, limit - constant).refined(work_left);
     let complete = |inner: Vec<usize>| {
         let mut states = vec![0; problem.unary.len()];
         numbers.iter().zip(inner).for_each(|(&number, state)| states[number] = state);
@@ -79,90 +79,161 @@ fn refine(problem: &Pairwise, limit: i64, work_left: &mut u64) -> Refined {
     }
 }
 
-/// The same for what could not be eliminated at once.
-fn refine_core(core: Pairwise, limit: i64, work_left: &mut u64) -> Refined {
-    let of_pass: u64 = core.edges.iter().map(|it| it.table.len() as u64 + ENTRIES_OF_TABLE).sum();
-    if let Some(found) = eliminated(&core, limit, of_pass * N_PASSES_AT_LEAST, work_left) {
-        return found;
+/// What could not be eliminated at once, and what is known of it.
+struct Core {
+    problem: Pairwise,
+    limit: i64,
+    known: Refined,
+    /// The entries of a pass.
+    work: u64,
+}
+
+impl Core {
+    fn new(problem: Pairwise, limit: i64) -> Self {
+        let work = problem.edges.iter().map(|it| it.table.len() as u64 + ENTRIES_OF_TABLE).sum();
+        let known = Refined { better: None, bound: i64::MIN, largest_table: 0 };
+        Self { problem, limit, known, work }
     }
-    let n_before = n_states(&core.unary);
-    let mut bound = Bound::new(core);
-    let (mut better, mut limit) = (None, limit);
-    let mut spent = of_pass;
-    let mut next_attempt = 2 * of_pass * N_PASSES_AT_LEAST;
-    for direction in [Direction::Backward, Direction::Forward].into_iter().cycle() {
-        let Pass { within, decoded } = bound.pass(direction, limit - 1);
-        spent += of_pass;
-        *work_left = work_left.saturating_sub(of_pass);
-        let cost = bound.problem().cost(&decoded);
-        if std::env::var("TRACE").is_ok() {
-            eprintln!(
-                "vars {} pass states {} -> {} value {:.6} limit {:.6} decoded {:.6} work {of_pass} left {work_left}",
-                within.len(),
-                n_before,
-                within.iter().map(Vec::len).sum::<usize>(),
-                bound.value as f64 / 1e12 / 1.048576,
-                limit as f64 / 1e12 / 1.048576,
-                cost as f64 / 1e12 / 1.048576
-            );
+
+    fn refined(mut self, work_left: &mut u64) -> Refined {
+        if !self.is_eliminated(N_PASSES * self.work, work_left) {
+            self.improve(work_left);
         }
-        if cost < limit {
-            limit = cost;
-            better = Some(decoded);
-        }
-        if bound.value >= limit || within.iter().any(Vec::is_empty) {
-            return Refined { better, bound: limit, largest_table: 0 };
-        }
-        if *work_left == 0 {
-            break;
-        }
-        let share_gone = if spent < of_pass * N_PASSES_AT_LEAST { 4 } else { 16 };
-        if n_states(&within) < n_before - n_before / share_gone {
-            return refine_within(&bound, &within, limit, better, work_left);
-        }
-        // Elimination costs at most what was spent before it, so that it is never far from the better choice.
-        if spent >= next_attempt {
-            next_attempt *= 2;
-            if let Some(found) = eliminated(bound.problem(), limit, spent, work_left) {
-                return Refined { better: found.better.or(better), ..found };
+        self.known
+    }
+
+    fn improve(&mut self, work_left: &mut u64) {
+        let mut bound = Bound::new(self.problem.clone());
+        let n_before = n_states(&self.problem.unary);
+        let mut progress = Progress { gap: i64::MAX, n_passes: 0 };
+        for n_passes in 1.. {
+            let within = self.pass(&mut bound, self.limit, n_passes, work_left);
+            if self.is_settled() || *work_left == 0 {
+                return;
+            }
+            let share_gone = if n_passes < N_PASSES { 4 } else { 16 };
+            if n_states(&within) < n_before - n_before / share_gone {
+                return self.learn_within(&bound, &within, self.limit, work_left);
+            }
+            if progress.is_slow(self.limit - bound.value) {
+                if self.is_eliminated(4 * n_passes * self.work, work_left) {
+                    return;
+                }
+                self.aim_lower(&mut bound, n_passes + 1, work_left);
+                if self.is_settled() {
+                    return;
+                }
             }
         }
     }
-    Refined { better, bound: bound.value, largest_table: 0 }
+
+    /// A pass of the bound; gives the states with which the whole can cost less than `target`.
+    fn pass(
+        &mut self,
+        bound: &mut Bound,
+        target: i64,
+        number: u64,
+        work_left: &mut u64,
+    ) -> Vec<Vec<usize>> {
+        let direction =
+            if number.is_multiple_of(2) { Direction::Forward } else { Direction::Backward };
+        let Pass { within, decoded } = bound.pass(direction, target - 1);
+        *work_left = work_left.saturating_sub(self.work);
+        self.learn(decoded);
+        let reached = if within.iter().any(Vec::is_empty) { target } else { bound.value };
+        self.known.bound = self.known.bound.max(reached);
+        if std::env::var("TRACE").is_ok() {
+            eprintln!(
+                "vars {} pass states {} -> {} value {:.6} limit {:.6} target {:.6} work {} left {work_left}",
+                within.len(),
+                n_states(&self.problem.unary),
+                n_states(&within),
+                bound.value as f64 / 1e12 / 1.048576,
+                self.limit as f64 / 1e12 / 1.048576,
+                target as f64 / 1e12 / 1.048576,
+                self.work,
+            );
+        }
+        within
+    }
+
+    /// Tries to find states that cost little more than the bound, among the few that can be part of them. If there are none, the bound rises.
+    fn aim_lower(&mut self, bound: &mut Bound, n_passes: u64, work_left: &mut u64) {
+        let target = bound.value + (self.limit - bound.value) / 8 + 1;
+        let within = self.pass(bound, target, n_passes, work_left);
+        let mut portion = *work_left / 4;
+        *work_left -= portion;
+        self.learn_within(bound, &within, target, &mut portion);
+        *work_left += portion;
+    }
+
+    /// Learns from states within which the whole can cost less than `target`.
+    fn learn_within(
+        &mut self,
+        bound: &Bound,
+        within: &[Vec<usize>],
+        target: i64,
+        work_left: &mut u64,
+    ) {
+        if within.iter().any(Vec::is_empty) {
+            return;
+        }
+        let inner = refine(&bound.restricted(within), target.min(self.limit), work_left);
+        self.known.bound = self.known.bound.max(inner.bound.min(target));
+        self.known.largest_table = self.known.largest_table.max(inner.largest_table);
+        if let Some(states) = inner.better {
+            self.learn(states.iter().zip(within).map(|(&it, within)| within[it]).collect());
+        }
+    }
+
+    fn learn(&mut self, states: Vec<usize>) {
+        let cost = self.problem.cost(&states);
+        if cost < self.limit {
+            self.limit = cost;
+            self.known.better = Some(states);
+        }
+    }
+
+    /// Eliminates all variables, if that takes at most this much work.
+    fn is_eliminated(&mut self, work: u64, work_left: &mut u64) -> bool {
+        let limits = Limits { work: work / ENTRIES_OF_STATE, ..Limits::NONE };
+        let order = Order::new(&self.problem, limits);
+        if order.is_complete {
+            *work_left = work_left.saturating_sub(order.work * ENTRIES_OF_STATE);
+            let (states, largest_table) = minimise(&self.problem, &order);
+            self.known.bound = self.problem.cost(&states).min(self.limit);
+            self.known.largest_table = self.known.largest_table.max(largest_table);
+            self.learn(states);
+        }
+        order.is_complete
+    }
+
+    /// Whether nothing costs less than what was found, or than the limit.
+    fn is_settled(&mut self) -> bool {
+        self.known.bound = self.known.bound.min(self.limit);
+        self.known.bound == self.limit
+    }
 }
 
-/// The same over the states that a bound has left.
-fn refine_within(
-    bound: &Bound,
-    within: &[Vec<usize>],
-    limit: i64,
-    better: Option<Vec<usize>>,
-    work_left: &mut u64,
-) -> Refined {
-    let inner = refine(&bound.restricted(within), limit, work_left);
-    let states = |inner: Vec<usize>| -> Vec<usize> {
-        inner.iter().zip(within).map(|(&it, within)| within[it]).collect()
-    };
-    Refined {
-        better: inner.better.map(states).or(better),
-        bound: inner.bound.min(limit),
-        largest_table: inner.largest_table,
+/// How fast a bound rises.
+struct Progress {
+    gap: i64,
+    n_passes: u64,
+}
+
+impl Progress {
+    /// Whether the last passes have not closed an eighth of the gap.
+    fn is_slow(&mut self, gap: i64) -> bool {
+        self.n_passes += 1;
+        if self.n_passes < N_PASSES {
+            return false;
+        }
+        let is_slow = gap > self.gap / 8 * 7;
+        *self = Self { gap, n_passes: 0 };
+        is_slow
     }
 }
 
 fn n_states<T>(of_variables: &[Vec<T>]) -> usize {
     of_variables.iter().map(Vec::len).sum()
-}
-
-/// The same by eliminating all that is left, if that takes at most this much work.
-fn eliminated(core: &Pairwise, limit: i64, work: u64, work_left: &mut u64) -> Option<Refined> {
-    let order = Order::new(core, Limits { work: work / ENTRIES_OF_STATE, ..Limits::NONE });
-    if !order.is_complete {
-        return None;
-    }
-    *work_left = work_left.saturating_sub(order.work * ENTRIES_OF_STATE);
-    let (states, largest_table) = minimise(core, &order);
-    let cost = core.cost(&states);
-    let better = (cost < limit).then_some(states);
-    Some(Refined { better, bound: cost.min(limit), largest_table })
 }
