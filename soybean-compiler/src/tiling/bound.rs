@@ -202,16 +202,15 @@ fn least_state(costs: &[i64]) -> usize {
 
 /// For each row the least of the table's entries less the other variable's.
 fn least_of_rows(table: &[i64], n_rows: usize, of_columns: &[i64]) -> Vec<i64> {
+    let n_columns = of_columns.len();
     let mut least = Vec::with_capacity(n_rows);
-    let mut at = 0;
-    for _ in 0..n_rows {
+    for row in table.chunks_exact(n_columns) {
         let (mut best, mut column) = (i64::MAX, 0);
-        while column < of_columns.len() {
-            let cost = table[at] - of_columns[column];
+        while column < n_columns {
+            let cost = row[column] - of_columns[column];
             if cost < best {
                 best = cost;
             }
-            at += 1;
             column += 1;
         }
         least.push(best);
@@ -223,17 +222,17 @@ fn least_of_rows(table: &[i64], n_rows: usize, of_columns: &[i64]) -> Vec<i64> {
 fn least_of_columns(table: &[i64], of_rows: &[i64], n_columns: usize) -> Vec<i64> {
     let mut least = vec![i64::MAX; n_columns];
     let best = &mut least[..];
-    let mut at = 0;
-    for &of_row in of_rows {
-        let mut column = 0;
+    let mut number = 0;
+    for row in table.chunks_exact(n_columns) {
+        let (of_row, mut column) = (of_rows[number], 0);
         while column < n_columns {
-            let cost = table[at] - of_row;
+            let cost = row[column] - of_row;
             if cost < best[column] {
                 best[column] = cost;
             }
-            at += 1;
             column += 1;
         }
+        number += 1;
     }
     least
 }

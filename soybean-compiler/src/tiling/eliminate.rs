@@ -173,83 +173,131 @@ fn minimum(
     neighbors: &[usize],
     tables: &[Table],
 ) -> (Vec<i64>, Vec<u16>) {
-    let n_entries: usize = neighbors.iter().map(|&it| sizes[it]).product();
-    let n_states = sizes[variable];
-    // For each table: its stride along the variable, then along each neighbour.
-    let strides: Vec<Vec<usize>> =
-        tables.iter().map(|it| strides(sizes, it, variable, neighbors)).collect();
-    let mut offsets = vec![0; tables.len()];
-    let mut counters = vec![0; neighbors.len()];
-    let mut costs = Vec::with_capacity(n_entries);
-    let mut best_states = Vec::with_capacity(n_entries);
-    let mut sums = vec![0_i64; n_states];
-    for _ in 0..n_entries {
-        sum_rows(&mut sums, tables, &strides, &offsets);
-        let (mut best, mut best_cost, mut state) = (0, sums[0], 1);
-        let row = &sums[..];
-        while state < n_states {
-            let cost = row[state];
-            if cost < best_cost {
-                best = state;
-                best_cost = cost;
+    let (inner, outer) = match neighbors.split_last() {
+        Some((&inner, outer)) => (Some(inner), outer),
+        None => (None, neighbors),
+    };
+    let n_inner = inner.map_or(1, |it| sizes[it]);
+    let n_outer: usize = outer.iter().map(|&it| sizes[it]).product();
+    // What does not depend on the last neighbour is summed once for all its states.
+    let (mut fixed, mut varying): (Vec<View<'_>>, Vec<View<'_>>) = tables
+        .iter()
+        .map(|it| View::new(sizes, it, variable, inner, outer))
+        .partition(|it| it.inner_stride == 0);
+    let mut last = varying.pop();
+    let mut counters = vec![0; outer.len()];
+    let mut best = Best { costs: Vec::new(), states: Vec::new() };
+    let mut sums = vec![0; sizes[variable]];
+    let mut row = sums.clone();
+    for _ in 0..n_outer {
+        sums.fill(0);
+        fixed.iter().for_each(|it| it.add_to(&mut sums, 0));
+        for state in 0..n_inner {
+            if varying.is_empty() {
+                best.push(&sums, last.as_ref(), state);
+                continue;
             }
-            state += 1;
+            row.copy_from_slice(&sums);
+            varying.iter().for_each(|it| it.add_to(&mut row, state));
+            best.push(&row, last.as_ref(), state);
         }
-        costs.push(best_cost);
-        best_states.push(u16::try_from(best).expect("the search is not asked for more states"));
-        advance(&mut counters, &mut offsets, sizes, neighbors, &strides);
+        advance(&mut counters, sizes, outer);
+        fixed.iter_mut().chain(&mut varying).chain(&mut last).for_each(|it| it.move_to(&counters));
     }
-    (costs, best_states)
+    (best.costs, best.states)
 }
 
-/// For each state of the variable, the sum of the tables' entries at these offsets.
-fn sum_rows(sums: &mut [i64], tables: &[Table], strides: &[Vec<usize>], offsets: &[usize]) {
-    sums.fill(0);
-    let n_states = sums.len();
-    let mut number = 0;
-    while number < tables.len() {
-        let (costs, stride) = (&tables[number].costs[..], strides[number][0]);
-        let (mut at, mut state) = (offsets[number], 0);
-        while state < n_states {
+/// A table as an elimination walks it.
+struct View<'a> {
+    costs: &'a [i64],
+    /// Where the present combination of the outer neighbours' states begins.
+    offset: usize,
+    /// Its strides along the variable that is eliminated, along the last neighbour, and along the others.
+    stride: usize,
+    inner_stride: usize,
+    outer_strides: Vec<usize>,
+}
+
+impl<'a> View<'a> {
+    fn new(
+        sizes: &[usize],
+        table: &'a Table,
+        variable: usize,
+        inner: Option<usize>,
+        outer: &[usize],
+    ) -> Self {
+        let stride = |wanted: usize| match table.variables.iter().position(|&it| it == wanted) {
+            Some(position) => {
+                table.variables[position + 1..].iter().map(|&it| sizes[it]).product()
+            }
+            None => 0,
+        };
+        Self {
+            costs: &table.costs,
+            offset: 0,
+            stride: stride(variable),
+            inner_stride: inner.map_or(0, stride),
+            outer_strides: outer.iter().map(|&it| stride(it)).collect(),
+        }
+    }
+
+    fn move_to(&mut self, outer_states: &[usize]) {
+        let (mut offset, mut at) = (0, 0);
+        while at < outer_states.len() {
+            offset += outer_states[at] * self.outer_strides[at];
+            at += 1;
+        }
+        self.offset = offset;
+    }
+
+    /// Adds the entries for each state of the variable, with this state of the last neighbour.
+    fn add_to(&self, sums: &mut [i64], inner_state: usize) {
+        let (costs, stride) = (self.costs, self.stride);
+        let mut at = self.offset + inner_state * self.inner_stride;
+        let mut state = 0;
+        while state < sums.len() {
             sums[state] += costs[at];
             at += stride;
             state += 1;
         }
-        number += 1;
     }
 }
 
-fn strides(sizes: &[usize], table: &Table, variable: usize, neighbors: &[usize]) -> Vec<usize> {
-    let stride = |wanted: usize| match table.variables.iter().position(|&it| it == wanted) {
-        Some(position) => table.variables[position + 1..].iter().map(|&it| sizes[it]).product(),
-        None => 0,
-    };
-    [variable].iter().chain(neighbors).map(|&it| stride(it)).collect()
+/// The least costs, and the states that reach them.
+struct Best {
+    costs: Vec<i64>,
+    states: Vec<u16>,
+}
+
+impl Best {
+    /// Adds the least of the sums, plus the last table's entries if there is one.
+    fn push(&mut self, sums: &[i64], last: Option<&View<'_>>, inner_state: usize) {
+        let (costs, mut at, stride) = match last {
+            Some(it) => (it.costs, it.offset + inner_state * it.inner_stride, it.stride),
+            None => (&[0][..], 0, 0),
+        };
+        let (mut best, mut least, mut state) = (0, i64::MAX, 0);
+        while state < sums.len() {
+            let cost = sums[state] + costs[at];
+            if cost < least {
+                best = state;
+                least = cost;
+            }
+            at += stride;
+            state += 1;
+        }
+        self.costs.push(least);
+        self.states.push(u16::try_from(best).expect("the search is not asked for more states"));
+    }
 }
 
 /// Steps to the next combination of the neighbours' states, the last fastest.
-fn advance(
-    counters: &mut [usize],
-    offsets: &mut [usize],
-    sizes: &[usize],
-    neighbors: &[usize],
-    strides: &[Vec<usize>],
-) {
+fn advance(counters: &mut [usize], sizes: &[usize], neighbors: &[usize]) {
     let mut position = counters.len();
     while position > 0 {
         position -= 1;
         counters[position] += 1;
-        let wraps = counters[position] == sizes[neighbors[position]];
-        let mut number = 0;
-        while number < offsets.len() {
-            let stride = strides[number][position + 1];
-            offsets[number] += stride;
-            if wraps {
-                offsets[number] -= stride * counters[position];
-            }
-            number += 1;
-        }
-        if !wraps {
+        if counters[position] < sizes[neighbors[position]] {
             return;
         }
         counters[position] = 0;

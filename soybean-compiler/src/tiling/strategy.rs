@@ -152,7 +152,7 @@ fn exact(problem: &Problem<'_>, kept: &[Vec<usize>], in_hand: &[&[usize]]) -> Fo
     let t = std::time::Instant::now();
     let costs = problem.restricted(kept);
     eprintln!("tables {:?}", t.elapsed());
-    let mut found = solve(&costs, Some(&positions(kept, &best)), WORK / 2);
+    let mut found = solve(&costs, Some(&positions(kept, &best)), WORK);
     eprintln!("solve {:?}", t.elapsed());
     if !found.is_optimal {
         best = chosen(kept, &found.states);
