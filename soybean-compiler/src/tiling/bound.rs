@@ -67,10 +67,6 @@ impl Bound {
         this
     }
 
-    pub(super) fn problem(&self) -> &Pairwise {
-        &self.problem
-    }
-
     /// One pass in this direction.
     pub(super) fn pass(&mut self, direction: Direction, limit: i64) -> Pass {
         let n = self.kept.len();
@@ -222,9 +218,8 @@ fn least_of_rows(table: &[i64], n_rows: usize, of_columns: &[i64]) -> Vec<i64> {
 fn least_of_columns(table: &[i64], of_rows: &[i64], n_columns: usize) -> Vec<i64> {
     let mut least = vec![i64::MAX; n_columns];
     let best = &mut least[..];
-    let mut number = 0;
-    for row in table.chunks_exact(n_columns) {
-        let (of_row, mut column) = (of_rows[number], 0);
+    for (&of_row, row) in of_rows.iter().zip(table.chunks_exact(n_columns)) {
+        let mut column = 0;
         while column < n_columns {
             let cost = row[column] - of_row;
             if cost < best[column] {
@@ -232,7 +227,6 @@ fn least_of_columns(table: &[i64], of_rows: &[i64], n_columns: usize) -> Vec<i64
             }
             column += 1;
         }
-        number += 1;
     }
     least
 }

@@ -34,7 +34,10 @@ pub(super) fn worth_splitting(problem: &Problem<'_>) -> Vec<Vec<bool>> {
         let Some(first) = variables.first() else { continue };
         let stands_in = |&outer: &usize| {
             let covers = |&it: &usize| is_covered(problem, it, &loops[it], inner, outer);
-            outer != inner && can_split[outer] && !is_needless[outer] && variables.iter().all(covers)
+            outer != inner
+                && can_split[outer]
+                && !is_needless[outer]
+                && variables.iter().all(covers)
         };
         is_needless[inner] = loops[*first].iter().any(stands_in);
     }
@@ -84,9 +87,9 @@ fn is_constant(problem: &Problem<'_>, variable: usize) -> bool {
 
 /// Whether an operator without factors computes a tensor: every rank computes all of it.
 fn is_known_everywhere(graph: &Graph, value: Value) -> bool {
-    graph.operator(value).is_some_and(|operator| {
-        operator.signature(&graph.operand_shapes(value)).factors.is_empty()
-    })
+    graph
+        .operator(value)
+        .is_some_and(|operator| operator.signature(&graph.operand_shapes(value)).factors.is_empty())
 }
 
 /// The representative of a set; what leads to it is shortened on the way.
@@ -130,7 +133,8 @@ fn is_covered(
     let signature = &problem.work(work).signature;
     let graph = &problem.network.graph;
     let operands = graph.operands(value).into_iter().enumerate();
-    let varying = operands.filter(|(_, it)| !is_known_everywhere(graph, *it)).map(|(at, _)| Some(at));
+    let varying =
+        operands.filter(|(_, it)| !is_known_everywhere(graph, *it)).map(|(at, _)| Some(at));
     varying.chain([None]).all(|operand| {
         let dims = signature.dims(operand);
         let has = |wanted: &dyn Fn(usize) -> bool| {

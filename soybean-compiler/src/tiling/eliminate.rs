@@ -227,9 +227,7 @@ impl<'a> View<'a> {
         outer: &[usize],
     ) -> Self {
         let stride = |wanted: usize| match table.variables.iter().position(|&it| it == wanted) {
-            Some(position) => {
-                table.variables[position + 1..].iter().map(|&it| sizes[it]).product()
-            }
+            Some(position) => table.variables[position + 1..].iter().map(|&it| sizes[it]).product(),
             None => 0,
         };
         Self {

@@ -11,7 +11,7 @@ use crate::{
     signature::FactorId,
 };
 
-/// Data parallelism: what has a batch dim is split along it wherever that is possible, and parameters and states are replicated.
+/// Data parallelism: what has a batch dim is split along it wherever that is possible, and parameters are replicated.
 pub(super) fn data(problem: &Problem<'_>, kept: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let batch = Batch::of(problem);
     let allowed = |(meaning, kept): (&Meaning, &Vec<usize>)| match meaning {
@@ -19,7 +19,7 @@ pub(super) fn data(problem: &Problem<'_>, kept: &[Vec<usize>]) -> Vec<Vec<usize>
             let tilings = problem.space(*space).stored();
             most(kept, |&state| match batch.dims[value.index()] {
                 Some(dim) => tilings[state].axes_of(dim).0.count_ones(),
-                None if is_kept(problem, *value) => n_replicated(&tilings[state]),
+                None if is_parameter(problem, *value) => n_replicated(&tilings[state]),
                 None => 0,
             })
         }
@@ -59,6 +59,10 @@ pub(super) fn model(problem: &Problem<'_>, kept: &[Vec<usize>]) -> Vec<Vec<usize
         }
     };
     problem.meanings.iter().zip(kept).map(allowed).collect()
+}
+
+fn is_parameter(problem: &Problem<'_>, value: Value) -> bool {
+    matches!(problem.network.graph.node(value).source, Source::Parameter(_))
 }
 
 /// Whether a tensor stays from step to step.

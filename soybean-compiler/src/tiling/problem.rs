@@ -1,7 +1,7 @@
 //! The search problem of a network on a mesh: a variable for each tensor's tiling and for each operator's form, and the costs of their pairs.
 //!
-//! A cost is bytes moved over all ranks, times [`BYTE`], plus a share of memory below that, so that among plans of equal bytes the one that
-//! stores the least wins. Tables are made for the states that a search wants, and once for all pairs that are alike: layers repeat.
+//! A cost is bytes that a training step moves over all ranks, times [`BYTE`], plus shares below that of the bytes that only evaluations move and of
+//! memory, so that among plans of equal bytes the one that evaluates with fewer and stores the least wins. Tables are made for the states that a search wants, and once for all pairs that are alike: layers repeat.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -31,7 +31,9 @@ pub(super) struct Problem<'a> {
     /// Which operators read and make which tensors.
     pub(super) pairs: Vec<Pair>,
     pub(super) uses: Vec<Use>,
-    use_numbers: BTreeMap<(usize, u64, usize, Option<usize>), usize>,
+    use_numbers: BTreeMap<(usize, u64, usize, Option<usize>, bool), usize>,
+    /// The cost of one byte that only an evaluation moves.
+    evaluation_byte: f64,
     /// For each variable the cost of each of its states.
     unary: Vec<Vec<i64>>,
     spaces: Vec<Space>,
@@ -74,13 +76,16 @@ impl Pair {
         n_tilings: usize,
         n_forms: usize,
     ) -> usize {
-        if self.tensor < self.operator { tiling * n_forms + form } else { form * n_tilings + tiling }
+        if self.tensor < self.operator {
+            tiling * n_forms + form
+        } else {
+            form * n_tilings + tiling
+        }
     }
 
     /// The edge with this table. Pairs with the same uses have their variables in the same order.
     pub(super) fn edge(&self, table: Rc<[i64]>) -> Edge {
-        let (first, second) =
-            (self.tensor.min(self.operator), self.tensor.max(self.operator));
+        let (first, second) = (self.tensor.min(self.operator), self.tensor.max(self.operator));
         Edge { first, second, table }
     }
 }
@@ -92,6 +97,8 @@ pub(super) struct Use {
     pub(super) work: usize,
     /// Which operand of the operator the tensor is; none if it is the result.
     pub(super) operand: Option<usize>,
+    /// Whether a training step has it; otherwise an evaluation alone.
+    pub(super) is_trained: bool,
     /// For each form, the position of the tiling that it needs or gives.
     positions: Vec<usize>,
 }
@@ -105,6 +112,7 @@ impl<'a> Problem<'a> {
             pairs: Vec::new(),
             uses: Vec::new(),
             use_numbers: BTreeMap::new(),
+            evaluation_byte: 0.0,
             unary: Vec::new(),
             spaces: Vec::new(),
             space_numbers: BTreeMap::new(),
@@ -114,6 +122,8 @@ impl<'a> Problem<'a> {
         let source_of: BTreeMap<Value, Value> =
             network.updates.iter().map(|&(source, next)| (next, source)).collect();
         let total: u64 = network.graph.values().map(|it| this.bytes_of(it)).sum();
+        let is_trained = network.trained();
+        let mut evaluated = 0;
         let mut tensors = Vec::with_capacity(network.graph.n_values());
         for value in network.graph.values() {
             let operator = network.graph.operator(value).map(|operator| {
@@ -125,9 +135,14 @@ impl<'a> Problem<'a> {
                 None => this.add_tensor(value, total),
             });
             if let Some(operator) = operator {
-                this.add_pairs(value, operator, &tensors);
+                let is_trained = is_trained[value.index()];
+                let used = this.add_pairs(value, operator, &tensors, is_trained);
+                evaluated += if is_trained { 0 } else { used };
             }
         }
+        // No conversion of a tensor moves as much as two copies of it to every rank.
+        let most = evaluated as f64 * 2.0 * mesh.n_ranks() as f64;
+        this.evaluation_byte = (BYTE / 4) as f64 / most.max(1.0);
         this.worth_splitting = worth_splitting(&this);
         this
     }
@@ -165,10 +180,11 @@ impl<'a> Problem<'a> {
             return space;
         }
         let splits = Splits::new(&self.mesh, &self.network.graph.shape(value));
-        let number = self.spaces.iter().position(|it| *it.splits() == splits).unwrap_or_else(|| {
-            self.spaces.push(Space::new(splits));
-            self.spaces.len() - 1
-        });
+        let number =
+            self.spaces.iter().position(|it| *it.splits() == splits).unwrap_or_else(|| {
+                self.spaces.push(Space::new(splits));
+                self.spaces.len() - 1
+            });
         self.space_numbers.insert(shape, number);
         number
     }
@@ -181,27 +197,42 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// The pairs of an operator with what it reads and makes.
-    fn add_pairs(&mut self, value: Value, operator: usize, tensors: &[usize]) {
+    /// Adds the pairs of an operator with what it reads and makes; gives the bytes of all that.
+    fn add_pairs(
+        &mut self,
+        value: Value,
+        operator: usize,
+        tensors: &[usize],
+        is_trained: bool,
+    ) -> u64 {
         let Meaning::Operator { work, .. } = self.meanings[operator] else {
             unreachable!("this variable is an operator's")
         };
         let operands = self.network.graph.operands(value).into_iter().enumerate();
         let mut uses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut total = 0;
         for (value, operand) in operands.map(|(at, it)| (it, Some(at))).chain([(value, None)]) {
-            let tensor = tensors[value.index()];
-            let usage = self.add_use(tensor, self.bytes_of(value), work, operand);
+            let (tensor, bytes) = (tensors[value.index()], self.bytes_of(value));
+            let usage = self.add_use(tensor, bytes, work, operand, is_trained);
+            total += bytes;
             uses.entry(tensor).or_default().push(usage);
         }
-        self.pairs
-            .extend(uses.into_iter().map(|(tensor, uses)| Pair { tensor, operator, uses }));
+        self.pairs.extend(uses.into_iter().map(|(tensor, uses)| Pair { tensor, operator, uses }));
+        total
     }
 
-    fn add_use(&mut self, tensor: usize, bytes: u64, work: usize, operand: Option<usize>) -> usize {
+    fn add_use(
+        &mut self,
+        tensor: usize,
+        bytes: u64,
+        work: usize,
+        operand: Option<usize>,
+        is_trained: bool,
+    ) -> usize {
         let Meaning::Tensor { space, .. } = self.meanings[tensor] else {
             unreachable!("tensors come before operators")
         };
-        let key = (space, bytes, work, operand);
+        let key = (space, bytes, work, operand, is_trained);
         if let Some(&number) = self.use_numbers.get(&key) {
             return number;
         }
@@ -212,7 +243,7 @@ impl<'a> Problem<'a> {
         };
         let positions =
             forms.iter().map(|form| self.spaces[space].position(&tiling(form))).collect();
-        self.uses.push(Use { space, bytes, work, operand, positions });
+        self.uses.push(Use { space, bytes, work, operand, is_trained, positions });
         self.use_numbers.insert(key, self.uses.len() - 1);
         self.uses.len() - 1
     }
@@ -225,9 +256,12 @@ impl<'a> Problem<'a> {
         if units == 0 {
             return 0;
         }
-        #[expect(clippy::cast_possible_wrap, reason = "a step moves far less than 2^43 bytes")]
-        let bytes = (units * usage.bytes / self.mesh.n_ranks() as u64) as i64;
-        bytes * BYTE
+        let bytes = units * usage.bytes / self.mesh.n_ranks() as u64;
+        #[expect(clippy::cast_possible_truncation, reason = "shares lie below 2^18")]
+        if !usage.is_trained {
+            return (bytes as f64 * self.evaluation_byte) as i64;
+        }
+        bytes as i64 * BYTE
     }
 
     /// The cost of one state for each variable.

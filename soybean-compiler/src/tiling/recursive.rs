@@ -125,7 +125,8 @@ fn options(
     }
 }
 
-/// The costs of one cut, in parts of an element; all cuts of a group count alike, so the number of groups does not matter.
+/// The costs of one cut, in parts of an element; all cuts of a group count alike, so the number of groups does not matter. What only evaluations move
+/// counts for next to nothing.
 fn costs_of_cut(
     problem: &Problem<'_>,
     before: &[Cut],
@@ -138,7 +139,8 @@ fn costs_of_cut(
     for pair in &problem.pairs {
         let rows = options[pair.tensor].iter().map(|it| it.placement(axis)).collect();
         let columns = options[pair.operator].iter().map(|it| it.factor(axis)).collect();
-        let key = (n_parts(problem, &pair.uses, &before[pair.tensor]), pair.uses.clone(), rows, columns);
+        let key =
+            (n_parts(problem, &pair.uses, &before[pair.tensor]), pair.uses.clone(), rows, columns);
         let table = match known.get(&key) {
             Some(table) => Rc::clone(table),
             None => {
@@ -168,7 +170,8 @@ fn table_of_cut(problem: &Problem<'_>, pair: &Pair, key: &Key, axis: usize) -> R
     let mut table = vec![0; rows.len() * columns.len()];
     for usage in uses.iter().map(|&it| &problem.uses[it]) {
         let signature = &problem.work(usage.work).signature;
-        let elements = i64::try_from(usage.bytes / n_parts).expect("tensors are far below 2^63");
+        let weight = if usage.is_trained { 1 << 8 } else { 1 };
+        let elements = (usage.bytes / n_parts) as i64 * weight;
         let needed: Vec<Placement> =
             columns.iter().map(|&it| placement(signature, usage, it)).collect();
         for (row, &stored) in rows.iter().enumerate() {

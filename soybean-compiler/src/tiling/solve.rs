@@ -37,7 +37,7 @@ const N_PASSES: u64 = 8;
 
 /// The states of least cost, as far as this much work goes. Some states in hand, if they are good, make it fast.
 pub(super) fn solve(problem: &Pairwise, in_hand: Option<&[usize]>, work: u64) -> Solution {
-    let limit = in_hand.map_or(i64::MAX / 4, |states| problem.cost(states));
+    let limit = in_hand.map_or(i64::MAX / 2, |states| problem.cost(states));
     let mut work_left = work;
     let refined = refine(problem, limit, &mut work_left);
     let states = match refined.better {
@@ -142,18 +142,6 @@ impl Core {
         self.learn(decoded);
         let reached = if within.iter().any(Vec::is_empty) { target } else { bound.value };
         self.known.bound = self.known.bound.max(reached);
-        if std::env::var("TRACE").is_ok() {
-            eprintln!(
-                "vars {} pass states {} -> {} value {:.6} limit {:.6} target {:.6} work {} left {work_left}",
-                within.len(),
-                n_states(&self.problem.unary),
-                n_states(&within),
-                bound.value as f64 / 1e12 / 1.048576,
-                self.limit as f64 / 1e12 / 1.048576,
-                target as f64 / 1e12 / 1.048576,
-                self.work,
-            );
-        }
         within
     }
 

@@ -88,16 +88,11 @@ pub struct Baselines {
 /// Searches a tiling of the network for this mesh.
 #[must_use]
 pub fn search(network: &Network, mesh: Mesh, strategy: Strategy) -> Search {
-    let t = std::time::Instant::now();
     let problem = Problem::new(network, mesh);
-    eprintln!("problem {:?}", t.elapsed());
     let recursive = recursive(&problem);
-    eprintln!("recursive {:?}", t.elapsed());
     let kept = problem.states_worth_it();
     let data = best_of(&problem, &forced::data(&problem, &kept));
-    eprintln!("data {:?}", t.elapsed());
     let model = best_of(&problem, &forced::model(&problem, &kept));
-    eprintln!("forced {:?}", t.elapsed());
     let bytes = |states: &[usize]| whole_bytes(problem.cost(states));
     let baselines =
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
@@ -139,7 +134,7 @@ fn best_of(problem: &Problem<'_>, allowed: &[Vec<usize>]) -> Vec<usize> {
     let found = solve(&problem.restricted(allowed), None, WORK / 64);
     let mut states = chosen(allowed, &found.states);
     if !found.is_optimal {
-        improve(problem, allowed, &mut states);
+        improve_each_axis(problem, allowed, &mut states);
     }
     states
 }
@@ -149,19 +144,14 @@ fn exact(problem: &Problem<'_>, kept: &[Vec<usize>], in_hand: &[&[usize]]) -> Fo
     let cost = |states: &&[usize]| problem.cost(states);
     let mut best =
         in_hand.iter().copied().min_by_key(cost).expect("there are plans in hand").to_vec();
-    let t = std::time::Instant::now();
     let costs = problem.restricted(kept);
-    eprintln!("tables {:?}", t.elapsed());
     let mut found = solve(&costs, Some(&positions(kept, &best)), WORK);
-    eprintln!("solve {:?}", t.elapsed());
     if !found.is_optimal {
         best = chosen(kept, &found.states);
         improve(problem, kept, &mut best);
-        eprintln!("improve {:?} {}", t.elapsed(), problem.cost(&best) as f64 / 1e12 / 1.048576);
         let bound = found.bound;
-        found = solve(&costs, Some(&positions(kept, &best)), WORK);
+        found = solve(&costs, Some(&positions(kept, &best)), WORK / 2);
         found.bound = found.bound.max(bound);
-        eprintln!("solve {:?}", t.elapsed());
     }
     Found {
         is_optimal: found.is_optimal,
@@ -184,24 +174,28 @@ fn chosen(kept: &[Vec<usize>], positions: &[usize]) -> Vec<usize> {
     kept.iter().zip(positions).map(|(kept, &position)| kept[position]).collect()
 }
 
-/// Improves a plan: the best placement along one axis with those along the others fixed, axis after axis, until nothing changes.
+/// Improves a plan until nothing changes by as much as a byte.
 fn improve(problem: &Problem<'_>, allowed: &[Vec<usize>], states: &mut Vec<usize>) {
     loop {
         let before = problem.cost(states);
-        for axis in 0..problem.mesh.n_axes() {
-            let kept: Vec<Vec<usize>> = (0..states.len())
-                .map(|it| {
-                    let is_free = |&other: &usize| {
-                        other == states[it] || problem.agree_off(it, states[it], other, axis)
-                    };
-                    allowed[it].iter().copied().filter(is_free).collect()
-                })
-                .collect();
-            let found = solve(&problem.restricted(&kept), Some(&positions(&kept, states)), WORK);
-            *states = chosen(&kept, &found.states);
-        }
+        improve_each_axis(problem, allowed, states);
         if whole_bytes(problem.cost(states)) == whole_bytes(before) {
             return;
         }
+    }
+}
+
+/// Improves a plan: the best placement along one axis with those along the others fixed, axis after axis.
+fn improve_each_axis(problem: &Problem<'_>, allowed: &[Vec<usize>], states: &mut Vec<usize>) {
+    for axis in 0..problem.mesh.n_axes() {
+        let free = |it: usize| {
+            let is_free = |&other: &usize| {
+                other == states[it] || problem.agree_off(it, states[it], other, axis)
+            };
+            allowed[it].iter().copied().filter(is_free).collect()
+        };
+        let kept: Vec<Vec<usize>> = (0..states.len()).map(free).collect();
+        let found = solve(&problem.restricted(&kept), Some(&positions(&kept, states)), WORK);
+        *states = chosen(&kept, &found.states);
     }
 }

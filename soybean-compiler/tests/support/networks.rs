@@ -1,6 +1,6 @@
 //! Well-known networks, for tests and benchmarks of the search.
 
-use soybean_compiler::{Argument, Builder, Network, Optimizer, graph::Value};
+use soybean_compiler::{Argument, Builder, graph::Value};
 use soybean_plan::{DType, Init};
 
 /// A network under construction, layer by layer.
@@ -78,8 +78,9 @@ impl Layers {
         let variance = it.call("var", &[x, over, integer(0)]);
         let sum = it.call("add", &[Argument::Tensor(variance), Argument::Float(1e-5)]);
         let scale = it.call("rsqrt", &[Argument::Tensor(sum)]);
-        let mut of_channels =
-            |value| Argument::Tensor(it.call("reshape", &[Argument::Tensor(value), list(&[filters, 1, 1])]));
+        let mut of_channels = |value| {
+            Argument::Tensor(it.call("reshape", &[Argument::Tensor(value), list(&[filters, 1, 1])]))
+        };
         let (mean, scale) = (of_channels(mean), of_channels(scale));
         it.apply("sub", &[mean])
             .apply("mul", &[scale])
