@@ -14,7 +14,7 @@ use super::{
     tiled::Tiled,
 };
 use crate::{
-    graph::Value,
+    graph::{Phase, Value},
     network::Network,
     operator::Rules,
     signature::{Form, Signature, forms},
@@ -200,7 +200,7 @@ impl<'a> Problem<'a> {
     /// Adds the pairs of an operator with what it reads and makes; gives the bytes of all that.
     fn add_pairs(
         &mut self,
-        value: Value,
+        user: Value,
         operator: usize,
         tensors: &[usize],
         is_trained: bool,
@@ -208,12 +208,13 @@ impl<'a> Problem<'a> {
         let Meaning::Operator { work, .. } = self.meanings[operator] else {
             unreachable!("this variable is an operator's")
         };
-        let operands = self.network.graph.operands(value).into_iter().enumerate();
+        let operands = self.network.graph.operands(user).into_iter().enumerate();
         let mut uses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut total = 0;
-        for (value, operand) in operands.map(|(at, it)| (it, Some(at))).chain([(value, None)]) {
+        for (value, operand) in operands.map(|(at, it)| (it, Some(at))).chain([(user, None)]) {
             let (tensor, bytes) = (tensors[value.index()], self.bytes_of(value));
-            let usage = self.add_use(tensor, bytes, work, operand, is_trained);
+            let is_read = operand.is_none_or(|at| self.network.graph.reads(user, at, Phase::Train));
+            let usage = self.add_use(tensor, bytes, work, operand, is_trained && is_read);
             total += bytes;
             uses.entry(tensor).or_default().push(usage);
         }

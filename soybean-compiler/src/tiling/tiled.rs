@@ -6,7 +6,7 @@ use soybean_plan::{Combine, Mesh, Tiling};
 
 use super::conversion::{bytes, route};
 use crate::{
-    graph::Value,
+    graph::{Phase, Value},
     network::Network,
     operator::Rules,
     signature::{Form, Signature, letter},
@@ -92,7 +92,15 @@ impl Tiled {
             .graph
             .values()
             .filter(|it| is_trained[it.index()] && self.forms[it.index()].is_some());
-        computed.flat_map(|it| self.conversions(it)).map(|it| it.bytes).sum()
+        let of_operator = |value: Value| -> u64 {
+            let conversions = self.conversions(value).into_iter().enumerate();
+            let graph = &self.network.graph;
+            conversions
+                .filter(|it| graph.reads(value, it.0, Phase::Train))
+                .map(|it| it.1.bytes)
+                .sum()
+        };
+        computed.map(of_operator).sum()
     }
 }
 
