@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 #[path = "support/models.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
 mod models;
 
 use models::{BATCH, Batch, FEATURES, perceptron, sgd, trainer};

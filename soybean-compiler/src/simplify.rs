@@ -1,4 +1,6 @@
-//! Simplification: dead tensors go, equal computations are done once, and permutations are read in place by products.
+//! Simplification: dead tensors go, equal computations are done once, permutations are read in place by products, and sums of parts are concatenations.
+
+mod windows;
 
 use std::collections::BTreeMap;
 
@@ -14,11 +16,13 @@ use crate::{
 pub(crate) fn simplify(network: &Network) -> Network {
     let simplified = pass(network);
     // What nothing reads any more goes in the next pass.
-    if simplified.graph.n_values() == network.graph.n_values() {
-        simplified
-    } else {
-        simplify(&simplified)
-    }
+    let is_done = simplified.graph.n_values() == network.graph.n_values() && !has_dead(&simplified);
+    if is_done { simplified } else { simplify(&simplified) }
+}
+
+fn has_dead(network: &Network) -> bool {
+    let is_live = network.graph.ancestors(&network.roots());
+    network.graph.values().any(|it| network.graph.operator(it).is_some() && !is_live[it.index()])
 }
 
 fn pass(network: &Network) -> Network {
@@ -40,6 +44,12 @@ fn pass(network: &Network) -> Network {
             continue;
         }
         let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
+        if let Operator::Elementwise(map) = operator
+            && let Some(joined) = windows::joined(&mut graph, map, &operands)
+        {
+            of.insert(value, joined);
+            continue;
+        }
         let (operator, operands) = read_permutations_in_place(&graph, operator.clone(), operands);
         let key = format!("{operator:?} {operands:?}");
         let new = computed.entry(key).or_insert_with(|| graph.add(operator, &operands));

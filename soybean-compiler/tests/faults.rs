@@ -227,6 +227,101 @@ fn attention() {
 }
 
 #[test]
+fn convolutions() {
+    let one = || integer(1);
+    check(
+        "conv1d",
+        &[Tensor(&[2, 3]), Tensor(&[4, 3, 3]), one(), one(), one(), one()],
+        "0: takes sequences [batch, channels, length], found [2, 3]",
+    );
+    check(
+        "conv1d",
+        &[Tensor(&[2, 3, 4]), Tensor(&[4, 3]), one(), one(), one(), one()],
+        "1: the weight must be [filters, channels / groups, length], found [4, 3]",
+    );
+    check(
+        "conv1d",
+        &[Tensor(&[2, 3, 4]), Tensor(&[4, 3, 9]), one(), one(), one(), one()],
+        "1: the kernel reaches over [9] pixels, the padded sequence has [6]",
+    );
+    check(
+        "conv1d",
+        &[Tensor(&[2, 3, 4]), Tensor(&[4, 3, 3]), one(), one(), one(), integer(0)],
+        "5: `groups` must be at least 1, found 0",
+    );
+    let input = || Tensor(&[2, 4, 2, 2]);
+    let transposed = |weight, padding, groups, expected| {
+        let settings = [one(), integer(padding), integer(0), integer(groups), one()];
+        let given: Vec<Given> = [input(), Tensor(weight)].into_iter().chain(settings).collect();
+        check("conv_transpose2d", &given, expected);
+    };
+    transposed(
+        &[4, 2],
+        0,
+        1,
+        "1: the weight must be [channels, filters / groups, height, width], found [4, 2]",
+    );
+    transposed(&[4, 2, 3, 3], 0, 3, "5: 3 groups do not divide 4 channels");
+    transposed(&[4, 2, 3, 3], 2, 1, "3: padding [2, 2] leaves nothing of the result");
+    check(
+        "adaptive_avg_pool2d",
+        &[input(), integer(0)],
+        "1: expected one or two integers of at least 1, found [0, 0]",
+    );
+    check(
+        "local_response_norm",
+        &[Tensor(&[2]), integer(3), float(1.0), float(1.0), float(1.0)],
+        "0: the input must be [n, channels, ..], found [2]",
+    );
+}
+
+#[test]
+fn parts_and_joined_tensors() {
+    check(
+        "slice",
+        &[Tensor(&[2, 3]), integer(2), integer(0), integer(1)],
+        "1: dim 2 is out of range for a tensor of 2 dims",
+    );
+    check(
+        "slice",
+        &[Tensor(&[2, 3]), integer(1), integer(-1), integer(2)],
+        "3: -1..2 is not a part of dim 1, which has 3 elements; help: a part has at least 1 element",
+    );
+    check(
+        "split",
+        &[Tensor(&[2, 3]), list(&[3, 0]), integer(1)],
+        "1: sizes must be positive, found [3, 0]",
+    );
+    check(
+        "pad",
+        &[Tensor(&[2, 3]), list(&[1]), integer(0)],
+        "1: the padding of a tensor of 2 dims is at most 2 pairs of numbers, found [1]; \
+         help: before and after the last dim, then the one before it, and so on",
+    );
+    check("concat", &[list(&[]), integer(0)], "0: takes at least 1 tensor, found 0");
+    check(
+        "stack",
+        &[Tensor(&[2]), integer(0)],
+        "0: `tensors` must be an array of tensors, found a tensor",
+    );
+    check(
+        "embedding",
+        &[Labels(&[1; 8]), Tensor(&[3, 4])],
+        "0: a tensor has at most 8 dims, found 9",
+    );
+    check(
+        "argmax",
+        &[Labels(&[2, 3]), integer(0)],
+        "0: takes tensors of f32, found i32; help: `.to_f32()` makes numbers of integers",
+    );
+    check(
+        "cumsum",
+        &[Tensor(&[2, 3]), integer(-3)],
+        "1: dim -3 is out of range for a tensor of 2 dims",
+    );
+}
+
+#[test]
 fn losses() {
     for operator in ["mse", "l1_loss", "binary_cross_entropy_with_logits"] {
         check(

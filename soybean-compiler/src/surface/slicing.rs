@@ -121,10 +121,9 @@ fn pad(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fau
     let fill = arguments.number(2)?;
     if !given.len().is_multiple_of(2) || given.len() > 2 * shape.len() {
         let message = format!(
-            "the padding of a tensor of {} dims is at most {} pairs of numbers, found {} numbers",
+            "the padding of a tensor of {} dims is at most {} pairs of numbers, found {given:?}",
             shape.len(),
-            shape.len(),
-            given.len()
+            shape.len()
         );
         return Err(arguments
             .fault(1, message)
