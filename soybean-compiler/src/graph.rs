@@ -142,10 +142,16 @@ impl Graph {
     /// The operands of which a tensor is computed in this phase.
     #[must_use]
     pub fn operands_in(&self, value: Value, phase: Phase) -> Vec<Value> {
-        let mut operands = self.operands(value);
+        let operands = self.operands(value).into_iter().enumerate();
+        operands.filter(|&(at, _)| self.reads(value, at, phase)).map(|(_, it)| it).collect()
+    }
+
+    /// Whether a tensor is computed of its operand at this position in this phase.
+    #[must_use]
+    pub fn reads(&self, value: Value, position: usize, phase: Phase) -> bool {
         match self.operator(value) {
-            Some(Operator::ByPhase(_)) => vec![operands.swap_remove(ByPhase::operand(phase))],
-            Some(_) | None => operands,
+            Some(Operator::ByPhase(_)) => position == ByPhase::operand(phase),
+            Some(_) | None => true,
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{
     fault::{At, ModelFault},
     fuse,
     gradient::{add_elementwise, differentiate},
-    graph::{Graph, Source, Value},
+    graph::{Graph, Phase, Source, Value},
     operators::elementwise::all_dims,
     optimizer::{self, Optimizer, Update},
     simplify,
@@ -109,6 +109,13 @@ impl Network {
     #[must_use]
     pub fn fetched(&self) -> Vec<Value> {
         [self.loss].into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
+    }
+
+    /// Which tensors a training step needs: a mark for each. The others are computed in evaluations only.
+    #[must_use]
+    pub fn trained(&self) -> Vec<bool> {
+        let next = self.updates.iter().map(|&(_, next)| next);
+        self.graph.ancestors_in(Phase::Train, &next.chain([self.loss]).collect::<Vec<_>>())
     }
 
     /// The updates of each buffer, and of each parameter with those of its states, which are made together.

@@ -6,7 +6,7 @@ use soybean_plan::{Combine, Mesh, Tiling};
 
 use super::conversion::{bytes, route};
 use crate::{
-    graph::Value,
+    graph::{Phase, Value},
     network::Network,
     operator::Rules,
     signature::{Form, Signature, letter},
@@ -86,8 +86,21 @@ impl Tiled {
     /// The bytes that one training step moves between ranks, over all ranks.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let computed = self.network.graph.values().filter(|&it| self.forms[it.index()].is_some());
-        computed.flat_map(|it| self.conversions(it)).map(|it| it.bytes).sum()
+        let is_trained = self.network.trained();
+        let computed = self
+            .network
+            .graph
+            .values()
+            .filter(|it| is_trained[it.index()] && self.forms[it.index()].is_some());
+        let of_operator = |value: Value| -> u64 {
+            let conversions = self.conversions(value).into_iter().enumerate();
+            let graph = &self.network.graph;
+            conversions
+                .filter(|it| graph.reads(value, it.0, Phase::Train))
+                .map(|it| it.1.bytes)
+                .sum()
+        };
+        computed.map(of_operator).sum()
     }
 }
 

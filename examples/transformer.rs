@@ -1,0 +1,37 @@
+//! A transformer of the size of GPT-2 on eight devices, with synthetic tokens: `cargo run --release --example transformer -- plan` shows its plan, `-- bench` runs it.
+
+#[path = "networks/gpt.rs"]
+mod networks;
+
+use std::{convert::Infallible, process::ExitCode};
+
+use soybean::{Defaults, Split};
+
+/// GPT-2, small: its sizes by constants.
+#[soybean::model(gpus = 8, optimizer = adamw())]
+pub mod transformer {
+    use soybean::prelude::*;
+
+    use super::networks;
+
+    /// Texts in a step.
+    pub const BATCH: usize = 8;
+    const LENGTH: usize = 1024;
+    const VOCABULARY: usize = 50_304;
+    const WIDTH: usize = 768;
+    const HEADS: usize = 12;
+    const BLOCKS: usize = 12;
+
+    /// The cross-entropy of the tokens that come next.
+    pub fn forward(tokens: Tensor<i32, BATCH, LENGTH>, next: Tensor<i32, BATCH, LENGTH>) -> Tensor {
+        networks::gpt(tokens, VOCABULARY, WIDTH, HEADS, BLOCKS, 0.1).cross_entropy(next)
+    }
+}
+
+fn main() -> ExitCode {
+    let defaults = Defaults { epochs: 1, learning_rate: 0.0003 };
+    transformer::Trainer::command_line_with(defaults, |options| {
+        let n_texts = transformer::BATCH;
+        Ok::<_, Infallible>(Split::random::<transformer::Network>(n_texts, n_texts, options.seed))
+    })
+}
