@@ -24,7 +24,8 @@ const MAX_INPUTS: usize = 8;
 pub(crate) fn fuse(network: &Network) -> Network {
     let old = &network.graph;
     let roots: BTreeSet<Value> = network.roots().into_iter().collect();
-    let kept: BTreeSet<Value> = network.updates.iter().map(|&(source, _)| source).collect();
+    let is_kept: BTreeSet<Value> = network.updates.iter().map(|&(source, _)| source).collect();
+    let mut kept: BTreeSet<Value> = BTreeSet::new();
     let group_of = sources_by_next(network);
     let mut graph = Graph::default();
     let mut of: BTreeMap<Value, Value> = BTreeMap::new();
@@ -35,18 +36,15 @@ pub(crate) fn fuse(network: &Network) -> Network {
         let new = match &node.source {
             Source::Operator(operator) => {
                 let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
-                let forbidden = match group_of.get(&value) {
-                    // What is not there yet cannot be read.
-                    Some(own) => {
-                        kept.difference(own).filter_map(|it| of.get(it).copied()).collect()
-                    }
-                    None => BTreeSet::new(),
-                };
+                let own = group_of
+                    .get(&value)
+                    .map(|own| own.iter().filter_map(|it| of.get(it).copied()).collect());
                 let reader = Reader {
                     graph: &graph,
                     may_move: &may_move,
                     has_one_reader: &has_one_reader,
-                    forbidden,
+                    kept: &kept,
+                    own,
                 };
                 let (operator, operands) = reader.fused(operator.clone(), operands);
                 graph.add(operator, &operands)
@@ -54,6 +52,9 @@ pub(crate) fn fuse(network: &Network) -> Network {
             source => graph.add_source(&node.name, node.dtype, node.shape, source.clone()),
         };
         of.insert(value, new);
+        if is_kept.contains(&value) {
+            kept.insert(new);
+        }
         let users = old.users(value);
         if !roots.contains(&value) && users.iter().all(|&it| reads_elementwise(old, it)) {
             may_move.insert(new);
@@ -84,8 +85,10 @@ struct Reader<'a> {
     graph: &'a Graph,
     may_move: &'a BTreeSet<Value>,
     has_one_reader: &'a BTreeSet<Value>,
-    /// What the kernel must not read.
-    forbidden: BTreeSet<Value>,
+    /// What stays from step to step.
+    kept: &'a BTreeSet<Value>,
+    /// For an update, what is updated together with it: all that it may read of what stays.
+    own: Option<BTreeSet<Value>>,
 }
 
 impl Reader<'_> {
@@ -129,6 +132,12 @@ impl Reader<'_> {
         (map, operands)
     }
 
+    fn may_read(&self, value: Value) -> bool {
+        let memory = self.graph.memory_of(value);
+        let is_own = |own: &BTreeSet<Value>| own.contains(&memory);
+        self.own.as_ref().is_none_or(is_own) || !self.kept.contains(&memory)
+    }
+
     /// The map with one operand moved into it.
     fn without(
         &self,
@@ -140,11 +149,7 @@ impl Reader<'_> {
         let Some(Operator::Elementwise(inner)) = self.graph.operator(value) else { return None };
         let is_cheap = scalar::is_cheap(&inner.program);
         let has_same_space = map.operands[position].len() == map.extents.len();
-        let is_allowed = self
-            .graph
-            .operands(value)
-            .into_iter()
-            .all(|it| !self.forbidden.contains(&self.graph.memory_of(it)));
+        let is_allowed = self.graph.operands(value).into_iter().all(|it| self.may_read(it));
         let is_worth_it = is_cheap || (has_same_space && self.has_one_reader.contains(&value));
         (self.may_move.contains(&value) && is_allowed && is_worth_it)
             .then(|| compose(self.graph, map, operands, position, inner))

@@ -130,28 +130,31 @@ fn overwritable(step: &Step, maps: &[Map], storage: &[Storage], result: BufferId
 fn place(slots: &mut [Slot]) -> usize {
     let mut order: Vec<usize> = (0..slots.len()).collect();
     order.sort_by_key(|&it| (usize::MAX - slots[it].bytes, it));
+    let mut placed: Vec<Vec<usize>> = Vec::new();
     let mut total = 0;
-    for (done, &slot) in order.iter().enumerate() {
-        let mut taken: Vec<(usize, usize)> = order[..done]
-            .iter()
-            .map(|&it| &slots[it])
-            .filter(|it| {
-                it.phase == slots[slot].phase
-                    && it.first <= slots[slot].last
-                    && slots[slot].first <= it.last
-            })
-            .map(|it| (it.offset, it.offset + it.bytes))
-            .collect();
-        taken.sort_unstable();
-        let mut offset = 0;
-        for (from, to) in taken {
-            if offset + slots[slot].bytes <= from {
+    for slot in order {
+        let Slot { phase, first, last, bytes, .. } = slots[slot];
+        if placed.len() <= phase {
+            placed.resize(phase + 1, Vec::new());
+        }
+        // Slots of the phase by offset. Flat loops, because the macro that runs them is compiled without optimisation.
+        let others = &placed[phase][..];
+        let (mut offset, mut at) = (0, 0);
+        while at < others.len() {
+            let other = &slots[others[at]];
+            at += 1;
+            if other.last < first || last < other.first {
+                continue;
+            }
+            if offset + bytes <= other.offset {
                 break;
             }
-            offset = offset.max(to);
+            offset = offset.max(other.offset + other.bytes);
         }
         slots[slot].offset = offset;
-        total = total.max(offset + slots[slot].bytes);
+        total = total.max(offset + bytes);
+        let position = placed[phase].partition_point(|&it| slots[it].offset <= offset);
+        placed[phase].insert(position, slot);
     }
     total
 }

@@ -112,6 +112,13 @@ impl Network {
         [self.loss].into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
     }
 
+    /// Which tensors a training step needs: a mark for each. The others are computed in evaluations only.
+    #[must_use]
+    pub fn trained(&self) -> Vec<bool> {
+        let next = self.updates.iter().map(|&(_, next)| next);
+        self.graph.ancestors(&next.chain([self.loss]).collect::<Vec<_>>())
+    }
+
     /// The updates of each parameter with those of its states, which are made together.
     ///
     /// # Panics

@@ -89,6 +89,12 @@ impl Signature {
             && soybean_plan::may_split(extent, mesh, axes)
     }
 
+    /// The dims of an operand, or of the result where there is none.
+    #[must_use]
+    pub fn dims(&self, operand: Option<usize>) -> &[Dim] {
+        operand.map_or(&self.result, |operand| &self.operands[operand])
+    }
+
     /// The tiling in which an operand must lie for this form.
     #[must_use]
     pub fn operand_tiling(&self, operand: usize, form: &Form) -> Tiling {
@@ -160,35 +166,30 @@ impl Form {
 /// All forms in which an operator can run on this mesh. An axis is left without a factor only where none could be split along it.
 #[must_use]
 pub fn forms(signature: &Signature, mesh: &Mesh) -> Vec<Form> {
-    let choices: Vec<Option<FactorId>> =
-        (0..signature.factors.len()).map(|factor| Some(factor_id(factor))).chain([None]).collect();
-    let mut forms = vec![Form(Vec::new())];
-    for _ in 0..mesh.n_axes() {
-        let extend = |form: &Form| {
-            let with = |&choice| Form(form.0.iter().copied().chain([choice]).collect());
-            choices.iter().map(with).collect::<Vec<_>>()
-        };
-        forms =
-            forms.iter().flat_map(extend).filter(|form| is_legal(form, signature, mesh)).collect();
-    }
-    forms.retain(|form| is_maximal(form, signature, mesh));
-    forms
-}
-
-fn is_legal(form: &Form, signature: &Signature, mesh: &Mesh) -> bool {
-    match form.0.last() {
-        Some(&Some(factor)) => signature.may_split(factor, mesh, form.axes_of(factor)),
-        Some(None) | None => true,
-    }
-}
-
-fn is_maximal(form: &Form, signature: &Signature, mesh: &Mesh) -> bool {
-    let could_split = |axis: usize| {
-        let could = |factor: usize| {
-            let factor = factor_id(factor);
-            signature.may_split(factor, mesh, form.axes_of(factor).with(axis))
-        };
-        (0..signature.factors.len()).any(could)
+    let n_sets = 1_u16 << mesh.n_axes();
+    let of_factor = |factor: usize| -> Vec<bool> {
+        let may_split = |set| signature.may_split(factor_id(factor), mesh, AxisSet(set));
+        (0..n_sets).map(may_split).collect()
     };
-    (0..form.0.len()).all(|axis| form.0[axis].is_some() || !could_split(axis))
+    let may_split: Vec<Vec<bool>> = (0..signature.factors.len()).map(of_factor).collect();
+    let may_extend = |form: &Form, factor: FactorId, axis: usize| {
+        may_split[factor as usize][form.axes_of(factor).with(axis).0 as usize]
+    };
+    let mut forms = vec![Form(Vec::new())];
+    for axis in 0..mesh.n_axes() {
+        let extend = |form: &Form| {
+            let factors = (0..may_split.len()).map(factor_id);
+            let legal = factors.filter(|&it| may_extend(form, it, axis)).map(Some).chain([None]);
+            let with = |choice| Form(form.0.iter().copied().chain([choice]).collect());
+            legal.map(with).collect::<Vec<_>>()
+        };
+        forms = forms.iter().flat_map(extend).collect();
+    }
+    let is_maximal = |form: &Form| {
+        let could_split =
+            |axis| (0..may_split.len()).any(|factor| may_extend(form, factor_id(factor), axis));
+        (0..form.0.len()).all(|axis| form.0[axis].is_some() || !could_split(axis))
+    };
+    forms.retain(is_maximal);
+    forms
 }

@@ -5,11 +5,14 @@
 
 mod bound;
 mod conversion;
+mod dominance;
 mod eliminate;
 mod forced;
+mod order;
 mod pairwise;
 mod problem;
 mod recursive;
+mod solve;
 mod space;
 mod strategy;
 mod tiled;

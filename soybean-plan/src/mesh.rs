@@ -145,7 +145,12 @@ impl AxisSet {
 
     /// The axes of the set, smallest first.
     pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..MAX_AXES).filter(move |&axis| self.contains(axis))
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let axis = rest.trailing_zeros() as usize;
+            rest &= rest.wrapping_sub(1);
+            (axis < MAX_AXES).then_some(axis)
+        })
     }
 }
 

@@ -1,143 +1,232 @@
-//! Lower bounds on a sum of tables, and the states that they rule out.
+//! Lower bounds on a sum of tables, the states that they rule out, and good states to start from.
 //!
 //! Costs are moved between the tables of pairs and those of single variables without changing any sum; then the sum of all tables' minima is a bound. Each
-//! pass walks the variables in order: a variable collects what its pairs must cost at least, state by state, and hands it on to the pairs
-//! with variables still to come. The bound never falls. Source: sequential reweighted message passing, Kolmogorov 2015, for pairs.
+//! pass walks the variables in order: a variable collects what its pairs with variables before it must cost at least, state by state, and
+//! hands shares of it on to the pairs with variables still to come. The bound never falls. Source: sequential tree-reweighted message
+//! passing, Kolmogorov 2006.
 
-use super::pairwise::Pairwise;
+use std::rc::Rc;
+
+use super::pairwise::{Edge, Pairwise};
 
 /// Costs on the move.
-pub(super) struct Bound<'a> {
-    problem: &'a Pairwise,
-    /// For each variable what each state costs now.
-    unary: Vec<Vec<f64>>,
+pub(super) struct Bound {
+    problem: Pairwise,
     /// For each edge what has moved from it to the states of its first and its second variable.
-    moved: Vec<[Vec<f64>; 2]>,
-    tables: Vec<Vec<f64>>,
-    /// For each variable, its edges: the number, and whether it is the first (0) or second (1) variable.
-    edges_of: Vec<Vec<(usize, usize)>>,
+    moved: Vec<[Vec<i64>; 2]>,
+    /// For each variable, the edges in which it is the second and those in which it is the first.
+    edges_of: Vec<[Vec<usize>; 2]>,
+    /// The least of what each variable keeps.
+    kept: Vec<i64>,
+    /// The least of what was handed to each edge and is not collected yet.
+    handed: Vec<i64>,
+    /// The bound.
+    pub(super) value: i64,
 }
 
-impl<'a> Bound<'a> {
-    pub(super) fn new(problem: &'a Pairwise) -> Self {
-        let floats = |costs: &Vec<u64>| costs.iter().map(|&cost| cost as f64).collect::<Vec<f64>>();
-        let mut edges_of = vec![Vec::new(); problem.unary.len()];
-        let mut moved = Vec::new();
+/// What a pass finds.
+pub(super) struct Pass {
+    /// For each variable the states with which the whole need not cost more than the limit.
+    pub(super) within: Vec<Vec<usize>>,
+    /// States that are good together: each the best for what the pass has chosen before it and what it expects.
+    pub(super) decoded: Vec<usize>,
+}
+
+/// The order in which a pass visits variables.
+#[derive(Clone, Copy)]
+pub(super) enum Direction {
+    Forward,
+    Backward,
+}
+
+impl Direction {
+    /// Where a variable stands in its pairs with those that the pass has visited before it: second, or first.
+    fn side(self) -> usize {
+        match self {
+            Self::Forward => 1,
+            Self::Backward => 0,
+        }
+    }
+}
+
+impl Bound {
+    /// The bound after one pass forward.
+    pub(super) fn new(problem: Pairwise) -> Self {
+        let n = problem.unary.len();
+        let mut edges_of = vec![[Vec::new(), Vec::new()]; n];
+        let mut moved = Vec::with_capacity(problem.edges.len());
         for (number, edge) in problem.edges.iter().enumerate() {
-            edges_of[edge.first].push((number, 0));
-            edges_of[edge.second].push((number, 1));
-            moved.push([edge.first, edge.second].map(|it| vec![0.0; problem.unary[it].len()]));
+            edges_of[edge.first][1].push(number);
+            edges_of[edge.second][0].push(number);
+            moved.push([edge.first, edge.second].map(|it| vec![0; problem.unary[it].len()]));
         }
-        let unary = problem.unary.iter().map(floats).collect();
-        let tables = problem.edges.iter().map(|edge| floats(&edge.table)).collect();
-        Self { problem, unary, moved, tables, edges_of }
+        let (kept, handed) = (vec![0; n], vec![0; moved.len()]);
+        let mut this = Self { problem, moved, edges_of, kept, handed, value: 0 };
+        this.pass(Direction::Forward, 0);
+        this.value = this.kept.iter().sum();
+        this
     }
 
-    /// One pass forward and one backward.
-    pub(super) fn improve(&mut self) {
-        for variable in 0..self.unary.len() {
-            self.collect_and_hand_on(variable, 0);
+    /// One pass in this direction.
+    pub(super) fn pass(&mut self, direction: Direction, limit: i64) -> Pass {
+        let n = self.kept.len();
+        let mut pass = Pass { within: vec![Vec::new(); n], decoded: vec![0; n] };
+        for at in 0..n {
+            let variable = match direction {
+                Direction::Forward => at,
+                Direction::Backward => n - 1 - at,
+            };
+            self.visit(variable, direction, limit, &mut pass);
         }
-        for variable in (0..self.unary.len()).rev() {
-            self.collect_and_hand_on(variable, 1);
-        }
+        pass
     }
 
-    /// Collects from all pairs, then hands equal shares to the pairs in which the variable stands at `side`.
-    fn collect_and_hand_on(&mut self, variable: usize, side: usize) {
+    /// Collects from the pairs behind, then hands equal shares to the pairs ahead.
+    fn visit(&mut self, variable: usize, direction: Direction, limit: i64, pass: &mut Pass) {
+        let side = direction.side();
         let edges = std::mem::take(&mut self.edges_of[variable]);
-        for &(edge, position) in &edges {
-            let least = self.least_of_edge(edge, position);
-            let (unary, moved) = (&mut self.unary[variable], &mut self.moved[edge][position]);
-            for (state, least) in least.into_iter().enumerate() {
-                unary[state] += least;
-                moved[state] += least;
-            }
+        let (behind, ahead) = (&edges[1 - side][..], &edges[side][..]);
+        let mut elsewhere = self.value - self.kept[variable];
+        let mut costs = self.problem.unary[variable].clone();
+        let mut scores = costs.clone();
+        for &edge in behind {
+            elsewhere -= std::mem::take(&mut self.handed[edge]);
+            let least = self.least(edge, side);
+            add(&mut costs, &least);
+            self.moved[edge][side] = least;
+            self.add_chosen(edge, side, &pass.decoded, &mut scores);
         }
-        let n_ahead = edges.iter().filter(|(_, position)| *position == side).count();
-        let n_shares = n_ahead.max(edges.len() - n_ahead).max(1);
-        let share: Vec<f64> =
-            self.unary[variable].iter().map(|cost| cost / n_shares as f64).collect();
-        for &(edge, position) in edges.iter().filter(|(_, position)| *position == side) {
-            let (unary, moved) = (&mut self.unary[variable], &mut self.moved[edge][position]);
-            for (state, share) in share.iter().enumerate() {
-                unary[state] -= share;
-                moved[state] -= share;
-            }
+        for &edge in ahead {
+            add(&mut costs, &self.moved[edge][1 - side]);
+            add(&mut scores, &self.moved[edge][1 - side]);
         }
+        pass.decoded[variable] = least_state(&scores);
+        pass.within[variable] =
+            (0..costs.len()).filter(|&it| elsewhere + costs[it] <= limit).collect();
+        let n_shares = i64::try_from(behind.len().max(ahead.len()).max(1)).expect("a small number");
+        let shares: Vec<i64> = costs.iter().map(|it| it / n_shares).collect();
+        let least_share = shares.iter().copied().min().unwrap_or(0);
+        for &edge in ahead {
+            subtract(&mut self.moved[edge][1 - side], &shares);
+            subtract(&mut costs, &shares);
+            self.handed[edge] = least_share;
+            elsewhere += least_share;
+        }
+        self.kept[variable] = costs.iter().copied().min().unwrap_or(0);
+        self.value = elsewhere + self.kept[variable];
         self.edges_of[variable] = edges;
     }
 
-    /// For each state of one variable of an edge, the least that the edge costs now.
-    fn least_of_edge(&self, edge: usize, position: usize) -> Vec<f64> {
+    /// For each state of the variable at this side of an edge, the least that the edge costs of what has not moved to the other side.
+    fn least(&self, edge: usize, side: usize) -> Vec<i64> {
         let [of_first, of_second] = &self.moved[edge];
-        let (of_first, of_second, table) = (&of_first[..], &of_second[..], &self.tables[edge][..]);
-        let (n_first, n_second) = (of_first.len(), of_second.len());
-        if position == 0 {
-            return least_of_rows(table, of_first, of_second);
+        let table = &self.problem.edges[edge].table[..];
+        match side {
+            0 => least_of_rows(table, of_first.len(), of_second),
+            _ => least_of_columns(table, of_first, of_second.len()),
         }
-        let mut least = vec![f64::INFINITY; n_second];
-        let mut first = 0;
-        while first < n_first {
-            let (row, moved) = (&table[first * n_second..(first + 1) * n_second], of_first[first]);
-            let mut second = 0;
-            while second < n_second {
-                let cost = row[second] - moved;
-                if cost < least[second] {
-                    least[second] = cost;
-                }
-                second += 1;
-            }
-            first += 1;
-        }
-        least.iter().zip(of_second).map(|(least, moved)| least - moved).collect()
     }
 
-    /// The bound.
-    pub(super) fn value(&self) -> f64 {
-        let of_variables: f64 = self.unary.iter().map(|costs| minimum(costs)).sum();
-        let of_edges: f64 =
-            (0..self.tables.len()).map(|edge| minimum(&self.least_of_edge(edge, 0))).sum();
-        of_variables + of_edges
-    }
-
-    /// For each variable the states with which the whole need not cost more than `limit`.
-    pub(super) fn states_within(&self, limit: f64) -> Vec<Vec<usize>> {
-        let value = self.value();
-        let within = |variable: usize| {
-            let mut costs = self.unary[variable].clone();
-            let mut least = minimum(&costs);
-            for &(edge, position) in &self.edges_of[variable] {
-                let of_edge = self.least_of_edge(edge, position);
-                least += minimum(&of_edge);
-                costs.iter_mut().zip(of_edge).for_each(|(cost, share)| *cost += share);
-            }
-            (0..costs.len()).filter(|&state| value - least + costs[state] <= limit).collect()
+    /// Adds to each state of the variable at this side what the edge costs with the other variable's chosen state.
+    fn add_chosen(&self, edge: usize, side: usize, chosen: &[usize], costs: &mut [i64]) {
+        let Edge { first, second, table } = &self.problem.edges[edge];
+        let table = &table[..];
+        let n_second = self.problem.unary[*second].len();
+        let (mut at, stride) = match side {
+            0 => (chosen[*second], n_second),
+            _ => (chosen[*first] * n_second, 1),
         };
-        (0..self.problem.unary.len()).map(within).collect()
+        let mut state = 0;
+        while state < costs.len() {
+            costs[state] += table[at];
+            at += stride;
+            state += 1;
+        }
+    }
+
+    /// The same costs as those of the problem over some of each variable's states, with all that has moved where it is.
+    pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> Pairwise {
+        let unary = (0..kept.len()).map(|variable| {
+            let [behind, ahead] = &self.edges_of[variable];
+            let mut costs = self.problem.unary[variable].clone();
+            behind.iter().for_each(|&edge| add(&mut costs, &self.moved[edge][1]));
+            ahead.iter().for_each(|&edge| add(&mut costs, &self.moved[edge][0]));
+            kept[variable].iter().map(|&it| costs[it]).collect()
+        });
+        let edges = self.problem.edges.iter().zip(&self.moved).map(|(edge, moved)| {
+            let (rows, columns) = (&kept[edge.first], &kept[edge.second]);
+            let n_second = moved[1].len();
+            let mut table = Vec::with_capacity(rows.len() * columns.len());
+            for &row in rows {
+                for &column in columns {
+                    let cost = edge.table[row * n_second + column];
+                    table.push(cost - moved[0][row] - moved[1][column]);
+                }
+            }
+            Edge { first: edge.first, second: edge.second, table: Rc::from(table) }
+        });
+        Pairwise { unary: unary.collect(), edges: edges.collect() }
     }
 }
 
-fn least_of_rows(table: &[f64], of_first: &[f64], of_second: &[f64]) -> Vec<f64> {
-    let n_second = of_second.len();
-    let mut least = Vec::with_capacity(of_first.len());
-    let mut first = 0;
-    while first < of_first.len() {
-        let row = &table[first * n_second..(first + 1) * n_second];
-        let (mut best, mut second) = (f64::INFINITY, 0);
-        while second < n_second {
-            let cost = row[second] - of_second[second];
+fn add(sums: &mut [i64], others: &[i64]) {
+    let mut at = 0;
+    while at < sums.len() {
+        sums[at] += others[at];
+        at += 1;
+    }
+}
+
+fn subtract(sums: &mut [i64], others: &[i64]) {
+    let mut at = 0;
+    while at < sums.len() {
+        sums[at] -= others[at];
+        at += 1;
+    }
+}
+
+fn least_state(costs: &[i64]) -> usize {
+    let (mut best, mut at) = (0, 1);
+    while at < costs.len() {
+        if costs[at] < costs[best] {
+            best = at;
+        }
+        at += 1;
+    }
+    best
+}
+
+/// For each row the least of the table's entries less the other variable's.
+fn least_of_rows(table: &[i64], n_rows: usize, of_columns: &[i64]) -> Vec<i64> {
+    let n_columns = of_columns.len();
+    let mut least = Vec::with_capacity(n_rows);
+    for row in table.chunks_exact(n_columns) {
+        let (mut best, mut column) = (i64::MAX, 0);
+        while column < n_columns {
+            let cost = row[column] - of_columns[column];
             if cost < best {
                 best = cost;
             }
-            second += 1;
+            column += 1;
         }
-        least.push(best - of_first[first]);
-        first += 1;
+        least.push(best);
     }
     least
 }
 
-fn minimum(costs: &[f64]) -> f64 {
-    costs.iter().copied().fold(f64::INFINITY, f64::min)
+/// For each column the least of the table's entries less the other variable's.
+fn least_of_columns(table: &[i64], of_rows: &[i64], n_columns: usize) -> Vec<i64> {
+    let mut least = vec![i64::MAX; n_columns];
+    let best = &mut least[..];
+    for (&of_row, row) in of_rows.iter().zip(table.chunks_exact(n_columns)) {
+        let mut column = 0;
+        while column < n_columns {
+            let cost = row[column] - of_row;
+            if cost < best[column] {
+                best[column] = cost;
+            }
+            column += 1;
+        }
+    }
+    least
 }

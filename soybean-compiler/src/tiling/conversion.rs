@@ -28,6 +28,9 @@ pub fn route(
     from: Tiling,
     to: Tiling,
 ) -> Vec<Collective> {
+    if from == to {
+        return Vec::new();
+    }
     let splits = Splits::new(mesh, &shape);
     let collective = |it: Change| Collective {
         kind: it.kind,
@@ -101,14 +104,18 @@ impl Walk<'_> {
 /// The cheapest order of steps; none where an extent has too few factors for what lies between.
 fn direct(splits: &Splits, from: Tiling, to: Tiling) -> Option<Vec<Change>> {
     use Placement::{Partial, Replicated, Split};
-    let axes = |condition: &dyn Fn(Placement, Placement) -> bool| -> AxisSet {
-        (0..splits.n_axes()).filter(|&axis| condition(from.on(axis), to.on(axis))).collect()
-    };
-    let sliced = axes(&|a, b| a == Replicated && matches!(b, Split(_)));
-    let scattered = axes(&|a, b| a == Partial && matches!(b, Split(_)));
-    let summed = axes(&|a, b| a == Partial && b == Replicated);
-    let exchanged = axes(&|a, b| matches!((a, b), (Split(i), Split(j)) if i != j));
-    let gathered = axes(&|a, b| matches!(a, Split(_)) && b == Replicated);
+    let [mut sliced, mut scattered, mut summed, mut exchanged, mut gathered] = [AxisSet::EMPTY; 5];
+    for axis in 0..splits.n_axes() {
+        let set = match (from.on(axis), to.on(axis)) {
+            (Replicated, Split(_)) => &mut sliced,
+            (Partial, Split(_)) => &mut scattered,
+            (Partial, Replicated) => &mut summed,
+            (Split(i), Split(j)) if i != j => &mut exchanged,
+            (Split(_), Replicated) => &mut gathered,
+            (Replicated | Split(_) | Partial, _) => continue,
+        };
+        *set = set.with(axis);
+    }
     let mut walk = Walk { splits, here: from, changes: Vec::new() };
     let target = |axis| to.on(axis);
     walk.change(CollectiveKind::Slice, sliced, target)?;

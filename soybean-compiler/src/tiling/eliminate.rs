@@ -1,16 +1,21 @@
 //! Exact minimisation of a sum of tables by variable elimination.
 //!
 //! Eliminating a variable replaces the tables that mention it by one over its neighbours: for each of their states the best that the variable
-//! can do. The order is greedy, smallest new table first. This file and [`super::bound`] hold the search's inner loops; they are
+//! can do. This file and [`super::bound`] hold the search's inner loops; they are
 //! flat tables and index arithmetic because the macro that runs them is compiled without optimisation.
 
-use super::pairwise::{Edge, Pairwise};
+use std::rc::Rc;
+
+use super::{
+    order::Order,
+    pairwise::{Edge, Pairwise},
+};
 
 /// A table over several variables, the last of which changes fastest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Table {
     variables: Vec<usize>,
-    costs: Vec<u64>,
+    costs: Rc<[i64]>,
 }
 
 /// A variable that is gone: its best state for each combination of its neighbours' states.
@@ -29,8 +34,6 @@ pub(super) struct Elimination {
     /// For each variable, the numbers of the tables that mention it.
     tables_of: Vec<Vec<usize>>,
     is_left: Vec<bool>,
-    /// The size of the table that eliminating each variable would make; kept up to date.
-    weights: Vec<usize>,
     eliminated: Vec<Eliminated>,
     /// The largest table made so far.
     pub(super) largest_table: usize,
@@ -45,21 +48,17 @@ impl Elimination {
             tables: Vec::new(),
             tables_of: vec![Vec::new(); n],
             is_left: vec![true; n],
-            weights: vec![0; n],
             eliminated: Vec::new(),
             largest_table: 0,
         };
         for (variable, costs) in problem.unary.iter().enumerate() {
-            this.add(Table { variables: vec![variable], costs: costs.clone() });
+            this.add(Table { variables: vec![variable], costs: costs.as_slice().into() });
         }
         // A variable with one state is no variable: it would only make neighbours of all that depend on it.
         let is_free = |variable: &usize| problem.unary[*variable].len() > 1;
         for edge in &problem.edges {
             let variables = [edge.first, edge.second].into_iter().filter(is_free).collect();
-            this.add(Table { variables, costs: edge.table.clone() });
-        }
-        for variable in 0..n {
-            this.weights[variable] = this.weight(variable);
+            this.add(Table { variables, costs: Rc::clone(&edge.table) });
         }
         this
     }
@@ -83,41 +82,16 @@ impl Elimination {
         neighbors
     }
 
-    fn weight(&self, variable: usize) -> usize {
-        let product = |product: usize, &it: &usize| product.saturating_mul(self.sizes[it]);
-        self.neighbors(variable).iter().fold(1, product)
-    }
-
-    /// Eliminates variables as long as the next one has at most `max_neighbors` and its new table fewer than `max_entries` entries.
-    /// Gives whether all are gone.
-    pub(super) fn run(&mut self, max_neighbors: usize, max_entries: usize) -> bool {
-        loop {
-            let left = (0..self.sizes.len()).filter(|&it| self.is_left[it]);
-            let Some(next) = left.min_by_key(|&it| self.weights[it]) else { return true };
-            if self.weights[next] >= max_entries {
-                return false;
-            }
-            if self.neighbors(next).len() > max_neighbors {
-                // Skipped by its weight until its neighbourhood changes.
-                self.weights[next] = usize::MAX;
-                continue;
-            }
-            self.eliminate(next);
-        }
+    /// Eliminates variables in this order.
+    pub(super) fn run(&mut self, order: &Order) {
+        order.variables.iter().for_each(|&it| self.eliminate(it));
     }
 
     fn eliminate(&mut self, variable: usize) {
         let neighbors = self.neighbors(variable);
         let numbers = std::mem::take(&mut self.tables_of[variable]);
-        let tables: Vec<Table> = numbers
-            .iter()
-            .map(|&it| {
-                std::mem::replace(
-                    &mut self.tables[it],
-                    Table { variables: Vec::new(), costs: Vec::new() },
-                )
-            })
-            .collect();
+        let tables: Vec<Table> =
+            numbers.iter().map(|&it| std::mem::take(&mut self.tables[it])).collect();
         for &neighbor in &neighbors {
             self.tables_of[neighbor].retain(|it| !numbers.contains(it));
         }
@@ -125,10 +99,7 @@ impl Elimination {
         self.largest_table = self.largest_table.max(costs.len());
         self.is_left[variable] = false;
         self.eliminated.push(Eliminated { variable, neighbors: neighbors.clone(), best });
-        self.add_or_merge(Table { variables: neighbors.clone(), costs });
-        for neighbor in neighbors {
-            self.weights[neighbor] = self.weight(neighbor);
-        }
+        self.add_or_merge(Table { variables: neighbors, costs: costs.into() });
     }
 
     /// Adds a table, or adds its costs to one over the same variables, so that pairs stay pairs.
@@ -143,9 +114,8 @@ impl Elimination {
             .find(|&it| self.tables[it].variables == table.variables);
         match twin {
             Some(twin) => {
-                for (sum, cost) in self.tables[twin].costs.iter_mut().zip(table.costs) {
-                    *sum += cost;
-                }
+                let sums = self.tables[twin].costs.iter().zip(&*table.costs);
+                self.tables[twin].costs = sums.map(|(sum, cost)| sum + cost).collect();
             }
             None => self.add(table),
         }
@@ -164,14 +134,14 @@ impl Elimination {
             match table.variables[..] {
                 [variable] => {
                     for (sum, cost) in
-                        problem.unary[renumbered[variable]].iter_mut().zip(&table.costs)
+                        problem.unary[renumbered[variable]].iter_mut().zip(&*table.costs)
                     {
                         *sum += cost;
                     }
                 }
                 [first, second] => {
                     let (first, second) = (renumbered[first], renumbered[second]);
-                    problem.edges.push(Edge { first, second, table: table.costs.clone() });
+                    problem.edges.push(Edge { first, second, table: Rc::clone(&table.costs) });
                 }
                 _ => debug_assert!(
                     table.variables.is_empty(),
@@ -183,8 +153,8 @@ impl Elimination {
     }
 
     /// The cost of what is gone whatever the others do.
-    pub(super) fn constant(&self) -> u64 {
-        self.tables.iter().filter(|it| it.variables.is_empty()).flat_map(|it| &it.costs).sum()
+    pub(super) fn constant(&self) -> i64 {
+        self.tables.iter().filter(|it| it.variables.is_empty()).flat_map(|it| &*it.costs).sum()
     }
 
     /// The best states of the variables that are gone, given those that are left.
@@ -202,111 +172,166 @@ fn minimum(
     variable: usize,
     neighbors: &[usize],
     tables: &[Table],
-) -> (Vec<u64>, Vec<u16>) {
-    let n_entries: usize = neighbors.iter().map(|&it| sizes[it]).product();
-    let n_states = sizes[variable];
-    // For each table: its stride along the variable, then along each neighbour.
-    let strides: Vec<Vec<usize>> =
-        tables.iter().map(|it| strides(sizes, it, variable, neighbors)).collect();
-    let mut offsets = vec![0; tables.len()];
-    let mut counters = vec![0; neighbors.len()];
-    let mut costs = Vec::with_capacity(n_entries);
-    let mut best_states = Vec::with_capacity(n_entries);
-    let mut sums = vec![0_u64; n_states];
-    for _ in 0..n_entries {
-        sum_rows(&mut sums, tables, &strides, &offsets);
-        let (mut best, mut best_cost, mut state) = (0, sums[0], 1);
-        let row = &sums[..];
-        while state < n_states {
-            let cost = row[state];
-            if cost < best_cost {
-                best = state;
-                best_cost = cost;
+) -> (Vec<i64>, Vec<u16>) {
+    let (inner, outer) = match neighbors.split_last() {
+        Some((&inner, outer)) => (Some(inner), outer),
+        None => (None, neighbors),
+    };
+    let n_inner = inner.map_or(1, |it| sizes[it]);
+    let n_outer: usize = outer.iter().map(|&it| sizes[it]).product();
+    // What does not depend on the last neighbour is summed once for all its states.
+    let (mut fixed, mut varying): (Vec<View<'_>>, Vec<View<'_>>) = tables
+        .iter()
+        .map(|it| View::new(sizes, it, variable, inner, outer))
+        .partition(|it| it.inner_stride == 0);
+    let mut last = varying.pop();
+    let mut counters = vec![0; outer.len()];
+    let mut best = Best { costs: Vec::new(), states: Vec::new() };
+    let mut sums = vec![0; sizes[variable]];
+    let mut row = sums.clone();
+    for _ in 0..n_outer {
+        sums.fill(0);
+        fixed.iter().for_each(|it| it.add_to(&mut sums, 0));
+        for state in 0..n_inner {
+            if varying.is_empty() {
+                best.push(&sums, last.as_ref(), state);
+                continue;
             }
-            state += 1;
+            row.copy_from_slice(&sums);
+            varying.iter().for_each(|it| it.add_to(&mut row, state));
+            best.push(&row, last.as_ref(), state);
         }
-        costs.push(best_cost);
-        best_states.push(u16::try_from(best).expect("the search is not asked for more states"));
-        advance(&mut counters, &mut offsets, sizes, neighbors, &strides);
+        advance(&mut counters, sizes, outer);
+        fixed.iter_mut().chain(&mut varying).chain(&mut last).for_each(|it| it.move_to(&counters));
     }
-    (costs, best_states)
+    (best.costs, best.states)
 }
 
-/// For each state of the variable, the sum of the tables' entries at these offsets.
-fn sum_rows(sums: &mut [u64], tables: &[Table], strides: &[Vec<usize>], offsets: &[usize]) {
-    sums.fill(0);
-    let n_states = sums.len();
-    let mut number = 0;
-    while number < tables.len() {
-        let (costs, stride) = (&tables[number].costs[..], strides[number][0]);
-        let (mut at, mut state) = (offsets[number], 0);
-        while state < n_states {
+/// A table as an elimination walks it.
+struct View<'a> {
+    costs: &'a [i64],
+    /// Where the present combination of the outer neighbours' states begins.
+    offset: usize,
+    /// Its strides along the variable that is eliminated, along the last neighbour, and along the others.
+    stride: usize,
+    inner_stride: usize,
+    outer_strides: Vec<usize>,
+}
+
+impl<'a> View<'a> {
+    fn new(
+        sizes: &[usize],
+        table: &'a Table,
+        variable: usize,
+        inner: Option<usize>,
+        outer: &[usize],
+    ) -> Self {
+        let stride = |wanted: usize| match table.variables.iter().position(|&it| it == wanted) {
+            Some(position) => table.variables[position + 1..].iter().map(|&it| sizes[it]).product(),
+            None => 0,
+        };
+        Self {
+            costs: &table.costs,
+            offset: 0,
+            stride: stride(variable),
+            inner_stride: inner.map_or(0, stride),
+            outer_strides: outer.iter().map(|&it| stride(it)).collect(),
+        }
+    }
+
+    fn move_to(&mut self, outer_states: &[usize]) {
+        let (mut offset, mut at) = (0, 0);
+        while at < outer_states.len() {
+            offset += outer_states[at] * self.outer_strides[at];
+            at += 1;
+        }
+        self.offset = offset;
+    }
+
+    /// Adds the entries for each state of the variable, with this state of the last neighbour.
+    fn add_to(&self, sums: &mut [i64], inner_state: usize) {
+        let (costs, stride) = (self.costs, self.stride);
+        let mut at = self.offset + inner_state * self.inner_stride;
+        let mut state = 0;
+        while state < sums.len() {
             sums[state] += costs[at];
             at += stride;
             state += 1;
         }
-        number += 1;
     }
 }
 
-fn strides(sizes: &[usize], table: &Table, variable: usize, neighbors: &[usize]) -> Vec<usize> {
-    let stride = |wanted: usize| match table.variables.iter().position(|&it| it == wanted) {
-        Some(position) => table.variables[position + 1..].iter().map(|&it| sizes[it]).product(),
-        None => 0,
-    };
-    [variable].iter().chain(neighbors).map(|&it| stride(it)).collect()
+/// The least costs, and the states that reach them.
+struct Best {
+    costs: Vec<i64>,
+    states: Vec<u16>,
+}
+
+impl Best {
+    /// Adds the least of the sums, plus the last table's entries if there is one.
+    fn push(&mut self, sums: &[i64], last: Option<&View<'_>>, inner_state: usize) {
+        let (costs, mut at, stride) = match last {
+            Some(it) => (it.costs, it.offset + inner_state * it.inner_stride, it.stride),
+            None => (&[0][..], 0, 0),
+        };
+        let (mut best, mut least, mut state) = (0, i64::MAX, 0);
+        while state < sums.len() {
+            let cost = sums[state] + costs[at];
+            if cost < least {
+                best = state;
+                least = cost;
+            }
+            at += stride;
+            state += 1;
+        }
+        self.costs.push(least);
+        self.states.push(u16::try_from(best).expect("the search is not asked for more states"));
+    }
 }
 
 /// Steps to the next combination of the neighbours' states, the last fastest.
-fn advance(
-    counters: &mut [usize],
-    offsets: &mut [usize],
-    sizes: &[usize],
-    neighbors: &[usize],
-    strides: &[Vec<usize>],
-) {
+fn advance(counters: &mut [usize], sizes: &[usize], neighbors: &[usize]) {
     let mut position = counters.len();
     while position > 0 {
         position -= 1;
         counters[position] += 1;
-        let wraps = counters[position] == sizes[neighbors[position]];
-        let mut number = 0;
-        while number < offsets.len() {
-            let stride = strides[number][position + 1];
-            offsets[number] += stride;
-            if wraps {
-                offsets[number] -= stride * counters[position];
-            }
-            number += 1;
-        }
-        if !wraps {
+        if counters[position] < sizes[neighbors[position]] {
             return;
         }
         counters[position] = 0;
     }
 }
 
-/// The states of least cost, if no table on the way has more than `max_entries`; and the size of the largest.
-pub(super) fn minimise(problem: &Pairwise, max_entries: usize) -> (Option<Vec<usize>>, usize) {
+/// The states of least cost, found in this order of all variables; and the size of the largest table.
+pub(super) fn minimise(problem: &Pairwise, order: &Order) -> (Vec<usize>, usize) {
     let mut elimination = Elimination::new(problem);
-    if !elimination.run(usize::MAX, max_entries) {
-        return (None, elimination.largest_table);
-    }
+    elimination.run(order);
     let mut states = vec![0; problem.unary.len()];
     elimination.complete(&mut states);
-    (Some(states), elimination.largest_table)
+    (states, elimination.largest_table)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{
+        super::{
+            bound::{Bound, Direction},
+            order::Limits,
+            solve::{WORK, solve},
+        },
+        *,
+    };
 
-    fn brute_force(problem: &Pairwise) -> u64 {
+    fn order(problem: &Pairwise, n_neighbors: usize) -> Order {
+        Order::new(problem, Limits { n_neighbors, ..Limits::NONE })
+    }
+
+    fn brute_force(problem: &Pairwise) -> i64 {
         let sizes: Vec<usize> = problem.unary.iter().map(Vec::len).collect();
         let mut states = vec![0; sizes.len()];
-        let mut least = u64::MAX;
+        let mut least = i64::MAX;
         loop {
             least = least.min(problem.cost(&states));
             let Some(position) = (0..sizes.len()).rev().find(|&it| states[it] + 1 < sizes[it])
@@ -320,7 +345,7 @@ mod tests {
 
     fn problems() -> impl Strategy<Value = Pairwise> {
         let sizes = prop::collection::vec(1..4_usize, 1..7);
-        (sizes, any::<[u8; 32]>(), prop::collection::vec(0..100_u64, 600)).prop_map(
+        (sizes, any::<[u8; 32]>(), prop::collection::vec(0..100_i64, 600)).prop_map(
             |(sizes, chosen, costs)| {
                 let mut costs = costs.into_iter().cycle();
                 let unary = sizes.iter().map(|&size| costs.by_ref().take(size).collect()).collect();
@@ -343,16 +368,16 @@ mod tests {
     proptest! {
         #[test]
         fn elimination_finds_the_optimum_of_brute_force(problem in problems()) {
-            let states = minimise(&problem, usize::MAX).0.expect("there is no limit");
+            let (states, _) = minimise(&problem, &order(&problem, usize::MAX));
             prop_assert_eq!(problem.cost(&states), brute_force(&problem));
         }
 
         #[test]
         fn small_neighbourhoods_can_go_first(problem in problems()) {
             let mut elimination = Elimination::new(&problem);
-            elimination.run(2, usize::MAX);
+            elimination.run(&order(&problem, 2));
             let (left, numbers) = elimination.left();
-            let inner = minimise(&left, usize::MAX).0.expect("there is no limit");
+            let (inner, _) = minimise(&left, &order(&left, usize::MAX));
             let mut states = vec![0; problem.unary.len()];
             for (&number, &state) in numbers.iter().zip(&inner) {
                 states[number] = state;
@@ -365,14 +390,26 @@ mod tests {
         #[test]
         fn the_lower_bound_never_exceeds_the_optimum(problem in problems()) {
             let least = brute_force(&problem);
-            let mut bound = super::super::bound::Bound::new(&problem);
+            let mut bound = Bound::new(problem.clone());
             for _ in 0..5 {
-                bound.improve();
-                prop_assert!(bound.value() <= least as f64 + 1e-6);
+                prop_assert!(bound.value <= least);
+                bound.pass(Direction::Backward, least);
+                prop_assert!(bound.value <= least);
+                let within = bound.pass(Direction::Forward, least).within;
+                prop_assert_eq!(brute_force(&bound.restricted(&within)), least);
             }
-            let kept = bound.states_within(least as f64 + 1e-6);
-            let pruned = problem.restricted(&kept);
-            prop_assert_eq!(brute_force(&pruned), least);
+        }
+
+        #[test]
+        fn any_states_in_hand_lead_to_the_optimum(problem in problems(), chosen in any::<[usize; 7]>()) {
+            let least = brute_force(&problem);
+            let in_hand: Vec<usize> =
+                problem.unary.iter().zip(chosen).map(|(costs, it)| it % costs.len()).collect();
+            for in_hand in [None, Some(&in_hand[..])] {
+                let found = solve(&problem, in_hand, WORK);
+                prop_assert!(found.is_optimal);
+                prop_assert_eq!((problem.cost(&found.states), found.bound), (least, least));
+            }
         }
     }
 }

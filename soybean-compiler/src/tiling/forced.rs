@@ -1,4 +1,4 @@
-//! Forced plans: plain data parallelism and plain model parallelism, as states among which the search may still choose.
+//! Forced plans: plain data parallelism and plain model parallelism, as states among those worth it from which the search may still choose.
 
 use std::cmp::Reverse;
 
@@ -11,55 +11,58 @@ use crate::{
     signature::FactorId,
 };
 
-/// Data parallelism: what has a batch dim is split along it wherever that is possible, and parameters and states are replicated.
-pub(super) fn data(problem: &Problem<'_>) -> Vec<Vec<usize>> {
+/// Data parallelism: what has a batch dim is split along it wherever that is possible, and parameters are replicated.
+pub(super) fn data(problem: &Problem<'_>, kept: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let batch = Batch::of(problem);
-    let allowed = |meaning: &Meaning| match meaning {
+    let allowed = |(meaning, kept): (&Meaning, &Vec<usize>)| match meaning {
         Meaning::Tensor { value, space } => {
             let tilings = problem.space(*space).stored();
-            let n_split = |state: &usize| match batch.dims[value.index()] {
-                Some(dim) => tilings[*state].axes_of(dim).0.count_ones(),
-                None if is_kept(problem, *value) => n_replicated(&tilings[*state]),
+            most(kept, |&state| match batch.dims[value.index()] {
+                Some(dim) => tilings[state].axes_of(dim).0.count_ones(),
+                None if is_parameter(problem, *value) => n_replicated(&tilings[state]),
                 None => 0,
-            };
-            most(tilings.len(), n_split)
+            })
         }
-        Meaning::Operator { value, forms, .. } => match batch.factor(problem, *value) {
-            Some(factor) => most(forms.len(), |&state| forms[state].axes_of(factor).0.count_ones()),
-            None => (0..forms.len()).collect(),
-        },
+        Meaning::Operator { value, work } => {
+            let forms = &problem.work(*work).forms;
+            match batch.factor(problem, *value) {
+                Some(factor) => most(kept, |&it| forms[it].axes_of(factor).0.count_ones()),
+                None => kept.clone(),
+            }
+        }
     };
-    problem.meanings.iter().map(allowed).collect()
+    problem.meanings.iter().zip(kept).map(allowed).collect()
 }
 
 /// Model parallelism: parameters are split along their last dim wherever that is possible, and the batch is split nowhere that something
 /// else can be.
-pub(super) fn model(problem: &Problem<'_>) -> Vec<Vec<usize>> {
+pub(super) fn model(problem: &Problem<'_>, kept: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let batch = Batch::of(problem);
-    let allowed = |meaning: &Meaning| match meaning {
+    let allowed = |(meaning, kept): (&Meaning, &Vec<usize>)| match meaning {
         Meaning::Tensor { value, space } => {
             let tilings = problem.space(*space).stored();
             let rank = problem.network.graph.shape(*value).len();
             if is_kept(problem, *value) && rank > 0 {
-                return most(tilings.len(), |&state| {
-                    tilings[state].axes_of(rank - 1).0.count_ones()
-                });
+                return most(kept, |&it| tilings[it].axes_of(rank - 1).0.count_ones());
             }
             match batch.dims[value.index()] {
-                Some(dim) => most(tilings.len(), |&state| {
-                    Reverse(tilings[state].axes_of(dim).0.count_ones())
-                }),
-                None => (0..tilings.len()).collect(),
+                Some(dim) => most(kept, |&it| Reverse(tilings[it].axes_of(dim).0.count_ones())),
+                None => kept.clone(),
             }
         }
-        Meaning::Operator { value, forms, .. } => match batch.factor(problem, *value) {
-            Some(factor) => {
-                most(forms.len(), |&state| Reverse(forms[state].axes_of(factor).0.count_ones()))
+        Meaning::Operator { value, work } => {
+            let forms = &problem.work(*work).forms;
+            match batch.factor(problem, *value) {
+                Some(factor) => most(kept, |&it| Reverse(forms[it].axes_of(factor).0.count_ones())),
+                None => kept.clone(),
             }
-            None => (0..forms.len()).collect(),
-        },
+        }
     };
-    problem.meanings.iter().map(allowed).collect()
+    problem.meanings.iter().zip(kept).map(allowed).collect()
+}
+
+fn is_parameter(problem: &Problem<'_>, value: Value) -> bool {
+    matches!(problem.network.graph.node(value).source, Source::Parameter(_))
 }
 
 /// Whether a tensor stays from step to step.
@@ -72,9 +75,9 @@ fn n_replicated(tiling: &Tiling) -> u32 {
 }
 
 /// The states with the highest score.
-fn most<S: Ord>(n_states: usize, score: impl Fn(&usize) -> S) -> Vec<usize> {
-    let highest = (0..n_states).map(|it| score(&it)).max();
-    (0..n_states).filter(|it| highest.as_ref() == Some(&score(it))).collect()
+fn most<S: Ord>(kept: &[usize], score: impl Fn(&usize) -> S) -> Vec<usize> {
+    let highest = kept.iter().map(&score).max();
+    kept.iter().copied().filter(|it| highest.as_ref() == Some(&score(it))).collect()
 }
 
 /// Which dim of each tensor counts the samples of the batch: the first of every input, and what operators make of it.

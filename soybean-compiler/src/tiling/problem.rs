@@ -1,13 +1,14 @@
 //! The search problem of a network on a mesh: a variable for each tensor's tiling and for each operator's form, and the costs of their pairs.
 //!
-//! A cost is bytes moved over all ranks, times [`BYTE`], plus a share of memory below that, so that among plans of equal bytes the one that
-//! stores the least wins.
+//! A cost is bytes that a training step moves over all ranks, times [`BYTE`], plus shares below that of the bytes that only evaluations move and of
+//! memory, so that among plans of equal bytes the one that evaluates with fewer and stores the least wins. Tables are made for the states that a search wants, and once for all pairs that are alike: layers repeat.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
-use soybean_plan::{Mesh, Tiling};
+use soybean_plan::{Mesh, Placement, Tiling};
 
 use super::{
+    dominance::worth_splitting,
     pairwise::{Edge, Pairwise},
     space::{Space, Splits},
     tiled::Tiled,
@@ -20,29 +21,26 @@ use crate::{
 };
 
 /// The cost of one byte moved.
-pub(super) const BYTE: u64 = 1 << 20;
+pub(super) const BYTE: i64 = 1 << 20;
 
 /// The costs of all tilings of a network, and what its variables stand for.
 pub(super) struct Problem<'a> {
     pub(super) network: &'a Network,
     pub(super) mesh: Mesh,
-    pub(super) costs: Pairwise,
     pub(super) meanings: Vec<Meaning>,
     /// Which operators read and make which tensors.
+    pub(super) pairs: Vec<Pair>,
     pub(super) uses: Vec<Use>,
+    use_numbers: BTreeMap<(usize, u64, usize, Option<usize>, bool), usize>,
+    /// The cost of one byte that only an evaluation moves.
+    evaluation_byte: f64,
+    /// For each variable the cost of each of its states.
+    unary: Vec<Vec<i64>>,
     spaces: Vec<Space>,
-}
-
-/// A tensor as an operand or the result of an operator.
-pub(super) struct Use {
-    /// The tensor's variable.
-    pub(super) tensor: usize,
-    /// The operator's variable.
-    pub(super) operator: usize,
-    /// The tensor.
-    pub(super) value: Value,
-    /// Which operand it is; none if it is the result.
-    pub(super) operand: Option<usize>,
+    space_numbers: BTreeMap<Vec<usize>, usize>,
+    works: Vec<Work>,
+    /// For each variable, and each dim of its tensor or factor of its operator, whether any search need split it.
+    pub(super) worth_splitting: Vec<Vec<bool>>,
 }
 
 /// What a variable stands for.
@@ -50,124 +48,288 @@ pub(super) enum Meaning {
     /// The tiling of this tensor, and of its next value if it is updated.
     Tensor { value: Value, space: usize },
     /// The form in which this tensor is computed.
-    Operator { value: Value, signature: Signature, forms: Vec<Form> },
+    Operator { value: Value, work: usize },
+}
+
+/// What operators with the same signature have in common.
+pub(super) struct Work {
+    pub(super) signature: Signature,
+    pub(super) forms: Vec<Form>,
+}
+
+/// A tensor that an operator reads or makes.
+pub(super) struct Pair {
+    /// The tensor's variable.
+    pub(super) tensor: usize,
+    /// The operator's variable.
+    pub(super) operator: usize,
+    /// How it is used, by number: in more than one way where an operator reads a tensor twice, or a value and its next are one variable.
+    pub(super) uses: Vec<usize>,
+}
+
+impl Pair {
+    /// Where the entry of a state of the tensor and one of the operator stands in the pair's table.
+    pub(super) fn position(
+        &self,
+        tiling: usize,
+        form: usize,
+        n_tilings: usize,
+        n_forms: usize,
+    ) -> usize {
+        if self.tensor < self.operator {
+            tiling * n_forms + form
+        } else {
+            form * n_tilings + tiling
+        }
+    }
+
+    /// The edge with this table. Pairs with the same uses have their variables in the same order.
+    pub(super) fn edge(&self, table: Rc<[i64]>) -> Edge {
+        let (first, second) = (self.tensor.min(self.operator), self.tensor.max(self.operator));
+        Edge { first, second, table }
+    }
+}
+
+/// A way to use a tensor, shared by all pairs that are alike.
+pub(super) struct Use {
+    pub(super) space: usize,
+    pub(super) bytes: u64,
+    pub(super) work: usize,
+    /// Which operand of the operator the tensor is; none if it is the result.
+    pub(super) operand: Option<usize>,
+    /// Whether a training step has it; otherwise an evaluation alone.
+    pub(super) is_trained: bool,
+    /// For each form, the position of the tiling that it needs or gives.
+    positions: Vec<usize>,
 }
 
 impl<'a> Problem<'a> {
     pub(super) fn new(network: &'a Network, mesh: Mesh) -> Self {
-        let (costs, meanings, uses, spaces) =
-            (Pairwise::default(), Vec::new(), Vec::new(), Vec::new());
-        let mut this = Self { network, mesh, costs, meanings, uses, spaces };
-        let tensors = this.add_tensors();
-        let mut known_forms: Vec<(Signature, Vec<Form>)> = Vec::new();
+        let mut this = Self {
+            network,
+            mesh,
+            meanings: Vec::new(),
+            pairs: Vec::new(),
+            uses: Vec::new(),
+            use_numbers: BTreeMap::new(),
+            evaluation_byte: 0.0,
+            unary: Vec::new(),
+            spaces: Vec::new(),
+            space_numbers: BTreeMap::new(),
+            works: Vec::new(),
+            worth_splitting: Vec::new(),
+        };
+        let source_of: BTreeMap<Value, Value> =
+            network.updates.iter().map(|&(source, next)| (next, source)).collect();
+        let total: u64 = network.graph.values().map(|it| this.bytes_of(it)).sum();
+        let is_trained = network.trained();
+        let mut evaluated = 0;
+        let mut tensors = Vec::with_capacity(network.graph.n_values());
         for value in network.graph.values() {
-            let Some(operator) = network.graph.operator(value) else { continue };
-            let signature = operator.signature(&network.graph.operand_shapes(value));
-            let forms = this.forms(&mut known_forms, &signature);
-            let operator = this.add_variable(vec![0; forms.len()]);
-            this.meanings.push(Meaning::Operator { value, signature, forms });
-            let operands = network
-                .graph
-                .operands(value)
-                .into_iter()
-                .enumerate()
-                .map(|(at, it)| (it, Some(at)));
-            for (value, operand) in operands.chain([(value, None)]) {
-                this.add_use(Use { tensor: tensors[value.index()], operator, value, operand });
+            let operator = network.graph.operator(value).map(|operator| {
+                let signature = operator.signature(&network.graph.operand_shapes(value));
+                this.add_operator(value, signature)
+            });
+            tensors.push(match source_of.get(&value) {
+                Some(source) => tensors[source.index()],
+                None => this.add_tensor(value, total),
+            });
+            if let Some(operator) = operator {
+                let is_trained = is_trained[value.index()];
+                let used = this.add_pairs(value, operator, &tensors, is_trained);
+                evaluated += if is_trained { 0 } else { used };
             }
         }
-        this.costs.merge_parallel_edges();
+        // No conversion of a tensor moves as much as two copies of it to every rank.
+        let most = evaluated as f64 * 2.0 * mesh.n_ranks() as f64;
+        this.evaluation_byte = (BYTE / 4) as f64 / most.max(1.0);
+        this.worth_splitting = worth_splitting(&this);
         this
     }
 
-    fn add_use(&mut self, usage: Use) {
-        let table = self.table(&usage);
-        self.costs.edges.push(Edge { first: usage.tensor, second: usage.operator, table });
-        self.uses.push(usage);
+    fn add_operator(&mut self, value: Value, signature: Signature) -> usize {
+        let work = self.add_work(signature);
+        self.meanings.push(Meaning::Operator { value, work });
+        self.unary.push(vec![0; self.works[work].forms.len()]);
+        self.unary.len() - 1
     }
 
-    fn add_variable(&mut self, unary: Vec<u64>) -> usize {
-        self.costs.unary.push(unary);
-        self.costs.unary.len() - 1
+    fn add_tensor(&mut self, value: Value, total_bytes: u64) -> usize {
+        let space = self.add_space(value);
+        // Memory counts for less than one byte moved, whatever its sum over all tensors.
+        let share = |n_parts: u64| {
+            (self.bytes_of(value) / n_parts) as f64 / total_bytes as f64 * (BYTE / 2) as f64
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "shares lie in 0..=2^19")]
+        let shares = (0..self.spaces[space].stored().len())
+            .map(|it| share(self.spaces[space].n_parts(it)) as i64)
+            .collect();
+        self.unary.push(shares);
+        self.meanings.push(Meaning::Tensor { value, space });
+        self.unary.len() - 1
     }
 
-    /// The variable of each tensor; a next value shares its source's.
-    fn add_tensors(&mut self) -> Vec<usize> {
-        let graph = &self.network.graph;
-        let source_of: BTreeMap<Value, Value> =
-            self.network.updates.iter().map(|&(source, next)| (next, source)).collect();
-        let total: u64 = graph.values().map(|it| self.bytes_of(it)).sum();
-        let mut variables = Vec::with_capacity(graph.n_values());
-        for value in graph.values() {
-            if let Some(source) = source_of.get(&value) {
-                variables.push(variables[source.index()]);
-                continue;
-            }
-            let space = self.add_space(value);
-            // Memory counts for less than one byte moved, whatever its sum over all tensors.
-            let share = |n_parts: u64| {
-                (self.bytes_of(value) / n_parts) as f64 / total as f64 * (BYTE / 2) as f64
-            };
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "shares lie in 0..=2^19"
-            )]
-            let shares = (0..self.spaces[space].stored().len())
-                .map(|it| share(self.spaces[space].n_parts(it)) as u64)
-                .collect();
-            variables.push(self.add_variable(shares));
-            self.meanings.push(Meaning::Tensor { value, space });
-        }
-        variables
-    }
-
-    pub(super) fn bytes_of(&self, value: Value) -> u64 {
+    fn bytes_of(&self, value: Value) -> u64 {
         let node = self.network.graph.node(value);
         (node.shape.n_elements() * node.dtype.bytes()) as u64
     }
 
     fn add_space(&mut self, value: Value) -> usize {
+        let shape = self.network.graph.shape(value).to_vec();
+        if let Some(&space) = self.space_numbers.get(&shape) {
+            return space;
+        }
         let splits = Splits::new(&self.mesh, &self.network.graph.shape(value));
-        self.spaces.iter().position(|it| *it.splits() == splits).unwrap_or_else(|| {
-            self.spaces.push(Space::new(splits));
-            self.spaces.len() - 1
+        let number =
+            self.spaces.iter().position(|it| *it.splits() == splits).unwrap_or_else(|| {
+                self.spaces.push(Space::new(splits));
+                self.spaces.len() - 1
+            });
+        self.space_numbers.insert(shape, number);
+        number
+    }
+
+    fn add_work(&mut self, signature: Signature) -> usize {
+        self.works.iter().position(|it| it.signature == signature).unwrap_or_else(|| {
+            let forms = forms(&signature, &self.mesh);
+            self.works.push(Work { signature, forms });
+            self.works.len() - 1
         })
     }
 
-    fn forms(&self, known: &mut Vec<(Signature, Vec<Form>)>, signature: &Signature) -> Vec<Form> {
-        if let Some((_, forms)) = known.iter().find(|(it, _)| it == signature) {
-            return forms.clone();
+    /// Adds the pairs of an operator with what it reads and makes; gives the bytes of all that.
+    fn add_pairs(
+        &mut self,
+        value: Value,
+        operator: usize,
+        tensors: &[usize],
+        is_trained: bool,
+    ) -> u64 {
+        let Meaning::Operator { work, .. } = self.meanings[operator] else {
+            unreachable!("this variable is an operator's")
+        };
+        let operands = self.network.graph.operands(value).into_iter().enumerate();
+        let mut uses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut total = 0;
+        for (value, operand) in operands.map(|(at, it)| (it, Some(at))).chain([(value, None)]) {
+            let (tensor, bytes) = (tensors[value.index()], self.bytes_of(value));
+            let usage = self.add_use(tensor, bytes, work, operand, is_trained);
+            total += bytes;
+            uses.entry(tensor).or_default().push(usage);
         }
-        let forms = forms(signature, &self.mesh);
-        known.push((signature.clone(), forms.clone()));
-        forms
+        self.pairs.extend(uses.into_iter().map(|(tensor, uses)| Pair { tensor, operator, uses }));
+        total
     }
 
-    /// The costs of converting between a tensor's tilings (rows) and the tilings that an operator's forms (columns) need or give.
-    fn table(&self, usage: &Use) -> Vec<u64> {
-        let (Meaning::Tensor { space, .. }, Meaning::Operator { signature, forms, .. }) =
-            (&self.meanings[usage.tensor], &self.meanings[usage.operator])
-        else {
-            unreachable!("uses lead from tensors to operators")
+    fn add_use(
+        &mut self,
+        tensor: usize,
+        bytes: u64,
+        work: usize,
+        operand: Option<usize>,
+        is_trained: bool,
+    ) -> usize {
+        let Meaning::Tensor { space, .. } = self.meanings[tensor] else {
+            unreachable!("tensors come before operators")
         };
-        let space = &self.spaces[*space];
-        let (n_ranks, bytes) = (self.mesh.n_ranks() as u64, self.bytes_of(usage.value));
-        let tiling = |form: &Form| match usage.operand {
+        let key = (space, bytes, work, operand, is_trained);
+        if let Some(&number) = self.use_numbers.get(&key) {
+            return number;
+        }
+        let Work { signature, forms } = &self.works[work];
+        let tiling = |form: &Form| match operand {
             Some(operand) => signature.operand_tiling(operand, form),
             None => signature.result_tiling(form),
         };
-        let columns: Vec<usize> = forms.iter().map(|form| space.position(&tiling(form))).collect();
-        let mut table = Vec::with_capacity(columns.len() * space.stored().len());
-        for row in 0..space.stored().len() {
-            for &column in &columns {
-                let (from, to) =
-                    if usage.operand.is_some() { (row, column) } else { (column, row) };
-                let units = space.costs_from(from)[to];
-                table.push(if units == 0 { 0 } else { units * bytes / n_ranks * BYTE });
+        let positions =
+            forms.iter().map(|form| self.spaces[space].position(&tiling(form))).collect();
+        self.uses.push(Use { space, bytes, work, operand, is_trained, positions });
+        self.use_numbers.insert(key, self.uses.len() - 1);
+        self.uses.len() - 1
+    }
+
+    /// The cost of converting between a tensor's tiling and the tiling that an operator's form needs or gives.
+    fn cost_of_use(&self, usage: &Use, tiling: usize, form: usize) -> i64 {
+        let other = usage.positions[form];
+        let (from, to) = if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
+        let units = self.spaces[usage.space].cost(from, to);
+        if units == 0 {
+            return 0;
+        }
+        let bytes = units * usage.bytes / self.mesh.n_ranks() as u64;
+        #[expect(clippy::cast_possible_truncation, reason = "shares lie below 2^18")]
+        if !usage.is_trained {
+            return (bytes as f64 * self.evaluation_byte) as i64;
+        }
+        bytes as i64 * BYTE
+    }
+
+    /// The cost of one state for each variable.
+    pub(super) fn cost(&self, states: &[usize]) -> i64 {
+        let unary: i64 = self.unary.iter().zip(states).map(|(costs, &state)| costs[state]).sum();
+        let of_pair = |pair: &Pair| -> i64 {
+            let (tiling, form) = (states[pair.tensor], states[pair.operator]);
+            pair.uses.iter().map(|&it| self.cost_of_use(&self.uses[it], tiling, form)).sum()
+        };
+        unary + self.pairs.iter().map(of_pair).sum::<i64>()
+    }
+
+    /// The costs over some of each variable's states.
+    pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> Pairwise {
+        let unary = self
+            .unary
+            .iter()
+            .zip(kept)
+            .map(|(costs, kept)| kept.iter().map(|&it| costs[it]).collect())
+            .collect();
+        let mut known: BTreeMap<[&[usize]; 3], Rc<[i64]>> = BTreeMap::new();
+        let mut edges = Vec::with_capacity(self.pairs.len());
+        for pair in &self.pairs {
+            let (rows, columns) = (&kept[pair.tensor][..], &kept[pair.operator][..]);
+            let key = [&pair.uses[..], rows, columns];
+            let table = known.entry(key).or_insert_with(|| self.table(pair, rows, columns));
+            edges.push(pair.edge(Rc::clone(table)));
+        }
+        Pairwise { unary, edges }
+    }
+
+    fn table(&self, pair: &Pair, rows: &[usize], columns: &[usize]) -> Rc<[i64]> {
+        let mut table = vec![0; rows.len() * columns.len()];
+        for usage in pair.uses.iter().map(|&it| &self.uses[it]) {
+            for (row, &tiling) in rows.iter().enumerate() {
+                for (column, &form) in columns.iter().enumerate() {
+                    let at = pair.position(row, column, rows.len(), columns.len());
+                    table[at] += self.cost_of_use(usage, tiling, form);
+                }
             }
         }
-        table
+        table.into()
+    }
+
+    /// The states of every variable that split nothing needlessly.
+    pub(super) fn states_worth_it(&self) -> Vec<Vec<usize>> {
+        let of_variable = |(meaning, worth): (&Meaning, &Vec<bool>)| {
+            let is_worth_it = |split: Option<u8>| split.is_none_or(|it| worth[it as usize]);
+            match *meaning {
+                Meaning::Tensor { space, .. } => {
+                    let tilings = self.spaces[space].stored();
+                    states(tilings.len(), |it| {
+                        tilings[it].placements().iter().all(|&it| is_worth_it(split_dim(it)))
+                    })
+                }
+                Meaning::Operator { work, .. } => {
+                    let forms = &self.works[work].forms;
+                    states(forms.len(), |it| forms[it].0.iter().all(|&it| is_worth_it(it)))
+                }
+            }
+        };
+        self.meanings.iter().zip(&self.worth_splitting).map(of_variable).collect()
+    }
+
+    /// All states of every variable.
+    #[cfg(test)]
+    pub(super) fn all_states(&self) -> Vec<Vec<usize>> {
+        self.unary.iter().map(|it| (0..it.len()).collect()).collect()
     }
 
     /// The tilings of a tensor variable.
@@ -175,15 +337,21 @@ impl<'a> Problem<'a> {
         &self.spaces[space]
     }
 
+    /// What the operators of this work have in common.
+    pub(super) fn work(&self, work: usize) -> &Work {
+        &self.works[work]
+    }
+
     /// Whether two states of a variable differ along this axis at most.
     pub(super) fn agree_off(&self, variable: usize, one: usize, other: usize, axis: usize) -> bool {
         let mut axes = (0..self.mesh.n_axes()).filter(|&it| it != axis);
-        match &self.meanings[variable] {
+        match self.meanings[variable] {
             Meaning::Tensor { space, .. } => {
-                let tilings = self.spaces[*space].stored();
+                let tilings = self.spaces[space].stored();
                 axes.all(|it| tilings[one].on(it) == tilings[other].on(it))
             }
-            Meaning::Operator { forms, .. } => {
+            Meaning::Operator { work, .. } => {
+                let forms = &self.works[work].forms;
                 axes.all(|it| forms[one].0[it] == forms[other].0[it])
             }
         }
@@ -195,12 +363,12 @@ impl<'a> Problem<'a> {
         let mut tilings = vec![Tiling::replicated(self.mesh.n_axes()); n_values];
         let mut forms = vec![None; n_values];
         for (meaning, &state) in self.meanings.iter().zip(states) {
-            match meaning {
+            match *meaning {
                 Meaning::Tensor { value, space } => {
-                    tilings[value.index()] = self.spaces[*space].stored()[state];
+                    tilings[value.index()] = self.spaces[space].stored()[state];
                 }
-                Meaning::Operator { value, forms: all, .. } => {
-                    forms[value.index()] = Some(all[state].clone());
+                Meaning::Operator { value, work } => {
+                    forms[value.index()] = Some(self.works[work].forms[state].clone());
                 }
             }
         }
@@ -208,5 +376,17 @@ impl<'a> Problem<'a> {
             tilings[next.index()] = tilings[source.index()];
         }
         Tiled { network: self.network.clone(), mesh: self.mesh, tilings, forms }
+    }
+}
+
+/// The states for which this holds.
+fn states(n_states: usize, condition: impl Fn(usize) -> bool) -> Vec<usize> {
+    (0..n_states).filter(|&it| condition(it)).collect()
+}
+
+fn split_dim(placement: Placement) -> Option<u8> {
+    match placement {
+        Placement::Split(dim) => Some(dim),
+        Placement::Replicated | Placement::Partial => None,
     }
 }

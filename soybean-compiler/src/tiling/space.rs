@@ -1,4 +1,8 @@
 //! The tilings that a tensor can have on a mesh, and the cost of every conversion between them.
+//!
+//! Of the many conversions, most searches ask for few: a cost is found when it is first asked for.
+
+use std::cell::Cell;
 
 use soybean_plan::{AxisSet, Mesh, Placement, Shape, Tiling, may_split};
 
@@ -29,6 +33,11 @@ impl Splits {
         self.is_legal.len()
     }
 
+    /// Whether a dim can be split along these axes.
+    pub(super) fn may_split(&self, dim: usize, axes: AxisSet) -> bool {
+        self.is_legal[dim][axes.0 as usize]
+    }
+
     /// Whether each dim can be split along all axes that split it.
     pub(super) fn are_legal(&self, tiling: &Tiling) -> bool {
         self.is_legal
@@ -47,7 +56,7 @@ impl Splits {
 }
 
 /// All tilings of tensors with the same splits, and what it costs to get from each to each.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Space {
     splits: Splits,
     /// The tilings that a stored tensor can have, then those with partial results.
@@ -56,11 +65,14 @@ pub(super) struct Space {
     n_stored: usize,
     /// Position in `tilings` by [`code`]; `u16::MAX` where there is none.
     position_by_code: Vec<u16>,
-    /// `costs[from * n_stored + to]`: the elements moved over all ranks for a tensor of as many elements as there are ranks.
-    costs: Vec<u64>,
+    /// `costs[from * n_stored + to]`: the elements moved over all ranks for a tensor of as many elements as there are ranks; [`UNKNOWN`] where
+    /// nothing has asked yet.
+    costs: Vec<Cell<u64>>,
     /// The number of parts into which each stored tiling cuts a tensor.
     n_parts: Vec<u64>,
 }
+
+const UNKNOWN: u64 = u64::MAX;
 
 impl Space {
     pub(super) fn new(splits: Splits) -> Self {
@@ -73,36 +85,15 @@ impl Space {
                 u16::try_from(position).expect("the search is not asked for more tilings");
             position_by_code[code(tiling, splits.rank())] = position;
         }
-        let mut space = Self {
-            splits,
-            tilings,
-            n_stored,
-            position_by_code,
-            costs: Vec::new(),
-            n_parts: Vec::new(),
-        };
-        space.n_parts = (0..n_stored).map(|at| space.count_parts(&space.tilings[at])).collect();
-        space.costs = space.all_costs();
-        space
-    }
-
-    fn count_parts(&self, tiling: &Tiling) -> u64 {
-        let split = tiling.axes_where(|it| matches!(it, Placement::Split(_)));
-        self.splits.mesh.group_size(split) as u64
-    }
-
-    fn all_costs(&self) -> Vec<u64> {
-        let mut costs = Vec::with_capacity(self.tilings.len() * self.n_stored);
-        for from in &self.tilings {
-            costs.extend(self.tilings[..self.n_stored].iter().map(|to| self.cost_of(*from, *to)));
-        }
-        costs
+        let costs = vec![Cell::new(UNKNOWN); tilings.len() * n_stored];
+        let n_parts = tilings.iter().map(|it| count_parts(&splits, it)).collect();
+        Self { splits, tilings, n_stored, position_by_code, costs, n_parts }
     }
 
     fn cost_of(&self, from: Tiling, to: Tiling) -> u64 {
         let n_ranks = self.splits.mesh.n_ranks() as u64;
         let moved = |change: &conversion::Change| {
-            let n_local = n_ranks / self.count_parts(&change.from);
+            let n_local = n_ranks / count_parts(&self.splits, &change.from);
             conversion::moved(
                 change.kind,
                 n_local,
@@ -131,10 +122,19 @@ impl Space {
         self.position_by_code[code(tiling, self.splits.rank())] as usize
     }
 
-    /// The costs from one tiling to each stored one, in elements moved for a tensor of as many elements as there are ranks.
-    pub(super) fn costs_from(&self, from: usize) -> &[u64] {
-        &self.costs[from * self.n_stored..(from + 1) * self.n_stored]
+    /// The cost from one tiling to a stored one, in elements moved over all ranks for a tensor of as many elements as there are ranks.
+    pub(super) fn cost(&self, from: usize, to: usize) -> u64 {
+        let known = &self.costs[from * self.n_stored + to];
+        if known.get() == UNKNOWN {
+            known.set(self.cost_of(self.tilings[from], self.tilings[to]));
+        }
+        known.get()
     }
+}
+
+fn count_parts(splits: &Splits, tiling: &Tiling) -> u64 {
+    let split = tiling.axes_where(|it| matches!(it, Placement::Split(_)));
+    splits.mesh.group_size(split) as u64
 }
 
 /// A tiling as a number: one digit for each axis.

@@ -5,12 +5,10 @@ use std::str::FromStr;
 use soybean_plan::Mesh;
 
 use super::{
-    bound::Bound,
-    eliminate::{Elimination, minimise},
     forced,
-    pairwise::Pairwise,
     problem::{BYTE, Problem},
     recursive::recursive,
+    solve::{WORK, solve},
     tiled::Tiled,
 };
 use crate::network::Network;
@@ -87,23 +85,19 @@ pub struct Baselines {
     pub recursive: u64,
 }
 
-/// The most entries of a table in exact elimination: some 30 MB.
-const MAX_ENTRIES: usize = 1 << 22;
-/// The most tilings of a tensor for which the exact search is tried: those of a tensor of four dims on 8 or 16 ranks are 5^3 and 5^4.
-const MAX_STATES: usize = 128;
-
 /// Searches a tiling of the network for this mesh.
 #[must_use]
 pub fn search(network: &Network, mesh: Mesh, strategy: Strategy) -> Search {
     let problem = Problem::new(network, mesh);
     let recursive = recursive(&problem);
-    let data = best_of(&problem, &forced::data(&problem));
-    let model = best_of(&problem, &forced::model(&problem));
-    let bytes = |states: &[usize]| problem.costs.cost(states) / BYTE;
+    let kept = problem.states_worth_it();
+    let data = best_of(&problem, &forced::data(&problem, &kept));
+    let model = best_of(&problem, &forced::model(&problem, &kept));
+    let bytes = |states: &[usize]| whole_bytes(problem.cost(states));
     let baselines =
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
     let chosen = match strategy {
-        Strategy::Auto => exact(&problem, &[&recursive, &data, &model]),
+        Strategy::Auto => exact(&problem, &kept, &[&recursive, &data, &model]),
         Strategy::Recursive => Found::unproved(recursive),
         Strategy::Data => Found::unproved(data),
         Strategy::Model => Found::unproved(model),
@@ -115,6 +109,11 @@ pub fn search(network: &Network, mesh: Mesh, strategy: Strategy) -> Search {
         largest_table: chosen.largest_table,
         baselines,
     }
+}
+
+/// The bytes of a cost, without the share of memory.
+fn whole_bytes(cost: i64) -> u64 {
+    u64::try_from(cost / BYTE).expect("costs are not negative")
 }
 
 struct Found {
@@ -130,116 +129,73 @@ impl Found {
     }
 }
 
-/// All states of every variable.
-fn all_states(costs: &Pairwise) -> Vec<Vec<usize>> {
-    costs.unary.iter().map(|it| (0..it.len()).collect()).collect()
-}
-
-/// The best plan among the given states of each variable; improved axis by axis where the exact search would be too wide.
+/// The best plan among the given states of each variable.
 fn best_of(problem: &Problem<'_>, allowed: &[Vec<usize>]) -> Vec<usize> {
-    let restricted = problem.costs.restricted(allowed);
-    match minimise(&restricted, MAX_ENTRIES).0 {
-        Some(found) => found.iter().zip(allowed).map(|(&state, allowed)| allowed[state]).collect(),
-        None => {
-            let mut states = allowed.iter().map(|it| it[0]).collect();
-            improve(problem, allowed, &mut states);
-            states
-        }
+    let found = solve(&problem.restricted(allowed), None, WORK / 64);
+    let mut states = chosen(allowed, &found.states);
+    if !found.is_optimal {
+        improve_each_axis(problem, allowed, &mut states);
     }
+    states
 }
 
-/// The plan of least cost, from the best of the plans in hand: improved one axis at a time, then proved by a lower bound that rules out most
-/// states, and exact elimination of the rest.
-fn exact(problem: &Problem<'_>, in_hand: &[&[usize]]) -> Found {
-    let cost = |states: &&[usize]| problem.costs.cost(states);
+/// The plan of least cost, from the best of the plans in hand; where that is not good enough to rule out the others soon, it is improved first.
+fn exact(problem: &Problem<'_>, kept: &[Vec<usize>], in_hand: &[&[usize]]) -> Found {
+    let cost = |states: &&[usize]| problem.cost(states);
     let mut best =
         in_hand.iter().copied().min_by_key(cost).expect("there are plans in hand").to_vec();
-    improve(problem, &all_states(&problem.costs), &mut best);
-    if problem.costs.unary.iter().any(|it| it.len() > MAX_STATES) {
-        return Found::unproved(best);
+    let costs = problem.restricted(kept);
+    let mut found = solve(&costs, Some(&positions(kept, &best)), WORK);
+    if !found.is_optimal {
+        best = chosen(kept, &found.states);
+        improve(problem, kept, &mut best);
+        let bound = found.bound;
+        found = solve(&costs, Some(&positions(kept, &best)), WORK / 2);
+        found.bound = found.bound.max(bound);
     }
-    let mut elimination = Elimination::new(&problem.costs);
-    elimination.run(2, MAX_STATES * MAX_STATES + 1);
-    let (core, numbers) = elimination.left();
-    let limit = (problem.costs.cost(&best) - elimination.constant() + BYTE) as f64;
-    let (kept, bound) = prune(&core, limit);
-    let lower_bound_bytes = (bound + elimination.constant() as f64) / BYTE as f64;
-    let (found, largest) = minimise(&core.restricted(&kept), MAX_ENTRIES);
-    let largest_table = largest.max(elimination.largest_table);
-    let Some(found) = found else {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "bounds are not negative"
-        )]
-        return Found {
-            states: best,
-            is_optimal: false,
-            lower_bound_bytes: lower_bound_bytes as u64,
-            largest_table,
-        };
+    Found {
+        is_optimal: found.is_optimal,
+        lower_bound_bytes: whole_bytes(found.bound),
+        largest_table: found.largest_table,
+        states: chosen(kept, &found.states),
+    }
+}
+
+/// Where states stand among the kept ones.
+fn positions(kept: &[Vec<usize>], states: &[usize]) -> Vec<usize> {
+    let position = |(kept, state): (&Vec<usize>, &usize)| {
+        kept.binary_search(state).expect("plans split nothing needlessly")
     };
-    let mut states = vec![0; problem.costs.unary.len()];
-    for ((number, state), kept) in numbers.into_iter().zip(found).zip(&kept) {
-        states[number] = kept[state];
-    }
-    elimination.complete(&mut states);
-    let lower_bound_bytes = problem.costs.cost(&states) / BYTE;
-    Found { states, is_optimal: true, lower_bound_bytes, largest_table }
+    kept.iter().zip(states).map(position).collect()
 }
 
-/// The states that a plan within the limit can have, and the bound that rules out the others.
-fn prune(core: &Pairwise, limit: f64) -> (Vec<Vec<usize>>, f64) {
-    const MAX_PASSES: usize = 40;
-    const PASSES_BETWEEN_CUTS: usize = 4;
-    let mut kept = all_states(core);
-    let mut left = core.clone();
-    let mut value = 0.0;
-    for _ in 0..MAX_PASSES / PASSES_BETWEEN_CUTS {
-        let mut bound = Bound::new(&left);
-        (0..PASSES_BETWEEN_CUTS).for_each(|_| bound.improve());
-        let states = bound.states_within(limit);
-        let before = value;
-        value = bound.value().max(before);
-        let n_before: usize = kept.iter().map(Vec::len).sum();
-        kept = kept
-            .iter()
-            .zip(&states)
-            .map(|(kept, states)| states.iter().map(|&it| kept[it]).collect())
-            .collect();
-        let n_after: usize = kept.iter().map(Vec::len).sum();
-        left = core.restricted(&kept);
-        if n_after == kept.len() || (n_after == n_before && value - before < BYTE as f64) {
-            break;
-        }
-    }
-    (kept, value)
+/// The states at these positions among the kept ones.
+fn chosen(kept: &[Vec<usize>], positions: &[usize]) -> Vec<usize> {
+    kept.iter().zip(positions).map(|(kept, &position)| kept[position]).collect()
 }
 
-/// Improves a plan: the best placement along one axis with those along the others fixed, axis after axis, until nothing changes.
+/// Improves a plan until nothing changes by as much as a byte.
 fn improve(problem: &Problem<'_>, allowed: &[Vec<usize>], states: &mut Vec<usize>) {
     loop {
-        let before = problem.costs.cost(states);
-        for axis in 0..problem.mesh.n_axes() {
-            let kept: Vec<Vec<usize>> = (0..states.len())
-                .map(|it| {
-                    let is_free = |&other: &usize| {
-                        other == states[it] || problem.agree_off(it, states[it], other, axis)
-                    };
-                    allowed[it].iter().copied().filter(is_free).collect()
-                })
-                .collect();
-            let Some(found) = minimise(&problem.costs.restricted(&kept), MAX_ENTRIES).0 else {
-                continue;
-            };
-            let candidate: Vec<usize> =
-                found.iter().zip(&kept).map(|(&state, kept)| kept[state]).collect();
-            if problem.costs.cost(&candidate) < problem.costs.cost(states) {
-                *states = candidate;
-            }
-        }
-        if problem.costs.cost(states) == before {
+        let before = problem.cost(states);
+        improve_each_axis(problem, allowed, states);
+        if whole_bytes(problem.cost(states)) == whole_bytes(before) {
             return;
         }
+    }
+}
+
+/// Improves a plan: the best placement along one axis with those along the others fixed, axis after axis.
+fn improve_each_axis(problem: &Problem<'_>, allowed: &[Vec<usize>], states: &mut Vec<usize>) {
+    for axis in 0..problem.mesh.n_axes() {
+        let free = |it: usize| {
+            let is_free = |&other: &usize| {
+                other == states[it] || problem.agree_off(it, states[it], other, axis)
+            };
+            allowed[it].iter().copied().filter(is_free).collect()
+        };
+        let kept: Vec<Vec<usize>> = (0..states.len()).map(free).collect();
+        let found = solve(&problem.restricted(&kept), Some(&positions(&kept, states)), WORK);
+        *states = chosen(&kept, &found.states);
     }
 }

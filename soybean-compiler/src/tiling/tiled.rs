@@ -86,7 +86,12 @@ impl Tiled {
     /// The bytes that one training step moves between ranks, over all ranks.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let computed = self.network.graph.values().filter(|&it| self.forms[it.index()].is_some());
+        let is_trained = self.network.trained();
+        let computed = self
+            .network
+            .graph
+            .values()
+            .filter(|it| is_trained[it.index()] && self.forms[it.index()].is_some());
         computed.flat_map(|it| self.conversions(it)).map(|it| it.bytes).sum()
     }
 }

@@ -1,0 +1,96 @@
+//! In which order variables are eliminated: the least work first.
+
+use std::collections::BTreeSet;
+
+use super::pairwise::Pairwise;
+
+/// An order of elimination, and what it takes.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) variables: Vec<usize>,
+    /// Whether all variables are in the order.
+    pub(super) is_complete: bool,
+    /// The states that are looked at, over all combinations of states of the neighbours.
+    pub(super) work: u64,
+}
+
+/// What may be eliminated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// The most neighbours of a variable.
+    pub(super) n_neighbors: usize,
+    /// The most work for one variable.
+    pub(super) work_each: u64,
+    /// The most work for all.
+    pub(super) work: u64,
+}
+
+impl Limits {
+    pub(super) const NONE: Self =
+        Self { n_neighbors: usize::MAX, work_each: u64::MAX, work: u64::MAX };
+}
+
+impl Order {
+    pub(super) fn new(problem: &Pairwise, limits: Limits) -> Self {
+        let mut adjacency = Adjacency::new(problem);
+        let mut queue: BTreeSet<(u64, usize)> =
+            (0..problem.unary.len()).map(|it| (adjacency.work(it), it)).collect();
+        let mut order = Self { variables: Vec::new(), is_complete: false, work: 0 };
+        while let Some((work, variable)) = queue.pop_first() {
+            if adjacency.neighbors[variable].len() > limits.n_neighbors {
+                // Comes back when its neighbourhood has changed.
+                continue;
+            }
+            let sum = order.work.saturating_add(work);
+            if work > limits.work_each || sum > limits.work {
+                break;
+            }
+            order.work = sum;
+            order.variables.push(variable);
+            let neighbors = std::mem::take(&mut adjacency.neighbors[variable]);
+            for &neighbor in &neighbors {
+                queue.remove(&(adjacency.work(neighbor), neighbor));
+            }
+            adjacency.connect(variable, &neighbors);
+            queue.extend(neighbors.into_iter().map(|it| (adjacency.work(it), it)));
+        }
+        order.is_complete = order.variables.len() == problem.unary.len();
+        order
+    }
+}
+
+/// Which variables share a table.
+struct Adjacency {
+    sizes: Vec<u64>,
+    neighbors: Vec<Vec<usize>>,
+}
+
+impl Adjacency {
+    fn new(problem: &Pairwise) -> Self {
+        let sizes: Vec<u64> = problem.unary.iter().map(|it| it.len() as u64).collect();
+        let mut neighbors = vec![Vec::new(); sizes.len()];
+        for edge in problem.edges.iter().filter(|it| sizes[it.first] > 1 && sizes[it.second] > 1) {
+            neighbors[edge.first].push(edge.second);
+            neighbors[edge.second].push(edge.first);
+        }
+        Self { sizes, neighbors }
+    }
+
+    fn work(&self, variable: usize) -> u64 {
+        let product = |product: u64, &it: &usize| product.saturating_mul(self.sizes[it]);
+        self.neighbors[variable].iter().fold(self.sizes[variable], product)
+    }
+
+    /// Takes a variable away and makes its neighbours each other's.
+    fn connect(&mut self, variable: usize, neighbors: &[usize]) {
+        for &neighbor in neighbors {
+            let others = &mut self.neighbors[neighbor];
+            others.retain(|&it| it != variable);
+            for &it in neighbors {
+                if it != neighbor && !others.contains(&it) {
+                    others.push(it);
+                }
+            }
+        }
+    }
+}
