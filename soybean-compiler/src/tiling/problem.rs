@@ -274,6 +274,11 @@ impl<'a> Problem<'a> {
         unary + self.pairs.iter().map(of_pair).sum::<i64>()
     }
 
+    /// The entries of all tables over some of each variable's states.
+    pub(super) fn n_entries(&self, kept: &[Vec<usize>]) -> usize {
+        self.pairs.iter().map(|it| kept[it.tensor].len() * kept[it.operator].len()).sum()
+    }
+
     /// The costs over some of each variable's states.
     pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> Pairwise {
         let unary = self
