@@ -27,6 +27,7 @@ pub(super) const BYTE: i64 = 1 << 20;
 pub(super) struct Problem<'a> {
     pub(super) network: &'a Network,
     pub(super) mesh: Mesh,
+    n_ranks: u64,
     pub(super) meanings: Vec<Meaning>,
     /// Which operators read and make which tensors.
     pub(super) pairs: Vec<Pair>,
@@ -108,6 +109,7 @@ impl<'a> Problem<'a> {
         let mut this = Self {
             network,
             mesh,
+            n_ranks: mesh.n_ranks() as u64,
             meanings: Vec::new(),
             pairs: Vec::new(),
             uses: Vec::new(),
@@ -256,7 +258,7 @@ impl<'a> Problem<'a> {
         if units == 0 {
             return 0;
         }
-        let bytes = units * usage.bytes / self.mesh.n_ranks() as u64;
+        let bytes = units * usage.bytes / self.n_ranks;
         #[expect(clippy::cast_possible_truncation, reason = "shares lie below 2^18")]
         if !usage.is_trained {
             return (bytes as f64 * self.evaluation_byte) as i64;
