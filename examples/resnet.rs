@@ -6,7 +6,7 @@
 #[path = "data/patterns.rs"]
 mod data;
 #[path = "networks/resnet.rs"]
-#[allow(dead_code, unused_macros, unused_imports, reason = "the other network is for the tests")]
+#[expect(dead_code, reason = "the other network is for the tests")]
 mod networks;
 
 use std::process::ExitCode;

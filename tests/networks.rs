@@ -7,7 +7,7 @@ mod alexnet;
 #[path = "../examples/networks/gpt.rs"]
 mod gpt;
 #[path = "../examples/networks/resnet.rs"]
-#[allow(dead_code, unused_macros, unused_imports, reason = "the smaller network is an example")]
+#[expect(dead_code, reason = "the smaller network is an example")]
 mod resnet;
 #[path = "../examples/networks/vgg16.rs"]
 mod vgg16;

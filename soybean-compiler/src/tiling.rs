@@ -1,7 +1,7 @@
 //! The tiling search: how every tensor lies on the mesh, and in which form every operator runs, so that the fewest bytes move.
 //!
-//! [`problem`] turns a network into variables with pairwise costs, [`strategy`] chooses states for them, with [`eliminate`] for exact
-//! minimisation and [`bound`] for lower bounds; [`conversion`] says what a change of tiling costs.
+//! [`problem`] turns a network into variables with pairwise costs, [`strategy`] chooses states for them, with [`solve`] for what costs least, by
+//! elimination and lower bounds; [`conversion`] says what a change of tiling costs.
 
 mod bound;
 mod conversion;
@@ -16,6 +16,9 @@ mod solve;
 mod space;
 mod strategy;
 mod tiled;
+
+#[cfg(test)]
+mod tests;
 
 pub use conversion::{bytes, route};
 pub use strategy::{Baselines, Search, Strategy, search};

@@ -214,3 +214,28 @@ fn sums_are_scattered_around_an_exchange() {
     assert_eq!(steps.len(), 3, "{steps:?}");
     assert_eq!(axes, [AxisSet(1), AxisSet(2), AxisSet(1)]);
 }
+
+#[test]
+fn what_only_evaluations_compute_costs_a_training_step_nothing() {
+    // The product of all pairs of logits moves more than the whole training step.
+    let network = |n_outputs: usize| {
+        let (mut builder, loss, logits) = support::classifier(256, &[32, 64, 8], true);
+        let transposed = support::call(&mut builder, "transpose", &[Argument::Tensor(logits)]);
+        let operands = [logits, transposed].map(Argument::Tensor);
+        let similar = support::call(&mut builder, "matmul", &operands);
+        let sum =
+            support::call(&mut builder, "sum", &[Argument::Tensor(similar), Argument::Integer(0)]);
+        let outputs = [("similar".to_owned(), similar), ("sums".to_owned(), sum)];
+        Network::new(builder, loss, &outputs[..n_outputs], &Optimizer::default()).unwrap()
+    };
+    let alone = searched(&network(0), 4, Strategy::Auto);
+    let both = searched(&network(2), 4, Strategy::Auto);
+    assert!(both.is_optimal);
+    assert_eq!(both.tiled.bytes(), alone.tiled.bytes());
+    assert_eq!(both.lower_bound_bytes, alone.lower_bound_bytes);
+    assert_eq!(both.baselines, alone.baselines);
+    let program = soybean_compiler::lower("model", &both.tiled);
+    assert_eq!(program.tables.train_bytes, both.tiled.bytes());
+    // Among plans of equal training bytes, one that gathers an operand of the product, not the product.
+    assert!(program.tables.evaluate_bytes < 256 * 256 * 4 / 4, "{}", program.tables.evaluate_bytes);
+}

@@ -91,7 +91,14 @@ impl Tiling {
     /// The axes whose placement satisfies `condition`.
     #[must_use]
     pub fn axes_where(&self, condition: impl Fn(Placement) -> bool) -> AxisSet {
-        (0..self.placements().len()).filter(|&axis| condition(self.placements[axis])).collect()
+        let (mut axes, mut axis) = (AxisSet::EMPTY, 0);
+        while axis < self.n_axes as usize {
+            if condition(self.placements[axis]) {
+                axes = axes.with(axis);
+            }
+            axis += 1;
+        }
+        axes
     }
 }
 

@@ -157,10 +157,15 @@ impl Bound {
             let (rows, columns) = (&kept[edge.first], &kept[edge.second]);
             let n_second = moved[1].len();
             let mut table = Vec::with_capacity(rows.len() * columns.len());
+            let columns = &columns[..];
+            let of_columns = &moved[1][..];
             for &row in rows {
-                for &column in columns {
-                    let cost = edge.table[row * n_second + column];
-                    table.push(cost - moved[0][row] - moved[1][column]);
+                let (costs, of_row) = (&edge.table[row * n_second..], moved[0][row]);
+                let mut at = 0;
+                while at < columns.len() {
+                    let column = columns[at];
+                    table.push(costs[column] - of_row - of_columns[column]);
+                    at += 1;
                 }
             }
             Edge { first: edge.first, second: edge.second, table: Rc::from(table) }

@@ -143,3 +143,78 @@ fn is_covered(
         !has(&|it| loops[it] == inner) || has(&|it| it == position)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{DType, Init, Mesh};
+
+    use super::*;
+    use crate::{
+        Argument, Builder, Network, Optimizer,
+        tiling::solve::{WORK, solve},
+    };
+
+    fn call(builder: &mut Builder, operator: &str, operands: &[Argument]) -> Argument {
+        builder.call(operator, operands).unwrap()
+    }
+
+    fn integers(numbers: &[i64]) -> impl Iterator<Item = Argument> {
+        numbers.iter().copied().map(Argument::Integer)
+    }
+
+    /// A convolution with normalised channels, a pooling, and a dense layer over channels and places together.
+    fn network(batch: usize, side: usize) -> Network {
+        let mut it = Builder::new();
+        let x = Argument::Tensor(it.input("x", DType::F32, &[batch, 2, side, side]));
+        let w = Argument::Tensor(it.parameter("w", &[4, 2, 3, 3], Init::Constant(0.1)));
+        let b = Argument::Tensor(it.parameter("b", &[4, 1, 1], Init::Constant(0.1)));
+        let settings = [x, w].into_iter().chain(integers(&[1, 1, 1, 1])).collect::<Vec<_>>();
+        let h = call(&mut it, "conv2d", &settings);
+        let over = Argument::List(integers(&[0, 2, 3]).collect());
+        let mean = call(&mut it, "mean", &[h.clone(), over]);
+        let shape = Argument::List(integers(&[4, 1, 1]).collect());
+        let mean = call(&mut it, "reshape", &[mean, shape]);
+        let h = call(&mut it, "sub", &[h, mean]);
+        let h = call(&mut it, "mul", &[h, b]);
+        let pool = [h].into_iter().chain(integers(&[2, 2, 0])).collect::<Vec<_>>();
+        let h = call(&mut it, "max_pool2d", &pool);
+        let h = call(&mut it, "relu", &[h]);
+        let h = call(&mut it, "flatten", &[h]);
+        let Argument::Tensor(flat) = h else { unreachable!("flattening gives a tensor") };
+        let n = it.shape(flat)[1];
+        let w = Argument::Tensor(it.parameter("v", &[n, 8], Init::Constant(0.1)));
+        let h = call(&mut it, "matmul", &[h, w]);
+        let Argument::Tensor(loss) = call(&mut it, "mean", &[h, Argument::All]) else {
+            unreachable!("means are tensors")
+        };
+        Network::new(it, loss, &[], &Optimizer::default()).unwrap()
+    }
+
+    #[test]
+    fn needless_splits_are_in_no_better_plan() {
+        let mut n_needless = 0;
+        for (batch, side, n_ranks) in [
+            (2, 4, 2),
+            (4, 8, 4),
+            (2, 8, 4),
+            (6, 4, 4),
+            (6, 12, 6),
+            (3, 6, 6),
+            (8, 16, 8),
+            (4, 8, 8),
+        ] {
+            let network = network(batch, side);
+            let problem = Problem::new(&network, Mesh::new(n_ranks));
+            let everything: Vec<Vec<usize>> = problem.all_states();
+            let kept = problem.states_worth_it();
+            let least = |states: &[Vec<usize>]| {
+                let found = solve(&problem.restricted(states), None, WORK);
+                assert!(found.is_optimal);
+                found.bound / super::super::problem::BYTE
+            };
+            assert_eq!(least(&everything), least(&kept), "{batch} {side} {n_ranks}");
+            n_needless += problem.worth_splitting.iter().flatten().filter(|it| !**it).count();
+        }
+        assert!(n_needless > 0);
+    }
+}

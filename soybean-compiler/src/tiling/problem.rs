@@ -27,6 +27,7 @@ pub(super) const BYTE: i64 = 1 << 20;
 pub(super) struct Problem<'a> {
     pub(super) network: &'a Network,
     pub(super) mesh: Mesh,
+    n_ranks: u64,
     pub(super) meanings: Vec<Meaning>,
     /// Which operators read and make which tensors.
     pub(super) pairs: Vec<Pair>,
@@ -108,6 +109,7 @@ impl<'a> Problem<'a> {
         let mut this = Self {
             network,
             mesh,
+            n_ranks: mesh.n_ranks() as u64,
             meanings: Vec::new(),
             pairs: Vec::new(),
             uses: Vec::new(),
@@ -257,7 +259,7 @@ impl<'a> Problem<'a> {
         if units == 0 {
             return 0;
         }
-        let bytes = units * usage.bytes / self.mesh.n_ranks() as u64;
+        let bytes = units * usage.bytes / self.n_ranks;
         #[expect(clippy::cast_possible_truncation, reason = "shares lie below 2^18")]
         if !usage.is_trained {
             return (bytes as f64 * self.evaluation_byte) as i64;
@@ -273,6 +275,11 @@ impl<'a> Problem<'a> {
             pair.uses.iter().map(|&it| self.cost_of_use(&self.uses[it], tiling, form)).sum()
         };
         unary + self.pairs.iter().map(of_pair).sum::<i64>()
+    }
+
+    /// The entries of all tables over some of each variable's states.
+    pub(super) fn n_entries(&self, kept: &[Vec<usize>]) -> usize {
+        self.pairs.iter().map(|it| kept[it.tensor].len() * kept[it.operator].len()).sum()
     }
 
     /// The costs over some of each variable's states.
@@ -325,6 +332,12 @@ impl<'a> Problem<'a> {
             }
         };
         self.meanings.iter().zip(&self.worth_splitting).map(of_variable).collect()
+    }
+
+    /// All states of every variable.
+    #[cfg(test)]
+    pub(super) fn all_states(&self) -> Vec<Vec<usize>> {
+        self.unary.iter().map(|it| (0..it.len()).collect()).collect()
     }
 
     /// The tilings of a tensor variable.

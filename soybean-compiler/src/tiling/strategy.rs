@@ -85,6 +85,9 @@ pub struct Baselines {
     pub recursive: u64,
 }
 
+/// The most entries of all tables together for which all axes are searched at once: 128 MB.
+const MAX_ENTRIES: usize = 1 << 24;
+
 /// Searches a tiling of the network for this mesh.
 #[must_use]
 pub fn search(network: &Network, mesh: Mesh, strategy: Strategy) -> Search {
@@ -144,6 +147,10 @@ fn exact(problem: &Problem<'_>, kept: &[Vec<usize>], in_hand: &[&[usize]]) -> Fo
     let cost = |states: &&[usize]| problem.cost(states);
     let mut best =
         in_hand.iter().copied().min_by_key(cost).expect("there are plans in hand").to_vec();
+    if problem.n_entries(kept) > MAX_ENTRIES {
+        improve(problem, kept, &mut best);
+        return Found::unproved(best);
+    }
     let costs = problem.restricted(kept);
     let mut found = solve(&costs, Some(&positions(kept, &best)), WORK);
     if !found.is_optimal {

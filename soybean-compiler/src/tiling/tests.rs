@@ -1,0 +1,99 @@
+//! Elimination, bounds and their interplay against brute force on small sums of tables.
+
+use proptest::prelude::*;
+
+use super::{
+    bound::{Bound, Direction},
+    eliminate::{Elimination, minimise},
+    order::{Limits, Order},
+    pairwise::{Edge, Pairwise},
+    solve::{WORK, solve},
+};
+
+fn order(problem: &Pairwise, n_neighbors: usize) -> Order {
+    Order::new(problem, Limits { n_neighbors, ..Limits::NONE })
+}
+
+fn brute_force(problem: &Pairwise) -> i64 {
+    let sizes: Vec<usize> = problem.unary.iter().map(Vec::len).collect();
+    let mut states = vec![0; sizes.len()];
+    let mut least = i64::MAX;
+    loop {
+        least = least.min(problem.cost(&states));
+        let Some(position) = (0..sizes.len()).rev().find(|&it| states[it] + 1 < sizes[it]) else {
+            return least;
+        };
+        states[position] += 1;
+        states[position + 1..].fill(0);
+    }
+}
+
+fn problems() -> impl Strategy<Value = Pairwise> {
+    let sizes = prop::collection::vec(1..4_usize, 1..7);
+    (sizes, any::<[u8; 32]>(), prop::collection::vec(0..100_i64, 600)).prop_map(
+        |(sizes, chosen, costs)| {
+            let mut costs = costs.into_iter().cycle();
+            let unary = sizes.iter().map(|&size| costs.by_ref().take(size).collect()).collect();
+            let pairs = (0..sizes.len())
+                .flat_map(|first| (first + 1..sizes.len()).map(move |second| (first, second)));
+            let edge = |(at, (first, second)): (usize, (usize, usize))| {
+                let size = sizes[first] * sizes[second];
+                (chosen[at % 32] % 2 == 0).then(|| Edge {
+                    first,
+                    second,
+                    table: costs.by_ref().take(size).collect(),
+                })
+            };
+            let edges = pairs.enumerate().filter_map(edge).collect();
+            Pairwise { unary, edges }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn elimination_finds_the_optimum_of_brute_force(problem in problems()) {
+        let (states, _) = minimise(&problem, &order(&problem, usize::MAX));
+        prop_assert_eq!(problem.cost(&states), brute_force(&problem));
+    }
+
+    #[test]
+    fn small_neighbourhoods_can_go_first(problem in problems()) {
+        let mut elimination = Elimination::new(&problem);
+        elimination.run(&order(&problem, 2));
+        let (left, numbers) = elimination.left();
+        let (inner, _) = minimise(&left, &order(&left, usize::MAX));
+        let mut states = vec![0; problem.unary.len()];
+        for (&number, &state) in numbers.iter().zip(&inner) {
+            states[number] = state;
+        }
+        elimination.complete(&mut states);
+        prop_assert_eq!(problem.cost(&states), left.cost(&inner) + elimination.constant());
+        prop_assert_eq!(problem.cost(&states), brute_force(&problem));
+    }
+
+    #[test]
+    fn the_lower_bound_never_exceeds_the_optimum(problem in problems()) {
+        let least = brute_force(&problem);
+        let mut bound = Bound::new(problem.clone());
+        for _ in 0..5 {
+            prop_assert!(bound.value <= least);
+            bound.pass(Direction::Backward, least);
+            prop_assert!(bound.value <= least);
+            let within = bound.pass(Direction::Forward, least).within;
+            prop_assert_eq!(brute_force(&bound.restricted(&within)), least);
+        }
+    }
+
+    #[test]
+    fn any_states_in_hand_lead_to_the_optimum(problem in problems(), chosen in any::<[usize; 7]>()) {
+        let least = brute_force(&problem);
+        let in_hand: Vec<usize> =
+            problem.unary.iter().zip(chosen).map(|(costs, it)| it % costs.len()).collect();
+        for in_hand in [None, Some(&in_hand[..])] {
+            let found = solve(&problem, in_hand, WORK);
+            prop_assert!(found.is_optimal);
+            prop_assert_eq!((problem.cost(&found.states), found.bound), (least, least));
+        }
+    }
+}
