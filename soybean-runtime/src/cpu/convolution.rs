@@ -20,6 +20,8 @@ const PRODUCTS_PER_OPERATION: usize = 8;
 /// Pixels, filters or elements of filters of a block: the product of two fits in the spare memory.
 const BLOCK: usize = 256;
 const _: () = assert!(BLOCK * BLOCK <= N_SPARE);
+/// The most elements of a cell of gradients of filters, in spare memory too.
+const N_CELL: usize = N_SPARE / BLOCK * BLOCK;
 /// Cells of gradients with fewer elements of filters take longer to pack than to multiply.
 const FEW_ELEMENTS: usize = 32;
 /// Pixels over which a unit of work sums gradients of filters.
@@ -48,7 +50,7 @@ impl ConvolutionKernel {
         let (convolution, is_turned) = (turned.as_ref().unwrap_or(convolution), turned.is_some());
         let Convolution { batch, groups, channels, filters, .. } = *convolution;
         let add = accumulate_each(Combine::Sum, isa);
-        let geometry = Geometry::new(convolution);
+        let geometry = Geometry::new(convolution, isa);
         let depth = channels * geometry.n_elements();
         let n_products = batch * groups;
         let missing = |n_units: usize| n_threads.div_ceil(n_units.max(1));
@@ -59,10 +61,12 @@ impl ConvolutionKernel {
             ConvolutionForm::Data => missing(n_products).min(channels),
             ConvolutionForm::Filter => {
                 let n_cells = groups * filters.div_ceil(BLOCK);
-                let fewest = depth.div_ceil(BLOCK);
+                let fewest = depth.div_ceil(N_CELL / filters.clamp(1, BLOCK));
                 let even = (fewest..fewest + n_threads)
                     .find(|it| (it * n_cells).is_multiple_of(n_threads));
-                even.filter(|it| depth >= it * FEW_ELEMENTS).unwrap_or(fewest)
+                // With many pixels it is better to share these, because each cell packs all results.
+                let is_short = batch * geometry.n_pixels() < N_LEVELS * 4 * n_threads;
+                even.filter(|it| is_short && depth >= it * FEW_ELEMENTS).unwrap_or(fewest)
             }
         };
         Self {
@@ -232,7 +236,8 @@ impl ConvolutionKernel {
         let Convolution { batch, groups, filters, .. } = self.convolution;
         let n_cells = groups * filters.div_ceil(BLOCK) * self.n_parts;
         let n_units = batch * self.geometry.n_pixels().div_ceil(N_LEVELS);
-        if n_cells.is_multiple_of(workspaces.len()) || n_cells > 8 * workspaces.len() {
+        let is_short = n_units < 4 * workspaces.len();
+        if is_short && n_cells.is_multiple_of(workspaces.len()) || n_cells > 8 * workspaces.len() {
             return share(workspaces, n_cells, work, |workspace, cells| {
                 for cell in cells.map(|it| self.cell(it)) {
                     // SAFETY: required of the caller; cells are different elements.
