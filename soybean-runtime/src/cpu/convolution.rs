@@ -12,6 +12,7 @@ use super::{
     product::{Matrix, N_SPARE, Workspace, pack},
     share::share,
     vector::{Accumulate, accumulate_each},
+    winograd::Winograd,
 };
 use crate::{Error, ErrorKind};
 
@@ -42,11 +43,18 @@ pub(crate) struct ConvolutionKernel {
     n_parts: usize,
     /// The loop that adds what another thread has summed.
     add: Accumulate,
+    /// The way by transforms, where it is faster.
+    winograd: Option<Winograd>,
 }
 
 impl ConvolutionKernel {
     pub(crate) fn new(convolution: &Convolution, isa: Isa, n_threads: usize) -> Self {
         let turned = turned(convolution);
+        let winograd = match convolution.form {
+            ConvolutionForm::Forward => Winograd::new(convolution, false, isa, n_threads),
+            ConvolutionForm::Data => turned.and_then(|it| Winograd::new(&it, true, isa, n_threads)),
+            ConvolutionForm::Filter => None,
+        };
         let (convolution, is_turned) = (turned.as_ref().unwrap_or(convolution), turned.is_some());
         let Convolution { batch, groups, channels, filters, .. } = *convolution;
         let add = accumulate_each(Combine::Sum, isa);
@@ -81,11 +89,17 @@ impl ConvolutionKernel {
             depth,
             n_parts,
             add,
+            winograd,
         }
     }
 
-    /// The number of elements of turned filters for which a call needs room.
-    pub(crate) const fn n_turned(&self) -> usize {
+    /// The number of elements for which a call needs room.
+    pub(crate) fn n_room(&self) -> usize {
+        self.winograd.as_ref().map_or_else(|| self.n_turned(), Winograd::n_room)
+    }
+
+    /// The number of elements of turned filters.
+    const fn n_turned(&self) -> usize {
         if self.is_turned { self.convolution.groups * self.sizes[1] } else { 0 }
     }
 
@@ -95,7 +109,7 @@ impl ConvolutionKernel {
     /// Nobody else uses the regions during the call.
     ///
     /// # Panics
-    /// If there is not enough room for the turned filters.
+    /// If there is not enough room.
     pub(crate) unsafe fn run(
         &self,
         workspaces: &mut [Workspace],
@@ -103,6 +117,11 @@ impl ConvolutionKernel {
         mut regions: [Region; 3],
     ) -> Result<(), Error> {
         self.check(regions)?;
+        if let Some(winograd) = &self.winograd {
+            // SAFETY: the regions were found to have the elements that are needed.
+            unsafe { winograd.run(workspaces, room, regions) };
+            return Ok(());
+        }
         let Convolution { batch, groups, form, .. } = self.convolution;
         let n_products = batch * groups;
         let work = n_products * self.sizes[2] * self.depth / PRODUCTS_PER_OPERATION;

@@ -255,7 +255,9 @@ impl Operand for Matrix {
         height: usize,
     ) -> Panels {
         // Loops read whole vectors, so only whole tiles can be read where they lie.
-        if self.row == 1 && n_columns <= FEW_COLUMNS && n_rows.is_multiple_of(height) {
+        let is_panel = self.column == height && n_rows == height;
+        let is_worth = is_panel || n_columns <= FEW_COLUMNS;
+        if self.row == 1 && is_worth && n_rows.is_multiple_of(height) {
             return Panels { matrix: self, step: height };
         }
         for (panel, row) in (0..n_rows).step_by(height).enumerate() {
