@@ -57,7 +57,7 @@ type Read = unsafe fn(&Shape, Range<usize>, *const f32, *mut f32);
 type Write = unsafe fn(&Shape, Range<usize>, *const f32, *mut f32);
 
 /// Neighbouring tiles of one row of an image.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Stretch {
     /// The position of the first in the block.
     at: usize,
@@ -183,25 +183,22 @@ impl Shape {
         }
     }
 
-    #[inline(always)]
-    fn stretches(&self, tiles: Range<usize>) -> impl Iterator<Item = Stretch> {
-        let ([height, width], end) = (self.tiles, tiles.end);
-        let stretch = move |tile: usize| {
+    fn stretches(&self, tiles: Range<usize>) -> Stretches {
+        let [height, width] = self.tiles;
+        let (mut stretches, mut n, mut tile) = ([Stretch::default(); BLOCK], 0, tiles.start);
+        while tile < tiles.end {
             let column = tile % width;
-            Stretch {
+            let stretch = Stretch {
                 at: tile - tiles.start,
                 image: tile / width / height,
                 row: tile / width % height,
                 column,
-                n: (width - column).min(end - tile),
-            }
-        };
-        let first = tiles.start;
-        let next = move |it: &Stretch| {
-            let tile = first + it.at + it.n;
-            (tile < end).then(|| stretch(tile))
-        };
-        std::iter::successors(Some(stretch(first)), next)
+                n: (width - column).min(tiles.end - tile),
+            };
+            stretches[n] = stretch;
+            (n, tile) = (n + 1, tile + stretch.n);
+        }
+        (stretches, n)
     }
 
     /// Copies the pixels of a row that the tiles of a stretch see; outside the image they are 0.
@@ -226,10 +223,14 @@ impl Shape {
     }
 }
 
+/// Tiles whose pixels are sorted at once; those behind the last of a stretch are written over by the next stretch.
+const LANES: usize = 16;
 /// Pixels of a row, for as many tiles as a block has.
-type Row = [f32; 2 * BLOCK + 2];
-/// Numbers for each tile of a block.
+type Row = [f32; 2 * (BLOCK + LANES) + 2];
+/// A number for each tile of a block.
 type Tiles = [f32; BLOCK];
+/// The stretches of a block, as many as there are.
+type Stretches = ([Stretch; BLOCK], usize);
 
 for_each_isa! {
     transform_filters [] [] Filters,
@@ -303,49 +304,57 @@ unsafe fn read_tiles_body<M: MultiplyAdd>(
     to: *mut f32,
 ) {
     let n_pixels = shape.image[0] * shape.image[1];
-    let (mut pixels, mut rows) = ([0.0; 2 * BLOCK + 2], [[[0.0; BLOCK]; 4]; 4]);
-    for stretch in shape.stretches(tiles) {
-        for channel in 0..shape.channels {
+    let (stretches, n_stretches) = shape.stretches(tiles);
+    let mut pixels = [0.0; 2 * (BLOCK + LANES) + 2];
+    let mut rows = [[[0.0; BLOCK + LANES]; 4]; 4];
+    let (mut half, mut whole) = ([[[0.0; BLOCK]; 4]; 4], [[0.0; BLOCK]; 4]);
+    for channel in 0..shape.channels {
+        for stretch in &stretches[..n_stretches] {
             let plane = from.wrapping_add((stretch.image * shape.channels + channel) * n_pixels);
             for (number, row) in rows.iter_mut().enumerate() {
                 // SAFETY: required of the caller.
-                unsafe { shape.fetch(plane, stretch, number, &mut pixels) };
-                transform_row(&pixels, row, stretch.n);
+                unsafe { shape.fetch(plane, *stretch, number, &mut pixels) };
+                sort(&pixels, row, *stretch);
             }
-            for column in 0..4 {
-                let place = (column * shape.channels + channel) * BLOCK + stretch.at;
-                let step = 4 * shape.channels * BLOCK;
-                let rows = [0, 1, 2, 3].map(|row: usize| &rows[row][column]);
-                // SAFETY: as above; the elements of a column are at this step.
-                unsafe { transform_column(rows, to.wrapping_add(place), step, stretch.n) };
+        }
+        for (row, half) in rows.iter().zip(&mut half) {
+            transform(row.each_ref().map(|it| it.first_chunk().expect("longer")), half);
+        }
+        for column in 0..4 {
+            transform(half.each_ref().map(|it| &it[column]), &mut whole);
+            for (row, values) in whole.iter().enumerate() {
+                let place = ((4 * row + column) * shape.channels + channel) * BLOCK;
+                // SAFETY: required of the caller.
+                unsafe { to.wrapping_add(place).cast::<Tiles>().write(*values) };
             }
         }
     }
 }
 
-/// The transform along a row of pixels, for each of its tiles.
+/// Sorts the pixels of a row by their column in the tile.
 #[inline(always)]
-fn transform_row(pixels: &Row, to: &mut [Tiles; 4], n: usize) {
-    let pairs = &pixels.as_chunks::<2>().0[..=n];
-    let [first, second, third, fourth] = to.each_mut().map(|it| &mut it[..n]);
-    for tile in 0..n {
-        let ([a, b], [c, d]) = (pairs[tile], pairs[tile + 1]);
-        [first[tile], second[tile], third[tile], fourth[tile]] = differences([a, b, c, d]);
+fn sort(pixels: &Row, to: &mut [[f32; BLOCK + LANES]; 4], stretch: Stretch) {
+    let pairs = pixels.as_chunks::<2>().0;
+    for first in (0..stretch.n).step_by(LANES) {
+        let here: &[[f32; 2]; LANES] = pairs[first..].first_chunk().expect("longer");
+        let next: &[[f32; 2]; LANES] = pairs[first + 1..].first_chunk().expect("longer");
+        for (column, to) in to.iter_mut().enumerate() {
+            let from = if column < 2 { here } else { next };
+            let to: &mut [f32; LANES] = to[stretch.at + first..].first_chunk_mut().expect("longer");
+            for (to, pair) in to.iter_mut().zip(from) {
+                *to = pair[column % 2];
+            }
+        }
     }
 }
 
-/// The transform along a column, for each tile.
-///
-/// # Safety
-/// There is room for `n` numbers at each of four steps.
+/// [`differences`] for each tile.
 #[inline(always)]
-unsafe fn transform_column(rows: [&Tiles; 4], to: *mut f32, step: usize, n: usize) {
-    for tile in 0..n {
-        let values = differences(rows.map(|it| it[tile]));
-        for (number, value) in values.into_iter().enumerate() {
-            // SAFETY: required of the caller.
-            unsafe { to.wrapping_add(number * step + tile).write(value) };
-        }
+fn transform([a, b, c, d]: [&Tiles; 4], to: &mut [Tiles; 4]) {
+    let [first, second, third, fourth] = to;
+    for tile in 0..BLOCK {
+        let values = differences([a[tile], b[tile], c[tile], d[tile]]);
+        [first[tile], second[tile], third[tile], fourth[tile]] = values;
     }
 }
 
@@ -367,31 +376,35 @@ unsafe fn write_tiles_body<M: MultiplyAdd>(
     to: *mut f32,
 ) {
     let [height, width] = shape.result;
+    let (stretches, n_stretches) = shape.stretches(tiles);
+    let mut half = [[[0.0; BLOCK]; 4]; 2];
     let mut rows = [[0.0; 2 * BLOCK]; 2];
-    for stretch in shape.stretches(tiles) {
-        for filter in 0..shape.filters {
-            let at = |element: usize| {
-                from.wrapping_add((element * shape.filters + filter) * BLOCK + stretch.at)
+    for filter in 0..shape.filters {
+        for column in 0..4 {
+            let of_row = |row: usize| {
+                let place = ((4 * row + column) * shape.filters + filter) * BLOCK;
+                // SAFETY: required of the caller.
+                unsafe { &*from.wrapping_add(place).cast::<Tiles>() }
             };
-            // SAFETY: required of the caller.
-            let elements: [&[f32]; N] = std::array::from_fn(|element| unsafe {
-                std::slice::from_raw_parts(at(element), stretch.n)
-            });
-            let [upper, lower] =
-                rows.each_mut().map(|it| &mut it.as_chunks_mut::<2>().0[..stretch.n]);
-            for tile in 0..stretch.n {
-                let m = |row: usize, column: usize| elements[4 * row + column][tile];
-                let columns =
-                    [0, 1, 2, 3].map(|column| sums([0, 1, 2, 3].map(|row| m(row, column))));
-                upper[tile] = sums(columns.map(|it| it[0]));
-                lower[tile] = sums(columns.map(|it| it[1]));
+            let (elements, [upper, lower]) = ([0, 1, 2, 3].map(of_row), &mut half);
+            for tile in 0..BLOCK {
+                let sums = sums(elements.map(|it| it[tile]));
+                (upper[column][tile], lower[column][tile]) = (sums[0], sums[1]);
             }
+        }
+        for (half, row) in half.iter().zip(&mut rows) {
+            for (tile, pair) in row.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                *pair = sums([half[0][tile], half[1][tile], half[2][tile], half[3][tile]]);
+            }
+        }
+        for stretch in &stretches[..n_stretches] {
             let plane = to.wrapping_add((stretch.image * shape.filters + filter) * height * width);
             let n = (2 * stretch.n).min(width - 2 * stretch.column);
             for (number, row) in rows.iter().enumerate().take(height - 2 * stretch.row) {
                 let place = (2 * stretch.row + number) * width + 2 * stretch.column;
+                let from = row[2 * stretch.at..].as_ptr();
                 // SAFETY: required of the caller.
-                unsafe { copy_short(row.as_ptr(), plane.wrapping_add(place), n) };
+                unsafe { copy_short(from, plane.wrapping_add(place), n) };
             }
         }
     }
