@@ -292,7 +292,7 @@ impl Operand for Matrix {
 }
 
 /// Levels that are packed at once, so that what is written stays in the first-level cache.
-const STRIPE: usize = 16;
+const STRIPE: usize = 64;
 /// The side of the squares in which rows become columns: a few registers hold one.
 const SQUARE: usize = 4;
 

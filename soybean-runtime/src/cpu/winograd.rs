@@ -206,7 +206,7 @@ impl Shape {
     /// # Safety
     /// The plane has the image's elements, and nobody writes there.
     #[inline(always)]
-    unsafe fn fetch(&self, plane: *const f32, stretch: Stretch, row: usize, to: &mut Row) {
+    unsafe fn fetch(&self, plane: *const f32, stretch: Stretch, row: usize, to: &mut [f32]) {
         let to = &mut to[..2 * stretch.n + 2];
         let row = (2 * stretch.row + row).wrapping_sub(self.padding[0]);
         if row >= self.image[0] {
@@ -225,8 +225,8 @@ impl Shape {
 
 /// Tiles whose pixels are sorted at once; those behind the last of a stretch are written over by the next stretch.
 const LANES: usize = 16;
-/// Pixels of a row, for as many tiles as a block has.
-type Row = [f32; 2 * (BLOCK + LANES) + 2];
+/// Pixels of a row of each tile of a block: for each stretch a pair more than it has tiles.
+type Row = [f32; 2 * (2 * BLOCK + LANES)];
 /// A number for each tile of a block.
 type Tiles = [f32; BLOCK];
 /// The stretches of a block, as many as there are.
@@ -305,19 +305,23 @@ unsafe fn read_tiles_body<M: MultiplyAdd>(
 ) {
     let n_pixels = shape.image[0] * shape.image[1];
     let (stretches, n_stretches) = shape.stretches(tiles);
-    let mut pixels = [0.0; 2 * (BLOCK + LANES) + 2];
+    let mut pixels = [[0.0; 2 * (2 * BLOCK + LANES)]; 4];
     let mut rows = [[[0.0; BLOCK + LANES]; 4]; 4];
     let (mut half, mut whole) = ([[[0.0; BLOCK]; 4]; 4], [[0.0; BLOCK]; 4]);
     for channel in 0..shape.channels {
-        for stretch in &stretches[..n_stretches] {
+        // All rows first: vectors that are read where others were just written in another position have to wait for these.
+        for (number, stretch) in stretches[..n_stretches].iter().enumerate() {
             let plane = from.wrapping_add((stretch.image * shape.channels + channel) * n_pixels);
-            for (number, row) in rows.iter_mut().enumerate() {
+            for (row, pixels) in pixels.iter_mut().enumerate() {
+                let to = &mut pixels[2 * (stretch.at + number)..];
                 // SAFETY: required of the caller.
-                unsafe { shape.fetch(plane, *stretch, number, &mut pixels) };
-                sort(&pixels, row, *stretch);
+                unsafe { shape.fetch(plane, *stretch, row, to) };
             }
         }
-        for (row, half) in rows.iter().zip(&mut half) {
+        for ((pixels, row), half) in pixels.iter().zip(&mut rows).zip(&mut half) {
+            for (number, stretch) in stretches[..n_stretches].iter().enumerate() {
+                sort(pixels, number, row, *stretch);
+            }
             transform(row.each_ref().map(|it| it.first_chunk().expect("longer")), half);
         }
         for column in 0..4 {
@@ -331,10 +335,10 @@ unsafe fn read_tiles_body<M: MultiplyAdd>(
     }
 }
 
-/// Sorts the pixels of a row by their column in the tile.
+/// Sorts the pixels of a row of the stretch with this number by their column in the tile.
 #[inline(always)]
-fn sort(pixels: &Row, to: &mut [[f32; BLOCK + LANES]; 4], stretch: Stretch) {
-    let pairs = pixels.as_chunks::<2>().0;
+fn sort(pixels: &Row, number: usize, to: &mut [[f32; BLOCK + LANES]; 4], stretch: Stretch) {
+    let pairs = &pixels.as_chunks::<2>().0[stretch.at + number..];
     for first in (0..stretch.n).step_by(LANES) {
         let here: &[[f32; 2]; LANES] = pairs[first..].first_chunk().expect("longer");
         let next: &[[f32; 2]; LANES] = pairs[first + 1..].first_chunk().expect("longer");
