@@ -25,6 +25,7 @@ mod reduction;
 mod share;
 mod space;
 mod vector;
+mod winograd;
 
 use std::{
     sync::Arc,

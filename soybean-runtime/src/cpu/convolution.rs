@@ -12,6 +12,7 @@ use super::{
     product::{Matrix, N_SPARE, Workspace, pack},
     share::share,
     vector::{Accumulate, accumulate_each},
+    winograd::Winograd,
 };
 use crate::{Error, ErrorKind};
 
@@ -20,6 +21,8 @@ const PRODUCTS_PER_OPERATION: usize = 8;
 /// Pixels, filters or elements of filters of a block: the product of two fits in the spare memory.
 const BLOCK: usize = 256;
 const _: () = assert!(BLOCK * BLOCK <= N_SPARE);
+/// The most elements of a cell of gradients of filters, in spare memory too.
+const N_CELL: usize = N_SPARE / BLOCK * BLOCK;
 /// Cells of gradients with fewer elements of filters take longer to pack than to multiply.
 const FEW_ELEMENTS: usize = 32;
 /// Pixels over which a unit of work sums gradients of filters.
@@ -40,15 +43,22 @@ pub(crate) struct ConvolutionKernel {
     n_parts: usize,
     /// The loop that adds what another thread has summed.
     add: Accumulate,
+    /// The way by transforms, where it is faster.
+    winograd: Option<Winograd>,
 }
 
 impl ConvolutionKernel {
     pub(crate) fn new(convolution: &Convolution, isa: Isa, n_threads: usize) -> Self {
         let turned = turned(convolution);
+        let winograd = match convolution.form {
+            ConvolutionForm::Forward => Winograd::new(convolution, false, isa, n_threads),
+            ConvolutionForm::Data => turned.and_then(|it| Winograd::new(&it, true, isa, n_threads)),
+            ConvolutionForm::Filter => None,
+        };
         let (convolution, is_turned) = (turned.as_ref().unwrap_or(convolution), turned.is_some());
         let Convolution { batch, groups, channels, filters, .. } = *convolution;
         let add = accumulate_each(Combine::Sum, isa);
-        let geometry = Geometry::new(convolution);
+        let geometry = Geometry::new(convolution, isa);
         let depth = channels * geometry.n_elements();
         let n_products = batch * groups;
         let missing = |n_units: usize| n_threads.div_ceil(n_units.max(1));
@@ -59,10 +69,12 @@ impl ConvolutionKernel {
             ConvolutionForm::Data => missing(n_products).min(channels),
             ConvolutionForm::Filter => {
                 let n_cells = groups * filters.div_ceil(BLOCK);
-                let fewest = depth.div_ceil(BLOCK);
+                let fewest = depth.div_ceil(N_CELL / filters.clamp(1, BLOCK));
                 let even = (fewest..fewest + n_threads)
                     .find(|it| (it * n_cells).is_multiple_of(n_threads));
-                even.filter(|it| depth >= it * FEW_ELEMENTS).unwrap_or(fewest)
+                // With many pixels it is better to share these, because each cell packs all results.
+                let is_short = batch * geometry.n_pixels() < N_LEVELS * 4 * n_threads;
+                even.filter(|it| is_short && depth >= it * FEW_ELEMENTS).unwrap_or(fewest)
             }
         };
         Self {
@@ -77,11 +89,17 @@ impl ConvolutionKernel {
             depth,
             n_parts,
             add,
+            winograd,
         }
     }
 
-    /// The number of elements of turned filters for which a call needs room.
-    pub(crate) const fn n_turned(&self) -> usize {
+    /// The number of elements for which a call needs room.
+    pub(crate) fn n_room(&self) -> usize {
+        self.winograd.as_ref().map_or_else(|| self.n_turned(), Winograd::n_room)
+    }
+
+    /// The number of elements of turned filters.
+    const fn n_turned(&self) -> usize {
         if self.is_turned { self.convolution.groups * self.sizes[1] } else { 0 }
     }
 
@@ -91,7 +109,7 @@ impl ConvolutionKernel {
     /// Nobody else uses the regions during the call.
     ///
     /// # Panics
-    /// If there is not enough room for the turned filters.
+    /// If there is not enough room.
     pub(crate) unsafe fn run(
         &self,
         workspaces: &mut [Workspace],
@@ -99,6 +117,11 @@ impl ConvolutionKernel {
         mut regions: [Region; 3],
     ) -> Result<(), Error> {
         self.check(regions)?;
+        if let Some(winograd) = &self.winograd {
+            // SAFETY: the regions were found to have the elements that are needed.
+            unsafe { winograd.run(workspaces, room, regions) };
+            return Ok(());
+        }
         let Convolution { batch, groups, form, .. } = self.convolution;
         let n_products = batch * groups;
         let work = n_products * self.sizes[2] * self.depth / PRODUCTS_PER_OPERATION;
@@ -232,7 +255,8 @@ impl ConvolutionKernel {
         let Convolution { batch, groups, filters, .. } = self.convolution;
         let n_cells = groups * filters.div_ceil(BLOCK) * self.n_parts;
         let n_units = batch * self.geometry.n_pixels().div_ceil(N_LEVELS);
-        if n_cells.is_multiple_of(workspaces.len()) || n_cells > 8 * workspaces.len() {
+        let is_short = n_units < 4 * workspaces.len();
+        if is_short && n_cells.is_multiple_of(workspaces.len()) || n_cells > 8 * workspaces.len() {
             return share(workspaces, n_cells, work, |workspace, cells| {
                 for cell in cells.map(|it| self.cell(it)) {
                     // SAFETY: required of the caller; cells are different elements.

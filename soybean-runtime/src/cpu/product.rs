@@ -255,7 +255,9 @@ impl Operand for Matrix {
         height: usize,
     ) -> Panels {
         // Loops read whole vectors, so only whole tiles can be read where they lie.
-        if self.row == 1 && n_columns <= FEW_COLUMNS && n_rows.is_multiple_of(height) {
+        let is_panel = self.column == height && n_rows == height;
+        let is_worth = is_panel || n_columns <= FEW_COLUMNS;
+        if self.row == 1 && is_worth && n_rows.is_multiple_of(height) {
             return Panels { matrix: self, step: height };
         }
         for (panel, row) in (0..n_rows).step_by(height).enumerate() {
@@ -290,7 +292,7 @@ impl Operand for Matrix {
 }
 
 /// Levels that are packed at once, so that what is written stays in the first-level cache.
-const STRIPE: usize = 16;
+const STRIPE: usize = 64;
 /// The side of the squares in which rows become columns: a few registers hold one.
 const SQUARE: usize = 4;
 
@@ -374,17 +376,40 @@ unsafe fn transpose(from: Matrix, to: *mut f32, width: usize) {
 /// Both have `n` elements, and do not overlap.
 #[inline(always)]
 pub(crate) unsafe fn copy_short(from: *const f32, to: *mut f32, n: usize) {
-    const VECTOR: usize = 8;
-    if n < VECTOR {
-        for at in 0..n {
-            // SAFETY: required of the caller.
-            unsafe { to.wrapping_add(at).copy_from_nonoverlapping(from.wrapping_add(at), 1) };
-        }
-        return;
-    }
     // The last vector may overlap the one before.
-    for at in (0..n - VECTOR).step_by(VECTOR).chain([n - VECTOR]) {
-        // SAFETY: required of the caller.
-        unsafe { to.wrapping_add(at).copy_from_nonoverlapping(from.wrapping_add(at), VECTOR) };
+    if n >= 16 {
+        let mut at = 0;
+        while at < n - 16 {
+            // SAFETY: required of the caller, as below.
+            unsafe { copy_vector::<16>(from, to, at) };
+            at += 16;
+        }
+        // SAFETY: see above.
+        unsafe { copy_vector::<16>(from, to, n - 16) };
+    } else if n >= 8 {
+        // SAFETY: see above.
+        unsafe { copy_vector::<8>(from, to, 0) };
+        // SAFETY: see above.
+        unsafe { copy_vector::<8>(from, to, n - 8) };
+    } else if n >= 4 {
+        // SAFETY: see above.
+        unsafe { copy_vector::<4>(from, to, 0) };
+        // SAFETY: see above.
+        unsafe { copy_vector::<4>(from, to, n - 4) };
+    } else {
+        for at in 0..n {
+            // SAFETY: see above.
+            unsafe { copy_vector::<1>(from, to, at) };
+        }
     }
+}
+
+/// # Safety
+/// Both have `N` elements from `at` on, and do not overlap.
+#[inline(always)]
+unsafe fn copy_vector<const N: usize>(from: *const f32, to: *mut f32, at: usize) {
+    // SAFETY: required of the caller.
+    let vector = unsafe { from.wrapping_add(at).cast::<[f32; N]>().read_unaligned() };
+    // SAFETY: as above.
+    unsafe { to.wrapping_add(at).cast::<[f32; N]>().write_unaligned(vector) };
 }
