@@ -14,6 +14,7 @@ mod math;
 mod microkernel;
 #[cfg(test)]
 mod oracle;
+mod pack;
 mod padding;
 mod patches;
 mod permutation;

@@ -9,7 +9,8 @@ use super::math::Fused;
 use super::{
     isa::{Isa, for_each_isa},
     math::{MultiplyAdd, Separate},
-    product::{Matrix, Operand, Panels, READS_DENSE_COLUMNS, copy_short},
+    pack::{Panels, READS_DENSE_COLUMNS, copy_short},
+    product::{Matrix, Operand},
 };
 
 /// How patches lie in an image.
