@@ -140,6 +140,7 @@ impl Core {
                 return self.learn_within(&bound, &within, self.limit, work_left);
             }
             if n_passes > N_PASSES_ALONE
+                && n_states(&within) > n_before - n_before / 16
                 && let Some(states) = improve(self.known.better.as_deref())
             {
                 self.learn(states);
