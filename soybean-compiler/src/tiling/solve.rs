@@ -72,12 +72,7 @@ struct Refined {
 }
 
 /// States that cost less than `limit`, and a bound up to it.
-fn refine(
-    problem: &Pairwise,
-    limit: i64,
-    improve: Improve<'_>,
-    work_left: &mut u64,
-) -> Refined {
+fn refine(problem: &Pairwise, limit: i64, improve: Improve<'_>, work_left: &mut u64) -> Refined {
     let mut elimination = Elimination::new(problem);
     let limits = Limits { n_neighbors: 2, work_each: WORK_FIRST, ..Limits::NONE };
     let order = Order::new(problem, limits);
@@ -196,7 +191,8 @@ impl Core {
         if within.iter().any(Vec::is_empty) {
             return;
         }
-        let inner = refine(&bound.restricted(within), target.min(self.limit), &mut |_| None, work_left);
+        let inner =
+            refine(&bound.restricted(within), target.min(self.limit), &mut |_| None, work_left);
         self.known.bound = self.known.bound.max(inner.bound.min(target));
         self.known.largest_table = self.known.largest_table.max(inner.largest_table);
         if let Some(states) = inner.better {

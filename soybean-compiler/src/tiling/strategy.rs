@@ -211,9 +211,8 @@ fn improve_axis(
     states: &mut Vec<usize>,
 ) {
     let free = |it: usize| {
-        let is_free = |&other: &usize| {
-            other == states[it] || problem.agree_off(it, states[it], other, axis)
-        };
+        let is_free =
+            |&other: &usize| other == states[it] || problem.agree_off(it, states[it], other, axis);
         allowed[it].iter().copied().filter(is_free).collect()
     };
     let kept: Vec<Vec<usize>> = (0..states.len()).map(free).collect();

@@ -237,14 +237,8 @@ pub(crate) struct Transformer {
 }
 
 /// The sizes of GPT-2 small, with a multiple of 128 words. Source: Radford et al. 2019.
-pub(crate) const GPT: Transformer = Transformer {
-    batch: 16,
-    tokens: 1024,
-    width: 768,
-    n_heads: 12,
-    n_blocks: 12,
-    n_words: 50_304,
-};
+pub(crate) const GPT: Transformer =
+    Transformer { batch: 16, tokens: 1024, width: 768, n_heads: 12, n_blocks: 12, n_words: 50_304 };
 
 impl Transformer {
     fn embedded(&self) -> Layers {
