@@ -51,7 +51,7 @@ pub use training::in_training;
 
 #[cfg(test)]
 mod tests {
-    use super::{Tensor, param, with_parameters, zeros};
+    use super::{Tensor, concat, param, stack, with_parameters, zeros};
 
     fn matrix() -> Tensor {
         Tensor::new([2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
@@ -112,6 +112,35 @@ mod tests {
     }
 
     #[test]
+    fn parts_and_joined_tensors() {
+        let x = matrix();
+        let [left, right] = x.split([1, 2], -1);
+        close(concat([right, left], 1), &[2, 3], &[2.0, 3.0, 1.0, 5.0, 6.0, 4.0]);
+        close(stack([left, left], 0).squeeze(2), &[2, 2], &[1.0, 4.0, 1.0, 4.0]);
+        close(x.pad([-1, 0, 1, 0], 9.0), &[3, 2], &[9.0, 9.0, 2.0, 3.0, 5.0, 6.0]);
+        close(x.slice(1, 1, 3).cumsum(0), &[2, 2], &[2.0, 3.0, 7.0, 9.0]);
+        let ties = Tensor::new([2, 2], &[1.0, 1.0, 0.0, 3.0]);
+        close(ties.argmax(1), &[2], &[0.0, 1.0]);
+        close((x / -2).to_i32(), &[2, 3], &[0.0, -1.0, -1.0, -2.0, -2.0, -3.0]);
+        close(Tensor::new([2], &[1.0, 0.0]).embedding(x).sum(1), &[2], &[15.0, 6.0]);
+    }
+
+    #[test]
+    fn windows_of_even_and_of_unequal_sizes() {
+        let image = Tensor::new([1, 1, 1, 3], &[1.0, 2.0, 4.0]);
+        // Windows 0..2 and 1..3.
+        close(image.adaptive_avg_pool2d([1, 2]), &[1, 1, 1, 2], &[1.5, 3.0]);
+        let weight = Tensor::new([1, 1, 1, 2], &[1.0, 10.0]);
+        let spread = image.conv_transpose2d(weight, [1, 2], 0, [0, 1], 1, 1);
+        close(spread, &[1, 1, 1, 7], &[1.0, 10.0, 2.0, 20.0, 4.0, 40.0, 0.0]);
+        // Of two channels each has itself and the one before.
+        let channels = Tensor::new([1, 3], &[1.0, 1.0, 2.0]);
+        let divisors = [1.5, 2.0, 3.5];
+        let expected: Vec<f64> = [1.0, 1.0, 2.0].iter().zip(divisors).map(|(x, d)| x / d).collect();
+        close(channels.local_response_norm(2, 1.0, 1.0, 1.0), &[1, 3], &expected);
+    }
+
+    #[test]
     fn masks_and_choices() {
         let x = Tensor::new([3], &[-1.0, 0.0, f64::NAN]);
         close(x.ge(0) + x.lt(0.0) * 2, &[3], &[2.0, 1.0, 0.0]);
@@ -151,6 +180,15 @@ mod tests {
         check("`einsum`: \"ij,jk->ik\" does not fit [2, 3] and [2, 3]", |x| {
             x.einsum("ij,jk->ik", x)
         });
+        check("`slice`: 2..4 is not a part of dim 1 of [2, 3]", |x| x.slice(1, 2, 4));
+        check("`split`: sizes [1, 3] do not add up to dim 1 of [2, 3]", |x| x.split([1, 3], 1)[0]);
+        check("`pad`: 3 numbers for 2 dims, which take at most two each", |x| x.pad([1; 3], 0.0));
+        check("`pad`: nothing is left of dim 1 of [2, 3]", |x| x.pad([-2, -1], 0.0));
+        check("`concat`: shapes [2, 3] and [3, 2] differ in more than dim 0", |x| {
+            concat([x, x.transpose()], 0)
+        });
+        check("`embedding`: the weight is [rows, width], found [2]", |x| x.embedding(x.sum(1)));
+        check("`embedding`: label 2 is not a class in 0..2", |x| x.slice(1, 0, 2).embedding(x));
         check("`mse`: shapes [2, 3] and [2] differ", |x| x.mse(x.sum(1)));
         check("`huber_loss`: `delta` must be positive, found 0", |x| x.huber_loss(x, 0.0));
         check("`smooth_l1_loss`: `beta` must be positive, found -1", |x| x.smooth_l1_loss(x, -1.0));

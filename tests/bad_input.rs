@@ -74,11 +74,11 @@ fn parameters_that_do_not_fit() {
         |shape: [usize; 2]| Array { shape: shape.to_vec(), data: vec![0.0; shape[0] * shape[1]] };
     let named = |name: &str, shape| (name.to_owned(), array(shape));
     let refused = |parameters: &[_]| trainer().set_parameters(parameters).unwrap_err();
-    let error = refused(&[named("w", [6, 16]), named("u", [16, 4])]);
+    let error = refused(&[named("w", [16, 6]), named("u", [4, 16])]);
     says(&error, ErrorKind::Parameters, &["`u`", "v"]);
-    says(&refused(&[named("w", [6, 16])]), ErrorKind::Parameters, &["`v`"]);
-    let error = refused(&[named("w", [16, 6]), named("v", [16, 4])]);
-    says(&error, ErrorKind::Parameters, &["`w`", "[6, 16]", "[16, 6]"]);
+    says(&refused(&[named("w", [16, 6])]), ErrorKind::Parameters, &["`v`"]);
+    let error = refused(&[named("w", [6, 16]), named("v", [4, 16])]);
+    says(&error, ErrorKind::Parameters, &["`w`", "[16, 6]", "[6, 16]"]);
 }
 
 #[test]

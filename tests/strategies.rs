@@ -91,7 +91,7 @@ fn eager_loss(batch: &Batch, parameters: &[(Vec<usize>, Vec<f64>)]) -> f64 {
     let wide = |numbers: &[f32]| numbers.iter().map(|it| f64::from(*it)).collect::<Vec<_>>();
     let labels: Vec<f64> = batch.y.iter().map(|it| f64::from(*it)).collect();
     let dense = |x: Tensor, units: usize| {
-        x.matmul(param("w", [x.dim(1), units], zeros())) + param("b", [units], zeros())
+        x.matmul(param("w", [units, x.dim(1)], zeros()).transpose()) + param("b", [units], zeros())
     };
     eager::scope(|| {
         let values: Vec<Tensor> =

@@ -2,13 +2,13 @@
 
 use soybean_plan::{DType, Register, Shape};
 
-use super::{Arguments, map, map_one};
+use super::{Arguments, conversion, map};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
     graph::Value,
     operators::reshape::Reshape,
-    scalar::{self, ScalarBuilder},
+    scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
 };
 
@@ -38,7 +38,7 @@ impl Arguments<'_> {
     ) -> Result<Operand, Fault> {
         match *self.get(position) {
             Argument::Tensor(value) if builder.dtype(value) == DType::I32 => {
-                Ok(Operand::Tensor(map_one(builder, value, &scalar::identity())))
+                Ok(Operand::Tensor(conversion::converted(builder, value, DType::F32)))
             }
             _ => self.operand(builder, position),
         }
