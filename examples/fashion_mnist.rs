@@ -10,7 +10,7 @@ use soybean::{
     data::{Dataset, IdxSpec},
 };
 
-/// Two convolutions with batch norm, two dense layers.
+/// Three convolutions with batch norm, two dense layers.
 #[soybean::model(gpus = 8, optimizer = adam())]
 pub mod fashion_mnist {
     use soybean::{nn, prelude::*};
@@ -24,6 +24,7 @@ pub mod fashion_mnist {
         for channels in [16, 32] {
             h = nn::conv_norm_relu(h, channels, 3, 1, 1).max_pool2d(2, 2, 0);
         }
+        h = nn::conv_norm_relu(h, 64, 3, 1, 1);
         h = nn::linear(h.flatten(), 128).relu().dropout(0.25);
         let logits = nn::linear(h, 10);
         (logits.cross_entropy(y), logits)

@@ -1,9 +1,9 @@
-"""Training steps of Soybean beside JAX's, in turns, as ratios: a shared machine's speed changes more between runs than between programs.
+"""Training steps of Soybean beside JAX's and TensorFlow's, in turns, as ratios: a shared machine's speed changes more between runs than between programs.
 
-    cargo build --release --example mlp_bench
-    python benches/peers/compare.py --rounds 5 [--python PYTHON_WITH_JAX] [--threads 2] [mlp1024 mlp2048]
+    cargo build --release --example step_bench
+    python benches/peers/compare.py --rounds 5 [--python PYTHON_WITH_THE_PEERS] [--peers jax tensorflow] [--threads 2] [mlp1024 mlp2048 cnn tfm]
 
-Each round runs every program once; a ratio is taken within a round, and the table gives the medians over the rounds.
+Each round runs every program once; a ratio is taken within a round, and the table gives the medians over the rounds. JAX has the perceptrons only.
 """
 
 import argparse
@@ -23,20 +23,25 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--python", default=sys.executable, help="a Python that can import jax")
+    parser.add_argument("--python", default=sys.executable, help="a Python that can import the peers")
+    parser.add_argument("--peers", nargs="*", default=["jax"], choices=["jax", "tensorflow"])
     target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target"))
-    parser.add_argument("--binary", default=target / "release/examples/mlp_bench")
+    parser.add_argument("--binary", default=target / "release/examples/step_bench")
     return parser.parse_args()
 
 
 def programs(options, model):
-    ours, peer = str(options.binary), [options.python, str(HERE / "jax_mlp.py")]
-    return {
-        "soybean, 1 rank": [ours, model, "1"],
-        "soybean, 8 ranks": [ours, model, "8"],
-        "jax, 1 device": [*peer, model, "1"],
-        "jax, 8 devices": [*peer, model, "8"],
-    }
+    ours, is_perceptron = str(options.binary), model.startswith("mlp")
+    commands = {"soybean, 1 rank": [ours, model, "1"]}
+    if is_perceptron:
+        commands["soybean, 8 ranks"] = [ours, model, "8"]
+    if is_perceptron and "jax" in options.peers:
+        peer = [options.python, str(HERE / "jax_mlp.py"), model]
+        commands |= {"jax, 1 device": [*peer, "1"], "jax, 8 devices": [*peer, "8"]}
+    if "tensorflow" in options.peers:
+        peer = [options.python, str(HERE / "tensorflow_models.py"), model]
+        commands |= {f"tensorflow, {mode}": [*peer, mode] for mode in ("graph", "xla")}
+    return commands
 
 
 def measure(command, options):
@@ -54,18 +59,17 @@ def median(rounds, value):
 def main():
     options = arguments()
     print(f"{options.rounds} rounds of {options.steps} steps, {options.threads} threads")
-    print(f"{'model':8} {'program':18} {'ms':>8} {'/ soybean 1 rank':>17} {'/ jax 1 device':>15} {'resident MB':>12} {'in gemm':>8}")
+    print(f"{'model':8} {'program':18} {'ms':>8} {'/ soybean 1 rank':>17} {'resident MB':>12}  of the time in")
     for model in options.models:
         commands = programs(options, model)
         rounds = [{name: measure(command, options) for name, command in commands.items()} for _ in range(options.rounds)]
         for name in commands:
             time = lambda measured: measured[name]["ms_median"]
             ours = median(rounds, lambda it: time(it) / it["soybean, 1 rank"]["ms_median"])
-            peer = median(rounds, lambda it: time(it) / it["jax, 1 device"]["ms_median"])
             resident = median(rounds, lambda it: it[name]["resident_mb"])
-            share = median(rounds, lambda it: it[name].get("contraction_share", 0.0))
-            in_gemm = f"{share:8.0%}" if share else f"{'':8}"
-            print(f"{model:8} {name:18} {median(rounds, time):8.2f} {ours:17.2f} {peer:15.2f} {resident:12.0f} {in_gemm}")
+            shares = rounds[0][name].get("shares", {})
+            most = ", ".join(f"{work} {share:.0%}" for work, share in shares.items() if share >= 0.01)
+            print(f"{model:8} {name:18} {median(rounds, time):8.2f} {ours:17.2f} {resident:12.0f}  {most}")
 
 
 if __name__ == "__main__":

@@ -319,6 +319,13 @@ fn parts_and_joined_tensors() {
         &[Tensor(&[2, 3]), integer(-3)],
         "1: dim -3 is out of range for a tensor of 2 dims",
     );
+    let mut builder = Builder::new();
+    let words = Argument::Tensor(builder.input("words", DType::I32, &[2, 3]));
+    let padding = Argument::List(vec![Argument::Integer(0), Argument::Integer(2)]);
+    let padded = builder.call("pad", &[words, padding, Argument::Integer(-1)]).unwrap();
+    let table = Argument::Tensor(tensor(&mut builder, &[9, 4]));
+    let fault = builder.call("embedding", &[padded, table]).unwrap_err();
+    assert_eq!(fault.message, "`embedding`: integers must be in 0..9, but are padded with -1");
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod math;
 mod microkernel;
 #[cfg(test)]
 mod oracle;
+mod pack;
 mod padding;
 mod patches;
 mod permutation;
@@ -25,6 +26,7 @@ mod reduction;
 mod share;
 mod space;
 mod vector;
+mod winograd;
 
 use std::{
     sync::Arc,

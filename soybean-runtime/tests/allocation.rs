@@ -14,9 +14,10 @@ use std::{
 
 use linear::{batch, program};
 use soybean_plan::{
-    Buffer, Combine, Concatenation, Contraction, Convolution, ConvolutionForm, DType, Embedding,
-    EmbeddingForm, Instruction, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling,
-    PoolingForm, Program, Reduction, ScalarProgram, Shape, Step, Strides,
+    Attention, AttentionForm, Buffer, Combine, Concatenation, Contraction, Convolution,
+    ConvolutionForm, DType, Embedding, EmbeddingForm, Instruction, Kernel, Map, MatrixStrides,
+    Padding, Permutation, Pooling, PoolingForm, Program, Reduction, ScalarProgram, Shape, Step,
+    Strides,
 };
 use soybean_runtime::{Config, Trainer, View};
 
@@ -79,6 +80,7 @@ fn enlarged(n_ranks: usize) -> Program {
     add(&mut program, Permutation { extents, input: Strides::new(&[1, N]) }, &[a], b);
     add_windows(&mut program, [a, b, c]);
     add_copies(&mut program, [a, b, c, indices]);
+    add_attention(&mut program, [a, b, c]);
     program
 }
 
@@ -87,6 +89,38 @@ fn add(program: &mut Program, kernel: impl Into<Kernel>, inputs: &[usize], resul
     let number = program.kernels.len();
     program.kernels.to_mut().push(kernel.into());
     program.train.push(Step { kernel: number, inputs: inputs.to_vec(), results: vec![result] });
+}
+
+/// Attention of one head, whose queries threads share out, and a convolution that is faster by transforms.
+fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
+    for form in [AttentionForm::Forward, AttentionForm::Gradient] {
+        let attention = Attention {
+            form,
+            heads: 1,
+            queries: 190,
+            keys: 190,
+            features: 64,
+            width: 64,
+            is_causal: true,
+            scale: 0.125,
+        };
+        let n_inputs = if form == AttentionForm::Forward { 3 } else { 4 };
+        add(program, attention, &[a, b, a, b][..n_inputs], c);
+    }
+    let convolution = Convolution {
+        form: ConvolutionForm::Forward,
+        batch: 8,
+        groups: 1,
+        channels: 16,
+        filters: 16,
+        image: [16, 16],
+        window: [3, 3],
+        result: [16, 16],
+        stride: [1, 1],
+        padding: [1, 1],
+        dilation: [1, 1],
+    };
+    add(program, convolution, &[a, b], c);
 }
 
 /// Convolutions and poolings of all forms: 8 planes of 64 x 64 pixels fit in each buffer, results are half as large.

@@ -176,6 +176,10 @@ impl Tensor {
         );
         let (stride, padding, dilation) = (stride.pair(), padding.pair(), dilation.pair());
         let beyond = output_padding.pair();
+        assert!(
+            (0..2).all(|dim| beyond[dim] < stride[dim].max(dilation[dim])),
+            "`{NAME}`: output padding {beyond:?} is not less than stride or dilation"
+        );
         let image = [0, 1].map(|dim| {
             let reach = dilation[dim] * ([rows, columns][dim] - 1) + 1 + beyond[dim];
             let whole = ([height, width][dim] - 1) * stride[dim] + reach;

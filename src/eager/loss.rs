@@ -88,7 +88,8 @@ impl Tensor {
         Self::new([&labels.shape[..], &[n_classes]].concat(), &elements)
     }
 
-    /// For integers `[..]` the rows of `weight: [v, d]` that they number, `[.., d]`: `PyTorch`'s `F.embedding(input, weight)`.
+    /// For integers `[..]` the rows of `weight: [v, d]` that they number, `[.., d]`: `PyTorch`'s `F.embedding(input, weight)` without further options. A trainer
+    /// refuses batches with an index out of range; indices that the model computes are not checked there, and give zeros.
     ///
     /// # Panics
     /// If the weight has not two dims, or an index is not an integer in `0..v`.

@@ -116,7 +116,8 @@ impl Tensor {
         shifted - shifted.exp().reduced(&mask, 0.0, |left, right| left + right).log()
     }
 
-    /// The index of the largest element along one dim, which is dropped from the shape; the first of several. Integers: no gradient flows through it.
+    /// The index of the largest element along one dim, which is dropped from the shape; the first of several. Integers: no gradient flows through it. Unlike
+    /// `PyTorch`'s, it always takes a dim.
     ///
     /// # Panics
     /// If the dim does not exist.

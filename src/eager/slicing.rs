@@ -3,7 +3,7 @@
 use super::{Dim, Tensor, arena::Value, layout::dense_strides};
 
 impl Tensor {
-    /// The elements `start..end` along a dim: `PyTorch`'s `narrow(dim, start, end - start)`.
+    /// The elements `start..end` along a dim: `PyTorch`'s `narrow(dim, start, end - start)`. There are no negative indices and no steps.
     ///
     /// # Panics
     /// If the dim has no such elements, or the part none.

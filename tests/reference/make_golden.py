@@ -32,6 +32,14 @@ def labels(*shape, classes):
     return rng.integers(0, classes, shape).astype(np.float64).view(Labels)
 
 
+class Buffer(np.ndarray):
+    """Kept from step to step without a gradient."""
+
+
+def buffer(*shape, low):
+    return tensor(*shape, low=low).view(Buffer)
+
+
 class Array(int):
     """So many of the next arguments are one array."""
 
@@ -75,6 +83,14 @@ def group_norm(x, n_groups, weight, bias, eps):
             result[sample, first : first + size] = (group - group.mean()) / np.sqrt(group.var() + eps)
     channels = (-1,) + (1,) * (x.ndim - 2)
     return result * weight.reshape(channels) + bias.reshape(channels)
+
+
+def batch_norm(x, running_mean, running_var, weight, bias, momentum, eps):
+    """As in training, where the running statistics are not read."""
+    dims = (0, *range(2, x.ndim))
+    normal = (x - x.mean(dims, keepdims=True)) / np.sqrt(x.var(dims, keepdims=True) + eps)
+    channels = (-1,) + (1,) * (x.ndim - 2)
+    return normal * weight.reshape(channels) + bias.reshape(channels)
 
 
 def attention(q, k, v, is_causal):
@@ -240,6 +256,7 @@ CASES = [
     ("layer_norm", layer_norm, tensor(2, 3, 5), tensor(5), tensor(5), 0.125),
     ("rms_norm", lambda x, w, eps: x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps) * w, matrix(), tensor(5), 0.125),
     ("group_norm", group_norm, tensor(2, 6, 3), 3, tensor(6), tensor(6), 0.125),
+    ("batch_norm", batch_norm, tensor(3, 5, 7), buffer(5, low=-1.0), buffer(5, low=0.5), tensor(5), tensor(5), 0.25, 0.125),
     ("scaled_dot_product_attention", attention, tensor(2, 2, 5, 3), tensor(2, 2, 5, 3), tensor(2, 2, 5, 4), True),
     ("scaled_dot_product_attention", attention, tensor(4, 3), tensor(7, 3), tensor(7, 2), False),
     ("cross_entropy", cross_entropy, tensor(5, 7), labels(5, classes=7)),
@@ -285,6 +302,8 @@ def numbers(array):
 def line(argument):
     if isinstance(argument, Labels):
         return f"labels {numbers(argument)}"
+    if isinstance(argument, Buffer):
+        return f"buffer {numbers(argument)}"
     if isinstance(argument, np.ndarray):
         return f"tensor {numbers(argument)}"
     if argument is ...:
@@ -295,7 +314,7 @@ def line(argument):
 
 
 def is_differentiable(argument):
-    return isinstance(argument, np.ndarray) and not isinstance(argument, Labels)
+    return isinstance(argument, np.ndarray) and not isinstance(argument, (Labels, Buffer))
 
 
 def gradient(function, arguments, position, weights):

@@ -42,7 +42,7 @@ pub(super) const TABLE: &[Row] = &[Row {
 const MASKED: f64 = -1e30;
 
 /// From this many scores of a head on, one kernel that never stores them all is faster than products and a softmax that do.
-const LEAST_FUSED_SCORES: usize = 256 * 256;
+const LEAST_FUSED_SCORES: usize = 32 * 32;
 
 // softmax(query key^T / sqrt(d)) value. Source: Vaswani et al. 2017.
 fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Fault> {

@@ -7,7 +7,8 @@ use crate::{
     builder::{Argument, Builder},
     fault::Fault,
     graph::{Source, Value},
-    operators::{elementwise::all_dims, embed::Embed, iota::Iota},
+    operator::Operator,
+    operators::{elementwise::all_dims, embed::Embed, iota::Iota, pad::Pad},
     scalar,
     signature::factor_id,
 };
@@ -47,7 +48,7 @@ fn one_hot(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
     if of_labels.len() == MAX_RANK {
         return Err(layout::too_many_dims(arguments, 0, MAX_RANK + 1));
     }
-    limit(builder, labels, n_classes);
+    limit(builder, arguments, 0, labels, n_classes)?;
     let index = builder.graph.add(Iota { extent: n_classes }.into(), &[]);
     let shape: Shape = of_labels.iter().copied().chain([n_classes]).collect();
     let operands = [(labels, all_dims(&of_labels)), (index, vec![factor_id(of_labels.len())])];
@@ -65,7 +66,7 @@ fn embedding(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
     if builder.shape(indices).len() == MAX_RANK {
         return Err(layout::too_many_dims(arguments, 0, MAX_RANK + 1));
     }
-    limit(builder, indices, vocabulary);
+    limit(builder, arguments, 0, indices, vocabulary)?;
     let rows = builder.graph.add(Iota { extent: vocabulary }.into(), &[]);
     let embed = Embed { form: EmbeddingForm::Gather, vocabulary };
     Ok(Argument::Tensor(builder.graph.add(embed.into(), &[indices, weight, rows])))
@@ -96,14 +97,27 @@ pub(super) fn integers(
     }
 }
 
-/// Integers of the batch are checked to be less than a number, also where they come rearranged.
-pub(super) fn limit(builder: &mut Builder, integers: Value, n_classes: usize) {
+/// Integers of the batch are checked to be less than a number, also where they come rearranged. What pads them must be less too.
+pub(super) fn limit(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+    position: usize,
+    integers: Value,
+    n_classes: usize,
+) -> Result<(), Fault> {
     if let Source::Input { n_classes: limit } = &mut builder.graph.node_mut(integers).source {
         *limit = Some(limit.map_or(n_classes, |other| other.min(n_classes)));
     }
+    if let Some(Operator::Pad(Pad { fill, .. })) = builder.graph.operator(integers)
+        && !(0.0..n_classes as f64).contains(fill)
+    {
+        let message = format!("integers must be in 0..{n_classes}, but are padded with {fill}");
+        return Err(arguments.fault(position, message));
+    }
     for operand in builder.graph.operands(integers) {
         if builder.dtype(operand) == DType::I32 {
-            limit(builder, operand, n_classes);
+            limit(builder, arguments, position, operand, n_classes)?;
         }
     }
+    Ok(())
 }

@@ -93,7 +93,7 @@ fn cross_entropy(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Arg
             format!("the labels must be {leading:?}, one for each row, found {of_labels}");
         return Err(arguments.fault(1, message));
     }
-    labels::limit(builder, labels, classes);
+    labels::limit(builder, arguments, 1, labels, classes)?;
     let parts = reduction::Shifted::new(builder, logits, leading.len());
     let chosen = chosen(builder, parts.shifted, labels);
     let mut scalar = ScalarBuilder::default();

@@ -1,6 +1,8 @@
 //! Convolutions and their gradients, as products with the patches of images that are never written out as a whole.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
+mod filter;
+
 use std::ops::Range;
 
 use soybean_plan::{Combine, Convolution, ConvolutionForm};
@@ -9,9 +11,10 @@ use super::{
     engine::Region,
     isa::Isa,
     patches::{Geometry, Patches},
-    product::{Matrix, N_SPARE, Workspace, pack},
+    product::{Matrix, N_SPARE, Workspace},
     share::share,
     vector::{Accumulate, accumulate_each},
+    winograd::Winograd,
 };
 use crate::{Error, ErrorKind};
 
@@ -20,6 +23,8 @@ const PRODUCTS_PER_OPERATION: usize = 8;
 /// Pixels, filters or elements of filters of a block: the product of two fits in the spare memory.
 const BLOCK: usize = 256;
 const _: () = assert!(BLOCK * BLOCK <= N_SPARE);
+/// The most elements of a cell of gradients of filters, in spare memory too.
+const N_CELL: usize = N_SPARE / BLOCK * BLOCK;
 /// Cells of gradients with fewer elements of filters take longer to pack than to multiply.
 const FEW_ELEMENTS: usize = 32;
 /// Pixels over which a unit of work sums gradients of filters.
@@ -40,15 +45,22 @@ pub(crate) struct ConvolutionKernel {
     n_parts: usize,
     /// The loop that adds what another thread has summed.
     add: Accumulate,
+    /// The way by transforms, where it is faster.
+    winograd: Option<Winograd>,
 }
 
 impl ConvolutionKernel {
     pub(crate) fn new(convolution: &Convolution, isa: Isa, n_threads: usize) -> Self {
         let turned = turned(convolution);
+        let winograd = match convolution.form {
+            ConvolutionForm::Forward => Winograd::new(convolution, false, isa, n_threads),
+            ConvolutionForm::Data => turned.and_then(|it| Winograd::new(&it, true, isa, n_threads)),
+            ConvolutionForm::Filter => None,
+        };
         let (convolution, is_turned) = (turned.as_ref().unwrap_or(convolution), turned.is_some());
         let Convolution { batch, groups, channels, filters, .. } = *convolution;
         let add = accumulate_each(Combine::Sum, isa);
-        let geometry = Geometry::new(convolution);
+        let geometry = Geometry::new(convolution, isa);
         let depth = channels * geometry.n_elements();
         let n_products = batch * groups;
         let missing = |n_units: usize| n_threads.div_ceil(n_units.max(1));
@@ -59,10 +71,12 @@ impl ConvolutionKernel {
             ConvolutionForm::Data => missing(n_products).min(channels),
             ConvolutionForm::Filter => {
                 let n_cells = groups * filters.div_ceil(BLOCK);
-                let fewest = depth.div_ceil(BLOCK);
+                let fewest = depth.div_ceil(N_CELL / filters.clamp(1, BLOCK));
                 let even = (fewest..fewest + n_threads)
                     .find(|it| (it * n_cells).is_multiple_of(n_threads));
-                even.filter(|it| depth >= it * FEW_ELEMENTS).unwrap_or(fewest)
+                // With many pixels it is better to share these, because each cell packs all results.
+                let is_short = batch * geometry.n_pixels() < N_LEVELS * 4 * n_threads;
+                even.filter(|it| is_short && depth >= it * FEW_ELEMENTS).unwrap_or(fewest)
             }
         };
         Self {
@@ -77,11 +91,17 @@ impl ConvolutionKernel {
             depth,
             n_parts,
             add,
+            winograd,
         }
     }
 
-    /// The number of elements of turned filters for which a call needs room.
-    pub(crate) const fn n_turned(&self) -> usize {
+    /// The number of elements for which a call needs room.
+    pub(crate) fn n_room(&self) -> usize {
+        self.winograd.as_ref().map_or_else(|| self.n_turned(), Winograd::n_room)
+    }
+
+    /// The number of elements of turned filters.
+    const fn n_turned(&self) -> usize {
         if self.is_turned { self.convolution.groups * self.sizes[1] } else { 0 }
     }
 
@@ -91,7 +111,7 @@ impl ConvolutionKernel {
     /// Nobody else uses the regions during the call.
     ///
     /// # Panics
-    /// If there is not enough room for the turned filters.
+    /// If there is not enough room.
     pub(crate) unsafe fn run(
         &self,
         workspaces: &mut [Workspace],
@@ -99,6 +119,11 @@ impl ConvolutionKernel {
         mut regions: [Region; 3],
     ) -> Result<(), Error> {
         self.check(regions)?;
+        if let Some(winograd) = &self.winograd {
+            // SAFETY: the regions were found to have the elements that are needed.
+            unsafe { winograd.run(workspaces, room, regions) };
+            return Ok(());
+        }
         let Convolution { batch, groups, form, .. } = self.convolution;
         let n_products = batch * groups;
         let work = n_products * self.sizes[2] * self.depth / PRODUCTS_PER_OPERATION;
@@ -224,96 +249,6 @@ impl ConvolutionKernel {
         }
     }
 
-    /// The gradient of all filters, cell by cell. Threads share out the cells, or if these are few, the pixels that each one sums.
-    ///
-    /// # Safety
-    /// As [`Self::forward`].
-    unsafe fn filter(&self, workspaces: &mut [Workspace], regions: [Region; 3], work: usize) {
-        let Convolution { batch, groups, filters, .. } = self.convolution;
-        let n_cells = groups * filters.div_ceil(BLOCK) * self.n_parts;
-        let n_units = batch * self.geometry.n_pixels().div_ceil(N_LEVELS);
-        if n_cells.is_multiple_of(workspaces.len()) || n_cells > 8 * workspaces.len() {
-            return share(workspaces, n_cells, work, |workspace, cells| {
-                for cell in cells.map(|it| self.cell(it)) {
-                    // SAFETY: required of the caller; cells are different elements.
-                    unsafe { self.sum_filter(workspace, regions, &cell, 0..n_units) };
-                    // SAFETY: as above.
-                    unsafe { self.store_filter(workspace.spare(), regions[2], &cell) };
-                }
-            });
-        }
-        for cell in (0..n_cells).map(|it| self.cell(it)) {
-            // Parts that get no units contribute nothing.
-            for workspace in workspaces.iter() {
-                // SAFETY: the cell fits in the spare memory.
-                unsafe { workspace.spare().write_bytes(0, cell.n_elements()) };
-            }
-            share(workspaces, n_units, work / n_cells, |workspace, units| {
-                // SAFETY: required of the caller; only spare memory is written.
-                unsafe { self.sum_filter(workspace, regions, &cell, units) };
-            });
-            let total = workspaces[0].spare();
-            for workspace in &workspaces[1..] {
-                // SAFETY: both are spare memory with room for the cell.
-                unsafe { (self.add)(total, workspace.spare(), cell.n_elements()) };
-            }
-            // SAFETY: required of the caller.
-            unsafe { self.store_filter(total, regions[2], &cell) };
-        }
-    }
-
-    fn cell(&self, number: usize) -> Cell {
-        let Convolution { filters, .. } = self.convolution;
-        let n_blocks = filters.div_ceil(BLOCK);
-        let (block, part) = (number / self.n_parts, number % self.n_parts);
-        Cell {
-            group: block / n_blocks,
-            filters: part_of(filters, block % n_blocks, n_blocks),
-            elements: part_of(self.depth, part, self.n_parts),
-        }
-    }
-
-    /// Sums these units of a cell into spare memory, where the gradients of one element are next to one another.
-    ///
-    /// # Safety
-    /// As [`Self::forward`].
-    unsafe fn sum_filter(
-        &self,
-        workspace: &mut Workspace,
-        [images, results, _]: [Region; 3],
-        cell: &Cell,
-        units: Range<usize>,
-    ) {
-        let n_pixels = self.geometry.n_pixels();
-        let n_blocks = n_pixels.div_ceil(N_LEVELS);
-        let total = Matrix { start: workspace.spare(), row: 1, column: cell.filters.len() };
-        // SAFETY: the cell fits in the spare memory.
-        unsafe { total.start.write_bytes(0, cell.n_elements()) };
-        for unit in units {
-            let (image, pixel) = (unit / n_blocks, unit % n_blocks * N_LEVELS);
-            let product = image * self.convolution.groups + cell.group;
-            let from = product * self.sizes[2] + cell.filters.start * n_pixels + pixel;
-            let left = Matrix { start: results.at(from), row: n_pixels, column: 1 };
-            let image = images.at(product * self.sizes[0]);
-            let right = self.patches(image, pixel, cell.elements.start);
-            let n_levels = N_LEVELS.min(n_pixels - pixel);
-            let sizes = (cell.filters.len(), cell.elements.len(), n_levels);
-            // SAFETY: required of the caller; the cell fits in the spare memory.
-            unsafe { workspace.multiply_add(sizes, left, right, total) };
-        }
-    }
-
-    /// # Safety
-    /// The result has the elements that are needed, and nobody else writes to those of the cell, which `total` has.
-    unsafe fn store_filter(&self, total: *mut f32, result: Region, cell: &Cell) {
-        let from = Matrix { start: total, row: cell.filters.len(), column: 1 };
-        let place = cell.group * self.sizes[1] + cell.filters.start * self.depth;
-        let to = result.at(place + cell.elements.start);
-        let (n_elements, n_filters) = (cell.elements.len(), cell.filters.len());
-        // SAFETY: required of the caller.
-        unsafe { pack(from, n_elements, n_filters, to, self.depth) };
-    }
-
     const fn patches(&self, image: *const f32, pixel: usize, element: usize) -> Patches<'_> {
         Patches { geometry: &self.geometry, image, pixel, element }
     }
@@ -362,19 +297,6 @@ fn turned(convolution: &Convolution) -> Option<Convolution> {
         padding: [margin(0)?, margin(1)?],
         ..*convolution
     })
-}
-
-/// A block of the gradient of filters.
-struct Cell {
-    group: usize,
-    filters: Range<usize>,
-    elements: Range<usize>,
-}
-
-impl Cell {
-    fn n_elements(&self) -> usize {
-        self.filters.len() * self.elements.len()
-    }
 }
 
 /// The `number`-th of `n_parts` parts of `0..n`.

@@ -4,19 +4,28 @@
 
 use soybean_plan::Convolution;
 
-use super::product::{Matrix, Operand, Panels, READS_DENSE_COLUMNS, copy_short};
+#[cfg(target_arch = "x86_64")]
+use super::math::Fused;
+use super::{
+    isa::{Isa, for_each_isa},
+    math::{MultiplyAdd, Separate},
+    pack::{Panels, READS_DENSE_COLUMNS, copy_short},
+    product::{Matrix, Operand},
+};
 
 /// How patches lie in an image.
 pub(crate) struct Geometry {
     image: [usize; 2],
-    window: [usize; 2],
     result: [usize; 2],
     stride: [usize; 2],
     padding: [usize; 2],
-    dilation: [usize; 2],
-    /// For each column of the window, from which to which column of the result it sees pixels of the image.
-    seen: Vec<(usize, usize)>,
+    /// The elements of one channel of a filter.
+    elements: Vec<Element>,
+    copy: Copy,
 }
+
+/// Copies a block of patches, those of one element next to one another, and those of the next at the step.
+type Copy = unsafe fn(Patches<'_>, (usize, usize), *mut f32, usize);
 
 /// Neighbouring pixels in one row of the result.
 #[derive(Clone, Copy)]
@@ -28,24 +37,27 @@ struct Stretch {
     n: usize,
 }
 
-/// An element of a filter.
+/// An element of one channel of a filter.
 #[derive(Clone, Copy)]
 struct Element {
-    channel: usize,
+    /// How far it is from the first, in rows and columns of the image.
     row: usize,
     column: usize,
+    /// From which to which column of the result it sees pixels of the image.
+    low: usize,
+    high: usize,
 }
 
 /// The pixels of a stretch for which an element of the filter sees pixels of the image.
 struct Seen {
     low: usize,
     high: usize,
-    /// Where the first of those pixels lies in the image, if there are any.
+    /// Where the first of those pixels lies in its channel of the image, if there are any.
     first: usize,
 }
 
 impl Geometry {
-    pub(crate) fn new(convolution: &Convolution) -> Self {
+    pub(crate) fn new(convolution: &Convolution, isa: Isa) -> Self {
         let Convolution { mut image, window, mut result, stride, padding, dilation, .. } =
             *convolution;
         if window == [1, 1] && stride == [1, 1] && padding == [0, 0] && image == result {
@@ -53,15 +65,21 @@ impl Geometry {
             image = [1, image[0] * image[1]];
             result = image;
         }
-        let seen = |column: usize| {
+        let element = |row: usize, column: usize| {
+            let (row, column) = (row * dilation[0], column * dilation[1]);
             let n_before = |bound: usize| {
-                let places = (0..result[1]).map(|it| it * stride[1] + column * dilation[1]);
-                places.take_while(|it| *it < bound).count()
+                (0..result[1]).take_while(|it| it * stride[1] + column < bound).count()
             };
-            (n_before(padding[1]), n_before(padding[1] + image[1]))
+            Element {
+                row,
+                column,
+                low: n_before(padding[1]),
+                high: n_before(padding[1] + image[1]),
+            }
         };
-        let seen = (0..window[1]).map(seen).collect();
-        Self { image, window, result, stride, padding, dilation, seen }
+        let elements = (0..window[0]).flat_map(|row| (0..window[1]).map(move |it| (row, it)));
+        let elements = elements.map(|(row, column)| element(row, column)).collect();
+        Self { image, result, stride, padding, elements, copy: copy(isa) }
     }
 
     /// The pixels of one channel of the result.
@@ -76,89 +94,45 @@ impl Geometry {
 
     /// The elements of one channel of a filter.
     pub(crate) const fn n_elements(&self) -> usize {
-        self.window[0] * self.window[1]
+        self.elements.len()
     }
 
+    #[inline(always)]
     fn stretches(&self, pixel: usize, n: usize) -> impl Iterator<Item = Stretch> {
         let width = self.result[1];
-        let stretch = move |at: usize| {
-            let (row, column) = ((pixel + at) / width, (pixel + at) % width);
-            Stretch { at, row, column, n: (width - column).min(n - at) }
+        let (row, column) = (pixel / width, pixel % width);
+        let first = Stretch { at: 0, row, column, n: (width - column).min(n) };
+        let next = move |it: &Stretch| {
+            let at = it.at + it.n;
+            let stretch = Stretch { at, row: it.row + 1, column: 0, n: width.min(n - at) };
+            Some(stretch).filter(|it| it.n > 0)
         };
-        let next = move |it: &Stretch| Some(it.at + it.n).filter(|at| *at < n).map(stretch);
-        std::iter::successors((n > 0).then(|| stretch(0)), next)
+        std::iter::successors(Some(first).filter(|it| it.n > 0), next)
     }
 
-    const fn element(&self, number: usize) -> Element {
-        let [height, width] = self.window;
-        Element {
-            channel: number / (height * width),
-            row: number / width % height,
-            column: number % width,
-        }
-    }
-
-    /// The element after this one.
+    /// The elements from `first` to `end`, channel by channel: the channel, and which of its elements.
     #[inline(always)]
-    const fn after(&self, mut element: Element) -> Element {
-        element.column += 1;
-        if element.column == self.window[1] {
-            element.column = 0;
-            element.row += 1;
-            if element.row == self.window[0] {
-                element.row = 0;
-                element.channel += 1;
-            }
-        }
-        element
+    fn channels(&self, first: usize, end: usize) -> impl Iterator<Item = (usize, &[Element])> {
+        let n = self.n_elements();
+        let of_channel = move |channel: usize| {
+            let from = first.saturating_sub(channel * n);
+            (channel, &self.elements[from..(end - channel * n).min(n)])
+        };
+        (first / n..end.div_ceil(n)).map(of_channel)
     }
 
     #[inline(always)]
     fn seen(&self, stretch: Stretch, element: Element) -> Seen {
         let [padding, margin] = self.padding;
-        let row = stretch.row * self.stride[0] + element.row * self.dilation[0];
-        if row < padding || row >= padding + self.image[0] {
+        let row = (stretch.row * self.stride[0] + element.row).wrapping_sub(padding);
+        if row >= self.image[0] {
             return Seen { low: 0, high: 0, first: 0 };
         }
-        let (low, high) = self.seen[element.column];
-        let low = low.saturating_sub(stretch.column).min(stretch.n);
-        let high = high.saturating_sub(stretch.column).clamp(low, stretch.n);
-        let place = (stretch.column + low) * self.stride[1] + element.column * self.dilation[1];
-        let row = element.channel * self.image[0] + row - padding;
+        let low = element.low.saturating_sub(stretch.column).min(stretch.n);
+        let high = element.high.saturating_sub(stretch.column).clamp(low, stretch.n);
+        let place = (stretch.column + low) * self.stride[1] + element.column;
         // An empty stretch may be to the left of the image; nothing is read there.
         Seen { low, high, first: (row * self.image[1] + place).wrapping_sub(margin) }
-    }
-
-    /// Copies what an element of the filter sees, `step` apart; outside the image it sees 0.
-    ///
-    /// # Safety
-    /// The image has the element's channel; `to` has room for the stretch.
-    #[inline(always)]
-    unsafe fn copy(
-        &self,
-        image: *const f32,
-        stretch: Stretch,
-        element: Element,
-        to: *mut f32,
-        step: usize,
-    ) {
-        let Seen { low, high, first } = self.seen(stretch, element);
-        let from = image.wrapping_add(first);
-        for at in (0..low).chain(high..stretch.n) {
-            // SAFETY: within the stretch.
-            unsafe { to.wrapping_add(at * step).write(0.0) };
-        }
-        if step == 1 && self.stride[1] == 1 {
-            // SAFETY: the element sees so many pixels next to one another.
-            return unsafe { copy_short(from, to.wrapping_add(low), high - low) };
-        }
-        for at in low..high {
-            let from = from.wrapping_add((at - low) * self.stride[1]);
-            // SAFETY: the element sees this pixel.
-            let value = unsafe { from.read() };
-            // SAFETY: within the stretch.
-            unsafe { to.wrapping_add(at * step).write(value) };
-        }
     }
 
     /// Adds a block of patches to the pixels of the image that they see; `pixels` and `elements` are the first and their number.
@@ -172,27 +146,93 @@ impl Geometry {
         pixels: (usize, usize),
         elements: (usize, usize),
     ) {
-        let mut element = self.element(elements.0);
-        for column in 0..elements.1 {
-            for stretch in self.stretches(pixels.0, pixels.1) {
-                let Seen { low, high, first } = self.seen(stretch, element);
-                let from = block.from(stretch.at + low, column).start;
-                let to = image.wrapping_add(first);
-                if self.stride[1] == 1 {
-                    // SAFETY: the element sees so many pixels next to one another.
-                    unsafe { add_short(from, to, high - low) };
-                    continue;
-                }
-                for at in 0..high - low {
-                    // SAFETY: the block has this element.
-                    let value = unsafe { from.wrapping_add(at).read() };
-                    let to = to.wrapping_add(at * self.stride[1]);
-                    // SAFETY: the element sees this pixel.
-                    unsafe { *to += value };
+        let mut columns = 0..elements.1;
+        for (channel, elements) in self.channels(elements.0, elements.0 + elements.1) {
+            let image = image.wrapping_add(channel * self.n_image_pixels());
+            for (element, column) in elements.iter().zip(&mut columns) {
+                for stretch in self.stretches(pixels.0, pixels.1) {
+                    let Seen { low, high, first } = self.seen(stretch, *element);
+                    let from = block.from(stretch.at + low, column).start;
+                    let to = image.wrapping_add(first);
+                    // SAFETY: the element sees so many pixels at the stride; the block has them.
+                    unsafe { add_short(from, to, high - low, self.stride[1]) };
                 }
             }
-            element = self.after(element);
         }
+    }
+}
+
+for_each_isa! {
+    copy [] [] Copy, copy_body (patches: Patches<'_>, sizes: (usize, usize), to: *mut f32, step: usize)
+}
+
+/// Copies a block of so many pixels and elements.
+///
+/// # Safety
+/// The image has the channels of the elements; `to` has room for the pixels at each step.
+#[inline(always)]
+unsafe fn copy_body<M: MultiplyAdd>(
+    Patches { geometry, image, pixel, element }: Patches<'_>,
+    (n_pixels, n_elements): (usize, usize),
+    to: *mut f32,
+    step: usize,
+) {
+    let stride = geometry.stride[1];
+    let mut to = to;
+    for (channel, elements) in geometry.channels(element, element + n_elements) {
+        let image = image.wrapping_add(channel * geometry.n_image_pixels());
+        for stretch in geometry.stretches(pixel, n_pixels) {
+            let mut to = to.wrapping_add(stretch.at);
+            for element in elements {
+                let Seen { low, high, first } = geometry.seen(stretch, *element);
+                let from = image.wrapping_add(first);
+                // SAFETY: required of the caller; the element sees so many pixels at the stride.
+                unsafe { copy_seen(from, to, (low, high, stretch.n), stride) };
+                to = to.wrapping_add(step);
+            }
+        }
+        to = to.wrapping_add(elements.len() * step);
+    }
+}
+
+/// Copies `low..high` of `n` elements, which come at the stride; the others are 0.
+///
+/// # Safety
+/// There are so many elements, and `to` has room for `n`, which nobody else uses.
+#[inline(always)]
+unsafe fn copy_seen(
+    from: *const f32,
+    to: *mut f32,
+    (low, high, n): (usize, usize, usize),
+    stride: usize,
+) {
+    // Mostly one element on either side: for more, the compiler calls a function.
+    if low > 0 {
+        // SAFETY: required of the caller, as below.
+        unsafe { to.write(0.0) };
+    }
+    if high < n {
+        // SAFETY: see above.
+        unsafe { to.wrapping_add(n - 1).write(0.0) };
+    }
+    if low > 1 {
+        // SAFETY: see above.
+        unsafe { to.write_bytes(0, low) };
+    }
+    if high + 1 < n {
+        // SAFETY: see above.
+        unsafe { to.wrapping_add(high).write_bytes(0, n - high) };
+    }
+    let to = to.wrapping_add(low);
+    if stride == 1 {
+        // SAFETY: required of the caller.
+        return unsafe { copy_short(from, to, high - low) };
+    }
+    for at in 0..high - low {
+        // SAFETY: required of the caller.
+        let value = unsafe { from.wrapping_add(at * stride).read() };
+        // SAFETY: as above.
+        unsafe { to.wrapping_add(at).write(value) };
     }
 }
 
@@ -220,18 +260,11 @@ impl Operand for Patches<'_> {
         room: *mut f32,
         height: usize,
     ) -> Panels {
-        let geometry = self.geometry;
-        for (panel, row) in (0..n_rows).step_by(height).enumerate() {
-            let panel = room.wrapping_add(panel * height * n_levels);
-            for stretch in geometry.stretches(self.pixel + row, height.min(n_rows - row)) {
-                let mut element = geometry.element(self.element);
-                for level in 0..n_levels {
-                    let to = panel.wrapping_add(level * height + stretch.at);
-                    // SAFETY: required of the caller.
-                    unsafe { geometry.copy(self.image, stretch, element, to, 1) };
-                    element = geometry.after(element);
-                }
-            }
+        for row in (0..n_rows).step_by(height) {
+            let (from, n_rows) = (self.from(row, 0), height.min(n_rows - row));
+            let panel = room.wrapping_add(row * n_levels);
+            // SAFETY: required of the caller.
+            unsafe { (self.geometry.copy)(from, (n_rows, n_levels), panel, height) };
         }
         let matrix = Matrix { start: room, row: 1, column: height };
         Panels { matrix, step: height * n_levels }
@@ -243,36 +276,41 @@ impl Operand for Patches<'_> {
         room: *mut f32,
         width: usize,
     ) -> Panels {
-        let geometry = self.geometry;
-        let (matrix, step) = if READS_DENSE_COLUMNS {
-            (Matrix { start: room, row: 1, column: n_levels }, width * n_levels)
-        } else {
-            (Matrix { start: room, row: width, column: 1 }, width * n_levels)
-        };
-        let mut element = geometry.element(self.element);
-        for column in 0..n_columns {
-            let panel = room.wrapping_add(column / width * step);
-            let panel = Matrix { start: panel, ..matrix };
-            for stretch in geometry.stretches(self.pixel, n_levels) {
-                let to = panel.from(stretch.at, column % width).start;
-                // SAFETY: required of the caller.
-                unsafe { geometry.copy(self.image, stretch, element, to, matrix.row) };
-            }
-            element = geometry.after(element);
+        if READS_DENSE_COLUMNS {
+            // SAFETY: required of the caller.
+            unsafe { (self.geometry.copy)(self, (n_levels, n_columns), room, n_levels) };
+            let matrix = Matrix { start: room, row: 1, column: n_levels };
+            return Panels { matrix, step: width * n_levels };
         }
-        Panels { matrix, step }
+        let matrix = Matrix { start: room, row: width, column: 1 };
+        for column in 0..n_columns {
+            let panel = room.wrapping_add(column / width * width * n_levels);
+            for level in 0..n_levels {
+                let to = Matrix { start: panel, ..matrix }.from(level, column % width).start;
+                // SAFETY: required of the caller.
+                unsafe { (self.geometry.copy)(self.from(level, column), (1, 1), to, 1) };
+            }
+        }
+        Panels { matrix, step: width * n_levels }
     }
 }
 
-/// Adds some elements to others: a call of a loop for more elements would take longer.
+/// Adds some elements to others, which come at the stride: a call of a loop for more elements would take longer.
 ///
 /// # Safety
-/// Both have `n` elements, do not overlap, and nobody else uses those that are added to.
+/// There are so many elements on both sides, which do not overlap, and nobody else uses those that are added to.
 #[inline(always)]
-unsafe fn add_short(from: *const f32, to: *mut f32, n: usize) {
+unsafe fn add_short(from: *const f32, to: *mut f32, n: usize, stride: usize) {
     // SAFETY: required of the caller.
     let from = unsafe { std::slice::from_raw_parts(from, n) };
-    // SAFETY: as above.
+    if stride > 1 {
+        for (at, from) in from.iter().enumerate() {
+            // SAFETY: required of the caller.
+            unsafe { *to.wrapping_add(at * stride) += from };
+        }
+        return;
+    }
+    // SAFETY: required of the caller.
     let to = unsafe { std::slice::from_raw_parts_mut(to, n) };
     let (vectors, rest) = to.as_chunks_mut::<8>();
     let (from_vectors, from_rest) = from.as_chunks::<8>();

@@ -34,7 +34,9 @@ struct Geometry {
 /// For each window of a row, its largest element, and where that would stand in the image for the first window without padding.
 struct Scratch {
     largest: Vec<f32>,
-    places: Vec<usize>,
+    places: Vec<u32>,
+    /// Pixels that are not next to one another in the image.
+    pixels: Vec<f32>,
 }
 
 /// Works on one plane: the inputs are the planes that the form has, in their order, and an empty one if it has only one.
@@ -50,7 +52,9 @@ impl PoolingKernel {
             };
             n_before(padding[1])..n_before(padding[1] + image[1])
         };
-        let scratch = || Scratch { largest: vec![0.0; result[1]], places: vec![0; result[1]] };
+        let n = result[1];
+        let scratch =
+            || Scratch { largest: vec![0.0; n], places: vec![0; n], pixels: vec![0.0; n] };
         Self {
             geometry: Geometry { pooling: *pooling, seen: (0..window[1]).map(seen).collect() },
             form,
@@ -132,25 +136,22 @@ impl PoolingKernel {
 }
 
 impl Geometry {
-    /// Calls for each element of the window, row by row, with those windows of a row of results in which it is within the image, and the
-    /// place in the image of its pixel for the first of these; the pixels for the others follow at the stride.
+    /// For each element of the window, row by row, those windows of a row of results in which it is within the image, and the place in the
+    /// image of its pixel for the first of these; the pixels for the others follow at the stride.
     #[inline(always)]
-    fn for_each_element(&self, row: usize, mut call: impl FnMut(Range<usize>, usize)) {
+    fn elements(&self, row: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
         let Pooling { image: [height, width], window, stride, padding, .. } = self.pooling;
-        for above in 0..window[0] {
-            let from = row * stride[0] + above;
-            if from < padding[0] || from >= padding[0] + height {
-                continue;
-            }
-            let start = (from - padding[0]) * width;
-            for (column, windows) in self.seen.iter().enumerate() {
-                if windows.is_empty() {
-                    continue;
-                }
-                let first = start + windows.start * stride[1] + column - padding[1];
-                call(windows.clone(), first);
-            }
-        }
+        let start = move |above: usize| {
+            let from = (row * stride[0] + above).wrapping_sub(padding[0]);
+            (from < height).then(|| from * width)
+        };
+        let of_row = move |start: usize| {
+            let columns = self.seen.iter().enumerate().filter(|(_, windows)| !windows.is_empty());
+            columns.map(move |(column, windows)| {
+                (windows.clone(), start + windows.start * stride[1] + column - padding[1])
+            })
+        };
+        (0..window[0]).filter_map(start).flat_map(of_row)
     }
 }
 
@@ -199,27 +200,44 @@ for_each_isa! {
 #[inline(always)]
 unsafe fn combined_body<M: MultiplyAdd, C: Combined>(
     geometry: &Geometry,
-    _scratch: &mut Scratch,
+    scratch: &mut Scratch,
     [image, _]: [&[f32]; 2],
     to: &mut [f32],
 ) {
     let Pooling { result: [_, width], stride: [_, stride], .. } = geometry.pooling;
     to.fill(C::NOTHING);
     for (row, to) in to.chunks_exact_mut(width.max(1)).enumerate() {
-        geometry.for_each_element(row, |windows, first| {
-            let (to, image) = (to[windows].iter_mut(), image[first..].iter());
-            let combine = |(to, pixel): (&mut f32, &f32)| *to = C::combined(*to, *pixel);
-            if stride == 1 {
-                to.zip(image).for_each(combine);
-            } else {
-                to.zip(image.step_by(stride)).for_each(combine);
+        for (windows, first) in geometry.elements(row) {
+            let to = &mut to[windows];
+            let pixels = pixels(&image[first..], &mut scratch.pixels[..to.len()], stride);
+            for (to, pixel) in to.iter_mut().zip(pixels) {
+                *to = C::combined(*to, *pixel);
             }
-        });
+        }
     }
 }
 
+/// The first pixels at this stride, as many as there is room for: where they lie, if they are next to one another, else copied.
+#[inline(always)]
+fn pixels<'a>(image: &'a [f32], room: &'a mut [f32], stride: usize) -> &'a [f32] {
+    let n = room.len();
+    if stride == 1 {
+        return &image[..n];
+    }
+    if stride == 2 && n > 0 {
+        // With a stride that is known, the loop vectorises; the last pixel may have no neighbour.
+        room[n - 1] = image[2 * (n - 1)];
+        for (to, [pixel, _]) in room[..n - 1].iter_mut().zip(image.as_chunks().0) {
+            *to = *pixel;
+        }
+    } else {
+        room.iter_mut().zip(image.iter().step_by(stride)).for_each(|(to, pixel)| *to = *pixel);
+    }
+    room
+}
+
 /// The place of the largest element of a window that has none.
-const NOWHERE: usize = usize::MAX;
+const NOWHERE: u32 = u32::MAX;
 
 /// # Safety
 /// As [`combined_body`].
@@ -235,26 +253,24 @@ unsafe fn max_gradient_body<M: MultiplyAdd>(
     to.fill(0.0);
     for (row, gradients) in gradients.chunks_exact(width.max(1)).enumerate() {
         scratch.places.fill(NOWHERE);
-        geometry.for_each_element(row, |windows, first| {
+        for (windows, first) in geometry.elements(row) {
             // The same for all windows, so that the loop has no more to do than to choose.
-            let here = first + margin - windows.start * stride;
+            let here = u32::try_from(first + margin - windows.start * stride)
+                .expect("planes have fewer than 2^32 pixels");
+            let room = &mut scratch.pixels[..windows.len()];
+            let pixels = pixels(&image[first..], room, stride);
             let places = scratch.places[windows.clone()].iter_mut();
             let best = places.zip(&mut scratch.largest[windows]);
-            let choose = |((place, largest), pixel): ((&mut usize, &mut f32), &f32)| {
+            for ((place, largest), pixel) in best.zip(pixels) {
                 let is_larger = (*pixel > *largest) | (pixel.is_nan() & !largest.is_nan());
                 let is_better = is_larger | (*place == NOWHERE);
                 *place = if is_better { here } else { *place };
                 *largest = if is_better { *pixel } else { *largest };
-            };
-            if stride == 1 {
-                best.zip(&image[first..]).for_each(choose);
-            } else {
-                best.zip(image[first..].iter().step_by(stride)).for_each(choose);
             }
-        });
+        }
         for (window, (place, gradient)) in scratch.places.iter().zip(gradients).enumerate() {
             if *place != NOWHERE {
-                to[place + window * stride - margin] += gradient;
+                to[*place as usize + window * stride - margin] += gradient;
             }
         }
     }
@@ -272,7 +288,7 @@ unsafe fn sum_gradient_body<M: MultiplyAdd>(
     let Pooling { result: [_, width], stride: [_, stride], .. } = geometry.pooling;
     to.fill(0.0);
     for (row, gradients) in gradients.chunks_exact(width.max(1)).enumerate() {
-        geometry.for_each_element(row, |windows, first| {
+        for (windows, first) in geometry.elements(row) {
             let (gradients, to) = (gradients[windows].iter(), to[first..].iter_mut());
             let add = |(gradient, to): (&f32, &mut f32)| *to += gradient;
             if stride == 1 {
@@ -280,7 +296,7 @@ unsafe fn sum_gradient_body<M: MultiplyAdd>(
             } else {
                 gradients.zip(to.step_by(stride)).for_each(add);
             }
-        });
+        }
     }
 }
 

@@ -79,7 +79,7 @@ impl Prepared {
     /// The scratch that it needs while it runs.
     pub(crate) fn n_scratch(&self) -> usize {
         match self {
-            Self::Convolve(it) => it.n_turned(),
+            Self::Convolve(it) => it.n_room(),
             Self::Embed(it) => it.n_places(),
             Self::Attend(it) => it.n_partial(),
             Self::Contract(_)

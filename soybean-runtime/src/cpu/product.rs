@@ -4,9 +4,7 @@
 //! The order of loops and the names follow Goto & van de Geijn, "Anatomy of high-performance matrix multiplication", 2008.
 #![expect(unsafe_code, reason = "matrices of any strides in memory that other buffers share")]
 
-use std::ops::Range;
-
-use super::{isa::Isa, microkernel::Microkernels};
+use super::{isa::Isa, microkernel::Microkernels, pack::Panels};
 
 /// Depth of a block: panels of this depth stay in the first-level cache.
 const DEPTH: usize = 384;
@@ -14,8 +12,6 @@ const DEPTH: usize = 384;
 const ROWS: usize = 256;
 /// Columns of a packed block of the right operand.
 const COLUMNS: usize = 1536;
-/// With so few columns, packing the left operand costs more than it saves.
-const FEW_COLUMNS: usize = 12;
 
 /// A matrix in memory.
 #[derive(Clone, Copy, Debug)]
@@ -228,163 +224,5 @@ unsafe fn fill_zero(n_rows: usize, n_columns: usize, result: Matrix) {
     for (row, column) in (0..n_rows).flat_map(|row| (0..n_columns).map(move |it| (row, it))) {
         // SAFETY: required of the caller.
         unsafe { result.from(row, column).start.write(0.0) };
-    }
-}
-
-/// An operand cut into panels, which follow one another at this step.
-#[derive(Clone, Copy)]
-pub(crate) struct Panels {
-    /// The first panel, or all of them if they are next to one another.
-    pub(crate) matrix: Matrix,
-    pub(crate) step: usize,
-}
-
-/// Whether the innermost loops read the right operand element by element, so that columns that are dense need no packing.
-pub(crate) const READS_DENSE_COLUMNS: bool = cfg!(not(target_arch = "aarch64"));
-
-impl Operand for Matrix {
-    fn from(self, row: usize, column: usize) -> Self {
-        Self::from(self, row, column)
-    }
-
-    unsafe fn as_left(
-        self,
-        (n_rows, n_levels): (usize, usize),
-        n_columns: usize,
-        room: *mut f32,
-        height: usize,
-    ) -> Panels {
-        // Loops read whole vectors, so only whole tiles can be read where they lie.
-        if self.row == 1 && n_columns <= FEW_COLUMNS && n_rows.is_multiple_of(height) {
-            return Panels { matrix: self, step: height };
-        }
-        for (panel, row) in (0..n_rows).step_by(height).enumerate() {
-            let to = room.wrapping_add(panel * height * n_levels);
-            let n_rows = height.min(n_rows - row);
-            // SAFETY: required of the caller.
-            unsafe { pack(self.from(row, 0), n_rows, n_levels, to, height) };
-        }
-        let matrix = Self { start: room, row: 1, column: height };
-        Panels { matrix, step: height * n_levels }
-    }
-
-    unsafe fn as_right(
-        self,
-        (n_levels, n_columns): (usize, usize),
-        room: *mut f32,
-        width: usize,
-    ) -> Panels {
-        if self.row == 1 && READS_DENSE_COLUMNS {
-            return Panels { matrix: self, step: width * self.column };
-        }
-        for (panel, column) in (0..n_columns).step_by(width).enumerate() {
-            let to = room.wrapping_add(panel * width * n_levels);
-            let n_columns = width.min(n_columns - column);
-            let from = self.from(0, column).transposed();
-            // SAFETY: required of the caller.
-            unsafe { pack(from, n_columns, n_levels, to, width) };
-        }
-        let matrix = Self { start: room, row: width, column: 1 };
-        Panels { matrix, step: width * n_levels }
-    }
-}
-
-/// Levels that are packed at once, so that what is written stays in the first-level cache.
-const STRIPE: usize = 16;
-/// The side of the squares in which rows become columns: a few registers hold one.
-const SQUARE: usize = 4;
-
-/// Copies a panel of `n` rows so that those of one level are next to each other, `width` apart from the next level's.
-///
-/// # Safety
-/// The matrix has `n` rows and `n_levels` columns; `to` has room for `n` elements of each level, and nobody else uses them.
-pub(crate) unsafe fn pack(from: Matrix, n: usize, n_levels: usize, to: *mut f32, width: usize) {
-    if from.row == 1 {
-        for level in 0..n_levels {
-            let (from, to) = (from.from(0, level).start, to.wrapping_add(level * width));
-            // SAFETY: required of the caller.
-            unsafe { copy_short(from, to, n) };
-        }
-        return;
-    }
-    // Whole squares first, then what is left to the right of them, then below.
-    let is_dense = from.column == 1;
-    let n_square = if is_dense { n / SQUARE * SQUARE } else { 0 };
-    for first in (0..n_levels).step_by(STRIPE) {
-        let end = n_levels.min(first + STRIPE);
-        let end_square = first + (end - first) / SQUARE * SQUARE;
-        for row in (0..n_square).step_by(SQUARE) {
-            for level in (first..end_square).step_by(SQUARE) {
-                let to = to.wrapping_add(level * width + row);
-                // SAFETY: required of the caller; the square is within the panel.
-                unsafe { transpose(from.from(row, level), to, width) };
-            }
-        }
-        // SAFETY: required of the caller.
-        unsafe { pack_each(from, 0..n_square, end_square..end, to, width) };
-        // SAFETY: as above.
-        unsafe { pack_each(from, n_square..n, first..end, to, width) };
-    }
-}
-
-/// Copies some rows and levels of a panel one element at a time.
-///
-/// # Safety
-/// As [`pack`].
-unsafe fn pack_each(
-    from: Matrix,
-    rows: Range<usize>,
-    levels: Range<usize>,
-    to: *mut f32,
-    width: usize,
-) {
-    for row in rows {
-        for level in levels.clone() {
-            // SAFETY: required of the caller.
-            let value = unsafe { from.from(row, level).start.read() };
-            // SAFETY: required of the caller.
-            unsafe { to.wrapping_add(level * width + row).write(value) };
-        }
-    }
-}
-
-/// Copies a square whose rows are dense, so that its columns are.
-///
-/// # Safety
-/// The matrix has the square; `to` has room for its columns, `width` apart.
-#[inline(always)]
-unsafe fn transpose(from: Matrix, to: *mut f32, width: usize) {
-    let mut square = [[0.0; SQUARE]; SQUARE];
-    for (number, row) in square.iter_mut().enumerate() {
-        let from = from.from(number, 0).start.cast::<[f32; SQUARE]>();
-        // SAFETY: required of the caller.
-        *row = unsafe { from.read_unaligned() };
-    }
-    for level in 0..SQUARE {
-        let column = square.map(|row| row[level]);
-        let to = to.wrapping_add(level * width).cast::<[f32; SQUARE]>();
-        // SAFETY: required of the caller.
-        unsafe { to.write_unaligned(column) };
-    }
-}
-
-/// Copies some 50 elements at most: a call of the general function would take longer than the copy.
-///
-/// # Safety
-/// Both have `n` elements, and do not overlap.
-#[inline(always)]
-pub(crate) unsafe fn copy_short(from: *const f32, to: *mut f32, n: usize) {
-    const VECTOR: usize = 8;
-    if n < VECTOR {
-        for at in 0..n {
-            // SAFETY: required of the caller.
-            unsafe { to.wrapping_add(at).copy_from_nonoverlapping(from.wrapping_add(at), 1) };
-        }
-        return;
-    }
-    // The last vector may overlap the one before.
-    for at in (0..n - VECTOR).step_by(VECTOR).chain([n - VECTOR]) {
-        // SAFETY: required of the caller.
-        unsafe { to.wrapping_add(at).copy_from_nonoverlapping(from.wrapping_add(at), VECTOR) };
     }
 }

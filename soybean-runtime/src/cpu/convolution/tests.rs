@@ -59,7 +59,7 @@ fn check(dice: &mut Dice, convolution: &Convolution) {
     let (isa, n_threads) = (dice.pick(&Isa::all()), dice.pick(&[1, 2, 3]));
     let mut workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
     let kernel = ConvolutionKernel::new(it, isa, n_threads);
-    let mut room = vec![f32::NAN; kernel.n_turned()];
+    let mut room = vec![f32::NAN; kernel.n_room()];
     let regions = [&mut left, &mut right, &mut found].map(|it| region(it, DType::F32));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
     // SAFETY: the buffers are this test's.
@@ -138,6 +138,30 @@ fn convolutions_of_many_filters_agree_with_plain_loops() {
         let mut dice = Dice(seed);
         let mut convolution = random(&mut dice, &[2, 3, 5], &[250, 300]);
         (convolution.batch, convolution.groups) = (1, 1);
+        check(&mut dice, &convolution);
+    }
+}
+
+#[test]
+fn convolutions_by_transforms_agree_with_plain_loops() {
+    for seed in 0..12 {
+        let mut dice = Dice(seed);
+        let mut pair = |choices: &[usize]| [dice.pick(choices), dice.pick(choices)];
+        let (image, padding) = (pair(&[8, 9, 13, 16]), pair(&[0, 1, 2]));
+        let convolution = Convolution {
+            form: dice.pick(&[ConvolutionForm::Forward, ConvolutionForm::Data]),
+            batch: dice.pick(&[18, 35]),
+            groups: 1,
+            channels: dice.pick(&[16, 21]),
+            filters: dice.pick(&[16, 19]),
+            image,
+            window: [3, 3],
+            result: [0, 1].map(|dim| image[dim] + 2 * padding[dim] - 2),
+            stride: [1, 1],
+            padding,
+            dilation: [1, 1],
+        };
+        assert!(ConvolutionKernel::new(&convolution, Isa::detect(), 2).winograd.is_some());
         check(&mut dice, &convolution);
     }
 }

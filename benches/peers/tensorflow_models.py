@@ -1,0 +1,111 @@
+"""The same training step in TensorFlow: `python tensorflow_models.py mlp1024|mlp2048|cnn|tfm graph|xla` prints one JSON line.
+
+T is the number of threads, STEPS the number of measured steps. The optimiser is SGD; images are [batch, height, width, channels], which TensorFlow wants.
+"""
+
+import json
+import os
+import resource
+import statistics
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np  # noqa: E402  (the environment is read when TensorFlow is imported)
+import tensorflow as tf  # noqa: E402
+
+MODEL, MODE = sys.argv[1], sys.argv[2]
+if "T" in os.environ:
+    tf.config.threading.set_intra_op_parallelism_threads(int(os.environ["T"]))
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+LEARNING_RATE = 0.01
+keras, layers = tf.keras, tf.keras.layers
+
+
+def perceptron(width):
+    return keras.Sequential([layers.Dense(width, "relu") for _ in range(3)] + [layers.Dense(width)])
+
+
+def convolutional():
+    stack = []
+    for channels in (64, 128, 256):
+        stack += [layers.Conv2D(channels, 3, padding="same", activation="relu") for _ in range(2)] + [layers.MaxPooling2D()]
+    return keras.Sequential([*stack, layers.Flatten(), layers.Dense(512, "relu"), layers.Dense(10)])
+
+
+TOKENS, WORDS, WIDTH, HEADS, BLOCKS = 128, 1024, 256, 4, 4
+
+
+class Block(layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.norms = [layers.LayerNormalization() for _ in range(2)]
+        self.qkv, self.out = layers.Dense(3 * WIDTH), layers.Dense(WIDTH)
+        self.up, self.down = layers.Dense(4 * WIDTH, activation=lambda it: tf.nn.gelu(it, True)), layers.Dense(WIDTH)
+        self.mask = tf.constant(np.triu(np.full((TOKENS, TOKENS), -1e9, "f"), 1))
+
+    def call(self, x):
+        heads = tf.reshape(self.qkv(self.norms[0](x)), (-1, TOKENS, 3, HEADS, WIDTH // HEADS))
+        query, key, value = tf.unstack(tf.transpose(heads, (2, 0, 3, 1, 4)))
+        scores = tf.matmul(query, key, transpose_b=True) / (WIDTH // HEADS) ** 0.5
+        attended = tf.transpose(tf.nn.softmax(scores + self.mask) @ value, (0, 2, 1, 3))
+        x = x + self.out(tf.reshape(attended, (-1, TOKENS, WIDTH)))
+        return x + self.down(self.up(self.norms[1](x)))
+
+
+class Transformer(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = layers.Embedding(WORDS, WIDTH), self.add_weight(shape=(TOKENS, WIDTH))
+        self.blocks, self.norm, self.logits = [Block() for _ in range(BLOCKS)], layers.LayerNormalization(), layers.Dense(WORDS)
+
+    def call(self, tokens):
+        x = self.words(tokens) + self.places
+        for block in self.blocks:
+            x = block(x)
+        return self.logits(self.norm(x))
+
+
+def model_and_batch():
+    random = np.random.default_rng(0)
+    normal = lambda *shape: random.standard_normal(shape).astype("f")
+    if MODEL.startswith("mlp"):
+        width = int(MODEL.removeprefix("mlp"))
+        return perceptron(width), normal(512, width), random.integers(0, width, 512)
+    if MODEL == "cnn":
+        return convolutional(), normal(64, 32, 32, 3), random.integers(0, 10, 64)
+    tokens = random.integers(0, WORDS, (16, TOKENS))
+    return Transformer(), tokens, random.integers(0, WORDS, (16, TOKENS))
+
+
+def main():
+    model, x, y = model_and_batch()
+    x, y = tf.constant(x), tf.constant(y)
+    model(x)
+    variables = model.trainable_variables
+
+    @tf.function(jit_compile=MODE == "xla")
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x)))
+        for variable, gradient in zip(variables, tape.gradient(loss, variables)):
+            variable.assign_sub(LEARNING_RATE * tf.convert_to_tensor(gradient))
+        return loss
+
+    milliseconds = []
+    n_warm_up = 4
+    for index in range(n_warm_up + int(os.environ.get("STEPS", 15))):
+        started = time.perf_counter()
+        loss = float(step())
+        if index >= n_warm_up:
+            milliseconds.append((time.perf_counter() - started) * 1e3)
+    print(json.dumps({
+        "ms_median": statistics.median(milliseconds),
+        "ms_least": min(milliseconds),
+        "resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "loss": loss,
+    }))
+
+
+main()

@@ -1,0 +1,177 @@
+//! One model of the comparison with other frameworks: prints one JSON line of step time and memory, as `benches/peers/compare.py` reads it.
+//!
+//! `cargo run --release --example step_bench -- mlp1024 8` trains four layers of 1024 units on eight virtual devices; `cnn` and `tfm` are a convolutional
+//! network and a transformer on one. The number of measured steps is in the environment variable `STEPS`, the number of threads in `T`.
+
+use std::{
+    env,
+    error::Error,
+    fs,
+    io::{self, Write},
+    time::Instant,
+};
+
+use soybean::{
+    Batch, Config, Network,
+    runtime::{Profile, Trainer, Work},
+};
+
+macro_rules! define_model {
+    ($name:ident, $width:literal, $gpus:literal) => {
+        /// Four layers of one width.
+        #[soybean::model(gpus = $gpus)]
+        pub mod $name {
+            use soybean::prelude::*;
+
+            const BATCH: usize = 512;
+            const WIDTH: usize = $width;
+
+            fn dense(x: Tensor) -> Tensor {
+                x.matmul(param("w", [WIDTH, WIDTH], uniform(-0.03, 0.03)))
+                    + param("b", [WIDTH], zeros())
+            }
+
+            /// The cross-entropy.
+            pub fn forward(x: Tensor<f32, BATCH, WIDTH>, y: Tensor<i32, BATCH>) -> Tensor {
+                let mut h = x;
+                for _ in 0..3 {
+                    h = dense(h).relu();
+                }
+                dense(h).cross_entropy(y)
+            }
+        }
+    };
+}
+
+define_model!(mlp1024x1, 1024, 1);
+define_model!(mlp1024x8, 1024, 8);
+define_model!(mlp2048x1, 2048, 1);
+define_model!(mlp2048x8, 2048, 8);
+
+/// Three pairs of convolutions, and two dense layers.
+#[soybean::model(gpus = 1)]
+pub mod cnn {
+    use soybean::{nn, prelude::*};
+
+    const BATCH: usize = 64;
+
+    /// The cross-entropy.
+    pub fn forward(x: Tensor<f32, BATCH, 3, 32, 32>, y: Tensor<i32, BATCH>) -> Tensor {
+        let mut h = x;
+        for channels in [64, 128, 256] {
+            h = nn::conv2d(h, channels, 3, 1, 1).relu();
+            h = nn::conv2d(h, channels, 3, 1, 1).relu().max_pool2d(2, 2, 0);
+        }
+        nn::linear(nn::linear(h.flatten(), 512).relu(), 10).cross_entropy(y)
+    }
+}
+
+/// Four blocks of a decoder, normalised first.
+#[soybean::model(gpus = 1)]
+pub mod tfm {
+    use soybean::{nn, prelude::*};
+
+    const BATCH: usize = 16;
+    const TOKENS: usize = 128;
+    const WORDS: usize = 1024;
+    const WIDTH: usize = 256;
+
+    /// The cross-entropy.
+    pub fn forward(x: Tensor<i32, BATCH, TOKENS>, y: Tensor<i32, { BATCH * TOKENS }>) -> Tensor {
+        let mut h = nn::embedding(x, WORDS, WIDTH) + param("places", [TOKENS, WIDTH], normal(0.02));
+        for _ in 0..4 {
+            h += nn::multi_head_attention(nn::layer_norm(h), 4, true);
+            h += nn::linear(nn::linear(nn::layer_norm(h), 4 * WIDTH).gelu_tanh(), WIDTH);
+        }
+        let logits = nn::linear(nn::layer_norm(h), WORDS);
+        logits.reshape([BATCH * TOKENS, WORDS]).cross_entropy(y)
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let model = arguments.first().map_or("mlp1024", String::as_str);
+    let n_ranks = arguments.get(1).map_or("1", String::as_str);
+    let line = match (model, n_ranks) {
+        ("mlp1024", "1") => run::<mlp1024x1::Network>(&mlp1024x1::Batch {
+            x: &noise(512 * 1024),
+            y: &labels(512, 1024)?,
+        }),
+        ("mlp1024", "8") => run::<mlp1024x8::Network>(&mlp1024x8::Batch {
+            x: &noise(512 * 1024),
+            y: &labels(512, 1024)?,
+        }),
+        ("mlp2048", "1") => run::<mlp2048x1::Network>(&mlp2048x1::Batch {
+            x: &noise(512 * 2048),
+            y: &labels(512, 2048)?,
+        }),
+        ("mlp2048", "8") => run::<mlp2048x8::Network>(&mlp2048x8::Batch {
+            x: &noise(512 * 2048),
+            y: &labels(512, 2048)?,
+        }),
+        ("cnn", "1") => {
+            run::<cnn::Network>(&cnn::Batch { x: &noise(64 * 3 * 32 * 32), y: &labels(64, 10)? })
+        }
+        ("tfm", "1") => {
+            run::<tfm::Network>(&tfm::Batch { x: &labels(2048, 1024)?, y: &labels(2048, 1023)? })
+        }
+        _ => Err(format!(
+            "expected mlp1024 or mlp2048 and 1 or 8, or cnn or tfm and 1; found {model} {n_ranks}"
+        )
+        .into()),
+    };
+    Ok(writeln!(io::stdout(), "{}", line?)?)
+}
+
+fn noise(n: usize) -> Vec<f32> {
+    (0..n).map(|it| ((it * 7919 % 2003) as f32 - 1001.0) / 578.0).collect()
+}
+
+fn labels(n: usize, n_classes: usize) -> Result<Vec<i32>, Box<dyn Error>> {
+    Ok((0..n).map(|it| i32::try_from(it * 31 % n_classes)).collect::<Result<_, _>>()?)
+}
+
+fn run<N: Network>(batch: &N::Batch<'_>) -> Result<String, Box<dyn Error>> {
+    let number = |name| env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
+    let config = Config { threads: number("T"), ..Config::default() };
+    let mut trainer = Trainer::new(N::model(), config)?;
+    batch.with_views(|views| {
+        for _ in 0..3 {
+            trainer.step(views)?;
+        }
+        trainer.reset_profile()?;
+        let mut milliseconds = Vec::new();
+        let mut loss = 0.0;
+        for _ in 0..number("STEPS").unwrap_or(15) {
+            let started = Instant::now();
+            loss = trainer.step(views)?;
+            milliseconds.push(started.elapsed().as_secs_f64() * 1e3);
+        }
+        milliseconds.sort_unstable_by(f64::total_cmp);
+        let profiles = trainer.profile();
+        let shares: Vec<String> = Work::ALL
+            .iter()
+            .map(|work| format!("\"{}\": {:.3}", work.name(), share(&profiles, *work)))
+            .collect();
+        Ok(format!(
+            "{{\"ms_median\": {:.3}, \"ms_least\": {:.3}, \"shares\": {{{}}}, \"resident_mb\": {}, \"loss\": {loss}}}",
+            milliseconds[milliseconds.len() / 2],
+            milliseconds[0],
+            shares.join(", "),
+            resident_megabytes()
+        ))
+    })
+}
+
+/// The share of the time of all ranks that went into work of this kind.
+fn share(profiles: &[Profile], work: Work) -> f64 {
+    let spent: f64 = profiles.iter().map(|it| it.spent(work).as_secs_f64()).sum();
+    spent / profiles.iter().map(|it| it.total.as_secs_f64()).sum::<f64>()
+}
+
+/// The most memory that this process has held; 0 where the system does not tell.
+fn resident_megabytes() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) / 1024
+}

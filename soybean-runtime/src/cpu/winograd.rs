@@ -1,0 +1,157 @@
+//! Convolutions with 3 x 3 filters by transforms: for 2 x 2 pixels of a result, 16 products instead of 36. Images, filters and results are
+//! transformed tile by tile, and each of the 16 elements of a tile has a matrix product of its own, over filters and channels.
+//!
+//! Source: Lavin & Gray, "Fast algorithms for convolutional neural networks", 2016, `F(2 x 2, 3 x 3)`.
+#![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
+
+mod tiles;
+
+use soybean_plan::Convolution;
+
+use self::tiles::Transforms;
+use super::{
+    engine::Region,
+    isa::Isa,
+    product::{Matrix, Workspace},
+    share::share,
+};
+
+/// Elements of a transformed tile.
+const N: usize = 16;
+/// Tiles of a block: with the wide instruction sets they are a panel of a product as they lie.
+const BLOCK: usize = 64;
+/// With fewer channels or filters the transforms cost more than they save.
+const FEWEST_CHANNELS: usize = 16;
+/// Blocks for each thread, so that all have about as much to do.
+const FEWEST_BLOCKS: usize = 2;
+
+/// A convolution with 3 x 3 filters at stride 1 made ready, of the forward form.
+pub(crate) struct Winograd {
+    shape: Shape,
+    n_parts: usize,
+    transforms: Transforms,
+}
+
+/// The sizes of a convolution, and of its tiles.
+struct Shape {
+    batch: usize,
+    channels: usize,
+    filters: usize,
+    image: [usize; 2],
+    result: [usize; 2],
+    padding: [usize; 2],
+    tiles: [usize; 2],
+    /// Whether filters and channels are swapped, and each filter begins at its end: gradients of images.
+    is_turned: bool,
+}
+
+impl Winograd {
+    /// The convolution of the forward form made ready, if transforms pay; `is_turned` says that its filters are those of a form with channels
+    /// and filters swapped.
+    pub(crate) fn new(
+        convolution: &Convolution,
+        is_turned: bool,
+        isa: Isa,
+        n_threads: usize,
+    ) -> Option<Self> {
+        let Convolution { batch, groups, channels, filters, image, result, padding, .. } =
+            *convolution;
+        let Convolution { window, stride, dilation, .. } = *convolution;
+        let tiles = result.map(|it| it.div_ceil(2));
+        let n_blocks = (batch * tiles[0] * tiles[1]).div_ceil(BLOCK);
+        let is_plain = groups == 1 && window == [3, 3] && stride == [1, 1] && dilation == [1, 1];
+        if !is_plain
+            || channels.min(filters) < FEWEST_CHANNELS
+            || n_blocks < FEWEST_BLOCKS * n_threads
+        {
+            return None;
+        }
+        let shape = Shape { batch, channels, filters, image, result, padding, tiles, is_turned };
+        Some(Self { shape, n_parts: n_threads, transforms: Transforms::new(isa) })
+    }
+
+    /// The number of elements for which a call needs room.
+    pub(crate) const fn n_room(&self) -> usize {
+        self.n_filters() + self.n_parts * self.n_part()
+    }
+
+    const fn n_filters(&self) -> usize {
+        N * self.shape.filters * self.shape.channels
+    }
+
+    const fn n_part(&self) -> usize {
+        N * (self.shape.filters + self.shape.channels) * BLOCK
+    }
+
+    /// Runs the convolution; regions are images, filters and results.
+    ///
+    /// # Safety
+    /// The regions have the elements of the convolution, and nobody else uses them during the call.
+    ///
+    /// # Panics
+    /// If there is not enough room.
+    pub(crate) unsafe fn run(
+        &self,
+        workspaces: &mut [Workspace],
+        room: &mut [f32],
+        [images, filters, results]: [Region; 3],
+    ) {
+        let room = &mut room[..self.n_room()];
+        let room =
+            Region { pointer: room.as_mut_ptr(), n_elements: room.len(), dtype: filters.dtype };
+        let (shape, n_filters) = (&self.shape, self.n_filters());
+        share(workspaces, shape.filters, 2 * n_filters, |_, range| {
+            // SAFETY: required of the caller; each filter is written once.
+            unsafe { (self.transforms.filters)(shape, range, filters.at(0), room.at(0)) };
+        });
+        let n_tiles = shape.n_tiles();
+        let n_blocks = n_tiles.div_ceil(BLOCK);
+        let work = n_tiles * 2 * shape.filters * shape.channels;
+        share(workspaces, self.n_parts, work, |workspace, parts| {
+            for part in parts {
+                let from = room.at(n_filters + part * self.n_part());
+                let to = from.wrapping_add(N * shape.channels * BLOCK);
+                let bound = |part: usize| part * n_blocks / self.n_parts;
+                for block in bound(part)..bound(part + 1) {
+                    let tiles = block * BLOCK..n_tiles.min((block + 1) * BLOCK);
+                    // SAFETY: required of the caller; parts have room of their own.
+                    unsafe { (self.transforms.read)(shape, tiles.clone(), images.at(0), from) };
+                    // SAFETY: as above.
+                    unsafe { shape.multiply(workspace, room.at(0), from, to) };
+                    // SAFETY: as above; blocks are different pixels.
+                    unsafe { (self.transforms.write)(shape, tiles, to, results.at(0)) };
+                }
+            }
+        });
+    }
+}
+
+impl Shape {
+    const fn n_tiles(&self) -> usize {
+        self.batch * self.tiles[0] * self.tiles[1]
+    }
+
+    /// The product of each element: tiles by channels times channels by filters.
+    ///
+    /// # Safety
+    /// The places have the elements of a block, and of all filters; nobody else uses those of the result.
+    unsafe fn multiply(
+        &self,
+        workspace: &mut Workspace,
+        filters: *mut f32,
+        from: *mut f32,
+        to: *mut f32,
+    ) {
+        let (n_channels, n_filters) = (self.channels, self.filters);
+        for element in 0..N {
+            let tiles = from.wrapping_add(element * n_channels * BLOCK);
+            let left = Matrix { start: tiles, row: 1, column: BLOCK };
+            let filters = filters.wrapping_add(element * n_filters * n_channels);
+            let right = Matrix { start: filters, row: 1, column: n_channels };
+            let result = to.wrapping_add(element * n_filters * BLOCK);
+            let result = Matrix { start: result, row: 1, column: BLOCK };
+            // SAFETY: required of the caller.
+            unsafe { workspace.multiply((BLOCK, n_filters, n_channels), left, right, result) };
+        }
+    }
+}
