@@ -21,7 +21,7 @@ mod perceptron;
 use networks::{GPT, Transformer, resnet20, resnet50, vgg16};
 use perceptron::perceptron;
 
-const N_RUNS: usize = 1;
+const N_RUNS: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut output = io::stdout().lock();
