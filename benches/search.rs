@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 type Model = fn() -> (Builder, Value);
 
 /// Deep networks: name, optimiser, and what makes them.
-fn networks() -> [(&'static str, &'static str, Model); 6] {
+fn networks() -> [(&'static str, &'static str, Model); 8] {
     const SMALL: Transformer = Transformer { tokens: 128, width: 256, n_heads: 4, ..GPT };
     [
         ("vgg16", "sgd", || {
@@ -63,6 +63,8 @@ fn networks() -> [(&'static str, &'static str, Model); 6] {
         ("encoder", "adam", || Transformer { n_blocks: 2, ..SMALL }.encoder(10)),
         ("small decoder", "adamw", || SMALL.decoder()),
         ("decoder", "adamw", || GPT.decoder()),
+        ("resnet50 of 32", "adam", || resnet50(32)),
+        ("decoder of 2", "adamw", || Transformer { batch: 2, ..GPT }.decoder()),
     ]
 }
 

@@ -30,7 +30,7 @@ fn pass(network: &Network) -> Network {
     let is_live = old.ancestors(&network.roots());
     let mut graph = Graph::default();
     let mut of: BTreeMap<Value, Value> = BTreeMap::new();
-    let mut computed: BTreeMap<String, Value> = BTreeMap::new();
+    let mut computed = Computed::default();
     for value in old.values() {
         let node = old.node(value);
         let Source::Operator(operator) = &node.source else {
@@ -51,11 +51,30 @@ fn pass(network: &Network) -> Network {
             continue;
         }
         let (operator, operands) = read_permutations_in_place(&graph, operator.clone(), operands);
-        let key = format!("{operator:?} {operands:?}");
-        let new = computed.entry(key).or_insert_with(|| graph.add(operator, &operands));
-        of.insert(value, *new);
+        of.insert(value, computed.value(&mut graph, operator, operands));
     }
     network.moved(graph, &of)
+}
+
+/// What has been computed, by its operands.
+#[derive(Default)]
+struct Computed(BTreeMap<Vec<Value>, Vec<Value>>);
+
+impl Computed {
+    /// What the operator gives of these operands, added to the graph if nothing is the same.
+    fn value(&mut self, graph: &mut Graph, operator: Operator, operands: Vec<Value>) -> Value {
+        // Numbers that compare equal need not be the same: 0 and -0.
+        let is_same =
+            |it: &Operator| *it == operator && format!("{it:?}") == format!("{operator:?}");
+        let found = self.0.get(&operands).and_then(|known| {
+            known.iter().copied().find(|&it| graph.operator(it).is_some_and(is_same))
+        });
+        found.unwrap_or_else(|| {
+            let new = graph.add(operator, &operands);
+            self.0.entry(operands).or_default().push(new);
+            new
+        })
+    }
 }
 
 /// A product of permuted tensors as a product of the tensors themselves, where that is still a matrix product.

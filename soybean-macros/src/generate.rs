@@ -83,7 +83,12 @@ pub(crate) fn assemble(
 
 /// The text as tokens of the user's crate.
 pub(crate) fn tokens(text: &str) -> TokenStream {
-    text.parse().expect("generated text is made of tokens")
+    const REASON: &str = "generated text is made of tokens";
+    // Within a macro, `proc_macro2` would go through the text itself before rustc does.
+    if proc_macro::is_available() {
+        return text.parse::<proc_macro::TokenStream>().expect(REASON).into();
+    }
+    text.parse().expect(REASON)
 }
 
 /// `Batch`, `Network` and `Trainer`.

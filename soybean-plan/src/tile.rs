@@ -101,7 +101,12 @@ impl Tile {
 /// Whether `axes` of the mesh can split a dim of this extent evenly, each on its own.
 #[must_use]
 pub fn may_split(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
-    axes.is_empty() || Digits::of(extent, mesh).are_independent(axes)
+    // Most extents have a digit for each axis, or none for one that is asked for.
+    let has_all_digits = extent != 0 && extent.is_multiple_of(mesh.n_ranks());
+    let lacks_factor = |axis: usize| !extent.is_multiple_of(mesh.size(axis));
+    axes.is_empty()
+        || has_all_digits
+        || (!axes.iter().any(lacks_factor) && Digits::of(extent, mesh).are_independent(axes))
 }
 
 /// Whether a split of the outermost part, of extent `outer`, of a dim of extent `whole` along `axes` is the split of the whole dim along them.

@@ -101,18 +101,16 @@ impl Bound {
             add(&mut scores, &self.moved[edge][1 - side]);
         }
         pass.decoded[variable] = least_state(&scores);
-        pass.within[variable] =
-            (0..costs.len()).filter(|&it| elsewhere + costs[it] <= limit).collect();
-        let n_shares = i64::try_from(behind.len().max(ahead.len()).max(1)).expect("a small number");
-        let shares: Vec<i64> = costs.iter().map(|it| it / n_shares).collect();
-        let least_share = shares.iter().copied().min().unwrap_or(0);
+        pass.within[variable] = states_within(&costs, limit - elsewhere);
+        let shares = shares(&costs, behind.len().max(ahead.len()));
+        let least_share = least(&shares);
         for &edge in ahead {
             subtract(&mut self.moved[edge][1 - side], &shares);
             subtract(&mut costs, &shares);
             self.handed[edge] = least_share;
             elsewhere += least_share;
         }
-        self.kept[variable] = costs.iter().copied().min().unwrap_or(0);
+        self.kept[variable] = least(&costs);
         self.value = elsewhere + self.kept[variable];
         self.edges_of[variable] = edges;
     }
@@ -188,6 +186,39 @@ fn subtract(sums: &mut [i64], others: &[i64]) {
         sums[at] -= others[at];
         at += 1;
     }
+}
+
+/// The states that cost no more than this.
+fn states_within(costs: &[i64], limit: i64) -> Vec<usize> {
+    let mut states = Vec::new();
+    let mut state = 0;
+    while state < costs.len() {
+        if costs[state] <= limit {
+            states.push(state);
+        }
+        state += 1;
+    }
+    states
+}
+
+/// Each state's cost in equal parts, one for each of `n` edges.
+fn shares(costs: &[i64], n: usize) -> Vec<i64> {
+    let n = i64::try_from(n.max(1)).expect("a small number");
+    let mut shares = costs.to_vec();
+    if n > 1 {
+        let parts = &mut shares[..];
+        let mut at = 0;
+        while at < parts.len() {
+            parts[at] /= n;
+            at += 1;
+        }
+    }
+    shares
+}
+
+/// The least of the costs.
+fn least(costs: &[i64]) -> i64 {
+    costs[least_state(costs)]
 }
 
 fn least_state(costs: &[i64]) -> usize {

@@ -1,6 +1,6 @@
 //! In which order variables are eliminated: the least work first.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::pairwise::Pairwise;
 
@@ -33,12 +33,14 @@ impl Limits {
 impl Order {
     pub(super) fn new(problem: &Pairwise, limits: Limits) -> Self {
         let mut adjacency = Adjacency::new(problem);
-        let mut queue: BTreeSet<(u64, usize)> =
-            (0..problem.unary.len()).map(|it| (adjacency.work(it), it)).collect();
+        let mut queue: BinaryHeap<Reverse<(u64, usize)>> =
+            (0..problem.unary.len()).map(|it| Reverse((adjacency.work(it), it))).collect();
+        let mut is_gone = vec![false; problem.unary.len()];
         let mut order = Self { variables: Vec::new(), is_complete: false, work: 0 };
-        while let Some((work, variable)) = queue.pop_first() {
-            if adjacency.neighbors[variable].len() > limits.n_neighbors {
-                // Comes back when its neighbourhood has changed.
+        while let Some(Reverse((work, variable))) = queue.pop() {
+            let is_outdated = is_gone[variable] || work != adjacency.work(variable);
+            if is_outdated || adjacency.neighbors[variable].len() > limits.n_neighbors {
+                // Comes back, or came, when its neighbourhood has changed.
                 continue;
             }
             let sum = order.work.saturating_add(work);
@@ -47,12 +49,12 @@ impl Order {
             }
             order.work = sum;
             order.variables.push(variable);
+            is_gone[variable] = true;
             let neighbors = std::mem::take(&mut adjacency.neighbors[variable]);
-            for &neighbor in &neighbors {
-                queue.remove(&(adjacency.work(neighbor), neighbor));
-            }
             adjacency.connect(variable, &neighbors);
-            queue.extend(neighbors.into_iter().map(|it| (adjacency.work(it), it)));
+            for &it in &neighbors {
+                queue.push(Reverse((adjacency.work(it), it)));
+            }
         }
         order.is_complete = order.variables.len() == problem.unary.len();
         order
@@ -77,8 +79,11 @@ impl Adjacency {
     }
 
     fn work(&self, variable: usize) -> u64 {
-        let product = |product: u64, &it: &usize| product.saturating_mul(self.sizes[it]);
-        self.neighbors[variable].iter().fold(self.sizes[variable], product)
+        let mut work = self.sizes[variable];
+        for &neighbor in &self.neighbors[variable] {
+            work = work.saturating_mul(self.sizes[neighbor]);
+        }
+        work
     }
 
     /// Takes a variable away and makes its neighbours each other's.

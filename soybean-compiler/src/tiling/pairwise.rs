@@ -1,6 +1,6 @@
 //! Sums of costs of variables and of pairs of variables: the form of the search problem.
 
-use std::rc::Rc;
+use std::{collections::BTreeMap, rc::Rc};
 
 /// Variables with costs of their own and costs of pairs of them.
 #[derive(Clone, Debug, Default)]
@@ -30,5 +30,17 @@ impl Pairwise {
             edge.table[states[edge.first] * self.unary[edge.second].len() + states[edge.second]]
         };
         unary + self.edges.iter().map(pair).sum::<i64>()
+    }
+}
+
+/// Lists by number, where many are alike: numbers are compared faster than lists.
+#[derive(Debug, Default)]
+pub(super) struct Numbers<'a>(BTreeMap<&'a [usize], usize>);
+
+impl<'a> Numbers<'a> {
+    /// The number of a list; equal ones share it.
+    pub(super) fn of(&mut self, list: &'a [usize]) -> usize {
+        let next = self.0.len();
+        *self.0.entry(list).or_insert(next)
     }
 }

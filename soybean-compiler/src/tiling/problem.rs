@@ -9,7 +9,7 @@ use soybean_plan::{Mesh, Placement, Tiling};
 
 use super::{
     dominance::worth_splitting,
-    pairwise::{Edge, Pairwise},
+    pairwise::{Edge, Numbers, Pairwise},
     space::{Space, Splits},
     tiled::Tiled,
 };
@@ -290,11 +290,13 @@ impl<'a> Problem<'a> {
             .zip(kept)
             .map(|(costs, kept)| kept.iter().map(|&it| costs[it]).collect())
             .collect();
-        let mut known: BTreeMap<[&[usize]; 3], Rc<[i64]>> = BTreeMap::new();
+        let mut numbers = Numbers::default();
+        let of_kept: Vec<usize> = kept.iter().map(|it| numbers.of(it)).collect();
+        let mut known: BTreeMap<[usize; 3], Rc<[i64]>> = BTreeMap::new();
         let mut edges = Vec::with_capacity(self.pairs.len());
         for pair in &self.pairs {
+            let key = [numbers.of(&pair.uses), of_kept[pair.tensor], of_kept[pair.operator]];
             let (rows, columns) = (&kept[pair.tensor][..], &kept[pair.operator][..]);
-            let key = [&pair.uses[..], rows, columns];
             let table = known.entry(key).or_insert_with(|| self.table(pair, rows, columns));
             edges.push(pair.edge(Rc::clone(table)));
         }
@@ -317,17 +319,22 @@ impl<'a> Problem<'a> {
     /// The states of every variable that split nothing needlessly.
     pub(super) fn states_worth_it(&self) -> Vec<Vec<usize>> {
         let of_variable = |(meaning, worth): (&Meaning, &Vec<bool>)| {
-            let is_worth_it = |split: Option<u8>| split.is_none_or(|it| worth[it as usize]);
+            let is_worth_it = |split: u8| worth[split as usize];
             match *meaning {
                 Meaning::Tensor { space, .. } => {
                     let tilings = self.spaces[space].stored();
                     states(tilings.len(), |it| {
-                        tilings[it].placements().iter().all(|&it| is_worth_it(split_dim(it)))
+                        tilings[it].placements().iter().all(|&it| match it {
+                            Placement::Split(dim) => is_worth_it(dim),
+                            Placement::Replicated | Placement::Partial => true,
+                        })
                     })
                 }
                 Meaning::Operator { work, .. } => {
                     let forms = &self.works[work].forms;
-                    states(forms.len(), |it| forms[it].0.iter().all(|&it| is_worth_it(it)))
+                    states(forms.len(), |it| {
+                        forms[it].0.iter().flatten().all(|&it| is_worth_it(it))
+                    })
                 }
             }
         };
@@ -390,11 +397,4 @@ impl<'a> Problem<'a> {
 /// The states for which this holds.
 fn states(n_states: usize, condition: impl Fn(usize) -> bool) -> Vec<usize> {
     (0..n_states).filter(|&it| condition(it)).collect()
-}
-
-fn split_dim(placement: Placement) -> Option<u8> {
-    match placement {
-        Placement::Split(dim) => Some(dim),
-        Placement::Replicated | Placement::Partial => None,
-    }
 }

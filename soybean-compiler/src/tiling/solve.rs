@@ -34,12 +34,27 @@ const ENTRIES_OF_STATE: u64 = 8;
 const ENTRIES_OF_TABLE: u64 = 256;
 /// Passes after which progress is judged.
 const N_PASSES: u64 = 8;
+/// Passes after which better states are asked for.
+const N_PASSES_ALONE: u64 = 3;
+
+/// Looks for states that cost less than these, or than those in hand if it gets none; gives none when it has nothing left to try.
+pub(super) type Improve<'a> = &'a mut dyn FnMut(Option<&[usize]>) -> Option<Vec<usize>>;
 
 /// The states of least cost, as far as this much work goes. Some states in hand, if they are good, make it fast.
 pub(super) fn solve(problem: &Pairwise, in_hand: Option<&[usize]>, work: u64) -> Solution {
+    solve_with(problem, in_hand, &mut |_| None, work)
+}
+
+/// The same, with better states asked for where those in hand do not rule out many others.
+pub(super) fn solve_with(
+    problem: &Pairwise,
+    in_hand: Option<&[usize]>,
+    improve: Improve<'_>,
+    work: u64,
+) -> Solution {
     let limit = in_hand.map_or(i64::MAX / 2, |states| problem.cost(states));
     let mut work_left = work;
-    let refined = refine(problem, limit, &mut work_left);
+    let refined = refine(problem, limit, improve, &mut work_left);
     let states = match refined.better {
         Some(states) => states,
         None => in_hand.map_or_else(|| vec![0; problem.unary.len()], <[usize]>::to_vec),
@@ -57,7 +72,7 @@ struct Refined {
 }
 
 /// States that cost less than `limit`, and a bound up to it.
-fn refine(problem: &Pairwise, limit: i64, work_left: &mut u64) -> Refined {
+fn refine(problem: &Pairwise, limit: i64, improve: Improve<'_>, work_left: &mut u64) -> Refined {
     let mut elimination = Elimination::new(problem);
     let limits = Limits { n_neighbors: 2, work_each: WORK_FIRST, ..Limits::NONE };
     let order = Order::new(problem, limits);
@@ -65,15 +80,19 @@ fn refine(problem: &Pairwise, limit: i64, work_left: &mut u64) -> Refined {
     *work_left = work_left.saturating_sub(order.work * ENTRIES_OF_STATE);
     let (core, numbers) = elimination.left();
     let constant = elimination.constant();
-    let inner = Core::new(core, limit - constant).refined(work_left);
-    let complete = |inner: Vec<usize>| {
+    let complete = |inner: &[usize]| {
         let mut states = vec![0; problem.unary.len()];
-        numbers.iter().zip(inner).for_each(|(&number, state)| states[number] = state);
+        numbers.iter().zip(inner).for_each(|(&number, &state)| states[number] = state);
         elimination.complete(&mut states);
         states
     };
+    let mut improve = |inner: Option<&[usize]>| {
+        let states = improve(inner.map(complete).as_deref())?;
+        Some(numbers.iter().map(|&it| states[it]).collect())
+    };
+    let inner = Core::new(core, limit - constant).refined(&mut improve, work_left);
     Refined {
-        better: inner.better.map(complete),
+        better: inner.better.as_deref().map(complete),
         bound: inner.bound + constant,
         largest_table: inner.largest_table.max(elimination.largest_table),
     }
@@ -95,14 +114,14 @@ impl Core {
         Self { problem, limit, known, work }
     }
 
-    fn refined(mut self, work_left: &mut u64) -> Refined {
+    fn refined(mut self, improve: Improve<'_>, work_left: &mut u64) -> Refined {
         if !self.is_eliminated(N_PASSES * self.work, work_left) {
-            self.improve(work_left);
+            self.improve(improve, work_left);
         }
         self.known
     }
 
-    fn improve(&mut self, work_left: &mut u64) {
+    fn improve(&mut self, improve: Improve<'_>, work_left: &mut u64) {
         let mut bound = Bound::new(self.problem.clone());
         let n_before = n_states(&self.problem.unary);
         let mut progress = Progress { gap: i64::MAX, n_passes: 0 };
@@ -114,6 +133,12 @@ impl Core {
             let share_gone = if n_passes < N_PASSES { 4 } else { 16 };
             if n_states(&within) < n_before - n_before / share_gone {
                 return self.learn_within(&bound, &within, self.limit, work_left);
+            }
+            if n_passes > N_PASSES_ALONE
+                && n_states(&within) > n_before - n_before / 16
+                && let Some(states) = improve(self.known.better.as_deref())
+            {
+                self.learn(states);
             }
             if progress.is_slow(self.limit - bound.value) {
                 if self.is_eliminated(4 * n_passes * self.work, work_left) {
@@ -166,7 +191,8 @@ impl Core {
         if within.iter().any(Vec::is_empty) {
             return;
         }
-        let inner = refine(&bound.restricted(within), target.min(self.limit), work_left);
+        let inner =
+            refine(&bound.restricted(within), target.min(self.limit), &mut |_| None, work_left);
         self.known.bound = self.known.bound.max(inner.bound.min(target));
         self.known.largest_table = self.known.largest_table.max(inner.largest_table);
         if let Some(states) = inner.better {

@@ -8,7 +8,7 @@ use super::{
     forced,
     problem::{BYTE, Problem},
     recursive::recursive,
-    solve::{WORK, solve},
+    solve::{WORK, solve, solve_with},
     tiled::Tiled,
 };
 use crate::network::Network;
@@ -151,15 +151,21 @@ fn exact(problem: &Problem<'_>, kept: &[Vec<usize>], in_hand: &[&[usize]]) -> Fo
         improve(problem, kept, &mut best);
         return Found::unproved(best);
     }
-    let costs = problem.restricted(kept);
-    let mut found = solve(&costs, Some(&positions(kept, &best)), WORK);
-    if !found.is_optimal {
-        best = chosen(kept, &found.states);
-        improve(problem, kept, &mut best);
-        let bound = found.bound;
-        found = solve(&costs, Some(&positions(kept, &best)), WORK / 2);
-        found.bound = found.bound.max(bound);
-    }
+    let start = positions(kept, &best);
+    let n_axes = problem.mesh.n_axes();
+    let (mut axes, mut n_in_vain) = ((0..n_axes).cycle(), 0);
+    let mut improve = |better: Option<&[usize]>| {
+        if let Some(better) = better {
+            best = chosen(kept, better);
+        }
+        let axis = axes.next().filter(|_| n_in_vain < n_axes)?;
+        let before = problem.cost(&best);
+        improve_axis(problem, kept, axis, &mut best);
+        let is_better = whole_bytes(problem.cost(&best)) < whole_bytes(before);
+        n_in_vain = if is_better { 0 } else { n_in_vain + 1 };
+        Some(positions(kept, &best))
+    };
+    let found = solve_with(&problem.restricted(kept), Some(&start), &mut improve, WORK);
     Found {
         is_optimal: found.is_optimal,
         lower_bound_bytes: whole_bytes(found.bound),
@@ -194,15 +200,22 @@ fn improve(problem: &Problem<'_>, allowed: &[Vec<usize>], states: &mut Vec<usize
 
 /// Improves a plan: the best placement along one axis with those along the others fixed, axis after axis.
 fn improve_each_axis(problem: &Problem<'_>, allowed: &[Vec<usize>], states: &mut Vec<usize>) {
-    for axis in 0..problem.mesh.n_axes() {
-        let free = |it: usize| {
-            let is_free = |&other: &usize| {
-                other == states[it] || problem.agree_off(it, states[it], other, axis)
-            };
-            allowed[it].iter().copied().filter(is_free).collect()
-        };
-        let kept: Vec<Vec<usize>> = (0..states.len()).map(free).collect();
-        let found = solve(&problem.restricted(&kept), Some(&positions(&kept, states)), WORK);
-        *states = chosen(&kept, &found.states);
-    }
+    (0..problem.mesh.n_axes()).for_each(|axis| improve_axis(problem, allowed, axis, states));
+}
+
+/// Improves a plan: the best placement along an axis with those along the others fixed.
+fn improve_axis(
+    problem: &Problem<'_>,
+    allowed: &[Vec<usize>],
+    axis: usize,
+    states: &mut Vec<usize>,
+) {
+    let free = |it: usize| {
+        let is_free =
+            |&other: &usize| other == states[it] || problem.agree_off(it, states[it], other, axis);
+        allowed[it].iter().copied().filter(is_free).collect()
+    };
+    let kept: Vec<Vec<usize>> = (0..states.len()).map(free).collect();
+    let found = solve(&problem.restricted(&kept), Some(&positions(&kept, states)), WORK);
+    *states = chosen(&kept, &found.states);
 }

@@ -93,12 +93,12 @@ impl Tiled {
             .values()
             .filter(|it| is_trained[it.index()] && self.forms[it.index()].is_some());
         let of_operator = |value: Value| -> u64 {
-            let conversions = self.conversions(value).into_iter().enumerate();
-            let graph = &self.network.graph;
-            conversions
-                .filter(|it| graph.reads(value, it.0, Phase::Train))
-                .map(|it| it.1.bytes)
-                .sum()
+            let conversions = self.conversions(value);
+            // The last is the result's.
+            let result = conversions.len() - 1;
+            let is_made =
+                |at: usize| at == result || self.network.graph.reads(value, at, Phase::Train);
+            conversions.iter().enumerate().filter(|it| is_made(it.0)).map(|it| it.1.bytes).sum()
         };
         computed.map(of_operator).sum()
     }

@@ -70,22 +70,18 @@ impl Layers {
         if has_bias { it.with_parameter("add", &[out]) } else { it }
     }
 
+    fn buffer(&mut self, shape: &[usize]) -> Argument {
+        let name = format!("b{}", self.builder.graph().n_values());
+        Argument::Tensor(self.builder.buffer(&name, shape, Init::Constant(0.0)))
+    }
+
     /// A convolution with batch normalisation.
     fn normal_conv(self, filters: usize, window: usize, stride: usize) -> Self {
         let mut it = self.conv2d(filters, window, stride, window / 2);
-        let (x, over) = (Argument::Tensor(it.here), list(&[0, 2, 3]));
-        let mean = it.call("mean", &[x.clone(), over.clone()]);
-        let variance = it.call("var", &[x, over, integer(0)]);
-        let sum = it.call("add", &[Argument::Tensor(variance), Argument::Float(1e-5)]);
-        let scale = it.call("rsqrt", &[Argument::Tensor(sum)]);
-        let mut of_channels = |value| {
-            Argument::Tensor(it.call("reshape", &[Argument::Tensor(value), list(&[filters, 1, 1])]))
-        };
-        let (mean, scale) = (of_channels(mean), of_channels(scale));
-        it.apply("sub", &[mean])
-            .apply("mul", &[scale])
-            .with_parameter("mul", &[filters, 1, 1])
-            .with_parameter("add", &[filters, 1, 1])
+        let (mean, var) = (it.buffer(&[filters]), it.buffer(&[filters]));
+        let (weight, bias) = (it.parameter(&[filters]), it.parameter(&[filters]));
+        let numbers = [Argument::Float(0.1), Argument::Float(1e-5)];
+        it.apply("batch_norm", &[&[mean, var, weight, bias][..], &numbers].concat())
     }
 
     /// What some layers give plus what they take, brought to the same shape where need be.
@@ -144,6 +140,10 @@ impl Layers {
             .apply("permute", &[list(&[0, 2, 1, 3])])
             .apply("reshape", &[list(&shape)])
             .dense(shape[2])
+    }
+
+    fn dropout(self) -> Self {
+        self.apply("dropout", &[Argument::Float(0.1)])
     }
 
     fn perceptron(self) -> Self {
@@ -236,38 +236,36 @@ pub(crate) struct Transformer {
     pub(crate) n_words: usize,
 }
 
-/// The sizes of GPT-2 small, but for the words. Source: Radford et al. 2019.
+/// The sizes of GPT-2 small, with a multiple of 128 words. Source: Radford et al. 2019.
 pub(crate) const GPT: Transformer =
-    Transformer { batch: 16, tokens: 1024, width: 768, n_heads: 12, n_blocks: 12, n_words: 1024 };
+    Transformer { batch: 16, tokens: 1024, width: 768, n_heads: 12, n_blocks: 12, n_words: 50_304 };
 
 impl Transformer {
     fn embedded(&self) -> Layers {
         Layers::new(DType::I32, &[self.batch, self.tokens], true)
-            .apply("one_hot", &[integer(self.n_words)])
-            .with_parameter("matmul", &[self.n_words, self.width])
+            .with_parameter("embedding", &[self.n_words, self.width])
             .with_parameter("add", &[self.tokens, self.width])
+            .dropout()
     }
 
     /// A decoder that says each next word, normalised before each layer; the builder and the loss.
     pub(crate) fn decoder(&self) -> (Builder, Value) {
         let mut it = self.embedded();
         for _ in 0..self.n_blocks {
-            it = it.residual(|it| it.layer_norm().attention(self.n_heads, true), |it| it);
-            it = it.residual(|it| it.layer_norm().perceptron(), |it| it);
+            let attention = |it: Layers| it.layer_norm().attention(self.n_heads, true).dropout();
+            it = it.residual(attention, |it| it);
+            it = it.residual(|it| it.layer_norm().perceptron().dropout(), |it| it);
         }
-        let n_labels = self.batch * self.tokens;
-        it.layer_norm()
-            .apply("reshape", &[list(&[n_labels, self.width])])
-            .dense(self.n_words)
-            .classified(&[n_labels])
+        it.layer_norm().dense(self.n_words).classified(&[self.batch, self.tokens])
     }
 
     /// An encoder that classifies texts, normalised after each layer; the builder and the loss. Source: Vaswani et al. 2017.
     pub(crate) fn encoder(&self, n_classes: usize) -> (Builder, Value) {
         let mut it = self.embedded();
         for _ in 0..self.n_blocks {
-            it = it.residual(|it| it.attention(self.n_heads, false), |it| it).layer_norm();
-            it = it.residual(Layers::perceptron, |it| it).layer_norm();
+            let attention = |it: Layers| it.attention(self.n_heads, false).dropout();
+            it = it.residual(attention, |it| it).layer_norm();
+            it = it.residual(|it| it.perceptron().dropout(), |it| it).layer_norm();
         }
         it.apply("mean", &[integer(1)]).dense(n_classes).classified(&[self.batch])
     }
