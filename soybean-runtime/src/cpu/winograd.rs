@@ -22,8 +22,8 @@ const N: usize = 16;
 const BLOCK: usize = 64;
 /// With fewer channels or filters the transforms cost more than they save.
 const FEWEST_CHANNELS: usize = 16;
-/// Blocks for each thread, so that all have about as much to do.
-const FEWEST_BLOCKS: usize = 2;
+/// With fewer blocks, threads would have little or nothing to do. The number of threads does not decide, so that results do not depend on it.
+const FEWEST_BLOCKS: usize = 4;
 
 /// A convolution with 3 x 3 filters at stride 1 made ready, of the forward form.
 pub(crate) struct Winograd {
@@ -60,10 +60,7 @@ impl Winograd {
         let tiles = result.map(|it| it.div_ceil(2));
         let n_blocks = (batch * tiles[0] * tiles[1]).div_ceil(BLOCK);
         let is_plain = groups == 1 && window == [3, 3] && stride == [1, 1] && dilation == [1, 1];
-        if !is_plain
-            || channels.min(filters) < FEWEST_CHANNELS
-            || n_blocks < FEWEST_BLOCKS * n_threads
-        {
+        if !is_plain || channels.min(filters) < FEWEST_CHANNELS || n_blocks < FEWEST_BLOCKS {
             return None;
         }
         let shape = Shape { batch, channels, filters, image, result, padding, tiles, is_turned };
