@@ -42,7 +42,8 @@
 //! What the model becomes stands in its module: `Trainer` (see [`Trainer`]), `Batch` with a slice for each argument, and `Network`.
 //! [`Trainer::command_line`] makes a program of it: `train`, `plan`, `check` and `bench`.
 //!
-//! Functions that models of several modules or crates share are marked with [`macro@layer`]:
+//! [`nn`] has layers: linear ones, convolutions, norms, residual blocks, attention. Functions that models of several modules or crates share are marked with
+//! [`macro@layer`]:
 //!
 //! ```
 //! mod nn {
