@@ -2,8 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "support/arrays.rs"]
+mod arrays;
+
+use arrays::tensor;
 use soybean::{
-    Array, Config,
+    Config,
     eager::{self, Tensor},
 };
 
@@ -96,11 +100,6 @@ fn weights_begin_as_in_pytorch() {
     assert!(is_all("basic_block.conv_norm.batch_norm.running_var", 1.0));
     assert!(is_all("basic_block.conv_norm.batch_norm.bias", 0.0));
     assert!(is_all("transformer_block.layer_norm.0.weight", 1.0));
-}
-
-fn tensor(array: &Array) -> Tensor {
-    let elements: Vec<f64> = array.data.iter().map(|it| f64::from(*it)).collect();
-    Tensor::new(&array.shape, &elements)
 }
 
 #[test]

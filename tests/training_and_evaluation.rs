@@ -1,5 +1,9 @@
 //! What differs between a training step and an evaluation: dropout and batch norm, through the whole line.
 
+#[path = "support/arrays.rs"]
+mod arrays;
+
+use arrays::tensor;
 use soybean::{
     Array, Config, Network, Trainer,
     eager::{self, Tensor},
@@ -46,11 +50,6 @@ models! {
 fn batch(step: usize) -> (Vec<f32>, Vec<f32>) {
     let number = |it: usize| ((it * 7919 + step * 104_729) % 2003) as f32 / 700.0 - 1.0;
     ((0..BATCH * 24).map(number).collect(), (0..BATCH).map(|it| number(it * 31)).collect())
-}
-
-fn tensor(array: &Array) -> Tensor {
-    let elements: Vec<f64> = array.data.iter().map(|it| f64::from(*it)).collect();
-    Tensor::new(&array.shape, &elements)
 }
 
 /// The loss of the function as ordinary Rust, in training or in evaluation.

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "support/arrays.rs"]
+mod arrays;
+
 use soybean::{Array, Config, Tensor, eager};
 
 #[soybean::model(gpus = 4, optimizer = adam())]
@@ -67,10 +70,7 @@ fn tensor(shape: &[usize], labels: &[i32]) -> Tensor {
 }
 
 fn eager_loss(parameters: &[(String, Array)], x: &[i32], y: &[i32]) -> f64 {
-    let of_array = |it: &Array| {
-        Tensor::new(&it.shape, &it.data.iter().map(|it| f64::from(*it)).collect::<Vec<_>>())
-    };
-    let values: Vec<Tensor> = parameters.iter().map(|it| of_array(&it.1)).collect();
+    let values: Vec<Tensor> = parameters.iter().map(|it| arrays::tensor(&it.1)).collect();
     eager::with_parameters(&values, || {
         let (x, y) = (tensor(&[BATCH, TOKENS], x), tensor(&[BATCH * TOKENS], y));
         transformer::forward(x, y).0.item()

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use soybean::{
     DataOptions, Split,
     data::{Column, Dataset, Values},
+    plan::random::{mixed, next_state},
 };
 
 const SIDE: usize = 32;
@@ -59,15 +60,14 @@ pub(crate) fn load(options: &DataOptions) -> Result<Split, Infallible> {
     Ok(Split { train, held_out })
 }
 
-/// Random numbers. Source: `SplitMix64`, Steele, Lea & Flood 2014.
+/// Random numbers.
 struct Random(u64);
 
 impl Random {
     /// From 0 to below 1.
     fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((word ^ word >> 31) >> 11) as f64 / (1_u64 << 53) as f64
+        let word = mixed(self.0);
+        self.0 = next_state(self.0);
+        (word >> 11) as f64 / (1_u64 << 53) as f64
     }
 }

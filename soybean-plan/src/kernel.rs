@@ -11,9 +11,6 @@ macro_rules! kernels {
         pub enum Kernel { $($(#[$doc])* $kernel($descriptor),)* }
 
         impl Kernel {
-            /// The names of all kinds, in the order of their declaration.
-            pub const KINDS: &[&str] = &[$($name,)*];
-
             /// The name of its kind.
             #[must_use]
             pub const fn kind(&self) -> &'static str {

@@ -8,6 +8,7 @@ mod collective;
 mod kernel;
 mod mesh;
 mod program;
+pub mod random;
 mod scalar;
 mod shape;
 mod tile;

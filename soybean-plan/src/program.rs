@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{DType, Kernel, Mesh, Tile};
+use crate::{DType, Kernel, Mesh, Tile, random::mixed};
 
 /// The number of a buffer in [`Tables::buffers`].
 pub type BufferId = usize;
@@ -182,19 +182,10 @@ pub enum RunScalar {
 }
 
 impl RunScalar {
-    /// The value of [`RunScalar::Noise`]: two steps of `SplitMix64`. Source: Steele, Lea & Flood 2014.
+    /// The value of [`RunScalar::Noise`].
     #[must_use]
     pub const fn noise(seed: u64, step: u64) -> f32 {
-        let words = [seed, step];
-        let (mut state, mut at) = (0_u64, 0);
-        while at < words.len() {
-            state = (state ^ words[at]).wrapping_add(0x9e37_79b9_7f4a_7c15);
-            state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            state ^= state >> 31;
-            at += 1;
-        }
-        (state >> 40) as f32 / (1_u32 << 24) as f32
+        (mixed(mixed(seed) ^ step) >> 40) as f32 / (1_u32 << 24) as f32
     }
 }
 

@@ -23,7 +23,9 @@ mod csv;
 mod file;
 mod idx;
 
-use crate::{Error, ErrorKind, init::mixed};
+use soybean_plan::random::mixed;
+
+use crate::{Error, ErrorKind};
 
 pub use batches::{Batch, Batches};
 pub use csv::CsvSpec;

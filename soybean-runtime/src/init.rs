@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use soybean_plan::Init;
+use soybean_plan::{Init, random::mixed};
 
 /// The random stream of one parameter.
 #[derive(Clone, Copy)]
@@ -59,14 +59,6 @@ impl Stream {
             stream = Self { key: mixed(stream.key) };
         }
     }
-}
-
-/// The output function of `SplitMix64` after one step. Source: Steele, Lea & Flood 2014.
-pub(crate) const fn mixed(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }
 
 #[cfg(test)]

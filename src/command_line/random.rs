@@ -1,6 +1,9 @@
 //! Synthetic data for a model's inputs.
 
-use soybean_plan::{DType, Input};
+use soybean_plan::{
+    DType, Input,
+    random::{mixed, next_state},
+};
 use soybean_runtime::data::{Column, Dataset, Values};
 
 use super::Split;
@@ -55,15 +58,14 @@ fn labels(classes: &[usize], width: usize) -> Vec<i32> {
     classes.iter().flat_map(|class| std::iter::repeat_n(label(class), width)).collect()
 }
 
-/// Random numbers. Source: SplitMix64, Steele, Lea & Flood 2014.
+/// Random numbers.
 struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        let word = mixed(self.0);
+        self.0 = next_state(self.0);
+        word
     }
 
     /// Evenly spread over `0..1`, in steps that single precision holds.

@@ -1,7 +1,5 @@
 //! Batch norm: statistics of the batch in training, running ones in evaluation.
 
-use soybean_plan::Combine;
-
 use super::{
     Arguments, Row, SampleArgument, activation, map,
     norm::{eps, vector},
@@ -64,28 +62,13 @@ fn batch_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argume
             format!("the variance needs more than one element of each channel, found {shape}");
         return Err(arguments.fault(0, message));
     }
-    let (mean, var) = batch_statistics(builder, value, n);
+    let mean = reduction::mean_to(builder, value, &[1]);
+    let var = reduction::spread(builder, value, &[1], n);
     follow(builder, (running_mean, mean), momentum, 1.0);
     follow(builder, (running_var, var), momentum, n as f64 / (n - 1) as f64);
     let mut by_phase = |train, evaluate| builder.graph.add(ByPhase.into(), &[train, evaluate]);
     let (mean, var) = (by_phase(mean, running_mean), by_phase(var, running_var));
     Ok(Argument::Tensor(normalized_channels(builder, value, [mean, var, weight, bias], eps)))
-}
-
-/// The mean and the variance of each channel, over `n` elements.
-fn batch_statistics(builder: &mut Builder, value: Value, n: usize) -> (Value, Value) {
-    let (shape, kept) = (builder.shape(value), vec![1]);
-    let mean = reduction::mean_to(builder, value, &kept);
-    let mut it = ScalarBuilder::default();
-    let (x, mean_of_x) = (it.input(0), it.input(1));
-    // By the mean there is no gradient: d/dm sum((x - m)^2) = -2 sum(x - m) = 0.
-    let constant = it.detach(mean_of_x);
-    let difference = it.sub(x, constant);
-    let square = it.mul(difference, difference);
-    let share = it.scale(square, 1.0 / n as f64);
-    let operands = [(value, all_dims(&shape)), (mean, kept.clone())];
-    let shares = map(builder, shape, &operands, &it.finish(share));
-    (mean, reduction::reduce(builder, shares, Combine::Sum, &kept))
 }
 
 /// Makes a buffer follow a tensor: `(1 - momentum) * buffer + momentum * factor * tensor`.

@@ -170,8 +170,7 @@ fn less(
     map(builder, shape, &operands, &scalar.finish(difference))
 }
 
-// sum((x - m)^2) / (n - correction), with m the mean, so that nothing cancels.
-// By the mean there is no gradient: d/dm sum((x - m)^2) = -2 sum(x - m) = 0.
+// The sum of squares of what is less its mean, divided by n - correction.
 fn variance(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Value, Fault> {
     let (value, kept) = operand(builder, arguments)?;
     let correction = arguments.integer(2)?;
@@ -191,13 +190,24 @@ fn variance(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Value, F
             );
         }
     };
-    let difference = less(builder, value, &kept, ScalarBuilder::detach);
+    Ok(spread(builder, value, &kept, degrees))
+}
+
+// sum((x - m)^2) / degrees, with m the mean, so that nothing cancels.
+// By the mean there is no gradient: d/dm sum((x - m)^2) = -2 sum(x - m) = 0.
+pub(super) fn spread(
+    builder: &mut Builder,
+    value: Value,
+    kept: &[FactorId],
+    degrees: usize,
+) -> Value {
+    let difference = less(builder, value, kept, ScalarBuilder::detach);
     let mut scalar = ScalarBuilder::default();
     let x = scalar.input(0);
     let square = scalar.mul(x, x);
     let share = scalar.scale(square, 1.0 / degrees as f64);
     let shares = map_one(builder, difference, &scalar.finish(share));
-    Ok(reduce(builder, shares, Combine::Sum, &kept))
+    reduce(builder, shares, Combine::Sum, kept)
 }
 
 /// The parts of a softmax: the elements less their maximum along the dim, and the sums of the exponentials of those.

@@ -1,11 +1,10 @@
 //! What kernels must compute, written as plainly as possible in double precision, and random kernels to compare with.
 
 use soybean_plan::{
-    Binary, Combine, DType, Instruction, Map, ScalarProgram, Shape, Strides, Unary,
+    Binary, Combine, DType, Instruction, Map, ScalarProgram, Shape, Strides, Unary, random::mixed,
 };
 
 use super::engine::Region;
-use crate::init::mixed;
 
 /// Random numbers for tests, the same in every run.
 pub(crate) struct Dice(pub(crate) u64);

@@ -1,9 +1,10 @@
 //! Batches: rows of a data set, gathered into memory that is used again for the next batch.
 
+use soybean_plan::random::mixed;
+
 use crate::{
     Error, ErrorKind, View,
     data::{Dataset, Values, shuffle},
-    init::mixed,
 };
 
 /// Walks through a data set batch by batch; each epoch may have its own order.
