@@ -8,8 +8,8 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    BufferId, Collective, Constant, DType, Input, Kernel, Output, Parameter, Program, State, Step,
-    Tables, Tile, Tiling,
+    BufferId, Collective, Constant, DType, Input, Kernel, Output, Parameter, Precision, Program,
+    State, Step, Tables, Tile, Tiling,
 };
 
 use crate::{
@@ -46,6 +46,7 @@ pub fn lower(name: &str, tiled: &Tiled) -> Program {
     let tables = Tables {
         name: Cow::Owned(name.to_owned()),
         mesh,
+        precision: Precision::F32,
         arena_bytes,
         buffers: Cow::Owned(buffers),
         inputs: Cow::Owned(lowering.inputs),

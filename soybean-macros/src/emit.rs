@@ -20,7 +20,7 @@ use ::soybean::runtime::{Model, Rank};
 use ::soybean::plan::{
     Attention, AttentionForm, AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Concatenation, Constant, Contraction,
     Convolution, ConvolutionForm, DType, Embedding, EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Output,
-    Padding, Parameter, Permutation, Placement, Plan, Pooling, PoolingForm, Reduction, RunScalar, ScalarProgram, Shape, State, Strides,
+    Padding, Parameter, Permutation, Placement, Plan, Pooling, PoolingForm, Precision, Reduction, RunScalar, ScalarProgram, Shape, State, Strides,
     Tables, Tile, Tiling, Unary,
 };
 ";

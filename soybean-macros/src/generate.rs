@@ -129,7 +129,7 @@ impl ::soybean::Batch for Batch<'_> {{
 
 fn view(input: &Input) -> String {
     let variant = match input.dtype {
-        DType::F32 => "F32",
+        DType::F32 | DType::Bf16 => "F32",
         DType::I32 => "I32",
     };
     format!("::soybean::runtime::View::{variant}(self.{})", input.name)

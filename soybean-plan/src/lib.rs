@@ -7,6 +7,7 @@
 mod collective;
 mod kernel;
 mod mesh;
+mod precision;
 mod program;
 pub mod random;
 mod scalar;
@@ -21,6 +22,7 @@ pub use kernel::{
     PoolingForm, Reduction,
 };
 pub use mesh::{AxisSet, MAX_AXES, Mesh};
+pub use precision::Precision;
 pub use program::{
     Buffer, BufferId, Constant, Init, Input, Output, Parameter, Plan, Program, RunScalar, State,
     Step, Tables,

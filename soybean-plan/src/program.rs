@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{DType, Kernel, Mesh, Tile, random::mixed};
+use crate::{DType, Kernel, Mesh, Precision, Tile, random::mixed};
 
 /// The number of a buffer in [`Tables::buffers`].
 pub type BufferId = usize;
@@ -40,6 +40,8 @@ pub struct Tables {
     pub name: Cow<'static, str>,
     /// The mesh of ranks.
     pub mesh: Mesh,
+    /// With which numbers products are computed.
+    pub precision: Precision,
     /// The size of a rank's one block of memory, in bytes.
     pub arena_bytes: usize,
     /// All buffers; buffers whose lifetimes do not overlap share memory.

@@ -10,16 +10,19 @@ pub const MAX_RANK: usize = 8;
 pub enum DType {
     /// IEEE 754 single precision.
     F32,
+    /// The upper half of a single precision number: 8 bits of exponent, 7 of mantissa.
+    Bf16,
     /// Signed integer of 32 bits; class labels.
     I32,
 }
 
 impl DType {
-    /// The name as users write it, `f32` or `i32`.
+    /// The name: `f32`, `bf16` or `i32`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
+            Self::Bf16 => "bf16",
             Self::I32 => "i32",
         }
     }
@@ -29,6 +32,7 @@ impl DType {
     pub const fn bytes(self) -> usize {
         match self {
             Self::F32 | Self::I32 => 4,
+            Self::Bf16 => 2,
         }
     }
 }

@@ -32,7 +32,7 @@ fn random(inputs: &[Input], n_rows: usize, random: &mut Random) -> Dataset {
         let row = input.tile.shape[1..].to_vec();
         let width = row.iter().product();
         let values = match input.dtype {
-            DType::F32 => Values::F32(features(&classes, width, random)),
+            DType::F32 | DType::Bf16 => Values::F32(features(&classes, width, random)),
             DType::I32 => Values::I32(labels(&classes, width)),
         };
         Column { name: input.name.clone().into_owned(), row, values }

@@ -102,7 +102,7 @@ impl fmt::Display for Elementwise {
         let program = ScalarText(&self.program);
         match self.dtype {
             DType::F32 => write!(f, "map {{{program}}}"),
-            DType::I32 => write!(f, "map {{{program}}} to {}", self.dtype),
+            DType::I32 | DType::Bf16 => write!(f, "map {{{program}}} to {}", self.dtype),
         }
     }
 }

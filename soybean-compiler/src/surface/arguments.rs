@@ -59,7 +59,7 @@ impl<'a> Arguments<'a> {
     pub(crate) fn tensor(&self, builder: &Builder, position: usize) -> Result<Value, Fault> {
         let value = self.any_tensor(position)?;
         match builder.dtype(value) {
-            DType::F32 => Ok(value),
+            DType::F32 | DType::Bf16 => Ok(value),
             DType::I32 => Err(self
                 .fault(position, "takes tensors of f32, found i32")
                 .with_help("`.to_f32()` makes numbers of integers")),

@@ -87,7 +87,7 @@ pub(super) fn integers(
     };
     match builder.dtype(integers) {
         DType::I32 => Ok(integers),
-        dtype @ DType::F32 => {
+        dtype @ (DType::F32 | DType::Bf16) => {
             let dims: Vec<String> =
                 builder.shape(integers).iter().map(|it| format!(", {it}")).collect();
             Err(arguments

@@ -78,7 +78,7 @@ pub(crate) fn run_operator(
         Some(kernel) => run(kernel, operands, result),
     };
     match dtype {
-        DType::F32 => exact,
+        DType::F32 | DType::Bf16 => exact,
         DType::I32 => exact.into_iter().map(f64::trunc).collect(),
     }
 }

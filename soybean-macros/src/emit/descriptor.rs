@@ -4,8 +4,8 @@ use soybean_plan::{
     Attention, AttentionForm, AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine,
     Concatenation, Constant, Contraction, Convolution, ConvolutionForm, DType, Embedding,
     EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Padding,
-    Parameter, Permutation, Placement, Pooling, PoolingForm, Reduction, RunScalar, ScalarProgram,
-    Shape, State, Strides, Tables, Tile, Tiling, Unary,
+    Parameter, Permutation, Placement, Pooling, PoolingForm, Precision, Reduction, RunScalar,
+    ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
 };
 
 use super::{literal::Emit, write_to};
@@ -29,7 +29,7 @@ macro_rules! structs {
 
 structs! {
     Tables {
-        name mesh arena_bytes buffers inputs parameters states constants scalars loss outputs train_bytes evaluate_bytes
+        name mesh precision arena_bytes buffers inputs parameters states constants scalars loss outputs train_bytes evaluate_bytes
     }
     Buffer { offset n_elements dtype }
     Input { name dtype tile buffer n_classes }
@@ -66,7 +66,7 @@ macro_rules! names {
     };
 }
 
-names!(DType Combine CollectiveKind ConvolutionForm PoolingForm EmbeddingForm AttentionForm Unary Binary);
+names!(DType Precision Combine CollectiveKind ConvolutionForm PoolingForm EmbeddingForm AttentionForm Unary Binary);
 
 // Enums whose variants have one field each.
 macro_rules! wrappers {

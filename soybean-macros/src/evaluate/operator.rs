@@ -223,7 +223,7 @@ fn described(evaluator: &Evaluator<'_>, expression: &Expr, value: &Value<'_>) ->
         Value::Tensor(tensor) => {
             let shape = evaluator.builder.shape(*tensor);
             match evaluator.builder.dtype(*tensor) {
-                DType::F32 => format!("`{text}` is {shape}"),
+                DType::F32 | DType::Bf16 => format!("`{text}` is {shape}"),
                 DType::I32 => format!("`{text}` is {shape} of i32"),
             }
         }

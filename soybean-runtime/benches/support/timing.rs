@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use soybean_plan::{Buffer, DType, Kernel, Mesh, Program, Step, Tables};
+use soybean_plan::{Buffer, DType, Kernel, Mesh, Precision, Program, Step, Tables};
 use soybean_runtime::{Config, Trainer, Work};
 
 /// The most steps that are measured.
@@ -36,6 +36,7 @@ pub(crate) fn seconds_of_steps(
     let tables = Tables {
         name: "bench".into(),
         mesh: Mesh::new(n_ranks),
+        precision: Precision::F32,
         arena_bytes,
         buffers: buffers.into(),
         inputs: vec![].into(),

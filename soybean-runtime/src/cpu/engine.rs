@@ -248,7 +248,7 @@ unsafe fn element(region: &Region, index: usize) -> f32 {
     // SAFETY: required of the caller.
     let value = unsafe { region.at(index).read() };
     match region.dtype {
-        DType::F32 => value,
+        DType::F32 | DType::Bf16 => value,
         DType::I32 => value.to_bits().cast_signed() as f32,
     }
 }

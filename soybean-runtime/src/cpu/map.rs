@@ -213,7 +213,7 @@ mod tests {
                 // Programs are short, and their values below 1e4: some 20 roundings of single precision.
                 let tolerance = 2e-6 * expected.abs().max(100.0);
                 let (found, is_near) = match result.dtype {
-                    DType::F32 => {
+                    DType::F32 | DType::Bf16 => {
                         let found = f64::from(found);
                         (found, (found - expected).abs() <= tolerance)
                     }

@@ -103,7 +103,7 @@ impl Dice {
     /// Elements for an operand of this type.
     pub(crate) fn buffer(&mut self, n_elements: usize, dtype: DType) -> Vec<f32> {
         let mut element = || match dtype {
-            DType::F32 => self.float(),
+            DType::F32 | DType::Bf16 => self.float(),
             DType::I32 => f32::from_bits(u32::try_from(self.below(3)).unwrap()),
         };
         (0..n_elements).map(|_| element()).collect()
@@ -143,7 +143,7 @@ pub(crate) fn values(map: &Map, inputs: &[(Vec<f32>, DType)], scalars: &[f32]) -
     let element = |point: &[usize], input: usize| {
         let value = inputs[input].0[place(point, &map.inputs[input])];
         match inputs[input].1 {
-            DType::F32 => f64::from(value),
+            DType::F32 | DType::Bf16 => f64::from(value),
             DType::I32 => f64::from(value.to_bits()),
         }
     };

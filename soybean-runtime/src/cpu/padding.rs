@@ -123,7 +123,7 @@ fn source(outer: &[Dim], mut row: usize) -> Option<usize> {
 fn bits(value: f64, dtype: DType) -> f32 {
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the type of the elements")]
     match dtype {
-        DType::F32 => value as f32,
+        DType::F32 | DType::Bf16 => value as f32,
         DType::I32 => f32::from_bits((value.round() as i32).cast_unsigned()),
     }
 }
@@ -160,7 +160,7 @@ mod tests {
         };
         #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
         let fill = match dtype {
-            DType::F32 => (padding.fill as f32).to_bits(),
+            DType::F32 | DType::Bf16 => (padding.fill as f32).to_bits(),
             DType::I32 => (padding.fill.round() as i32).cast_unsigned(),
         };
         let strides = padding.input.dense_strides();

@@ -3,7 +3,7 @@
 use std::thread;
 
 use soybean_plan::{
-    Buffer, Combine, DType, MAX_AXES, Placement, Program, Shape, Tables, Tile, Tiling,
+    Buffer, Combine, DType, MAX_AXES, Placement, Precision, Program, Shape, Tables, Tile, Tiling,
 };
 
 use super::*;
@@ -21,6 +21,7 @@ fn program(mesh: Mesh, collective: Collective) -> Program {
     let tables = Tables {
         name: "test".into(),
         mesh,
+        precision: Precision::F32,
         arena_bytes: offset + n_destination * 4,
         buffers: buffers.into(),
         inputs: vec![].into(),

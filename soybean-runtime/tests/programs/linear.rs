@@ -2,8 +2,8 @@
 
 use soybean_plan::{
     AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Init, Input,
-    Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Parameter, Placement, Program,
-    Reduction, RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling,
+    Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Parameter, Placement, Precision,
+    Program, Reduction, RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling,
 };
 
 /// Rows of a batch.
@@ -84,6 +84,7 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
     Tables {
         name: "linear".into(),
         mesh,
+        precision: Precision::F32,
         arena_bytes,
         buffers: buffers.into(),
         inputs: vec![input("x".into(), &[BATCH, FEATURES], X), input("y".into(), &[BATCH, 1], Y)]

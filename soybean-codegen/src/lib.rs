@@ -1,0 +1,8 @@
+//! CUDA C for the kernels of a program: descriptors in, text and launches out.
+//!
+//! Shapes and strides are constants in the text. The same text is compiled for GPUs and, in tests, for the CPU. Nothing here knows drivers, devices or
+//! libraries.
+
+mod generate;
+
+pub use generate::{Address, Call, Generated, Launch, Operation, generate};

@@ -1,0 +1,37 @@
+//! With which numbers a device computes.
+
+use std::fmt;
+
+/// The precision of matrix products, convolutions and attention, and of the tensors between them. Parameters, the optimiser's states and all
+/// sums are `f32` in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Precision {
+    /// Single precision throughout.
+    #[default]
+    F32,
+    /// Operands of products are rounded to 10 bits of mantissa where a device is faster with those; in memory everything is `f32`.
+    Tf32,
+    /// Operands of products and the tensors between operators are `bf16`.
+    Bf16,
+}
+
+impl Precision {
+    /// All precisions, in the order of their declaration.
+    pub const ALL: &[Self] = &[Self::F32, Self::Tf32, Self::Bf16];
+
+    /// The name as users write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,1 @@
+//! CUDA on virtual devices: what tests of the CUDA backend run on.
