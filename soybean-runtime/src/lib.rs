@@ -9,6 +9,8 @@ mod backend;
 mod barrier;
 mod config;
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 pub mod data;
 mod error;
 mod host;
