@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-use soybean_plan::{AxisSet, BufferId, Collective, DType, Kernel};
+use soybean_plan::{AxisSet, BufferId, Collective, DType};
 
 use crate::{
     Error, ErrorKind,
