@@ -10,6 +10,7 @@ mod convolution;
 mod embedding;
 mod generate;
 mod map;
+pub mod movement;
 mod padding;
 mod permutation;
 mod pooling;
