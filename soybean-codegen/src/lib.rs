@@ -8,6 +8,7 @@ mod concatenation;
 mod contraction;
 mod convolution;
 mod embedding;
+mod formula;
 mod generate;
 mod map;
 pub mod movement;
@@ -16,6 +17,7 @@ mod permutation;
 mod pooling;
 mod prelude;
 mod reduction;
+mod space;
 mod text;
 
 pub use generate::{Address, Call, Generated, Launch, Operation, generate};
