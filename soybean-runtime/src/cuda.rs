@@ -6,4 +6,5 @@
 mod gpu;
 mod memory;
 mod module;
+mod schedule;
 mod stream;

@@ -3,8 +3,8 @@
 use std::thread;
 
 use soybean_plan::{
-    Buffer, CollectiveKind, Combine, DType, Kernel, MAX_AXES, Mesh, Placement, Precision, Program,
-    Shape, Tables, Tile, Tiling,
+    Buffer, CollectiveKind, Combine, DType, MAX_AXES, Mesh, Placement, Precision, Program, Shape,
+    Tables, Tile, Tiling,
 };
 
 use super::*;
