@@ -1,0 +1,200 @@
+//! From CUDA's text to machine code, once for each text on each machine.
+//!
+//! NVRTC takes seconds for a large model, so its results are kept in a folder of the user's. A file there is named by what it was made from: text, options and the version of NVRTC.
+#![expect(unsafe_code, reason = "NVRTC is a C library")]
+
+use std::{
+    env,
+    ffi::{CStr, CString, c_char},
+    fs,
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use cudarc::nvrtc::{
+    result::NvrtcError,
+    sys::{self, nvrtcProgram, nvrtcResult},
+};
+
+use super::libraries::find;
+use crate::{Error, ErrorKind};
+
+/// Machine code of this architecture, such as `sm_90`, for a text in CUDA C++.
+///
+/// # Errors
+/// If NVRTC is missing, or refuses the text.
+pub(crate) fn cubin(text: &str, architecture: &str) -> Result<Vec<u8>, Error> {
+    let library = find().nvrtc()?;
+    let options = ["--std=c++17".to_owned(), format!("--gpu-architecture={architecture}")];
+    let version = library.version.map(|it| it.to_string()).join(".");
+    let key = fingerprint(&[text, &options.join(" "), &version]);
+    let file = cache_folder().map(|folder| folder.join(format!("{key:032x}.cubin")));
+    if let Some(code) = file.as_deref().and_then(read) {
+        return Ok(code);
+    }
+    let code = compile(text, &options)?;
+    if let Some(file) = file {
+        // Without the file the next start is slower, no more.
+        let _not_kept = write(&file, &code);
+    }
+    Ok(code)
+}
+
+/// Where compiled kernels are kept, if anywhere.
+fn cache_folder() -> Option<PathBuf> {
+    let variable = |name| env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    let folders = [
+        variable("SOYBEAN_CACHE_DIR"),
+        variable("XDG_CACHE_HOME").map(|it| it.join("soybean")),
+        variable("HOME").map(|it| it.join(".cache/soybean")),
+    ];
+    folders.into_iter().flatten().find(|it| fs::create_dir_all(it).is_ok())
+}
+
+/// How files begin; the number changes with their form.
+const MARK: &[u8] = b"soybean cubin 1\n";
+
+/// The code in a file, if the file is whole.
+fn read(file: &Path) -> Option<Vec<u8>> {
+    let bytes = fs::read(file).ok()?;
+    let (sum, code) = bytes.strip_prefix(MARK)?.split_first_chunk::<16>()?;
+    (checksum(code).to_le_bytes() == *sum).then(|| code.to_vec())
+}
+
+/// Writes the file under another name first, so that nobody sees half of it.
+fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
+    static N_WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let number = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let unfinished = file.with_extension(format!("{}.{number}", process::id()));
+    let bytes = [MARK, &checksum(code).to_le_bytes(), code].concat();
+    let written = fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, file));
+    if written.is_err() {
+        let _gone = fs::remove_file(&unfinished);
+    }
+    written
+}
+
+/// A number for several texts, different for all that anyone will compile: 128 bits make accidents impossible in practice, and whoever can write the
+/// folder has no need of contrived ones. Source: Fowler, Noll & Vo 1991, FNV-1a.
+fn fingerprint(texts: &[&str]) -> u128 {
+    // The lengths keep the ends of the texts apart.
+    let bytes = texts.iter().flat_map(|it| {
+        let length = (it.len() as u64).to_le_bytes();
+        length.into_iter().chain(it.bytes())
+    });
+    bytes.fold(FNV_START, fold)
+}
+
+fn checksum(bytes: &[u8]) -> u128 {
+    bytes.iter().copied().fold(FNV_START, fold)
+}
+
+const FNV_START: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+const FNV_PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+
+fn fold(state: u128, byte: u8) -> u128 {
+    (state ^ u128::from(byte)).wrapping_mul(FNV_PRIME)
+}
+
+/// How many lines of the compiler's log an error shows.
+const LOG_LINES: usize = 12;
+
+/// Runs the compiler, which is there.
+fn compile(text: &str, options: &[String]) -> Result<Vec<u8>, Error> {
+    let program = Source::new(text)?;
+    let options: Vec<CString> = options.iter().map(|it| c_text(it)).collect::<Result<_, _>>()?;
+    let places: Vec<*const c_char> = options.iter().map(|it| it.as_ptr()).collect();
+    let count = i32::try_from(places.len()).expect("there are two options");
+    // SAFETY: the program is alive, and the options are C strings that outlive the call.
+    let compiled = unsafe { sys::nvrtcCompileProgram(program.0, count, places.as_ptr()) };
+    match compiled.result() {
+        Ok(()) => program.code(),
+        Err(error) => {
+            let log = program.log();
+            let lines: Vec<&str> = log.lines().take(LOG_LINES).collect();
+            let message = format!("compiling kernels: {}\n{}", explain(error), lines.join("\n"));
+            Err(Error::new(ErrorKind::Program, message))
+        }
+    }
+}
+
+/// A text that NVRTC has read.
+struct Source(nvrtcProgram);
+
+impl Source {
+    fn new(text: &str) -> Result<Self, Error> {
+        let text = c_text(text)?;
+        let mut program = std::ptr::null_mut();
+        let (name, none) = (c"soybean.cu", std::ptr::null());
+        // SAFETY: the text and the name are C strings, which NVRTC copies; there are no headers.
+        let made = unsafe {
+            sys::nvrtcCreateProgram(&mut program, text.as_ptr(), name.as_ptr(), 0, none, none)
+        };
+        check("reading kernels", made)?;
+        Ok(Self(program))
+    }
+
+    fn code(&self) -> Result<Vec<u8>, Error> {
+        let mut n_bytes = 0;
+        // SAFETY: the program is alive, and the result is a place of this function.
+        let asked = unsafe { sys::nvrtcGetCUBINSize(self.0, &mut n_bytes) };
+        check("the size of the machine code", asked)?;
+        let mut code = vec![0_u8; n_bytes];
+        // SAFETY: the program is alive, and there is room for as many bytes as it said.
+        let asked = unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) };
+        check("the machine code", asked)?;
+        Ok(code)
+    }
+
+    /// What the compiler said; empty where it says nothing.
+    fn log(&self) -> String {
+        let mut n_bytes = 0;
+        // SAFETY: the program is alive, and the result is a place of this function.
+        let asked = unsafe { sys::nvrtcGetProgramLogSize(self.0, &mut n_bytes) };
+        let mut log = vec![0_u8; n_bytes];
+        if asked.result().is_err() || log.is_empty() {
+            return String::new();
+        }
+        // SAFETY: the program is alive, and there is room for as many bytes as it said.
+        let asked = unsafe { sys::nvrtcGetProgramLog(self.0, log.as_mut_ptr().cast()) };
+        let is_there = asked.result().is_ok();
+        let text = CStr::from_bytes_until_nul(&log).ok().filter(|_| is_there);
+        text.map(|it| it.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`; whatever NVRTC says of it, it is not used again.
+        let _refused = unsafe { sys::nvrtcDestroyProgram(&mut self.0) };
+    }
+}
+
+fn c_text(text: &str) -> Result<CString, Error> {
+    CString::new(text).map_err(|_| {
+        Error::new(
+            ErrorKind::Program,
+            "compiling kernels: expected a text, found a zero byte in it",
+        )
+    })
+}
+
+fn check(what: &str, outcome: nvrtcResult) -> Result<(), Error> {
+    outcome.result().map_err(|error| {
+        Error::new(ErrorKind::Program, format!("compiling kernels: {what}: {}", explain(error)))
+    })
+}
+
+fn explain(NvrtcError(code): NvrtcError) -> String {
+    // SAFETY: gives a text that stays.
+    let text = unsafe { sys::nvrtcGetErrorString(code) };
+    if text.is_null() {
+        return format!("{code:?}");
+    }
+    // SAFETY: NVRTC's texts end in zero bytes and stay.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! The folder of compiled kernels, and the compiler itself where there is one.
+
+use std::{env, fs, path::PathBuf, process::Command};
+
+use super::*;
+
+const KERNEL: &str = "extern \"C\" __global__ void twice(float* x) { x[threadIdx.x] *= 2.0f; }";
+
+/// A new folder, which goes when this does.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("soybean-compile-{name}-{}", process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn fingerprints_follow_the_published_function() {
+    // The values of the empty text and of `a`, from the authors' own list.
+    assert_eq!(checksum(b""), FNV_START);
+    assert_eq!(checksum(b"a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
+}
+
+#[test]
+fn fingerprints_keep_texts_apart() {
+    assert_ne!(fingerprint(&["ab", "c"]), fingerprint(&["a", "bc"]));
+    assert_ne!(fingerprint(&["ab", "c"]), fingerprint(&["ab", "d"]));
+}
+
+#[test]
+fn files_come_back_whole_or_not_at_all() {
+    let folder = Folder::new("files");
+    let file = folder.0.join("it.cubin");
+    assert_eq!(read(&file), None);
+    write(&file, b"code").unwrap();
+    assert_eq!(read(&file).as_deref(), Some(&b"code"[..]));
+    let whole = fs::read(&file).unwrap();
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(&file, &damaged).unwrap();
+        assert_eq!(read(&file), None, "byte {at}");
+        fs::write(&file, &whole[..at]).unwrap();
+        assert_eq!(read(&file), None, "{at} bytes");
+    }
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "nothing unfinished stays");
+}
+
+/// Runs a test of this module again with another folder for its files, in which it does its work.
+fn in_folder(test: &str, body: impl Fn(&Path)) {
+    if let Some(folder) = env::var_os("SOYBEAN_CACHE_DIR") {
+        return body(Path::new(&folder));
+    }
+    let folder = Folder::new(test);
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", &format!("cuda::compile::tests::{test}"), "--nocapture"]);
+    let outcome = command.env("SOYBEAN_CACHE_DIR", &folder.0).output().unwrap();
+    assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
+}
+
+/// Whether there is a compiler; says so if not.
+fn has_compiler() -> bool {
+    let found = find().nvrtc();
+    found.as_ref().err().into_iter().for_each(|why| eprintln!("skipped: {why}"));
+    found.is_ok()
+}
+
+#[test]
+fn kernels_are_compiled_once_and_damaged_files_anew() {
+    in_folder("kernels_are_compiled_once_and_damaged_files_anew", |folder| {
+        if !has_compiler() {
+            return;
+        }
+        let code = cubin(KERNEL, "sm_90").unwrap();
+        assert!(!code.is_empty());
+        let files = || -> Vec<PathBuf> {
+            fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect()
+        };
+        let [file] = &files()[..] else { panic!("one file: {:?}", files()) };
+        // What is in the file is what is returned, so this shows that the compiler does not run again.
+        write(file, b"kept").unwrap();
+        assert_eq!(cubin(KERNEL, "sm_90").unwrap(), b"kept");
+        fs::write(file, "damaged").unwrap();
+        assert_eq!(cubin(KERNEL, "sm_90").unwrap().len(), code.len());
+        assert_eq!(read(file).map(|it| it.len()), Some(code.len()));
+        cubin(KERNEL, "sm_80").unwrap();
+        assert_eq!(files().len(), 2, "another architecture, another file");
+    });
+}
+
+#[test]
+fn faults_in_kernels_are_shown_with_their_lines() {
+    in_folder("faults_in_kernels_are_shown_with_their_lines", |_| {
+        if !has_compiler() {
+            return;
+        }
+        let error = cubin("extern \"C\" __global__ void k(float* x) {\n  y = 1;\n}", "sm_90");
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Program);
+        assert!(error.to_string().contains("soybean.cu(2)"), "{error}");
+    });
+}
