@@ -4,11 +4,14 @@ use soybean_plan::BufferId;
 
 use crate::Error;
 
-/// The memory of one rank, as the host sees it: 4-byte words, one for each element; elements of 2 bytes are widened to `f32` on the way.
-pub(crate) trait Memory {
+/// Memory that the host writes: 4-byte words, one for each element; elements of 2 bytes are rounded on the way.
+pub(crate) trait Upload {
     /// Lets `fill` write the elements of a buffer.
     fn upload(&mut self, buffer: BufferId, fill: &mut dyn FnMut(&mut [u32])) -> Result<(), Error>;
+}
 
+/// Memory that the host reads: 4-byte words, one for each element; elements of 2 bytes are widened to `f32` on the way.
+pub(crate) trait Download {
     /// Lets `read` see the elements of a buffer, after all kernels so far.
     fn download(&mut self, buffer: BufferId, read: &mut dyn FnMut(&[u32])) -> Result<(), Error>;
 }

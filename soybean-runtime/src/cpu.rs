@@ -44,7 +44,7 @@ use self::{
 use crate::{
     Error, ErrorKind,
     arena::Arena,
-    backend::{Kernels, Memory},
+    backend::{Download, Kernels, Upload},
     model::AnyModel,
 };
 
@@ -128,14 +128,16 @@ pub(crate) fn region(tables: &Tables, arena: &Arena, buffer: BufferId) -> Result
     Ok(Region { pointer: arena.pointer(found), n_elements: found.n_elements, dtype: found.dtype })
 }
 
-impl Memory for Cpu {
+impl Upload for Cpu {
     fn upload(&mut self, buffer: BufferId, fill: &mut dyn FnMut(&mut [u32])) -> Result<(), Error> {
         let region = self.region(buffer)?;
         // SAFETY: the buffer lies in this rank's arena, which others read only within collectives, in which this rank takes part.
         fill(unsafe { std::slice::from_raw_parts_mut(region.pointer.cast(), region.n_elements) });
         Ok(())
     }
+}
 
+impl Download for Cpu {
     fn download(&mut self, buffer: BufferId, read: &mut dyn FnMut(&[u32])) -> Result<(), Error> {
         let region = self.region(buffer)?;
         // SAFETY: as above; only this rank writes to its arena.

@@ -2,7 +2,12 @@
 
 use soybean_plan::{BufferId, DType, Init, Mesh, Placement, RunScalar, Tables, Tile};
 
-use crate::{Error, View, backend::Memory, init::Stream, overlap::Overlap};
+use crate::{
+    Error, View,
+    backend::{Download, Upload},
+    init::Stream,
+    overlap::Overlap,
+};
 
 /// Which elements of the user's tensors are the rank's.
 pub(crate) struct Ends {
@@ -28,7 +33,7 @@ impl Ends {
     pub(crate) fn fill(
         &self,
         tables: &Tables,
-        memory: &mut dyn Memory,
+        memory: &mut dyn Upload,
         seed: u64,
     ) -> Result<(), Error> {
         for (number, parameter) in tables.parameters.iter().enumerate() {
@@ -50,7 +55,7 @@ impl Ends {
     pub(crate) fn feed(
         &self,
         tables: &Tables,
-        memory: &mut dyn Memory,
+        memory: &mut dyn Upload,
         batch: &[View<'_>],
     ) -> Result<(), Error> {
         let places = tables.inputs.iter().zip(batch).zip(&self.inputs);
@@ -63,7 +68,7 @@ impl Ends {
     pub(crate) fn load(
         &self,
         tables: &Tables,
-        memory: &mut dyn Memory,
+        memory: &mut dyn Upload,
         parameters: &[View<'_>],
     ) -> Result<(), Error> {
         let places = tables.parameters.iter().zip(parameters).zip(&self.parameters);
@@ -98,7 +103,7 @@ impl Ends {
     pub(crate) fn parts(
         &self,
         tables: &Tables,
-        memory: &mut dyn Memory,
+        memory: &mut dyn Download,
         tensors: &mut dyn Iterator<Item = (Tile, BufferId)>,
     ) -> Result<Vec<Vec<f32>>, Error> {
         let part = |(tile, buffer): (Tile, BufferId)| {
@@ -126,7 +131,7 @@ pub(crate) fn is_owner(mesh: &Mesh, tile: &Tile, rank: usize) -> bool {
 }
 
 fn fill(
-    memory: &mut dyn Memory,
+    memory: &mut dyn Upload,
     buffer: BufferId,
     overlap: &Overlap,
     value: impl Fn(usize) -> f32,
@@ -141,7 +146,7 @@ fn fill(
 }
 
 fn feed(
-    memory: &mut dyn Memory,
+    memory: &mut dyn Upload,
     buffer: BufferId,
     overlap: &Overlap,
     view: View<'_>,

@@ -107,5 +107,8 @@ fn conflicting_tasks_stay_in_order() {
             }
         }
     }
-    assert!(n_waits > 200 && n_needed * 10 > n_waits * 9, "{n_needed} of {n_waits} waits are needed");
+    assert!(
+        n_waits > 200 && n_needed * 10 > n_waits * 9,
+        "{n_needed} of {n_waits} waits are needed"
+    );
 }
