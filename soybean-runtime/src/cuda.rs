@@ -4,8 +4,10 @@
 //! communication, with events where one waits for the other. The whole step, of all ranks on all GPUs, is captured as one graph the first time and replayed from then on.
 
 mod compile;
+mod epilogue;
 mod gpu;
 mod libraries;
 mod memory;
 mod module;
+mod product;
 mod stream;
