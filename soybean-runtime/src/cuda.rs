@@ -9,6 +9,7 @@ mod epilogue;
 mod gpu;
 mod kit;
 mod libraries;
+mod machine;
 mod memory;
 mod module;
 mod phase;
@@ -22,3 +23,8 @@ mod tape;
 mod transfer;
 
 pub(crate) use ranks::CudaRanks;
+
+/// Whether there is a GPU with all that is needed to run programs on it.
+pub(crate) fn is_usable() -> bool {
+    libraries::find().n_usable().is_ok()
+}

@@ -223,9 +223,17 @@ impl Trainer {
 
 fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Error> {
     match config.device {
-        Device::Auto | Device::Cpu => Ok(Box::new(CpuRanks::new(model, config)?)),
+        Device::Cpu => Ok(Box::new(CpuRanks::new(model, config)?)),
+        #[cfg(feature = "cuda")]
+        Device::Auto if !crate::cuda::is_usable() => Ok(Box::new(CpuRanks::new(model, config)?)),
+        #[cfg(feature = "cuda")]
+        Device::Auto | Device::Cuda => Ok(Box::new(crate::cuda::CudaRanks::new(model, config)?)),
+        #[cfg(not(feature = "cuda"))]
+        Device::Auto => Ok(Box::new(CpuRanks::new(model, config)?)),
+        #[cfg(not(feature = "cuda"))]
         Device::Cuda => {
-            let message = "expected a device that is built in (cpu), found cuda";
+            let message =
+                "expected a device that is built in (cpu), found cuda: the feature `cuda` is off";
             Err(Error::new(ErrorKind::Device, message))
         }
     }

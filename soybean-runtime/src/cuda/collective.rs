@@ -87,11 +87,7 @@ impl Builder<'_> {
         Place { rank, block: Block::Arena, offset: range.start }
     }
 
-    fn transfer(
-        &mut self,
-        action: Action,
-        parts: Vec<(Place, Vec<Part>)>,
-    ) -> Result<Stage, Error> {
+    fn transfer(&mut self, action: Action, parts: Vec<(Place, Vec<Part>)>) -> Result<Stage, Error> {
         Transfer::new(action, self.collective.dtype, parts, self.n_words).map(Stage::Transfer)
     }
 
@@ -128,7 +124,8 @@ impl Builder<'_> {
                         gathered.push(Part { sources, dims: stretch(share) });
                     }
                     let own = group.iter().zip(shares).filter(|it| *it.0 == rank);
-                    n_received += own.clone().map(|it| it.1.len()).sum::<usize>() * (group.len() - 1);
+                    n_received +=
+                        own.clone().map(|it| it.1.len()).sum::<usize>() * (group.len() - 1);
                     own.map(|it| Part { sources: all(group), dims: stretch(it.1) }).collect()
                 }
             };
@@ -157,7 +154,11 @@ impl Builder<'_> {
         };
         let axes = if is_local { AxisSet::default() } else { axes };
         let writes = vec![self.result.clone()];
-        Exchange { stages, access: Access { lane, reads: own, group_reads: group, axes, writes }, received }
+        Exchange {
+            stages,
+            access: Access { lane, reads: own, group_reads: group, axes, writes },
+            received,
+        }
     }
 
     /// A task in which NCCL reads the other ranks' memory, in step with them.
@@ -208,8 +209,7 @@ impl Builder<'_> {
         let n_peers = self.mesh.group_size(self.collective.axes);
         let staged = (Block::Staging, 0);
         self.stage(n_peers * n_elements);
-        let call =
-            self.call(JointKind::AllGather, n_elements, Self::in_arena(&self.input), staged);
+        let call = self.call(JointKind::AllGather, n_elements, Self::in_arena(&self.input), staged);
         let unpack = |rank: usize| {
             let (to, from) = (self.collective.destination(), self.collective.source());
             let peers = self.mesh.group(rank, self.collective.axes);
@@ -237,13 +237,16 @@ impl Builder<'_> {
         let (mut pack, mut unpack) = (Vec::new(), Vec::new());
         for rank in 0..self.mesh.n_ranks() {
             let (mut pieces, mut parts) = (Vec::new(), Vec::new());
-            for (number, peer) in self.mesh.group(rank, self.collective.axes).into_iter().enumerate() {
+            for (number, peer) in
+                self.mesh.group(rank, self.collective.axes).into_iter().enumerate()
+            {
                 let start = number * n_piece;
                 let (dims, _) = packed(&shared(peer, rank), Packed::Here, start);
                 pieces.push(Part { sources: vec![Self::arena(rank, &self.input)], dims });
                 let (dims, _) = packed(&shared(rank, peer), Packed::There, start);
                 let offset = n_peers * n_piece * self.collective.dtype.bytes();
-                let source = Place { rank, block: Block::Staging, offset: offset.next_multiple_of(256) };
+                let source =
+                    Place { rank, block: Block::Staging, offset: offset.next_multiple_of(256) };
                 parts.push(Part { sources: vec![source], dims });
             }
             pack.push((Place { rank, block: Block::Staging, offset: 0 }, pieces));

@@ -10,7 +10,6 @@ use super::{
     compile::cubin,
     epilogue::Epilogue,
     gpu::Gpu,
-    libraries,
     memory::fill,
     module::{Function, Module, Threads},
     product::{self, Lt, Product},
@@ -80,7 +79,9 @@ impl Operands<'_> {
         };
         found.ok_or_else(|| {
             let (n_inputs, n_results) = (self.inputs.len(), self.results.len());
-            let message = format!("expected one of {n_inputs} inputs and {n_results} results, found {which:?}");
+            let message = format!(
+                "expected one of {n_inputs} inputs and {n_results} results, found {which:?}"
+            );
             Error::new(ErrorKind::Program, message)
         })
     }
@@ -113,9 +114,10 @@ impl Kit {
             workspace_bytes = n_bytes.max(workspace_bytes);
             calls.push(match (product, generated) {
                 (Some(product), _) => Ready::Product(Box::new(product)),
-                (None, made) => {
-                    Ready::Text(operations(&module, made.map(|it| it.operations).unwrap_or_default())?)
-                }
+                (None, made) => Ready::Text(operations(
+                    &module,
+                    made.map(|it| it.operations).unwrap_or_default(),
+                )?),
             });
         }
         let find = |name: &String| module.function(name, 0);
@@ -172,8 +174,11 @@ impl Operation {
     unsafe fn run(&self, stream: &Stream, operands: Operands<'_>) -> Result<(), Error> {
         match self {
             Self::Launch { function, threads, arguments } => {
-                let arguments =
-                    arguments.iter().map(|it| operands.address(*it)).collect::<Result<Vec<_>, _>>()?;
+                let arguments = arguments.iter().map(|it| operands.address(*it)).collect::<Result<
+                    Vec<_>,
+                    _,
+                >>(
+                )?;
                 // SAFETY: the arguments are those of the text; the caller vouches for what they point to.
                 unsafe { function.launch(stream, *threads, &arguments) }
             }
@@ -195,24 +200,21 @@ fn product(lt: &Lt, wanted: &Wanted<'_>, call: &Call) -> Result<Option<Product>,
     }
 }
 
-fn generate(
-    wanted: &Wanted<'_>,
-    call: &Call,
-    number: usize,
-) -> Result<codegen::Generated, Error> {
+fn generate(wanted: &Wanted<'_>, call: &Call, number: usize) -> Result<codegen::Generated, Error> {
     let kernel = &wanted.kernels[call.kernel];
     let (inputs, results, precision) = (&call.inputs[..], &call.results[..], wanted.precision);
     let what = codegen::Call { kernel, inputs, results, precision };
     codegen::generate(&what, &format!("k{number}_")).ok_or_else(|| {
-        let message = format!("{} {}: expected a kernel that GPUs can run on {inputs:?}", kernel.kind(), call.kernel);
+        let message = format!(
+            "{} {}: expected a kernel that GPUs can run on {inputs:?}",
+            kernel.kind(),
+            call.kernel
+        );
         Error::new(ErrorKind::Program, message)
     })
 }
 
-fn operations(
-    module: &Module,
-    made: Vec<codegen::Operation>,
-) -> Result<Vec<Operation>, Error> {
+fn operations(module: &Module, made: Vec<codegen::Operation>) -> Result<Vec<Operation>, Error> {
     let ready = |operation| match operation {
         codegen::Operation::Launch(launch) => {
             let codegen::Launch { function, grid, block, shared_bytes, arguments } = launch;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use soybean_plan::{BufferId, DType, Tables};
+use soybean_plan::{BufferId, DType, Tables, bf16};
 
 use super::{
     gpu::Gpu,
@@ -120,7 +120,8 @@ impl Upload for Place {
         match buffer.dtype {
             DType::F32 | DType::I32 => self.arena.write(buffer.offset, &words),
             DType::Bf16 => {
-                let halves: Vec<u16> = words.iter().map(|it| bf16_of(f32::from_bits(*it))).collect();
+                let halves: Vec<u16> =
+                    words.iter().map(|it| bf16::from_f32(f32::from_bits(*it))).collect();
                 self.arena.write(buffer.offset, &halves)
             }
         }
@@ -136,7 +137,10 @@ impl Download for Place {
             DType::Bf16 => {
                 let mut halves = vec![0_u16; buffer.n_elements];
                 self.arena.read(buffer.offset, &mut halves)?;
-                words.iter_mut().zip(&halves).for_each(|(word, half)| *word = u32::from(*half) << 16);
+                words
+                    .iter_mut()
+                    .zip(&halves)
+                    .for_each(|(word, half)| *word = bf16::to_f32(*half).to_bits());
             }
         }
         read(&words);

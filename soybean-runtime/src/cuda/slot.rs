@@ -40,11 +40,17 @@ impl Slot {
         for input in tables.inputs.iter() {
             let buffer = tables.buffers[input.buffer];
             if buffer.dtype.bytes() != 4 {
-                let message = format!("input `{}`: expected f32 or i32, found {}", input.name, buffer.dtype);
+                let message =
+                    format!("input `{}`: expected f32 or i32, found {}", input.name, buffer.dtype);
                 return Err(Error::new(ErrorKind::Program, message));
             }
             let (offset, n_here) = (buffer.offset, buffer.n_elements);
-            pieces.push(Piece { buffer: input.buffer, first_word: n_words, n_words: n_here, offset });
+            pieces.push(Piece {
+                buffer: input.buffer,
+                first_word: n_words,
+                n_words: n_here,
+                offset,
+            });
             // Buffers begin at multiples of 64 bytes.
             n_words += n_here.next_multiple_of(16);
         }

@@ -17,8 +17,7 @@ pub(crate) fn record(
     let steps = RefCell::new(Vec::new());
     let (mut kernels, mut collectives) = (Recorder(&steps), Recorder(&steps));
     let mut profile = Profile::default();
-    let mut rank =
-        Rank::new(model.kernels(), &mut kernels, &mut collectives, &mut profile, None);
+    let mut rank = Rank::new(model.kernels(), &mut kernels, &mut collectives, &mut profile, None);
     phase(model, &mut rank);
     rank.finish()?;
     Ok(steps.into_inner())

@@ -35,6 +35,8 @@ pub(crate) struct Part {
 pub(crate) struct Transfer {
     /// The function.
     pub(crate) function: String,
+    /// The function's number among those of the model's transfers.
+    pub(crate) number: usize,
     /// For each rank its launch, if it has anything to do.
     pub(crate) launches: Vec<Option<TransferLaunch>>,
 }
@@ -99,7 +101,7 @@ impl Transfer {
             n_words[rank] += launch.as_ref().map_or(0, TransferLaunch::n_words);
             launches.push(launch);
         }
-        Ok(Self { function, launches })
+        Ok(Self { function, number: 0, launches })
     }
 }
 
