@@ -34,8 +34,14 @@ impl State {
     }
 
     /// Gives streams work that none begins before all have come to it, and then to each what follows on it alone.
-    pub(crate) fn give_together(&mut self, streams: &[u64], job: Job, follow: Vec<(u64, Task)>) -> Answer {
-        let captures: BTreeSet<Option<u64>> = streams.iter().map(|stream| self.streams[stream].capture).collect();
+    pub(crate) fn give_together(
+        &mut self,
+        streams: &[u64],
+        job: Job,
+        follow: Vec<(u64, Task)>,
+    ) -> Answer {
+        let captures: BTreeSet<Option<u64>> =
+            streams.iter().map(|stream| self.streams[stream].capture).collect();
         match captures.into_iter().collect::<Vec<_>>().as_slice() {
             [None] => {
                 let meet = self.new_handle();
@@ -62,10 +68,16 @@ impl State {
     pub(crate) fn record(&mut self, number: u64, stream: u64) -> Answer {
         let capture = self.streams[&stream].capture;
         let device = self.streams[&stream].device;
-        let event = self.events.get(&number).filter(|event| event.device == device).ok_or(Status::INVALID_HANDLE)?;
+        let event = self
+            .events
+            .get(&number)
+            .filter(|event| event.device == device)
+            .ok_or(Status::INVALID_HANDLE)?;
         let record = event.recorded + 1;
         let captured = match capture {
-            Some(capture) => Some(Captured { capture, ends: self.capture(capture)?.ends[&stream].clone() }),
+            Some(capture) => {
+                Some(Captured { capture, ends: self.capture(capture)?.ends[&stream].clone() })
+            }
             None => {
                 self.enqueue(stream, Work::Record { event: number, record })?;
                 None
@@ -89,7 +101,11 @@ impl State {
                 self.invalidate(capture);
                 return Err(Status::STREAM_CAPTURE_ISOLATION);
             }
-            return if is_skipped { Ok(()) } else { self.enqueue(stream, Work::Wait { event: number, record }) };
+            return if is_skipped {
+                Ok(())
+            } else {
+                self.enqueue(stream, Work::Wait { event: number, record })
+            };
         };
         if capture.is_some_and(|capture| capture != captured.capture) {
             return Err(Status::STREAM_CAPTURE_MERGE);
@@ -113,10 +129,15 @@ impl State {
         if self.devices[device].null_stream == stream {
             return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
         }
-        let known = self.streams.get_mut(&stream).filter(|known| known.capture.is_none()).ok_or(Status::ILLEGAL_STATE)?;
+        let known = self
+            .streams
+            .get_mut(&stream)
+            .filter(|known| known.capture.is_none())
+            .ok_or(Status::ILLEGAL_STATE)?;
         known.capture = Some(number);
         let ends = BTreeMap::from([(stream, BTreeSet::new())]);
-        self.captures.insert(number, Capture { origin: stream, nodes: Vec::new(), ends, is_invalid: false });
+        self.captures
+            .insert(number, Capture { origin: stream, nodes: Vec::new(), ends, is_invalid: false });
         Ok(())
     }
 
@@ -177,9 +198,15 @@ impl Capture {
     fn add(&mut self, streams: &[u64], task: Task) -> Answer {
         let mut dependencies = BTreeSet::new();
         for stream in streams {
-            dependencies.extend(self.ends.insert(*stream, BTreeSet::from([self.nodes.len()])).into_iter().flatten());
+            dependencies.extend(
+                self.ends.insert(*stream, BTreeSet::from([self.nodes.len()])).into_iter().flatten(),
+            );
         }
-        self.nodes.push(Node { task, dependencies: dependencies.into_iter().collect(), stream: streams[0] });
+        self.nodes.push(Node {
+            task,
+            dependencies: dependencies.into_iter().collect(),
+            stream: streams[0],
+        });
         Ok(())
     }
 

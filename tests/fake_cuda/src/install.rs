@@ -34,7 +34,9 @@ pub fn install(folder: &Path) -> Result<PathBuf, String> {
         }
         // Made aside and moved, since another process may install into the same folder.
         let aside = folder.join(format!("{name}.{}", process::id()));
-        symlink(&library, &aside).and_then(|()| fs::rename(&aside, &path)).map_err(|error| said(&path, error))?;
+        symlink(&library, &aside)
+            .and_then(|()| fs::rename(&aside, &path))
+            .map_err(|error| said(&path, error))?;
     }
     Ok(folder.to_owned())
 }
@@ -42,8 +44,15 @@ pub fn install(folder: &Path) -> Result<PathBuf, String> {
 /// The newest build of the library near the running program: in its folder, or in `deps` of that or of the folder above.
 fn library() -> Result<PathBuf, String> {
     let program = env::current_exe().map_err(|error| error.to_string())?;
-    let folders = program.ancestors().skip(1).take(2).flat_map(|folder| [folder.to_owned(), folder.join("deps")]);
-    let candidates = folders.map(|folder| folder.join("libsoybean_fake_cuda.so")).filter(|path| path.is_file());
+    let folders = program
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .flat_map(|folder| [folder.to_owned(), folder.join("deps")]);
+    let candidates =
+        folders.map(|folder| folder.join("libsoybean_fake_cuda.so")).filter(|path| path.is_file());
     let age = |path: &PathBuf| path.metadata().and_then(|data| data.modified()).ok();
-    candidates.max_by_key(age).ok_or_else(|| format!("no libsoybean_fake_cuda.so near {}", program.display()))
+    candidates
+        .max_by_key(age)
+        .ok_or_else(|| format!("no libsoybean_fake_cuda.so near {}", program.display()))
 }

@@ -86,8 +86,11 @@ impl Memory {
 
     /// Frees a block by the address that it was given out with.
     pub(crate) fn free(&mut self, address: u64, is_host: bool) -> Result<(), Fault> {
-        let invalid = || Fault::new(Status::INVALID_VALUE, format!("{address:#x} is not the start of a block"));
-        let block = self.blocks.get(&address).filter(|block| (block.place == Place::Host) == is_host);
+        let invalid = || {
+            Fault::new(Status::INVALID_VALUE, format!("{address:#x} is not the start of a block"))
+        };
+        let block =
+            self.blocks.get(&address).filter(|block| (block.place == Place::Host) == is_host);
         let n_bytes = block.ok_or_else(invalid)?.n_bytes;
         let mut zone = ZONE;
         let mut is_whole = true;
@@ -112,7 +115,8 @@ impl Memory {
         let (start, block) = self.blocks.range(..=address).next_back()?;
         let end = address.checked_add(n_bytes as u64)?;
         // The address just behind a block is no part of it, even of no bytes.
-        (end <= start + block.n_bytes as u64 && address < start + block.n_bytes as u64).then_some(block.place)
+        (end <= start + block.n_bytes as u64 && address < start + block.n_bytes as u64)
+            .then_some(block.place)
     }
 
     /// Copies bytes from block to block.
@@ -129,7 +133,13 @@ impl Memory {
         let mut values = vec![T::default(); count];
         self.check(from, size_of_val(&*values))?;
         // SAFETY: the bytes lie within a block, and are valid numbers whatever they are.
-        unsafe { ptr::copy_nonoverlapping(from as *const u8, values.as_mut_ptr().cast(), size_of_val(&*values)) };
+        unsafe {
+            ptr::copy_nonoverlapping(
+                from as *const u8,
+                values.as_mut_ptr().cast(),
+                size_of_val(&*values),
+            )
+        };
         Ok(values)
     }
 
@@ -137,7 +147,9 @@ impl Memory {
     pub(crate) fn write<T: Plain>(&self, to: u64, values: &[T]) -> Result<(), Fault> {
         self.check(to, size_of_val(values))?;
         // SAFETY: the bytes lie within a block.
-        unsafe { ptr::copy_nonoverlapping(values.as_ptr().cast(), to as *mut u8, size_of_val(values)) };
+        unsafe {
+            ptr::copy_nonoverlapping(values.as_ptr().cast(), to as *mut u8, size_of_val(values))
+        };
         Ok(())
     }
 

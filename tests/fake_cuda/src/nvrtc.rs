@@ -55,7 +55,13 @@ fn answer(name: &'static str, result: Result<(), Status>) -> Status {
 
 /// Gives a text to a function, if there is one by this handle.
 fn with(program: Handle, body: impl FnOnce(&mut Text) -> Result<(), Status>) -> Result<(), Status> {
-    body(TEXTS.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&program.0).ok_or(Status::INVALID_PROGRAM)?)
+    body(
+        TEXTS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_mut(&program.0)
+            .ok_or(Status::INVALID_PROGRAM)?,
+    )
 }
 
 macro_rules! nvrtc {
@@ -122,8 +128,14 @@ extern "C" fn nvrtcGetErrorString(status: Status) -> Address {
 impl Text {
     fn compile(&mut self, options: &[String]) -> Result<(), Status> {
         // Only a real instruction set gives a CUBIN.
-        let is_known = |option: &str| ARCHITECTURES.iter().any(|number| option == format!("sm_{number}") || option == format!("sm_{number}a"));
-        let architecture = options.iter().find_map(|option| option.strip_prefix("--gpu-architecture=").or(option.strip_prefix("-arch=")));
+        let is_known = |option: &str| {
+            ARCHITECTURES
+                .iter()
+                .any(|number| option == format!("sm_{number}") || option == format!("sm_{number}a"))
+        };
+        let architecture = options.iter().find_map(|option| {
+            option.strip_prefix("--gpu-architecture=").or(option.strip_prefix("-arch="))
+        });
         if !architecture.is_some_and(is_known) {
             self.log = b"nvrtc: error: invalid value for --gpu-architecture (-arch)\0".to_vec();
             return Err(Status::INVALID_OPTION);

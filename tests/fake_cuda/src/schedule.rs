@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::random::mix;
+use crate::random::{Random, mix};
 use crate::state::{State, complain};
 use crate::status::{Answer, Fault, Status};
 use crate::work::{Run, Task, Work};
@@ -19,10 +19,26 @@ enum Step {
     Node(u64, usize),
 }
 
-/// One step in so many changes who is fast.
-const CHANGE: u64 = 24;
-/// One piece of work in so many lets some run at once.
-const EAGER: u64 = 8;
+/// Who is fast, and for how long.
+#[derive(Debug)]
+pub(crate) struct Mood {
+    /// Decides on the order of the streams.
+    favour: u64,
+    /// One step in so many changes the mood.
+    change: u64,
+    /// One piece of work in so many lets some run at once.
+    eager: u64,
+}
+
+impl Mood {
+    /// Short and long moods, since some faults need many changes, and others a stream that is slow all the time.
+    pub(crate) fn new(random: &mut Random) -> Self {
+        let favour = random.next();
+        let change = [16, 128, 1024][random.next() as usize % 3];
+        let eager = [8, 64, 1 << 20][random.next() as usize % 3];
+        Self { favour, change, eager }
+    }
+}
 
 impl State {
     /// Puts work at the end of a stream's queue, which must not be capturing.
@@ -31,7 +47,7 @@ impl State {
         self.check_device(device)?;
         self.wait_for_null_stream(stream);
         self.push(stream, work);
-        if self.machine.random.below(EAGER) == 0 {
+        if self.machine.random.below(self.mood.eager) == 0 {
             self.run_some();
         }
         Ok(())
@@ -48,7 +64,10 @@ impl State {
         let device = self.streams[&stream].device;
         let null_stream = self.devices[device].null_stream;
         let mut others: Vec<u64> = if stream == null_stream {
-            let blocking = self.streams.iter().filter(|(_, other)| other.is_blocking && other.device == device);
+            let blocking = self
+                .streams
+                .iter()
+                .filter(|(_, other)| other.is_blocking && other.device == device);
             blocking.map(|(&number, _)| number).collect()
         } else if self.streams[&stream].is_blocking {
             vec![null_stream]
@@ -75,26 +94,34 @@ impl State {
 
     /// Runs work until the stream has none.
     pub(crate) fn finish_stream(&mut self, stream: u64) -> Answer {
-        self.run_until(|state| state.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty()))?;
+        self.run_until(|state| {
+            state.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty())
+        })?;
         self.streams.get(&stream).map_or(Ok(()), |stream| self.check_device(stream.device))
     }
 
     /// Runs work until no stream of the device has any.
     pub(crate) fn finish_device(&mut self, device: usize) -> Answer {
-        self.run_until(|state| state.streams.values().all(|stream| stream.device != device || stream.queue.is_empty()))?;
+        self.run_until(|state| {
+            state.streams.values().all(|stream| stream.device != device || stream.queue.is_empty())
+        })?;
         self.check_device(device)
     }
 
     /// Runs work until the event has happened as it was last recorded.
     pub(crate) fn finish_event(&mut self, event: u64) -> Answer {
-        self.run_until(|state| state.events.get(&event).is_none_or(|event| event.happened >= event.recorded))?;
+        self.run_until(|state| {
+            state.events.get(&event).is_none_or(|event| event.happened >= event.recorded)
+        })?;
         self.events.get(&event).map_or(Ok(()), |event| self.check_device(event.device))
     }
 
     fn run_until(&mut self, is_done: impl Fn(&Self) -> bool) -> Answer {
         while !is_done(self) {
             if !self.step() {
-                let waiting = self.streams.iter().filter_map(|(number, stream)| Some(format!("stream {number:#x}: {:?}", stream.queue.front()?)));
+                let waiting = self.streams.iter().filter_map(|(number, stream)| {
+                    Some(format!("stream {number:#x}: {:?}", stream.queue.front()?))
+                });
                 let waiting: Vec<String> = waiting.collect();
                 complain(&format!("all wait for each other\n{}", waiting.join("\n")));
                 return Err(Status::LAUNCH_TIMEOUT);
@@ -105,8 +132,8 @@ impl State {
 
     /// Runs one piece of work; false if none can run.
     fn step(&mut self) -> bool {
-        if self.machine.random.below(CHANGE) == 0 {
-            self.favour = self.machine.random.next();
+        if self.machine.random.below(self.mood.change) == 0 {
+            self.mood = Mood::new(&mut self.machine.random);
         }
         let Some(step) = self.next_step() else { return false };
         self.clock += 1000 + self.machine.random.below(1000);
@@ -121,7 +148,7 @@ impl State {
     fn next_step(&self) -> Option<Step> {
         let mut best: Option<(u64, Step)> = None;
         let mut offer = |key: u64, step: Step| {
-            let rank = mix(key ^ self.favour);
+            let rank = mix(key ^ self.mood.favour);
             if best.is_none_or(|(least, _)| rank < least) {
                 best = Some((rank, step));
             }
@@ -177,7 +204,9 @@ impl State {
     }
 
     fn run_node(&mut self, number: u64, node: usize) {
-        let Some(run) = self.streams.get(&number).and_then(|stream| stream.run.as_ref()) else { return };
+        let Some(run) = self.streams.get(&number).and_then(|stream| stream.run.as_ref()) else {
+            return;
+        };
         let task = run.graph.nodes[node].task.clone();
         let outcome = self.run_task(&task);
         // A fault may have emptied the stream.
@@ -217,7 +246,11 @@ impl State {
             }
         }
         if let Err(fault) = (meet.job)(&mut self.machine) {
-            let devices: Vec<usize> = meet.streams.iter().filter_map(|stream| Some(self.streams.get(stream)?.device)).collect();
+            let devices: Vec<usize> = meet
+                .streams
+                .iter()
+                .filter_map(|stream| Some(self.streams.get(stream)?.device))
+                .collect();
             for device in devices {
                 self.break_device(device, &fault);
             }

@@ -10,6 +10,7 @@ use crate::capture::{Capture, Captured};
 use crate::driver::kernels::{Function, Program};
 use crate::memory::Memory;
 use crate::random::Random;
+use crate::schedule::Mood;
 use crate::settings::Settings;
 use crate::status::{Answer, Fault, Status};
 use crate::work::{Graph, Job, Machine, Run, Work};
@@ -32,8 +33,7 @@ pub(crate) struct State {
     pub(crate) counters: BTreeMap<&'static str, u64>,
     /// Nanoseconds; each piece of work takes some.
     pub(crate) clock: u64,
-    /// Decides which streams are fast for the time being.
-    pub(crate) favour: u64,
+    pub(crate) mood: Mood,
     n_waits: u64,
     next_handle: u64,
 }
@@ -90,7 +90,8 @@ impl std::fmt::Debug for Meet {
 /// Handles of contexts: the first, and how far they lie apart.
 const CONTEXTS: (u64, u64) = (0x1000, 0x10);
 
-static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| Mutex::new(State::new(Settings::from_environment())));
+static STATE: LazyLock<Mutex<State>> =
+    LazyLock::new(|| Mutex::new(State::new(Settings::from_environment())));
 
 thread_local! {
     static CURRENT: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
@@ -119,13 +120,14 @@ pub(crate) fn complain(message: &str) {
 
 impl State {
     fn new(settings: Settings) -> Self {
-        let machine = Machine {
+        let mut machine = Machine {
             memory: Memory::new(settings.n_devices, settings.memory_bytes),
             random: Random::new(settings.seed),
             n_launches: 0,
             failing_launch: settings.fail_launch,
         };
         let mut state = Self {
+            mood: Mood::new(&mut machine.random),
             machine,
             devices: Vec::new(),
             streams: BTreeMap::new(),
@@ -138,7 +140,6 @@ impl State {
             functions: BTreeMap::new(),
             counters: BTreeMap::new(),
             clock: 0,
-            favour: settings.seed,
             n_waits: 0,
             next_handle: 0x10_0000,
             settings,
@@ -155,7 +156,7 @@ impl State {
     pub(crate) fn reset(&mut self, seed: u64) {
         self.machine.random = Random::new(seed);
         self.machine.n_launches = 0;
-        self.favour = self.machine.random.next();
+        self.mood = Mood::new(&mut self.machine.random);
         self.n_waits = 0;
         self.counters.clear();
         for device in &mut self.devices {
@@ -184,7 +185,12 @@ impl State {
         complain(&format!("device {device}: {}", fault.message));
         self.devices[device].broken = Some(fault.status);
         let on_device = |stream: &&mut Stream| stream.device == device;
-        let lost: Vec<Work> = self.streams.values_mut().filter(on_device).flat_map(|stream| std::mem::take(&mut stream.queue)).collect();
+        let lost: Vec<Work> = self
+            .streams
+            .values_mut()
+            .filter(on_device)
+            .flat_map(|stream| std::mem::take(&mut stream.queue))
+            .collect();
         for stream in self.streams.values_mut().filter(on_device) {
             stream.run = None;
         }
@@ -242,7 +248,10 @@ impl State {
     }
 
     pub(crate) fn device(&self, number: i32) -> Answer<usize> {
-        usize::try_from(number).ok().filter(|&device| device < self.devices.len()).ok_or(Status::INVALID_DEVICE)
+        usize::try_from(number)
+            .ok()
+            .filter(|&device| device < self.devices.len())
+            .ok_or(Status::INVALID_DEVICE)
     }
 
     /// The device of this thread's current context, if its work has not failed.

@@ -33,12 +33,21 @@ pub(crate) struct Task {
 pub(crate) enum Work {
     Task(Task),
     /// The event has happened as it was recorded by that record.
-    Record { event: u64, record: u64 },
+    Record {
+        event: u64,
+        record: u64,
+    },
     /// Nothing goes on until the event has happened as that record recorded it.
-    Wait { event: u64, record: u64 },
+    Wait {
+        event: u64,
+        record: u64,
+    },
     /// Work that several streams do together once all have come to it.
     Meet(u64),
-    Graph { executable: u64, graph: Arc<Graph> },
+    Graph {
+        executable: u64,
+        graph: Arc<Graph>,
+    },
 }
 
 /// Tasks, each with those that it waits for.
@@ -69,7 +78,10 @@ pub(crate) struct Run {
 }
 
 impl Task {
-    pub(crate) fn new(device: usize, job: impl Fn(&mut Machine) -> Result<(), Fault> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        device: usize,
+        job: impl Fn(&mut Machine) -> Result<(), Fault> + Send + Sync + 'static,
+    ) -> Self {
         Self { device, job: Arc::new(job) }
     }
 }

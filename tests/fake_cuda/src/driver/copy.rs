@@ -123,12 +123,21 @@ fn copy(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> A
     state.give(stream, Task::new(device, move |machine| machine.memory.copy(to, from, n_bytes)))
 }
 
-fn fill<T: crate::memory::Plain + Send + Sync + 'static>(state: &mut State, to: u64, value: T, count: usize, stream: u64) -> Answer {
+fn fill<T: crate::memory::Plain + Send + Sync + 'static>(
+    state: &mut State,
+    to: u64,
+    value: T,
+    count: usize,
+    stream: u64,
+) -> Answer {
     let device = state.streams[&stream].device;
     let n_bytes = count.checked_mul(size_of::<T>()).ok_or(Status::INVALID_VALUE)?;
     if !to.is_multiple_of(size_of::<T>() as u64) {
         return Err(Status::INVALID_VALUE);
     }
     check(state, to, n_bytes, &[device])?;
-    state.give(stream, Task::new(device, move |machine| machine.memory.write(to, &vec![value; count])))
+    state.give(
+        stream,
+        Task::new(device, move |machine| machine.memory.write(to, &vec![value; count])),
+    )
 }

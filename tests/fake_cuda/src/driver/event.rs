@@ -61,7 +61,8 @@ fn refuse_captured(state: &State, event: Handle) -> Answer {
 
 fn put_elapsed(state: &State, milliseconds: Out<f32>, start: Handle, end: Handle) -> Answer {
     let events = [find(state, start)?, find(state, end)?];
-    if events.iter().any(|event| !event.has_time || event.recorded == 0 || event.captured.is_some()) {
+    if events.iter().any(|event| !event.has_time || event.recorded == 0 || event.captured.is_some())
+    {
         return Err(Status::INVALID_HANDLE);
     }
     if events.iter().any(|event| event.happened < event.recorded) {

@@ -137,7 +137,8 @@ fn load(state: &mut State, module: Out<Handle>, image: In<c_char>) -> Answer {
 }
 
 fn static_bytes(function: &Function) -> Answer<u32> {
-    let bytes = function.module.static_shared_bytes(&function.name).ok_or(Status::INVALID_HANDLE)?;
+    let bytes =
+        function.module.static_shared_bytes(&function.name).ok_or(Status::INVALID_HANDLE)?;
     bytes.try_into().map_err(|_| Status::INVALID_VALUE)
 }
 
@@ -157,7 +158,10 @@ impl Launch {
         let name = &self.function.name;
         machine.n_launches += 1;
         if machine.failing_launch == Some(machine.n_launches) {
-            return Err(Fault::new(Status::LAUNCH_FAILED, format!("launch {} of a kernel, {name}, is the one to fail", machine.n_launches)));
+            return Err(Fault::new(
+                Status::LAUNCH_FAILED,
+                format!("launch {} of a kernel, {name}, is the one to fail", machine.n_launches),
+            ));
         }
         for (number, &pointer) in self.pointers.iter().enumerate() {
             let is_allowed = match machine.memory.place(pointer, 0) {
@@ -166,7 +170,9 @@ impl Launch {
                 None => pointer == 0,
             };
             if !is_allowed {
-                let message = format!("kernel {name}: argument {number}, {pointer:#x}, is not in memory that it may use");
+                let message = format!(
+                    "kernel {name}: argument {number}, {pointer:#x}, is not in memory that it may use"
+                );
                 return Err(Fault::new(Status::ILLEGAL_ADDRESS, message));
             }
         }
@@ -175,9 +181,19 @@ impl Launch {
             1 => Order::Reverse,
             _ => Order::Random(machine.random.next()),
         };
-        let pointers: Vec<*mut c_void> = self.pointers.iter().map(|&pointer| pointer as *mut c_void).collect();
+        let pointers: Vec<*mut c_void> =
+            self.pointers.iter().map(|&pointer| pointer as *mut c_void).collect();
         // SAFETY: each pointer is in memory of this machine, which nothing else uses while the state is locked; how much of it the kernel uses is the kernel's affair.
-        let outcome = unsafe { self.function.module.launch(name, self.grid, self.block, self.shared_bytes, &pointers, order) };
+        let outcome = unsafe {
+            self.function.module.launch(
+                name,
+                self.grid,
+                self.block,
+                self.shared_bytes,
+                &pointers,
+                order,
+            )
+        };
         outcome.map_err(|message| Fault::new(Status::LAUNCH_FAILED, message))
     }
 }

@@ -73,17 +73,28 @@ fn create(state: &mut State, stream: Out<Handle>, flags: c_uint, priority: c_int
     let device = state.current_device()?;
     let number = state.new_handle();
     let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
-    state.streams.insert(number, Stream { device, is_blocking: flags & 1 == 0, priority, ..Stream::default() });
+    state.streams.insert(
+        number,
+        Stream { device, is_blocking: flags & 1 == 0, priority, ..Stream::default() },
+    );
     stream.put(Handle(number)).ok_or(Status::INVALID_VALUE)
 }
 
 /// `CUstreamCaptureStatus`: none, active, or invalidated.
 fn capture_status(state: &State, stream: u64) -> c_uint {
-    state.streams[&stream].capture.map_or(0, |capture| if state.is_invalid(capture) { 2 } else { 1 })
+    state.streams[&stream]
+        .capture
+        .map_or(0, |capture| if state.is_invalid(capture) { 2 } else { 1 })
 }
 
 /// Tells whether a stream captures; a graph in the making is not shown, so whoever asks for it is refused.
-fn put_capture(state: &State, stream: Handle, status: Out<c_uint>, number: Out<u64>, unasked: &[bool]) -> Answer {
+fn put_capture(
+    state: &State,
+    stream: Handle,
+    status: Out<c_uint>,
+    number: Out<u64>,
+    unasked: &[bool],
+) -> Answer {
     let stream = state.stream(stream)?;
     status.put(capture_status(state, stream)).ok_or(Status::INVALID_VALUE)?;
     if !number.is_null() {
