@@ -19,6 +19,7 @@ mod prelude;
 mod reduction;
 mod space;
 mod text;
+mod units;
 
 pub use generate::{Address, Call, Generated, Launch, Operation, generate};
 pub use prelude::prelude;
