@@ -30,6 +30,9 @@ const SOURCES: [(&str, &str); 3] = [
     ("simt/launch.cpp", include_str!("../simt/launch.cpp")),
 ];
 
+/// What the compiler is given. All of a text is local to it: shared memory within inline functions of other units would need sections of its own.
+const UNIT: &str = "#include \"simt.h\"\nnamespace {\n#include \"kernels.cu\"\n}\n";
+
 /// Flags of every compilation: CUDA C lets floats be read as vectors, and keeps `a * b + c` apart only where it is told to, which the CPU always does.
 const FLAGS: [&str; 6] =
     ["-std=c++17", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-w", "-fno-exceptions"];
@@ -137,7 +140,7 @@ fn launcher(folder: &Path, sanitize: Sanitize) -> Result<PathBuf, String> {
 fn hash_of(thing: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     thing.hash(&mut hasher);
-    (compiler_name(), FLAGS, HEADERS, SOURCES).hash(&mut hasher);
+    (compiler_name(), FLAGS, UNIT, HEADERS, SOURCES).hash(&mut hasher);
     hasher.finish()
 }
 
