@@ -6,10 +6,11 @@
 mod fma;
 mod mma;
 
-use soybean_plan::{Attention, AttentionForm, DType, Precision};
+use soybean_plan::{Attention, AttentionForm};
 
 use crate::{
     Address, Call, Generated, Operation,
+    product::{Units, grid},
     text::{
         Function, Parameter, Text, Threads, c_type, constant, input_apart, result_apart, workspace,
     },
@@ -48,28 +49,6 @@ struct Tiling {
     threads: u32,
     /// The shared memory in words of 4 bytes.
     n_words: usize,
-}
-
-/// With which units products are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Units {
-    /// Fused multiplications and additions in single precision.
-    Single,
-    /// Tensor cores, on words of so many numbers: 1 in tf32, 2 in bf16.
-    Tensor { per_word: usize },
-}
-
-impl Units {
-    fn new(call: &Call<'_>) -> Self {
-        match call.precision {
-            Precision::Bf16 => Self::Tensor { per_word: 2 },
-            Precision::Tf32 => Self::Tensor { per_word: 1 },
-            Precision::F32 if call.inputs.iter().all(|it| *it == DType::Bf16) => {
-                Self::Tensor { per_word: 2 }
-            }
-            Precision::F32 => Self::Single,
-        }
-    }
 }
 
 /// The functions for sizes that the tiles have room for.
@@ -172,8 +151,7 @@ impl Writer<'_> {
         });
         let n_rows = if part == Part::KeyGradients { self.it.keys } else { self.it.queries };
         let n_blocks = self.it.heads * n_rows.div_ceil(tiling.rows);
-        let grid = [i32::try_from(n_blocks).ok()?.unsigned_abs(), 1, 1];
-        Some(function.launch_with(grid, u32::try_from(4 * tiling.n_words).ok()?))
+        Some(function.launch_with(grid(n_blocks)?, u32::try_from(4 * tiling.n_words).ok()?))
     }
 
     /// The constants and the functions that rely on them.
