@@ -20,6 +20,7 @@ mod product;
 mod reduction;
 mod space;
 mod text;
+mod units;
 
 pub use generate::{Address, Call, Generated, Launch, Operation, generate};
 pub use prelude::prelude;

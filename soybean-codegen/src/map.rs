@@ -4,8 +4,8 @@ use soybean_plan::{DType, Map};
 
 use crate::{
     Call, Generated, formula,
-    space::{Axis, axes, index_type, is_constant, is_dense, n_points, suffix, write_places},
-    text::{Function, Text, Threads, c_type, input, input_apart, result},
+    space::{Axis, axes, index_type, is_constant, is_dense, n_points, write_places},
+    text::{Function, Text, Threads, input, input_apart, result},
 };
 
 /// The threads of a block.
@@ -21,14 +21,14 @@ pub(crate) fn generate(it: &Map, call: &Call<'_>, prefix: &str) -> Option<Genera
     let function = writer.function(prefix);
     let mut text = Text::default();
     text.function(&function, |text| {
-        let (index_type, end) = (writer.index_type, format!("{n}{}", suffix(n)));
+        let index_type = writer.index_type;
         let thread = format!("(({index_type})blockIdx.x * {BLOCK}u + threadIdx.x)");
         text.line(format!("const {index_type} first = {thread} * {width}u;"));
-        text.line(format!("if (first >= {end}) return;"));
+        text.line(format!("if (first >= {n}u) return;"));
         formula::write_scalars(text, &it.program);
         if !n.is_multiple_of(width) {
-            text.block(format!("if (first + {width}u > {end})"), |text| {
-                let head = format!("for ({index_type} point = first; point < {end}; ++point)");
+            text.block(format!("if (first + {width}u > {n}u)"), |text| {
+                let head = format!("for ({index_type} point = first; point < {n}u; ++point)");
                 text.block(head, |text| writer.write(text, 1, "point"));
                 text.line("return;");
             });
@@ -197,7 +197,7 @@ pub(crate) fn write_load(
             text.line(format!("{lanes} x{number}[lane] = x{number}[0];"));
         }
         Access::Even(stride) => {
-            let place = format!("{place} + lane * {stride}{}", suffix(stride));
+            let place = format!("{place} + lane * {stride}u");
             let lanes = format!("for (unsigned lane = 0; lane < {width}u; ++lane)");
             text.line("#pragma unroll");
             text.line(format!("{lanes} x{number}[lane] = soybean_value(in{number}[{place}]);"));

@@ -30,9 +30,6 @@ const SOURCES: [(&str, &str); 3] = [
     ("simt/launch.cpp", include_str!("../simt/launch.cpp")),
 ];
 
-/// What the compiler is given. All of a text is local to it: shared memory within inline functions of other units would need sections of its own.
-const UNIT: &str = "#include \"simt.h\"\nnamespace {\n#include \"kernels.cu\"\n}\n";
-
 /// Flags of every compilation: CUDA C lets floats be read as vectors, and keeps `a * b + c` apart only where it is told to, which the CPU always does.
 const FLAGS: [&str; 6] =
     ["-std=c++17", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-w", "-fno-exceptions"];
@@ -76,10 +73,10 @@ pub fn compile_in(folder: &Path, text: &str, sanitize: Sanitize) -> Result<PathB
             .and_then(|()| fs::write(work.join("kernels.cu"), text))
             .map_err(|error| said(work, &error))?;
         let mut command = compiler(work, sanitize);
+        // Weak symbols, which inline functions would have, need sections of their own for what they share. The order of the text is that of shared memory.
+        command.args(["-fno-weak", "-fno-toplevel-reorder", "-fvisibility=hidden"]);
         // -O1: a text is run a few times, so that compiling it would take longer than running it faster saves.
-        command
-            .args(["-O1", "-fno-toplevel-reorder", "-fvisibility=hidden", "-shared", "-include"])
-            .arg(launcher.join("include/simt.h"));
+        command.args(["-O1", "-shared", "-include"]).arg(launcher.join("include/simt.h"));
         command
             .args(["-x", "c++", "kernels.cu", "-x", "none"])
             .arg(launcher.join("simt.o"))
@@ -140,7 +137,7 @@ fn launcher(folder: &Path, sanitize: Sanitize) -> Result<PathBuf, String> {
 fn hash_of(thing: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     thing.hash(&mut hasher);
-    (compiler_name(), FLAGS, UNIT, HEADERS, SOURCES).hash(&mut hasher);
+    (compiler_name(), FLAGS, HEADERS, SOURCES).hash(&mut hasher);
     hasher.finish()
 }
 
