@@ -140,7 +140,8 @@ impl Pattern {
     pub fn part(&self, source: u64, n_sources: u32, tables: u64) -> [u64; PART_WORDS] {
         let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let mut words = [0; PART_WORDS];
-        let n_dims = u32::try_from(self.dims.len()).expect("at most 8 dims");
+        #[expect(clippy::cast_possible_truncation, reason = "at most 8")]
+        let n_dims = self.dims.len() as u32;
         let head = [source, tables, self.here, self.there, self.n_points, word(n_dims, n_sources)];
         words[..head.len()].copy_from_slice(&head);
         for (words, dim) in words[head.len()..].chunks_exact_mut(2).zip(&self.dims) {

@@ -40,9 +40,8 @@ pub(crate) fn generate(it: &Padding, call: &Call<'_>, prefix: &str) -> Option<Ge
         block: 256,
     };
     let mut text = Text::default();
-    text.function(&function, |text| {
-        write(text, &dims, n, (unit.c_type, &unit.filled(dtype, it.fill)))
-    });
+    let filling = unit.filled(dtype, it.fill);
+    text.function(&function, |text| write(text, &dims, n, (unit.c_type, &filling)));
     let n_blocks = u32::try_from(n.div_ceil(BLOCK)).ok()?;
     let operations = vec![function.launch([n_blocks, 1, 1])];
     Some(Generated { text: text.finish(), operations, workspace_bytes: 0 })
