@@ -114,7 +114,7 @@ const IS_CHILD: &str = "SOYBEAN_KERNEL_TEXT_SANITIZED";
 fn texts_touch_their_own_memory_only() {
     if env::var_os(IS_CHILD).is_some() {
         for kind in KINDS {
-            check(kind.0, &cases(*kind, 4), Sanitize::AddressAndUndefined);
+            check(kind.0, &cases(*kind, 2), Sanitize::AddressAndUndefined);
         }
         return movement::check(Sanitize::AddressAndUndefined, 40);
     }

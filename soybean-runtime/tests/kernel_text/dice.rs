@@ -30,7 +30,7 @@ impl Dice {
         let n_dims = self.below(5);
         let mut n_points = 1;
         let extents = (0..n_dims).map(|_| {
-            let extent = self.pick(&[1, 2, 3, 4, 5, 8, 16, 17, 64, 100, 130]);
+            let extent = self.pick(&[1, 2, 3, 4, 5, 7, 8, 11, 16, 17, 64, 100, 130]);
             let extent = if n_points * extent > 20_000 { 1 } else { extent };
             n_points *= extent;
             extent
