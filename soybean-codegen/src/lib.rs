@@ -16,6 +16,7 @@ mod padding;
 mod permutation;
 mod pooling;
 mod prelude;
+mod product;
 mod reduction;
 mod space;
 mod text;

@@ -2,10 +2,16 @@
 //! once more with all its accesses checked. Where NVRTC is found, it compiles all of it too.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
+#[path = "kernel_text/attention.rs"]
+mod attention;
 #[path = "kernel_text/case.rs"]
 mod case;
 #[path = "kernel_text/concatenation.rs"]
 mod concatenation;
+#[path = "kernel_text/contraction.rs"]
+mod contraction;
+#[path = "kernel_text/convolution.rs"]
+mod convolution;
 #[path = "kernel_text/device.rs"]
 mod device;
 #[path = "kernel_text/dice.rs"]
@@ -18,6 +24,8 @@ mod map;
 mod movement;
 #[path = "kernel_text/nvrtc.rs"]
 mod nvrtc;
+#[path = "kernel_text/operands.rs"]
+mod operands;
 #[path = "kernel_text/padding.rs"]
 mod padding;
 #[path = "kernel_text/permutation.rs"]
@@ -49,6 +57,11 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("concatenation", 24, concatenation::case),
     ("pooling", 32, pooling::case),
     ("embedding", 24, embedding::case),
+    ("contraction", 48, contraction::case),
+    ("contraction-of-many-tiles", 3, contraction::many_tiles),
+    ("convolution", 48, convolution::case),
+    ("attention", 40, attention::case),
+    ("attention-of-nothing", 8, attention::empty),
 ];
 
 /// The kernels of a kind; `share` of a full run are made.
