@@ -9,5 +9,6 @@ mod gpu;
 mod libraries;
 mod memory;
 mod module;
+mod nccl;
 mod product;
 mod stream;
