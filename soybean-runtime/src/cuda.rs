@@ -4,6 +4,7 @@
 //! communication, with events where one waits for the other. The whole step, of all ranks on all GPUs, is captured as one graph the first time and replayed from then on.
 
 mod compile;
+mod convolution;
 mod epilogue;
 mod gpu;
 mod libraries;
