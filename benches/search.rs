@@ -80,7 +80,13 @@ fn measure(
     let mut rest = String::new();
     for _ in 0..N_RUNS {
         let (builder, loss) = model();
-        let options = Options { name: name.to_owned(), n_gpus, strategy, optimizer: *optimizer };
+        let options = Options {
+            name: name.to_owned(),
+            n_gpus,
+            strategy,
+            precision: Precision::F32,
+            optimizer: *optimizer,
+        };
         let started = Instant::now();
         let now = || started.elapsed().as_secs_f64() * 1e3;
         let compiled =

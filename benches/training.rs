@@ -51,6 +51,7 @@ fn measure(width: usize, n_gpus: usize) -> Result<(f64, f64, f64), Box<dyn std::
         name: format!("mlp{width}"),
         n_gpus,
         strategy: Strategy::Auto,
+        precision: soybean_plan::Precision::F32,
         optimizer: soybean_compiler::Optimizer::default(),
     };
     let compiled =

@@ -159,8 +159,13 @@ fn check(
     let raw = Network::differentiated(model.builder.clone(), loss, &outputs, &optimizer).unwrap();
     verify(&raw).map_err(TestCaseError::fail)?;
     verify(&raw.fused()).map_err(TestCaseError::fail)?;
-    let options =
-        soybean_compiler::Options { name: "random".to_owned(), n_gpus, strategy, optimizer };
+    let options = soybean_compiler::Options {
+        name: "random".to_owned(),
+        n_gpus,
+        strategy,
+        precision: soybean_plan::Precision::F32,
+        optimizer,
+    };
     if soybean_compiler::compile(model.builder.clone(), loss, &outputs, &options, &|| 0.0).is_err()
     {
         // Too many devices for such small tensors.

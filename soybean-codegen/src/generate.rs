@@ -2,6 +2,11 @@
 
 use soybean_plan::{DType, Kernel, Precision};
 
+use crate::{
+    attention, concatenation, contraction, convolution, embedding, map, padding, permutation,
+    pooling, reduction,
+};
+
 /// A kernel, with the types of the buffers that it is run on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Call<'a> {
@@ -18,7 +23,7 @@ pub struct Call<'a> {
 /// A kernel as text, and what is done to run it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Generated {
-    /// The functions, which rely on [`prelude`](crate::generate) and on nothing else.
+    /// The functions, which rely on [`prelude`](crate::prelude()) and on nothing else.
     pub text: String,
     /// The operations, one after another.
     pub operations: Vec<Operation>,
@@ -73,6 +78,17 @@ pub enum Address {
 /// The text of a kernel. All its functions' names begin with `prefix`. Nothing for collectives, and for products that only libraries compute.
 #[must_use]
 pub fn generate(call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let _ = (call, prefix);
-    None
+    match call.kernel {
+        Kernel::Contract(it) => contraction::generate(it, call, prefix),
+        Kernel::Map(it) => map::generate(it, call, prefix),
+        Kernel::Reduce(it) => reduction::generate(it, call, prefix),
+        Kernel::Permute(it) => permutation::generate(it, call, prefix),
+        Kernel::Convolve(it) => convolution::generate(it, call, prefix),
+        Kernel::Pool(it) => pooling::generate(it, call, prefix),
+        Kernel::Pad(it) => padding::generate(it, call, prefix),
+        Kernel::Concatenate(it) => concatenation::generate(it, call, prefix),
+        Kernel::Embed(it) => embedding::generate(it, call, prefix),
+        Kernel::Attend(it) => attention::generate(it, call, prefix),
+        Kernel::Communicate(_) => None,
+    }
 }

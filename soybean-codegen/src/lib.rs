@@ -3,6 +3,22 @@
 //! Shapes and strides are constants in the text. The same text is compiled for GPUs and, in tests, for the CPU. Nothing here knows drivers, devices or
 //! libraries.
 
+mod attention;
+mod concatenation;
+mod contraction;
+mod convolution;
+mod embedding;
+mod formula;
 mod generate;
+mod map;
+pub mod movement;
+mod padding;
+mod permutation;
+mod pooling;
+mod prelude;
+mod reduction;
+mod space;
+mod text;
 
 pub use generate::{Address, Call, Generated, Launch, Operation, generate};
+pub use prelude::prelude;

@@ -1,6 +1,6 @@
 //! The whole line, from a built graph to a program and its report.
 
-use soybean_plan::{Mesh, Program};
+use soybean_plan::{Mesh, Precision, Program};
 
 use crate::{
     builder::Builder,
@@ -22,6 +22,8 @@ pub struct Options {
     pub n_gpus: usize,
     /// How the tiling is searched.
     pub strategy: Strategy,
+    /// With which numbers products are computed.
+    pub precision: Precision,
     /// How parameters are updated.
     pub optimizer: Optimizer,
 }
@@ -51,6 +53,7 @@ pub fn compile(
 ) -> Result<Compiled, Vec<ModelFault>> {
     check_n_gpus(options.n_gpus).map_err(|fault| vec![fault])?;
     let network = Network::new(builder, loss, outputs, &options.optimizer)?;
+    let network = network.in_precision(options.precision);
     let start = now();
     let found = search(&network, Mesh::new(options.n_gpus), options.strategy);
     let milliseconds = now() - start;

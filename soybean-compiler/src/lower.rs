@@ -8,8 +8,8 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    BufferId, Collective, Constant, DType, Input, Kernel, Output, Parameter, Precision, Program,
-    State, Step, Tables, Tile, Tiling,
+    BufferId, Collective, Constant, DType, Input, Kernel, Output, Parameter, Program, State, Step,
+    Tables, Tile, Tiling,
 };
 
 use crate::{
@@ -46,7 +46,7 @@ pub fn lower(name: &str, tiled: &Tiled) -> Program {
     let tables = Tables {
         name: Cow::Owned(name.to_owned()),
         mesh,
-        precision: Precision::F32,
+        precision: tiled.network.precision,
         arena_bytes,
         buffers: Cow::Owned(buffers),
         inputs: Cow::Owned(lowering.inputs),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{DType, RunScalar, Shape};
+use soybean_plan::{DType, Precision, RunScalar, Shape};
 
 use crate::{
     builder::Builder,
@@ -12,7 +12,7 @@ use crate::{
     graph::{Graph, Phase, Source, Value},
     operators::elementwise::all_dims,
     optimizer::{self, Optimizer, Update},
-    simplify,
+    precision, simplify,
 };
 
 /// A training step as a graph.
@@ -32,6 +32,8 @@ pub struct Network {
     pub updates: Vec<(Value, Value)>,
     /// The scalars that programs read.
     pub scalars: Vec<RunScalar>,
+    /// With which numbers it computes.
+    pub precision: Precision,
 }
 
 impl Network {
@@ -52,6 +54,12 @@ impl Network {
     #[must_use]
     pub fn fused(&self) -> Self {
         fuse::fuse(&simplify::simplify(self))
+    }
+
+    /// The same network, fused as it is, in another precision.
+    #[must_use]
+    pub fn in_precision(self, precision: Precision) -> Self {
+        precision::in_precision(self, precision)
     }
 
     /// Differentiates a model and adds the updates, nothing more.
@@ -95,7 +103,16 @@ impl Network {
             let gradient = gradient.expect("parameters without a gradient are faults");
             add_update(&mut graph, &mut updates, &update, parameter, gradient);
         }
-        Ok(Self { graph, inputs, parameters, loss, outputs: outputs.to_vec(), updates, scalars })
+        Ok(Self {
+            graph,
+            inputs,
+            parameters,
+            loss,
+            outputs: outputs.to_vec(),
+            updates,
+            scalars,
+            precision: Precision::F32,
+        })
     }
 
     /// The tensors that must be computed: the loss, the outputs and the next values.
@@ -154,6 +171,7 @@ impl Network {
             outputs: self.outputs.iter().map(|(name, value)| (name.clone(), of[value])).collect(),
             updates: self.updates.iter().map(|(source, next)| (of[source], of[next])).collect(),
             scalars: self.scalars.clone(),
+            precision: self.precision,
         }
     }
 }

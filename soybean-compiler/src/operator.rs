@@ -14,6 +14,7 @@ use crate::{
         convolve::Convolve, elementwise::Elementwise, embed::Embed, iota::Iota, pad::Pad,
         permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape,
     },
+    scalar,
     signature::Signature,
 };
 
@@ -28,6 +29,9 @@ pub trait Rules: fmt::Display {
     /// Floating-point operations for each point of the loops.
     fn flops_per_point(&self) -> u64;
 
+    /// How its tensors are kept where a network computes in `bf16`.
+    fn rounding(&self) -> Rounding;
+
     /// What a rank runs for its part, given the shapes of its parts of the operands and the result; none where there is nothing to run.
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel>;
 
@@ -35,6 +39,21 @@ pub trait Rules: fmt::Display {
     fn dtype(&self, _operands: &[DType]) -> DType {
         DType::F32
     }
+}
+
+/// How an operator's tensors are kept where a network computes in `bf16`. Integers and what must be exact stay as they are in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rounding {
+    /// Operands and result are rounded: numbers of `bf16` are multiplied, and their products added up in `f32`.
+    Product,
+    /// Operands are read as they are; the result is rounded if one of them is, or if a product reads it.
+    Map,
+    /// Operands and result are of one type, rounded if an operand is, or if a product reads the result.
+    Alike,
+    /// Operands are read as they are; the result is rounded.
+    Rounded,
+    /// Operands are read as they are; the result is exact.
+    Exact,
 }
 
 /// One use of an operator, as its gradient sees it.
@@ -77,6 +96,13 @@ impl Operator {
     pub fn is_alias(&self) -> bool {
         matches!(self, Self::Reshape(_) | Self::ByPhase(_))
     }
+
+    /// Whether the result is the operand in `bf16`. Ranks that have the whole operand would sooner round all of it than send each other parts.
+    #[must_use]
+    pub fn is_cast(&self) -> bool {
+        let is_identity = |map: &Elementwise| map.program == scalar::identity();
+        matches!(self, Self::Elementwise(map) if map.dtype == DType::Bf16 && is_identity(map))
+    }
 }
 
 impl Rules for Operator {
@@ -90,6 +116,10 @@ impl Rules for Operator {
 
     fn flops_per_point(&self) -> u64 {
         self.rules().flops_per_point()
+    }
+
+    fn rounding(&self) -> Rounding {
+        self.rules().rounding()
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

@@ -6,7 +6,7 @@ mod table;
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{AxisSet, Kernel, Mesh, Program};
+use soybean_plan::{AxisSet, Kernel, Mesh, Precision, Program};
 
 use crate::{
     graph::{Graph, Source, Value},
@@ -56,6 +56,12 @@ impl Report {
     #[must_use]
     pub fn strategy(&self) -> &'static str {
         self.strategy.name()
+    }
+
+    /// With which numbers products are computed.
+    #[must_use]
+    pub fn precision(&self) -> Precision {
+        self.found.tiled.network.precision
     }
 
     /// Whether the plan is proved to move the fewest bytes.

@@ -166,30 +166,53 @@ impl Form {
 /// All forms in which an operator can run on this mesh. An axis is left without a factor only where none could be split along it.
 #[must_use]
 pub fn forms(signature: &Signature, mesh: &Mesh) -> Vec<Form> {
-    let n_sets = 1_u16 << mesh.n_axes();
-    let of_factor = |factor: usize| -> Vec<bool> {
-        let may_split = |set| signature.may_split(factor_id(factor), mesh, AxisSet(set));
-        (0..n_sets).map(may_split).collect()
+    let legal = Splittable::new(signature, mesh);
+    let is_maximal = |form: &Form| {
+        let could_split =
+            |axis| (0..legal.n_factors()).any(|it| legal.may_extend(form, factor_id(it), axis));
+        (0..form.0.len()).all(|axis| form.0[axis].is_some() || !could_split(axis))
     };
-    let may_split: Vec<Vec<bool>> = (0..signature.factors.len()).map(of_factor).collect();
-    let may_extend = |form: &Form, factor: FactorId, axis: usize| {
-        may_split[factor as usize][form.axes_of(factor).with(axis).0 as usize]
-    };
+    let mut forms = repeating_forms(signature, mesh);
+    forms.retain(is_maximal);
+    forms
+}
+
+/// The same with those in which ranks repeat each other's work though they could share it: for operators whose work is next to nothing.
+#[must_use]
+pub fn repeating_forms(signature: &Signature, mesh: &Mesh) -> Vec<Form> {
+    let legal = Splittable::new(signature, mesh);
     let mut forms = vec![Form(Vec::new())];
     for axis in 0..mesh.n_axes() {
         let extend = |form: &Form| {
-            let factors = (0..may_split.len()).map(factor_id);
-            let legal = factors.filter(|&it| may_extend(form, it, axis)).map(Some).chain([None]);
+            let factors = (0..legal.n_factors()).map(factor_id);
+            let legal = factors.filter(|&it| legal.may_extend(form, it, axis)).map(Some);
             let with = |choice| Form(form.0.iter().copied().chain([choice]).collect());
-            legal.map(with).collect::<Vec<_>>()
+            legal.chain([None]).map(with).collect::<Vec<_>>()
         };
         forms = forms.iter().flat_map(extend).collect();
     }
-    let is_maximal = |form: &Form| {
-        let could_split =
-            |axis| (0..may_split.len()).any(|factor| may_extend(form, factor_id(factor), axis));
-        (0..form.0.len()).all(|axis| form.0[axis].is_some() || !could_split(axis))
-    };
-    forms.retain(is_maximal);
     forms
+}
+
+/// Along which sets of axes each factor may be split.
+struct Splittable(Vec<Vec<bool>>);
+
+impl Splittable {
+    fn new(signature: &Signature, mesh: &Mesh) -> Self {
+        let n_sets = 1_u16 << mesh.n_axes();
+        let of_factor = |factor: usize| -> Vec<bool> {
+            let may_split = |set| signature.may_split(factor_id(factor), mesh, AxisSet(set));
+            (0..n_sets).map(may_split).collect()
+        };
+        Self((0..signature.factors.len()).map(of_factor).collect())
+    }
+
+    fn n_factors(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether a form may split this factor along a further axis.
+    fn may_extend(&self, form: &Form, factor: FactorId, axis: usize) -> bool {
+        self.0[factor as usize][form.axes_of(factor).with(axis).0 as usize]
+    }
 }

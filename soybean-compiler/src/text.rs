@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use soybean_plan::{Kernel, Program, Step};
+use soybean_plan::{DType, Kernel, Program, Step};
 
 use crate::scalar::ScalarText;
 
@@ -55,7 +55,9 @@ fn line(program: &Program, step: &Step) -> String {
             format!("{} {} {} -> {}", it.kind.name(), it.shape, it.from, it.to)
         }
     };
-    format!("{} = {kernel} ({})", list(&step.results), list(&step.inputs))
+    let is_rounded = |&it: &usize| program.tables.buffers[it].dtype == DType::Bf16;
+    let dtype = if step.results.iter().any(is_rounded) { ": bf16" } else { "" };
+    format!("{}{dtype} = {kernel} ({})", list(&step.results), list(&step.inputs))
 }
 
 fn list(buffers: &[usize]) -> String {

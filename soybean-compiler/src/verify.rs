@@ -1,11 +1,11 @@
 //! The verifier: what must hold of a network after every pass.
 
-use soybean_plan::{BufferId, Kernel, Program, Step};
+use soybean_plan::{BufferId, DType, Kernel, Program, Step};
 
 use crate::{
     graph::{Source, Value},
     network::Network,
-    operator::{Operator, Rules},
+    operator::{Operator, Rounding, Rules},
 };
 
 /// Checks that every operator's operands have the shapes of its signature, and that the network's tensors are what they are said to be.
@@ -19,6 +19,9 @@ pub fn verify(network: &Network) -> Result<(), String> {
         return Err(format!("the loss {} is not a scalar", network.loss));
     }
     for &(source, next) in &network.updates {
+        if graph.node(source).dtype != graph.node(next).dtype {
+            return Err(format!("{next} is not of the type of {source}, whose next value it is"));
+        }
         if graph.shape(source) != graph.shape(next) {
             return Err(format!("{next} is not of the shape of {source}, whose next value it is"));
         }
@@ -55,6 +58,7 @@ fn verify_value(network: &Network, value: Value) -> Result<(), String> {
             signature.result_shape()
         ));
     }
+    verify_types(network, value, operator)?;
     if let Operator::Contract(contract) = operator
         && contract.as_matrices(&shapes[0], &shapes[1], &graph.shape(value)).is_none()
     {
@@ -63,6 +67,20 @@ fn verify_value(network: &Network, value: Value) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Kernels of products read operands of one type; those that only move elements give them as they are.
+fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<(), String> {
+    let graph = &network.graph;
+    let found: Vec<DType> =
+        graph.operands(value).into_iter().map(|it| graph.node(it).dtype).collect();
+    let dtype = graph.node(value).dtype;
+    let is_right = match operator.rounding() {
+        Rounding::Product => found.iter().all(|it| *it == found[0]),
+        Rounding::Alike => found.iter().all(|it| *it == dtype),
+        Rounding::Map | Rounding::Rounded | Rounding::Exact => true,
+    };
+    if is_right { Ok(()) } else { Err(format!("{value}: {operator} of {found:?} gives {dtype}")) }
 }
 
 /// Checks that each phase of a program reads only what was written before and not overwritten since, and ends with its results in place.

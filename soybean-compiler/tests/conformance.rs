@@ -3,6 +3,7 @@
 //! - Its gradient is that of finite differences, in `f64`.
 //! - Splitting any factor of a signature in two, running the parts and putting them together changes nothing.
 //! - Simplification and fusion change no value.
+//! - In `bf16` its loss and gradients are the same but for rounding.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod support {
@@ -20,7 +21,7 @@ use soybean_compiler::{
     signature::Dim,
     verify,
 };
-use soybean_plan::{DType, Init, Shape};
+use soybean_plan::{DType, Init, Precision, Shape};
 use support::{
     interpreter::{combine, evaluate, points, run_operator},
     samples::{argument, call, noise},
@@ -156,6 +157,44 @@ fn passes_change_no_value() {
             }
         }
     }
+}
+
+#[test]
+fn bf16_changes_values_by_rounding_alone() {
+    // A number of bf16 is off by 2^-9 at most, relative; a gradient is computed of at most some ten such numbers one after another, and compared with the
+    // largest of its tensor, because sums cancel. The loss is a sum of terms of order 1.
+    const TOLERANCE: f64 = 2e-2;
+    let mut n_rounded = 0;
+    for case in cases() {
+        let network = case.network.fused().in_precision(Precision::Bf16);
+        verify(&network).unwrap();
+        let (old, new) = (sources_of(&case.network.graph), sources_of(&network.graph));
+        let sources =
+            old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
+        let before = evaluate(&case.network.graph, &case.sources);
+        let after = evaluate(&network.graph, &sources);
+        let is_rounded = |it: Value| network.graph.node(it).dtype == DType::Bf16;
+        n_rounded += usize::from(network.graph.values().any(is_rounded));
+        let change = |values: &BTreeMap<Value, Vec<f64>>, of: (Value, Value)| -> Vec<f64> {
+            values[&of.0].iter().zip(&values[&of.1]).map(|(x, y)| x - y).collect()
+        };
+        let updates = case.network.updates.iter().zip(&network.updates);
+        let updates = updates.map(|(x, y)| (change(&before, *x), change(&after, *y)));
+        let updates = updates.map(|(x, y)| (x, y, 1e-3));
+        let losses = (before[&case.network.loss].clone(), after[&network.loss].clone(), 1.0);
+        for (expected, found, least) in updates.chain([losses]) {
+            let scale = expected.iter().fold(least, |scale: f64, it| scale.max(it.abs()));
+            for (x, y) in expected.iter().zip(&found) {
+                assert!(
+                    (x - y).abs() <= TOLERANCE * scale,
+                    "{:?}: {y} instead of {x}, of {scale}\n{}",
+                    case.sample,
+                    network.graph
+                );
+            }
+        }
+    }
+    assert!(n_rounded > 20, "only {n_rounded} samples have numbers of bf16");
 }
 
 /// The tensors that no operator computes; passes keep their order.

@@ -8,7 +8,7 @@ use soybean_compiler::{
     Argument, Compiled, Network, Optimizer, Options, Strategy, compile, lower, program_text,
     tiling::search, verify_program,
 };
-use soybean_plan::Mesh;
+use soybean_plan::{Mesh, Precision};
 
 fn optimizers() -> [Optimizer; 3] {
     let adam =
@@ -40,17 +40,22 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
     }
 }
 
-fn compiled(n_gpus: usize, strategy: Strategy) -> Compiled {
+fn compiled(n_gpus: usize, strategy: Strategy, precision: Precision) -> Compiled {
     let (builder, loss, logits) = support::classifier(8, &[4, 16, 8], false);
     let outputs = [("logits".to_owned(), logits)];
-    let options =
-        Options { name: "tiny".to_owned(), n_gpus, strategy, optimizer: Optimizer::default() };
+    let options = Options {
+        name: "tiny".to_owned(),
+        n_gpus,
+        strategy,
+        precision,
+        optimizer: Optimizer::default(),
+    };
     compile(builder, loss, &outputs, &options, &|| 0.0).unwrap()
 }
 
 #[test]
 fn text_form_of_a_program() {
-    let compiled = compiled(2, Strategy::Auto);
+    let compiled = compiled(2, Strategy::Auto, Precision::F32);
     expect![[r#"
         program tiny on [2]
         train:
@@ -110,13 +115,13 @@ fn text_form_of_a_tiling() {
         v17: f32[4, 16] = contract ik,ij->kj (v0, v16) [P1] by [j]
         v18: f32[4, 16] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v1, v17) [P1] by [j]
         v19: f32[16, 8] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v4, v15) [P0] by [i]
-    "#]].assert_eq(&compiled(2, Strategy::Auto).report.search().tiled.to_string());
+    "#]].assert_eq(&compiled(2, Strategy::Auto, Precision::F32).report.search().tiled.to_string());
 }
 
 #[test]
 fn text_report() {
     expect![[r#"
-        plan of `tiny` for 4 GPUs, mesh [2, 2], strategy data
+        plan of `tiny` for 4 GPUs, mesh [2, 2], strategy data, precision f32
 
           tensor  shape       tiling
           x       f32[8, 4]   [P0 P0]
@@ -133,7 +138,7 @@ fn text_report() {
           memory of each GPU                    1.9 kB
           search at build time                  0.0 ms
     "#]]
-    .assert_eq(&compiled(4, Strategy::Data).report.text());
+    .assert_eq(&compiled(4, Strategy::Data, Precision::F32).report.text());
 }
 
 #[test]
@@ -144,6 +149,7 @@ fn a_number_of_gpus_that_nothing_can_be_split_over_is_a_fault() {
         name: "odd".to_owned(),
         n_gpus: 4,
         strategy: Strategy::Auto,
+        precision: Precision::F32,
         optimizer: Optimizer::default(),
     };
     let faults = compile(builder, loss, &[], &options, &|| 0.0).unwrap_err();

@@ -7,6 +7,7 @@ mod networks;
 
 use networks::{GPT, Transformer, resnet20, resnet50};
 use soybean_compiler::{Builder, Compiled, Options, Strategy, compile, graph::Value, optimizer};
+use soybean_plan::Precision;
 
 const SMALL: Transformer = Transformer { tokens: 128, width: 256, n_heads: 4, ..GPT };
 
@@ -15,6 +16,7 @@ fn compiled((builder, loss): (Builder, Value), n_gpus: usize, updates: &str) -> 
         name: "network".to_owned(),
         n_gpus,
         strategy: Strategy::Auto,
+        precision: Precision::F32,
         optimizer: optimizer(updates, &[]).unwrap(),
     };
     compile(builder, loss, &[], &options, &|| 0.0).unwrap()

@@ -1,10 +1,9 @@
-//! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto"`.
-
-use std::str::FromStr;
+//! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16"`.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 use soybean_compiler::{Argument, Optimizer, Place, Strategy, optimizer};
+use soybean_plan::Precision;
 use syn::{
     Expr, Ident, Token,
     parse::{Parse, ParseStream},
@@ -20,7 +19,7 @@ use crate::{
 };
 
 /// The names of all arguments.
-const NAMES: [&str; 3] = ["gpus", "optimizer", "strategy"];
+const NAMES: [&str; 4] = ["gpus", "optimizer", "strategy", "precision"];
 
 /// The most GPUs that a model can be declared for.
 const MAX_GPUS: usize = 65_535;
@@ -31,6 +30,7 @@ pub(crate) struct Attribute {
     gpus: Option<Expr>,
     optimizer: Option<Expr>,
     strategy: Option<Expr>,
+    precision: Option<Expr>,
     tokens: TokenStream,
     /// Whether some of them could not be read, so that nothing is known to be missing.
     is_broken: bool,
@@ -59,6 +59,7 @@ pub(crate) struct Settings {
     pub(crate) n_gpus: usize,
     pub(crate) optimizer: Optimizer,
     pub(crate) strategy: Strategy,
+    pub(crate) precision: Precision,
 }
 
 impl Attribute {
@@ -80,11 +81,12 @@ impl Attribute {
                 "gpus" => &mut attribute.gpus,
                 "optimizer" => &mut attribute.optimizer,
                 "strategy" => &mut attribute.strategy,
+                "precision" => &mut attribute.precision,
                 _ => {
                     let headline = format!("unknown argument `{text}`");
                     let mut message = Message::new(headline).note(
                         "known",
-                        "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\"",
+                        "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\"",
                     );
                     if let Some(nearest) = suggestion::nearest(&text, NAMES) {
                         message = message.help(format!("did you mean `{nearest}`?"));
@@ -136,10 +138,20 @@ impl Attribute {
             None => Some(Optimizer::default()),
         };
         let strategy = match &self.strategy {
-            Some(expression) => read_strategy(expression, evaluator),
+            Some(expression) => read_choice("strategy", expression, &Strategy::NAMES, evaluator),
             None => Some(Strategy::Auto),
         };
-        Some(Settings { n_gpus: n_gpus?, optimizer: optimizer?, strategy: strategy? })
+        let precisions = Precision::ALL.map(|it| (it.name(), it));
+        let precision = match &self.precision {
+            Some(expression) => read_choice("precision", expression, &precisions, evaluator),
+            None => Some(Precision::F32),
+        };
+        Some(Settings {
+            n_gpus: n_gpus?,
+            optimizer: optimizer?,
+            strategy: strategy?,
+            precision: precision?,
+        })
     }
 
     fn n_gpus<'a>(
@@ -189,27 +201,34 @@ fn number_of_gpus(text: &str) -> Option<usize> {
     text.parse().ok().filter(|n| (1..=MAX_GPUS).contains(n))
 }
 
-fn read_strategy(expression: &Expr, evaluator: &mut Evaluator<'_>) -> Option<Strategy> {
+/// The choice whose name the string is.
+fn read_choice<T: Copy>(
+    argument: &str,
+    expression: &Expr,
+    choices: &[(&'static str, T)],
+    evaluator: &mut Evaluator<'_>,
+) -> Option<T> {
     let expression = peeled(expression);
     let text = match expression {
         Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(it), .. }) => it.value(),
         other => source_text(other),
     };
-    let strategy = matches!(expression, Expr::Lit(_)).then(|| Strategy::from_str(&text).ok());
-    if strategy.flatten().is_none() {
-        let names = Strategy::NAMES.map(|(name, _)| name);
-        let known = names.map(|name| format!("\"{name}\""));
+    let named = choices.iter().find(|(name, _)| *name == text).map(|&(_, choice)| choice);
+    let choice = named.filter(|_| matches!(expression, Expr::Lit(_)));
+    if choice.is_none() {
+        let names = || choices.iter().map(|&(name, _)| name);
+        let known: Vec<String> = names().map(|name| format!("\"{name}\"")).collect();
         let mut message = Message::new(format!(
-            "`strategy` must be one of {}, found {}",
+            "`{argument}` must be one of {}, found {}",
             known.join(", "),
             source_text(expression)
         ));
-        if let Some(nearest) = suggestion::nearest(&text, names) {
+        if let Some(nearest) = suggestion::nearest(&text, names()) {
             message = message.help(format!("did you mean \"{nearest}\"?"));
         }
         evaluator.problems.report(expression, &message);
     }
-    strategy.flatten()
+    choice
 }
 
 /// `sgd(momentum = 0.9)`, or `sgd` alone.

@@ -164,6 +164,7 @@ fn options(model: &Model, settings: &Settings) -> Options {
         name: model.name().to_string(),
         n_gpus: settings.n_gpus,
         strategy: settings.strategy,
+        precision: settings.precision,
         optimizer: settings.optimizer,
     }
 }

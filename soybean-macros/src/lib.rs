@@ -35,7 +35,8 @@ use proc_macro::TokenStream;
 /// Turns a function, or a module with one public function `forward`, into a trainer for N GPUs.
 ///
 /// Arguments: `gpus = N`, the number of GPUs (the environment variable `SOYBEAN_GPUS` overrides it); `optimizer = sgd(momentum = 0.9)`,
-/// `adam(..)` or `adamw(..)`; `strategy = "auto"`, `"recursive"`, `"data"` or `"model"`.
+/// `adam(..)` or `adamw(..)`; `strategy = "auto"`, `"recursive"`, `"data"` or `"model"`; `precision = "f32"`, `"tf32"` or
+/// `"bf16"`.
 ///
 /// The function takes the tensors of a batch, with their dims in their types, and returns a scalar loss, or a tuple of the loss and further
 /// results. It stays in the program as ordinary Rust. Beside it stand the generated `Batch`, `Network` and `Trainer`: in the

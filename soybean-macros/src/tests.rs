@@ -141,14 +141,14 @@ fn attributes_are_checked() {
         "gpus = 0, gpu = 8, strategy = \"dta\", strategy = \"auto\"",
         model,
         expect![[r#"
-        1:10-13: unknown argument `gpu`
-          known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto"
-          help:  did you mean `gpus`?
-        1:37-45: `strategy` is given twice
-        1:7-8: `gpus` must be an integer from 1 to 65535, found 0
-        1:30-35: `strategy` must be one of "auto", "recursive", "data", "model", found "dta"
-          help: did you mean "data"?
-    "#]],
+            1:10-13: unknown argument `gpu`
+              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16"
+              help:  did you mean `gpus`?
+            1:37-45: `strategy` is given twice
+            1:7-8: `gpus` must be an integer from 1 to 65535, found 0
+            1:30-35: `strategy` must be one of "auto", "recursive", "data", "model", found "dta"
+              help: did you mean "data"?
+        "#]],
     );
     check(
         "optimizer = sgd(momentun = 0.9)",

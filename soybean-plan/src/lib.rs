@@ -4,6 +4,7 @@
 //! of the mesh, and where the user's tensors enter and leave. All descriptors can be written as constants, so that generated
 //! code holds them in statics. This crate decides nothing and depends on nothing.
 
+pub mod bf16;
 mod collective;
 mod kernel;
 mod mesh;

@@ -17,7 +17,7 @@ pub enum Precision {
 
 impl Precision {
     /// All precisions, in the order of their declaration.
-    pub const ALL: &[Self] = &[Self::F32, Self::Tf32, Self::Bf16];
+    pub const ALL: [Self; 3] = [Self::F32, Self::Tf32, Self::Bf16];
 
     /// The name as users write it.
     #[must_use]

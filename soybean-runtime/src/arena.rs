@@ -8,9 +8,7 @@ use std::{
 
 use soybean_plan::Buffer;
 
-use crate::{Error, ErrorKind};
-
-const ALIGNMENT: usize = 64;
+use crate::{Error, ErrorKind, check::ALIGNMENT};
 
 /// Zeroed memory of a rank, aligned to 64 bytes. It hands out pointers only; whoever follows them says why nobody else writes there.
 pub(crate) struct Arena {
@@ -34,16 +32,7 @@ impl Arena {
         Ok(Self { start, layout })
     }
 
-    /// Whether the buffer lies within the arena, aligned.
-    pub(crate) fn holds(&self, buffer: &Buffer) -> bool {
-        let end = buffer
-            .n_elements
-            .checked_mul(buffer.dtype.bytes())
-            .and_then(|n_bytes| n_bytes.checked_add(buffer.offset));
-        buffer.offset.is_multiple_of(ALIGNMENT) && end.is_some_and(|end| end <= self.layout.size())
-    }
-
-    /// Where a buffer that the arena [`Self::holds`] begins.
+    /// Where a buffer begins that lies within the arena, as [`check_tables`](crate::check::check_tables) makes sure.
     pub(crate) const fn pointer(&self, buffer: &Buffer) -> *mut f32 {
         self.start.as_ptr().wrapping_add(buffer.offset).cast()
     }

@@ -1,20 +1,23 @@
-//! What a device must be able to do. The CPU is one implementation; whatever runs programs knows only these traits.
+//! What a device must be able to do for one rank.
 
 use soybean_plan::BufferId;
 
 use crate::Error;
 
-/// The memory and the kernels of one rank. Kernels go by their numbers in the model's list, from which the implementation prepared them when it was made.
-pub(crate) trait Backend {
-    /// Lets `fill` write the elements of a buffer, as 4-byte words.
+/// Memory that the host writes: 4-byte words, one for each element; elements of 2 bytes are rounded on the way.
+pub(crate) trait Upload {
+    /// Lets `fill` write the elements of a buffer.
     fn upload(&mut self, buffer: BufferId, fill: &mut dyn FnMut(&mut [u32])) -> Result<(), Error>;
+}
 
-    /// Lets `read` see the elements of a buffer, as 4-byte words, after all kernels so far.
+/// Memory that the host reads: 4-byte words, one for each element; elements of 2 bytes are widened to `f32` on the way.
+pub(crate) trait Download {
+    /// Lets `read` see the elements of a buffer, after all kernels so far.
     fn download(&mut self, buffer: BufferId, read: &mut dyn FnMut(&[u32])) -> Result<(), Error>;
+}
 
-    /// The values of the program's run-time scalars from here on.
-    fn set_scalars(&mut self, scalars: &[f32]);
-
+/// The kernels of one rank. They go by their numbers in the model's list, from which the implementation prepared them when it was made.
+pub(crate) trait Kernels {
     /// Runs a kernel, of any kind but a collective.
     fn run(
         &mut self,

@@ -13,11 +13,19 @@ pub struct Config {
     pub device: Device,
     /// The number of CPU threads of all ranks together; all cores if `None`. Every rank has at least one.
     pub threads: Option<usize>,
+    /// Whether GPUs get whole steps with one call, as graphs that were captured; if not, each kernel is queued anew in every step.
+    pub uses_graphs: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { seed: 0, learning_rate: 0.01, device: Device::Auto, threads: None }
+        Self {
+            seed: 0,
+            learning_rate: 0.01,
+            device: Device::Auto,
+            threads: None,
+            uses_graphs: true,
+        }
     }
 }
 

@@ -22,23 +22,20 @@ mod pooling;
 mod prepared;
 mod product;
 mod program;
+mod ranks;
 mod reduction;
 mod share;
 mod space;
 mod vector;
 mod winograd;
 
-use std::{
-    sync::Arc,
-    thread::{Builder, JoinHandle},
-};
+use std::sync::Arc;
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use soybean_plan::{BufferId, Kernel, Tables};
 
 #[cfg(test)]
 pub(crate) use self::oracle::Dice;
-pub(crate) use self::{combiner::Combiner, engine::Region};
+pub(crate) use self::{combiner::Combiner, engine::Region, ranks::CpuRanks};
 use self::{
     isa::Isa,
     prepared::{Call, Prepared},
@@ -47,10 +44,8 @@ use self::{
 use crate::{
     Error, ErrorKind,
     arena::Arena,
-    backend::Backend,
-    in_process::Cluster,
-    post::Links,
-    worker::{AnyModel, Worker},
+    backend::{Download, Kernels, Upload},
+    model::AnyModel,
 };
 
 /// The operands for which the lists of regions have room from the start, so that no step allocates.
@@ -68,110 +63,6 @@ pub(crate) struct Cpu {
     scalars: Vec<f32>,
     inputs: Vec<Region>,
     results: Vec<Region>,
-}
-
-/// Starts the threads of all ranks.
-pub(crate) fn start_ranks(
-    model: &AnyModel,
-    seed: u64,
-    n_threads: usize,
-    is_crowded: bool,
-    links: &Links,
-) -> Result<Vec<JoinHandle<()>>, Error> {
-    let tables = model.get().tables();
-    let n_ranks = tables.mesh.n_ranks();
-    let arenas: Result<Vec<Arena>, Error> =
-        (0..n_ranks).map(|_| Arena::new(tables.arena_bytes)).collect();
-    let arenas: Arc<[Arena]> = arenas?.into();
-    check_tables(tables, &arenas[0])?;
-    let cluster = Cluster::new(model, &arenas, &links.abort, is_crowded);
-    let mut workers = Vec::new();
-    for rank in 0..n_ranks {
-        let worker = Worker {
-            rank,
-            model: model.clone(),
-            backend: Box::new(Cpu::new(&arenas, rank, model, n_threads)),
-            communicator: Box::new(cluster.member(rank)),
-            links: links.clone(),
-            seed,
-        };
-        workers.push((worker, Pool::new(rank, n_threads)?));
-    }
-    let start = |(worker, pool): (Worker, Pool)| {
-        let name = format!("rank {}", worker.rank);
-        Builder::new().name(name).spawn(move || pool.run(worker))
-    };
-    let fault = |error: std::io::Error| {
-        Error::new(ErrorKind::Device, format!("a thread for each rank: {error}"))
-    };
-    workers.into_iter().map(|it| start(it).map_err(fault)).collect()
-}
-
-/// The threads of one rank; a rank with one thread needs no pool.
-struct Pool {
-    pool: Option<ThreadPool>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Pool {
-    fn new(rank: usize, n_threads: usize) -> Result<Self, Error> {
-        if n_threads == 1 {
-            return Ok(Self { pool: None, threads: Vec::new() });
-        }
-        let mut threads = Vec::new();
-        let pool = ThreadPoolBuilder::new()
-            .num_threads(n_threads)
-            .spawn_handler(|thread| {
-                let name = format!("rank {rank} thread {}", thread.index());
-                threads.push(Builder::new().name(name).spawn(|| thread.run())?);
-                Ok(())
-            })
-            .build()
-            .map_err(|error| {
-                Error::new(
-                    ErrorKind::Device,
-                    format!("{n_threads} threads for rank {rank}: {error}"),
-                )
-            })?;
-        Ok(Self { pool: Some(pool), threads })
-    }
-
-    /// Runs the worker on the first free thread of the pool, so that its kernels share work without a queue in between.
-    fn run(self, worker: Worker) {
-        match self.pool {
-            Some(pool) => pool.install(|| worker.run()),
-            None => worker.run(),
-        }
-        for thread in self.threads {
-            // A panic has been reported where it happened.
-            let _reported = thread.join();
-        }
-    }
-}
-
-fn check_tables(tables: &Tables, arena: &Arena) -> Result<(), Error> {
-    let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
-    for (number, buffer) in tables.buffers.iter().enumerate() {
-        if !arena.holds(buffer) {
-            let (n_bytes, found) = (tables.arena_bytes, buffer);
-            return fault(format!(
-                "buffer {number}: expected a place within {n_bytes} bytes at a multiple of 64, found {found:?}"
-            ));
-        }
-    }
-    let inputs = tables.inputs.iter().map(|it| (&it.name, &it.tile, it.buffer));
-    let parameters = tables.parameters.iter().map(|it| (&it.name, &it.tile, it.buffer));
-    let outputs = tables.outputs.iter().map(|it| (&it.name, &it.tile, it.buffer));
-    for (name, tile, buffer) in inputs.chain(parameters).chain(outputs) {
-        let expected = tile.local_shape(&tables.mesh).n_elements();
-        let found = tables.buffers.get(buffer).map(|it| it.n_elements);
-        if found != Some(expected) || !tile.is_legal(&tables.mesh) {
-            return fault(format!(
-                "`{name}`: expected a buffer of {expected} elements, found {found:?}"
-            ));
-        }
-    }
-    Ok(())
 }
 
 impl Cpu {
@@ -192,6 +83,20 @@ impl Cpu {
             inputs: Vec::with_capacity(MAX_OPERANDS),
             results: Vec::with_capacity(MAX_OPERANDS),
         }
+    }
+
+    /// The values of the program's run-time scalars from here on.
+    pub(crate) fn set_scalars(&mut self, scalars: &[f32]) {
+        self.scalars.copy_from_slice(scalars);
+    }
+
+    /// The one element of a buffer.
+    pub(crate) fn number(&mut self, buffer: BufferId) -> Result<f32, Error> {
+        let mut value = f32::NAN;
+        let mut read =
+            |words: &[u32]| value = words.first().map_or(f32::NAN, |it| f32::from_bits(*it));
+        self.download(buffer, &mut read)?;
+        Ok(value)
     }
 
     fn region(&self, buffer: BufferId) -> Result<Region, Error> {
@@ -223,25 +128,25 @@ pub(crate) fn region(tables: &Tables, arena: &Arena, buffer: BufferId) -> Result
     Ok(Region { pointer: arena.pointer(found), n_elements: found.n_elements, dtype: found.dtype })
 }
 
-impl Backend for Cpu {
+impl Upload for Cpu {
     fn upload(&mut self, buffer: BufferId, fill: &mut dyn FnMut(&mut [u32])) -> Result<(), Error> {
         let region = self.region(buffer)?;
         // SAFETY: the buffer lies in this rank's arena, which others read only within collectives, in which this rank takes part.
         fill(unsafe { std::slice::from_raw_parts_mut(region.pointer.cast(), region.n_elements) });
         Ok(())
     }
+}
 
+impl Download for Cpu {
     fn download(&mut self, buffer: BufferId, read: &mut dyn FnMut(&[u32])) -> Result<(), Error> {
         let region = self.region(buffer)?;
         // SAFETY: as above; only this rank writes to its arena.
         read(unsafe { std::slice::from_raw_parts(region.pointer.cast(), region.n_elements) });
         Ok(())
     }
+}
 
-    fn set_scalars(&mut self, scalars: &[f32]) {
-        self.scalars.copy_from_slice(scalars);
-    }
-
+impl Kernels for Cpu {
     fn run(
         &mut self,
         kernel: usize,

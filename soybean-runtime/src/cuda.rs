@@ -3,13 +3,30 @@
 //! One thread of the host, the trainer's, drives all ranks: it goes through a step once and queues each of its tasks for every rank, on a stream for computing or one for
 //! communication, with events where one waits for the other. The whole step, of all ranks on all GPUs, is captured as one graph the first time and replayed from then on.
 
+mod collective;
 mod compile;
 mod convolution;
 mod epilogue;
 mod gpu;
+mod kit;
 mod libraries;
+mod machine;
 mod memory;
 mod module;
 mod nccl;
+mod phase;
+mod place;
 mod product;
+mod ranks;
+mod schedule;
+mod slot;
 mod stream;
+mod tape;
+mod transfer;
+
+pub(crate) use ranks::CudaRanks;
+
+/// Whether there is a GPU with all that is needed to run programs on it.
+pub(crate) fn is_usable() -> bool {
+    libraries::find().n_usable().is_ok()
+}

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-use soybean_plan::{AxisSet, BufferId, Collective, CollectiveKind, DType, Kernel, Mesh};
+use soybean_plan::{AxisSet, BufferId, Collective, DType};
 
 use crate::{
     Error, ErrorKind,
@@ -12,13 +12,10 @@ use crate::{
     backend::Communicator,
     barrier::Barrier,
     cpu::{self, Combiner, Region},
+    model::AnyModel,
+    movement::{Movement, as_collective},
     overlap::Overlap,
-    worker::AnyModel,
 };
-
-/// Two ranks that each combine all elements move as many bytes as two that share them, and wait once less. From this many elements on,
-/// the combining costs more than the waiting.
-const WORTH_SHARING: usize = 32 * 1024;
 
 /// All ranks of a process.
 pub(crate) struct Cluster {
@@ -45,16 +42,7 @@ struct Prepared {
     n_source: usize,
     n_destination: usize,
     movement: Movement,
-}
-
-/// What a rank does between the barriers.
-enum Movement {
-    /// Copies the elements that it needs, each from the rank that has it.
-    Copy(Vec<(usize, Overlap)>),
-    /// Combines the elements that it keeps from all ranks of the group.
-    Scatter { group: Vec<usize>, overlap: Overlap, combiner: Combiner },
-    /// Combines its share from all ranks of the group, then copies the others' shares.
-    Reduce { group: Vec<usize>, shares: Vec<Range<usize>>, combiner: Combiner },
+    combiner: Combiner,
 }
 
 impl Cluster {
@@ -95,6 +83,7 @@ impl Cluster {
                 n_source: collective.source().local_shape(mesh).n_elements(),
                 n_destination: collective.destination().local_shape(mesh).n_elements(),
                 movement: Movement::new(collective, mesh, rank),
+                combiner: Combiner::new(collective.combine),
             }
         };
         Member {
@@ -111,41 +100,6 @@ impl Cluster {
             rank,
         }
     }
-}
-
-impl Movement {
-    fn new(collective: &Collective, mesh: &Mesh, rank: usize) -> Self {
-        let group = mesh.group(rank, collective.axes);
-        let (from, to) = (collective.source(), collective.destination());
-        let shared = |peer: usize| Overlap::between(mesh, (&to, rank), (&from, peer));
-        let combiner = Combiner::new(collective.combine);
-        match collective.kind {
-            CollectiveKind::Slice => Self::Copy(vec![(rank, shared(rank))]),
-            CollectiveKind::AllToAll | CollectiveKind::AllGather => {
-                Self::Copy(group.iter().map(|peer| (*peer, shared(*peer))).collect())
-            }
-            // Partial results lie alike on all ranks of the group.
-            CollectiveKind::ReduceScatter => {
-                Self::Scatter { group, overlap: shared(rank), combiner }
-            }
-            CollectiveKind::AllReduce => {
-                let n_elements = from.local_shape(mesh).n_elements();
-                if group.len() == 2 && n_elements < WORTH_SHARING {
-                    return Self::Scatter { group, overlap: shared(rank), combiner };
-                }
-                let shares = shares(n_elements, group.len());
-                Self::Reduce { group, shares, combiner }
-            }
-        }
-    }
-}
-
-/// Consecutive shares of about equal length that begin at cache lines, as far as there are enough elements.
-fn shares(n_elements: usize, n_shares: usize) -> Vec<Range<usize>> {
-    const LINE: usize = 16;
-    let bound =
-        |share: usize| (n_elements * share / n_shares).next_multiple_of(LINE).min(n_elements);
-    (0..n_shares).map(|it| bound(it)..bound(it + 1)).collect()
 }
 
 impl Member {
@@ -285,15 +239,16 @@ impl Member {
         let n_bytes = match &prepared.movement {
             // SAFETY: all ranks of the group are between the same barriers, and write to their results only.
             Movement::Copy(parts) => unsafe { self.copy(parts, input, &to) }?,
-            Movement::Scatter { group, overlap, combiner } => {
+            Movement::Scatter { group, overlap } => {
                 // SAFETY: as above.
-                unsafe { self.scatter(group, overlap, *combiner, input, &to) }
+                unsafe { self.scatter(group, overlap, prepared.combiner, input, &to) }
             }
-            Movement::Reduce { group, shares, combiner } => {
+            Movement::Reduce { group, shares } => {
                 let own = group.iter().position(|it| *it == self.rank);
                 let own = shares[own.expect("a rank is in its group")].clone();
                 // SAFETY: as above.
-                let combined = unsafe { self.combine_share(group, own, *combiner, input, &to) };
+                let combined =
+                    unsafe { self.combine_share(group, own, prepared.combiner, input, &to) };
                 wait()?;
                 // SAFETY: after the barrier all shares are combined, and each rank writes only the others' in its own result.
                 combined + unsafe { self.gather_shares(group, shares, (result, &to)) }?
@@ -316,13 +271,6 @@ impl Communicator for Member {
             let name = prepared.map_or("collective", |it| it.name);
             Error::new(error.kind(), format!("{name} {kernel} in shared memory: {error}"))
         })
-    }
-}
-
-const fn as_collective(kernel: &Kernel) -> Option<&Collective> {
-    match kernel {
-        Kernel::Communicate(collective) => Some(collective),
-        _ => None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Models: programs that ranks can run, as generated code or as values.
 
+use std::sync::Arc;
+
 use soybean_plan::{Kernel, Program, Step, Tables};
 
 use crate::Rank;
@@ -14,6 +16,25 @@ pub trait Model: Send + Sync {
     fn train(&self, rank: &mut Rank<'_>);
     /// The forward computation alone, as calls on `rank`.
     fn evaluate(&self, rank: &mut Rank<'_>);
+}
+
+/// A model that lives as long as its ranks.
+#[derive(Clone)]
+pub(crate) enum AnyModel {
+    /// Generated code.
+    Static(&'static dyn Model),
+    /// A value, such as a program.
+    Shared(Arc<dyn Model>),
+}
+
+impl AnyModel {
+    /// The model.
+    pub(crate) fn get(&self) -> &dyn Model {
+        match self {
+            Self::Static(model) => *model,
+            Self::Shared(model) => &**model,
+        }
+    }
 }
 
 impl Model for Program {

@@ -49,6 +49,17 @@ impl Overlap {
         Self::between(mesh, (tile, rank), (&whole, rank))
     }
 
+    /// The dims, outermost first, for devices that walk them by themselves.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn dims(&self) -> Vec<soybean_codegen::movement::Dim> {
+        let dim = |it: &Dim| soybean_codegen::movement::Dim {
+            runs: it.runs.clone(),
+            stride_here: it.stride_here,
+            stride_there: it.stride_there,
+        };
+        self.dims.iter().map(dim).collect()
+    }
+
     /// Calls `visit(here, there, length)` for each stretch, in the order of `here`.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(usize, usize, usize)) {
         walk(&self.dims, 0, 0, &mut visit);

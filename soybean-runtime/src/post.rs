@@ -4,39 +4,9 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::{
-    Error, Profile, View,
     abort::{Abort, lock},
+    ranks::{Order, Report},
 };
-
-/// What all ranks are told to do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Order<'a> {
-    /// One training step over this batch.
-    Train {
-        /// The tensors of the batch.
-        batch: &'a [View<'a>],
-        /// The number of the step, from 1.
-        step: u64,
-        /// Its learning rate.
-        learning_rate: f32,
-    },
-    /// The forward computation over this batch.
-    Evaluate {
-        /// The tensors of the batch.
-        batch: &'a [View<'a>],
-    },
-    /// Hand out the parameters.
-    Fetch,
-    /// Take these parameters.
-    Load {
-        /// All parameters, in their order.
-        parameters: &'a [View<'a>],
-    },
-    /// Forget the profile.
-    ResetProfile,
-    /// End the thread.
-    Stop,
-}
 
 /// What the trainer and its ranks share.
 #[derive(Clone)]
@@ -68,15 +38,21 @@ pub(crate) struct Post {
 
 struct Board {
     number: u64,
-    order: Order<'static>,
+    /// The order, or none when there are to be no more.
+    order: Option<Order<'static>>,
     n_done: usize,
 }
 
 impl Post {
     /// A board for this many ranks.
     pub(crate) const fn new(n_ranks: usize) -> Self {
-        let board = Board { number: 0, order: Order::Fetch, n_done: 0 };
+        let board = Board { number: 0, order: None, n_done: 0 };
         Self { n_ranks, board: Mutex::new(board), called: Condvar::new(), all_done: Condvar::new() }
+    }
+
+    /// Tells all ranks that there are no more orders.
+    pub(crate) fn stop(&self) {
+        self.put_up(None);
     }
 
     /// Gives an order and waits until all ranks have carried it out.
@@ -84,6 +60,10 @@ impl Post {
         // SAFETY: ranks see the order only until they report it done, and this function returns only after all of them have; it cannot
         // unwind before.
         let order = unsafe { std::mem::transmute::<Order<'_>, Order<'static>>(order) };
+        self.put_up(Some(order));
+    }
+
+    fn put_up(&self, order: Option<Order<'static>>) {
         let mut board = lock(&self.board);
         board.number += 1;
         board.order = order;
@@ -93,11 +73,11 @@ impl Post {
             board = self.all_done.wait(board).unwrap_or_else(PoisonError::into_inner);
         }
         // Nothing that was lent stays on the board.
-        board.order = Order::Fetch;
+        board.order = None;
     }
 
     /// Carries out the next order after `number`, and reports it done whatever happens in `work`.
-    pub(crate) fn serve(&self, number: u64, work: impl FnOnce(Order<'_>)) {
+    pub(crate) fn serve(&self, number: u64, work: impl FnOnce(Option<Order<'_>>)) {
         let mut board = lock(&self.board);
         while board.number == number {
             board = self.called.wait(board).unwrap_or_else(PoisonError::into_inner);
@@ -118,23 +98,5 @@ impl Drop for Done<'_> {
         if board.n_done == self.0.n_ranks {
             self.0.all_done.notify_one();
         }
-    }
-}
-
-/// What one rank leaves for the trainer.
-pub(crate) struct Report {
-    /// The bytes that it received from other ranks, or that the run has failed.
-    pub(crate) moved_bytes: Result<u64, Error>,
-    /// The loss; of rank 0 alone.
-    pub(crate) loss: f32,
-    /// Its parts of outputs or parameters; empty where another rank hands out the same elements.
-    pub(crate) parts: Vec<Vec<f32>>,
-    /// Its time.
-    pub(crate) profile: Profile,
-}
-
-impl Default for Report {
-    fn default() -> Self {
-        Self { moved_bytes: Ok(0), loss: f32::NAN, parts: Vec::new(), profile: Profile::default() }
     }
 }

@@ -6,16 +6,19 @@ use soybean_plan::{BufferId, Kernel};
 
 use crate::{
     Error, ErrorKind, Profile, Work,
-    backend::{Backend, Communicator},
+    backend::{Communicator, Kernels},
+    trace::{Span, microseconds},
 };
 
 /// One rank during a step. A call that fails is remembered, and all later calls do nothing: generated code asks once in a while whether
 /// to go on.
 pub struct Rank<'a> {
     kernels: &'a [Kernel],
-    backend: &'a mut dyn Backend,
+    device: &'a mut dyn Kernels,
     communicator: &'a mut dyn Communicator,
     profile: &'a mut Profile,
+    trace_from: Option<Instant>,
+    spans: Vec<Span>,
     moved_bytes: u64,
     failure: Option<Error>,
 }
@@ -23,16 +26,26 @@ pub struct Rank<'a> {
 impl<'a> Rank<'a> {
     pub(crate) fn new(
         kernels: &'a [Kernel],
-        backend: &'a mut dyn Backend,
+        device: &'a mut dyn Kernels,
         communicator: &'a mut dyn Communicator,
         profile: &'a mut Profile,
+        trace_from: Option<Instant>,
     ) -> Self {
-        Self { kernels, backend, communicator, profile, moved_bytes: 0, failure: None }
+        Self {
+            kernels,
+            device,
+            communicator,
+            profile,
+            trace_from,
+            spans: Vec::new(),
+            moved_bytes: 0,
+            failure: None,
+        }
     }
 
-    /// The bytes received from other ranks, or the first failure.
-    pub(crate) fn finish(self) -> Result<u64, Error> {
-        self.failure.map_or(Ok(self.moved_bytes), Err)
+    /// The bytes received from other ranks and, if the step is traced, what was done when; or the first failure.
+    pub(crate) fn finish(self) -> Result<(u64, Vec<Span>), Error> {
+        self.failure.map_or(Ok((self.moved_bytes, self.spans)), Err)
     }
 
     /// Whether a call has failed.
@@ -53,7 +66,7 @@ impl<'a> Rank<'a> {
                 Work::Communication
             }
             Some(found) => {
-                self.failure = self.backend.run(kernel, inputs, results).err();
+                self.failure = self.device.run(kernel, inputs, results).err();
                 Work::of(found)
             }
             None => {
@@ -63,7 +76,13 @@ impl<'a> Rank<'a> {
                 return;
             }
         };
-        self.profile.add(work, start.elapsed());
+        let end = Instant::now();
+        self.profile.add(work, end - start);
+        if let Some(from) = self.trace_from {
+            let (start, duration) = (microseconds(from, start), microseconds(start, end));
+            let name = format!("{} {kernel}", work.name());
+            self.spans.push(Span { name, stream: "thread", start, duration });
+        }
     }
 
     fn communicate(

@@ -1,30 +1,31 @@
 //! The trainer: all ranks of a model, from batches to losses.
 
 use std::{
-    num::NonZero,
     sync::{Arc, Mutex},
-    thread::{self, JoinHandle},
+    time::Instant,
 };
 
 use soybean_plan::{Input, Tables, Tile};
 
 use crate::{
-    Array, Config, Device, Error, ErrorKind, Evaluation, Model, Profile, View,
+    Array, Config, Device, Error, ErrorKind, Evaluation, Model, Profile, Trace, View,
     abort::lock,
-    cpu::start_ranks,
+    cpu::CpuRanks,
+    ends::is_owner,
+    model::AnyModel,
     overlap::Overlap,
-    post::{Links, Order, Report},
-    worker::{AnyModel, is_owner},
+    ranks::{Feed, Order, Ranks, Report, Training},
 };
 
-/// Trains a model on all ranks of its mesh. The ranks are threads that live as long as the trainer.
+/// Trains a model on all ranks of its mesh, on the device of its choice.
 pub struct Trainer {
     model: AnyModel,
     learning_rate: f32,
     n_steps: u64,
-    n_threads: usize,
-    links: Links,
-    threads: Vec<JoinHandle<()>>,
+    ranks: Box<dyn Ranks>,
+    is_queued: bool,
+    /// The first failure, after which nothing goes on.
+    failure: Option<Error>,
 }
 
 impl Trainer {
@@ -45,28 +46,10 @@ impl Trainer {
     }
 
     fn start(model: AnyModel, config: &Config) -> Result<Self, Error> {
-        if config.device == Device::Cuda {
-            let message = "expected a device that is built in (cpu), found cuda";
-            return Err(Error::new(ErrorKind::Device, message));
-        }
-        let n_ranks = model.get().tables().mesh.n_ranks();
-        let n_cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let n_threads = config.threads.unwrap_or(n_cores).max(1);
-        let mut trainer = Self {
-            learning_rate: config.learning_rate,
-            n_steps: 0,
-            n_threads: (n_threads / n_ranks).max(1) * n_ranks,
-            links: Links::new(n_ranks),
-            threads: Vec::new(),
-            model,
-        };
-        trainer.threads = start_ranks(
-            &trainer.model,
-            config.seed,
-            trainer.n_threads / n_ranks,
-            n_ranks > n_cores,
-            &trainer.links,
-        )?;
+        let ranks = start_ranks(&model, config)?;
+        let learning_rate = config.learning_rate;
+        let mut trainer =
+            Self { learning_rate, n_steps: 0, ranks, is_queued: false, failure: None, model };
         // Fills the parameters, so that failures show here.
         trainer.call(Order::ResetProfile)?;
         Ok(trainer)
@@ -78,10 +61,52 @@ impl Trainer {
     /// If the batch does not fit the model, the loss is not finite, or a rank fails; after the latter, all further calls fail.
     pub fn step(&mut self, batch: &[View<'_>]) -> Result<f32, Error> {
         check_batch(&self.model.get().tables().inputs, batch)?;
-        let step = self.n_steps + 1;
-        self.call(Order::Train { batch, step, learning_rate: self.learning_rate })?;
+        self.train(Feed::Batch(batch), None)
+    }
+
+    /// Hands over a batch for [`Self::step_queued`]; devices with memory of their own fetch it while the host goes on. It takes the place of one that was queued before.
+    ///
+    /// # Errors
+    /// If the batch does not fit the model, or a rank fails.
+    pub fn queue(&mut self, batch: &[View<'_>]) -> Result<(), Error> {
+        check_batch(&self.model.get().tables().inputs, batch)?;
+        self.call(Order::Queue { batch })?;
+        self.is_queued = true;
+        Ok(())
+    }
+
+    /// [`Self::step`] on the batch that was queued; meanwhile the next is queued, if there is one.
+    ///
+    /// # Errors
+    /// If no batch was queued, the next does not fit the model, the loss is not finite, or a rank fails.
+    pub fn step_queued(&mut self, next: Option<&[View<'_>]>) -> Result<f32, Error> {
+        if !self.is_queued {
+            let message = "expected a batch that was queued before, found none";
+            return Err(Error::new(ErrorKind::Batch, message));
+        }
+        if let Some(next) = next {
+            check_batch(&self.model.get().tables().inputs, next)?;
+        }
+        self.is_queued = next.is_some();
+        self.train(Feed::Queued { next }, None)
+    }
+
+    /// [`Self::step`], with the time of each kernel and collective.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn trace(&mut self, batch: &[View<'_>]) -> Result<(f32, Trace), Error> {
+        check_batch(&self.model.get().tables().inputs, batch)?;
+        let loss = self.train(Feed::Batch(batch), Some(Instant::now()))?;
+        let spans = |report: &Mutex<Report>| std::mem::take(&mut lock(report).spans);
+        Ok((loss, Trace::new(self.ranks.reports().iter().map(spans).collect())))
+    }
+
+    fn train(&mut self, feed: Feed<'_>, trace_from: Option<Instant>) -> Result<f32, Error> {
+        let (step, learning_rate) = (self.n_steps + 1, self.learning_rate);
+        self.call(Order::Train(Training { feed, step, learning_rate, trace_from }))?;
         self.n_steps = step;
-        let loss = lock(&self.links.reports[0]).loss;
+        let loss = lock(&self.ranks.reports()[0]).loss;
         if loss.is_finite() {
             return Ok(loss);
         }
@@ -137,8 +162,8 @@ impl Trainer {
     /// The bytes that all ranks together received from others in the last step or evaluation, as counted while they were read.
     #[must_use]
     pub fn moved_bytes(&self) -> u64 {
-        let moved = |report: &Mutex<Report>| lock(report).moved_bytes.clone().unwrap_or(0);
-        self.links.reports.iter().map(moved).sum()
+        let moved = |report: &Mutex<Report>| lock(report).moved_bytes;
+        self.ranks.reports().iter().map(moved).sum()
     }
 
     /// The number of training steps so far.
@@ -150,7 +175,7 @@ impl Trainer {
     /// The time that each rank spent since the start or the last [`Self::reset_profile`].
     #[must_use]
     pub fn profile(&self) -> Vec<Profile> {
-        self.links.reports.iter().map(|it| lock(it).profile).collect()
+        self.ranks.reports().iter().map(|it| lock(it).profile).collect()
     }
 
     /// Sets all times to zero.
@@ -164,20 +189,15 @@ impl Trainer {
     /// What runs where, in one line.
     #[must_use]
     pub fn device_line(&self) -> String {
-        let (n_ranks, n_threads) = (self.links.reports.len(), self.n_threads);
-        let plural = |n| if n == 1 { "" } else { "s" };
-        let devices =
-            if n_ranks == 1 { "1 device".to_owned() } else { format!("{n_ranks} virtual devices") };
-        format!("{devices} on the CPU, {n_threads} thread{}", plural(n_threads))
+        self.ranks.device_line()
     }
 
-    fn call(&self, order: Order<'_>) -> Result<(), Error> {
-        if let Some(earlier) = self.links.abort.first() {
+    fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
+        if let Some(earlier) = &self.failure {
             let message = format!("the trainer has stopped after an earlier failure: {earlier}");
             return Err(Error::new(ErrorKind::Rank, message));
         }
-        self.links.post.call(order);
-        self.links.abort.first().map_or(Ok(()), Err)
+        self.ranks.call(order).inspect_err(|error| self.failure = Some(error.clone()))
     }
 
     /// Whole tensors, from the parts that the ranks have reported.
@@ -185,7 +205,7 @@ impl Trainer {
         let mesh = &self.model.get().tables().mesh;
         let assemble = |(number, tile): (usize, &Tile)| {
             let mut data = vec![0.0; tile.shape.n_elements()];
-            for (rank, report) in self.links.reports.iter().enumerate() {
+            for (rank, report) in self.ranks.reports().iter().enumerate() {
                 if !is_owner(mesh, tile, rank) {
                     continue;
                 }
@@ -201,14 +221,20 @@ impl Trainer {
     }
 }
 
-impl Drop for Trainer {
-    fn drop(&mut self) {
-        if !self.threads.is_empty() {
-            self.links.post.call(Order::Stop);
-        }
-        for thread in self.threads.drain(..) {
-            // A rank's panic has been reported where it happened.
-            let _reported = thread.join();
+fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Error> {
+    match config.device {
+        Device::Cpu => Ok(Box::new(CpuRanks::new(model, config)?)),
+        #[cfg(feature = "cuda")]
+        Device::Auto if !crate::cuda::is_usable() => Ok(Box::new(CpuRanks::new(model, config)?)),
+        #[cfg(feature = "cuda")]
+        Device::Auto | Device::Cuda => Ok(Box::new(crate::cuda::CudaRanks::new(model, config)?)),
+        #[cfg(not(feature = "cuda"))]
+        Device::Auto => Ok(Box::new(CpuRanks::new(model, config)?)),
+        #[cfg(not(feature = "cuda"))]
+        Device::Cuda => {
+            let message =
+                "expected a device that is built in (cpu), found cuda: the feature `cuda` is off";
+            Err(Error::new(ErrorKind::Device, message))
         }
     }
 }

@@ -11,7 +11,13 @@ use soybean_plan::{Init, Kernel, Program, Tables};
 use soybean_runtime::{Array, Config, Device, ErrorKind, Model, Rank, Trainer, View, Work};
 
 fn config() -> Config {
-    Config { seed: 3, learning_rate: 0.05, device: Device::Cpu, threads: Some(2) }
+    Config {
+        seed: 3,
+        learning_rate: 0.05,
+        device: Device::Cpu,
+        threads: Some(2),
+        uses_graphs: true,
+    }
 }
 
 fn trainer(n_ranks: usize) -> Trainer {

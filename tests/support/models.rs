@@ -9,7 +9,7 @@ use soybean::{
 use soybean_compiler::{
     Argument, Builder, Compiled, Optimizer, Options, Strategy, compile, graph::Value, optimizer,
 };
-use soybean_plan::DType;
+use soybean_plan::{DType, Precision};
 
 pub(crate) const BATCH: usize = 24;
 pub(crate) const FEATURES: usize = 12;
@@ -60,7 +60,13 @@ pub(crate) fn finish(
     optimizer: Optimizer,
 ) -> Compiled {
     let started = Instant::now();
-    let options = Options { name: "model".to_owned(), n_gpus, strategy, optimizer };
+    let options = Options {
+        name: "model".to_owned(),
+        n_gpus,
+        strategy,
+        precision: Precision::F32,
+        optimizer,
+    };
     let milliseconds = || started.elapsed().as_secs_f64() * 1e3;
     compile(builder, loss, outputs, &options, &milliseconds).unwrap_or_else(|faults| {
         unreachable!("the model has no fault on {n_gpus} ranks: {faults:?}")

@@ -7,7 +7,7 @@ use soybean_plan::{Attention, AttentionForm, Combine, Kernel, Shape};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     operators::{pad::Pad, reshape::Reshape},
     signature::{Dim, Signature, factor_id},
 };
@@ -86,6 +86,10 @@ impl Rules for Attend {
         };
         let products = 2 * self.queries * self.keys * of_features;
         (if self.is_causal { products / 2 } else { products }) as u64
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Product
     }
 
     fn kernel(&self, operands: &[Shape], _result: &Shape) -> Option<Kernel> {

@@ -7,7 +7,7 @@ use soybean_plan::{Combine, DType, Kernel, Shape};
 use crate::{
     gradient::Tape,
     graph::{Phase, Value},
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     operators::elementwise::all_dims,
     signature::Signature,
 };
@@ -40,6 +40,10 @@ impl Rules for ByPhase {
 
     fn flops_per_point(&self) -> u64 {
         0
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Alike
     }
 
     fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Option<Kernel> {

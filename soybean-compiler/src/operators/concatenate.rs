@@ -7,7 +7,7 @@ use soybean_plan::{Combine, Concatenation, DType, Kernel, Shape};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     operators::pad::Pad,
     signature::{Dim, Signature, factor_id},
 };
@@ -54,6 +54,10 @@ impl Rules for Concatenate {
 
     fn flops_per_point(&self) -> u64 {
         0
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Alike
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

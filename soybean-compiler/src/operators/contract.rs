@@ -7,7 +7,7 @@ use soybean_plan::{Combine, Contraction, Kernel, MatrixStrides, Shape, Strides};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     signature::{FactorId, Signature},
 };
 
@@ -137,6 +137,10 @@ impl Rules for Contract {
 
     fn flops_per_point(&self) -> u64 {
         2
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Product
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

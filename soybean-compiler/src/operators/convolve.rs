@@ -7,7 +7,7 @@ use soybean_plan::{Combine, Convolution, ConvolutionForm, Kernel, Shape};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     signature::{Dim, FactorId, Signature},
 };
 
@@ -115,6 +115,10 @@ impl Rules for Convolve {
         let per_group =
             if self.groups > 1 { self.filter[1] * (self.filter[0] / self.groups) } else { 1 };
         (2 * per_group * result[2] * result[3] * self.filter[2] * self.filter[3]) as u64
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Product
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

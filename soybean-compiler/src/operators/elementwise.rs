@@ -7,7 +7,7 @@ use soybean_plan::{Combine, DType, Kernel, Map, ScalarProgram, Shape, Strides};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     scalar::{self, ScalarText},
     signature::{FactorId, Signature, factor_id},
 };
@@ -86,6 +86,10 @@ impl Rules for Elementwise {
 
     fn flops_per_point(&self) -> u64 {
         scalar::n_flops(&self.program)
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Map
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

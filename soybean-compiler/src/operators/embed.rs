@@ -7,7 +7,7 @@ use soybean_plan::{Combine, Embedding, EmbeddingForm, Kernel, Shape};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     signature::{FactorId, Signature, factor_id},
 };
 
@@ -54,6 +54,13 @@ impl Rules for Embed {
     // Of each of the points one in `vocabulary` is an addition at most.
     fn flops_per_point(&self) -> u64 {
         0
+    }
+
+    fn rounding(&self) -> Rounding {
+        match self.form {
+            EmbeddingForm::Gather => Rounding::Rounded,
+            EmbeddingForm::ScatterAdd => Rounding::Exact,
+        }
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

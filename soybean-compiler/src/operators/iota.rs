@@ -7,7 +7,7 @@ use soybean_plan::{Combine, Kernel, Shape};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     signature::{Dim, Signature},
 };
 
@@ -31,6 +31,10 @@ impl Rules for Iota {
 
     fn flops_per_point(&self) -> u64 {
         0
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Exact
     }
 
     fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Option<Kernel> {

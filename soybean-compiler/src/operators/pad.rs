@@ -7,7 +7,7 @@ use soybean_plan::{Combine, DType, Kernel, MAX_RANK, Padding, Shape};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     signature::{Dim, Signature, factor_id},
 };
 
@@ -61,6 +61,10 @@ impl Rules for Pad {
 
     fn flops_per_point(&self) -> u64 {
         0
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Alike
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

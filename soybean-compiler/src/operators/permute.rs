@@ -7,7 +7,7 @@ use soybean_plan::{Combine, DType, Kernel, Permutation, Shape, Strides};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     signature::{Signature, factor_id},
 };
 
@@ -39,6 +39,10 @@ impl Rules for Permute {
 
     fn flops_per_point(&self) -> u64 {
         0
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Alike
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

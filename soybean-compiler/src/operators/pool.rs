@@ -7,7 +7,7 @@ use soybean_plan::{Combine, Kernel, Pooling, PoolingForm, Shape};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     signature::{Dim, Signature},
 };
 
@@ -83,6 +83,10 @@ impl Rules for Pool {
     fn flops_per_point(&self) -> u64 {
         let result = self.result();
         (result[2] * result[3] * self.window[0] * self.window[1]) as u64
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Alike
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

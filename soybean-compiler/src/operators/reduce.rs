@@ -7,7 +7,7 @@ use soybean_plan::{Combine, Kernel, Reduction, ScalarProgram, Shape, Strides};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     operators::elementwise::{Elementwise, all_dims},
     scalar::{self, ScalarBuilder, ScalarText},
     signature::{FactorId, Signature},
@@ -60,6 +60,10 @@ impl Rules for Reduce {
 
     fn flops_per_point(&self) -> u64 {
         1 + self.map.flops_per_point()
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Exact
     }
 
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {

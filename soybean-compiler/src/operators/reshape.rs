@@ -7,7 +7,7 @@ use soybean_plan::{Combine, DType, Kernel, Shape};
 use crate::{
     gradient::Tape,
     graph::Value,
-    operator::{Call, Rules},
+    operator::{Call, Rounding, Rules},
     signature::{Dim, Signature, factor_id},
 };
 
@@ -86,6 +86,10 @@ impl Rules for Reshape {
 
     fn flops_per_point(&self) -> u64 {
         0
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Alike
     }
 
     fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Option<Kernel> {

@@ -17,11 +17,12 @@ pub(super) fn json(report: &Report) -> String {
     let baselines = found.baselines;
     let axes: Vec<String> = mesh.sizes().map(|it| it.to_string()).collect();
     let mut text = format!(
-        "{{\n\"model\": {}, \"gpus\": {}, \"axes\": [{}], \"strategy\": {}, \"objective\": \"bytes\",\n",
+        "{{\n\"model\": {}, \"gpus\": {}, \"axes\": [{}], \"strategy\": {}, \"objective\": \"bytes\", \"precision\": {},\n",
         string(&report.name),
         mesh.n_ranks(),
         axes.join(", "),
         string(report.strategy()),
+        string(report.precision().name()),
     );
     let _ = writeln!(
         text,

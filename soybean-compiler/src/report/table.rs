@@ -12,10 +12,11 @@ const MAX_ROWS: usize = 40;
 pub(super) fn text(report: &Report) -> String {
     let mesh = report.found.tiled.mesh;
     let mut text = format!(
-        "plan of `{}` for {} GPUs, mesh {mesh}, strategy {}\n\n",
+        "plan of `{}` for {} GPUs, mesh {mesh}, strategy {}, precision {}\n\n",
         report.name,
         mesh.n_ranks(),
-        report.strategy()
+        report.strategy(),
+        report.precision()
     );
     let rows = rows(report);
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);

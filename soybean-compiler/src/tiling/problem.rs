@@ -16,8 +16,8 @@ use super::{
 use crate::{
     graph::{Phase, Value},
     network::Network,
-    operator::Rules,
-    signature::{Form, Signature, forms},
+    operator::{Operator, Rules},
+    signature::{Form, Signature, forms, repeating_forms},
 };
 
 /// The cost of one byte moved.
@@ -55,6 +55,8 @@ pub(super) enum Meaning {
 /// What operators with the same signature have in common.
 pub(super) struct Work {
     pub(super) signature: Signature,
+    /// Whether ranks may repeat each other's work.
+    may_repeat: bool,
     pub(super) forms: Vec<Form>,
 }
 
@@ -128,10 +130,7 @@ impl<'a> Problem<'a> {
         let mut evaluated = 0;
         let mut tensors = Vec::with_capacity(network.graph.n_values());
         for value in network.graph.values() {
-            let operator = network.graph.operator(value).map(|operator| {
-                let signature = operator.signature(&network.graph.operand_shapes(value));
-                this.add_operator(value, signature)
-            });
+            let operator = network.graph.operator(value).map(|it| this.add_operator(value, it));
             tensors.push(match source_of.get(&value) {
                 Some(source) => tensors[source.index()],
                 None => this.add_tensor(value, total),
@@ -149,8 +148,9 @@ impl<'a> Problem<'a> {
         this
     }
 
-    fn add_operator(&mut self, value: Value, signature: Signature) -> usize {
-        let work = self.add_work(signature);
+    fn add_operator(&mut self, value: Value, operator: &Operator) -> usize {
+        let signature = operator.signature(&self.network.graph.operand_shapes(value));
+        let work = self.add_work(signature, operator.is_cast());
         self.meanings.push(Meaning::Operator { value, work });
         self.unary.push(vec![0; self.works[work].forms.len()]);
         self.unary.len() - 1
@@ -191,10 +191,12 @@ impl<'a> Problem<'a> {
         number
     }
 
-    fn add_work(&mut self, signature: Signature) -> usize {
-        self.works.iter().position(|it| it.signature == signature).unwrap_or_else(|| {
-            let forms = forms(&signature, &self.mesh);
-            self.works.push(Work { signature, forms });
+    fn add_work(&mut self, signature: Signature, may_repeat: bool) -> usize {
+        let is_same = |it: &Work| it.signature == signature && it.may_repeat == may_repeat;
+        let forms_of = if may_repeat { repeating_forms } else { forms };
+        self.works.iter().position(is_same).unwrap_or_else(|| {
+            let forms = forms_of(&signature, &self.mesh);
+            self.works.push(Work { signature, may_repeat, forms });
             self.works.len() - 1
         })
     }
@@ -239,7 +241,7 @@ impl<'a> Problem<'a> {
         if let Some(&number) = self.use_numbers.get(&key) {
             return number;
         }
-        let Work { signature, forms } = &self.works[work];
+        let Work { signature, forms, .. } = &self.works[work];
         let tiling = |form: &Form| match operand {
             Some(operand) => signature.operand_tiling(operand, form),
             None => signature.result_tiling(form),

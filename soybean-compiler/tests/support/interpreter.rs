@@ -9,7 +9,7 @@ use soybean_compiler::{
 use soybean_plan::{
     Attention, AttentionForm, Binary, Combine, Concatenation, Contraction, Convolution,
     ConvolutionForm, DType, Embedding, EmbeddingForm, Instruction, Kernel, Map, MatrixStrides,
-    Padding, Pooling, PoolingForm, ScalarProgram, Shape, Strides, Unary, noise,
+    Padding, Pooling, PoolingForm, ScalarProgram, Shape, Strides, Unary, bf16, noise,
 };
 
 /// All points of an index space, in row-major order.
@@ -66,7 +66,7 @@ fn run_nothing(operands: &[&[f64]], result: &Shape) -> Vec<f64> {
     }
 }
 
-/// Runs an operator's kernel, if it has one; integers are rounded towards zero when they are stored.
+/// Runs an operator's kernel, if it has one. What it gives is rounded when it is stored: integers towards zero, `bf16` to the nearest.
 pub(crate) fn run_operator(
     kernel: Option<&Kernel>,
     operands: &[&[f64]],
@@ -78,7 +78,12 @@ pub(crate) fn run_operator(
         Some(kernel) => run(kernel, operands, result),
     };
     match dtype {
-        DType::F32 | DType::Bf16 => exact,
+        DType::F32 => exact,
+        #[expect(clippy::cast_possible_truncation, reason = "kernels compute in single precision")]
+        DType::Bf16 => {
+            let round = |it: f64| f64::from(bf16::to_f32(bf16::from_f32(it as f32)));
+            exact.into_iter().map(round).collect()
+        }
         DType::I32 => exact.into_iter().map(f64::trunc).collect(),
     }
 }

@@ -172,3 +172,35 @@ impl Drop for PinnedWords {
         }
     }
 }
+
+/// Sets bytes when the stream comes to it.
+///
+/// # Safety
+/// They are there, of the stream's GPU, and stay until they are set.
+pub(crate) unsafe fn fill(
+    stream: &Stream,
+    to: sys::CUdeviceptr,
+    value: u8,
+    n_bytes: usize,
+) -> Result<(), Error> {
+    let raw = stream.raw()?;
+    // SAFETY: required of the caller.
+    unsafe { result::memset_d8_async(to, value, n_bytes, raw) }
+        .map_err(|error| stream.gpu.fault("setting memory", error))
+}
+
+/// Copies bytes within a GPU when the stream comes to it.
+///
+/// # Safety
+/// Both stretches are there, of the stream's GPU, do not overlap, and stay until they are copied.
+pub(crate) unsafe fn copy(
+    stream: &Stream,
+    to: sys::CUdeviceptr,
+    from: sys::CUdeviceptr,
+    n_bytes: usize,
+) -> Result<(), Error> {
+    let raw = stream.raw()?;
+    // SAFETY: required of the caller.
+    unsafe { result::memcpy_dtod_async(to, from, n_bytes, raw) }
+        .map_err(|error| stream.gpu.fault("copying on the device", error))
+}

@@ -3,7 +3,8 @@
 use std::thread;
 
 use soybean_plan::{
-    Buffer, Combine, DType, MAX_AXES, Placement, Precision, Program, Shape, Tables, Tile, Tiling,
+    Buffer, CollectiveKind, Combine, DType, MAX_AXES, Mesh, Placement, Precision, Program, Shape,
+    Tables, Tile, Tiling,
 };
 
 use super::*;

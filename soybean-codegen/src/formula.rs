@@ -1,0 +1,85 @@
+//! Scalar programs as text.
+
+use std::collections::BTreeSet;
+
+use soybean_plan::{Binary, Instruction, ScalarProgram, Unary};
+
+use crate::{
+    Address,
+    text::{Parameter, Text, constant},
+};
+
+/// The parameter for run-time scalars, if the program reads any.
+pub(crate) fn scalars(program: &ScalarProgram) -> Option<Parameter> {
+    let reads = |it: &Instruction| matches!(it, Instruction::Scalar(_));
+    let declaration = "const float* __restrict__ scalars".to_owned();
+    program
+        .instructions
+        .iter()
+        .any(reads)
+        .then_some(Parameter { declaration, argument: Address::Scalars })
+}
+
+/// Writes a constant `s0` for each run-time scalar that the program reads.
+pub(crate) fn write_scalars(text: &mut Text, program: &ScalarProgram) {
+    let number = |it: &Instruction| match it {
+        Instruction::Scalar(number) => Some(*number),
+        Instruction::Input(_)
+        | Instruction::Constant(_)
+        | Instruction::Unary(..)
+        | Instruction::Binary(..)
+        | Instruction::Select(..) => None,
+    };
+    let numbers: BTreeSet<u8> = program.instructions.iter().filter_map(number).collect();
+    for number in numbers {
+        text.line(format!("const float s{number} = scalars[{number}];"));
+    }
+}
+
+/// Writes a constant `r0` for each register; `input` says what the element of an input is. Gives the results.
+pub(crate) fn write(
+    text: &mut Text,
+    program: &ScalarProgram,
+    input: impl Fn(usize) -> String,
+) -> Vec<String> {
+    for (register, instruction) in program.instructions.iter().enumerate() {
+        let value = match *instruction {
+            Instruction::Input(number) => input(usize::from(number)),
+            Instruction::Scalar(number) => format!("s{number}"),
+            Instruction::Constant(value) => constant(value),
+            Instruction::Unary(function, a) => unary(function, a),
+            Instruction::Binary(function, a, b) => binary(function, a, b),
+            Instruction::Select(a, b, c) => format!("r{a} == 0.0f ? r{c} : r{b}"),
+        };
+        text.line(format!("const float r{register} = {value};"));
+    }
+    program.results.iter().map(|it| format!("r{it}")).collect()
+}
+
+fn unary(function: Unary, a: u16) -> String {
+    let name = match function {
+        Unary::Negate => "-",
+        Unary::Relu => "soybean_relu",
+        Unary::Exp => "expf",
+        Unary::Log => "logf",
+        Unary::Sqrt => "sqrtf",
+        Unary::Tanh => "tanhf",
+        Unary::Sigmoid => "soybean_sigmoid",
+        Unary::Erf => "erff",
+        Unary::Detach => "",
+    };
+    format!("{name}(r{a})")
+}
+
+fn binary(function: Binary, a: u16, b: u16) -> String {
+    match function {
+        Binary::Add => format!("r{a} + r{b}"),
+        Binary::Subtract => format!("r{a} - r{b}"),
+        Binary::Multiply => format!("r{a} * r{b}"),
+        Binary::Divide => format!("r{a} / r{b}"),
+        Binary::Maximum => format!("soybean_maximum(r{a}, r{b})"),
+        Binary::Equal => format!("r{a} == r{b} ? 1.0f : 0.0f"),
+        Binary::Greater => format!("r{a} > r{b} ? 1.0f : 0.0f"),
+        Binary::Noise => format!("soybean_noise(r{a}, r{b})"),
+    }
+}

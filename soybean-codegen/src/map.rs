@@ -1,0 +1,206 @@
+//! The text of [`Map`]: each thread computes a few neighbouring points, so that dense operands are read and written 16 bytes at a time.
+
+use soybean_plan::{DType, Map};
+
+use crate::{
+    Call, Generated, formula,
+    space::{Axis, axes, index_type, is_constant, is_dense, n_points, suffix, write_places},
+    text::{Function, Text, Threads, c_type, input, input_apart, result},
+};
+
+/// The threads of a block.
+const BLOCK: usize = 256;
+
+pub(crate) fn generate(it: &Map, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+    let writer = Writer::new(it, call);
+    let n = n_points(&writer.axes);
+    if n == 0 {
+        return Some(Generated::default());
+    }
+    let width = writer.width();
+    let function = writer.function(prefix);
+    let mut text = Text::default();
+    text.function(&function, |text| {
+        let (index_type, end) = (writer.index_type, format!("{n}{}", suffix(n)));
+        let thread = format!("(({index_type})blockIdx.x * {BLOCK}u + threadIdx.x)");
+        text.line(format!("const {index_type} first = {thread} * {width}u;"));
+        text.line(format!("if (first >= {end}) return;"));
+        formula::write_scalars(text, &it.program);
+        if !n.is_multiple_of(width) {
+            text.block(format!("if (first + {width}u > {end})"), |text| {
+                let head = format!("for ({index_type} point = first; point < {end}; ++point)");
+                text.block(head, |text| writer.write(text, 1, "point"));
+                text.line("return;");
+            });
+        }
+        writer.write(text, width, "first");
+    });
+    let n_blocks = u32::try_from(n.div_ceil(width).div_ceil(BLOCK)).ok()?;
+    Some(Generated {
+        text: text.finish(),
+        operations: vec![function.launch([n_blocks, 1, 1])],
+        workspace_bytes: 0,
+    })
+}
+
+struct Writer<'a> {
+    map: &'a Map,
+    call: &'a Call<'a>,
+    axes: Vec<Axis>,
+    index_type: &'static str,
+}
+
+/// How some neighbouring points read an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// As one stretch, at the number of the first point.
+    Dense,
+    /// As one stretch, at the place of the first point.
+    Stretch,
+    /// All the same element.
+    Same,
+    /// At even distances from the place of the first point.
+    Even(usize),
+    /// Each at its own place.
+    Each,
+}
+
+impl Access {
+    /// How `width` points that begin at a multiple of it read an operand.
+    pub(crate) fn of(axes: &[Axis], operand: usize, width: usize) -> Self {
+        if is_dense(axes, operand) {
+            return Self::Dense;
+        }
+        let Some((inner, outer)) = axes.split_last().filter(|_| !is_constant(axes, operand)) else {
+            return Self::Same;
+        };
+        if !inner.extent.is_multiple_of(width) {
+            return Self::Each;
+        }
+        let is_aligned = outer.iter().all(|it| it.strides[operand].is_multiple_of(width));
+        match inner.strides[operand] {
+            0 => Self::Same,
+            1 if is_aligned => Self::Stretch,
+            stride => Self::Even(stride),
+        }
+    }
+}
+
+impl<'a> Writer<'a> {
+    fn new(map: &'a Map, call: &'a Call<'a>) -> Self {
+        let mut operands = map.inputs.to_vec();
+        // Results are the last operand, so that joining dims heeds them.
+        operands.push(map.extents.dense_strides());
+        let axes = axes(&map.extents, &operands);
+        Self { map, call, index_type: index_type(&axes), axes }
+    }
+
+    fn function(&self, prefix: &str) -> Function {
+        let inputs = self.call.inputs.iter().enumerate().map(|(number, dtype)| {
+            // Only dense inputs may be results too.
+            if is_dense(&self.axes, number) {
+                input(number, *dtype)
+            } else {
+                input_apart(number, *dtype)
+            }
+        });
+        let results = self.call.results.iter().enumerate().map(|it| result(it.0, *it.1));
+        let parameters = inputs.chain(results).chain(formula::scalars(&self.map.program)).collect();
+        Function {
+            name: format!("{prefix}_map"),
+            parameters,
+            threads: Threads::Independent,
+            block: 256,
+        }
+    }
+
+    /// The points of a thread: as many as fill 16 bytes of the wider elements.
+    fn width(&self) -> usize {
+        let is_stretch = |operand: usize| {
+            matches!(Access::of(&self.axes, operand, 8), Access::Dense | Access::Stretch)
+        };
+        let inputs = self.call.inputs.iter().enumerate().filter(|it| is_stretch(it.0));
+        let stretches = inputs.map(|it| it.1).chain(self.call.results);
+        let narrow = if stretches.clone().all(|it| *it == DType::Bf16) { 8 } else { 4 };
+        if n_points(&self.axes) < narrow { 1 } else { narrow }
+    }
+
+    /// Writes what `width` points from one on do, all their loads before their stores.
+    fn write(&self, text: &mut Text, width: usize, index: &str) {
+        let n_inputs = self.map.inputs.len();
+        let access: Vec<Access> =
+            (0..n_inputs).map(|it| Access::of(&self.axes, it, width)).collect();
+        let needs_place = |it: &Access| !matches!(it, Access::Dense | Access::Each);
+        let places = if access.iter().any(needs_place) {
+            write_places(text, self.index_type, ("c", index), &self.axes)
+        } else {
+            vec![String::new(); n_inputs]
+        };
+        for (number, (access, place)) in access.iter().zip(&places).enumerate() {
+            let place = if *access == Access::Dense { index } else { place };
+            write_load(text, number, place, *access, width);
+        }
+        if access.contains(&Access::Each) {
+            let head = format!("for (unsigned lane = 0; lane < {width}u; ++lane)");
+            text.line("#pragma unroll");
+            text.block(head, |text| {
+                let point = format!("({index} + lane)");
+                let places = write_places(text, self.index_type, ("e", &point), &self.axes);
+                let each = access.iter().enumerate().filter(|it| *it.1 == Access::Each);
+                for (number, _) in each {
+                    let place = &places[number];
+                    text.line(format!("x{number}[lane] = soybean_value(in{number}[{place}]);"));
+                }
+            });
+        }
+        self.write_values(text, width);
+        for number in 0..self.call.results.len() {
+            let values = if width == 1 { format!("y{number}[0]") } else { format!("y{number}") };
+            text.line(format!("soybean_store(out{number} + {index}, {values});"));
+        }
+    }
+
+    fn write_values(&self, text: &mut Text, width: usize) {
+        for number in 0..self.call.results.len() {
+            text.line(format!("float y{number}[{width}];"));
+        }
+        text.line("#pragma unroll");
+        text.block(format!("for (int lane = 0; lane < {width}; ++lane)"), |text| {
+            let input = |number| format!("x{number}[lane]");
+            let results = formula::write(text, &self.map.program, input);
+            for (number, value) in results.iter().enumerate() {
+                text.line(format!("y{number}[lane] = {value};"));
+            }
+        });
+    }
+}
+
+/// Writes an array `x0` with the elements of the input 0 for `width` points; without its elements if each has a place of its own.
+pub(crate) fn write_load(
+    text: &mut Text,
+    number: usize,
+    place: &str,
+    access: Access,
+    width: usize,
+) {
+    text.line(format!("float x{number}[{width}];"));
+    let first = format!("soybean_value(in{number}[{place}])");
+    match access {
+        Access::Each => {}
+        _ if width == 1 => text.line(format!("x{number}[0] = {first};")),
+        Access::Dense | Access::Stretch => {
+            text.line(format!("soybean_load(in{number} + {place}, x{number});"));
+        }
+        Access::Same => {
+            text.line(format!("x{number}[0] = {first};"));
+            let lanes = format!("for (int lane = 1; lane < {width}; ++lane)");
+            text.line(format!("{lanes} x{number}[lane] = x{number}[0];"));
+        }
+        Access::Even(stride) => {
+            let place = format!("{place} + lane * {stride}{}", suffix(stride));
+            let lanes = format!("for (unsigned lane = 0; lane < {width}u; ++lane)");
+            text.line("#pragma unroll");
+            text.line(format!("{lanes} x{number}[lane] = soybean_value(in{number}[{place}]);"));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What all generated functions rely on. The text is compiled for GPUs, and in tests for the CPU, where a header that is included before it supplies
+//! CUDA's words, the two macros and the products of tensor cores.
+
+typedef unsigned short bf16;
+
+#ifndef SOYBEAN_ON_CPU
+// For the CPU, this line makes a function known together with whether its threads wait for one another.
+#define SOYBEAN_EXPORT(function, uses_barriers)
+// The dynamic shared memory of a block. Each name may have one type only in a whole text.
+#define SOYBEAN_SHARED(type, name) extern __shared__ __align__(16) type name[]
+
+// d += a b for the 16 x 16 matrix a and the 16 x 8 matrix b, by all threads of a warp; layouts are those of PTX.
+__device__ __forceinline__ void soybean_mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// d += a b for the 16 x 8 matrix a and the 8 x 8 matrix b, by all threads of a warp; layouts are those of PTX.
+__device__ __forceinline__ void soybean_mma_tf32(float d[4], const unsigned a[4], const unsigned b[2]) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+
+#define SOYBEAN_INFINITY __uint_as_float(0x7f800000u)
+#define SOYBEAN_NAN __uint_as_float(0x7fc00000u)
+#define SOYBEAN_ALL_LANES 0xffffffffu
+
+// ---- Numbers in memory, and as the single precision in which everything is computed.
+
+__device__ __forceinline__ bf16 soybean_to_bf16(float x) {
+  unsigned bits = __float_as_uint(x);
+  // Rounding up could turn the bits of NaN into those of another number.
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return (bf16)((bits >> 16) | 0x40u);
+  return (bf16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+// Two numbers in one word, the first in its lower half.
+__device__ __forceinline__ unsigned soybean_pack_bf16(float low, float high) {
+#ifndef SOYBEAN_ON_CPU
+  unsigned pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return (unsigned)soybean_to_bf16(low) | (unsigned)soybean_to_bf16(high) << 16;
+#endif
+}
+
+__device__ __forceinline__ float soybean_low_of_pair(unsigned pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float soybean_high_of_pair(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+// The bits of a number with 10 bits of mantissa, for products of tensor cores; halves are rounded away from 0.
+__device__ __forceinline__ unsigned soybean_to_tf32(float x) {
+#ifndef SOYBEAN_ON_CPU
+  unsigned bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+#else
+  unsigned bits = __float_as_uint(x);
+  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & 0xffffe000u;
+#endif
+}
+
+__device__ __forceinline__ float soybean_value(float x) { return x; }
+__device__ __forceinline__ float soybean_value(bf16 x) { return __uint_as_float((unsigned)x << 16); }
+__device__ __forceinline__ float soybean_value(int x) { return (float)x; }
+
+__device__ __forceinline__ void soybean_store(float* to, float x) { *to = x; }
+__device__ __forceinline__ void soybean_store(bf16* to, float x) { *to = soybean_to_bf16(x); }
+// Cut off towards 0 and at the bounds; NaN gives 0.
+__device__ __forceinline__ void soybean_store(int* to, float x) {
+  *to = x >= 2147483648.0f ? 2147483647 : x <= -2147483648.0f ? -2147483647 - 1 : x == x ? (int)x : 0;
+}
+
+// Neighbours at once; addresses are multiples of as many bytes as are moved, or of 16 if those are more.
+template <int n> __device__ __forceinline__ void soybean_load(const float* from, float (&to)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; i += 4) {
+    float4 word = *(const float4*)(from + i);
+    to[i] = word.x, to[i + 1] = word.y, to[i + 2] = word.z, to[i + 3] = word.w;
+  }
+}
+template <int n> __device__ __forceinline__ void soybean_load(const int* from, float (&to)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; i += 4) {
+    int4 word = *(const int4*)(from + i);
+    to[i] = (float)word.x, to[i + 1] = (float)word.y, to[i + 2] = (float)word.z, to[i + 3] = (float)word.w;
+  }
+}
+__device__ __forceinline__ void soybean_unpack(unsigned pair, float* to) {
+  to[0] = soybean_low_of_pair(pair);
+  to[1] = soybean_high_of_pair(pair);
+}
+__device__ __forceinline__ void soybean_load(const bf16* from, float (&to)[4]) {
+  uint2 word = *(const uint2*)from;
+  soybean_unpack(word.x, to), soybean_unpack(word.y, to + 2);
+}
+__device__ __forceinline__ void soybean_load(const bf16* from, float (&to)[8]) {
+  uint4 word = *(const uint4*)from;
+  soybean_unpack(word.x, to), soybean_unpack(word.y, to + 2), soybean_unpack(word.z, to + 4), soybean_unpack(word.w, to + 6);
+}
+
+template <int n> __device__ __forceinline__ void soybean_store(float* to, const float (&from)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; i += 4) *(float4*)(to + i) = make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
+}
+template <int n> __device__ __forceinline__ void soybean_store(int* to, const float (&from)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; ++i) soybean_store(to + i, from[i]);
+}
+__device__ __forceinline__ void soybean_store(bf16* to, const float (&from)[4]) {
+  *(uint2*)to = make_uint2(soybean_pack_bf16(from[0], from[1]), soybean_pack_bf16(from[2], from[3]));
+}
+__device__ __forceinline__ void soybean_store(bf16* to, const float (&from)[8]) {
+  *(uint4*)to = make_uint4(soybean_pack_bf16(from[0], from[1]), soybean_pack_bf16(from[2], from[3]), soybean_pack_bf16(from[4], from[5]),
+                           soybean_pack_bf16(from[6], from[7]));
+}
+
+// ---- The functions of scalar programs that C lacks.
+
+// The larger of the two; NaN if either is.
+__device__ __forceinline__ float soybean_maximum(float x, float y) { return x > y || x != x ? x : y; }
+// NaN stays NaN.
+__device__ __forceinline__ float soybean_relu(float x) { return x < 0.0f ? 0.0f : x; }
+__device__ __forceinline__ float soybean_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+__device__ __forceinline__ unsigned soybean_rotate(unsigned word, int n) { return word << n | word >> (32 - n); }
+__device__ __forceinline__ unsigned soybean_mixed(unsigned word) {
+  word = (word ^ word >> 16) * 0x85ebca6bu;
+  word = (word ^ word >> 13) * 0xc2b2ae35u;
+  return word ^ word >> 16;
+}
+// The mixing steps of MurmurHash3 over the bits of both numbers. Source: Appleby 2011.
+__device__ __forceinline__ float soybean_noise(float x, float y) {
+  unsigned block = soybean_rotate(__float_as_uint(y) * 0xcc9e2d51u, 15) * 0x1b873593u;
+  unsigned state = soybean_rotate(soybean_mixed(__float_as_uint(x)) ^ block, 13);
+  return (float)(soybean_mixed(state * 5u + 0xe6546b64u) >> 8) * 0x1p-24f;
+}
+
+// ---- Many numbers become one, by the threads of a warp or of a block.
+
+struct soybean_sum {
+  static __device__ __forceinline__ float none() { return 0.0f; }
+  static __device__ __forceinline__ float combine(float x, float y) { return x + y; }
+};
+struct soybean_max {
+  static __device__ __forceinline__ float none() { return -SOYBEAN_INFINITY; }
+  static __device__ __forceinline__ float combine(float x, float y) { return soybean_maximum(x, y); }
+};
+
+// Over groups of `width` neighbouring lanes, a power of two up to 32; every lane has the result. All lanes of the warp take part.
+template <class Combine> __device__ __forceinline__ float soybean_combine_lanes(float x, int width) {
+  for (int distance = width / 2; distance > 0; distance /= 2) x = Combine::combine(x, __shfl_xor_sync(SOYBEAN_ALL_LANES, x, distance));
+  return x;
+}
+template <class Combine> __device__ __forceinline__ float soybean_combine_warp(float x) { return soybean_combine_lanes<Combine>(x, 32); }
+
+// Every thread has the result. The block has a multiple of 32 threads, all of which take part, and `room` is shared memory for 32 numbers; it may be used
+// again at once.
+template <class Combine> __device__ __forceinline__ float soybean_combine_block(float x, float* room) {
+  x = soybean_combine_warp<Combine>(x);
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
+  __syncthreads();
+  float all = room[0];
+  for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) all = Combine::combine(all, room[warp]);
+  __syncthreads();
+  return all;
+}

@@ -1,0 +1,159 @@
+//! Index spaces with as few dims as their operands allow, and where points lie in operands, as text.
+
+use soybean_plan::Strides;
+
+use crate::text::Text;
+
+/// A dim of an index space over which several operands lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Axis {
+    pub(crate) extent: usize,
+    /// One stride for each operand, in elements.
+    pub(crate) strides: Vec<usize>,
+}
+
+/// The dims of a space, outermost first and at least one, without those of extent 1, and with neighbours joined wherever every operand steps through both
+/// as through one.
+pub(crate) fn axes(extents: &[usize], operands: &[Strides]) -> Vec<Axis> {
+    let mut axes: Vec<Axis> = Vec::new();
+    for (dim, extent) in extents.iter().copied().enumerate().filter(|it| it.1 != 1) {
+        let strides: Vec<usize> = operands.iter().map(|it| it.0[dim]).collect();
+        match axes.last_mut() {
+            Some(outer) if steps_through(&outer.strides, &strides, extent) => {
+                outer.extent *= extent;
+                outer.strides = strides;
+            }
+            _ => axes.push(Axis { extent, strides }),
+        }
+    }
+    if axes.is_empty() {
+        axes.push(Axis { extent: 1, strides: vec![0; operands.len()] });
+    }
+    axes
+}
+
+fn steps_through(outer: &[usize], inner: &[usize], extent: usize) -> bool {
+    outer.iter().zip(inner).all(|(outer, inner)| *outer == inner * extent)
+}
+
+/// The number of points.
+pub(crate) fn n_points(axes: &[Axis]) -> usize {
+    axes.iter().map(|it| it.extent).product()
+}
+
+/// Whether an operand's elements lie one after another in the order of the points.
+pub(crate) fn is_dense(axes: &[Axis], operand: usize) -> bool {
+    let mut expected = 1;
+    axes.iter().rev().all(|axis| {
+        let is_next = axis.strides[operand] == expected || axis.extent == 1;
+        expected *= axis.extent;
+        is_next
+    })
+}
+
+/// Whether all points read the same element of an operand.
+pub(crate) fn is_constant(axes: &[Axis], operand: usize) -> bool {
+    axes.iter().all(|it| it.strides[operand] == 0)
+}
+
+/// The type that can number the points, with some to spare, and the elements of all operands.
+pub(crate) fn index_type(axes: &[Axis]) -> &'static str {
+    let n_operands = axes.first().map_or(0, |it| it.strides.len());
+    let steps = |operand: usize| {
+        axes.iter().map(move |it| it.extent.saturating_sub(1) * it.strides[operand]).sum()
+    };
+    let largest = (0..n_operands).map(steps).fold(n_points(axes), usize::max);
+    index_type_below(largest)
+}
+
+/// The type that can hold numbers up to this one, with some to spare.
+pub(crate) const fn index_type_below(largest: usize) -> &'static str {
+    if largest < 1 << 31 { "unsigned" } else { "unsigned long long" }
+}
+
+/// Writes the coordinates of the point with a number, as constants `{name}0`, `{name}1` and so on, and gives the place of that point in each operand.
+pub(crate) fn write_places(
+    text: &mut Text,
+    index_type: &str,
+    (name, index): (&str, &str),
+    axes: &[Axis],
+) -> Vec<String> {
+    if let [axis] = axes {
+        return axis.strides.iter().map(|stride| product(index, *stride)).collect();
+    }
+    let mut rest = index.to_owned();
+    for (dim, axis) in axes.iter().enumerate().rev() {
+        let extent = axis.extent;
+        if dim == 0 {
+            text.line(format!("const {index_type} {name}0 = {rest};"));
+        } else {
+            text.line(format!("const {index_type} {name}{dim} = {rest} % {extent}u;"));
+            let next = format!("{name}{dim}_rest");
+            text.line(format!("const {index_type} {next} = {rest} / {extent}u;"));
+            rest = next;
+        }
+    }
+    let n_operands = axes.first().map_or(0, |it| it.strides.len());
+    let place = |operand| {
+        let steps = axes.iter().enumerate().filter(|it| it.1.strides[operand] != 0);
+        let terms =
+            steps.map(|(dim, axis)| product(&format!("{name}{dim}"), axis.strides[operand]));
+        sum(terms)
+    };
+    (0..n_operands).map(place).collect()
+}
+
+/// A sum as text.
+pub(crate) fn sum(terms: impl IntoIterator<Item = String>) -> String {
+    let terms: Vec<String> = terms.into_iter().filter(|it| it != "0u").collect();
+    match terms.as_slice() {
+        [] => "0u".to_owned(),
+        [one] => one.clone(),
+        more => format!("({})", more.join(" + ")),
+    }
+}
+
+/// A product with a constant as text.
+pub(crate) fn product(factor: &str, constant: usize) -> String {
+    match constant {
+        0 => "0u".to_owned(),
+        1 => factor.to_owned(),
+        _ => format!("{factor} * {constant}{}", suffix(constant)),
+    }
+}
+
+/// What makes a constant one of a type that holds it.
+pub(crate) const fn suffix(constant: usize) -> &'static str {
+    if constant < 1 << 32 { "u" } else { "ull" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(extents: &[usize], operands: &[&[usize]], expected: &[(usize, &[usize])]) {
+        let operands: Vec<Strides> = operands.iter().map(|it| Strides::new(it)).collect();
+        let found = axes(extents, &operands);
+        let found: Vec<_> = found.iter().map(|it| (it.extent, it.strides.as_slice())).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn neighbours_join_where_all_operands_allow_it() {
+        check(&[2, 3, 4], &[&[12, 4, 1]], &[(24, &[1])]);
+        check(&[2, 3, 4], &[&[12, 4, 1], &[0, 0, 1]], &[(6, &[4, 0]), (4, &[1, 1])]);
+        check(&[2, 1, 4], &[&[4, 7, 1]], &[(8, &[1])]);
+        check(&[2, 3], &[&[1, 2]], &[(2, &[1]), (3, &[2])]);
+        check(&[], &[&[], &[]], &[(1, &[0, 0])]);
+    }
+
+    #[test]
+    fn places_are_sums_of_coordinates_times_strides() {
+        let mut text = Text::default();
+        let axes = axes(&[5, 7], &[Strides::new(&[0, 1]), Strides::new(&[2, 10])]);
+        let places = write_places(&mut text, "unsigned", ("c", "i"), &axes);
+        assert_eq!(places, ["c1", "(c0 * 2u + c1 * 10u)"]);
+        let expected = "const unsigned c1 = i % 7u;\nconst unsigned c1_rest = i / 7u;\nconst unsigned c0 = c1_rest;\n";
+        assert_eq!(text.finish(), expected);
+    }
+}

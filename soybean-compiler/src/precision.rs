@@ -1,0 +1,161 @@
+//! Precision: which tensors of a fused network are `bf16`, and where numbers are rounded to it.
+//!
+//! | tensor | type where a network computes in `bf16` |
+//! | --- | --- |
+//! | parameters, the optimiser's states, buffers, and their next values | `f32` |
+//! | gradients of parameters: what updates read, through maps and changes of shape | `f32` |
+//! | results of reductions (sums, maxima, statistics of norms and softmax), gradients of embedding tables | `f32` |
+//! | scalars, the loss among them | `f32` |
+//! | inputs, as users give them; indices along a dim | `f32` |
+//! | class labels and other integers | `i32` |
+//! | operands of matrix products, convolutions and attention | `bf16`, by a map that rounds where what they read is `f32` |
+//! | other results of these three; gathered rows of an embedding | `bf16` |
+//! | results of maps | `bf16` if an operand is, or if a product reads them; else `f32` |
+//! | pooled, permuted, padded, joined and reshaped tensors | as their operands |
+//!
+//! The rule of each operator stands in its own file ([`Rounding`]). Only what is stored is rounded: kernels compute in `f32`, and partial results in `bf16` are added
+//! up in `f32` and rounded once. The pass comes after fusion, because a map that is not stored is not rounded either, and a cast becomes part of the map
+//! that computes its operand. A parameter that products read is rounded by a map of its own: that its ranks get the rounded one is cheaper, and the search
+//! counts so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use soybean_plan::{DType, Precision};
+
+use crate::{
+    graph::{Graph, Source, Value},
+    network::Network,
+    operator::{Operator, Rounding, Rules},
+    operators::elementwise::Elementwise,
+    scalar,
+};
+
+/// The network with the types of its tensors as the precision asks for.
+#[must_use]
+pub(crate) fn in_precision(network: Network, precision: Precision) -> Network {
+    let typed = match precision {
+        // In memory the two are the same.
+        Precision::F32 | Precision::Tf32 => network,
+        Precision::Bf16 => rounded(&network),
+    };
+    Network { precision, ..typed }
+}
+
+fn rounded(network: &Network) -> Network {
+    let old = &network.graph;
+    let mut pass = Pass {
+        marks: Marks::new(network),
+        graph: Graph::default(),
+        of: BTreeMap::new(),
+        casts: BTreeMap::new(),
+    };
+    for value in old.values() {
+        let node = old.node(value);
+        let new = match &node.source {
+            Source::Operator(operator) => {
+                let operands = old.operands(value).iter().map(|it| pass.of[it]).collect();
+                pass.computed(value, node.dtype, operator, operands)
+            }
+            source => pass.graph.add_source(&node.name, node.dtype, node.shape, source.clone()),
+        };
+        pass.of.insert(value, new);
+    }
+    network.moved(pass.graph, &pass.of)
+}
+
+/// What is known of each tensor of a network before any is rounded.
+struct Marks {
+    /// Whether it stays as it is: scalars, next values, and what becomes these elementwise or by a change of shape.
+    is_exact: Vec<bool>,
+    /// Whether a product reads it, perhaps in another shape or order.
+    is_factor: Vec<bool>,
+}
+
+impl Marks {
+    fn new(network: &Network) -> Self {
+        let graph = &network.graph;
+        let is_next: BTreeSet<Value> = network.updates.iter().map(|&(_, next)| next).collect();
+        let mut marks = Self {
+            is_exact: vec![false; graph.n_values()],
+            is_factor: vec![false; graph.n_values()],
+        };
+        for value in graph.values().rev() {
+            let users = graph.users(value);
+            let readers = || {
+                let rule = |it: &Value| graph.operator(*it).map(|it| it.rounding());
+                users.iter().filter_map(move |it| Some((it.index(), rule(it)?)))
+            };
+            let is_exact = |(reader, rule): (usize, Rounding)| {
+                marks.is_exact[reader] && matches!(rule, Rounding::Map | Rounding::Alike)
+            };
+            let is_factor = |(reader, rule): (usize, Rounding)| {
+                rule == Rounding::Product || (marks.is_factor[reader] && rule == Rounding::Alike)
+            };
+            let (is_exact, is_factor) = (readers().any(is_exact), readers().any(is_factor));
+            let is_scalar = graph.shape(value).is_empty();
+            marks.is_exact[value.index()] = is_exact || is_scalar || is_next.contains(&value);
+            marks.is_factor[value.index()] = is_factor;
+        }
+        marks
+    }
+}
+
+struct Pass {
+    marks: Marks,
+    graph: Graph,
+    of: BTreeMap<Value, Value>,
+    /// For tensors of `f32` that products read, the same rounded.
+    casts: BTreeMap<Value, Value>,
+}
+
+impl Pass {
+    /// The tensor that the operator gives of these operands, each of the type that its rule asks for.
+    fn computed(
+        &mut self,
+        old: Value,
+        dtype: DType,
+        operator: &Operator,
+        operands: Vec<Value>,
+    ) -> Value {
+        let (is_exact, is_factor) =
+            (self.marks.is_exact[old.index()], self.marks.is_factor[old.index()]);
+        let rule = operator.rounding();
+        let has_rounded = operands.iter().any(|&it| self.graph.node(it).dtype == DType::Bf16);
+        let is_rounded = dtype == DType::F32
+            && !is_exact
+            && match rule {
+                Rounding::Product | Rounding::Rounded => true,
+                Rounding::Map | Rounding::Alike => has_rounded || is_factor,
+                Rounding::Exact => false,
+            };
+        let reads_rounded = match rule {
+            Rounding::Product => true,
+            Rounding::Alike => is_rounded,
+            Rounding::Map | Rounding::Rounded | Rounding::Exact => false,
+        };
+        let operands = match reads_rounded {
+            true => operands.into_iter().map(|it| self.cast(it)).collect(),
+            false => operands,
+        };
+        let dtype = if is_rounded { DType::Bf16 } else { dtype };
+        let operator = match operator {
+            Operator::Elementwise(map) => Elementwise { dtype, ..map.clone() }.into(),
+            other => other.clone(),
+        };
+        let new = self.graph.add(operator, &operands);
+        self.graph.node_mut(new).dtype = dtype;
+        new
+    }
+
+    /// The tensor in `bf16`.
+    fn cast(&mut self, value: Value) -> Value {
+        let node = self.graph.node(value);
+        if node.dtype != DType::F32 {
+            return value;
+        }
+        let map = Elementwise::same(node.shape, 1, scalar::identity());
+        let graph = &mut self.graph;
+        let cast = || graph.add(Elementwise { dtype: DType::Bf16, ..map }.into(), &[value]);
+        *self.casts.entry(value).or_insert_with(cast)
+    }
+}

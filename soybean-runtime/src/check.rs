@@ -1,0 +1,43 @@
+//! What must hold of a model's tables before its ranks are started.
+
+use soybean_plan::{Buffer, Tables};
+
+use crate::{Error, ErrorKind};
+
+/// What all buffers begin at multiples of, in bytes.
+pub(crate) const ALIGNMENT: usize = 64;
+
+/// Checks that buffers lie within the arena, and that the ends' buffers are as long as the rank's parts.
+pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
+    let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
+    for (number, buffer) in tables.buffers.iter().enumerate() {
+        if !holds(tables.arena_bytes, buffer) {
+            let (n_bytes, found) = (tables.arena_bytes, buffer);
+            return fault(format!(
+                "buffer {number}: expected a place within {n_bytes} bytes at a multiple of 64, found {found:?}"
+            ));
+        }
+    }
+    let inputs = tables.inputs.iter().map(|it| (&it.name, &it.tile, it.buffer));
+    let parameters = tables.parameters.iter().map(|it| (&it.name, &it.tile, it.buffer));
+    let outputs = tables.outputs.iter().map(|it| (&it.name, &it.tile, it.buffer));
+    for (name, tile, buffer) in inputs.chain(parameters).chain(outputs) {
+        let expected = tile.local_shape(&tables.mesh).n_elements();
+        let found = tables.buffers.get(buffer).map(|it| it.n_elements);
+        if found != Some(expected) || !tile.is_legal(&tables.mesh) {
+            return fault(format!(
+                "`{name}`: expected a buffer of {expected} elements, found {found:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the buffer lies within an arena of this size, aligned.
+fn holds(arena_bytes: usize, buffer: &Buffer) -> bool {
+    let end = buffer
+        .n_elements
+        .checked_mul(buffer.dtype.bytes())
+        .and_then(|n_bytes| n_bytes.checked_add(buffer.offset));
+    buffer.offset.is_multiple_of(ALIGNMENT) && end.is_some_and(|end| end <= arena_bytes)
+}

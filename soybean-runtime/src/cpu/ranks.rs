@@ -1,0 +1,208 @@
+//! All ranks on the CPU: each is a thread, or a few, that live as long as the trainer.
+
+use std::{
+    num::NonZero,
+    sync::{Arc, Mutex},
+    thread::{self, Builder, JoinHandle},
+};
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use super::Cpu;
+use crate::{
+    Config, Error, ErrorKind, View,
+    arena::Arena,
+    check::check_tables,
+    in_process::Cluster,
+    model::AnyModel,
+    post::Links,
+    ranks::{Feed, Order, Ranks, Report, Training},
+    worker::Worker,
+};
+
+/// The ranks of a model, as threads.
+pub(crate) struct CpuRanks {
+    n_threads: usize,
+    links: Links,
+    threads: Vec<JoinHandle<()>>,
+    queued: Queued,
+}
+
+impl CpuRanks {
+    /// Starts the ranks.
+    pub(crate) fn new(model: &AnyModel, config: &Config) -> Result<Self, Error> {
+        let n_ranks = model.get().tables().mesh.n_ranks();
+        let n_cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let n_each = (config.threads.unwrap_or(n_cores).max(1) / n_ranks).max(1);
+        let links = Links::new(n_ranks);
+        let workers = workers(model, config.seed, n_each, n_ranks > n_cores, &links)?;
+        let fault = |error: std::io::Error| {
+            Error::new(ErrorKind::Device, format!("a thread for each rank: {error}"))
+        };
+        let (n_threads, threads, queued) = (n_each * n_ranks, Vec::new(), Queued::default());
+        let mut ranks = Self { n_threads, links, threads, queued };
+        for (worker, pool) in workers {
+            let name = format!("rank {}", worker.rank);
+            let thread = Builder::new().name(name).spawn(move || pool.run(worker));
+            ranks.threads.push(thread.map_err(fault)?);
+        }
+        Ok(ranks)
+    }
+}
+
+impl Ranks for CpuRanks {
+    fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
+        match order {
+            Order::Queue { batch } => self.queued.set(batch),
+            Order::Train(Training {
+                feed: Feed::Queued { next },
+                step,
+                learning_rate,
+                trace_from,
+            }) => {
+                let batch = std::mem::take(&mut self.queued);
+                let feed = Feed::Batch(&batch.views());
+                self.links.post.call(Order::Train(Training {
+                    feed,
+                    step,
+                    learning_rate,
+                    trace_from,
+                }));
+                self.queued = batch;
+                next.into_iter().for_each(|next| self.queued.set(next));
+            }
+            order @ (Order::Train(_)
+            | Order::Evaluate { .. }
+            | Order::Fetch
+            | Order::Load { .. }
+            | Order::ResetProfile) => self.links.post.call(order),
+        }
+        self.links.abort.first().map_or(Ok(()), Err)
+    }
+
+    fn reports(&self) -> &[Mutex<Report>] {
+        &self.links.reports
+    }
+
+    fn device_line(&self) -> String {
+        let (n_ranks, n_threads) = (self.links.reports.len(), self.n_threads);
+        let plural = |n| if n == 1 { "" } else { "s" };
+        let devices =
+            if n_ranks == 1 { "1 device".to_owned() } else { format!("{n_ranks} virtual devices") };
+        format!("{devices} on the CPU, {n_threads} thread{}", plural(n_threads))
+    }
+}
+
+impl Drop for CpuRanks {
+    fn drop(&mut self) {
+        // Where not all threads could be started, those that were wait for ever: nobody can be told to stop but all of them.
+        if self.threads.len() == self.links.reports.len() {
+            self.links.post.stop();
+            for thread in self.threads.drain(..) {
+                // A rank's panic has been reported where it happened.
+                let _reported = thread.join();
+            }
+        }
+    }
+}
+
+/// A batch that the trainer keeps until its step.
+#[derive(Default)]
+struct Queued {
+    tensors: Vec<Elements>,
+}
+
+enum Elements {
+    F32(Vec<f32>),
+    I32(Vec<i32>),
+}
+
+impl Queued {
+    fn set(&mut self, batch: &[View<'_>]) {
+        let copy = |view: &View<'_>| match view {
+            View::F32(elements) => Elements::F32(elements.to_vec()),
+            View::I32(elements) => Elements::I32(elements.to_vec()),
+        };
+        self.tensors = batch.iter().map(copy).collect();
+    }
+
+    fn views(&self) -> Vec<View<'_>> {
+        fn view(tensor: &Elements) -> View<'_> {
+            match tensor {
+                Elements::F32(elements) => View::F32(elements),
+                Elements::I32(elements) => View::I32(elements),
+            }
+        }
+        self.tensors.iter().map(view).collect()
+    }
+}
+
+fn workers(
+    model: &AnyModel,
+    seed: u64,
+    n_threads: usize,
+    is_crowded: bool,
+    links: &Links,
+) -> Result<Vec<(Worker, Pool)>, Error> {
+    let tables = model.get().tables();
+    check_tables(tables)?;
+    let n_ranks = tables.mesh.n_ranks();
+    let arenas: Result<Vec<Arena>, Error> =
+        (0..n_ranks).map(|_| Arena::new(tables.arena_bytes)).collect();
+    let arenas: Arc<[Arena]> = arenas?.into();
+    let cluster = Cluster::new(model, &arenas, &links.abort, is_crowded);
+    let worker = |rank| {
+        let worker = Worker {
+            rank,
+            model: model.clone(),
+            cpu: Cpu::new(&arenas, rank, model, n_threads),
+            member: cluster.member(rank),
+            links: links.clone(),
+            seed,
+        };
+        Ok((worker, Pool::new(rank, n_threads)?))
+    };
+    (0..n_ranks).map(worker).collect()
+}
+
+/// The threads of one rank; a rank with one thread needs no pool.
+struct Pool {
+    pool: Option<ThreadPool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    fn new(rank: usize, n_threads: usize) -> Result<Self, Error> {
+        if n_threads == 1 {
+            return Ok(Self { pool: None, threads: Vec::new() });
+        }
+        let mut threads = Vec::new();
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(n_threads)
+            .spawn_handler(|thread| {
+                let name = format!("rank {rank} thread {}", thread.index());
+                threads.push(Builder::new().name(name).spawn(|| thread.run())?);
+                Ok(())
+            })
+            .build()
+            .map_err(|error| {
+                Error::new(
+                    ErrorKind::Device,
+                    format!("{n_threads} threads for rank {rank}: {error}"),
+                )
+            })?;
+        Ok(Self { pool: Some(pool), threads })
+    }
+
+    /// Runs the worker on the first free thread of the pool, so that its kernels share work without a queue in between.
+    fn run(self, worker: Worker) {
+        match self.pool {
+            Some(pool) => pool.install(|| worker.run()),
+            None => worker.run(),
+        }
+        for thread in self.threads {
+            // A panic has been reported where it happened.
+            let _reported = thread.join();
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! All ranks of a model on GPUs, as the trainer sees them.
+#![expect(unsafe_code, reason = "the device writes the host's memory by itself")]
+
+use std::{
+    hint,
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
+
+use soybean_plan::{BufferId, Tile};
+
+use super::{
+    collective::Transport,
+    gpu::Gpu,
+    kit::{Kit, Wanted},
+    libraries::find,
+    machine::{Events, Machine, Marks, Queuing},
+    phase::{Phase, Planner},
+    place::Place,
+    stream::{Event, Graph},
+    tape::record,
+};
+use crate::{
+    Config, Error, ErrorKind, Profile, View,
+    abort::lock,
+    check::check_tables,
+    ends::Ends,
+    model::AnyModel,
+    ranks::{Feed, Order, Ranks, Report, Training},
+    trace::{Span, microseconds},
+};
+
+/// How long the host looks for the end of a step without letting go of its core.
+const SPINNING: Duration = Duration::from_micros(500);
+
+/// The ranks of a model on GPUs.
+pub(crate) struct CudaRanks {
+    seed: u64,
+    uses_graphs: bool,
+    train: Steps,
+    evaluate: Steps,
+    /// When the last step has ended.
+    done: Event,
+    ends: Vec<Ends>,
+    /// The slot of the batch that is queued.
+    queued: usize,
+    reports: Vec<Mutex<Report>>,
+    line: String,
+    machine: Machine,
+}
+
+/// A phase, and what is kept for its steps.
+struct Steps {
+    phase: Phase,
+    events: Events,
+    has_run: bool,
+    /// For each slot the whole step, once it is captured.
+    graphs: [Option<Graph>; 2],
+}
+
+impl CudaRanks {
+    /// Puts the ranks on GPUs, with first values.
+    pub(crate) fn new(model: &AnyModel, config: &Config) -> Result<Self, Error> {
+        let (tables, kernels) = (model.get().tables(), model.get().kernels());
+        check_tables(tables)?;
+        let n_ranks = tables.mesh.n_ranks();
+        let gpus = find().gpus(n_ranks)?;
+        let transport = Transport::Direct;
+        connect(&gpus)?;
+        let mut planner = Planner::new(tables, kernels, transport);
+        let steps = record(model.get(), |model, rank| model.train(rank))?;
+        let train = planner.phase(&steps, Some(tables.loss))?;
+        let steps = record(model.get(), |model, rank| model.evaluate(rank))?;
+        let evaluate = planner.phase(&steps, None)?;
+        let wanted = Wanted {
+            kernels,
+            precision: tables.precision,
+            calls: &planner.calls,
+            transfers: &planner.transfers,
+        };
+        let kits = gpus.iter().map(|gpu| Kit::new(gpu, &wanted)).collect::<Result<Vec<_>, _>>()?;
+        let place = |rank: usize| {
+            let kit = rank * gpus.len() / n_ranks;
+            let sizes = planner.sizes(rank, kits[kit].workspace_bytes());
+            Place::new(rank, (kit, &gpus[kit]), model, sizes)
+        };
+        let places = (0..n_ranks).map(place).collect::<Result<Vec<_>, _>>()?;
+        let mut machine = Machine::new(model.clone(), kits, places)?;
+        machine.write_patterns(&[&train, &evaluate], planner.n_words())?;
+        let ends: Vec<Ends> = (0..n_ranks).map(|rank| Ends::new(tables, rank)).collect();
+        for (place, ends) in machine.places.iter_mut().zip(&ends) {
+            ends.fill(tables, place, config.seed)?;
+        }
+        Ok(Self {
+            seed: config.seed,
+            uses_graphs: config.uses_graphs,
+            train: Steps::new(&machine, train)?,
+            evaluate: Steps::new(&machine, evaluate)?,
+            done: Event::new(&gpus[0])?,
+            ends,
+            queued: 0,
+            reports: (0..n_ranks).map(|_| Mutex::new(Report::default())).collect(),
+            line: line(&gpus, n_ranks),
+            machine,
+        })
+    }
+
+    fn serve(&mut self, order: Order<'_>) -> Result<(), Error> {
+        match order {
+            Order::Train(training) => self.train(training),
+            Order::Queue { batch } => self.fill(self.queued, batch),
+            Order::Evaluate { batch } => {
+                // The batch that is queued stays where it is.
+                let slot = 1 - self.queued;
+                self.fill(slot, batch)?;
+                self.evaluate.run(&self.machine, slot, self.uses_graphs, &self.done)?;
+                self.wait()?;
+                self.report_bytes(|this| &this.evaluate);
+                let model = self.machine.model.clone();
+                let outputs = model.get().tables().outputs.iter();
+                self.report_parts(&outputs.map(|it| (it.tile, it.buffer)).collect::<Vec<_>>())
+            }
+            Order::Fetch => {
+                let model = self.machine.model.clone();
+                let parameters = model.get().tables().parameters.iter();
+                self.report_parts(&parameters.map(|it| (it.tile, it.buffer)).collect::<Vec<_>>())
+            }
+            Order::Load { parameters } => {
+                let model = self.machine.model.clone();
+                let mut places = self.machine.places.iter_mut().zip(&self.ends);
+                places.try_for_each(|(place, ends)| {
+                    ends.load(model.get().tables(), place, parameters)
+                })
+            }
+            Order::ResetProfile => {
+                self.reports.iter().for_each(|it| lock(it).profile = Profile::default());
+                Ok(())
+            }
+        }
+    }
+
+    fn train(&mut self, training: Training<'_>) -> Result<(), Error> {
+        let started = Instant::now();
+        let Training { feed, step, learning_rate, trace_from } = training;
+        let (slot, next) = match feed {
+            Feed::Batch(batch) => {
+                let slot = 1 - self.queued;
+                self.fill(slot, batch)?;
+                (slot, None)
+            }
+            Feed::Queued { next } => (self.queued, next),
+        };
+        let model = self.machine.model.clone();
+        let scalars = self.ends[0].scalars(model.get().tables(), self.seed, step, learning_rate);
+        // SAFETY: no step is running, so that no device reads the words.
+        let words = unsafe { self.machine.scalars.words_mut() };
+        words.iter_mut().zip(scalars).for_each(|(word, it)| *word = it.to_bits());
+        match trace_from {
+            None => self.train.run(&self.machine, slot, self.uses_graphs, &self.done)?,
+            Some(from) => {
+                let marks = self.machine.marks(&self.train.phase)?;
+                let queued = microseconds(from, Instant::now());
+                self.train.queue(&self.machine, Queuing { slot, marks: Some(&marks) })?;
+                self.done.record(self.machine.origin())?;
+                self.wait()?;
+                self.report_spans(&marks, queued)?;
+            }
+        }
+        if let Some(next) = next {
+            self.queued = 1 - slot;
+            self.fill(self.queued, next)?;
+        }
+        self.wait()?;
+        // SAFETY: the step has ended, so that no device writes the word.
+        let loss = unsafe { self.machine.loss.words() }.first().copied();
+        lock(&self.reports[0]).loss = loss.map_or(f32::NAN, f32::from_bits);
+        self.report_bytes(|this| &this.train);
+        for report in &self.reports {
+            let profile = &mut lock(report).profile;
+            profile.n_steps += 1;
+            profile.total += started.elapsed();
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, slot: usize, batch: &[View<'_>]) -> Result<(), Error> {
+        let model = self.machine.model.clone();
+        let mut places = self.machine.places.iter_mut().zip(&self.ends);
+        places
+            .try_for_each(|(place, ends)| place.slots[slot].fill(ends, model.get().tables(), batch))
+    }
+
+    /// Waits for the end of the step.
+    fn wait(&self) -> Result<(), Error> {
+        let started = Instant::now();
+        while !self.done.has_happened()? {
+            if started.elapsed() < SPINNING {
+                hint::spin_loop();
+            } else {
+                thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    fn report_bytes(&self, steps: fn(&Self) -> &Steps) {
+        for (report, received) in self.reports.iter().zip(&steps(self).phase.received) {
+            lock(report).moved_bytes = *received;
+        }
+    }
+
+    fn report_parts(&mut self, tensors: &[(Tile, BufferId)]) -> Result<(), Error> {
+        let model = self.machine.model.clone();
+        let tables = model.get().tables();
+        for ((place, ends), report) in
+            self.machine.places.iter_mut().zip(&self.ends).zip(&self.reports)
+        {
+            lock(report).parts = ends.parts(tables, place, &mut tensors.iter().copied())?;
+        }
+        Ok(())
+    }
+
+    fn report_spans(&self, marks: &Marks, queued: f64) -> Result<(), Error> {
+        for (rank, report) in self.reports.iter().enumerate() {
+            let mut spans = Vec::new();
+            for (task, marks_of) in self.train.phase.tasks.iter().zip(&marks.tasks) {
+                let [first, last] = &marks_of[rank];
+                let start = first.milliseconds_since(&marks.from[rank])?;
+                let duration = last.milliseconds_since(first)?;
+                spans.push(Span {
+                    name: task.name.clone(),
+                    stream: task.lane.name(),
+                    start: queued + f64::from(start) * 1e3,
+                    duration: f64::from(duration) * 1e3,
+                });
+            }
+            lock(report).spans = spans;
+        }
+        Ok(())
+    }
+}
+
+impl Ranks for CudaRanks {
+    fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
+        // Others may have made another context current on this thread.
+        self.machine.places[0].gpu.make_current()?;
+        self.serve(order)
+    }
+
+    fn reports(&self) -> &[Mutex<Report>] {
+        &self.reports
+    }
+
+    fn device_line(&self) -> String {
+        self.line.clone()
+    }
+}
+
+impl Steps {
+    fn new(machine: &Machine, phase: Phase) -> Result<Self, Error> {
+        let events = machine.events(&phase)?;
+        Ok(Self { phase, events, has_run: false, graphs: [None, None] })
+    }
+
+    fn queue(&self, machine: &Machine, queuing: Queuing<'_>) -> Result<(), Error> {
+        for place in &machine.places {
+            machine.origin().wait(&place.slots[queuing.slot].ready)?;
+        }
+        machine.queue(&self.phase, &self.events, queuing)
+    }
+
+    /// Starts a step on the batch of a slot; `done` becomes its end.
+    ///
+    /// The first step is queued kernel by kernel, since libraries load theirs when they are first used, which no capture allows.
+    fn run(
+        &mut self,
+        machine: &Machine,
+        slot: usize,
+        uses_graphs: bool,
+        done: &Event,
+    ) -> Result<(), Error> {
+        let queuing = Queuing { slot, marks: None };
+        if !uses_graphs || !self.has_run {
+            self.queue(machine, queuing)?;
+            self.has_run = true;
+            return done.record(machine.origin());
+        }
+        for place in &machine.places {
+            machine.origin().wait(&place.slots[slot].ready)?;
+        }
+        if self.graphs[slot].is_none() {
+            machine.origin().begin_capture()?;
+            let queued = machine.queue(&self.phase, &self.events, queuing);
+            // The capture ends in any case.
+            let graph = machine.origin().end_capture();
+            queued?;
+            self.graphs[slot] = Some(graph?);
+        }
+        if let Some(graph) = &self.graphs[slot] {
+            graph.launch(machine.origin())?;
+        }
+        done.record(machine.origin())
+    }
+}
+
+/// Lets every GPU reach the memory of every other.
+fn connect(gpus: &[Arc<Gpu>]) -> Result<(), Error> {
+    for gpu in gpus {
+        for peer in gpus.iter().filter(|it| it.ordinal != gpu.ordinal) {
+            if !gpu.enable_peer(peer)? {
+                let message = format!(
+                    "expected that {gpu:?} can reach the memory of {peer:?}, found that it cannot"
+                );
+                return Err(Error::new(ErrorKind::Device, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn line(gpus: &[Arc<Gpu>], n_ranks: usize) -> String {
+    let names =
+        format!("{} ({:.0} GiB)", gpus[0].name, gpus[0].memory_bytes as f64 / (1_u64 << 30) as f64);
+    match (n_ranks, gpus.len()) {
+        (1, _) => format!("1 GPU, {names}"),
+        (n_ranks, 1) => format!("{n_ranks} ranks share 1 GPU, {names}"),
+        (n_ranks, n_gpus) if n_ranks == n_gpus => format!("{n_gpus} GPUs, {names}"),
+        (n_ranks, n_gpus) => format!("{n_ranks} ranks share {n_gpus} GPUs, {names}"),
+    }
+}

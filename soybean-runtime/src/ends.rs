@@ -1,0 +1,171 @@
+//! The ends of a program on one rank: batches, first values, parameters and outputs, between the user's order of elements and the rank's parts.
+
+use soybean_plan::{BufferId, DType, Init, Mesh, Placement, RunScalar, Tables, Tile};
+
+use crate::{
+    Error, View,
+    backend::{Download, Upload},
+    init::Stream,
+    overlap::Overlap,
+};
+
+/// Which elements of the user's tensors are the rank's.
+pub(crate) struct Ends {
+    rank: usize,
+    inputs: Vec<Overlap>,
+    parameters: Vec<Overlap>,
+    scalars: Vec<f32>,
+}
+
+impl Ends {
+    /// The ends of a rank.
+    pub(crate) fn new(tables: &Tables, rank: usize) -> Self {
+        let overlap = |tile: &Tile| Overlap::with_whole(&tables.mesh, tile, rank);
+        Self {
+            rank,
+            inputs: tables.inputs.iter().map(|it| overlap(&it.tile)).collect(),
+            parameters: tables.parameters.iter().map(|it| overlap(&it.tile)).collect(),
+            scalars: vec![0.0; tables.scalars.len()],
+        }
+    }
+
+    /// Writes first values into memory that is zero, which is right for the optimiser's states.
+    pub(crate) fn fill(
+        &self,
+        tables: &Tables,
+        memory: &mut dyn Upload,
+        seed: u64,
+    ) -> Result<(), Error> {
+        for (number, parameter) in tables.parameters.iter().enumerate() {
+            if parameter.init == Init::Constant(0.0) {
+                continue;
+            }
+            let stream = Stream::new(seed, number);
+            let value = |index| stream.value(parameter.init, index);
+            fill(memory, parameter.buffer, &self.parameters[number], value)?;
+        }
+        for constant in tables.constants.iter() {
+            let overlap = Overlap::with_whole(&tables.mesh, &constant.tile, self.rank);
+            fill(memory, constant.buffer, &overlap, |index| index as f32)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the rank's parts of a batch.
+    pub(crate) fn feed(
+        &self,
+        tables: &Tables,
+        memory: &mut dyn Upload,
+        batch: &[View<'_>],
+    ) -> Result<(), Error> {
+        let places = tables.inputs.iter().zip(batch).zip(&self.inputs);
+        places
+            .into_iter()
+            .try_for_each(|((input, view), overlap)| feed(memory, input.buffer, overlap, *view))
+    }
+
+    /// Writes the rank's parts of all parameters.
+    pub(crate) fn load(
+        &self,
+        tables: &Tables,
+        memory: &mut dyn Upload,
+        parameters: &[View<'_>],
+    ) -> Result<(), Error> {
+        let places = tables.parameters.iter().zip(parameters).zip(&self.parameters);
+        places.into_iter().try_for_each(|((parameter, view), overlap)| {
+            feed(memory, parameter.buffer, overlap, *view)
+        })
+    }
+
+    /// The values of the run-time scalars in a step.
+    pub(crate) fn scalars(
+        &mut self,
+        tables: &Tables,
+        seed: u64,
+        step: u64,
+        learning_rate: f32,
+    ) -> &[f32] {
+        for (value, &scalar) in self.scalars.iter_mut().zip(tables.scalars.iter()) {
+            *value = match scalar {
+                RunScalar::LearningRate => learning_rate,
+                RunScalar::Noise => RunScalar::noise(seed, step),
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "scalars have single precision"
+                )]
+                RunScalar::OneMinusPower { base } => (1.0 - base.powf(step as f64)) as f32,
+            };
+        }
+        &self.scalars
+    }
+
+    /// The rank's parts of tensors, as numbers; empty where another rank hands out the same elements.
+    pub(crate) fn parts(
+        &self,
+        tables: &Tables,
+        memory: &mut dyn Download,
+        tensors: &mut dyn Iterator<Item = (Tile, BufferId)>,
+    ) -> Result<Vec<Vec<f32>>, Error> {
+        let part = |(tile, buffer): (Tile, BufferId)| {
+            let mut part = Vec::new();
+            if is_owner(&tables.mesh, &tile, self.rank) {
+                let dtype = tables.buffers.get(buffer).map(|it| it.dtype);
+                let number = |word: &u32| match dtype {
+                    Some(DType::I32) => word.cast_signed() as f32,
+                    Some(DType::F32 | DType::Bf16) | None => f32::from_bits(*word),
+                };
+                let mut read = |words: &[u32]| part.extend(words.iter().map(number));
+                memory.download(buffer, &mut read)?;
+            }
+            Ok(part)
+        };
+        tensors.map(part).collect()
+    }
+}
+
+/// Whether this rank hands out its part of the tensor: of several ranks with the same elements, one does.
+pub(crate) fn is_owner(mesh: &Mesh, tile: &Tile, rank: usize) -> bool {
+    let coordinates = mesh.coordinates(rank);
+    let splits = |axis| matches!(tile.tiling.on(axis), Placement::Split(_));
+    (0..mesh.n_axes()).all(|axis| coordinates[axis] == 0 || splits(axis))
+}
+
+fn fill(
+    memory: &mut dyn Upload,
+    buffer: BufferId,
+    overlap: &Overlap,
+    value: impl Fn(usize) -> f32,
+) -> Result<(), Error> {
+    memory.upload(buffer, &mut |words| {
+        overlap.for_each(|here, there, length| {
+            for (step, word) in words[here..here + length].iter_mut().enumerate() {
+                *word = value(there + step).to_bits();
+            }
+        });
+    })
+}
+
+fn feed(
+    memory: &mut dyn Upload,
+    buffer: BufferId,
+    overlap: &Overlap,
+    view: View<'_>,
+) -> Result<(), Error> {
+    memory.upload(buffer, &mut |words| {
+        overlap.for_each(|here, there, length| {
+            let (to, from) = (&mut words[here..here + length], there..there + length);
+            match view {
+                View::F32(whole) => {
+                    for (word, element) in to.iter_mut().zip(&whole[from]) {
+                        *word = element.to_bits();
+                    }
+                }
+                View::I32(whole) => {
+                    for (word, element) in to.iter_mut().zip(&whole[from]) {
+                        *word = element.cast_unsigned();
+                    }
+                }
+            }
+        });
+    })
+}

@@ -1,0 +1,94 @@
+//! What the trainer asks of its ranks, whatever device they are on.
+
+use std::{sync::Mutex, time::Instant};
+
+use crate::{Error, Profile, View, trace::Span};
+
+/// All ranks of a model on one kind of device.
+pub(crate) trait Ranks: Send {
+    /// Carries out an order on all ranks; their reports tell what came of it. After an error all further calls may fail.
+    fn call(&mut self, order: Order<'_>) -> Result<(), Error>;
+
+    /// One report for each rank.
+    fn reports(&self) -> &[Mutex<Report>];
+
+    /// What runs where, in one line.
+    fn device_line(&self) -> String;
+}
+
+/// What all ranks are told to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Order<'a> {
+    /// One training step.
+    Train(Training<'a>),
+    /// Take this batch for the next training step.
+    Queue {
+        /// The tensors of the batch.
+        batch: &'a [View<'a>],
+    },
+    /// The forward computation over this batch.
+    Evaluate {
+        /// The tensors of the batch.
+        batch: &'a [View<'a>],
+    },
+    /// Hand out the parameters.
+    Fetch,
+    /// Take these parameters.
+    Load {
+        /// All parameters, in their order.
+        parameters: &'a [View<'a>],
+    },
+    /// Forget the profile.
+    ResetProfile,
+}
+
+/// Where a training step's batch comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Feed<'a> {
+    /// From the caller.
+    Batch(&'a [View<'a>]),
+    /// It was queued before; meanwhile the next is queued, if there is one.
+    Queued {
+        /// The tensors of the batch of the next step.
+        next: Option<&'a [View<'a>]>,
+    },
+}
+
+/// One training step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Training<'a> {
+    /// What it trains on.
+    pub(crate) feed: Feed<'a>,
+    /// The number of the step, from 1.
+    pub(crate) step: u64,
+    /// Its learning rate.
+    pub(crate) learning_rate: f32,
+    /// The moment from which the times of a trace count, if the step is to be traced.
+    pub(crate) trace_from: Option<Instant>,
+}
+
+/// What one rank leaves for the trainer.
+pub(crate) struct Report {
+    /// The bytes that it received from other ranks.
+    pub(crate) moved_bytes: u64,
+    /// The loss; of rank 0 alone.
+    pub(crate) loss: f32,
+    /// Its parts of outputs or parameters; empty where another rank hands out the same elements.
+    pub(crate) parts: Vec<Vec<f32>>,
+    /// Its time.
+    pub(crate) profile: Profile,
+    /// What it did when, of a step that was traced.
+    pub(crate) spans: Vec<Span>,
+}
+
+impl Default for Report {
+    fn default() -> Self {
+        Self {
+            moved_bytes: 0,
+            loss: f32::NAN,
+            parts: Vec::new(),
+            profile: Profile::default(),
+            spans: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Fibers on `__builtin_setjmp`: a switch is a handful of instructions, where `swapcontext` makes a system call.
+#include "fiber.h"
+#include <sys/mman.h>
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+static const size_t STACK = 512 << 10;
+#else
+static const size_t STACK = 128 << 10;
+static void __sanitizer_start_switch_fiber(void**, const void*, size_t) {}
+static void __sanitizer_finish_switch_fiber(void*, const void**, size_t*) {}
+#endif
+static const size_t GUARD = 16 << 10;
+
+Fiber simt_fibers[MOST_THREADS];
+Fiber* simt_current;
+
+static void* runner[5];
+static void (*fiber_body)();
+static const void* runner_stack;
+static size_t runner_stack_size;
+
+[[noreturn]] __attribute__((noinline)) static void jump(void** to) { __builtin_longjmp(to, 1); }
+
+static void enter() {
+    __sanitizer_finish_switch_fiber(nullptr, &runner_stack, &runner_stack_size);
+    for (;;) {
+        fiber_body();
+        simt_current->state = State::Done;
+        simt_give_way();
+    }
+}
+
+__attribute__((noinline)) void simt_give_way() {
+    Fiber& self = *simt_current;
+    __sanitizer_start_switch_fiber(&self.sanitizer, runner_stack, runner_stack_size);
+    if (__builtin_setjmp(self.resume) == 0) {
+        jump(runner);
+    }
+    __sanitizer_finish_switch_fiber(simt_current->sanitizer, &runner_stack, &runner_stack_size);
+}
+
+[[noreturn]] __attribute__((noinline)) static void switch_to(Fiber& fiber) {
+    if (fiber.started) {
+        jump(fiber.resume);
+    }
+    fiber.started = true;
+    setcontext(&fiber.start);
+    __builtin_unreachable();
+}
+
+__attribute__((noinline)) void simt_run_fiber(Fiber& fiber) {
+    static void* sanitizer;
+    simt_current = &fiber;
+    __sanitizer_start_switch_fiber(&sanitizer, fiber.stack, STACK);
+    if (__builtin_setjmp(runner) == 0) {
+        switch_to(fiber);
+    }
+    __sanitizer_finish_switch_fiber(sanitizer, nullptr, nullptr);
+}
+
+static bool prepare(Fiber& fiber) {
+    if (fiber.stack == nullptr) {
+        void* memory = mmap(nullptr, GUARD + STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) {
+            return false;
+        }
+        // A kernel that needs more stack than there is faults here instead of writing into its neighbour's.
+        mprotect(memory, GUARD, PROT_NONE);
+        fiber.stack = (char*)memory + GUARD;
+    }
+    if (!fiber.started) {
+        getcontext(&fiber.start);
+        fiber.start.uc_stack.ss_sp = fiber.stack;
+        fiber.start.uc_stack.ss_size = STACK;
+        fiber.start.uc_link = nullptr;
+        makecontext(&fiber.start, enter, 0);
+    }
+    return true;
+}
+
+bool simt_prepare_fibers(unsigned count, void (*body)()) {
+    fiber_body = body;
+    for (unsigned i = 0; i < count; ++i) {
+        if (!prepare(simt_fibers[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void simt_forget_fibers() {
+    for (Fiber& fiber : simt_fibers) {
+        fiber.started = false;
+    }
+}

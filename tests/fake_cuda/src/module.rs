@@ -1,0 +1,194 @@
+//! A compiled text, loaded: its kernels by name, run on the CPU.
+
+#![expect(unsafe_code, reason = "kernels are C functions in a shared library")]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use libloading::Library;
+
+/// In which order the threads of a block run between barriers, and the blocks of a grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// By their numbers.
+    Forward,
+    /// Against their numbers.
+    Reverse,
+    /// Another order at each barrier, from this seed.
+    Random(u64),
+}
+
+/// A loaded library of kernels.
+#[derive(Debug)]
+pub struct Module {
+    kernels: Vec<Kernel>,
+    launch: Launch,
+    static_shared: unsafe extern "C" fn(*const Description) -> usize,
+    // Last, so that everything that points into it goes first.
+    _library: Library,
+}
+
+type Launch = unsafe extern "C" fn(
+    *const Description,
+    *const c_uint,
+    *const c_uint,
+    c_uint,
+    *mut *mut c_void,
+    c_int,
+    u64,
+) -> *const c_char;
+
+/// `SimtKernel` of the launcher.
+#[derive(Debug)]
+#[repr(C)]
+struct Description {
+    name: *const c_char,
+    function: *const c_void,
+    call: *const c_void,
+    arguments: c_uint,
+    uses_barriers: c_int,
+    shared_end: *const c_void,
+}
+
+#[derive(Debug)]
+struct Kernel {
+    name: String,
+    arguments: usize,
+    description: *const Description,
+}
+
+// SAFETY: a description is constant, and lives as long as the library.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+/// The launcher keeps its threads in static variables, and one library is loaded once however often it is asked for.
+static LAUNCHING: Mutex<()> = Mutex::new(());
+
+/// As many threads as a block can have.
+const MOST_THREADS: u64 = 1024;
+
+impl Module {
+    /// Loads what [`crate::compile`] made.
+    ///
+    /// # Errors
+    ///
+    /// If the file is not such a library, or the process lacks the sanitizers that it was compiled for.
+    pub fn load(path: &Path) -> Result<Self, String> {
+        let said = |error: libloading::Error| format!("{}: {error}", path.display());
+        // SAFETY: loading runs the constructors that fill the table of kernels, and nothing else.
+        let library = unsafe { Library::new(path) }.map_err(said)?;
+        // SAFETY: the launcher defines it so.
+        let count = *unsafe { library.get::<unsafe extern "C" fn() -> c_uint>(b"simt_kernels") }
+            .map_err(said)?;
+        // SAFETY: as above.
+        let kernel_at = *unsafe {
+            library.get::<unsafe extern "C" fn(c_uint) -> *const Description>(b"simt_kernel_at")
+        }
+        .map_err(said)?;
+        // SAFETY: as above.
+        let launch = *unsafe { library.get::<Launch>(b"simt_launch") }.map_err(said)?;
+        // SAFETY: as above.
+        let static_shared = *unsafe { library.get(b"simt_static_shared") }.map_err(said)?;
+        // SAFETY: the function only subtracts two addresses.
+        let count = unsafe { count() };
+        let kernels = (0..count).map(|number| {
+            // SAFETY: `number` is below the count.
+            let description = unsafe { kernel_at(number) };
+            // SAFETY: the table holds as many descriptions as it counts, in static memory of the library.
+            let read = unsafe { &*description };
+            // SAFETY: the name is a literal of the text.
+            let name = unsafe { CStr::from_ptr(read.name) };
+            Kernel {
+                name: name.to_string_lossy().into_owned(),
+                arguments: read.arguments as usize,
+                description,
+            }
+        });
+        Ok(Self { kernels: kernels.collect(), launch, static_shared, _library: library })
+    }
+
+    /// The names of the kernels, in the order of the text.
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.kernels.iter().map(|kernel| kernel.name.as_str())
+    }
+
+    /// How many arguments a kernel takes, if there is one of that name.
+    #[must_use]
+    pub fn n_arguments(&self, function: &str) -> Option<usize> {
+        Some(self.kernel(function)?.arguments)
+    }
+
+    /// The bytes of static shared memory that a kernel takes, with what lies between its arrays.
+    #[must_use]
+    pub fn static_shared_bytes(&self, function: &str) -> Option<usize> {
+        let description = self.kernel(function)?.description;
+        let _guard = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the description is of this library, and the lock keeps others away from the launcher's variables.
+        Some(unsafe { (self.static_shared)(description) })
+    }
+
+    /// Runs a kernel on a grid of blocks and waits for it. Arguments are the values of its pointers.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such kernel, sizes are beyond what a GPU takes, or the kernel does what a GPU would hang or trap at; with the line of the text.
+    ///
+    /// # Safety
+    ///
+    /// The kernel must be right about the memory that its arguments point to, and nobody else may use that memory meanwhile.
+    pub unsafe fn launch(
+        &self,
+        function: &str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared_bytes: u32,
+        arguments: &[*mut c_void],
+        order: Order,
+    ) -> Result<(), String> {
+        let kernel =
+            self.kernel(function).ok_or_else(|| format!("no kernel is named {function}"))?;
+        let threads: u64 = block.iter().map(|&extent| u64::from(extent)).product();
+        if grid.contains(&0) || threads == 0 || threads > MOST_THREADS {
+            return Err(format!(
+                "kernel {function}: a grid of {grid:?} blocks of {block:?} threads cannot be launched"
+            ));
+        }
+        if arguments.len() != kernel.arguments {
+            return Err(format!(
+                "kernel {function}: {} arguments, but it takes {}",
+                arguments.len(),
+                kernel.arguments
+            ));
+        }
+        let (order, seed) = match order {
+            Order::Forward => (0, 0),
+            Order::Reverse => (1, 0),
+            Order::Random(seed) => (2, seed),
+        };
+        let mut arguments = arguments.to_vec();
+        let _guard = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the description is of this library, there are as many arguments as it says, and the caller answers for what they point to.
+        let message = unsafe {
+            (self.launch)(
+                kernel.description,
+                grid.as_ptr(),
+                block.as_ptr(),
+                shared_bytes,
+                arguments.as_mut_ptr(),
+                order,
+                seed,
+            )
+        };
+        if message.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the text holds until the next launch, which the lock keeps off.
+        Err(unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned())
+    }
+
+    fn kernel(&self, function: &str) -> Option<&Kernel> {
+        self.kernels.iter().find(|kernel| kernel.name == function)
+    }
+}
