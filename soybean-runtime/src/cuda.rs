@@ -5,6 +5,7 @@
 
 mod collective;
 mod compile;
+mod convolution;
 mod epilogue;
 mod gpu;
 mod kit;
@@ -12,6 +13,7 @@ mod libraries;
 mod machine;
 mod memory;
 mod module;
+mod nccl;
 mod phase;
 mod place;
 mod product;

@@ -21,7 +21,10 @@ use cudarc::{
 use libloading::Library;
 
 use self::search::{Folders, Surroundings};
-use super::gpu::{self, Gpu, Version};
+use super::{
+    gpu::{self, Gpu, Version},
+    nccl::Binding,
+};
 use crate::{Error, ErrorKind};
 
 /// The first driver whose calls are all that the runtime makes.
@@ -37,6 +40,7 @@ pub(crate) struct Found {
     nvrtc: OnceLock<Result<Loaded, String>>,
     cublaslt: OnceLock<Result<Loaded, String>>,
     cudnn: OnceLock<Result<Loaded, String>>,
+    nccl: OnceLock<Result<(Loaded, Binding), String>>,
 }
 
 /// A library that is there.
@@ -61,6 +65,7 @@ const NVRTC: Wanted = Wanted { name: "NVRTC", stem: "libnvrtc.so.", package: "nv
 const CUBLASLT: Wanted =
     Wanted { name: "cuBLASLt", stem: "libcublasLt.so.", package: "nvidia-cublas" };
 const CUDNN: Wanted = Wanted { name: "cuDNN", stem: "libcudnn.so.", package: "nvidia-cudnn-cu13" };
+const NCCL: Wanted = Wanted { name: "NCCL", stem: "libnccl.so.", package: "nvidia-nccl-cu13" };
 /// What NVRTC opens itself, but only from the loader's folders.
 const NVRTC_BUILTINS: &str = "libnvrtc-builtins.so.";
 
@@ -78,9 +83,12 @@ impl Found {
             Ok(n_devices) => (driver, n_devices),
             Err(why) => (Err(why), 0),
         };
-        let folders = Surroundings::of_process().folders();
+        Self::with(driver, n_devices, Surroundings::of_process().folders())
+    }
+
+    fn with(driver: Result<i32, String>, n_devices: usize, folders: Folders) -> Self {
         let (nvrtc, cublaslt, cudnn) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { driver, n_devices, folders, nvrtc, cublaslt, cudnn }
+        Self { driver, n_devices, folders, nvrtc, cublaslt, cudnn, nccl: OnceLock::new() }
     }
 
     /// The first GPUs, at most `n_most` of them.
@@ -146,6 +154,26 @@ impl Found {
         let _others_first = (self.nvrtc(), self.cublaslt());
         let load = || self.load(&CUDNN, &[9], cudnn_version);
         answer(self.cudnn.get_or_init(load))
+    }
+
+    /// The library of collectives.
+    ///
+    /// # Errors
+    /// If it is missing; copies between GPUs can do its work.
+    pub(crate) fn nccl(&self) -> Result<&Binding, Error> {
+        self.nccl_loaded().map(|(_, binding)| binding)
+    }
+
+    /// The library of collectives, with its version.
+    ///
+    /// # Errors
+    /// If it is missing.
+    pub(crate) fn nccl_loaded(&self) -> Result<&(Loaded, Binding), Error> {
+        answer(self.nccl.get_or_init(|| {
+            let binding = Binding::new(self.open(&NCCL, &[2])?)?;
+            let version = parts(binding.version_number().unwrap_or(0));
+            Ok((Loaded { version, path: loaded_from(NCCL.stem) }, binding))
+        }))
     }
 
     /// Opens a library, lets cudarc find it, and asks for its version.
@@ -223,7 +251,7 @@ fn device_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Device, message)
 }
 
-fn answer(library: &Result<Loaded, String>) -> Result<&Loaded, Error> {
+fn answer<T>(library: &Result<T, String>) -> Result<&T, Error> {
     library.as_ref().map_err(device_error)
 }
 
@@ -352,14 +380,7 @@ mod tests {
     #[test]
     fn missing_libraries_are_named_with_where_to_get_them() {
         let folders = Folders { chosen: Vec::new(), usual: Vec::new() };
-        let found = Found {
-            driver: Err(String::new()),
-            n_devices: 0,
-            folders,
-            nvrtc: OnceLock::new(),
-            cublaslt: OnceLock::new(),
-            cudnn: OnceLock::new(),
-        };
+        let found = Found::with(Err(String::new()), 0, folders);
         let wanted = Wanted { name: "X", stem: "libsoybean-none.so.", package: "none" };
         let message = found.open(&wanted, &[2, 1]).unwrap_err();
         assert_eq!(

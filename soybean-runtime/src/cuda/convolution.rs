@@ -1,0 +1,235 @@
+//! Convolutions by cuDNN.
+//!
+//! Tensors stay as they lie, channels before pixels: where an algorithm wants them otherwise, cuDNN turns them around in its workspace.
+#![expect(unsafe_code, reason = "cuDNN is a C library")]
+
+mod algorithm;
+mod description;
+
+use std::sync::Arc;
+
+use cudarc::cudnn::{
+    result::CudnnError,
+    sys::{self, cudnnMathType_t as Math},
+};
+use soybean_plan::{Convolution, DType, Precision};
+
+use self::{
+    algorithm::{Algorithm, Parts, Places},
+    description::{Filter, NOT_SUPPORTED, Tensor, Walk},
+};
+use super::{gpu::Gpu, libraries::find, stream::Stream};
+use crate::{Error, ErrorKind};
+
+/// The most memory that an algorithm may ask for. Transforms of large images ask for more than they are worth.
+pub(crate) const MOST_WORKSPACE_BYTES: usize = 256 << 20;
+
+/// cuDNN on one GPU.
+pub(crate) struct Dnn {
+    gpu: Arc<Gpu>,
+    raw: sys::cudnnHandle_t,
+}
+
+// SAFETY: a handle may be used from any thread, by one at a time, that makes its context current, which every call here does.
+unsafe impl Send for Dnn {}
+
+impl Dnn {
+    /// Opens the library for a GPU.
+    ///
+    /// # Errors
+    /// If it is missing or does not work with this GPU.
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, Error> {
+        find().cudnn()?;
+        gpu.bind()?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the result is a place of this function.
+        let made = unsafe { sys::cudnnCreate(&mut raw) };
+        made.result().map_err(|error| fault(&format!("starting cuDNN on {gpu:?}"), error))?;
+        Ok(Self { gpu: Arc::clone(gpu), raw })
+    }
+}
+
+impl Drop for Dnn {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: made in `new`. After a fatal error cuDNN refuses, and there is nothing left to destroy.
+            let _refused = unsafe { sys::cudnnDestroy(self.raw) };
+        }
+    }
+}
+
+/// A convolution of a program, ready to run.
+pub(crate) struct ConvolutionPlan {
+    parts: Parts,
+    algorithm: Algorithm,
+    workspace_bytes: usize,
+}
+
+// SAFETY: the descriptions belong to this value alone.
+unsafe impl Send for ConvolutionPlan {}
+
+impl ConvolutionPlan {
+    /// The convolution with these types of the two inputs and the result; `None` if cuDNN cannot compute it, or only with other results each time.
+    /// All three types must be the same: whoever wants sums of `bf16` products in `f32` converts the result.
+    ///
+    /// # Errors
+    /// If cuDNN fails.
+    pub(crate) fn new(
+        dnn: &Dnn,
+        convolution: &Convolution,
+        types: [DType; 3],
+        precision: Precision,
+    ) -> Result<Option<Self>, Error> {
+        dnn.gpu.bind()?;
+        let Some(math) = math(types, precision).filter(|_| is_usual(convolution)) else {
+            return Ok(None);
+        };
+        match Self::with(dnn, convolution, types[0], math) {
+            Ok(plan) => Ok(Some(plan)),
+            // Another kernel computes what cuDNN does not.
+            Err(error) if is_refusal(error) => Ok(None),
+            Err(error) => Err(fault("planning a convolution", error)),
+        }
+    }
+
+    fn with(
+        dnn: &Dnn,
+        convolution: &Convolution,
+        dtype: DType,
+        math: Math,
+    ) -> Result<Self, CudnnError> {
+        let Convolution { batch, groups, channels, filters, image, window, result, .. } =
+            *convolution;
+        let parts = Parts {
+            images: Tensor::new(dtype, [batch, groups * channels, image[0], image[1]])?,
+            filters: Filter::new(dtype, [groups * filters, channels, window[0], window[1]])?,
+            results: Tensor::new(dtype, [batch, groups * filters, result[0], result[1]])?,
+            walk: Walk::new(convolution, math)?,
+        };
+        let (algorithm, suited) = Algorithm::find(dnn.raw, convolution.form, &parts)?;
+        // What forbids coarser numbers stays, whatever the algorithm would suit best.
+        if math != Math::CUDNN_FMA_MATH {
+            parts.walk.set_math(suited)?;
+        }
+        let workspace_bytes = algorithm.workspace_bytes(dnn.raw, &parts)?;
+        if workspace_bytes > MOST_WORKSPACE_BYTES {
+            return Err(NOT_SUPPORTED);
+        }
+        Ok(Self { parts, algorithm, workspace_bytes })
+    }
+
+    /// The memory that [`Self::run`] needs besides its operands.
+    pub(crate) fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    /// Computes the convolution when the stream comes to it; the operands stand in the order of its kernel's.
+    ///
+    /// # Safety
+    /// The handle is the one that the plan was made with, and the stream is of the same GPU. Until the convolution is computed there are at these addresses, of that GPU, the tensors that it
+    /// describes; nobody else uses the result, nor the workspace, which has as many bytes as [`Self::workspace_bytes`] says.
+    pub(crate) unsafe fn run(
+        &self,
+        dnn: &Dnn,
+        stream: &Stream,
+        [left, right, result]: [u64; 3],
+        workspace: u64,
+    ) -> Result<(), Error> {
+        let refused = |error| fault("a convolution", error);
+        let raw = stream.raw()?;
+        // SAFETY: both handles are alive.
+        unsafe { sys::cudnnSetStream(dnn.raw, raw.cast()) }.result().map_err(refused)?;
+        let places = Places {
+            left: left as *const _,
+            right: right as *const _,
+            result: result as *mut _,
+            workspace: workspace as *mut _,
+            workspace_bytes: self.workspace_bytes,
+        };
+        // SAFETY: required of the caller.
+        unsafe { self.algorithm.run(dnn.raw, &self.parts, places) }.map_err(refused)
+    }
+}
+
+/// With which numbers convolutions of these types are computed; none if cuDNN has no such convolution. All sums are in single precision.
+fn math(types: [DType; 3], precision: Precision) -> Option<Math> {
+    match types {
+        [DType::F32, DType::F32, DType::F32] => Some(match precision {
+            Precision::F32 => Math::CUDNN_FMA_MATH,
+            Precision::Tf32 | Precision::Bf16 => Math::CUDNN_DEFAULT_MATH,
+        }),
+        [DType::Bf16, DType::Bf16, DType::Bf16] => Some(Math::CUDNN_TENSOR_OP_MATH),
+        _ => None,
+    }
+}
+
+/// Whether the results are as many as cuDNN would compute.
+fn is_usual(convolution: &Convolution) -> bool {
+    let Convolution { batch, groups, channels, filters, image, window, result, .. } = *convolution;
+    let Convolution { stride, padding, dilation, .. } = *convolution;
+    let along = |axis: usize| {
+        let reach = dilation[axis] * window[axis].saturating_sub(1) + 1;
+        (image[axis] + 2 * padding[axis]).checked_sub(reach).map(|it| it / stride[axis] + 1)
+    };
+    let is_empty = [batch, groups, channels, filters, window[0], window[1]].contains(&0);
+    !is_empty && [0, 1].iter().all(|&axis| along(axis) == Some(result[axis]))
+}
+
+/// Whether cuDNN says that it cannot, and not that something broke: codes from 2000 are about what it was asked, from 3000 about what it has.
+fn is_refusal(CudnnError(status): CudnnError) -> bool {
+    (2000..4000).contains(&(status as u32))
+}
+
+/// What cuDNN says of a failure.
+fn fault(what: &str, error: CudnnError) -> Error {
+    Error::new(ErrorKind::Device, format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::ConvolutionForm;
+
+    use super::*;
+
+    const PLAIN: Convolution = Convolution {
+        form: ConvolutionForm::Forward,
+        batch: 2,
+        groups: 1,
+        channels: 3,
+        filters: 4,
+        image: [7, 8],
+        window: [3, 3],
+        result: [5, 6],
+        stride: [1, 1],
+        padding: [0, 0],
+        dilation: [1, 1],
+    };
+
+    #[test]
+    fn results_are_counted_as_cudnn_counts_them() {
+        assert!(is_usual(&PLAIN));
+        let spread = Convolution { stride: [2, 3], padding: [1, 2], dilation: [2, 1], ..PLAIN };
+        assert!(is_usual(&Convolution { result: [3, 4], ..spread }));
+        assert!(!is_usual(&Convolution { result: [3, 3], ..spread }));
+        assert!(!is_usual(&Convolution { window: [8, 3], ..PLAIN }));
+        assert!(!is_usual(&Convolution { batch: 0, ..PLAIN }));
+    }
+
+    #[test]
+    fn all_tensors_have_one_type() {
+        use DType::{Bf16, F32};
+        assert_eq!(math([F32; 3], Precision::F32), Some(Math::CUDNN_FMA_MATH));
+        assert_eq!(math([F32; 3], Precision::Tf32), Some(Math::CUDNN_DEFAULT_MATH));
+        assert_eq!(math([Bf16; 3], Precision::Bf16), Some(Math::CUDNN_TENSOR_OP_MATH));
+        assert_eq!(math([Bf16, Bf16, F32], Precision::Bf16), None);
+    }
+
+    #[test]
+    fn refusals_are_not_failures() {
+        use sys::cudnnStatus_t as Status;
+        assert!(is_refusal(NOT_SUPPORTED));
+        assert!(is_refusal(CudnnError(Status::CUDNN_STATUS_BAD_PARAM)));
+        assert!(!is_refusal(CudnnError(Status::CUDNN_STATUS_EXECUTION_FAILED)));
+        assert!(!is_refusal(CudnnError(Status::CUDNN_STATUS_NOT_INITIALIZED)));
+    }
+}

@@ -1,0 +1,219 @@
+//! How cuDNN computes a convolution: its algorithms have different types and functions for the three forms, with the same meaning.
+#![expect(unsafe_code, reason = "cuDNN is a C library")]
+
+use std::ffi::c_void;
+
+use cudarc::cudnn::{
+    result::CudnnError,
+    sys::{
+        self, cudnnDeterminism_t as Determinism, cudnnMathType_t as Math, cudnnStatus_t as Status,
+    },
+};
+use soybean_plan::ConvolutionForm;
+
+use super::{
+    MOST_WORKSPACE_BYTES,
+    description::{Filter, NOT_SUPPORTED, Tensor, Walk},
+};
+
+/// What a convolution works on, whichever of them it computes.
+pub(super) struct Parts {
+    pub(super) images: Tensor,
+    pub(super) filters: Filter,
+    pub(super) results: Tensor,
+    pub(super) walk: Walk,
+}
+
+/// An algorithm of one of the forms.
+#[derive(Clone, Copy)]
+pub(super) enum Algorithm {
+    Forward(sys::cudnnConvolutionFwdAlgo_t),
+    Data(sys::cudnnConvolutionBwdDataAlgo_t),
+    Filter(sys::cudnnConvolutionBwdFilterAlgo_t),
+}
+
+/// Where a convolution finds its tensors: addresses on the GPU.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    pub(super) left: *const c_void,
+    pub(super) right: *const c_void,
+    pub(super) result: *mut c_void,
+    pub(super) workspace: *mut c_void,
+    pub(super) workspace_bytes: usize,
+}
+
+/// How many algorithms are asked for; cuDNN has fewer.
+const N_ALGORITHMS: u8 = 16;
+
+macro_rules! search {
+    ($form:ident: $function:ident($handle:expr, $descriptions:expr) -> $result:ident, from $none:expr) => {{
+        let none = sys::$result {
+            algo: $none,
+            status: Status::CUDNN_STATUS_NOT_INITIALIZED,
+            time: 0.0,
+            memory: 0,
+            determinism: Determinism::CUDNN_NON_DETERMINISTIC,
+            mathType: Math::CUDNN_DEFAULT_MATH,
+            reserved: [0; 3],
+        };
+        let (mut found, mut n_found) = ([none; N_ALGORITHMS as usize], 0);
+        let (count, (first, second, third, fourth)) = (N_ALGORITHMS.into(), $descriptions);
+        // SAFETY: all handles are alive, and there is room for as many results as are asked for.
+        let asked = unsafe {
+            sys::$function(
+                $handle,
+                first,
+                second,
+                third,
+                fourth,
+                count,
+                &mut n_found,
+                found.as_mut_ptr(),
+            )
+        };
+        asked.result()?;
+        let found = found.into_iter().take(usize::try_from(n_found).unwrap_or(0));
+        let mut fitting = found.filter(|it| {
+            // The same input has the same result, bit by bit.
+            it.status == Status::CUDNN_STATUS_SUCCESS
+                && it.determinism == Determinism::CUDNN_DETERMINISTIC
+                && it.memory <= MOST_WORKSPACE_BYTES
+        });
+        fitting.next().map(|it| (Self::$form(it.algo), it.mathType)).ok_or(NOT_SUPPORTED)?
+    }};
+}
+
+impl Algorithm {
+    /// The algorithm that cuDNN expects to be fastest among those that are deterministic and fit, and with which numbers it is so.
+    pub(super) fn find(
+        handle: sys::cudnnHandle_t,
+        form: ConvolutionForm,
+        parts: &Parts,
+    ) -> Result<(Self, Math), CudnnError> {
+        let Parts { images, filters, results, walk } = parts;
+        let (images, filters, results) = (images.raw(), filters.raw(), results.raw());
+        let walk_over = walk.raw();
+        Ok(match form {
+            ConvolutionForm::Forward => search!(
+                Forward: cudnnGetConvolutionForwardAlgorithm_v7(handle, (images, filters, walk_over, results)) -> cudnnConvolutionFwdAlgoPerf_t,
+                from sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM
+            ),
+            ConvolutionForm::Data => search!(
+                Data: cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, (filters, results, walk_over, images)) -> cudnnConvolutionBwdDataAlgoPerf_t,
+                from sys::cudnnConvolutionBwdDataAlgo_t::CUDNN_CONVOLUTION_BWD_DATA_ALGO_1
+            ),
+            ConvolutionForm::Filter => search!(
+                Filter: cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, (images, results, walk_over, filters)) -> cudnnConvolutionBwdFilterAlgoPerf_t,
+                from sys::cudnnConvolutionBwdFilterAlgo_t::CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1
+            ),
+        })
+    }
+
+    pub(super) fn workspace_bytes(
+        self,
+        handle: sys::cudnnHandle_t,
+        parts: &Parts,
+    ) -> Result<usize, CudnnError> {
+        let Parts { images, filters, results, walk } = parts;
+        let (images, filters, results, walk) =
+            (images.raw(), filters.raw(), results.raw(), walk.raw());
+        let mut n_bytes = 0;
+        let size = &mut n_bytes;
+        let asked = match self {
+            // SAFETY: all handles are alive, and the result is a place of this function.
+            Self::Forward(it) => unsafe {
+                sys::cudnnGetConvolutionForwardWorkspaceSize(
+                    handle, images, filters, walk, results, it, size,
+                )
+            },
+            // SAFETY: as above.
+            Self::Data(it) => unsafe {
+                sys::cudnnGetConvolutionBackwardDataWorkspaceSize(
+                    handle, filters, results, walk, images, it, size,
+                )
+            },
+            // SAFETY: as above.
+            Self::Filter(it) => unsafe {
+                sys::cudnnGetConvolutionBackwardFilterWorkspaceSize(
+                    handle, images, results, walk, filters, it, size,
+                )
+            },
+        };
+        asked.result().map(|()| n_bytes)
+    }
+
+    /// Queues the convolution on the handle's stream.
+    ///
+    /// # Safety
+    /// The tensors that the parts describe are at these places until the stream has come to it.
+    pub(super) unsafe fn run(
+        self,
+        handle: sys::cudnnHandle_t,
+        parts: &Parts,
+        places: Places,
+    ) -> Result<(), CudnnError> {
+        let (one, zero) = (1.0_f32, 0.0_f32);
+        let (alpha, beta) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&zero).cast());
+        let Parts { images, filters, results, walk } = parts;
+        let (images, filters, results, walk) =
+            (images.raw(), filters.raw(), results.raw(), walk.raw());
+        let Places { left, right, result, workspace, workspace_bytes } = places;
+        let queued = match self {
+            // SAFETY: required of the caller.
+            Self::Forward(it) => unsafe {
+                sys::cudnnConvolutionForward(
+                    handle,
+                    alpha,
+                    images,
+                    left,
+                    filters,
+                    right,
+                    walk,
+                    it,
+                    workspace,
+                    workspace_bytes,
+                    beta,
+                    results,
+                    result,
+                )
+            },
+            // SAFETY: required of the caller.
+            Self::Data(it) => unsafe {
+                sys::cudnnConvolutionBackwardData(
+                    handle,
+                    alpha,
+                    filters,
+                    right,
+                    results,
+                    left,
+                    walk,
+                    it,
+                    workspace,
+                    workspace_bytes,
+                    beta,
+                    images,
+                    result,
+                )
+            },
+            // SAFETY: required of the caller.
+            Self::Filter(it) => unsafe {
+                sys::cudnnConvolutionBackwardFilter(
+                    handle,
+                    alpha,
+                    images,
+                    left,
+                    results,
+                    right,
+                    walk,
+                    it,
+                    workspace,
+                    workspace_bytes,
+                    beta,
+                    filters,
+                    result,
+                )
+            },
+        };
+        queued.result()
+    }
+}

@@ -1,0 +1,109 @@
+//! The functions of NCCL that are used.
+//!
+//! cudarc has them too, but looks for a file that NVIDIA does not ship: `libnccl.so.2` is not among the names that it tries.
+#![expect(unsafe_code, reason = "NCCL is a C library")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use libloading::Library;
+
+/// A rank's part of a clique.
+pub(super) type Communicator = *mut c_void;
+
+/// What a function returns; 0 for success.
+pub(super) type Outcome = c_int;
+
+/// A communicator works on something in the background.
+pub(super) const IN_PROGRESS: Outcome = 7;
+
+type Pointer = *mut c_void;
+
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident: $symbol:literal = fn($($argument:ty),*) -> $result:ty;)*) => {
+        /// NCCL, open as long as this is there.
+        pub(crate) struct Binding {
+            $($(#[$doc])* pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
+            /// What was said last, in words; older versions say nothing.
+            last_error: Option<unsafe extern "C" fn(Communicator) -> *const c_char>,
+            _library: Library,
+        }
+
+        impl Binding {
+            /// Finds the functions in the library.
+            ///
+            /// # Errors
+            /// Names a function that it lacks.
+            pub(crate) fn new(library: Library) -> Result<Self, String> {
+                $(
+                    // SAFETY: the type is that of the function in NCCL's header.
+                    let found = unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> $result>($symbol) };
+                    let $name = *found.map_err(|_| format!("NCCL: expected {} in the library, found no such function", $symbol))?;
+                )*
+                // SAFETY: as above.
+                let found = unsafe { library.get::<unsafe extern "C" fn(Communicator) -> *const c_char>("ncclGetLastError") };
+                let last_error = found.ok().map(|it| *it);
+                Ok(Self { $($name,)* last_error, _library: library })
+            }
+        }
+    };
+}
+
+functions! {
+    /// Writes the version.
+    version: "ncclGetVersion" = fn(*mut c_int) -> Outcome;
+    /// The name of an outcome.
+    outcome_text: "ncclGetErrorString" = fn(Outcome) -> *const c_char;
+    /// Writes a communicator for each of so many devices.
+    init_all: "ncclCommInitAll" = fn(*mut Communicator, c_int, *const c_int) -> Outcome;
+    /// Ends a communicator whose work is done.
+    destroy: "ncclCommDestroy" = fn(Communicator) -> Outcome;
+    /// Ends a communicator and its work.
+    abort: "ncclCommAbort" = fn(Communicator) -> Outcome;
+    /// Writes what has gone wrong since.
+    async_error: "ncclCommGetAsyncError" = fn(Communicator, *mut Outcome) -> Outcome;
+    /// Calls from here on are made together.
+    group_start: "ncclGroupStart" = fn() -> Outcome;
+    /// Makes the calls.
+    group_end: "ncclGroupEnd" = fn() -> Outcome;
+    /// Sends, receives, count, type, operation, communicator, stream.
+    all_reduce: "ncclAllReduce" = fn(Pointer, Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+    /// Sends, receives, count, type, communicator, stream.
+    all_gather: "ncclAllGather" = fn(Pointer, Pointer, usize, c_int, Communicator, Pointer) -> Outcome;
+    /// Sends, receives, count, type, operation, communicator, stream.
+    reduce_scatter: "ncclReduceScatter" = fn(Pointer, Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+    /// Sends, count, type, peer, communicator, stream.
+    send: "ncclSend" = fn(Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+    /// Receives, count, type, peer, communicator, stream.
+    receive: "ncclRecv" = fn(Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+}
+
+impl Binding {
+    /// The version as NCCL counts: 22809 is 2.28.9.
+    pub(crate) fn version_number(&self) -> Option<usize> {
+        let mut version = 0;
+        // SAFETY: the result is a place of this function.
+        let asked = unsafe { (self.version)(&mut version) };
+        usize::try_from(version).ok().filter(|_| asked == 0)
+    }
+
+    /// What NCCL says of a failure.
+    pub(super) fn explain(&self, outcome: Outcome) -> String {
+        // SAFETY: gives a text that stays.
+        let name = text(unsafe { (self.outcome_text)(outcome) });
+        // SAFETY: without a communicator it gives the text of this thread's last failure.
+        let last = self.last_error.map(|it| text(unsafe { it(std::ptr::null_mut()) }));
+        match last.filter(|it| !it.is_empty()) {
+            Some(last) => format!("{name}: {last}"),
+            None => name,
+        }
+    }
+}
+
+/// A text of NCCL's; empty if there is none.
+fn text(start: *const c_char) -> String {
+    if start.is_null() {
+        return String::new();
+    }
+    // SAFETY: NCCL's texts end in zero bytes and are not changed before the next failure.
+    unsafe { CStr::from_ptr(start) }.to_string_lossy().trim().to_owned()
+}
