@@ -22,7 +22,7 @@ impl Types {
         Self {
             inputs: (0..n_inputs).map(|_| dice.pick(each)).collect(),
             result: dice.pick(&both),
-            precision: dice.pick(Precision::ALL),
+            precision: dice.pick(&Precision::ALL),
         }
     }
 

@@ -23,8 +23,13 @@ pub(crate) fn scalars() -> [f32; 2] {
 
 /// The results of a case; numbers of 16 bits are wider here.
 pub(crate) fn run(case: &Case) -> Vec<Vec<f32>> {
-    let config =
-        Config { seed: 0, learning_rate: LEARNING_RATE, device: Device::Cpu, threads: Some(1) };
+    let config = Config {
+        seed: 0,
+        learning_rate: LEARNING_RATE,
+        device: Device::Cpu,
+        threads: Some(1),
+        ..Config::default()
+    };
     let mut trainer = Trainer::new_shared(Arc::new(program(case)), config).unwrap();
     let integers: Vec<Vec<i32>> = case.inputs.iter().map(|it| as_integers(&it.numbers)).collect();
     let views = case.inputs.iter().zip(&integers).map(|(data, integers)| match data.dtype {
