@@ -9,7 +9,7 @@ use soybean_plan::{Combine, DType, Instruction, Reduction, ScalarProgram};
 use crate::{
     Call, Generated, Operation, formula,
     map::{Access, write_load},
-    space::{Axis, axes, index_type, joined, n_points, sum, write_places},
+    space::{Axis, axes, index_type, index_type_below, joined, n_points, sum, write_places},
     text::{Parameter, Text, constant, input_apart, result_apart, workspace},
 };
 
@@ -169,8 +169,10 @@ impl Pass<'_> {
     }
 
     fn index_type(&self) -> &'static str {
-        let parts = Axis { extent: self.n_splits, strides: vec![0; self.types.len() + 1] };
-        index_type(&[vec![parts], self.all_axes()].concat())
+        match index_type(&self.all_axes()) {
+            "unsigned" => index_type_below(self.n_splits * n_points(&self.kept)),
+            wide => wide,
+        }
     }
 
     fn parameters(&self) -> Vec<Parameter> {
