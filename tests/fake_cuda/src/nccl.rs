@@ -198,16 +198,32 @@ fn put_count(count: usize, to: Out<c_int>) -> Answer {
 /// A rank of the communicator's clique.
 fn peer(communicator: Handle, rank: c_int) -> Answer<usize> {
     let n_ranks = find(communicator)?.n_ranks;
-    usize::try_from(rank).ok().filter(|&rank| rank < n_ranks).ok_or(Refusal::argument(c"no such rank"))
+    usize::try_from(rank)
+        .ok()
+        .filter(|&rank| rank < n_ranks)
+        .ok_or(Refusal::argument(c"no such rank"))
 }
 
 /// No device takes part twice: its parts would wait for each other.
 fn check_devices(clique: &[Communicator]) -> Answer {
-    let is_twice = |(number, one): (usize, &Communicator)| clique[..number].iter().any(|other| other.device == one.device);
-    if clique.iter().enumerate().any(is_twice) { Err(Refusal::usage(c"a device takes part twice")) } else { Ok(()) }
+    let is_twice = |(number, one): (usize, &Communicator)| {
+        clique[..number].iter().any(|other| other.device == one.device)
+    };
+    if clique.iter().enumerate().any(is_twice) {
+        Err(Refusal::usage(c"a device takes part twice"))
+    } else {
+        Ok(())
+    }
 }
 
-fn collective(kind: Kind, [send, receive]: [u64; 2], count: usize, number: u32, communicator: Handle, stream: Handle) -> Answer {
+fn collective(
+    kind: Kind,
+    [send, receive]: [u64; 2],
+    count: usize,
+    number: u32,
+    communicator: Handle,
+    stream: Handle,
+) -> Answer {
     let number = Number::new(number)?;
     let known = find(communicator)?;
     let (sent, received) = kind.counts(count, known.n_ranks);
@@ -232,7 +248,9 @@ fn add(communicator: Handle, stream: Handle, action: Action, places: &[(u64, usi
             return Err(Refusal::argument(c"the stream is another device's"));
         }
         let is_there = |&(data, n_bytes): &(u64, usize)| {
-            n_bytes == 0 || state.machine.memory.place(data, n_bytes) == Some(Place::Device(communicator.device))
+            n_bytes == 0
+                || state.machine.memory.place(data, n_bytes)
+                    == Some(Place::Device(communicator.device))
         };
         if !places.iter().all(is_there) {
             return Err(Refusal::argument(c"data are not in the device's memory"));

@@ -70,20 +70,35 @@ impl Reduction {
     /// Reduces what all ranks send, element by element.
     fn reduce(self, number: Number, inputs: &[Vec<u8>]) -> Vec<u8> {
         match number {
-            Number::F32 => self.reduce_as(inputs, |bytes: [u8; 4]| f32::from_ne_bytes(bytes), |it| self.float(&it).to_ne_bytes()),
+            Number::F32 => self.reduce_as(
+                inputs,
+                |bytes: [u8; 4]| f32::from_ne_bytes(bytes),
+                |it| self.float(&it).to_ne_bytes(),
+            ),
             Number::Bf16 => {
                 let read = |bytes: [u8; 2]| from_bf16(u16::from_ne_bytes(bytes));
                 self.reduce_as(inputs, read, |it| to_bf16(self.float(&it)).to_ne_bytes())
             }
-            Number::I32 => self.reduce_as(inputs, |bytes: [u8; 4]| i32::from_ne_bytes(bytes), |it| self.integer(&it).to_ne_bytes()),
+            Number::I32 => self.reduce_as(
+                inputs,
+                |bytes: [u8; 4]| i32::from_ne_bytes(bytes),
+                |it| self.integer(&it).to_ne_bytes(),
+            ),
             // Refused when it was asked for.
             Number::Byte | Number::Word => Vec::new(),
         }
     }
 
-    fn reduce_as<T, const N: usize>(self, inputs: &[Vec<u8>], read: impl Fn([u8; N]) -> T, write: impl Fn(Vec<T>) -> [u8; N]) -> Vec<u8> {
+    fn reduce_as<T, const N: usize>(
+        self,
+        inputs: &[Vec<u8>],
+        read: impl Fn([u8; N]) -> T,
+        write: impl Fn(Vec<T>) -> [u8; N],
+    ) -> Vec<u8> {
         let inputs: Vec<&[[u8; N]]> = inputs.iter().map(|input| input.as_chunks().0).collect();
-        (0..inputs[0].len()).flat_map(|place| write(inputs.iter().map(|input| read(input[place])).collect())).collect()
+        (0..inputs[0].len())
+            .flat_map(|place| write(inputs.iter().map(|input| read(input[place])).collect()))
+            .collect()
     }
 
     fn float(self, values: &[f32]) -> f32 {
@@ -134,11 +149,15 @@ impl Kind {
     pub(super) fn results(self, number: Number, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let n_ranks = inputs.len();
         match self {
-            Self::AllReduce(reduction) | Self::Reduce(reduction, _) => vec![reduction.reduce(number, inputs); n_ranks],
+            Self::AllReduce(reduction) | Self::Reduce(reduction, _) => {
+                vec![reduction.reduce(number, inputs); n_ranks]
+            }
             Self::ReduceScatter(reduction) => {
                 let all = reduction.reduce(number, inputs);
                 let n_bytes = all.len() / n_ranks;
-                (0..n_ranks).map(|rank| all[rank * n_bytes..(rank + 1) * n_bytes].to_vec()).collect()
+                (0..n_ranks)
+                    .map(|rank| all[rank * n_bytes..(rank + 1) * n_bytes].to_vec())
+                    .collect()
             }
             Self::AllGather => vec![inputs.concat(); n_ranks],
             Self::Broadcast(root) => vec![inputs[root].clone(); n_ranks],

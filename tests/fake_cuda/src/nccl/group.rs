@@ -23,9 +23,23 @@ pub(super) struct Call {
 pub(super) enum Action {
     /// The rank becomes one of its clique.
     Join,
-    Collective { kind: Kind, number: Number, count: usize, send: u64, receive: u64 },
-    Send { to: usize, data: u64, n_bytes: usize },
-    Receive { from: usize, data: u64, n_bytes: usize },
+    Collective {
+        kind: Kind,
+        number: Number,
+        count: usize,
+        send: u64,
+        receive: u64,
+    },
+    Send {
+        to: usize,
+        data: u64,
+        n_bytes: usize,
+    },
+    Receive {
+        from: usize,
+        data: u64,
+        n_bytes: usize,
+    },
 }
 
 /// Data on their way from one rank to another.
@@ -66,7 +80,10 @@ pub(super) fn end() -> Answer {
     let cliques: BTreeSet<u64> = calls.iter().map(|call| call.communicator.clique).collect();
     for clique in cliques {
         let mut ranks: BTreeMap<usize, Vec<Call>> = BTreeMap::new();
-        for call in calls.iter().filter(|call| call.communicator.clique == clique && !call.action.is_parcel()) {
+        for call in calls
+            .iter()
+            .filter(|call| call.communicator.clique == clique && !call.action.is_parcel())
+        {
             ranks.entry(call.communicator.rank).or_default().push(call.clone());
         }
         give_collectives(ranks)?;
@@ -87,8 +104,12 @@ fn give_collectives(ranks: BTreeMap<usize, Vec<Call>>) -> Answer {
             return Err(Refusal::usage(DIFFERENT));
         }
         match first.action {
-            Action::Collective { kind, number, count, .. } => give_collective(&calls, kind, number, count)?,
-            Action::Join => check_devices(&calls.iter().map(|call| call.communicator).collect::<Vec<_>>())?,
+            Action::Collective { kind, number, count, .. } => {
+                give_collective(&calls, kind, number, count)?
+            }
+            Action::Join => {
+                check_devices(&calls.iter().map(|call| call.communicator).collect::<Vec<_>>())?
+            }
             Action::Send { .. } | Action::Receive { .. } => {}
         }
     }
@@ -109,11 +130,16 @@ fn give_collective(calls: &[Call], kind: Kind, number: Number, count: usize) -> 
         let Action::Collective { send, receive, .. } = call.action else { continue };
         sends.push(if kind.sender().is_none_or(|root| root == rank) { Some(send) } else { None });
         if kind.receiver().is_none_or(|root| root == rank) {
-            follow.push((call.stream, deliver(call.communicator.device, Arc::clone(&results), rank, receive)));
+            follow.push((
+                call.stream,
+                deliver(call.communicator.device, Arc::clone(&results), rank, receive),
+            ));
         }
     }
     let job: Job = Arc::new(move |machine: &mut Machine| {
-        let inputs = sends.iter().map(|send| send.map_or(Ok(Vec::new()), |send| machine.memory.read(send, n_bytes)));
+        let inputs = sends
+            .iter()
+            .map(|send| send.map_or(Ok(Vec::new()), |send| machine.memory.read(send, n_bytes)));
         let inputs: Vec<Vec<u8>> = inputs.collect::<Result<_, Fault>>()?;
         *results.lock().unwrap_or_else(PoisonError::into_inner) = kind.results(number, &inputs);
         Ok(())
@@ -131,7 +157,9 @@ fn deliver(device: usize, results: Results, number: usize, to: u64) -> Task {
 }
 
 fn give(streams: &[u64], job: Job, follow: Vec<(u64, Task)>) -> Answer {
-    lock().give_together(streams, job, follow).map_err(|_| Refusal(Status::UNHANDLED_CUDA_ERROR, c"the streams refuse the operation"))
+    lock()
+        .give_together(streams, job, follow)
+        .map_err(|_| Refusal(Status::UNHANDLED_CUDA_ERROR, c"the streams refuse the operation"))
 }
 
 /// Gives what is sent and received. Ranks between which nothing goes, not even by way of others, do not wait for each other.
@@ -141,7 +169,8 @@ fn give_parcels(calls: &[Call]) -> Answer {
         let mut together = vec![first];
         loop {
             let ranks: BTreeSet<_> = together.iter().flat_map(|parcel| parcel.ranks).collect();
-            let is_near = |parcel: &mut Parcel| parcel.ranks.iter().any(|rank| ranks.contains(rank));
+            let is_near =
+                |parcel: &mut Parcel| parcel.ranks.iter().any(|rank| ranks.contains(rank));
             let near: Vec<Parcel> = parcels.extract_if(.., is_near).collect();
             if near.is_empty() {
                 break;
@@ -151,12 +180,17 @@ fn give_parcels(calls: &[Call]) -> Answer {
         let streams: BTreeSet<u64> = together.iter().flat_map(|parcel| parcel.streams).collect();
         let results = Results::default();
         let follow = together.iter().enumerate().map(|(number, parcel)| {
-            (parcel.streams[1], deliver(parcel.devices[1], Arc::clone(&results), number, parcel.data[1]))
+            (
+                parcel.streams[1],
+                deliver(parcel.devices[1], Arc::clone(&results), number, parcel.data[1]),
+            )
         });
         let follow = follow.collect();
         let job: Job = Arc::new(move |machine: &mut Machine| {
-            let sent = together.iter().map(|parcel| machine.memory.read(parcel.data[0], parcel.n_bytes));
-            *results.lock().unwrap_or_else(PoisonError::into_inner) = sent.collect::<Result<_, Fault>>()?;
+            let sent =
+                together.iter().map(|parcel| machine.memory.read(parcel.data[0], parcel.n_bytes));
+            *results.lock().unwrap_or_else(PoisonError::into_inner) =
+                sent.collect::<Result<_, Fault>>()?;
             Ok(())
         });
         give(&streams.into_iter().collect::<Vec<_>>(), job, follow)?;
@@ -172,7 +206,9 @@ fn parcels(calls: &[Call]) -> Answer<Vec<Parcel>> {
         let own = (call.communicator.clique, call.communicator.rank);
         match call.action {
             Action::Send { to, .. } => senders.entry([own, (own.0, to)]).or_default().push(call),
-            Action::Receive { from, .. } => receivers.entry([(own.0, from), own]).or_default().push(call),
+            Action::Receive { from, .. } => {
+                receivers.entry([(own.0, from), own]).or_default().push(call)
+            }
             Action::Join | Action::Collective { .. } => {}
         }
     }
@@ -181,7 +217,10 @@ fn parcels(calls: &[Call]) -> Answer<Vec<Parcel>> {
     }
     let mut parcels = Vec::new();
     for (ranks, sends) in senders {
-        let receives = receivers.get(&ranks).filter(|receives| receives.len() == sends.len()).ok_or(Refusal::usage(ALONE))?;
+        let receives = receivers
+            .get(&ranks)
+            .filter(|receives| receives.len() == sends.len())
+            .ok_or(Refusal::usage(ALONE))?;
         for (send, receive) in sends.into_iter().zip(receives) {
             parcels.push(Parcel::new(ranks, send, receive)?);
         }
@@ -191,7 +230,10 @@ fn parcels(calls: &[Call]) -> Answer<Vec<Parcel>> {
 
 impl Parcel {
     fn new(ranks: [(u64, usize); 2], sender: &Call, receiver: &Call) -> Answer<Self> {
-        let (Action::Send { data: from, n_bytes, .. }, Action::Receive { data: to, n_bytes: expected, .. }) = (&sender.action, &receiver.action)
+        let (
+            Action::Send { data: from, n_bytes, .. },
+            Action::Receive { data: to, n_bytes: expected, .. },
+        ) = (&sender.action, &receiver.action)
         else {
             return Err(Refusal::usage(DIFFERENT));
         };
@@ -199,7 +241,13 @@ impl Parcel {
             return Err(Refusal::usage(DIFFERENT));
         }
         let devices = [sender.communicator.device, receiver.communicator.device];
-        Ok(Self { ranks, streams: [sender.stream, receiver.stream], devices, data: [*from, *to], n_bytes: *n_bytes })
+        Ok(Self {
+            ranks,
+            streams: [sender.stream, receiver.stream],
+            devices,
+            data: [*from, *to],
+            n_bytes: *n_bytes,
+        })
     }
 }
 
@@ -212,9 +260,10 @@ impl Action {
     fn is_counterpart(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Join, Self::Join) => true,
-            (Self::Collective { kind, number, count, .. }, Self::Collective { kind: its_kind, number: its_number, count: its_count, .. }) => {
-                (kind, number, count) == (its_kind, its_number, its_count)
-            }
+            (
+                Self::Collective { kind, number, count, .. },
+                Self::Collective { kind: its_kind, number: its_number, count: its_count, .. },
+            ) => (kind, number, count) == (its_kind, its_number, its_count),
             _ => false,
         }
     }
