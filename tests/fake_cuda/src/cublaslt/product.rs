@@ -181,7 +181,7 @@ impl Product {
             let start = at(description.bias, number * description.bias_stride, self.bias_number());
             let bias = self.bias_number().read(memory, start, self.rows)?;
             d.chunks_mut(self.rows).for_each(|column| {
-                column.iter_mut().zip(&bias).for_each(|(value, bias)| *value += bias)
+                column.iter_mut().zip(&bias).for_each(|(value, bias)| *value += bias);
             });
         }
         for (number_of_column, column) in (0..).zip(d.chunks_mut(self.rows)) {

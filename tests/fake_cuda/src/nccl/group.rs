@@ -105,10 +105,10 @@ fn give_collectives(ranks: BTreeMap<usize, Vec<Call>>) -> Answer {
         }
         match first.action {
             Action::Collective { kind, number, count, .. } => {
-                give_collective(&calls, kind, number, count)?
+                give_collective(&calls, kind, number, count)?;
             }
             Action::Join => {
-                check_devices(&calls.iter().map(|call| call.communicator).collect::<Vec<_>>())?
+                check_devices(&calls.iter().map(|call| call.communicator).collect::<Vec<_>>())?;
             }
             Action::Send { .. } | Action::Receive { .. } => {}
         }
@@ -207,7 +207,7 @@ fn parcels(calls: &[Call]) -> Answer<Vec<Parcel>> {
         match call.action {
             Action::Send { to, .. } => senders.entry([own, (own.0, to)]).or_default().push(call),
             Action::Receive { from, .. } => {
-                receivers.entry([(own.0, from), own]).or_default().push(call)
+                receivers.entry([(own.0, from), own]).or_default().push(call);
             }
             Action::Join | Action::Collective { .. } => {}
         }

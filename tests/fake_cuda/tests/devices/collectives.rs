@@ -202,16 +202,16 @@ fn collectives_are_right_under_every_schedule() {
                 (from..from + N).map(|place| reduced(place, seed, |a, b| a + b)).collect()
             };
             let received = together(&ranks, seed, |_, rank| {
-                rank.all_reduce(Reduction::ncclSum).result().map(|_| ()).unwrap()
+                rank.all_reduce(Reduction::ncclSum).result().map(|_| ()).unwrap();
             });
             assert!(received.iter().all(|it| it[..N] == sums(0)));
             let received = together(&ranks, seed, |_, rank| {
-                rank.all_reduce(Reduction::ncclMax).result().map(|_| ()).unwrap()
+                rank.all_reduce(Reduction::ncclMax).result().map(|_| ()).unwrap();
             });
             assert!(received.iter().all(|it| it[..N]
                 == (0..N).map(|place| reduced(place, seed, f32::max)).collect::<Vec<_>>()));
             let received = together(&ranks, seed, |_, rank| {
-                rank.reduce_scatter().result().map(|_| ()).unwrap()
+                rank.reduce_scatter().result().map(|_| ()).unwrap();
             });
             assert!(received.iter().enumerate().all(|(rank, it)| it[..N] == sums(rank * N)));
             let received =
@@ -289,11 +289,11 @@ fn collectives_can_be_captured() {
 fn calls_without_counterparts_are_refused() {
     with_devices(&[], |control| {
         let ranks = ranks();
-        // SAFETY: the text is constant.
         let last_error = || {
-            unsafe { CStr::from_ptr(sys::ncclGetLastError(ranks[0].communicator)) }
-                .to_str()
-                .unwrap()
+            // SAFETY: the communicator is there.
+            let text = unsafe { sys::ncclGetLastError(ranks[0].communicator) };
+            // SAFETY: the text is constant.
+            unsafe { CStr::from_ptr(text) }.to_str().unwrap()
         };
         assert_eq!(ranks[0].all_reduce(Reduction::ncclSum), Status::ncclInvalidUsage);
         assert!(last_error().contains("wait for ever"));

@@ -1,112 +1,11 @@
-//! The virtual driver as cudarc sees it.
-
-use std::ffi::CString;
-use std::sync::Arc;
+//! Streams, events, copies, kernels and graphs of the virtual driver.
 
 use cudarc::driver::sys::{CUresult, CUstreamCaptureMode};
-use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DriverError, LaunchConfig,
-    PushKernelArg, result, sys,
-};
-use cudarc::nvrtc::{Ptx, result as nvrtc, sys as nvrtc_sys};
+use cudarc::driver::{CudaContext, CudaSlice, DriverError, result, sys};
+use cudarc::nvrtc::Ptx;
 
 use crate::child::with_devices;
-
-const TEXT: &str = r#"
-#ifndef SOYBEAN_ON_CPU
-#define SOYBEAN_EXPORT(kernel, uses_barriers)
-#endif
-extern "C" __global__ void twice(float* y, const float* x) {
-    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
-    y[i] = 2.0f * x[i];
-}
-SOYBEAN_EXPORT(twice, 0)
-extern "C" __global__ void add(float* y, const float* x) { y[threadIdx.x] += x[threadIdx.x]; }
-SOYBEAN_EXPORT(add, 0)
-extern "C" __global__ void hang(float* y) {
-    if (threadIdx.x == 0) __syncthreads();
-    y[threadIdx.x] = 0.0f;
-}
-SOYBEAN_EXPORT(hang, 1)
-extern "C" __global__ void beyond(float* y) { y[64] = 1.0f; }
-SOYBEAN_EXPORT(beyond, 0)
-"#;
-
-const N: usize = 64;
-const LAUNCH: LaunchConfig =
-    LaunchConfig { grid_dim: (2, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
-const ONE_BLOCK: LaunchConfig =
-    LaunchConfig { grid_dim: (1, 1, 1), block_dim: (64, 1, 1), shared_mem_bytes: 0 };
-
-/// What the compiler makes of a text, and what it says.
-fn compile(text: &str, architecture: &str) -> Result<Ptx, String> {
-    let text = CString::new(text).unwrap();
-    let program = nvrtc::create_program(&text, Some(c"test.cu")).unwrap();
-    let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned()];
-    // SAFETY: the program has just been made.
-    let compiled = unsafe { nvrtc::compile_program(program, &options) };
-    // SAFETY: as above.
-    let log = unsafe { nvrtc::get_program_log(program) }.unwrap();
-    if compiled.is_err() {
-        return Err(log.iter().map(|&byte| char::from(byte.cast_unsigned())).collect());
-    }
-    let mut n_bytes = 0;
-    // SAFETY: the program has been compiled.
-    unsafe { nvrtc_sys::nvrtcGetCUBINSize(program, &raw mut n_bytes) }.result().unwrap();
-    let mut cubin = vec![0_u8; n_bytes];
-    // SAFETY: there is room for as many bytes as it says.
-    unsafe { nvrtc_sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()) }.result().unwrap();
-    // SAFETY: nobody has destroyed it.
-    unsafe { nvrtc::destroy_program(program) }.unwrap();
-    Ok(Ptx::from_binary(cubin))
-}
-
-struct Device {
-    context: Arc<CudaContext>,
-    compute: Arc<CudaStream>,
-    communication: Arc<CudaStream>,
-    twice: CudaFunction,
-}
-
-impl Device {
-    fn new(number: usize) -> Self {
-        let context = CudaContext::new(number).unwrap();
-        // SAFETY: the tests order their work by themselves.
-        unsafe { context.disable_event_tracking() };
-        let twice = context
-            .load_module(compile(TEXT, "sm_90").unwrap())
-            .unwrap()
-            .load_function("twice")
-            .unwrap();
-        Self {
-            compute: context.new_stream().unwrap(),
-            communication: context.new_stream().unwrap(),
-            twice,
-            context,
-        }
-    }
-
-    /// A block of poison.
-    fn block(&self, n: usize) -> CudaSlice<f32> {
-        // SAFETY: nothing reads it before something is there, or else it is what the test is about.
-        unsafe { self.compute.alloc(n) }.unwrap()
-    }
-
-    fn launch_twice(&self, y: sys::CUdeviceptr, x: sys::CUdeviceptr) -> Result<(), DriverError> {
-        let mut builder = self.compute.launch_builder(&self.twice);
-        builder.arg(&y).arg(&x);
-        // SAFETY: both have 64 numbers.
-        unsafe { builder.launch(LAUNCH) }.map(|_| ())
-    }
-}
-
-fn address(block: &CudaSlice<f32>) -> sys::CUdeviceptr {
-    block.device_ptr(block.stream()).0
-}
-
-fn ones() -> Vec<f32> {
-    vec![1.0; N]
-}
+use crate::device::{Device, N, TEXT, address, compile};
 
 /// Each device doubles its shard and collects all shards: whether all of them end up with all of them. What was there before is different for each seed.
 fn gathers(devices: &[Device], blocks: &[[CudaSlice<f32>; 3]], seed: u64) -> bool {
@@ -262,7 +161,7 @@ fn captures_refuse_what_cuda_refuses() {
         let blocks = [&x, &y, &copy, &all].map(address);
         let stream = &devices[0].compute;
         let begin = || {
-            stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap()
+            stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
         };
         // SAFETY: the stream captures.
         let end = || unsafe { result::stream::end_capture(stream.cu_stream()) }.unwrap_err().0;
@@ -325,7 +224,7 @@ fn pinned_memory_is_copied_when_the_copy_runs() {
             // SAFETY: the block has as many numbers.
             unsafe { result::memcpy_htod_async(address(&x), &pageable, stream) }.unwrap();
             pageable.fill(2.0);
-            assert_eq!(device.compute.clone_dtoh(&x).unwrap(), ones(), "seed {seed}");
+            assert_eq!(device.compute.clone_dtoh(&x).unwrap(), [1.0; N], "seed {seed}");
             host.fill(3.0);
             // SAFETY: as above.
             unsafe { result::memcpy_htod_async(address(&x), host, stream) }.unwrap();
@@ -341,133 +240,6 @@ fn pinned_memory_is_copied_when_the_copy_runs() {
         assert!(n_late > 25 && n_unread > 25, "{n_late}, {n_unread}");
         // SAFETY: nothing uses it any longer.
         unsafe { result::free_host(pinned.cast()) }.unwrap();
-    });
-}
-
-#[test]
-fn memory_is_poisoned_and_guarded() {
-    with_devices(&[("SOYBEAN_FAKE_MEMORY", "4096")], |_| {
-        let (device, other) = (Device::new(0), Device::new(1));
-        let x = device.block(N);
-        assert!(device.compute.clone_dtoh(&x).unwrap().iter().all(|it| it.is_nan()));
-        assert_eq!(result::mem_get_info().unwrap(), (4096 - 256, 4096));
-        // SAFETY: nothing is allocated.
-        let too_large = unsafe { result::malloc_sync(4096) }.unwrap_err();
-        assert_eq!(too_large.0, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-
-        // SAFETY: nothing is copied, since the memory is another device's, or not enough.
-        let copy = |stream: &CudaStream, n| unsafe {
-            result::memcpy_htod_async(address(&x), &vec![1.0_f32; n], stream.cu_stream())
-        };
-        assert_eq!(copy(&other.compute, N).unwrap_err().0, CUresult::CUDA_ERROR_INVALID_VALUE);
-        assert_eq!(copy(&device.compute, N + 1).unwrap_err().0, CUresult::CUDA_ERROR_INVALID_VALUE);
-
-        device.context.bind_to_thread().unwrap();
-        let beyond = device
-            .context
-            .load_module(compile(TEXT, "sm_90").unwrap())
-            .unwrap()
-            .load_function("beyond")
-            .unwrap();
-        // SAFETY: freed below.
-        let y = unsafe { result::malloc_sync(N * 4) }.unwrap();
-        // SAFETY: it is not, but the byte behind the block is a zone that is looked at.
-        unsafe { device.compute.launch_builder(&beyond).arg(&y).launch(ONE_BLOCK) }.unwrap();
-        // SAFETY: nothing uses it any longer.
-        assert_eq!(
-            unsafe { result::free_sync(y) }.unwrap_err().0,
-            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
-        );
-    });
-}
-
-#[test]
-fn kernels_need_leave_to_read_a_peer() {
-    with_devices(&[], |control| {
-        let (device, other) = (Device::new(0), Device::new(1));
-        let (y, x) = (device.block(N), other.block(N));
-        device.context.bind_to_thread().unwrap();
-        device.launch_twice(address(&y), address(&x)).unwrap();
-        assert_eq!(
-            device.compute.synchronize().unwrap_err().0,
-            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
-        );
-        assert_eq!(
-            device.launch_twice(address(&y), address(&x)).unwrap_err().0,
-            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
-        );
-        control.reset(1);
-        // SAFETY: both contexts are there.
-        unsafe { sys::cuCtxEnablePeerAccess(other.context.cu_ctx(), 0) }.result().unwrap();
-        // SAFETY: as above.
-        let again = unsafe { sys::cuCtxEnablePeerAccess(other.context.cu_ctx(), 0) };
-        assert_eq!(again, CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-        device.launch_twice(address(&y), address(&x)).unwrap();
-        device.compute.synchronize().unwrap();
-    });
-}
-
-#[test]
-fn peer_access_can_be_missing() {
-    with_devices(&[("SOYBEAN_FAKE_NO_PEER", "1")], |_| {
-        let (device, other) = (Device::new(0), Device::new(1));
-        let mut can_access = 1;
-        // SAFETY: both devices are there.
-        unsafe {
-            sys::cuDeviceCanAccessPeer(
-                &raw mut can_access,
-                device.context.cu_device(),
-                other.context.cu_device(),
-            )
-        }
-        .result()
-        .unwrap();
-        assert_eq!(can_access, 0);
-        // SAFETY: the context is there.
-        let enabled = unsafe { sys::cuCtxEnablePeerAccess(device.context.cu_ctx(), 0) };
-        assert_eq!(enabled, CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
-    });
-}
-
-#[test]
-fn a_machine_can_have_no_device() {
-    with_devices(&[("SOYBEAN_FAKE_DEVICES", "0"), ("SOYBEAN_FAKE_DRIVER", "11040")], |_| {
-        assert_eq!(result::init().unwrap_err().0, CUresult::CUDA_ERROR_NO_DEVICE);
-        let mut version = 0;
-        // SAFETY: it only writes the version.
-        unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().unwrap();
-        assert_eq!(version, 11040);
-    });
-}
-
-#[test]
-fn failed_launches_stay() {
-    with_devices(&[("SOYBEAN_FAKE_FAIL_LAUNCH", "2")], |control| {
-        let device = Device::new(0);
-        let (x, y) = (device.block(N), device.block(N));
-        let launch = || device.launch_twice(address(&y), address(&x));
-        launch().and_then(|()| device.compute.synchronize()).unwrap();
-        assert_eq!(
-            launch().and_then(|()| device.compute.synchronize()).unwrap_err().0,
-            CUresult::CUDA_ERROR_LAUNCH_FAILED
-        );
-        assert_eq!(launch().unwrap_err().0, CUresult::CUDA_ERROR_LAUNCH_FAILED);
-        assert_eq!(device.context.synchronize().unwrap_err().0, CUresult::CUDA_ERROR_LAUNCH_FAILED);
-
-        control.set("soybean_fake_fail_launch", 0);
-        control.reset(1);
-        let hang = device
-            .context
-            .load_module(compile(TEXT, "sm_90").unwrap())
-            .unwrap()
-            .load_function("hang")
-            .unwrap();
-        // SAFETY: the block has as many numbers as threads.
-        unsafe { device.compute.launch_builder(&hang).arg(&address(&y)).launch(ONE_BLOCK) }
-            .unwrap();
-        assert_eq!(device.compute.synchronize().unwrap_err().0, CUresult::CUDA_ERROR_LAUNCH_FAILED);
-        let text = CUresult::CUDA_ERROR_LAUNCH_FAILED.result().unwrap_err();
-        assert_eq!(text.error_name().unwrap().to_str(), Ok("CUDA_ERROR_LAUNCH_FAILED"));
     });
 }
 

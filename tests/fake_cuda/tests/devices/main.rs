@@ -6,6 +6,10 @@
 
 mod child;
 mod collectives;
+mod convolution;
 mod convolutions;
+mod device;
 mod driver;
+mod faults;
+mod product;
 mod products;
