@@ -1,5 +1,6 @@
 //! Tests that run in a process of their own, which finds the virtual devices in place of CUDA.
 
+use std::any::type_name;
 use std::env;
 use std::path::Path;
 use std::process::Command;
@@ -7,10 +8,11 @@ use std::process::Command;
 use libloading::Library;
 use soybean_fake_cuda::{has_compiler, install};
 
-/// Runs `body` in a process that is started with the virtual devices and these variables; `name` is that of the test that calls this.
-pub(crate) fn with_devices(name: &str, variables: &[(&str, &str)], body: impl FnOnce(&Control)) {
+/// Runs `body`, a closure of the test that calls this, in a process that is started with the virtual devices and these variables.
+pub(crate) fn with_devices<F: FnOnce(&Control)>(variables: &[(&str, &str)], body: F) {
     const CHILD: &str = "SOYBEAN_TEST_CHILD";
-    let name = name.rsplit("::").next().unwrap();
+    // A closure's type is named after the function that it is written in, and a test after its function.
+    let name = type_name::<F>().trim_end_matches("::{{closure}}").split_once("::").unwrap().1;
     if env::var(CHILD).is_ok_and(|child| child == name) {
         return body(&Control::new());
     }
