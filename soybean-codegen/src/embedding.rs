@@ -17,6 +17,17 @@ pub(crate) fn generate(it: &Embedding, call: &Call<'_>, prefix: &str) -> Option<
         Writer { it, prefix, types: [indices, values, numbers], result: *call.results.first()? };
     let mut text = Text::default();
     let mut operations = Vec::new();
+    let n_bytes = it.rows * it.width * writer.result.bytes();
+    if it.form == EmbeddingForm::ScatterAdd && n_bytes > 0 {
+        operations.push(Operation::Fill { target: Address::Result(0), n_bytes, value: 0 });
+    }
+    let n_values = match it.form {
+        EmbeddingForm::Gather => it.n_indices * it.width,
+        EmbeddingForm::ScatterAdd => it.n_indices * it.width * it.rows,
+    };
+    if n_values == 0 {
+        return Some(Generated { operations, ..Generated::default() });
+    }
     if writer.has_places() {
         let n_bytes = it.vocabulary * 4;
         operations.push(Operation::Fill { target: Address::Workspace(0), n_bytes, value: 0xff });
@@ -25,22 +36,14 @@ pub(crate) fn generate(it: &Embedding, call: &Call<'_>, prefix: &str) -> Option<
     match it.form {
         EmbeddingForm::Gather => operations.extend(writer.write_gather(&mut text)),
         EmbeddingForm::ScatterAdd => {
-            let n_bytes = it.rows * it.width * writer.result.bytes();
-            if n_bytes == 0 {
-                return Some(Generated::default());
-            }
-            operations.push(Operation::Fill { target: Address::Result(0), n_bytes, value: 0 });
             let target = Address::Workspace(writer.firsts_offset());
             operations.push(Operation::Fill { target, n_bytes: it.rows * 4, value: 0 });
             operations.extend(writer.write_firsts(&mut text));
             operations.extend(writer.write_sums(&mut text));
         }
     }
-    Some(Generated {
-        text: text.finish(),
-        operations,
-        workspace_bytes: writer.firsts_offset() + it.rows * 4,
-    })
+    let workspace_bytes = writer.workspace_bytes();
+    Some(Generated { text: text.finish(), operations, workspace_bytes })
 }
 
 struct Writer<'a> {
@@ -59,6 +62,13 @@ impl Writer<'_> {
     /// Where the workspace has the first position of each row.
     const fn firsts_offset(&self) -> usize {
         if self.has_places() { (self.it.vocabulary * 4).next_multiple_of(256) } else { 0 }
+    }
+
+    const fn workspace_bytes(&self) -> usize {
+        match self.it.form {
+            EmbeddingForm::Gather => self.firsts_offset(),
+            EmbeddingForm::ScatterAdd => self.firsts_offset() + self.it.rows * 4,
+        }
     }
 
     /// How many elements of a row a thread has.
@@ -143,6 +153,27 @@ impl Writer<'_> {
         launch(&function, n.div_ceil(BLOCK), 1)
     }
 
+    /// Writes how a block lists the `positions` of its index among those from `start` on, as many as it has threads, in their order.
+    fn write_positions(&self, text: &mut Text) {
+        text.line("const unsigned own = start + threadIdx.x;");
+        text.line(format!(
+            "const bool is_found = own < {}u && in0[own] == index;",
+            self.it.n_indices
+        ));
+        text.line("const unsigned lanes = __ballot_sync(SOYBEAN_ALL_LANES, is_found);");
+        text.line("if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = lanes;");
+        text.line("__syncthreads();");
+        text.line(
+            "unsigned n_found = 0, n_before = __popc(lanes & ((1u << threadIdx.x % 32) - 1));",
+        );
+        text.block(format!("for (unsigned warp = 0; warp < {}; ++warp)", BLOCK / 32), |text| {
+            text.line("if (warp == threadIdx.x / 32) n_before += n_found;");
+            text.line("n_found += __popc(found[warp]);");
+        });
+        text.line("if (is_found) positions[n_before] = own;");
+        text.line("__syncthreads();");
+    }
+
     /// Sums the gradients of each row, by the block of its first position.
     fn write_sums(&self, text: &mut Text) -> Option<Operation> {
         let width = self.width();
@@ -168,26 +199,23 @@ impl Writer<'_> {
         text.line(format!(
             "const unsigned column = (blockIdx.y * {BLOCK}u + threadIdx.x) * {width}u;"
         ));
-        text.line(format!("__shared__ unsigned found[{}];", BLOCK / 32));
+        text.line(format!("__shared__ unsigned found[{}], positions[{BLOCK}];", BLOCK / 32));
         text.line(format!("float sums[{width}] = {{}};"));
-        text.block(format!("for (unsigned start = blockIdx.x; start < {n}u; start += {BLOCK}u)"), |text| {
-            text.line("const unsigned own = start + threadIdx.x;");
-            let is_equal = format!("own < {n}u && in0[own] == index");
-            text.line(format!("const unsigned lanes = __ballot_sync(SOYBEAN_ALL_LANES, {is_equal});"));
-            text.line("if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = lanes;");
-            text.line("__syncthreads();");
-            text.block(format!("for (unsigned warp = 0; warp < {}; ++warp)", BLOCK / 32), |text| {
-                let head = "for (unsigned left = found[warp]; left != 0; left &= left - 1)";
-                text.block(head, |text| {
-                    text.line("const unsigned position = start + warp * 32 + __ffs((int)left) - 1;");
+        text.block(
+            format!("for (unsigned start = blockIdx.x; start < {n}u; start += {BLOCK}u)"),
+            |text| {
+                self.write_positions(text);
+                // Several rows at once are on their way, and are added in their order.
+                text.line("#pragma unroll 4");
+                text.block("for (unsigned i = 0; i < n_found; ++i)", |text| {
                     text.line(format!("float values[{width}] = {{}};"));
-                    let from = format!("in1 + (({index_type})position * {row_length}u + column)");
-                    text.line(format!("if (column < {row_length}u) {};", load(width, &from)));
-                    text.line(format!("for (int i = 0; i < {width}; ++i) sums[i] += values[i];"));
+                    let place = format!("({index_type})positions[i] * {row_length}u + column");
+                    let load = load(width, &format!("in1 + ({place})"));
+                    text.line(format!("if (column < {row_length}u) {load};"));
+                    text.line(format!("for (int e = 0; e < {width}; ++e) sums[e] += values[e];"));
                 });
-            });
-            text.line("__syncthreads();");
-        });
+            },
+        );
         text.line(format!("if (column >= {row_length}u) return;"));
         text.line(store(
             width,

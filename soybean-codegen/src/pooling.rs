@@ -13,6 +13,8 @@ use crate::{
 const BLOCK: usize = 256;
 
 pub(crate) fn generate(it: &Pooling, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+    // Places within a plane are signed numbers of 32 bits.
+    i32::try_from(it.image[0] * it.image[1]).ok()?;
     let writer = Writer { it, prefix, inputs: call.inputs, result: *call.results.first()? };
     let mut text = Text::default();
     let mut workspace_bytes = 0;

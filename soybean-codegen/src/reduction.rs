@@ -9,7 +9,7 @@ use soybean_plan::{Combine, DType, Instruction, Reduction, ScalarProgram};
 use crate::{
     Call, Generated, Operation, formula,
     map::{Access, write_load},
-    space::{Axis, axes, index_type, joined, n_points, sum, write_places},
+    space::{Axis, axes, index_type, index_type_below, joined, n_points, sum, write_places},
     text::{Parameter, Text, constant, input_apart, result_apart, workspace},
 };
 
@@ -169,8 +169,10 @@ impl Pass<'_> {
     }
 
     fn index_type(&self) -> &'static str {
-        let parts = Axis { extent: self.n_splits, strides: vec![0; self.types.len() + 1] };
-        index_type(&[vec![parts], self.all_axes()].concat())
+        match index_type(&self.all_axes()) {
+            "unsigned" => index_type_below(self.n_splits * n_points(&self.kept)),
+            wide => wide,
+        }
     }
 
     fn parameters(&self) -> Vec<Parameter> {
@@ -259,4 +261,43 @@ struct Loop<'a> {
     points_of_number: usize,
     width: usize,
     kept_places: &'a [String],
+}
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{Kernel, Map, Precision, Shape, Strides};
+
+    use super::*;
+
+    /// The functions of a sum over a dense matrix, with their blocks.
+    fn functions(extents: [usize; 2], result: [usize; 2]) -> Vec<(String, [u32; 3])> {
+        let shape = Shape::new(&extents);
+        let program = ScalarProgram {
+            instructions: vec![Instruction::Input(0)].into(),
+            results: vec![0].into(),
+        };
+        let map = Map { extents: shape, inputs: vec![shape.dense_strides()].into(), program };
+        let result = Strides::new(&result);
+        let kernel = Kernel::from(Reduction { map, combine: Combine::Sum, result });
+        let types = &[DType::F32];
+        let call =
+            Call { kernel: &kernel, inputs: types, results: types, precision: Precision::F32 };
+        let made = crate::generate(&call, "k").expect("all reductions have a text");
+        let launch = |it: Operation| match it {
+            Operation::Launch(launch) => (launch.function, launch.grid),
+            Operation::Fill { .. } => panic!("nothing is filled"),
+        };
+        made.operations.into_iter().map(launch).collect()
+    }
+
+    #[test]
+    fn few_results_are_combined_in_two_passes() {
+        let pass = |name: &str, grid| (name.to_owned(), grid);
+        assert_eq!(functions([8192, 1024], [1, 0]), [pass("k_reduce", [1024, 1, 1])]);
+        let of_columns = [pass("k_reduce", [8, 64, 1]), pass("k_reduce_parts", [8, 1, 1])];
+        assert_eq!(functions([8192, 1024], [0, 1]), of_columns);
+        let of_all = [pass("k_reduce", [1, 512, 1]), pass("k_reduce_parts", [1, 1, 1])];
+        assert_eq!(functions([8192, 1024], [0, 0]), of_all);
+        assert_eq!(functions([4, 6], [0, 0]), [pass("k_reduce", [1, 1, 1])]);
+    }
 }

@@ -94,10 +94,9 @@ pub(crate) fn write_places(
     let mut rest = index.to_owned();
     for (dim, axis) in axes.iter().enumerate().rev() {
         let extent = axis.extent;
-        if dim == 0 {
-            text.line(format!("const {index_type} {name}0 = {rest};"));
-        } else {
-            text.line(format!("const {index_type} {name}{dim} = {rest} % {extent}u;"));
+        let coordinate = if dim == 0 { rest.clone() } else { format!("{rest} % {extent}u") };
+        text.line(format!("const {index_type} {name}{dim} = {coordinate};"));
+        if dim > 0 {
             let next = format!("{name}{dim}_rest");
             text.line(format!("const {index_type} {next} = {rest} / {extent}u;"));
             rest = next;

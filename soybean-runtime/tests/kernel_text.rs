@@ -140,12 +140,28 @@ fn texts_compile_for_gpus() {
     for kind in KINDS {
         let text = device::text(&cases(*kind, 2));
         for architecture in ["sm_80", "sm_90"] {
-            let result = compiler.compile(&text, architecture);
-            result.unwrap_or_else(|log| panic!("{} for {architecture}: {log}", kind.0));
+            check_log(compiler.compile(&text, architecture), kind.0);
         }
     }
-    let text = movement::text();
     for architecture in ["sm_80", "sm_90"] {
-        compiler.compile(&text, architecture).unwrap();
+        check_log(compiler.compile(&movement::text(), architecture), "movement");
+        check_log(compiler.compile(&device::text(&map::beyond_32_bits()), architecture), "beyond");
+    }
+}
+
+/// A text that compiles, and of which there is nothing to say.
+fn check_log(log: Result<String, String>, name: &str) {
+    let log = log.unwrap_or_else(|log| panic!("{name}: {log}"));
+    assert!(!log.contains("warning"), "{name}: {log}");
+}
+
+#[test]
+fn texts_for_tensors_beyond_32_bits_have_wide_numbers() {
+    let text = device::text(&map::beyond_32_bits());
+    let kernels = text.split("extern \"C\"").skip(1);
+    let is_wide = |it: &str| it.contains("unsigned long long");
+    assert!(kernels.clone().count() >= 6 && kernels.clone().all(is_wide), "{text}");
+    if has_compiler() {
+        soybean_fake_cuda::compile(&text, Sanitize::Nothing).unwrap();
     }
 }

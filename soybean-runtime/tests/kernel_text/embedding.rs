@@ -20,7 +20,7 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     let vocabulary = dice.pick(&[1, 7, 100, 1000]);
     let numbers = rows(dice, vocabulary);
     let form = dice.pick(&[EmbeddingForm::Gather, EmbeddingForm::ScatterAdd]);
-    let (n_indices, width) = (dice.pick(&[1, 50, 300]), dice.pick(&[1, 5, 32, 100]));
+    let (n_indices, width) = (dice.pick(&[0, 1, 50, 300, 700]), dice.pick(&[1, 5, 32, 100]));
     let rows = numbers.len();
     // Some are outside of the table.
     let indices = (0..n_indices).map(|_| dice.below(vocabulary + 2) as f32 - 1.0).collect();

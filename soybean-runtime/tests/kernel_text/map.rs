@@ -1,6 +1,9 @@
 //! Random maps.
 
-use soybean_plan::{Binary, DType, Instruction, Map, ScalarProgram, Shape, Unary};
+use soybean_plan::{
+    Binary, Combine, Concatenation, DType, Instruction, Kernel, MAX_RANK, Map, Padding,
+    Permutation, Pooling, PoolingForm, Reduction, ScalarProgram, Shape, Strides, Unary,
+};
 
 use crate::{
     case::{Case, Data},
@@ -118,4 +121,34 @@ pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
     let map = Map { extents, inputs: vec![extents.dense_strides(); 2].into(), program };
     // A few units in the last place.
     Case::new(map, inputs, results, 1e-6)
+}
+
+/// Kernels over more elements than 32 bits can number, which can be compiled but not run.
+pub(crate) fn beyond_32_bits() -> Vec<Case> {
+    let extents = Shape::new(&[70_000, 70_000]);
+    let transposed = Strides::new(&[1, 70_000]);
+    let program =
+        ScalarProgram { instructions: vec![Instruction::Input(0)].into(), results: vec![0].into() };
+    let map = Map { extents, inputs: vec![transposed].into(), program };
+    let reduction = |result: &[usize]| {
+        let (map, result) = (map.clone(), Strides::new(result));
+        Kernel::from(Reduction { map, combine: Combine::Sum, result })
+    };
+    let (form, low) = (PoolingForm::Sum, [0; MAX_RANK]);
+    let (image, result, window) = ([200; 2], [100; 2], [2; 2]);
+    let kernels = [
+        map.clone().into(),
+        reduction(&[1, 0]),
+        reduction(&[0, 1]),
+        Permutation { extents, input: transposed }.into(),
+        Padding { input: extents, result: extents.with(1, 70_001), low, fill: 0.0 }.into(),
+        Concatenation { outer: 70_000, lengths: vec![70_000].into() }.into(),
+        Pooling { form, planes: 200_000, image, window, result, stride: [2; 2], padding: [0; 2] }
+            .into(),
+    ];
+    let case = |kernel: Kernel| {
+        let inputs = vec![Data { dtype: DType::F32, numbers: Vec::new() }];
+        Case::new(kernel, inputs, vec![(DType::F32, 0)], 0.0)
+    };
+    kernels.into_iter().map(case).collect()
 }
