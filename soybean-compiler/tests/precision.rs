@@ -118,7 +118,8 @@ fn a_transformer() {
         11 reshape(bf16) -> bf16
         1 scatter-add(i32, bf16, f32) -> f32
         29 sum -> f32
-    "#]].assert_eq(&types(&network));
+    "#]]
+    .assert_eq(&types(&network));
 }
 
 #[test]
@@ -139,7 +140,8 @@ fn a_residual_network() {
         149 map -> f32
         1 max -> f32
         87 sum -> f32
-    "#]].assert_eq(&types(&network));
+    "#]]
+    .assert_eq(&types(&network));
 }
 
 #[test]
