@@ -172,9 +172,22 @@ fn results_that_are_fetched_stay() {
 }
 
 #[test]
+fn products_wait_for_their_biases() {
+    let mut model = Perceptron::new(Activation::Relu, true).in_places_of_their_own();
+    model.steps.truncate(6);
+    // The update of a bias, early: it reads as gradient what has as many elements.
+    let update =
+        model.kernels.iter().position(|it| matches!(it, Kernel::Map(it) if it.extents[..] == [48]));
+    let update = Step { kernel: update.unwrap(), inputs: vec![3, 3], results: vec![3] };
+    model.steps.insert(1, update);
+    let lines = text(&fused(&model, &mut anything), &model.kernels);
+    assert_eq!(lines[..2], ["b3 = map (b3, b3)", "b10 = product (b0, b2) relu + b3"]);
+}
+
+#[test]
 fn steps_keep_their_meaning_in_all_memory_plans() {
     let mut n_fused = 0;
-    for seed in 0..60 {
+    for seed in 0..24 {
         let activation = if seed % 2 == 0 { Activation::Relu } else { Activation::Gelu };
         let model = Perceptron::new(activation, seed % 3 > 0).shuffled(seed).in_random_places(seed);
         let fused = fused(&model, &mut anything);
@@ -182,5 +195,5 @@ fn steps_keep_their_meaning_in_all_memory_plans() {
         n_fused += fused.steps.iter().filter(|it| matches!(it, FusedStep::Product(_))).count();
     }
     // Most of the five of each model.
-    assert!(n_fused > 60 * 3, "{n_fused}");
+    assert!(n_fused > 24 * 3, "{n_fused}");
 }

@@ -70,6 +70,11 @@ impl<'a> Machine<'a> {
         let Kernel::Contract(contraction) = &self.kernels[step.kernel] else {
             unreachable!("a contraction")
         };
+        // A device may write some of the result before it has read all of the operands.
+        for buffer in FusedStep::Product(step.clone()).results() {
+            let n_elements = self.tables.buffers[buffer].n_elements;
+            self.write(buffer, &vec![f64::NAN; n_elements]);
+        }
         let [left, right] = step.inputs.map(|it| self.read(it));
         let mut result = product(contraction, &left, &right);
         let columns = contraction.columns;
