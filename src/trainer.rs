@@ -3,7 +3,7 @@
 use std::{fmt, marker::PhantomData, process::ExitCode};
 
 use soybean_plan::Plan;
-use soybean_runtime::{self as runtime, Array, Config, Error, Evaluation};
+use soybean_runtime::{self as runtime, Array, Config, Error, Evaluation, Trace};
 
 use crate::{
     Batch, Network,
@@ -34,6 +34,36 @@ impl<N: Network> Trainer<N> {
     /// If a tensor of the batch has the wrong number of elements, a label is out of range, or the loss is not finite.
     pub fn step(&mut self, batch: &N::Batch<'_>) -> Result<f32, Error> {
         batch.with_views(|views| self.inner.step(views))
+    }
+
+    /// Hands over a batch for [`Self::step_queued`]; GPUs fetch it while the host goes on. It takes the place of one that was queued before.
+    ///
+    /// # Errors
+    /// If a tensor of the batch has the wrong number of elements, or a label is out of range.
+    pub fn queue(&mut self, batch: &N::Batch<'_>) -> Result<(), Error> {
+        batch.with_views(|views| self.inner.queue(views))
+    }
+
+    /// One training step on the batch that was queued; meanwhile the next is queued, if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::step`] and [`Self::queue`], or if no batch was queued.
+    pub fn step_queued(&mut self, next: Option<&N::Batch<'_>>) -> Result<f32, Error> {
+        match next {
+            Some(next) => next.with_views(|views| self.inner.step_queued(Some(views))),
+            None => self.inner.step_queued(None),
+        }
+    }
+
+    /// [`Self::step_queued`], with the time of each kernel and collective on each rank.
+    ///
+    /// # Errors
+    /// As [`Self::step_queued`].
+    pub fn trace_queued(&mut self, next: Option<&N::Batch<'_>>) -> Result<(f32, Trace), Error> {
+        match next {
+            Some(next) => next.with_views(|views| self.inner.trace_queued(Some(views))),
+            None => self.inner.trace_queued(None),
+        }
     }
 
     /// The forward computation alone: the loss and the further outputs.

@@ -1,14 +1,208 @@
-//! The text of [`Convolution`].
+//! The text of [`Convolution`]: matrix products for each group, with patches of images that are found as they are read.
 
-use soybean_plan::Convolution;
+use soybean_plan::{Convolution, ConvolutionForm};
 
-use crate::{Call, Generated};
+use crate::{
+    Call, Generated,
+    product::{Operand, Product, Units},
+};
 
-/// Nothing: the text is not written yet.
-pub(crate) const fn generate(
-    _it: &Convolution,
-    _call: &Call<'_>,
-    _prefix: &str,
-) -> Option<Generated> {
-    None
+/// The functions for any sizes.
+pub(crate) fn generate(it: &Convolution, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+    let Convolution { form, batch, groups, channels, filters, .. } = *it;
+    let (pixels, results, window) = (plane(it.image), plane(it.result), plane(it.window));
+    let images = batch * groups * channels * pixels;
+    let sums = batch * groups * filters * results;
+    let weights = groups * filters * channels * window;
+    let (rows, columns, depth) = match form {
+        ConvolutionForm::Forward => (filters, batch * results, channels * window),
+        ConvolutionForm::Data => (channels, batch * pixels, filters * window),
+        ConvolutionForm::Filter => (filters, channels * window, batch * results),
+    };
+    if groups * rows * columns == 0 {
+        return Some(Generated::default());
+    }
+    let (left, right, offset) = match form {
+        ConvolutionForm::Forward => forward(it),
+        ConvolutionForm::Data => data(it),
+        ConvolutionForm::Filter => filter(it),
+    };
+    // Of the filters of one pixel, neighbours along the depth of gradients of images belong to different filters.
+    let is_along_depth = form != ConvolutionForm::Data || window > 1;
+    let operand = |input: usize, is_along_depth: bool, members: String| Operand {
+        input,
+        dtype: call.inputs[input],
+        is_along_depth,
+        members,
+    };
+    let product = Product {
+        prefix,
+        units: Units::new(call),
+        batch: groups,
+        rows,
+        columns,
+        depth,
+        left: operand(1, is_along_depth, left),
+        right: operand(0, form == ConvolutionForm::Filter, right),
+        result: call.results[0],
+        axes: ["row", "column"],
+        offset,
+        most_elements: images.max(sums).max(weights),
+    };
+    product.with_few_columns().generated()
+}
+
+const fn plane([height, width]: [usize; 2]) -> usize {
+    height * width
+}
+
+/// How the operands and the result lie: members of the left, members of the right, and the result's offset.
+type Texts = (String, String, String);
+
+fn forward(it: &Convolution) -> Texts {
+    let Convolution { groups, channels, filters, image, result, stride, padding, dilation, .. } =
+        *it;
+    let (pixels, results, window) = (plane(image), plane(result), plane(it.window));
+    let left = dense(filters * channels * window, channels * window, 1);
+    let line = format!(
+        "Index pixel = line % {results};
+  return {{line / {results} * {}, (int)(pixel / {}) * {} - {}, (int)(pixel % {}) * {} - {}}};",
+        groups * channels * pixels,
+        result[1],
+        stride[0],
+        padding[0],
+        result[1],
+        stride[1],
+        padding[1],
+    );
+    let at = format!(
+        "int y = line.y + (int)(depth / {} % {}) * {}, x = line.x + (int)(depth % {}) * {};
+  return {} ? soybean_value(from[line.start + (depth / {window} * {} + y) * {} + x]) : 0.0f;",
+        it.window[1],
+        it.window[0],
+        dilation[0],
+        it.window[1],
+        dilation[1],
+        is_inside(image),
+        image[0],
+        image[1],
+    );
+    let offset = by_pixel(groups * filters, filters, results);
+    (left, by_place(channels * pixels, &line, &at), offset)
+}
+
+fn data(it: &Convolution) -> Texts {
+    let Convolution { groups, channels, filters, image, result, stride, padding, dilation, .. } =
+        *it;
+    let (pixels, results, window) = (plane(image), plane(result), plane(it.window));
+    let left = format!(
+        "typedef Index Line;
+static __device__ __forceinline__ Index start(Index batch) {{ return batch * {}; }}
+__device__ __forceinline__ Line line(Index line) const {{ return line * {window}; }}
+__device__ __forceinline__ float at(Line line, Index depth) const {{ return soybean_value(from[line + depth / {window} * {} + depth % {window}]); }}",
+        filters * channels * window,
+        channels * window,
+    );
+    let line = format!(
+        "Index pixel = line % {pixels};
+  return {{line / {pixels} * {}, (int)(pixel / {}) + {}, (int)(pixel % {}) + {}}};",
+        groups * filters * results,
+        image[1],
+        padding[0],
+        image[1],
+        padding[1],
+    );
+    // Windows begin at multiples of the strides only.
+    let at = format!(
+        "int top = line.y - (int)(depth / {} % {}) * {}, left = line.x - (int)(depth % {}) * {};
+  int y = top / {}, x = left / {};
+  bool is_place = top >= 0 && left >= 0 && top % {} == 0 && left % {} == 0;
+  return is_place && {} ? soybean_value(from[line.start + (depth / {window} * {} + y) * {} + x]) : 0.0f;",
+        it.window[1],
+        it.window[0],
+        dilation[0],
+        it.window[1],
+        dilation[1],
+        stride[0],
+        stride[1],
+        stride[0],
+        stride[1],
+        is_inside(result),
+        result[0],
+        result[1],
+    );
+    let offset = by_pixel(groups * channels, channels, pixels);
+    (left, by_place(filters * results, &line, &at), offset)
+}
+
+fn filter(it: &Convolution) -> Texts {
+    let Convolution { groups, channels, filters, image, result, stride, padding, dilation, .. } =
+        *it;
+    let (pixels, results, window) = (plane(image), plane(result), plane(it.window));
+    let left = format!(
+        "typedef Index Line;
+static __device__ __forceinline__ Index start(Index batch) {{ return batch * {}; }}
+__device__ __forceinline__ Line line(Index line) const {{ return line * {results}; }}
+__device__ __forceinline__ float at(Line line, Index depth) const {{ return soybean_value(from[line + depth / {results} * {} + depth % {results}]); }}",
+        filters * results,
+        groups * filters * results,
+    );
+    let line = format!(
+        "return {{line / {window} * {pixels}, (int)(line / {} % {}) * {} - {}, (int)(line % {}) * {} - {}}};",
+        it.window[1], it.window[0], dilation[0], padding[0], it.window[1], dilation[1], padding[1],
+    );
+    let at = format!(
+        "Index pixel = depth % {results};
+  int y = line.y + (int)(pixel / {}) * {}, x = line.x + (int)(pixel % {}) * {};
+  return {} ? soybean_value(from[line.start + depth / {results} * {} + y * {} + x]) : 0.0f;",
+        result[1],
+        stride[0],
+        result[1],
+        stride[1],
+        is_inside(image),
+        groups * channels * pixels,
+        image[1],
+    );
+    let columns = channels * window;
+    let offset = format!("(batch * {filters} + row) * {columns} + column");
+    (left, by_place(channels * pixels, &line, &at), offset)
+}
+
+/// Lines at these distances, for each batch.
+fn dense(batch: usize, line: usize, depth: usize) -> String {
+    format!(
+        "typedef Index Line;
+static __device__ __forceinline__ Index start(Index batch) {{ return batch * {batch}; }}
+__device__ __forceinline__ Line line(Index line) const {{ return line * {line}; }}
+__device__ __forceinline__ float at(Line line, Index depth) const {{ return soybean_value(from[line + depth * {depth}]); }}"
+    )
+}
+
+/// Lines that are places in planes, from where other places are counted.
+fn by_place(batch: usize, line: &str, at: &str) -> String {
+    format!(
+        "struct Line {{
+  Index start;
+  int y, x;
+}};
+static __device__ __forceinline__ Index start(Index batch) {{ return batch * {batch}; }}
+__device__ __forceinline__ Line line(Index line) const {{
+  {line}
+}}
+__device__ __forceinline__ float at(const Line& line, Index depth) const {{
+  {at}
+}}"
+    )
+}
+
+fn is_inside([height, width]: [usize; 2]) -> String {
+    format!("0 <= y && y < {height} && 0 <= x && x < {width}")
+}
+
+/// Where the pixel with the number `column`, over all images, of plane `row` of a group lies.
+fn by_pixel(all_planes: usize, planes: usize, pixels: usize) -> String {
+    format!(
+        "column / {pixels} * {} + (batch * {planes} + row) * {pixels} + column % {pixels}",
+        all_planes * pixels
+    )
 }

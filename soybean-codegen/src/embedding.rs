@@ -1,13 +1,245 @@
-//! The text of [`Embedding`].
+//! The text of [`Embedding`]: rows by their numbers, and sums of gradients in the order of the indices without a race.
 
-use soybean_plan::Embedding;
+use soybean_plan::{DType, Embedding, EmbeddingForm};
 
-use crate::{Call, Generated};
+use crate::{
+    Address, Call, Generated, Operation,
+    space::index_type_below,
+    text::{Function, Parameter, Text, Threads, input_apart, result_apart, workspace},
+};
 
-pub(crate) const fn generate(
-    _it: &Embedding,
-    _call: &Call<'_>,
-    _prefix: &str,
-) -> Option<Generated> {
-    None
+/// The threads of a block.
+const BLOCK: usize = 256;
+
+pub(crate) fn generate(it: &Embedding, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+    let [indices, values, numbers] = *call.inputs.first_chunk()?;
+    let writer =
+        Writer { it, prefix, types: [indices, values, numbers], result: *call.results.first()? };
+    let mut text = Text::default();
+    let mut operations = Vec::new();
+    let n_bytes = it.rows * it.width * writer.result.bytes();
+    if it.form == EmbeddingForm::ScatterAdd && n_bytes > 0 {
+        operations.push(Operation::Fill { target: Address::Result(0), n_bytes, value: 0 });
+    }
+    let n_values = match it.form {
+        EmbeddingForm::Gather => it.n_indices * it.width,
+        EmbeddingForm::ScatterAdd => it.n_indices * it.width * it.rows,
+    };
+    if n_values == 0 {
+        return Some(Generated { operations, ..Generated::default() });
+    }
+    if writer.has_places() {
+        let n_bytes = it.vocabulary * 4;
+        operations.push(Operation::Fill { target: Address::Workspace(0), n_bytes, value: 0xff });
+        operations.extend(writer.write_places(&mut text));
+    }
+    match it.form {
+        EmbeddingForm::Gather => operations.extend(writer.write_gather(&mut text)),
+        EmbeddingForm::ScatterAdd => {
+            let target = Address::Workspace(writer.firsts_offset());
+            operations.push(Operation::Fill { target, n_bytes: it.rows * 4, value: 0 });
+            operations.extend(writer.write_firsts(&mut text));
+            operations.extend(writer.write_sums(&mut text));
+        }
+    }
+    let workspace_bytes = writer.workspace_bytes();
+    Some(Generated { text: text.finish(), operations, workspace_bytes })
+}
+
+struct Writer<'a> {
+    it: &'a Embedding,
+    prefix: &'a str,
+    types: [DType; 3],
+    result: DType,
+}
+
+impl Writer<'_> {
+    /// Whether rows are found by a table, because some of them are elsewhere.
+    const fn has_places(&self) -> bool {
+        self.it.rows < self.it.vocabulary
+    }
+
+    /// Where the workspace has the first position of each row.
+    const fn firsts_offset(&self) -> usize {
+        if self.has_places() { (self.it.vocabulary * 4).next_multiple_of(256) } else { 0 }
+    }
+
+    const fn workspace_bytes(&self) -> usize {
+        match self.it.form {
+            EmbeddingForm::Gather => self.firsts_offset(),
+            EmbeddingForm::ScatterAdd => self.firsts_offset() + self.it.rows * 4,
+        }
+    }
+
+    /// How many elements of a row a thread has.
+    const fn width(&self) -> usize {
+        if self.it.width.is_multiple_of(4) { 4 } else { 1 }
+    }
+
+    fn places(&self) -> Option<Parameter> {
+        self.has_places().then(|| workspace("const int* __restrict__ places", 0))
+    }
+
+    /// Writes the row of an index, -1 if it is elsewhere.
+    fn row(&self, index: &str) -> String {
+        if self.has_places() {
+            format!("((unsigned){index} < {}u ? places[{index}] : -1)", self.it.vocabulary)
+        } else {
+            format!("((unsigned){index} < {}u ? {index} : -1)", self.it.rows)
+        }
+    }
+
+    fn function(&self, name: &str, parameters: Vec<Parameter>, threads: Threads) -> Function {
+        Function { name: format!("{}_{name}", self.prefix), parameters, threads, block: 256 }
+    }
+
+    /// Notes for each row of the whole table where it lies.
+    fn write_places(&self, text: &mut Text) -> Option<Operation> {
+        let Embedding { rows, vocabulary, .. } = *self.it;
+        let parameters =
+            vec![input_apart(2, self.types[2]), workspace("int* __restrict__ places", 0)];
+        let function = self.function("places", parameters, Threads::Independent);
+        text.function(&function, |text| {
+            text.line(format!("const unsigned row = blockIdx.x * {BLOCK}u + threadIdx.x;"));
+            text.line(format!("if (row >= {rows}u) return;"));
+            text.line("const unsigned number = (unsigned)soybean_value(in2[row]);");
+            text.line(format!("if (number < {vocabulary}u) places[number] = (int)row;"));
+        });
+        launch(&function, rows.div_ceil(BLOCK), 1)
+    }
+
+    fn write_gather(&self, text: &mut Text) -> Option<Operation> {
+        let (n, width) = (self.it.n_indices * self.it.width / self.width(), self.width());
+        let row_length = self.it.width / width;
+        let mut parameters = vec![
+            input_apart(0, self.types[0]),
+            input_apart(1, self.types[1]),
+            result_apart(0, self.result),
+        ];
+        parameters.extend(self.places());
+        let function = self.function("gather", parameters, Threads::Independent);
+        let index_type = index_type_below(4 * n.max(self.it.rows * self.it.width));
+        text.function(&function, |text| {
+            text.line(format!("const {index_type} unit = ({index_type})blockIdx.x * {BLOCK}u + threadIdx.x;"));
+            text.line(format!("if (unit >= {n}u) return;"));
+            text.line(format!("const {index_type} position = unit / {row_length}u, column = unit % {row_length}u * {width}u;"));
+            text.line("const int index = in0[position];");
+            text.line(format!("const int row = {};", self.row("index")));
+            text.line(format!("float values[{width}] = {{}};"));
+            let from = format!("in1 + (({index_type})row * {}u + column)", self.it.width);
+            text.line(format!("if (row >= 0) {};", load(width, &from)));
+            text.line(store(width, &format!("out0 + unit * {width}u"), "values"));
+        });
+        launch(&function, n.div_ceil(BLOCK), 1)
+    }
+
+    /// Notes for each row the first position that has its index, counted from the end so that 0 is none; the greatest of whole numbers does not depend on the
+    /// order of threads.
+    fn write_firsts(&self, text: &mut Text) -> Option<Operation> {
+        let n = self.it.n_indices;
+        let mut parameters = vec![
+            input_apart(0, self.types[0]),
+            workspace("unsigned* __restrict__ firsts", self.firsts_offset()),
+        ];
+        parameters.extend(self.places());
+        let function = self.function("firsts", parameters, Threads::Independent);
+        text.function(&function, |text| {
+            text.line(format!("const unsigned position = blockIdx.x * {BLOCK}u + threadIdx.x;"));
+            text.line(format!("if (position >= {n}u) return;"));
+            text.line("const int index = in0[position];");
+            text.line(format!("const int row = {};", self.row("index")));
+            text.line(format!("if (row >= 0) atomicMax(firsts + row, {n}u - position);"));
+        });
+        launch(&function, n.div_ceil(BLOCK), 1)
+    }
+
+    /// Writes how a block lists the `positions` of its index among those from `start` on, as many as it has threads, in their order.
+    fn write_positions(&self, text: &mut Text) {
+        text.line("const unsigned own = start + threadIdx.x;");
+        text.line(format!(
+            "const bool is_found = own < {}u && in0[own] == index;",
+            self.it.n_indices
+        ));
+        text.line("const unsigned lanes = __ballot_sync(SOYBEAN_ALL_LANES, is_found);");
+        text.line("if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = lanes;");
+        text.line("__syncthreads();");
+        text.line(
+            "unsigned n_found = 0, n_before = __popc(lanes & ((1u << threadIdx.x % 32) - 1));",
+        );
+        text.block(format!("for (unsigned warp = 0; warp < {}; ++warp)", BLOCK / 32), |text| {
+            text.line("if (warp == threadIdx.x / 32) n_before += n_found;");
+            text.line("n_found += __popc(found[warp]);");
+        });
+        text.line("if (is_found) positions[n_before] = own;");
+        text.line("__syncthreads();");
+    }
+
+    /// Sums the gradients of each row, by the block of its first position.
+    fn write_sums(&self, text: &mut Text) -> Option<Operation> {
+        let width = self.width();
+        let mut parameters = vec![
+            input_apart(0, self.types[0]),
+            input_apart(1, self.types[1]),
+            result_apart(0, self.result),
+            workspace("const unsigned* __restrict__ firsts", self.firsts_offset()),
+        ];
+        parameters.extend(self.places());
+        let function = self.function("scatter", parameters, Threads::Cooperating);
+        text.function(&function, |text| self.write_sums_body(text));
+        launch(&function, self.it.n_indices, self.it.width.div_ceil(BLOCK * width))
+    }
+
+    fn write_sums_body(&self, text: &mut Text) {
+        let Embedding { n_indices: n, width: row_length, .. } = *self.it;
+        let width = self.width();
+        let index_type = index_type_below(4 * row_length * n.max(self.it.rows));
+        text.line("const int index = in0[blockIdx.x];");
+        text.line(format!("const int row = {};", self.row("index")));
+        text.line(format!("if (row < 0 || firsts[row] != {n}u - blockIdx.x) return;"));
+        text.line(format!(
+            "const unsigned column = (blockIdx.y * {BLOCK}u + threadIdx.x) * {width}u;"
+        ));
+        text.line(format!("__shared__ unsigned found[{}], positions[{BLOCK}];", BLOCK / 32));
+        text.line(format!("float sums[{width}] = {{}};"));
+        text.block(
+            format!("for (unsigned start = blockIdx.x; start < {n}u; start += {BLOCK}u)"),
+            |text| {
+                self.write_positions(text);
+                // Several rows at once are on their way, and are added in their order.
+                text.line("#pragma unroll 4");
+                text.block("for (unsigned i = 0; i < n_found; ++i)", |text| {
+                    text.line(format!("float values[{width}] = {{}};"));
+                    let place = format!("({index_type})positions[i] * {row_length}u + column");
+                    let load = load(width, &format!("in1 + ({place})"));
+                    text.line(format!("if (column < {row_length}u) {load};"));
+                    text.line(format!("for (int e = 0; e < {width}; ++e) sums[e] += values[e];"));
+                });
+            },
+        );
+        text.line(format!("if (column >= {row_length}u) return;"));
+        text.line(store(
+            width,
+            &format!("out0 + (({index_type})row * {row_length}u + column)"),
+            "sums",
+        ));
+    }
+}
+
+/// Reads `values`.
+fn load(width: usize, from: &str) -> String {
+    if width == 1 {
+        format!("values[0] = soybean_value(*({from}))")
+    } else {
+        format!("soybean_load({from}, values)")
+    }
+}
+
+fn store(width: usize, to: &str, values: &str) -> String {
+    let first = if width == 1 { "[0]" } else { "" };
+    format!("soybean_store({to}, {values}{first});")
+}
+
+fn launch(function: &Function, n_blocks: usize, n_rows: usize) -> Option<Operation> {
+    let grid = [u32::try_from(n_blocks).ok()?, u32::try_from(n_rows).ok()?, 1];
+    (!grid.contains(&0)).then(|| function.launch(grid))
 }

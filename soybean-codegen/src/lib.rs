@@ -16,9 +16,11 @@ mod padding;
 mod permutation;
 mod pooling;
 mod prelude;
+mod product;
 mod reduction;
 mod space;
 mod text;
+mod units;
 
 pub use generate::{Address, Call, Generated, Launch, Operation, generate};
 pub use prelude::prelude;

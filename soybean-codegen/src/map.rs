@@ -4,8 +4,8 @@ use soybean_plan::{DType, Map};
 
 use crate::{
     Call, Generated, formula,
-    space::{Axis, axes, index_type, is_constant, is_dense, n_points, suffix, write_places},
-    text::{Function, Text, Threads, c_type, input, input_apart, result},
+    space::{Axis, axes, index_type, is_constant, is_dense, n_points, write_places},
+    text::{Function, Text, Threads, input, input_apart, result},
 };
 
 /// The threads of a block.
@@ -21,14 +21,14 @@ pub(crate) fn generate(it: &Map, call: &Call<'_>, prefix: &str) -> Option<Genera
     let function = writer.function(prefix);
     let mut text = Text::default();
     text.function(&function, |text| {
-        let (index_type, end) = (writer.index_type, format!("{n}{}", suffix(n)));
+        let index_type = writer.index_type;
         let thread = format!("(({index_type})blockIdx.x * {BLOCK}u + threadIdx.x)");
         text.line(format!("const {index_type} first = {thread} * {width}u;"));
-        text.line(format!("if (first >= {end}) return;"));
+        text.line(format!("if (first >= {n}u) return;"));
         formula::write_scalars(text, &it.program);
         if !n.is_multiple_of(width) {
-            text.block(format!("if (first + {width}u > {end})"), |text| {
-                let head = format!("for ({index_type} point = first; point < {end}; ++point)");
+            text.block(format!("if (first + {width}u > {n}u)"), |text| {
+                let head = format!("for ({index_type} point = first; point < {n}u; ++point)");
                 text.block(head, |text| writer.write(text, 1, "point"));
                 text.line("return;");
             });
@@ -197,10 +197,71 @@ pub(crate) fn write_load(
             text.line(format!("{lanes} x{number}[lane] = x{number}[0];"));
         }
         Access::Even(stride) => {
-            let place = format!("{place} + lane * {stride}{}", suffix(stride));
+            let place = format!("{place} + lane * {stride}u");
             let lanes = format!("for (unsigned lane = 0; lane < {width}u; ++lane)");
             text.line("#pragma unroll");
             text.line(format!("{lanes} x{number}[lane] = soybean_value(in{number}[{place}]);"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{Binary, Instruction, Kernel, Precision, ScalarProgram, Shape, Strides};
+
+    use super::*;
+
+    fn text(extents: &[usize], inputs: &[Strides], types: &[DType]) -> String {
+        let instructions = vec![
+            Instruction::Input(0),
+            Instruction::Input(1),
+            Instruction::Binary(Binary::Multiply, 0, 1),
+        ];
+        let program = ScalarProgram { instructions: instructions.into(), results: vec![2].into() };
+        let map = Map { extents: Shape::new(extents), inputs: inputs.to_vec().into(), program };
+        let kernel = Kernel::from(map);
+        let precision = Precision::F32;
+        let call = Call { kernel: &kernel, inputs: types, results: &types[..1], precision };
+        crate::generate(&call, "k").map(|it| it.text).expect("all maps have a text")
+    }
+
+    #[test]
+    fn threads_read_stretches_where_rows_are_whole_ones() {
+        let (dense, row) = (Strides::new(&[8, 1]), Strides::new(&[0, 1]));
+        let expected = "\
+extern \"C\" __global__ void __launch_bounds__(256) k_map(const float* in0, const float* __restrict__ in1, float* out0) {
+  const unsigned first = ((unsigned)blockIdx.x * 256u + threadIdx.x) * 4u;
+  if (first >= 48u) return;
+  const unsigned c1 = first % 8u;
+  const unsigned c1_rest = first / 8u;
+  const unsigned c0 = c1_rest;
+  float x0[4];
+  soybean_load(in0 + first, x0);
+  float x1[4];
+  soybean_load(in1 + c1, x1);
+  float y0[4];
+  #pragma unroll
+  for (int lane = 0; lane < 4; ++lane) {
+    const float r0 = x0[lane];
+    const float r1 = x1[lane];
+    const float r2 = r0 * r1;
+    y0[lane] = r2;
+  }
+  soybean_store(out0 + first, y0);
+}
+SOYBEAN_EXPORT(k_map, 0)
+";
+        assert_eq!(text(&[6, 8], &[dense, row], &[DType::F32; 2]), expected);
+    }
+
+    #[test]
+    fn sixteen_bytes_are_four_numbers_or_eight() {
+        let (dense, row) = (Strides::new(&[8, 1]), Strides::new(&[0, 1]));
+        let has = |types: &[DType], part: &str| text(&[6, 8], &[dense, row], types).contains(part);
+        assert!(has(&[DType::Bf16; 2], "threadIdx.x) * 8u"));
+        assert!(has(&[DType::Bf16, DType::F32], "threadIdx.x) * 4u"));
+        // Rows of 7 are no whole stretches, but what is dense is one stretch all the same.
+        let odd = text(&[6, 7], &[Strides::new(&[7, 1]), row], &[DType::F32; 2]);
+        assert!(odd.contains("soybean_load(in0 + first, x0);") && odd.contains("in1[e1]"), "{odd}");
     }
 }

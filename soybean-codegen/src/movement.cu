@@ -9,7 +9,7 @@ struct soybean_dim {
 struct soybean_part {
   unsigned long long source, tables, here, there, n_points;
   unsigned n_dims, n_sources;
-  soybean_dim dims[8];
+  soybean_dim dims[16];
 };
 
 struct soybean_place {

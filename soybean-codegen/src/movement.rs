@@ -15,7 +15,10 @@ pub const fn text() -> &'static str {
 pub const BLOCK: u32 = 256;
 
 /// The 64-bit words of a part in a device's memory.
-pub const PART_WORDS: usize = 6 + 2 * MAX_RANK;
+pub const PART_WORDS: usize = 6 + 2 * MOST_DIMS;
+
+/// The most dims of a pattern: a tensor's dim with evenly spaced runs becomes two.
+const MOST_DIMS: usize = 2 * MAX_RANK;
 
 /// The most bytes that one thread moves at once.
 const LARGEST_UNIT_BYTES: usize = 16;
@@ -130,8 +133,7 @@ impl Pattern {
         if this.dims.is_empty() {
             this.dims.push(Steps { extent: 1, table: NO_TABLE, here: 0, there: 0 });
         }
-        // With evenly spaced runs a dim becomes two.
-        (this.n_points < 1 << 32 && this.dims.len() <= MAX_RANK).then_some(this)
+        (this.n_points < 1 << 32 && this.dims.len() <= MOST_DIMS).then_some(this)
     }
 
     /// The pattern as it stands in a device's memory, as little-endian words. `source` is the address of the source's first element or, to combine, of a list
@@ -140,7 +142,8 @@ impl Pattern {
     pub fn part(&self, source: u64, n_sources: u32, tables: u64) -> [u64; PART_WORDS] {
         let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let mut words = [0; PART_WORDS];
-        let n_dims = u32::try_from(self.dims.len()).expect("at most 8 dims");
+        #[expect(clippy::cast_possible_truncation, reason = "at most 16")]
+        let n_dims = self.dims.len() as u32;
         let head = [source, tables, self.here, self.there, self.n_points, word(n_dims, n_sources)];
         words[..head.len()].copy_from_slice(&head);
         for (words, dim) in words[head.len()..].chunks_exact_mut(2).zip(&self.dims) {

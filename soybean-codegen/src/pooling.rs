@@ -1,9 +1,172 @@
-//! The text of [`Pooling`].
+//! The text of [`Pooling`]: each thread computes one element of the result. The gradient of maxima first notes where each window has its maximum; then each
+//! pixel adds up the gradients of the windows that chose it, in their order.
 
-use soybean_plan::Pooling;
+use soybean_plan::{DType, Pooling, PoolingForm};
 
-use crate::{Call, Generated};
+use crate::{
+    Call, Generated, Operation,
+    space::index_type_below,
+    text::{Function, Parameter, Text, Threads, input_apart, result_apart, workspace},
+};
 
-pub(crate) const fn generate(_it: &Pooling, _call: &Call<'_>, _prefix: &str) -> Option<Generated> {
-    None
+/// The threads of a block.
+const BLOCK: usize = 256;
+
+pub(crate) fn generate(it: &Pooling, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+    // Places within a plane are signed numbers of 32 bits.
+    i32::try_from(it.image[0] * it.image[1]).ok()?;
+    let writer = Writer { it, prefix, inputs: call.inputs, result: *call.results.first()? };
+    let mut text = Text::default();
+    let mut workspace_bytes = 0;
+    let operations = match it.form {
+        PoolingForm::Max => vec![writer.write_combined(&mut text, "soybean_max")],
+        PoolingForm::Sum => vec![writer.write_combined(&mut text, "soybean_sum")],
+        PoolingForm::SumGradient => vec![writer.write_sum_gradient(&mut text)],
+        PoolingForm::MaxGradient => {
+            workspace_bytes = it.planes * it.result[0] * it.result[1] * 4;
+            vec![writer.write_chosen(&mut text), writer.write_max_gradient(&mut text)]
+        }
+    };
+    let operations = operations.into_iter().flatten().collect();
+    Some(Generated { text: text.finish(), operations, workspace_bytes })
+}
+
+struct Writer<'a> {
+    it: &'a Pooling,
+    prefix: &'a str,
+    inputs: &'a [DType],
+    result: DType,
+}
+
+impl Writer<'_> {
+    fn input(&self, number: usize) -> Option<Parameter> {
+        Some(input_apart(number, *self.inputs.get(number)?))
+    }
+
+    fn index_type(&self) -> &'static str {
+        let Pooling { planes, image, result, .. } = *self.it;
+        index_type_below(planes * (image[0] * image[1]).max(result[0] * result[1]))
+    }
+
+    /// Writes a function with a thread for each element of planes of this size; `body` knows its `index`, `plane`, `y` and `x`.
+    fn write(
+        &self,
+        text: &mut Text,
+        name: &str,
+        (size, parameters): ([usize; 2], Vec<Parameter>),
+        body: impl FnOnce(&mut Text),
+    ) -> Option<Operation> {
+        let n = self.it.planes * size[0] * size[1];
+        let function = Function {
+            name: format!("{}_{name}", self.prefix),
+            parameters,
+            threads: Threads::Independent,
+            block: 256,
+        };
+        let index_type = self.index_type();
+        text.function(&function, |text| {
+            text.line(format!(
+                "const {index_type} index = ({index_type})blockIdx.x * {BLOCK}u + threadIdx.x;"
+            ));
+            text.line(format!("if (index >= {n}u) return;"));
+            text.line(format!("const int x = (int)(index % {}u);", size[1]));
+            text.line(format!("const int y = (int)(index / {}u % {}u);", size[1], size[0]));
+            text.line(format!("const {index_type} plane = index / {}u;", size[0] * size[1]));
+            body(text);
+        });
+        let n_blocks = u32::try_from(n.div_ceil(BLOCK)).ok()?;
+        (n_blocks > 0).then(|| function.launch([n_blocks, 1, 1]))
+    }
+
+    /// Writes a loop over the pixels of the window at `y` and `x`; `body` knows the `pixel`, the number of which in its plane is `place`.
+    fn write_window(&self, text: &mut Text, body: impl FnOnce(&mut Text)) {
+        let Pooling { image: [height, width], window, stride, padding, .. } = *self.it;
+        text.line(format!("const int top = y * {} - {};", stride[0], padding[0]));
+        text.line(format!("const int left = x * {} - {};", stride[1], padding[1]));
+        text.line(format!("const auto* image = in0 + plane * {}u;", height * width));
+        text.block(format!("for (int i = 0; i < {}; ++i)", window[0]), |text| {
+            text.line(format!("if (top + i < 0 || top + i >= {height}) continue;"));
+            text.block(format!("for (int j = 0; j < {}; ++j)", window[1]), |text| {
+                text.line(format!("if (left + j < 0 || left + j >= {width}) continue;"));
+                text.line(format!("const int place = (top + i) * {width} + left + j;"));
+                text.line("const float pixel = soybean_value(image[place]);");
+                body(text);
+            });
+        });
+    }
+
+    fn write_combined(&self, text: &mut Text, combine: &str) -> Option<Operation> {
+        let parameters = vec![self.input(0)?, result_apart(0, self.result)];
+        self.write(text, "pool", (self.it.result, parameters), |text| {
+            text.line(format!("float all = {combine}::none();"));
+            self.write_window(text, |text| {
+                text.line(format!("all = {combine}::combine(all, pixel);"));
+            });
+            text.line("soybean_store(out0 + index, all);");
+        })
+    }
+
+    /// Notes for each window the place of its maximum, -1 if it has no pixels.
+    fn write_chosen(&self, text: &mut Text) -> Option<Operation> {
+        let parameters = vec![self.input(0)?, workspace("int* __restrict__ chosen", 0)];
+        self.write(text, "chosen", (self.it.result, parameters), |text| {
+            text.line("float largest = 0.0f;");
+            text.line("int best = -1;");
+            self.write_window(text, |text| {
+                let is_larger = "pixel > largest || (pixel != pixel && largest == largest)";
+                text.line(format!("if (best < 0 || {is_larger}) best = place, largest = pixel;"));
+            });
+            text.line("chosen[index] = best;");
+        })
+    }
+
+    /// Writes a loop over the windows that have the pixel at `y` and `x`; `body` knows the number `window` of each.
+    fn write_windows(&self, text: &mut Text, body: impl FnOnce(&mut Text)) {
+        let Pooling { window, result, stride, padding, .. } = *self.it;
+        for (dim, (name, at)) in [("row", "y"), ("column", "x")].into_iter().enumerate() {
+            let (at, stride) = (format!("({at} + {})", padding[dim]), stride[dim]);
+            text.line(format!(
+                "const int last_{name} = min({at} / {stride}, {});",
+                result[dim].cast_signed() - 1
+            ));
+            let window = window[dim];
+            let first = format!("{at} < {window} ? 0 : ({at} - {window}) / {stride} + 1");
+            text.line(format!("const int first_{name} = {first};"));
+        }
+        let (index_type, [height, width]) = (self.index_type(), result);
+        text.line(format!("const {index_type} windows = plane * {}u;", height * width));
+        text.block("for (int row = first_row; row <= last_row; ++row)", |text| {
+            text.block(
+                "for (int column = first_column; column <= last_column; ++column)",
+                |text| {
+                    text.line(format!(
+                        "const {index_type} window = windows + row * {width} + column;"
+                    ));
+                    body(text);
+                },
+            );
+        });
+    }
+
+    fn write_max_gradient(&self, text: &mut Text) -> Option<Operation> {
+        let chosen = workspace("const int* __restrict__ chosen", 0);
+        let parameters = vec![self.input(1)?, chosen, result_apart(0, self.result)];
+        self.write(text, "gradient", (self.it.image, parameters), |text| {
+            text.line("float sum = 0.0f;");
+            text.line(format!("const int place = y * {} + x;", self.it.image[1]));
+            self.write_windows(text, |text| {
+                text.line("if (chosen[window] == place) sum += soybean_value(in1[window]);");
+            });
+            text.line("soybean_store(out0 + index, sum);");
+        })
+    }
+
+    fn write_sum_gradient(&self, text: &mut Text) -> Option<Operation> {
+        let parameters = vec![self.input(0)?, result_apart(0, self.result)];
+        self.write(text, "gradient", (self.it.image, parameters), |text| {
+            text.line("float sum = 0.0f;");
+            self.write_windows(text, |text| text.line("sum += soybean_value(in0[window]);"));
+            text.line("soybean_store(out0 + index, sum);");
+        })
+    }
 }

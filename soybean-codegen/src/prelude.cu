@@ -4,6 +4,8 @@
 typedef unsigned short bf16;
 
 #ifndef SOYBEAN_ON_CPU
+// Coordinates of points are written even if no operand depends on them.
+#pragma nv_diag_suppress 177
 // For the CPU, this line makes a function known together with whether its threads wait for one another.
 #define SOYBEAN_EXPORT(function, uses_barriers)
 // The dynamic shared memory of a block. Each name may have one type only in a whole text.

@@ -15,21 +15,30 @@ pub(crate) struct Axis {
 /// The dims of a space, outermost first and at least one, without those of extent 1, and with neighbours joined wherever every operand steps through both
 /// as through one.
 pub(crate) fn axes(extents: &[usize], operands: &[Strides]) -> Vec<Axis> {
-    let mut axes: Vec<Axis> = Vec::new();
-    for (dim, extent) in extents.iter().copied().enumerate().filter(|it| it.1 != 1) {
-        let strides: Vec<usize> = operands.iter().map(|it| it.0[dim]).collect();
-        match axes.last_mut() {
-            Some(outer) if steps_through(&outer.strides, &strides, extent) => {
-                outer.extent *= extent;
-                outer.strides = strides;
-            }
-            _ => axes.push(Axis { extent, strides }),
-        }
-    }
+    let axis = |(dim, extent): (usize, &usize)| Axis {
+        extent: *extent,
+        strides: operands.iter().map(|it| it.0[dim]).collect(),
+    };
+    let mut axes = joined(extents.iter().enumerate().map(axis));
     if axes.is_empty() {
         axes.push(Axis { extent: 1, strides: vec![0; operands.len()] });
     }
     axes
+}
+
+/// These dims without those of extent 1, and with neighbours joined.
+pub(crate) fn joined(axes: impl IntoIterator<Item = Axis>) -> Vec<Axis> {
+    let mut joined: Vec<Axis> = Vec::new();
+    for axis in axes.into_iter().filter(|it| it.extent != 1) {
+        match joined.last_mut() {
+            Some(outer) if steps_through(&outer.strides, &axis.strides, axis.extent) => {
+                let extent = outer.extent * axis.extent;
+                *outer = Axis { extent, ..axis };
+            }
+            _ => joined.push(axis),
+        }
+    }
+    joined
 }
 
 fn steps_through(outer: &[usize], inner: &[usize], extent: usize) -> bool {
@@ -79,15 +88,15 @@ pub(crate) fn write_places(
     axes: &[Axis],
 ) -> Vec<String> {
     if let [axis] = axes {
+        // The only coordinate is the number itself.
         return axis.strides.iter().map(|stride| product(index, *stride)).collect();
     }
     let mut rest = index.to_owned();
     for (dim, axis) in axes.iter().enumerate().rev() {
         let extent = axis.extent;
-        if dim == 0 {
-            text.line(format!("const {index_type} {name}0 = {rest};"));
-        } else {
-            text.line(format!("const {index_type} {name}{dim} = {rest} % {extent}u;"));
+        let coordinate = if dim == 0 { rest.clone() } else { format!("{rest} % {extent}u") };
+        text.line(format!("const {index_type} {name}{dim} = {coordinate};"));
+        if dim > 0 {
             let next = format!("{name}{dim}_rest");
             text.line(format!("const {index_type} {next} = {rest} / {extent}u;"));
             rest = next;
@@ -118,13 +127,8 @@ pub(crate) fn product(factor: &str, constant: usize) -> String {
     match constant {
         0 => "0u".to_owned(),
         1 => factor.to_owned(),
-        _ => format!("{factor} * {constant}{}", suffix(constant)),
+        _ => format!("{factor} * {constant}u"),
     }
-}
-
-/// What makes a constant one of a type that holds it.
-pub(crate) const fn suffix(constant: usize) -> &'static str {
-    if constant < 1 << 32 { "u" } else { "ull" }
 }
 
 #[cfg(test)]

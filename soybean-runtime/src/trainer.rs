@@ -80,6 +80,22 @@ impl Trainer {
     /// # Errors
     /// If no batch was queued, the next does not fit the model, the loss is not finite, or a rank fails.
     pub fn step_queued(&mut self, next: Option<&[View<'_>]>) -> Result<f32, Error> {
+        self.check_queued(next)?;
+        self.train(Feed::Queued { next }, None)
+    }
+
+    /// [`Self::step_queued`], with the time of each kernel and collective.
+    ///
+    /// # Errors
+    /// As [`Self::step_queued`].
+    pub fn trace_queued(&mut self, next: Option<&[View<'_>]>) -> Result<(f32, Trace), Error> {
+        self.check_queued(next)?;
+        let loss = self.train(Feed::Queued { next }, Some(Instant::now()))?;
+        let spans = |report: &Mutex<Report>| std::mem::take(&mut lock(report).spans);
+        Ok((loss, Trace::new(self.ranks.reports().iter().map(spans).collect())))
+    }
+
+    fn check_queued(&mut self, next: Option<&[View<'_>]>) -> Result<(), Error> {
         if !self.is_queued {
             let message = "expected a batch that was queued before, found none";
             return Err(Error::new(ErrorKind::Batch, message));
@@ -88,18 +104,7 @@ impl Trainer {
             check_batch(&self.model.get().tables().inputs, next)?;
         }
         self.is_queued = next.is_some();
-        self.train(Feed::Queued { next }, None)
-    }
-
-    /// [`Self::step`], with the time of each kernel and collective.
-    ///
-    /// # Errors
-    /// As [`Self::step`].
-    pub fn trace(&mut self, batch: &[View<'_>]) -> Result<(f32, Trace), Error> {
-        check_batch(&self.model.get().tables().inputs, batch)?;
-        let loss = self.train(Feed::Batch(batch), Some(Instant::now()))?;
-        let spans = |report: &Mutex<Report>| std::mem::take(&mut lock(report).spans);
-        Ok((loss, Trace::new(self.ranks.reports().iter().map(spans).collect())))
+        Ok(())
     }
 
     fn train(&mut self, feed: Feed<'_>, trace_from: Option<Instant>) -> Result<f32, Error> {

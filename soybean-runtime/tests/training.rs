@@ -53,6 +53,34 @@ fn losses_and_parameters_are_those_of_plain_loops_on_any_number_of_ranks() {
 }
 
 #[test]
+fn queued_batches_are_trained_on_in_their_turn() {
+    let (mut one_by_one, mut ahead) = (trainer(4), trainer(4));
+    let batches: Vec<_> = (0..4).map(batch).collect();
+    let views = |it: usize| [View::F32(&batches[it].0), View::F32(&batches[it].1)];
+    assert_eq!(ahead.step_queued(None).unwrap_err().kind(), ErrorKind::Batch);
+    ahead.queue(&views(3)).unwrap();
+    ahead.queue(&views(0)).unwrap();
+    for step in 0..4 {
+        let next = (step < 3).then(|| views(step + 1));
+        let expected = one_by_one.step(&views(step)).unwrap();
+        // An evaluation in between takes nothing from the queue.
+        ahead.evaluate(&views(2)).unwrap();
+        let loss = match step {
+            2 => {
+                let (loss, trace) = ahead.trace_queued(next.as_ref().map(|it| &it[..])).unwrap();
+                let n_kernels = program(4).train.len();
+                assert_eq!(trace.n_spans(), 4 * n_kernels);
+                assert_eq!(trace.to_json().matches(r#""ph":"X""#).count(), 4 * n_kernels);
+                loss
+            }
+            _ => ahead.step_queued(next.as_ref().map(|it| &it[..])).unwrap(),
+        };
+        assert_eq!(loss, expected, "step {step}");
+    }
+    assert_eq!(ahead.step_queued(None).unwrap_err().kind(), ErrorKind::Batch);
+}
+
+#[test]
 fn first_values_depend_on_the_seed_alone() {
     let first = trainer(1).parameters().unwrap();
     assert_eq!(first, trainer(4).parameters().unwrap());

@@ -12,6 +12,7 @@ use super::{
     Bytes, Failure, Subject,
     batches::{batches, first, views},
     flags::Options,
+    train::traced,
 };
 
 const N_WARM_UP_STEPS: usize = 3;
@@ -35,6 +36,10 @@ pub(super) fn bench(
         let started = Instant::now();
         trainer.step(&batch)?;
         milliseconds.push(started.elapsed().as_secs_f64() * 1e3);
+    }
+    if let Some(file) = &options.trace {
+        trainer.queue(&batch)?;
+        traced(&mut trainer, None, file)?;
     }
     let mean = milliseconds.iter().sum::<f64>() / milliseconds.len() as f64;
     writeln!(output, "model             {}, {}", tables.name, trainer.device_line())?;

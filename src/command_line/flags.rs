@@ -41,6 +41,7 @@ pub(super) struct Options {
     pub(super) out: Option<PathBuf>,
     pub(super) format: Format,
     pub(super) n_steps: usize,
+    pub(super) trace: Option<PathBuf>,
 }
 
 struct CommandEntry {
@@ -62,6 +63,7 @@ const COMMANDS: &[CommandEntry] = &[
 
 struct Flag {
     name: &'static str,
+    /// What stands for its value in the help; empty if it takes none.
     value: &'static str,
     help: &'static str,
     commands: &'static [Command],
@@ -108,6 +110,20 @@ const FLAGS: &[Flag] = &[
         help: "cpu, cuda or auto (auto)",
         commands: RUNNING,
         set: |options, text| set(&mut options.config.device, text.parse()),
+    },
+    Flag {
+        name: "no-graph",
+        value: "",
+        help: "queue each kernel anew in every step on GPUs, for debugging",
+        commands: RUNNING,
+        set: |options, _| set(&mut options.config.uses_graphs, Ok(false)),
+    },
+    Flag {
+        name: "trace",
+        value: "FILE",
+        help: "write what each rank did when in one step, for Perfetto or chrome://tracing",
+        commands: &[Command::Train, Command::Bench],
+        set: |options, text| set(&mut options.trace, Ok(Some(text.into()))),
     },
     Flag {
         name: "threads",
@@ -199,6 +215,7 @@ pub(super) fn parse(
         out: None,
         format: Format::Text,
         n_steps: 20,
+        trace: None,
     };
     let mut parser = Parser::from_args(arguments);
     let mut command = None;
@@ -208,7 +225,10 @@ pub(super) fn parse(
             Arg::Long("help") | Arg::Short('h') => return Ok(Request::Help(help(command))),
             Arg::Long(name) => {
                 let flag = find_flag(name)?;
-                let value = parser.value().and_then(|value| value.string()).map_err(usage)?;
+                let value = match flag.value {
+                    "" => String::new(),
+                    _ => parser.value().and_then(|value| value.string()).map_err(usage)?,
+                };
                 (flag.set)(&mut options, &value)
                     .map_err(|fault| Failure::Usage(format!("--{}: {fault}", flag.name)))?;
                 given.push(flag);

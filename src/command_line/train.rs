@@ -1,6 +1,7 @@
 //! `train`: epochs over the training data, each followed by an evaluation on the held-out data.
 
 use std::{
+    fs,
     io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
     time::Instant,
@@ -8,7 +9,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use soybean_plan::Input;
-use soybean_runtime::{Array, Trainer, data::Batches};
+use soybean_runtime::{Array, Trainer, View, data::Batches};
 
 use super::{
     Failure, Split, Subject,
@@ -16,6 +17,9 @@ use super::{
     flags::Options,
     metrics::{self, Epoch},
 };
+
+/// The steps before the one that is traced: the first ones of a run take longer than all later ones.
+const N_UNTRACED: usize = 3;
 
 pub(super) fn train(
     subject: &Subject,
@@ -50,7 +54,8 @@ pub(super) fn train(
         let n_batches = train.n_whole().min(options.batch_limit.unwrap_or(usize::MAX));
         let progress =
             Progress::new(n_batches, batch_size, (number, options.n_epochs), last_accuracy);
-        let train_loss = train_epoch(&mut trainer, &mut train, n_batches, progress)?;
+        let trace = options.trace.as_deref().filter(|_| number == 1);
+        let train_loss = train_epoch(&mut trainer, &mut train, n_batches, trace, progress)?;
         let n_samples = (n_batches * batch_size) as f64;
         let samples_per_second = n_samples / started.elapsed().as_secs_f64();
         let (held_out_loss, accuracy) = evaluate(&mut trainer, &mut held_out, &tables.inputs)?;
@@ -63,24 +68,46 @@ pub(super) fn train(
     finish(&epochs, &folder, output)
 }
 
-/// Steps over the next batches; the mean of their losses.
+/// Steps over the next batches; the mean of their losses. Each batch is handed over while the step before it runs.
 fn train_epoch(
     trainer: &mut Trainer,
     batches: &mut Batches<'_>,
     n_batches: usize,
+    trace: Option<&Path>,
     progress: Progress,
 ) -> Result<f64, Failure> {
     let mut loss_sum = 0.0;
     let mut n_done = 0;
-    while n_done < n_batches
-        && let Some(batch) = batches.next_whole()
-    {
-        loss_sum += f64::from(trainer.step(&views(&batch))?);
+    if let Some(batch) = batches.next_whole() {
+        trainer.queue(&views(&batch))?;
+    }
+    while n_done < n_batches {
+        let next = if n_done + 1 < n_batches { batches.next_whole() } else { None };
+        let next = next.as_ref().map(views);
+        let trace = trace.filter(|_| n_done == N_UNTRACED.min(n_batches - 1));
+        let loss = match trace {
+            Some(file) => traced(trainer, next.as_deref(), file)?,
+            None => trainer.step_queued(next.as_deref())?,
+        };
+        loss_sum += f64::from(loss);
         n_done += 1;
         progress.show(n_done, loss_sum / n_done as f64);
     }
     progress.bar.finish_and_clear();
     Ok(loss_sum / n_batches as f64)
+}
+
+/// A step whose trace goes into a file.
+pub(super) fn traced(
+    trainer: &mut Trainer,
+    next: Option<&[View<'_>]>,
+    file: &Path,
+) -> Result<f32, Failure> {
+    let (loss, trace) = trainer.trace_queued(next)?;
+    fs::write(file, trace.to_json()).map_err(|error| {
+        Failure::Work(format!("cannot write the trace into {}: {error}", file.display()))
+    })?;
+    Ok(loss)
 }
 
 /// The mean loss over the batches of the held-out data and, if the model gives logits, the share of labels that have the largest.

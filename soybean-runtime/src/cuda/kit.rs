@@ -8,8 +8,10 @@ use soybean_plan::{DType, Kernel, Precision};
 
 use super::{
     compile::cubin,
+    convolution::{ConvolutionPlan, Dnn},
     epilogue::Epilogue,
     gpu::Gpu,
+    libraries::find,
     memory::fill,
     module::{Function, Module, Threads},
     product::{self, Lt, Product},
@@ -38,18 +40,24 @@ pub(crate) struct Wanted<'a> {
 
 /// A model's kernels on one GPU.
 pub(crate) struct Kit {
-    pub(crate) gpu: Arc<Gpu>,
     calls: Vec<Ready>,
     transfers: Vec<Function>,
     lt: Lt,
+    dnn: Option<Dnn>,
     /// Keeps the functions.
     _module: Module,
     workspace_bytes: usize,
 }
 
 enum Ready {
-    Product(Box<Product>),
+    Planned(Planned),
     Text(Vec<Operation>),
+}
+
+/// What a library computes.
+enum Planned {
+    Product(Box<Product>),
+    Convolution(Box<ConvolutionPlan>),
 }
 
 enum Operation {
@@ -91,14 +99,15 @@ impl Kit {
     /// Makes the kernels ready.
     pub(crate) fn new(gpu: &Arc<Gpu>, wanted: &Wanted<'_>) -> Result<Self, Error> {
         let lt = Lt::new(gpu)?;
-        let mut products: Vec<Option<Product>> = Vec::new();
+        let dnn = find().cudnn().is_ok().then(|| Dnn::new(gpu)).transpose()?;
+        let mut planned = Vec::new();
         for call in wanted.calls {
-            products.push(product(&lt, wanted, call)?);
+            planned.push(Planned::new(&lt, dnn.as_ref(), wanted, call)?);
         }
         let mut text = [prelude(), movement::text()].concat();
         let mut generated = Vec::new();
-        for (number, (call, product)) in wanted.calls.iter().zip(&products).enumerate() {
-            let made = match product {
+        for (number, (call, planned)) in wanted.calls.iter().zip(&planned).enumerate() {
+            let made = match planned {
                 Some(_) => None,
                 None => Some(generate(wanted, call, number)?),
             };
@@ -108,21 +117,19 @@ impl Kit {
         let module = Module::new(gpu, &cubin(&text, &gpu.architecture())?)?;
         let mut calls = Vec::new();
         let mut workspace_bytes = 0;
-        for (product, generated) in products.into_iter().zip(generated) {
-            let n_bytes = product.as_ref().map_or(0, Product::workspace_bytes);
-            let n_bytes = n_bytes.max(generated.as_ref().map_or(0, |it| it.workspace_bytes));
+        for (planned, generated) in planned.into_iter().zip(generated) {
+            let generated = generated.unwrap_or_default();
+            let n_bytes =
+                planned.as_ref().map_or(generated.workspace_bytes, Planned::workspace_bytes);
             workspace_bytes = n_bytes.max(workspace_bytes);
-            calls.push(match (product, generated) {
-                (Some(product), _) => Ready::Product(Box::new(product)),
-                (None, made) => Ready::Text(operations(
-                    &module,
-                    made.map(|it| it.operations).unwrap_or_default(),
-                )?),
+            calls.push(match planned {
+                Some(planned) => Ready::Planned(planned),
+                None => Ready::Text(operations(&module, generated.operations)?),
             });
         }
-        let find = |name: &String| module.function(name, 0);
-        let transfers = wanted.transfers.iter().map(find).collect::<Result<_, _>>()?;
-        Ok(Self { gpu: Arc::clone(gpu), calls, transfers, lt, _module: module, workspace_bytes })
+        let function = |name: &String| module.function(name, 0);
+        let transfers = wanted.transfers.iter().map(function).collect::<Result<_, _>>()?;
+        Ok(Self { calls, transfers, lt, dnn, _module: module, workspace_bytes })
     }
 
     /// The bytes that kernels use while they run.
@@ -147,16 +154,13 @@ impl Kit {
         operands: Operands<'_>,
     ) -> Result<(), Error> {
         match &self.calls[call] {
-            Ready::Product(product) => {
-                let at = product::Operands {
-                    left: operands.address(Address::Input(0))?,
-                    right: operands.address(Address::Input(1))?,
-                    result: operands.address(Address::Result(0))?,
-                    bias: operands.bias,
-                    kept: operands.kept,
-                };
+            Ready::Planned(planned) => {
+                let [left, right, result] =
+                    [Address::Input(0), Address::Input(1), Address::Result(0)];
+                let at =
+                    [operands.address(left)?, operands.address(right)?, operands.address(result)?];
                 // SAFETY: required of the caller.
-                unsafe { product.run(&self.lt, stream, at, operands.workspace) }
+                unsafe { planned.run(self, stream, at, operands) }
             }
             Ready::Text(operations) => operations.iter().try_for_each(|operation| {
                 // SAFETY: required of the caller.
@@ -190,13 +194,64 @@ impl Operation {
     }
 }
 
-fn product(lt: &Lt, wanted: &Wanted<'_>, call: &Call) -> Result<Option<Product>, Error> {
-    match (&wanted.kernels[call.kernel], &call.inputs[..], &call.results[..]) {
-        (Kernel::Contract(contraction), &[left, right, ..], &[result]) => {
-            let types = [left, right, result];
-            Product::new(lt, contraction, types, wanted.precision, call.epilogue)
+impl Planned {
+    /// The library's plan for a call, if one of them can compute it.
+    fn new(
+        lt: &Lt,
+        dnn: Option<&Dnn>,
+        wanted: &Wanted<'_>,
+        call: &Call,
+    ) -> Result<Option<Self>, Error> {
+        let (&[left, right, ..], &[result, ..]) = (&call.inputs[..], &call.results[..]) else {
+            return Ok(None);
+        };
+        let (types, precision) = ([left, right, result], wanted.precision);
+        match (&wanted.kernels[call.kernel], dnn) {
+            (Kernel::Contract(contraction), _) => {
+                let product = Product::new(lt, contraction, types, precision, call.epilogue)?;
+                Ok(product.map(|it| Self::Product(Box::new(it))))
+            }
+            (Kernel::Convolve(convolution), Some(dnn)) => {
+                let plan = ConvolutionPlan::new(dnn, convolution, types, precision)?;
+                Ok(plan.map(|it| Self::Convolution(Box::new(it))))
+            }
+            _ => Ok(None),
         }
-        _ => Ok(None),
+    }
+
+    fn workspace_bytes(&self) -> usize {
+        match self {
+            Self::Product(it) => it.workspace_bytes(),
+            Self::Convolution(it) => it.workspace_bytes(),
+        }
+    }
+
+    /// Runs it when the stream comes to it.
+    ///
+    /// # Safety
+    /// As [`Kit::run`].
+    unsafe fn run(
+        &self,
+        kit: &Kit,
+        stream: &Stream,
+        [left, right, result]: [u64; 3],
+        operands: Operands<'_>,
+    ) -> Result<(), Error> {
+        match (self, &kit.dnn) {
+            (Self::Product(product), _) => {
+                let (bias, kept) = (operands.bias, operands.kept);
+                let at = product::Operands { left, right, result, bias, kept };
+                // SAFETY: required of the caller.
+                unsafe { product.run(&kit.lt, stream, at, operands.workspace) }
+            }
+            (Self::Convolution(plan), Some(dnn)) => {
+                // SAFETY: required of the caller.
+                unsafe { plan.run(dnn, stream, [left, right, result], operands.workspace) }
+            }
+            (Self::Convolution(_), None) => {
+                Err(Error::new(ErrorKind::Program, "expected cuDNN, with which the plan was made"))
+            }
+        }
     }
 }
 

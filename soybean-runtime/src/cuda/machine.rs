@@ -4,6 +4,7 @@
 use soybean_plan::{Mesh, Tables};
 
 use super::{
+    cliques::Cliques,
     collective::Stage,
     kit::{Kit, Operands},
     memory::PinnedWords,
@@ -25,6 +26,7 @@ pub(crate) struct Machine {
     pub(crate) scalars: PinnedWords,
     /// Where the loss of a step arrives.
     pub(crate) loss: PinnedWords,
+    pub(crate) cliques: Cliques,
     pub(crate) places: Vec<Place>,
     pub(crate) kits: Vec<Kit>,
 }
@@ -49,7 +51,12 @@ pub(crate) struct Queuing<'a> {
 
 impl Machine {
     /// Puts the parts together.
-    pub(crate) fn new(model: AnyModel, kits: Vec<Kit>, places: Vec<Place>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        model: AnyModel,
+        kits: Vec<Kit>,
+        places: Vec<Place>,
+        cliques: Cliques,
+    ) -> Result<Self, Error> {
         let gpu = &places[0].gpu;
         let n_scalars = model.get().tables().scalars.len();
         Ok(Self {
@@ -57,6 +64,7 @@ impl Machine {
             scalars: PinnedWords::zeroed(gpu, n_scalars)?,
             loss: PinnedWords::zeroed(gpu, 1)?,
             model,
+            cliques,
             places,
             kits,
         })
@@ -210,7 +218,8 @@ impl Machine {
     fn exchange(&self, stage: &Stage, lane: Lane) -> Result<(), Error> {
         match stage {
             Stage::Transfer(transfer) => self.transfer(transfer, lane),
-            Stage::Joint(_) => Ok(()),
+            // SAFETY: the buffers lie within the arena and the staging memory, which live as long as the ranks; the schedule keeps others from what they use.
+            Stage::Joint(joint) => unsafe { self.cliques.queue(joint, &self.places) },
         }
     }
 

@@ -51,6 +51,18 @@ pub(crate) struct Run {
 }
 
 impl Phase {
+    /// The axes of all calls of NCCL.
+    pub(crate) fn joint_axes(&self) -> impl Iterator<Item = AxisSet> {
+        let stages = |task| match task {
+            &Task { action: Action::Exchange(ref stages), .. } => &stages[..],
+            Task { action: Action::Feed | Action::Run(_) | Action::Loss, .. } => &[],
+        };
+        self.tasks.iter().flat_map(stages).filter_map(|stage| match stage {
+            Stage::Joint(joint) => Some(joint.axes),
+            Stage::Transfer(_) => None,
+        })
+    }
+
     /// Whether anything runs in this lane.
     pub(crate) fn uses(&self, lane: Lane) -> bool {
         self.tasks.iter().any(|it| it.lane == lane)

@@ -11,6 +11,7 @@ use std::{
 use soybean_plan::{BufferId, Tile};
 
 use super::{
+    cliques::Cliques,
     collective::Transport,
     gpu::Gpu,
     kit::{Kit, Wanted},
@@ -66,8 +67,7 @@ impl CudaRanks {
         check_tables(tables)?;
         let n_ranks = tables.mesh.n_ranks();
         let gpus = find().gpus(n_ranks)?;
-        let transport = Transport::Direct;
-        connect(&gpus)?;
+        let transport = transport(&gpus, n_ranks)?;
         let mut planner = Planner::new(tables, kernels, transport);
         let steps = record(model.get(), |model, rank| model.train(rank))?;
         let train = planner.phase(&steps, Some(tables.loss))?;
@@ -86,7 +86,9 @@ impl CudaRanks {
             Place::new(rank, (kit, &gpus[kit]), model, sizes)
         };
         let places = (0..n_ranks).map(place).collect::<Result<Vec<_>, _>>()?;
-        let mut machine = Machine::new(model.clone(), kits, places)?;
+        let cliques =
+            Cliques::new(&tables.mesh, train.joint_axes().chain(evaluate.joint_axes()), &gpus)?;
+        let mut machine = Machine::new(model.clone(), kits, places, cliques)?;
         machine.write_patterns(&[&train, &evaluate], planner.n_words())?;
         let ends: Vec<Ends> = (0..n_ranks).map(|rank| Ends::new(tables, rank)).collect();
         for (place, ends) in machine.places.iter_mut().zip(&ends) {
@@ -101,7 +103,7 @@ impl CudaRanks {
             ends,
             queued: 0,
             reports: (0..n_ranks).map(|_| Mutex::new(Report::default())).collect(),
-            line: line(&gpus, n_ranks),
+            line: line(&gpus, n_ranks, transport),
             machine,
         })
     }
@@ -198,6 +200,8 @@ impl CudaRanks {
             if started.elapsed() < SPINNING {
                 hint::spin_loop();
             } else {
+                // Where another rank is gone, NCCL waits for it for ever, but says so when asked.
+                self.machine.cliques.check()?;
                 thread::yield_now();
             }
         }
@@ -304,6 +308,15 @@ impl Steps {
     }
 }
 
+/// How ranks communicate: through NCCL, where it is there and each has a GPU of its own; else they read each other's memory.
+fn transport(gpus: &[Arc<Gpu>], n_ranks: usize) -> Result<Transport, Error> {
+    if n_ranks > 1 && gpus.len() == n_ranks && find().nccl().is_ok() {
+        return Ok(Transport::Nccl);
+    }
+    connect(gpus)?;
+    Ok(Transport::Direct)
+}
+
 /// Lets every GPU reach the memory of every other.
 fn connect(gpus: &[Arc<Gpu>]) -> Result<(), Error> {
     for gpu in gpus {
@@ -319,13 +332,22 @@ fn connect(gpus: &[Arc<Gpu>]) -> Result<(), Error> {
     Ok(())
 }
 
-fn line(gpus: &[Arc<Gpu>], n_ranks: usize) -> String {
-    let names =
-        format!("{} ({:.0} GiB)", gpus[0].name, gpus[0].memory_bytes as f64 / (1_u64 << 30) as f64);
+fn line(gpus: &[Arc<Gpu>], n_ranks: usize, transport: Transport) -> String {
+    let gibibytes = gpus[0].memory_bytes as f64 / (1_u64 << 30) as f64;
+    let what = format!("{} with {gibibytes:.0} GiB", gpus[0].name);
+    let through = match transport {
+        Transport::Nccl => "through NCCL",
+        Transport::Direct if gpus.len() == 1 => "by copies on the device",
+        Transport::Direct => "by copies between the devices",
+    };
     match (n_ranks, gpus.len()) {
-        (1, _) => format!("1 GPU, {names}"),
-        (n_ranks, 1) => format!("{n_ranks} ranks share 1 GPU, {names}"),
-        (n_ranks, n_gpus) if n_ranks == n_gpus => format!("{n_gpus} GPUs, {names}"),
-        (n_ranks, n_gpus) => format!("{n_ranks} ranks share {n_gpus} GPUs, {names}"),
+        (1, _) => format!("1 GPU, {what}"),
+        (n_ranks, 1) => format!("{n_ranks} ranks share 1 GPU, {what}; they communicate {through}"),
+        (n_ranks, n_gpus) if n_ranks == n_gpus => {
+            format!("{n_gpus} GPUs, {what} each, which communicate {through}")
+        }
+        (n_ranks, n_gpus) => {
+            format!("{n_ranks} ranks share {n_gpus} GPUs, {what} each; they communicate {through}")
+        }
     }
 }

@@ -73,10 +73,10 @@ pub fn compile_in(folder: &Path, text: &str, sanitize: Sanitize) -> Result<PathB
             .and_then(|()| fs::write(work.join("kernels.cu"), text))
             .map_err(|error| said(work, &error))?;
         let mut command = compiler(work, sanitize);
+        // Weak symbols, which inline functions would have, need sections of their own for what they share. The order of the text is that of shared memory.
+        command.args(["-fno-weak", "-fno-toplevel-reorder", "-fvisibility=hidden"]);
         // -O1: a text is run a few times, so that compiling it would take longer than running it faster saves.
-        command
-            .args(["-O1", "-fno-toplevel-reorder", "-fvisibility=hidden", "-shared", "-include"])
-            .arg(launcher.join("include/simt.h"));
+        command.args(["-O1", "-shared", "-include"]).arg(launcher.join("include/simt.h"));
         command
             .args(["-x", "c++", "kernels.cu", "-x", "none"])
             .arg(launcher.join("simt.o"))

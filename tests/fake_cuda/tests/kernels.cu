@@ -20,6 +20,35 @@ __device__ __forceinline__ float block_sum(float x, float* shared) {
     return x;
 }
 
+// Functions that share memory of their own, templates and members of structs.
+__device__ __forceinline__ float inline_first(float x) {
+    __shared__ float first;
+    if (threadIdx.x == 0) first = x;
+    __syncthreads();
+    return first;
+}
+
+template <unsigned N> __device__ float total(const float* x) {
+    __shared__ float whole;
+    if (threadIdx.x == N - 1) whole = 0.0f;
+    __syncthreads();
+    atomicAdd(&whole, threadIdx.x < N ? x[threadIdx.x] : 0.0f);
+    __syncthreads();
+    return whole;
+}
+
+struct Counter {
+    unsigned state;
+    __device__ unsigned next() { return state *= 3; }
+};
+
+extern "C" __global__ void pieces(float* y, const float* x) {
+    Counter counter{threadIdx.x};
+    const float sum = total<3>(x) + inline_first(x[threadIdx.x]);
+    y[threadIdx.x] = sum + (float)counter.next();
+}
+SOYBEAN_EXPORT(pieces, 1)
+
 extern "C" __global__ void __launch_bounds__(128) softmax(float* __restrict__ y, const float* __restrict__ x) {
     __shared__ float shared[4];
     const unsigned columns = 300;

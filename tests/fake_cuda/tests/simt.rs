@@ -77,6 +77,27 @@ fn softmax_with_shuffles_and_barriers() {
     }
 }
 
+#[test]
+fn pieces_of_kernels_can_be_anything_of_the_language() {
+    let Some(module) = module() else { return };
+    for order in ORDERS {
+        let (mut x, mut y) = (vec![1.0_f32, 2.0, 3.0, 4.0], vec![f32::NAN; 4]);
+        // SAFETY: four threads read and write four numbers.
+        unsafe {
+            module.launch(
+                "pieces",
+                [1; 3],
+                [4, 1, 1],
+                0,
+                &[pointer(&mut y), pointer(&mut x)],
+                order,
+            )
+        }
+        .unwrap();
+        assert_eq!(y, [7.0, 10.0, 13.0, 16.0], "{order:?}");
+    }
+}
+
 /// Whether `kernel` turns each of four rows of 64 around.
 fn reverses(module: &Module, kernel: &str, shared_bytes: u32, order: Order) -> bool {
     let mut x = numbers(256, 2);
@@ -139,8 +160,8 @@ fn what_would_hang_is_reported_with_its_line() {
 #[test]
 fn launches_that_no_gpu_takes_are_refused() {
     let Some(module) = module() else { return };
-    // SAFETY: nothing is run.
     let launch = |kernel, grid, block, arguments: &[_]| {
+        // SAFETY: nothing is run.
         unsafe { module.launch(kernel, grid, block, 0, arguments, Order::Forward) }.unwrap_err()
     };
     let null = std::ptr::null_mut();
@@ -151,7 +172,7 @@ fn launches_that_no_gpu_takes_are_refused() {
         launch("divergent", [1; 3], [1; 3], &[]),
         "kernel divergent: 0 arguments, but it takes 1"
     );
-    assert_eq!(module.kernels().next(), Some("softmax"));
+    assert_eq!(module.kernels().next(), Some("pieces"));
     assert_eq!(module.n_arguments("histogram"), Some(3));
 }
 

@@ -1,0 +1,50 @@
+//! Attention by fused multiplications and additions: sizes of tiles.
+
+use soybean_plan::Attention;
+
+use super::{Part, Tiling};
+
+/// The threads along each side of a block.
+const SIDE: usize = 16;
+
+/// The tiles of a part.
+pub(super) fn tiling(it: &Attention, part: Part) -> Tiling {
+    let (features, width) = (stride(it.features), stride(it.width));
+    let most = it.features.max(it.width);
+    // As large as leaves room for two blocks on a multiprocessor for usual sizes, and for one block in 160 KiB for all.
+    let (queries, keys) = match part {
+        Part::Forward | Part::Statistics if most <= 64 => (64, 64),
+        Part::Forward | Part::Statistics => (64, 32),
+        Part::KeyGradients | Part::QueryGradients if most <= 64 => (64, 64),
+        Part::KeyGradients if most <= 128 => (32, 64),
+        Part::QueryGradients if most <= 128 => (64, 32),
+        Part::KeyGradients | Part::QueryGradients => (32, 32),
+    };
+    let weights = stride(keys);
+    let n_words = match part {
+        Part::Forward | Part::Statistics => {
+            queries * features + keys * (features + width) + queries * weights
+        }
+        Part::KeyGradients => (queries + keys) * (features + width) + 2 * queries * weights,
+        Part::QueryGradients => (queries + keys) * (features + width) + queries * weights,
+    };
+    Tiling {
+        texts: [include_str!("fma.cu"), include_str!("fma_kernels.cu")],
+        constants: vec![
+            ("SIDE", SIDE),
+            ("TILE_QUERIES", queries),
+            ("TILE_KEYS", keys),
+            ("FEATURE_STRIDE", features),
+            ("WIDTH_STRIDE", width),
+            ("WEIGHT_STRIDE", weights),
+        ],
+        rows: if part == Part::KeyGradients { keys } else { queries },
+        threads: 256,
+        n_words,
+    }
+}
+
+/// How far apart rows of this length lie: an odd number of groups of 4, so that rows read in step come from different banks.
+const fn stride(length: usize) -> usize {
+    4 * (length.div_ceil(4) | 1)
+}

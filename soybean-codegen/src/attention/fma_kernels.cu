@@ -1,0 +1,235 @@
+//! Attention and its gradients by fused multiplications and additions, a tile of scores at a time.
+//!
+//! Scores are kept times log2(e), so that weights are powers of 2. Source: Dao, "FlashAttention-2", 2023, with the statistics of the rows computed anew for the
+//! gradients.
+
+constexpr int R = TILE_QUERIES / SIDE;
+constexpr int C = TILE_KEYS / SIDE;
+constexpr int FEATURE_GROUPS = (FEATURES + 4 * SIDE - 1) / (4 * SIDE);
+constexpr int WIDTH_GROUPS = (WIDTH + 4 * SIDE - 1) / (4 * SIDE);
+constexpr int KEYS_SEEN_LAST = IS_CAUSAL ? (QUERIES < KEYS ? QUERIES : KEYS) : KEYS;
+
+// How many keys the queries before `end` see.
+__device__ __forceinline__ int n_seen(int end) { return IS_CAUSAL && end < KEYS_SEEN_LAST ? end : KEYS_SEEN_LAST; }
+
+__device__ __forceinline__ bool is_seen(int query, int key) { return key < KEYS && (!IS_CAUSAL || key <= query); }
+
+// Whether every query from `query` on sees all keys of the tile that begins with `key`.
+__device__ __forceinline__ bool is_whole(int query, int key) { return key + TILE_KEYS <= KEYS && (!IS_CAUSAL || key + TILE_KEYS <= query + 1); }
+
+// The rows of a tile of queries, as they are after some tiles of keys.
+struct Rows {
+  float most[R];
+  float total[R];
+  float sums[R][WIDTH_GROUPS][4];
+};
+
+// The sums of weighted values of a tile of queries.
+__device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, int first, float* shared) {
+  float* queries = shared;
+  float* keys = queries + TILE_QUERIES * FEATURE_STRIDE;
+  float* values = keys + TILE_KEYS * FEATURE_STRIDE;
+  float* weights = values + TILE_KEYS * WIDTH_STRIDE;
+  load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE>(queries, query, first, QUERIES);
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    rows.most[r] = -SOYBEAN_INFINITY, rows.total[r] = 0.0f;
+#pragma unroll
+    for (int g = 0; g < WIDTH_GROUPS; ++g) rows.sums[r][g][0] = rows.sums[r][g][1] = rows.sums[r][g][2] = rows.sums[r][g][3] = 0.0f;
+  }
+  int end = n_seen(first + TILE_QUERIES);
+  for (int start = 0; start < end; start += TILE_KEYS) {
+    __syncthreads();
+    load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key, start, KEYS);
+    load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value, start, KEYS);
+    __syncthreads();
+    float scores[R][C];
+    dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
+    bool whole = is_whole(first, start);
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+      int row = R * thread_row() + r;
+      float most = rows.most[r];
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        bool seen = whole || is_seen(first + row, start + thread_column() + SIDE * c);
+        scores[r][c] = seen ? scores[r][c] * LOG_SCALE : -SOYBEAN_INFINITY;
+        most = fmaxf(most, scores[r][c]);
+      }
+      most = over_row<soybean_max>(most);
+      float correction = exp2f(rows.most[r] - most), total = 0.0f;
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        float weight = exp2f(scores[r][c] - most);
+        total += weight;
+        weights[row * WEIGHT_STRIDE + thread_column() + SIDE * c] = weight;
+      }
+      rows.most[r] = most;
+      rows.total[r] = rows.total[r] * correction + over_row<soybean_sum>(total);
+#pragma unroll
+      for (int g = 0; g < WIDTH_GROUPS; ++g) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) rows.sums[r][g][i] *= correction;
+      }
+    }
+    // A row of weights is written and read by the same half of a warp.
+    __syncwarp();
+    add_rows_times<R, WIDTH_GROUPS, TILE_KEYS, WEIGHT_STRIDE, WIDTH, WIDTH_STRIDE>(rows.sums, weights, values);
+  }
+}
+
+constexpr int QUERY_TILES = (QUERIES + TILE_QUERIES - 1) / TILE_QUERIES;
+constexpr int KEY_TILES = (KEYS + TILE_KEYS - 1) / TILE_KEYS;
+
+// Of causal attention, the last queries have the most to do and begin.
+__device__ __forceinline__ int first_query() { return (QUERY_TILES - 1 - (int)(blockIdx.x % QUERY_TILES)) * TILE_QUERIES; }
+
+__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, Result* result) {
+  SOYBEAN_SHARED(float, shared);
+  long long head = blockIdx.x / QUERY_TILES;
+  int first = first_query();
+  Rows rows;
+  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), first, shared);
+  float factor[R];
+#pragma unroll
+  for (int r = 0; r < R; ++r) factor[r] = 1.0f / rows.total[r];
+  put_sums<R, WIDTH_GROUPS, WIDTH>(result + head * (QUERIES * WIDTH), first, QUERIES, rows.sums, factor);
+}
+
+// For each query the logarithm of the sum of the powers of its scores, and the product of its result and the result's gradient.
+__device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, float* logarithm, float* mean) {
+  SOYBEAN_SHARED(float, shared);
+  long long head = blockIdx.x / QUERY_TILES;
+  int first = first_query();
+  Rows rows;
+  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), first, shared);
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    int row = first + R * thread_row() + r;
+    bool is_inside = row < QUERIES;
+    float product = 0.0f;
+#pragma unroll
+    for (int g = 0; g < WIDTH_GROUPS; ++g) {
+      if (!is_inside || !has_columns<WIDTH>(g)) continue;
+      float4 slope = four<WIDTH>(gradient + head * (QUERIES * WIDTH) + row * WIDTH, 4 * thread_column() + 4 * SIDE * g);
+      dot_four(product, slope, make_float4(rows.sums[r][g][0], rows.sums[r][g][1], rows.sums[r][g][2], rows.sums[r][g][3]));
+    }
+    product = over_row<soybean_sum>(product);
+    if (is_inside && thread_column() == 0) {
+      logarithm[head * QUERIES + row] = rows.most[r] + log2f(rows.total[r]);
+      mean[head * QUERIES + row] = product / rows.total[r];
+    }
+  }
+}
+
+// Weights of sum 1 from scores, and the gradients of the scores but for their scale from those of the weights.
+__device__ __forceinline__ void grade(float (&scores)[R][C], float (&slopes)[R][C], int query, int key, const float (&logarithm)[R], const float (&mean)[R]) {
+  bool whole = is_whole(query, key);
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    int row = R * thread_row() + r;
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      bool seen = whole || is_seen(query + row, key + thread_column() + SIDE * c);
+      float weight = seen ? exp2f(fmaf(scores[r][c], LOG_SCALE, -logarithm[r])) : 0.0f;
+      scores[r][c] = weight;
+      slopes[r][c] = weight * (slopes[r][c] - mean[r]);
+    }
+  }
+}
+
+__device__ __forceinline__ void put_scores(float* to, const float (&scores)[R][C]) {
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+#pragma unroll
+    for (int c = 0; c < C; ++c) to[(R * thread_row() + r) * WEIGHT_STRIDE + thread_column() + SIDE * c] = scores[r][c];
+  }
+}
+
+constexpr int HEAD_GRADIENTS = QUERIES * FEATURES + KEYS * (FEATURES + WIDTH);
+
+// The statistics of a thread's rows; rows past the last get weights of 0.
+__device__ __forceinline__ void load_statistics(float (&rows)[R], const float* from, int first, float past_the_end) {
+#pragma unroll
+  for (int r = 0; r < R; ++r) {
+    int row = first + R * thread_row() + r;
+    rows[r] = row < QUERIES ? from[row] : past_the_end;
+  }
+}
+
+// The gradients of a tile of keys and of their values.
+__device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
+                                              const float* mean, Result* result) {
+  SOYBEAN_SHARED(float, shared);
+  float* keys = shared;
+  float* values = keys + TILE_KEYS * FEATURE_STRIDE;
+  float* queries = values + TILE_KEYS * WIDTH_STRIDE;
+  float* gradients = queries + TILE_QUERIES * FEATURE_STRIDE;
+  float* weights = gradients + TILE_QUERIES * WIDTH_STRIDE;
+  float* slopes = weights + TILE_QUERIES * WEIGHT_STRIDE;
+  long long head = blockIdx.x / KEY_TILES;
+  int first = blockIdx.x % KEY_TILES * TILE_KEYS;
+  load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key + head * (KEYS * FEATURES), first, KEYS);
+  load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value + head * (KEYS * WIDTH), first, KEYS);
+  float key_sums[C][FEATURE_GROUPS][4] = {}, value_sums[C][WIDTH_GROUPS][4] = {};
+  for (int start = IS_CAUSAL ? first / TILE_QUERIES * TILE_QUERIES : 0; start < QUERIES; start += TILE_QUERIES) {
+    __syncthreads();
+    load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE>(queries, query + head * (QUERIES * FEATURES), start, QUERIES);
+    load_tile<TILE_QUERIES, WIDTH, WIDTH_STRIDE>(gradients, gradient + head * (QUERIES * WIDTH), start, QUERIES);
+    float logarithms[R], means[R], scores[R][C], weight_slopes[R][C];
+    load_statistics(logarithms, logarithm + head * QUERIES, start, SOYBEAN_INFINITY);
+    load_statistics(means, mean + head * QUERIES, start, 0.0f);
+    __syncthreads();
+    dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
+    dot_rows<R, C, WIDTH, WIDTH_STRIDE>(weight_slopes, gradients, values);
+    grade(scores, weight_slopes, start, first, logarithms, means);
+    put_scores(weights, scores);
+    put_scores(slopes, weight_slopes);
+    __syncthreads();
+    add_columns_times<C, WIDTH_GROUPS, TILE_QUERIES, WEIGHT_STRIDE, WIDTH, WIDTH_STRIDE>(value_sums, weights, gradients);
+    add_columns_times<C, FEATURE_GROUPS, TILE_QUERIES, WEIGHT_STRIDE, FEATURES, FEATURE_STRIDE>(key_sums, slopes, queries);
+  }
+  float scale[C], one[C];
+#pragma unroll
+  for (int c = 0; c < C; ++c) scale[c] = SCALE, one[c] = 1.0f;
+  Result* to = result + head * HEAD_GRADIENTS + QUERIES * FEATURES;
+  put_sums<C, FEATURE_GROUPS, FEATURES>(to, first, KEYS, key_sums, scale);
+  put_sums<C, WIDTH_GROUPS, WIDTH>(to + KEYS * FEATURES, first, KEYS, value_sums, one);
+}
+
+// The gradients of a tile of queries.
+__device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
+                                                const float* mean, Result* result) {
+  SOYBEAN_SHARED(float, shared);
+  float* queries = shared;
+  float* gradients = queries + TILE_QUERIES * FEATURE_STRIDE;
+  float* keys = gradients + TILE_QUERIES * WIDTH_STRIDE;
+  float* values = keys + TILE_KEYS * FEATURE_STRIDE;
+  float* slopes = values + TILE_KEYS * WIDTH_STRIDE;
+  long long head = blockIdx.x / QUERY_TILES;
+  int first = first_query();
+  load_tile<TILE_QUERIES, FEATURES, FEATURE_STRIDE>(queries, query + head * (QUERIES * FEATURES), first, QUERIES);
+  load_tile<TILE_QUERIES, WIDTH, WIDTH_STRIDE>(gradients, gradient + head * (QUERIES * WIDTH), first, QUERIES);
+  float logarithms[R], means[R], sums[R][FEATURE_GROUPS][4] = {};
+  load_statistics(logarithms, logarithm + head * QUERIES, first, SOYBEAN_INFINITY);
+  load_statistics(means, mean + head * QUERIES, first, 0.0f);
+  int end = n_seen(first + TILE_QUERIES);
+  for (int start = 0; start < end; start += TILE_KEYS) {
+    __syncthreads();
+    load_tile<TILE_KEYS, FEATURES, FEATURE_STRIDE>(keys, key + head * (KEYS * FEATURES), start, KEYS);
+    load_tile<TILE_KEYS, WIDTH, WIDTH_STRIDE>(values, value + head * (KEYS * WIDTH), start, KEYS);
+    __syncthreads();
+    float scores[R][C], weight_slopes[R][C];
+    dot_rows<R, C, FEATURES, FEATURE_STRIDE>(scores, queries, keys);
+    dot_rows<R, C, WIDTH, WIDTH_STRIDE>(weight_slopes, gradients, values);
+    grade(scores, weight_slopes, first, start, logarithms, means);
+    put_scores(slopes, weight_slopes);
+    // A row of slopes is written and read by the same half of a warp.
+    __syncwarp();
+    add_rows_times<R, FEATURE_GROUPS, TILE_KEYS, WEIGHT_STRIDE, FEATURES, FEATURE_STRIDE>(sums, slopes, keys);
+  }
+  float scale[R];
+#pragma unroll
+  for (int r = 0; r < R; ++r) scale[r] = SCALE;
+  put_sums<R, FEATURE_GROUPS, FEATURES>(result + head * HEAD_GRADIENTS, first, QUERIES, sums, scale);
+}

@@ -1,0 +1,251 @@
+//! Attention and its gradients by tensor cores, a tile of scores at a time.
+//!
+//! Scores are kept times log2(e), so that weights are powers of 2. Source: Dao, "FlashAttention-2", 2023, with the statistics of the rows computed anew for the
+//! gradients. The rows of a block are queries, for the gradients of keys and values they are keys.
+
+constexpr int KEYS_SEEN_LAST = IS_CAUSAL ? (QUERIES < KEYS ? QUERIES : KEYS) : KEYS;
+constexpr int QUERY_TILES = (QUERIES + TILE_ROWS - 1) / TILE_ROWS;
+constexpr int KEY_TILES = (KEYS + TILE_ROWS - 1) / TILE_ROWS;
+constexpr int HEAD_GRADIENTS = QUERIES * FEATURES + KEYS * (FEATURES + WIDTH);
+// In tf32, a word is a number, and rows serve as columns.
+constexpr bool HAS_COLUMNS = PER_WORD == 2;
+constexpr int FEATURES_BY_COLUMN = HAS_COLUMNS ? TILE_COLUMNS / 2 * FEATURE_COLUMN_STRIDE : 0;
+constexpr int WIDTH_BY_COLUMN = HAS_COLUMNS ? TILE_COLUMNS / 2 * WIDTH_COLUMN_STRIDE : 0;
+
+// How many keys the queries before `end` see.
+__device__ __forceinline__ int n_seen(int end) { return IS_CAUSAL && end < KEYS_SEEN_LAST ? end : KEYS_SEEN_LAST; }
+
+__device__ __forceinline__ bool is_seen(int query, int key) { return key < KEYS && (!IS_CAUSAL || key <= query); }
+
+// Whether every query from `query` on sees all these keys.
+__device__ __forceinline__ bool is_whole(int query, int key, int n_keys) { return key + n_keys <= KEYS && (!IS_CAUSAL || key + n_keys <= query + 1); }
+
+// Of causal attention, the last queries have the most to do and begin.
+__device__ __forceinline__ int first_query() { return (QUERY_TILES - 1 - (int)(blockIdx.x % QUERY_TILES)) * TILE_ROWS; }
+
+// The rows of a tile of queries, as they are after some tiles of keys; of the totals, each lane has a part.
+struct Rows {
+  float most[ROW_TILES][2];
+  float total[ROW_TILES][2];
+  float sums[ROW_TILES][WIDTH_TILES][4];
+};
+
+// Makes weights of a row's scores. Gives the factor for what was summed with the weights before.
+__device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half, float& most, float& total, bool whole, int query, int key) {
+  float before = most, sum = 0.0f;
+#pragma unroll
+  for (int n = 0; n < SCORE_TILES; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float& score = scores[n][2 * half + i];
+      score = whole || is_seen(query, key + n * 8 + 2 * place() + i) ? score * LOG_SCALE : -SOYBEAN_INFINITY;
+      most = fmaxf(most, score);
+    }
+  }
+  most = over_row<soybean_max>(most);
+#pragma unroll
+  for (int n = 0; n < SCORE_TILES; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float& score = scores[n][2 * half + i];
+      score = exp2f(score - most);
+      sum += score;
+    }
+  }
+  float correction = exp2f(before - most);
+  total = total * correction + sum;
+  return correction;
+}
+
+// The sums of weighted values of a tile of queries.
+__device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, int first, unsigned* shared) {
+  unsigned* queries = shared;
+  unsigned* keys = queries + TILE_ROWS * FEATURE_STRIDE;
+  unsigned* values = keys + TILE_COLUMNS * FEATURE_STRIDE;
+  load_tile<TILE_ROWS, FEATURES, FEATURE_STRIDE, 0>(queries, nullptr, query, first, QUERIES);
+  fill(rows.most, -SOYBEAN_INFINITY), fill(rows.total, 0.0f), clear(rows.sums);
+  int end = n_seen(first + TILE_ROWS);
+  for (int start = 0; start < end; start += TILE_COLUMNS) {
+    __syncthreads();
+    load_tile<TILE_COLUMNS, FEATURES, FEATURE_STRIDE, 0>(keys, nullptr, key, start, KEYS);
+    load_tile<TILE_COLUMNS, WIDTH, WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(HAS_COLUMNS ? nullptr : values, HAS_COLUMNS ? values : nullptr, value, start, KEYS);
+    __syncthreads();
+    float scores[ROW_TILES][SCORE_TILES][4];
+    dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(scores, queries, keys);
+    bool whole = is_whole(first, start, TILE_COLUMNS);
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        int row = first + warp_row() + m * 16 + half * 8 + group();
+        float correction = weigh(scores[m], half, rows.most[m][half], rows.total[m][half], whole, row, start);
+#pragma unroll
+        for (int n = 0; n < WIDTH_TILES; ++n) rows.sums[m][n][2 * half] *= correction, rows.sums[m][n][2 * half + 1] *= correction;
+      }
+    }
+    add_product<WIDTH_TILES, HAS_COLUMNS ? WIDTH_COLUMN_STRIDE : WIDTH_STRIDE>(rows.sums, scores, values);
+  }
+#pragma unroll
+  for (int m = 0; m < ROW_TILES; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) rows.total[m][half] = over_row<soybean_sum>(rows.total[m][half]);
+  }
+}
+
+__device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, Result* result) {
+  SOYBEAN_SHARED(unsigned, shared);
+  long long head = blockIdx.x / QUERY_TILES;
+  int first = first_query();
+  Rows rows;
+  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), first, shared);
+  float factor[ROW_TILES][2];
+#pragma unroll
+  for (int m = 0; m < ROW_TILES; ++m) factor[m][0] = 1.0f / rows.total[m][0], factor[m][1] = 1.0f / rows.total[m][1];
+  put_sums<WIDTH_TILES, WIDTH>(result + head * (QUERIES * WIDTH), first, QUERIES, rows.sums, factor);
+}
+
+// For each query the logarithm of the sum of the powers of its scores, and the product of its result and the result's gradient.
+__device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, float* logarithm, float* mean) {
+  SOYBEAN_SHARED(unsigned, shared);
+  long long head = blockIdx.x / QUERY_TILES;
+  int first = first_query();
+  Rows rows;
+  attend(rows, query + head * (QUERIES * FEATURES), key + head * (KEYS * FEATURES), value + head * (KEYS * WIDTH), first, shared);
+#pragma unroll
+  for (int m = 0; m < ROW_TILES; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int row = first + warp_row() + m * 16 + half * 8 + group();
+      const Gradient* slopes = gradient + head * (QUERIES * WIDTH) + row * WIDTH;
+      float product = 0.0f;
+#pragma unroll
+      for (int n = 0; n < WIDTH_TILES; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          int column = n * 8 + 2 * place() + i;
+          if (row < QUERIES && column < WIDTH) product = fmaf(rows.sums[m][n][2 * half + i], soybean_value(slopes[column]), product);
+        }
+      }
+      product = over_row<soybean_sum>(product);
+      if (row < QUERIES && place() == 0) {
+        logarithm[head * QUERIES + row] = rows.most[m][half] + log2f(rows.total[m][half]);
+        mean[head * QUERIES + row] = product / rows.total[m][half];
+      }
+    }
+  }
+}
+
+// A weight from a score, and the gradient of the score but for its scale from that of the weight.
+__device__ __forceinline__ void grade(float& score, float& slope, bool seen, float logarithm, float mean) {
+  score = seen ? exp2f(fmaf(score, LOG_SCALE, -logarithm)) : 0.0f;
+  slope = score * (slope - mean);
+}
+
+// The gradients of a tile of keys and of their values.
+__device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
+                                              const float* mean, Result* result) {
+  SOYBEAN_SHARED(unsigned, shared);
+  unsigned* keys = shared;
+  unsigned* values = keys + TILE_ROWS * FEATURE_STRIDE;
+  unsigned* queries = values + TILE_ROWS * WIDTH_STRIDE;
+  unsigned* gradients = queries + TILE_COLUMNS * FEATURE_STRIDE;
+  unsigned* query_columns = gradients + TILE_COLUMNS * WIDTH_STRIDE;
+  unsigned* gradient_columns = query_columns + FEATURES_BY_COLUMN;
+  float* logarithms = (float*)(gradient_columns + WIDTH_BY_COLUMN);
+  float* means = logarithms + TILE_COLUMNS;
+  long long head = blockIdx.x / KEY_TILES;
+  int first = blockIdx.x % KEY_TILES * TILE_ROWS;
+  query += head * (QUERIES * FEATURES), gradient += head * (QUERIES * WIDTH);
+  load_tile<TILE_ROWS, FEATURES, FEATURE_STRIDE, 0>(keys, nullptr, key + head * (KEYS * FEATURES), first, KEYS);
+  load_tile<TILE_ROWS, WIDTH, WIDTH_STRIDE, 0>(values, nullptr, value + head * (KEYS * WIDTH), first, KEYS);
+  float key_sums[ROW_TILES][FEATURE_TILES][4], value_sums[ROW_TILES][WIDTH_TILES][4];
+  clear(key_sums), clear(value_sums);
+  for (int start = IS_CAUSAL ? first / TILE_COLUMNS * TILE_COLUMNS : 0; start < QUERIES; start += TILE_COLUMNS) {
+    __syncthreads();
+    load_tile<TILE_COLUMNS, FEATURES, FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(queries, HAS_COLUMNS ? query_columns : nullptr, query, start, QUERIES);
+    load_tile<TILE_COLUMNS, WIDTH, WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(gradients, HAS_COLUMNS ? gradient_columns : nullptr, gradient, start, QUERIES);
+    for (int i = threadIdx.x; i < TILE_COLUMNS; i += THREADS) {
+      bool is_inside = start + i < QUERIES;
+      logarithms[i] = is_inside ? logarithm[head * QUERIES + start + i] : SOYBEAN_INFINITY;
+      means[i] = is_inside ? mean[head * QUERIES + start + i] : 0.0f;
+    }
+    __syncthreads();
+    float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
+    dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, keys, queries);
+    dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, values, gradients);
+    bool whole = is_whole(start, first, TILE_ROWS);
+#pragma unroll
+    for (int n = 0; n < SCORE_TILES; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        int column = n * 8 + 2 * place() + i % 2;
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; ++m) {
+          int row = first + warp_row() + m * 16 + i / 2 * 8 + group();
+          grade(weights[m][n][i], slopes[m][n][i], whole || is_seen(start + column, row), logarithms[column], means[column]);
+        }
+      }
+    }
+    add_product<WIDTH_TILES, HAS_COLUMNS ? WIDTH_COLUMN_STRIDE : WIDTH_STRIDE>(value_sums, weights, HAS_COLUMNS ? gradient_columns : gradients);
+    add_product<FEATURE_TILES, HAS_COLUMNS ? FEATURE_COLUMN_STRIDE : FEATURE_STRIDE>(key_sums, slopes, HAS_COLUMNS ? query_columns : queries);
+  }
+  float factor[ROW_TILES][2];
+  Result* to = result + head * HEAD_GRADIENTS + QUERIES * FEATURES;
+  fill(factor, SCALE);
+  put_sums<FEATURE_TILES, FEATURES>(to, first, KEYS, key_sums, factor);
+  fill(factor, 1.0f);
+  put_sums<WIDTH_TILES, WIDTH>(to + KEYS * FEATURES, first, KEYS, value_sums, factor);
+}
+
+// The gradients of a tile of queries.
+__device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
+                                                const float* mean, Result* result) {
+  SOYBEAN_SHARED(unsigned, shared);
+  unsigned* queries = shared;
+  unsigned* gradients = queries + TILE_ROWS * FEATURE_STRIDE;
+  unsigned* keys = gradients + TILE_ROWS * WIDTH_STRIDE;
+  unsigned* values = keys + TILE_COLUMNS * FEATURE_STRIDE;
+  unsigned* key_columns = values + TILE_COLUMNS * WIDTH_STRIDE;
+  long long head = blockIdx.x / QUERY_TILES;
+  int first = first_query();
+  key += head * (KEYS * FEATURES), value += head * (KEYS * WIDTH);
+  load_tile<TILE_ROWS, FEATURES, FEATURE_STRIDE, 0>(queries, nullptr, query + head * (QUERIES * FEATURES), first, QUERIES);
+  load_tile<TILE_ROWS, WIDTH, WIDTH_STRIDE, 0>(gradients, nullptr, gradient + head * (QUERIES * WIDTH), first, QUERIES);
+  float logarithms[ROW_TILES][2], means[ROW_TILES][2], sums[ROW_TILES][FEATURE_TILES][4];
+  clear(sums);
+#pragma unroll
+  for (int m = 0; m < ROW_TILES; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int row = first + warp_row() + m * 16 + half * 8 + group();
+      logarithms[m][half] = row < QUERIES ? logarithm[head * QUERIES + row] : SOYBEAN_INFINITY;
+      means[m][half] = row < QUERIES ? mean[head * QUERIES + row] : 0.0f;
+    }
+  }
+  int end = n_seen(first + TILE_ROWS);
+  for (int start = 0; start < end; start += TILE_COLUMNS) {
+    __syncthreads();
+    load_tile<TILE_COLUMNS, FEATURES, FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(keys, HAS_COLUMNS ? key_columns : nullptr, key, start, KEYS);
+    load_tile<TILE_COLUMNS, WIDTH, WIDTH_STRIDE, 0>(values, nullptr, value, start, KEYS);
+    __syncthreads();
+    float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
+    dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, queries, keys);
+    dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, gradients, values);
+    bool whole = is_whole(first, start, TILE_COLUMNS);
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; ++m) {
+#pragma unroll
+      for (int n = 0; n < SCORE_TILES; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          int row = first + warp_row() + m * 16 + i / 2 * 8 + group(), column = start + n * 8 + 2 * place() + i % 2;
+          grade(weights[m][n][i], slopes[m][n][i], whole || is_seen(row, column), logarithms[m][i / 2], means[m][i / 2]);
+        }
+      }
+    }
+    add_product<FEATURE_TILES, HAS_COLUMNS ? FEATURE_COLUMN_STRIDE : FEATURE_STRIDE>(sums, slopes, HAS_COLUMNS ? key_columns : keys);
+  }
+  float factor[ROW_TILES][2];
+  fill(factor, SCALE);
+  put_sums<FEATURE_TILES, FEATURES>(result + head * HEAD_GRADIENTS, first, QUERIES, sums, factor);
+}

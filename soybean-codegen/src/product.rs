@@ -1,0 +1,274 @@
+//! Matrix products of operands that lie anyhow: `result[b, i, j] = sum over k of left[b, i, k] * right[b, k, j]`, where texts say how elements are found.
+//!
+//! Contractions are written so where no library can express their strides, and convolutions, as products with matrices of patches that are never in memory,
+//! where there is no library for them.
+
+use soybean_plan::{DType, Precision};
+
+use crate::{
+    Address, Call, Generated, Operation,
+    text::{Function, Parameter, Text, Threads, c_type, result_apart, workspace},
+};
+
+/// The most columns that one thread sums.
+const THIN: usize = 8;
+/// Fewer blocks than these leave large GPUs idle.
+const ENOUGH_BLOCKS: usize = 256;
+/// The least depth of a block where it is split between blocks.
+const LEAST_DEPTH: usize = 256;
+/// The most bytes of sums that wait to be added up.
+const MOST_PARTIAL_BYTES: usize = 64 << 20;
+/// The threads of a block that adds up sums.
+const N_FINISHING: u32 = 256;
+
+/// With which units products are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Units {
+    /// Fused multiplications and additions in single precision.
+    Single,
+    /// Tensor cores, on words of so many numbers: 1 in tf32, 2 in bf16.
+    Tensor { per_word: usize },
+}
+
+impl Units {
+    pub(crate) fn new(call: &Call<'_>) -> Self {
+        match call.precision {
+            Precision::Bf16 => Self::Tensor { per_word: 2 },
+            Precision::Tf32 => Self::Tensor { per_word: 1 },
+            Precision::F32 if call.inputs.iter().all(|it| *it == DType::Bf16) => {
+                Self::Tensor { per_word: 2 }
+            }
+            Precision::F32 => Self::Single,
+        }
+    }
+}
+
+/// A matrix with rows for its lines and columns along the depth.
+pub(crate) struct Operand {
+    /// Which input it is.
+    pub(crate) input: usize,
+    pub(crate) dtype: DType,
+    /// Whether neighbours along the depth are closer in memory than those of neighbouring lines.
+    pub(crate) is_along_depth: bool,
+    /// The members of a struct: the type `Line`, `start(batch)` in elements, `line(Index)` and `at(Line, Index depth)`; `from` is the start of the batch.
+    pub(crate) members: String,
+}
+
+/// A batched product, not empty.
+pub(crate) struct Product<'a> {
+    pub(crate) prefix: &'a str,
+    pub(crate) units: Units,
+    pub(crate) batch: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) depth: usize,
+    /// Its lines are rows.
+    pub(crate) left: Operand,
+    /// Its lines are columns.
+    pub(crate) right: Operand,
+    pub(crate) result: DType,
+    /// What `offset` calls rows and columns.
+    pub(crate) axes: [&'static str; 2],
+    /// Where the result of `batch` and these two lies.
+    pub(crate) offset: String,
+    /// The elements of the largest buffer.
+    pub(crate) most_elements: usize,
+}
+
+/// How the sums are shared among threads.
+struct Tiling {
+    text: &'static str,
+    rows: usize,
+    columns: usize,
+    constants: Vec<(&'static str, usize)>,
+    threads: usize,
+    splits: usize,
+}
+
+impl Product<'_> {
+    /// The functions, unless there are more blocks than a launch can have.
+    pub(crate) fn generated(&self) -> Option<Generated> {
+        let tiling = self.tiling();
+        let n_results = self.batch * self.rows * self.columns;
+        let mut text = Text::default();
+        let space = format!("{}text", self.prefix);
+        text.block(format!("namespace {space}"), |text| self.space(text, &tiling));
+        let parameter = |name: &str, operand: &Operand| Parameter {
+            declaration: format!("const {}* __restrict__ {name}", c_type(operand.dtype)),
+            argument: Address::Input(operand.input),
+        };
+        let result = result_apart(0, self.result);
+        let target = match tiling.splits {
+            1 => result.clone(),
+            _ => workspace("float* __restrict__ out0", 0),
+        };
+        let multiply = Function {
+            name: format!("{}product", self.prefix),
+            parameters: vec![
+                parameter("left", &self.left),
+                parameter("right", &self.right),
+                target,
+            ],
+            threads: Threads::Cooperating,
+            block: u32::try_from(tiling.threads).ok()?,
+        };
+        text.function(&multiply, |text| text.line(format!("{space}::product(left, right, out0);")));
+        let tiles = self.rows.div_ceil(tiling.rows) * self.columns.div_ceil(tiling.columns);
+        let mut operations = vec![multiply.launch(grid(tiles * self.batch * tiling.splits)?)];
+        if tiling.splits > 1 {
+            operations.push(self.finish(&mut text, &space, result, n_results)?);
+        }
+        let workspace_bytes = if tiling.splits > 1 { 4 * tiling.splits * n_results } else { 0 };
+        Some(Generated { text: text.finish(), operations, workspace_bytes })
+    }
+
+    /// Adds up the sums of parts of the depth.
+    fn finish(
+        &self,
+        text: &mut Text,
+        space: &str,
+        result: Parameter,
+        n_results: usize,
+    ) -> Option<Operation> {
+        let function = Function {
+            name: format!("{}finish", self.prefix),
+            parameters: vec![workspace("const float* __restrict__ partial", 0), result],
+            threads: Threads::Independent,
+            block: N_FINISHING,
+        };
+        text.function(&function, |text| text.line(format!("{space}::finish(partial, out0);")));
+        Some(function.launch(grid(n_results.div_ceil(N_FINISHING as usize))?))
+    }
+
+    /// The constants, where elements lie, and the functions that rely on them.
+    fn space(&self, text: &mut Text, tiling: &Tiling) {
+        let n_sums = tiling.splits * self.batch * self.rows * self.columns;
+        // Tiles reach beyond the ends of lines and of the depth.
+        let most = self.most_elements.max(n_sums).max(self.depth) + 1024;
+        let index = if i32::try_from(most).is_ok() { "int" } else { "long long" };
+        text.line(format!("typedef {index} Index;"));
+        let sizes = [
+            ("BATCH", self.batch),
+            ("ROWS", self.rows),
+            ("COLUMNS", self.columns),
+            ("DEPTH", self.depth),
+            ("SPLITS", tiling.splits),
+            ("SPLIT_DEPTH", self.depth.div_ceil(tiling.splits).next_multiple_of(32)),
+        ];
+        for (name, value) in sizes {
+            text.line(format!("constexpr Index {name} = {value};"));
+        }
+        let tiles = [("TILE_ROWS", tiling.rows), ("TILE_COLUMNS", tiling.columns)];
+        for (name, value) in tiles.iter().chain(&tiling.constants) {
+            text.line(format!("constexpr int {name} = {value};"));
+        }
+        for (name, operand) in [("Left", &self.left), ("Right", &self.right)] {
+            text.block(format!("struct {name}"), |text| {
+                text.line(format!("typedef {} Element;", c_type(operand.dtype)));
+                text.line(format!(
+                    "static constexpr bool ALONG_DEPTH = {};",
+                    operand.is_along_depth
+                ));
+                text.line("const Element* from;");
+                operand.members.lines().for_each(|line| text.line(line));
+            });
+            text.line(";");
+        }
+        text.line(format!("typedef {} Result;", c_type(self.result)));
+        text.line(if tiling.splits > 1 {
+            "typedef float Target;"
+        } else {
+            "typedef Result Target;"
+        });
+        let [row, column] = self.axes;
+        let head = format!(
+            "__device__ __forceinline__ Index result_offset(Index batch, Index {row}, Index {column})"
+        );
+        text.block(head, |text| text.line(format!("return {};", self.offset)));
+        text.line(include_str!("product/target.cu"));
+        text.line(tiling.text);
+    }
+
+    fn tiling(&self) -> Tiling {
+        if self.columns <= THIN {
+            return self.thin();
+        }
+        let (rows, columns) = self.tile();
+        let is_large = rows * columns == 128 * 128;
+        let (text, constants, threads) = match self.units {
+            Units::Single => {
+                let side = if is_large { 8 } else { 4 };
+                let constants = vec![("TILE_DEPTH", 16), ("THREAD_SIDE", side)];
+                (include_str!("product/fma.cu"), constants, rows * columns / (side * side))
+            }
+            Units::Tensor { per_word } => {
+                let row_tiles = if is_large { 4 } else { 2 };
+                let constants =
+                    vec![("PER_WORD", per_word), ("ROW_TILES", row_tiles), ("COLUMN_TILES", 4)];
+                (include_str!("product/mma.cu"), constants, rows * columns / (16 * row_tiles))
+            }
+        };
+        let n_blocks = self.batch * self.rows.div_ceil(rows) * self.columns.div_ceil(columns);
+        Tiling { text, rows, columns, constants, threads, splits: self.splits(n_blocks) }
+    }
+
+    /// Rows and columns of a tile: the least work, counting what is beyond the ends and that larger tiles read less.
+    fn tile(&self) -> (usize, usize) {
+        let n_blocks = |(rows, columns): (usize, usize)| {
+            self.batch * self.rows.div_ceil(rows) * self.columns.div_ceil(columns)
+        };
+        let work =
+            |tile: (usize, usize), percent: usize| n_blocks(tile) * tile.0 * tile.1 * percent;
+        let large = if n_blocks((128, 128)) >= ENOUGH_BLOCKS { 80 } else { 120 };
+        [((64, 64), 100), ((128, 128), large), ((32, 128), 105), ((128, 32), 105)]
+            .into_iter()
+            .min_by_key(|(tile, percent)| work(*tile, *percent))
+            .map_or((64, 64), |(tile, _)| tile)
+    }
+
+    /// A product with few columns.
+    fn thin(&self) -> Tiling {
+        // As many threads share a row as find some work there, and as read whole sectors of memory.
+        let most = if self.left.is_along_depth { 256 } else { 8 };
+        let n_parts = (self.depth / 16).next_power_of_two().clamp(1, most);
+        let rows = 256 / n_parts;
+        let n_blocks = self.batch * self.rows.div_ceil(rows);
+        Tiling {
+            text: include_str!("product/thin.cu"),
+            rows,
+            columns: self.columns,
+            constants: Vec::new(),
+            threads: 256,
+            splits: self.splits(n_blocks),
+        }
+    }
+
+    /// Into how many parts the depth is split, where there are so many blocks without that.
+    fn splits(&self, n_blocks: usize) -> usize {
+        let bytes = 4 * self.batch * self.rows * self.columns;
+        let most = (self.depth / LEAST_DEPTH).min(MOST_PARTIAL_BYTES / bytes);
+        let splits = ENOUGH_BLOCKS.div_ceil(n_blocks).min(most).max(1);
+        // Parts have whole tiles, so that fewer may do.
+        self.depth.div_ceil(self.depth.div_ceil(splits).next_multiple_of(32).max(1)).max(1)
+    }
+
+    /// The same product the other way round, where that has fewer columns than rows.
+    pub(crate) fn with_few_columns(self) -> Self {
+        if self.columns <= THIN || self.rows > THIN {
+            return self;
+        }
+        Self {
+            rows: self.columns,
+            columns: self.rows,
+            left: self.right,
+            right: self.left,
+            axes: [self.axes[1], self.axes[0]],
+            ..self
+        }
+    }
+}
+
+/// A grid of blocks along x.
+pub(crate) fn grid(n_blocks: usize) -> Option<[u32; 3]> {
+    Some([i32::try_from(n_blocks).ok()?.unsigned_abs(), 1, 1])
+}

@@ -1,0 +1,40 @@
+//! Where sums of products go: into the result, or, where the depth is split between blocks, into a table that is added up afterwards.
+//!
+//! The structs Left and Right before this text say where operands lie: `line` is what is known of a row of the left or a column of the right, `at` reads an
+//! element of it.
+
+// The number of a block's part of the depth, its batch, and the first row and the first column of its tile.
+struct Place {
+  Index split, batch, row, column;
+};
+
+__device__ __forceinline__ Place place_of_block() {
+  constexpr Index DOWN = (ROWS + TILE_ROWS - 1) / TILE_ROWS, ACROSS = (COLUMNS + TILE_COLUMNS - 1) / TILE_COLUMNS;
+  Index block = blockIdx.x;
+  Index column = block % ACROSS * TILE_COLUMNS, row = block / ACROSS % DOWN * TILE_ROWS;
+  return {block / (ACROSS * DOWN * BATCH), block / (ACROSS * DOWN) % BATCH, row, column};
+}
+
+__device__ __forceinline__ Index first_depth(Index split) { return split * SPLIT_DEPTH; }
+__device__ __forceinline__ Index last_depth(Index split) { return SPLITS == 1 || split == SPLITS - 1 ? DEPTH : (split + 1) * SPLIT_DEPTH; }
+
+// Writes the sum for a row and a column, if there are such.
+__device__ __forceinline__ void put(Target* to, const Place& place, Index row, Index column, float sum) {
+  if (row >= ROWS || column >= COLUMNS) return;
+  if constexpr (SPLITS == 1) {
+    soybean_store(to + result_offset(place.batch, row, column), sum);
+  } else {
+    to[((place.split * BATCH + place.batch) * ROWS + row) * COLUMNS + column] = sum;
+  }
+}
+
+// Adds up what blocks have summed, always in the same order.
+__device__ __forceinline__ void finish(const float* partial, Result* result) {
+  constexpr Index N = BATCH * ROWS * COLUMNS;
+  Index i = (Index)blockIdx.x * 256 + threadIdx.x;
+  if (i >= N) return;
+  float sum = 0.0f;
+#pragma unroll 4
+  for (int split = 0; split < SPLITS; ++split) sum += partial[split * N + i];
+  soybean_store(result + result_offset(i / (ROWS * COLUMNS), i / COLUMNS % ROWS, i % COLUMNS), sum);
+}

@@ -1,0 +1,167 @@
+//! The text of every kind of kernel against the CPU's kernels: the same text that is compiled for GPUs runs on the CPU, thread by thread in several orders, and
+//! once more with all its accesses checked. Where NVRTC is found, it compiles all of it too.
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests")]
+
+#[path = "kernel_text/attention.rs"]
+mod attention;
+#[path = "kernel_text/case.rs"]
+mod case;
+#[path = "kernel_text/concatenation.rs"]
+mod concatenation;
+#[path = "kernel_text/contraction.rs"]
+mod contraction;
+#[path = "kernel_text/convolution.rs"]
+mod convolution;
+#[path = "kernel_text/device.rs"]
+mod device;
+#[path = "kernel_text/dice.rs"]
+mod dice;
+#[path = "kernel_text/embedding.rs"]
+mod embedding;
+#[path = "kernel_text/map.rs"]
+mod map;
+#[path = "kernel_text/movement.rs"]
+mod movement;
+#[path = "kernel_text/nvrtc.rs"]
+mod nvrtc;
+#[path = "kernel_text/operands.rs"]
+mod operands;
+#[path = "kernel_text/padding.rs"]
+mod padding;
+#[path = "kernel_text/permutation.rs"]
+mod permutation;
+#[path = "kernel_text/pooling.rs"]
+mod pooling;
+#[path = "kernel_text/reduction.rs"]
+mod reduction;
+#[path = "kernel_text/reference.rs"]
+mod reference;
+
+use std::{env, process::Command};
+
+use case::Case;
+use device::Unit;
+use dice::Dice;
+use soybean_fake_cuda::{Order, Sanitize, has_compiler, sanitizer_library};
+
+/// Makes a random kernel of one kind.
+type Kind = fn(&mut Dice) -> Case;
+
+/// Every kind of kernel by name, with how many of it are tried in a full run.
+const KINDS: &[(&str, usize, Kind)] = &[
+    ("map", 48, map::case),
+    ("map-of-special-numbers", 4, map::special_numbers),
+    ("reduction", 64, reduction::case),
+    ("permutation", 32, permutation::case),
+    ("padding", 32, padding::case),
+    ("concatenation", 24, concatenation::case),
+    ("pooling", 32, pooling::case),
+    ("embedding", 24, embedding::case),
+    ("contraction", 48, contraction::case),
+    ("contraction-of-many-tiles", 3, contraction::many_tiles),
+    ("convolution", 48, convolution::case),
+    ("attention", 40, attention::case),
+    ("attention-of-nothing", 8, attention::empty),
+];
+
+/// The kernels of a kind; `share` of a full run are made.
+fn cases((_, n, kind): (&str, usize, Kind), share: usize) -> Vec<Case> {
+    (0..n.div_ceil(share)).map(|seed| kind(&mut Dice(seed as u64))).collect()
+}
+
+/// Runs cases in one text, each in several orders of threads, which must not matter, and compares with the CPU.
+fn check(name: &str, cases: &[Case], sanitize: Sanitize) {
+    let unit = Unit::new(cases, sanitize);
+    for (number, case) in cases.iter().enumerate() {
+        let run = |order| {
+            unit.run(number, case, order)
+                .unwrap_or_else(|it| panic!("{name} {number}: {it}\n{case:?}"))
+        };
+        let found = run(Order::Forward);
+        for order in [Order::Reverse, Order::Random(number as u64)] {
+            let again = run(order);
+            let bits =
+                |all: &[Vec<f32>]| all.iter().flatten().map(|it| it.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&found), bits(&again), "{name} {number} in order {order:?}: {case:?}");
+        }
+        case.compare(&found, &reference::run(case))
+            .unwrap_or_else(|it| panic!("{name} {number}: {it}\n{case:?}"));
+    }
+}
+
+#[test]
+fn texts_compute_what_the_cpu_computes() {
+    if !has_compiler() {
+        return eprintln!("skipped: no C++ compiler");
+    }
+    for kind in KINDS {
+        check(kind.0, &cases(*kind, 1), Sanitize::Nothing);
+    }
+}
+
+#[test]
+fn movements_are_those_of_their_patterns() {
+    if !has_compiler() {
+        return eprintln!("skipped: no C++ compiler");
+    }
+    movement::check(Sanitize::Nothing, 200);
+}
+
+/// Tells a process that it is the one whose accesses are checked.
+const IS_CHILD: &str = "SOYBEAN_KERNEL_TEXT_SANITIZED";
+
+#[test]
+fn texts_touch_their_own_memory_only() {
+    if env::var_os(IS_CHILD).is_some() {
+        for kind in KINDS {
+            check(kind.0, &cases(*kind, 2), Sanitize::AddressAndUndefined);
+        }
+        return movement::check(Sanitize::AddressAndUndefined, 40);
+    }
+    let Some(library) = sanitizer_library().filter(|_| has_compiler()) else {
+        return eprintln!("skipped: no C++ compiler with an address sanitizer");
+    };
+    let mut child = Command::new(env::current_exe().unwrap());
+    child.args(["--exact", "texts_touch_their_own_memory_only", "--nocapture"]).env(IS_CHILD, "1");
+    child.env("LD_PRELOAD", library).env("ASAN_OPTIONS", "detect_leaks=0");
+    let output = child.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn texts_compile_for_gpus() {
+    let Some(compiler) = nvrtc::Compiler::find() else {
+        return eprintln!(
+            "skipped: no NVRTC; name the folders of its libraries in SOYBEAN_CUDA_LIBS"
+        );
+    };
+    for kind in KINDS {
+        let text = device::text(&cases(*kind, 2));
+        for architecture in ["sm_80", "sm_90"] {
+            check_log(compiler.compile(&text, architecture), kind.0);
+        }
+    }
+    for architecture in ["sm_80", "sm_90"] {
+        check_log(compiler.compile(&movement::text(), architecture), "movement");
+        check_log(compiler.compile(&device::text(&map::beyond_32_bits()), architecture), "beyond");
+    }
+}
+
+/// A text that compiles, and of which there is nothing to say.
+fn check_log(log: Result<String, String>, name: &str) {
+    let log = log.unwrap_or_else(|log| panic!("{name}: {log}"));
+    assert!(!log.contains("warning"), "{name}: {log}");
+}
+
+#[test]
+fn texts_for_tensors_beyond_32_bits_have_wide_numbers() {
+    let text = device::text(&map::beyond_32_bits());
+    let kernels = text.split("extern \"C\"").skip(1);
+    let is_wide = |it: &str| it.contains("unsigned long long");
+    assert!(kernels.clone().count() >= 6 && kernels.clone().all(is_wide), "{text}");
+    if has_compiler() {
+        soybean_fake_cuda::compile(&text, Sanitize::Nothing).unwrap();
+    }
+}

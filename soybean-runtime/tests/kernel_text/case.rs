@@ -1,0 +1,104 @@
+//! One kernel with its operands, and how near its results must be.
+
+use soybean_plan::{DType, Kernel, Precision};
+
+/// A kernel and what it is run on.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) kernel: Kernel,
+    pub(crate) inputs: Vec<Data>,
+    /// Type and number of elements of each result.
+    pub(crate) results: Vec<(DType, usize)>,
+    /// A result, and the input whose buffer it has.
+    pub(crate) reused: Option<[usize; 2]>,
+    pub(crate) precision: Precision,
+    /// The largest difference, relative where numbers are greater than 1.
+    pub(crate) tolerance: f32,
+}
+
+/// The elements of a buffer, whole numbers if it is of integers, and such as 16 bits hold if it is of those.
+pub(crate) struct Data {
+    pub(crate) dtype: DType,
+    pub(crate) numbers: Vec<f32>,
+}
+
+impl std::fmt::Debug for Data {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}[{}]", self.dtype, self.numbers.len())
+    }
+}
+
+/// How far apart neighbours of 16 bits are at 1.
+pub(crate) const BF16_TOLERANCE: f32 = 1e-2;
+
+impl Case {
+    /// A case of one kernel in single precision whose results have buffers of their own.
+    pub(crate) fn new(
+        kernel: impl Into<Kernel>,
+        inputs: Vec<Data>,
+        results: Vec<(DType, usize)>,
+        tolerance: f32,
+    ) -> Self {
+        let kernel = kernel.into();
+        Self { kernel, inputs, results, reused: None, precision: Precision::F32, tolerance }
+    }
+
+    /// Compares results with the expected ones.
+    pub(crate) fn compare(&self, found: &[Vec<f32>], expected: &[Vec<f32>]) -> Result<(), String> {
+        for (number, (dtype, n_elements)) in self.results.iter().enumerate() {
+            let (found, expected) = (&found[number], &expected[number]);
+            if (found.len(), expected.len()) != (*n_elements, *n_elements) {
+                return Err(format!("result {number} has another number of elements"));
+            }
+            for (place, (found, expected)) in found.iter().zip(expected).enumerate() {
+                if !self.is_near(*dtype, *found, *expected) {
+                    return Err(format!("result {number} at {place}: {found:e}, not {expected:e}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_near(&self, dtype: DType, found: f32, expected: f32) -> bool {
+        let difference = (found - expected).abs() / expected.abs().max(1.0);
+        let is_same = found == expected || found.is_nan() && expected.is_nan();
+        is_same
+            || match dtype {
+                DType::F32 => difference <= self.tolerance,
+                DType::Bf16 => difference <= self.tolerance.max(BF16_TOLERANCE),
+                // Two numbers that are nearly equal may be cut off to neighbours.
+                DType::I32 => self.tolerance > 0.0 && (found - expected).abs() <= 1.0,
+            }
+    }
+}
+
+/// The number that is left when 16 bits are kept.
+pub(crate) fn to_bf16(number: f32) -> f32 {
+    let bits = number.to_bits();
+    if number.is_nan() {
+        number
+    } else {
+        f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
+    }
+}
+
+/// Numbers as they lie in memory.
+pub(crate) fn encoded(data: &Data) -> Vec<u8> {
+    #[expect(clippy::cast_possible_truncation, reason = "whole numbers")]
+    let bytes = |it: &f32| match data.dtype {
+        DType::F32 => it.to_bits().to_le_bytes().to_vec(),
+        DType::I32 => (*it as i32).to_le_bytes().to_vec(),
+        DType::Bf16 => it.to_bits().to_le_bytes()[2..].to_vec(),
+    };
+    data.numbers.iter().flat_map(bytes).collect()
+}
+
+/// Numbers from how they lie in memory.
+pub(crate) fn decoded(dtype: DType, bytes: &[u8]) -> Vec<f32> {
+    let number = |it: &[u8]| match dtype {
+        DType::F32 => f32::from_le_bytes(it.try_into().unwrap()),
+        DType::I32 => i32::from_le_bytes(it.try_into().unwrap()) as f32,
+        DType::Bf16 => f32::from_le_bytes([0, 0, it[0], it[1]]),
+    };
+    bytes.chunks_exact(dtype.bytes()).map(number).collect()
+}

@@ -1,0 +1,154 @@
+//! Random maps.
+
+use soybean_plan::{
+    Binary, Combine, Concatenation, DType, Instruction, Kernel, MAX_RANK, Map, Padding,
+    Permutation, Pooling, PoolingForm, Reduction, ScalarProgram, Shape, Strides, Unary,
+};
+
+use crate::{
+    case::{Case, Data},
+    dice::{Dice, n_needed},
+};
+
+/// A random program over these inputs and both scalars, whose values stay moderate.
+pub(crate) fn program(dice: &mut Dice, n_inputs: usize, n_results: usize) -> ScalarProgram {
+    let number = |it: usize| u8::try_from(it).unwrap();
+    let mut instructions: Vec<Instruction> =
+        (0..n_inputs).map(|it| Instruction::Input(number(it))).collect();
+    instructions.extend((0..dice.below(3)).map(|it| Instruction::Scalar(number(it))));
+    instructions.push(Instruction::Constant(0.75));
+    // Comparisons are of these only: others may differ in the last bit.
+    let n_exact = instructions.len();
+    for _ in 0..dice.below(9) + n_results {
+        let n = instructions.len();
+        let mut register = |n| u16::try_from(dice.below(n)).unwrap();
+        let (exact, other) = ([register(n_exact), register(n_exact)], [register(n), register(n)]);
+        instructions.push(instruction(dice, exact, other));
+    }
+    let n = instructions.len();
+    let mut results: Vec<u16> =
+        (0..n_results).map(|_| u16::try_from(dice.below(n)).unwrap()).collect();
+    results[0] = u16::try_from(n - 1).unwrap();
+    ScalarProgram { instructions: instructions.into(), results: results.into() }
+}
+
+fn instruction(dice: &mut Dice, exact: [u16; 2], [a, b]: [u16; 2]) -> Instruction {
+    let bounded =
+        [Unary::Negate, Unary::Relu, Unary::Tanh, Unary::Sigmoid, Unary::Erf, Unary::Detach];
+    let binary = [Binary::Add, Binary::Subtract, Binary::Multiply, Binary::Maximum];
+    let comparison = [Binary::Equal, Binary::Greater, Binary::Noise];
+    match dice.below(6) {
+        0 => Instruction::Unary(dice.pick(&bounded), a),
+        1 => Instruction::Select(exact[0], a, b),
+        2 => Instruction::Binary(dice.pick(&comparison), exact[0], exact[1]),
+        _ => Instruction::Binary(dice.pick(&binary), a, b),
+    }
+}
+
+pub(crate) fn case(dice: &mut Dice) -> Case {
+    let (n_inputs, n_results) = (dice.below(4), 1 + dice.below(3));
+    let extents = dice.shape();
+    let strides: Vec<_> = (0..n_inputs).map(|_| dice.strides(&extents)).collect();
+    let program = program(dice, n_inputs, n_results);
+    let types = [[DType::F32; 3], [DType::F32, DType::Bf16, DType::I32], [DType::Bf16; 3]];
+    let types = dice.pick(&types);
+    let data = |it: &_| {
+        let dtype = dice.pick(&types);
+        dice.data(dtype, n_needed(&extents, it))
+    };
+    let inputs: Vec<Data> = strides.iter().map(data).collect();
+    let n_points = extents.n_elements();
+    let mut results: Vec<(DType, usize)> =
+        (0..n_results).map(|_| (dice.pick(&types), n_points)).collect();
+    let is_dense = |it: &usize| strides[*it] == extents.dense_strides();
+    let reused = (0..n_inputs).find(is_dense).filter(|_| dice.below(2) == 0);
+    if let Some(input) = reused {
+        results[n_results - 1].0 = inputs[input].dtype;
+    }
+    let map = Map { extents, inputs: strides.into(), program };
+    // Some ten roundings of values below 1e3.
+    let case = Case::new(map, inputs, results, 1e-4);
+    Case { reused: reused.map(|it| [n_results - 1, it]), ..case }
+}
+
+/// Every function of numbers for which it is easily wrong.
+pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::MAX,
+        f32::MIN,
+        f32::MIN_POSITIVE,
+        1e-40,
+        88.5,
+        -87.0,
+        -103.0,
+        2e9,
+        3e9,
+        -3e9,
+        1e-4,
+        9.5,
+        -9.5,
+        4.0,
+    ];
+    let n_points = special.len() * special.len();
+    let shifted = dice.below(3);
+    let along = |inner: usize| {
+        let number = |it: usize| special[(it / inner + shifted) % special.len()];
+        Data { dtype: DType::F32, numbers: (0..n_points).map(number).collect() }
+    };
+    let inputs = vec![along(1), along(special.len())];
+    let mut instructions = vec![Instruction::Input(0), Instruction::Input(1)];
+    instructions.extend(Unary::ALL.iter().map(|it| Instruction::Unary(*it, 0)));
+    instructions.extend(Binary::ALL.iter().map(|it| Instruction::Binary(*it, 0, 1)));
+    instructions.push(Instruction::Select(0, 1, 0));
+    let registers: Vec<u16> = (0..).take(instructions.len()).collect();
+    // As integers, too: cut off, and saturated.
+    let integer = (DType::I32, n_points);
+    let types = registers.iter().map(|_| (DType::F32, n_points)).chain([integer]);
+    let results: Vec<(DType, usize)> = types.collect();
+    let program = ScalarProgram {
+        instructions: instructions.into(),
+        results: registers.iter().copied().chain([0]).collect(),
+    };
+    let extents = Shape::new(&[n_points]);
+    let map = Map { extents, inputs: vec![extents.dense_strides(); 2].into(), program };
+    // A few units in the last place.
+    Case::new(map, inputs, results, 1e-6)
+}
+
+/// Kernels over more elements than 32 bits can number, which can be compiled but not run.
+pub(crate) fn beyond_32_bits() -> Vec<Case> {
+    let extents = Shape::new(&[70_000, 70_000]);
+    let transposed = Strides::new(&[1, 70_000]);
+    let program =
+        ScalarProgram { instructions: vec![Instruction::Input(0)].into(), results: vec![0].into() };
+    let map = Map { extents, inputs: vec![transposed].into(), program };
+    let reduction = |result: &[usize]| {
+        let (map, result) = (map.clone(), Strides::new(result));
+        Kernel::from(Reduction { map, combine: Combine::Sum, result })
+    };
+    let (form, low) = (PoolingForm::Sum, [0; MAX_RANK]);
+    let (image, result, window) = ([200; 2], [100; 2], [2; 2]);
+    let kernels = [
+        map.clone().into(),
+        reduction(&[1, 0]),
+        reduction(&[0, 1]),
+        Permutation { extents, input: transposed }.into(),
+        Padding { input: extents, result: extents.with(1, 70_001), low, fill: 0.0 }.into(),
+        Concatenation { outer: 70_000, lengths: vec![70_000].into() }.into(),
+        Pooling { form, planes: 200_000, image, window, result, stride: [2; 2], padding: [0; 2] }
+            .into(),
+    ];
+    let case = |kernel: Kernel| {
+        let inputs = vec![Data { dtype: DType::F32, numbers: Vec::new() }];
+        Case::new(kernel, inputs, vec![(DType::F32, 0)], 0.0)
+    };
+    kernels.into_iter().map(case).collect()
+}

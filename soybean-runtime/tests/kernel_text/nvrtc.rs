@@ -1,0 +1,98 @@
+//! NVIDIA's compiler, where its libraries are found; it needs no GPU.
+#![expect(unsafe_code, reason = "functions of a C library")]
+
+use std::{
+    env,
+    ffi::{CString, c_char, c_int, c_void},
+    fs,
+    path::PathBuf,
+    ptr,
+};
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+
+type Program = *mut c_void;
+type Create = unsafe extern "C" fn(
+    *mut Program,
+    *const c_char,
+    *const c_char,
+    c_int,
+    *const *const c_char,
+    *const *const c_char,
+) -> c_int;
+type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
+type LogSize = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+type Log = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
+
+/// The functions of the library.
+pub(crate) struct Compiler {
+    create: Create,
+    compile: Compile,
+    log_size: LogSize,
+    log: Log,
+    destroy: Destroy,
+    _libraries: [Library; 2],
+}
+
+impl Compiler {
+    /// The compiler in one of the folders that `SOYBEAN_CUDA_LIBS` or `NVRTC_LIB` lists.
+    pub(crate) fn find() -> Option<Self> {
+        let folders = ["SOYBEAN_CUDA_LIBS", "NVRTC_LIB"].into_iter().filter_map(env::var_os);
+        let folders: Vec<PathBuf> =
+            folders.flat_map(|it| env::split_paths(&it).collect::<Vec<_>>()).collect();
+        let files = folders.iter().filter_map(|it| fs::read_dir(it).ok()).flatten().flatten();
+        let mut files: Vec<PathBuf> = files.map(|it| it.path()).collect();
+        files.sort();
+        let named = |start: &str| {
+            let is_named = |it: &&PathBuf| {
+                it.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
+            };
+            files.iter().find(is_named)
+        };
+        let open = |path: &PathBuf| {
+            // SAFETY: the library's constructors only set up its own state.
+            unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.ok()
+        };
+        // The second asks for the first by a name that is found only when it is loaded already.
+        let builtins = open(named("libnvrtc-builtins.so")?)?;
+        let nvrtc = open(named("libnvrtc.so")?)?;
+        // SAFETY: the types are those of `nvrtc.h`.
+        let create = *unsafe { nvrtc.get::<Create>(b"nvrtcCreateProgram") }.ok()?;
+        // SAFETY: as above.
+        let compile = *unsafe { nvrtc.get::<Compile>(b"nvrtcCompileProgram") }.ok()?;
+        // SAFETY: as above.
+        let log_size = *unsafe { nvrtc.get::<LogSize>(b"nvrtcGetProgramLogSize") }.ok()?;
+        // SAFETY: as above.
+        let log = *unsafe { nvrtc.get::<Log>(b"nvrtcGetProgramLog") }.ok()?;
+        // SAFETY: as above.
+        let destroy = *unsafe { nvrtc.get::<Destroy>(b"nvrtcDestroyProgram") }.ok()?;
+        Some(Self { create, compile, log_size, log, destroy, _libraries: [nvrtc, builtins] })
+    }
+
+    /// Compiles a text to machine code; gives what the compiler says.
+    pub(crate) fn compile(&self, text: &str, architecture: &str) -> Result<String, String> {
+        let text = CString::new(text).unwrap();
+        let options = ["--std=c++17".to_owned(), format!("--gpu-architecture={architecture}")];
+        let options = options.map(|it| CString::new(it).unwrap());
+        let options = options.each_ref().map(|it| it.as_ptr());
+        let (mut program, name) = (ptr::null_mut(), c"model.cu".as_ptr());
+        let (text, none) = (text.as_ptr(), ptr::null());
+        // SAFETY: all texts end with 0 and outlive the call, and there are no headers.
+        let created = unsafe { (self.create)(&raw mut program, text, name, 0, none, none) };
+        assert_eq!(created, 0, "the program can be made");
+        // SAFETY: the program was made, and there are two options.
+        let status = unsafe { (self.compile)(program, 2, options.as_ptr()) };
+        let mut size = 0;
+        // SAFETY: the program was made.
+        let sized = unsafe { (self.log_size)(program, &raw mut size) };
+        let mut log = vec![0_u8; size];
+        // SAFETY: the log has this size.
+        let logged = unsafe { (self.log)(program, log.as_mut_ptr().cast()) };
+        // SAFETY: the program was made, and is not used any more.
+        let destroyed = unsafe { (self.destroy)(&raw mut program) };
+        assert_eq!([sized, logged, destroyed], [0; 3], "the program can be asked and goes");
+        let log = String::from_utf8_lossy(&log).into_owned();
+        if status == 0 { Ok(log) } else { Err(log) }
+    }
+}
