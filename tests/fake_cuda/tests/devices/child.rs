@@ -2,6 +2,7 @@
 
 use std::any::type_name;
 use std::env;
+use std::ffi::{CStr, c_char};
 use std::path::Path;
 use std::process::Command;
 
@@ -57,5 +58,15 @@ impl Control {
         // SAFETY: the library declares them so.
         let set = unsafe { self.library.get::<extern "C" fn(i64)>(function.as_bytes()) }.unwrap();
         set(number);
+    }
+
+    /// How often a function has been called since the last reset.
+    pub(crate) fn n_calls(&self, function: &CStr) -> u64 {
+        // SAFETY: the library declares it so.
+        let counters = unsafe {
+            self.library.get::<extern "C" fn(*const c_char) -> u64>(b"soybean_fake_counters")
+        }
+        .unwrap();
+        counters(function.as_ptr())
     }
 }

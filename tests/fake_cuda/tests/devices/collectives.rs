@@ -366,3 +366,15 @@ fn a_failure_on_one_device_ends_what_it_was_to_meet() {
         std::mem::forget(ranks);
     });
 }
+
+#[test]
+fn communicators_can_fail_from_the_beginning() {
+    with_devices(&[("SOYBEAN_FAKE_NCCL_ERROR", "1")], |_| {
+        let mut status = Status::ncclSuccess;
+        // SAFETY: the result is a place of this function.
+        unsafe { sys::ncclCommGetAsyncError(ranks()[0].communicator, &raw mut status) }
+            .result()
+            .unwrap();
+        assert_eq!(status, Status::ncclRemoteError);
+    });
+}

@@ -141,6 +141,8 @@ fn one_graph_spans_two_devices() {
             unsafe { result::graph::launch(executable, devices[0].compute.cu_stream()) }.unwrap();
             // The graph is part of the stream that it was launched in, so this is all that there is to wait for.
             devices[0].compute.synchronize().unwrap();
+            let n_calls = [c"cuGraphLaunch", c"cuLaunchKernel"].map(|it| control.n_calls(it));
+            assert_eq!(n_calls, [1, 0]);
             assert_eq!(
                 devices[1].communication.clone_dtoh(&all).unwrap(),
                 [4.0 * value; N],
