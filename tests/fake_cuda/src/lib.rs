@@ -1,9 +1,29 @@
 //! CUDA on virtual devices: what tests of the CUDA backend run on.
 //!
-//! [`compile`] makes a shared library of the text that NVRTC would compile, and [`Module`] runs its kernels on the CPU.
+//! [`compile`] makes a shared library of the text that NVRTC would compile, and [`Module`] runs its kernels on the CPU. The library itself, loaded in place of
+//! CUDA's as [`install`] puts it there, is a driver, NVRTC, cuBLASLt, cuDNN and NCCL for as many devices as one likes. The README says what can be set.
 
+mod c;
+mod capture;
 mod compile;
+mod control;
+mod cublaslt;
+mod cudnn;
+mod driver;
+mod handles;
+mod install;
+mod memory;
 mod module;
+mod nccl;
+mod numbers;
+mod nvrtc;
+mod random;
+mod schedule;
+mod settings;
+mod state;
+mod status;
+mod work;
 
 pub use compile::{Sanitize, compile, compile_in, has_compiler, sanitizer_library};
+pub use install::install;
 pub use module::{Module, Order};

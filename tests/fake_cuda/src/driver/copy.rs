@@ -1,0 +1,143 @@
+//! Copies and fills.
+//!
+//! The host's ordinary memory is read when a copy from it is asked for, and written before a copy to it returns; pinned memory is read and written when the copy runs.
+//! A copy from ordinary memory is not done when the function returns, not even that of `cuMemcpyHtoD`: CUDA promises no more than that the bytes have been read.
+
+#![expect(unsafe_code, reason = "C finds functions by name")]
+
+use std::ffi::{c_uchar, c_uint};
+
+use crate::c::{Handle, host_bytes, put_host_bytes};
+use crate::memory::Place;
+use crate::state::State;
+use crate::status::{Answer, Status};
+use crate::work::Task;
+
+driver! {
+    fn cuMemcpyHtoD_v2(to: u64, from: u64, n_bytes: usize) |state| {
+        let stream = null_stream(state)?;
+        state.finish_stream(stream)?;
+        from_host(state, to, from, n_bytes, stream)?;
+        if is_pinned(state, from, n_bytes) { state.finish_stream(stream) } else { Ok(()) }
+    }
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, n_bytes: usize, stream: Handle) |state| {
+        let stream = state.stream(stream)?;
+        from_host(state, to, from, n_bytes, stream)
+    }
+    fn cuMemcpyDtoH_v2(to: u64, from: u64, n_bytes: usize) |state| {
+        let stream = null_stream(state)?;
+        to_host(state, to, from, n_bytes, stream)?;
+        state.finish_stream(stream)
+    }
+    fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, n_bytes: usize, stream: Handle) |state| {
+        let stream = state.stream(stream)?;
+        to_host(state, to, from, n_bytes, stream)
+    }
+    fn cuMemcpyDtoD_v2(to: u64, from: u64, n_bytes: usize) |state| {
+        let stream = null_stream(state)?;
+        between(state, to, from, n_bytes, stream)
+    }
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, n_bytes: usize, stream: Handle) |state| {
+        let stream = state.stream(stream)?;
+        between(state, to, from, n_bytes, stream)
+    }
+    fn cuMemcpyPeerAsync(to: u64, to_context: Handle, from: u64, from_context: Handle, n_bytes: usize, stream: Handle) |state| {
+        let stream = state.stream(stream)?;
+        let (to_device, from_device) = (state.context_device(to_context)?, state.context_device(from_context)?);
+        check(state, to, n_bytes, &[to_device])?;
+        check(state, from, n_bytes, &[from_device])?;
+        copy(state, to, from, n_bytes, stream)
+    }
+    fn cuMemsetD8_v2(to: u64, value: c_uchar, count: usize) |state| {
+        let stream = null_stream(state)?;
+        fill(state, to, value, count, stream)
+    }
+    fn cuMemsetD8Async(to: u64, value: c_uchar, count: usize, stream: Handle) |state| {
+        let stream = state.stream(stream)?;
+        fill(state, to, value, count, stream)
+    }
+    fn cuMemsetD32_v2(to: u64, value: c_uint, count: usize) |state| {
+        let stream = null_stream(state)?;
+        fill(state, to, value, count, stream)
+    }
+    fn cuMemsetD32Async(to: u64, value: c_uint, count: usize, stream: Handle) |state| {
+        let stream = state.stream(stream)?;
+        fill(state, to, value, count, stream)
+    }
+}
+
+/// That of the current context, where functions work that name no stream.
+fn null_stream(state: &mut State) -> Answer<u64> {
+    let stream = state.stream(Handle(0))?;
+    state.refuse_in_captures()?;
+    Ok(stream)
+}
+
+fn is_pinned(state: &State, address: u64, n_bytes: usize) -> bool {
+    state.machine.memory.place(address, n_bytes) == Some(Place::Host)
+}
+
+/// Refuses bytes that are not in the memory of one of these devices.
+fn check(state: &State, address: u64, n_bytes: usize, devices: &[usize]) -> Answer {
+    match state.machine.memory.place(address, n_bytes) {
+        Some(Place::Device(device)) if devices.contains(&device) => Ok(()),
+        _ if n_bytes == 0 => Ok(()),
+        Some(_) | None => Err(Status::INVALID_VALUE),
+    }
+}
+
+fn from_host(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> Answer {
+    let device = state.streams[&stream].device;
+    check(state, to, n_bytes, &[device])?;
+    if is_pinned(state, from, n_bytes) {
+        return copy(state, to, from, n_bytes, stream);
+    }
+    state.refuse_in_capture(stream)?;
+    let bytes = host_bytes(from, n_bytes).ok_or(Status::INVALID_VALUE)?;
+    state.give(stream, Task::new(device, move |machine| machine.memory.write(to, &bytes)))
+}
+
+fn to_host(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> Answer {
+    check(state, from, n_bytes, &[state.streams[&stream].device])?;
+    if is_pinned(state, to, n_bytes) {
+        return copy(state, to, from, n_bytes, stream);
+    }
+    state.refuse_in_capture(stream)?;
+    state.finish_stream(stream)?;
+    let bytes = state.machine.memory.read::<u8>(from, n_bytes).map_err(|fault| fault.status)?;
+    put_host_bytes(to, &bytes).ok_or(Status::INVALID_VALUE)
+}
+
+/// Between blocks of a device, or of devices that it may use.
+fn between(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> Answer {
+    let device = state.streams[&stream].device;
+    let mut devices: Vec<usize> = state.devices[device].peers.iter().copied().collect();
+    devices.push(device);
+    check(state, to, n_bytes, &devices)?;
+    check(state, from, n_bytes, &devices)?;
+    copy(state, to, from, n_bytes, stream)
+}
+
+fn copy(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> Answer {
+    let device = state.streams[&stream].device;
+    state.give(stream, Task::new(device, move |machine| machine.memory.copy(to, from, n_bytes)))
+}
+
+fn fill<T: crate::memory::Plain + Send + Sync + 'static>(
+    state: &mut State,
+    to: u64,
+    value: T,
+    count: usize,
+    stream: u64,
+) -> Answer {
+    let device = state.streams[&stream].device;
+    let n_bytes = count.checked_mul(size_of::<T>()).ok_or(Status::INVALID_VALUE)?;
+    if !to.is_multiple_of(size_of::<T>() as u64) {
+        return Err(Status::INVALID_VALUE);
+    }
+    check(state, to, n_bytes, &[device])?;
+    state.give(
+        stream,
+        Task::new(device, move |machine| machine.memory.write(to, &vec![value; count])),
+    )
+}

@@ -1,0 +1,58 @@
+//! The library under the names by which programs look for CUDA's.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::{env, fs, process};
+
+/// All names are one file, so that a process which loads them all has one machine.
+const NAMES: [&str; 9] = [
+    "libcuda.so.1",
+    "libcuda.so",
+    "libnvrtc.so.13",
+    "libcublasLt.so.13",
+    "libcublas.so.13",
+    "libcudnn.so.9",
+    "libnccl.so.2",
+    "libnccl.so",
+    "libsoybean_fake_cuda.so",
+];
+
+/// Puts the library into a folder, which is made if need be, under the names of CUDA's libraries. A process that is started with this folder in `LD_LIBRARY_PATH`
+/// finds virtual devices.
+///
+/// # Errors
+///
+/// If the library is not next to the running program, where cargo builds it for tests, or the folder cannot be written.
+pub fn install(folder: &Path) -> Result<PathBuf, String> {
+    let library = library()?;
+    let said = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    fs::create_dir_all(folder).map_err(|error| said(folder, error))?;
+    for name in NAMES {
+        let path = folder.join(name);
+        if fs::read_link(&path).is_ok_and(|found| found == library) {
+            continue;
+        }
+        // Made aside and moved, since another process may install into the same folder.
+        let aside = folder.join(format!("{name}.{}", process::id()));
+        symlink(&library, &aside)
+            .and_then(|()| fs::rename(&aside, &path))
+            .map_err(|error| said(&path, error))?;
+    }
+    Ok(folder.to_owned())
+}
+
+/// The newest build of the library near the running program: in its folder, or in `deps` of that or of the folder above.
+fn library() -> Result<PathBuf, String> {
+    let program = env::current_exe().map_err(|error| error.to_string())?;
+    let folders = program
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .flat_map(|folder| [folder.to_owned(), folder.join("deps")]);
+    let candidates =
+        folders.map(|folder| folder.join("libsoybean_fake_cuda.so")).filter(|path| path.is_file());
+    let age = |path: &PathBuf| path.metadata().and_then(|data| data.modified()).ok();
+    candidates
+        .max_by_key(age)
+        .ok_or_else(|| format!("no libsoybean_fake_cuda.so near {}", program.display()))
+}

@@ -1,0 +1,155 @@
+//! NVRTC: texts become shared libraries by way of a C++ compiler. What it gives as a CUBIN names the file.
+
+#![expect(unsafe_code, reason = "C finds functions by name")]
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::{Mutex, PoisonError};
+
+use crate::c::{Address, Handle, In, Out, constant};
+use crate::compile::{Sanitize, compile};
+use crate::state::lock;
+
+/// How an image begins that [`crate::state::State`] can load.
+pub(crate) const CUBIN: &[u8] = b"SOYBEAN-FAKE-CUBIN\n";
+
+/// The instruction sets that can be asked for, newest last.
+const ARCHITECTURES: [c_int; 5] = [75, 80, 86, 90, 100];
+
+struct Text {
+    text: String,
+    log: Vec<u8>,
+    cubin: Option<Vec<u8>>,
+}
+
+static TEXTS: Mutex<BTreeMap<u64, Text>> = Mutex::new(BTreeMap::new());
+
+/// `nvrtcResult`.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Status(u32);
+
+impl Status {
+    const SUCCESS: Self = Self(0);
+    const INVALID_INPUT: Self = Self(3);
+    const INVALID_PROGRAM: Self = Self(4);
+    const INVALID_OPTION: Self = Self(5);
+    const COMPILATION: Self = Self(6);
+
+    fn text(self) -> &'static CStr {
+        match self {
+            Self::SUCCESS => c"NVRTC_SUCCESS",
+            Self::INVALID_INPUT => c"NVRTC_ERROR_INVALID_INPUT",
+            Self::INVALID_PROGRAM => c"NVRTC_ERROR_INVALID_PROGRAM",
+            Self::INVALID_OPTION => c"NVRTC_ERROR_INVALID_OPTION",
+            Self::COMPILATION => c"NVRTC_ERROR_COMPILATION",
+            _ => c"NVRTC_ERROR unknown",
+        }
+    }
+}
+
+fn answer(name: &'static str, result: Result<(), Status>) -> Status {
+    lock().count(name);
+    result.err().unwrap_or(Status::SUCCESS)
+}
+
+/// Gives a text to a function, if there is one by this handle.
+fn with(program: Handle, body: impl FnOnce(&mut Text) -> Result<(), Status>) -> Result<(), Status> {
+    body(
+        TEXTS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_mut(&program.0)
+            .ok_or(Status::INVALID_PROGRAM)?,
+    )
+}
+
+macro_rules! nvrtc {
+    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($argument: $type),*) -> Status {
+            let body = || -> Result<(), Status> { $body };
+            answer(stringify!($name), body())
+        }
+    )*};
+}
+
+nvrtc! {
+    fn nvrtcVersion(major: Out<c_int>, minor: Out<c_int>) {
+        major.put(13).and(minor.put(0)).ok_or(Status::INVALID_INPUT)
+    }
+    fn nvrtcGetNumSupportedArchs(count: Out<c_int>) {
+        count.put(ARCHITECTURES.len().try_into().unwrap_or(0)).ok_or(Status::INVALID_INPUT)
+    }
+    fn nvrtcGetSupportedArchs(architectures: Out<c_int>) {
+        architectures.put_list(&ARCHITECTURES).ok_or(Status::INVALID_INPUT)
+    }
+    fn nvrtcCreateProgram(
+        program: Out<Handle>, text: In<c_char>, _name: In<c_char>, n_headers: c_int, _headers: Address, _names: Address,
+    ) {
+        let text = text.text().filter(|_| n_headers == 0).ok_or(Status::INVALID_INPUT)?;
+        let number = lock().new_handle();
+        TEXTS.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Text { text, log: vec![0], cubin: None });
+        program.put(Handle(number)).ok_or(Status::INVALID_INPUT)
+    }
+    fn nvrtcDestroyProgram(program: Out<Handle>) {
+        // The argument is read too, but only here.
+        let handle = program.get().ok_or(Status::INVALID_PROGRAM)?;
+        TEXTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0).ok_or(Status::INVALID_PROGRAM)?;
+        program.put(Handle(0)).ok_or(Status::INVALID_PROGRAM)
+    }
+    fn nvrtcCompileProgram(program: Handle, count: c_int, options: In<In<c_char>>) {
+        let count = usize::try_from(count).map_err(|_| Status::INVALID_INPUT)?;
+        let options: Option<Vec<String>> = options.list(count).ok_or(Status::INVALID_INPUT)?.into_iter().map(In::text).collect();
+        let options = options.ok_or(Status::INVALID_OPTION)?;
+        with(program, |text| text.compile(&options))
+    }
+    fn nvrtcGetCUBINSize(program: Handle, n_bytes: Out<usize>) {
+        with(program, |text| n_bytes.put(text.cubin.as_ref().ok_or(Status::INVALID_PROGRAM)?.len()).ok_or(Status::INVALID_INPUT))
+    }
+    fn nvrtcGetCUBIN(program: Handle, bytes: Out<u8>) {
+        with(program, |text| bytes.put_list(text.cubin.as_ref().ok_or(Status::INVALID_PROGRAM)?).ok_or(Status::INVALID_INPUT))
+    }
+    fn nvrtcGetPTXSize(_program: Handle, _n_bytes: Out<usize>) { Err(Status::INVALID_PROGRAM) }
+    fn nvrtcGetPTX(_program: Handle, _text: Out<u8>) { Err(Status::INVALID_PROGRAM) }
+    fn nvrtcGetProgramLogSize(program: Handle, n_bytes: Out<usize>) {
+        with(program, |text| n_bytes.put(text.log.len()).ok_or(Status::INVALID_INPUT))
+    }
+    fn nvrtcGetProgramLog(program: Handle, log: Out<u8>) {
+        with(program, |text| log.put_list(&text.log).ok_or(Status::INVALID_INPUT))
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn nvrtcGetErrorString(status: Status) -> Address {
+    constant(status.text())
+}
+
+impl Text {
+    fn compile(&mut self, options: &[String]) -> Result<(), Status> {
+        // Only a real instruction set gives a CUBIN.
+        let is_known = |option: &str| {
+            ARCHITECTURES
+                .iter()
+                .any(|number| option == format!("sm_{number}") || option == format!("sm_{number}a"))
+        };
+        let architecture = options.iter().find_map(|option| {
+            option.strip_prefix("--gpu-architecture=").or(option.strip_prefix("-arch="))
+        });
+        if !architecture.is_some_and(is_known) {
+            self.log = b"nvrtc: error: invalid value for --gpu-architecture (-arch)\0".to_vec();
+            return Err(Status::INVALID_OPTION);
+        }
+        match compile(&self.text, Sanitize::Nothing) {
+            Ok(path) => {
+                self.cubin = Some([CUBIN, path.as_os_str().as_encoded_bytes(), b"\n\0"].concat());
+                self.log = vec![0];
+                Ok(())
+            }
+            Err(message) => {
+                self.log = [message.as_bytes(), b"\0"].concat();
+                Err(Status::COMPILATION)
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! In which order work runs: any order that streams and events allow, and rather a nasty one.
+//!
+//! Nothing runs before somebody waits, save for a little now and then. Who runs next is decided by priorities that hold for a while, so that one stream can be far
+//! ahead of another: where every step is drawn anew, streams stay abreast, and a missing wait is almost never seen. Source of the idea: Burckhardt et al. 2010.
+
+use std::sync::Arc;
+
+use crate::random::{Random, mix};
+use crate::state::{State, complain};
+use crate::status::{Answer, Fault, Status};
+use crate::work::{Run, Task, Work};
+
+/// Something that could run next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// The front of a stream's queue.
+    Front(u64),
+    /// A node of the graph at the front of a stream's queue.
+    Node(u64, usize),
+}
+
+/// Who is fast, and for how long.
+#[derive(Debug)]
+pub(crate) struct Mood {
+    /// Decides on the order of the streams.
+    favour: u64,
+    /// One step in so many changes the mood.
+    change: u64,
+    /// One piece of work in so many lets some run at once.
+    eager: u64,
+}
+
+impl Mood {
+    /// Short and long moods, since some faults need many changes, and others a stream that is slow all the time.
+    pub(crate) fn new(random: &mut Random) -> Self {
+        let favour = random.next();
+        let change = 16 << (3 * random.below(3));
+        let eager = 8 << (6 * random.below(3));
+        Self { favour, change, eager }
+    }
+}
+
+impl State {
+    /// Puts work at the end of a stream's queue, which must not be capturing.
+    pub(crate) fn enqueue(&mut self, stream: u64, work: Work) -> Answer {
+        let device = self.streams[&stream].device;
+        self.check_device(device)?;
+        self.wait_for_null_stream(stream);
+        self.push(stream, work);
+        if self.machine.random.below(self.mood.eager) == 0 {
+            self.run_some();
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, stream: u64, work: Work) {
+        if let Some(stream) = self.streams.get_mut(&stream) {
+            stream.queue.push_back(work);
+        }
+    }
+
+    /// Blocking streams wait for what the null stream has to do, and it for what they have to do.
+    fn wait_for_null_stream(&mut self, stream: u64) {
+        let device = self.streams[&stream].device;
+        let null_stream = self.devices[device].null_stream;
+        let mut others: Vec<u64> = if stream == null_stream {
+            let blocking = self
+                .streams
+                .iter()
+                .filter(|(_, other)| other.is_blocking && other.device == device);
+            blocking.map(|(&number, _)| number).collect()
+        } else if self.streams[&stream].is_blocking {
+            vec![null_stream]
+        } else {
+            Vec::new()
+        };
+        others.retain(|other| !self.streams[other].queue.is_empty());
+        for other in others {
+            let event = self.new_event(device, false);
+            self.forget_event(event, 1);
+            self.push(other, Work::Record { event, record: 1 });
+            self.push(stream, Work::Wait { event, record: 1 });
+        }
+    }
+
+    /// Runs a few steps, if there are any.
+    pub(crate) fn run_some(&mut self) {
+        for _ in 0..=self.machine.random.below(16) {
+            if !self.step() {
+                return;
+            }
+        }
+    }
+
+    /// Runs work until the stream has none.
+    pub(crate) fn finish_stream(&mut self, stream: u64) -> Answer {
+        self.run_until(|state| {
+            state.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty())
+        })?;
+        self.streams.get(&stream).map_or(Ok(()), |stream| self.check_device(stream.device))
+    }
+
+    /// Runs work until no stream of the device has any.
+    pub(crate) fn finish_device(&mut self, device: usize) -> Answer {
+        self.run_until(|state| {
+            state.streams.values().all(|stream| stream.device != device || stream.queue.is_empty())
+        })?;
+        self.check_device(device)
+    }
+
+    /// Runs work until the event has happened as it was last recorded.
+    pub(crate) fn finish_event(&mut self, event: u64) -> Answer {
+        self.run_until(|state| {
+            state.events.get(&event).is_none_or(|event| event.happened >= event.recorded)
+        })?;
+        self.events.get(&event).map_or(Ok(()), |event| self.check_device(event.device))
+    }
+
+    fn run_until(&mut self, is_done: impl Fn(&Self) -> bool) -> Answer {
+        while !is_done(self) {
+            if !self.step() {
+                let waiting = self.streams.iter().filter_map(|(number, stream)| {
+                    Some(format!("stream {number:#x}: {:?}", stream.queue.front()?))
+                });
+                let waiting: Vec<String> = waiting.collect();
+                complain(&format!("all wait for each other\n{}", waiting.join("\n")));
+                return Err(Status::LAUNCH_TIMEOUT);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one piece of work; false if none can run.
+    fn step(&mut self) -> bool {
+        if self.machine.random.below(self.mood.change) == 0 {
+            self.mood = Mood::new(&mut self.machine.random);
+        }
+        let Some(step) = self.next_step() else { return false };
+        self.clock += 1000 + self.machine.random.below(1000);
+        match step {
+            Step::Front(stream) => self.run_front(stream),
+            Step::Node(stream, node) => self.run_node(stream, node),
+        }
+        true
+    }
+
+    /// Of the steps that can be taken, that of the most favoured stream.
+    fn next_step(&self) -> Option<Step> {
+        let mut best: Option<(u64, Step)> = None;
+        let mut offer = |key: u64, step: Step| {
+            let rank = mix(key ^ self.mood.favour);
+            if best.is_none_or(|(least, _)| rank < least) {
+                best = Some((rank, step));
+            }
+        };
+        for (&number, stream) in &self.streams {
+            match (&stream.run, stream.queue.front()) {
+                (Some(run), _) => {
+                    for &node in &run.ready {
+                        offer(run.graph.nodes[node].stream, Step::Node(number, node));
+                    }
+                }
+                (None, Some(work)) if self.can_run(work) => offer(number, Step::Front(number)),
+                (None, _) => {}
+            }
+        }
+        best.map(|(_, step)| step)
+    }
+
+    fn can_run(&self, work: &Work) -> bool {
+        match work {
+            Work::Task(_) | Work::Record { .. } => true,
+            Work::Wait { event, record } => self.events.get(event).is_none_or(|event| event.happened >= *record),
+            Work::Meet(meet) => self.meets.get(meet).is_none_or(|known| {
+                let is_there = |stream: &u64| matches!(self.streams.get(stream).and_then(|it| it.queue.front()), Some(Work::Meet(it)) if it == meet);
+                known.streams.iter().all(is_there)
+            }),
+            // A graph runs once at a time.
+            Work::Graph { executable, .. } => {
+                self.streams.values().all(|stream| stream.run.as_ref().is_none_or(|run| run.executable != *executable))
+            }
+        }
+    }
+
+    fn run_front(&mut self, number: u64) {
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        let Some(work) = stream.queue.pop_front() else { return };
+        match work {
+            Work::Task(task) => {
+                let _ = self.run_task(&task);
+            }
+            Work::Record { event, record } => self.happen(event, record),
+            Work::Wait { .. } => {}
+            Work::Meet(meet) => self.run_meet(meet),
+            Work::Graph { executable, graph } => {
+                let run = Run::new(executable, Arc::clone(&graph));
+                if !run.is_done() {
+                    // The stream goes on when the last node has run.
+                    stream.queue.push_front(Work::Graph { executable, graph });
+                    stream.run = Some(run);
+                }
+            }
+        }
+    }
+
+    fn run_node(&mut self, number: u64, node: usize) {
+        let Some(run) = self.streams.get(&number).and_then(|stream| stream.run.as_ref()) else {
+            return;
+        };
+        let task = run.graph.nodes[node].task.clone();
+        let outcome = self.run_task(&task);
+        // A fault may have emptied the stream.
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        let Some(run) = &mut stream.run else { return };
+        match outcome {
+            Ok(()) => run.finish(node),
+            Err(fault) => {
+                run.abandon();
+                let device = stream.device;
+                self.break_device(device, &fault);
+                return;
+            }
+        }
+        if run.is_done() {
+            stream.run = None;
+            stream.queue.pop_front();
+        }
+    }
+
+    fn run_task(&mut self, task: &Task) -> Result<(), Fault> {
+        let outcome = (task.job)(&mut self.machine);
+        if let Err(fault) = &outcome {
+            self.break_device(task.device, fault);
+        }
+        outcome
+    }
+
+    /// Runs what streams do together; the one that was favoured has taken it from its queue.
+    fn run_meet(&mut self, number: u64) {
+        let Some(meet) = self.meets.remove(&number) else { return };
+        for stream in &meet.streams {
+            if let Some(stream) = self.streams.get_mut(stream)
+                && matches!(stream.queue.front(), Some(Work::Meet(it)) if *it == number)
+            {
+                stream.queue.pop_front();
+            }
+        }
+        if let Err(fault) = (meet.job)(&mut self.machine) {
+            let devices: Vec<usize> = meet
+                .streams
+                .iter()
+                .filter_map(|stream| Some(self.streams.get(stream)?.device))
+                .collect();
+            for device in devices {
+                self.break_device(device, &fault);
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What the environment says about the machine that is to be there, and about its faults.
+
+use std::env;
+use std::str::FromStr;
+
+/// See the README for the variables.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) n_devices: usize,
+    pub(crate) driver_version: i32,
+    /// Of each device.
+    pub(crate) memory_bytes: u64,
+    pub(crate) seed: u64,
+    pub(crate) has_peer_access: bool,
+    pub(crate) fail_launch: Option<u64>,
+    pub(crate) skip_wait: Option<u64>,
+    /// Whether communicators report a failure when asked.
+    pub(crate) fail_communicators: bool,
+}
+
+impl Settings {
+    pub(crate) fn from_environment() -> Self {
+        Self {
+            n_devices: number("SOYBEAN_FAKE_DEVICES").unwrap_or(8),
+            driver_version: number("SOYBEAN_FAKE_DRIVER").unwrap_or(13_000),
+            memory_bytes: number("SOYBEAN_FAKE_MEMORY").unwrap_or(1 << 30),
+            seed: number("SOYBEAN_FAKE_SEED").unwrap_or(1),
+            has_peer_access: number::<u8>("SOYBEAN_FAKE_NO_PEER").is_none(),
+            fail_launch: number("SOYBEAN_FAKE_FAIL_LAUNCH"),
+            skip_wait: number("SOYBEAN_FAKE_SKIP_WAIT"),
+            fail_communicators: number::<u8>("SOYBEAN_FAKE_NCCL_ERROR").is_some(),
+        }
+    }
+}
+
+fn number<T: FromStr>(variable: &str) -> Option<T> {
+    env::var(variable).ok()?.parse().ok()
+}

@@ -1,0 +1,298 @@
+//! All that the virtual machine is, and the lock around it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{Write, stderr};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use crate::c::Handle;
+use crate::capture::{Capture, Captured};
+use crate::driver::kernels::{Function, Program};
+use crate::memory::Memory;
+use crate::random::Random;
+use crate::schedule::Mood;
+use crate::settings::Settings;
+use crate::status::{Answer, Fault, Status};
+use crate::work::{Graph, Job, Machine, Run, Work};
+
+/// The virtual machine.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) settings: Settings,
+    pub(crate) machine: Machine,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) streams: BTreeMap<u64, Stream>,
+    pub(crate) events: BTreeMap<u64, Event>,
+    pub(crate) meets: BTreeMap<u64, Meet>,
+    pub(crate) captures: BTreeMap<u64, Capture>,
+    pub(crate) graphs: BTreeMap<u64, std::sync::Arc<Graph>>,
+    pub(crate) executables: BTreeMap<u64, std::sync::Arc<Graph>>,
+    pub(crate) programs: BTreeMap<u64, Program>,
+    pub(crate) functions: BTreeMap<u64, Function>,
+    /// How often each function has been called.
+    pub(crate) counters: BTreeMap<&'static str, u64>,
+    /// Nanoseconds; each piece of work takes some.
+    pub(crate) clock: u64,
+    pub(crate) mood: Mood,
+    n_waits: u64,
+    next_handle: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Device {
+    /// How often the context has been retained.
+    pub(crate) retained: u32,
+    /// The stream that null names.
+    pub(crate) null_stream: u64,
+    /// Devices whose memory its kernels may use.
+    pub(crate) peers: BTreeSet<usize>,
+    /// What every call gives since work has failed.
+    pub(crate) broken: Option<Status>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    pub(crate) device: usize,
+    pub(crate) queue: VecDeque<Work>,
+    /// Whether it waits for the null stream, and the null stream for it.
+    pub(crate) is_blocking: bool,
+    pub(crate) priority: i32,
+    pub(crate) capture: Option<u64>,
+    /// The graph at the front of the queue, once it has begun.
+    pub(crate) run: Option<Run>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Event {
+    pub(crate) device: usize,
+    pub(crate) has_time: bool,
+    /// How often it has been recorded, and the last record that has happened.
+    pub(crate) recorded: u64,
+    pub(crate) happened: u64,
+    pub(crate) clock: u64,
+    pub(crate) captured: Option<Captured>,
+    /// The record after which it is forgotten.
+    pub(crate) last: Option<u64>,
+}
+
+/// Work that several streams do together.
+pub(crate) struct Meet {
+    pub(crate) streams: Vec<u64>,
+    pub(crate) job: Job,
+}
+
+impl std::fmt::Debug for Meet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Meet of {:?}", self.streams)
+    }
+}
+
+/// Handles of contexts: the first, and how far they lie apart.
+const CONTEXTS: (u64, u64) = (0x1000, 0x10);
+
+static STATE: LazyLock<Mutex<State>> =
+    LazyLock::new(|| Mutex::new(State::new(Settings::from_environment())));
+
+thread_local! {
+    static CURRENT: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The state, for this thread alone until the guard goes.
+pub(crate) fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a function of the driver's interface.
+pub(crate) fn call(name: &'static str, body: impl FnOnce(&mut State) -> Answer) -> Status {
+    let mut state = lock();
+    state.count(name);
+    match body(&mut state) {
+        Ok(()) => Status::SUCCESS,
+        Err(status) => status,
+    }
+}
+
+/// Tells who runs the test; there is no other way out of a driver.
+pub(crate) fn complain(message: &str) {
+    // Nothing can be done where not even this can be said.
+    let _ = writeln!(stderr(), "fake CUDA: {message}");
+}
+
+impl State {
+    fn new(settings: Settings) -> Self {
+        let mut machine = Machine {
+            memory: Memory::new(settings.n_devices, settings.memory_bytes),
+            random: Random::new(settings.seed),
+            n_launches: 0,
+            failing_launch: settings.fail_launch,
+        };
+        let mut state = Self {
+            mood: Mood::new(&mut machine.random),
+            machine,
+            devices: Vec::new(),
+            streams: BTreeMap::new(),
+            events: BTreeMap::new(),
+            meets: BTreeMap::new(),
+            captures: BTreeMap::new(),
+            graphs: BTreeMap::new(),
+            executables: BTreeMap::new(),
+            programs: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            counters: BTreeMap::new(),
+            clock: 0,
+            n_waits: 0,
+            next_handle: 0x10_0000,
+            settings,
+        };
+        for device in 0..state.settings.n_devices {
+            let null_stream = state.new_handle();
+            state.streams.insert(null_stream, Stream { device, ..Stream::default() });
+            state.devices.push(Device { null_stream, ..Device::default() });
+        }
+        state
+    }
+
+    /// Begins another schedule, with all counts at zero and no device broken.
+    pub(crate) fn reset(&mut self, seed: u64) {
+        self.machine.random = Random::new(seed);
+        self.machine.n_launches = 0;
+        self.mood = Mood::new(&mut self.machine.random);
+        self.n_waits = 0;
+        self.counters.clear();
+        for device in &mut self.devices {
+            device.broken = None;
+        }
+    }
+
+    /// A number that no other thing has.
+    pub(crate) fn new_handle(&mut self) -> u64 {
+        self.next_handle += 0x10;
+        self.next_handle
+    }
+
+    pub(crate) fn count(&mut self, name: &'static str) {
+        *self.counters.entry(name).or_default() += 1;
+    }
+
+    /// Whether the wait that is asked for is the one to be left out.
+    pub(crate) fn is_skipped_wait(&mut self) -> bool {
+        self.n_waits += 1;
+        self.settings.skip_wait == Some(self.n_waits)
+    }
+
+    /// Notes that work of a device has failed: what the device had to do is lost, and nobody waits for it any longer.
+    pub(crate) fn break_device(&mut self, device: usize, fault: &Fault) {
+        complain(&format!("device {device}: {}", fault.message));
+        self.devices[device].broken = Some(fault.status);
+        let on_device = |stream: &&mut Stream| stream.device == device;
+        let lost: Vec<Work> = self
+            .streams
+            .values_mut()
+            .filter(on_device)
+            .flat_map(|stream| std::mem::take(&mut stream.queue))
+            .collect();
+        for stream in self.streams.values_mut().filter(on_device) {
+            stream.run = None;
+        }
+        for work in lost {
+            match work {
+                Work::Record { event, record } => self.happen(event, record),
+                Work::Meet(meet) => self.abandon_meet(meet),
+                Work::Task(_) | Work::Wait { .. } | Work::Graph { .. } => {}
+            }
+        }
+    }
+
+    /// Who was to meet a broken device never will.
+    fn abandon_meet(&mut self, number: u64) {
+        let Some(meet) = self.meets.remove(&number) else { return };
+        for stream in &meet.streams {
+            if let Some(stream) = self.streams.get_mut(stream) {
+                stream.queue.retain(|work| !matches!(work, Work::Meet(other) if *other == number));
+            }
+        }
+    }
+
+    pub(crate) fn happen(&mut self, event: u64, record: u64) {
+        let clock = self.clock;
+        let Some(known) = self.events.get_mut(&event) else { return };
+        known.happened = known.happened.max(record);
+        known.clock = clock;
+        if known.last.is_some_and(|last| known.happened >= last) {
+            self.events.remove(&event);
+        }
+    }
+
+    /// Forgets an event once that record of it has happened; nobody waits for an event that is not there.
+    pub(crate) fn forget_event(&mut self, event: u64, last: u64) {
+        if let Some(known) = self.events.get_mut(&event) {
+            known.last = Some(last);
+            if known.happened >= last {
+                self.events.remove(&event);
+            }
+        }
+    }
+
+    /// Refuses if work of the device has failed.
+    pub(crate) fn check_device(&self, device: usize) -> Answer {
+        self.devices[device].broken.map_or(Ok(()), Err)
+    }
+
+    /// The stream that a handle names: one that was made, or the null stream of the current context.
+    pub(crate) fn stream(&self, handle: Handle) -> Answer<u64> {
+        // 1 and 2 name the null stream too, that of all threads and that of this thread.
+        if handle.0 <= 2 {
+            return Ok(self.devices[self.current_device()?].null_stream);
+        }
+        self.streams.contains_key(&handle.0).then_some(handle.0).ok_or(Status::INVALID_HANDLE)
+    }
+
+    pub(crate) fn device(&self, number: i32) -> Answer<usize> {
+        usize::try_from(number)
+            .ok()
+            .filter(|&device| device < self.devices.len())
+            .ok_or(Status::INVALID_DEVICE)
+    }
+
+    /// The device of this thread's current context, if its work has not failed.
+    pub(crate) fn current_device(&self) -> Answer<usize> {
+        let device = self.context_device(current_context())?;
+        self.check_device(device).map(|()| device)
+    }
+
+    pub(crate) fn context_device(&self, context: Handle) -> Answer<usize> {
+        let device = (0..self.devices.len()).find(|&device| context_of(device) == context);
+        device.filter(|&device| self.devices[device].retained > 0).ok_or(Status::INVALID_CONTEXT)
+    }
+
+    /// The handle of a device's context, for who holds it.
+    pub(crate) fn retain_context(&mut self, device: usize) -> Handle {
+        self.devices[device].retained += 1;
+        context_of(device)
+    }
+}
+
+fn context_of(device: usize) -> Handle {
+    Handle(CONTEXTS.0 + device as u64 * CONTEXTS.1)
+}
+
+/// The context that this thread has made current, null if none.
+pub(crate) fn current_context() -> Handle {
+    CURRENT.with_borrow(|contexts| contexts.last().copied().unwrap_or(Handle(0)))
+}
+
+/// Replaces the current context of this thread.
+pub(crate) fn set_context(context: Handle) {
+    let _ = pop_context();
+    push_context(context);
+}
+
+pub(crate) fn push_context(context: Handle) {
+    if context != Handle(0) {
+        CURRENT.with_borrow_mut(|contexts| contexts.push(context));
+    }
+}
+
+pub(crate) fn pop_context() -> Option<Handle> {
+    CURRENT.with_borrow_mut(Vec::pop)
+}
