@@ -94,3 +94,12 @@ void simt_forget_fibers() {
         fiber.started = false;
     }
 }
+
+// A process may load and unload many modules, and each has stacks of its own.
+__attribute__((destructor)) static void release() {
+    for (Fiber& fiber : simt_fibers) {
+        if (fiber.stack != nullptr) {
+            munmap(fiber.stack - GUARD, GUARD + STACK);
+        }
+    }
+}

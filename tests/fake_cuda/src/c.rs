@@ -79,6 +79,10 @@ impl<T: Copy> Out<T> {
 }
 
 impl<T: Copy> In<T> {
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
     /// The value there.
     pub(crate) fn get(self) -> Option<T> {
         if self.0.is_null() {

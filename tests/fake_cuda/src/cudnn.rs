@@ -218,12 +218,20 @@ fn suggest(
         mathematics: convolution.mathematics(),
         reserved: [0; 3],
     };
-    let possible: Vec<Suggestion> = (0..).zip(convolution.algorithms()).map(suggestion).take(asked).collect();
+    let possible: Vec<Suggestion> =
+        (0..).zip(convolution.algorithms()).map(suggestion).take(asked).collect();
     let count = c_int::try_from(possible.len()).map_err(|_| Status::BAD_PARAM)?;
     suggestions.put_list(&possible).and(found.put(count)).ok_or(Status::BAD_PARAM)
 }
 
-fn put_workspace(library: Handle, direction: Direction, tensors: [Handle; 3], walk: Handle, algorithm: u32, n_bytes: Out<usize>) -> Answer {
+fn put_workspace(
+    library: Handle,
+    direction: Direction,
+    tensors: [Handle; 3],
+    walk: Handle,
+    algorithm: u32,
+    n_bytes: Out<usize>,
+) -> Answer {
     LIBRARIES.get(library).ok_or(Status::NOT_INITIALIZED)?;
     let convolution = convolution(direction, tensors, walk)?;
     convolution.check(algorithm)?;
@@ -244,7 +252,8 @@ fn run(
         return Err(Status::BAD_PARAM);
     }
     convolution.data = data;
-    convolution.scales = [alpha.get().ok_or(Status::BAD_PARAM)?, beta.get().ok_or(Status::BAD_PARAM)?];
+    convolution.scales =
+        [alpha.get().ok_or(Status::BAD_PARAM)?, beta.get().ok_or(Status::BAD_PARAM)?];
     convolution.workspace = (workspace, convolution.workspace_bytes(algorithm));
     convolution.give(stream)
 }

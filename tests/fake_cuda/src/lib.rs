@@ -14,6 +14,7 @@ mod handles;
 mod install;
 mod memory;
 mod module;
+mod nccl;
 mod numbers;
 mod nvrtc;
 mod random;

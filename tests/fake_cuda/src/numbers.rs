@@ -28,7 +28,9 @@ impl Number {
     pub(crate) fn write(self, memory: &Memory, to: u64, values: &[f32]) -> Result<(), Fault> {
         match self {
             Self::F32 => memory.write(to, values),
-            Self::Bf16 => memory.write(to, &values.iter().map(|&value| to_bf16(value)).collect::<Vec<u16>>()),
+            Self::Bf16 => {
+                memory.write(to, &values.iter().map(|&value| to_bf16(value)).collect::<Vec<u16>>())
+            }
         }
     }
 }

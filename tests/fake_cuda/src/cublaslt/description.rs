@@ -76,7 +76,11 @@ impl Epilogue {
 
 /// The value of an attribute, whose size must be right.
 fn value<T: Copy>(at: Address, n_bytes: usize) -> Answer<T> {
-    if n_bytes == size_of::<T>() { at.value().ok_or(Status::INVALID_VALUE) } else { Err(Status::INVALID_VALUE) }
+    if n_bytes == size_of::<T>() {
+        at.value().ok_or(Status::INVALID_VALUE)
+    } else {
+        Err(Status::INVALID_VALUE)
+    }
 }
 
 /// `cudaDataType_t`.
@@ -94,7 +98,9 @@ impl Description {
     const COMPUTE_32F_FAST_TF32: u32 = 77;
 
     pub(super) fn new(compute: u32, scale: u32) -> Answer<Self> {
-        if !matches!(compute, Self::COMPUTE_32F | Self::COMPUTE_32F_FAST_TF32) || number(scale)? != Number::F32 {
+        if !matches!(compute, Self::COMPUTE_32F | Self::COMPUTE_32F_FAST_TF32)
+            || number(scale)? != Number::F32
+        {
             return Err(Status::NOT_SUPPORTED);
         }
         Ok(Self {

@@ -34,27 +34,52 @@ impl Product {
     /// A product of such matrices, if there is an algorithm for it.
     pub(super) fn new(description: Description, layouts: [Layout; 4]) -> Answer<Self> {
         let [a, b, c, d] = layouts;
-        let is_kept = |layout: &Layout| i64::try_from(layout.rows).is_ok_and(|rows| layout.leading >= rows) && layout.batch == d.batch;
+        let is_kept = |layout: &Layout| {
+            i64::try_from(layout.rows).is_ok_and(|rows| layout.leading >= rows)
+                && layout.batch == d.batch
+        };
         if !layouts.iter().all(is_kept) || d.batch < 1 {
             return Err(Status::INVALID_VALUE);
         }
-        let extents = |layout: Layout, is_transposed: bool| if is_transposed { (layout.columns, layout.rows) } else { (layout.rows, layout.columns) };
-        let (a_extents, b_extents) = (extents(a, description.transposed[0]), extents(b, description.transposed[1]));
-        let is_same = a_extents.1 == b_extents.0 && (a_extents.0, b_extents.1) == (d.rows, d.columns) && (c.rows, c.columns) == (d.rows, d.columns);
+        let extents = |layout: Layout, is_transposed: bool| {
+            if is_transposed {
+                (layout.columns, layout.rows)
+            } else {
+                (layout.rows, layout.columns)
+            }
+        };
+        let (a_extents, b_extents) =
+            (extents(a, description.transposed[0]), extents(b, description.transposed[1]));
+        let is_same = a_extents.1 == b_extents.0
+            && (a_extents.0, b_extents.1) == (d.rows, d.columns)
+            && (c.rows, c.columns) == (d.rows, d.columns);
         if !is_same || d.rows == 0 || d.columns == 0 || a_extents.1 == 0 {
             return Err(Status::INVALID_VALUE);
         }
         let is_known = matches!(
             (a.number, b.number, d.number),
-            (Number::F32, Number::F32, Number::F32) | (Number::Bf16, Number::Bf16, Number::F32 | Number::Bf16)
+            (Number::F32, Number::F32, Number::F32)
+                | (Number::Bf16, Number::Bf16, Number::F32 | Number::Bf16)
         );
-        if !is_known || c.number != d.number || (description.rounds_to_tf32() && a.number != Number::F32) {
+        if !is_known
+            || c.number != d.number
+            || (description.rounds_to_tf32() && a.number != Number::F32)
+        {
             return Err(Status::NOT_SUPPORTED);
         }
         check_epilogue(&description, d)?;
         let count = |extent: u64| usize::try_from(extent).map_err(|_| Status::INVALID_VALUE);
         let (rows, depth) = (count(d.rows)?, count(a_extents.1)?);
-        Ok(Self { description, layouts, addresses: [0; 4], alpha: 1.0, beta: 0.0, workspace: (0, 0), rows, depth })
+        Ok(Self {
+            description,
+            layouts,
+            addresses: [0; 4],
+            alpha: 1.0,
+            beta: 0.0,
+            workspace: (0, 0),
+            rows,
+            depth,
+        })
     }
 
     /// Gives the product to a stream, after a look at its addresses.
@@ -64,18 +89,26 @@ impl Product {
         let device = state.streams[&stream].device;
         let memory = &state.machine.memory;
         let is_there = |address: u64, n_bytes: u64, number: Number| {
-            let place = usize::try_from(n_bytes).ok().and_then(|n_bytes| memory.place(address, n_bytes));
+            let place =
+                usize::try_from(n_bytes).ok().and_then(|n_bytes| memory.place(address, n_bytes));
             place == Some(Place::Device(device)) && address.is_multiple_of(number.n_bytes())
         };
         let epilogue = self.description.epilogue;
-        let are_there = self.addresses.iter().zip(&self.layouts).all(|(&address, layout)| is_there(address, 0, layout.number))
+        let are_there = self
+            .addresses
+            .iter()
+            .zip(&self.layouts)
+            .all(|(&address, layout)| is_there(address, 0, layout.number))
             && (self.workspace.1 == 0 || is_there(self.workspace.0, self.workspace.1, Number::F32))
             && (!epilogue.has_bias() || is_there(self.description.bias, 0, self.bias_number()))
-            && (!epilogue.has(Epilogue::AUXILIARY) || is_there(self.description.auxiliary, 0, Number::F32));
+            && (!epilogue.has(Epilogue::AUXILIARY)
+                || is_there(self.description.auxiliary, 0, Number::F32));
         if !are_there {
             return Err(Status::INVALID_VALUE);
         }
-        state.give(stream, Task::new(device, move |machine| self.run(&machine.memory))).map_err(|_| Status::EXECUTION_FAILED)
+        state
+            .give(stream, Task::new(device, move |machine| self.run(&machine.memory)))
+            .map_err(|_| Status::EXECUTION_FAILED)
     }
 
     fn bias_number(&self) -> Number {
@@ -99,7 +132,10 @@ impl Product {
             b = b.transposed();
         }
         if self.description.rounds_to_tf32() {
-            a.values.iter_mut().chain(&mut b.values).for_each(|value| *value = rounded_to_tf32(*value));
+            a.values
+                .iter_mut()
+                .chain(&mut b.values)
+                .for_each(|value| *value = rounded_to_tf32(*value));
         }
         let mut d = multiply(&a, &b, self.depth);
         d.iter_mut().for_each(|value| *value *= self.alpha);
@@ -119,7 +155,11 @@ impl Product {
         let rows = count(layout.rows);
         let mut values = Vec::with_capacity(rows * count(layout.columns));
         for column in 0..layout.columns.cast_signed() {
-            values.extend(layout.number.read(memory, at(start, column * layout.leading, layout.number), rows)?);
+            values.extend(layout.number.read(
+                memory,
+                at(start, column * layout.leading, layout.number),
+                rows,
+            )?);
         }
         Ok(Matrix { rows, values })
     }
@@ -128,7 +168,9 @@ impl Product {
         let layout = self.layouts[3];
         let start = at(self.addresses[3], number * layout.stride, layout.number);
         let mut columns = (0..).zip(d.chunks(self.rows));
-        columns.try_for_each(|(column, values): (i64, _)| layout.number.write(memory, at(start, column * layout.leading, layout.number), values))
+        columns.try_for_each(|(column, values): (i64, _)| {
+            layout.number.write(memory, at(start, column * layout.leading, layout.number), values)
+        })
     }
 
     /// Adds the vector, and applies the function or its gradient.
@@ -138,10 +180,13 @@ impl Product {
         if epilogue.has(Epilogue::BIAS) {
             let start = at(description.bias, number * description.bias_stride, self.bias_number());
             let bias = self.bias_number().read(memory, start, self.rows)?;
-            d.chunks_mut(self.rows).for_each(|column| column.iter_mut().zip(&bias).for_each(|(value, bias)| *value += bias));
+            d.chunks_mut(self.rows).for_each(|column| {
+                column.iter_mut().zip(&bias).for_each(|(value, bias)| *value += bias);
+            });
         }
         for (number_of_column, column) in (0..).zip(d.chunks_mut(self.rows)) {
-            let place = number * description.auxiliary_stride + number_of_column * description.auxiliary_leading;
+            let place = number * description.auxiliary_stride
+                + number_of_column * description.auxiliary_leading;
             if epilogue.has(Epilogue::RELU | Epilogue::RELU_GRADIENT) {
                 self.relu(memory, column, place)?;
             } else if epilogue.has(Epilogue::GELU | Epilogue::GELU_GRADIENT) {
@@ -165,7 +210,10 @@ impl Product {
         }
         if epilogue.has(Epilogue::AUXILIARY) {
             let mut bits = vec![0_u8; column.len().div_ceil(8)];
-            column.iter().enumerate().for_each(|(row, &value)| bits[row / 8] |= u8::from(value > 0.0) << (row % 8));
+            column
+                .iter()
+                .enumerate()
+                .for_each(|(row, &value)| bits[row / 8] |= u8::from(value > 0.0) << (row % 8));
             memory.write(start, &bits)?;
         }
         column.iter_mut().for_each(|value| *value = value.max(0.0));
@@ -190,9 +238,17 @@ impl Product {
     }
 
     /// Sums of the result along its rows, of op(A) along its rows, or of op(B) along its columns.
-    fn write_bias_gradient(&self, memory: &Memory, [a, b]: [&Matrix; 2], d: &[f32], number: i64) -> Result<(), Fault> {
+    fn write_bias_gradient(
+        &self,
+        memory: &Memory,
+        [a, b]: [&Matrix; 2],
+        d: &[f32],
+        number: i64,
+    ) -> Result<(), Fault> {
         let epilogue = self.description.epilogue;
-        let along_rows = |values: &[f32]| (0..self.rows).map(|row| values.iter().skip(row).step_by(self.rows).sum()).collect();
+        let along_rows = |values: &[f32]| {
+            (0..self.rows).map(|row| values.iter().skip(row).step_by(self.rows).sum()).collect()
+        };
         let sums: Vec<f32> = if epilogue.has(Epilogue::BIAS_GRADIENT) {
             along_rows(d)
         } else if epilogue.has(Epilogue::BIAS_GRADIENT_A) {
@@ -202,7 +258,8 @@ impl Product {
         } else {
             return Ok(());
         };
-        let start = at(self.description.bias, number * self.description.bias_stride, self.bias_number());
+        let start =
+            at(self.description.bias, number * self.description.bias_stride, self.bias_number());
         self.bias_number().write(memory, start, &sums)
     }
 }
@@ -210,7 +267,10 @@ impl Product {
 impl Matrix {
     fn transposed(&self) -> Self {
         let columns = self.values.len() / self.rows;
-        let values = (0..self.rows).flat_map(|row| self.values.iter().skip(row).step_by(self.rows)).copied().collect();
+        let values = (0..self.rows)
+            .flat_map(|row| self.values.iter().skip(row).step_by(self.rows))
+            .copied()
+            .collect();
         Self { rows: columns, values }
     }
 }

@@ -41,7 +41,8 @@ impl Convolution {
         if x.number != w.number || x.number != y.number {
             return Err(Status::NOT_SUPPORTED);
         }
-        let is_divided = x.extents[1] == w.extents[1] * walk.groups && w.extents[0].is_multiple_of(walk.groups);
+        let is_divided =
+            x.extents[1] == w.extents[1] * walk.groups && w.extents[0].is_multiple_of(walk.groups);
         let is_walked = (0..2).all(|axis| {
             let reach = walk.dilation[axis] * (w.extents[2 + axis] - 1) + 1;
             let free = (x.extents[2 + axis] + 2 * walk.padding[axis]).checked_sub(reach);
@@ -56,7 +57,9 @@ impl Convolution {
 
     /// The algorithms that can do it, the fastest first; as with the library, this is not always one that gives the same result every time.
     pub(super) fn algorithms(&self) -> Vec<u32> {
-        let is_transformable = self.tensors[1].extents[2..] == [3, 3] && self.walk.stride == [1, 1] && self.walk.dilation == [1, 1];
+        let is_transformable = self.tensors[1].extents[2..] == [3, 3]
+            && self.walk.stride == [1, 1]
+            && self.walk.dilation == [1, 1];
         let (plain, transformed): (&[u32], u32) = match self.direction {
             Direction::Forward => (&[1, 0], 6),
             Direction::BackwardData => (&[0, 1], 4),
@@ -91,14 +94,19 @@ impl Convolution {
         let mut state = lock();
         let stream = state.stream(stream).map_err(|_| Status::BAD_PARAM)?;
         let device = state.streams[&stream].device;
-        let is_there = |address: u64, n_bytes: usize| state.machine.memory.place(address, n_bytes) == Some(Place::Device(device));
+        let is_there = |address: u64, n_bytes: usize| {
+            state.machine.memory.place(address, n_bytes) == Some(Place::Device(device))
+        };
         let (workspace, workspace_bytes) = self.workspace;
         let alignment = self.tensors[0].number.n_bytes();
-        let are_there = self.data.iter().all(|&data| is_there(data, 0) && data.is_multiple_of(alignment));
+        let are_there =
+            self.data.iter().all(|&data| is_there(data, 0) && data.is_multiple_of(alignment));
         if !are_there || (workspace_bytes > 0 && !is_there(workspace, workspace_bytes)) {
             return Err(Status::BAD_PARAM);
         }
-        state.give(stream, Task::new(device, move |machine| self.run(&machine.memory))).map_err(|_| Status::EXECUTION_FAILED)
+        state
+            .give(stream, Task::new(device, move |machine| self.run(&machine.memory)))
+            .map_err(|_| Status::EXECUTION_FAILED)
     }
 
     fn run(&self, memory: &Memory) -> Result<(), Fault> {
@@ -131,7 +139,11 @@ impl Convolution {
             for k in 0..y.extents[1] {
                 for c in 0..per_group_in {
                     let channel = k / per_group_out * per_group_in + c;
-                    let origins = [x.offset([n, channel, 0, 0]), w.offset([k, c, 0, 0]), y.offset([n, k, 0, 0])];
+                    let origins = [
+                        x.offset([n, channel, 0, 0]),
+                        w.offset([k, c, 0, 0]),
+                        y.offset([n, k, 0, 0]),
+                    ];
                     self.accumulate_plane(values, origins);
                 }
             }
@@ -164,17 +176,29 @@ impl Convolution {
 
     /// Where a filter's element lies on the image for a place of the result; none if in the padding.
     fn image_position(&self, axis: usize, result: usize, filter: usize) -> Option<usize> {
-        let position = (result * self.walk.stride[axis] + filter * self.walk.dilation[axis]).checked_sub(self.walk.padding[axis])?;
+        let position = (result * self.walk.stride[axis] + filter * self.walk.dilation[axis])
+            .checked_sub(self.walk.padding[axis])?;
         (position < self.tensors[0].extents[2 + axis]).then_some(position)
     }
 
     /// Writes the elements of the tensor, and leaves those in the gaps as they were.
-    fn write(&self, memory: &Memory, computed: usize, sums: &[f32], mut values: Vec<f32>) -> Result<(), Fault> {
+    fn write(
+        &self,
+        memory: &Memory,
+        computed: usize,
+        sums: &[f32],
+        mut values: Vec<f32>,
+    ) -> Result<(), Fault> {
         let tensor = self.tensors[computed];
         let [alpha, beta] = self.scales;
         let [n, c, h, w] = tensor.extents;
         for position in 0..n * c * h * w {
-            let at = tensor.offset([position / (c * h * w), position / (h * w) % c, position / w % h, position % w]);
+            let at = tensor.offset([
+                position / (c * h * w),
+                position / (h * w) % c,
+                position / w % h,
+                position % w,
+            ]);
             // What was there before may be anything where it does not count.
             let before = if beta == 0.0 { 0.0 } else { beta * values[at] };
             values[at] = alpha * sums[at] + before;

@@ -39,7 +39,11 @@ impl Tensor {
         Self::with_strides(number, extents, strides)
     }
 
-    pub(super) fn with_strides(number: u32, extents: [c_int; 4], strides: [c_int; 4]) -> Answer<Self> {
+    pub(super) fn with_strides(
+        number: u32,
+        extents: [c_int; 4],
+        strides: [c_int; 4],
+    ) -> Answer<Self> {
         let number = match number {
             0 => Number::F32,
             9 => Number::Bf16,
@@ -50,7 +54,12 @@ impl Tensor {
 
     /// The elements from the first to the last.
     fn span(&self) -> usize {
-        1 + self.extents.iter().zip(&self.strides).map(|(extent, stride)| (extent - 1) * stride).sum::<usize>()
+        1 + self
+            .extents
+            .iter()
+            .zip(&self.strides)
+            .map(|(extent, stride)| (extent - 1) * stride)
+            .sum::<usize>()
     }
 
     /// All elements from the first to the last, with those in the gaps.
@@ -64,19 +73,34 @@ impl Tensor {
 }
 
 impl Walk {
-    pub(super) fn new(padding: [c_int; 2], stride: [c_int; 2], dilation: [c_int; 2], mode: u32, compute: u32) -> Answer<Self> {
+    pub(super) fn new(
+        padding: [c_int; 2],
+        stride: [c_int; 2],
+        dilation: [c_int; 2],
+        mode: u32,
+        compute: u32,
+    ) -> Answer<Self> {
         // Cross-correlation, with sums in f32.
         if mode != 1 || compute != 0 {
             return Err(Status::NOT_SUPPORTED);
         }
-        Ok(Self { padding: counts(padding, 0)?, stride: counts(stride, 1)?, dilation: counts(dilation, 1)?, groups: 1, mathematics: 0 })
+        Ok(Self {
+            padding: counts(padding, 0)?,
+            stride: counts(stride, 1)?,
+            dilation: counts(dilation, 1)?,
+            groups: 1,
+            mathematics: 0,
+        })
     }
 }
 
 fn counts<const N: usize>(numbers: [c_int; N], least: usize) -> Answer<[usize; N]> {
     let mut counts = [0; N];
     for (count, number) in counts.iter_mut().zip(numbers) {
-        *count = usize::try_from(number).ok().filter(|&count| count >= least).ok_or(Status::BAD_PARAM)?;
+        *count = usize::try_from(number)
+            .ok()
+            .filter(|&count| count >= least)
+            .ok_or(Status::BAD_PARAM)?;
     }
     Ok(counts)
 }
