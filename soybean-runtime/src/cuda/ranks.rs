@@ -94,6 +94,7 @@ impl CudaRanks {
         for (place, ends) in machine.places.iter_mut().zip(&ends) {
             ends.fill(tables, place, config.seed)?;
         }
+        gpus.iter().try_for_each(|gpu| gpu.synchronize())?;
         Ok(Self {
             seed: config.seed,
             uses_graphs: config.uses_graphs,
@@ -132,7 +133,8 @@ impl CudaRanks {
                 let model = self.machine.model.clone();
                 let mut places = self.machine.places.iter_mut().zip(&self.ends);
                 places.try_for_each(|(place, ends)| {
-                    ends.load(model.get().tables(), place, parameters)
+                    ends.load(model.get().tables(), place, parameters)?;
+                    place.gpu.synchronize()
                 })
             }
             Order::ResetProfile => {
