@@ -242,7 +242,10 @@ impl Wanted {
 impl fmt::Display for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [major, minor, patch] = self.version;
-        write!(f, "{major}.{minor}.{patch}")?;
+        write!(f, "{major}.{minor}")?;
+        if patch != 0 {
+            write!(f, ".{patch}")?;
+        }
         self.path.as_ref().map_or(Ok(()), |it| write!(f, " ({})", it.display()))
     }
 }
