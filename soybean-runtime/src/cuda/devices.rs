@@ -26,16 +26,18 @@ pub(crate) fn usable() -> Result<usize, Error> {
 pub(crate) fn lines() -> Vec<(String, String)> {
     let found = find();
     let driver = found.driver().map(|it| format!("for CUDA {}", Version(it)));
-    let library = |loaded: Result<&Loaded, Error>| {
-        loaded.map_or_else(|error| error.to_string(), ToString::to_string)
+    let driver = driver.unwrap_or_else(ToOwned::to_owned);
+    let library = |name: &str, loaded: Result<&Loaded, Error>| {
+        let known = loaded.map_or_else(|error| error.to_string(), ToString::to_string);
+        let start = format!("{name}: ");
+        (name.to_owned(), known.strip_prefix(&start).unwrap_or(&known).to_owned())
     };
-    let nccl = library(found.nccl_loaded().map(|(loaded, _)| loaded));
     let mut lines = vec![
-        ("driver".to_owned(), driver.unwrap_or_else(ToOwned::to_owned)),
-        ("NVRTC".to_owned(), library(found.nvrtc())),
-        ("cuBLASLt".to_owned(), library(found.cublaslt())),
-        ("cuDNN".to_owned(), library(found.cudnn())),
-        ("NCCL".to_owned(), nccl),
+        ("driver".to_owned(), driver),
+        library("NVRTC", found.nvrtc()),
+        library("cuBLASLt", found.cublaslt()),
+        library("cuDNN", found.cudnn()),
+        library("NCCL", found.nccl_loaded().map(|(loaded, _)| loaded)),
     ];
     for ordinal in 0..found.n_devices() {
         let known = description(ordinal);
