@@ -213,7 +213,7 @@ mod tests {
         let sizes: Vec<usize> = (1..=256).step_by(17).chain([64, 128, 256]).collect();
         for (features, width) in sizes.iter().flat_map(|it| sizes.iter().map(move |n| (*it, *n))) {
             for precision in Precision::ALL {
-                let operations = generated(features, width, *precision).unwrap().operations;
+                let operations = generated(features, width, precision).unwrap().operations;
                 assert_eq!(operations.len(), 3);
                 for operation in operations {
                     let Operation::Launch(launch) = operation else { panic!("{operation:?}") };

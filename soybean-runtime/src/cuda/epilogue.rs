@@ -7,7 +7,7 @@ mod steps;
 use soybean_plan::DType;
 
 pub(crate) use self::{
-    fuse::{CanFuse, fuse},
+    fuse::fuse,
     steps::{Fused, FusedProduct, FusedStep, Location},
 };
 
