@@ -7,6 +7,7 @@ mod cliques;
 mod collective;
 mod compile;
 mod convolution;
+pub(crate) mod devices;
 mod epilogue;
 mod gpu;
 mod kit;

@@ -275,3 +275,6 @@ fn operation_number(combine: Combine) -> c_int {
         Combine::Max => 2,
     }
 }
+
+#[cfg(test)]
+mod tests;
