@@ -77,6 +77,8 @@ pub(crate) struct Event {
 
 /// Work that several streams do together.
 pub(crate) struct Meet {
+    /// The clique of NCCL whose work it is.
+    pub(crate) clique: u64,
     pub(crate) streams: Vec<u64>,
     pub(crate) job: Job,
 }
@@ -152,8 +154,12 @@ impl State {
         state
     }
 
-    /// Begins another schedule, with all counts at zero and no device broken.
+    /// Begins another schedule, with all counts at zero and no device broken. Where one was, nobody knows what is left to do on the others: that is lost too.
     pub(crate) fn reset(&mut self, seed: u64) {
+        if self.devices.iter().any(|device| device.broken.is_some()) {
+            (0..self.devices.len()).for_each(|device| self.lose_work(device));
+            self.meets.clear();
+        }
         self.machine.random = Random::new(seed);
         self.machine.n_launches = 0;
         self.mood = Mood::new(&mut self.machine.random);
@@ -186,10 +192,15 @@ impl State {
         self.settings.skip_wait == Some(self.n_waits)
     }
 
-    /// Notes that work of a device has failed: what the device had to do is lost, and nobody waits for it any longer.
+    /// Notes that work of a device has failed: what the device had to do is lost, and no event of it is waited for any longer. Who is to meet it in an
+    /// operation of NCCL waits for ever.
     pub(crate) fn break_device(&mut self, device: usize, fault: &Fault) {
         complain(&format!("device {device}: {}", fault.message));
         self.devices[device].broken = Some(fault.status);
+        self.lose_work(device);
+    }
+
+    fn lose_work(&mut self, device: usize) {
         let on_device = |stream: &&mut Stream| stream.device == device;
         let lost: Vec<Work> = self
             .streams
@@ -201,21 +212,17 @@ impl State {
             stream.run = None;
         }
         for work in lost {
-            match work {
-                Work::Record { event, record } => self.happen(event, record),
-                Work::Meet(meet) => self.abandon_meet(meet),
-                Work::Task(_) | Work::Wait { .. } | Work::Graph { .. } => {}
+            if let Work::Record { event, record } = work {
+                self.happen(event, record);
             }
         }
     }
 
-    /// Who was to meet a broken device never will.
-    fn abandon_meet(&mut self, number: u64) {
-        let Some(meet) = self.meets.remove(&number) else { return };
-        for stream in &meet.streams {
-            if let Some(stream) = self.streams.get_mut(stream) {
-                stream.queue.retain(|work| !matches!(work, Work::Meet(other) if *other == number));
-            }
+    /// Lets a device give up what it has not yet done of the work of a clique; the others go on waiting for it.
+    pub(crate) fn abandon_clique(&mut self, clique: u64, device: usize) {
+        let of_clique = |work: &Work| matches!(work, Work::Meet(meet) if self.meets.get(meet).is_some_and(|it| it.clique == clique));
+        for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
+            stream.queue.retain(|work| !of_clique(work));
         }
     }
 
