@@ -3,18 +3,28 @@
 
 use std::{
     env,
-    ffi::CString,
+    ffi::{CString, c_char},
     path::{Path, PathBuf},
-    process::Command,
+    process::{self, Command},
+    thread,
+    time::Duration,
 };
 
 /// Set in the processes that find virtual GPUs.
 const INSIDE: &str = "SOYBEAN_ON_VIRTUAL_GPUS";
 
+/// What runs longer than any test waits for something that never happens.
+const LIMIT: Duration = Duration::from_secs(600);
+
 /// Runs `body` where there are virtual GPUs: in another process, which runs this test alone. `settings` are environment variables, as the README of
 /// `tests/fake_cuda` lists them.
 pub(crate) fn on_virtual_gpus(test: &str, settings: &[(&str, &str)], body: impl FnOnce(&Machine)) {
     if env::var_os(INSIDE).is_some() {
+        thread::spawn(|| {
+            thread::sleep(LIMIT);
+            println!("stopped after {LIMIT:?}");
+            process::abort();
+        });
         return body(&Machine::new());
     }
     if !soybean_fake_cuda::has_compiler() {
@@ -53,25 +63,38 @@ impl Machine {
 
     /// Begins another order of all streams, with all counts at zero.
     pub(crate) fn reset(&self, seed: u64) {
-        // SAFETY: the function has this signature.
-        let reset = unsafe { self.0.get::<extern "C" fn(u64)>(b"soybean_fake_reset") };
-        reset.expect("the virtual driver has it")(seed);
+        self.function::<extern "C" fn(u64)>("soybean_fake_reset")(seed);
     }
 
     /// Leaves out the n-th wait of a stream for an event from here on; none if `number` is 0.
     pub(crate) fn skip_wait(&self, number: i64) {
-        // SAFETY: the function has this signature.
-        let skip = unsafe { self.0.get::<extern "C" fn(i64)>(b"soybean_fake_skip_wait") };
-        skip.expect("the virtual driver has it")(number);
+        self.function::<extern "C" fn(i64)>("soybean_fake_skip_wait")(number);
+    }
+
+    /// Lets the n-th launch of a kernel from here on fail; none if `number` is 0.
+    pub(crate) fn fail_launch(&self, number: i64) {
+        self.function::<extern "C" fn(i64)>("soybean_fake_fail_launch")(number);
+    }
+
+    /// Lets NCCL report failures, or not.
+    pub(crate) fn fail_communicators(&self, fail: bool) {
+        self.function::<extern "C" fn(bool)>("soybean_fake_fail_communicators")(fail);
     }
 
     /// How often a function of the driver was called since the last reset.
     pub(crate) fn n_calls(&self, function: &str) -> u64 {
         let name = CString::new(function).expect("a name has no zeros");
-        // SAFETY: the function has this signature.
-        let count = unsafe {
-            self.0.get::<extern "C" fn(*const std::ffi::c_char) -> u64>(b"soybean_fake_counters")
-        };
-        count.expect("the virtual driver has it")(name.as_ptr())
+        self.function::<extern "C" fn(*const c_char) -> u64>("soybean_fake_counters")(name.as_ptr())
+    }
+
+    /// How often something was wrong since the start.
+    pub(crate) fn n_complaints(&self) -> u64 {
+        self.function::<extern "C" fn() -> u64>("soybean_fake_complaints")()
+    }
+
+    /// A function of the virtual driver, of a type that the README of `tests/fake_cuda` says.
+    fn function<F: Copy>(&self, name: &str) -> F {
+        // SAFETY: the callers above name the types of the functions.
+        *unsafe { self.0.get::<F>(name.as_bytes()) }.expect("the virtual driver has it")
     }
 }

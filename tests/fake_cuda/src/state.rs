@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{Write, stderr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::c::Handle;
@@ -114,8 +115,16 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce(&mut State) -> Answer) 
     }
 }
 
+static N_COMPLAINTS: AtomicU64 = AtomicU64::new(0);
+
+/// How often something has been wrong, since the start.
+pub(crate) fn n_complaints() -> u64 {
+    N_COMPLAINTS.load(Ordering::Relaxed)
+}
+
 /// Tells who runs the test; there is no other way out of a driver.
 pub(crate) fn complain(message: &str) {
+    N_COMPLAINTS.fetch_add(1, Ordering::Relaxed);
     // Nothing can be done where not even this can be said.
     let _ = writeln!(stderr(), "fake CUDA: {message}");
 }
