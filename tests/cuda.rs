@@ -19,6 +19,8 @@ mod data;
 mod digits_example;
 #[path = "cuda/faults.rs"]
 mod faults;
+#[path = "cuda/libraries.rs"]
+mod libraries;
 #[path = "cuda/schedules.rs"]
 mod schedules;
 #[path = "support/virtual_gpus.rs"]

@@ -10,7 +10,10 @@ use crate::{
 const N_SEEDS: u64 = 100;
 
 /// Training in many orders of the streams, with graphs and without.
-fn trains_as_on_the_cpu<N: Network>(machine: &Machine, seeds: impl Iterator<Item = u64>) {
+pub(crate) fn trains_as_on_the_cpu<N: Network>(
+    machine: &Machine,
+    seeds: impl Iterator<Item = u64>,
+) {
     let dataset = dataset();
     let mut on_cpu = trainer::<N>(Device::Cpu, true);
     let expected = losses(&mut on_cpu, &dataset);

@@ -166,9 +166,9 @@ impl Convolution {
                     let at_x = ((n * x[2] + h) * x[3] + v) * x[1];
                     let at_w = (r * w[3] + s) * w[1] * w[0];
                     let at_y = ((n * y[2] + p) * y[3] + q) * y[1];
-                    (0..self.walk.groups).for_each(|group| {
-                        self.accumulate_channels(values, [at_x, at_w, at_y], group)
-                    });
+                    for group in 0..self.walk.groups {
+                        self.accumulate_channels(values, [at_x, at_w, at_y], group);
+                    }
                 }
             }
         }
