@@ -1,6 +1,8 @@
 //! The CUDA backend, unchanged, on virtual GPUs: the CPU's losses whatever order the streams run in, and an error for whatever can go wrong.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "cuda/calls.rs"]
+mod calls;
 #[path = "../examples/cnn_digits.rs"]
 #[expect(
     dead_code,
@@ -19,6 +21,8 @@ mod data;
 mod digits_example;
 #[path = "cuda/faults.rs"]
 mod faults;
+#[path = "../examples/networks/gpt.rs"]
+mod gpt;
 #[path = "support/joined.rs"]
 mod joined;
 #[path = "cuda/libraries.rs"]
@@ -26,6 +30,8 @@ mod libraries;
 #[path = "support/models.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
+#[path = "cuda/networks.rs"]
+mod networks;
 #[path = "cuda/operators.rs"]
 mod operators;
 #[path = "support/samples.rs"]
