@@ -9,9 +9,9 @@ use soybean_plan::{
 use super::{
     collective::{Builder, Exchange, Stage, Transport},
     epilogue::{Epilogue, Fused, FusedProduct, FusedStep, Location},
-    kit::Call,
     place::{Sizes, kept_from},
     schedule::{Access, Lane, Schedule},
+    text::Call,
 };
 use crate::{Error, ErrorKind, Work, movement::as_collective};
 

@@ -15,7 +15,7 @@ use super::{
     collective::Transport,
     epilogue::{Fused, fuse},
     gpu::Gpu,
-    kit::{Kit, Wanted},
+    kit::Kit,
     libraries::find,
     machine::{Events, Machine, Marks, Queuing},
     phase::{Phase, Planner},
@@ -23,6 +23,7 @@ use super::{
     product::{Lt, Product},
     stream::{Event, Graph},
     tape::record,
+    text::Wanted,
 };
 use crate::{
     Config, Error, ErrorKind, Profile, View,
