@@ -240,6 +240,7 @@ impl CudaRanks {
                 let duration = last.milliseconds_since(first)?;
                 spans.push(Span {
                     name: task.name.clone(),
+                    work: task.work,
                     stream: task.lane.name(),
                     start: queued + f64::from(start) * 1e3,
                     duration: f64::from(duration) * 1e3,
