@@ -84,7 +84,7 @@ fn measure(
             name: name.to_owned(),
             n_gpus,
             strategy,
-            precision: Precision::F32,
+            precision: soybean_plan::Precision::F32,
             optimizer: *optimizer,
         };
         let started = Instant::now();

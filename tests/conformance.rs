@@ -8,17 +8,17 @@ mod joined;
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
 
-use models::{SEED, call, finish, numbers, single, trainer};
+use models::{SEED, call, finish_with, numbers, single, trainer};
 use soybean::{
     Tensor,
     eager::{self, Argument as Eager},
     runtime::{Array, View},
 };
 use soybean_compiler::{
-    Argument, Builder, Optimizer, Sample, SampleArgument, Strategy, graph::Value, operator_names,
-    operator_samples,
+    Argument, Builder, Optimizer, Options, Sample, SampleArgument, Strategy, graph::Value,
+    operator_names, operator_samples,
 };
-use soybean_plan::{DType, Init};
+use soybean_plan::{DType, Init, Precision};
 
 /// Weight of the plain sum of every operand in the loss, so that each is reached whatever the operator does with it.
 const BASE: f64 = 0.5;
@@ -53,9 +53,10 @@ fn values_and_gradients_are_those_of_the_eager_tensor() {
     let mut faults = Vec::new();
     for sample in operator_samples() {
         let trial = Trial::new(&sample);
-        for n_gpus in [1, 2, 3, 4, 6] {
-            if let Err(fault) = trial.check(n_gpus) {
-                faults.push(format!("{sample:?} on {n_gpus} devices: {fault}"));
+        let exact = [1, 2, 3, 4, 6].map(|it| (it, Precision::F32));
+        for (n_gpus, precision) in exact.into_iter().chain([1, 4].map(|it| (it, Precision::Bf16))) {
+            if let Err(fault) = trial.check(n_gpus, precision) {
+                faults.push(format!("{sample:?} on {n_gpus} devices in {precision}: {fault}"));
             }
         }
     }
@@ -108,8 +109,9 @@ impl<'a> Trial<'a> {
     }
 
     /// One step of a program whose parameters are the operands: its result, and its update against finite differences.
-    fn check(&self, n_gpus: usize) -> Result<(), String> {
-        let (compiled, parameters) = self.compile(n_gpus);
+    fn check(&self, n_gpus: usize, precision: Precision) -> Result<(), String> {
+        let (compiled, parameters) = self.compile(n_gpus, precision);
+        let close = |found: &[f32], expected: &[f64]| close(found, expected, precision);
         let failed = |error: soybean::Error| error.to_string();
         let mut trainer = trainer(&compiled, 1.0);
         trainer.set_parameters(&parameters).map_err(failed)?;
@@ -155,7 +157,11 @@ impl<'a> Trial<'a> {
         labels.map(|(_, elements)| integers(elements)).collect()
     }
 
-    fn compile(&self, n_gpus: usize) -> (soybean_compiler::Compiled, Vec<(String, Array)>) {
+    fn compile(
+        &self,
+        n_gpus: usize,
+        precision: Precision,
+    ) -> (soybean_compiler::Compiled, Vec<(String, Array)>) {
         let mut builder = Builder::new();
         let weights = builder.input("weights", DType::F32, &self.result_shape);
         let splittable = builder.input("splittable", DType::F32, &[SPLITTABLE.len()]);
@@ -199,7 +205,14 @@ impl<'a> Trial<'a> {
         let sum = call(&mut builder, "sum", &[Argument::Tensor(product), Argument::All]);
         let loss = plus(&mut builder, loss, sum);
         let outputs = [("result".to_owned(), result)];
-        (finish(builder, loss, &outputs, n_gpus, Strategy::Auto, Optimizer::default()), parameters)
+        let options = Options {
+            name: "sample".to_owned(),
+            n_gpus,
+            strategy: Strategy::Auto,
+            precision,
+            optimizer: Optimizer::default(),
+        };
+        (finish_with(builder, loss, &outputs, &options), parameters)
     }
 }
 
@@ -300,15 +313,19 @@ fn eager_result(sample: &Sample, operands: &[Vec<f64>]) -> Tensor {
     joined::eager_joined(&eager::call(sample.operator, &arguments))
 }
 
-/// Equal up to the rounding of some hundred operations in single precision, relative to the largest element.
-fn close(found: &[f32], expected: &[f64]) -> Result<(), String> {
+/// Equal up to the rounding of some hundred operations in single precision, or of some ten numbers of `bf16`, relative to the largest element.
+fn close(found: &[f32], expected: &[f64], precision: Precision) -> Result<(), String> {
+    let tolerance = match precision {
+        Precision::F32 | Precision::Tf32 => 2e-5,
+        Precision::Bf16 => 2e-2,
+    };
     if found.len() != expected.len() {
         return Err(format!("expected {} elements, found {}", expected.len(), found.len()));
     }
     let scale = expected.iter().fold(1.0, |scale: f64, it| scale.max(it.abs()));
     // Compared so that NaN is not close to anything.
     let is_close =
-        |(found, expected): (&f32, &f64)| (f64::from(*found) - expected).abs() <= 2e-5 * scale;
+        |(found, expected): (&f32, &f64)| (f64::from(*found) - expected).abs() <= tolerance * scale;
     match found.iter().zip(expected).position(|it| !is_close(it)) {
         Some(element) => Err(format!(
             "element {element}: expected {}, found {}",

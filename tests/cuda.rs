@@ -4,6 +4,8 @@
 #[path = "../examples/cnn_digits.rs"]
 #[expect(dead_code, reason = "an example has a main function")]
 mod cnn_digits_example;
+#[path = "../examples/data/digits.rs"]
+mod data;
 #[path = "../examples/digits.rs"]
 #[expect(dead_code, reason = "an example has a main function")]
 mod digits_example;
@@ -23,9 +25,7 @@ const N_SEEDS: u64 = 100;
 const N_STEPS: usize = 4;
 
 fn dataset() -> Dataset {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/digits.csv.gz");
-    let options = DataOptions { path: Some(folder.into()), seed: 0 };
-    digits_example::load(&options).unwrap().train
+    data::load(&DataOptions::default()).unwrap().train
 }
 
 fn trainer<N: Network>(device: Device, uses_graphs: bool) -> runtime::Trainer {

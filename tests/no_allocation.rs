@@ -14,9 +14,10 @@ use std::{
     },
 };
 
-use models::{Batch, perceptron, sgd};
+use models::{Batch, finish_with, perceptron_model, sgd};
 use soybean::{Config, runtime::Trainer};
-use soybean_compiler::Strategy;
+use soybean_compiler::{Options, Strategy};
+use soybean_plan::Precision;
 
 /// The system's allocator, counting.
 struct Counting;
@@ -51,8 +52,12 @@ fn steps_allocate_nothing() {
     const N_STEPS: usize = 5;
     let batch = Batch::new(0);
     let views = batch.views();
-    for n_gpus in [1, 2, 6, 8] {
-        let program = perceptron(n_gpus, Strategy::Auto, sgd(0.9)).program;
+    let cases = [1, 2, 6, 8].map(|it| (it, Precision::F32));
+    for (n_gpus, precision) in cases.into_iter().chain([(4, Precision::Bf16)]) {
+        let (builder, loss, outputs) = perceptron_model();
+        let (name, strategy, optimizer) = ("model".to_owned(), Strategy::Auto, sgd(0.9));
+        let options = Options { name, n_gpus, strategy, precision, optimizer };
+        let program = finish_with(builder, loss, &outputs, &options).program;
         let mut trainer = Trainer::new_shared(Arc::new(program), Config::default()).expect("sound");
         for _ in 0..3 {
             trainer.step(&views).expect("warms up");

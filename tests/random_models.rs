@@ -17,7 +17,7 @@ use soybean::runtime::{Array, View};
 use soybean_compiler::{
     Argument, Builder, Compiled, Network, Optimizer, Strategy, graph::Value, verify, verify_program,
 };
-use soybean_plan::{DType, Init, Shape};
+use soybean_plan::{DType, Init, Precision, Shape};
 
 /// A model under construction: operators are chosen by numbers, and skipped where they do not fit.
 struct Model {
@@ -163,7 +163,7 @@ fn check(
         name: "random".to_owned(),
         n_gpus,
         strategy,
-        precision: soybean_plan::Precision::F32,
+        precision: Precision::F32,
         optimizer,
     };
     if soybean_compiler::compile(model.builder.clone(), loss, &outputs, &options, &|| 0.0).is_err()

@@ -182,3 +182,50 @@ impl Writer<'_> {
 fn name(declaration: &str) -> &str {
     declaration.rsplit(' ').next().unwrap_or(declaration)
 }
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{DType, Kernel, Precision};
+
+    use super::*;
+
+    fn generated(features: usize, width: usize, precision: Precision) -> Option<Generated> {
+        let kernel = Kernel::from(Attention {
+            form: AttentionForm::Gradient,
+            heads: 2,
+            queries: 100,
+            keys: 100,
+            features,
+            width,
+            is_causal: true,
+            scale: 0.125,
+        });
+        let inputs = [DType::F32; 4];
+        let results = [DType::F32];
+        let call = Call { kernel: &kernel, inputs: &inputs, results: &results, precision };
+        crate::generate(&call, "k")
+    }
+
+    #[test]
+    fn tiles_of_all_sizes_fit_into_shared_memory() {
+        // What a block can have on GPUs of compute capability 8.0. Source: CUDA C++ Programming Guide, technical specifications.
+        const MOST_BYTES: u32 = 163 << 10;
+        let sizes: Vec<usize> = (1..=256).step_by(17).chain([64, 128, 256]).collect();
+        for (features, width) in sizes.iter().flat_map(|it| sizes.iter().map(move |n| (*it, *n))) {
+            for precision in Precision::ALL {
+                let operations = generated(features, width, precision).unwrap().operations;
+                assert_eq!(operations.len(), 3);
+                for operation in operations {
+                    let Operation::Launch(launch) = operation else { panic!("{operation:?}") };
+                    assert!(launch.shared_bytes <= MOST_BYTES, "{features} {width} {launch:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn larger_sizes_have_no_text() {
+        assert_eq!(generated(257, 8, Precision::F32), None);
+        assert_eq!(generated(8, 257, Precision::F32), None);
+    }
+}

@@ -272,3 +272,65 @@ impl Product<'_> {
 pub(crate) fn grid(n_blocks: usize) -> Option<[u32; 3]> {
     Some([i32::try_from(n_blocks).ok()?.unsigned_abs(), 1, 1])
 }
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{Contraction, Kernel, MatrixStrides, Shape, Strides};
+
+    use super::*;
+
+    fn generated(rows: usize, columns: usize, depth: usize) -> Generated {
+        let by_row = |n: usize| MatrixStrides { batch: Strides::new(&[]), row: n, column: 1 };
+        let kernel = Kernel::from(Contraction {
+            batch: Shape::new(&[]),
+            rows,
+            columns,
+            depth,
+            left: by_row(depth),
+            right: by_row(columns),
+            result: by_row(columns),
+        });
+        let types = [DType::F32; 3];
+        let (inputs, results) = (&types[..2], &types[2..]);
+        let call = Call { kernel: &kernel, inputs, results, precision: Precision::F32 };
+        crate::generate(&call, "k").unwrap()
+    }
+
+    /// The value of a constant of a text.
+    fn constant(generated: &Generated, name: &str) -> usize {
+        let start = format!("constexpr Index {name} = ");
+        let mut values = generated.text.lines().filter_map(|it| it.trim().strip_prefix(&start));
+        values.next().unwrap().trim_end_matches(';').parse().unwrap()
+    }
+
+    #[test]
+    fn parts_of_the_depth_are_all_of_it() {
+        for (rows, columns) in [(64, 64), (1, 1), (5, 300), (100, 9)] {
+            for depth in [1, 32, 511, 512, 513, 5000, 99_999] {
+                let generated = generated(rows, columns, depth);
+                let (n, each) =
+                    (constant(&generated, "SPLITS"), constant(&generated, "SPLIT_DEPTH"));
+                assert!((n - 1) * each < depth && depth <= n * each, "{depth}: {n} of {each}");
+                assert_eq!(generated.operations.len(), if n > 1 { 2 } else { 1 });
+                let sums = if n > 1 { 4 * n * rows * columns } else { 0 };
+                assert_eq!(generated.workspace_bytes, sums);
+            }
+        }
+    }
+
+    #[test]
+    fn few_results_of_great_depth_keep_many_blocks_busy() {
+        let Some(Operation::Launch(launch)) =
+            generated(64, 64, 100_000).operations.into_iter().next()
+        else {
+            panic!("nothing is launched")
+        };
+        assert!(launch.grid[0] as usize > ENOUGH_BLOCKS / 2, "{launch:?}");
+    }
+
+    #[test]
+    fn indices_are_as_wide_as_needed() {
+        assert!(generated(40_000, 64, 40_000).text.contains("typedef int Index;"));
+        assert!(generated(50_000, 64, 50_000).text.contains("typedef long long Index;"));
+    }
+}

@@ -72,7 +72,7 @@ impl Combine {
     }
 }
 
-/// Batched matrix product: `result[b, i, j] = sum over k of left[b, i, k] * right[b, k, j]`, all in `f32`.
+/// Batched matrix product: `result[b, i, j] = sum over k of left[b, i, k] * right[b, k, j]`, added up in `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contraction {
     /// The extents of the batch dims; empty for a plain product.
@@ -104,7 +104,8 @@ pub struct MatrixStrides {
 
 /// Fused elementwise kernel: the program, applied at every point of an index space.
 ///
-/// Results are dense and row-major over the index space, all in `f32`; a result's buffer may be an input's, if that input is dense too.
+/// Results are dense and row-major over the index space, computed in `f32` and stored as the buffers' types; a result's buffer may be
+/// an input's, if that input is dense too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Map {
     /// The index space.
@@ -126,7 +127,7 @@ pub struct Reduction {
     pub result: Strides,
 }
 
-/// Convolution of images with filters, or one of its two gradients, all in `f32`, dense and row-major.
+/// Convolution of images with filters, or one of its two gradients, added up in `f32`, dense and row-major.
 ///
 /// Images are `[batch, groups * channels, height, width]`, filters `[groups * filters, channels, height, width]`, results `[batch, groups *
 /// filters, height, width]`; `result[n, g o, y, x] = sum over c, i, j of image[n, g c, y * stride + i * dilation - padding, ..] * filter[g o, c, i, j]`,
@@ -180,7 +181,7 @@ impl ConvolutionForm {
     }
 }
 
-/// Pooling: each plane of an image is combined window by window, or the gradient of that; all in `f32`, dense and row-major.
+/// Pooling: each plane of an image is combined window by window, or the gradient of that; dense and row-major.
 ///
 /// Images are `[planes, height, width]`, results `[planes, height, width]`. Pixels outside an image are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,7 +228,7 @@ impl PoolingForm {
     }
 }
 
-/// A copy into a dense row-major result: `result[i, j, ..] = input[i * s_0 + j * s_1 + ..]`; elements of 4 bytes of any type.
+/// A copy into a dense row-major result: `result[i, j, ..] = input[i * s_0 + j * s_1 + ..]`; elements of any type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permutation {
     /// The extents of the result.
@@ -237,7 +238,7 @@ pub struct Permutation {
 }
 
 /// A copy of a window of a tensor, which may reach beyond it: `result[i, j, ..] = input[i - low_0, j - low_1, ..]`, or the filling where the
-/// input has no such element; elements of 4 bytes of any type, dense and row-major.
+/// input has no such element; elements of any type, dense and row-major.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Padding {
     /// The extents of the input.
@@ -250,7 +251,7 @@ pub struct Padding {
     pub fill: f64,
 }
 
-/// Tensors one after another along a dim; elements of 4 bytes of any type, dense and row-major.
+/// Tensors one after another along a dim; elements of any type, dense and row-major.
 ///
 /// The dims from that one on are taken together: part `p` is `[outer, lengths[p]]`, the result `[outer, sum of lengths]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -299,7 +300,7 @@ impl EmbeddingForm {
     }
 }
 
-/// Scaled dot-product attention of each head, all in `f32`, dense and row-major: `softmax(scale * query key^T) value` for queries `[heads, queries,
+/// Scaled dot-product attention of each head, computed in `f32`, dense and row-major: `softmax(scale * query key^T) value` for queries `[heads, queries,
 /// features]`, keys `[heads, keys, features]` and values `[heads, keys, width]`. The matrix of scores is never in memory as a whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {

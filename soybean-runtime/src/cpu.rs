@@ -27,6 +27,7 @@ mod reduction;
 mod share;
 mod space;
 mod vector;
+mod widen;
 mod winograd;
 
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use self::{
     isa::Isa,
     prepared::{Call, Prepared},
     product::Workspace,
+    widen::Widening,
 };
 use crate::{
     Error, ErrorKind,
@@ -60,6 +62,7 @@ pub(crate) struct Cpu {
     kernels: Vec<Prepared>,
     /// Room that any one kernel may use while it runs.
     scratch: Vec<f32>,
+    widening: Widening,
     scalars: Vec<f32>,
     inputs: Vec<Region>,
     results: Vec<Region>,
@@ -78,6 +81,7 @@ impl Cpu {
             model: model.clone(),
             kernels,
             scratch: vec![0.0; n_scratch],
+            widening: Widening::new(MAX_OPERANDS),
             workspaces,
             scalars: vec![0.0; model.get().tables().scalars.len()],
             inputs: Vec::with_capacity(MAX_OPERANDS),
@@ -131,18 +135,28 @@ pub(crate) fn region(tables: &Tables, arena: &Arena, buffer: BufferId) -> Result
 impl Upload for Cpu {
     fn upload(&mut self, buffer: BufferId, fill: &mut dyn FnMut(&mut [u32])) -> Result<(), Error> {
         let region = self.region(buffer)?;
+        let words = |_: &[Region], results: &[Region]| {
+            let (start, n_elements) = (results[0].pointer.cast(), results[0].n_elements);
+            // SAFETY: as below; elements are 4 bytes here.
+            fill(unsafe { std::slice::from_raw_parts_mut(start, n_elements) });
+            Ok(())
+        };
         // SAFETY: the buffer lies in this rank's arena, which others read only within collectives, in which this rank takes part.
-        fill(unsafe { std::slice::from_raw_parts_mut(region.pointer.cast(), region.n_elements) });
-        Ok(())
+        unsafe { self.widening.run(&[], &[region], words) }
     }
 }
 
 impl Download for Cpu {
     fn download(&mut self, buffer: BufferId, read: &mut dyn FnMut(&[u32])) -> Result<(), Error> {
         let region = self.region(buffer)?;
-        // SAFETY: as above; only this rank writes to its arena.
-        read(unsafe { std::slice::from_raw_parts(region.pointer.cast(), region.n_elements) });
-        Ok(())
+        let words = |inputs: &[Region], _: &[Region]| {
+            let (start, n_elements) = (inputs[0].pointer.cast(), inputs[0].n_elements);
+            // SAFETY: as below; elements are 4 bytes here.
+            read(unsafe { std::slice::from_raw_parts(start, n_elements) });
+            Ok(())
+        };
+        // SAFETY: as in `upload`; only this rank writes to its arena.
+        unsafe { self.widening.run(&[region], &[], words) }
     }
 }
 
@@ -159,15 +173,20 @@ impl Kernels for Cpu {
             let message = format!("expected one of {n_kernels} kernels, found number {kernel}");
             return Err(Error::new(ErrorKind::Program, message));
         };
-        let call = Call {
-            inputs: &self.inputs,
-            results: &self.results,
-            scalars: &self.scalars,
-            workspaces: &mut self.workspaces,
-            scratch: &mut self.scratch,
+        let (scalars, workspaces) = (&self.scalars, &mut self.workspaces);
+        let scratch = &mut self.scratch;
+        let reads_bf16 = found.reads_bf16();
+        let mut run = |inputs: &[Region], results: &[Region]| {
+            let call = Call { inputs, results, scalars, workspaces, scratch };
+            // SAFETY: the regions lie in this rank's arena, which others read only within collectives, in which this rank takes part.
+            unsafe { found.run(call) }
         };
-        // SAFETY: the regions lie in this rank's arena, which others read only within collectives, in which this rank takes part.
-        unsafe { found.run(call) }.map_err(|error| {
+        let ran = match reads_bf16 {
+            true => run(&self.inputs, &self.results),
+            // SAFETY: as above; results of kernels that do not read `bf16` lie apart from inputs.
+            false => unsafe { self.widening.run(&self.inputs, &self.results, run) },
+        };
+        ran.map_err(|error| {
             let kind = self.model.get().kernels()[kernel].kind();
             Error::new(error.kind(), format!("{kind} {kernel} on the CPU: {error}"))
         })

@@ -24,6 +24,8 @@ mod slot;
 mod stream;
 mod tape;
 mod transfer;
+#[cfg(test)]
+mod virtual_gpus;
 
 pub(crate) use ranks::CudaRanks;
 

@@ -107,6 +107,13 @@ impl Member {
         cpu::region(self.model.get().tables(), &self.arenas[rank], buffer)
     }
 
+    /// Where an element of a buffer that [`Self::region`] has found stands on another rank.
+    fn element(&self, rank: usize, buffer: BufferId, index: usize) -> *const u8 {
+        let buffer = &self.model.get().tables().buffers[buffer];
+        let start = self.arenas[rank].pointer(buffer).cast::<u8>().cast_const();
+        start.wrapping_add(index * buffer.dtype.bytes())
+    }
+
     fn check(&self, prepared: &Prepared, input: &Region, result: &Region) -> Result<(), Error> {
         let fault = |message: &str| Err(Error::new(ErrorKind::Program, message));
         let (expected, found) =
@@ -121,9 +128,12 @@ impl Member {
         if input.overlaps(result) {
             return fault("expected a result apart from the input");
         }
+        if input.dtype != result.dtype {
+            return fault("expected tiles of one type before and after");
+        }
         let only_moves = matches!(prepared.movement, Movement::Copy(_));
-        if !only_moves && (input.dtype != DType::F32 || result.dtype != DType::F32) {
-            return fault("expected partial results in f32, found i32");
+        if !only_moves && input.dtype == DType::I32 {
+            return fault("expected partial results in f32 or bf16, found i32");
         }
         Ok(())
     }
@@ -140,15 +150,16 @@ impl Member {
     ) -> Result<u64, Error> {
         let mut n_received = 0;
         for (peer, overlap) in parts {
-            let source = self.region(*peer, input)?.pointer;
+            let source = self.region(*peer, input)?;
             overlap.for_each(|here, there, length| {
-                let (from, to) = (source.wrapping_add(there), result.at(here));
+                let (from, to) = (source.place(there), result.place(here));
+                let n_bytes = length * result.dtype.bytes();
                 // SAFETY: overlaps stay within the tiles, whose sizes were checked; the caller vouches for the rest.
-                unsafe { to.copy_from_nonoverlapping(from, length) };
-                n_received += if *peer == self.rank { 0 } else { length };
+                unsafe { to.copy_from_nonoverlapping(from, n_bytes) };
+                n_received += if *peer == self.rank { 0 } else { n_bytes };
             });
         }
-        Ok(bytes(n_received))
+        Ok(n_received as u64)
     }
 
     /// Combines from all ranks of the group the elements that this rank keeps; returns the bytes received.
@@ -163,18 +174,15 @@ impl Member {
         input: BufferId,
         result: &Region,
     ) -> u64 {
-        let tables = self.model.get().tables();
-        let buffer = &tables.buffers[input];
         let mut n_received = 0;
         overlap.for_each(|here, there, length| {
-            let source =
-                |peer: &usize| self.arenas[*peer].pointer(buffer).wrapping_add(there).cast_const();
-            let to = result.at(here);
+            let sources = group.iter().map(|peer| self.element(*peer, input, there));
+            let to = result.place(here);
             // SAFETY: overlaps stay within the tiles, whose sizes were checked; the caller vouches for the rest.
-            unsafe { combiner.combine(group.iter().map(source), to, length) };
+            unsafe { combiner.combine(result.dtype, sources, to, length) };
             n_received += length * (group.len() - 1);
         });
-        bytes(n_received)
+        (n_received * result.dtype.bytes()) as u64
     }
 
     /// Combines this rank's share of the elements; returns the bytes received.
@@ -189,14 +197,11 @@ impl Member {
         input: BufferId,
         result: &Region,
     ) -> u64 {
-        let buffer = &self.model.get().tables().buffers[input];
-        let source = |peer: &usize| {
-            self.arenas[*peer].pointer(buffer).wrapping_add(share.start).cast_const()
-        };
-        let to = result.at(share.start);
+        let sources = group.iter().map(|peer| self.element(*peer, input, share.start));
+        let to = result.place(share.start);
         // SAFETY: shares stay within the tiles, whose sizes were checked; the caller vouches for the rest.
-        unsafe { combiner.combine(group.iter().map(source), to, share.len()) };
-        bytes(share.len() * (group.len() - 1))
+        unsafe { combiner.combine(result.dtype, sources, to, share.len()) };
+        (share.len() * (group.len() - 1) * result.dtype.bytes()) as u64
     }
 
     /// Copies the shares that the others have combined; returns the bytes received.
@@ -211,13 +216,14 @@ impl Member {
     ) -> Result<u64, Error> {
         let mut n_received = 0;
         for (peer, share) in group.iter().zip(shares).filter(|it| *it.0 != self.rank) {
-            let from = self.region(*peer, result.0)?.at(share.start);
-            let to = result.1.at(share.start);
+            let from = self.region(*peer, result.0)?.place(share.start);
+            let to = result.1.place(share.start);
+            let n_bytes = share.len() * result.1.dtype.bytes();
             // SAFETY: shares stay within the tiles, whose sizes were checked; the caller vouches for the rest.
-            unsafe { to.copy_from_nonoverlapping(from, share.len()) };
-            n_received += share.len();
+            unsafe { to.copy_from_nonoverlapping(from, n_bytes) };
+            n_received += n_bytes;
         }
-        Ok(bytes(n_received))
+        Ok(n_received as u64)
     }
 
     fn take_part(&self, kernel: usize, input: BufferId, result: BufferId) -> Result<u64, Error> {
@@ -272,10 +278,6 @@ impl Communicator for Member {
             Error::new(error.kind(), format!("{name} {kernel} in shared memory: {error}"))
         })
     }
-}
-
-const fn bytes(n_elements: usize) -> u64 {
-    n_elements as u64 * 4
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use soybean_plan::Precision;
 use soybean_runtime::{Config, Trainer, data::Dataset};
 
 use super::{
@@ -17,11 +18,26 @@ use super::{
     oracle::{Numbers, Oracle},
 };
 
-/// Single precision, summed over some thousand terms in another order.
-const TOLERANCE: f64 = 1e-4;
+/// How far numbers may be from the function's, which are double, relative to the largest of them.
+struct Tolerance {
+    /// Of losses and outputs.
+    result: f64,
+    /// Of updates: differences of parameters in single precision, after as many roundings again as the results.
+    update: f64,
+}
 
-/// Of updates, relative to the largest of the sample: they are differences of parameters in single precision.
-const UPDATE_TOLERANCE: f64 = 1e-3;
+impl Tolerance {
+    const fn of(precision: Precision) -> Self {
+        match precision {
+            // Some thousand terms summed in another order.
+            Precision::F32 => Self { result: 1e-4, update: 1e-3 },
+            // Operands are off by 2^-11, and the deepest networks have some dozen products one after another.
+            Precision::Tf32 => Self { result: 5e-3, update: 2e-2 },
+            // All tensors are off by 2^-9.
+            Precision::Bf16 => Self { result: 2e-2, update: 8e-2 },
+        }
+    }
+}
 
 pub(super) fn check(
     subject: &Subject,
@@ -29,8 +45,9 @@ pub(super) fn check(
     dataset: &Dataset,
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let mut report = Report { output, n_checks: 0, n_failed: 0 };
     let tables = subject.model.tables();
+    let tolerance = Tolerance::of(tables.precision);
+    let mut report = Report { output, tolerance, n_checks: 0, n_failed: 0 };
     let mut batches = batches("training", dataset, &tables.inputs)?;
     let batch = views(&first(&mut batches)?);
     // With a learning rate of 1 the difference of the parameters is the update itself.
@@ -114,7 +131,8 @@ struct Rule {
 
 struct Fit {
     factor: f64,
-    largest_slope: f64,
+    /// Below this, a slope may have either sign.
+    least_slope: f64,
 }
 
 const RULES: &[Rule] = &[
@@ -126,15 +144,11 @@ const RULES: &[Rule] = &[
         gradient_part: |sample, fit| fit.factor * sample.slope,
     },
     Rule {
-        // Adam's first step is g / (|g| + eps); where the gradient nearly vanishes, single precision leaves no more than its size.
+        // Adam's first step is g / (|g| + eps); where the gradient nearly vanishes, rounding leaves no more than its size.
         name: "the sign of the gradient",
         needs_state: true,
         gradient_part: |sample, fit| {
-            if sample.slope.abs() < 1e-3 * fit.largest_slope {
-                sample.update
-            } else {
-                sample.slope.signum()
-            }
+            if sample.slope.abs() < fit.least_slope { sample.update } else { sample.slope.signum() }
         },
     },
 ];
@@ -157,6 +171,7 @@ fn largest(samples: &[Sample], size: impl Fn(&Sample) -> f64) -> f64 {
 
 struct Report<'a> {
     output: &'a mut dyn Write,
+    tolerance: Tolerance,
     n_checks: usize,
     n_failed: usize,
 }
@@ -175,7 +190,7 @@ impl Report<'_> {
         let error =
             expected.iter().zip(found).map(|(expected, it)| (expected - f64::from(*it)).abs());
         let error = error.fold(0.0, f64::max) / scale;
-        let is_good = expected.len() == found.len() && error <= TOLERANCE;
+        let is_good = expected.len() == found.len() && error <= self.tolerance.result;
         let detail = match (expected, found) {
             ([expected], [found]) => format!("{found:.6}, the function gives {expected:.6}"),
             _ => format!("{} elements, largest relative difference {error:.1e}", found.len()),
@@ -193,13 +208,13 @@ impl Report<'_> {
         let squares = product(|it| it.slope * it.slope).max(f64::MIN_POSITIVE);
         let fit = Fit {
             factor: product(|it| it.slope * it.update) / squares,
-            largest_slope: largest(samples, |it| it.slope),
+            least_slope: self.tolerance.update * largest(samples, |it| it.slope),
         };
         let rules = RULES.iter().filter(|rule| has_state || !rule.needs_state);
         let fits: Vec<_> = rules.map(|rule| (rule, rule.fit(samples, &fit))).collect();
         // The first that holds, since the later ones are weaker; if none does, the nearest.
         let nearest = fits.iter().min_by(|left, right| left.1.1.total_cmp(&right.1.1));
-        let best = fits.iter().find(|it| it.1.1 <= UPDATE_TOLERANCE).or(nearest);
+        let best = fits.iter().find(|it| it.1.1 <= self.tolerance.update).or(nearest);
         let (rule, (decay, error)) = *best.expect("the first rule needs no state");
         let decay =
             if decay > 1e-5 { format!(" + {decay:.1e} of the parameter") } else { String::new() };
@@ -208,7 +223,7 @@ impl Report<'_> {
             samples.len(),
             rule.name
         );
-        self.line(error <= UPDATE_TOLERANCE && fit.factor > 0.0, "first update", &detail)
+        self.line(error <= self.tolerance.update && fit.factor > 0.0, "first update", &detail)
     }
 
     fn conclude(self) -> Result<(), Failure> {

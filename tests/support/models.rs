@@ -37,6 +37,12 @@ fn dense(builder: &mut Builder, x: Value, name: &str, units: usize) -> Value {
 
 /// A perceptron of three layers with logits and cross-entropy.
 pub(crate) fn perceptron(n_gpus: usize, strategy: Strategy, optimizer: Optimizer) -> Compiled {
+    let (builder, loss, outputs) = perceptron_model();
+    finish(builder, loss, &outputs, n_gpus, strategy, optimizer)
+}
+
+/// The same before it is compiled: the builder, the loss and the outputs.
+pub(crate) fn perceptron_model() -> (Builder, Value, [(String, Value); 1]) {
     let mut builder = Builder::new();
     let x = builder.input("x", DType::F32, &[BATCH, FEATURES]);
     let y = builder.input("y", DType::I32, &[BATCH]);
@@ -48,7 +54,7 @@ pub(crate) fn perceptron(n_gpus: usize, strategy: Strategy, optimizer: Optimizer
     let logits = dense(&mut builder, h, "last", CLASSES);
     let loss =
         call(&mut builder, "cross_entropy", &[Argument::Tensor(logits), Argument::Tensor(y)]);
-    finish(builder, loss, &[("logits".to_owned(), logits)], n_gpus, strategy, optimizer)
+    (builder, loss, [("logits".to_owned(), logits)])
 }
 
 pub(crate) fn finish(
@@ -59,17 +65,21 @@ pub(crate) fn finish(
     strategy: Strategy,
     optimizer: Optimizer,
 ) -> Compiled {
+    let precision = Precision::F32;
+    let options = Options { name: "model".to_owned(), n_gpus, strategy, precision, optimizer };
+    finish_with(builder, loss, outputs, &options)
+}
+
+pub(crate) fn finish_with(
+    builder: Builder,
+    loss: Value,
+    outputs: &[(String, Value)],
+    options: &Options,
+) -> Compiled {
     let started = Instant::now();
-    let options = Options {
-        name: "model".to_owned(),
-        n_gpus,
-        strategy,
-        precision: Precision::F32,
-        optimizer,
-    };
     let milliseconds = || started.elapsed().as_secs_f64() * 1e3;
-    compile(builder, loss, outputs, &options, &milliseconds).unwrap_or_else(|faults| {
-        unreachable!("the model has no fault on {n_gpus} ranks: {faults:?}")
+    compile(builder, loss, outputs, options, &milliseconds).unwrap_or_else(|faults| {
+        unreachable!("the model has no fault on {} ranks: {faults:?}", options.n_gpus)
     })
 }
 

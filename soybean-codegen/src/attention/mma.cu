@@ -51,19 +51,26 @@ template <int LENGTH, class Element> __device__ __forceinline__ uint4 four_words
 __device__ __forceinline__ unsigned lower_halves(unsigned x, unsigned y) { return (x & 0xffffu) | y << 16; }
 __device__ __forceinline__ unsigned upper_halves(unsigned x, unsigned y) { return x >> 16 | (y & 0xffff0000u); }
 
-// Copies ROWS rows of the matrix `from`, which has `n_rows` in all, with zeros past its end and its rows' ends. To `rows` they go as they are; to `columns`, if
-// that is not null, two by two, so that a word holds neighbours of a column.
-template <int ROWS, int LENGTH, int STRIDE, int COLUMN_STRIDE, class Element>
-__device__ __forceinline__ void load_tile(unsigned* rows, unsigned* columns, const Element* from, int first, int n_rows) {
-  constexpr int CHUNKS = (LENGTH + STEP - 1) / STEP * (STEP_WORDS / 4);
-  constexpr int UNROLL = ROWS / 2 * CHUNKS / THREADS >= 4 ? 4 : 1;
-#pragma unroll UNROLL
-  for (int i = threadIdx.x; i < ROWS / 2 * CHUNKS; i += THREADS) {
-    int row = i / CHUNKS * 2, chunk = i % CHUNKS;
-    uint4 zeros = make_uint4(0, 0, 0, 0);
-    const Element* at = from + (first + row) * LENGTH;
-    uint4 x = first + row < n_rows ? four_words<LENGTH>(at, chunk * 4 * PER_WORD) : zeros;
-    uint4 y = first + row + 1 < n_rows ? four_words<LENGTH>(at + LENGTH, chunk * 4 * PER_WORD) : zeros;
+// A thread's part of ROWS rows of a matrix, on the way from global to shared memory, with zeros past its end and its rows' ends.
+template <int ROWS, int LENGTH, class Element> struct Loader {
+  static constexpr int CHUNKS = (LENGTH + STEP - 1) / STEP * (STEP_WORDS / 4);
+  static constexpr int N = (ROWS / 2 * CHUNKS + THREADS - 1) / THREADS;
+  // The next rows are on the way while products are computed, if they are few enough to be kept in registers as they come.
+  static constexpr bool IS_EARLY = N <= MOST_EARLY && LENGTH % 8 == 0 && is_pairs<Element>::value;
+  uint4 x[N], y[N];
+
+  // The same words of two rows.
+  static __device__ __forceinline__ void read_one(uint4& x, uint4& y, int n, const Element* from, int first, int n_rows) {
+    int i = threadIdx.x + n * THREADS, row = first + i / CHUNKS * 2, column = i % CHUNKS * 4 * PER_WORD;
+    const Element* at = from + row * LENGTH;
+    bool is_part = i < ROWS / 2 * CHUNKS;
+    x = is_part && row < n_rows ? four_words<LENGTH>(at, column) : make_uint4(0, 0, 0, 0);
+    y = is_part && row + 1 < n_rows ? four_words<LENGTH>(at + LENGTH, column) : make_uint4(0, 0, 0, 0);
+  }
+  template <int STRIDE, int COLUMN_STRIDE>
+  static __device__ __forceinline__ void write_one(unsigned* rows, unsigned* columns, int n, const uint4& x, const uint4& y) {
+    int i = threadIdx.x + n * THREADS, row = i / CHUNKS * 2, chunk = i % CHUNKS;
+    if (i >= ROWS / 2 * CHUNKS) return;
     if (rows) {
       *(uint4*)(rows + row * STRIDE + chunk * 4) = x;
       *(uint4*)(rows + (row + 1) * STRIDE + chunk * 4) = y;
@@ -74,6 +81,36 @@ __device__ __forceinline__ void load_tile(unsigned* rows, unsigned* columns, con
       to[1] = make_uint4(lower_halves(x.z, y.z), upper_halves(x.z, y.z), lower_halves(x.w, y.w), upper_halves(x.w, y.w));
     }
   }
+  __device__ __forceinline__ void read(const Element* from, int first, int n_rows) {
+    if constexpr (IS_EARLY) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) read_one(x[n], y[n], n, from, first, n_rows);
+    }
+  }
+  // Writes what was read of the rows from `first` on: to `rows` as they are; to `columns`, if that is not null, two by two, so that a word holds neighbours of a
+  // column.
+  template <int STRIDE, int COLUMN_STRIDE>
+  __device__ __forceinline__ void write(unsigned* rows, unsigned* columns, const Element* from, int first, int n_rows) const {
+    if constexpr (IS_EARLY) {
+#pragma unroll
+      for (int n = 0; n < N; ++n) write_one<STRIDE, COLUMN_STRIDE>(rows, columns, n, x[n], y[n]);
+    } else {
+#pragma unroll 4
+      for (int n = 0; n < N; ++n) {
+        uint4 low, high;
+        read_one(low, high, n, from, first, n_rows);
+        write_one<STRIDE, COLUMN_STRIDE>(rows, columns, n, low, high);
+      }
+    }
+  }
+};
+
+// Copies rows of a matrix that are needed once.
+template <int ROWS, int LENGTH, int STRIDE, class Element>
+__device__ __forceinline__ void load_rows(unsigned* rows, const Element* from, int first, int n_rows) {
+  Loader<ROWS, LENGTH, Element> loader;
+  loader.read(from, first, n_rows);
+  loader.template write<STRIDE, 0>(rows, nullptr, from, first, n_rows);
 }
 
 // sums[m][n] = the products of the warp's rows of `left` and the rows of `right`.

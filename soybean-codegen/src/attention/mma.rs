@@ -59,6 +59,7 @@ pub(super) fn tiling(it: &Attention, part: Part, per_word: usize) -> Tiling {
         texts: [include_str!("mma.cu"), include_str!("mma_kernels.cu")],
         constants: vec![
             ("PER_WORD", per_word),
+            ("MOST_EARLY", 2),
             ("ROW_TILES", row_tiles),
             ("TILE_ROWS", rows),
             ("TILE_COLUMNS", columns),

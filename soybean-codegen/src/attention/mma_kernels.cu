@@ -62,14 +62,18 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
   unsigned* queries = shared;
   unsigned* keys = queries + TILE_ROWS * FEATURE_STRIDE;
   unsigned* values = keys + TILE_COLUMNS * FEATURE_STRIDE;
-  load_tile<TILE_ROWS, FEATURES, FEATURE_STRIDE, 0>(queries, nullptr, query, first, QUERIES);
+  load_rows<TILE_ROWS, FEATURES, FEATURE_STRIDE>(queries, query, first, QUERIES);
   fill(rows.most, -SOYBEAN_INFINITY), fill(rows.total, 0.0f), clear(rows.sums);
+  Loader<TILE_COLUMNS, FEATURES, Key> key_loader;
+  Loader<TILE_COLUMNS, WIDTH, Value> value_loader;
+  key_loader.read(key, 0, KEYS), value_loader.read(value, 0, KEYS);
   int end = n_seen(first + TILE_ROWS);
   for (int start = 0; start < end; start += TILE_COLUMNS) {
     __syncthreads();
-    load_tile<TILE_COLUMNS, FEATURES, FEATURE_STRIDE, 0>(keys, nullptr, key, start, KEYS);
-    load_tile<TILE_COLUMNS, WIDTH, WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(HAS_COLUMNS ? nullptr : values, HAS_COLUMNS ? values : nullptr, value, start, KEYS);
+    key_loader.template write<FEATURE_STRIDE, 0>(keys, nullptr, key, start, KEYS);
+    value_loader.template write<WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(HAS_COLUMNS ? nullptr : values, HAS_COLUMNS ? values : nullptr, value, start, KEYS);
     __syncthreads();
+    key_loader.read(key, start + TILE_COLUMNS, KEYS), value_loader.read(value, start + TILE_COLUMNS, KEYS);
     float scores[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(scores, queries, keys);
     bool whole = is_whole(first, start, TILE_COLUMNS);
@@ -156,20 +160,25 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   long long head = blockIdx.x / KEY_TILES;
   int first = blockIdx.x % KEY_TILES * TILE_ROWS;
   query += head * (QUERIES * FEATURES), gradient += head * (QUERIES * WIDTH);
-  load_tile<TILE_ROWS, FEATURES, FEATURE_STRIDE, 0>(keys, nullptr, key + head * (KEYS * FEATURES), first, KEYS);
-  load_tile<TILE_ROWS, WIDTH, WIDTH_STRIDE, 0>(values, nullptr, value + head * (KEYS * WIDTH), first, KEYS);
+  load_rows<TILE_ROWS, FEATURES, FEATURE_STRIDE>(keys, key + head * (KEYS * FEATURES), first, KEYS);
+  load_rows<TILE_ROWS, WIDTH, WIDTH_STRIDE>(values, value + head * (KEYS * WIDTH), first, KEYS);
   float key_sums[ROW_TILES][FEATURE_TILES][4], value_sums[ROW_TILES][WIDTH_TILES][4];
   clear(key_sums), clear(value_sums);
-  for (int start = IS_CAUSAL ? first / TILE_COLUMNS * TILE_COLUMNS : 0; start < QUERIES; start += TILE_COLUMNS) {
+  int start = IS_CAUSAL ? first / TILE_COLUMNS * TILE_COLUMNS : 0;
+  Loader<TILE_COLUMNS, FEATURES, Query> query_loader;
+  Loader<TILE_COLUMNS, WIDTH, Gradient> gradient_loader;
+  query_loader.read(query, start, QUERIES), gradient_loader.read(gradient, start, QUERIES);
+  for (; start < QUERIES; start += TILE_COLUMNS) {
     __syncthreads();
-    load_tile<TILE_COLUMNS, FEATURES, FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(queries, HAS_COLUMNS ? query_columns : nullptr, query, start, QUERIES);
-    load_tile<TILE_COLUMNS, WIDTH, WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(gradients, HAS_COLUMNS ? gradient_columns : nullptr, gradient, start, QUERIES);
+    query_loader.template write<FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(queries, HAS_COLUMNS ? query_columns : nullptr, query, start, QUERIES);
+    gradient_loader.template write<WIDTH_STRIDE, WIDTH_COLUMN_STRIDE>(gradients, HAS_COLUMNS ? gradient_columns : nullptr, gradient, start, QUERIES);
     for (int i = threadIdx.x; i < TILE_COLUMNS; i += THREADS) {
       bool is_inside = start + i < QUERIES;
       logarithms[i] = is_inside ? logarithm[head * QUERIES + start + i] : SOYBEAN_INFINITY;
       means[i] = is_inside ? mean[head * QUERIES + start + i] : 0.0f;
     }
     __syncthreads();
+    query_loader.read(query, start + TILE_COLUMNS, QUERIES), gradient_loader.read(gradient, start + TILE_COLUMNS, QUERIES);
     float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, keys, queries);
     dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, values, gradients);
@@ -209,8 +218,8 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
   long long head = blockIdx.x / QUERY_TILES;
   int first = first_query();
   key += head * (KEYS * FEATURES), value += head * (KEYS * WIDTH);
-  load_tile<TILE_ROWS, FEATURES, FEATURE_STRIDE, 0>(queries, nullptr, query + head * (QUERIES * FEATURES), first, QUERIES);
-  load_tile<TILE_ROWS, WIDTH, WIDTH_STRIDE, 0>(gradients, nullptr, gradient + head * (QUERIES * WIDTH), first, QUERIES);
+  load_rows<TILE_ROWS, FEATURES, FEATURE_STRIDE>(queries, query + head * (QUERIES * FEATURES), first, QUERIES);
+  load_rows<TILE_ROWS, WIDTH, WIDTH_STRIDE>(gradients, gradient + head * (QUERIES * WIDTH), first, QUERIES);
   float logarithms[ROW_TILES][2], means[ROW_TILES][2], sums[ROW_TILES][FEATURE_TILES][4];
   clear(sums);
 #pragma unroll
@@ -222,12 +231,16 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
       means[m][half] = row < QUERIES ? mean[head * QUERIES + row] : 0.0f;
     }
   }
+  Loader<TILE_COLUMNS, FEATURES, Key> key_loader;
+  Loader<TILE_COLUMNS, WIDTH, Value> value_loader;
+  key_loader.read(key, 0, KEYS), value_loader.read(value, 0, KEYS);
   int end = n_seen(first + TILE_ROWS);
   for (int start = 0; start < end; start += TILE_COLUMNS) {
     __syncthreads();
-    load_tile<TILE_COLUMNS, FEATURES, FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(keys, HAS_COLUMNS ? key_columns : nullptr, key, start, KEYS);
-    load_tile<TILE_COLUMNS, WIDTH, WIDTH_STRIDE, 0>(values, nullptr, value, start, KEYS);
+    key_loader.template write<FEATURE_STRIDE, FEATURE_COLUMN_STRIDE>(keys, HAS_COLUMNS ? key_columns : nullptr, key, start, KEYS);
+    value_loader.template write<WIDTH_STRIDE, 0>(values, nullptr, value, start, KEYS);
     __syncthreads();
+    key_loader.read(key, start + TILE_COLUMNS, KEYS), value_loader.read(value, start + TILE_COLUMNS, KEYS);
     float weights[ROW_TILES][SCORE_TILES][4], slopes[ROW_TILES][SCORE_TILES][4];
     dot_rows<FEATURE_STEPS, FEATURE_STRIDE>(weights, queries, keys);
     dot_rows<WIDTH_STEPS, WIDTH_STRIDE>(slopes, gradients, values);

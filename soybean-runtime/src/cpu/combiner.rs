@@ -1,11 +1,12 @@
 //! Combines partial results of several ranks.
 #![expect(unsafe_code, reason = "ranks read each other's arenas")]
 
-use soybean_plan::Combine;
+use soybean_plan::{Combine, DType};
 
 use super::{
     isa::Isa,
     vector::{Accumulate, accumulate_each},
+    widen::{round, widen},
 };
 
 /// Elements that are combined at once, so that the sum stays in the first-level cache.
@@ -22,11 +23,59 @@ impl Combiner {
         Self { each: accumulate_each(combine, Isa::detect()) }
     }
 
-    /// Combines `n` elements of each of the sources.
+    /// Combines `n` elements of each of the sources, of `f32` or of `bf16`.
     ///
     /// # Safety
-    /// All have `n` elements; nobody writes to the sources, and nobody else uses the result.
+    /// All have `n` elements of this type; nobody writes to the sources, and nobody else uses the result.
     pub(crate) unsafe fn combine(
+        &self,
+        dtype: DType,
+        sources: impl Iterator<Item = *const u8> + Clone,
+        result: *mut u8,
+        n: usize,
+    ) {
+        match dtype {
+            DType::F32 | DType::I32 => {
+                // SAFETY: required of the caller.
+                unsafe { self.combine_f32(sources.map(<*const u8>::cast), result.cast(), n) }
+            }
+            DType::Bf16 => {
+                // SAFETY: required of the caller.
+                unsafe { self.combine_bf16(sources.map(<*const u8>::cast), result.cast(), n) }
+            }
+        }
+    }
+
+    /// Combines in `f32`, and rounds once.
+    ///
+    /// # Safety
+    /// As [`Self::combine`].
+    unsafe fn combine_bf16(
+        &self,
+        sources: impl Iterator<Item = *const u16> + Clone,
+        result: *mut u16,
+        n: usize,
+    ) {
+        let (mut sum, mut term) = ([0.0; BLOCK], [0.0; BLOCK]);
+        for start in (0..n).step_by(BLOCK) {
+            let length = BLOCK.min(n - start);
+            for (number, source) in sources.clone().enumerate() {
+                let wide = if number == 0 { &mut sum } else { &mut term };
+                // SAFETY: required of the caller; the block is long enough.
+                unsafe { widen(source.wrapping_add(start), wide.as_mut_ptr(), length) };
+                if number > 0 {
+                    // SAFETY: both blocks have this length.
+                    unsafe { (self.each)(sum.as_mut_ptr(), term.as_ptr(), length) };
+                }
+            }
+            // SAFETY: required of the caller.
+            unsafe { round(sum.as_ptr(), result.wrapping_add(start), length) };
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::combine`].
+    unsafe fn combine_f32(
         &self,
         sources: impl Iterator<Item = *const f32> + Clone,
         result: *mut f32,

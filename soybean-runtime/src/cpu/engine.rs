@@ -1,7 +1,7 @@
 //! Runs a prepared scalar program block by block, with inputs used where they lie if that is possible.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers and ranks share")]
 
-use soybean_plan::{DType, ScalarProgram};
+use soybean_plan::{DType, ScalarProgram, bf16};
 
 use super::{
     isa::Isa,
@@ -9,7 +9,7 @@ use super::{
     space::{Space, offset},
 };
 
-/// The elements of a buffer.
+/// The elements of a buffer, of 4 or of 2 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     pub(crate) pointer: *mut f32,
@@ -23,15 +23,20 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// The place of an element.
+    /// The place of an element of 4 bytes.
     pub(crate) const fn at(&self, index: usize) -> *mut f32 {
         self.pointer.wrapping_add(index)
     }
 
+    /// The place of an element of any type.
+    pub(crate) const fn place(&self, index: usize) -> *mut u8 {
+        self.pointer.cast::<u8>().wrapping_add(index * self.dtype.bytes())
+    }
+
     /// Whether the two share memory.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        let end = |it: &Self| it.pointer.wrapping_add(it.n_elements);
-        self.pointer < end(other) && other.pointer < end(self)
+        let (start, end) = (|it: &Self| it.place(0), |it: &Self| it.place(it.n_elements));
+        start(self) < end(other) && start(other) < end(self)
     }
 }
 
@@ -244,12 +249,15 @@ impl Engine {
 /// # Safety
 /// The index is one of the region, and nobody writes there.
 #[inline(always)]
-unsafe fn element(region: &Region, index: usize) -> f32 {
-    // SAFETY: required of the caller.
-    let value = unsafe { region.at(index).read() };
+pub(super) unsafe fn element(region: &Region, index: usize) -> f32 {
+    let place = region.place(index);
     match region.dtype {
-        DType::F32 | DType::Bf16 => value,
-        DType::I32 => value.to_bits().cast_signed() as f32,
+        // SAFETY: required of the caller.
+        DType::F32 => unsafe { place.cast::<f32>().read() },
+        // SAFETY: as above.
+        DType::Bf16 => bf16::to_f32(unsafe { place.cast::<u16>().read() }),
+        // SAFETY: as above.
+        DType::I32 => unsafe { place.cast::<i32>().read() as f32 },
     }
 }
 

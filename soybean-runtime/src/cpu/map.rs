@@ -8,6 +8,7 @@ use super::{
     isa::Isa,
     share::share,
     space::Space,
+    widen::round,
 };
 use crate::{Error, ErrorKind};
 
@@ -85,16 +86,16 @@ impl MapKernel {
                     previous = number;
                 }
                 let n = engine.block.min(row - at);
-                let place = |result: &Region| result.at(number * row + at);
+                let place = number * row + at;
                 for (index, result) in results.iter().enumerate() {
-                    scratch.targets[index] = is_direct[index].then(|| place(result));
+                    scratch.targets[index] = is_direct[index].then(|| result.at(place));
                 }
                 // SAFETY: as above; targets are within results, which overlap nothing if they are direct.
                 unsafe { engine.run_block(scratch, inputs, (number, at, n)) };
                 for (index, result) in results.iter().enumerate().filter(|it| !is_direct[it.0]) {
                     let from = engine.result(scratch, index);
                     // SAFETY: the block stands in scratch memory; the result has the elements of the space.
-                    unsafe { store(from, place(result), n, result.dtype) };
+                    unsafe { store(from, result.place(place), n, result.dtype) };
                 }
             }
         });
@@ -137,7 +138,8 @@ impl MapKernel {
                     continue;
                 }
                 is_direct = false;
-                if !is_dense || input.pointer != result.pointer {
+                let is_alike = input.dtype.bytes() == result.dtype.bytes();
+                if !is_dense || !is_alike || input.pointer != result.pointer {
                     return fault(format!(
                         "result {number}: expected memory of its own or of a dense input"
                     ));
@@ -149,19 +151,28 @@ impl MapKernel {
     }
 }
 
-/// Copies numbers to a buffer of this type; those that it cannot hold are cut off towards zero, or at its bounds.
+/// Copies numbers to a buffer of this type: to integers those that it cannot hold are cut off towards zero, or at its bounds.
 ///
 /// # Safety
 /// Both have `n` elements and do not overlap.
-unsafe fn store(from: *const f32, to: *mut f32, n: usize, dtype: DType) {
-    if dtype == DType::F32 {
+unsafe fn store(from: *const f32, to: *mut u8, n: usize, dtype: DType) {
+    match dtype {
         // SAFETY: required of the caller.
-        return unsafe { to.copy_from_nonoverlapping(from, n) };
+        DType::F32 => unsafe { to.cast::<f32>().copy_from_nonoverlapping(from, n) },
+        // SAFETY: as above.
+        DType::Bf16 => unsafe { round(from, to.cast(), n) },
+        // SAFETY: as above.
+        DType::I32 => unsafe { cut_off(from, to.cast(), n) },
     }
+}
+
+/// # Safety
+/// As [`store`].
+unsafe fn cut_off(from: *const f32, to: *mut i32, n: usize) {
     // SAFETY: required of the caller.
     let from = unsafe { std::slice::from_raw_parts(from, n) };
-    // SAFETY: as above; elements of both types have 4 bytes.
-    let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<i32>(), n) };
+    // SAFETY: as above.
+    let to = unsafe { std::slice::from_raw_parts_mut(to, n) };
     #[expect(clippy::cast_possible_truncation, reason = "cut off")]
     for (to, from) in to.iter_mut().zip(from) {
         *to = *from as i32;
@@ -171,7 +182,10 @@ unsafe fn store(from: *const f32, to: *mut f32, n: usize, dtype: DType) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::oracle::{Dice, in_pool, region, values};
+    use crate::cpu::{
+        engine::element,
+        oracle::{Dice, in_pool, region, values},
+    };
 
     fn check(dice: &mut Dice) {
         let (n_inputs, n_scalars, n_results) = (dice.below(4), dice.below(3), 1 + dice.below(3));
@@ -182,8 +196,8 @@ mod tests {
         let isa = dice.pick(&Isa::all());
         let mut kernel = MapKernel::new(&map, isa, 1 + dice.below(3));
         let scalars: Vec<f32> = (0..n_scalars).map(|_| dice.float()).collect();
-        let types: Vec<DType> =
-            (0..n_inputs).map(|_| dice.pick(&[DType::F32, DType::F32, DType::I32])).collect();
+        let all_types = [DType::F32, DType::F32, DType::Bf16, DType::I32];
+        let types: Vec<DType> = (0..n_inputs).map(|_| dice.pick(&all_types)).collect();
         let mut inputs: Vec<(Vec<f32>, DType)> = types
             .iter()
             .zip(&kernel.n_needed)
@@ -192,10 +206,8 @@ mod tests {
         let expected = values(&map, &inputs, &scalars);
         let n_points = extents.n_elements();
         let mut results = vec![vec![f32::NAN; n_points]; n_results];
-        let mut regions: Vec<Region> = results
-            .iter_mut()
-            .map(|it| region(it, dice.pick(&[DType::F32, DType::F32, DType::I32])))
-            .collect();
+        let mut regions: Vec<Region> =
+            results.iter_mut().map(|it| region(it, dice.pick(&all_types))).collect();
         let input_regions: Vec<Region> =
             inputs.iter_mut().map(|it| region(&mut it.0, it.1)).collect();
         // Where an input is dense, its buffer may be a result's too.
@@ -209,18 +221,15 @@ mod tests {
         for (point, expected) in expected.iter().enumerate() {
             for (result, expected) in regions.iter().zip(expected) {
                 // SAFETY: each result has the elements of the space.
-                let found = unsafe { result.at(point).read() };
+                let found = f64::from(unsafe { element(result, point) });
                 // Programs are short, and their values below 1e4: some 20 roundings of single precision.
                 let tolerance = 2e-6 * expected.abs().max(100.0);
-                let (found, is_near) = match result.dtype {
-                    DType::F32 | DType::Bf16 => {
-                        let found = f64::from(found);
-                        (found, (found - expected).abs() <= tolerance)
-                    }
+                let is_near = match result.dtype {
+                    DType::F32 => (found - expected).abs() <= tolerance,
+                    DType::Bf16 => (found - expected).abs() <= tolerance + expected.abs() / 256.0,
                     DType::I32 => {
-                        let found = f64::from(found.to_bits().cast_signed());
                         let bounds = [expected - tolerance, expected + tolerance];
-                        (found, bounds.map(f64::trunc).contains(&found))
+                        bounds.map(f64::trunc).contains(&found)
                     }
                 };
                 assert!(is_near, "{map:?} {isa:?} at {point}: {found}, not {expected}");

@@ -1,7 +1,8 @@
 //! What kernels must compute, written as plainly as possible in double precision, and random kernels to compare with.
 
 use soybean_plan::{
-    Binary, Combine, DType, Instruction, Map, ScalarProgram, Shape, Strides, Unary, random::mixed,
+    Binary, Combine, DType, Instruction, Map, ScalarProgram, Shape, Strides, Unary, bf16,
+    random::mixed,
 };
 
 use super::engine::Region;
@@ -100,8 +101,18 @@ impl Dice {
         ScalarProgram { instructions: instructions.into(), results: results.into() }
     }
 
-    /// Elements for an operand of this type.
+    /// Elements for an operand of this type; of 2 bytes they fill the first half of the vector.
     pub(crate) fn buffer(&mut self, n_elements: usize, dtype: DType) -> Vec<f32> {
+        if dtype == DType::Bf16 {
+            let halves: Vec<u16> = (0..n_elements).map(|_| bf16::from_f32(self.float())).collect();
+            let word = |pair: &[u16]| {
+                let high = pair.get(1).copied().unwrap_or_default();
+                f32::from_bits(u32::from(pair[0]) | u32::from(high) << 16)
+            };
+            let mut words: Vec<f32> = halves.chunks(2).map(word).collect();
+            words.resize(n_elements, 0.0);
+            return words;
+        }
         let mut element = || match dtype {
             DType::F32 | DType::Bf16 => self.float(),
             DType::I32 => f32::from_bits(u32::try_from(self.below(3)).unwrap()),
@@ -141,10 +152,15 @@ pub(crate) fn place(point: &[usize], strides: &Strides) -> usize {
 /// The results of a map at each point.
 pub(crate) fn values(map: &Map, inputs: &[(Vec<f32>, DType)], scalars: &[f32]) -> Vec<Vec<f64>> {
     let element = |point: &[usize], input: usize| {
-        let value = inputs[input].0[place(point, &map.inputs[input])];
+        let (elements, at) = (&inputs[input].0, place(point, &map.inputs[input]));
         match inputs[input].1 {
-            DType::F32 | DType::Bf16 => f64::from(value),
-            DType::I32 => f64::from(value.to_bits()),
+            DType::F32 => f64::from(elements[at]),
+            DType::Bf16 => {
+                let word = elements[at / 2].to_bits().to_le_bytes();
+                let half = [word[at % 2 * 2], word[at % 2 * 2 + 1]];
+                f64::from(bf16::to_f32(u16::from_le_bytes(half)))
+            }
+            DType::I32 => f64::from(elements[at].to_bits()),
         }
     };
     let value = |point: &Vec<usize>| {

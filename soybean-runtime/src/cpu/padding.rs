@@ -123,6 +123,7 @@ fn source(outer: &[Dim], mut row: usize) -> Option<usize> {
 fn bits(value: f64, dtype: DType) -> f32 {
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the type of the elements")]
     match dtype {
+        // Elements of bf16 are widened before they come here.
         DType::F32 | DType::Bf16 => value as f32,
         DType::I32 => f32::from_bits((value.round() as i32).cast_unsigned()),
     }

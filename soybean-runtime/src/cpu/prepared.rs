@@ -93,6 +93,11 @@ impl Prepared {
         }
     }
 
+    /// Whether it takes elements of `bf16` as they are.
+    pub(crate) const fn reads_bf16(&self) -> bool {
+        matches!(self, Self::Map(_) | Self::Reduce(_))
+    }
+
     /// Runs the kernel.
     ///
     /// # Safety

@@ -1,6 +1,15 @@
 //! What a product does to its result before writing it, so that no kernel need read it again.
 
+mod fuse;
+mod pattern;
+mod steps;
+
 use soybean_plan::DType;
+
+pub(crate) use self::{
+    fuse::fuse,
+    steps::{Fused, FusedProduct, FusedStep, Location},
+};
 
 /// A function of each element of a product's result, and a vector along its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -102,6 +102,12 @@ impl Gpu {
         }
     }
 
+    /// Waits on the host until all work on this GPU is done. What the host writes goes by a stream of its own, for which no other waits.
+    pub(crate) fn synchronize(&self) -> Result<(), Error> {
+        self.bind()?;
+        result::ctx::synchronize().map_err(|error| self.fault("waiting for the device", error))
+    }
+
     /// The bytes that are free.
     pub(crate) fn free_bytes(&self) -> Result<usize, Error> {
         self.bind()?;

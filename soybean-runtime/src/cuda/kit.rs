@@ -259,7 +259,9 @@ fn generate(wanted: &Wanted<'_>, call: &Call, number: usize) -> Result<codegen::
     let kernel = &wanted.kernels[call.kernel];
     let (inputs, results, precision) = (&call.inputs[..], &call.results[..], wanted.precision);
     let what = codegen::Call { kernel, inputs, results, precision };
-    codegen::generate(&what, &format!("k{number}_")).ok_or_else(|| {
+    // What one GPU's library fuses, another's may not.
+    let made = call.epilogue.is_plain().then(|| codegen::generate(&what, &format!("k{number}_")));
+    made.flatten().ok_or_else(|| {
         let message = format!(
             "{} {}: expected a kernel that GPUs can run on {inputs:?}",
             kernel.kind(),

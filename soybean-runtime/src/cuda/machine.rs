@@ -207,8 +207,8 @@ impl Machine {
             results: &results,
             scalars: place.scalars.address(0),
             workspace: place.workspace(),
-            bias: 0,
-            kept: 0,
+            bias: run.bias.map_or(0, |it| place.address(Block::Arena, it)),
+            kept: run.kept.map_or(0, |it| place.address(Block::Arena, it)),
         };
         // SAFETY: the buffers lie within the arena, which was checked to hold them and lives as long as the rank; the schedule keeps others from what they use.
         unsafe { self.kits[place.kit].run(run.call, place.lane(Lane::Compute), operands) }

@@ -36,6 +36,7 @@ impl DeviceMemory {
         // SAFETY: the block has this many bytes.
         unsafe { result::memset_d8_sync(start, 0, n_bytes) }
             .map_err(|error| gpu.fault(what, error))?;
+        memory.settle()?;
         Ok(memory)
     }
 
@@ -50,7 +51,8 @@ impl DeviceMemory {
         self.check(offset, size_of_val(from))?;
         // SAFETY: the stretch lies within the block.
         unsafe { result::memcpy_htod_sync(self.address(offset), from) }
-            .map_err(|error| self.gpu.fault("copying to the device", error))
+            .map_err(|error| self.gpu.fault("copying to the device", error))?;
+        self.settle()
     }
 
     /// Copies words from there, after all work so far on this GPU's streams has been waited for.
@@ -59,6 +61,13 @@ impl DeviceMemory {
         // SAFETY: the stretch lies within the block, and numbers may have any bits.
         unsafe { result::memcpy_dtoh_sync(to, self.address(offset)) }
             .map_err(|error| self.gpu.fault("copying from the device", error))
+    }
+
+    /// Waits until the memory is as it was last set or written: these calls of the driver return when the host's part is done, and streams of ours do not wait for the rest.
+    fn settle(&self) -> Result<(), Error> {
+        // SAFETY: no handle stands for the stream that these calls use.
+        unsafe { result::stream::synchronize(std::ptr::null_mut()) }
+            .map_err(|error| self.gpu.fault("waiting for a copy to the device", error))
     }
 
     fn check(&self, offset: usize, n_bytes: usize) -> Result<(), Error> {

@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
-use soybean_plan::{AxisSet, BufferId, DType, Kernel, Step, Tables};
+use soybean_plan::{
+    AxisSet, BufferId, DType, Instruction, Kernel, Map, ScalarProgram, Shape, Step, Tables,
+};
 
 use super::{
     collective::{Builder, Exchange, Stage, Transport},
-    epilogue::Epilogue,
+    epilogue::{Epilogue, Fused, FusedProduct, FusedStep, Location},
     kit::Call,
-    place::Sizes,
+    place::{Sizes, kept_from},
     schedule::{Access, Lane, Schedule},
 };
 use crate::{Error, ErrorKind, Work, movement::as_collective};
@@ -48,6 +50,10 @@ pub(crate) struct Run {
     pub(crate) call: usize,
     pub(crate) inputs: Vec<usize>,
     pub(crate) results: Vec<usize>,
+    /// The vector of a product's epilogue.
+    pub(crate) bias: Option<usize>,
+    /// What a product's epilogue keeps, or finds.
+    pub(crate) kept: Option<usize>,
 }
 
 impl Phase {
@@ -69,11 +75,27 @@ impl Phase {
     }
 }
 
+/// Tasks with what they do to memory.
+struct Queue {
+    tasks: Vec<Task>,
+    accesses: Vec<Access>,
+    received: Vec<u64>,
+}
+
+impl Queue {
+    fn push(&mut self, name: String, access: Access, action: Action) {
+        self.tasks.push(Task { name, lane: access.lane, action });
+        self.accesses.push(access);
+    }
+}
+
 /// Makes phases of steps, and notes what they need.
 pub(crate) struct Planner<'a> {
     tables: &'a Tables,
-    kernels: &'a [Kernel],
+    /// The model's, and what fusion adds.
+    pub(crate) kernels: Vec<Kernel>,
     transport: Transport,
+    kept_bytes: usize,
     /// The kernels, each with the types of its buffers.
     pub(crate) calls: Vec<Call>,
     /// The functions of the transfers.
@@ -84,61 +106,167 @@ pub(crate) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     /// Without any phase yet.
-    pub(crate) fn new(tables: &'a Tables, kernels: &'a [Kernel], transport: Transport) -> Self {
-        let (calls, transfers) = (Vec::new(), Vec::new());
-        let n_words = vec![0; tables.mesh.n_ranks()];
-        Self { tables, kernels, transport, calls, transfers, n_words, staging_bytes: 0 }
+    pub(crate) fn new(tables: &'a Tables, kernels: &[Kernel], transport: Transport) -> Self {
+        Self {
+            tables,
+            kernels: kernels.to_vec(),
+            transport,
+            kept_bytes: 0,
+            calls: Vec::new(),
+            transfers: Vec::new(),
+            n_words: vec![0; tables.mesh.n_ranks()],
+            staging_bytes: 0,
+        }
     }
 
     /// The phase of these steps; with the loss at its end, if it is wanted.
-    pub(crate) fn phase(&mut self, steps: &[Step], loss: Option<BufferId>) -> Result<Phase, Error> {
-        let mut accesses = Vec::new();
-        let mut phase = Phase {
+    pub(crate) fn phase(&mut self, fused: &Fused, loss: Option<BufferId>) -> Result<Phase, Error> {
+        let mut queue = Queue {
             tasks: Vec::new(),
-            schedule: Schedule::default(),
+            accesses: Vec::new(),
             received: vec![0; self.n_words.len()],
         };
+        let slots = self.slots(&fused.slots);
         let inputs: Result<_, _> =
             self.tables.inputs.iter().map(|it| self.range(it.buffer)).collect();
-        let feed = Task { name: "feed".to_owned(), lane: Lane::Compute, action: Action::Feed };
-        phase.tasks.push(feed);
-        accesses.push(compute(Vec::new(), inputs?));
-        for step in steps {
-            let Some(kernel) = self.kernels.get(step.kernel) else {
-                let (n_kernels, found) = (self.kernels.len(), step.kernel);
-                let message = format!("expected one of {n_kernels} kernels, found {found}");
-                return Err(Error::new(ErrorKind::Program, message));
-            };
-            let name = format!("{} {}", Work::of(kernel).name(), step.kernel);
-            match as_collective(kernel) {
-                Some(_) => {
-                    for Exchange { stages, access, received } in self.exchanges(step)? {
-                        phase.received.iter_mut().zip(received).for_each(|(sum, it)| *sum += it);
-                        let action = Action::Exchange(stages);
-                        phase.tasks.push(Task { name: name.clone(), lane: access.lane, action });
-                        accesses.push(access);
-                    }
-                }
-                None => {
-                    accesses.push(compute(self.ranges(&step.inputs)?, self.ranges(&step.results)?));
-                    let action = Action::Run(self.run(step)?);
-                    phase.tasks.push(Task { name, lane: Lane::Compute, action });
+        queue.push("feed".to_owned(), compute(Vec::new(), inputs?), Action::Feed);
+        for step in &fused.steps {
+            match step {
+                FusedStep::Plain(step) => self.queue(step, &mut queue)?,
+                FusedStep::Product(product) => self.queue_product(product, &slots, &mut queue)?,
+                FusedStep::Round { input, slot } => {
+                    self.queue_rounding(*input, &slots[*slot], &mut queue)?;
                 }
             }
         }
         if let Some(loss) = loss {
-            let task = Task { name: "loss".to_owned(), lane: Lane::Compute, action: Action::Loss };
-            phase.tasks.push(task);
-            accesses.push(compute(vec![self.range(loss)?], Vec::new()));
+            let access = compute(vec![self.range(loss)?], Vec::new());
+            queue.push("loss".to_owned(), access, Action::Loss);
         }
-        phase.schedule = Schedule::new(&accesses);
-        Ok(phase)
+        let Queue { tasks, accesses, received } = queue;
+        Ok(Phase { tasks, schedule: Schedule::new(&accesses), received })
+    }
+
+    /// Where the slots of a phase lie; phases take turns, so that each begins anew.
+    fn slots(&mut self, sizes: &[usize]) -> Vec<Range<usize>> {
+        let start = kept_from(self.tables);
+        let mut end = start;
+        let mut slots = Vec::new();
+        for size in sizes {
+            slots.push(end..end + size);
+            end = (end + size).next_multiple_of(256);
+        }
+        self.kept_bytes = self.kept_bytes.max(end - start);
+        slots
+    }
+
+    fn queue(&mut self, step: &Step, queue: &mut Queue) -> Result<(), Error> {
+        let name = self.name(step.kernel)?;
+        if as_collective(&self.kernels[step.kernel]).is_some() {
+            for Exchange { stages, access, received } in self.exchanges(step)? {
+                queue.received.iter_mut().zip(received).for_each(|(sum, it)| *sum += it);
+                queue.push(name.clone(), access, Action::Exchange(stages));
+            }
+            return Ok(());
+        }
+        let (reads, writes) = (self.ranges(&step.inputs)?, self.ranges(&step.results)?);
+        let call = Call {
+            kernel: step.kernel,
+            inputs: self.types(&step.inputs),
+            results: self.types(&step.results),
+            epilogue: Epilogue::default(),
+        };
+        let run = self.run(call, &reads, &writes);
+        queue.push(name, compute(reads, writes), Action::Run(run));
+        Ok(())
+    }
+
+    fn queue_product(
+        &mut self,
+        product: &FusedProduct,
+        slots: &[Range<usize>],
+        queue: &mut Queue,
+    ) -> Result<(), Error> {
+        let find = |location: Option<Location>| {
+            location
+                .map(|location| match location {
+                    Location::Slot(slot) => Ok(slots[slot].clone()),
+                    Location::Buffer(buffer) => self.range(buffer),
+                })
+                .transpose()
+        };
+        let (bias, kept) = (find(product.bias)?, find(product.kept)?);
+        let (inputs, results) = (self.ranges(&product.inputs)?, vec![self.range(product.result)?]);
+        let call = Call {
+            kernel: product.kernel,
+            inputs: self.types(&product.inputs),
+            results: self.types(&[product.result]),
+            epilogue: product.epilogue,
+        };
+        let mut run = self.run(call, &inputs, &results);
+        run.bias = bias.as_ref().map(|it| it.start);
+        run.kept = kept.as_ref().map(|it| it.start);
+        // Of what an epilogue has besides, it reads some and writes some; both count as both.
+        let besides = || bias.iter().chain(&kept).cloned();
+        let reads = inputs.into_iter().chain(besides()).collect();
+        let writes = results.into_iter().chain(besides()).collect();
+        queue.push(self.name(product.kernel)?, compute(reads, writes), Action::Run(run));
+        Ok(())
+    }
+
+    /// A vector of `f32` rounded into a slot.
+    fn queue_rounding(
+        &mut self,
+        input: BufferId,
+        slot: &Range<usize>,
+        queue: &mut Queue,
+    ) -> Result<(), Error> {
+        let extents = Shape::new(&[self.tables.buffers[input].n_elements]);
+        let program = ScalarProgram {
+            instructions: vec![Instruction::Input(0)].into(),
+            results: vec![0].into(),
+        };
+        let map = Map { extents, inputs: vec![extents.dense_strides()].into(), program };
+        let kernel = self.kernels.iter().position(|it| *it == Kernel::Map(map.clone()));
+        let kernel = kernel.unwrap_or_else(|| {
+            self.kernels.push(map.into());
+            self.kernels.len() - 1
+        });
+        let (reads, writes) = (vec![self.range(input)?], vec![slot.clone()]);
+        let (inputs, results, epilogue) =
+            (vec![DType::F32], vec![DType::Bf16], Epilogue::default());
+        let run = self.run(Call { kernel, inputs, results, epilogue }, &reads, &writes);
+        queue.push(self.name(kernel)?, compute(reads, writes), Action::Run(run));
+        Ok(())
+    }
+
+    fn name(&self, kernel: usize) -> Result<String, Error> {
+        let found = self.kernels.get(kernel).ok_or_else(|| {
+            let n_kernels = self.kernels.len();
+            let message = format!("expected one of {n_kernels} kernels, found {kernel}");
+            Error::new(ErrorKind::Program, message)
+        })?;
+        Ok(format!("{} {kernel}", Work::of(found).name()))
+    }
+
+    fn types(&self, buffers: &[BufferId]) -> Vec<DType> {
+        buffers.iter().map(|it| self.tables.buffers[*it].dtype).collect()
+    }
+
+    fn run(&mut self, call: Call, inputs: &[Range<usize>], results: &[Range<usize>]) -> Run {
+        let offsets = |ranges: &[Range<usize>]| ranges.iter().map(|it| it.start).collect();
+        let call = self.calls.iter().position(|it| *it == call).unwrap_or_else(|| {
+            self.calls.push(call);
+            self.calls.len() - 1
+        });
+        let (inputs, results) = (offsets(inputs), offsets(results));
+        Run { call, inputs, results, bias: None, kept: None }
     }
 
     /// What ranks need for the phases so far; `workspace` is what their kernels need.
     pub(crate) fn sizes(&self, rank: usize, workspace: usize) -> Sizes {
         let (n_pattern_words, staging) = (self.n_words[rank], self.staging_bytes);
-        Sizes { kept: 0, workspace, staging, n_pattern_words }
+        Sizes { kept: self.kept_bytes, workspace, staging, n_pattern_words }
     }
 
     /// For each rank the words of its transfers' patterns.
@@ -157,25 +285,6 @@ impl<'a> Planner<'a> {
 
     fn ranges(&self, buffers: &[BufferId]) -> Result<Vec<Range<usize>>, Error> {
         buffers.iter().map(|it| self.range(*it)).collect()
-    }
-
-    fn run(&mut self, step: &Step) -> Result<Run, Error> {
-        let types = |buffers: &[BufferId]| -> Vec<DType> {
-            buffers.iter().map(|it| self.tables.buffers[*it].dtype).collect()
-        };
-        let offsets = |ranges: Vec<Range<usize>>| ranges.into_iter().map(|it| it.start).collect();
-        let (inputs, results) = (self.ranges(&step.inputs)?, self.ranges(&step.results)?);
-        let call = Call {
-            kernel: step.kernel,
-            inputs: types(&step.inputs),
-            results: types(&step.results),
-            epilogue: Epilogue::default(),
-        };
-        let call = self.calls.iter().position(|it| *it == call).unwrap_or_else(|| {
-            self.calls.push(call);
-            self.calls.len() - 1
-        });
-        Ok(Run { call, inputs: offsets(inputs), results: offsets(results) })
     }
 
     fn exchanges(&mut self, step: &Step) -> Result<Vec<Exchange>, Error> {

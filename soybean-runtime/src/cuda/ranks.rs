@@ -8,17 +8,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use soybean_plan::{BufferId, Tile};
+use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
 
 use super::{
     cliques::Cliques,
     collective::Transport,
+    epilogue::{Fused, fuse},
     gpu::Gpu,
     kit::{Kit, Wanted},
     libraries::find,
     machine::{Events, Machine, Marks, Queuing},
     phase::{Phase, Planner},
     place::Place,
+    product::{Lt, Product},
     stream::{Event, Graph},
     tape::record,
 };
@@ -69,12 +71,13 @@ impl CudaRanks {
         let gpus = find().gpus(n_ranks)?;
         let transport = transport(&gpus, n_ranks)?;
         let mut planner = Planner::new(tables, kernels, transport);
+        let mut fuser = Fuser::new(&gpus[0], kernels, tables)?;
         let steps = record(model.get(), |model, rank| model.train(rank))?;
-        let train = planner.phase(&steps, Some(tables.loss))?;
+        let train = planner.phase(&fuser.fuse(&steps), Some(tables.loss))?;
         let steps = record(model.get(), |model, rank| model.evaluate(rank))?;
-        let evaluate = planner.phase(&steps, None)?;
+        let evaluate = planner.phase(&fuser.fuse(&steps), None)?;
         let wanted = Wanted {
-            kernels,
+            kernels: &planner.kernels,
             precision: tables.precision,
             calls: &planner.calls,
             transfers: &planner.transfers,
@@ -94,6 +97,7 @@ impl CudaRanks {
         for (place, ends) in machine.places.iter_mut().zip(&ends) {
             ends.fill(tables, place, config.seed)?;
         }
+        gpus.iter().try_for_each(|gpu| gpu.synchronize())?;
         Ok(Self {
             seed: config.seed,
             uses_graphs: config.uses_graphs,
@@ -132,7 +136,8 @@ impl CudaRanks {
                 let model = self.machine.model.clone();
                 let mut places = self.machine.places.iter_mut().zip(&self.ends);
                 places.try_for_each(|(place, ends)| {
-                    ends.load(model.get().tables(), place, parameters)
+                    ends.load(model.get().tables(), place, parameters)?;
+                    place.gpu.synchronize()
                 })
             }
             Order::ResetProfile => {
@@ -305,6 +310,28 @@ impl Steps {
             graph.launch(machine.origin())?;
         }
         done.record(machine.origin())
+    }
+}
+
+/// Joins products and what follows them, where cuBLASLt has both as one.
+struct Fuser<'a> {
+    lt: Lt,
+    kernels: &'a [Kernel],
+    tables: &'a Tables,
+}
+
+impl<'a> Fuser<'a> {
+    fn new(gpu: &Arc<Gpu>, kernels: &'a [Kernel], tables: &'a Tables) -> Result<Self, Error> {
+        Ok(Self { lt: Lt::new(gpu)?, kernels, tables })
+    }
+
+    fn fuse(&mut self, steps: &[Step]) -> Fused {
+        let Self { lt, kernels, tables } = self;
+        fuse(steps, kernels, tables, &mut |kernel, types, epilogue| {
+            let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
+            let product = Product::new(lt, contraction, types, tables.precision, epilogue);
+            product.is_ok_and(|it| it.is_some())
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use std::thread;
 
 use soybean_plan::{
     Buffer, CollectiveKind, Combine, DType, MAX_AXES, Mesh, Placement, Precision, Program, Shape,
-    Tables, Tile, Tiling,
+    Tables, Tile, Tiling, bf16,
 };
 
 use super::*;
@@ -13,8 +13,8 @@ use crate::cpu::Dice;
 fn program(mesh: Mesh, collective: Collective) -> Program {
     let n_source = collective.source().local_shape(&mesh).n_elements();
     let n_destination = collective.destination().local_shape(&mesh).n_elements();
-    let offset = (n_source * 4).next_multiple_of(64);
     let dtype = collective.dtype;
+    let offset = (n_source * dtype.bytes()).next_multiple_of(64);
     let buffers = vec![
         Buffer { offset: 0, n_elements: n_source, dtype },
         Buffer { offset, n_elements: n_destination, dtype },
@@ -23,7 +23,7 @@ fn program(mesh: Mesh, collective: Collective) -> Program {
         name: "test".into(),
         mesh,
         precision: Precision::F32,
-        arena_bytes: offset + n_destination * 4,
+        arena_bytes: offset + n_destination * dtype.bytes(),
         buffers: buffers.into(),
         inputs: vec![].into(),
         parameters: vec![].into(),
@@ -54,23 +54,51 @@ fn elements(tile: &Tile, mesh: &Mesh, rank: usize) -> Vec<Vec<usize>> {
     elements
 }
 
-/// What the ranks with these coordinates hold of an element: whole numbers, so that sums are exact in any order.
-fn value(element: &[usize], tiling: &Tiling, coordinates: &[usize; MAX_AXES]) -> f32 {
+/// What the ranks with these coordinates hold of an element: whole numbers, so that sums are exact in any order. Those of `bf16` are below 256, and
+/// sums of them are rounded.
+fn value(tile: &Tile, dtype: DType, element: &[usize], coordinates: &[usize; MAX_AXES]) -> f32 {
+    let tiling = &tile.tiling;
     let base = element.iter().fold(7, |value, index| (value * 31 + index) % 1009);
     let part: usize = tiling
         .partial_axes()
         .iter()
         .map(|axis| (coordinates[axis] + 1) * (axis + 3) % 11)
         .product();
-    (base * part % 1000) as f32
+    let n_values = if dtype == DType::Bf16 { 256 } else { 1000 };
+    (base * part % n_values) as f32
+}
+
+/// # Safety
+/// The region has this element, and nobody else uses it.
+unsafe fn write(region: &Region, index: usize, value: f32) {
+    let place = region.place(index);
+    match region.dtype {
+        // SAFETY: required of the caller.
+        DType::F32 | DType::I32 => unsafe { place.cast::<f32>().write(value) },
+        // SAFETY: as above.
+        DType::Bf16 => unsafe { place.cast::<u16>().write(bf16::from_f32(value)) },
+    }
+}
+
+/// # Safety
+/// The region has this element, and nobody writes there.
+unsafe fn read(region: &Region, index: usize) -> f32 {
+    let place = region.place(index);
+    match region.dtype {
+        // SAFETY: required of the caller.
+        DType::F32 | DType::I32 => unsafe { place.cast::<f32>().read() },
+        // SAFETY: as above.
+        DType::Bf16 => bf16::to_f32(unsafe { place.cast::<u16>().read() }),
+    }
 }
 
 /// What a rank must hold afterwards.
 fn expected(collective: &Collective, mesh: &Mesh, element: &[usize], rank: usize) -> f32 {
     let coordinates = mesh.coordinates(rank);
-    let holds = |peer: &usize| value(element, &collective.from, &mesh.coordinates(*peer));
+    let (source, dtype) = (collective.source(), collective.dtype);
+    let holds = |peer: &usize| value(&source, dtype, element, &mesh.coordinates(*peer));
     let group = mesh.group(rank, collective.axes);
-    match (collective.kind, collective.combine) {
+    let exact = match (collective.kind, collective.combine) {
         (CollectiveKind::AllReduce | CollectiveKind::ReduceScatter, Combine::Sum) => {
             group.iter().map(holds).sum()
         }
@@ -78,14 +106,18 @@ fn expected(collective: &Collective, mesh: &Mesh, element: &[usize], rank: usize
             group.iter().map(holds).fold(f32::NEG_INFINITY, f32::max)
         }
         (CollectiveKind::Slice | CollectiveKind::AllToAll | CollectiveKind::AllGather, _) => {
-            value(element, &collective.from, &coordinates)
+            value(&source, dtype, element, &coordinates)
         }
+    };
+    match dtype {
+        DType::F32 | DType::I32 => exact,
+        DType::Bf16 => bf16::to_f32(bf16::from_f32(exact)),
     }
 }
 
 /// The bytes that one group receives.
 fn group_bytes(collective: &Collective, mesh: &Mesh) -> usize {
-    let n_bytes = 4 * collective.source().local_shape(mesh).n_elements();
+    let n_bytes = collective.dtype.bytes() * collective.source().local_shape(mesh).n_elements();
     let size = mesh.group_size(collective.axes);
     match collective.kind {
         CollectiveKind::Slice => 0,
@@ -127,9 +159,11 @@ fn random(dice: &mut Dice, mesh: &Mesh) -> Option<Collective> {
         }
     }
     let dtype = match kind {
-        CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => DType::F32,
+        CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => {
+            dice.pick(&[DType::F32, DType::Bf16])
+        }
         CollectiveKind::Slice | CollectiveKind::AllToAll | CollectiveKind::AllGather => {
-            dice.pick(&[DType::F32, DType::I32])
+            dice.pick(&[DType::F32, DType::Bf16, DType::I32])
         }
     };
     let combine = dice.pick(&[Combine::Sum, Combine::Max]);
@@ -153,8 +187,9 @@ fn check(collective: Collective, mesh: Mesh) {
         let source = cpu::region(tables, &arenas[rank], 0).unwrap();
         let coordinates = mesh.coordinates(rank);
         for (index, element) in elements(&collective.source(), &mesh, rank).iter().enumerate() {
+            let held = value(&collective.source(), collective.dtype, element, &coordinates);
             // SAFETY: the buffer has an element for each of the tile, and no rank runs yet.
-            unsafe { source.at(index).write(value(element, &collective.from, &coordinates)) };
+            unsafe { write(&source, index, held) };
         }
     }
     let members: Vec<Member> = (0..n_ranks).map(|it| cluster.member(it)).collect();
@@ -173,7 +208,7 @@ fn check(collective: Collective, mesh: Mesh) {
         for (index, element) in elements(&collective.destination(), &mesh, rank).iter().enumerate()
         {
             // SAFETY: the buffer has an element for each of the tile, and no rank runs any more.
-            let found = unsafe { result.at(index).read() };
+            let found = unsafe { read(&result, index) };
             assert_eq!(
                 found,
                 expected(&collective, &mesh, element, rank),
@@ -207,12 +242,13 @@ fn random_collectives_agree_with_their_definition() {
 
 #[test]
 fn large_reductions_are_shared() {
-    for n_ranks in [2, 3, 8] {
+    let cases = [(2, DType::F32), (3, DType::Bf16), (8, DType::F32), (8, DType::Bf16)];
+    for (n_ranks, dtype) in cases {
         let mesh = Mesh::new(n_ranks);
         let axes: AxisSet = (0..mesh.n_axes()).collect();
         let collective = Collective {
             kind: CollectiveKind::AllReduce,
-            dtype: DType::F32,
+            dtype,
             combine: Combine::Sum,
             axes,
             shape: Shape::new(&[257, 301]),

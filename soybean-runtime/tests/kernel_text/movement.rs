@@ -121,23 +121,39 @@ fn launch(
     done.unwrap();
 }
 
-/// Two parts of one result: the second source is shared in the same way, so that it decides.
+/// Two sources, of which each gives one half of the result.
 fn copy(module: &Module, dice: &mut Dice, dtype: DType) {
     let (dims, sizes) = dims(dice);
-    let source = dice.data(dtype, sizes[1]);
-    let unit = movement::unit_bytes(&dims, dtype.bytes());
-    let pattern = movement::Pattern::new(&dims, dtype.bytes(), unit).unwrap();
-    let (from, to) = (Block::of(&encoded(&source)), Block::new(sizes[0] * dtype.bytes()));
-    let tables = tables(&pattern);
-    let part = pattern.part(from.at(0).addr() as u64, 1, tables.at(0).addr() as u64);
-    let before = decoded(dtype, to.bytes());
-    launch(module, &movement::move_function(unit), &[part, part], pattern.n_points, &to);
-    let mut expected = before;
-    for [here, there] in places(&dims) {
-        expected[here] = source.numbers[there];
+    let half = |part: usize| {
+        let runs = vec![Run { here: part, there: 0, length: 1 }];
+        let [stride_here, stride_there] = sizes;
+        let outer = movement::Dim { runs, stride_here, stride_there };
+        [outer].into_iter().chain(dims.iter().cloned()).collect::<Vec<_>>()
+    };
+    let halves = [half(0), half(1)];
+    let sources = [0; 2].map(|_| dice.data(dtype, sizes[1]));
+    let units = halves.each_ref().map(|it| movement::unit_bytes(it, dtype.bytes()));
+    let unit = units[0].min(units[1]);
+    let patterns =
+        halves.each_ref().map(|it| movement::Pattern::new(it, dtype.bytes(), unit).unwrap());
+    let (from, to) = (sources.each_ref().map(|it| Block::of(&encoded(it))), 2 * sizes[0]);
+    let to = Block::new(to * dtype.bytes());
+    let tables = patterns.each_ref().map(tables);
+    let address = |block: &Block| block.at(0).addr() as u64;
+    let part = |it: usize| patterns[it].part(address(&from[it]), 1, address(&tables[it]));
+    let mut expected = decoded(dtype, to.bytes());
+    let parts = [part(0), part(1)];
+    launch(module, &movement::move_function(unit), &parts, patterns[0].n_points, &to);
+    for (half, source) in halves.iter().zip(&sources) {
+        for [here, there] in places(half) {
+            expected[here] = source.numbers[there];
+        }
     }
-    let bits = |all: &[f32]| all.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
     assert_eq!(bits(&decoded(dtype, to.bytes())), bits(&expected), "{dims:?}");
+}
+
+fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|it| it.to_bits()).collect()
 }
 
 fn combine(module: &Module, dice: &mut Dice, dtype: DType) {
@@ -163,6 +179,5 @@ fn combine(module: &Module, dice: &mut Dice, dtype: DType) {
         });
         expected[here] = if dtype == DType::Bf16 { to_bf16(all.unwrap()) } else { all.unwrap() };
     }
-    let bits = |all: &[f32]| all.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
     assert_eq!(bits(&decoded(dtype, to.bytes())), bits(&expected), "{how:?} {dims:?}");
 }

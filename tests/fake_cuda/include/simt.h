@@ -50,6 +50,11 @@ extern "C" float fmaf(float, float, float);
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline float __expf(float x) { return expf(x); }
 static inline float __logf(float x) { return logf(x); }
+static inline float __log2f(float x) { return log2f(x); }
+static inline float __sinf(float x) { return sinf(x); }
+static inline float __cosf(float x) { return cosf(x); }
+static inline float __powf(float x, float y) { return powf(x, y); }
+static inline float __frsqrt_rn(float x) { return rsqrtf(x); }
 static inline float __fdividef(float a, float b) { return a / b; }
 static inline float __frcp_rn(float x) { return 1.0f / x; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
@@ -73,6 +78,8 @@ static inline int __float_as_int(float x) { return simt_bits<int>(x); }
 static inline float __uint_as_float(unsigned x) { return simt_bits<float>(x); }
 static inline float __int_as_float(int x) { return simt_bits<float>(x); }
 static inline int __float2int_rn(float x) { return (int)rintf(x); }
+static inline unsigned __float2uint_rn(float x) { return (unsigned)rintf(x); }
+static inline unsigned __float2uint_rz(float x) { return (unsigned)x; }
 static inline int __float2int_rz(float x) { return (int)x; }
 static inline float __int2float_rn(int x) { return (float)x; }
 static inline float __uint2float_rn(unsigned x) { return (float)x; }

@@ -1,7 +1,6 @@
 //! The threads of a block, as fibers: each has a stack of its own and runs until it waits.
 #pragma once
 #include "../include/simt_state.h"
-#include <ucontext.h>
 
 enum class State { Ready, AtBarrier, InWarp, Done };
 
@@ -17,7 +16,6 @@ struct Fiber {
 
     bool started;
     void* resume[5];
-    ucontext_t start;
     char* stack;
     void* sanitizer;
 };

@@ -19,16 +19,18 @@ extern "C" fn soybean_fake_counters(name: In<c_char>) -> u64 {
     name.text().and_then(|name| lock().counters.get(name.as_str()).copied()).unwrap_or(0)
 }
 
-/// Leaves out the n-th `cuStreamWaitEvent` after the last reset, or none if `number` is not positive.
+/// Leaves out the n-th `cuStreamWaitEvent` from here or from the next reset on, or none if `number` is not positive.
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_skip_wait(number: i64) {
-    lock().settings.skip_wait = u64::try_from(number).ok().filter(|&number| number > 0);
+    lock().skip_wait(u64::try_from(number).ok().filter(|&number| number > 0));
 }
 
-/// Lets the n-th launch of a kernel after the last reset fail, or none if `number` is not positive.
+/// Lets the n-th launch of a kernel that runs from here or from the next reset on fail, or none if `number` is not positive.
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_fail_launch(number: i64) {
-    lock().machine.failing_launch = u64::try_from(number).ok().filter(|&number| number > 0);
+    let machine = &mut lock().machine;
+    machine.n_launches = 0;
+    machine.failing_launch = u64::try_from(number).ok().filter(|&number| number > 0);
 }
 
 /// Lets communicators report a failure when asked, or not.

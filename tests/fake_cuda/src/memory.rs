@@ -138,7 +138,7 @@ impl Memory {
                 from as *const u8,
                 values.as_mut_ptr().cast(),
                 size_of_val(&*values),
-            )
+            );
         };
         Ok(values)
     }
@@ -148,7 +148,7 @@ impl Memory {
         self.check(to, size_of_val(values))?;
         // SAFETY: the bytes lie within a block.
         unsafe {
-            ptr::copy_nonoverlapping(values.as_ptr().cast(), to as *mut u8, size_of_val(values))
+            ptr::copy_nonoverlapping(values.as_ptr().cast(), to as *mut u8, size_of_val(values));
         };
         Ok(())
     }

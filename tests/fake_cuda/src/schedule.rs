@@ -34,8 +34,8 @@ impl Mood {
     /// Short and long moods, since some faults need many changes, and others a stream that is slow all the time.
     pub(crate) fn new(random: &mut Random) -> Self {
         let favour = random.next();
-        let change = [16, 128, 1024][random.next() as usize % 3];
-        let eager = [8, 64, 1 << 20][random.next() as usize % 3];
+        let change = 16 << (3 * random.below(3));
+        let eager = 8 << (6 * random.below(3));
         Self { favour, change, eager }
     }
 }

@@ -174,6 +174,12 @@ impl State {
         *self.counters.entry(name).or_default() += 1;
     }
 
+    /// Leaves out the n-th wait from here on.
+    pub(crate) fn skip_wait(&mut self, number: Option<u64>) {
+        self.n_waits = 0;
+        self.settings.skip_wait = number;
+    }
+
     /// Whether the wait that is asked for is the one to be left out.
     pub(crate) fn is_skipped_wait(&mut self) -> bool {
         self.n_waits += 1;

@@ -57,6 +57,9 @@ driver! {
         let stream = state.stream(stream)?;
         status.put(capture_status(state, stream)).ok_or(Status::INVALID_VALUE)
     }
+    fn cuStreamGetCaptureInfo(stream: Handle, status: Out<c_uint>, number: Out<u64>) |state| {
+        put_capture(state, stream, status, number, &[])
+    }
     fn cuStreamGetCaptureInfo_v2(
         stream: Handle, status: Out<c_uint>, number: Out<u64>, graph: Out<Handle>, dependencies: Out<Address>, count: Out<usize>,
     ) |state| {

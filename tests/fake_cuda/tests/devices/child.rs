@@ -1,16 +1,19 @@
 //! Tests that run in a process of their own, which finds the virtual devices in place of CUDA.
 
+use std::any::type_name;
 use std::env;
+use std::ffi::{CStr, c_char};
 use std::path::Path;
 use std::process::Command;
 
 use libloading::Library;
 use soybean_fake_cuda::{has_compiler, install};
 
-/// Runs `body` in a process that is started with the virtual devices and these variables; `name` is that of the test that calls this.
-pub(crate) fn with_devices(name: &str, variables: &[(&str, &str)], body: impl FnOnce(&Control)) {
+/// Runs `body`, a closure of the test that calls this, in a process that is started with the virtual devices and these variables.
+pub(crate) fn with_devices<F: FnOnce(&Control)>(variables: &[(&str, &str)], body: F) {
     const CHILD: &str = "SOYBEAN_TEST_CHILD";
-    let name = name.rsplit("::").next().unwrap();
+    // A closure's type is named after the function that it is written in, and a test after its function.
+    let name = type_name::<F>().trim_end_matches("::{{closure}}").split_once("::").unwrap().1;
     if env::var(CHILD).is_ok_and(|child| child == name) {
         return body(&Control::new());
     }
@@ -55,5 +58,15 @@ impl Control {
         // SAFETY: the library declares them so.
         let set = unsafe { self.library.get::<extern "C" fn(i64)>(function.as_bytes()) }.unwrap();
         set(number);
+    }
+
+    /// How often a function has been called since the last reset.
+    pub(crate) fn n_calls(&self, function: &CStr) -> u64 {
+        // SAFETY: the library declares it so.
+        let counters = unsafe {
+            self.library.get::<extern "C" fn(*const c_char) -> u64>(b"soybean_fake_counters")
+        }
+        .unwrap();
+        counters(function.as_ptr())
     }
 }

@@ -1,0 +1,417 @@
+//! Finds maps that products can compute, and rewrites the steps.
+//!
+//! A fused step stands in one place, while its parts stood in several, and buffers share memory over time. So a product is fused only where the bytes of its own result are read by nobody
+//! else before they are overwritten, and where a place can be found at which its operands are still there and the bytes that it writes are not yet, or no longer, needed.
+
+use std::ops::Range;
+
+use soybean_plan::{BufferId, Combine, Contraction, DType, Instruction, Kernel, Map, Step, Tables};
+
+use super::{
+    Epilogue, Function,
+    pattern::{Pattern, is_along_columns, is_dense, pattern},
+    steps::{Fused, FusedProduct, FusedStep, Location, buffer},
+};
+
+/// Whether there is a product of this contraction, these types and this epilogue.
+pub(crate) type CanFuse<'a> = &'a mut dyn FnMut(usize, [DType; 3], Epilogue) -> bool;
+
+/// The steps of a phase, with as many maps as possible computed by the products before them.
+pub(crate) fn fuse(steps: &[Step], kernels: &[Kernel], tables: &Tables, can: CanFuse<'_>) -> Fused {
+    let steps = steps.iter().cloned().map(FusedStep::Plain).collect();
+    let mut fuser = Fuser { kernels, tables, can, fused: Fused { steps, slots: Vec::new() } };
+    let mut at = 0;
+    while at < fuser.fused.steps.len() {
+        let chain = fuser.chain(at);
+        let is_fused = chain.is_some_and(|chain| fuser.fuse_chain(&chain).is_some());
+        // Whatever has moved to this place is looked at too.
+        at += usize::from(!is_fused);
+    }
+    fuser.fused
+}
+
+struct Fuser<'a> {
+    kernels: &'a [Kernel],
+    tables: &'a Tables,
+    can: CanFuse<'a>,
+    fused: Fused,
+}
+
+/// A product and the map that reads it first, by their places.
+#[derive(Clone)]
+struct Chain {
+    product: usize,
+    map: usize,
+    kernel: usize,
+    inputs: [BufferId; 2],
+    /// What the contraction writes.
+    between: BufferId,
+    result: BufferId,
+    rows: usize,
+    columns: usize,
+    pattern: Pattern,
+    /// The map's inputs.
+    others: Vec<BufferId>,
+    /// All steps that read what the contraction writes.
+    readers: Vec<usize>,
+}
+
+impl Fuser<'_> {
+    /// The contraction at this place, if a map that a product can compute follows it.
+    fn chain(&self, product: usize) -> Option<Chain> {
+        let FusedStep::Plain(step) = &self.fused.steps[product] else { return None };
+        let Kernel::Contract(contraction) = self.kernels.get(step.kernel)? else { return None };
+        let (rows, columns) = dense_matrix(contraction)?;
+        let (&[left, right], &[between]) = (&step.inputs[..], &step.results[..]) else {
+            return None;
+        };
+        let range = self.range(between);
+        let map_at = (product + 1..self.fused.steps.len()).find(|&at| self.reads(at, &range))?;
+        let FusedStep::Plain(map_step) = &self.fused.steps[map_at] else { return None };
+        let Kernel::Map(map) = self.kernels.get(map_step.kernel)? else { return None };
+        let &[result] = &map_step.results[..] else { return None };
+        let place = map_step.inputs.iter().position(|it| *it == between)?;
+        let is_once = map_step.inputs.iter().filter(|it| **it == between).count() == 1;
+        let pattern = pattern(map, place).filter(|it| is_once && fits(map, place, it, columns))?;
+        let readers = self.readers(product, between)?;
+        let is_whole = map.extents.n_elements() == rows * columns;
+        (is_whole && readers.first() == Some(&map_at)).then(|| Chain {
+            product,
+            map: map_at,
+            kernel: step.kernel,
+            inputs: [left, right],
+            between,
+            result,
+            rows,
+            columns,
+            pattern,
+            others: map_step.inputs.clone(),
+            readers,
+        })
+    }
+
+    /// Fuses a chain that begins with a forward pattern, together with its gradient if there is one.
+    fn fuse_chain(&mut self, chain: &Chain) -> Option<()> {
+        let Pattern::Forward { function, bias } = chain.pattern else { return None };
+        let product = chain.product(function, bias.map(|it| chain.others[it]), self.tables);
+        if matches!(function, Function::Relu | Function::Gelu)
+            && let Some(gradient) = self.gradient(chain)
+            && self.fuse_both(chain, &product, &gradient).is_some()
+        {
+            return Some(());
+        }
+        if chain.readers != [chain.map] {
+            return None;
+        }
+        let taken = self.taken(&product)?;
+        let place = self.place(chain, &product)?;
+        self.put_forward(place, chain, taken);
+        Some(())
+    }
+
+    /// The product as it can be computed: as it is, or with a rounded bias.
+    fn taken(&mut self, product: &FusedProduct) -> Option<FusedProduct> {
+        if self.takes(product) {
+            return Some(product.clone());
+        }
+        let is_rounded =
+            product.epilogue.bias == Some(DType::F32) && self.dtype(product.result) == DType::Bf16;
+        let mut rounded = product.clone();
+        rounded.epilogue.bias = Some(DType::Bf16);
+        (is_rounded && self.takes(&rounded)).then_some(rounded)
+    }
+
+    /// Puts a forward product in its place; if its bias is rounded, the rounding before it.
+    fn put_forward(&mut self, place: usize, chain: &Chain, mut product: FusedProduct) {
+        let mut round = None;
+        if let Some(input) = buffer(product.bias)
+            && product.epilogue.bias != Some(self.dtype(input))
+        {
+            let slot = self.slot(chain.columns * DType::Bf16.bytes());
+            product.bias = Some(Location::Slot(slot));
+            round = Some(FusedStep::Round { input, slot });
+        }
+        let steps: Vec<FusedStep> =
+            round.into_iter().chain([FusedStep::Product(product)]).collect();
+        self.put(place, &[chain.product, chain.map], &steps);
+    }
+
+    /// The number of a new slot.
+    fn slot(&mut self, n_bytes: usize) -> usize {
+        self.fused.slots.push(n_bytes);
+        self.fused.slots.len() - 1
+    }
+
+    /// The chain that computes the gradient of this one's function.
+    fn gradient(&self, forward: &Chain) -> Option<Chain> {
+        let later = forward.map + 1..self.fused.steps.len();
+        let chains = later.filter_map(|at| self.chain(at));
+        let mut chains =
+            chains.filter(|it| (it.rows, it.columns) == (forward.rows, forward.columns));
+        chains.find(|it| match &it.pattern {
+            Pattern::Forward { .. } => false,
+            Pattern::ReluGradient { result } => {
+                let is_result = it.others[*result] == forward.result;
+                is_result && self.is_unchanged(forward.result, forward.map + 1..it.map)
+            }
+            Pattern::GeluGradient { argument } => {
+                let mut argument: Vec<BufferId> =
+                    argument.iter().map(|&at| it.others[at]).collect();
+                argument.sort_unstable();
+                let mut expected: Vec<BufferId> =
+                    forward.bias().into_iter().chain([forward.between]).collect();
+                expected.sort_unstable();
+                argument == expected
+                    && forward.readers == [forward.map, it.map]
+                    && expected
+                        .iter()
+                        .all(|&buffer| self.is_unchanged(buffer, forward.product + 1..it.map))
+            }
+        })
+    }
+
+    /// Fuses a function and its gradient, for which the first keeps something.
+    fn fuse_both(&mut self, forward: &Chain, product: &FusedProduct, chain: &Chain) -> Option<()> {
+        // What a product no longer writes must be read by its map alone; what gelu's writes anew, by its gradient too.
+        let is_own =
+            forward.readers == [forward.map] || forward.readers == [forward.map, chain.map];
+        if chain.readers != [chain.map] || !is_own {
+            return None;
+        }
+        let (function, gradient, kept) = match chain.pattern {
+            Pattern::Forward { .. } => return None,
+            Pattern::ReluGradient { .. } => {
+                let slot = Location::Slot(self.fused.slots.len());
+                (Function::ReluKept, Function::ReluGradient, slot)
+            }
+            Pattern::GeluGradient { .. } => {
+                let buffer = Location::Buffer(forward.between);
+                (Function::GeluKept, Function::GeluGradient, buffer)
+            }
+        };
+        let mut product = FusedProduct { kept: Some(kept), ..product.clone() };
+        product.epilogue.function = function;
+        let mut back = chain.product(gradient, None, self.tables);
+        back.kept = Some(kept);
+        let [dtype, of_gradient, between] =
+            [product.result, back.result, forward.between].map(|it| self.dtype(it));
+        let size = product.epilogue.kept(forward.rows, forward.columns, dtype)?;
+        // In the program's own buffer there is room for what it would hold anyway, and no more.
+        let has_room = match kept {
+            Location::Slot(_) => true,
+            Location::Buffer(_) => dtype == between && size.row == forward.columns,
+        };
+        if !has_room || dtype != of_gradient || !self.takes(&back) {
+            return None;
+        }
+        let taken = self.taken(&product)?;
+        let place = self.place(forward, &product)?;
+        let place_back = self.place(chain, &back)?;
+        if let Location::Slot(_) = kept {
+            self.slot(size.n_bytes);
+        }
+        let mut parts = vec![chain.product, chain.map];
+        if let Some((at, sum)) = self.bias_gradient(chain, &back, place_back) {
+            (back.bias, back.epilogue.bias) = (Some(Location::Buffer(sum)), Some(self.dtype(sum)));
+            parts.push(at);
+        }
+        // The later one first, so that the places of the earlier stay what they are.
+        self.put(place_back, &parts, &[FusedStep::Product(back)]);
+        self.put_forward(place, forward, taken);
+        Some(())
+    }
+
+    /// The sum of all rows of a gradient that the product can compute too: the place of its step, and its buffer.
+    fn bias_gradient(
+        &mut self,
+        chain: &Chain,
+        product: &FusedProduct,
+        place: usize,
+    ) -> Option<(usize, BufferId)> {
+        let later = chain.map + 1..self.fused.steps.len();
+        let found = later.into_iter().find_map(|at| Some((at, self.sum_of_rows(at, chain)?)));
+        let (at, buffer) = found?;
+        let (sum, result) = (self.range(buffer), self.range(product.result));
+        let is_apart = FusedStep::Product(product.clone())
+            .inputs()
+            .iter()
+            .all(|it| !meet(&sum, &self.range(*it)));
+        let crossed = |it: usize| it != chain.product && it != chain.map;
+        let is_free = (place..at)
+            .filter(|&it| crossed(it))
+            .all(|it| !self.reads(it, &sum) && !self.writes(it, &sum));
+        let is_unchanged = self.is_unchanged(product.result, chain.map + 1..at);
+        let mut with = product.clone();
+        (with.bias, with.epilogue.bias) =
+            (Some(Location::Buffer(buffer)), Some(self.dtype(buffer)));
+        let fits = is_apart && is_free && is_unchanged && !meet(&sum, &result);
+        (fits && self.takes(&with)).then_some((at, buffer))
+    }
+
+    /// The buffer that the step at this place writes, if it is the sum of the rows of the chain's result.
+    fn sum_of_rows(&self, at: usize, chain: &Chain) -> Option<BufferId> {
+        let FusedStep::Plain(step) = &self.fused.steps[at] else { return None };
+        let Kernel::Reduce(reduction) = self.kernels.get(step.kernel)? else { return None };
+        let (&[input], &[sum]) = (&step.inputs[..], &step.results[..]) else { return None };
+        let Map { extents, inputs, program } = &reduction.map;
+        let result = *program.results.first()?;
+        let is_sum = reduction.combine == Combine::Sum
+            && input == chain.result
+            && program.instructions[usize::from(result)] == Instruction::Input(0)
+            && extents.n_elements() == chain.rows * chain.columns
+            && is_dense(extents, inputs.first()?)
+            && is_along_columns(extents, &reduction.result, chain.columns);
+        is_sum.then_some(sum)
+    }
+
+    fn takes(&mut self, product: &FusedProduct) -> bool {
+        let [left, right] = product.inputs;
+        let types = [left, right, product.result].map(|it| self.dtype(it));
+        (self.can)(product.kernel, types, product.epilogue)
+    }
+
+    /// A place for the product, from its contraction's to its map's, at which it does what both did.
+    fn place(&self, chain: &Chain, product: &FusedProduct) -> Option<usize> {
+        let step = FusedStep::Product(product.clone());
+        let ranges = |buffers: Vec<BufferId>| -> Vec<Range<usize>> {
+            buffers.into_iter().map(|it| self.range(it)).collect()
+        };
+        let (reads, writes) = (ranges(step.inputs()), ranges(step.results()));
+        let (operands, extra) = (ranges(product.inputs.to_vec()), ranges(product.extra_inputs()));
+        let is_apart = writes.iter().enumerate().all(|(number, one)| {
+            let others = writes[..number].iter().chain(&reads);
+            others.into_iter().all(|it| !meet(one, it))
+        });
+        let is_free = |place: &usize| {
+            let earlier = chain.product + 1..*place;
+            let mut later = (*place..chain.map).filter(|it| *it != chain.product);
+            earlier.into_iter().all(|it| operands.iter().all(|range| !self.writes(it, range)))
+                && later.all(|it| {
+                    writes.iter().all(|range| !self.reads(it, range) && !self.writes(it, range))
+                        && extra.iter().all(|range| !self.writes(it, range))
+                })
+        };
+        (chain.product..=chain.map).find(is_free).filter(|_| is_apart)
+    }
+
+    /// Puts new steps before the one at this place, and drops their parts.
+    fn put(&mut self, place: usize, parts: &[usize], new: &[FusedStep]) {
+        let old = std::mem::take(&mut self.fused.steps);
+        for (at, step) in old.into_iter().enumerate() {
+            if at == place {
+                self.fused.steps.extend_from_slice(new);
+            }
+            if !parts.contains(&at) {
+                self.fused.steps.push(step);
+            }
+        }
+    }
+
+    /// The steps that read what the step at this place writes to the buffer; `None` if it is wanted after all steps.
+    fn readers(&self, writer: usize, buffer: BufferId) -> Option<Vec<usize>> {
+        let mut live = vec![self.range(buffer)];
+        let mut readers = Vec::new();
+        for at in writer + 1..self.fused.steps.len() {
+            if live.is_empty() {
+                break;
+            }
+            if live.iter().any(|range| self.reads(at, range)) {
+                readers.push(at);
+            }
+            for written in self.fused.steps[at].results() {
+                let written = self.range(written);
+                live = live.iter().flat_map(|it| without(it, &written)).collect();
+            }
+        }
+        let is_wanted = !live.is_empty() && is_lasting(self.tables, buffer);
+        (!is_wanted).then_some(readers)
+    }
+
+    fn is_unchanged(&self, buffer: BufferId, steps: Range<usize>) -> bool {
+        let range = self.range(buffer);
+        steps.into_iter().all(|at| !self.writes(at, &range))
+    }
+
+    fn reads(&self, at: usize, range: &Range<usize>) -> bool {
+        self.fused.steps[at].inputs().iter().any(|it| meet(range, &self.range(*it)))
+    }
+
+    fn writes(&self, at: usize, range: &Range<usize>) -> bool {
+        self.fused.steps[at].results().iter().any(|it| meet(range, &self.range(*it)))
+    }
+
+    fn range(&self, buffer: BufferId) -> Range<usize> {
+        let buffer = &self.tables.buffers[buffer];
+        buffer.offset..buffer.offset + buffer.n_elements * buffer.dtype.bytes()
+    }
+
+    fn dtype(&self, buffer: BufferId) -> DType {
+        self.tables.buffers[buffer].dtype
+    }
+}
+
+impl Chain {
+    fn bias(&self) -> Option<BufferId> {
+        match self.pattern {
+            Pattern::Forward { bias, .. } => bias.map(|it| self.others[it]),
+            Pattern::ReluGradient { .. } | Pattern::GeluGradient { .. } => None,
+        }
+    }
+
+    fn product(&self, function: Function, bias: Option<BufferId>, tables: &Tables) -> FusedProduct {
+        let dtype = bias.map(|it| tables.buffers[it].dtype);
+        let epilogue = Epilogue { function, bias: dtype };
+        let (kernel, inputs, result) = (self.kernel, self.inputs, self.result);
+        let bias = bias.map(Location::Buffer);
+        FusedProduct { kernel, inputs, result, epilogue, bias, kept: None }
+    }
+}
+
+/// Rows and columns of a contraction whose result is one dense row-major matrix.
+fn dense_matrix(contraction: &Contraction) -> Option<(usize, usize)> {
+    let Contraction { batch, rows, columns, result, .. } = contraction;
+    let is_dense = (*rows == 1 || result.row == *columns) && (*columns == 1 || result.column == 1);
+    (batch.n_elements() == 1 && is_dense).then_some((*rows, *columns))
+}
+
+/// Whether the map's inputs lie as the pattern needs: matrices densely, a bias along the columns.
+fn fits(map: &Map, product: usize, pattern: &Pattern, columns: usize) -> bool {
+    let is_dense = |at: usize| is_dense(&map.extents, &map.inputs[at]);
+    let is_vector = |at: usize| is_along_columns(&map.extents, &map.inputs[at], columns);
+    is_dense(product)
+        && match pattern {
+            Pattern::Forward { bias, .. } => bias.is_none_or(is_vector),
+            Pattern::ReluGradient { result } => is_dense(*result),
+            Pattern::GeluGradient { argument } => match argument[..] {
+                [one] => is_dense(one),
+                [one, other] => {
+                    is_dense(one) && is_vector(other) || is_vector(one) && is_dense(other)
+                }
+                _ => false,
+            },
+        }
+}
+
+/// Whether the buffer's contents matter after the last step.
+fn is_lasting(tables: &Tables, buffer: BufferId) -> bool {
+    let inputs = tables.inputs.iter().map(|it| it.buffer);
+    let parameters = tables.parameters.iter().map(|it| it.buffer);
+    let states = tables.states.iter().map(|it| it.buffer);
+    let constants = tables.constants.iter().map(|it| it.buffer);
+    let outputs = tables.outputs.iter().map(|it| it.buffer).chain([tables.loss]);
+    let mut all = inputs.chain(parameters).chain(states).chain(constants).chain(outputs);
+    all.any(|it| it == buffer)
+}
+
+fn meet(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// What is left of a stretch when another is taken away.
+fn without(range: &Range<usize>, gone: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let parts = [range.start..range.end.min(gone.start), range.start.max(gone.end)..range.end];
+    parts.into_iter().filter(|it| it.start < it.end)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Descriptors: how tensors lie in memory, and how filters walk over images.
+
+use std::ffi::c_int;
+
+use super::{Answer, Status};
+use crate::memory::Memory;
+use crate::numbers::Number;
+use crate::status::Fault;
+
+/// A tensor with four extents: images, channels, rows and columns, or results, channels, rows and columns of filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tensor {
+    pub(super) number: Number,
+    pub(super) extents: [usize; 4],
+    pub(super) strides: [usize; 4],
+}
+
+/// How filters walk over images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Walk {
+    /// Along rows and columns, as those below.
+    pub(super) padding: [usize; 2],
+    pub(super) stride: [usize; 2],
+    pub(super) dilation: [usize; 2],
+    pub(super) groups: usize,
+    /// `cudnnMathType_t`.
+    pub(super) mathematics: u32,
+}
+
+impl Tensor {
+    /// One without gaps, with channels (`CUDNN_TENSOR_NCHW`) or columns (`CUDNN_TENSOR_NHWC`) outside of what they are made of.
+    pub(super) fn new(number: u32, format: u32, extents: [c_int; 4]) -> Answer<Self> {
+        let [_, c, h, w] = extents;
+        let strides = match format {
+            0 => [c * h * w, h * w, w, 1],
+            1 => [c * h * w, 1, w * c, c],
+            _ => return Err(Status::NOT_SUPPORTED),
+        };
+        Self::with_strides(number, extents, strides)
+    }
+
+    pub(super) fn with_strides(
+        number: u32,
+        extents: [c_int; 4],
+        strides: [c_int; 4],
+    ) -> Answer<Self> {
+        let number = match number {
+            0 => Number::F32,
+            9 => Number::Bf16,
+            _ => return Err(Status::NOT_SUPPORTED),
+        };
+        Ok(Self { number, extents: counts(extents, 1)?, strides: counts(strides, 1)? })
+    }
+
+    /// The elements from the first to the last.
+    fn span(&self) -> usize {
+        1 + self
+            .extents
+            .iter()
+            .zip(&self.strides)
+            .map(|(extent, stride)| (extent - 1) * stride)
+            .sum::<usize>()
+    }
+
+    /// All elements from the first to the last, with those in the gaps.
+    pub(super) fn read(&self, memory: &Memory, data: u64) -> Result<Vec<f32>, Fault> {
+        self.number.read(memory, data, self.span())
+    }
+
+    pub(super) fn offset(&self, position: [usize; 4]) -> usize {
+        position.iter().zip(&self.strides).map(|(position, stride)| position * stride).sum()
+    }
+}
+
+impl Walk {
+    pub(super) fn new(
+        padding: [c_int; 2],
+        stride: [c_int; 2],
+        dilation: [c_int; 2],
+        mode: u32,
+        compute: u32,
+    ) -> Answer<Self> {
+        // Cross-correlation, with sums in f32.
+        if mode != 1 || compute != 0 {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        Ok(Self {
+            padding: counts(padding, 0)?,
+            stride: counts(stride, 1)?,
+            dilation: counts(dilation, 1)?,
+            groups: 1,
+            mathematics: 0,
+        })
+    }
+}
+
+fn counts<const N: usize>(numbers: [c_int; N], least: usize) -> Answer<[usize; N]> {
+    let mut counts = [0; N];
+    for (count, number) in counts.iter_mut().zip(numbers) {
+        *count = usize::try_from(number)
+            .ok()
+            .filter(|&count| count >= least)
+            .ok_or(Status::BAD_PARAM)?;
+    }
+    Ok(counts)
+}

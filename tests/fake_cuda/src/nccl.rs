@@ -1,0 +1,261 @@
+//! NCCL: communicators of the devices of one process, driven by one thread.
+//!
+//! What several devices do together is asked for within a group. At its end each call finds its counterparts, and an operation begins on no stream before all of its
+//! streams have come to it. A call whose counterparts are missing would wait for ever with one thread, and is refused.
+
+#![expect(unsafe_code, reason = "C finds functions by name")]
+
+mod collective;
+mod group;
+
+use std::ffi::{CStr, c_int};
+use std::sync::{Mutex, PoisonError};
+
+use crate::c::{Address, Handle, In, Out, constant};
+use crate::handles::Handles;
+use crate::memory::Place;
+use crate::state::lock;
+use collective::{Kind, Number, Reduction};
+use group::{Action, Call};
+
+static COMMUNICATORS: Handles<Communicator> = Handles::new();
+static LAST_ERROR: Mutex<&CStr> = Mutex::new(c"");
+
+/// One device's part in a clique.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Communicator {
+    clique: u64,
+    rank: usize,
+    n_ranks: usize,
+    device: usize,
+}
+
+/// `ncclResult_t`.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Status(u32);
+
+/// Why a call is refused.
+struct Refusal(Status, &'static CStr);
+
+type Answer<T = ()> = Result<T, Refusal>;
+
+impl Status {
+    const SUCCESS: Self = Self(0);
+    const UNHANDLED_CUDA_ERROR: Self = Self(1);
+    const INVALID_ARGUMENT: Self = Self(4);
+    const INVALID_USAGE: Self = Self(5);
+    const REMOTE_ERROR: Self = Self(6);
+
+    fn text(self) -> &'static CStr {
+        match self {
+            Self::SUCCESS => c"no error",
+            Self::UNHANDLED_CUDA_ERROR => c"unhandled cuda error",
+            Self::INVALID_ARGUMENT => c"invalid argument",
+            Self::INVALID_USAGE => c"invalid usage",
+            Self::REMOTE_ERROR => c"remote process exited or there was a network error",
+            _ => c"unknown result code",
+        }
+    }
+}
+
+impl Refusal {
+    fn argument(text: &'static CStr) -> Self {
+        Self(Status::INVALID_ARGUMENT, text)
+    }
+
+    fn usage(text: &'static CStr) -> Self {
+        Self(Status::INVALID_USAGE, text)
+    }
+}
+
+/// `ncclUniqueId`: the number of a clique.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct UniqueId {
+    clique: u64,
+    unused: [u64; 15],
+}
+
+const VERSION: c_int = 22_809;
+const NOWHERE: &CStr = c"a result has nowhere to go";
+const UNKNOWN: &CStr = c"no such communicator";
+
+macro_rules! nccl {
+    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name($($argument: $type),*) -> Status {
+            lock().count(stringify!($name));
+            let body = || -> Answer { $body };
+            body().map_or_else(note, |()| Status::SUCCESS)
+        }
+    )*};
+}
+
+nccl! {
+    fn ncclGetVersion(version: Out<c_int>) { version.put(VERSION).ok_or(Refusal::argument(NOWHERE)) }
+    fn ncclGetUniqueId(id: Out<UniqueId>) {
+        let clique = lock().new_handle();
+        id.put(UniqueId { clique, unused: [0; 15] }).ok_or(Refusal::argument(NOWHERE))
+    }
+    fn ncclCommInitAll(communicators: Out<Handle>, count: c_int, devices: In<c_int>) {
+        let count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(Refusal::argument(c"a clique has at least one rank"))?;
+        let devices = if devices.is_null() { (0..).take(count).collect() } else { devices.list(count).unwrap_or_default() };
+        let clique = lock().new_handle();
+        let mut made = Vec::new();
+        for (rank, &device) in devices.iter().enumerate() {
+            let device = lock().device(device).map_err(|_| Refusal::argument(c"no such device"))?;
+            made.push(Communicator { clique, rank, n_ranks: count, device });
+        }
+        check_devices(&made)?;
+        let handles: Vec<Handle> = made.into_iter().map(|communicator| COMMUNICATORS.add(communicator)).collect();
+        communicators.put_list(&handles).ok_or(Refusal::argument(NOWHERE))
+    }
+    fn ncclCommInitRank(communicator: Out<Handle>, n_ranks: c_int, id: UniqueId, rank: c_int) {
+        let n_ranks = usize::try_from(n_ranks).ok();
+        let rank = usize::try_from(rank).ok().filter(|&rank| n_ranks.is_some_and(|n_ranks| rank < n_ranks));
+        let (Some(n_ranks), Some(rank)) = (n_ranks, rank) else {
+            return Err(Refusal::argument(c"the rank is not one of the ranks"));
+        };
+        let device = lock().current_device().map_err(|_| Refusal(Status::UNHANDLED_CUDA_ERROR, c"no current device"))?;
+        let made = Communicator { clique: id.clique, rank, n_ranks, device };
+        communicator.put(COMMUNICATORS.add(made)).ok_or(Refusal::argument(NOWHERE))?;
+        group::add(Call { communicator: made, stream: 0, action: Action::Join })
+    }
+    fn ncclCommFinalize(communicator: Handle) { find(communicator).map(|_| ()) }
+    fn ncclCommDestroy(communicator: Handle) { COMMUNICATORS.remove(communicator).map(|_| ()).ok_or(Refusal::argument(UNKNOWN)) }
+    fn ncclCommAbort(communicator: Handle) { COMMUNICATORS.remove(communicator).map(|_| ()).ok_or(Refusal::argument(UNKNOWN)) }
+    fn ncclCommGetAsyncError(communicator: Handle, status: Out<Status>) {
+        let device = find(communicator)?.device;
+        let state = lock();
+        let found = match (state.settings.fail_communicators, state.check_device(device)) {
+            (true, _) => Status::REMOTE_ERROR,
+            (false, Err(_)) => Status::UNHANDLED_CUDA_ERROR,
+            (false, Ok(())) => Status::SUCCESS,
+        };
+        status.put(found).ok_or(Refusal::argument(NOWHERE))
+    }
+    fn ncclCommCount(communicator: Handle, count: Out<c_int>) { put_count(find(communicator)?.n_ranks, count) }
+    fn ncclCommUserRank(communicator: Handle, rank: Out<c_int>) { put_count(find(communicator)?.rank, rank) }
+    fn ncclCommCuDevice(communicator: Handle, device: Out<c_int>) { put_count(find(communicator)?.device, device) }
+    fn ncclGroupStart() {
+        group::start();
+        Ok(())
+    }
+    fn ncclGroupEnd() { group::end() }
+    fn ncclAllReduce(send: u64, receive: u64, count: usize, number: u32, reduction: u32, communicator: Handle, stream: Handle) {
+        collective(Kind::AllReduce(Reduction::new(reduction)?), [send, receive], count, number, communicator, stream)
+    }
+    fn ncclReduce(send: u64, receive: u64, count: usize, number: u32, reduction: u32, root: c_int, communicator: Handle, stream: Handle) {
+        let root = peer(communicator, root)?;
+        collective(Kind::Reduce(Reduction::new(reduction)?, root), [send, receive], count, number, communicator, stream)
+    }
+    fn ncclReduceScatter(send: u64, receive: u64, count: usize, number: u32, reduction: u32, communicator: Handle, stream: Handle) {
+        collective(Kind::ReduceScatter(Reduction::new(reduction)?), [send, receive], count, number, communicator, stream)
+    }
+    fn ncclAllGather(send: u64, receive: u64, count: usize, number: u32, communicator: Handle, stream: Handle) {
+        collective(Kind::AllGather, [send, receive], count, number, communicator, stream)
+    }
+    fn ncclBroadcast(send: u64, receive: u64, count: usize, number: u32, root: c_int, communicator: Handle, stream: Handle) {
+        let root = peer(communicator, root)?;
+        collective(Kind::Broadcast(root), [send, receive], count, number, communicator, stream)
+    }
+    fn ncclSend(send: u64, count: usize, number: u32, to: c_int, communicator: Handle, stream: Handle) {
+        let n_bytes = count * Number::new(number)?.n_bytes();
+        let action = Action::Send { to: peer(communicator, to)?, data: send, n_bytes };
+        add(communicator, stream, action, &[(send, n_bytes)])
+    }
+    fn ncclRecv(receive: u64, count: usize, number: u32, from: c_int, communicator: Handle, stream: Handle) {
+        let n_bytes = count * Number::new(number)?.n_bytes();
+        let action = Action::Receive { from: peer(communicator, from)?, data: receive, n_bytes };
+        add(communicator, stream, action, &[(receive, n_bytes)])
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetErrorString(status: Status) -> Address {
+    constant(status.text())
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ncclGetLastError(_communicator: Handle) -> Address {
+    constant(*LAST_ERROR.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn note(Refusal(status, text): Refusal) -> Status {
+    *LAST_ERROR.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    status
+}
+
+fn find(communicator: Handle) -> Answer<Communicator> {
+    COMMUNICATORS.get(communicator).ok_or(Refusal::argument(UNKNOWN))
+}
+
+fn put_count(count: usize, to: Out<c_int>) -> Answer {
+    c_int::try_from(count).ok().and_then(|count| to.put(count)).ok_or(Refusal::argument(NOWHERE))
+}
+
+/// A rank of the communicator's clique.
+fn peer(communicator: Handle, rank: c_int) -> Answer<usize> {
+    let n_ranks = find(communicator)?.n_ranks;
+    usize::try_from(rank)
+        .ok()
+        .filter(|&rank| rank < n_ranks)
+        .ok_or(Refusal::argument(c"no such rank"))
+}
+
+/// No device takes part twice: its parts would wait for each other.
+fn check_devices(clique: &[Communicator]) -> Answer {
+    let is_twice = |(number, one): (usize, &Communicator)| {
+        clique[..number].iter().any(|other| other.device == one.device)
+    };
+    if clique.iter().enumerate().any(is_twice) {
+        Err(Refusal::usage(c"a device takes part twice"))
+    } else {
+        Ok(())
+    }
+}
+
+fn collective(
+    kind: Kind,
+    [send, receive]: [u64; 2],
+    count: usize,
+    number: u32,
+    communicator: Handle,
+    stream: Handle,
+) -> Answer {
+    let number = Number::new(number)?;
+    let known = find(communicator)?;
+    let (sent, received) = kind.counts(count, known.n_ranks);
+    let mut places = Vec::new();
+    // Only the root's data are looked at where there is a root.
+    if kind.sender().is_none_or(|root| root == known.rank) {
+        places.push((send, sent * number.n_bytes()));
+    }
+    if kind.receiver().is_none_or(|root| root == known.rank) {
+        places.push((receive, received * number.n_bytes()));
+    }
+    add(communicator, stream, Action::Collective { kind, number, count, send, receive }, &places)
+}
+
+/// Adds a call to the group, after a look at its stream and its memory.
+fn add(communicator: Handle, stream: Handle, action: Action, places: &[(u64, usize)]) -> Answer {
+    let communicator = find(communicator)?;
+    let stream = {
+        let state = lock();
+        let stream = state.stream(stream).map_err(|_| Refusal::argument(c"no such stream"))?;
+        if state.streams[&stream].device != communicator.device {
+            return Err(Refusal::argument(c"the stream is another device's"));
+        }
+        let is_there = |&(data, n_bytes): &(u64, usize)| {
+            n_bytes == 0
+                || state.machine.memory.place(data, n_bytes)
+                    == Some(Place::Device(communicator.device))
+        };
+        if !places.iter().all(is_there) {
+            return Err(Refusal::argument(c"data are not in the device's memory"));
+        }
+        stream
+    };
+    group::add(Call { communicator, stream, action })
+}
