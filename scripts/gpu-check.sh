@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # The check on a real GPU, in two halves: programs are built where Rust is, and run where a GPU is.
 #
-#   scripts/gpu-check.sh build           tests and examples, stripped, with their data, into target/gpu-check
+#   scripts/gpu-check.sh build           tests and examples, stripped, with a manifest, into target/gpu-check
 #   scripts/gpu-check.sh run check       tests, examples, and small models on the GPU beside the CPU
 #   scripts/gpu-check.sh run bench-mlp   perceptrons in turns with PyTorch; also the peak of matrix products, and the time of a step without work
 #   scripts/gpu-check.sh run bench-cnn   AlexNet and VGG-16 likewise
 #   scripts/gpu-check.sh run bench-gpt   the transformer likewise
 #   scripts/gpu-check.sh run table       one table of all that was measured, into benches/results (or SOYBEAN_RESULTS)
 #
-# The second half needs target/gpu-check, scripts and benches/peers, an NVIDIA driver, and a python3 that has torch, whose wheels bring CUDA's libraries. Each call ends within about
+# The second half needs target/gpu-check, scripts, examples/data and benches/peers, an NVIDIA driver, and a python3 that has torch, whose wheels bring CUDA's libraries. Each call ends within about
 # LIMIT seconds (520). What was measured is kept in target/gpu-results, one file for each case; a call that is repeated goes on where the one before ended.
-# DEVICE=cpu and SMALL=1 try the second half itself where there is no GPU.
+# PRECISIONS ("bf16 tf32 f32") says what is measured. DEVICE=cpu and SMALL=1 try the second half itself where there is no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly TESTS=(conformance strategies random_models networks nn transformer training_and_evaluation reference edges long_attention generated layers operators)
+readonly TESTS=(conformance strategies random_models networks nn transformer training_and_evaluation precision reference edges long_attention generated layers operators)
 readonly EXAMPLES=(digits cnn_digits gpt gpu_bench)
 readonly PROGRAMS=target/gpu-check
 readonly RESULTS=target/gpu-results
@@ -22,6 +22,9 @@ readonly MIB_AT_MOST=60
 readonly LIMIT=${LIMIT:-520}
 readonly DEVICE=${DEVICE:-cuda}
 readonly PYTHON=${PYTHON:-python3}
+# Seconds within which PyTorch must have compiled and measured a model.
+readonly COMPILING=240
+read -ra PRECISIONS <<<"${PRECISIONS:-bf16 tf32 f32}"
 
 step() { printf '\n== %s\n' "$*"; }
 fail() {
@@ -36,11 +39,10 @@ build() {
     for name in "${EXAMPLES[@]}"; do flags+=(--example "$name"); done
     artifacts=$(cargo test --release --no-run --message-format=json-render-diagnostics "${flags[@]}")
     rm -rf "$PROGRAMS"
-    mkdir -p "$PROGRAMS/tests" "$PROGRAMS/examples" "$PROGRAMS/data"
+    mkdir -p "$PROGRAMS/tests" "$PROGRAMS/examples"
     for name in "${TESTS[@]}"; do pack "$artifacts" test "$name" "$PROGRAMS/tests"; done
     # With `cargo test` an example is built as it is, not as a test.
     for name in "${EXAMPLES[@]}"; do pack "$artifacts" example "$name" "$PROGRAMS/examples"; done
-    cp examples/data/*.gz "$PROGRAMS/data"
     {
         echo "commit $(git rev-parse HEAD)$(git diff --quiet HEAD || echo ' with changes')"
         rustc --version
@@ -91,12 +93,15 @@ print(json.dumps({"check": name, "code": int(code), "seconds": int(seconds), "su
 
 check() {
     local program name
+    step "devices"
+    checked devices "$PROGRAMS/examples/digits" devices
+    cat "$RESULTS/logs/devices.log"
     step "examples with 8 ranks"
     for name in digits cnn_digits; do
-        checked "$name-train" "$PROGRAMS/examples/$name" train --epochs 12 --device "$DEVICE" --data "$PROGRAMS/data/digits.csv.gz" --out "$RESULTS/$name"
-        checked "$name-check" "$PROGRAMS/examples/$name" check --device "$DEVICE" --data "$PROGRAMS/data/digits.csv.gz"
+        checked "$name-train" "$PROGRAMS/examples/$name" train --epochs 12 --device "$DEVICE" --out "$RESULTS/$name"
+        checked "$name-check" "$PROGRAMS/examples/$name" check --device "$DEVICE"
     done
-    checked gpt-train "$PROGRAMS/examples/gpt" train --batch-limit 40 --device "$DEVICE" --data "$PROGRAMS/data/pride_and_prejudice.txt.gz" --out "$RESULTS/gpt"
+    checked gpt-train "$PROGRAMS/examples/gpt" train --batch-limit 40 --device "$DEVICE" --out "$RESULTS/gpt"
     step "small models with 1 and 8 ranks, beside the CPU"
     checked small-on-cpu "$PROGRAMS/examples/gpu_bench" --small --steps 10 --device cpu
     checked small-on-device "$PROGRAMS/examples/gpu_bench" --small --steps 10 --device "$DEVICE"
@@ -138,31 +143,31 @@ ours() {
 }
 
 torch() {
-    local small=() budget
+    local small=() name=torch-$1-$2-$3-$4 budget
     [[ -z ${SMALL:-} ]] || small=(--small)
     budget=$(($(seconds_left) - 5))
-    # A case that cannot be compiled within the time of a whole call is told so; less time may be left of this one.
-    if [[ $3 == compile ]] && ((budget < 120)); then
-        [[ -s $RESULTS/cases/torch-$1-$2-$3-$4.json ]] || echo "torch-$1-$2-$3-$4: no time left; call again"
-        return
+    ((budget < COMPILING)) || budget=$COMPILING
+    case_of "$name" "$PYTHON" benches/peers/torch_step.py --model "$1" --precision "$2" --mode "$3" --feed "$4" --device "$DEVICE" --budget "$budget" "${small[@]}"
+    # Only the whole of its time says something about a case; what was compiled is kept, so that the next call gets further.
+    if ((budget < COMPILING)) && grep -q 'longer than its budget' "$RESULTS/cases/$name.json" 2>/dev/null; then
+        rm "$RESULTS/cases/$name.json"
     fi
-    case_of "torch-$1-$2-$3-$4" "$PYTHON" benches/peers/torch_step.py --model "$1" --precision "$2" --mode "$3" --feed "$4" --device "$DEVICE" --budget "$budget" "${small[@]}"
 }
 
 # The models in turns with PyTorch, what matters most first. The inputs of the transformer are small, so that it has one kind of feed.
 bench() {
     local model precision feed=kept
     [[ $1 != gpt ]] || feed=fed
-    for precision in bf16 tf32 f32; do
+    for precision in "${PRECISIONS[@]}"; do
         for model in "$@"; do
             ours "$model" "$precision" 1 "$feed"
             torch "$model" "$precision" eager "$feed"
         done
     done
-    for precision in bf16 tf32 f32; do
+    for precision in "${PRECISIONS[@]}"; do
         for model in "$@"; do torch "$model" "$precision" compile "$feed"; done
     done
-    for precision in bf16 tf32 f32; do
+    for precision in "${PRECISIONS[@]}"; do
         for model in "$@"; do
             ours "$model" "$precision" 8 "$feed"
             [[ $feed == kept ]] || continue
@@ -174,7 +179,7 @@ bench() {
 
 bench_mlp() {
     local precision
-    for precision in bf16 tf32 f32; do
+    for precision in "${PRECISIONS[@]}"; do
         ours peak "$precision" 1 fed
         torch peak "$precision" eager fed
     done
@@ -185,7 +190,7 @@ bench_mlp() {
 run() {
     [[ -d $PROGRAMS ]] || fail "expected $PROGRAMS, which 'scripts/gpu-check.sh build' makes"
     mkdir -p "$RESULTS/checks" "$RESULTS/cases" "$RESULTS/logs"
-    # Tests look for some files from the folder of the sources; kernels that are compiled once are kept for later calls.
+    # Kernels that are compiled once are kept for later calls.
     export SOYBEAN_CACHE_DIR=${SOYBEAN_CACHE_DIR:-$PWD/$RESULTS/kernels} TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$PWD/$RESULTS/inductor}
     case ${1:-} in
     check) check ;;
@@ -197,8 +202,14 @@ run() {
     esac
 }
 
-case ${1:-} in
-build) build ;;
-run) run "${2:-}" ;;
-*) fail "usage: scripts/gpu-check.sh build | run check|bench-mlp|bench-cnn|bench-gpt|table" ;;
-esac
+main() {
+    case ${1:-} in
+    build) build ;;
+    run) run "${2:-}" ;;
+    *) fail "usage: scripts/gpu-check.sh build | run check|bench-mlp|bench-cnn|bench-gpt|table" ;;
+    esac
+    # The shell reads scripts as it goes; nothing behind this line is read while one that is edited meanwhile still runs.
+    exit
+}
+
+main "$@"

@@ -59,9 +59,7 @@ impl Options {
 }
 
 /// Understands the arguments after the program's name.
-pub(crate) fn parse(
-    arguments: impl Iterator<Item = OsString>,
-) -> Result<Request, Box<dyn Error>> {
+pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Request, Box<dyn Error>> {
     // Labels are drawn, so there is nothing to learn; a short step keeps weights and losses as they are.
     let config = Config { learning_rate: 1e-5, ..Config::default() };
     let mut options = Options {
