@@ -54,7 +54,7 @@ fn run(output: &mut dyn Write) -> Result<bool, Box<dyn Error>> {
         } else {
             measure::line(case, &options).unwrap_or_else(|error| {
                 all_measured = false;
-                measure::failure(case, &error)
+                measure::failure(case, &*error)
             })
         };
         writeln!(output, "{line}")?;

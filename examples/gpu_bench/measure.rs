@@ -59,7 +59,7 @@ pub(crate) fn line(case: &Case, options: &Options) -> Result<String, Box<dyn Err
 }
 
 /// Why a case could not be measured, as one line of JSON.
-pub(crate) fn failure(case: &Case, error: &Box<dyn Error>) -> String {
+pub(crate) fn failure(case: &Case, error: &dyn Error) -> String {
     let mut line = head(case);
     line.extend(object(json!({ "error": error.to_string() })));
     Value::Object(line).to_string()
