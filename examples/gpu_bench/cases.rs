@@ -58,17 +58,11 @@ impl Case {
     }
 
     /// One line for people.
-    pub(crate) fn description(&self) -> String {
-        let size = match self.size {
-            Size::Full => "",
-            Size::Small => " (small)",
-        };
+    pub(crate) fn description(&self, flops: f64) -> String {
+        let (model, precision, n_ranks) = (self.model, self.precision().name(), self.plan.n_gpus);
+        let (feed, billions) = (self.feed.name(), flops / 1e9);
         format!(
-            "{:<8} {:<5} {} ranks, inputs {}{size}",
-            self.model,
-            self.precision().name(),
-            self.plan.n_gpus,
-            self.feed.name()
+            "{model:<8} {precision:<5} {n_ranks} ranks, inputs {feed:<4} {billions:>12.3} GFLOP"
         )
     }
 }
