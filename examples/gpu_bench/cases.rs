@@ -80,9 +80,8 @@ macro_rules! models {
 
         /// Every case that there is.
         pub(crate) fn all() -> Vec<Case> {
-            let mut cases = Vec::new();
-            $(models!(@cases $ranks cases $family ($model, Size::$size, Feed::$feed, $task));)*
-            cases
+            let groups = [$(models!(@cases $ranks $family ($model, Size::$size, Feed::$feed, $task))),*];
+            groups.into_iter().flatten().collect()
         }
     };
     (@ranks [1] $($model:tt)*) => {
@@ -106,19 +105,25 @@ macro_rules! models {
             pub(crate) fn forward $inputs -> Tensor $loss
         }
     };
-    (@cases [1] $cases:ident $family:ident $case:tt) => {
-        models!(@case $cases $family f32_on_1 $case);
-        models!(@case $cases $family tf32_on_1 $case);
-        models!(@case $cases $family bf16_on_1 $case);
+    (@cases [1] $family:ident $case:tt) => {
+        vec![
+            models!(@case $family f32_on_1 $case),
+            models!(@case $family tf32_on_1 $case),
+            models!(@case $family bf16_on_1 $case),
+        ]
     };
-    (@cases [1, 8] $cases:ident $family:ident $case:tt) => {
-        models!(@cases [1] $cases $family $case);
-        models!(@case $cases $family f32_on_8 $case);
-        models!(@case $cases $family tf32_on_8 $case);
-        models!(@case $cases $family bf16_on_8 $case);
+    (@cases [1, 8] $family:ident $case:tt) => {
+        vec![
+            models!(@case $family f32_on_1 $case),
+            models!(@case $family tf32_on_1 $case),
+            models!(@case $family bf16_on_1 $case),
+            models!(@case $family f32_on_8 $case),
+            models!(@case $family tf32_on_8 $case),
+            models!(@case $family bf16_on_8 $case),
+        ]
     };
-    (@case $cases:ident $family:ident $name:ident ($($field:expr),*)) => {
-        $cases.push(case::<$family::$name::Network>($($field),*));
+    (@case $family:ident $name:ident ($($field:expr),*)) => {
+        case::<$family::$name::Network>($($field),*)
     };
 }
 
