@@ -1,10 +1,11 @@
-//! The ready command line of a trainer: `train`, `plan`, `check`, `bench`.
+//! The ready command line of a trainer: `train`, `plan`, `check`, `bench`, `devices`.
 //!
 //! Everything here sees a model through its plan, its program and its function, so it is compiled once for all models.
 
 mod batches;
 mod bench;
 mod check;
+mod devices;
 mod flags;
 mod metrics;
 mod oracle;
@@ -106,6 +107,7 @@ fn run(
         Command::Plan => plan::plan(&subject.plan, options.format, output),
         Command::Train => train::train(subject, &options, &load(&options.data)?, output),
         Command::Check => check::check(subject, &options, &load(&options.data)?.train, output),
+        Command::Devices => devices::devices(output),
         Command::Bench => bench::bench(subject, &options, &load(&options.data)?.train, output),
     }
 }

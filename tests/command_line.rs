@@ -38,6 +38,19 @@ fn plan_as_json_has_the_fields_of_the_stable_interface() {
     check_operators(&plan);
 }
 
+#[test]
+fn devices_are_listed_with_the_one_that_is_used() {
+    let (code, output, errors) = digits("devices");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(output.starts_with("`auto` runs on "), "{output}");
+    assert!(output.contains("\n  CPU "), "{output}");
+    #[cfg(feature = "cuda")]
+    for name in ["driver", "NVRTC", "cuBLASLt", "cuDNN", "NCCL"] {
+        assert!(output.contains(&format!("\n  {name} ")), "{name} in {output}");
+    }
+    assert_eq!(digits("devices --seed 1").0, Some(2));
+}
+
 fn check_tensors(tensors: &[Value]) {
     let kinds = ["input", "param", "state", "activation", "gradient", "output"];
     for tensor in tensors {

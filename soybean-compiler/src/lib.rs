@@ -16,6 +16,7 @@ mod network;
 pub mod operator;
 pub mod operators;
 mod optimizer;
+mod overlap;
 mod precision;
 mod report;
 pub mod scalar;

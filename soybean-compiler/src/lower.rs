@@ -17,6 +17,7 @@ use crate::{
     memory::{self, Steps, Storage},
     operator::{Operator, Rules},
     operators::by_phase::ByPhase,
+    overlap,
     schedule::{self, Task},
     tiling::{self, Tiled, route},
 };
@@ -154,7 +155,7 @@ impl<'a> Lowering<'a> {
                 Task::Update(updates) => self.update(updates),
             }
         }
-        std::mem::take(&mut self.steps)
+        overlap::overlapped(std::mem::take(&mut self.steps), &self.kernels, &self.storage)
     }
 
     /// Computes a tensor and leaves it in its stored tiling.

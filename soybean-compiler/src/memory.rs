@@ -1,9 +1,12 @@
 //! The memory plan: an offset in the one arena for every buffer.
 //!
 //! Buffers that stay come first. The others live from the step that writes them to the last that reads them; a map writes over an input that
-//! dies with it. Larger buffers are placed first, each at the lowest offset that is free for all its life.
+//! dies with it. What a collective reads and writes lives as long as the collective may be under way. Larger buffers are placed first, each at the
+//! lowest offset that is free for all its life.
 
 use soybean_plan::{Buffer, BufferId, DType, Kernel, Step, Strides};
+
+use crate::overlap;
 
 /// What is to be placed.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +83,12 @@ fn assign_slots(
     for (at, step) in phase.steps.iter().enumerate() {
         for buffer in step.inputs.iter().copied() {
             last_use[buffer] = at;
+        }
+    }
+    for (collective, end) in overlap::ends(phase.steps, kernels) {
+        let step = &phase.steps[collective];
+        for buffer in step.inputs.iter().chain(&step.results).copied() {
+            last_use[buffer] = last_use[buffer].max(end);
         }
     }
     for &buffer in &phase.kept {

@@ -135,7 +135,7 @@ fn text_report() {
           with strategy data                    4.6 kB  1.00 x
           with strategy model                   2.9 kB  0.63 x
           with strategy recursive               1.6 kB  0.34 x
-          memory of each GPU                    1.9 kB
+          memory of each GPU                    2.2 kB
           search at build time                  0.0 ms
     "#]]
     .assert_eq(&compiled(4, Strategy::Data, Precision::F32).report.text());

@@ -7,6 +7,7 @@ mod cliques;
 mod collective;
 mod compile;
 mod convolution;
+pub(crate) mod devices;
 mod epilogue;
 mod gpu;
 mod kit;
@@ -23,11 +24,13 @@ mod schedule;
 mod slot;
 mod stream;
 mod tape;
+mod text;
 mod transfer;
 #[cfg(test)]
 mod virtual_gpus;
 
 pub(crate) use ranks::CudaRanks;
+pub use text::compile_kernels;
 
 /// Whether there is a GPU with all that is needed to run programs on it.
 pub(crate) fn is_usable() -> bool {

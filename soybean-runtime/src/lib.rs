@@ -13,6 +13,7 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 pub mod data;
+mod devices;
 mod ends;
 mod error;
 mod host;
@@ -30,6 +31,9 @@ mod trainer;
 mod worker;
 
 pub use config::{Config, Device};
+#[cfg(feature = "cuda")]
+pub use cuda::compile_kernels;
+pub use devices::{Devices, devices};
 pub use error::{Error, ErrorKind};
 pub use host::{Array, Evaluation, View};
 pub use model::Model;

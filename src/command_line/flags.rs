@@ -13,6 +13,7 @@ pub(super) enum Command {
     Plan,
     Check,
     Bench,
+    Devices,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,11 @@ const COMMANDS: &[CommandEntry] = &[
         help: "compare the generated trainer with the model's function and with finite differences",
     },
     CommandEntry { command: Command::Bench, name: "bench", help: "measure training steps" },
+    CommandEntry {
+        command: Command::Devices,
+        name: "devices",
+        help: "show which devices and libraries are found, and which are used",
+    },
 ];
 
 struct Flag {

@@ -3,40 +3,21 @@
 
 use std::sync::Arc;
 
-use soybean_codegen::{self as codegen, Address, movement, prelude};
-use soybean_plan::{DType, Kernel, Precision};
+use soybean_codegen::{self as codegen, Address};
+use soybean_plan::Kernel;
 
 use super::{
     compile::cubin,
     convolution::{ConvolutionPlan, Dnn},
-    epilogue::Epilogue,
     gpu::Gpu,
     libraries::find,
     memory::fill,
     module::{Function, Module, Threads},
     product::{self, Lt, Product},
     stream::Stream,
+    text::{Call, ModelText, Wanted},
 };
 use crate::{Error, ErrorKind};
-
-/// A kernel of the model, on buffers of certain types.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Call {
-    pub(crate) kernel: usize,
-    pub(crate) inputs: Vec<DType>,
-    pub(crate) results: Vec<DType>,
-    /// What a product does to its result.
-    pub(crate) epilogue: Epilogue,
-}
-
-/// What the kits of all GPUs are made from.
-pub(crate) struct Wanted<'a> {
-    pub(crate) kernels: &'a [Kernel],
-    pub(crate) precision: Precision,
-    pub(crate) calls: &'a [Call],
-    /// The functions of transfers.
-    pub(crate) transfers: &'a [String],
-}
 
 /// A model's kernels on one GPU.
 pub(crate) struct Kit {
@@ -104,16 +85,8 @@ impl Kit {
         for call in wanted.calls {
             planned.push(Planned::new(&lt, dnn.as_ref(), wanted, call)?);
         }
-        let mut text = [prelude(), movement::text()].concat();
-        let mut generated = Vec::new();
-        for (number, (call, planned)) in wanted.calls.iter().zip(&planned).enumerate() {
-            let made = match planned {
-                Some(_) => None,
-                None => Some(generate(wanted, call, number)?),
-            };
-            text.extend(made.iter().map(|it| it.text.as_str()));
-            generated.push(made);
-        }
+        let is_planned: Vec<bool> = planned.iter().map(Option::is_some).collect();
+        let ModelText { text, generated } = ModelText::new(wanted, &is_planned)?;
         let module = Module::new(gpu, &cubin(&text, &gpu.architecture())?)?;
         let mut calls = Vec::new();
         let mut workspace_bytes = 0;
@@ -253,22 +226,6 @@ impl Planned {
             }
         }
     }
-}
-
-fn generate(wanted: &Wanted<'_>, call: &Call, number: usize) -> Result<codegen::Generated, Error> {
-    let kernel = &wanted.kernels[call.kernel];
-    let (inputs, results, precision) = (&call.inputs[..], &call.results[..], wanted.precision);
-    let what = codegen::Call { kernel, inputs, results, precision };
-    // What one GPU's library fuses, another's may not.
-    let made = call.epilogue.is_plain().then(|| codegen::generate(&what, &format!("k{number}_")));
-    made.flatten().ok_or_else(|| {
-        let message = format!(
-            "{} {}: expected a kernel that GPUs can run on {inputs:?}",
-            kernel.kind(),
-            call.kernel
-        );
-        Error::new(ErrorKind::Program, message)
-    })
 }
 
 fn operations(module: &Module, made: Vec<codegen::Operation>) -> Result<Vec<Operation>, Error> {

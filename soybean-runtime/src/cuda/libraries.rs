@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "libraries are opened and asked for their versions")]
 
 mod search;
+mod wanted;
 
 use std::{
     ffi::c_int,
@@ -20,7 +21,10 @@ use cudarc::{
 };
 use libloading::Library;
 
-use self::search::{Folders, Surroundings};
+use self::{
+    search::{Folders, Surroundings},
+    wanted::{CUBLASLT, CUDNN, NCCL, NVRTC, Wanted},
+};
 use super::{
     gpu::{self, Gpu, Version},
     nccl::Binding,
@@ -52,20 +56,6 @@ pub(crate) struct Loaded {
     path: Option<PathBuf>,
 }
 
-/// A library by the names under which it is found.
-struct Wanted {
-    name: &'static str,
-    /// The file's name up to the major version.
-    stem: &'static str,
-    /// Python's package that brings it.
-    package: &'static str,
-}
-
-const NVRTC: Wanted = Wanted { name: "NVRTC", stem: "libnvrtc.so.", package: "nvidia-cuda-nvrtc" };
-const CUBLASLT: Wanted =
-    Wanted { name: "cuBLASLt", stem: "libcublasLt.so.", package: "nvidia-cublas" };
-const CUDNN: Wanted = Wanted { name: "cuDNN", stem: "libcudnn.so.", package: "nvidia-cudnn-cu13" };
-const NCCL: Wanted = Wanted { name: "NCCL", stem: "libnccl.so.", package: "nvidia-nccl-cu13" };
 /// What NVRTC opens itself, but only from the loader's folders.
 const NVRTC_BUILTINS: &str = "libnvrtc-builtins.so.";
 
@@ -227,22 +217,13 @@ impl Found {
     }
 }
 
-impl Wanted {
-    fn missing(&self, majors: &[usize]) -> String {
-        let names: Vec<String> = majors.iter().map(|it| format!("{}{it}", self.stem)).collect();
-        format!(
-            "{}: expected {}, found none: install CUDA's toolkit or Python's package {}, or set SOYBEAN_CUDA_LIBS to its folder",
-            self.name,
-            names.join(" or "),
-            self.package
-        )
-    }
-}
-
 impl fmt::Display for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [major, minor, patch] = self.version;
-        write!(f, "{major}.{minor}.{patch}")?;
+        write!(f, "{major}.{minor}")?;
+        if patch != 0 {
+            write!(f, ".{patch}")?;
+        }
         self.path.as_ref().map_or(Ok(()), |it| write!(f, " ({})", it.display()))
     }
 }
@@ -381,11 +362,12 @@ mod tests {
     fn missing_libraries_are_named_with_where_to_get_them() {
         let folders = Folders { chosen: Vec::new(), usual: Vec::new() };
         let found = Found::with(Err(String::new()), 0, folders);
-        let wanted = Wanted { name: "X", stem: "libsoybean-none.so.", package: "none" };
+        let (name, stem) = ("X", "libsoybean-none.so.");
+        let wanted = Wanted { name, stem, product: "X", package: "none" };
         let message = found.open(&wanted, &[2, 1]).unwrap_err();
         assert_eq!(
             message,
-            "X: expected libsoybean-none.so.2 or libsoybean-none.so.1, found none: install CUDA's toolkit or Python's package none, or set \
+            "X: expected libsoybean-none.so.2 or libsoybean-none.so.1, found none: install X or Python's package none, or set \
              SOYBEAN_CUDA_LIBS to its folder"
         );
     }

@@ -223,7 +223,7 @@ impl Clique {
 
     fn fault(&self, what: &str, outcome: Outcome) -> Error {
         self.has_failed.set(true);
-        let message = format!("{what} among {:?}: {}", self.gpus, self.nccl.explain(outcome));
+        let message = format!("{what} among {:?}: NCCL: {}", self.gpus, self.nccl.explain(outcome));
         Error::new(ErrorKind::Device, message)
     }
 }
@@ -275,3 +275,6 @@ fn operation_number(combine: Combine) -> c_int {
         Combine::Max => 2,
     }
 }
+
+#[cfg(test)]
+mod tests;

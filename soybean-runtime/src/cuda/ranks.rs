@@ -15,7 +15,7 @@ use super::{
     collective::Transport,
     epilogue::{Fused, fuse},
     gpu::Gpu,
-    kit::{Kit, Wanted},
+    kit::Kit,
     libraries::find,
     machine::{Events, Machine, Marks, Queuing},
     phase::{Phase, Planner},
@@ -23,6 +23,7 @@ use super::{
     product::{Lt, Product},
     stream::{Event, Graph},
     tape::record,
+    text::Wanted,
 };
 use crate::{
     Config, Error, ErrorKind, Profile, View,
@@ -239,6 +240,7 @@ impl CudaRanks {
                 let duration = last.milliseconds_since(first)?;
                 spans.push(Span {
                     name: task.name.clone(),
+                    work: task.work,
                     stream: task.lane.name(),
                     start: queued + f64::from(start) * 1e3,
                     duration: f64::from(duration) * 1e3,

@@ -2,7 +2,9 @@
 
 use std::{env, process::Command, sync::Arc};
 
-use super::{gpu::Gpu, libraries::find};
+use soybean_plan::DType;
+
+use super::{gpu::Gpu, libraries::find, memory::DeviceMemory};
 
 /// Set in the processes that find virtual GPUs.
 const INSIDE: &str = "SOYBEAN_ON_VIRTUAL_GPUS";
@@ -37,13 +39,63 @@ pub(super) fn on_virtual_gpus(test: &str, settings: &[(&str, &str)], body: impl 
     assert!(stdout.contains("1 passed"), "expected that {test} runs, found {stdout}");
 }
 
-/// The first of the virtual GPUs.
+/// The first virtual GPUs.
 pub(super) fn gpus(n: usize) -> Vec<Arc<Gpu>> {
     find().gpus(n).unwrap()
 }
 
+/// Values in memory of the host as the device has them.
+pub(super) struct Tensor {
+    pub(super) dtype: DType,
+    pub(super) values: Vec<f32>,
+}
+
+impl Tensor {
+    pub(super) fn new(dtype: DType, n: usize, seed: u64) -> Self {
+        let values = numbers(n, seed).into_iter().map(|it| rounded(dtype, it)).collect();
+        Self { dtype, values }
+    }
+
+    pub(super) fn upload(&self, gpu: &Arc<Gpu>) -> DeviceMemory {
+        let memory =
+            DeviceMemory::zeroed(gpu, self.values.len() * self.dtype.bytes(), "a tensor").unwrap();
+        match self.dtype {
+            DType::F32 => memory.write(0, &self.values),
+            _ => memory.write(
+                0,
+                &self.values.iter().map(|it| (it.to_bits() >> 16) as u16).collect::<Vec<_>>(),
+            ),
+        }
+        .unwrap();
+        memory
+    }
+
+    pub(super) fn download(&mut self, memory: &DeviceMemory) {
+        match self.dtype {
+            DType::F32 => memory.read(0, &mut self.values).unwrap(),
+            _ => {
+                let mut halves = vec![0_u16; self.values.len()];
+                memory.read(0, &mut halves).unwrap();
+                let values = halves.into_iter().map(|it| f32::from_bits(u32::from(it) << 16));
+                self.values = values.collect();
+            }
+        }
+    }
+}
+
+/// The nearest number of the type, the even one of two.
+fn rounded(dtype: DType, value: f32) -> f32 {
+    match dtype {
+        DType::F32 | DType::I32 => value,
+        DType::Bf16 => {
+            let bits = value.to_bits();
+            f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
+        }
+    }
+}
+
 /// Numbers from -1 to 1, different for each seed.
-pub(super) fn numbers(n: usize, seed: u64) -> Vec<f32> {
+fn numbers(n: usize, seed: u64) -> Vec<f32> {
     let word = |at: usize| soybean_plan::random::mixed(seed << 32 | at as u64) >> 40;
     (0..n).map(|at| word(at) as f32 / (1 << 23) as f32 - 1.0).collect()
 }

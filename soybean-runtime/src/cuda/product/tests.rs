@@ -7,7 +7,7 @@ use super::*;
 use crate::cuda::{
     memory::DeviceMemory,
     stream::Priority,
-    virtual_gpus::{gpus, numbers, on_virtual_gpus},
+    virtual_gpus::{Tensor, gpus, on_virtual_gpus},
 };
 
 #[test]
@@ -26,56 +26,6 @@ fn products_are_summed_in_single_precision() {
     assert_eq!(compute([F32, Bf16, F32], Precision::Bf16), None);
     assert_eq!(compute([F32, F32, Bf16], Precision::Bf16), None);
     assert_eq!(compute([I32; 3], Precision::F32), None);
-}
-
-/// Values in memory of the host as the device has them.
-struct Tensor {
-    dtype: DType,
-    values: Vec<f32>,
-}
-
-impl Tensor {
-    fn new(dtype: DType, n: usize, seed: u64) -> Self {
-        let values = numbers(n, seed).into_iter().map(|it| rounded(dtype, it)).collect();
-        Self { dtype, values }
-    }
-
-    fn upload(&self, gpu: &Arc<Gpu>) -> DeviceMemory {
-        let memory =
-            DeviceMemory::zeroed(gpu, self.values.len() * self.dtype.bytes(), "a tensor").unwrap();
-        match self.dtype {
-            DType::F32 => memory.write(0, &self.values),
-            _ => memory.write(
-                0,
-                &self.values.iter().map(|it| (it.to_bits() >> 16) as u16).collect::<Vec<_>>(),
-            ),
-        }
-        .unwrap();
-        memory
-    }
-
-    fn download(&mut self, memory: &DeviceMemory) {
-        match self.dtype {
-            DType::F32 => memory.read(0, &mut self.values).unwrap(),
-            _ => {
-                let mut halves = vec![0_u16; self.values.len()];
-                memory.read(0, &mut halves).unwrap();
-                let values = halves.into_iter().map(|it| f32::from_bits(u32::from(it) << 16));
-                self.values = values.collect();
-            }
-        }
-    }
-}
-
-/// The nearest number of the type, the even one of two.
-fn rounded(dtype: DType, value: f32) -> f32 {
-    match dtype {
-        DType::F32 | DType::I32 => value,
-        DType::Bf16 => {
-            let bits = value.to_bits();
-            f32::from_bits((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff_0000)
-        }
-    }
 }
 
 /// A product with all that an epilogue may need, on one GPU.

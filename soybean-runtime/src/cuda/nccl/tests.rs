@@ -1,0 +1,144 @@
+//! Collectives on virtual GPUs against plain loops.
+#![expect(unsafe_code, reason = "collectives run on raw memory")]
+
+use super::*;
+use crate::cuda::{
+    memory::DeviceMemory,
+    stream::Priority,
+    virtual_gpus::{gpus, on_virtual_gpus},
+};
+
+const N_MEMBERS: usize = 4;
+const N_ELEMENTS: usize = 6;
+
+/// One of the clique's calls.
+type Collective<'a> = &'a dyn Fn(&Clique, &[Member<'_>], DType) -> Result<(), Error>;
+
+/// Small numbers, which all types hold exactly, as do their sums.
+fn given(member: usize, n: usize) -> Vec<i16> {
+    (0..n).map(|at| i16::try_from((at * 5 + member * 3) % 17).unwrap() - 8).collect()
+}
+
+fn encoded(dtype: DType, values: &[i16]) -> Vec<u8> {
+    let bytes = |it: &i16| match dtype {
+        DType::F32 => f32::from(*it).to_le_bytes().to_vec(),
+        DType::Bf16 => f32::from(*it).to_le_bytes()[2..].to_vec(),
+        DType::I32 => i32::from(*it).to_le_bytes().to_vec(),
+    };
+    values.iter().flat_map(bytes).collect()
+}
+
+/// Runs the collective on members that give `n_given` and receive `n_received` elements, twice in a row.
+fn check(
+    [n_given, n_received]: [usize; 2],
+    collective: Collective<'_>,
+    expected: impl Fn(usize) -> Vec<i16>,
+) {
+    let gpus = gpus(N_MEMBERS);
+    let clique = Clique::new(&gpus).unwrap();
+    for dtype in [DType::F32, DType::Bf16, DType::I32] {
+        let stream = |gpu: &Arc<Gpu>| Stream::new(gpu, Priority::High).unwrap();
+        let streams: Vec<Stream> = gpus.iter().map(stream).collect();
+        let memory =
+            |gpu, n: usize| DeviceMemory::zeroed(gpu, n * dtype.bytes(), "a buffer").unwrap();
+        let send: Vec<_> = gpus.iter().map(|it| memory(it, n_given)).collect();
+        let receive: Vec<_> = gpus.iter().map(|it| memory(it, n_received)).collect();
+        for (member, memory) in send.iter().enumerate() {
+            memory.write(0, &encoded(dtype, &given(member, n_given))).unwrap();
+        }
+        let member = |at: usize| Member {
+            stream: &streams[at],
+            send: send[at].address(0),
+            receive: receive[at].address(0),
+        };
+        let members: Vec<Member<'_>> = (0..N_MEMBERS).map(member).collect();
+        (0..2).for_each(|_| collective(&clique, &members, dtype).unwrap());
+        clique.check().unwrap();
+        for (member, memory) in receive.iter().enumerate() {
+            streams[member].synchronize().unwrap();
+            let mut found = vec![0; n_received * dtype.bytes()];
+            memory.read(0, &mut found).unwrap();
+            assert_eq!(found, encoded(dtype, &expected(member)), "member {member}, {dtype}");
+        }
+    }
+}
+
+/// What all members give, element by element combined.
+fn combined(n: usize, combine: Combine) -> Vec<i16> {
+    let all: Vec<Vec<i16>> = (0..N_MEMBERS).map(|it| given(it, n)).collect();
+    let at = |place: usize| all.iter().map(move |it| it[place]);
+    let of = |place: usize| match combine {
+        Combine::Sum => at(place).sum(),
+        Combine::Max => at(place).max().unwrap(),
+    };
+    (0..n).map(of).collect()
+}
+
+fn stretch(values: &[i16], number: usize) -> &[i16] {
+    &values[number * N_ELEMENTS..][..N_ELEMENTS]
+}
+
+#[test]
+fn all_members_receive_what_they_should() {
+    on_virtual_gpus("cuda::nccl::tests::all_members_receive_what_they_should", &[], || {
+        let (one, all) = (N_ELEMENTS, N_MEMBERS * N_ELEMENTS);
+        for combine in [Combine::Sum, Combine::Max] {
+            // SAFETY: `check` gives memory for as many elements, which lives until the streams are done.
+            check(
+                [one, one],
+                &|clique, members, dtype| unsafe {
+                    clique.all_reduce(members, one, dtype, combine)
+                },
+                |_| combined(one, combine),
+            );
+            // SAFETY: as above.
+            check(
+                [all, one],
+                &|clique, members, dtype| unsafe {
+                    clique.reduce_scatter(members, one, dtype, combine)
+                },
+                |member| stretch(&combined(all, combine), member).to_vec(),
+            );
+        }
+        // SAFETY: as above.
+        check(
+            [one, all],
+            &|clique, members, dtype| unsafe { clique.all_gather(members, one, dtype) },
+            |_| (0..N_MEMBERS).flat_map(|it| given(it, one)).collect(),
+        );
+        // SAFETY: as above.
+        check(
+            [all, all],
+            &|clique, members, dtype| unsafe { clique.all_to_all(members, one, dtype) },
+            |member| {
+                (0..N_MEMBERS).flat_map(|it| stretch(&given(it, all), member).to_vec()).collect()
+            },
+        );
+    });
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    on_virtual_gpus("cuda::nccl::tests::what_cannot_be_is_said", &[], || {
+        let gpus = gpus(2);
+        let twice = [Arc::clone(&gpus[0]), Arc::clone(&gpus[0])];
+        let error = Clique::new(&twice).err().expect("a GPU is not its own peer");
+        assert_eq!(error.kind(), ErrorKind::Device);
+        assert!(error.to_string().starts_with("connecting [GPU 0"), "{error}");
+        let clique = Clique::new(&gpus).unwrap();
+        // SAFETY: nothing is queued, for there are too few members.
+        let error = unsafe { clique.all_gather(&[], 1, DType::F32) }.unwrap_err();
+        assert_eq!(error.to_string(), "all-gather: expected 2 members, found 0");
+    });
+}
+
+#[test]
+fn failures_in_the_background_are_seen() {
+    let settings = [("SOYBEAN_FAKE_NCCL_ERROR", "1")];
+    on_virtual_gpus("cuda::nccl::tests::failures_in_the_background_are_seen", &settings, || {
+        let clique = Clique::new(&gpus(2)).unwrap();
+        let error = clique.check().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Device);
+        assert!(error.to_string().starts_with("communication of GPU 0"), "{error}");
+    });
+}

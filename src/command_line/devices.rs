@@ -1,0 +1,9 @@
+//! `devices`: which devices and libraries are found, and which are used.
+
+use std::io::Write;
+
+use super::Failure;
+
+pub(super) fn devices(output: &mut dyn Write) -> Result<(), Failure> {
+    Ok(writeln!(output, "{}", soybean_runtime::devices())?)
+}
