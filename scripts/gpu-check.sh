@@ -17,7 +17,7 @@ cd "$(dirname "$0")/.."
 readonly TESTS=(conformance strategies random_models networks nn transformer training_and_evaluation precision reference edges long_attention generated layers operators)
 readonly EXAMPLES=(digits cnn_digits gpt gpu_bench)
 readonly PROGRAMS=target/gpu-check
-readonly RESULTS=target/gpu-results
+readonly RESULTS=target/gpu-results${SMALL:+-small}
 readonly MIB_AT_MOST=60
 readonly LIMIT=${LIMIT:-520}
 readonly DEVICE=${DEVICE:-cuda}
@@ -85,6 +85,7 @@ checked() {
     local summary
     summary=$(grep -aE '^test result|^accuracy|held-out loss|^error|agree' "$log" | tail -n 1 || true)
     [[ -n $summary ]] || summary=$(tail -n 1 "$log")
+    [[ $summary != "{"* ]] || summary="$(grep -c '^{' "$log") cases"
     "$PYTHON" -c '
 import json, sys
 name, code, seconds, summary = sys.argv[1:]
@@ -116,6 +117,7 @@ check() {
     for program in "$PROGRAMS"/tests/*; do
         checked "test-$(basename "$program")" "$program"
     done
+    ! grep -L '"code": 0,' "$RESULTS"/checks/*.json || fail "these checks failed; their logs are in $RESULTS/logs"
 }
 
 # Measures one case, unless that was done before: `case NAME COMMAND..` with one line of JSON in the end.
@@ -196,6 +198,8 @@ run() {
         rm -rf "$PROGRAMS"
         tar -xzf "$PROGRAMS.tar.gz"
         touch "$PROGRAMS/manifest"
+        # What other programs of ours came to is no longer of interest.
+        rm -rf "$RESULTS/checks" "$RESULTS"/cases/soybean-*
     fi
     mkdir -p "$RESULTS/checks" "$RESULTS/cases" "$RESULTS/logs"
     # Kernels that are compiled once are kept for later calls.

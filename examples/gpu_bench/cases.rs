@@ -58,17 +58,11 @@ impl Case {
     }
 
     /// One line for people.
-    pub(crate) fn description(&self) -> String {
-        let size = match self.size {
-            Size::Full => "",
-            Size::Small => " (small)",
-        };
+    pub(crate) fn description(&self, flops: f64) -> String {
+        let (model, precision, n_ranks) = (self.model, self.precision().name(), self.plan.n_gpus);
+        let (feed, billions) = (self.feed.name(), flops / 1e9);
         format!(
-            "{:<8} {:<5} {} ranks, inputs {}{size}",
-            self.model,
-            self.precision().name(),
-            self.plan.n_gpus,
-            self.feed.name()
+            "{model:<8} {precision:<5} {n_ranks} ranks, inputs {feed:<4} {billions:>12.3} GFLOP"
         )
     }
 }
@@ -86,9 +80,8 @@ macro_rules! models {
 
         /// Every case that there is.
         pub(crate) fn all() -> Vec<Case> {
-            let mut cases = Vec::new();
-            $(models!(@cases $ranks cases $family ($model, Size::$size, Feed::$feed, $task));)*
-            cases
+            let groups = [$(models!(@cases $ranks $family ($model, Size::$size, Feed::$feed, $task))),*];
+            groups.into_iter().flatten().collect()
         }
     };
     (@ranks [1] $($model:tt)*) => {
@@ -112,19 +105,25 @@ macro_rules! models {
             pub(crate) fn forward $inputs -> Tensor $loss
         }
     };
-    (@cases [1] $cases:ident $family:ident $case:tt) => {
-        models!(@case $cases $family f32_on_1 $case);
-        models!(@case $cases $family tf32_on_1 $case);
-        models!(@case $cases $family bf16_on_1 $case);
+    (@cases [1] $family:ident $case:tt) => {
+        vec![
+            models!(@case $family f32_on_1 $case),
+            models!(@case $family tf32_on_1 $case),
+            models!(@case $family bf16_on_1 $case),
+        ]
     };
-    (@cases [1, 8] $cases:ident $family:ident $case:tt) => {
-        models!(@cases [1] $cases $family $case);
-        models!(@case $cases $family f32_on_8 $case);
-        models!(@case $cases $family tf32_on_8 $case);
-        models!(@case $cases $family bf16_on_8 $case);
+    (@cases [1, 8] $family:ident $case:tt) => {
+        vec![
+            models!(@case $family f32_on_1 $case),
+            models!(@case $family tf32_on_1 $case),
+            models!(@case $family bf16_on_1 $case),
+            models!(@case $family f32_on_8 $case),
+            models!(@case $family tf32_on_8 $case),
+            models!(@case $family bf16_on_8 $case),
+        ]
     };
-    (@case $cases:ident $family:ident $name:ident ($($field:expr),*)) => {
-        $cases.push(case::<$family::$name::Network>($($field),*));
+    (@case $family:ident $name:ident ($($field:expr),*)) => {
+        case::<$family::$name::Network>($($field),*)
     };
 }
 

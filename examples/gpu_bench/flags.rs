@@ -28,6 +28,11 @@ pub(crate) struct Options {
     pub(crate) trace: Option<PathBuf>,
 }
 
+/// Labels are drawn, so there is nothing to learn; a short step keeps weights and losses as they are.
+const LEARNING_RATE: f32 = 1e-5;
+/// Steps of small models are long enough that a wrong gradient shows in the losses after them.
+const SMALL_LEARNING_RATE: f32 = 0.02;
+
 const HELP: &str = "Usage: gpu_bench [flags]
 
 Measures training steps; prints one line of JSON for each case. Flags that choose cases may be given several times.
@@ -60,8 +65,6 @@ impl Options {
 
 /// Understands the arguments after the program's name.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Request, Box<dyn Error>> {
-    // Labels are drawn, so there is nothing to learn; a short step keeps weights and losses as they are.
-    let config = Config { learning_rate: 1e-5, ..Config::default() };
     let mut options = Options {
         models: Vec::new(),
         precisions: Vec::new(),
@@ -70,7 +73,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Request
         size: Size::Full,
         lists: false,
         n_steps: 30,
-        config,
+        config: Config { learning_rate: LEARNING_RATE, ..Config::default() },
         trace: None,
     };
     let mut parser = Parser::from_args(arguments);
@@ -82,7 +85,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Request
             Arg::Long("precision") => options.precisions.push(parser.value()?.string()?),
             Arg::Long("ranks") => options.ranks.push(parser.value()?.parse()?),
             Arg::Long("feed") => options.feed = Some(feed(&parser.value()?.string()?)?),
-            Arg::Long("small") => options.size = Size::Small,
+            Arg::Long("small") => {
+                options.size = Size::Small;
+                options.config.learning_rate = SMALL_LEARNING_RATE;
+            }
             Arg::Long("list") => options.lists = true,
             Arg::Long("steps") => options.n_steps = parser.value()?.parse::<usize>()?.max(1),
             Arg::Long("device") => {

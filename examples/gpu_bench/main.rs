@@ -50,7 +50,7 @@ fn run(output: &mut dyn Write) -> Result<bool, Box<dyn Error>> {
     let mut all_measured = true;
     for case in &cases {
         let line = if options.lists {
-            case.description()
+            case.description(measure::flops(case)?)
         } else {
             measure::line(case, &options).unwrap_or_else(|error| {
                 all_measured = false;

@@ -130,7 +130,7 @@ fn evaluations(
 }
 
 /// The multiplications and additions in matrix products, convolutions and attention, of all ranks, as the plan lists them.
-fn flops(case: &Case) -> Result<f64, Box<dyn Error>> {
+pub(crate) fn flops(case: &Case) -> Result<f64, Box<dyn Error>> {
     if let Task::Products(extent) = case.task {
         return Ok(N_PRODUCTS * 2.0 * (extent as f64).powi(3));
     }
