@@ -8,14 +8,14 @@ use soybean_plan::Kernel;
 
 use super::{
     compile::cubin,
-    convolution::{ConvolutionPlan, Dnn},
+    convolution::{Arrangement, ConvolutionPlan, Dnn},
     gpu::Gpu,
     libraries::find,
     memory::fill,
     module::{Function, Module, Threads},
     product::{self, Lt, Product},
     stream::Stream,
-    text::{Call, ModelText, Wanted},
+    text::{Call, Made, ModelText, Rest, Wanted},
 };
 use crate::{Error, ErrorKind};
 
@@ -30,9 +30,11 @@ pub(crate) struct Kit {
     workspace_bytes: usize,
 }
 
-enum Ready {
-    Planned(Planned),
-    Text(Vec<Operation>),
+/// A call: what a library computes of it, if any does, and the operations around that or instead.
+struct Ready {
+    before: Vec<Operation>,
+    planned: Option<Planned>,
+    after: Vec<Operation>,
 }
 
 /// What a library computes.
@@ -85,20 +87,18 @@ impl Kit {
         for call in wanted.calls {
             planned.push(Planned::new(&lt, dnn.as_ref(), wanted, call)?);
         }
-        let is_planned: Vec<bool> = planned.iter().map(Option::is_some).collect();
-        let ModelText { text, generated } = ModelText::new(wanted, &is_planned)?;
+        let rests = planned.iter().map(|it| it.as_ref().map_or(Rest::Kernel, Planned::rest));
+        let rests: Vec<Rest<'_>> = rests.collect();
+        let ModelText { text, made } = ModelText::new(wanted, &rests)?;
         let module = Module::new(gpu, &cubin(&text, &gpu.architecture())?)?;
         let mut calls = Vec::new();
         let mut workspace_bytes = 0;
-        for (planned, generated) in planned.into_iter().zip(generated) {
-            let generated = generated.unwrap_or_default();
-            let n_bytes =
-                planned.as_ref().map_or(generated.workspace_bytes, Planned::workspace_bytes);
-            workspace_bytes = n_bytes.max(workspace_bytes);
-            calls.push(match planned {
-                Some(planned) => Ready::Planned(planned),
-                None => Ready::Text(operations(&module, generated.operations)?),
-            });
+        for (planned, made) in planned.into_iter().zip(made) {
+            let Made { before, after, workspace_bytes: n_bytes } = made;
+            let n_planned = planned.as_ref().map_or(0, Planned::workspace_bytes);
+            workspace_bytes = workspace_bytes.max(n_bytes).max(n_planned);
+            let [before, after] = [operations(&module, before)?, operations(&module, after)?];
+            calls.push(Ready { before, planned, after });
         }
         let function = |name: &String| module.function(name, 0);
         let transfers = wanted.transfers.iter().map(function).collect::<Result<_, _>>()?;
@@ -126,20 +126,20 @@ impl Kit {
         stream: &Stream,
         operands: Operands<'_>,
     ) -> Result<(), Error> {
-        match &self.calls[call] {
-            Ready::Planned(planned) => {
-                let [left, right, result] =
-                    [Address::Input(0), Address::Input(1), Address::Result(0)];
-                let at =
-                    [operands.address(left)?, operands.address(right)?, operands.address(result)?];
-                // SAFETY: required of the caller.
-                unsafe { planned.run(self, stream, at, operands) }
-            }
-            Ready::Text(operations) => operations.iter().try_for_each(|operation| {
-                // SAFETY: required of the caller.
-                unsafe { operation.run(stream, operands) }
-            }),
+        let Ready { before, planned, after } = &self.calls[call];
+        for operation in before {
+            // SAFETY: required of the caller.
+            unsafe { operation.run(stream, operands) }?;
         }
+        if let Some(planned) = planned {
+            // SAFETY: required of the caller; what stands before has put into the workspace what the library expects there.
+            unsafe { planned.run(self, stream, operands) }?;
+        }
+        for operation in after {
+            // SAFETY: required of the caller.
+            unsafe { operation.run(stream, operands) }?;
+        }
+        Ok(())
     }
 }
 
@@ -192,6 +192,25 @@ impl Planned {
         }
     }
 
+    /// What it leaves to the text.
+    fn rest(&self) -> Rest<'_> {
+        match self {
+            Self::Product(_) => Rest::Copies { before: &[], after: &[] },
+            Self::Convolution(it) => {
+                let Arrangement { before, after, .. } = it.arrangement();
+                Rest::Copies { before, after }
+            }
+        }
+    }
+
+    /// Where it works on its two inputs and its result.
+    fn operands(&self) -> [Address; 3] {
+        match self {
+            Self::Product(_) => [Address::Input(0), Address::Input(1), Address::Result(0)],
+            Self::Convolution(it) => it.arrangement().operands,
+        }
+    }
+
     fn workspace_bytes(&self) -> usize {
         match self {
             Self::Product(it) => it.workspace_bytes(),
@@ -203,13 +222,10 @@ impl Planned {
     ///
     /// # Safety
     /// As [`Kit::run`].
-    unsafe fn run(
-        &self,
-        kit: &Kit,
-        stream: &Stream,
-        [left, right, result]: [u64; 3],
-        operands: Operands<'_>,
-    ) -> Result<(), Error> {
+    unsafe fn run(&self, kit: &Kit, stream: &Stream, operands: Operands<'_>) -> Result<(), Error> {
+        let [left, right, result] = self.operands();
+        let [left, right, result] =
+            [operands.address(left)?, operands.address(right)?, operands.address(result)?];
         match (self, &kit.dnn) {
             (Self::Product(product), _) => {
                 let (bias, kept) = (operands.bias, operands.kept);

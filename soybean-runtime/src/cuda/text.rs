@@ -1,11 +1,12 @@
 //! The kernels of a model as one text.
 
-use soybean_codegen::{self as codegen, Generated, movement, prelude};
+use soybean_codegen::{self as codegen, Address, Generated, Operation, movement, prelude};
 use soybean_plan::{DType, Kernel, Precision, Step};
 
 use super::{
     collective::Transport,
     compile::cubin,
+    convolution::Rearrangement,
     epilogue::{Epilogue, Fused, FusedStep},
     phase::Planner,
     tape::record,
@@ -31,24 +32,92 @@ pub(crate) struct Wanted<'a> {
     pub(crate) transfers: &'a [String],
 }
 
-/// The text of all kernels that no library computes.
+/// What a library leaves to the text of the model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rest<'a> {
+    /// The whole kernel.
+    Kernel,
+    /// What is to be done before and after.
+    Copies { before: &'a [Rearrangement], after: &'a [Rearrangement] },
+}
+
+/// What the text does for a call.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    /// Before what a library does, or all.
+    pub(crate) before: Vec<Operation>,
+    pub(crate) after: Vec<Operation>,
+    /// The bytes that a kernel of the text uses while it runs.
+    pub(crate) workspace_bytes: usize,
+}
+
+/// The text of all that no library computes.
 pub(crate) struct ModelText {
     pub(crate) text: String,
-    /// For each call what was generated for it, if no library computes it.
-    pub(crate) generated: Vec<Option<Generated>>,
+    /// For each call.
+    pub(crate) made: Vec<Made>,
 }
 
 impl ModelText {
-    /// The text for these calls, of which libraries compute some.
-    pub(crate) fn new(wanted: &Wanted<'_>, is_planned: &[bool]) -> Result<Self, Error> {
-        let mut text = [prelude(), movement::text()].concat();
-        let mut generated = Vec::new();
-        for (number, (call, is_planned)) in wanted.calls.iter().zip(is_planned).enumerate() {
-            let made = (!is_planned).then(|| generate(wanted, call, number)).transpose()?;
-            text.extend(made.iter().map(|it| it.text.as_str()));
-            generated.push(made);
+    /// The text for these calls, of each of which libraries leave something.
+    pub(crate) fn new(wanted: &Wanted<'_>, rests: &[Rest<'_>]) -> Result<Self, Error> {
+        let mut this = Self { text: [prelude(), movement::text()].concat(), made: Vec::new() };
+        for (number, (call, rest)) in wanted.calls.iter().zip(rests).enumerate() {
+            let made = match *rest {
+                Rest::Kernel => {
+                    let Generated { text, operations, workspace_bytes } =
+                        generate(wanted, call, number)?;
+                    this.text.push_str(&text);
+                    Made { before: operations, after: Vec::new(), workspace_bytes }
+                }
+                Rest::Copies { before, after } => Made {
+                    before: this.copies(before, &format!("k{number}_before"))?,
+                    after: this.copies(after, &format!("k{number}_after"))?,
+                    workspace_bytes: 0,
+                },
+            };
+            this.made.push(made);
         }
-        Ok(Self { text, generated })
+        Ok(this)
+    }
+
+    fn copies(&mut self, copies: &[Rearrangement], prefix: &str) -> Result<Vec<Operation>, Error> {
+        let mut operations = Vec::new();
+        for (number, copy) in copies.iter().enumerate() {
+            let made = generate_copy(copy, &format!("{prefix}{number}_"))?;
+            self.text.push_str(&made.text);
+            operations.extend(made.operations.into_iter().map(|it| redirected(it, copy)));
+        }
+        Ok(operations)
+    }
+}
+
+fn generate_copy(copy: &Rearrangement, prefix: &str) -> Result<Generated, Error> {
+    let kernel = Kernel::Permute(copy.permutation);
+    let (inputs, results) = copy.types.split_at(1);
+    // Copies have no products.
+    let call = codegen::Call { kernel: &kernel, inputs, results, precision: Precision::F32 };
+    codegen::generate(&call, prefix).ok_or_else(|| {
+        let message = format!("expected a copy that GPUs can make, found {copy:?}");
+        Error::new(ErrorKind::Program, message)
+    })
+}
+
+/// The operation of a copy, on the operands of the kernel that it belongs to.
+fn redirected(operation: Operation, copy: &Rearrangement) -> Operation {
+    let redirect = |address| match address {
+        Address::Input(_) => copy.from,
+        Address::Result(_) => copy.to,
+        Address::Scalars | Address::Workspace(_) => address,
+    };
+    match operation {
+        Operation::Launch(mut launch) => {
+            launch.arguments = launch.arguments.into_iter().map(redirect).collect();
+            Operation::Launch(launch)
+        }
+        Operation::Fill { target, n_bytes, value } => {
+            Operation::Fill { target: redirect(target), n_bytes, value }
+        }
     }
 }
 
@@ -90,6 +159,7 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<(usize, 
         calls: &planner.calls,
         transfers: &planner.transfers,
     };
-    let ModelText { text, generated } = ModelText::new(&wanted, &vec![false; planner.calls.len()])?;
-    Ok((generated.len(), cubin(&text, architecture)?.len()))
+    let ModelText { text, made } =
+        ModelText::new(&wanted, &vec![Rest::Kernel; planner.calls.len()])?;
+    Ok((made.len(), cubin(&text, architecture)?.len()))
 }
