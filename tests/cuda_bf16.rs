@@ -2,7 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 #[path = "support/virtual_gpus.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
+#[expect(
+    dead_code,
+    clippy::print_stdout,
+    reason = "shared with other tests, which may be skipped aloud"
+)]
 mod virtual_gpus;
 
 use soybean::{Config, Device, Network, Trainer};
@@ -10,7 +14,7 @@ use virtual_gpus::{Machine, on_virtual_gpus};
 
 const BATCH: usize = 16;
 const N_CLASSES: usize = 10;
-const N_STEPS: usize = 6;
+const N_STEPS: usize = 10;
 
 /// Both round to `bf16` where the program says so, and gradients of filters are rounded once more on GPUs: each by 2^-9 at most, some ten of them one after another, and what falls on the
 /// other side of a tie differs by twice that.
@@ -18,7 +22,7 @@ const TOLERANCE: f32 = 1e-2;
 
 macro_rules! images {
     ($($name:ident on $gpus:literal;)*) => {
-        $(#[soybean::model(gpus = $gpus, precision = "bf16", optimizer = sgd(momentum = 0.9))]
+        $(#[soybean::model(gpus = $gpus, precision = "bf16", optimizer = adamw())]
         pub(crate) mod $name {
             use soybean::{nn, prelude::*};
 
@@ -56,7 +60,7 @@ fn losses<N: Network>(
     device: Device,
     step: impl Fn(&mut Trainer<N>, &[f32], &[i32]) -> f32,
 ) -> Vec<f32> {
-    let config = Config { device, learning_rate: 0.02, ..Config::default() };
+    let config = Config { device, learning_rate: 0.01, ..Config::default() };
     let mut trainer = Trainer::<N>::new(config).unwrap();
     let mut losses = Vec::new();
     for number in 0..N_STEPS {
@@ -96,8 +100,9 @@ fn assert_by_library(machine: &Machine, n_ranks: u64) {
 fn convolutions_in_bf16_on_one_gpu() {
     on_virtual_gpus("convolutions_in_bf16_on_one_gpu", &[], |machine| {
         let expected = losses_of!(images, Device::Cpu);
-        assert!(expected[4] < expected[0] && expected[5] < expected[1], "{expected:?}");
-        for seed in 0..10 {
+        // Far more than the tolerance is learnt, so that wrong gradients show.
+        assert!(expected[N_STEPS - 1] < 0.9 * expected[0], "{expected:?}");
+        for seed in 0..4 {
             machine.reset(seed);
             assert_close(&losses_of!(images, Device::Cuda), &expected);
             assert_by_library(machine, 1);
@@ -110,7 +115,7 @@ fn convolutions_in_bf16_on_four_gpus() {
     on_virtual_gpus("convolutions_in_bf16_on_four_gpus", &[], |machine| {
         let expected = losses_of!(images_on_four, Device::Cpu);
         assert_close(&expected, &losses_of!(images, Device::Cpu));
-        for seed in 0..10 {
+        for seed in 0..4 {
             machine.reset(seed);
             assert_close(&losses_of!(images_on_four, Device::Cuda), &expected);
             assert_by_library(machine, 4);
@@ -124,7 +129,7 @@ fn convolutions_in_bf16_on_a_gpu_that_four_ranks_share() {
     let settings = [("SOYBEAN_FAKE_DEVICES", "1")];
     on_virtual_gpus("convolutions_in_bf16_on_a_gpu_that_four_ranks_share", &settings, |machine| {
         let expected = losses_of!(images_on_four, Device::Cpu);
-        for seed in 0..20 {
+        for seed in 0..6 {
             machine.reset(seed);
             assert_close(&losses_of!(images_on_four, Device::Cuda), &expected);
         }
