@@ -114,9 +114,13 @@ def report(cases, checks, manifest, date):
     text += ["Median milliseconds of a training step, with all ranks on the one GPU, beside PyTorch:", "", *table(head, rows)]
     rows = [[precision, *(number(it, "{:.1f}") for it in cases.peak(precision)[1:])] for precision in PRECISIONS]
     text += ["The peak: TFLOP/s of products of two 8192 x 8192 matrices.", "", *table(["precision", "soybean", "PyTorch"], rows)]
-    launch = cases.find("soybean", "launch", "f32", "fed").get("ms_median")
-    if launch:
-        text += [f"A training step with next to no work, waiting for its end included: {1e3 * launch:.0f} microseconds.", ""]
+    launch = cases.find("soybean", "launch", "f32", "fed")
+    if launch.get("ms_median"):
+        text += [
+            f"A training step with next to no work takes {1e3 * launch['ms_median']:.0f} microseconds, waiting for its end included; "
+            f"the host hands it to the GPU in {launch['launch_us']:.0f}.",
+            "",
+        ]
     faults = [f"- {it['program']}, {it['model']}, {it['precision']}, {it['ranks']} ranks, {it['feed']}: {it['error']}" for it in cases.lines if "error" in it]
     text += ["Not measured:", "", *faults, ""] if faults else []
     return "\n".join(text)

@@ -52,10 +52,17 @@ pub(crate) fn line(case: &Case, options: &Options) -> Result<String, Box<dyn Err
         "tflops": flops / median / 1e9,
         "arena_bytes": program.tables().arena_bytes,
         "moved_bytes": trainer.moved_bytes(),
+        "launch_us": launch_microseconds(&trainer),
         "setup_seconds": setup_seconds,
         "loss": loss,
     })));
     Ok(Value::Object(line).to_string())
+}
+
+/// The microseconds that the host took, on average, to hand a training step to the device.
+fn launch_microseconds(trainer: &Trainer) -> Option<f64> {
+    let profile = trainer.profile().into_iter().next().filter(|it| it.n_steps > 0)?;
+    Some(profile.handing_over.as_secs_f64() * 1e6 / profile.n_steps as f64)
 }
 
 /// Why a case could not be measured, as one line of JSON.
@@ -95,6 +102,7 @@ fn training_steps(
     for _ in 0..N_WARM_UP_STEPS {
         trainer.step_queued(Some(batch))?;
     }
+    trainer.reset_profile()?;
     let mut loss = f32::NAN;
     let mut milliseconds = Vec::with_capacity(options.n_steps);
     for _ in 0..options.n_steps {

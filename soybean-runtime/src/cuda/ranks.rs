@@ -164,6 +164,7 @@ impl CudaRanks {
         // SAFETY: no step is running, so that no device reads the words.
         let words = unsafe { self.machine.scalars.words_mut() };
         words.iter_mut().zip(scalars).for_each(|(word, it)| *word = it.to_bits());
+        let handing_over = Instant::now();
         match trace_from {
             None => self.train.run(&self.machine, slot, self.uses_graphs, &self.done)?,
             Some(from) => {
@@ -175,6 +176,7 @@ impl CudaRanks {
                 self.report_spans(&marks, queued)?;
             }
         }
+        let handing_over = handing_over.elapsed();
         if let Some(next) = next {
             self.queued = 1 - slot;
             self.fill(self.queued, next)?;
@@ -188,6 +190,7 @@ impl CudaRanks {
             let profile = &mut lock(report).profile;
             profile.n_steps += 1;
             profile.total += started.elapsed();
+            profile.handing_over += handing_over;
         }
         Ok(())
     }
