@@ -3,31 +3,63 @@
 
 use std::{
     env,
-    ffi::CString,
+    ffi::{CString, OsString, c_char},
+    fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{self, Command},
+    thread,
+    time::Duration,
 };
 
 /// Set in the processes that find virtual GPUs.
 const INSIDE: &str = "SOYBEAN_ON_VIRTUAL_GPUS";
 
+/// What runs longer than any test waits for something that never happens.
+const LIMIT: Duration = Duration::from_secs(600);
+
 /// Runs `body` where there are virtual GPUs: in another process, which runs this test alone. `settings` are environment variables, as the README of
 /// `tests/fake_cuda` lists them.
 pub(crate) fn on_virtual_gpus(test: &str, settings: &[(&str, &str)], body: impl FnOnce(&Machine)) {
+    on_virtual_gpus_without(&[], test, settings, body);
+}
+
+/// [`on_virtual_gpus`], where libraries of these names, such as `nccl`, are missing.
+pub(crate) fn on_virtual_gpus_without(
+    left_out: &[&str],
+    test: &str,
+    settings: &[(&str, &str)],
+    body: impl FnOnce(&Machine),
+) {
     if env::var_os(INSIDE).is_some() {
+        thread::spawn(|| {
+            thread::sleep(LIMIT);
+            println!("stopped after {LIMIT:?}");
+            process::abort();
+        });
         return body(&Machine::new());
     }
     if !soybean_fake_cuda::has_compiler() {
         println!("skipped: no C++ compiler");
         return;
     }
-    let folder = folder("virtual_gpus");
-    soybean_fake_cuda::install(&folder).expect("the library is built with the tests");
+    if let Some(library) = left_out.iter().find(|it| is_installed(it)) {
+        println!("skipped: this machine has {library} itself");
+        return;
+    }
+    let folder = folder(
+        &["virtual_gpus"].iter().chain(left_out).copied().collect::<Vec<_>>().join("_without_"),
+    );
+    soybean_fake_cuda::install_without(&folder, left_out)
+        .expect("the library is built with the tests");
     let output = Command::new(env::current_exe().expect("a test has a path"))
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
         .env("LD_LIBRARY_PATH", &folder)
         .env("SOYBEAN_CACHE_DIR", self::folder("kernels"))
+        .envs(bare_surroundings())
+        .env_remove("VIRTUAL_ENV")
+        .env_remove("CONDA_PREFIX")
+        .env_remove("SOYBEAN_CUDA_LIBS")
         .envs(settings.iter().copied())
         .output()
         .expect("the test starts");
@@ -35,6 +67,32 @@ pub(crate) fn on_virtual_gpus(test: &str, settings: &[(&str, &str)], body: impl 
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "on virtual GPUs: {stdout}\n{stderr}");
     assert!(stdout.contains("1 passed"), "expected that {test} runs, found {stdout}");
+    println!("{stdout}");
+}
+
+/// Whether a library of CUDA's is where the loader or the runtime finds it without our doing.
+fn is_installed(library: &str) -> bool {
+    let names =
+        ["", ".1", ".2", ".9", ".12", ".13"].map(|version| format!("lib{library}.so{version}"));
+    let is_there = |name: &String| {
+        // SAFETY: NVIDIA's libraries run only their own start when they are opened.
+        let opened = unsafe { libloading::Library::new(name) };
+        let toolkit = ["/usr/local/cuda/lib64", "/usr/local/cuda/lib"];
+        opened.is_ok() || toolkit.iter().any(|folder| Path::new(folder).join(name).exists())
+    };
+    names.iter().any(is_there)
+}
+
+/// Variables with which no package of Python is found: the first Python of the path has none.
+fn bare_surroundings() -> [(&'static str, OsString); 2] {
+    let home = folder("bare");
+    let programs = home.join("bin");
+    fs::create_dir_all(&programs).expect("the folder for tests can be written");
+    fs::write(programs.join("python3"), "").expect("so can a file in it");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = [programs].into_iter().chain(env::split_paths(&path));
+    let path = env::join_paths(folders).expect("folders of a path are separable");
+    [("HOME", home.into_os_string()), ("PATH", path)]
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -47,31 +105,44 @@ pub(crate) struct Machine(libloading::Library);
 impl Machine {
     fn new() -> Self {
         // SAFETY: the library has no code that runs when it is opened.
-        let library = unsafe { libloading::Library::new("libcuda.so.1") };
+        let library = unsafe { libloading::Library::new("libsoybean_fake_cuda.so") };
         Self(library.expect("the virtual driver is there"))
     }
 
     /// Begins another order of all streams, with all counts at zero.
     pub(crate) fn reset(&self, seed: u64) {
-        // SAFETY: the function has this signature.
-        let reset = unsafe { self.0.get::<extern "C" fn(u64)>(b"soybean_fake_reset") };
-        reset.expect("the virtual driver has it")(seed);
+        self.function::<extern "C" fn(u64)>("soybean_fake_reset")(seed);
     }
 
     /// Leaves out the n-th wait of a stream for an event from here on; none if `number` is 0.
     pub(crate) fn skip_wait(&self, number: i64) {
-        // SAFETY: the function has this signature.
-        let skip = unsafe { self.0.get::<extern "C" fn(i64)>(b"soybean_fake_skip_wait") };
-        skip.expect("the virtual driver has it")(number);
+        self.function::<extern "C" fn(i64)>("soybean_fake_skip_wait")(number);
+    }
+
+    /// Lets the n-th launch of a kernel from here on fail; none if `number` is 0.
+    pub(crate) fn fail_launch(&self, number: i64) {
+        self.function::<extern "C" fn(i64)>("soybean_fake_fail_launch")(number);
+    }
+
+    /// Lets NCCL report failures, or not.
+    pub(crate) fn fail_communicators(&self, fail: bool) {
+        self.function::<extern "C" fn(bool)>("soybean_fake_fail_communicators")(fail);
     }
 
     /// How often a function of the driver was called since the last reset.
     pub(crate) fn n_calls(&self, function: &str) -> u64 {
         let name = CString::new(function).expect("a name has no zeros");
-        // SAFETY: the function has this signature.
-        let count = unsafe {
-            self.0.get::<extern "C" fn(*const std::ffi::c_char) -> u64>(b"soybean_fake_counters")
-        };
-        count.expect("the virtual driver has it")(name.as_ptr())
+        self.function::<extern "C" fn(*const c_char) -> u64>("soybean_fake_counters")(name.as_ptr())
+    }
+
+    /// How often something was wrong since the start.
+    pub(crate) fn n_complaints(&self) -> u64 {
+        self.function::<extern "C" fn() -> u64>("soybean_fake_complaints")()
+    }
+
+    /// A function of the virtual driver, of a type that the README of `tests/fake_cuda` says.
+    fn function<F: Copy>(&self, name: &str) -> F {
+        // SAFETY: the callers above name the types of the functions.
+        *unsafe { self.0.get::<F>(name.as_bytes()) }.expect("the virtual driver has it")
     }
 }

@@ -73,6 +73,12 @@ impl Cliques {
         Ok(())
     }
 
+    /// Ends what is queued, since it may wait for who will never come.
+    pub(crate) fn abort(&mut self) {
+        self.0.values().flatten().for_each(|(_, clique)| clique.give_up());
+        self.0.clear();
+    }
+
     /// Whether all groups still work, as far as NCCL knows.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.0.values().flatten().try_for_each(|(_, clique)| clique.check())

@@ -1,7 +1,15 @@
 //! One GPU: its context, and what is known of it.
 #![expect(unsafe_code, reason = "the driver is a C library")]
 
-use std::{cell::Cell, ffi::c_int, fmt, sync::Arc};
+use std::{
+    cell::Cell,
+    ffi::c_int,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use cudarc::driver::{DriverError, result, sys};
 
@@ -26,6 +34,7 @@ pub(crate) struct Gpu {
     pub(crate) memory_bytes: usize,
     device: sys::CUdevice,
     context: sys::CUcontext,
+    is_lost: AtomicBool,
 }
 
 // SAFETY: contexts may be used from any thread that makes them current, which every call here does.
@@ -63,7 +72,17 @@ impl Gpu {
         // SAFETY: as above; released when dropped.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(of("the context"))?;
         let driver_version = driver_version()?;
-        let gpu = Self { ordinal, name, capability, driver_version, memory_bytes, device, context };
+        let is_lost = AtomicBool::new(false);
+        let gpu = Self {
+            ordinal,
+            name,
+            capability,
+            driver_version,
+            memory_bytes,
+            device,
+            context,
+            is_lost,
+        };
         gpu.make_current()?;
         Ok(Arc::new(gpu))
     }
@@ -75,6 +94,11 @@ impl Gpu {
 
     /// Makes the context current on this thread, whatever others have done here in between.
     pub(crate) fn make_current(&self) -> Result<(), Error> {
+        if self.is_lost.load(Ordering::Relaxed) {
+            let message =
+                format!("expected that all GPUs still work, found that {self:?} was given up");
+            return Err(Error::new(ErrorKind::Device, message));
+        }
         // SAFETY: the context is retained.
         unsafe { result::ctx::set_current(self.context) }
             .map_err(|error| self.fault("using the context", error))?;
@@ -108,6 +132,15 @@ impl Gpu {
         result::ctx::synchronize().map_err(|error| self.fault("waiting for the device", error))
     }
 
+    /// Gives the GPU up after a failure of it or of one that it works with: no call is made for it any more, since those that free something would wait for
+    /// work that may never end.
+    pub(crate) fn give_up(&self) {
+        self.is_lost.store(true, Ordering::Relaxed);
+        if CURRENT.get() == self.context {
+            CURRENT.set(std::ptr::null_mut());
+        }
+    }
+
     /// The bytes that are free.
     pub(crate) fn free_bytes(&self) -> Result<usize, Error> {
         self.bind()?;
@@ -131,6 +164,9 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         if CURRENT.get() == self.context {
             CURRENT.set(std::ptr::null_mut());
+        }
+        if self.is_lost.load(Ordering::Relaxed) {
+            return;
         }
         // SAFETY: retained in `new`. After a fatal error the driver refuses, and there is nothing left to release.
         let _refused = unsafe { result::primary_ctx::release(self.device) };

@@ -83,6 +83,13 @@ impl Machine {
         self.places[0].lane(Lane::Compute)
     }
 
+    /// Whether all GPUs still work, as far as the driver knows.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let of_gpus = self.places.chunk_by(|one, next| one.kit == next.kit);
+        let mut first = of_gpus.filter_map(|places| places.first());
+        first.try_for_each(|it| it.lane(Lane::Compute).check())
+    }
+
     /// The events of a phase.
     pub(crate) fn events(&self, phase: &Phase) -> Result<Events, Error> {
         let of_task = |is_awaited: &bool| {

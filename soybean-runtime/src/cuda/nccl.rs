@@ -195,6 +195,11 @@ impl Clique {
         Ok(())
     }
 
+    /// Lets the clique be aborted when it is dropped.
+    pub(crate) fn give_up(&self) {
+        self.has_failed.set(true);
+    }
+
     /// Makes one call for each member, all as one.
     fn together(&self, what: &str, members: &[Member<'_>], call: Call<'_>) -> Result<(), Error> {
         if members.len() != self.gpus.len() {

@@ -51,6 +51,7 @@ pub(crate) struct CudaRanks {
     queued: usize,
     reports: Vec<Mutex<Report>>,
     line: String,
+    has_failed: bool,
     machine: Machine,
 }
 
@@ -109,6 +110,7 @@ impl CudaRanks {
             queued: 0,
             reports: (0..n_ranks).map(|_| Mutex::new(Report::default())).collect(),
             line: line(&gpus, n_ranks, transport),
+            has_failed: false,
             machine,
         })
     }
@@ -209,12 +211,22 @@ impl CudaRanks {
             if started.elapsed() < SPINNING {
                 hint::spin_loop();
             } else {
-                // Where another rank is gone, NCCL waits for it for ever, but says so when asked.
+                // Where another rank is gone, this wait is for ever, but the driver and NCCL say so when asked.
+                self.machine.check()?;
                 self.machine.cliques.check()?;
                 thread::yield_now();
             }
         }
-        Ok(())
+        // The end of a step on one GPU says nothing of failures on others.
+        self.machine.check()
+    }
+
+    /// Why nothing goes on: what a GPU says, rather than what followed from it.
+    fn fail(&mut self, error: Error) -> Error {
+        self.has_failed = true;
+        let Err(failure) = self.machine.check() else { return error };
+        self.machine.places.iter().for_each(|it| it.gpu.give_up());
+        failure
     }
 
     fn report_bytes(&self, steps: fn(&Self) -> &Steps) {
@@ -259,7 +271,7 @@ impl Ranks for CudaRanks {
     fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
         // Others may have made another context current on this thread.
         self.machine.places[0].gpu.make_current()?;
-        self.serve(order)
+        self.serve(order).map_err(|error| self.fail(error))
     }
 
     fn reports(&self) -> &[Mutex<Report>] {
@@ -268,6 +280,18 @@ impl Ranks for CudaRanks {
 
     fn device_line(&self) -> String {
         self.line.clone()
+    }
+}
+
+impl Drop for CudaRanks {
+    fn drop(&mut self) {
+        if self.has_failed {
+            self.machine.cliques.abort();
+        }
+        // What is still queued uses memory that goes now, the host's too. GPUs that were given up refuse at once, and keep their memory.
+        for place in &self.machine.places {
+            let _refused = place.gpu.synchronize();
+        }
     }
 }
 

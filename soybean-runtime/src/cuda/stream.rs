@@ -66,6 +66,16 @@ impl Stream {
             .map_err(|error| self.gpu.fault("waiting for a stream", error))
     }
 
+    /// Whether all has gone well so far on this stream's GPU, as far as the driver knows.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let raw = self.raw()?;
+        // SAFETY: the handle is alive.
+        match unsafe { sys::cuStreamQuery(raw) } {
+            sys::CUresult::CUDA_SUCCESS | sys::CUresult::CUDA_ERROR_NOT_READY => Ok(()),
+            error => Err(self.gpu.fault("running a step", DriverError(error))),
+        }
+    }
+
     /// From here on work on this stream, and on streams that wait for it, is collected and not run.
     pub(crate) fn begin_capture(&self) -> Result<(), Error> {
         let raw = self.raw()?;

@@ -36,6 +36,7 @@ impl State {
     /// Gives streams work that none begins before all have come to it, and then to each what follows on it alone.
     pub(crate) fn give_together(
         &mut self,
+        clique: u64,
         streams: &[u64],
         job: Job,
         follow: Vec<(u64, Task)>,
@@ -45,7 +46,7 @@ impl State {
         match captures.into_iter().collect::<Vec<_>>().as_slice() {
             [None] => {
                 let meet = self.new_handle();
-                self.meets.insert(meet, Meet { streams: streams.to_vec(), job });
+                self.meets.insert(meet, Meet { clique, streams: streams.to_vec(), job });
                 for &stream in streams {
                     self.enqueue(stream, Work::Meet(meet))?;
                 }

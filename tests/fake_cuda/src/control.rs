@@ -5,7 +5,7 @@
 use std::ffi::c_char;
 
 use crate::c::In;
-use crate::state::lock;
+use crate::state::{lock, n_complaints};
 
 /// Begins another schedule, with all counts at zero and no device broken.
 #[unsafe(no_mangle)]
@@ -17,6 +17,12 @@ extern "C" fn soybean_fake_reset(seed: u64) {
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_counters(name: In<c_char>) -> u64 {
     name.text().and_then(|name| lock().counters.get(name.as_str()).copied()).unwrap_or(0)
+}
+
+/// How often something has been wrong since the library was loaded: a fault of a device, work that waits for itself, or a handle that is none.
+#[unsafe(no_mangle)]
+extern "C" fn soybean_fake_complaints() -> u64 {
+    n_complaints()
 }
 
 /// Leaves out the n-th `cuStreamWaitEvent` from here or from the next reset on, or none if `number` is not positive.

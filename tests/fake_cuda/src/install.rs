@@ -24,10 +24,21 @@ const NAMES: [&str; 9] = [
 ///
 /// If the library is not next to the running program, where cargo builds it for tests, or the folder cannot be written.
 pub fn install(folder: &Path) -> Result<PathBuf, String> {
+    install_without(folder, &[])
+}
+
+/// [`install`], but for the libraries of these names, such as `nccl`.
+///
+/// # Errors
+///
+/// As [`install`].
+pub fn install_without(folder: &Path, left_out: &[&str]) -> Result<PathBuf, String> {
     let library = library()?;
     let said = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     fs::create_dir_all(folder).map_err(|error| said(folder, error))?;
-    for name in NAMES {
+    let is_there =
+        |name: &&str| !left_out.iter().any(|other| name.starts_with(&format!("lib{other}.so")));
+    for name in NAMES.into_iter().filter(is_there) {
         let path = folder.join(name);
         if fs::read_link(&path).is_ok_and(|found| found == library) {
             continue;

@@ -25,5 +25,5 @@ mod status;
 mod work;
 
 pub use compile::{Sanitize, compile, compile_in, has_compiler, sanitizer_library};
-pub use install::install;
+pub use install::{install, install_without};
 pub use module::{Module, Order};

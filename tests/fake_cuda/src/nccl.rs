@@ -124,7 +124,11 @@ nccl! {
     }
     fn ncclCommFinalize(communicator: Handle) { find(communicator).map(|_| ()) }
     fn ncclCommDestroy(communicator: Handle) { COMMUNICATORS.remove(communicator).map(|_| ()).ok_or(Refusal::argument(UNKNOWN)) }
-    fn ncclCommAbort(communicator: Handle) { COMMUNICATORS.remove(communicator).map(|_| ()).ok_or(Refusal::argument(UNKNOWN)) }
+    fn ncclCommAbort(communicator: Handle) {
+        let known = COMMUNICATORS.remove(communicator).ok_or(Refusal::argument(UNKNOWN))?;
+        lock().abandon_clique(known.clique, known.device);
+        Ok(())
+    }
     fn ncclCommGetAsyncError(communicator: Handle, status: Out<Status>) {
         let device = find(communicator)?.device;
         let state = lock();

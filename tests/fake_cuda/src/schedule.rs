@@ -156,7 +156,10 @@ impl State {
         for (&number, stream) in &self.streams {
             match (&stream.run, stream.queue.front()) {
                 (Some(run), _) => {
-                    for &node in &run.ready {
+                    let is_whole = |node: &&usize| {
+                        self.devices[run.graph.nodes[**node].task.device].broken.is_none()
+                    };
+                    for &node in run.ready.iter().filter(is_whole) {
                         offer(run.graph.nodes[node].stream, Step::Node(number, node));
                     }
                 }
@@ -212,14 +215,10 @@ impl State {
         // A fault may have emptied the stream.
         let Some(stream) = self.streams.get_mut(&number) else { return };
         let Some(run) = &mut stream.run else { return };
+        // What depends on a node that has failed never runs, nor does the graph end.
         match outcome {
             Ok(()) => run.finish(node),
-            Err(fault) => {
-                run.abandon();
-                let device = stream.device;
-                self.break_device(device, &fault);
-                return;
-            }
+            Err(_) => run.ready.retain(|&it| it != node),
         }
         if run.is_done() {
             stream.run = None;

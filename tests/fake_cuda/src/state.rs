@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{Write, stderr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::c::Handle;
@@ -77,6 +78,8 @@ pub(crate) struct Event {
 
 /// Work that several streams do together.
 pub(crate) struct Meet {
+    /// The clique of NCCL whose work it is.
+    pub(crate) clique: u64,
     pub(crate) streams: Vec<u64>,
     pub(crate) job: Job,
 }
@@ -112,8 +115,16 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce(&mut State) -> Answer) 
     }
 }
 
+static N_COMPLAINTS: AtomicU64 = AtomicU64::new(0);
+
+/// How often something has been wrong, since the start.
+pub(crate) fn n_complaints() -> u64 {
+    N_COMPLAINTS.load(Ordering::Relaxed)
+}
+
 /// Tells who runs the test; there is no other way out of a driver.
 pub(crate) fn complain(message: &str) {
+    N_COMPLAINTS.fetch_add(1, Ordering::Relaxed);
     // Nothing can be done where not even this can be said.
     let _ = writeln!(stderr(), "fake CUDA: {message}");
 }
@@ -152,8 +163,12 @@ impl State {
         state
     }
 
-    /// Begins another schedule, with all counts at zero and no device broken.
+    /// Begins another schedule, with all counts at zero and no device broken. Where one was, nobody knows what is left to do on the others: that is lost too.
     pub(crate) fn reset(&mut self, seed: u64) {
+        if self.devices.iter().any(|device| device.broken.is_some()) {
+            (0..self.devices.len()).for_each(|device| self.lose_work(device));
+            self.meets.clear();
+        }
         self.machine.random = Random::new(seed);
         self.machine.n_launches = 0;
         self.mood = Mood::new(&mut self.machine.random);
@@ -186,10 +201,15 @@ impl State {
         self.settings.skip_wait == Some(self.n_waits)
     }
 
-    /// Notes that work of a device has failed: what the device had to do is lost, and nobody waits for it any longer.
+    /// Notes that work of a device has failed: what the device had to do is lost, and no event of it is waited for any longer. Who is to meet it in an
+    /// operation of NCCL waits for ever.
     pub(crate) fn break_device(&mut self, device: usize, fault: &Fault) {
         complain(&format!("device {device}: {}", fault.message));
         self.devices[device].broken = Some(fault.status);
+        self.lose_work(device);
+    }
+
+    fn lose_work(&mut self, device: usize) {
         let on_device = |stream: &&mut Stream| stream.device == device;
         let lost: Vec<Work> = self
             .streams
@@ -201,21 +221,17 @@ impl State {
             stream.run = None;
         }
         for work in lost {
-            match work {
-                Work::Record { event, record } => self.happen(event, record),
-                Work::Meet(meet) => self.abandon_meet(meet),
-                Work::Task(_) | Work::Wait { .. } | Work::Graph { .. } => {}
+            if let Work::Record { event, record } = work {
+                self.happen(event, record);
             }
         }
     }
 
-    /// Who was to meet a broken device never will.
-    fn abandon_meet(&mut self, number: u64) {
-        let Some(meet) = self.meets.remove(&number) else { return };
-        for stream in &meet.streams {
-            if let Some(stream) = self.streams.get_mut(stream) {
-                stream.queue.retain(|work| !matches!(work, Work::Meet(other) if *other == number));
-            }
+    /// Lets a device give up what it has not yet done of the work of a clique; the others go on waiting for it.
+    pub(crate) fn abandon_clique(&mut self, clique: u64, device: usize) {
+        let of_clique = |work: &Work| matches!(work, Work::Meet(meet) if self.meets.get(meet).is_some_and(|it| it.clique == clique));
+        for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
+            stream.queue.retain(|work| !of_clique(work));
         }
     }
 

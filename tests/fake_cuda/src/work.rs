@@ -126,10 +126,4 @@ impl Run {
             }
         }
     }
-
-    /// Forgets what has not run.
-    pub(crate) fn abandon(&mut self) {
-        self.ready.clear();
-        self.left = 0;
-    }
 }

@@ -119,57 +119,79 @@ impl Convolution {
         };
         let rounds = self.tensors[0].number == Number::F32 && self.walk.mathematics != FMA_MATH;
         let mut values = [Vec::new(), Vec::new(), Vec::new()];
+        let mut stored = Vec::new();
         for (number, values) in values.iter_mut().enumerate() {
-            *values = self.tensors[number].read(memory, self.data[number])?;
-            if number != computed && rounds {
+            let elements = self.tensors[number].read(memory, self.data[number])?;
+            *values = self.places(number).map(|place| elements[place]).collect();
+            if number == computed {
+                values.fill(0.0);
+                stored = elements;
+            } else if rounds {
                 values.iter_mut().for_each(|value| *value = rounded_to_tf32(*value));
             }
         }
-        let before = values[computed].clone();
-        values[computed].fill(0.0);
         self.accumulate(&mut values);
-        self.write(memory, computed, &values[computed], before)
+        self.write(memory, computed, &values[computed], stored)
+    }
+
+    /// Where the elements of a tensor lie, in the order in which they are computed with: those next to each other differ in the dim of which sums go into many
+    /// results, or out of.
+    fn places(&self, number: usize) -> impl Iterator<Item = usize> {
+        let order = match (number, self.direction) {
+            (1, Direction::BackwardData) => [2, 3, 0, 1],
+            (1, Direction::Forward | Direction::BackwardFilter) => [2, 3, 1, 0],
+            _ => [0, 2, 3, 1],
+        };
+        let tensor = self.tensors[number];
+        let extents = order.map(|dim: usize| tensor.extents[dim]);
+        let strides = order.map(|dim| tensor.strides[dim]);
+        (0..extents.iter().product()).map(move |position: usize| {
+            let (mut rest, mut place) = (position, 0);
+            for dim in (0..4).rev() {
+                place += rest % extents[dim] * strides[dim];
+                rest /= extents[dim];
+            }
+            place
+        })
     }
 
     /// Adds all products to the tensor that is computed.
     fn accumulate(&self, values: &mut [Vec<f32>; 3]) {
-        let [x, w, y] = self.tensors;
-        let (per_group_in, per_group_out) = (w.extents[1], w.extents[0] / self.walk.groups);
-        for n in 0..y.extents[0] {
-            for k in 0..y.extents[1] {
-                for c in 0..per_group_in {
-                    let channel = k / per_group_out * per_group_in + c;
-                    let origins = [
-                        x.offset([n, channel, 0, 0]),
-                        w.offset([k, c, 0, 0]),
-                        y.offset([n, k, 0, 0]),
-                    ];
-                    self.accumulate_plane(values, origins);
+        let [x, w, y] = self.tensors.map(|tensor| tensor.extents);
+        for n in 0..y[0] {
+            for (p, r) in pairs(y[2], w[2]) {
+                let Some(h) = self.image_position(0, p, r) else { continue };
+                for (q, s) in pairs(y[3], w[3]) {
+                    let Some(v) = self.image_position(1, q, s) else { continue };
+                    let at_x = ((n * x[2] + h) * x[3] + v) * x[1];
+                    let at_w = (r * w[3] + s) * w[1] * w[0];
+                    let at_y = ((n * y[2] + p) * y[3] + q) * y[1];
+                    for group in 0..self.walk.groups {
+                        self.accumulate_channels(values, [at_x, at_w, at_y], group);
+                    }
                 }
             }
         }
     }
 
-    /// Adds the products of one plane of images, one of filters and one of results, which begin at `origins`.
-    fn accumulate_plane(&self, values: &mut [Vec<f32>; 3], origins: [usize; 3]) {
-        let [x, w, y] = self.tensors;
-        for r in 0..w.extents[2] {
-            for p in 0..y.extents[2] {
-                let Some(h) = self.image_position(0, p, r) else { continue };
-                for s in 0..w.extents[3] {
-                    let at_w = origins[1] + r * w.strides[2] + s * w.strides[3];
-                    for q in 0..y.extents[3] {
-                        let Some(v) = self.image_position(1, q, s) else { continue };
-                        let at_x = origins[0] + h * x.strides[2] + v * x.strides[3];
-                        let at_y = origins[2] + p * y.strides[2] + q * y.strides[3];
-                        let [x, w, y] = values;
-                        match self.direction {
-                            Direction::Forward => y[at_y] += x[at_x] * w[at_w],
-                            Direction::BackwardData => x[at_x] += y[at_y] * w[at_w],
-                            Direction::BackwardFilter => w[at_w] += y[at_y] * x[at_x],
-                        }
-                    }
-                }
+    /// Adds the products of one place of the image, one of the filters and one of the results, which begin at `origins`; of the channels of one group.
+    fn accumulate_channels(&self, values: &mut [Vec<f32>; 3], origins: [usize; 3], group: usize) {
+        let [n_out, n_in, ..] = self.tensors[1].extents;
+        let n_of_group = n_out / self.walk.groups;
+        let (at_x, at_y) = (origins[0] + group * n_in, origins[2] + group * n_of_group);
+        let [x, w, y] = values;
+        let (x, y) = (&mut x[at_x..at_x + n_in], &mut y[at_y..at_y + n_of_group]);
+        if self.direction == Direction::BackwardData {
+            let at_w = origins[1] + group * n_of_group * n_in;
+            y.iter().zip(w[at_w..].chunks_exact(n_in)).for_each(|(y, w)| add_scaled(x, *y, w));
+            return;
+        }
+        let at_w = origins[1] + group * n_of_group;
+        for (x, w) in x.iter().zip(w[at_w..].chunks_mut(n_out)) {
+            if self.direction == Direction::Forward {
+                add_scaled(y, *x, &w[..n_of_group]);
+            } else {
+                add_scaled(&mut w[..n_of_group], *x, y);
             }
         }
     }
@@ -187,22 +209,22 @@ impl Convolution {
         memory: &Memory,
         computed: usize,
         sums: &[f32],
-        mut values: Vec<f32>,
+        mut stored: Vec<f32>,
     ) -> Result<(), Fault> {
-        let tensor = self.tensors[computed];
         let [alpha, beta] = self.scales;
-        let [n, c, h, w] = tensor.extents;
-        for position in 0..n * c * h * w {
-            let at = tensor.offset([
-                position / (c * h * w),
-                position / (h * w) % c,
-                position / w % h,
-                position % w,
-            ]);
+        for (place, sum) in self.places(computed).zip(sums) {
             // What was there before may be anything where it does not count.
-            let before = if beta == 0.0 { 0.0 } else { beta * values[at] };
-            values[at] = alpha * sums[at] + before;
+            let before = if beta == 0.0 { 0.0 } else { beta * stored[place] };
+            stored[place] = alpha * sum + before;
         }
-        tensor.number.write(memory, self.data[computed], &values)
+        self.tensors[computed].number.write(memory, self.data[computed], &stored)
     }
+}
+
+fn pairs(n_first: usize, n_second: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..n_first).flat_map(move |first| (0..n_second).map(move |second| (first, second)))
+}
+
+fn add_scaled(sums: &mut [f32], scale: f32, values: &[f32]) {
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += scale * value);
 }

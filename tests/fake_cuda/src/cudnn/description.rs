@@ -66,10 +66,6 @@ impl Tensor {
     pub(super) fn read(&self, memory: &Memory, data: u64) -> Result<Vec<f32>, Fault> {
         self.number.read(memory, data, self.span())
     }
-
-    pub(super) fn offset(&self, position: [usize; 4]) -> usize {
-        position.iter().zip(&self.strides).map(|(position, stride)| position * stride).sum()
-    }
 }
 
 impl Walk {

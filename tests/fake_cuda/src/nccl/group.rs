@@ -145,20 +145,22 @@ fn give_collective(calls: &[Call], kind: Kind, number: Number, count: usize) -> 
         Ok(())
     });
     let streams: Vec<u64> = calls.iter().map(|call| call.stream).collect();
-    give(&streams, job, follow)
+    give(calls[0].communicator.clique, &streams, job, follow)
 }
 
-/// Writes one result to where it goes. Each stream does so in its own time, as ranks end an operation at different times.
+/// Writes one result to where it goes, or nothing where the operation was given up. Each stream does so in its own time, as ranks end an operation at
+/// different times.
 fn deliver(device: usize, results: Results, number: usize, to: u64) -> Task {
     Task::new(device, move |machine| {
-        let result = mem::take(&mut results.lock().unwrap_or_else(PoisonError::into_inner)[number]);
+        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = results.get_mut(number).map(mem::take).unwrap_or_default();
         machine.memory.write(to, &result)
     })
 }
 
-fn give(streams: &[u64], job: Job, follow: Vec<(u64, Task)>) -> Answer {
+fn give(clique: u64, streams: &[u64], job: Job, follow: Vec<(u64, Task)>) -> Answer {
     lock()
-        .give_together(streams, job, follow)
+        .give_together(clique, streams, job, follow)
         .map_err(|_| Refusal(Status::UNHANDLED_CUDA_ERROR, c"the streams refuse the operation"))
 }
 
@@ -166,6 +168,7 @@ fn give(streams: &[u64], job: Job, follow: Vec<(u64, Task)>) -> Answer {
 fn give_parcels(calls: &[Call]) -> Answer {
     let mut parcels = parcels(calls)?;
     while let Some(first) = parcels.pop() {
+        let clique = first.ranks[0].0;
         let mut together = vec![first];
         loop {
             let ranks: BTreeSet<_> = together.iter().flat_map(|parcel| parcel.ranks).collect();
@@ -193,7 +196,7 @@ fn give_parcels(calls: &[Call]) -> Answer {
                 sent.collect::<Result<_, Fault>>()?;
             Ok(())
         });
-        give(&streams.into_iter().collect::<Vec<_>>(), job, follow)?;
+        give(clique, &streams.into_iter().collect::<Vec<_>>(), job, follow)?;
     }
     Ok(())
 }
