@@ -1,7 +1,11 @@
 //! Every kernel of every example as machine code for two generations of GPUs, by NVRTC, which needs no GPU.
 #![cfg(feature = "cuda")]
 #![expect(unreachable_pub, dead_code, reason = "examples are programs of their own")]
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
+#![expect(
+    clippy::duplicate_mod,
+    clippy::module_inception,
+    reason = "examples share data and networks, and name models as themselves"
+)]
 
 use soybean::{Network, runtime::compile_kernels};
 
