@@ -19,8 +19,18 @@ mod data;
 mod digits_example;
 #[path = "cuda/faults.rs"]
 mod faults;
+#[path = "support/joined.rs"]
+mod joined;
 #[path = "cuda/libraries.rs"]
 mod libraries;
+#[path = "support/models.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod models;
+#[path = "cuda/operators.rs"]
+mod operators;
+#[path = "support/samples.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod samples;
 #[path = "cuda/schedules.rs"]
 mod schedules;
 #[path = "support/virtual_gpus.rs"]
