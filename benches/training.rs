@@ -9,7 +9,7 @@ use std::{
 };
 
 use soybean::{
-    Config,
+    Config, Device,
     runtime::{Trainer, View, Work},
 };
 use soybean_compiler::{Options, Strategy, compile};
@@ -56,7 +56,10 @@ fn measure(width: usize, n_gpus: usize) -> Result<(f64, f64, f64), Box<dyn std::
     };
     let compiled =
         compile(builder, loss, &[], &options, &|| 0.0).map_err(|faults| format!("{faults:?}"))?;
-    let mut trainer = Trainer::new_shared(Arc::new(compiled.program), Config::default())?;
+    let mut trainer = Trainer::new_shared(
+        Arc::new(compiled.program),
+        Config { device: Device::Cpu, ..Config::default() },
+    )?;
     let x: Vec<f32> =
         (0..BATCH * width).map(|it| ((it * 7919 % 2003) as f32 - 1001.0) / 578.0).collect();
     let y: Vec<i32> = (0..).step_by(2).take(BATCH).collect();

@@ -15,7 +15,7 @@ use std::{
 };
 
 use models::{Batch, finish_with, perceptron_model, sgd};
-use soybean::{Config, runtime::Trainer};
+use soybean::{Config, Device, runtime::Trainer};
 use soybean_compiler::{Options, Strategy};
 use soybean_plan::Precision;
 
@@ -52,13 +52,14 @@ fn steps_allocate_nothing() {
     const N_STEPS: usize = 5;
     let batch = Batch::new(0);
     let views = batch.views();
+    let config = Config { device: Device::Cpu, ..Config::default() };
     let cases = [1, 2, 6, 8].map(|it| (it, Precision::F32));
     for (n_gpus, precision) in cases.into_iter().chain([(4, Precision::Bf16)]) {
         let (builder, loss, outputs) = perceptron_model();
         let (name, strategy, optimizer) = ("model".to_owned(), Strategy::Auto, sgd(0.9));
         let options = Options { name, n_gpus, strategy, precision, optimizer };
         let program = finish_with(builder, loss, &outputs, &options).program;
-        let mut trainer = Trainer::new_shared(Arc::new(program), Config::default()).expect("sound");
+        let mut trainer = Trainer::new_shared(Arc::new(program), config.clone()).expect("sound");
         for _ in 0..3 {
             trainer.step(&views).expect("warms up");
         }

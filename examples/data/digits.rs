@@ -1,6 +1,6 @@
 //! The digits, for the examples that learn them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use soybean::{
     DataOptions, Error, Split,
@@ -9,7 +9,7 @@ use soybean::{
 
 /// The digits, or another file of the same form: 64 pixels from 0 to 16 and a class in each line.
 pub(crate) fn load(options: &DataOptions) -> Result<Split, Error> {
-    let ours = || Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/digits.csv.gz");
+    let ours = || file("examples/data/digits.csv.gz");
     let form = CsvSpec {
         has_header: false,
         n_fields: 65,
@@ -21,4 +21,10 @@ pub(crate) fn load(options: &DataOptions) -> Result<Split, Error> {
     let dataset = Dataset::from_csv(options.path.clone().unwrap_or_else(ours), &form)?;
     let (train, held_out) = dataset.split(0.2, options.seed);
     Ok(Split { train, held_out })
+}
+
+/// A file of the sources, or of the current folder where the program runs elsewhere than it was built.
+fn file(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    if source.exists() { source } else { name.into() }
 }

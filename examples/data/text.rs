@@ -1,6 +1,6 @@
 //! A novel, letter by letter, for the example that learns to write.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use soybean::{
     DataOptions, Error, Split,
@@ -22,8 +22,7 @@ pub(crate) fn numbers(text: &str) -> Vec<i32> {
 
 /// "Pride and Prejudice", or the text file given with `--data`: what is learnt, and the last tenth.
 pub(crate) fn text(options: &DataOptions) -> Result<(Vec<i32>, Vec<i32>), Error> {
-    let ours =
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/pride_and_prejudice.txt.gz");
+    let ours = || file("examples/data/pride_and_prejudice.txt.gz");
     let bytes = read_file(options.path.clone().unwrap_or_else(ours))?;
     let mut learnt = numbers(&String::from_utf8_lossy(&bytes));
     let held_out = learnt.split_off(learnt.len() - learnt.len() / 10);
@@ -59,4 +58,10 @@ pub(crate) fn bigram_loss(learnt: &[i32], held_out: &[i32]) -> f64 {
         -(row[at(pair[1])] / row.iter().sum::<f64>()).ln()
     };
     held_out.windows(2).map(loss).sum::<f64>() / (held_out.len() - 1) as f64
+}
+
+/// A file of the sources, or of the current folder where the program runs elsewhere than it was built.
+fn file(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    if source.exists() { source } else { name.into() }
 }

@@ -1,5 +1,6 @@
 //! The ends of a program on one rank: batches, first values, parameters and outputs, between the user's order of elements and the rank's parts.
 
+use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSlice, ParallelSliceMut};
 use soybean_plan::{BufferId, DType, Init, Mesh, Placement, RunScalar, Tables, Tile};
 
 use crate::{
@@ -145,6 +146,9 @@ fn fill(
     })
 }
 
+/// More elements than these are copied by several threads: one alone is slower than the bus to a GPU.
+const LONG: usize = 1 << 18;
+
 fn feed(
     memory: &mut dyn Upload,
     buffer: BufferId,
@@ -155,17 +159,19 @@ fn feed(
         overlap.for_each(|here, there, length| {
             let (to, from) = (&mut words[here..here + length], there..there + length);
             match view {
-                View::F32(whole) => {
-                    for (word, element) in to.iter_mut().zip(&whole[from]) {
-                        *word = element.to_bits();
-                    }
-                }
-                View::I32(whole) => {
-                    for (word, element) in to.iter_mut().zip(&whole[from]) {
-                        *word = element.cast_unsigned();
-                    }
-                }
+                View::F32(whole) => copy(to, &whole[from], |it| it.to_bits()),
+                View::I32(whole) => copy(to, &whole[from], i32::cast_unsigned),
             }
         });
     })
+}
+
+fn copy<T: Copy + Sync>(to: &mut [u32], from: &[T], word: impl Fn(T) -> u32 + Sync) {
+    let copy = |to: &mut [u32], from: &[T]| {
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = word(*from));
+    };
+    if to.len() < 2 * LONG {
+        return copy(to, from);
+    }
+    to.par_chunks_mut(LONG).zip(from.par_chunks(LONG)).for_each(|(to, from)| copy(to, from));
 }

@@ -31,6 +31,8 @@ mod trainer;
 mod worker;
 
 pub use config::{Config, Device};
+#[cfg(feature = "cuda")]
+pub use cuda::compile_kernels;
 pub use devices::{Devices, devices};
 pub use error::{Error, ErrorKind};
 pub use host::{Array, Evaluation, View};

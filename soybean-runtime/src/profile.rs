@@ -85,6 +85,8 @@ pub struct Profile {
     pub n_steps: u64,
     /// The time of whole steps, feeding and fetching included.
     pub total: Duration,
+    /// The time that the host took to hand training steps to a device that runs them by itself; zero on the CPU.
+    pub handing_over: Duration,
     spent: [Duration; Work::ALL.len()],
     calls: [u64; Work::ALL.len()],
 }

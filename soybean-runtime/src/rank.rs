@@ -81,7 +81,7 @@ impl<'a> Rank<'a> {
         if let Some(from) = self.trace_from {
             let (start, duration) = (microseconds(from, start), microseconds(start, end));
             let name = format!("{} {kernel}", work.name());
-            self.spans.push(Span { name, stream: "thread", start, duration });
+            self.spans.push(Span { name, work: Some(work), stream: "thread", start, duration });
         }
     }
 

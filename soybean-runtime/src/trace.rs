@@ -2,11 +2,15 @@
 
 use std::{fmt::Write, time::Instant};
 
+use crate::Work;
+
 /// One piece of work of a rank.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Span {
     /// The kind of kernel, and its number in the model's list.
     pub(crate) name: String,
+    /// What kind of work it is; none for what begins and ends a step.
+    pub(crate) work: Option<Work>,
     /// The stream of the rank on which it ran.
     pub(crate) stream: &'static str,
     /// When it began, in microseconds.
@@ -33,6 +37,16 @@ impl Trace {
         self.ranks.iter().map(Vec::len).sum()
     }
 
+    /// The share of the step that went into work of this kind, from 0 to 1: the mean of all ranks. What runs on several streams at once counts for each.
+    #[must_use]
+    pub fn share(&self, work: Work) -> f64 {
+        let of_work = |it: &&Span| it.work == Some(work);
+        let spent =
+            |spans: &[Span]| spans.iter().filter(of_work).map(|it| it.duration).sum::<f64>();
+        let share = |spans: &Vec<Span>| spent(spans) / length(spans).max(f64::MIN_POSITIVE);
+        self.ranks.iter().map(share).sum::<f64>() / self.ranks.len().max(1) as f64
+    }
+
     /// The trace in the format of Chrome's `about:tracing` and of Perfetto: a process for each rank, a thread for each of its streams, times in microseconds. Source:
     /// "Trace Event Format", complete events.
     #[must_use]
@@ -49,7 +63,7 @@ impl Trace {
             for (thread, stream) in streams.iter().enumerate() {
                 events.push(label("thread_name", rank, thread, stream));
             }
-            for Span { name, stream, start, duration } in spans {
+            for Span { name, stream, start, duration, .. } in spans {
                 let thread = streams.iter().position(|it| it == stream).unwrap_or(0);
                 events.push(format!(
                     r#"{{"ph":"X","name":"{name}","cat":"{stream}","pid":{rank},"tid":{thread},"ts":{start:.3},"dur":{duration:.3}}}"#
@@ -58,6 +72,13 @@ impl Trace {
         }
         format!("{{\"traceEvents\":[\n{}\n]}}\n", events.join(",\n"))
     }
+}
+
+/// The microseconds from the first start to the last end.
+fn length(spans: &[Span]) -> f64 {
+    let start = spans.iter().map(|it| it.start).fold(f64::INFINITY, f64::min);
+    let end = spans.iter().map(|it| it.start + it.duration).fold(0.0, f64::max);
+    (end - start).max(0.0)
 }
 
 fn label(what: &str, rank: usize, thread: usize, name: &str) -> String {

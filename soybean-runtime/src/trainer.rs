@@ -7,6 +7,8 @@ use std::{
 
 use soybean_plan::{Input, Tables, Tile};
 
+#[cfg(feature = "cuda")]
+use crate::cuda::{self, CudaRanks};
 use crate::{
     Array, Config, Device, Error, ErrorKind, Evaluation, Model, Profile, Trace, View,
     abort::lock,
@@ -226,16 +228,21 @@ impl Trainer {
     }
 }
 
+#[cfg(feature = "cuda")]
 fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Error> {
     match config.device {
-        Device::Cpu => Ok(Box::new(CpuRanks::new(model, config)?)),
-        #[cfg(feature = "cuda")]
-        Device::Auto if !crate::cuda::is_usable() => Ok(Box::new(CpuRanks::new(model, config)?)),
-        #[cfg(feature = "cuda")]
-        Device::Auto | Device::Cuda => Ok(Box::new(crate::cuda::CudaRanks::new(model, config)?)),
-        #[cfg(not(feature = "cuda"))]
-        Device::Auto => Ok(Box::new(CpuRanks::new(model, config)?)),
-        #[cfg(not(feature = "cuda"))]
+        Device::Auto if !cuda::is_usable() => {
+            Ok(Box::new(CpuRanks::new(model, config, cuda::obstacle())?))
+        }
+        Device::Auto | Device::Cuda => Ok(Box::new(CudaRanks::new(model, config)?)),
+        Device::Cpu => Ok(Box::new(CpuRanks::new(model, config, None)?)),
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Error> {
+    match config.device {
+        Device::Auto | Device::Cpu => Ok(Box::new(CpuRanks::new(model, config, None)?)),
         Device::Cuda => {
             let message =
                 "expected a device that is built in (cpu), found cuda: the feature `cuda` is off";

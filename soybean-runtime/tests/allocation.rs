@@ -19,7 +19,7 @@ use soybean_plan::{
     Padding, Permutation, Pooling, PoolingForm, Program, Reduction, ScalarProgram, Shape, Step,
     Strides,
 };
-use soybean_runtime::{Config, Trainer, View};
+use soybean_runtime::{Config, Device, Trainer, View};
 
 struct Counting;
 
@@ -176,7 +176,7 @@ fn add_copies(program: &mut Program, [a, b, c, indices]: [usize; 4]) {
 fn a_step_allocates_nothing() {
     let (x, y) = batch(0);
     for n_ranks in [1, 2, 8] {
-        let config = Config { threads: Some(2), ..Config::default() };
+        let config = Config { device: Device::Cpu, threads: Some(2), ..Config::default() };
         let mut trainer = Trainer::new_shared(Arc::new(enlarged(n_ranks)), config).unwrap();
         let mut step = || trainer.step(&[View::F32(&x), View::F32(&y)]).unwrap();
         for _ in 0..5 {

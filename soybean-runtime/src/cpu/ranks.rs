@@ -26,11 +26,17 @@ pub(crate) struct CpuRanks {
     links: Links,
     threads: Vec<JoinHandle<()>>,
     queued: Queued,
+    /// Why the ranks are not on GPUs, if that is to be said.
+    obstacle: Option<String>,
 }
 
 impl CpuRanks {
-    /// Starts the ranks.
-    pub(crate) fn new(model: &AnyModel, config: &Config) -> Result<Self, Error> {
+    /// Starts the ranks. `obstacle` is why they are not on GPUs, if that is to be said.
+    pub(crate) fn new(
+        model: &AnyModel,
+        config: &Config,
+        obstacle: Option<String>,
+    ) -> Result<Self, Error> {
         let n_ranks = model.get().tables().mesh.n_ranks();
         let n_cores = thread::available_parallelism().map_or(1, NonZero::get);
         let n_each = (config.threads.unwrap_or(n_cores).max(1) / n_ranks).max(1);
@@ -40,7 +46,7 @@ impl CpuRanks {
             Error::new(ErrorKind::Device, format!("a thread for each rank: {error}"))
         };
         let (n_threads, threads, queued) = (n_each * n_ranks, Vec::new(), Queued::default());
-        let mut ranks = Self { n_threads, links, threads, queued };
+        let mut ranks = Self { n_threads, links, threads, queued, obstacle };
         for (worker, pool) in workers {
             let name = format!("rank {}", worker.rank);
             let thread = Builder::new().name(name).spawn(move || pool.run(worker));
@@ -89,7 +95,9 @@ impl Ranks for CpuRanks {
         let plural = |n| if n == 1 { "" } else { "s" };
         let devices =
             if n_ranks == 1 { "1 device".to_owned() } else { format!("{n_ranks} virtual devices") };
-        format!("{devices} on the CPU, {n_threads} thread{}", plural(n_threads))
+        let obstacle = self.obstacle.iter().map(|why| format!("; GPUs are not used: {why}"));
+        let obstacle: String = obstacle.collect();
+        format!("{devices} on the CPU, {n_threads} thread{}{obstacle}", plural(n_threads))
     }
 }
 

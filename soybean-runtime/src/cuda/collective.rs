@@ -6,7 +6,7 @@ use soybean_plan::{AxisSet, Collective, CollectiveKind, Combine, DType, Mesh};
 
 use super::{
     schedule::{Access, Lane},
-    transfer::{Action, Block, Packed, Part, Place, Transfer, packed, shifted, stretch},
+    transfer::{Block, Packed, Part, Position, Transfer, packed, shifted, stretch},
 };
 use crate::{Error, movement::Movement, overlap::Overlap};
 
@@ -54,6 +54,16 @@ pub(crate) enum JointKind {
     AllToAll,
 }
 
+/// What one rank takes from the others.
+struct Share {
+    /// What it copies or combines from their inputs.
+    parts: Vec<Part>,
+    /// What it copies from their results after that.
+    gathered: Vec<Part>,
+    /// The elements of both that come from others.
+    n_received: usize,
+}
+
 /// A collective between two buffers of the arena.
 pub(crate) struct Builder<'a> {
     pub(crate) mesh: &'a Mesh,
@@ -83,65 +93,81 @@ impl Builder<'_> {
         (n_elements * self.collective.dtype.bytes()) as u64
     }
 
-    fn arena(rank: usize, range: &Range<usize>) -> Place {
-        Place { rank, block: Block::Arena, offset: range.start }
+    fn arena(rank: usize, range: &Range<usize>) -> Position {
+        Position { rank, block: Block::Arena, offset: range.start }
     }
 
-    fn transfer(&mut self, action: Action, parts: Vec<(Place, Vec<Part>)>) -> Result<Stage, Error> {
-        Transfer::new(action, self.collective.dtype, parts, self.n_words).map(Stage::Transfer)
+    fn transfer(
+        &mut self,
+        combine: Option<Combine>,
+        parts: Vec<(Position, Vec<Part>)>,
+    ) -> Result<Stage, Error> {
+        Transfer::new(combine, self.collective.dtype, parts, self.n_words).map(Stage::Transfer)
     }
 
     /// Ranks take what they need from each other's memory.
     fn direct(&mut self) -> Result<Vec<Exchange>, Error> {
-        let ranks = 0..self.mesh.n_ranks();
-        let movements: Vec<Movement> =
-            ranks.map(|rank| Movement::new(self.collective, self.mesh, rank)).collect();
         let (mut received, mut first, mut second) = (Vec::new(), Vec::new(), Vec::new());
-        let mut action = Action::Move;
-        for (rank, movement) in movements.iter().enumerate() {
-            let source = |range: &Range<usize>, rank: &usize| Self::arena(*rank, range);
-            let all = |group: &[usize]| group.iter().map(|it| source(&self.input, it)).collect();
-            let (mut n_received, mut gathered) = (0, Vec::new());
-            let parts = match movement {
-                Movement::Copy(parts) => {
-                    let part = |(peer, overlap): &(usize, Overlap)| {
-                        n_received += if *peer == rank { 0 } else { n_shared(overlap) };
-                        Part { sources: vec![source(&self.input, peer)], dims: overlap.dims() }
-                    };
-                    parts.iter().map(part).collect()
-                }
-                Movement::Scatter { group, overlap } => {
-                    action = Action::Combine(self.collective.combine);
-                    n_received = n_shared(overlap) * (group.len() - 1);
-                    vec![Part { sources: all(group), dims: overlap.dims() }]
-                }
-                Movement::Reduce { group, shares } => {
-                    action = Action::Combine(self.collective.combine);
-                    let others = group.iter().zip(shares).filter(|it| *it.0 != rank);
-                    for (peer, share) in others {
-                        n_received += share.len();
-                        let sources = vec![source(&self.result, peer)];
-                        gathered.push(Part { sources, dims: stretch(share) });
-                    }
-                    let own = group.iter().zip(shares).filter(|it| *it.0 == rank);
-                    n_received +=
-                        own.clone().map(|it| it.1.len()).sum::<usize>() * (group.len() - 1);
-                    own.map(|it| Part { sources: all(group), dims: stretch(it.1) }).collect()
-                }
-            };
+        for rank in 0..self.mesh.n_ranks() {
+            let Share { parts, gathered, n_received } = self.share(rank);
             received.push(self.n_bytes(n_received));
             first.push((Self::arena(rank, &self.result), parts));
             second.push((Self::arena(rank, &self.result), gathered));
         }
         let is_shared = second.iter().any(|it| !it.1.is_empty());
-        let first = self.transfer(action, first)?;
+        let combine = match self.collective.kind {
+            CollectiveKind::ReduceScatter | CollectiveKind::AllReduce => {
+                Some(self.collective.combine)
+            }
+            CollectiveKind::Slice | CollectiveKind::AllToAll | CollectiveKind::AllGather => None,
+        };
+        let first = self.transfer(combine, first)?;
         let mut exchanges = vec![self.exchange(vec![first], self.input.clone(), received)];
         if is_shared {
-            let second = self.transfer(Action::Move, second)?;
+            let second = self.transfer(None, second)?;
             let none = vec![0; self.mesh.n_ranks()];
             exchanges.push(self.exchange(vec![second], self.result.clone(), none));
         }
         Ok(exchanges)
+    }
+
+    /// What a rank takes from the others.
+    fn share(&self, rank: usize) -> Share {
+        let all = |group: &[usize]| {
+            group.iter().map(|it| Self::arena(*it, &self.input)).collect::<Vec<_>>()
+        };
+        match Movement::new(self.collective, self.mesh, rank) {
+            Movement::Copy(parts) => {
+                let others = parts.iter().filter(|(peer, _)| *peer != rank);
+                let n_received = others.map(|(_, overlap)| n_shared(overlap)).sum();
+                let part = |(peer, overlap): &(usize, Overlap)| Part {
+                    sources: vec![Self::arena(*peer, &self.input)],
+                    dims: overlap.dims(),
+                };
+                let parts = parts.iter().map(part).collect();
+                Share { parts, gathered: Vec::new(), n_received }
+            }
+            Movement::Scatter { group, overlap } => Share {
+                parts: vec![Part { sources: all(&group), dims: overlap.dims() }],
+                gathered: Vec::new(),
+                n_received: n_shared(&overlap) * (group.len() - 1),
+            },
+            Movement::Reduce { group, shares } => {
+                let (mut parts, mut gathered, mut n_received) = (Vec::new(), Vec::new(), 0);
+                for (peer, share) in group.iter().zip(&shares) {
+                    let dims = stretch(share);
+                    if *peer == rank {
+                        n_received += share.len() * (group.len() - 1);
+                        parts.push(Part { sources: all(&group), dims });
+                    } else {
+                        n_received += share.len();
+                        let sources = vec![Self::arena(*peer, &self.result)];
+                        gathered.push(Part { sources, dims });
+                    }
+                }
+                Share { parts, gathered, n_received }
+            }
+        }
     }
 
     /// A task that reads the same stretch on all ranks of the group.
@@ -216,12 +242,12 @@ impl Builder<'_> {
             let part = |(number, peer): (usize, &usize)| {
                 let overlap = Overlap::between(self.mesh, (&to, rank), (&from, *peer));
                 let dims = shifted(overlap.dims(), Packed::There, number * n_elements);
-                Part { sources: vec![Place { rank, block: Block::Staging, offset: 0 }], dims }
+                Part { sources: vec![Position { rank, block: Block::Staging, offset: 0 }], dims }
             };
             (Self::arena(rank, &self.result), peers.iter().enumerate().map(part).collect())
         };
         let unpack = (0..self.mesh.n_ranks()).map(unpack).collect();
-        let unpack = self.transfer(Action::Move, unpack)?;
+        let unpack = self.transfer(None, unpack)?;
         let received = self.n_bytes(n_elements * (n_peers - 1));
         Ok(self.joint(vec![call, unpack], vec![received; self.mesh.n_ranks()]))
     }
@@ -246,13 +272,13 @@ impl Builder<'_> {
                 let (dims, _) = packed(&shared(rank, peer), Packed::There, start);
                 let offset = n_peers * n_piece * self.collective.dtype.bytes();
                 let source =
-                    Place { rank, block: Block::Staging, offset: offset.next_multiple_of(256) };
+                    Position { rank, block: Block::Staging, offset: offset.next_multiple_of(256) };
                 parts.push(Part { sources: vec![source], dims });
             }
-            pack.push((Place { rank, block: Block::Staging, offset: 0 }, pieces));
+            pack.push((Position { rank, block: Block::Staging, offset: 0 }, pieces));
             unpack.push((Self::arena(rank, &self.result), parts));
         }
-        let pack = self.transfer(Action::Move, pack)?;
+        let pack = self.transfer(None, pack)?;
         let received = vec![self.n_bytes(n_piece * (n_peers - 1)); self.mesh.n_ranks()];
         let sent = (Block::Staging, 0);
         if self.collective.kind == CollectiveKind::ReduceScatter {
@@ -264,7 +290,7 @@ impl Builder<'_> {
         let second = (n_peers * n_piece * self.collective.dtype.bytes()).next_multiple_of(256);
         self.stage(second / self.collective.dtype.bytes() + n_peers * n_piece);
         let call = self.call(JointKind::AllToAll, n_piece, sent, (Block::Staging, second));
-        let unpack = self.transfer(Action::Move, unpack)?;
+        let unpack = self.transfer(None, unpack)?;
         Ok(self.joint(vec![pack, call, unpack], received))
     }
 

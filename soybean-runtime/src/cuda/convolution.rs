@@ -1,9 +1,11 @@
 //! Convolutions by cuDNN.
 //!
-//! Tensors stay as they lie, channels before pixels: where an algorithm wants them otherwise, cuDNN turns them around in its workspace.
+//! cuDNN works on images, filters and results of one type. Where a program wants gradients of `bf16` filters in `f32`, cuDNN's sums, which are in `f32`, are rounded to `bf16` in the workspace
+//! and widened from there: its documentation knows `bf16` convolutions with no other results. Where tensor cores are better off with another order of dims, [`Arrangement`] says so.
 #![expect(unsafe_code, reason = "cuDNN is a C library")]
 
 mod algorithm;
+mod arrangement;
 mod description;
 
 use std::sync::Arc;
@@ -12,10 +14,12 @@ use cudarc::cudnn::{
     result::CudnnError,
     sys::{self, cudnnMathType_t as Math},
 };
-use soybean_plan::{Convolution, DType, Precision};
+use soybean_plan::{Convolution, ConvolutionForm, DType, Precision};
 
+pub(crate) use self::arrangement::{Arrangement, Rearrangement};
 use self::{
     algorithm::{Algorithm, Parts, Places},
+    arrangement::{Layout, MOST_COPIED_BYTES, Part},
     description::{Filter, NOT_SUPPORTED, Tensor, Walk},
 };
 use super::{gpu::Gpu, libraries::find, stream::Stream};
@@ -62,6 +66,8 @@ impl Drop for Dnn {
 pub(crate) struct ConvolutionPlan {
     parts: Parts,
     algorithm: Algorithm,
+    arrangement: Arrangement,
+    /// Those of the algorithm.
     workspace_bytes: usize,
 }
 
@@ -70,7 +76,6 @@ unsafe impl Send for ConvolutionPlan {}
 
 impl ConvolutionPlan {
     /// The convolution with these types of the two inputs and the result; `None` if cuDNN cannot compute it, or only with other results each time.
-    /// All three types must be the same: whoever wants sums of `bf16` products in `f32` converts the result.
     ///
     /// # Errors
     /// If cuDNN fails.
@@ -81,29 +86,38 @@ impl ConvolutionPlan {
         precision: Precision,
     ) -> Result<Option<Self>, Error> {
         dnn.gpu.bind()?;
-        let Some(math) = math(types, precision).filter(|_| is_usual(convolution)) else {
+        let usual = Some(convolution).filter(|it| is_usual(it));
+        let Some(computed) = usual.and_then(|it| computed_in(it.form, types)) else {
             return Ok(None);
         };
-        match Self::with(dnn, convolution, types[0], math) {
-            Ok(plan) => Ok(Some(plan)),
-            // Another kernel computes what cuDNN does not.
-            Err(error) if is_refusal(error) => Ok(None),
-            Err(error) => Err(fault("planning a convolution", error)),
+        let math = math(computed, precision);
+        for &layout in Layout::candidates(convolution, computed) {
+            let arrangement = Arrangement::new(convolution, types, computed, layout);
+            if layout != Layout::ChannelsFirst && arrangement.copied_bytes > MOST_COPIED_BYTES {
+                continue;
+            }
+            match Self::with(dnn, convolution, (computed, math, layout), arrangement) {
+                Ok(plan) => return Ok(Some(plan)),
+                // Another layout may do, else another kernel computes what cuDNN does not.
+                Err(error) if is_refusal(error) => {}
+                Err(error) => return Err(fault("planning a convolution", error)),
+            }
         }
+        Ok(None)
     }
 
     fn with(
         dnn: &Dnn,
         convolution: &Convolution,
-        dtype: DType,
-        math: Math,
+        (dtype, math, layout): (DType, Math, Layout),
+        arrangement: Arrangement,
     ) -> Result<Self, CudnnError> {
-        let Convolution { batch, groups, channels, filters, image, window, result, .. } =
-            *convolution;
+        let [images, filters, results] =
+            [Part::Images, Part::Filters, Part::Results].map(|it| it.extents(convolution));
         let parts = Parts {
-            images: Tensor::new(dtype, [batch, groups * channels, image[0], image[1]])?,
-            filters: Filter::new(dtype, [groups * filters, channels, window[0], window[1]])?,
-            results: Tensor::new(dtype, [batch, groups * filters, result[0], result[1]])?,
+            images: Tensor::new(dtype, layout, images)?,
+            filters: Filter::new(dtype, layout, filters)?,
+            results: Tensor::new(dtype, layout, results)?,
             walk: Walk::new(convolution, math)?,
         };
         let (algorithm, suited) = Algorithm::find(dnn.raw, convolution.form, &parts)?;
@@ -115,15 +129,20 @@ impl ConvolutionPlan {
         if workspace_bytes > MOST_WORKSPACE_BYTES {
             return Err(NOT_SUPPORTED);
         }
-        Ok(Self { parts, algorithm, workspace_bytes })
+        Ok(Self { parts, algorithm, arrangement, workspace_bytes })
     }
 
-    /// The memory that [`Self::run`] needs besides its operands.
-    pub(crate) fn workspace_bytes(&self) -> usize {
-        self.workspace_bytes
+    /// Where [`Self::run`] expects its operands, and the copies that are to be made before and after it.
+    pub(crate) const fn arrangement(&self) -> &Arrangement {
+        &self.arrangement
     }
 
-    /// Computes the convolution when the stream comes to it; the operands stand in the order of its kernel's.
+    /// The memory that [`Self::run`] and the copies need besides the operands of the kernel.
+    pub(crate) const fn workspace_bytes(&self) -> usize {
+        self.arrangement.copied_bytes + self.workspace_bytes
+    }
+
+    /// Computes the convolution when the stream comes to it; the operands stand in the order of its kernel's, where [`Self::arrangement`] says.
     ///
     /// # Safety
     /// The handle is the one that the plan was made with, and the stream is of the same GPU. Until the convolution is computed there are at these addresses, of that GPU, the tensors that it
@@ -143,7 +162,7 @@ impl ConvolutionPlan {
             left: left as *const _,
             right: right as *const _,
             result: result as *mut _,
-            workspace: workspace as *mut _,
+            workspace: (workspace + self.arrangement.copied_bytes as u64) as *mut _,
             workspace_bytes: self.workspace_bytes,
         };
         // SAFETY: required of the caller.
@@ -151,15 +170,24 @@ impl ConvolutionPlan {
     }
 }
 
-/// With which numbers convolutions of these types are computed; none if cuDNN has no such convolution. All sums are in single precision.
-fn math(types: [DType; 3], precision: Precision) -> Option<Math> {
+/// The type of all numbers that cuDNN reads and writes for operands of these types; none if it has no such convolution.
+fn computed_in(form: ConvolutionForm, types: [DType; 3]) -> Option<DType> {
     match types {
-        [DType::F32, DType::F32, DType::F32] => Some(match precision {
-            Precision::F32 => Math::CUDNN_FMA_MATH,
-            Precision::Tf32 | Precision::Bf16 => Math::CUDNN_DEFAULT_MATH,
-        }),
-        [DType::Bf16, DType::Bf16, DType::Bf16] => Some(Math::CUDNN_TENSOR_OP_MATH),
+        [DType::F32, DType::F32, DType::F32] => Some(DType::F32),
+        [DType::Bf16, DType::Bf16, DType::Bf16] => Some(DType::Bf16),
+        [DType::Bf16, DType::Bf16, DType::F32] => {
+            (form == ConvolutionForm::Filter).then_some(DType::Bf16)
+        }
         _ => None,
+    }
+}
+
+/// With which numbers products are computed. All sums are in single precision.
+fn math(computed: DType, precision: Precision) -> Math {
+    match (computed, precision) {
+        (DType::Bf16, _) => Math::CUDNN_TENSOR_OP_MATH,
+        (_, Precision::F32) => Math::CUDNN_FMA_MATH,
+        (_, Precision::Tf32 | Precision::Bf16) => Math::CUDNN_DEFAULT_MATH,
     }
 }
 

@@ -3,40 +3,21 @@
 
 use std::sync::Arc;
 
-use soybean_codegen::{self as codegen, Address, movement, prelude};
-use soybean_plan::{DType, Kernel, Precision};
+use soybean_codegen::{self as codegen, Address};
+use soybean_plan::Kernel;
 
 use super::{
     compile::cubin,
-    convolution::{ConvolutionPlan, Dnn},
-    epilogue::Epilogue,
+    convolution::{Arrangement, ConvolutionPlan, Dnn},
     gpu::Gpu,
     libraries::find,
     memory::fill,
     module::{Function, Module, Threads},
     product::{self, Lt, Product},
     stream::Stream,
+    text::{Call, Made, ModelText, Rest, Wanted},
 };
 use crate::{Error, ErrorKind};
-
-/// A kernel of the model, on buffers of certain types.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Call {
-    pub(crate) kernel: usize,
-    pub(crate) inputs: Vec<DType>,
-    pub(crate) results: Vec<DType>,
-    /// What a product does to its result.
-    pub(crate) epilogue: Epilogue,
-}
-
-/// What the kits of all GPUs are made from.
-pub(crate) struct Wanted<'a> {
-    pub(crate) kernels: &'a [Kernel],
-    pub(crate) precision: Precision,
-    pub(crate) calls: &'a [Call],
-    /// The functions of transfers.
-    pub(crate) transfers: &'a [String],
-}
 
 /// A model's kernels on one GPU.
 pub(crate) struct Kit {
@@ -49,9 +30,11 @@ pub(crate) struct Kit {
     workspace_bytes: usize,
 }
 
-enum Ready {
-    Planned(Planned),
-    Text(Vec<Operation>),
+/// A call: what a library computes of it, if any does, and the operations around that or instead.
+struct Ready {
+    before: Vec<Operation>,
+    planned: Option<Planned>,
+    after: Vec<Operation>,
 }
 
 /// What a library computes.
@@ -104,28 +87,18 @@ impl Kit {
         for call in wanted.calls {
             planned.push(Planned::new(&lt, dnn.as_ref(), wanted, call)?);
         }
-        let mut text = [prelude(), movement::text()].concat();
-        let mut generated = Vec::new();
-        for (number, (call, planned)) in wanted.calls.iter().zip(&planned).enumerate() {
-            let made = match planned {
-                Some(_) => None,
-                None => Some(generate(wanted, call, number)?),
-            };
-            text.extend(made.iter().map(|it| it.text.as_str()));
-            generated.push(made);
-        }
+        let rests = planned.iter().map(|it| it.as_ref().map_or(Rest::Kernel, Planned::rest));
+        let rests: Vec<Rest<'_>> = rests.collect();
+        let ModelText { text, made } = ModelText::new(wanted, &rests)?;
         let module = Module::new(gpu, &cubin(&text, &gpu.architecture())?)?;
         let mut calls = Vec::new();
         let mut workspace_bytes = 0;
-        for (planned, generated) in planned.into_iter().zip(generated) {
-            let generated = generated.unwrap_or_default();
-            let n_bytes =
-                planned.as_ref().map_or(generated.workspace_bytes, Planned::workspace_bytes);
-            workspace_bytes = n_bytes.max(workspace_bytes);
-            calls.push(match planned {
-                Some(planned) => Ready::Planned(planned),
-                None => Ready::Text(operations(&module, generated.operations)?),
-            });
+        for (planned, made) in planned.into_iter().zip(made) {
+            let Made { before, after, workspace_bytes: n_bytes } = made;
+            let n_planned = planned.as_ref().map_or(0, Planned::workspace_bytes);
+            workspace_bytes = workspace_bytes.max(n_bytes).max(n_planned);
+            let [before, after] = [operations(&module, before)?, operations(&module, after)?];
+            calls.push(Ready { before, planned, after });
         }
         let function = |name: &String| module.function(name, 0);
         let transfers = wanted.transfers.iter().map(function).collect::<Result<_, _>>()?;
@@ -153,20 +126,20 @@ impl Kit {
         stream: &Stream,
         operands: Operands<'_>,
     ) -> Result<(), Error> {
-        match &self.calls[call] {
-            Ready::Planned(planned) => {
-                let [left, right, result] =
-                    [Address::Input(0), Address::Input(1), Address::Result(0)];
-                let at =
-                    [operands.address(left)?, operands.address(right)?, operands.address(result)?];
-                // SAFETY: required of the caller.
-                unsafe { planned.run(self, stream, at, operands) }
-            }
-            Ready::Text(operations) => operations.iter().try_for_each(|operation| {
-                // SAFETY: required of the caller.
-                unsafe { operation.run(stream, operands) }
-            }),
+        let Ready { before, planned, after } = &self.calls[call];
+        for operation in before {
+            // SAFETY: required of the caller.
+            unsafe { operation.run(stream, operands) }?;
         }
+        if let Some(planned) = planned {
+            // SAFETY: required of the caller; what stands before has put into the workspace what the library expects there.
+            unsafe { planned.run(self, stream, operands) }?;
+        }
+        for operation in after {
+            // SAFETY: required of the caller.
+            unsafe { operation.run(stream, operands) }?;
+        }
+        Ok(())
     }
 }
 
@@ -219,6 +192,25 @@ impl Planned {
         }
     }
 
+    /// What it leaves to the text.
+    fn rest(&self) -> Rest<'_> {
+        match self {
+            Self::Product(_) => Rest::Copies { before: &[], after: &[] },
+            Self::Convolution(it) => {
+                let Arrangement { before, after, .. } = it.arrangement();
+                Rest::Copies { before, after }
+            }
+        }
+    }
+
+    /// Where it works on its two inputs and its result.
+    fn operands(&self) -> [Address; 3] {
+        match self {
+            Self::Product(_) => [Address::Input(0), Address::Input(1), Address::Result(0)],
+            Self::Convolution(it) => it.arrangement().operands,
+        }
+    }
+
     fn workspace_bytes(&self) -> usize {
         match self {
             Self::Product(it) => it.workspace_bytes(),
@@ -230,13 +222,10 @@ impl Planned {
     ///
     /// # Safety
     /// As [`Kit::run`].
-    unsafe fn run(
-        &self,
-        kit: &Kit,
-        stream: &Stream,
-        [left, right, result]: [u64; 3],
-        operands: Operands<'_>,
-    ) -> Result<(), Error> {
+    unsafe fn run(&self, kit: &Kit, stream: &Stream, operands: Operands<'_>) -> Result<(), Error> {
+        let [left, right, result] = self.operands();
+        let [left, right, result] =
+            [operands.address(left)?, operands.address(right)?, operands.address(result)?];
         match (self, &kit.dnn) {
             (Self::Product(product), _) => {
                 let (bias, kept) = (operands.bias, operands.kept);
@@ -253,22 +242,6 @@ impl Planned {
             }
         }
     }
-}
-
-fn generate(wanted: &Wanted<'_>, call: &Call, number: usize) -> Result<codegen::Generated, Error> {
-    let kernel = &wanted.kernels[call.kernel];
-    let (inputs, results, precision) = (&call.inputs[..], &call.results[..], wanted.precision);
-    let what = codegen::Call { kernel, inputs, results, precision };
-    // What one GPU's library fuses, another's may not.
-    let made = call.epilogue.is_plain().then(|| codegen::generate(&what, &format!("k{number}_")));
-    made.flatten().ok_or_else(|| {
-        let message = format!(
-            "{} {}: expected a kernel that GPUs can run on {inputs:?}",
-            kernel.kind(),
-            call.kernel
-        );
-        Error::new(ErrorKind::Program, message)
-    })
 }
 
 fn operations(module: &Module, made: Vec<codegen::Operation>) -> Result<Vec<Operation>, Error> {

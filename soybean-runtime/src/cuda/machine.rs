@@ -13,7 +13,7 @@ use super::{
     place::Place,
     schedule::Lane,
     stream::{Event, Stream},
-    transfer::{self, Block, Transfer},
+    transfer::{Block, Position, Transfer},
 };
 use crate::{Error, model::AnyModel};
 
@@ -247,7 +247,7 @@ impl Machine {
         Ok(())
     }
 
-    fn address(&self, at: transfer::Place) -> u64 {
+    fn address(&self, at: Position) -> u64 {
         self.places[at.rank].address(at.block, at.offset)
     }
 

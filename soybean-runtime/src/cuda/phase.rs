@@ -9,9 +9,9 @@ use soybean_plan::{
 use super::{
     collective::{Builder, Exchange, Stage, Transport},
     epilogue::{Epilogue, Fused, FusedProduct, FusedStep, Location},
-    kit::Call,
     place::{Sizes, kept_from},
     schedule::{Access, Lane, Schedule},
+    text::Call,
 };
 use crate::{Error, ErrorKind, Work, movement::as_collective};
 
@@ -27,6 +27,8 @@ pub(crate) struct Phase {
 pub(crate) struct Task {
     /// For traces.
     pub(crate) name: String,
+    /// What kind of work it is; none for what begins and ends a step.
+    pub(crate) work: Option<Work>,
     pub(crate) lane: Lane,
     pub(crate) action: Action,
 }
@@ -83,8 +85,8 @@ struct Queue {
 }
 
 impl Queue {
-    fn push(&mut self, name: String, access: Access, action: Action) {
-        self.tasks.push(Task { name, lane: access.lane, action });
+    fn push(&mut self, (name, work): (String, Option<Work>), access: Access, action: Action) {
+        self.tasks.push(Task { name, work, lane: access.lane, action });
         self.accesses.push(access);
     }
 }
@@ -129,7 +131,7 @@ impl<'a> Planner<'a> {
         let slots = self.slots(&fused.slots);
         let inputs: Result<_, _> =
             self.tables.inputs.iter().map(|it| self.range(it.buffer)).collect();
-        queue.push("feed".to_owned(), compute(Vec::new(), inputs?), Action::Feed);
+        queue.push(("feed".to_owned(), None), compute(Vec::new(), inputs?), Action::Feed);
         for step in &fused.steps {
             match step {
                 FusedStep::Plain(step) => self.queue(step, &mut queue)?,
@@ -141,7 +143,7 @@ impl<'a> Planner<'a> {
         }
         if let Some(loss) = loss {
             let access = compute(vec![self.range(loss)?], Vec::new());
-            queue.push("loss".to_owned(), access, Action::Loss);
+            queue.push(("loss".to_owned(), None), access, Action::Loss);
         }
         let Queue { tasks, accesses, received } = queue;
         Ok(Phase { tasks, schedule: Schedule::new(&accesses), received })
@@ -240,13 +242,14 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    fn name(&self, kernel: usize) -> Result<String, Error> {
+    fn name(&self, kernel: usize) -> Result<(String, Option<Work>), Error> {
         let found = self.kernels.get(kernel).ok_or_else(|| {
             let n_kernels = self.kernels.len();
             let message = format!("expected one of {n_kernels} kernels, found {kernel}");
             Error::new(ErrorKind::Program, message)
         })?;
-        Ok(format!("{} {kernel}", Work::of(found).name()))
+        let work = Work::of(found);
+        Ok((format!("{} {kernel}", work.name()), Some(work)))
     }
 
     fn types(&self, buffers: &[BufferId]) -> Vec<DType> {

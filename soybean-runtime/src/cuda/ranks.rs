@@ -15,7 +15,7 @@ use super::{
     collective::Transport,
     epilogue::{Fused, fuse},
     gpu::Gpu,
-    kit::{Kit, Wanted},
+    kit::Kit,
     libraries::find,
     machine::{Events, Machine, Marks, Queuing},
     phase::{Phase, Planner},
@@ -23,6 +23,7 @@ use super::{
     product::{Lt, Product},
     stream::{Event, Graph},
     tape::record,
+    text::Wanted,
 };
 use crate::{
     Config, Error, ErrorKind, Profile, View,
@@ -165,6 +166,7 @@ impl CudaRanks {
         // SAFETY: no step is running, so that no device reads the words.
         let words = unsafe { self.machine.scalars.words_mut() };
         words.iter_mut().zip(scalars).for_each(|(word, it)| *word = it.to_bits());
+        let handing_over = Instant::now();
         match trace_from {
             None => self.train.run(&self.machine, slot, self.uses_graphs, &self.done)?,
             Some(from) => {
@@ -176,6 +178,7 @@ impl CudaRanks {
                 self.report_spans(&marks, queued)?;
             }
         }
+        let handing_over = handing_over.elapsed();
         if let Some(next) = next {
             self.queued = 1 - slot;
             self.fill(self.queued, next)?;
@@ -189,6 +192,7 @@ impl CudaRanks {
             let profile = &mut lock(report).profile;
             profile.n_steps += 1;
             profile.total += started.elapsed();
+            profile.handing_over += handing_over;
         }
         Ok(())
     }
@@ -251,6 +255,7 @@ impl CudaRanks {
                 let duration = last.milliseconds_since(first)?;
                 spans.push(Span {
                     name: task.name.clone(),
+                    work: task.work,
                     stream: task.lane.name(),
                     start: queued + f64::from(start) * 1e3,
                     duration: f64::from(duration) * 1e3,

@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, overlap::Overlap};
 
 /// Where a stretch of memory begins: on which rank, in which of its blocks, how many bytes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) rank: usize,
     pub(crate) block: Block,
     pub(crate) offset: usize,
@@ -27,7 +27,7 @@ pub(crate) enum Block {
 /// What a rank does in a transfer: for each part the sources (several to combine) and the elements.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    pub(crate) sources: Vec<Place>,
+    pub(crate) sources: Vec<Position>,
     pub(crate) dims: Vec<Dim>,
 }
 
@@ -46,39 +46,31 @@ pub(crate) struct TransferLaunch {
     /// The blocks.
     pub(crate) grid: [u32; 3],
     /// Where the results begin.
-    pub(crate) result: Place,
-    patterns: Vec<(Pattern, Vec<Place>)>,
+    pub(crate) result: Position,
+    patterns: Vec<(Pattern, Vec<Position>)>,
     is_combining: bool,
     /// The first of its words among those of its rank.
     first_word: usize,
 }
 
-/// What a transfer does with elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    Move,
-    Combine(Combine),
-}
-
 impl Transfer {
-    /// The transfer in which each rank takes its parts; a rank's words follow those in `n_words`, which grows by them.
+    /// The transfer in which each rank takes its parts: copies, or with several sources what they combine to; a rank's words follow those in `n_words`, which grows by them.
     pub(crate) fn new(
-        action: Action,
+        combine: Option<Combine>,
         dtype: DType,
-        ranks: Vec<(Place, Vec<Part>)>,
+        ranks: Vec<(Position, Vec<Part>)>,
         n_words: &mut [usize],
     ) -> Result<Self, Error> {
         let n_bytes = dtype.bytes();
         let parts = || ranks.iter().flat_map(|it| &it.1);
         let unit = parts().map(|it| movement::unit_bytes(&it.dims, n_bytes)).min();
         let unit = unit.unwrap_or(n_bytes);
-        let function = match action {
-            Action::Move => movement::move_function(unit),
-            Action::Combine(combine) => movement::combine_function(combine, dtype, unit)
-                .ok_or_else(|| {
-                    let message = format!("expected partial results in f32 or bf16, found {dtype}");
-                    Error::new(ErrorKind::Program, message)
-                })?,
+        let function = match combine {
+            None => movement::move_function(unit),
+            Some(combine) => movement::combine_function(combine, dtype, unit).ok_or_else(|| {
+                let message = format!("expected partial results in f32 or bf16, found {dtype}");
+                Error::new(ErrorKind::Program, message)
+            })?,
         };
         let mut launches = Vec::new();
         for (rank, (result, parts)) in ranks.into_iter().enumerate() {
@@ -95,7 +87,7 @@ impl Transfer {
                 grid,
                 result,
                 patterns,
-                is_combining: action != Action::Move,
+                is_combining: combine.is_some(),
                 first_word: n_words[rank],
             });
             n_words[rank] += launch.as_ref().map_or(0, TransferLaunch::n_words);
@@ -111,7 +103,7 @@ fn too_large() -> Error {
 
 impl TransferLaunch {
     fn n_words(&self) -> usize {
-        let words = |(pattern, sources): &(Pattern, Vec<Place>)| {
+        let words = |(pattern, sources): &(Pattern, Vec<Position>)| {
             pattern.tables.len() + sources.len() + PART_WORDS
         };
         self.patterns.iter().map(words).sum()
@@ -124,7 +116,7 @@ impl TransferLaunch {
     }
 
     /// Writes the words among those of the rank, which begin at `base`.
-    pub(crate) fn write(&self, words: &mut [u64], base: u64, address: impl Fn(Place) -> u64) {
+    pub(crate) fn write(&self, words: &mut [u64], base: u64, address: impl Fn(Position) -> u64) {
         let mut at = self.first_word;
         let mut parts = Vec::new();
         for (pattern, sources) in &self.patterns {

@@ -28,6 +28,7 @@ pub(super) fn on_virtual_gpus(test: &str, settings: &[(&str, &str)], body: impl 
     let output = Command::new(&program)
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
+        .env_remove("SOYBEAN_CUDA_LIBS")
         .env("LD_LIBRARY_PATH", &folder)
         .env("SOYBEAN_CACHE_DIR", program.with_file_name("virtual_kernels"))
         .envs(settings.iter().copied())

@@ -5,9 +5,11 @@ use std::ffi::c_int;
 
 use cudarc::cudnn::{
     result::CudnnError,
-    sys::{self, cudnnMathType_t as Math, cudnnStatus_t as Status, cudnnTensorFormat_t as Format},
+    sys::{self, cudnnMathType_t as Math, cudnnStatus_t as Status},
 };
 use soybean_plan::{Convolution, DType};
+
+use super::arrangement::Layout;
 
 macro_rules! descriptions {
     ($($(#[$doc:meta])* $name:ident($handle:ty) = $create:ident, $destroy:ident;)*) => {
@@ -39,19 +41,23 @@ macro_rules! descriptions {
 }
 
 descriptions! {
-    /// Images or results, dense in the order batch, channels, height, width.
+    /// Images or results, dense; extents are batch, channels, height, width, whatever the layout.
     Tensor(sys::cudnnTensorDescriptor_t) = cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor;
-    /// Filters, dense in the order filters, channels, height, width.
+    /// Filters, dense; extents are filters, channels, height, width, whatever the layout.
     Filter(sys::cudnnFilterDescriptor_t) = cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor;
     /// How the filters go over the images.
     Walk(sys::cudnnConvolutionDescriptor_t) = cudnnCreateConvolutionDescriptor, cudnnDestroyConvolutionDescriptor;
 }
 
 impl Tensor {
-    pub(super) fn new(dtype: DType, extents: [usize; 4]) -> Result<Self, CudnnError> {
+    pub(super) fn new(
+        dtype: DType,
+        layout: Layout,
+        extents: [usize; 4],
+    ) -> Result<Self, CudnnError> {
         let (tensor, dtype) = (Self::empty()?, number(dtype)?);
         let [batch, channels, height, width] = to_ints(extents)?;
-        let format = Format::CUDNN_TENSOR_NCHW;
+        let format = layout.format();
         // SAFETY: the description is alive.
         let set = unsafe {
             sys::cudnnSetTensor4dDescriptor(tensor.0, format, dtype, batch, channels, height, width)
@@ -61,10 +67,14 @@ impl Tensor {
 }
 
 impl Filter {
-    pub(super) fn new(dtype: DType, extents: [usize; 4]) -> Result<Self, CudnnError> {
+    pub(super) fn new(
+        dtype: DType,
+        layout: Layout,
+        extents: [usize; 4],
+    ) -> Result<Self, CudnnError> {
         let (filter, dtype) = (Self::empty()?, number(dtype)?);
         let [filters, channels, height, width] = to_ints(extents)?;
-        let format = Format::CUDNN_TENSOR_NCHW;
+        let format = layout.format();
         // SAFETY: the description is alive.
         let set = unsafe {
             sys::cudnnSetFilter4dDescriptor(

@@ -1,11 +1,15 @@
 //! What is decided before cuDNN is asked, and convolutions on a virtual GPU against plain loops.
 #![expect(unsafe_code, reason = "convolutions run on raw memory")]
 
-use soybean_plan::ConvolutionForm;
+use soybean_plan::Kernel;
 
 use super::*;
 use crate::cuda::{
+    epilogue::Epilogue,
+    kit::{Kit, Operands},
+    memory::DeviceMemory,
     stream::Priority,
+    text::{Call, Wanted},
     virtual_gpus::{Tensor, gpus, on_virtual_gpus},
 };
 
@@ -35,13 +39,33 @@ fn results_are_counted_as_cudnn_counts_them() {
     assert!(!is_usual(&Convolution { batch: 0, ..PLAIN }));
 }
 
+/// Channels and filters that tensor cores can take.
+const WIDE: Convolution = Convolution { channels: 8, filters: 16, ..SPREAD };
+
+const FORMS: [ConvolutionForm; 3] =
+    [ConvolutionForm::Forward, ConvolutionForm::Data, ConvolutionForm::Filter];
+
+/// What gradients of filters read and write where the rest of a program is rounded.
+const WIDENED: [DType; 3] = [DType::Bf16, DType::Bf16, DType::F32];
+
 #[test]
-fn all_tensors_have_one_type() {
-    use DType::{Bf16, F32};
-    assert_eq!(math([F32; 3], Precision::F32), Some(Math::CUDNN_FMA_MATH));
-    assert_eq!(math([F32; 3], Precision::Tf32), Some(Math::CUDNN_DEFAULT_MATH));
-    assert_eq!(math([Bf16; 3], Precision::Bf16), Some(Math::CUDNN_TENSOR_OP_MATH));
-    assert_eq!(math([Bf16, Bf16, F32], Precision::Bf16), None);
+fn all_tensors_have_one_type_but_for_gradients_of_filters() {
+    use DType::{Bf16, F32, I32};
+    for form in FORMS {
+        assert_eq!(computed_in(form, [F32; 3]), Some(F32));
+        assert_eq!(computed_in(form, [Bf16; 3]), Some(Bf16));
+        assert_eq!(computed_in(form, [Bf16, F32, F32]), None);
+        assert_eq!(computed_in(form, [I32; 3]), None);
+        let is_gradient = form == ConvolutionForm::Filter;
+        assert_eq!(computed_in(form, WIDENED), is_gradient.then_some(Bf16));
+    }
+}
+
+#[test]
+fn coarser_numbers_are_used_where_they_are_allowed() {
+    assert_eq!(math(DType::F32, Precision::F32), Math::CUDNN_FMA_MATH);
+    assert_eq!(math(DType::F32, Precision::Tf32), Math::CUDNN_DEFAULT_MATH);
+    assert_eq!(math(DType::Bf16, Precision::Bf16), Math::CUDNN_TENSOR_OP_MATH);
 }
 
 #[test]
@@ -96,67 +120,151 @@ fn walk(it: &Convolution, mut visit: impl FnMut([usize; 3])) {
     }
 }
 
-fn check(convolution: &Convolution, dtype: DType, precision: Precision) {
+/// A convolution, and the types of its operands.
+type Case = (Convolution, [DType; 3]);
+
+/// Computes them in one kit, each in a workspace that is full of what is no number.
+fn check(cases: &[Case], precision: Precision) {
     let gpu = &gpus(1)[0];
-    let (dnn, stream) = (Dnn::new(gpu).unwrap(), Stream::new(gpu, Priority::Normal).unwrap());
-    let plan = ConvolutionPlan::new(&dnn, convolution, [dtype; 3], precision).unwrap();
-    let plan = plan.expect("cuDNN has such convolutions");
+    let kernels: Vec<Kernel> = cases.iter().map(|it| it.0.into()).collect();
+    let call = |(kernel, (_, types)): (usize, &Case)| Call {
+        kernel,
+        inputs: types[..2].to_vec(),
+        results: types[2..].to_vec(),
+        epilogue: Epilogue::default(),
+    };
+    let calls: Vec<Call> = cases.iter().enumerate().map(call).collect();
+    let wanted = Wanted { kernels: &kernels, precision, calls: &calls, transfers: &[] };
+    let kit = Kit::new(gpu, &wanted).unwrap();
+    let stream = Stream::new(gpu, Priority::Normal).unwrap();
+    let workspace = DeviceMemory::zeroed(gpu, kit.workspace_bytes(), "the workspace").unwrap();
+    for (call, case) in cases.iter().enumerate() {
+        workspace.write(0, &vec![0xff_u8; kit.workspace_bytes()]).unwrap();
+        run(&kit, call, &stream, &workspace, case, precision);
+    }
+}
+
+/// Runs one of them and compares it with plain loops.
+fn run(
+    kit: &Kit,
+    call: usize,
+    stream: &Stream,
+    workspace: &DeviceMemory,
+    (convolution, types): &Case,
+    precision: Precision,
+) {
     // Which of images, filters and results are read, and which is written.
     let [left, right, target] = match convolution.form {
         ConvolutionForm::Forward => [0, 1, 2],
         ConvolutionForm::Data => [2, 1, 0],
         ConvolutionForm::Filter => [0, 2, 1],
     };
-    let mut number = 0;
-    let mut tensors = sizes(convolution).map(|n| {
-        number += 1;
-        Tensor::new(dtype, n, number)
-    });
-    let memories = tensors.each_ref().map(|it| it.upload(gpu));
-    let workspace =
-        crate::cuda::memory::DeviceMemory::zeroed(gpu, plan.workspace_bytes(), "the workspace")
-            .unwrap();
-    let operands = [left, right, target].map(|it| memories[it].address(0));
+    let sizes = sizes(convolution);
+    let mut tensors: Vec<Tensor> = [(left, types[0]), (right, types[1]), (target, types[2])]
+        .iter()
+        .map(|&(part, dtype)| Tensor::new(dtype, sizes[part], part as u64 + 1))
+        .collect();
+    let gpu = &gpus(1)[0];
+    let memories: Vec<DeviceMemory> = tensors.iter().map(|it| it.upload(gpu)).collect();
+    let at: Vec<u64> = memories.iter().map(|it| it.address(0)).collect();
+    let operands = Operands {
+        inputs: &at[..2],
+        results: &at[2..],
+        scalars: 0,
+        workspace: workspace.address(0),
+        bias: 0,
+        kept: 0,
+    };
     // SAFETY: the memories are as large as the convolution says, and live until the stream is done.
-    unsafe { plan.run(&dnn, &stream, operands, workspace.address(0)) }.unwrap();
+    unsafe { kit.run(call, stream, operands) }.unwrap();
     stream.synchronize().unwrap();
-    let mut sums = vec![0.0; tensors[target].values.len()];
+    let mut sums = vec![0.0; sizes[target]];
     let mut terms = vec![0.0; sums.len()];
     walk(convolution, |places| {
-        let term = f64::from(tensors[left].values[places[left]])
-            * f64::from(tensors[right].values[places[right]]);
+        let term = f64::from(tensors[0].values[places[left]])
+            * f64::from(tensors[1].values[places[right]]);
         sums[places[target]] += term;
         terms[places[target]] += term.abs();
     });
-    tensors[target].download(&memories[target]);
-    for ((found, expected), size) in tensors[target].values.iter().zip(sums).zip(terms) {
-        // The error of a sum in single precision, and of rounding its operands or the sum.
-        let unit = match (dtype, precision) {
-            (DType::Bf16, _) => 2_f64.powi(-8),
-            (_, Precision::Tf32) => 2_f64.powi(-10),
-            _ => 2_f64.powi(-20),
-        };
+    tensors[2].download(&memories[2]);
+    // The error of a sum in single precision, and of rounding its operands or the sum.
+    let unit = match (types[0], precision) {
+        (DType::Bf16, _) => 2_f64.powi(-8),
+        (_, Precision::Tf32) => 2_f64.powi(-10),
+        _ => 2_f64.powi(-20),
+    };
+    for ((found, expected), size) in tensors[2].values.iter().zip(sums).zip(terms) {
         let error = (f64::from(*found) - expected).abs();
-        assert!(error <= unit * size + 1e-30, "{convolution:?}: {found}, not {expected}");
+        assert!(error <= unit * size + 1e-30, "{convolution:?} {types:?}: {found}, not {expected}");
     }
+}
+
+/// Each of these in all forms, and gradients of filters with results of two types where they have them.
+fn cases(convolutions: &[Convolution], dtype: DType) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for convolution in convolutions {
+        cases.extend(FORMS.map(|form| (Convolution { form, ..*convolution }, [dtype; 3])));
+        if dtype == DType::Bf16 {
+            let form = ConvolutionForm::Filter;
+            cases.push((Convolution { form, ..*convolution }, WIDENED));
+        }
+    }
+    cases
+}
+
+/// The plan for a convolution; none if cuDNN leaves it to others.
+fn plan((convolution, types): &Case, precision: Precision) -> Option<ConvolutionPlan> {
+    let dnn = Dnn::new(&gpus(1)[0]).unwrap();
+    ConvolutionPlan::new(&dnn, convolution, *types, precision).unwrap()
+}
+
+/// Without a multiple of 8 channels or filters: with groups, of one row, and spread out.
+fn narrow() -> [Convolution; 4] {
+    let grouped = Convolution { groups: 2, ..SPREAD };
+    let flat = Convolution { image: [1, 8], window: [1, 3], result: [1, 6], ..PLAIN };
+    [PLAIN, SPREAD, grouped, flat]
 }
 
 #[test]
 fn convolutions_of_all_forms_and_types() {
     on_virtual_gpus("cuda::convolution::tests::convolutions_of_all_forms_and_types", &[], || {
-        let grouped = Convolution { groups: 2, ..SPREAD };
-        let flat = Convolution { image: [1, 8], window: [1, 3], result: [1, 6], ..PLAIN };
-        for convolution in [PLAIN, SPREAD, grouped, flat] {
-            for form in [ConvolutionForm::Forward, ConvolutionForm::Data, ConvolutionForm::Filter] {
-                for (dtype, precision) in [
-                    (DType::F32, Precision::F32),
-                    (DType::F32, Precision::Tf32),
-                    (DType::Bf16, Precision::Bf16),
-                ] {
-                    check(&Convolution { form, ..convolution }, dtype, precision);
-                }
+        for (dtype, precision) in [
+            (DType::F32, Precision::F32),
+            (DType::F32, Precision::Tf32),
+            (DType::Bf16, Precision::Bf16),
+        ] {
+            let cases = cases(&narrow(), dtype);
+            for case in &cases {
+                let plan = plan(case, precision).expect("cuDNN has such convolutions");
+                let Arrangement { before, after, .. } = plan.arrangement();
+                assert!(before.is_empty(), "{case:?}: {before:?}");
+                assert_eq!(after.len(), usize::from(case.1[2] != dtype), "{case:?}");
             }
+            check(&cases, precision);
         }
+    });
+}
+
+#[test]
+fn convolutions_with_channels_last() {
+    on_virtual_gpus("cuda::convolution::tests::convolutions_with_channels_last", &[], || {
+        let grouped = Convolution { groups: 2, ..WIDE };
+        // Large enough for copies by tiles, and with parts of them.
+        let large = Convolution { channels: 40, image: [9, 8], result: [4, 4], ..WIDE };
+        let point = Convolution { padding: [0, 0], window: [1, 1], result: [4, 3], ..WIDE };
+        let cases = cases(&[WIDE, grouped, large, point], DType::Bf16);
+        for case in &cases {
+            let plan = plan(case, Precision::Bf16).expect("cuDNN has such convolutions");
+            let Arrangement { before, after, .. } = plan.arrangement();
+            // Filters of one pixel lie as wanted.
+            let are_filters_copied = case.0.window != [1, 1];
+            let is_gradient = case.0.form == ConvolutionForm::Filter;
+            let n_before = if is_gradient || are_filters_copied { 2 } else { 1 };
+            let is_widened = case.1 == WIDENED;
+            let n_after = usize::from(!is_gradient || are_filters_copied || is_widened);
+            assert_eq!([before.len(), after.len()], [n_before, n_after], "{case:?}");
+        }
+        check(&cases, Precision::Bf16);
     });
 }
 
@@ -166,13 +274,32 @@ fn what_cudnn_cannot_compute_is_left_to_others() {
         "cuda::convolution::tests::what_cudnn_cannot_compute_is_left_to_others",
         &[],
         || {
-            let dnn = Dnn::new(&gpus(1)[0]).unwrap();
-            let is_left = |convolution: &Convolution, types: [DType; 3]| {
-                ConvolutionPlan::new(&dnn, convolution, types, Precision::F32).unwrap().is_none()
+            let is_left = |convolution: Convolution, types: [DType; 3]| {
+                plan(&(convolution, types), Precision::F32).is_none()
             };
-            assert!(!is_left(&PLAIN, [DType::F32; 3]));
-            assert!(is_left(&Convolution { result: [5, 5], ..PLAIN }, [DType::F32; 3]));
-            assert!(is_left(&PLAIN, [DType::Bf16, DType::Bf16, DType::F32]));
+            assert!(!is_left(PLAIN, [DType::F32; 3]));
+            assert!(is_left(Convolution { result: [5, 5], ..PLAIN }, [DType::F32; 3]));
+            assert!(is_left(PLAIN, WIDENED));
+        },
+    );
+}
+
+#[test]
+fn what_is_too_large_to_copy_stays_as_it_is() {
+    on_virtual_gpus(
+        "cuda::convolution::tests::what_is_too_large_to_copy_stays_as_it_is",
+        &[],
+        || {
+            // Images and results of 1 GiB each, and filters. Nothing is computed.
+            let batch = (1 << 30) / (2 * 8 * 64 * 64);
+            let (image, result) = ([64, 64], [64, 64]);
+            let large = Convolution { batch, filters: 8, image, result, padding: [1, 1], ..PLAIN };
+            let large = Convolution { channels: 8, ..large };
+            let types = [DType::Bf16; 3];
+            let plan = |it| plan(&(it, types), Precision::Bf16).unwrap();
+            assert_eq!(plan(large).arrangement().copied_bytes, 0);
+            let smaller = Convolution { batch: batch - 1, ..large };
+            assert!(plan(smaller).arrangement().copied_bytes > 0);
         },
     );
 }

@@ -1,0 +1,154 @@
+"""What `scripts/gpu-check.sh` measured, for people.
+
+    python gpu_table.py table target/gpu-results target/gpu-check/manifest benches/results
+    python gpu_table.py losses LINES_OF_THE_CPU LINES_OF_THE_GPU
+
+`table` writes `<GPU>-<date>.md` and, with the raw lines, `.jsonl`, and prints the former. `losses` fails unless two runs of `gpu_bench` have the same cases with losses that agree.
+"""
+
+import datetime
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+# Single precision is summed in another order; the other two have 10 and 7 bits of mantissa.
+TOLERANCES = {"f32": 1e-4, "tf32": 1e-2, "bf16": 1e-2}
+MODELS = ("mlp512", "mlp2048", "alexnet", "vgg16", "gpt")
+PRECISIONS = ("f32", "tf32", "bf16")
+
+
+def lines_of(path):
+    return [json.loads(it) for it in Path(path).read_text(errors="replace").splitlines() if it.startswith("{")]
+
+
+def compare_losses(expected, found):
+    key = lambda line: (line["model"], line["precision"], line["ranks"], line["feed"])
+    expected, found = ({key(line): line for line in lines_of(path)} for path in (expected, found))
+    faults = [f"{case}: only in one of the runs" for case in sorted(expected.keys() ^ found.keys())]
+    for case in sorted(expected.keys() & found.keys()):
+        losses = [run[case].get("loss") for run in (expected, found)]
+        if None in losses:
+            faults.append(f"{case}: {expected[case].get('error')}; {found[case].get('error')}")
+        # The mean of the model of products is close to 0; losses of others are above 1.
+        elif abs(losses[0] - losses[1]) > TOLERANCES[case[1]] * max(1, abs(losses[0])):
+            faults.append(f"{case}: expected a loss of {losses[0]}, found {losses[1]}")
+    if faults or not expected:
+        sys.exit("error: " + ("; ".join(faults) or "no cases"))
+    print(f"the losses of {len(expected)} cases agree")
+
+
+class Cases:
+    """The lines of all cases."""
+
+    def __init__(self, lines):
+        self.lines = lines
+
+    def find(self, program, model, precision, feed, ranks=1):
+        wanted = {"program": program, "model": model, "precision": precision, "feed": feed, "ranks": ranks}
+        return next((it for it in self.lines if all(it.get(key) == value for key, value in wanted.items())), {})
+
+    def peak(self, precision):
+        """The most TFLOP/s of products of large matrices, in either program, and those of each."""
+        ours = self.find("soybean", "peak", precision, "fed")
+        theirs = self.find("torch eager", "peak", precision, "fed")
+        of_ours = ours.get("tflops")
+        of_theirs = ours["flops"] / theirs["ms_median"] / 1e9 if "flops" in ours and "ms_median" in theirs else None
+        return max((it for it in (of_ours, of_theirs) if it), default=None), of_ours, of_theirs
+
+
+def number(value, form="{:.2f}"):
+    return "" if value is None else form.format(value)
+
+
+def time_of(line):
+    return number(line.get("ms_median")) or ("failed" if "error" in line else "")
+
+
+def ratio(line, ours):
+    return line["ms_median"] / ours["ms_median"] if "ms_median" in line and "ms_median" in ours else None
+
+
+def row_of(cases, model, precision, feed):
+    """A row of the main table; none if nothing of it was measured."""
+    ours, together = (cases.find("soybean", model, precision, feed, ranks) for ranks in (1, 8))
+    eager, compiled = (cases.find(f"torch {mode}", model, precision, feed) for mode in ("eager", "compile"))
+    if not any((ours, together, eager, compiled)):
+        return None
+    peak, tflops = cases.peak(precision)[0], ours.get("tflops")
+    share = 100 * tflops / peak if peak and tflops else None
+    return [
+        model, precision, feed, time_of(ours), time_of(together), time_of(eager), time_of(compiled),
+        number(ratio(eager, ours)), number(ratio(compiled, ours)), number(tflops, "{:.1f}"), number(share, "{:.0f} %"),
+        number(ours.get("arena_bytes") and ours["arena_bytes"] / 2**30), number(together.get("moved_bytes", 0) / 1e6 or None, "{:.1f}"),
+    ]
+
+
+def table(head, rows):
+    line = lambda cells: "| " + " | ".join(cells) + " |"
+    return [line(head), line(["---"] * len(head)), *map(line, rows), ""]
+
+
+def device():
+    """The GPU's name, and what else is known of it."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        found = ""
+    first = found.splitlines()[0] if found else "no GPU"
+    return first.split(",")[0], first
+
+
+def report(cases, checks, manifest, date):
+    _, description = device()
+    peers = sorted({it["device"] for it in cases.lines if it["program"] != "soybean" and "device" in it})
+    text = [f"# {description}, {date}", "", f"Soybean at {manifest}; {'; '.join(peers) or 'PyTorch was not measured'}.", ""]
+    rows = [[it["check"], "passed" if it["code"] == 0 else f"FAILED ({it['code']})", f"{it['seconds']} s", it["summary"]] for it in checks]
+    text += table(["check", "", "time", "last words"], [[cell.replace("|", "/") for cell in row] for row in rows]) if rows else ["No checks ran.", ""]
+    feeds = [(model, precision, feed) for feed in ("kept", "fed") for model in MODELS for precision in PRECISIONS]
+    rows = [row for it in feeds if (row := row_of(cases, *it))]
+    head = ["model", "precision", "inputs", "ms, 1 rank", "ms, 8 ranks", "ms, eager", "ms, compiled"]
+    head += ["eager / ours", "compiled / ours", "TFLOP/s", "of the peak", "GiB, 1 rank", "MB moved, 8 ranks"]
+    text += ["Median milliseconds of a training step, with all ranks on the one GPU, beside PyTorch:", "", *table(head, rows)]
+    rows = [[precision, *(number(it, "{:.1f}") for it in cases.peak(precision)[1:])] for precision in PRECISIONS]
+    text += ["The peak: TFLOP/s of products of two 8192 x 8192 matrices.", "", *table(["precision", "soybean", "PyTorch"], rows)]
+    launch = cases.find("soybean", "launch", "f32", "fed")
+    if launch.get("ms_median"):
+        text += [
+            f"A training step with next to no work takes {1e3 * launch['ms_median']:.0f} microseconds, waiting for its end included; "
+            f"the host hands it to the GPU in {launch['launch_us']:.0f}.",
+            "",
+        ]
+    faults = [f"- {it['program']}, {it['model']}, {it['precision']}, {it['ranks']} ranks, {it['feed']}: {it['error']}" for it in cases.lines if "error" in it]
+    text += ["Not measured:", "", *faults, ""] if faults else []
+    return "\n".join(text)
+
+
+def write_table(results, manifest, folder):
+    read = lambda name: [line for path in sorted((Path(results) / name).glob("*.json")) for line in lines_of(path)]
+    lines, checks = read("cases"), read("checks")
+    date = datetime.date.today().isoformat()
+    commit = Path(manifest).read_text().splitlines()[0]
+    text = report(Cases(lines), checks, commit, date)
+    name = re.sub(r"[^A-Za-z0-9]+", "-", device()[0]).strip("-").lower()
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}-{date}.md").write_text(text)
+    (folder / f"{name}-{date}.jsonl").write_text("".join(json.dumps(it) + "\n" for it in checks + lines))
+    print(text)
+
+
+def main():
+    match sys.argv[1:]:
+        case ["losses", expected, found]:
+            compare_losses(expected, found)
+        case ["table", results, manifest, folder]:
+            write_table(results, manifest, folder)
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+//! The losses of the models that are measured. Where the inputs are "kept" they are buffers of the model, which stay on the devices; else they come from the host in every step.
+
+use soybean::{nn, prelude::*};
+
+use super::{alexnet, gpt, vgg16};
+
+/// The perceptron of the `SoyBean` paper: four layers of the input's width.
+#[soybean::layer]
+pub(crate) fn perceptron(x: Tensor, y: Tensor) -> Tensor {
+    let mut h = x;
+    for _ in 0..3 {
+        h = nn::linear(h, x.dim(1)).relu();
+    }
+    nn::linear(h, x.dim(1)).cross_entropy(y)
+}
+
+#[soybean::layer]
+pub(crate) fn kept_perceptron(y: Tensor, width: usize) -> Tensor {
+    perceptron(buffer("x", [y.dim(0), width], uniform(-1.0, 1.0)), y)
+}
+
+/// Images `[n, 3, side, side]` that stay on the devices.
+#[soybean::layer]
+fn kept_images(n: usize, side: usize) -> Tensor {
+    buffer("images", [n, 3, side, side], uniform(-1.0, 1.0))
+}
+
+#[soybean::layer]
+pub(crate) fn of_alexnet(x: Tensor, y: Tensor) -> Tensor {
+    alexnet::alexnet(x, 64, 4096, 1000).cross_entropy(y)
+}
+
+#[soybean::layer]
+pub(crate) fn kept_alexnet(y: Tensor) -> Tensor {
+    of_alexnet(kept_images(y.dim(0), 224), y)
+}
+
+#[soybean::layer]
+pub(crate) fn small_alexnet(y: Tensor) -> Tensor {
+    alexnet::alexnet(kept_images(y.dim(0), 63), 8, 32, 16).cross_entropy(y)
+}
+
+#[soybean::layer]
+pub(crate) fn of_vgg16(x: Tensor, y: Tensor) -> Tensor {
+    vgg16::vgg16(x, 64, 4096, 1000).cross_entropy(y)
+}
+
+#[soybean::layer]
+pub(crate) fn kept_vgg16(y: Tensor) -> Tensor {
+    of_vgg16(kept_images(y.dim(0), 224), y)
+}
+
+#[soybean::layer]
+pub(crate) fn small_vgg16(y: Tensor) -> Tensor {
+    vgg16::vgg16(kept_images(y.dim(0), 32), 8, 32, 16).cross_entropy(y)
+}
+
+/// GPT-2's smallest form: twelve blocks of twelve heads. Its vocabulary of 50257 is filled up to a multiple of 128, as is usual.
+#[soybean::layer]
+pub(crate) fn of_gpt(tokens: Tensor, next: Tensor) -> Tensor {
+    gpt::gpt(tokens, 50304, 768, 12, 12, 0.1).cross_entropy(next)
+}
+
+#[soybean::layer]
+pub(crate) fn small_gpt(tokens: Tensor, next: Tensor) -> Tensor {
+    gpt::gpt(tokens, 64, 32, 4, 2, 0.1).cross_entropy(next)
+}
+
+/// A chain of products of square matrices, whose elements stay of one size, with nothing to fetch but their mean.
+#[soybean::layer]
+pub(crate) fn products(scale: Tensor, extent: usize) -> Tensor {
+    let bound = (3.0 / extent as f64).sqrt();
+    let w = param("w", [extent, extent], uniform(-bound, bound));
+    let mut h = param("h", [extent, extent], uniform(-1.0, 1.0));
+    for _ in 0..16 {
+        h = h.matmul(w);
+    }
+    (h.mean(..) * scale).mean(..)
+}
