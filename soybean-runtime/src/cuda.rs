@@ -6,6 +6,7 @@
 mod cliques;
 mod collective;
 mod compile;
+mod connection;
 mod convolution;
 pub(crate) mod devices;
 mod epilogue;

@@ -77,11 +77,16 @@ impl Columns {
     }
 
     pub(crate) fn views(&self) -> Vec<View<'_>> {
-        let view = |it| match it {
-            &Column::Numbers(ref numbers) => View::F32(numbers),
-            Column::Labels(labels) => View::I32(labels),
-        };
-        self.0.iter().map(view).collect()
+        self.0.iter().map(Column::view).collect()
+    }
+}
+
+impl Column {
+    fn view(&self) -> View<'_> {
+        match self {
+            Self::Numbers(numbers) => View::F32(numbers),
+            Self::Labels(labels) => View::I32(labels),
+        }
     }
 }
 
@@ -272,7 +277,7 @@ fn perceptrons_on_four_gpus_with_all_optimizers() {
     on_virtual_gpus(path, &settings, |machine| {
         for optimizer in optimizers() {
             for n_ranks in [6, 12] {
-                let model = Model::perceptron(n_ranks, Precision::F32, optimizer.clone());
+                let model = Model::perceptron(n_ranks, Precision::F32, optimizer);
                 learns_as_on_the_cpu(machine, &model);
             }
         }

@@ -12,7 +12,7 @@ use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
 
 use super::{
     cliques::Cliques,
-    collective::Transport,
+    connection::{line, transport},
     epilogue::{Fused, fuse},
     gpu::Gpu,
     kit::Kit,
@@ -26,7 +26,7 @@ use super::{
     text::Wanted,
 };
 use crate::{
-    Config, Error, ErrorKind, Profile, View,
+    Config, Error, Profile, View,
     abort::lock,
     check::check_tables,
     ends::Ends,
@@ -361,49 +361,5 @@ impl<'a> Fuser<'a> {
             let product = Product::new(lt, contraction, types, tables.precision, epilogue);
             product.is_ok_and(|it| it.is_some())
         })
-    }
-}
-
-/// How ranks communicate: through NCCL, where it is there and each has a GPU of its own; else they read each other's memory.
-fn transport(gpus: &[Arc<Gpu>], n_ranks: usize) -> Result<Transport, Error> {
-    if n_ranks > 1 && gpus.len() == n_ranks && find().nccl().is_ok() {
-        return Ok(Transport::Nccl);
-    }
-    connect(gpus)?;
-    Ok(Transport::Direct)
-}
-
-/// Lets every GPU reach the memory of every other.
-fn connect(gpus: &[Arc<Gpu>]) -> Result<(), Error> {
-    for gpu in gpus {
-        for peer in gpus.iter().filter(|it| it.ordinal != gpu.ordinal) {
-            if !gpu.enable_peer(peer)? {
-                let message = format!(
-                    "expected that {gpu:?} can reach the memory of {peer:?}, found that it cannot"
-                );
-                return Err(Error::new(ErrorKind::Device, message));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn line(gpus: &[Arc<Gpu>], n_ranks: usize, transport: Transport) -> String {
-    let gibibytes = gpus[0].memory_bytes as f64 / (1_u64 << 30) as f64;
-    let what = format!("{} with {gibibytes:.0} GiB", gpus[0].name);
-    let through = match transport {
-        Transport::Nccl => "through NCCL",
-        Transport::Direct if gpus.len() == 1 => "by copies on the device",
-        Transport::Direct => "by copies between the devices",
-    };
-    match (n_ranks, gpus.len()) {
-        (1, _) => format!("1 GPU, {what}"),
-        (n_ranks, 1) => format!("{n_ranks} ranks share 1 GPU, {what}; they communicate {through}"),
-        (n_ranks, n_gpus) if n_ranks == n_gpus => {
-            format!("{n_gpus} GPUs, {what} each, which communicate {through}")
-        }
-        (n_ranks, n_gpus) => {
-            format!("{n_ranks} ranks share {n_gpus} GPUs, {what} each; they communicate {through}")
-        }
     }
 }
