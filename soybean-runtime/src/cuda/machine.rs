@@ -110,6 +110,11 @@ impl Machine {
         })
     }
 
+    /// Lets the next step wait until all ranks have their parts of a slot's batch.
+    pub(crate) fn await_batch(&self, slot: usize) -> Result<(), Error> {
+        self.places.iter().try_for_each(|place| self.origin().wait(&place.slots[slot].ready))
+    }
+
     /// Queues a whole step, on all ranks.
     pub(crate) fn queue(
         &self,

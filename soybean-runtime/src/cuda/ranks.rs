@@ -301,10 +301,9 @@ impl Steps {
         Ok(Self { phase, events, has_run: false, graphs: [None, None] })
     }
 
+    /// Queues a step, kernel by kernel.
     fn queue(&self, machine: &Machine, queuing: Queuing<'_>) -> Result<(), Error> {
-        for place in &machine.places {
-            machine.origin().wait(&place.slots[queuing.slot].ready)?;
-        }
+        machine.await_batch(queuing.slot)?;
         machine.queue(&self.phase, &self.events, queuing)
     }
 
@@ -324,9 +323,7 @@ impl Steps {
             self.has_run = true;
             return done.record(machine.origin());
         }
-        for place in &machine.places {
-            machine.origin().wait(&place.slots[slot].ready)?;
-        }
+        machine.await_batch(slot)?;
         if self.graphs[slot].is_none() {
             machine.origin().begin_capture()?;
             let queued = machine.queue(&self.phase, &self.events, queuing);

@@ -1,5 +1,6 @@
 //! Fused steps do what the steps did, wherever buffers lie.
 
+mod formulas;
 mod machine;
 mod perceptron;
 
