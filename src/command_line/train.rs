@@ -37,8 +37,10 @@ pub(super) fn train(
             "expected at least {batch_size} rows of training data, one batch, found {n_rows}"
         )));
     }
-    let mut trainer = Trainer::new(subject.model, options.config.clone())?;
     writeln!(output, "{}\n", subject.plan.text.trim_end())?;
+    // The first start on a GPU compiles the kernels, which takes seconds.
+    output.flush()?;
+    let mut trainer = Trainer::new(subject.model, options.config.clone())?;
     writeln!(output, "{}", trainer.device_line())?;
     writeln!(
         output,

@@ -67,6 +67,6 @@ fn without_collectives() {
     on_virtual_gpus_without(&["nccl"], "libraries::without_collectives", &[], |machine| {
         let line = trainer::<digits::Network>(Device::Cuda, true).device_line();
         assert!(line.contains("by copies between the devices"), "{line}");
-        trains_as_on_the_cpu::<digits::Network>(machine, 0..20);
+        trains_as_on_the_cpu::<digits::Network>(machine, 0..40);
     });
 }

@@ -12,6 +12,7 @@ use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
 
 use super::{
     cliques::Cliques,
+    collective::Transport,
     connection::{line, transport},
     epilogue::{Fused, fuse},
     gpu::Gpu,
@@ -102,7 +103,8 @@ impl CudaRanks {
         gpus.iter().try_for_each(|gpu| gpu.synchronize())?;
         Ok(Self {
             seed: config.seed,
-            uses_graphs: config.uses_graphs,
+            // NCCL's documentation warns that graphs of several GPUs of one process may wait for each other for ever.
+            uses_graphs: config.uses_graphs && transport != Transport::Nccl,
             train: Steps::new(&machine, train)?,
             evaluate: Steps::new(&machine, evaluate)?,
             done: Event::new(&gpus[0])?,

@@ -2,7 +2,11 @@
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, process};
+
+/// The links that this process has made, so that each has a name of its own while it is made.
+static N_MADE: AtomicU64 = AtomicU64::new(0);
 
 /// All names are one file, so that a process which loads them all has one machine.
 const NAMES: [&str; 9] = [
@@ -43,8 +47,9 @@ pub fn install_without(folder: &Path, left_out: &[&str]) -> Result<PathBuf, Stri
         if fs::read_link(&path).is_ok_and(|found| found == library) {
             continue;
         }
-        // Made aside and moved, since another process may install into the same folder.
-        let aside = folder.join(format!("{name}.{}", process::id()));
+        // Made aside and moved, since other threads and processes may install into the same folder.
+        let number = N_MADE.fetch_add(1, Ordering::Relaxed);
+        let aside = folder.join(format!("{name}.{}.{number}", process::id()));
         symlink(&library, &aside)
             .and_then(|()| fs::rename(&aside, &path))
             .map_err(|error| said(&path, error))?;
