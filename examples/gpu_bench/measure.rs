@@ -8,7 +8,7 @@ use soybean::{
         DType, Input,
         random::{mixed, next_state},
     },
-    runtime::{Model, Trainer, View},
+    runtime::{Model, Trainer, View, data::Values},
 };
 
 use super::{
@@ -21,17 +21,11 @@ const N_WARM_UP_STEPS: usize = 5;
 /// The products in one evaluation of the model `peak`.
 const N_PRODUCTS: f64 = 16.0;
 
-/// The numbers of one input.
-enum Numbers {
-    F32(Vec<f32>),
-    I32(Vec<i32>),
-}
-
 /// What was measured, as one line of JSON.
 pub(crate) fn line(case: &Case, options: &Options) -> Result<String, Box<dyn Error>> {
     let program = (case.program)();
     let batch = random_batch(program)?;
-    let views: Vec<View<'_>> = batch.iter().map(Numbers::view).collect();
+    let views: Vec<View<'_>> = batch.iter().map(Values::view).collect();
     let started = Instant::now();
     let mut trainer = Trainer::new(program, options.config.clone())?;
     let setup_seconds = started.elapsed().as_secs_f64();
@@ -151,23 +145,14 @@ pub(crate) fn flops(case: &Case) -> Result<f64, Box<dyn Error>> {
     Ok(operators.iter().filter(is_product).filter_map(|it| it["flops"].as_f64()).sum())
 }
 
-impl Numbers {
-    fn view(&self) -> View<'_> {
-        match self {
-            Self::F32(numbers) => View::F32(numbers),
-            Self::I32(numbers) => View::I32(numbers),
-        }
-    }
-}
-
 /// A batch drawn at random, always the same.
-fn random_batch(program: &dyn Model) -> Result<Vec<Numbers>, Box<dyn Error>> {
+fn random_batch(program: &dyn Model) -> Result<Vec<Values>, Box<dyn Error>> {
     let mut state = 1;
     program.tables().inputs.iter().map(|input| random_numbers(input, &mut state)).collect()
 }
 
-/// Numbers from -1 to below 1, or labels and tokens.
-fn random_numbers(input: &Input, state: &mut u64) -> Result<Numbers, Box<dyn Error>> {
+/// Values from -1 to below 1, or labels and tokens.
+fn random_numbers(input: &Input, state: &mut u64) -> Result<Values, Box<dyn Error>> {
     let mut bits = || {
         *state = next_state(*state);
         mixed(*state) >> 40
@@ -175,12 +160,12 @@ fn random_numbers(input: &Input, state: &mut u64) -> Result<Numbers, Box<dyn Err
     let n_elements = input.tile.shape.n_elements();
     Ok(match input.dtype {
         DType::F32 | DType::Bf16 => {
-            Numbers::F32((0..n_elements).map(|_| bits() as f32 / 8_388_608.0 - 1.0).collect())
+            Values::F32((0..n_elements).map(|_| bits() as f32 / 8_388_608.0 - 1.0).collect())
         }
         DType::I32 => {
             let n_classes = input.n_classes.ok_or("integers of an unknown range")? as u64;
             let draws = (0..n_elements).map(|_| i32::try_from(bits() % n_classes));
-            Numbers::I32(draws.collect::<Result<_, _>>()?)
+            Values::I32(draws.collect::<Result<_, _>>()?)
         }
     })
 }

@@ -33,13 +33,7 @@ mod virtual_gpus;
 pub(crate) use ranks::CudaRanks;
 pub use text::compile_kernels;
 
-/// Why programs cannot run on GPUs, if they cannot; said only where there is a driver, since elsewhere nobody expects it.
-pub(crate) fn obstacle() -> Option<String> {
-    let found = libraries::find();
-    found.driver().ok().and_then(|_| found.n_usable().err()).map(|error| error.to_string())
-}
-
-/// Whether there is a GPU with all that is needed to run programs on it.
-pub(crate) fn is_usable() -> bool {
-    libraries::find().n_usable().is_ok()
+/// Whether there is a driver for GPUs, usable or not; elsewhere nobody expects that programs run on them.
+pub(crate) fn has_driver() -> bool {
+    libraries::find().driver().is_ok()
 }

@@ -25,7 +25,7 @@ mod idx;
 
 use soybean_plan::random::mixed;
 
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, View};
 
 pub use batches::{Batch, Batches};
 pub use csv::CsvSpec;
@@ -69,6 +69,15 @@ impl Values {
         }
     }
 
+    /// The elements, borrowed.
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
+        match self {
+            Self::F32(values) => View::F32(values),
+            Self::I32(values) => View::I32(values),
+        }
+    }
+
     /// The rows with these numbers, of `row` elements each.
     fn picked(&self, rows: &[usize], row: usize) -> Self {
         fn picked<T: Copy>(values: &[T], rows: &[usize], row: usize) -> Vec<T> {
@@ -77,6 +86,15 @@ impl Values {
         match self {
             Self::F32(values) => Self::F32(picked(values, rows, row)),
             Self::I32(values) => Self::I32(picked(values, rows, row)),
+        }
+    }
+}
+
+impl From<View<'_>> for Values {
+    fn from(view: View<'_>) -> Self {
+        match view {
+            View::F32(elements) => Self::F32(elements.to_vec()),
+            View::I32(elements) => Self::I32(elements.to_vec()),
         }
     }
 }

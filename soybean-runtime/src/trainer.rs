@@ -231,10 +231,14 @@ impl Trainer {
 #[cfg(feature = "cuda")]
 fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Error> {
     match config.device {
-        Device::Auto if !cuda::is_usable() => {
-            Ok(Box::new(CpuRanks::new(model, config, cuda::obstacle())?))
-        }
-        Device::Auto | Device::Cuda => Ok(Box::new(CudaRanks::new(model, config)?)),
+        Device::Auto => match cuda::devices::usable() {
+            Ok(_) => Ok(Box::new(CudaRanks::new(model, config)?)),
+            Err(why) => {
+                let obstacle = cuda::has_driver().then(|| why.to_string());
+                Ok(Box::new(CpuRanks::new(model, config, obstacle)?))
+            }
+        },
+        Device::Cuda => Ok(Box::new(CudaRanks::new(model, config)?)),
         Device::Cpu => Ok(Box::new(CpuRanks::new(model, config, None)?)),
     }
 }

@@ -13,6 +13,7 @@ use crate::{
     Config, Error, ErrorKind, View,
     arena::Arena,
     check::check_tables,
+    data::Values,
     in_process::Cluster,
     model::AnyModel,
     post::Links,
@@ -25,7 +26,8 @@ pub(crate) struct CpuRanks {
     n_threads: usize,
     links: Links,
     threads: Vec<JoinHandle<()>>,
-    queued: Queued,
+    /// The batch that is kept until its step.
+    queued: Vec<Values>,
     /// Why the ranks are not on GPUs, if that is to be said.
     obstacle: Option<String>,
 }
@@ -45,7 +47,7 @@ impl CpuRanks {
         let fault = |error: std::io::Error| {
             Error::new(ErrorKind::Device, format!("a thread for each rank: {error}"))
         };
-        let (n_threads, threads, queued) = (n_each * n_ranks, Vec::new(), Queued::default());
+        let (n_threads, threads, queued) = (n_each * n_ranks, Vec::new(), Vec::new());
         let mut ranks = Self { n_threads, links, threads, queued, obstacle };
         for (worker, pool) in workers {
             let name = format!("rank {}", worker.rank);
@@ -59,23 +61,22 @@ impl CpuRanks {
 impl Ranks for CpuRanks {
     fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
         match order {
-            Order::Queue { batch } => self.queued.set(batch),
+            Order::Queue { batch } => self.queued = kept(batch),
             Order::Train(Training {
                 feed: Feed::Queued { next },
                 step,
                 learning_rate,
                 trace_from,
             }) => {
-                let batch = std::mem::take(&mut self.queued);
-                let feed = Feed::Batch(&batch.views());
+                let batch: Vec<View<'_>> = self.queued.iter().map(Values::view).collect();
+                let feed = Feed::Batch(&batch);
                 self.links.post.call(Order::Train(Training {
                     feed,
                     step,
                     learning_rate,
                     trace_from,
                 }));
-                self.queued = batch;
-                next.into_iter().for_each(|next| self.queued.set(next));
+                self.queued = next.map(kept).unwrap_or_default();
             }
             order @ (Order::Train(_)
             | Order::Evaluate { .. }
@@ -114,35 +115,8 @@ impl Drop for CpuRanks {
     }
 }
 
-/// A batch that the trainer keeps until its step.
-#[derive(Default)]
-struct Queued {
-    tensors: Vec<Elements>,
-}
-
-enum Elements {
-    F32(Vec<f32>),
-    I32(Vec<i32>),
-}
-
-impl Queued {
-    fn set(&mut self, batch: &[View<'_>]) {
-        let copy = |view: &View<'_>| match view {
-            View::F32(elements) => Elements::F32(elements.to_vec()),
-            View::I32(elements) => Elements::I32(elements.to_vec()),
-        };
-        self.tensors = batch.iter().map(copy).collect();
-    }
-
-    fn views(&self) -> Vec<View<'_>> {
-        fn view(tensor: &Elements) -> View<'_> {
-            match tensor {
-                Elements::F32(elements) => View::F32(elements),
-                Elements::I32(elements) => View::I32(elements),
-            }
-        }
-        self.tensors.iter().map(view).collect()
-    }
+fn kept(batch: &[View<'_>]) -> Vec<Values> {
+    batch.iter().map(|it| Values::from(*it)).collect()
 }
 
 fn workers(

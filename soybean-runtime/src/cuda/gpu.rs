@@ -20,6 +20,48 @@ thread_local! {
     static CURRENT: Cell<sys::CUcontext> = const { Cell::new(std::ptr::null_mut()) };
 }
 
+/// What the driver says of a GPU before any of its memory is taken, as a context would.
+pub(crate) struct Description {
+    device: sys::CUdevice,
+    /// The name that the driver gives.
+    pub(crate) name: String,
+    /// Compute capability, such as 9 and 0.
+    pub(crate) capability: (i32, i32),
+    /// The memory of the whole device, in bytes.
+    pub(crate) memory_bytes: usize,
+}
+
+impl Description {
+    /// The GPU with this number. The driver must be there and initialised.
+    pub(crate) fn of(ordinal: usize) -> Result<Self, Error> {
+        let of = |what: &str| {
+            let what = format!("{what} of GPU {ordinal}");
+            move |error| fault(&what, error)
+        };
+        let number = c_int::try_from(ordinal).map_err(|_| {
+            Error::new(ErrorKind::Device, format!("expected the number of a GPU, found {ordinal}"))
+        })?;
+        let device = result::device::get(number).map_err(of("the handle"))?;
+        let name = result::device::get_name(device).map_err(of("the name"))?;
+        let capability = (
+            attribute(
+                device,
+                sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            )
+            .map_err(of("the capability"))?,
+            attribute(
+                device,
+                sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            )
+            .map_err(of("the capability"))?,
+        );
+        // SAFETY: the driver gave the handle.
+        let memory_bytes =
+            unsafe { result::device::total_mem(device) }.map_err(of("the memory"))?;
+        Ok(Self { device, name, capability, memory_bytes })
+    }
+}
+
 /// A GPU with its primary context, which lives as long as this does.
 pub(crate) struct Gpu {
     /// The driver's number.
@@ -45,32 +87,10 @@ unsafe impl Sync for Gpu {}
 impl Gpu {
     /// The GPU with this number. The driver must be there and initialised.
     pub(crate) fn new(ordinal: usize) -> Result<Arc<Self>, Error> {
-        let of = |what: &str| {
-            let what = format!("{what} of GPU {ordinal}");
-            move |error| fault(&what, error)
-        };
-        let number = c_int::try_from(ordinal).map_err(|_| {
-            Error::new(ErrorKind::Device, format!("expected the number of a GPU, found {ordinal}"))
-        })?;
-        let device = result::device::get(number).map_err(of("the handle"))?;
-        let name = result::device::get_name(device).map_err(of("the name"))?;
-        let capability = (
-            attribute(
-                device,
-                sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-            )
-            .map_err(of("the capability"))?,
-            attribute(
-                device,
-                sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-            )
-            .map_err(of("the capability"))?,
-        );
-        // SAFETY: the driver gave the handle.
-        let memory_bytes =
-            unsafe { result::device::total_mem(device) }.map_err(of("the memory"))?;
-        // SAFETY: as above; released when dropped.
-        let context = unsafe { result::primary_ctx::retain(device) }.map_err(of("the context"))?;
+        let Description { device, name, capability, memory_bytes } = Description::of(ordinal)?;
+        // SAFETY: the driver gave the handle; released when dropped.
+        let context = unsafe { result::primary_ctx::retain(device) }
+            .map_err(|error| fault(&format!("the context of GPU {ordinal}"), error))?;
         let driver_version = driver_version()?;
         let is_lost = AtomicBool::new(false);
         let gpu = Self {

@@ -12,7 +12,7 @@ use std::{
 use soybean_plan::{Combine, DType};
 
 pub(crate) use self::binding::Binding;
-use self::binding::{Communicator, IN_PROGRESS, Outcome};
+use self::binding::{Communicator, IN_PROGRESS, Outcome, Reduce};
 use super::{gpu::Gpu, libraries::find, stream::Stream};
 use crate::{Error, ErrorKind};
 
@@ -77,22 +77,10 @@ impl Clique {
         dtype: DType,
         combine: Combine,
     ) -> Result<(), Error> {
-        let (dtype, combine) = (type_number(dtype), operation_number(combine));
-        self.together("all-reduce", members, &|_, member, communicator, stream| {
-            let (send, receive) = (pointer(member.send), pointer(member.receive));
-            // SAFETY: required of the caller.
-            unsafe {
-                (self.nccl.all_reduce)(
-                    send,
-                    receive,
-                    n_elements,
-                    dtype,
-                    combine,
-                    communicator,
-                    stream,
-                )
-            }
-        })
+        // SAFETY: required of the caller.
+        unsafe {
+            self.reduce("all-reduce", self.nccl.all_reduce, members, n_elements, dtype, combine)
+        }
     }
 
     /// Each receives what all give, one after another: `n_elements` from each.
@@ -126,21 +114,37 @@ impl Clique {
         dtype: DType,
         combine: Combine,
     ) -> Result<(), Error> {
+        // SAFETY: required of the caller.
+        unsafe {
+            self.reduce(
+                "reduce-scatter",
+                self.nccl.reduce_scatter,
+                members,
+                n_elements,
+                dtype,
+                combine,
+            )
+        }
+    }
+
+    /// Calls one of the two functions that combine.
+    ///
+    /// # Safety
+    /// As the function asks for.
+    unsafe fn reduce(
+        &self,
+        what: &str,
+        function: Reduce,
+        members: &[Member<'_>],
+        n_elements: usize,
+        dtype: DType,
+        combine: Combine,
+    ) -> Result<(), Error> {
         let (dtype, combine) = (type_number(dtype), operation_number(combine));
-        self.together("reduce-scatter", members, &|_, member, communicator, stream| {
+        self.together(what, members, &|_, member, communicator, stream| {
             let (send, receive) = (pointer(member.send), pointer(member.receive));
             // SAFETY: required of the caller.
-            unsafe {
-                (self.nccl.reduce_scatter)(
-                    send,
-                    receive,
-                    n_elements,
-                    dtype,
-                    combine,
-                    communicator,
-                    stream,
-                )
-            }
+            unsafe { function(send, receive, n_elements, dtype, combine, communicator, stream) }
         })
     }
 

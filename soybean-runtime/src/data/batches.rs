@@ -118,10 +118,7 @@ impl<'b> Batch<'b> {
     /// If there is no such column.
     #[must_use]
     pub fn view(&self, column: usize) -> View<'b> {
-        match &self.columns[column] {
-            Values::F32(values) => View::F32(values),
-            Values::I32(values) => View::I32(values),
-        }
+        self.columns[column].view()
     }
 
     /// The elements of a column of `f32`.

@@ -17,6 +17,9 @@ pub(super) type Outcome = c_int;
 pub(super) const IN_PROGRESS: Outcome = 7;
 
 type Pointer = *mut c_void;
+/// Sends, receives, count, type, operation, communicator, stream.
+pub(super) type Reduce =
+    unsafe extern "C" fn(Pointer, Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident: $symbol:literal = fn($($argument:ty),*) -> $result:ty;)*) => {
