@@ -5,11 +5,47 @@
 
 use soybean_plan::{Combine, DType, MAX_RANK, Run};
 
-/// The functions' text, to stand once after the prelude.
+/// The text of these functions, to stand once after the prelude. Those that are not named are left out, since compiling all of them takes longer than most models.
 #[must_use]
-pub const fn text() -> &'static str {
-    include_str!("movement.cu")
+pub fn text(functions: &[String]) -> String {
+    let wanted = instances().filter(|(name, _)| functions.contains(name));
+    let start = include_str!("movement.cu").to_owned();
+    wanted.fold(start, |text, (name, instance)| {
+        text + &format!("\n{instance}\nSOYBEAN_EXPORT({name}, 0)\n")
+    })
 }
+
+/// The names of all functions.
+#[must_use]
+pub fn functions() -> Vec<String> {
+    instances().map(|(name, _)| name).collect()
+}
+
+/// Each function's name, and the line that makes it.
+fn instances() -> impl Iterator<Item = (String, String)> {
+    let moves = UNITS
+        .iter()
+        .map(|(bytes, unit)| (move_function(*bytes), format!("SOYBEAN_MOVE({bytes}, {unit})")));
+    let combines = [Combine::Sum, Combine::Max].into_iter().flat_map(|combine| {
+        [(DType::F32, "float"), (DType::Bf16, "bf16")].into_iter().flat_map(
+            move |(dtype, element)| {
+                UNITS.iter().filter(move |it| it.0 >= dtype.bytes()).filter_map(
+                    move |(bytes, unit)| {
+                        let how = combine.name();
+                        let instance =
+                            format!("SOYBEAN_COMBINE({how}, {dtype}, {element}, {bytes}, {unit})");
+                        Some((combine_function(combine, dtype, *bytes)?, instance))
+                    },
+                )
+            },
+        )
+    });
+    moves.chain(combines)
+}
+
+/// The sizes of units in bytes, and their types.
+const UNITS: [(usize, &str); 4] =
+    [(2, "unsigned short"), (4, "unsigned"), (8, "uint2"), (16, "uint4")];
 
 /// The threads of a block of each of the functions.
 pub const BLOCK: u32 = 256;

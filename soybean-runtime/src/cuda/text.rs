@@ -61,7 +61,8 @@ pub(crate) struct ModelText {
 impl ModelText {
     /// The text for these calls, of each of which libraries leave something.
     pub(crate) fn new(wanted: &Wanted<'_>, rests: &[Rest<'_>]) -> Result<Self, Error> {
-        let mut this = Self { text: [prelude(), movement::text()].concat(), made: Vec::new() };
+        let text = [prelude(), &movement::text(wanted.transfers)].concat();
+        let mut this = Self { text, made: Vec::new() };
         for (number, (call, rest)) in wanted.calls.iter().zip(rests).enumerate() {
             let made = match *rest {
                 Rest::Kernel => {

@@ -13,7 +13,7 @@ use crate::{
 
 /// The text of the functions.
 pub(crate) fn text() -> String {
-    [prelude(), movement::text()].concat()
+    [prelude(), &movement::text(&movement::functions())].concat()
 }
 
 /// Runs so many random movements.
