@@ -83,7 +83,7 @@ fn measure(
         let options = Options {
             name: name.to_owned(),
             n_gpus,
-            strategy,
+            search: strategy.into(),
             precision: soybean_plan::Precision::F32,
             optimizer: *optimizer,
         };

@@ -50,7 +50,7 @@ fn measure(width: usize, n_gpus: usize) -> Result<(f64, f64, f64), Box<dyn std::
     let options = Options {
         name: format!("mlp{width}"),
         n_gpus,
-        strategy: Strategy::Auto,
+        search: Strategy::Auto.into(),
         precision: soybean_plan::Precision::F32,
         optimizer: soybean_compiler::Optimizer::default(),
     };

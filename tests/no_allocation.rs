@@ -57,7 +57,7 @@ fn steps_allocate_nothing() {
     for (n_gpus, precision) in cases.into_iter().chain([(4, Precision::Bf16)]) {
         let (builder, loss, outputs) = perceptron_model();
         let (name, strategy, optimizer) = ("model".to_owned(), Strategy::Auto, sgd(0.9));
-        let options = Options { name, n_gpus, strategy, precision, optimizer };
+        let options = Options { name, n_gpus, search: strategy.into(), precision, optimizer };
         let program = finish_with(builder, loss, &outputs, &options).program;
         let mut trainer = Trainer::new_shared(Arc::new(program), config.clone()).expect("sound");
         for _ in 0..3 {

@@ -26,10 +26,10 @@ fn assert_close(found: f32, expected: f32, what: &str) {
 #[test]
 fn every_plan_trains_alike_and_moves_its_bytes() {
     const LEARNING_RATE: f32 = 0.05;
-    let losses = |precision, strategy, n_gpus: usize| -> Vec<f32> {
+    let losses = |precision, strategy: Strategy, n_gpus: usize| -> Vec<f32> {
         let (builder, loss, outputs) = perceptron_model();
         let (name, optimizer) = ("model".to_owned(), sgd(0.9));
-        let options = Options { name, n_gpus, strategy, precision, optimizer };
+        let options = Options { name, n_gpus, search: strategy.into(), precision, optimizer };
         let compiled = finish_with(builder, loss, &outputs, &options);
         let (tables, what) = (&compiled.program.tables, format!("{n_gpus} {strategy:?}"));
         let is_rounded = tables.buffers.iter().any(|it| it.dtype == DType::Bf16);

@@ -162,7 +162,7 @@ fn check(
     let options = soybean_compiler::Options {
         name: "random".to_owned(),
         n_gpus,
-        strategy,
+        search: strategy.into(),
         precision: Precision::F32,
         optimizer,
     };

@@ -10,7 +10,7 @@ use crate::{
     network::Network,
     optimizer::Optimizer,
     report::Report,
-    tiling::{Strategy, Tiled, search},
+    tiling::{Request, Tiled, search},
 };
 
 /// What is asked of the compiler besides the model itself.
@@ -20,8 +20,8 @@ pub struct Options {
     pub name: String,
     /// The number of ranks.
     pub n_gpus: usize,
-    /// How the tiling is searched.
-    pub strategy: Strategy,
+    /// What is asked of the search.
+    pub search: Request,
     /// With which numbers products are computed.
     pub precision: Precision,
     /// How parameters are updated.
@@ -55,14 +55,14 @@ pub fn compile(
     let network = Network::new(builder, loss, outputs, &options.optimizer)?;
     let network = network.in_precision(options.precision);
     let start = now();
-    let found = search(&network, Mesh::new(options.n_gpus), options.strategy);
+    let found = search(&network, Mesh::new(options.n_gpus), &options.search);
     let milliseconds = now() - start;
     let most = most_ranks_at_work(&found.tiled);
     if most < options.n_gpus {
         return Err(vec![too_many_gpus(options.n_gpus, most)]);
     }
     let program = lower(&options.name, &found.tiled);
-    let report = Report::new(found, &program, options.strategy, milliseconds);
+    let report = Report::new(found, &program, options.search.strategy, milliseconds);
     Ok(Compiled { program, report })
 }
 

@@ -42,5 +42,5 @@ pub use surface::{
     sample::{Sample, SampleArgument},
 };
 pub use text::program_text;
-pub use tiling::Strategy;
+pub use tiling::{Request, Strategy};
 pub use verify::{verify, verify_program};

@@ -21,5 +21,5 @@ mod tiled;
 mod tests;
 
 pub use conversion::{bytes, route};
-pub use strategy::{Baselines, Search, Strategy, search};
+pub use strategy::{Baselines, Request, Search, Strategy, search};
 pub use tiled::{Conversion, Tiled};

@@ -15,7 +15,7 @@ use soybean_plan::{DType, Mesh};
 fn searched(layers: Layers, n_ranks: usize) -> Search {
     let it = layers.apply("mean", &[Argument::All]);
     let network = Network::new(it.builder, it.here, &[], &Optimizer::default()).unwrap();
-    search(&network, Mesh::new(n_ranks), Strategy::Auto)
+    search(&network, Mesh::new(n_ranks), &Strategy::Auto.into())
 }
 
 fn cnn5(channels: usize, side: usize) -> Layers {

@@ -25,7 +25,7 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
                 let (builder, loss, logits) = support::classifier(24, &[10, 36, 20, 12], true);
                 let outputs = [("logits".to_owned(), logits)];
                 let network = Network::new(builder, loss, &outputs, &optimizer).unwrap();
-                let found = search(&network, Mesh::new(n_ranks), strategy);
+                let found = search(&network, Mesh::new(n_ranks), &strategy.into());
                 let program = lower("mlp", &found.tiled);
                 verify_program(&program).unwrap_or_else(|error| {
                     panic!("{n_ranks} {strategy:?}: {error}\n{}", program_text(&program))
@@ -46,7 +46,7 @@ fn compiled(n_gpus: usize, strategy: Strategy, precision: Precision) -> Compiled
     let options = Options {
         name: "tiny".to_owned(),
         n_gpus,
-        strategy,
+        search: strategy.into(),
         precision,
         optimizer: Optimizer::default(),
     };
@@ -148,7 +148,7 @@ fn a_number_of_gpus_that_nothing_can_be_split_over_is_a_fault() {
     let options = Options {
         name: "odd".to_owned(),
         n_gpus: 4,
-        strategy: Strategy::Auto,
+        search: Strategy::Auto.into(),
         precision: Precision::F32,
         optimizer: Optimizer::default(),
     };

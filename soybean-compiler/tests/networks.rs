@@ -15,7 +15,7 @@ fn compiled((builder, loss): (Builder, Value), n_gpus: usize, updates: &str) -> 
     let options = Options {
         name: "network".to_owned(),
         n_gpus,
-        strategy: Strategy::Auto,
+        search: Strategy::Auto.into(),
         precision: Precision::F32,
         optimizer: optimizer(updates, &[]).unwrap(),
     };

@@ -30,7 +30,7 @@ fn programs() -> Vec<(String, Program)> {
         for precision in [Precision::F32, Precision::Bf16] {
             let network = network.clone().in_precision(precision);
             for strategy in [Strategy::Auto, Strategy::Data] {
-                let found = search(&network, Mesh::new(4), strategy);
+                let found = search(&network, Mesh::new(4), &strategy.into());
                 let program = lower(name, &found.tiled);
                 assert_eq!(verify_program(&program), Ok(()));
                 assert_eq!(program.tables.train_bytes, found.tiled.bytes());
@@ -148,7 +148,7 @@ fn one_device_keeps_the_order_of_the_graph() {
     let (builder, loss, _) = support::classifier(8, &[4, 8, 8], false);
     let update = optimizer("sgd", &[]).unwrap();
     let network = Network::new(builder, loss, &[], &update).unwrap();
-    let program = lower("alone", &search(&network, Mesh::new(1), Strategy::Auto).tiled);
+    let program = lower("alone", &search(&network, Mesh::new(1), &Strategy::Auto.into()).tiled);
     expect![[r#"
         program alone on []
         train:

@@ -21,7 +21,7 @@ fn mlp(batch: usize, widths: &[usize], has_bias: bool) -> Network {
 }
 
 fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> Search {
-    search(network, Mesh::new(n_ranks), strategy)
+    search(network, Mesh::new(n_ranks), &strategy.into())
 }
 
 /// The least bytes over all tilings of all tensors, each operator in the form that is best for them.

@@ -162,7 +162,7 @@ fn tf32_is_f32_in_memory() {
     let network = Network::new(builder, loss, &[], &Optimizer::default()).unwrap();
     let program = |precision| {
         let network = network.clone().in_precision(precision);
-        lower("tiny", &search(&network, Mesh::new(2), Strategy::Auto).tiled)
+        lower("tiny", &search(&network, Mesh::new(2), &Strategy::Auto.into()).tiled)
     };
     let (single, tensor) = (program(Precision::F32), program(Precision::Tf32));
     assert_eq!(tensor.tables.precision, Precision::Tf32);
@@ -174,7 +174,7 @@ fn n_of(program: &Program, wanted: impl Fn(&Kernel) -> bool) -> usize {
 }
 
 fn lowered(network: &Network, n_ranks: usize, strategy: Strategy) -> Program {
-    let found = search(network, Mesh::new(n_ranks), strategy);
+    let found = search(network, Mesh::new(n_ranks), &strategy.into());
     let program = lower("model", &found.tiled);
     let verdict = verify_program(&program);
     assert_eq!(verdict, Ok(()), "{n_ranks} {strategy:?}:\n{}", program_text(&program));

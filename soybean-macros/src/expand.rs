@@ -163,7 +163,7 @@ fn options(model: &Model, settings: &Settings) -> Options {
     Options {
         name: model.name().to_string(),
         n_gpus: settings.n_gpus,
-        strategy: settings.strategy,
+        search: settings.strategy.into(),
         precision: settings.precision,
         optimizer: settings.optimizer,
     }

@@ -32,7 +32,7 @@ impl Model {
     pub(crate) fn perceptron(n_gpus: usize, precision: Precision, optimizer: Optimizer) -> Self {
         let (builder, loss, outputs) = perceptron_model();
         let (name, strategy) = ("model".to_owned(), Strategy::Auto);
-        let options = Options { name, n_gpus, strategy, precision, optimizer };
+        let options = Options { name, n_gpus, search: strategy.into(), precision, optimizer };
         Self::Program(Arc::new(finish_with(builder, loss, &outputs, &options).program))
     }
 

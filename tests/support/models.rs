@@ -66,7 +66,8 @@ pub(crate) fn finish(
     optimizer: Optimizer,
 ) -> Compiled {
     let precision = Precision::F32;
-    let options = Options { name: "model".to_owned(), n_gpus, strategy, precision, optimizer };
+    let options =
+        Options { name: "model".to_owned(), n_gpus, search: strategy.into(), precision, optimizer };
     finish_with(builder, loss, outputs, &options)
 }
 

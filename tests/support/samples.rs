@@ -136,7 +136,7 @@ impl SamplesProgram {
         }
         let (name, strategy, optimizer) =
             ("samples".to_owned(), Strategy::Auto, Optimizer::default());
-        let options = Options { name, n_gpus, strategy, precision, optimizer };
+        let options = Options { name, n_gpus, search: strategy.into(), precision, optimizer };
         let compiled = finish_with(builder, loss, &outputs, &options);
         let weights = trials.iter().map(|it| single(&it.weights)).collect();
         let labels = trials.iter().map(Trial::labels).collect();

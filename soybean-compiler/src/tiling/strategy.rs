@@ -59,6 +59,19 @@ impl FromStr for Strategy {
     }
 }
 
+/// What is asked of a search.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// How the tiling is searched.
+    pub strategy: Strategy,
+}
+
+impl From<Strategy> for Request {
+    fn from(strategy: Strategy) -> Self {
+        Self { strategy }
+    }
+}
+
 /// What the search found.
 #[derive(Clone, Debug)]
 pub struct Search {
@@ -90,7 +103,7 @@ const MAX_ENTRIES: usize = 1 << 24;
 
 /// Searches a tiling of the network for this mesh.
 #[must_use]
-pub fn search(network: &Network, mesh: Mesh, strategy: Strategy) -> Search {
+pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
     let problem = Problem::new(network, mesh);
     let recursive = recursive(&problem);
     let kept = problem.states_worth_it();
@@ -99,7 +112,7 @@ pub fn search(network: &Network, mesh: Mesh, strategy: Strategy) -> Search {
     let bytes = |states: &[usize]| whole_bytes(problem.cost(states));
     let baselines =
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
-    let chosen = match strategy {
+    let chosen = match request.strategy {
         Strategy::Auto => exact(&problem, &kept, &[&recursive, &data, &model]),
         Strategy::Recursive => Found::unproved(recursive),
         Strategy::Data => Found::unproved(data),
