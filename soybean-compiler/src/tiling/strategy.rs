@@ -64,11 +64,13 @@ impl FromStr for Strategy {
 pub struct Request {
     /// How the tiling is searched.
     pub strategy: Strategy,
+    /// The bytes of memory that each rank has, if that is to limit the plan.
+    pub memory: Option<u64>,
 }
 
 impl From<Strategy> for Request {
     fn from(strategy: Strategy) -> Self {
-        Self { strategy }
+        Self { strategy, ..Self::default() }
     }
 }
 
