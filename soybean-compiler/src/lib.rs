@@ -44,5 +44,5 @@ pub use surface::{
     sample::{Sample, SampleArgument},
 };
 pub use text::program_text;
-pub use tiling::{Request, Strategy};
+pub use tiling::{Objective, Request, Strategy};
 pub use verify::{verify, verify_program};

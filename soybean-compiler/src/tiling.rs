@@ -10,6 +10,7 @@ mod dominance;
 mod eliminate;
 mod forced;
 mod forms;
+mod objective;
 mod optimum;
 mod order;
 mod pairwise;
@@ -27,6 +28,7 @@ mod tests;
 
 pub use conversion::{bytes, route};
 pub use forms::forms;
+pub use objective::Objective;
 pub use strategy::{Baselines, Request, Search, Strategy, search};
 pub use tiled::{Conversion, Tiled};
 

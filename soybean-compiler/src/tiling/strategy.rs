@@ -2,10 +2,11 @@
 
 use std::str::FromStr;
 
-use soybean_plan::Mesh;
+use soybean_plan::{Cluster, Mesh};
 
 use super::{
     forced,
+    objective::Objective,
     optimum::{Found, Searcher},
     problem::{BYTE, Plan, Problem},
     recursive::recursive,
@@ -66,6 +67,10 @@ pub struct Request {
     pub strategy: Strategy,
     /// The bytes of memory that each rank has, if that is to limit the plan.
     pub memory: Option<u64>,
+    /// The machine, if it is known: its levels are the axes of the mesh.
+    pub cluster: Option<Cluster>,
+    /// What plans are compared by.
+    pub objective: Objective,
 }
 
 impl From<Strategy> for Request {
