@@ -84,23 +84,16 @@ fn check_n_gpus(n_gpus: usize) -> Result<(), ModelFault> {
 
 /// Where the ranks stand, if that is known.
 fn topology(options: &Options) -> Result<Option<Topology>, ModelFault> {
-    let Request { cluster, objective, .. } = &options.search;
-    let Some(cluster) = cluster else {
-        return match objective {
-            Objective::Bytes => Ok(None),
-            Objective::Time => Err(ModelFault {
-                at: At::Gpus,
-                message: "the objective `time` needs a cluster, found none".to_owned(),
-                help: None,
-            }),
-        };
-    };
+    if options.search.objective == Objective::Time && options.search.cluster.is_none() {
+        let message = "the objective `time` needs a cluster, found none".to_owned();
+        return Err(ModelFault { at: At::Gpus, message, help: None });
+    }
     let fault = |unfit: Unfit| ModelFault {
         at: At::Gpus,
         message: unfit.to_string(),
         help: unfit.fitting().map(|it| format!("use `gpus = {it}`, or another cluster")),
     };
-    Topology::new(cluster, options.n_gpus).map(Some).map_err(fault)
+    options.search.topology(options.n_gpus).map_err(fault)
 }
 
 /// The most ranks over which the work of any operator is split.

@@ -14,6 +14,7 @@ mod objective;
 mod optimum;
 mod order;
 mod pairwise;
+mod price;
 mod problem;
 mod recursive;
 mod resolution;
@@ -29,7 +30,7 @@ mod tests;
 pub use conversion::{bytes, route};
 pub use forms::forms;
 pub use objective::Objective;
-pub use strategy::{Baselines, Request, Search, Strategy, search};
+pub use strategy::{Baselines, Request, Search, Strategy, Times, search};
 pub use tiled::{Conversion, Tiled};
 
 /// The number of an item in its list; equal ones share it.

@@ -39,7 +39,7 @@ impl<'a> Searcher<'a> {
         let mesh = &problem.mesh;
         let mut classes: Vec<AxisSet> = Vec::new();
         for axis in 0..mesh.n_axes() {
-            match classes.iter_mut().find(|it| it.iter().any(|other| mesh.size(other) == mesh.size(axis))) {
+            match classes.iter_mut().find(|it| it.iter().any(|other| problem.are_alike(axis, other))) {
                 Some(class) => *class = class.with(axis),
                 None => classes.push(AxisSet::EMPTY.with(axis)),
             }

@@ -31,8 +31,8 @@ impl<'a> View<'a> {
     pub(super) fn new(problem: &'a Problem<'a>, resolution: Resolution) -> Self {
         let mesh = &problem.mesh;
         let counts =
-            resolution.is_counts().then(|| Rc::new(Counts::new(mesh, resolution.classes())));
-        let space = |kind| Space::new(kind, &resolution, counts.as_ref());
+            resolution.is_counts().then(|| Rc::new(Counts::new(mesh, resolution.classes(), &problem.pricing)));
+        let space = |kind| Space::new(kind, &resolution, counts.as_ref(), &problem.pricing);
         let spaces: Vec<Space> = problem.kinds.iter().map(space).collect();
         let forms: Vec<Vec<Form>> = problem
             .works
@@ -130,7 +130,9 @@ impl<'a> View<'a> {
             Meaning::Tensor { value, kind } => {
                 self.problem.cost_of_storage(value, self.spaces[kind].n_parts(state))
             }
-            Meaning::Operator { .. } => 0,
+            Meaning::Operator { value, work } => {
+                self.problem.cost_of_form(value, &self.forms[work][state])
+            }
         }
     }
 
