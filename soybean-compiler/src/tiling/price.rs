@@ -61,7 +61,8 @@ impl Pricing {
         let (mut trained, mut evaluated) = (0.0, 0.0);
         for value in network.graph.values() {
             let operands = network.graph.operands(value);
-            let moved = operands.iter().chain([&value]).map(|&it| most_seconds(network, topology, it));
+            let moved =
+                operands.iter().chain([&value]).map(|&it| most_seconds(network, topology, it));
             let sum = moved.sum::<f64>() + whole_seconds(network, topology, value);
             *(if is_trained[value.index()] { &mut trained } else { &mut evaluated }) += sum;
         }
@@ -205,11 +206,14 @@ fn kernel_seconds(
     let operands: Vec<Shape> = signature.operands.iter().map(|dims| local(dims)).collect();
     let result = local(&signature.result);
     let Some(kernel) = operator.kernel(&operands, &result) else { return 0.0 };
-    let bytes_of = |value: Value, shape: &Shape| {
-        (shape.n_elements() * graph.node(value).dtype.bytes()) as u64
-    };
-    let read: u64 =
-        graph.operands(value).into_iter().zip(&operands).map(|(it, shape)| bytes_of(it, shape)).sum();
+    let bytes_of =
+        |value: Value, shape: &Shape| (shape.n_elements() * graph.node(value).dtype.bytes()) as u64;
+    let read: u64 = graph
+        .operands(value)
+        .into_iter()
+        .zip(&operands)
+        .map(|(it, shape)| bytes_of(it, shape))
+        .sum();
     let work = Work {
         kind: Kernel::work_kind(&kernel),
         operations: kernel.n_operations(),

@@ -30,8 +30,9 @@ pub(super) struct View<'a> {
 impl<'a> View<'a> {
     pub(super) fn new(problem: &'a Problem<'a>, resolution: Resolution) -> Self {
         let mesh = &problem.mesh;
-        let counts =
-            resolution.is_counts().then(|| Rc::new(Counts::new(mesh, resolution.classes(), &problem.pricing)));
+        let counts = resolution
+            .is_counts()
+            .then(|| Rc::new(Counts::new(mesh, resolution.classes(), &problem.pricing)));
         let space = |kind| Space::new(kind, &resolution, counts.as_ref(), &problem.pricing);
         let spaces: Vec<Space> = problem.kinds.iter().map(space).collect();
         let forms: Vec<Vec<Form>> = problem
@@ -47,8 +48,7 @@ impl<'a> View<'a> {
                 spaces[usage.kind].position(&tiling).expect("what forms need is legal")
             };
             let all = || forms[usage.work].iter().map(position).collect();
-            let of_use =
-                known.entry((usage.kind, usage.work, usage.operand)).or_insert_with(all);
+            let of_use = known.entry((usage.kind, usage.work, usage.operand)).or_insert_with(all);
             positions.push(Rc::clone(of_use));
         }
         Self { problem, resolution, spaces, forms, positions }
