@@ -36,7 +36,7 @@ pub use initializers::init_names;
 pub use lower::lower;
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
-pub use report::{Report, readable_bytes};
+pub use report::{LevelLoad, Prediction, Report, readable_bytes, readable_seconds};
 pub use size::{parse_bytes, readable_memory};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,

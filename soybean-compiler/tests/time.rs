@@ -5,9 +5,10 @@ mod support;
 
 use std::borrow::Cow;
 
+use expect_test::expect;
 use proptest::prelude::*;
 use soybean_compiler::{
-    Argument, Network, Objective, Optimizer, Request, Strategy,
+    Argument, Network, Objective, Optimizer, Options, Request, Strategy, compile,
     graph::Value,
     lower,
     operator::Rules,
@@ -15,8 +16,8 @@ use soybean_compiler::{
     tiling::{Search, forms, route, search},
 };
 use soybean_plan::{
-    Cluster, CollectiveKind, Combine, Device, Kernel, Level, Placement, Tile, Tiling, Topology,
-    Work,
+    Cluster, CollectiveKind, Combine, Device, Kernel, Level, Placement, Precision, Tile, Tiling,
+    Topology, Work,
 };
 use soybean_zoo::{Model, Transformer};
 
@@ -251,4 +252,66 @@ fn deep_networks_are_no_slower_than_with_any_other_plan() {
         assert!(others.iter().all(|it| times.plan <= *it), "{times:?}");
         assert!(times.lower_bound <= times.plan, "{times:?}");
     }
+}
+
+#[test]
+fn reports_tell_times_and_loads() {
+    let cluster = slow(&[level(2, 1e5, 2e-3), level(2, 1e6, 1e-3)]);
+    let (builder, loss, _) = support::classifier(8, &[16, 4], false);
+    let options = Options {
+        name: "model".to_owned(),
+        n_gpus: 4,
+        search: request(Strategy::Auto, &cluster),
+        precision: Precision::F32,
+        optimizer: Optimizer::default(),
+    };
+    let report = compile(builder, loss, &[], &options, &|| 0.0).unwrap().report;
+    let text = report.text();
+    let (_, summary) = text.split_once("\n\n  bytes").unwrap();
+    expect![[r#"
+         moved in one training step       792 B
+          with strategy data                    1.6 kB  1.97 x
+          with strategy model                    600 B  0.76 x
+          with strategy recursive                216 B  0.27 x
+          predicted for test                   11.8 ms  9.3 ms of it communication, proved fastest
+          time with strategy data              13.4 ms  1.14 x
+          time with strategy model             20.9 ms  1.78 x
+          time with strategy recursive         11.9 ms  1.02 x
+          between groups                         528 B  9.3 ms
+          between groups                         264 B  4.1 ms
+          memory of each GPU                     640 B
+          search at build time                  0.0 ms
+    "#]].assert_eq(summary);
+    let json = report.json();
+    let (_, end) = json.split_once("\"baselines\"").unwrap();
+    expect![[r#"
+        : { "data": 1560, "model": 600, "recursive": 216 },
+        "cluster": "test", "seconds": 1.1754e-2, "communication_seconds": 9.32e-3,
+        "levels": [{ "name": "groups", "axes": [0], "bytes": 528, "seconds": 9.32e-3 }, { "name": "groups", "axes": [1], "bytes": 264, "seconds": 4.066e-3 }],
+        "times": { "plan": 1.1754000346627436e-2, "lower_bound": 1.1754000346627436e-2, "data": 1.3418000314231904e-2, "model": 2.0922000735026813e-2, "recursive": 1.1946000371153787e-2 }
+        }
+    "#]].assert_eq(end);
+    let prediction = report.prediction.clone().unwrap();
+    let bytes: u64 = prediction.levels.iter().map(|it| it.bytes).sum();
+    assert_eq!(bytes, report.bytes_total);
+    assert!(prediction.communication_seconds < prediction.seconds);
+}
+
+#[test]
+fn clusters_must_have_place_for_the_model() {
+    let faults = |cluster: Option<Cluster>| {
+        let (builder, loss, _) = support::classifier(8, &[16, 4], false);
+        let options = Options {
+            name: "model".to_owned(),
+            n_gpus: 8,
+            search: Request { cluster, objective: Objective::Time, ..Request::default() },
+            precision: Precision::F32,
+            optimizer: Optimizer::default(),
+        };
+        compile(builder, loss, &[], &options, &|| 0.0).unwrap_err()
+    };
+    let message = |cluster| faults(cluster)[0].message.clone();
+    assert_eq!(message(None), "the objective `time` needs a cluster, found none");
+    let small = slow(&[level(4, 1e5, 0.0)]);
+    assert_eq!(message(Some(small)), "the cluster `test` has 4 GPUs, fewer than 8");
 }

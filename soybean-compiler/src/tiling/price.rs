@@ -3,7 +3,7 @@
 //! A tick is a power of two of seconds, so short that a step of the worst plan has some 2^42 of them at most: sums of costs are exact in 63 bits with
 //! [`BYTE`] for each tick, and times are rounded by a thousandth of a microsecond or less unless a step takes hours.
 
-use soybean_plan::{CollectiveKind, Kernel, Shape, Topology, Work};
+use soybean_plan::{CollectiveKind, Shape, Topology, Work};
 
 use super::{conversion::Change, problem::BYTE, space::Splits};
 use crate::{
@@ -19,7 +19,7 @@ pub(super) enum Pricing {
     /// The bytes that are moved.
     Bytes,
     /// The time of a step.
-    Time(Clock),
+    Time(Box<Clock>),
 }
 
 /// The times of a network's steps on a machine.
@@ -76,7 +76,7 @@ impl Pricing {
         let most_evaluated = f64::max(evaluated * ticks_per_second, 1.0);
         let evaluation_tick = (BYTE / 4) as f64 / most_evaluated;
         let topology = topology.clone();
-        Self::Time(Clock { topology, ticks_per_second, evaluation_tick, is_trained })
+        Self::Time(Box::new(Clock { topology, ticks_per_second, evaluation_tick, is_trained }))
     }
 
     /// The level of an axis, as far as levels cost differently.
@@ -215,7 +215,7 @@ fn kernel_seconds(
         .map(|(it, shape)| bytes_of(it, shape))
         .sum();
     let work = Work {
-        kind: Kernel::work_kind(&kernel),
+        kind: kernel.work_kind(),
         operations: kernel.n_operations(),
         bytes: read + bytes_of(value, &result),
     };

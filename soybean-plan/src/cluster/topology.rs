@@ -81,13 +81,9 @@ impl Topology {
     /// A transfer is counted at one level only: what it uses of the links of faster levels on its way is left out, as is the arithmetic of reductions.
     #[must_use]
     pub fn pace(&self, kind: CollectiveKind, axes: AxisSet) -> Pace {
-        let n_exchanges = match kind {
-            CollectiveKind::Slice => return Pace::default(),
-            CollectiveKind::AllReduce => 2.0,
-            CollectiveKind::ReduceScatter
-            | CollectiveKind::AllToAll
-            | CollectiveKind::AllGather => 1.0,
-        };
+        if kind == CollectiveKind::Slice {
+            return Pace::default();
+        }
         let (n_ranks, group) = (self.mesh.n_ranks() as f64, self.mesh.group_size(axes));
         let mut shares = vec![0.0; self.n_levels()];
         for axis in axes.iter() {
@@ -97,7 +93,7 @@ impl Topology {
         }
         let mut pace = Pace::default();
         for (level, share) in shares.into_iter().enumerate().filter(|(_, share)| *share > 0.0) {
-            let latency = n_exchanges * self.cluster.levels[level].latency_seconds;
+            let latency = self.latency_seconds(kind, level);
             let per_byte = share / n_ranks / self.bytes_per_second(level);
             pace.latency_seconds = pace.latency_seconds.max(latency);
             pace.seconds_per_byte = pace.seconds_per_byte.max(per_byte);
@@ -110,6 +106,35 @@ impl Topology {
     pub fn collective_seconds(&self, collective: &Collective) -> f64 {
         let pace = self.pace(collective.kind, collective.axes);
         pace.latency_seconds + collective.bytes(&self.mesh) as f64 * pace.seconds_per_byte
+    }
+
+    /// How long each level is at work for some steps of a program, in seconds: latency and the bytes of a rank over its share of a link.
+    #[must_use]
+    pub fn level_seconds(&self, program: &Program, steps: &[Step]) -> Vec<f64> {
+        let mut seconds = vec![0.0; self.n_levels()];
+        for step in steps {
+            let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
+            for (level, bytes) in self.bytes_per_level(collective).into_iter().enumerate() {
+                if bytes > 0 {
+                    let latency = self.latency_seconds(collective.kind, level);
+                    let per_rank = bytes as f64 / self.mesh.n_ranks() as f64;
+                    seconds[level] += latency + per_rank / self.bytes_per_second(level);
+                }
+            }
+        }
+        seconds
+    }
+
+    /// The time that a collective waits at a level for first bytes: for those of each of its exchanges.
+    fn latency_seconds(&self, kind: CollectiveKind, level: usize) -> f64 {
+        let n_exchanges = match kind {
+            CollectiveKind::Slice => 0.0,
+            CollectiveKind::ReduceScatter
+            | CollectiveKind::AllToAll
+            | CollectiveKind::AllGather => 1.0,
+            CollectiveKind::AllReduce => 2.0,
+        };
+        n_exchanges * self.cluster.levels[level].latency_seconds
     }
 
     /// The time of one step of a program for this mesh, in seconds: of a collective, or of a kernel by the roofline. A slice is a kernel that copies.
