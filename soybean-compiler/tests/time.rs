@@ -281,7 +281,8 @@ fn reports_tell_times_and_loads() {
           between groups                         264 B  4.1 ms
           memory of each GPU                     640 B
           search at build time                  0.0 ms
-    "#]].assert_eq(summary);
+    "#]]
+    .assert_eq(summary);
     let json = report.json();
     let (_, end) = json.split_once("\"baselines\"").unwrap();
     expect![[r#"

@@ -3,7 +3,7 @@
 //! A tick is a power of two of seconds, so short that a step of the worst plan has some 2^42 of them at most: sums of costs are exact in 63 bits with
 //! [`BYTE`] for each tick, and times are rounded by a thousandth of a microsecond or less unless a step takes hours.
 
-use soybean_plan::{CollectiveKind, Shape, Topology, Work};
+use soybean_plan::{CollectiveKind, DType, Shape, Topology, Work};
 
 use super::{conversion::Change, problem::BYTE, space::Splits};
 use crate::{
@@ -29,8 +29,8 @@ pub(super) struct Clock {
     ticks_per_second: f64,
     /// Cost of a tick that only an evaluation takes.
     evaluation_tick: f64,
-    /// Whether a training step computes each tensor.
-    is_trained: Vec<bool>,
+    /// For each tensor that a training step computes, the number of the kernel without its form: equal for equal operators on equal shapes.
+    tasks: Vec<Option<usize>>,
 }
 
 /// What a conversion costs whatever the size of the tensor. There are many of them, so each is one word: the elements that are moved over all ranks for a tensor
@@ -75,8 +75,8 @@ impl Pricing {
         }
         let most_evaluated = f64::max(evaluated * ticks_per_second, 1.0);
         let evaluation_tick = (BYTE / 4) as f64 / most_evaluated;
-        let topology = topology.clone();
-        Self::Time(Box::new(Clock { topology, ticks_per_second, evaluation_tick, is_trained }))
+        let (topology, tasks) = (topology.clone(), tasks(network, &is_trained));
+        Self::Time(Box::new(Clock { topology, ticks_per_second, evaluation_tick, tasks }))
     }
 
     /// The level of an axis, as far as levels cost differently.
@@ -126,11 +126,19 @@ impl Pricing {
         }
     }
 
+    /// The number of what computes a tensor, the same for all tensors for which [`Self::kernel`] is; none where that is 0 in any form.
+    pub(super) fn task(&self, value: Value) -> Option<usize> {
+        match self {
+            Self::Bytes => None,
+            Self::Time(clock) => clock.tasks[value.index()],
+        }
+    }
+
     /// The cost of computing a tensor in this form, without its conversions.
     pub(super) fn kernel(&self, network: &Network, value: Value, form: &Form) -> i64 {
         match self {
             Self::Bytes => 0,
-            Self::Time(clock) if !clock.is_trained[value.index()] => 0,
+            Self::Time(clock) if clock.tasks[value.index()].is_none() => 0,
             Self::Time(clock) => {
                 let operator = super::problem::operator_of(network, value);
                 clock.cost(kernel_seconds(network, &clock.topology, operator, value, Some(form)))
@@ -184,6 +192,19 @@ fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
     let node = network.graph.node(value);
     let bytes = node.shape.n_elements() * node.dtype.bytes();
     8.0 * (latency + bytes as f64 / slowest)
+}
+
+/// For each tensor that a training step computes, a number that equal operators on operands of equal shapes and types share.
+fn tasks(network: &Network, is_trained: &[bool]) -> Vec<Option<usize>> {
+    let graph = &network.graph;
+    let mut known = Vec::new();
+    let task = |value: Value| {
+        let operator = graph.operator(value).filter(|_| is_trained[value.index()])?;
+        let tensors = graph.operands(value).into_iter().chain([value]);
+        let types: Vec<DType> = tensors.map(|it| graph.node(it).dtype).collect();
+        Some(super::number(&mut known, (operator, graph.operand_shapes(value), types)))
+    };
+    graph.values().map(task).collect()
 }
 
 /// The time of computing a whole tensor on one GPU.

@@ -165,11 +165,6 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// What it costs to compute a tensor in this form, besides conversions.
-    pub(super) fn cost_of_form(&self, value: Value, form: &Form) -> i64 {
-        self.pricing.kernel(self.network, value, form)
-    }
-
     /// What it costs to store a tensor in as many parts.
     pub(super) fn cost_of_storage(&self, value: Value, n_parts: u64) -> i64 {
         // Memory counts for less than one byte moved, whatever its sum over all tensors.
