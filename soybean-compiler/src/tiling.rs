@@ -4,6 +4,7 @@
 //! elimination and lower bounds; [`conversion`] says what a change of tiling costs.
 
 mod bound;
+mod buckets;
 mod conversion;
 mod counts;
 mod dominance;
@@ -13,6 +14,7 @@ mod forms;
 mod optimum;
 mod order;
 mod pairwise;
+mod parts;
 mod problem;
 mod recursive;
 mod resolution;

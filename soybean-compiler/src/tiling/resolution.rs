@@ -47,6 +47,11 @@ impl Resolution {
         self.classes.is_some()
     }
 
+    /// Whether all axes are told apart.
+    pub(super) fn is_fine(&self) -> bool {
+        !self.is_counts() && self.units.iter().all(|it| it.0.count_ones() == 1)
+    }
+
     /// The unit before this one in its class, whose choice must not come after this one's.
     pub(super) fn before(&self, unit: usize) -> Option<usize> {
         let classes = self.classes.as_ref()?;
@@ -66,7 +71,8 @@ impl Resolution {
     pub(super) fn sorted(&self, form: &Form) -> Form {
         let mut sorted = form.clone();
         for class in self.classes() {
-            let mut factors: Vec<Option<FactorId>> = class.iter().map(|axis| form.0[axis]).collect();
+            let mut factors: Vec<Option<FactorId>> =
+                class.iter().map(|axis| form.0[axis]).collect();
             factors.sort_unstable_by_key(|it| (it.is_none(), *it));
             class.iter().zip(factors).for_each(|(axis, factor)| sorted.0[axis] = factor);
         }

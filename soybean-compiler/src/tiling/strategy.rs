@@ -6,7 +6,7 @@ use soybean_plan::Mesh;
 
 use super::{
     forced,
-    optimum::{Found, Searcher},
+    optimum::{Effort, Found, Searcher},
     problem::{BYTE, Plan, Problem},
     recursive::recursive,
     tiled::Tiled,
@@ -104,16 +104,20 @@ pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
     let problem = Problem::new(network, mesh);
     let recursive = recursive(&problem);
     let searcher = Searcher::new(&problem);
-    let data = searcher.best_of(&forced::data(searcher.counts()));
-    let model = searcher.best_of(&forced::model(searcher.counts()));
+    let counts = searcher.counts();
+    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::OneLayout).plan;
+    let (data, model) = (forced(&forced::data(counts)), forced(&forced::model(counts)));
     let bytes = |plan: &Plan| whole_bytes(problem.cost(plan));
     let baselines =
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
     let chosen = match request.strategy {
-        Strategy::Auto => searcher.best(&[&recursive, &data, &model]),
-        Strategy::Recursive => Found::unproved(recursive),
-        Strategy::Data => Found::unproved(data),
-        Strategy::Model => Found::unproved(model),
+        Strategy::Auto => {
+            let in_hand = [&recursive, &data, &model];
+            searcher.best(&counts.all_states(), &in_hand, Effort::Proof)
+        }
+        Strategy::Recursive => Found::unproved(&problem, recursive),
+        Strategy::Data => Found::unproved(&problem, data),
+        Strategy::Model => Found::unproved(&problem, model),
     };
     Search {
         is_optimal: chosen.is_optimal(),
