@@ -1,6 +1,6 @@
 //! The whole line, from a built graph to a program and its report.
 
-use soybean_plan::{Mesh, Precision, Program};
+use soybean_plan::{Mesh, Precision, Program, Topology, Unfit};
 
 use crate::{
     builder::Builder,
@@ -10,7 +10,7 @@ use crate::{
     network::Network,
     optimizer::Optimizer,
     report::Report,
-    tiling::{Request, Tiled, search},
+    tiling::{Objective, Request, Tiled, search},
 };
 
 /// What is asked of the compiler besides the model itself.
@@ -49,10 +49,12 @@ pub fn compile(
     now: &dyn Fn() -> f64,
 ) -> Result<Compiled, Vec<ModelFault>> {
     check_n_gpus(options.n_gpus).map_err(|fault| vec![fault])?;
+    let topology = topology(options).map_err(|fault| vec![fault])?;
+    let mesh = topology.as_ref().map_or_else(|| Mesh::new(options.n_gpus), Topology::mesh);
     let network = Network::new(builder, loss, outputs, &options.optimizer)?;
     let network = network.in_precision(options.precision);
     let start = now();
-    let found = search(&network, Mesh::new(options.n_gpus), &options.search);
+    let found = search(&network, mesh, &options.search);
     let milliseconds = now() - start;
     let most = most_ranks_at_work(&found.tiled);
     if most < options.n_gpus {
@@ -69,6 +71,20 @@ fn check_n_gpus(n_gpus: usize) -> Result<(), ModelFault> {
         return fault(format!("`gpus` must lie between 1 and 4096, found {n_gpus}"));
     }
     Ok(())
+}
+
+/// Where the ranks stand, if that is known.
+fn topology(options: &Options) -> Result<Option<Topology>, ModelFault> {
+    if options.search.objective == Objective::Time && options.search.cluster.is_none() {
+        let message = "the objective `time` needs a cluster, found none".to_owned();
+        return Err(ModelFault { at: At::Gpus, message, help: None });
+    }
+    let fault = |unfit: Unfit| ModelFault {
+        at: At::Gpus,
+        message: unfit.to_string(),
+        help: unfit.fitting().map(|it| format!("use `gpus = {it}`, or another cluster")),
+    };
+    options.search.topology(options.n_gpus).map_err(fault)
 }
 
 /// The most ranks over which the work of any operator is split.

@@ -23,6 +23,7 @@ pub mod scalar;
 mod schedule;
 pub mod signature;
 mod simplify;
+mod size;
 mod surface;
 mod text;
 pub mod tiling;
@@ -35,12 +36,13 @@ pub use initializers::init_names;
 pub use lower::lower;
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
-pub use report::{Report, readable_bytes};
+pub use report::{LevelLoad, Prediction, Report, readable_bytes, readable_seconds};
+pub use size::{parse_bytes, readable_memory};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
     operator_samples,
     sample::{Sample, SampleArgument},
 };
 pub use text::program_text;
-pub use tiling::{Request, Strategy};
+pub use tiling::{Objective, Request, Strategy};
 pub use verify::{verify, verify_program};

@@ -11,10 +11,12 @@ mod dominance;
 mod eliminate;
 mod forced;
 mod forms;
+mod objective;
 mod optimum;
 mod order;
 mod pairwise;
 mod parts;
+mod price;
 mod problem;
 mod recursive;
 mod resolution;
@@ -29,7 +31,8 @@ mod tests;
 
 pub use conversion::{bytes, route};
 pub use forms::forms;
-pub use strategy::{Baselines, Request, Search, Strategy, search};
+pub use objective::Objective;
+pub use strategy::{Baselines, Request, Search, Strategy, Times, search};
 pub use tiled::{Conversion, Tiled};
 
 /// The number of an item in its list; equal ones share it.

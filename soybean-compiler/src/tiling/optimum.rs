@@ -57,7 +57,7 @@ pub(super) struct Searcher<'a> {
 impl<'a> Searcher<'a> {
     pub(super) fn new(problem: &'a Problem<'a>) -> Self {
         let mesh = &problem.mesh;
-        let counts = View::new(problem, Resolution::counts(mesh, &classes(mesh)));
+        let counts = View::new(problem, Resolution::counts(mesh, &classes(problem)));
         Self { problem, counts }
     }
 

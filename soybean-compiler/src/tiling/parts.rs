@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{AxisSet, Mesh, Placement};
+use soybean_plan::{AxisSet, Placement};
 
-use super::{problem::Choice, view::View};
+use super::{
+    problem::{Choice, Problem},
+    view::View,
+};
 
-/// The classes of axes between which costs do not tell: those of one size.
-pub(super) fn classes(mesh: &Mesh) -> Vec<AxisSet> {
+/// The classes of axes between which costs do not tell.
+pub(super) fn classes(problem: &Problem<'_>) -> Vec<AxisSet> {
     let mut classes: Vec<(usize, AxisSet)> = Vec::new();
-    for (axis, size) in mesh.sizes().enumerate() {
-        match classes.iter_mut().find(|it| it.0 == size) {
+    for axis in 0..problem.mesh.n_axes() {
+        match classes.iter_mut().find(|it| problem.are_alike(it.0, axis)) {
             Some((_, class)) => *class = class.with(axis),
-            None => classes.push((size, AxisSet::EMPTY.with(axis))),
+            None => classes.push((axis, AxisSet::EMPTY.with(axis))),
         }
     }
     classes.into_iter().map(|it| it.1).collect()

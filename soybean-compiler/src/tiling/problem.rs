@@ -4,13 +4,14 @@
 //! memory, so that among plans of equal bytes the one that evaluates with fewer and stores the least wins. What variables can be chosen is another
 //! matter: see [`super::view`].
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
-use soybean_plan::{Mesh, Tiling};
+use soybean_plan::{Mesh, Tiling, Topology};
 
 use super::{
     dominance::{Variable, needless_splits},
     forms::{Repeating, Sets, Splittable, completed},
+    price::{Price, Pricing},
     space::Splits,
     tiled::Tiled,
 };
@@ -21,7 +22,7 @@ use crate::{
     signature::{Form, Signature},
 };
 
-/// The cost of one byte moved.
+/// The cost of one whole unit: of one byte moved, or of one tick.
 pub(super) const BYTE: i64 = 1 << 20;
 
 /// The variables of a network on a mesh, and which of them depend on each other.
@@ -35,6 +36,8 @@ pub(super) struct Problem<'a> {
     /// The tensors that are alike in what can split them.
     pub(super) kinds: Vec<Splits>,
     pub(super) works: Vec<Work>,
+    /// What is counted.
+    pub(super) pricing: Rc<Pricing>,
     /// The cost of one byte that only an evaluation moves.
     evaluation_byte: f64,
     /// The bytes of all tensors together.
@@ -108,6 +111,7 @@ impl<'a> Problem<'a> {
                 uses: Vec::new(),
                 kinds: Vec::new(),
                 works: Vec::new(),
+                pricing: Rc::new(Pricing::Bytes),
                 evaluation_byte: 0.0,
                 total_bytes: network.graph.values().map(|it| bytes_of(network, it)).sum(),
             },
@@ -133,17 +137,32 @@ impl<'a> Problem<'a> {
         maker.problem
     }
 
-    /// The cost of what a use moves, given [`Splits::moved`].
-    pub(super) fn cost_of_use(&self, usage: &Use, moved: u64) -> i64 {
-        if moved == 0 {
+    /// The same with times on this machine as costs.
+    pub(super) fn timed(self, topology: &Topology) -> Self {
+        Self { pricing: Rc::new(Pricing::time(self.network, topology)), ..self }
+    }
+
+    /// Whether plans cost the same with these two axes exchanged.
+    pub(super) fn are_alike(&self, one: usize, other: usize) -> bool {
+        self.mesh.size(one) == self.mesh.size(other)
+            && self.pricing.level(one) == self.pricing.level(other)
+    }
+
+    /// The cost of a use, given [`Splits::price`].
+    pub(super) fn cost_of_use(&self, usage: &Use, price: Price) -> i64 {
+        self.cost_of_use_by(&self.pricing, usage, price)
+    }
+
+    fn cost_of_use_by(&self, pricing: &Pricing, usage: &Use, price: Price) -> i64 {
+        if price == Price::NONE {
             return 0;
         }
-        let bytes = moved * usage.bytes / self.mesh.n_ranks() as u64;
-        #[expect(clippy::cast_possible_truncation, reason = "shares lie below 2^18")]
-        if !usage.is_trained {
-            return (bytes as f64 * self.evaluation_byte) as i64;
+        let n_ranks = self.mesh.n_ranks() as u64;
+        if usage.is_trained {
+            pricing.trained(price, usage.bytes, n_ranks)
+        } else {
+            pricing.evaluated(price, usage.bytes, n_ranks, self.evaluation_byte)
         }
-        bytes as i64 * BYTE
     }
 
     /// What it costs to store a tensor in as many parts.
@@ -167,11 +186,21 @@ impl<'a> Problem<'a> {
 
     /// The cost of a plan.
     pub(super) fn cost(&self, plan: &[Choice]) -> i64 {
+        self.cost_by(&self.pricing, plan)
+    }
+
+    /// The bytes that a plan moves, whatever is counted.
+    pub(super) fn bytes(&self, plan: &[Choice]) -> u64 {
+        whole_units(self.cost_by(&Pricing::Bytes, plan))
+    }
+
+    fn cost_by(&self, pricing: &Pricing, plan: &[Choice]) -> i64 {
         let of_use = |usage: &Use, tiling: Tiling, form: &Form| {
             let other = self.tiling_of_use(usage, form);
             let (from, to) =
                 if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
-            self.cost_of_use(usage, self.kinds[usage.kind].moved(from, to))
+            let price = self.kinds[usage.kind].price(pricing, from, to);
+            self.cost_of_use_by(pricing, usage, price)
         };
         let of_pair = |pair: &Pair| -> i64 {
             let (tiling, form) = (plan[pair.tensor].tiling(), plan[pair.operator].form());
@@ -181,7 +210,7 @@ impl<'a> Problem<'a> {
             Meaning::Tensor { value, kind } => {
                 self.cost_of_storage(value, self.kinds[kind].n_parts(&choice.tiling()))
             }
-            Meaning::Operator { .. } => 0,
+            Meaning::Operator { value, .. } => pricing.kernel(self.network, value, choice.form()),
         };
         self.meanings.iter().zip(plan).map(of_storage).sum::<i64>()
             + self.pairs.iter().map(of_pair).sum::<i64>()
@@ -235,6 +264,11 @@ impl Choice {
             Self::Tensor(_) => unreachable!("only operators have forms"),
         }
     }
+}
+
+/// The whole units of a cost, without what decides ties.
+pub(super) fn whole_units(cost: i64) -> u64 {
+    u64::try_from(cost / BYTE).expect("costs are not negative")
 }
 
 fn bytes_of(network: &Network, value: Value) -> u64 {

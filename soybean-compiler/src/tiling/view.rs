@@ -2,7 +2,7 @@
 //!
 //! Tables are made for the states that a search wants, and once for all pairs that are alike: layers repeat.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use super::{
     counts::Counts,
@@ -13,7 +13,7 @@ use super::{
     resolution::Resolution,
     space::Space,
 };
-use crate::signature::Form;
+use crate::{graph::Value, signature::Form};
 
 /// A problem with the states that a resolution tells apart.
 pub(super) struct View<'a> {
@@ -25,14 +25,17 @@ pub(super) struct View<'a> {
     forms: Vec<Vec<Form>>,
     /// For each use and each form of its operator, the position of the tiling that it needs or gives.
     positions: Vec<Rc<[usize]>>,
+    /// What the forms of each task and work cost besides conversions, found once.
+    kernels: RefCell<BTreeMap<(usize, usize), Vec<i64>>>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(problem: &'a Problem<'a>, resolution: Resolution) -> Self {
         let mesh = &problem.mesh;
-        let counts =
-            resolution.is_counts().then(|| Rc::new(Counts::new(mesh, resolution.classes())));
-        let space = |kind| Space::new(kind, &resolution, counts.as_ref());
+        let counts = resolution
+            .is_counts()
+            .then(|| Rc::new(Counts::new(mesh, resolution.classes(), &problem.pricing)));
+        let space = |kind| Space::new(kind, &resolution, counts.as_ref(), &problem.pricing);
         let spaces: Vec<Space> = problem.kinds.iter().map(space).collect();
         let forms: Vec<Vec<Form>> = problem
             .works
@@ -50,7 +53,8 @@ impl<'a> View<'a> {
             let of_use = known.entry((usage.kind, usage.work, usage.operand)).or_insert_with(all);
             positions.push(Rc::clone(of_use));
         }
-        Self { problem, resolution, spaces, forms, positions }
+        let kernels = RefCell::default();
+        Self { problem, resolution, spaces, forms, positions, kernels }
     }
 
     /// The number of states of a variable.
@@ -161,8 +165,16 @@ impl<'a> View<'a> {
             Meaning::Tensor { value, kind } => {
                 self.problem.cost_of_storage(value, self.spaces[kind].n_parts(state))
             }
-            Meaning::Operator { .. } => 0,
+            Meaning::Operator { value, work } => self.cost_of_form(value, work, state),
         }
+    }
+
+    /// What it costs to compute a tensor in this form, besides conversions.
+    fn cost_of_form(&self, value: Value, work: usize, form: usize) -> i64 {
+        let Some(task) = self.problem.pricing.task(value) else { return 0 };
+        let cost = |form: &Form| self.problem.pricing.kernel(self.problem.network, value, form);
+        let of_all = || self.forms[work].iter().map(cost).collect();
+        self.kernels.borrow_mut().entry((task, work)).or_insert_with(of_all)[form]
     }
 
     /// The cost of converting between a tensor's tiling and the tiling that an operator's form needs or gives.
