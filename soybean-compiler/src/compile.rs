@@ -37,9 +37,6 @@ pub struct Compiled {
     pub report: Report,
 }
 
-/// The most axes of a mesh for which all tilings of a tensor are enumerated.
-const MAX_AXES: usize = 4;
-
 /// Compiles a model for a number of GPUs. `now` gives the time in milliseconds, from any origin.
 ///
 /// # Errors
@@ -72,12 +69,6 @@ fn check_n_gpus(n_gpus: usize) -> Result<(), ModelFault> {
     let fault = |message: String| Err(ModelFault { at: At::Gpus, message, help: None });
     if n_gpus == 0 || n_gpus > 1 << 12 {
         return fault(format!("`gpus` must lie between 1 and 4096, found {n_gpus}"));
-    }
-    let n_axes = Mesh::new(n_gpus).n_axes();
-    if n_axes > MAX_AXES {
-        return fault(format!(
-            "`gpus = {n_gpus}` has {n_axes} prime factors; the search handles at most {MAX_AXES}, as 16 has"
-        ));
     }
     Ok(())
 }

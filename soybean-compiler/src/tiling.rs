@@ -4,6 +4,7 @@
 //! elimination and lower bounds; [`conversion`] says what a change of tiling costs.
 
 mod bound;
+mod buckets;
 mod conversion;
 mod counts;
 mod dominance;
@@ -14,6 +15,7 @@ mod objective;
 mod optimum;
 mod order;
 mod pairwise;
+mod parts;
 mod price;
 mod problem;
 mod recursive;

@@ -8,7 +8,7 @@ use soybean_compiler::{
     Argument, Network, Optimizer, Strategy,
     graph::Value,
     operator::Rules,
-    signature::forms,
+    tiling::forms,
     tiling::{Search, bytes, route, search},
 };
 use soybean_plan::{AxisSet, Combine, Mesh, Placement, Tile, Tiling};

@@ -10,7 +10,7 @@ use soybean_plan::{Mesh, Tiling, Topology};
 
 use super::{
     dominance::{Variable, needless_splits},
-    forms::{Repeating, Sets, Splittable},
+    forms::{Repeating, Sets, Splittable, completed},
     price::{Price, Pricing},
     space::Splits,
     tiled::Tiled,
@@ -216,6 +216,18 @@ impl<'a> Problem<'a> {
             + self.pairs.iter().map(of_pair).sum::<i64>()
     }
 
+    /// The plan without work that is repeated needlessly.
+    pub(super) fn completed(&self, mut plan: Plan) -> Plan {
+        for (meaning, choice) in self.meanings.iter().zip(&mut plan) {
+            if let (Meaning::Operator { work, .. }, Choice::Operator(form)) = (meaning, choice)
+                && self.works[*work].repeating == Repeating::Needed
+            {
+                *form = completed(&self.works[*work].splittable, form);
+            }
+        }
+        plan
+    }
+
     /// The tiled network that a plan stands for.
     pub(super) fn tiled(&self, plan: &[Choice]) -> Tiled {
         let n_values = self.network.graph.n_values();
@@ -225,7 +237,7 @@ impl<'a> Problem<'a> {
             match *meaning {
                 Meaning::Tensor { value, .. } => tilings[value.index()] = choice.tiling(),
                 Meaning::Operator { value, .. } => {
-                    forms[value.index()] = Some(choice.form().clone())
+                    forms[value.index()] = Some(choice.form().clone());
                 }
             }
         }

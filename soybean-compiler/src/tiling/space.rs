@@ -45,10 +45,6 @@ impl Splits {
         self
     }
 
-    pub(super) fn mesh(&self) -> &Mesh {
-        &self.mesh
-    }
-
     pub(super) fn n_axes(&self) -> usize {
         self.mesh.n_axes()
     }

@@ -7,7 +7,7 @@ use soybean_plan::{Cluster, Mesh, Topology, Unfit};
 use super::{
     forced,
     objective::Objective,
-    optimum::{Found, Searcher},
+    optimum::{Effort, Found, Searcher},
     problem::{Plan, Problem, whole_units},
     recursive::recursive,
     tiled::Tiled,
@@ -149,16 +149,20 @@ pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
     };
     let recursive = recursive(&problem);
     let searcher = Searcher::new(&problem);
-    let data = searcher.best_of(&forced::data(searcher.counts()));
-    let model = searcher.best_of(&forced::model(searcher.counts()));
+    let counts = searcher.counts();
+    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::OneLayout).plan;
+    let (data, model) = (forced(&forced::data(counts)), forced(&forced::model(counts)));
     let bytes = |plan: &Plan| problem.bytes(plan);
     let baselines =
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
     let chosen = match request.strategy {
-        Strategy::Auto => searcher.best(&[&recursive, &data, &model]),
-        Strategy::Recursive => Found::unproved(recursive.clone()),
-        Strategy::Data => Found::unproved(data.clone()),
-        Strategy::Model => Found::unproved(model.clone()),
+        Strategy::Auto => {
+            let in_hand = [&recursive, &data, &model];
+            searcher.best(&counts.all_states(), &in_hand, Effort::Proof)
+        }
+        Strategy::Recursive => Found::unproved(&problem, recursive.clone()),
+        Strategy::Data => Found::unproved(&problem, data.clone()),
+        Strategy::Model => Found::unproved(&problem, model.clone()),
     };
     let seconds = |plan: &Plan| problem.pricing.seconds(problem.cost(plan));
     let times = || {

@@ -9,7 +9,7 @@ use super::{
     dominance::is_known_everywhere,
     forms::enumerate,
     pairwise::{Edge, Numbers, Pairwise},
-    problem::{Choice, Meaning, Pair, Plan, Problem, Use},
+    problem::{Choice, Meaning, Pair, Plan, Problem},
     resolution::Resolution,
     space::Space,
 };
@@ -83,6 +83,12 @@ impl<'a> View<'a> {
         plan.iter().enumerate().map(|(variable, choice)| self.state(variable, choice)).collect()
     }
 
+    /// Where the states of a plan stand among these; none if one of them is not there.
+    pub(super) fn positions(&self, kept: &[Vec<usize>], plan: &[Choice]) -> Option<Vec<usize>> {
+        let states = self.states(plan)?;
+        kept.iter().zip(states).map(|(kept, state)| kept.binary_search(&state).ok()).collect()
+    }
+
     /// The state of a choice, or the one that stands for it; none if this resolution has none.
     pub(super) fn state(&self, variable: usize, choice: &Choice) -> Option<usize> {
         match (self.problem.meanings[variable], choice) {
@@ -111,21 +117,47 @@ impl<'a> View<'a> {
         (0..self.problem.meanings.len()).map(of_variable).collect()
     }
 
+    /// The states whose place in a coarser view is one of these, for those variables that have any; for the others those whose place is allowed.
+    pub(super) fn standing_for(
+        &self,
+        coarse: &View<'_>,
+        wanted: &[Vec<usize>],
+        allowed: &[Vec<usize>],
+    ) -> Vec<Vec<usize>> {
+        let of_kinds = self.spaces.iter().zip(&coarse.spaces);
+        let place_of_tilings: Vec<Vec<Option<usize>>> = of_kinds
+            .map(|(fine, coarse)| fine.stored().iter().map(|it| coarse.position(it)).collect())
+            .collect();
+        let place = |forms: &[Form], form: &Form| {
+            let form = coarse.resolution.sorted(form);
+            forms.iter().position(|it| *it == form)
+        };
+        let of_works = self.forms.iter().zip(&coarse.forms);
+        let place_of_forms: Vec<Vec<Option<usize>>> = of_works
+            .map(|(fine, coarse)| fine.iter().map(|it| place(coarse, it)).collect())
+            .collect();
+        let of_variable = |variable: usize| {
+            let places = match self.problem.meanings[variable] {
+                Meaning::Tensor { kind, .. } => &place_of_tilings[kind],
+                Meaning::Operator { work, .. } => &place_of_forms[work],
+            };
+            let among = |states: &[usize]| -> Vec<usize> {
+                let is_among = |it: &usize| {
+                    places[*it].is_some_and(|place| states.binary_search(&place).is_ok())
+                };
+                (0..places.len()).filter(is_among).collect()
+            };
+            let some = [&wanted[variable], &allowed[variable]].map(|it| among(it));
+            let some = some.into_iter().find(|it| !it.is_empty());
+            some.unwrap_or_else(|| (0..places.len()).collect())
+        };
+        (0..wanted.len()).map(of_variable).collect()
+    }
+
     /// The entries of all tables over some of each variable's states.
     pub(super) fn n_entries(&self, kept: &[Vec<usize>]) -> usize {
         let pairs = self.problem.pairs.iter();
         pairs.map(|it| kept[it.tensor].len() * kept[it.operator].len()).sum()
-    }
-
-    /// The cost of one state for each variable.
-    pub(super) fn cost(&self, states: &[usize]) -> i64 {
-        let of_variable = |(variable, &state): (usize, &usize)| self.cost_of_state(variable, state);
-        let of_pair = |pair: &Pair| -> i64 {
-            let (tiling, form) = (states[pair.tensor], states[pair.operator]);
-            pair.uses.iter().map(|&it| self.cost_of_use(it, tiling, form)).sum()
-        };
-        states.iter().enumerate().map(of_variable).sum::<i64>()
-            + self.problem.pairs.iter().map(of_pair).sum::<i64>()
     }
 
     fn cost_of_state(&self, variable: usize, state: usize) -> i64 {
