@@ -84,7 +84,7 @@ fn is_close(one: f64, other: f64) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn time_is_bytes_where_only_bytes_take_time(
