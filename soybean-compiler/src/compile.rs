@@ -6,7 +6,7 @@ use crate::{
     builder::Builder,
     fault::{At, ModelFault},
     graph::Value,
-    lower::lower,
+    lower::{Lowered, lowered_within},
     network::Network,
     optimizer::Optimizer,
     report::Report,
@@ -61,8 +61,9 @@ pub fn compile(
     if most < options.n_gpus {
         return Err(vec![too_many_gpus(options.n_gpus, most)]);
     }
-    let program = lower(&options.name, &found.tiled);
-    let report = Report::new(found, &program, options.search.strategy, milliseconds);
+    let Lowered { program, peak } =
+        lowered_within(&options.name, &found.tiled, options.search.memory);
+    let report = Report::new(found, &program, peak, options.search.strategy, milliseconds);
     Ok(Compiled { program, report })
 }
 

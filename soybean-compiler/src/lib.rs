@@ -17,6 +17,7 @@ pub mod operator;
 pub mod operators;
 mod optimizer;
 mod overlap;
+mod peak;
 mod precision;
 mod report;
 pub mod scalar;
@@ -36,6 +37,7 @@ pub use initializers::init_names;
 pub use lower::lower;
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
+pub use peak::{Content, Held, Peak};
 pub use report::{Report, readable_bytes};
 pub use size::{parse_bytes, readable_memory};
 pub use surface::{

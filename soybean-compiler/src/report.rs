@@ -10,6 +10,7 @@ use soybean_plan::{AxisSet, Kernel, Mesh, Precision, Program};
 
 use crate::{
     graph::{Graph, Source, Value},
+    peak::Peak,
     tiling::{self, Search, Strategy},
 };
 
@@ -20,6 +21,7 @@ pub struct Report {
     strategy: Strategy,
     found: Search,
     milliseconds: f64,
+    peak: Peak,
     /// The bytes that one training step moves, over all ranks: what the program's collectives move.
     pub bytes_total: u64,
     /// The same by axis of the mesh: a transfer counts for the slowest axis along which its two ranks differ.
@@ -32,6 +34,7 @@ impl Report {
     pub(crate) fn new(
         found: Search,
         program: &Program,
+        peak: Peak,
         strategy: Strategy,
         milliseconds: f64,
     ) -> Self {
@@ -43,6 +46,7 @@ impl Report {
             bytes_per_axis: bytes_per_axis(program, &found.tiled.mesh),
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
             found,
+            peak,
         }
     }
 
@@ -74,6 +78,12 @@ impl Report {
     #[must_use]
     pub fn search(&self) -> &Search {
         &self.found
+    }
+
+    /// What a rank's memory holds when it holds the most.
+    #[must_use]
+    pub fn peak(&self) -> &Peak {
+        &self.peak
     }
 
     /// The time that the search took.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Report, readable_bytes};
-use crate::graph::Source;
+use crate::{graph::Source, peak::Content};
 
 /// The most tensors that are listed; the others are counted.
 const MAX_ROWS: usize = 40;
@@ -74,6 +74,10 @@ fn summary(report: &Report) -> String {
     }
     let memory = readable_bytes(report.peak_memory_bytes_per_gpu);
     let _ = writeln!(text, "  {:<32}  {memory:>10}", "memory of each GPU");
+    let held = report.peak.by_content();
+    for (_, name, content) in Content::NAMES.into_iter().filter(|(.., it)| held[it] > 0) {
+        let _ = writeln!(text, "    {name:<30}  {:>10}", readable_bytes(held[&content]));
+    }
     let time = format!("{:.1} ms", report.milliseconds);
     let _ = writeln!(text, "  {:<32}  {time:>10}", "search at build time");
     text
