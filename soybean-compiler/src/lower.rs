@@ -20,7 +20,7 @@ use crate::{
     overlap::{self, Order},
     peak::{Owner, Peak},
     schedule::{self, Task},
-    tiling::{self, Tiled, route},
+    tiling::{self, Tiled, number, route},
 };
 
 /// Lowers a tiled network.
@@ -88,14 +88,6 @@ fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
     };
     let program = Program { tables, kernels: Cow::Owned(lowering.kernels), train, evaluate };
     Lowered { program, peak }
-}
-
-/// The number of an item in its list; equal ones share it.
-fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
-    list.iter().position(|it| *it == item).unwrap_or_else(|| {
-        list.push(item);
-        list.len() - 1
-    })
 }
 
 struct Lowering<'a> {
