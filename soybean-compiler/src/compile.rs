@@ -1,16 +1,20 @@
 //! The whole line, from a built graph to a program and its report.
 
+use std::borrow::Cow;
+
 use soybean_plan::{Mesh, Precision, Program};
 
 use crate::{
     builder::Builder,
     fault::{At, ModelFault},
     graph::Value,
+    limit,
     lower::{Lowered, lowered_within},
     network::Network,
     optimizer::Optimizer,
+    peak::Peak,
     report::Report,
-    tiling::{Request, Tiled, search},
+    tiling::{Request, Search, Strategy, Tiled, search},
 };
 
 /// What is asked of the compiler besides the model itself.
@@ -39,6 +43,8 @@ pub struct Compiled {
 
 /// The most axes of a mesh for which all tilings of a tensor are enumerated.
 const MAX_AXES: usize = 4;
+/// The most ranks.
+const MAX_GPUS: usize = 1 << 12;
 
 /// Compiles a model for a number of GPUs. `now` gives the time in milliseconds, from any origin.
 ///
@@ -56,20 +62,45 @@ pub fn compile(
     let network = network.in_precision(options.precision);
     let start = now();
     let found = search(&network, Mesh::new(options.n_gpus), &options.search);
+    let (found, lowered) = match options.search.memory {
+        Some(memory) => within(&network, found, memory, &options.search)?,
+        None => {
+            let lowered = lowered_within("", &found.tiled, None);
+            (found, lowered)
+        }
+    };
     let milliseconds = now() - start;
     let most = most_ranks_at_work(&found.tiled);
     if most < options.n_gpus {
         return Err(vec![too_many_gpus(options.n_gpus, most)]);
     }
-    let Lowered { program, peak } =
-        lowered_within(&options.name, &found.tiled, options.search.memory);
+    let Lowered { mut program, peak } = lowered;
+    program.tables.name = Cow::Owned(options.name.clone());
     let report = Report::new(found, &program, peak, options.search.strategy, milliseconds);
     Ok(Compiled { program, report })
 }
 
+/// The plan that was found, or a dearer one, with a program that fits.
+fn within(
+    network: &Network,
+    found: Search,
+    memory: u64,
+    request: &Request,
+) -> Result<(Search, Lowered), Vec<ModelFault>> {
+    let mesh = found.tiled.mesh;
+    let fault = |peak: &Peak| vec![limit::fault(network, mesh, memory, peak, MAX_GPUS)];
+    if request.strategy != Strategy::Auto {
+        let lowered = lowered_within("", &found.tiled, Some(memory));
+        let fits = lowered.peak.bytes() <= memory;
+        return if fits { Ok((found, lowered)) } else { Err(fault(&lowered.peak)) };
+    }
+    let fit = limit::fitting(network, found, memory).map_err(|peak| fault(&peak))?;
+    Ok((fit.found, fit.lowered))
+}
+
 fn check_n_gpus(n_gpus: usize) -> Result<(), ModelFault> {
     let fault = |message: String| Err(ModelFault { at: At::Gpus, message, help: None });
-    if n_gpus == 0 || n_gpus > 1 << 12 {
+    if n_gpus == 0 || n_gpus > MAX_GPUS {
         return fault(format!("`gpus` must lie between 1 and 4096, found {n_gpus}"));
     }
     let n_axes = Mesh::new(n_gpus).n_axes();

@@ -10,6 +10,7 @@ mod fuse;
 pub mod gradient;
 pub mod graph;
 mod initializers;
+mod limit;
 mod lower;
 mod memory;
 mod network;

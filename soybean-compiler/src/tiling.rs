@@ -4,6 +4,7 @@
 //! elimination and lower bounds; [`conversion`] says what a change of tiling costs.
 
 mod bound;
+mod charge;
 mod conversion;
 mod counts;
 mod dominance;
@@ -13,6 +14,7 @@ mod forms;
 mod optimum;
 mod order;
 mod pairwise;
+mod priced;
 mod problem;
 mod recursive;
 mod resolution;
@@ -25,8 +27,10 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use charge::{Charges, Working};
 pub use conversion::{bytes, route};
 pub use forms::forms;
+pub(crate) use priced::Priced;
 pub use strategy::{Baselines, Request, Search, Strategy, search};
 pub use tiled::{Conversion, Tiled};
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use soybean_plan::{Mesh, Tiling};
 
 use super::{
+    charge::Charges,
     dominance::{Variable, needless_splits},
     forms::{Repeating, Sets, Splittable},
     space::Splits,
@@ -35,10 +36,12 @@ pub(super) struct Problem<'a> {
     /// The tensors that are alike in what can split them.
     pub(super) kinds: Vec<Splits>,
     pub(super) works: Vec<Work>,
-    /// The cost of one byte that only an evaluation moves.
+    /// What one byte that only an evaluation moves costs, in bytes.
     evaluation_byte: f64,
     /// The bytes of all tensors together.
     total_bytes: u64,
+    /// What memory costs.
+    pub(super) charges: Charges,
 }
 
 /// What a variable stands for.
@@ -109,6 +112,7 @@ impl<'a> Problem<'a> {
                 kinds: Vec::new(),
                 works: Vec::new(),
                 evaluation_byte: 0.0,
+                charges: Charges::default(),
                 total_bytes: network.graph.values().map(|it| bytes_of(network, it)).sum(),
             },
             sets: Sets::new(&mesh),
@@ -129,7 +133,7 @@ impl<'a> Problem<'a> {
         }
         // No conversion of a tensor moves as much as two copies of it to every rank.
         let most = evaluated as f64 * 2.0 * mesh.n_ranks() as f64;
-        maker.problem.evaluation_byte = (BYTE / 4) as f64 / most.max(1.0);
+        maker.problem.evaluation_byte = 0.25 / most.max(1.0);
         maker.problem
     }
 
@@ -141,9 +145,9 @@ impl<'a> Problem<'a> {
         let bytes = moved * usage.bytes / self.mesh.n_ranks() as u64;
         #[expect(clippy::cast_possible_truncation, reason = "shares lie below 2^18")]
         if !usage.is_trained {
-            return (bytes as f64 * self.evaluation_byte) as i64;
+            return (bytes as f64 * self.evaluation_byte * self.charges.byte() as f64) as i64;
         }
-        bytes as i64 * BYTE
+        bytes as i64 * self.charges.byte()
     }
 
     /// What it costs to store a tensor in as many parts.
@@ -152,7 +156,7 @@ impl<'a> Problem<'a> {
         let share = (bytes_of(self.network, value) / n_parts) as f64 / self.total_bytes as f64;
         #[expect(clippy::cast_possible_truncation, reason = "shares lie in 0..=2^19")]
         {
-            (share * (BYTE / 2) as f64) as i64
+            (share * (self.charges.byte() / 2) as f64) as i64
         }
     }
 
@@ -167,23 +171,36 @@ impl<'a> Problem<'a> {
 
     /// The cost of a plan.
     pub(super) fn cost(&self, plan: &[Choice]) -> i64 {
-        let of_use = |usage: &Use, tiling: Tiling, form: &Form| {
+        let of_choice = |(variable, it): (usize, &Choice)| self.cost_of_choice(variable, it);
+        let of_pair = |pair: &Pair| {
+            self.cost_of_pair(pair, plan[pair.tensor].tiling(), plan[pair.operator].form())
+        };
+        plan.iter().enumerate().map(of_choice).sum::<i64>()
+            + self.pairs.iter().map(of_pair).sum::<i64>()
+    }
+
+    /// What a variable's choice costs, whatever the others are.
+    pub(super) fn cost_of_choice(&self, variable: usize, choice: &Choice) -> i64 {
+        match self.meanings[variable] {
+            Meaning::Tensor { value, kind } => {
+                let n_parts = self.kinds[kind].n_parts(&choice.tiling());
+                self.cost_of_storage(value, n_parts) + self.charge_of_storage(value, n_parts)
+            }
+            Meaning::Operator { value, work } => self.charge_of_form(value, work, choice.form()),
+        }
+    }
+
+    /// What the choices of a pair cost together.
+    pub(super) fn cost_of_pair(&self, pair: &Pair, tiling: Tiling, form: &Form) -> i64 {
+        let of_use = |usage: &Use| {
             let other = self.tiling_of_use(usage, form);
-            let (from, to) = if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
+            let (from, to) =
+                if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
             self.cost_of_use(usage, self.kinds[usage.kind].moved(from, to))
         };
-        let of_pair = |pair: &Pair| -> i64 {
-            let (tiling, form) = (plan[pair.tensor].tiling(), plan[pair.operator].form());
-            pair.uses.iter().map(|&it| of_use(&self.uses[it], tiling, form)).sum()
-        };
-        let of_storage = |(meaning, choice): (&Meaning, &Choice)| match *meaning {
-            Meaning::Tensor { value, kind } => {
-                self.cost_of_storage(value, self.kinds[kind].n_parts(&choice.tiling()))
-            }
-            Meaning::Operator { .. } => 0,
-        };
-        self.meanings.iter().zip(plan).map(of_storage).sum::<i64>()
-            + self.pairs.iter().map(of_pair).sum::<i64>()
+        let is_other = |usage: usize| self.tiling_of_use(&self.uses[usage], form) != tiling;
+        pair.uses.iter().map(|&it| of_use(&self.uses[it])).sum::<i64>()
+            + self.charge_of_pair(pair, form, is_other)
     }
 
     /// The tiled network that a plan stands for.
@@ -194,7 +211,9 @@ impl<'a> Problem<'a> {
         for (meaning, choice) in self.meanings.iter().zip(plan) {
             match *meaning {
                 Meaning::Tensor { value, .. } => tilings[value.index()] = choice.tiling(),
-                Meaning::Operator { value, .. } => forms[value.index()] = Some(choice.form().clone()),
+                Meaning::Operator { value, .. } => {
+                    forms[value.index()] = Some(choice.form().clone())
+                }
             }
         }
         for &(source, next) in &self.network.updates {
@@ -222,7 +241,7 @@ impl Choice {
     }
 }
 
-fn bytes_of(network: &Network, value: Value) -> u64 {
+pub(super) fn bytes_of(network: &Network, value: Value) -> u64 {
     let node = network.graph.node(value);
     (node.shape.n_elements() * node.dtype.bytes()) as u64
 }
@@ -284,9 +303,7 @@ impl Maker<'_> {
         let signature = operator.signature(&graph.operand_shapes(value));
         let repeating = if operator.is_cast() { Repeating::Free } else { Repeating::Needed };
         let is_same = |it: &Work| {
-            it.signature == signature
-                && it.repeating == repeating
-                && it.is_needless == is_needless
+            it.signature == signature && it.repeating == repeating && it.is_needless == is_needless
         };
         let works = &mut self.problem.works;
         works.iter().position(is_same).unwrap_or_else(|| {

@@ -47,8 +47,7 @@ impl<'a> View<'a> {
                 spaces[usage.kind].position(&tiling).expect("what forms need is legal")
             };
             let all = || forms[usage.work].iter().map(position).collect();
-            let of_use =
-                known.entry((usage.kind, usage.work, usage.operand)).or_insert_with(all);
+            let of_use = known.entry((usage.kind, usage.work, usage.operand)).or_insert_with(all);
             positions.push(Rc::clone(of_use));
         }
         Self { problem, resolution, spaces, forms, positions }
@@ -119,7 +118,8 @@ impl<'a> View<'a> {
         let of_variable = |(variable, &state): (usize, &usize)| self.cost_of_state(variable, state);
         let of_pair = |pair: &Pair| -> i64 {
             let (tiling, form) = (states[pair.tensor], states[pair.operator]);
-            pair.uses.iter().map(|&it| self.cost_of_use(it, tiling, form)).sum()
+            let uses = pair.uses.iter().map(|&it| self.cost_of_use(it, tiling, form));
+            uses.sum::<i64>() + self.charge_of_pair(pair, tiling, form)
         };
         states.iter().enumerate().map(of_variable).sum::<i64>()
             + self.problem.pairs.iter().map(of_pair).sum::<i64>()
@@ -128,10 +128,23 @@ impl<'a> View<'a> {
     fn cost_of_state(&self, variable: usize, state: usize) -> i64 {
         match self.problem.meanings[variable] {
             Meaning::Tensor { value, kind } => {
-                self.problem.cost_of_storage(value, self.spaces[kind].n_parts(state))
+                let n_parts = self.spaces[kind].n_parts(state);
+                self.problem.cost_of_storage(value, n_parts)
+                    + self.problem.charge_of_storage(value, n_parts)
             }
-            Meaning::Operator { .. } => 0,
+            Meaning::Operator { value, work } => {
+                self.problem.charge_of_form(value, work, &self.forms[work][state])
+            }
         }
+    }
+
+    /// What a pair costs in memory.
+    fn charge_of_pair(&self, pair: &Pair, tiling: usize, form: usize) -> i64 {
+        let Meaning::Operator { work, .. } = self.problem.meanings[pair.operator] else {
+            unreachable!("pairs lead to operators")
+        };
+        let is_other = |usage: usize| self.positions[usage][form] != tiling;
+        self.problem.charge_of_pair(pair, &self.forms[work][form], is_other)
     }
 
     /// The cost of converting between a tensor's tiling and the tiling that an operator's form needs or gives.
@@ -150,10 +163,15 @@ impl<'a> View<'a> {
         let unary = kept.iter().enumerate().map(unary).collect();
         let mut numbers = Numbers::default();
         let of_kept: Vec<usize> = kept.iter().map(|it| numbers.of(it)).collect();
-        let mut known: BTreeMap<[usize; 3], Rc<[i64]>> = BTreeMap::new();
+        let mut known: BTreeMap<[usize; 4], Rc<[i64]>> = BTreeMap::new();
         let mut edges = Vec::with_capacity(self.problem.pairs.len());
         for pair in &self.problem.pairs {
-            let key = [numbers.of(&pair.uses), of_kept[pair.tensor], of_kept[pair.operator]];
+            let key = [
+                numbers.of(&pair.uses),
+                of_kept[pair.tensor],
+                of_kept[pair.operator],
+                self.problem.charge_number(pair),
+            ];
             let (rows, columns) = (&kept[pair.tensor][..], &kept[pair.operator][..]);
             let table = known.entry(key).or_insert_with(|| self.table(pair, rows, columns));
             edges.push(pair.edge(Rc::clone(table)));
@@ -168,6 +186,14 @@ impl<'a> View<'a> {
                 for (column, &form) in columns.iter().enumerate() {
                     let at = pair.position(row, column, rows.len(), columns.len());
                     table[at] += self.cost_of_use(usage, tiling, form);
+                }
+            }
+        }
+        if self.problem.charge_number(pair) > 0 {
+            for (row, &tiling) in rows.iter().enumerate() {
+                for (column, &form) in columns.iter().enumerate() {
+                    let at = pair.position(row, column, rows.len(), columns.len());
+                    table[at] += self.charge_of_pair(pair, tiling, form);
                 }
             }
         }
