@@ -178,6 +178,10 @@ impl<'a> Lowering<'a> {
         self.phase = phase;
         self.converted.clear();
         for task in tasks {
+            if self.order == Order::Lean {
+                // A copy that is kept takes memory.
+                self.converted.clear();
+            }
             match task {
                 Task::Compute(value) => self.compute(*value),
                 Task::Update(updates) => self.update(updates),

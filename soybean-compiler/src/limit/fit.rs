@@ -107,17 +107,18 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// Adds a plan; none if it is known, else its number.
-    fn add(&mut self, tiled: Tiled) -> Option<usize> {
+    /// The number of a plan, which is added if it is new.
+    fn add(&mut self, tiled: Tiled) -> usize {
         let is_same =
             |it: &Candidate| it.tiled.tilings == tiled.tilings && it.tiled.forms == tiled.forms;
-        if self.candidates.iter().any(is_same) {
-            return None;
+        if let Some(known) = self.candidates.iter().position(is_same) {
+            return known;
         }
         let Lowered { program, peak } = lowered_within("", &tiled, Some(self.limit));
         let (bytes, held) = (program.tables.train_bytes, self.moments.bytes(&tiled));
         self.candidates.push(Candidate { tiled, bytes, held, peak });
-        Some(self.candidates.len() - 1)
+        {let c=self.candidates.last().unwrap(); eprintln!("TRACE {} bytes {:.2} GB model {} real {} worst {} of {} fits {} bound {:.2} GB", self.candidates.len(), c.bytes as f64/1e9, crate::size::readable_memory(c.most_held()), crate::size::readable_memory(c.peak.bytes()), worst_moment(&c.held), c.held.len(), c.peak.bytes()<=self.limit, self.bound/1e9);}
+        self.candidates.len() - 1
     }
 
     fn fits(&self, candidate: usize) -> bool {
@@ -144,16 +145,16 @@ impl<'a> Hunt<'a> {
             let total: f64 = worst.values().sum();
             let prices = worst.iter().map(|(&it, times)| (it, self.dear * times / total)).collect();
             let added = self.search(&prices);
-            if let Some(added) = added.filter(|&it| self.fits(it)) {
+            if self.fits(added) {
                 return Some(added);
             }
         }
         None
     }
 
-    /// Searches all plans with these prices; the number of the plan found, if it is new.
-    fn search(&mut self, prices: &BTreeMap<usize, f64>) -> Option<usize> {
-        let charges = self.moments.charges(prices);
+    /// Searches all plans with these prices; the number of the plan found.
+    fn search(&mut self, prices: &BTreeMap<usize, f64>) -> usize {
+        let charges = self.moments.charges(prices); eprintln!("TRACE prices {prices:?}");
         let in_hand: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
         let found = self.priced.best(charges, &in_hand);
         let of_limit = prices.values().sum::<f64>() * self.limit as f64;
@@ -182,7 +183,9 @@ impl<'a> Hunt<'a> {
             if prices.is_empty() || promised - self.bound <= NEGLIGIBLE * promised {
                 return;
             }
-            if self.search(&prices).is_none() {
+            let n_before = self.candidates.len();
+            self.search(&prices);
+            if self.candidates.len() == n_before {
                 return;
             }
         }
@@ -201,17 +204,14 @@ impl<'a> Hunt<'a> {
             scatter(&mut charges, scale);
             let plans: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
             let tiled = self.priced.best_mixed(charges, &plans);
-            let fits = match self.add(tiled) {
-                Some(added) => self.fits(added),
-                None => false,
-            };
-            if fits { high = scale } else { low = scale }
+            let added = self.add(tiled);
+            if self.fits(added) { high = scale } else { low = scale }
         }
     }
 
     /// What programs hold besides what is known of all moments: the least of what was found.
     fn overhead(&self) -> u64 {
-        let more = |it: &Candidate| it.peak.bytes() - it.most_held();
+        let more = |it: &Candidate| it.peak.bytes().saturating_sub(it.most_held());
         self.candidates.iter().map(more).min().unwrap_or(0)
     }
 }

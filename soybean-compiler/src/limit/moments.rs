@@ -1,15 +1,15 @@
-//! What memory holds at least while each heavy operator of a training step runs.
+//! What memory holds at least at each moment of a training step, as a sum of one share for each tensor and operator.
 //!
-//! Heavy operators keep their order whatever the tilings are; light ones may move by one of them to let collectives run beside products
-//! ([`crate::overlap`]). So a tensor surely lies in memory, as it is stored, from the heavy operator behind it to two before its last reader. What
-//! only serves updates may wait longer, and is left out. The operands and the result of the heavy operator itself are there in the tilings of its form.
+//! A moment is a task with a kernel, in the order that needs the least memory ([`crate::overlap::Order::Lean`]). A tensor that is made before and read
+//! after lies in memory as it is stored; the kernel's operands and its result lie there in the tilings of its form. What an operand's conversion holds
+//! on its way, what updates hold and what lies between buffers is not known here, so that programs hold a little more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{collections::BTreeMap, ops::Range};
 
 use soybean_plan::{Mesh, Placement, Tiling};
 
 use crate::{
-    graph::{Graph, Source, Value},
+    graph::{Graph, Phase, Source, Value},
     network::Network,
     operator::Operator,
     schedule::{self, Task},
@@ -19,107 +19,79 @@ use crate::{
 /// The moments of a training step.
 pub(super) struct Moments<'a> {
     network: &'a Network,
-    /// The heavy operators, in order; none stands for the moment of a network that has none.
-    users: Vec<Option<Value>>,
-    /// For each tensor the first and the last moment at which it surely lies in memory as it is stored, if there are any.
-    lives: Vec<Option<(usize, usize)>>,
+    moments: Vec<Moment>,
+    /// For each tensor the moments at which it lies in memory as it is stored.
+    lives: Vec<Range<usize>>,
+}
+
+/// A kernel, and what it reads.
+struct Moment {
+    user: Value,
+    /// The operands that take memory however they are stored: nothing reads them later.
+    fresh: Vec<usize>,
+    /// The operands that take memory of their own if they are stored in another tiling: something reads them later.
+    stored: Vec<usize>,
 }
 
 impl<'a> Moments<'a> {
     pub(super) fn new(network: &'a Network) -> Self {
-        let tasks = schedule::train(network);
-        let order = Order::new(network, &tasks);
-        let mut this = Self { network, users: order.users(), lives: Vec::new() };
-        this.lives = vec![None; network.graph.n_values()];
-        let is_next: BTreeSet<Value> = network.updates.iter().map(|&(_, next)| next).collect();
-        let serving = serving_updates(network, &is_next);
-        let last_moment = this.users.len() - 1;
-        // Tensors that are one memory in several shapes count once at a time.
-        let mut end_of: BTreeMap<Value, usize> = BTreeMap::new();
-        for value in network.graph.values().filter(|it| !is_next.contains(it)) {
-            if !matches!(network.graph.node(value).source, Source::Operator(_)) {
-                this.lives[value.index()] = Some((0, last_moment));
-                end_of.insert(value, last_moment + 1);
-                continue;
-            }
-            let Some((first, end)) = order.life(&network.graph, value) else { continue };
-            if serving[value.index()] {
-                continue;
-            }
-            let end_before = end_of.entry(network.graph.memory_of(value)).or_default();
-            let first = first.max(*end_before);
-            if first < end {
-                *end_before = end;
-                this.lives[value.index()] = Some((first, end - 1));
-            }
-        }
-        this
+        let times = Times::new(network);
+        let graph = &network.graph;
+        let has_kernel =
+            |value: Value| graph.operator(value).is_some_and(|operator| !operator.is_alias());
+        let users: Vec<(usize, Value)> =
+            times.computed.iter().copied().filter(|it| has_kernel(it.1)).collect();
+        let lives = lives(network, &times, &users);
+        let mut classes: BTreeMap<Value, Vec<Value>> = BTreeMap::new();
+        graph.values().for_each(|it| classes.entry(graph.memory_of(it)).or_default().push(it));
+        let moment = |(at, &(_, user)): (usize, &(usize, Value))| {
+            let lives = |value: Value| lives[value.index()].contains(&at);
+            moment(graph, user, &classes, lives)
+        };
+        let moments = users.iter().enumerate().map(moment).collect();
+        Self { network, moments, lives }
     }
 
     /// The number of moments.
     pub(super) fn len(&self) -> usize {
-        self.users.len()
+        self.moments.len()
     }
 
     /// The bytes that a rank of this plan holds at least, at each moment.
     pub(super) fn bytes(&self, tiled: &Tiled) -> Vec<u64> {
         let mut changes = vec![0_i64; self.len() + 1];
         for value in self.network.graph.values() {
-            if let Some((first, last)) = self.lives[value.index()] {
+            let Range { start, end } = self.lives[value.index()];
+            if start < end {
                 let bytes = self.local(value, tiled.tilings[value.index()], &tiled.mesh);
-                changes[first] += bytes.cast_signed();
-                changes[last + 1] -= bytes.cast_signed();
+                changes[start] += bytes.cast_signed();
+                changes[end] -= bytes.cast_signed();
             }
         }
         let mut held = 0;
         let mut at_moment = Vec::with_capacity(self.len());
-        for (moment, change) in changes[..self.len()].iter().enumerate() {
+        for (moment, change) in self.moments.iter().zip(changes) {
             held += change;
-            at_moment.push(held.cast_unsigned() + self.bytes_of_user(moment, tiled));
+            at_moment.push(held.cast_unsigned() + self.bytes_of_kernel(moment, tiled));
         }
         at_moment
     }
 
-    /// What the heavy operator of a moment holds besides stored tensors.
-    fn bytes_of_user(&self, moment: usize, tiled: &Tiled) -> u64 {
-        let Some(user) = self.users[moment] else { return 0 };
-        let (signature, form) = tiled.signature(user);
-        let operands = self.network.graph.operands(user);
-        let of_operand = |&(position, role): &(usize, Role)| {
-            let value = operands[position];
+    /// What the kernel of a moment holds besides stored tensors.
+    fn bytes_of_kernel(&self, moment: &Moment, tiled: &Tiled) -> u64 {
+        let (signature, form) = tiled.signature(moment.user);
+        let operands = self.network.graph.operands(moment.user);
+        let in_form = |position: usize| {
             let tiling = signature.operand_tiling(position, form);
-            match role {
-                Role::Stored if tiling == tiled.tilings[value.index()] => 0,
-                Role::Stored | Role::Fresh => self.local(value, tiling, &tiled.mesh),
-            }
+            (tiling, self.local(operands[position], tiling, &tiled.mesh))
         };
-        let result = self.local(user, signature.result_tiling(form), &tiled.mesh);
-        self.roles(moment, &operands).iter().map(of_operand).sum::<u64>() + result
-    }
-
-    /// The operands of a moment's operator that are known to take memory of their own, with what is known.
-    fn roles(&self, moment: usize, operands: &[Value]) -> Vec<(usize, Role)> {
-        let graph = &self.network.graph;
-        let lives = |value: Value| {
-            self.lives[value.index()].is_some_and(|(first, last)| (first..=last).contains(&moment))
+        let fresh: u64 = moment.fresh.iter().map(|&it| in_form(it).1).sum();
+        let other = |&position: &usize| {
+            let (tiling, bytes) = in_form(position);
+            (tiling != tiled.tilings[operands[position].index()]).then_some(bytes)
         };
-        let mut seen = BTreeSet::new();
-        let mut roles = Vec::new();
-        for (position, &value) in operands.iter().enumerate() {
-            let memory = graph.memory_of(value);
-            if !seen.insert(memory) {
-                continue;
-            }
-            let is_another_shape_there = || {
-                graph.values().any(|it| it != value && graph.memory_of(it) == memory && lives(it))
-            };
-            if lives(value) {
-                roles.push((position, Role::Stored));
-            } else if !is_another_shape_there() {
-                roles.push((position, Role::Fresh));
-            }
-        }
-        roles
+        let stored: u64 = moment.stored.iter().filter_map(other).sum();
+        fresh + stored + self.local(moment.user, signature.result_tiling(form), &tiled.mesh)
     }
 
     fn local(&self, value: Value, tiling: Tiling, mesh: &Mesh) -> u64 {
@@ -130,97 +102,104 @@ impl<'a> Moments<'a> {
 
     /// What memory costs where a byte at these moments has these prices, in bytes moved.
     pub(super) fn charges(&self, prices: &BTreeMap<usize, f64>) -> Charges {
-        let of_life = |life: &Option<(usize, usize)>| match *life {
-            Some((first, last)) => prices.range(first..=last).map(|(_, price)| price).sum(),
-            None => 0.0,
+        let of_life = |life: &Range<usize>| prices.range(life.clone()).map(|(_, it)| it).sum();
+        let working = |(&moment, &price): (&usize, &f64)| {
+            let Moment { user, fresh, stored } = &self.moments[moment];
+            (*user, Working { price, fresh: fresh.clone(), stored: stored.clone() })
         };
-        let mut charges =
-            Charges { stored: self.lives.iter().map(of_life).collect(), working: BTreeMap::new() };
-        for (&moment, &price) in prices.iter().filter(|it| *it.1 > 0.0) {
-            let Some(user) = self.users[moment] else { continue };
-            let roles = self.roles(moment, &self.network.graph.operands(user));
-            let of_role =
-                |wanted: Role| roles.iter().filter(|it| it.1 == wanted).map(|it| it.0).collect();
-            let working =
-                Working { price, fresh: of_role(Role::Fresh), stored: of_role(Role::Stored) };
-            charges.working.insert(user, working);
+        Charges {
+            stored: self.lives.iter().map(of_life).collect(),
+            working: prices.iter().map(working).collect(),
         }
-        charges
     }
 }
 
-/// What is known of an operand's memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    /// It is counted as it is stored; in another tiling it takes more.
-    Stored,
-    /// It is not counted otherwise.
-    Fresh,
+/// A kernel's operands by what is known of their memory. Of several that are one memory, in whatever shapes, one counts.
+fn moment(
+    graph: &Graph,
+    user: Value,
+    classes: &BTreeMap<Value, Vec<Value>>,
+    lives: impl Fn(Value) -> bool,
+) -> Moment {
+    let mut moment = Moment { user, fresh: Vec::new(), stored: Vec::new() };
+    // A map may write its result over an operand that has all dims.
+    let mut may_overwrite = matches!(graph.operator(user), Some(Operator::Elementwise(_)));
+    let mut seen: Vec<Value> = Vec::new();
+    for (position, value) in graph.operands(user).into_iter().enumerate() {
+        let memory = graph.memory_of(value);
+        if seen.contains(&memory) {
+            continue;
+        }
+        seen.push(memory);
+        if lives(value) {
+            moment.stored.push(position);
+        } else if classes[&memory].iter().any(|&it| lives(it)) {
+            continue;
+        } else if may_overwrite && graph.shape(value) == graph.shape(user) {
+            may_overwrite = false;
+        } else {
+            moment.fresh.push(position);
+        }
+    }
+    moment
 }
 
-/// When each tensor is made and read: the number of heavy operators before.
-struct Order {
-    heavy: Vec<Value>,
-    made: BTreeMap<Value, usize>,
-    /// For tensors that are computed, and for those that take a new value, when.
-    runs: BTreeMap<Value, usize>,
+/// For each tensor the moments strictly between the task that makes it and the last that reads it. Tensors that are one memory in several shapes count
+/// one after another.
+fn lives(network: &Network, times: &Times, users: &[(usize, Value)]) -> Vec<Range<usize>> {
+    let graph = &network.graph;
+    let mut lives = vec![0..0; graph.n_values()];
+    let mut ends: BTreeMap<Value, usize> = BTreeMap::new();
+    for value in graph.values() {
+        let end = ends.entry(graph.memory_of(value)).or_default();
+        let (first, last) = match graph.node(value).source {
+            Source::Operator(_) => {
+                let Some((made, read)) = times.life(graph, value) else { continue };
+                let first = users.partition_point(|it| it.0 <= made);
+                (first, users.partition_point(|it| it.0 < read))
+            }
+            Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => {
+                (0, users.len())
+            }
+        };
+        let first = first.max(*end);
+        if first < last {
+            *end = last;
+            lives[value.index()] = first..last;
+        }
+    }
+    lives
 }
 
-impl Order {
-    fn new(network: &Network, tasks: &[Task]) -> Self {
-        let mut this = Self { heavy: Vec::new(), made: BTreeMap::new(), runs: BTreeMap::new() };
-        for task in tasks {
-            let n_before = this.heavy.len();
+/// When each task of a training step runs.
+struct Times {
+    /// The computed tensors with their times, in order.
+    computed: Vec<(usize, Value)>,
+    /// The times of all tasks by what they give, next values among them.
+    of: BTreeMap<Value, usize>,
+}
+
+impl Times {
+    fn new(network: &Network) -> Self {
+        let mut this = Self { computed: Vec::new(), of: BTreeMap::new() };
+        for (time, task) in schedule::train(network).iter().enumerate() {
             match task {
                 Task::Compute(value) => {
-                    this.runs.insert(*value, n_before);
-                    if is_heavy(&network.graph, *value) {
-                        this.heavy.push(*value);
-                    }
-                    this.made.insert(*value, this.heavy.len());
+                    this.computed.push((time, *value));
+                    this.of.insert(*value, time);
                 }
-                Task::Update(updates) => {
-                    this.runs.extend(updates.iter().map(|&(_, next)| (next, n_before)));
-                }
+                Task::Update(updates) => this.of.extend(updates.iter().map(|it| (it.1, time))),
             }
         }
         this
     }
 
-    fn users(&self) -> Vec<Option<Value>> {
-        match &self.heavy[..] {
-            [] => vec![None],
-            heavy => heavy.iter().copied().map(Some).collect(),
-        }
-    }
-
-    /// The first moment at which a computed tensor is there, and the first at which it need not be there any more.
+    /// When a computed tensor is made, and when it is last read; none if it is not computed by a task of its own, or never read.
     fn life(&self, graph: &Graph, value: Value) -> Option<(usize, usize)> {
-        let read = graph.users(value).iter().filter_map(|it| self.runs.get(it)).copied().max()?;
-        let first = *self.made.get(&value)?;
-        // One moment of a reader is behind it, and a collective before it may come one sooner.
-        let end = read.checked_sub(1)?;
-        (first < end).then_some((first, end))
-    }
-}
-
-fn is_heavy(graph: &Graph, value: Value) -> bool {
-    matches!(
-        graph.operator(value),
-        Some(Operator::Contract(_) | Operator::Convolve(_) | Operator::Attend(_))
-    )
-}
-
-/// The tensors that only serve updates.
-fn serving_updates(network: &Network, is_next: &BTreeSet<Value>) -> Vec<bool> {
-    let graph = &network.graph;
-    let is_trained = network.trained();
-    let mut serving = vec![false; graph.n_values()];
-    for value in graph.values().rev() {
+        let made = self.computed.binary_search_by_key(self.of.get(&value)?, |it| it.0).ok()?;
+        let reads = |user: &Value| graph.operands_in(*user, Phase::Train).contains(&value);
         let users = graph.users(value);
-        let mut trained = users.iter().filter(|it| is_trained[it.index()]);
-        let serves = |it: &Value| serving[it.index()] || is_next.contains(it);
-        serving[value.index()] = trained.all(serves) && value != network.loss;
+        let times = users.iter().filter(|it| reads(it)).filter_map(|it| self.of.get(it));
+        Some((self.computed[made].0, *times.max()?))
     }
-    serving
 }
