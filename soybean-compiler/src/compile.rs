@@ -1,14 +1,12 @@
 //! The whole line, from a built graph to a program and its report.
 
-use std::borrow::Cow;
-
 use soybean_plan::{Mesh, Precision, Program};
 
 use crate::{
     builder::Builder,
     fault::{At, ModelFault},
     graph::Value,
-    limit,
+    limit::{self, Shortage},
     lower::{Lowered, lowered_within},
     network::Network,
     optimizer::Optimizer,
@@ -62,40 +60,38 @@ pub fn compile(
     let network = network.in_precision(options.precision);
     let start = now();
     let found = search(&network, Mesh::new(options.n_gpus), &options.search);
-    let (found, lowered) = match options.search.memory {
-        Some(memory) => within(&network, found, memory, &options.search)?,
-        None => {
-            let lowered = lowered_within("", &found.tiled, None);
-            (found, lowered)
-        }
+    let found = match options.search.memory {
+        Some(memory) => within(&network, found, memory, options.search.strategy)?,
+        None => found,
     };
     let milliseconds = now() - start;
     let most = most_ranks_at_work(&found.tiled);
     if most < options.n_gpus {
         return Err(vec![too_many_gpus(options.n_gpus, most)]);
     }
-    let Lowered { mut program, peak } = lowered;
-    program.tables.name = Cow::Owned(options.name.clone());
+    let memory = options.search.memory;
+    let Lowered { program, peak } = lowered_within(&options.name, &found.tiled, memory);
     let report = Report::new(found, &program, peak, options.search.strategy, milliseconds);
+    let report = report.within(memory);
     Ok(Compiled { program, report })
 }
 
-/// The plan that was found, or a dearer one, with a program that fits.
+/// The plan that was found, or a dearer one whose program fits.
 fn within(
     network: &Network,
     found: Search,
     memory: u64,
-    request: &Request,
-) -> Result<(Search, Lowered), Vec<ModelFault>> {
+    strategy: Strategy,
+) -> Result<Search, Vec<ModelFault>> {
     let mesh = found.tiled.mesh;
-    let fault = |peak: &Peak| vec![limit::fault(network, mesh, memory, peak, MAX_GPUS)];
-    if request.strategy != Strategy::Auto {
-        let lowered = lowered_within("", &found.tiled, Some(memory));
-        let fits = lowered.peak.bytes() <= memory;
-        return if fits { Ok((found, lowered)) } else { Err(fault(&lowered.peak)) };
-    }
-    let fit = limit::fitting(network, found, memory).map_err(|peak| fault(&peak))?;
-    Ok((fit.found, fit.lowered))
+    let plan = match strategy {
+        Strategy::Auto => limit::fitting(network, found, memory),
+        Strategy::Recursive | Strategy::Data | Strategy::Model => limit::checked(found, memory),
+    };
+    plan.map_err(|peak| {
+        let shortage = Shortage { network, mesh, memory, strategy, peak: &peak };
+        vec![shortage.fault(MAX_GPUS)]
+    })
 }
 
 fn check_n_gpus(n_gpus: usize) -> Result<(), ModelFault> {

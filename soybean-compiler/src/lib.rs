@@ -35,7 +35,7 @@ pub use builder::{Argument, Builder};
 pub use compile::{Compiled, Options, compile};
 pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
-pub use lower::lower;
+pub use lower::{lower, lower_within};
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
 pub use peak::{Content, Held, Peak};

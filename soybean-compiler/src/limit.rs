@@ -10,5 +10,5 @@ mod master;
 mod moments;
 mod shortage;
 
-pub(crate) use fit::{Fit, fitting};
-pub(crate) use shortage::fault;
+pub(crate) use fit::{checked, fitting};
+pub(crate) use shortage::Shortage;

@@ -29,7 +29,14 @@ pub fn lower(name: &str, tiled: &Tiled) -> Program {
     lowered(name, tiled, Order::Overlapped).program
 }
 
+/// Lowers a tiled network for ranks with this many bytes of memory: where collectives beside products leave no room, to the program that holds less.
+#[must_use]
+pub fn lower_within(name: &str, tiled: &Tiled, memory: u64) -> Program {
+    lowered_within(name, tiled, Some(memory)).program
+}
+
 /// A program, and what its memory holds at most.
+#[derive(Debug)]
 pub(crate) struct Lowered {
     pub(crate) program: Program,
     pub(crate) peak: Peak,

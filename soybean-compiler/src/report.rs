@@ -22,6 +22,7 @@ pub struct Report {
     found: Search,
     milliseconds: f64,
     peak: Peak,
+    memory_limit: Option<u64>,
     /// The bytes that one training step moves, over all ranks: what the program's collectives move.
     pub bytes_total: u64,
     /// The same by axis of the mesh: a transfer counts for the slowest axis along which its two ranks differ.
@@ -47,7 +48,13 @@ impl Report {
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
             found,
             peak,
+            memory_limit: None,
         }
+    }
+
+    /// The same plan, searched for ranks that have this much memory.
+    pub(crate) fn within(self, memory_limit: Option<u64>) -> Self {
+        Self { memory_limit, ..self }
     }
 
     /// The number of ranks.
@@ -78,6 +85,12 @@ impl Report {
     #[must_use]
     pub fn search(&self) -> &Search {
         &self.found
+    }
+
+    /// The bytes of memory that each rank has, if the search was told.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<u64> {
+        self.memory_limit
     }
 
     /// What a rank's memory holds when it holds the most.

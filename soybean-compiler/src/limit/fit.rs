@@ -28,37 +28,31 @@ const DIFFERENCE: f64 = 0.2;
 /// The part of a cost that is not worth another search.
 const NEGLIGIBLE: f64 = 1e-3;
 
-/// A plan that fits, and its program.
-pub(crate) struct Fit {
-    pub(crate) found: Search,
-    pub(crate) lowered: Lowered,
+/// The plan itself if its program takes at most `limit` bytes on each rank; else what it holds.
+pub(crate) fn checked(found: Search, limit: u64) -> Result<Search, Peak> {
+    let Lowered { peak, .. } = lowered_within("", &found.tiled, Some(limit));
+    if peak.bytes() <= limit { Ok(found) } else { Err(peak) }
 }
 
 /// The cheapest plan found whose program takes at most `limit` bytes on each rank, from the cheapest of all plans; or, if none fits, what the
 /// leanest plan holds.
-pub(crate) fn fitting(network: &Network, found: Search, limit: u64) -> Result<Fit, Peak> {
-    let lowered = lowered_within("", &found.tiled, Some(limit));
-    if lowered.peak.bytes() <= limit {
-        return Ok(Fit { found, lowered });
-    }
+pub(crate) fn fitting(network: &Network, found: Search, limit: u64) -> Result<Search, Peak> {
     let mut hunt = Hunt::new(network, found.tiled.mesh, limit);
-    hunt.add(found.tiled.clone());
+    let cheapest = hunt.add(found.tiled.clone());
+    if hunt.fits(cheapest) {
+        return Ok(found);
+    }
     let Some(anchor) = hunt.first_that_fits() else { return Err(hunt.leanest()) };
     hunt.raise(anchor);
     hunt.mix(anchor);
-    let tiled = hunt.cheapest_that_fits().tiled.clone();
-    let lowered = lowered_within("", &tiled, Some(limit));
-    let bytes = lowered.program.tables.train_bytes;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "it is at most the plan's bytes"
-    )]
-    let proved = (hunt.bound.ceil().max(0.0) as u64).min(bytes);
-    let lower_bound_bytes = found.lower_bound_bytes.max(proved);
-    let found =
-        Search { is_optimal: lower_bound_bytes == bytes, lower_bound_bytes, tiled, ..found };
-    Ok(Fit { found, lowered })
+    let Candidate { tiled, bytes, .. } = hunt.cheapest_that_fits();
+    let lower_bound_bytes = found.lower_bound_bytes.max(hunt.proved_bytes()).min(*bytes);
+    Ok(Search {
+        is_optimal: lower_bound_bytes == *bytes,
+        lower_bound_bytes,
+        tiled: tiled.clone(),
+        ..found
+    })
 }
 
 /// What the leanest plan found for a mesh holds.
@@ -117,7 +111,22 @@ impl<'a> Hunt<'a> {
         let Lowered { program, peak } = lowered_within("", &tiled, Some(self.limit));
         let (bytes, held) = (program.tables.train_bytes, self.moments.bytes(&tiled));
         self.candidates.push(Candidate { tiled, bytes, held, peak });
-        {let c=self.candidates.last().unwrap(); eprintln!("TRACE {} bytes {:.2} GB model {} real {} worst {} of {} fits {} bound {:.2} GB", self.candidates.len(), c.bytes as f64/1e9, crate::size::readable_memory(c.most_held()), crate::size::readable_memory(c.peak.bytes()), worst_moment(&c.held), c.held.len(), c.peak.bytes()<=self.limit, self.bound/1e9);}
+        {
+            let c = self.candidates.last().unwrap();
+            if std::env::var("TRACE").is_ok() {
+                eprintln!(
+                    "TRACE {} bytes {:.2} GB model {} real {} worst {} of {} fits {} bound {:.2} GB",
+                    self.candidates.len(),
+                    c.bytes as f64 / 1e9,
+                    crate::size::readable_memory(c.most_held()),
+                    crate::size::readable_memory(c.peak.bytes()),
+                    worst_moment(&c.held),
+                    c.held.len(),
+                    c.peak.bytes() <= self.limit,
+                    self.bound / 1e9
+                );
+            }
+        }
         self.candidates.len() - 1
     }
 
@@ -128,6 +137,16 @@ impl<'a> Hunt<'a> {
     fn cheapest_that_fits(&self) -> &Candidate {
         let that_fit = self.candidates.iter().filter(|it| it.peak.bytes() <= self.limit);
         that_fit.min_by_key(|it| it.bytes).expect("a plan that fits was found")
+    }
+
+    /// The bytes that every plan that fits moves at least: a whole number, and prices are rounded.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is not negative, and at most the bytes of a plan"
+    )]
+    fn proved_bytes(&self) -> u64 {
+        (self.bound - 1.0).ceil().max(0.0) as u64
     }
 
     fn leanest(&self) -> Peak {
@@ -154,7 +173,10 @@ impl<'a> Hunt<'a> {
 
     /// Searches all plans with these prices; the number of the plan found.
     fn search(&mut self, prices: &BTreeMap<usize, f64>) -> usize {
-        let charges = self.moments.charges(prices); eprintln!("TRACE prices {prices:?}");
+        let charges = self.moments.charges(prices);
+        if std::env::var("TRACE").is_ok() {
+            eprintln!("TRACE prices {prices:?}");
+        }
         let in_hand: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
         let found = self.priced.best(charges, &in_hand);
         let of_limit = prices.values().sum::<f64>() * self.limit as f64;
@@ -193,10 +215,11 @@ impl<'a> Hunt<'a> {
 
     /// Looks for better plans among the mixtures of those found, with prices that differ from tensor to tensor.
     fn mix(&mut self, anchor: usize) {
-        let (mut low, mut high) = (0.5, 2.0);
+        let (mut low, mut high) = (0.75, 1.25);
         for _ in 0..N_MIXTURES {
             let (prices, _) = self.prices(anchor, self.limit - self.overhead());
-            if prices.is_empty() {
+            let gap = self.cheapest_that_fits().bytes as f64 - self.bound;
+            if prices.is_empty() || gap <= NEGLIGIBLE * self.bound {
                 return;
             }
             let scale = f64::midpoint(low, high);

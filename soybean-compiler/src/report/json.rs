@@ -56,7 +56,8 @@ pub(super) fn json(report: &Report) -> String {
 fn memory(report: &Report) -> String {
     let bytes = report.peak.by_content();
     let member = |(name, _, content)| format!("\"{name}\": {}", bytes[&content]);
-    format!("{{ {} }}", Content::NAMES.map(member).join(", "))
+    let limit = report.memory_limit.map_or_else(|| "null".to_owned(), |it| it.to_string());
+    format!("{{ \"limit\": {limit}, {} }}", Content::NAMES.map(member).join(", "))
 }
 
 fn tensors(report: &Report, values: &[Value]) -> Vec<String> {

@@ -72,8 +72,10 @@ fn summary(report: &Report) -> String {
         };
         let _ = writeln!(text, "  {label:<32}  {:>10}{ratio}", readable_bytes(bytes));
     }
+    let limit = |it| format!("  of {}", readable_bytes(it));
+    let limit = report.memory_limit.map_or_else(String::new, limit);
     let memory = readable_bytes(report.peak_memory_bytes_per_gpu);
-    let _ = writeln!(text, "  {:<32}  {memory:>10}", "memory of each GPU");
+    let _ = writeln!(text, "  {:<32}  {memory:>10}{limit}", "memory of each GPU");
     let held = report.peak.by_content();
     for (_, name, content) in Content::NAMES.into_iter().filter(|(.., it)| held[it] > 0) {
         let _ = writeln!(text, "    {name:<30}  {:>10}", readable_bytes(held[&content]));
