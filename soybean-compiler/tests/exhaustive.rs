@@ -7,8 +7,8 @@ mod brute_force;
 mod random_networks;
 
 use brute_force::least_bytes;
-use random_networks::{Sizes, random_network};
-use soybean_compiler::{Strategy, tiling::search};
+use random_networks::{Sizes, random_model};
+use soybean_compiler::{Network, Optimizer, Strategy, tiling::search};
 use soybean_plan::Mesh;
 
 /// The most entries of a table of brute force: a network that needs more is left out.
@@ -37,7 +37,8 @@ fn compared(n_ranks: usize, extents: &'static [usize], n_seeds: u64) -> Compared
 
 /// The least bytes of a network, where brute force can tell; the test fails where the search finds or proves anything else.
 fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
-    let network = random_network(seed, sizes);
+    let (builder, loss) = random_model(seed, sizes);
+    let network = Network::new(builder, loss, &[], &Optimizer::default()).unwrap();
     let mesh = Mesh::new(n_ranks);
     let least = least_bytes(&network, &mesh, LIMIT)?;
     let found = search(&network, mesh, &Strategy::Auto.into());
