@@ -3,6 +3,8 @@
 
 #[path = "support/brute_force.rs"]
 mod brute_force;
+#[path = "support/forms.rs"]
+mod forms;
 #[path = "support/random_networks.rs"]
 mod random_networks;
 

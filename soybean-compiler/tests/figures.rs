@@ -1,15 +1,18 @@
 //! The bytes of well-known networks, proved for up to eight ranks; no mixture of other strategies is below them.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "support/forms.rs"]
+mod forms;
+
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
+use forms::all_forms;
 use soybean_compiler::{
     Network, Strategy,
     graph::Value,
-    operator::Rules,
     optimizer,
-    signature::{Form, forms},
+    signature::Form,
     tiling::{Search, Tiled, search},
 };
 use soybean_plan::{Mesh, Placement, Tile, Tiling};
@@ -128,9 +131,7 @@ fn hybrid(parts: &[&Tiled]) -> Tiled {
         hybrid.tilings[value.index()] = mixed(parts, value);
     }
     for value in values.into_iter().filter(|it| parts[0].forms[it.index()].is_some()) {
-        let graph = &hybrid.network.graph;
-        let operator = graph.operator(value).unwrap();
-        let all = forms(&operator.signature(&graph.operand_shapes(value)), &hybrid.mesh);
+        let all = all_forms(&hybrid.network.graph, value, &hybrid.mesh);
         let mut bytes = |form: &Form| {
             hybrid.forms[value.index()] = Some(form.clone());
             hybrid.conversions(value).iter().map(|it| it.bytes).sum::<u64>()

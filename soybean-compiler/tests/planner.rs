@@ -3,6 +3,8 @@
 
 #[path = "support/brute_force.rs"]
 mod brute_force;
+#[path = "support/forms.rs"]
+mod forms;
 mod support;
 
 use proptest::prelude::*;

@@ -9,10 +9,12 @@ use soybean_compiler::{
     Network,
     graph::{Phase, Value},
     operator::Rules,
-    signature::{Form, Signature, forms, repeating_forms},
+    signature::{Form, Signature},
     tiling::{bytes, route},
 };
 use soybean_plan::{Combine, Mesh, Placement, Tile, Tiling};
+
+use crate::forms::all_forms;
 
 /// The least bytes of a training step; none if that takes tables of more entries than `limit`.
 pub(crate) fn least_bytes(network: &Network, mesh: &Mesh, limit: usize) -> Option<u64> {
@@ -176,7 +178,7 @@ impl Table {
 fn least_of_operator(all: &Tensors<'_>, value: Value) -> Table {
     let tensors = all.used_by(value);
     let mut table = Table { least: vec![u64::MAX; all.n_entries(&tensors)], tensors };
-    for form in all_forms(all, value) {
+    for form in all_forms(&all.network.graph, value, all.mesh) {
         let nothing = Table { tensors: Vec::new(), least: vec![0] };
         let of_tensors = table.tensors.iter().map(|&it| of_tensor(all, value, &form, it));
         let sum = of_tensors.fold(nothing, |sum, it| sum.with(&it, all, &|_| true));
@@ -207,12 +209,4 @@ fn of_tensor(all: &Tensors<'_>, value: Value, form: &Form, tensor: usize) -> Tab
 fn signature(all: &Tensors<'_>, value: Value) -> Signature {
     let graph = &all.network.graph;
     graph.operator(value).unwrap().signature(&graph.operand_shapes(value))
-}
-
-fn all_forms(all: &Tensors<'_>, value: Value) -> Vec<Form> {
-    let signature = signature(all, value);
-    match all.network.graph.operator(value).unwrap().is_cast() {
-        true => repeating_forms(&signature, all.mesh),
-        false => forms(&signature, all.mesh),
-    }
 }
