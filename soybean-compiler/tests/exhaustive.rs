@@ -10,8 +10,8 @@ mod random_networks;
 
 use brute_force::least_bytes;
 use random_networks::{Sizes, random_model};
-use soybean_compiler::{Network, Optimizer, Strategy, tiling::search};
-use soybean_plan::Mesh;
+use soybean_compiler::{Network, Strategy, optimizer, tiling::search};
+use soybean_plan::{Mesh, Precision};
 
 /// The most entries of a table of brute force: a network that needs more is left out.
 const LIMIT: usize = 20_000;
@@ -40,7 +40,9 @@ fn compared(n_ranks: usize, extents: &'static [usize], n_seeds: u64) -> Compared
 /// The least bytes of a network, where brute force can tell; the test fails where the search finds or proves anything else.
 fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let (builder, loss) = random_model(seed, sizes);
-    let network = Network::new(builder, loss, &[], &Optimizer::default()).unwrap();
+    let updates = optimizer(if seed % 3 == 2 { "adam" } else { "sgd" }, &[]).unwrap();
+    let precision = if seed / 3 % 2 == 1 { Precision::Bf16 } else { Precision::F32 };
+    let network = Network::new(builder, loss, &[], &updates).unwrap().in_precision(precision);
     let mesh = Mesh::new(n_ranks);
     let least = least_bytes(&network, &mesh, LIMIT)?;
     let found = search(&network, mesh, &Strategy::Auto.into());
@@ -53,36 +55,36 @@ fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     Some(least)
 }
 
-/// Checks that most networks were compared, and that many of them are not solved by moving nothing.
+/// Checks that most networks were compared, and that few of them are solved by moving nothing.
 fn check(n_ranks: usize, extents: &'static [usize], n_seeds: u64, least_compared: usize) {
     let compared = compared(n_ranks, extents, n_seeds);
     assert!(compared.n_networks >= least_compared, "{compared:?}");
-    assert!(4 * compared.n_that_move >= compared.n_networks, "{compared:?}");
+    assert!(4 * compared.n_that_move >= 3 * compared.n_networks, "{compared:?}");
 }
 
 // The extents are some that the ranks divide, some that only one axis of the mesh does, and some that none does.
 
 #[test]
 fn two_ranks() {
-    check(2, &[1, 2, 3, 4, 5, 6, 8], 80, 800);
+    check(2, &[1, 2, 3, 4, 5, 6, 8], 80, 780);
 }
 
 #[test]
 fn three_ranks() {
-    check(3, &[1, 2, 3, 4, 6, 9, 12], 80, 800);
+    check(3, &[1, 2, 3, 4, 6, 9, 12], 80, 780);
 }
 
 #[test]
 fn four_ranks() {
-    check(4, &[2, 3, 4, 6, 8, 12], 60, 500);
+    check(4, &[2, 3, 4, 6, 8, 12], 60, 480);
 }
 
 #[test]
 fn six_ranks() {
-    check(6, &[2, 3, 4, 6, 9, 12], 60, 550);
+    check(6, &[2, 3, 4, 6, 9, 12], 60, 500);
 }
 
 #[test]
 fn eight_ranks() {
-    check(8, &[2, 3, 4, 8, 12, 16], 30, 200);
+    check(8, &[2, 3, 4, 8, 12, 16], 30, 170);
 }

@@ -63,10 +63,17 @@ impl Growth {
             parameters: Vec::new(),
             n_operators: 0,
         };
-        let rank = it.dice.one_of(&[1, 2, 2, 2, 2, 3]);
+        let rank = it.dice.one_of(&[1, 2, 2, 2, 2, 2, 3, 4]);
         let shape: Vec<usize> = (0..rank).map(|_| it.extent()).collect();
-        let x = it.builder.input("x", DType::F32, &shape);
-        it.tensors.push((x, false));
+        if rank == 1 && sizes.is_trained {
+            let words = it.builder.input("words", DType::I32, &shape);
+            let rows = [it.extent(), it.extent()];
+            let rows = it.source(&rows);
+            it.add("embedding", &[Argument::Tensor(words), rows]);
+        } else {
+            let x = it.builder.input("x", DType::F32, &shape);
+            it.tensors.push((x, false));
+        }
         it
     }
 
@@ -133,7 +140,7 @@ impl Growth {
         let shape = self.shape(x);
         let rank = shape.len();
         let (here, last) = (Argument::Tensor(x), shape.last().copied().unwrap_or(1));
-        let choice = self.dice.below(12);
+        let choice = self.dice.below(13);
         let (operator, others) = match choice {
             0..3 if rank >= 2 => {
                 let width = self.extent();
@@ -141,6 +148,7 @@ impl Growth {
             }
             3 if rank >= 1 => ("add", vec![self.source(&[last])]),
             4 => (self.dice.one_of(&["add", "mul", "sub", "maximum"]), vec![self.alike(x)]),
+            5 if self.dice.below(3) == 0 => ("dropout", vec![Argument::Float(0.5)]),
             5 => (self.dice.one_of(&["relu", "tanh"]), vec![]),
             6 if rank >= 1 => {
                 (self.dice.one_of(&["sum", "mean", "max", "softmax"]), vec![self.dim(rank)])
@@ -157,6 +165,11 @@ impl Growth {
                 return;
             }
             11 if rank >= 1 => ("reshape", vec![reshaped(&shape)]),
+            12 if rank == 4 => {
+                let filter = [self.extent(), shape[1], 3, 3];
+                let settings = [1, 1, 1, 1].map(Argument::Integer).to_vec();
+                ("conv2d", [vec![self.source(&filter)], settings].concat())
+            }
             _ => return,
         };
         self.add(operator, &[vec![here], others].concat());
