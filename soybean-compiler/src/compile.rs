@@ -6,11 +6,12 @@ use crate::{
     builder::Builder,
     fault::{At, ModelFault},
     graph::Value,
-    lower::lower,
+    limit::{self, Shortage},
+    lower::{Lowered, lowered_within},
     network::Network,
     optimizer::Optimizer,
     report::Report,
-    tiling::{Objective, Request, Tiled, search},
+    tiling::{Objective, Request, Search, Strategy, Tiled, search},
 };
 
 /// What is asked of the compiler besides the model itself.
@@ -37,6 +38,9 @@ pub struct Compiled {
     pub report: Report,
 }
 
+/// The most ranks.
+const MAX_GPUS: usize = 1 << 12;
+
 /// Compiles a model for a number of GPUs. `now` gives the time in milliseconds, from any origin.
 ///
 /// # Errors
@@ -55,19 +59,43 @@ pub fn compile(
     let network = network.in_precision(options.precision);
     let start = now();
     let found = search(&network, mesh, &options.search);
+    let found = match options.search.memory {
+        Some(memory) => within(&network, found, memory, options.search.strategy)?,
+        None => found,
+    };
     let milliseconds = now() - start;
     let most = most_ranks_at_work(&found.tiled);
     if most < options.n_gpus {
         return Err(vec![too_many_gpus(options.n_gpus, most)]);
     }
-    let program = lower(&options.name, &found.tiled);
-    let report = Report::new(found, &program, options.search.strategy, milliseconds);
+    let memory = options.search.memory;
+    let Lowered { program, peak } = lowered_within(&options.name, &found.tiled, memory);
+    let report = Report::new(found, &program, peak, options.search.strategy, milliseconds);
+    let report = report.within(memory);
     Ok(Compiled { program, report })
+}
+
+/// The plan that was found, or a dearer one whose program fits.
+fn within(
+    network: &Network,
+    found: Search,
+    memory: u64,
+    strategy: Strategy,
+) -> Result<Search, Vec<ModelFault>> {
+    let mesh = found.tiled.mesh;
+    let plan = match strategy {
+        Strategy::Auto => limit::fitting(network, found, memory),
+        Strategy::Recursive | Strategy::Data | Strategy::Model => limit::checked(found, memory),
+    };
+    plan.map_err(|peak| {
+        let shortage = Shortage { network, mesh, memory, strategy, peak: &peak };
+        vec![shortage.fault(MAX_GPUS)]
+    })
 }
 
 fn check_n_gpus(n_gpus: usize) -> Result<(), ModelFault> {
     let fault = |message: String| Err(ModelFault { at: At::Gpus, message, help: None });
-    if n_gpus == 0 || n_gpus > 1 << 12 {
+    if n_gpus == 0 || n_gpus > MAX_GPUS {
         return fault(format!("`gpus` must lie between 1 and 4096, found {n_gpus}"));
     }
     Ok(())

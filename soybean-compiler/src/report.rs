@@ -10,6 +10,7 @@ use soybean_plan::{Kernel, Mesh, Precision, Program, Topology};
 
 use crate::{
     graph::{Graph, Source, Value},
+    peak::Peak,
     tiling::{Objective, Search, Strategy},
 };
 
@@ -20,6 +21,8 @@ pub struct Report {
     strategy: Strategy,
     found: Search,
     milliseconds: f64,
+    peak: Peak,
+    memory_limit: Option<u64>,
     /// The bytes that one training step moves, over all ranks: what the program's collectives move.
     pub bytes_total: u64,
     /// The same by axis of the mesh: a transfer counts for the slowest axis along which its two ranks differ.
@@ -60,6 +63,7 @@ impl Report {
     pub(crate) fn new(
         found: Search,
         program: &Program,
+        peak: Peak,
         strategy: Strategy,
         milliseconds: f64,
     ) -> Self {
@@ -72,7 +76,14 @@ impl Report {
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
             prediction: found.topology.as_ref().map(|it| prediction(program, it)),
             found,
+            peak,
+            memory_limit: None,
         }
+    }
+
+    /// The same plan, searched for ranks that have this much memory.
+    pub(crate) fn within(self, memory_limit: Option<u64>) -> Self {
+        Self { memory_limit, ..self }
     }
 
     /// The number of ranks.
@@ -112,6 +123,18 @@ impl Report {
     #[must_use]
     pub fn search(&self) -> &Search {
         &self.found
+    }
+
+    /// The bytes of memory that each rank has, if the search was told.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<u64> {
+        self.memory_limit
+    }
+
+    /// What a rank's memory holds when it holds the most.
+    #[must_use]
+    pub fn peak(&self) -> &Peak {
+        &self.peak
     }
 
     /// The time that the search took.

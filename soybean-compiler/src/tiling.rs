@@ -5,6 +5,7 @@
 
 mod bound;
 mod buckets;
+mod charge;
 mod conversion;
 mod counts;
 mod dominance;
@@ -17,6 +18,7 @@ mod order;
 mod pairwise;
 mod parts;
 mod price;
+mod priced;
 mod problem;
 mod recursive;
 mod resolution;
@@ -29,9 +31,11 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use charge::{Charges, Working};
 pub use conversion::{bytes, route};
 pub use forms::forms;
 pub use objective::Objective;
+pub(crate) use priced::Priced;
 pub use strategy::{Baselines, Request, Search, Strategy, Times, search};
 pub use tiled::{Conversion, Tiled};
 

@@ -8,6 +8,7 @@ use super::{LevelLoad, Report};
 use crate::{
     graph::Value,
     operator::Rules,
+    peak::Content,
     signature::{Form, letter},
 };
 
@@ -39,11 +40,12 @@ pub(super) fn json(report: &Report) -> String {
     let per_axis: Vec<String> = report.bytes_per_axis.iter().map(ToString::to_string).collect();
     let _ = write!(
         text,
-        "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"peak_memory_bytes_per_gpu\": {},\n\
+        "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"peak_memory_bytes_per_gpu\": {}, \"memory\": {},\n\
          \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {} }}",
         report.bytes_total,
         per_axis.join(", "),
         report.peak_memory_bytes_per_gpu,
+        memory(report),
         baselines.data,
         baselines.model,
         baselines.recursive,
@@ -82,6 +84,14 @@ fn predicted(report: &Report) -> String {
         );
     }
     text
+}
+
+/// What each rank's memory holds when it holds the most, in bytes.
+fn memory(report: &Report) -> String {
+    let bytes = report.peak.by_content();
+    let member = |(name, _, content)| format!("\"{name}\": {}", bytes[&content]);
+    let limit = report.memory_limit.map_or_else(|| "null".to_owned(), |it| it.to_string());
+    format!("{{ \"limit\": {limit}, {} }}", Content::NAMES.map(member).join(", "))
 }
 
 fn tensors(report: &Report, values: &[Value]) -> Vec<String> {

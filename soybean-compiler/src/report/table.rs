@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Report, readable_bytes, readable_seconds};
-use crate::{graph::Source, tiling::Objective};
+use crate::{graph::Source, peak::Content, tiling::Objective};
 
 /// The most tensors that are listed; the others are counted.
 const MAX_ROWS: usize = 40;
@@ -73,8 +73,14 @@ fn summary(report: &Report) -> String {
         let _ = writeln!(text, "  {label:<32}  {:>10}{ratio}", readable_bytes(bytes));
     }
     text.push_str(&predicted(report));
+    let limit = |it| format!("  of {}", readable_bytes(it));
+    let limit = report.memory_limit.map_or_else(String::new, limit);
     let memory = readable_bytes(report.peak_memory_bytes_per_gpu);
-    let _ = writeln!(text, "  {:<32}  {memory:>10}", "memory of each GPU");
+    let _ = writeln!(text, "  {:<32}  {memory:>10}{limit}", "memory of each GPU");
+    let held = report.peak.by_content();
+    for (_, name, content) in Content::NAMES.into_iter().filter(|(.., it)| held[it] > 0) {
+        let _ = writeln!(text, "    {name:<30}  {:>10}", readable_bytes(held[&content]));
+    }
     let time = format!("{:.1} ms", report.milliseconds);
     let _ = writeln!(text, "  {:<32}  {time:>10}", "search at build time");
     text

@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, rc::Rc};
 use soybean_plan::{Mesh, Tiling, Topology};
 
 use super::{
+    charge::Charges,
     dominance::{Variable, needless_splits},
     forms::{Repeating, Sets, Splittable, completed},
     price::{Price, Pricing},
@@ -42,6 +43,8 @@ pub(super) struct Problem<'a> {
     evaluation_byte: f64,
     /// The bytes of all tensors together.
     total_bytes: u64,
+    /// What memory costs.
+    pub(super) charges: Charges,
 }
 
 /// What a variable stands for.
@@ -113,6 +116,7 @@ impl<'a> Problem<'a> {
                 works: Vec::new(),
                 pricing: Rc::new(Pricing::Bytes),
                 evaluation_byte: 0.0,
+                charges: Charges::default(),
                 total_bytes: network.graph.values().map(|it| bytes_of(network, it)).sum(),
             },
             sets: Sets::new(&mesh),
@@ -158,11 +162,16 @@ impl<'a> Problem<'a> {
             return 0;
         }
         let n_ranks = self.mesh.n_ranks() as u64;
-        if usage.is_trained {
+        self.scaled(if usage.is_trained {
             pricing.trained(price, usage.bytes, n_ranks)
         } else {
             pricing.evaluated(price, usage.bytes, n_ranks, self.evaluation_byte)
-        }
+        })
+    }
+
+    /// A cost in the units of this problem, which are larger where memory is priced.
+    pub(super) fn scaled(&self, cost: i64) -> i64 {
+        cost / (BYTE / self.charges.byte())
     }
 
     /// What it costs to store a tensor in as many parts.
@@ -171,7 +180,7 @@ impl<'a> Problem<'a> {
         let share = (bytes_of(self.network, value) / n_parts) as f64 / self.total_bytes as f64;
         #[expect(clippy::cast_possible_truncation, reason = "shares lie in 0..=2^19")]
         {
-            (share * (BYTE / 2) as f64) as i64
+            (share * (self.charges.byte() / 2) as f64) as i64
         }
     }
 
@@ -195,25 +204,53 @@ impl<'a> Problem<'a> {
     }
 
     fn cost_by(&self, pricing: &Pricing, plan: &[Choice]) -> i64 {
-        let of_use = |usage: &Use, tiling: Tiling, form: &Form| {
+        let of_choice =
+            |(variable, it): (usize, &Choice)| self.cost_of_choice(pricing, variable, it);
+        let of_pair = |pair: &Pair| {
+            let (tiling, form) = (plan[pair.tensor].tiling(), plan[pair.operator].form());
+            self.cost_of_pair(pricing, pair, tiling, form)
+        };
+        plan.iter().enumerate().map(of_choice).sum::<i64>()
+            + self.pairs.iter().map(of_pair).sum::<i64>()
+    }
+
+    /// What a variable's choice costs, whatever the others are.
+    pub(super) fn cost_of_choice(
+        &self,
+        pricing: &Pricing,
+        variable: usize,
+        choice: &Choice,
+    ) -> i64 {
+        match self.meanings[variable] {
+            Meaning::Tensor { value, kind } => {
+                let n_parts = self.kinds[kind].n_parts(&choice.tiling());
+                self.cost_of_storage(value, n_parts) + self.charge_of_storage(value, n_parts)
+            }
+            Meaning::Operator { value, work } => {
+                self.scaled(pricing.kernel(self.network, value, choice.form()))
+                    + self.charge_of_form(value, work, choice.form())
+            }
+        }
+    }
+
+    /// What the choices of a pair cost together.
+    pub(super) fn cost_of_pair(
+        &self,
+        pricing: &Pricing,
+        pair: &Pair,
+        tiling: Tiling,
+        form: &Form,
+    ) -> i64 {
+        let of_use = |usage: &Use| {
             let other = self.tiling_of_use(usage, form);
             let (from, to) =
                 if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
             let price = self.kinds[usage.kind].price(pricing, from, to);
             self.cost_of_use_by(pricing, usage, price)
         };
-        let of_pair = |pair: &Pair| -> i64 {
-            let (tiling, form) = (plan[pair.tensor].tiling(), plan[pair.operator].form());
-            pair.uses.iter().map(|&it| of_use(&self.uses[it], tiling, form)).sum()
-        };
-        let of_storage = |(meaning, choice): (&Meaning, &Choice)| match *meaning {
-            Meaning::Tensor { value, kind } => {
-                self.cost_of_storage(value, self.kinds[kind].n_parts(&choice.tiling()))
-            }
-            Meaning::Operator { value, .. } => pricing.kernel(self.network, value, choice.form()),
-        };
-        self.meanings.iter().zip(plan).map(of_storage).sum::<i64>()
-            + self.pairs.iter().map(of_pair).sum::<i64>()
+        let is_other = |usage: usize| self.tiling_of_use(&self.uses[usage], form) != tiling;
+        pair.uses.iter().map(|&it| of_use(&self.uses[it])).sum::<i64>()
+            + self.charge_of_pair(pair, form, is_other)
     }
 
     /// The plan without work that is repeated needlessly.
@@ -271,7 +308,7 @@ pub(super) fn whole_units(cost: i64) -> u64 {
     u64::try_from(cost / BYTE).expect("costs are not negative")
 }
 
-fn bytes_of(network: &Network, value: Value) -> u64 {
+pub(super) fn bytes_of(network: &Network, value: Value) -> u64 {
     let node = network.graph.node(value);
     (node.shape.n_elements() * node.dtype.bytes()) as u64
 }

@@ -163,18 +163,33 @@ impl<'a> View<'a> {
     fn cost_of_state(&self, variable: usize, state: usize) -> i64 {
         match self.problem.meanings[variable] {
             Meaning::Tensor { value, kind } => {
-                self.problem.cost_of_storage(value, self.spaces[kind].n_parts(state))
+                let n_parts = self.spaces[kind].n_parts(state);
+                self.problem.cost_of_storage(value, n_parts)
+                    + self.problem.charge_of_storage(value, n_parts)
             }
-            Meaning::Operator { value, work } => self.cost_of_form(value, work, state),
+            Meaning::Operator { value, work } => {
+                self.cost_of_form(value, work, state)
+                    + self.problem.charge_of_form(value, work, &self.forms[work][state])
+            }
         }
     }
 
-    /// What it costs to compute a tensor in this form, besides conversions.
+    /// What it costs to compute a tensor in this form, besides conversions and memory.
     fn cost_of_form(&self, value: Value, work: usize, form: usize) -> i64 {
         let Some(task) = self.problem.pricing.task(value) else { return 0 };
         let cost = |form: &Form| self.problem.pricing.kernel(self.problem.network, value, form);
         let of_all = || self.forms[work].iter().map(cost).collect();
-        self.kernels.borrow_mut().entry((task, work)).or_insert_with(of_all)[form]
+        let cost = self.kernels.borrow_mut().entry((task, work)).or_insert_with(of_all)[form];
+        self.problem.scaled(cost)
+    }
+
+    /// What a pair costs in memory.
+    fn charge_of_pair(&self, pair: &Pair, tiling: usize, form: usize) -> i64 {
+        let Meaning::Operator { work, .. } = self.problem.meanings[pair.operator] else {
+            unreachable!("pairs lead to operators")
+        };
+        let is_other = |usage: usize| self.positions[usage][form] != tiling;
+        self.problem.charge_of_pair(pair, &self.forms[work][form], is_other)
     }
 
     /// The cost of converting between a tensor's tiling and the tiling that an operator's form needs or gives.
@@ -193,10 +208,15 @@ impl<'a> View<'a> {
         let unary = kept.iter().enumerate().map(unary).collect();
         let mut numbers = Numbers::default();
         let of_kept: Vec<usize> = kept.iter().map(|it| numbers.of(it)).collect();
-        let mut known: BTreeMap<[usize; 3], Rc<[i64]>> = BTreeMap::new();
+        let mut known: BTreeMap<[usize; 4], Rc<[i64]>> = BTreeMap::new();
         let mut edges = Vec::with_capacity(self.problem.pairs.len());
         for pair in &self.problem.pairs {
-            let key = [numbers.of(&pair.uses), of_kept[pair.tensor], of_kept[pair.operator]];
+            let key = [
+                numbers.of(&pair.uses),
+                of_kept[pair.tensor],
+                of_kept[pair.operator],
+                self.problem.charge_number(pair),
+            ];
             let (rows, columns) = (&kept[pair.tensor][..], &kept[pair.operator][..]);
             let table = known.entry(key).or_insert_with(|| self.table(pair, rows, columns));
             edges.push(pair.edge(Rc::clone(table)));
@@ -211,6 +231,14 @@ impl<'a> View<'a> {
                 for (column, &form) in columns.iter().enumerate() {
                     let at = pair.position(row, column, rows.len(), columns.len());
                     table[at] += self.cost_of_use(usage, tiling, form);
+                }
+            }
+        }
+        if self.problem.charge_number(pair) > 0 {
+            for (row, &tiling) in rows.iter().enumerate() {
+                for (column, &form) in columns.iter().enumerate() {
+                    let at = pair.position(row, column, rows.len(), columns.len());
+                    table[at] += self.charge_of_pair(pair, tiling, form);
                 }
             }
         }
