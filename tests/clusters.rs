@@ -1,7 +1,7 @@
 //! Models for a cluster: from its file, or a preset, to a plan for its levels and a training on its mesh.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use soybean::prelude::*;
+use soybean::{Config, prelude::*};
 
 /// Three shelves of two: the mesh has the axis of three first.
 #[soybean::model(gpus = 6, cluster = "tests/machines/abacus.toml", objective = "time")]
@@ -40,7 +40,10 @@ fn plans_are_made_for_the_levels_of_the_cluster() {
 #[test]
 fn fewer_gpus_than_the_cluster_has_stand_close_together() {
     let counted = plan(shipped::Trainer::PLAN.json);
-    assert_eq!((&counted["objective"], &counted["cluster"]), (&"bytes".into(), &"2x8-h100-ib".into()));
+    assert_eq!(
+        (&counted["objective"], &counted["cluster"]),
+        (&"bytes".into(), &"2x8-h100-ib".into())
+    );
     assert_eq!(counted["levels"][0]["bytes"], 0);
     assert_eq!(counted["levels"][1]["axes"], serde_json::json!([0, 1, 2]));
     assert!(plan(plain::Trainer::PLAN.json)["cluster"].is_null());
@@ -50,8 +53,8 @@ fn fewer_gpus_than_the_cluster_has_stand_close_together() {
 fn trainings_on_the_mesh_of_a_cluster_are_like_others() {
     let x: Vec<f32> = (0..72).map(|it| (it % 7) as f32 / 7.0 - 0.4).collect();
     let y: Vec<i32> = (0..12).map(|it| it % 6).collect();
-    let mut timed = counted::Trainer::new(config()).unwrap();
-    let mut other = plain::Trainer::new(config()).unwrap();
+    let mut timed = counted::Trainer::new(Config::default()).unwrap();
+    let mut other = plain::Trainer::new(Config::default()).unwrap();
     for step in 0..5 {
         let one = timed.step(&counted::Batch { x: &x, y: &y }).unwrap();
         let two = other.step(&plain::Batch { x: &x, y: &y }).unwrap();
