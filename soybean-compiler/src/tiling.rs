@@ -22,6 +22,7 @@ mod priced;
 mod problem;
 mod recursive;
 mod resolution;
+mod retime;
 mod solve;
 mod space;
 mod strategy;

@@ -12,6 +12,7 @@ use soybean_compiler::{
     graph::Value,
     lower,
     operator::Rules,
+    optimizer,
     signature::Form,
     tiling::{Search, forms, route, search},
 };
@@ -280,6 +281,9 @@ fn reports_tell_times_and_loads() {
           between groups                         528 B  9.3 ms
           between groups                         264 B  4.1 ms
           memory of each GPU                     640 B
+            parameters                            64 B
+            inputs                               256 B
+            activations                          320 B
           search at build time                  0.0 ms
     "#]]
     .assert_eq(&format!("bytes{summary}"));
@@ -315,4 +319,30 @@ fn clusters_must_have_place_for_the_model() {
     assert_eq!(message(None), "the objective `time` needs a cluster, found none");
     let small = slow(&[level(4, 1e5, 0.0)]);
     assert_eq!(message(Some(small)), "the cluster `test` has 4 GPUs, fewer than 8");
+}
+
+#[test]
+fn times_are_those_of_the_plan_that_fits() {
+    let cluster = slow(&[level(2, 1e5, 2e-3), level(2, 1e6, 1e-3)]);
+    let report = |memory: Option<u64>| {
+        let (builder, loss, _) = support::classifier(1024, &[64, 64, 64, 4], false);
+        let options = Options {
+            name: "model".to_owned(),
+            n_gpus: 4,
+            search: Request { memory, ..request(Strategy::Auto, &cluster) },
+            precision: Precision::F32,
+            optimizer: optimizer("adam", &[]).unwrap(),
+        };
+        compile(builder, loss, &[], &options, &|| 0.0).unwrap().report
+    };
+    let free = report(None);
+    let peak = free.peak_memory_bytes_per_gpu;
+    let roomy = report(Some(peak));
+    assert_eq!(roomy.search().times, free.search().times);
+    assert_eq!(roomy.is_optimal(), free.is_optimal());
+    let tight = report(Some(peak * 3 / 4));
+    assert!(tight.peak_memory_bytes_per_gpu < peak);
+    let (fastest, fitting) = (free.search().times.unwrap(), tight.search().times.unwrap());
+    assert!(fitting.plan > fastest.plan, "{fitting:?}, {fastest:?}");
+    assert!(!tight.is_optimal());
 }
