@@ -26,6 +26,7 @@ mod solve;
 mod space;
 mod strategy;
 mod tiled;
+mod turns;
 mod view;
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::{
     problem::{Plan, Problem, whole_units},
     recursive::recursive,
     tiled::Tiled,
+    turns::turned,
 };
 use crate::network::Network;
 
@@ -142,7 +143,7 @@ pub struct Times {
 pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
     let topology = request.topology(mesh.n_ranks()).expect("the cluster has place for the mesh");
     assert!(topology.as_ref().is_none_or(|it| it.mesh() == mesh), "the mesh is the cluster's");
-    let problem = Problem::new(network, mesh);
+    let problem = Problem::new(network, turned(network, mesh));
     let problem = match request.objective {
         Objective::Bytes => problem,
         Objective::Time => problem.timed(topology.as_ref().expect("times need a cluster")),
