@@ -17,6 +17,7 @@ pub mod operator;
 pub mod operators;
 mod optimizer;
 mod overlap;
+mod pin;
 mod precision;
 mod report;
 pub mod scalar;
@@ -35,6 +36,7 @@ pub use initializers::init_names;
 pub use lower::lower;
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
+pub use pin::Pin;
 pub use report::{Report, readable_bytes};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
