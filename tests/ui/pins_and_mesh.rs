@@ -1,5 +1,3 @@
-use soybean::prelude::*;
-
 #[soybean::model(gpus = 8)]
 pub mod model {
     use soybean::prelude::*;
