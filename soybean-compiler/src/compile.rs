@@ -61,6 +61,7 @@ pub fn compile(
     }
     let network = Network::new(builder, loss, outputs, &options.optimizer)?;
     let network = network.in_precision(options.precision);
+    let network = if options.search.shares { network.shared() } else { network };
     let start = now();
     let found = search(&network, mesh, &options.search);
     let milliseconds = now() - start;

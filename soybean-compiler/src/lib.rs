@@ -22,6 +22,7 @@ mod precision;
 mod report;
 pub mod scalar;
 mod schedule;
+mod share;
 pub mod signature;
 mod simplify;
 mod surface;

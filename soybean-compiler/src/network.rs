@@ -12,7 +12,7 @@ use crate::{
     graph::{Graph, Phase, Source, Value},
     operators::elementwise::all_dims,
     optimizer::{self, Optimizer, Update},
-    pin, precision, simplify,
+    pin, precision, share, simplify,
 };
 
 /// A training step as a graph.
@@ -60,6 +60,12 @@ impl Network {
     #[must_use]
     pub fn in_precision(self, precision: Precision) -> Self {
         precision::in_precision(self, precision)
+    }
+
+    /// The same network, in its precision, with working copies of tensors that several operators read: each is converted once for all of them.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        share::shared(self)
     }
 
     /// Differentiates a model and adds the updates, nothing more.

@@ -33,9 +33,11 @@ pub(super) struct Problem<'a> {
     /// Which operators read and make which tensors.
     pub(super) pairs: Vec<Pair>,
     pub(super) uses: Vec<Use>,
-    use_numbers: BTreeMap<(usize, u64, usize, Option<usize>, bool), usize>,
+    use_numbers: BTreeMap<(usize, u64, usize, Option<usize>, [bool; 2]), usize>,
     /// The cost of one byte that only an evaluation moves.
     evaluation_byte: f64,
+    /// The bytes of all tensors together.
+    total_bytes: u64,
     /// For each variable the cost of each of its states.
     unary: Vec<Vec<i64>>,
     spaces: Vec<Space>,
@@ -57,7 +59,7 @@ pub(super) enum Meaning {
 pub(super) struct Work {
     pub(super) signature: Signature,
     /// Whether ranks may repeat each other's work.
-    may_repeat: bool,
+    pub(super) may_repeat: bool,
     pub(super) forms: Vec<Form>,
 }
 
@@ -103,6 +105,8 @@ pub(super) struct Use {
     pub(super) operand: Option<usize>,
     /// Whether a training step has it; otherwise an evaluation alone.
     pub(super) is_trained: bool,
+    /// Whether the operator makes a working copy, which takes memory only where it lies otherwise than the tensor.
+    is_copy: bool,
     /// For each form, the position of the tiling that it needs or gives.
     positions: Vec<usize>,
 }
@@ -118,6 +122,7 @@ impl<'a> Problem<'a> {
             uses: Vec::new(),
             use_numbers: BTreeMap::new(),
             evaluation_byte: 0.0,
+            total_bytes: 0,
             unary: Vec::new(),
             spaces: Vec::new(),
             space_numbers: BTreeMap::new(),
@@ -126,7 +131,7 @@ impl<'a> Problem<'a> {
         };
         let source_of: BTreeMap<Value, Value> =
             network.updates.iter().map(|&(source, next)| (next, source)).collect();
-        let total: u64 = network.graph.values().map(|it| this.bytes_of(it)).sum();
+        this.total_bytes = network.graph.values().map(|it| this.bytes_of(it)).sum();
         let is_trained = network.trained();
         let mut evaluated = 0;
         let mut tensors = Vec::with_capacity(network.graph.n_values());
@@ -134,7 +139,7 @@ impl<'a> Problem<'a> {
             let operator = network.graph.operator(value).map(|it| this.add_operator(value, it));
             tensors.push(match source_of.get(&value) {
                 Some(source) => tensors[source.index()],
-                None => this.add_tensor(value, total),
+                None => this.add_tensor(value),
             });
             if let Some(operator) = operator {
                 let is_trained = is_trained[value.index()];
@@ -151,21 +156,27 @@ impl<'a> Problem<'a> {
 
     fn add_operator(&mut self, value: Value, operator: &Operator) -> usize {
         let signature = operator.signature(&self.network.graph.operand_shapes(value));
-        let work = self.add_work(signature, operator.is_cast());
+        let work = self.add_work(signature, operator.may_repeat());
         self.meanings.push(Meaning::Operator { value, work });
         self.unary.push(vec![0; self.works[work].forms.len()]);
         self.unary.len() - 1
     }
 
-    fn add_tensor(&mut self, value: Value, total_bytes: u64) -> usize {
-        let space = self.add_space(value);
-        // Memory counts for less than one byte moved, whatever its sum over all tensors.
-        let share = |n_parts: u64| {
-            (self.bytes_of(value) / n_parts) as f64 / total_bytes as f64 * (BYTE / 2) as f64
-        };
+    /// The cost of holding so many bytes: less than one byte moved, whatever its sum over all tensors.
+    fn memory(&self, bytes: u64) -> i64 {
+        let share = bytes as f64 / self.total_bytes as f64 * (BYTE / 2) as f64;
         #[expect(clippy::cast_possible_truncation, reason = "shares lie in 0..=2^19")]
+        {
+            share as i64
+        }
+    }
+
+    fn add_tensor(&mut self, value: Value) -> usize {
+        let space = self.add_space(value);
+        let is_copy = self.network.graph.operator(value).is_some_and(Operator::is_share);
+        let bytes = |n_parts: u64| if is_copy { 0 } else { self.bytes_of(value) / n_parts };
         let shares = (0..self.spaces[space].stored().len())
-            .map(|it| share(self.spaces[space].n_parts(it)) as i64)
+            .map(|it| self.memory(bytes(self.spaces[space].n_parts(it))))
             .collect();
         self.unary.push(shares);
         self.meanings.push(Meaning::Tensor { value, space });
@@ -213,13 +224,15 @@ impl<'a> Problem<'a> {
         let Meaning::Operator { work, .. } = self.meanings[operator] else {
             unreachable!("this variable is an operator's")
         };
+        let is_copy = self.network.graph.operator(user).is_some_and(Operator::is_share);
         let operands = self.network.graph.operands(user).into_iter().enumerate();
         let mut uses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut total = 0;
         for (value, operand) in operands.map(|(at, it)| (it, Some(at))).chain([(user, None)]) {
             let (tensor, bytes) = (tensors[value.index()], self.bytes_of(value));
             let is_read = operand.is_none_or(|at| self.network.graph.reads(user, at, Phase::Train));
-            let usage = self.add_use(tensor, bytes, work, operand, is_trained && is_read);
+            let usage =
+                self.add_use(tensor, bytes, work, operand, [is_trained && is_read, is_copy]);
             total += bytes;
             uses.entry(tensor).or_default().push(usage);
         }
@@ -233,12 +246,13 @@ impl<'a> Problem<'a> {
         bytes: u64,
         work: usize,
         operand: Option<usize>,
-        is_trained: bool,
+        marks: [bool; 2],
     ) -> usize {
         let Meaning::Tensor { space, .. } = self.meanings[tensor] else {
             unreachable!("tensors come before operators")
         };
-        let key = (space, bytes, work, operand, is_trained);
+        let [is_trained, is_copy] = marks;
+        let key = (space, bytes, work, operand, marks);
         if let Some(&number) = self.use_numbers.get(&key) {
             return number;
         }
@@ -249,7 +263,7 @@ impl<'a> Problem<'a> {
         };
         let positions =
             forms.iter().map(|form| self.spaces[space].position(&tiling(form))).collect();
-        self.uses.push(Use { space, bytes, work, operand, is_trained, positions });
+        self.uses.push(Use { space, bytes, work, operand, is_trained, is_copy, positions });
         self.use_numbers.insert(key, self.uses.len() - 1);
         self.uses.len() - 1
     }
@@ -258,7 +272,14 @@ impl<'a> Problem<'a> {
     fn cost_of_use(&self, usage: &Use, tiling: usize, form: usize) -> i64 {
         let other = usage.positions[form];
         let (from, to) = if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
-        let units = self.spaces[usage.space].cost(from, to);
+        let memory = match usage.is_copy && from != to {
+            true => self.memory(usage.bytes / self.spaces[usage.space].n_parts(to)),
+            false => 0,
+        };
+        memory + self.cost_of_bytes(usage, self.spaces[usage.space].cost(from, to))
+    }
+
+    fn cost_of_bytes(&self, usage: &Use, units: u64) -> i64 {
         if units == 0 {
             return 0;
         }

@@ -60,15 +60,24 @@ impl FromStr for Strategy {
 }
 
 /// What is asked of a search.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Request {
     /// How the tiling is searched.
     pub strategy: Strategy,
+    /// Whether [`compile`](crate::compile) gives the network working copies ([`Network::shared`]); otherwise every operator converts its operands for itself, as in
+    /// the paper.
+    pub shares: bool,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self { strategy: Strategy::default(), shares: true }
+    }
 }
 
 impl From<Strategy> for Request {
     fn from(strategy: Strategy) -> Self {
-        Self { strategy }
+        Self { strategy, ..Self::default() }
     }
 }
 
