@@ -11,7 +11,8 @@ use crate::{
     optimizer::Optimizer,
     pin,
     report::Report,
-    tiling::{Request, Tiled, search},
+    share,
+    tiling::{Request, Search, Tiled, search},
 };
 
 /// What is asked of the compiler besides the model itself.
@@ -64,6 +65,7 @@ pub fn compile(
     let network = if options.search.shares { network.shared() } else { network };
     let start = now();
     let found = search(&network, mesh, &options.search);
+    let found = Search { tiled: share::settled(&found.tiled), ..found };
     let milliseconds = now() - start;
     let most = most_ranks_at_work(&found.tiled);
     if most < options.n_gpus {

@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     graph::{Graph, Value},
     network::Network,
+    operator::Operator,
     operators::share::Share,
+    tiling::Tiled,
 };
 
 /// The network with working copies; one that has them stays as it is.
@@ -39,6 +41,35 @@ pub(crate) fn shared(network: &Network) -> Network {
         of.insert(value, graph.add_like(node, operator.clone(), &operands));
     }
     network.moved(graph, &of)
+}
+
+/// The plan without the copies that lie as their tensors do: they are the tensors.
+#[must_use]
+pub(crate) fn settled(tiled: &Tiled) -> Tiled {
+    let old = &tiled.network.graph;
+    let is_idle = |value: Value| {
+        let is_copy = old.operator(value).is_some_and(Operator::is_share);
+        is_copy && tiled.conversions(value).iter().all(|it| it.from == it.to)
+    };
+    let mut graph = Graph::default();
+    let mut of: BTreeMap<Value, Value> = BTreeMap::new();
+    let (mut tilings, mut forms) = (Vec::new(), Vec::new());
+    for value in old.values() {
+        let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
+        if is_idle(value) {
+            of.insert(value, operands[0]);
+            continue;
+        }
+        let node = old.node(value);
+        let new = match old.operator(value) {
+            Some(operator) => graph.add_like(node, operator.clone(), &operands),
+            None => graph.add_copy(node),
+        };
+        of.insert(value, new);
+        tilings.push(tiled.tilings[value.index()]);
+        forms.push(tiled.forms[value.index()].clone());
+    }
+    Tiled { network: tiled.network.moved(graph, &of), mesh: tiled.mesh, tilings, forms }
 }
 
 /// Which tensors have a copy: those with a bound tiling that are read twice or more besides their updates. One reader can convert for itself.

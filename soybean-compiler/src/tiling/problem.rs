@@ -106,7 +106,7 @@ pub(super) struct Use {
     /// Whether a training step has it; otherwise an evaluation alone.
     pub(super) is_trained: bool,
     /// Whether the operator makes a working copy, which takes memory only where it lies otherwise than the tensor.
-    is_copy: bool,
+    pub(super) is_copy: bool,
     /// For each form, the position of the tiling that it needs or gives.
     positions: Vec<usize>,
 }

@@ -121,11 +121,9 @@ fn options(
                 .collect();
             let with =
                 |choice| Cut::Operator(Form(form.0.iter().copied().chain([choice]).collect()));
-            if factors.is_empty() {
-                vec![with(None)]
-            } else {
-                factors.into_iter().map(|it| with(Some(it))).collect()
-            }
+            let is_free = problem.work(*work).may_repeat || factors.is_empty();
+            let none = is_free.then_some(None);
+            factors.into_iter().map(Some).chain(none).map(with).collect()
         }
         _ => unreachable!("a cut is of the kind of its variable"),
     }
@@ -185,7 +183,9 @@ fn table_of_cut(problem: &Problem<'_>, pair: &Pair, key: &Key, axis: usize) -> R
                 let (from, to) =
                     if usage.operand.is_some() { (stored, needed) } else { (needed, stored) };
                 let at = pair.position(row, column, rows.len(), columns.len());
-                table[at] += elements * shares_moved(from, to, size);
+                // Of equal cuts, that is wanted in which copies lie as their tensors.
+                let is_moved_copy = usage.is_copy && from != to;
+                table[at] += elements * shares_moved(from, to, size) + i64::from(is_moved_copy);
             }
         }
     }
