@@ -180,11 +180,19 @@ impl Graph {
         users
     }
 
-    /// The tensor whose memory a tensor is: its own, unless it is another's in another shape.
+    /// Whether a tensor is a working copy of its operand.
+    #[must_use]
+    pub fn is_copy(&self, value: Value) -> bool {
+        self.operator(value).is_some_and(Operator::is_share)
+    }
+
+    /// The tensor whose memory a tensor is: its own, unless it is another's in another shape. Working copies count as tensors of their own.
     #[must_use]
     pub fn memory_of(&self, value: Value) -> Value {
         match self.operator(value) {
-            Some(operator) if operator.is_alias() => self.memory_of(self.operands(value)[0]),
+            Some(operator) if operator.is_alias() && !operator.is_share() => {
+                self.memory_of(self.operands(value)[0])
+            }
             Some(_) | None => value,
         }
     }

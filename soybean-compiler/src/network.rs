@@ -144,6 +144,14 @@ impl Network {
         self
     }
 
+    /// The tiling to which a user pins a tensor, if it fits the mesh.
+    #[must_use]
+    pub fn pin(&self, value: Value, mesh: &Mesh) -> Option<Tiling> {
+        let node = self.graph.node(value);
+        let tiling = node.pinned?.on(mesh)?;
+        pin::is_legal(mesh, &node.shape, tiling).then_some(tiling)
+    }
+
     /// The tensors that users pinned.
     #[must_use]
     pub fn pins(&self) -> Vec<Value> {

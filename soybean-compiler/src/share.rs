@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     graph::{Graph, Value},
     network::Network,
-    operator::Operator,
     operators::share::Share,
     tiling::Tiled,
 };
@@ -48,8 +47,7 @@ pub(crate) fn shared(network: &Network) -> Network {
 pub(crate) fn settled(tiled: &Tiled) -> Tiled {
     let old = &tiled.network.graph;
     let is_idle = |value: Value| {
-        let is_copy = old.operator(value).is_some_and(Operator::is_share);
-        is_copy && tiled.conversions(value).iter().all(|it| it.from == it.to)
+        old.is_copy(value) && tiled.conversions(value).iter().all(|it| it.from == it.to)
     };
     let mut graph = Graph::default();
     let mut of: BTreeMap<Value, Value> = BTreeMap::new();
