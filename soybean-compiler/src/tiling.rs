@@ -12,6 +12,7 @@ mod dominance;
 mod eliminate;
 mod forced;
 mod forms;
+mod held;
 mod objective;
 mod optimum;
 mod order;
