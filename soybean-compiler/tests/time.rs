@@ -329,7 +329,7 @@ fn times_are_those_of_the_plan_that_fits() {
         let options = Options {
             name: "model".to_owned(),
             n_gpus: 4,
-            search: Request { memory, ..request(Strategy::Auto, &cluster) },
+            search: Request { memory, shares: false, ..request(Strategy::Auto, &cluster) },
             precision: Precision::F32,
             optimizer: optimizer("adam", &[]).unwrap(),
         };

@@ -5,14 +5,12 @@ use super::{
     strategy::Search,
     tiled::Tiled,
 };
-use crate::network::Network;
-
 impl Search {
     /// The same with the time of its plan, where times are compared: memory may have put another plan in the place of the fastest. It is the fastest if it is no
     /// slower than any plan can be.
-    pub(crate) fn retimed(mut self, network: &Network) -> Self {
+    pub(crate) fn retimed(mut self) -> Self {
         let (Some(times), Some(topology)) = (&mut self.times, &self.topology) else { return self };
-        let problem = Problem::new(network, self.tiled.mesh).timed(topology);
+        let problem = Problem::new(&self.tiled.network, self.tiled.mesh).timed(topology);
         let cost = problem.cost(&problem.plan_of(&self.tiled));
         times.plan = problem.pricing.seconds(cost).unwrap_or(times.plan);
         self.is_optimal = times.plan <= times.lower_bound;
