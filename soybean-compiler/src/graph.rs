@@ -46,6 +46,8 @@ pub struct Node {
     pub shape: Shape,
     /// Where it comes from.
     pub source: Source,
+    /// The number of the builder's call for which it was made; see [`crate::Network::sites`].
+    pub origin: Option<usize>,
 }
 
 /// Where a tensor comes from.
@@ -79,12 +81,20 @@ pub enum Phase {
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     tensors: DiGraph<Node, (), u32>,
+    /// What new tensors have as their origin.
+    origin: Option<usize>,
 }
 
 impl Graph {
+    /// Says for which of the builder's calls the next tensors are made.
+    pub fn set_origin(&mut self, origin: Option<usize>) {
+        self.origin = origin;
+    }
+
     /// Adds a tensor that no operator computes.
     pub fn add_source(&mut self, name: &str, dtype: DType, shape: Shape, source: Source) -> Value {
-        Value(self.tensors.add_node(Node { name: name.to_owned(), dtype, shape, source }))
+        let (name, origin) = (name.to_owned(), self.origin);
+        Value(self.tensors.add_node(Node { name, dtype, shape, source, origin }))
     }
 
     /// Adds the result of an operator; its shape follows from the operator's signature.
@@ -96,6 +106,7 @@ impl Graph {
             dtype: operator.dtype(&dtypes),
             shape: operator.signature(&shapes).result_shape(),
             source: Source::Operator(operator),
+            origin: self.origin,
         };
         let value = self.tensors.add_node(node);
         for operand in operands {

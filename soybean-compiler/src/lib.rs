@@ -18,6 +18,7 @@ pub mod operators;
 mod optimizer;
 mod overlap;
 mod precision;
+mod recipe;
 mod report;
 pub mod scalar;
 mod schedule;
@@ -28,13 +29,14 @@ mod text;
 pub mod tiling;
 mod verify;
 
-pub use builder::{Argument, Builder};
+pub use builder::{Argument, Builder, Site};
 pub use compile::{Compiled, Options, compile};
 pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
 pub use lower::lower;
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
+pub use recipe::{Recipe, RecipeFault};
 pub use report::{Report, readable_bytes};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
