@@ -46,6 +46,12 @@ impl Report {
         }
     }
 
+    /// The name of the model.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.name
+    }
+
     /// The number of ranks.
     #[must_use]
     pub fn n_gpus(&self) -> usize {
@@ -105,7 +111,8 @@ impl Report {
     }
 
     /// What tensors are called: by the user's name, as the next value of what has one, or by number.
-    fn names(&self) -> BTreeMap<Value, String> {
+    #[must_use]
+    pub fn names(&self) -> BTreeMap<Value, String> {
         let network = &self.found.tiled.network;
         let own = |value: Value| match &network.graph.node(value).name {
             name if name.is_empty() => value.to_string(),
@@ -128,7 +135,8 @@ impl Report {
     }
 
     /// What tensors are for: `input`, `param`, `state`, `activation`, `gradient` or `output`.
-    fn kinds(&self) -> BTreeMap<Value, &'static str> {
+    #[must_use]
+    pub fn kinds(&self) -> BTreeMap<Value, &'static str> {
         let network = &self.found.tiled.network;
         let outputs = network.fetched();
         let is_forward = network.graph.ancestors(&outputs);

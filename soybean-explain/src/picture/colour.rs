@@ -1,0 +1,69 @@
+//! Colours of placements: a tensor shows one stripe for each axis of the mesh, as flags do.
+
+use soybean_plan::{Placement, Tiling};
+
+/// How one placement is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Colour {
+    /// The class of the stripes in SVG.
+    pub(crate) class: &'static str,
+    /// The fill behind dark text.
+    pub(crate) light: &'static str,
+    /// The fill behind light text.
+    pub(crate) dark: &'static str,
+}
+
+const REPLICATED: Colour = Colour { class: "r", light: "#e6e8eb", dark: "#3a3f47" };
+const PARTIAL: Colour = Colour { class: "red", light: "#f3c3c3", dark: "#6b2b2b" };
+/// Splits of dim 0, 1, ..; the last stands for all further dims.
+const SPLITS: [Colour; 6] = [
+    Colour { class: "p0", light: "#b9d7f8", dark: "#1f4a7c" },
+    Colour { class: "p1", light: "#fbd0a3", dark: "#7a4312" },
+    Colour { class: "p2", light: "#bfe5bf", dark: "#255b2c" },
+    Colour { class: "p3", light: "#dcc8f3", dark: "#52347c" },
+    Colour { class: "p4", light: "#b5e4e0", dark: "#1a5a57" },
+    Colour { class: "p5", light: "#f7c3de", dark: "#76305a" },
+];
+
+/// All colours with the placements that they stand for.
+pub(crate) fn all() -> Vec<(String, Colour)> {
+    let splits = SPLITS.iter().enumerate().map(|(dim, colour)| (format!("P{dim}"), *colour));
+    [("r".to_owned(), REPLICATED), ("red".to_owned(), PARTIAL)].into_iter().chain(splits).collect()
+}
+
+/// The colour of a placement.
+pub(crate) fn of(placement: Placement) -> Colour {
+    match placement {
+        Placement::Replicated => REPLICATED,
+        Placement::Partial => PARTIAL,
+        Placement::Split(dim) => SPLITS[(dim as usize).min(SPLITS.len() - 1)],
+    }
+}
+
+/// The stripes of a tiling: runs of axes of one placement, with how many axes each has. One rank has no axes, but a stripe.
+pub(crate) fn stripes(tiling: &Tiling) -> Vec<(Colour, usize)> {
+    let mut stripes: Vec<(Colour, usize)> = Vec::new();
+    for &placement in tiling.placements() {
+        match stripes.last_mut() {
+            Some((colour, n_axes)) if *colour == of(placement) => *n_axes += 1,
+            _ => stripes.push((of(placement), 1)),
+        }
+    }
+    if stripes.is_empty() { vec![(REPLICATED, 1)] } else { stripes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stripe_for_each_run_of_axes() {
+        use Placement::{Replicated, Split};
+        let classes = |placements: &[Placement]| -> Vec<(&str, usize)> {
+            stripes(&Tiling::new(placements)).iter().map(|(it, n)| (it.class, *n)).collect()
+        };
+        assert_eq!(classes(&[Split(0), Split(0), Split(1)]), [("p0", 2), ("p1", 1)]);
+        assert_eq!(classes(&[Split(7), Replicated]), [("p5", 1), ("r", 1)]);
+        assert_eq!(classes(&[]), [("r", 1)]);
+    }
+}

@@ -1,0 +1,162 @@
+//! The graph as SVG. Forward work leads down and gradients lead up again, beside the tensors that they read.
+
+use std::fmt::Write as _;
+
+use soybean_compiler::readable_bytes;
+
+use super::{
+    colour,
+    drawing::{Change, Drawing, Edge, Tensor},
+    layout::{Layout, layout},
+};
+
+/// The height of a tensor's box.
+const HEIGHT: f64 = 38.0;
+/// The width of a character of the larger and of the smaller line of a box, in the widest of usual fonts.
+const CHARACTER: [f64; 2] = [7.3, 6.1];
+const STYLE: &str = include_str!("picture.css");
+
+/// A document that stands alone.
+pub(super) fn document(name: &str, drawing: &Drawing) -> String {
+    let figure = figure(name, drawing);
+    let (tag, rest) = figure.split_once('\n').expect("the tag has a line of its own");
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{tag}\n<style>\n{STYLE}{}</style>\n{rest}", colours())
+}
+
+/// The rules that colour stripes, for light and dark surroundings.
+pub(crate) fn colours() -> String {
+    let rule = |class: &str, fill: &str| format!(".stripe.{class} {{ fill: {fill}; }}");
+    let rules = |pick: fn(&colour::Colour) -> &'static str| -> String {
+        colour::all().iter().map(|(_, it)| rule(it.class, pick(it)) + "\n").collect()
+    };
+    let (light, dark) = (rules(|it| it.light), rules(|it| it.dark));
+    format!("{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
+}
+
+/// The `svg` element, without a style.
+pub(crate) fn figure(name: &str, drawing: &Drawing) -> String {
+    let widths: Vec<f64> = drawing.tensors.iter().map(width).collect();
+    let layout = layout(&widths, &drawing.edges.iter().map(|it| it.downward(drawing)).collect::<Vec<_>>());
+    let most_bytes = drawing.most_bytes();
+    let (across, down) = (layout.width, layout.height);
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {across:.0} {down:.0}\" width=\"{across:.0}\" height=\"{down:.0}\" role=\"img\">\n\
+         <title>plan of {}</title>\n<g class=\"edges\">\n",
+        escaped(name)
+    );
+    // Thick lines come first, so that they hide nothing.
+    let mut order: Vec<usize> = (0..drawing.edges.len()).collect();
+    order.sort_by_key(|&it| std::cmp::Reverse(drawing.edges[it].change.bytes));
+    for at in order {
+        text.push_str(&edge(drawing, at, &layout, most_bytes));
+    }
+    text.push_str("</g>\n<g class=\"tensors\">\n");
+    for (at, tensor) in drawing.tensors.iter().enumerate() {
+        text.push_str(&box_of(at, tensor, widths[at], layout.centres[at], most_bytes));
+    }
+    text.push_str("</g>\n</svg>\n");
+    text
+}
+
+fn width(tensor: &Tensor) -> f64 {
+    let length = |text: &str, character: f64| text.chars().count() as f64 * character;
+    let lines = [length(&tensor.name, CHARACTER[0]), length(&second_line(tensor), CHARACTER[1])];
+    (lines[0].max(lines[1]) + 14.0).round()
+}
+
+fn second_line(tensor: &Tensor) -> String {
+    format!("{} {}", tensor.shape, tensor.tiling)
+}
+
+impl Edge {
+    /// The edge as the layout takes it, from the upper to the lower tensor: among gradients from the result to the operand. A gradient never serves forward work, so
+    /// that this makes no cycles.
+    fn downward(&self, drawing: &Drawing) -> [usize; 2] {
+        if self.is_upward(drawing) { [self.to, self.from] } else { [self.from, self.to] }
+    }
+
+    fn is_upward(&self, drawing: &Drawing) -> bool {
+        !drawing.tensors[self.from].is_forward
+    }
+}
+
+fn edge(drawing: &Drawing, at: usize, layout: &Layout, most_bytes: u64) -> String {
+    let edge = &drawing.edges[at];
+    let mut route = layout.routes[at].clone();
+    let half = if edge.is_upward(drawing) { -HEIGHT / 2.0 } else { HEIGHT / 2.0 };
+    if edge.is_upward(drawing) {
+        route.reverse();
+    }
+    let last = route.len() - 1;
+    route[0][1] += half;
+    route[last][1] -= half;
+    let mut path = format!("M{:.1} {:.1}", route[0][0], route[0][1]);
+    for pair in route.windows(2) {
+        let ([x, y], [to_x, to_y]) = (pair[0], pair[1]);
+        let middle = f64::midpoint(y, to_y);
+        let _ = match (to_x - x).abs() < 0.5 {
+            true => write!(path, "L{to_x:.1} {to_y:.1}"),
+            false => write!(path, "C{x:.1} {middle:.1} {to_x:.1} {middle:.1} {to_x:.1} {to_y:.1}"),
+        };
+    }
+    let from = &drawing.tensors[edge.from].name;
+    let class = if edge.change.bytes > 0 { "edge moves" } else { "edge" };
+    format!(
+        "<path class=\"{class}\" data-from=\"{}\" data-to=\"{}\" data-bytes=\"{}\" stroke-width=\"{:.2}\" d=\"{path}\"><title>{}</title></path>\n",
+        edge.from,
+        edge.to,
+        edge.change.bytes,
+        edge.change.thickness(most_bytes),
+        escaped(&format!("{from} for {}{}", drawing.tensors[edge.to].name, words(&edge.change))),
+    )
+}
+
+/// What a change of tiling is, after what it belongs to.
+fn words(change: &Change) -> String {
+    match change.tilings {
+        None => String::new(),
+        Some((from, to)) => format!(": {from} to {to}, {}", readable_bytes(change.bytes)),
+    }
+}
+
+/// A tensor's box around its centre: stripes, a frame as thick as what its own change of tiling moves, and two lines of text.
+fn box_of(at: usize, tensor: &Tensor, width: f64, centre: [f64; 2], most_bytes: u64) -> String {
+    let (x, y) = (centre[0] - width / 2.0, centre[1] - HEIGHT / 2.0);
+    let moves = if tensor.change.bytes > 0 { " moves" } else { "" };
+    let layer = tensor.layer.as_ref().map(|it| format!(" data-layer=\"{}\"", escaped(it)));
+    let mut text = format!(
+        "<g class=\"tensor {}{moves}\" data-tensor=\"{at}\" data-bytes=\"{}\"{} transform=\"translate({x:.1} {y:.1})\"><title>{}</title>",
+        tensor.kind,
+        tensor.change.bytes,
+        layer.unwrap_or_default(),
+        escaped(&format!("{} = {}{}", tensor.name, source(tensor), words(&tensor.change))),
+    );
+    let stripes = colour::stripes(&tensor.tiling);
+    let n_axes: usize = stripes.iter().map(|it| it.1).sum();
+    let mut before = 0;
+    for (colour, n) in stripes {
+        let (left, right) = (before * 1000 / n_axes, (before + n) * 1000 / n_axes);
+        let (left, right) = (left as f64 * width / 1000.0, right as f64 * width / 1000.0);
+        let across = right - left;
+        let _ = write!(text, "<rect class=\"stripe {}\" x=\"{left:.1}\" width=\"{across:.1}\" height=\"{HEIGHT}\"/>", colour.class);
+        before += n;
+    }
+    let (middle, thickness) = (width / 2.0, tensor.change.thickness(most_bytes));
+    let _ = writeln!(
+        text,
+        "<rect class=\"frame\" width=\"{width}\" height=\"{HEIGHT}\" rx=\"2\" stroke-width=\"{thickness:.2}\"/>\
+         <text x=\"{middle:.1}\" y=\"16\">{}</text><text class=\"small\" x=\"{middle:.1}\" y=\"30\">{}</text></g>",
+        escaped(&tensor.name),
+        escaped(&second_line(tensor)),
+    );
+    text
+}
+
+fn source(tensor: &Tensor) -> &str {
+    if tensor.operator.is_empty() { tensor.kind } else { &tensor.operator }
+}
+
+/// A text as XML and HTML have it.
+pub(crate) fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

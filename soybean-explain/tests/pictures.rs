@@ -1,0 +1,17 @@
+//! Pictures of plans.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod support;
+
+use soybean_explain::picture::{dot, svg};
+
+#[test]
+fn try_it() {
+    for (name, compiled) in support::plans() {
+        let start = std::time::Instant::now();
+        let picture = svg(&compiled.report);
+        println!("{name} {} tensors {:?}", compiled.report.search().tiled.network.graph.n_values(), start.elapsed());
+        std::fs::write(format!("/tmp/page-{name}.svg"), picture).unwrap();
+        std::fs::write(format!("/tmp/page-{name}.dot"), dot(&compiled.report)).unwrap();
+    }
+}
