@@ -1,6 +1,5 @@
-//! What a plan shows of itself: a table for people, JSON for programs, Graphviz for pictures.
+//! What a plan shows of itself: a table for people, JSON for programs.
 
-mod dot;
 mod json;
 mod table;
 
@@ -98,12 +97,6 @@ impl Report {
     #[must_use]
     pub fn json(&self) -> String {
         json::json(self)
-    }
-
-    /// The graph with its tilings, in Graphviz's language.
-    #[must_use]
-    pub fn dot(&self) -> String {
-        dot::dot(self)
     }
 
     fn graph(&self) -> &Graph {
