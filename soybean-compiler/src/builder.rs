@@ -61,6 +61,8 @@ pub struct Site {
     pub place: String,
     /// The path of calls of the user's functions that leads to it: `block.3.dense`; empty in the model's own function.
     pub layer: String,
+    /// The name of the operator; empty for inputs, parameters and buffers.
+    pub operator: String,
 }
 
 /// One call of a [`Builder`], by which it can be made again.
@@ -159,7 +161,12 @@ impl Builder {
     #[must_use]
     pub fn sites(&self) -> Vec<Site> {
         let layer = |number: usize| self.layers.get(number).cloned().unwrap_or_default();
-        let site = |it: &Made| Site { place: it.place.clone(), layer: layer(it.layer) };
+        let operator = |it: &Made| it.operator.as_ref().map_or_else(String::new, |it| it.0.clone());
+        let site = |it: &Made| Site {
+            place: it.place.clone(),
+            layer: layer(it.layer),
+            operator: operator(it),
+        };
         self.calls.iter().map(site).collect()
     }
 

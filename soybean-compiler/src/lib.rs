@@ -37,7 +37,7 @@ pub use lower::lower;
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
 pub use recipe::{Recipe, RecipeFault};
-pub use report::{Report, readable_bytes};
+pub use report::{Parallelism, Report, Role, Transfer, readable_bytes};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
     operator_samples,

@@ -60,7 +60,7 @@ impl fmt::Display for Recipe {
         options(&self.options, f)?;
         let mut here = Site::default();
         for (made, site) in self.builder.calls.iter().zip(self.builder.sites()) {
-            if site != here {
+            if (&site.place, &site.layer) != (&here.place, &here.layer) {
                 writeln!(f, "at {:?} {:?}", site.place, site.layer)?;
                 here = site;
             }

@@ -1,14 +1,22 @@
-//! The plan as a table for people.
+//! The plan as tables for people.
 
 use std::fmt::Write as _;
 
-use super::{Report, readable_bytes};
-use crate::graph::Source;
+use super::{
+    Parallelism, Report, Transfer,
+    layers::{group_name, grouped, pattern},
+    readable_bytes,
+};
+use crate::graph::{Source, Value};
 
-/// The most tensors that are listed; the others are counted.
+/// The most tensors and layers that are listed; the others are counted.
 const MAX_ROWS: usize = 40;
 
-/// The table: tensors that come from outside or stay, with their tilings; then the bytes beside those of the baselines.
+/// The most conversions that are listed.
+const MAX_TRANSFERS: usize = 8;
+
+/// The tables: tensors that come from outside or stay, with their tilings; the parallelism of each layer; where the bytes go; then the bytes beside those of the
+/// baselines.
 pub(super) fn text(report: &Report) -> String {
     let mesh = report.found.tiled.mesh;
     let mut text = format!(
@@ -18,48 +26,127 @@ pub(super) fn text(report: &Report) -> String {
         report.strategy(),
         report.precision()
     );
-    let rows = rows(report);
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths = [width(0), width(1), width(2)];
-    for row in &rows {
-        let line = format!(
-            "  {:<3$}  {:<4$}  {:<5$}",
-            row[0], row[1], row[2], widths[0], widths[1], widths[2]
-        );
-        let _ = writeln!(text, "{}", line.trim_end());
+    text.push_str(&aligned(&tensors(report)));
+    if mesh.n_ranks() > 1 {
+        text.push('\n');
+        text.push_str(&aligned(&layers(report)));
     }
+    text.push_str(&conversions(report));
     text.push_str(&summary(report));
     text
 }
 
-fn rows(report: &Report) -> Vec<[String; 3]> {
+/// Rows in columns.
+fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let _ = writeln!(text, "  {}", cells.join("  ").trim_end());
+    }
+    text
+}
+
+/// A row for each group of things that are alike, after the heading.
+fn rows<const N: usize, T: PartialEq>(
+    heading: [&str; N],
+    items: Vec<(String, T)>,
+    row: impl Fn(String, &T) -> [String; N],
+) -> Vec<[String; N]> {
+    let n_of = |name: &str| items.iter().filter(|it| pattern(&it.0) == pattern(name)).count();
+    let counts: Vec<(String, usize)> =
+        items.iter().map(|it| (pattern(&it.0), n_of(&it.0))).collect();
+    let groups = grouped(items.into_iter());
+    let n_hidden: usize = groups.iter().skip(MAX_ROWS).map(|it| it.0.len()).sum();
+    let mut rows = vec![heading.map(str::to_owned)];
+    for (names, content) in groups.iter().take(MAX_ROWS) {
+        let n_of_pattern = counts.iter().find(|it| it.0 == pattern(&names[0])).map_or(0, |it| it.1);
+        rows.push(row(group_name(names, n_of_pattern), content));
+    }
+    if n_hidden > 0 {
+        let name = format!("and {n_hidden} more");
+        rows.push(std::array::from_fn(|at| if at == 0 { name.clone() } else { String::new() }));
+    }
+    rows
+}
+
+fn tensors(report: &Report) -> Vec<[String; 3]> {
     let (graph, tiled, names) = (report.graph(), &report.found.tiled, report.names());
-    let network = &tiled.network;
-    let fetched = network.fetched();
-    let is_shown = |value: crate::graph::Value| match graph.node(value).source {
+    let fetched = tiled.network.fetched();
+    let is_shown = |&value: &Value| match graph.node(value).source {
         Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => true,
         Source::Operator(_) => fetched.contains(&value),
     };
-    let shown: Vec<_> = graph.values().filter(|&it| is_shown(it)).collect();
-    let row = |&value: &crate::graph::Value| {
+    let item = |value: Value| {
         let node = graph.node(value);
         let shape = format!("{}{}", node.dtype, node.shape);
-        [names[&value].clone(), shape, tiled.tilings[value.index()].to_string()]
+        (names[&value].clone(), [shape, tiled.tilings[value.index()].to_string()])
     };
-    let mut rows = vec![["tensor", "shape", "tiling"].map(str::to_owned)];
-    rows.extend(shown.iter().take(MAX_ROWS).map(row));
-    if shown.len() > MAX_ROWS {
-        rows.push([format!("and {} more", shown.len() - MAX_ROWS), String::new(), String::new()]);
+    let items = graph.values().filter(is_shown).map(item).collect();
+    rows(["tensor", "shape", "tiling"], items, |name, [shape, tiling]| {
+        [name, shape.clone(), tiling.clone()]
+    })
+}
+
+fn layers(report: &Report) -> Vec<[String; 4]> {
+    let heading = ["layer", "forward", "backward", "weights and states"];
+    rows(heading, report.parallelism(), |name, it| {
+        let Parallelism { forward, backward, weights } = it.clone();
+        let name = if name.is_empty() { "(the model itself)".to_owned() } else { name };
+        [name, forward, backward, weights]
+    })
+}
+
+/// What moves most.
+fn conversions(report: &Report) -> String {
+    let transfers = report.transfers();
+    if transfers.is_empty() {
+        return String::new();
     }
-    rows
+    let mut rows = vec![["bytes", "share", "tensor", "collective", "for"].map(str::to_owned)];
+    for it in transfers.iter().take(MAX_TRANSFERS) {
+        let count = match it.n_conversions {
+            1 => String::new(),
+            n => format!("{n} x "),
+        };
+        rows.push([
+            readable_bytes(it.bytes),
+            format!("{:.1} %", it.bytes as f64 * 100.0 / report.bytes_total as f64),
+            format!("{count}{} {} -> {}", it.name, it.from, it.to),
+            it.collectives.clone(),
+            purpose(it),
+        ]);
+    }
+    let rest: u64 = transfers.iter().skip(MAX_TRANSFERS).map(|it| it.bytes).sum();
+    if rest > 0 {
+        let n: usize = transfers.iter().skip(MAX_TRANSFERS).map(|it| it.n_conversions).sum();
+        let share = format!("{:.1} %", rest as f64 * 100.0 / report.bytes_total as f64);
+        let others = format!("{n} other conversions");
+        rows.push([readable_bytes(rest), share, others, String::new(), String::new()]);
+    }
+    format!("\n{}", aligned(&rows))
+}
+
+/// For what a conversion is done: `matmul in dense.0, backward, src/main.rs:12`.
+fn purpose(transfer: &Transfer) -> String {
+    let Transfer { operator, place, layer, pass, .. } = transfer;
+    let layer = if layer.is_empty() { String::new() } else { format!(" in {layer}") };
+    let place = if place.is_empty() { String::new() } else { format!(", {place}") };
+    format!("{operator}{layer}, {pass}{place}")
 }
 
 fn summary(report: &Report) -> String {
     let baselines = report.found.baselines;
     let mut text =
         format!("\n  bytes moved in one training step  {:>10}", readable_bytes(report.bytes_total));
-    if report.is_optimal() {
-        text.push_str("  proved optimal");
+    match report.gap() {
+        Some(0.0) => text.push_str("  proved optimal"),
+        Some(gap) => {
+            let _ = write!(text, "  within {:.1} % of the optimum", gap * 100.0);
+        }
+        None => {}
     }
     text.push('\n');
     for (name, bytes) in
@@ -75,6 +162,6 @@ fn summary(report: &Report) -> String {
     let memory = readable_bytes(report.peak_memory_bytes_per_gpu);
     let _ = writeln!(text, "  {:<32}  {memory:>10}", "memory of each GPU");
     let time = format!("{:.1} ms", report.milliseconds);
-    let _ = writeln!(text, "  {:<32}  {time:>10}", "search at build time");
+    let _ = writeln!(text, "  {:<32}  {time:>10}", "search");
     text
 }
