@@ -1,10 +1,12 @@
 //! Which parallelism came out, layer by layer.
 
+use std::collections::BTreeSet;
+
 use soybean_plan::{Mesh, Placement};
 
 use super::{
     layers::layers,
-    role::{Role, Roles, is_product, passes_on, weight},
+    role::{Role, Roles, is_product, passes_on},
 };
 use crate::{
     graph::{Graph, Value},
@@ -19,7 +21,8 @@ pub struct Parallelism {
     pub forward: String,
     /// Of the gradients.
     pub backward: String,
-    /// Of the largest parameter with its optimiser's states.
+    /// Of the largest parameter: `split` as its readers take it, `sharded` though they take the whole, replicated with `sharded state` of the optimiser, or
+    /// `replicated` with all of it.
     pub weights: String,
 }
 
@@ -34,26 +37,21 @@ pub(super) fn parallelism(tiled: &Tiled) -> Vec<(String, Parallelism)> {
             names.push(name);
         }
     }
-    let is_next: Vec<Value> = tiled.network.updates.iter().map(|&(_, next)| next).collect();
+    let is_next: BTreeSet<Value> = tiled.network.updates.iter().map(|&(_, next)| next).collect();
     let of_layer = |name: &str| {
-        let all: Vec<Value> = graph
-            .values()
-            .filter(|it| layers[it.index()] == name && !is_next.contains(it))
-            .collect();
+        let in_layer = |it: &Value| layers[it.index()] == name && !is_next.contains(it);
         let (forward, backward): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|&it| roles.is_forward(it));
-        let weights = forward.iter().filter_map(|&it| used_weight(graph, it));
+            graph.values().filter(in_layer).partition(|&it| roles.is_forward(it));
+        let parameters = tiled.network.parameters.iter().copied().filter(in_layer);
+        let largest = parameters.max_by_key(|&it| graph.shape(it).n_elements());
         Parallelism {
-            weights: weights
-                .max_by_key(|it| graph.shape(it.0).n_elements())
-                .map_or_else(String::new, |(parameter, reader, position)| {
-                    of_weight(tiled, parameter, reader, position)
-                }),
+            weights: largest.map_or_else(String::new, |it| of_weight(tiled, &roles, it)),
             forward: of_work(tiled, &roles, &forward),
             backward: of_work(tiled, &roles, &backward),
         }
     };
-    names.iter().map(|it| ((*it).to_owned(), of_layer(it))).collect()
+    let all = names.iter().map(|it| ((*it).to_owned(), of_layer(it)));
+    all.filter(|(_, it)| *it != Parallelism::default()).collect()
 }
 
 /// How the products among these tensors are split, or where there are none, all that is computed.
@@ -77,8 +75,10 @@ fn of_work(tiled: &Tiled, roles: &Roles<'_>, values: &[Value]) -> String {
             None => texts.push((work, text)),
         }
     }
-    // What most of the work is stands first.
+    // What most of the work is stands first; what is next to nothing of it is left out.
     texts.sort_by_key(|it| std::cmp::Reverse(it.0));
+    let all: u64 = texts.iter().map(|it| it.0).sum();
+    texts.retain(|it| it.0 * 100 >= all);
     texts.into_iter().map(|it| it.1).collect::<Vec<_>>().join(", ")
 }
 
@@ -100,29 +100,46 @@ fn mixture(mesh: &Mesh, roles: &[Option<Role>]) -> String {
     sizes.iter().map(text).collect::<Vec<_>>().join(" x ")
 }
 
-/// The parameter that a product reads, with the product and the position at which it stands there.
-fn used_weight(graph: &Graph, reader: Value) -> Option<(Value, Value, usize)> {
-    let operator = graph.operator(reader)?;
-    let operands = graph.operands(reader);
-    let of_operand = |at: usize| Some((weight(graph, operands[at])?, reader, at));
-    if passes_on(operator) { None } else { (0..operands.len()).find_map(of_operand) }
+/// The first forward operator that computes something of a parameter, with the position at which it reads it.
+fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<(Value, usize)> {
+    graph.users(value).into_iter().filter(|&it| roles.is_forward(it)).find_map(|user| {
+        if graph.operator(user).is_some_and(passes_on) {
+            return reader(graph, roles, user);
+        }
+        let position = graph.operands(user).iter().position(|&it| it == value)?;
+        Some((user, position))
+    })
 }
 
-/// How a parameter lies, beside how its reader takes it: split as it is used, replicated, or split though it is used as a whole.
-fn of_weight(tiled: &Tiled, parameter: Value, reader: Value, position: usize) -> String {
+/// How a parameter and its optimiser's states lie, beside how the forward computation takes it.
+fn of_weight(tiled: &Tiled, roles: &Roles<'_>, parameter: Value) -> String {
+    let network = &tiled.network;
+    let Some((reader, position)) = reader(&network.graph, roles, parameter) else {
+        return String::new();
+    };
     let (signature, form) = tiled.signature(reader);
     let used = signature.operand_tiling(position, form);
     let stored = &tiled.tilings[parameter.index()];
-    let kind = |axis: usize| match (stored.on(axis), used.on(axis)) {
-        (Placement::Split(_), Placement::Split(_)) => "split",
-        (Placement::Split(_), _) => "sharded state",
-        (Placement::Replicated | Placement::Partial, _) => "replicated",
+    let groups = network.update_groups();
+    let group = groups.iter().find(|it| it[0].0 == parameter);
+    let states: Vec<Value> = group.iter().flat_map(|it| &it[1..]).map(|it| it.0).collect();
+    let is_split = |placement| matches!(placement, Placement::Split(_));
+    let kind = |axis: usize| {
+        let has_split_states =
+            states.iter().any(|it| is_split(tiled.tilings[it.index()].on(axis)));
+        match (is_split(stored.on(axis)), is_split(used.on(axis))) {
+            (true, true) => "split",
+            (true, false) => "sharded",
+            (false, _) if has_split_states => "sharded state",
+            (false, _) => "replicated",
+        }
     };
     let size = |wanted: &str| {
         let axes = (0..tiled.mesh.n_axes()).filter(|&axis| kind(axis) == wanted).collect();
         tiled.mesh.group_size(axes)
     };
-    let kinds = ["split", "sharded state", "replicated"].map(|kind| (kind, size(kind)));
+    let kinds =
+        ["split", "sharded", "sharded state", "replicated"].map(|kind| (kind, size(kind)));
     let texts = kinds.iter().filter(|it| it.1 > 1).map(|(kind, size)| format!("{kind} {size}"));
     texts.collect::<Vec<_>>().join(" x ")
 }

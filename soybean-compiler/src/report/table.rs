@@ -72,21 +72,34 @@ fn rows<const N: usize, T: PartialEq>(
     rows
 }
 
-fn tensors(report: &Report) -> Vec<[String; 3]> {
+fn tensors(report: &Report) -> Vec<[String; 4]> {
     let (graph, tiled, names) = (report.graph(), &report.found.tiled, report.names());
     let fetched = tiled.network.fetched();
     let is_shown = |&value: &Value| match graph.node(value).source {
-        Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => true,
+        Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) => true,
+        // They stand beside their parameters.
+        Source::State => false,
         Source::Operator(_) => fetched.contains(&value),
+    };
+    let groups = tiled.network.update_groups();
+    let states = |value: Value| {
+        let group = groups.iter().find(|it| it[0].0 == value);
+        let states = group.iter().flat_map(|it| &it[1..]);
+        let mut tilings: Vec<String> =
+            states.map(|(state, _)| tiled.tilings[state.index()].to_string()).collect();
+        tilings.dedup();
+        tilings.join(", ")
     };
     let item = |value: Value| {
         let node = graph.node(value);
         let shape = format!("{}{}", node.dtype, node.shape);
-        (names[&value].clone(), [shape, tiled.tilings[value.index()].to_string()])
+        (names[&value].clone(), [shape, tiled.tilings[value.index()].to_string(), states(value)])
     };
     let items = graph.values().filter(is_shown).map(item).collect();
-    rows(["tensor", "shape", "tiling"], items, |name, [shape, tiling]| {
-        [name, shape.clone(), tiling.clone()]
+    let has_states = graph.values().any(|it| matches!(graph.node(it).source, Source::State));
+    let heading = ["tensor", "shape", "tiling", if has_states { "optimizer states" } else { "" }];
+    rows(heading, items, |name, [shape, tiling, states]| {
+        [name, shape.clone(), tiling.clone(), states.clone()]
     })
 }
 
@@ -123,7 +136,7 @@ fn conversions(report: &Report) -> String {
     if rest > 0 {
         let n: usize = transfers.iter().skip(MAX_TRANSFERS).map(|it| it.n_conversions).sum();
         let share = format!("{:.1} %", rest as f64 * 100.0 / report.bytes_total as f64);
-        let others = format!("{n} other conversions");
+        let others = format!("{n} other conversion{}", if n == 1 { "" } else { "s" });
         rows.push([readable_bytes(rest), share, others, String::new(), String::new()]);
     }
     format!("\n{}", aligned(&rows))

@@ -103,6 +103,20 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// What a tensor is called; one that the user gave no name, by the operator: `dense.0.matmul`, or `dense.0.matmul gradient`.
+    fn name(&self, value: Value) -> String {
+        let name = self.names[&value].clone();
+        let network = &self.report.found.tiled.network;
+        let operator = network.site(value).map_or("", |site| site.operator.as_str());
+        if name != value.to_string() || operator.is_empty() {
+            return name;
+        }
+        let layer = &self.layers[value.index()];
+        let dot = if layer.is_empty() { "" } else { "." };
+        let gradient = if self.is_forward[value.index()] { "" } else { " gradient" };
+        format!("{layer}{dot}{operator}{gradient}")
+    }
+
     fn transfer(&self, value: Value, conversion: &Conversion) -> Transfer {
         let tiled = &self.report.found.tiled;
         let graph = &tiled.network.graph;
@@ -121,7 +135,7 @@ impl<'a> Context<'a> {
             bytes,
             n_conversions: 1,
             tensor: conversion.value,
-            name: self.names[&conversion.value].clone(),
+            name: self.name(conversion.value),
             from,
             to,
             collectives: collectives.join(", "),
