@@ -15,6 +15,7 @@ use soybean_plan::{DType, Init, Shape};
 use crate::{
     operator::{Operator, Rules},
     operators::by_phase::ByPhase,
+    pin::Pin,
 };
 
 /// A tensor of a [`Graph`].
@@ -48,6 +49,8 @@ pub struct Node {
     pub source: Source,
     /// The number of the builder's call for which it was made; see [`crate::Network::sites`].
     pub origin: Option<usize>,
+    /// How it must be stored, if a user says so.
+    pub pinned: Option<Pin>,
 }
 
 /// Where a tensor comes from.
@@ -94,7 +97,13 @@ impl Graph {
     /// Adds a tensor that no operator computes.
     pub fn add_source(&mut self, name: &str, dtype: DType, shape: Shape, source: Source) -> Value {
         let (name, origin) = (name.to_owned(), self.origin);
-        Value(self.tensors.add_node(Node { name, dtype, shape, source, origin }))
+        let node = Node { name, dtype, shape, source, origin, pinned: None };
+        Value(self.tensors.add_node(node))
+    }
+
+    /// Adds a tensor of another graph that no operator computes.
+    pub fn add_copy(&mut self, node: &Node) -> Value {
+        Value(self.tensors.add_node(node.clone()))
     }
 
     /// Adds the result of an operator; its shape follows from the operator's signature.
@@ -107,12 +116,20 @@ impl Graph {
             shape: operator.signature(&shapes).result_shape(),
             source: Source::Operator(operator),
             origin: self.origin,
+            pinned: None,
         };
         let value = self.tensors.add_node(node);
         for operand in operands {
             self.tensors.add_edge(operand.0, value, ());
         }
         Value(value)
+    }
+
+    /// Adds the result of an operator that is stored as this tensor of another graph.
+    pub fn add_like(&mut self, node: &Node, operator: Operator, operands: &[Value]) -> Value {
+        let value = self.add(operator, operands);
+        self.node_mut(value).pinned = node.pinned;
+        value
     }
 
     /// The node of a tensor.
@@ -253,6 +270,9 @@ impl Graph {
         }
         if !node.name.is_empty() {
             let _ = write!(line, " \"{}\"", node.name);
+        }
+        if let Some(pin) = node.pinned {
+            let _ = write!(line, " pinned {pin}");
         }
         line
     }

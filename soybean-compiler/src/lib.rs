@@ -17,6 +17,7 @@ pub mod operator;
 pub mod operators;
 mod optimizer;
 mod overlap;
+mod pin;
 mod precision;
 mod recipe;
 mod report;
@@ -36,6 +37,7 @@ pub use initializers::init_names;
 pub use lower::lower;
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
+pub use pin::Pin;
 pub use recipe::{Recipe, RecipeFault};
 pub use report::{Parallelism, Report, Role, Transfer, readable_bytes};
 pub use surface::{

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use soybean_plan::{DType, Precision, RunScalar, Shape};
+use soybean_plan::{DType, Mesh, Precision, RunScalar, Shape, Tiling};
 
 use crate::{
     builder::{Builder, Site},
@@ -12,7 +12,7 @@ use crate::{
     graph::{Graph, Phase, Source, Value},
     operators::elementwise::all_dims,
     optimizer::{self, Optimizer, Update},
-    precision, simplify,
+    pin, precision, simplify,
 };
 
 /// A training step as a graph.
@@ -123,6 +123,35 @@ impl Network {
             names,
             sites,
         })
+    }
+
+    /// The same network with a tensor stored in this tiling. A parameter, buffer or state and its next value are pinned together.
+    ///
+    /// # Errors
+    /// If the tensor cannot be stored in this tiling on this mesh.
+    pub fn pinned(mut self, value: Value, tiling: Tiling, mesh: &Mesh) -> Result<Self, String> {
+        let shape = self.graph.shape(value);
+        if !pin::is_legal(mesh, &shape, tiling) {
+            return Err(format!("{value}, {shape}, cannot be stored as {tiling} on {mesh}"));
+        }
+        let source = self.updates.iter().find(|(_, next)| *next == value).map(|it| it.0);
+        self.graph.node_mut(source.unwrap_or(value)).pinned = Some(tiling.into());
+        Ok(self)
+    }
+
+    /// The same network without pins.
+    #[must_use]
+    pub fn unpinned(mut self) -> Self {
+        for value in self.graph.values() {
+            self.graph.node_mut(value).pinned = None;
+        }
+        self
+    }
+
+    /// The tensors that users pinned.
+    #[must_use]
+    pub fn pins(&self) -> Vec<Value> {
+        self.graph.values().filter(|&it| self.graph.node(it).pinned.is_some()).collect()
     }
 
     /// The tensors that must be computed: the loss, the outputs and the next values.

@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod support {
-    pub(crate) mod networks;
     pub(crate) mod samples;
 }
 
@@ -15,10 +14,10 @@ use soybean_compiler::{
     operator_samples, optimizer,
 };
 use soybean_plan::{DType, Init, Precision};
-use support::{
-    networks::{GPT, Transformer, alexnet, resnet20, resnet50, vgg16},
-    samples::{argument, call},
+use soybean_zoo::{
+    GPT, Model, Transformer, alexnet, cnn5, inception_v3, mlp, resnet20, resnet50, vgg16,
 };
+use support::samples::{argument, call};
 
 fn recipe(builder: Builder, loss: Value, n_gpus: usize) -> Recipe {
     let options = Options {
@@ -81,17 +80,19 @@ fn every_operator_is_made_again() {
 
 #[test]
 fn networks_are_made_again() {
-    let mut images = alexnet(16);
-    let logits = images.here;
-    let y = Argument::Tensor(images.builder.input("y", DType::I32, &[16]));
-    let loss = call(&mut images.builder, "cross_entropy", &[Argument::Tensor(logits), y]);
-    check(&recipe(images.builder, loss, 8));
-    let vgg = vgg16(8).apply("mean", &[Argument::All]);
-    check(&recipe(vgg.builder, vgg.here, 4));
     let small = Transformer { n_blocks: 2, ..GPT };
-    for ((builder, loss), n_gpus) in
-        [(resnet20(8), 2), (resnet50(8), 4), (small.decoder(), 8), (small.encoder(10), 2)]
-    {
+    let models = [
+        (mlp(32, &[64, 128, 10]), 8),
+        (cnn5(8, 4, 16), 4),
+        (alexnet(16), 8),
+        (vgg16(8), 4),
+        (resnet20(8), 2),
+        (resnet50(8), 4),
+        (inception_v3(4), 2),
+        (small.decoder(), 8),
+        (small.encoder(10), 2),
+    ];
+    for (Model { builder, loss, .. }, n_gpus) in models {
         check(&recipe(builder, loss, n_gpus));
     }
 }

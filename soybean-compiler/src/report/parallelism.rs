@@ -125,8 +125,7 @@ fn of_weight(tiled: &Tiled, roles: &Roles<'_>, parameter: Value) -> String {
     let states: Vec<Value> = group.iter().flat_map(|it| &it[1..]).map(|it| it.0).collect();
     let is_split = |placement| matches!(placement, Placement::Split(_));
     let kind = |axis: usize| {
-        let has_split_states =
-            states.iter().any(|it| is_split(tiled.tilings[it.index()].on(axis)));
+        let has_split_states = states.iter().any(|it| is_split(tiled.tilings[it.index()].on(axis)));
         match (is_split(stored.on(axis)), is_split(used.on(axis))) {
             (true, true) => "split",
             (true, false) => "sharded",
@@ -138,8 +137,7 @@ fn of_weight(tiled: &Tiled, roles: &Roles<'_>, parameter: Value) -> String {
         let axes = (0..tiled.mesh.n_axes()).filter(|&axis| kind(axis) == wanted).collect();
         tiled.mesh.group_size(axes)
     };
-    let kinds =
-        ["split", "sharded", "sharded state", "replicated"].map(|kind| (kind, size(kind)));
+    let kinds = ["split", "sharded", "sharded state", "replicated"].map(|kind| (kind, size(kind)));
     let texts = kinds.iter().filter(|it| it.1 > 1).map(|(kind, size)| format!("{kind} {size}"));
     texts.collect::<Vec<_>>().join(" x ")
 }

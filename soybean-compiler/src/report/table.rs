@@ -79,7 +79,7 @@ fn tensors(report: &Report) -> Vec<[String; 4]> {
         Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) => true,
         // They stand beside their parameters.
         Source::State => false,
-        Source::Operator(_) => fetched.contains(&value),
+        Source::Operator(_) => fetched.contains(&value) || graph.node(value).pinned.is_some(),
     };
     let groups = tiled.network.update_groups();
     let states = |value: Value| {
@@ -93,7 +93,9 @@ fn tensors(report: &Report) -> Vec<[String; 4]> {
     let item = |value: Value| {
         let node = graph.node(value);
         let shape = format!("{}{}", node.dtype, node.shape);
-        (names[&value].clone(), [shape, tiled.tilings[value.index()].to_string(), states(value)])
+        let pinned = if node.pinned.is_some() { " pinned" } else { "" };
+        let tiling = format!("{}{pinned}", tiled.tilings[value.index()]);
+        (names[&value].clone(), [shape, tiling, states(value)])
     };
     let items = graph.values().filter(is_shown).map(item).collect();
     let has_states = graph.values().any(|it| matches!(graph.node(it).source, Source::State));
@@ -162,10 +164,11 @@ fn summary(report: &Report) -> String {
         None => {}
     }
     text.push('\n');
-    for (name, bytes) in
-        [("data", baselines.data), ("model", baselines.model), ("recursive", baselines.recursive)]
-    {
-        let label = format!("with strategy {name}");
+    let strategies =
+        [("data", baselines.data), ("model", baselines.model), ("recursive", baselines.recursive)];
+    let others = strategies.map(|(name, bytes)| (format!("with strategy {name}"), bytes));
+    let unpinned = report.found.unpinned_bytes.map(|it| ("without pins".to_owned(), it));
+    for (label, bytes) in others.into_iter().chain(unpinned) {
         let ratio = match report.bytes_total {
             0 => String::new(),
             total => format!("  {:.2} x", bytes as f64 / total as f64),
