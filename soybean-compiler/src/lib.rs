@@ -39,7 +39,7 @@ pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
 pub use pin::Pin;
 pub use recipe::{Recipe, RecipeFault};
-pub use report::{Parallelism, Report, Role, Transfer, readable_bytes};
+pub use report::{Parallelism, Pass, Report, Role, Transfer, readable_bytes, rows};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
     operator_samples,

@@ -3,7 +3,9 @@
 mod json;
 mod layers;
 mod parallelism;
+mod pass;
 mod role;
+pub mod rows;
 mod table;
 mod transfers;
 
@@ -17,6 +19,7 @@ use crate::{
 };
 
 pub use parallelism::Parallelism;
+pub use pass::Pass;
 pub use role::Role;
 pub use transfers::Transfer;
 
@@ -99,6 +102,12 @@ impl Report {
     #[must_use]
     pub fn layers(&self) -> Vec<String> {
         layers::layers(&self.found.tiled.network)
+    }
+
+    /// The pass in which each tensor is computed, by its index.
+    #[must_use]
+    pub fn passes(&self) -> Vec<Pass> {
+        pass::passes(&self.found.tiled.network)
     }
 
     /// Which parallelism came out, layer by layer, in the order of the model.

@@ -3,14 +3,10 @@
 use std::fmt::Write as _;
 
 use super::{
-    Parallelism, Report, Transfer,
-    layers::{group_name, grouped, pattern},
-    readable_bytes,
+    Parallelism, Report, Transfer, readable_bytes,
+    rows::{aligned, rows},
 };
 use crate::graph::{Source, Value};
-
-/// The most tensors and layers that are listed; the others are counted.
-const MAX_ROWS: usize = 40;
 
 /// The most conversions that are listed.
 const MAX_TRANSFERS: usize = 8;
@@ -34,42 +30,6 @@ pub(super) fn text(report: &Report) -> String {
     text.push_str(&conversions(report));
     text.push_str(&summary(report));
     text
-}
-
-/// Rows in columns.
-fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let mut text = String::new();
-    for row in rows {
-        let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        let _ = writeln!(text, "  {}", cells.join("  ").trim_end());
-    }
-    text
-}
-
-/// A row for each group of things that are alike, after the heading.
-fn rows<const N: usize, T: PartialEq>(
-    heading: [&str; N],
-    items: Vec<(String, T)>,
-    row: impl Fn(String, &T) -> [String; N],
-) -> Vec<[String; N]> {
-    let n_of = |name: &str| items.iter().filter(|it| pattern(&it.0) == pattern(name)).count();
-    let counts: Vec<(String, usize)> =
-        items.iter().map(|it| (pattern(&it.0), n_of(&it.0))).collect();
-    let groups = grouped(items.into_iter());
-    let n_hidden: usize = groups.iter().skip(MAX_ROWS).map(|it| it.0.len()).sum();
-    let mut rows = vec![heading.map(str::to_owned)];
-    for (names, content) in groups.iter().take(MAX_ROWS) {
-        let n_of_pattern = counts.iter().find(|it| it.0 == pattern(&names[0])).map_or(0, |it| it.1);
-        rows.push(row(group_name(names, n_of_pattern), content));
-    }
-    if n_hidden > 0 {
-        let name = format!("and {n_hidden} more");
-        rows.push(std::array::from_fn(|at| if at == 0 { name.clone() } else { String::new() }));
-    }
-    rows
 }
 
 fn tensors(report: &Report) -> Vec<[String; 4]> {

@@ -1,13 +1,10 @@
 //! Where the bytes go: the conversions that move most, with what they are for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use soybean_plan::{CollectiveKind, Tiling};
 
-use super::{
-    Report,
-    layers::{layers, pattern},
-};
+use super::{Pass, Report, rows::pattern};
 use crate::{
     graph::{Phase, Value},
     operator::Operator,
@@ -37,8 +34,8 @@ pub struct Transfer {
     pub place: String,
     /// The operator's layer, with `*` for its numbers where there are several.
     pub layer: String,
-    /// `forward`, `backward` or `update`.
-    pub pass: &'static str,
+    /// The part of the step to which the operator belongs.
+    pub pass: Pass,
 }
 
 /// All conversions of a training step that move anything, those that move most first.
@@ -87,20 +84,12 @@ struct Context<'a> {
     report: &'a Report,
     names: BTreeMap<Value, String>,
     layers: Vec<String>,
-    is_forward: Vec<bool>,
-    is_next: BTreeSet<Value>,
+    passes: Vec<Pass>,
 }
 
 impl<'a> Context<'a> {
     fn new(report: &'a Report) -> Self {
-        let network = &report.found.tiled.network;
-        Self {
-            report,
-            names: report.names(),
-            layers: layers(network),
-            is_forward: network.graph.ancestors(&network.fetched()),
-            is_next: network.updates.iter().map(|&(_, next)| next).collect(),
-        }
+        Self { report, names: report.names(), layers: report.layers(), passes: report.passes() }
     }
 
     /// What a tensor is called; one that the user gave no name, by the operator: `dense.0.matmul`, or `dense.0.matmul gradient`.
@@ -113,7 +102,8 @@ impl<'a> Context<'a> {
         }
         let layer = &self.layers[value.index()];
         let dot = if layer.is_empty() { "" } else { "." };
-        let gradient = if self.is_forward[value.index()] { "" } else { " gradient" };
+        let is_forward = self.passes[value.index()] == Pass::Forward;
+        let gradient = if is_forward { "" } else { " gradient" };
         format!("{layer}{dot}{operator}{gradient}")
     }
 
@@ -126,11 +116,6 @@ impl<'a> Context<'a> {
         let mut collectives: Vec<&str> = route.iter().map(|it| it.kind.name()).collect();
         collectives.retain(|it| *it != CollectiveKind::Slice.name());
         let site = tiled.network.site(value).cloned().unwrap_or_default();
-        let pass = match (self.is_next.contains(&value), self.is_forward[value.index()]) {
-            (true, _) => "update",
-            (false, true) => "forward",
-            (false, false) => "backward",
-        };
         Transfer {
             bytes,
             n_conversions: 1,
@@ -145,7 +130,7 @@ impl<'a> Context<'a> {
             },
             place: site.place,
             layer: self.layers[value.index()].clone(),
-            pass,
+            pass: self.passes[value.index()],
         }
     }
 }

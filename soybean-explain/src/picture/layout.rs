@@ -47,7 +47,9 @@ mod tests {
     fn random_edges(n_nodes: usize, seed: u64) -> Vec<[usize; 2]> {
         let mut state = seed;
         let mut next = |bound: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % bound
         };
         let mut edges = Vec::new();
@@ -72,7 +74,9 @@ mod tests {
                 assert!(route.windows(2).all(|it| (it[1][1] - it[0][1] - ROW).abs() < 1e-9));
             }
             for (a, here) in layout.centres.iter().enumerate() {
-                assert!(here[0] - widths[a] / 2.0 >= 0.0 && here[0] + widths[a] / 2.0 <= layout.width);
+                assert!(
+                    here[0] - widths[a] / 2.0 >= 0.0 && here[0] + widths[a] / 2.0 <= layout.width
+                );
                 for (b, there) in layout.centres.iter().enumerate().filter(|it| it.0 != a) {
                     let apart = (here[0] - there[0]).abs() - f64::midpoint(widths[a], widths[b]);
                     assert!(here[1] != there[1] || apart > GAP - 1e-6, "{a} and {b} of {seed}");

@@ -20,7 +20,10 @@ const STYLE: &str = include_str!("picture.css");
 pub(super) fn document(name: &str, drawing: &Drawing) -> String {
     let figure = figure(name, drawing);
     let (tag, rest) = figure.split_once('\n').expect("the tag has a line of its own");
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{tag}\n<style>\n{STYLE}{}</style>\n{rest}", colours())
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{tag}\n<style>\n{STYLE}{}</style>\n{rest}",
+        colours()
+    )
 }
 
 /// The rules that colour stripes, for light and dark surroundings.
@@ -36,7 +39,8 @@ pub(crate) fn colours() -> String {
 /// The `svg` element, without a style.
 pub(crate) fn figure(name: &str, drawing: &Drawing) -> String {
     let widths: Vec<f64> = drawing.tensors.iter().map(width).collect();
-    let layout = layout(&widths, &drawing.edges.iter().map(|it| it.downward(drawing)).collect::<Vec<_>>());
+    let layout =
+        layout(&widths, &drawing.edges.iter().map(|it| it.downward(drawing)).collect::<Vec<_>>());
     let most_bytes = drawing.most_bytes();
     let (across, down) = (layout.width, layout.height);
     let mut text = format!(
@@ -138,7 +142,11 @@ fn box_of(at: usize, tensor: &Tensor, width: f64, centre: [f64; 2], most_bytes: 
         let (left, right) = (before * 1000 / n_axes, (before + n) * 1000 / n_axes);
         let (left, right) = (left as f64 * width / 1000.0, right as f64 * width / 1000.0);
         let across = right - left;
-        let _ = write!(text, "<rect class=\"stripe {}\" x=\"{left:.1}\" width=\"{across:.1}\" height=\"{HEIGHT}\"/>", colour.class);
+        let _ = write!(
+            text,
+            "<rect class=\"stripe {}\" x=\"{left:.1}\" width=\"{across:.1}\" height=\"{HEIGHT}\"/>",
+            colour.class
+        );
         before += n;
     }
     let (middle, thickness) = (width / 2.0, tensor.change.thickness(most_bytes));
