@@ -7,13 +7,13 @@ use soybean_compiler::readable_bytes;
 use super::{
     colour,
     drawing::{Change, Drawing, Edge, Tensor},
-    layout::{Layout, layout},
+    layout::{Layout, Line, layout},
 };
 
 /// The height of a tensor's box.
 const HEIGHT: f64 = 38.0;
 /// The width of a character of the larger and of the smaller line of a box, in the widest of usual fonts.
-const CHARACTER: [f64; 2] = [7.3, 6.1];
+const CHARACTER: [f64; 2] = [8.3, 6.3];
 const STYLE: &str = include_str!("picture.css");
 
 /// A document that stands alone.
@@ -36,7 +36,8 @@ pub(crate) fn colours() -> String {
 /// The `svg` element, without a style.
 pub(crate) fn figure(name: &str, drawing: &Drawing) -> String {
     let widths: Vec<f64> = drawing.tensors.iter().map(width).collect();
-    let layout = layout(&widths, &drawing.edges.iter().map(|it| it.downward(drawing)).collect::<Vec<_>>());
+    let lines: Vec<Line> = drawing.edges.iter().map(|it| it.line(drawing)).collect();
+    let layout = layout(&widths, &lines);
     let most_bytes = drawing.most_bytes();
     let (across, down) = (layout.width, layout.height);
     let mut text = format!(
@@ -60,8 +61,18 @@ pub(crate) fn figure(name: &str, drawing: &Drawing) -> String {
 
 fn width(tensor: &Tensor) -> f64 {
     let length = |text: &str, character: f64| text.chars().count() as f64 * character;
-    let lines = [length(&tensor.name, CHARACTER[0]), length(&second_line(tensor), CHARACTER[1])];
+    let lines = [length(&first_line(tensor), CHARACTER[0]), length(&second_line(tensor), CHARACTER[1])];
     (lines[0].max(lines[1]) + 14.0).round()
+}
+
+/// The name, and by what it is computed.
+fn first_line(tensor: &Tensor) -> String {
+    match (tensor.kind, tensor.operator.split(' ').next()) {
+        ("activation" | "gradient" | "output", Some(operator)) => {
+            format!("{} {operator}", tensor.name)
+        }
+        _ => tensor.name.clone(),
+    }
 }
 
 fn second_line(tensor: &Tensor) -> String {
@@ -69,10 +80,11 @@ fn second_line(tensor: &Tensor) -> String {
 }
 
 impl Edge {
-    /// The edge as the layout takes it, from the upper to the lower tensor: among gradients from the result to the operand. A gradient never serves forward work, so
-    /// that this makes no cycles.
-    fn downward(&self, drawing: &Drawing) -> [usize; 2] {
-        if self.is_upward(drawing) { [self.to, self.from] } else { [self.from, self.to] }
+    /// The edge as the layout takes it: among gradients, results stand above operands. A gradient never serves forward work, so that this makes no cycles.
+    fn line(&self, drawing: &Drawing) -> Line {
+        let (upper, lower) =
+            if self.is_upward(drawing) { (self.to, self.from) } else { (self.from, self.to) };
+        Line { upper, lower, source: self.from }
     }
 
     fn is_upward(&self, drawing: &Drawing) -> bool {
@@ -146,7 +158,7 @@ fn box_of(at: usize, tensor: &Tensor, width: f64, centre: [f64; 2], most_bytes: 
         text,
         "<rect class=\"frame\" width=\"{width}\" height=\"{HEIGHT}\" rx=\"2\" stroke-width=\"{thickness:.2}\"/>\
          <text x=\"{middle:.1}\" y=\"16\">{}</text><text class=\"small\" x=\"{middle:.1}\" y=\"30\">{}</text></g>",
-        escaped(&tensor.name),
+        escaped(&first_line(tensor)),
         escaped(&second_line(tensor)),
     );
     text
