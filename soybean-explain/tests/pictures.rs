@@ -3,7 +3,7 @@
 
 mod support;
 
-use soybean_explain::picture::{dot, svg};
+use soybean_explain::{page, picture::{dot, svg}};
 
 #[test]
 fn try_it() {
@@ -13,5 +13,7 @@ fn try_it() {
         println!("{name} {} tensors {:?}", compiled.report.search().tiled.network.graph.n_values(), start.elapsed());
         std::fs::write(format!("/tmp/page-{name}.svg"), picture).unwrap();
         std::fs::write(format!("/tmp/page-{name}.dot"), dot(&compiled.report)).unwrap();
+        let start = std::time::Instant::now(); let text = page::html(&compiled); println!("page {} kB {:?}", text.len()/1000, start.elapsed());
+ std::fs::write(format!("/tmp/page-{name}.html"), text).unwrap();
     }
 }

@@ -20,17 +20,7 @@ const STYLE: &str = include_str!("picture.css");
 pub(super) fn document(name: &str, drawing: &Drawing) -> String {
     let figure = figure(name, drawing);
     let (tag, rest) = figure.split_once('\n').expect("the tag has a line of its own");
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{tag}\n<style>\n{STYLE}{}</style>\n{rest}", colours())
-}
-
-/// The rules that colour stripes, for light and dark surroundings.
-pub(crate) fn colours() -> String {
-    let rule = |class: &str, fill: &str| format!(".stripe.{class} {{ fill: {fill}; }}");
-    let rules = |pick: fn(&colour::Colour) -> &'static str| -> String {
-        colour::all().iter().map(|(_, it)| rule(it.class, pick(it)) + "\n").collect()
-    };
-    let (light, dark) = (rules(|it| it.light), rules(|it| it.dark));
-    format!("{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{tag}\n<style>\n{STYLE}{}</style>\n{rest}", colour::rules())
 }
 
 /// The `svg` element, without a style.
