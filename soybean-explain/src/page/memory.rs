@@ -75,7 +75,8 @@ fn lives(program: &Program) -> Vec<Life> {
             (_, false) => GRADIENTS,
         };
         for &result in step.results.iter().filter(|it| kinds[**it].is_none()) {
-            let last = if result == tables.loss { steps.len() } else { last_use(steps, result, at) };
+            let last =
+                if result == tables.loss { steps.len() } else { last_use(steps, result, at) };
             lives.push(life(result, kind, at, last));
         }
     }
@@ -100,7 +101,10 @@ fn forward(program: &Program, stays: &[Option<usize>]) -> Vec<bool> {
         is_forward[at] = step.results.iter().any(|it| is_needed[*it]);
         if is_forward[at] {
             // What stays from step to step is not made by the steps that read it.
-            step.inputs.iter().filter(|it| stays[**it].is_none()).for_each(|it| is_needed[*it] = true);
+            step.inputs
+                .iter()
+                .filter(|it| stays[**it].is_none())
+                .for_each(|it| is_needed[*it] = true);
         }
     }
     is_forward

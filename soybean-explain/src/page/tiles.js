@@ -11,13 +11,13 @@ function held(tensor, dim, rank) {
 
 /** Stretches in words: `0-63, 128-191`. */
 function stretches({ count, runs }) {
-  const shown = runs.slice(0, 3).map(([first, length]) => (length === 1 ? `${first}` : `${first}–${first + length - 1}`));
-  return shown.join(", ") + (count > 3 ? ` and ${count - 3} more` : "");
+  const shown = runs.slice(0, 2).map(([first, length]) => (length === 1 ? `${first}` : `${first}–${first + length - 1}`));
+  return shown.join(", ") + (count > 2 ? `, … (${count})` : "");
 }
 
 /** Draws the part of rows and columns that a rank holds. */
 function paint(target, tensor, rows, columns, rank) {
-  const side = (target.width = target.height = 2 * (target.clientWidth || 76));
+  const side = (target.width = target.height = 2 * (target.clientWidth || 104));
   const brush = target.getContext("2d");
   brush.fillStyle = getComputedStyle(target).color;
   const whole = { count: 1, runs: [[0, 1]] };
@@ -69,9 +69,10 @@ function showTiles(tensor, dims = firstDims(tensor)) {
   const figures = coordinates.map((at, rank) => {
     const drawing = element("canvas", { style: `color: ${tileColour(tensor)}`, "aria-hidden": "true" });
     const lines = tensor.shape.map((_, dim) => [dim, held(tensor, dim, rank)]).filter(([dim]) => axesOf(tensor, dim).length);
-    const words = lines.map(([dim, part]) => `dim ${dim}: ${stretches(part)}`).join("; ") || "all";
-    const title = element("b", {}, `GPU ${rank}`);
-    return element("figure", { "data-rank": rank }, drawing, element("figcaption", {}, title, at.length ? ` (${at})` : "", element("br"), words));
+    const words = lines.map(([dim, part]) => `dim ${dim}: ${stretches(part)}`);
+    const caption = element("figcaption", {}, element("b", {}, `GPU ${rank}`), at.length ? ` (${at})` : "");
+    for (const line of words.length ? words : ["all of it"]) caption.append(element("br"), line);
+    return element("figure", { "data-rank": rank }, drawing, caption);
   });
   byId("tiles").replaceChildren(...figures);
   if (plan.gpus > coordinates.length) {

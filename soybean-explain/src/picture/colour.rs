@@ -39,11 +39,11 @@ pub(super) fn rules() -> String {
 
 /// The same for a page that has a scheme of its own, and a variable for each colour.
 pub(crate) fn theme() -> String {
-    let variable = |it: Colour| {
-        format!("  --{}: light-dark({}, {});\n", it.class, it.light, it.dark)
-    };
+    let variable =
+        |it: Colour| format!("  --{}: light-dark({}, {});\n", it.class, it.light, it.dark);
     let rule = |it: Colour| format!(".stripe.{0} {{ fill: var(--{0}); }}\n", it.class);
-    let (variables, rules): (String, String) = (all().map(variable).collect(), all().map(rule).collect());
+    let (variables, rules): (String, String) =
+        (all().map(variable).collect(), all().map(rule).collect());
     format!(":root {{\n{variables}}}\n{rules}")
 }
 

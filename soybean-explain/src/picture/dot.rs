@@ -14,7 +14,9 @@ pub(super) fn dot(name: &str, drawing: &Drawing) -> String {
     let most_bytes = drawing.most_bytes();
     let mut text = format!("digraph {} {{\n", quoted(name));
     text.push_str("  node [shape=box, fontname=\"Helvetica\", fontsize=10];\n");
-    text.push_str("  edge [color=\"#9aa0a8\", fontname=\"Helvetica\", fontsize=9, arrowsize=0.6];\n");
+    text.push_str(
+        "  edge [color=\"#9aa0a8\", fontname=\"Helvetica\", fontsize=9, arrowsize=0.6];\n",
+    );
     let mut by_layer: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
     for (at, tensor) in drawing.tensors.iter().enumerate() {
         by_layer.entry(tensor.layer.as_deref()).or_default().push(at);
@@ -23,7 +25,10 @@ pub(super) fn dot(name: &str, drawing: &Drawing) -> String {
         let indent = if layer.is_some() { "    " } else { "  " };
         if let Some(layer) = layer {
             let label = quoted(layer);
-            let _ = writeln!(text, "  subgraph cluster_{number} {{\n    label={label}; color=\"#c4c8cd\"; fontname=\"Helvetica\";");
+            let _ = writeln!(
+                text,
+                "  subgraph cluster_{number} {{\n    label={label}; color=\"#c4c8cd\"; fontname=\"Helvetica\";"
+            );
         }
         for at in members {
             let _ = writeln!(text, "{indent}{};", node(at, &drawing.tensors[at], most_bytes));

@@ -70,7 +70,11 @@ impl Change {
 
     /// The thickness of its line, in pixels, beside the largest change of the drawing.
     pub(crate) fn thickness(&self, most_bytes: u64) -> f64 {
-        if self.bytes == 0 { 1.0 } else { 1.5 + 7.0 * (self.bytes as f64 / most_bytes as f64).sqrt() }
+        if self.bytes == 0 {
+            1.0
+        } else {
+            1.5 + 7.0 * (self.bytes as f64 / most_bytes as f64).sqrt()
+        }
     }
 }
 

@@ -50,9 +50,10 @@ fn of_names(report: &Report) -> BTreeMap<Value, String> {
         let node = network.graph.node(source);
         let parameter = match node.source {
             Source::State => node.name.rsplit_once('.').map_or("", |(parameter, _)| parameter),
-            Source::Parameter(_) | Source::Buffer(_) | Source::Input { .. } | Source::Operator(_) => {
-                node.name.as_str()
-            }
+            Source::Parameter(_)
+            | Source::Buffer(_)
+            | Source::Input { .. }
+            | Source::Operator(_) => node.name.as_str(),
         };
         if let Some((layer, _)) = parameter.rsplit_once('.') {
             layers.insert(source, layer.to_owned());

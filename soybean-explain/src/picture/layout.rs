@@ -56,7 +56,9 @@ mod tests {
     fn random_lines(n_nodes: usize, seed: u64) -> Vec<Line> {
         let mut state = seed;
         let mut next = |bound: usize| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % bound
         };
         let mut lines = Vec::new();
@@ -75,8 +77,7 @@ mod tests {
 
     #[test]
     fn edges_lead_downwards_and_nodes_keep_apart() {
-        for seed in 0..50 {
-            let n_nodes = 3 + seed as usize;
+        for (n_nodes, seed) in (3..).zip(0..50) {
             let lines = random_lines(n_nodes, seed);
             let widths: Vec<f64> = (0..n_nodes).map(|it| 20.0 + 10.0 * (it % 7) as f64).collect();
             let layout = layout(&widths, &lines);
@@ -86,7 +87,9 @@ mod tests {
                 assert!(route.windows(2).all(|it| (it[1][1] - it[0][1] - ROW).abs() < 1e-9));
             }
             for (a, here) in layout.centres.iter().enumerate() {
-                assert!(here[0] - widths[a] / 2.0 >= 0.0 && here[0] + widths[a] / 2.0 <= layout.width);
+                assert!(
+                    here[0] - widths[a] / 2.0 >= 0.0 && here[0] + widths[a] / 2.0 <= layout.width
+                );
                 for (b, there) in layout.centres.iter().enumerate().filter(|it| it.0 != a) {
                     let apart = (here[0] - there[0]).abs() - f64::midpoint(widths[a], widths[b]);
                     assert!(here[1] != there[1] || apart > GAP - 1e-6, "{a} and {b} of {seed}");

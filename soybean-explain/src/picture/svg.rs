@@ -20,7 +20,10 @@ const STYLE: &str = include_str!("picture.css");
 pub(super) fn document(name: &str, drawing: &Drawing) -> String {
     let figure = figure(name, drawing);
     let (tag, rest) = figure.split_once('\n').expect("the tag has a line of its own");
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{tag}\n<style>\n{STYLE}{}</style>\n{rest}", colour::rules())
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{tag}\n<style>\n{STYLE}{}</style>\n{rest}",
+        colour::rules()
+    )
 }
 
 /// The `svg` element, without a style.
@@ -51,7 +54,8 @@ pub(crate) fn figure(name: &str, drawing: &Drawing) -> String {
 
 fn width(tensor: &Tensor) -> f64 {
     let length = |text: &str, character: f64| text.chars().count() as f64 * character;
-    let lines = [length(&first_line(tensor), CHARACTER[0]), length(&second_line(tensor), CHARACTER[1])];
+    let lines =
+        [length(&first_line(tensor), CHARACTER[0]), length(&second_line(tensor), CHARACTER[1])];
     (lines[0].max(lines[1]) + 14.0).round()
 }
 
@@ -140,7 +144,11 @@ fn box_of(at: usize, tensor: &Tensor, width: f64, centre: [f64; 2], most_bytes: 
         let (left, right) = (before * 1000 / n_axes, (before + n) * 1000 / n_axes);
         let (left, right) = (left as f64 * width / 1000.0, right as f64 * width / 1000.0);
         let across = right - left;
-        let _ = write!(text, "<rect class=\"stripe {}\" x=\"{left:.1}\" width=\"{across:.1}\" height=\"{HEIGHT}\"/>", colour.class);
+        let _ = write!(
+            text,
+            "<rect class=\"stripe {}\" x=\"{left:.1}\" width=\"{across:.1}\" height=\"{HEIGHT}\"/>",
+            colour.class
+        );
         before += n;
     }
     let (middle, thickness) = (width / 2.0, tensor.change.thickness(most_bytes));

@@ -1,7 +1,9 @@
 //! Plans that several tests show.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use soybean_compiler::{Argument, Compiled, Options, Request, Strategy, compile, optimizer};
+use soybean_compiler::{
+    Argument, Compiled, Options, Report, Request, Strategy, compile, optimizer,
+};
 use soybean_plan::Precision;
 use soybean_zoo::{GPT, Model, perceptron, vgg16};
 
@@ -24,4 +26,15 @@ pub(crate) fn plans() -> [(&'static str, Compiled); 3] {
         ("vgg16", compiled("vgg16", 8, vgg16(64))),
         ("gpt", compiled("gpt", 8, GPT.decoder())),
     ]
+}
+
+/// The number of tensors of a plan.
+pub(crate) fn n_tensors(report: &Report) -> usize {
+    report.search().tiled.network.graph.n_values()
+}
+
+/// The number of operands of all its operators.
+pub(crate) fn n_edges(report: &Report) -> usize {
+    let graph = &report.search().tiled.network.graph;
+    graph.values().map(|it| graph.operands(it).len()).sum()
 }
