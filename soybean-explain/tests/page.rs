@@ -10,7 +10,7 @@ use serde_json::Value as Json;
 use soybean_compiler::Compiled;
 use soybean_explain::page::html;
 use soybean_plan::{BufferId, Program, Tile};
-use soybean_zoo::{alexnet, perceptron};
+use soybean_zoo::{cnn5, perceptron};
 
 use browser::opened;
 use support::{compiled, n_edges, n_tensors, plans};
@@ -97,7 +97,7 @@ fn used_at(program: &Program, at: usize) -> usize {
 #[test]
 fn the_timeline_counts_every_byte_in_use_once() {
     for compiled in
-        [compiled("small", 4, perceptron(96, &[64, 128, 10])), compiled("alexnet", 2, alexnet(4))]
+        [compiled("small", 4, perceptron(96, &[64, 128, 10])), compiled("cnn5", 2, cnn5(4, 4, 8))]
     {
         let program = &compiled.program;
         let memory = &data(&html(&compiled))["memory"];
