@@ -9,6 +9,7 @@ use crate::{
     lower::lower,
     network::Network,
     optimizer::Optimizer,
+    pin,
     report::Report,
     tiling::{Request, Tiled, search},
 };
@@ -43,7 +44,8 @@ const MAX_AXES: usize = 4;
 /// Compiles a model for a number of GPUs. `now` gives the time in milliseconds, from any origin.
 ///
 /// # Errors
-/// All faults of the model as a whole: a loss that is not a scalar, parameters that do not reach it, a number of GPUs over which nothing can be split.
+/// All faults of the model as a whole: a loss that is not a scalar, parameters that do not reach it, a number of GPUs over which nothing can be split, pins that do not
+/// fit the mesh.
 pub fn compile(
     builder: Builder,
     loss: Value,
@@ -52,10 +54,15 @@ pub fn compile(
     now: &dyn Fn() -> f64,
 ) -> Result<Compiled, Vec<ModelFault>> {
     check_n_gpus(options.n_gpus).map_err(|fault| vec![fault])?;
+    let mesh = Mesh::new(options.n_gpus);
+    let faults = pin::faults(builder.graph(), &mesh);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
     let network = Network::new(builder, loss, outputs, &options.optimizer)?;
     let network = network.in_precision(options.precision);
     let start = now();
-    let found = search(&network, Mesh::new(options.n_gpus), &options.search);
+    let found = search(&network, mesh, &options.search);
     let milliseconds = now() - start;
     let most = most_ranks_at_work(&found.tiled);
     if most < options.n_gpus {

@@ -15,6 +15,7 @@ use soybean_plan::{DType, Init, Shape};
 use crate::{
     operator::{Operator, Rules},
     operators::by_phase::ByPhase,
+    pin::Pin,
 };
 
 /// A tensor of a [`Graph`].
@@ -46,6 +47,10 @@ pub struct Node {
     pub shape: Shape,
     /// Where it comes from.
     pub source: Source,
+    /// The number of the builder's call for which it was made; see [`crate::Network::sites`].
+    pub origin: Option<usize>,
+    /// How it must be stored, if a user says so.
+    pub pinned: Option<Pin>,
 }
 
 /// Where a tensor comes from.
@@ -79,12 +84,26 @@ pub enum Phase {
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     tensors: DiGraph<Node, (), u32>,
+    /// What new tensors have as their origin.
+    origin: Option<usize>,
 }
 
 impl Graph {
+    /// Says for which of the builder's calls the next tensors are made.
+    pub fn set_origin(&mut self, origin: Option<usize>) {
+        self.origin = origin;
+    }
+
     /// Adds a tensor that no operator computes.
     pub fn add_source(&mut self, name: &str, dtype: DType, shape: Shape, source: Source) -> Value {
-        Value(self.tensors.add_node(Node { name: name.to_owned(), dtype, shape, source }))
+        let (name, origin) = (name.to_owned(), self.origin);
+        let node = Node { name, dtype, shape, source, origin, pinned: None };
+        Value(self.tensors.add_node(node))
+    }
+
+    /// Adds a tensor of another graph that no operator computes.
+    pub fn add_copy(&mut self, node: &Node) -> Value {
+        Value(self.tensors.add_node(node.clone()))
     }
 
     /// Adds the result of an operator; its shape follows from the operator's signature.
@@ -96,12 +115,21 @@ impl Graph {
             dtype: operator.dtype(&dtypes),
             shape: operator.signature(&shapes).result_shape(),
             source: Source::Operator(operator),
+            origin: self.origin,
+            pinned: None,
         };
         let value = self.tensors.add_node(node);
         for operand in operands {
             self.tensors.add_edge(operand.0, value, ());
         }
         Value(value)
+    }
+
+    /// Adds the result of an operator that is stored as this tensor of another graph.
+    pub fn add_like(&mut self, node: &Node, operator: Operator, operands: &[Value]) -> Value {
+        let value = self.add(operator, operands);
+        self.node_mut(value).pinned = node.pinned;
+        value
     }
 
     /// The node of a tensor.
@@ -242,6 +270,9 @@ impl Graph {
         }
         if !node.name.is_empty() {
             let _ = write!(line, " \"{}\"", node.name);
+        }
+        if let Some(pin) = node.pinned {
+            let _ = write!(line, " pinned {pin}");
         }
         line
     }

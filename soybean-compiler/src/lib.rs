@@ -17,7 +17,9 @@ pub mod operator;
 pub mod operators;
 mod optimizer;
 mod overlap;
+mod pin;
 mod precision;
+mod recipe;
 mod report;
 pub mod scalar;
 mod schedule;
@@ -28,14 +30,16 @@ mod text;
 pub mod tiling;
 mod verify;
 
-pub use builder::{Argument, Builder};
+pub use builder::{Argument, Builder, Site};
 pub use compile::{Compiled, Options, compile};
 pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
 pub use lower::lower;
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
-pub use report::{Report, readable_bytes};
+pub use pin::Pin;
+pub use recipe::{Recipe, RecipeFault};
+pub use report::{Parallelism, Pass, Report, Role, Transfer, readable_bytes, rows};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
     operator_samples,

@@ -1,18 +1,18 @@
 //! A model as a whole: the forward graph with its gradients and the optimiser's updates, simplified.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use soybean_plan::{DType, Precision, RunScalar, Shape};
+use soybean_plan::{DType, Mesh, Precision, RunScalar, Shape, Tiling};
 
 use crate::{
-    builder::Builder,
+    builder::{Builder, Site},
     fault::{At, ModelFault},
     fuse,
     gradient::{add_elementwise, differentiate},
     graph::{Graph, Phase, Source, Value},
     operators::elementwise::all_dims,
     optimizer::{self, Optimizer, Update},
-    precision, simplify,
+    pin, precision, simplify,
 };
 
 /// A training step as a graph.
@@ -34,6 +34,10 @@ pub struct Network {
     pub scalars: Vec<RunScalar>,
     /// With which numbers it computes.
     pub precision: Precision,
+    /// What the user calls tensors: by name the tensor, or none if it is not computed by itself any more.
+    pub names: Vec<(String, Option<Value>)>,
+    /// Where the builder's calls stand, which tensors have as their origins.
+    pub sites: Arc<[Site]>,
 }
 
 impl Network {
@@ -75,7 +79,9 @@ impl Network {
         outputs: &[(String, Value)],
         optimizer: &Optimizer,
     ) -> Result<Self, Vec<ModelFault>> {
-        let Builder { mut graph, mut updates, mut scalars, .. } = builder;
+        let sites = builder.sites().into();
+        let Builder { mut graph, mut updates, mut scalars, names, .. } = builder;
+        let mut names: Vec<_> = names.into_iter().map(|(name, it)| (name, Some(it))).collect();
         let shape = graph.shape(loss);
         if !shape.is_empty() {
             let message = format!("the loss must be a scalar, found {shape}");
@@ -101,6 +107,8 @@ impl Network {
         let update = optimizer::update(optimizer, &mut scalars);
         for (&parameter, gradient) in parameters.iter().zip(gradients) {
             let gradient = gradient.expect("parameters without a gradient are faults");
+            names.push((format!("{}.grad", graph.node(parameter).name), Some(gradient)));
+            graph.set_origin(graph.node(parameter).origin);
             add_update(&mut graph, &mut updates, &update, parameter, gradient);
         }
         Ok(Self {
@@ -112,7 +120,38 @@ impl Network {
             updates,
             scalars,
             precision: Precision::F32,
+            names,
+            sites,
         })
+    }
+
+    /// The same network with a tensor stored in this tiling. A parameter, buffer or state and its next value are pinned together.
+    ///
+    /// # Errors
+    /// If the tensor cannot be stored in this tiling on this mesh.
+    pub fn pinned(mut self, value: Value, tiling: Tiling, mesh: &Mesh) -> Result<Self, String> {
+        let shape = self.graph.shape(value);
+        if !pin::is_legal(mesh, &shape, tiling) {
+            return Err(format!("{value}, {shape}, cannot be stored as {tiling} on {mesh}"));
+        }
+        let source = self.updates.iter().find(|(_, next)| *next == value).map(|it| it.0);
+        self.graph.node_mut(source.unwrap_or(value)).pinned = Some(tiling.into());
+        Ok(self)
+    }
+
+    /// The same network without pins.
+    #[must_use]
+    pub fn unpinned(mut self) -> Self {
+        for value in self.graph.values() {
+            self.graph.node_mut(value).pinned = None;
+        }
+        self
+    }
+
+    /// The tensors that users pinned.
+    #[must_use]
+    pub fn pins(&self) -> Vec<Value> {
+        self.graph.values().filter(|&it| self.graph.node(it).pinned.is_some()).collect()
     }
 
     /// The tensors that must be computed: the loss, the outputs and the next values.
@@ -120,6 +159,12 @@ impl Network {
     pub fn roots(&self) -> Vec<Value> {
         let next = self.updates.iter().map(|&(_, next)| next);
         self.fetched().into_iter().chain(next).collect()
+    }
+
+    /// Where the user's call stands for which a tensor is made, if that is known.
+    #[must_use]
+    pub fn site(&self, value: Value) -> Option<&Site> {
+        self.sites.get(self.graph.node(value).origin?)
     }
 
     /// The tensors that an evaluation gives: the loss, then the outputs.
@@ -163,6 +208,7 @@ impl Network {
     #[must_use]
     pub fn moved(&self, graph: Graph, of: &BTreeMap<Value, Value>) -> Self {
         let all = |values: &[Value]| values.iter().map(|it| of[it]).collect();
+        let moved = |value: Option<Value>| of.get(&value?).copied();
         Self {
             graph,
             inputs: all(&self.inputs),
@@ -172,6 +218,8 @@ impl Network {
             updates: self.updates.iter().map(|(source, next)| (of[source], of[next])).collect(),
             scalars: self.scalars.clone(),
             precision: self.precision,
+            names: self.names.iter().map(|(name, it)| (name.clone(), moved(*it))).collect(),
+            sites: Arc::clone(&self.sites),
         }
     }
 }

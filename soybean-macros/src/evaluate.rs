@@ -21,7 +21,7 @@ use crate::{
     naming::Naming,
     problem::{Message, Problems},
     scope::{Definition, Frame, Items, Origin},
-    source_text::{place_text, source_text},
+    source_text::{place, place_text, source_text},
     unsupported::Unsupported,
     value::Value,
 };
@@ -48,6 +48,8 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) naming: Naming<'a>,
     /// What the macro computed of the user's dims, for rustc to check.
     pub(crate) assertions: Vec<Assertion>,
+    /// Tensors whose tiling the model pins, with the tokens that say to which.
+    pub(crate) pins: Vec<(soybean_compiler::graph::Value, &'a Expr)>,
     root: Rc<Items<'a>>,
     layers: &'a Layers,
     frames: Vec<Frame<'a>>,
@@ -81,6 +83,7 @@ impl<'a> Evaluator<'a> {
             problems: Problems::default(),
             naming: Naming::new(),
             assertions: Vec::new(),
+            pins: Vec::new(),
             frames: vec![Frame::new(Rc::clone(&root), Naming::ROOT)],
             root,
             layers,
@@ -125,6 +128,12 @@ impl<'a> Evaluator<'a> {
 
     fn frame(&mut self) -> &mut Frame<'a> {
         self.frames.last_mut().expect("the frame of the module is never removed")
+    }
+
+    /// Tells the builder that what it is called for next stands at these tokens.
+    pub(crate) fn stand_at(&mut self, tokens: &dyn ToTokens) {
+        let layer = self.frame().call.index();
+        self.builder.stand_at(&place(tokens), layer);
     }
 
     /// Evaluates in a frame of its own that sees only `items`.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
-use soybean_compiler::{At, Compiled, ModelFault, Options, compile};
+use soybean_compiler::{At, Compiled, ModelFault, Options, Recipe};
 use soybean_plan::{DType, Shape};
 use syn::{Expr, ItemFn, Pat, Stmt};
 
@@ -60,6 +60,8 @@ pub(crate) struct Success {
     pub(crate) inputs: Vec<Input>,
     pub(crate) assertions: Vec<Assertion>,
     pub(crate) compiled: Compiled,
+    /// The model as text, by which the program compiles it again.
+    pub(crate) recipe: String,
     pub(crate) n_gpus: usize,
 }
 
@@ -118,6 +120,10 @@ pub(crate) fn evaluate<'a>(
     let result = evaluator.forward(forward, arguments);
     let outputs = outputs(forward, result, evaluator);
     name_parameters(evaluator);
+    evaluator.builder.name_layers(evaluator.naming.layers());
+    for (name, value) in evaluator.naming.tensors() {
+        evaluator.builder.name_tensor(&name, value);
+    }
     let evaluated = Evaluated { settings: settings?, inputs, outputs: outputs? };
     evaluator.problems.is_empty().then_some(evaluated)
 }
@@ -133,13 +139,15 @@ pub(crate) fn build<'a>(
         evaluate(model, attribute, environment, evaluator)?;
     let options = options(model, &settings);
     let builder = std::mem::take(&mut evaluator.builder);
+    let recipe = Recipe { builder, loss: outputs.loss, outputs: outputs.others, options };
     let start = Instant::now();
     let now = || start.elapsed().as_secs_f64() * 1e3;
-    match compile(builder, outputs.loss, &outputs.others, &options, &now) {
+    match recipe.compile(&now) {
         Ok(compiled) => Some(Success {
             inputs,
             assertions: std::mem::take(&mut evaluator.assertions),
             compiled,
+            recipe: recipe.to_string(),
             n_gpus: settings.n_gpus,
         }),
         Err(faults) => {
@@ -181,6 +189,7 @@ fn add_inputs<'a>(model: &'a Model, evaluator: &mut Evaluator<'a>) -> Vec<Input>
             continue;
         };
         let name = pattern.ident.clone();
+        evaluator.stand_at(&input);
         let value =
             found.map(|(dtype, shape)| evaluator.builder.input(&name.to_string(), dtype, &shape));
         let dtype = found.map_or(DType::F32, |(dtype, _)| dtype);
@@ -298,6 +307,10 @@ fn report(
     };
     let tokens = match at {
         At::Value(value) => value_tokens(value),
+        At::Pin(value) => {
+            let pin = evaluator.pins.iter().find(|(it, _)| *it == value);
+            pin.map(|&(_, tokens)| tokens as &dyn ToTokens)
+        }
         At::Loss => Some(loss_at),
         At::Gpus => None,
     };

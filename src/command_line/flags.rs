@@ -3,6 +3,8 @@
 use std::{ffi::OsString, fmt::Write, path::PathBuf};
 
 use lexopt::{Arg, Parser, ValueExt};
+use soybean_explain::Changes;
+use soybean_plan::Precision;
 use soybean_runtime::Config;
 
 use super::{DataOptions, Defaults, Failure};
@@ -21,7 +23,12 @@ pub(super) enum Format {
     Text,
     Json,
     Dot,
+    Svg,
 }
+
+/// All formats with their names.
+const FORMATS: [(&str, Format); 4] =
+    [("text", Format::Text), ("json", Format::Json), ("dot", Format::Dot), ("svg", Format::Svg)];
 
 /// What a command line asks for.
 #[derive(Debug)]
@@ -40,9 +47,22 @@ pub(super) struct Options {
     pub(super) config: Config,
     pub(super) data: DataOptions,
     pub(super) out: Option<PathBuf>,
-    pub(super) format: Format,
+    pub(super) plan: PlanOptions,
     pub(super) n_steps: usize,
     pub(super) trace: Option<PathBuf>,
+}
+
+/// What `plan` is asked.
+#[derive(Debug)]
+pub(super) struct PlanOptions {
+    pub(super) format: Format,
+    pub(super) changes: Changes,
+    /// The tensor of which all tilings are tried.
+    pub(super) why: Option<String>,
+    /// The two plans that are compared.
+    pub(super) diff: Vec<String>,
+    /// Where the result goes, if not to standard output.
+    pub(super) file: Option<PathBuf>,
 }
 
 struct CommandEntry {
@@ -53,7 +73,7 @@ struct CommandEntry {
 
 const COMMANDS: &[CommandEntry] = &[
     CommandEntry { command: Command::Train, name: "train", help: "train the model (the default)" },
-    CommandEntry { command: Command::Plan, name: "plan", help: "show the plan made at build time" },
+    CommandEntry { command: Command::Plan, name: "plan", help: "show and explain the plan" },
     CommandEntry {
         command: Command::Check,
         name: "check",
@@ -69,10 +89,11 @@ const COMMANDS: &[CommandEntry] = &[
 
 struct Flag {
     name: &'static str,
-    /// What stands for its value in the help; empty if it takes none.
+    /// What stands for its values in the help, one word each; empty if it takes none.
     value: &'static str,
     help: &'static str,
     commands: &'static [Command],
+    /// Takes one value.
     set: fn(&mut Options, &str) -> Result<(), String>,
 }
 
@@ -160,11 +181,56 @@ const FLAGS: &[Flag] = &[
         set: |options, text| set(&mut options.out, Ok(Some(text.into()))),
     },
     Flag {
+        name: "gpus",
+        value: "N",
+        help: "the plan for another number of GPUs",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.n_gpus, positive(text).map(Some)),
+    },
+    Flag {
+        name: "strategy",
+        value: "NAME",
+        help: "the plan by another strategy: auto, recursive, data or model",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.strategy, text.parse().map(Some)),
+    },
+    Flag {
+        name: "precision",
+        value: "NAME",
+        help: "the plan in another precision: f32, tf32 or bf16",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.precision, precision(text).map(Some)),
+    },
+    Flag {
+        name: "why",
+        value: "TENSOR",
+        help: "what every other tiling of a tensor would cost",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.why, Ok(Some(text.to_owned()))),
+    },
+    Flag {
+        name: "diff",
+        value: "A B",
+        help: "how two plans differ: strategies, or files of --format json",
+        commands: &[Command::Plan],
+        set: |options, text| {
+            options.plan.diff.push(text.to_owned());
+            Ok(())
+        },
+    },
+    Flag {
         name: "format",
         value: "NAME",
-        help: "text, json or dot (text)",
+        help: "text, json, dot or svg (text)",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.format, format(text)),
+        set: |options, text| set(&mut options.plan.format, format(text)),
+    },
+    Flag {
+        name: "output",
+        value: "FILE",
+        help: "where it goes (standard output); -o FILE is the same",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.file, Ok(Some(text.into()))),
     },
     Flag {
         name: "steps",
@@ -199,12 +265,17 @@ fn learning_rate(text: &str) -> Result<f32, String> {
 }
 
 fn format(text: &str) -> Result<Format, String> {
-    match text {
-        "text" => Ok(Format::Text),
-        "json" => Ok(Format::Json),
-        "dot" => Ok(Format::Dot),
-        _ => Err(format!("expected text, json or dot, found `{text}`")),
-    }
+    let found = FORMATS.iter().find(|(name, _)| *name == text);
+    let known = || FORMATS.map(|(name, _)| name).join(", ");
+    found
+        .map(|&(_, format)| format)
+        .ok_or_else(|| format!("expected one of {}, found `{text}`", known()))
+}
+
+fn precision(text: &str) -> Result<Precision, String> {
+    let known = || Precision::ALL.map(Precision::name).join(", ");
+    let found = Precision::ALL.into_iter().find(|it| it.name() == text);
+    found.ok_or_else(|| format!("expected one of {}, found `{text}`", known()))
 }
 
 /// Understands the arguments after the program's name.
@@ -219,7 +290,13 @@ pub(super) fn parse(
         config: Config { learning_rate: defaults.learning_rate, ..Config::default() },
         data: DataOptions::default(),
         out: None,
-        format: Format::Text,
+        plan: PlanOptions {
+            format: Format::Text,
+            changes: Changes::default(),
+            why: None,
+            diff: Vec::new(),
+            file: None,
+        },
         n_steps: 20,
         trace: None,
     };
@@ -229,14 +306,12 @@ pub(super) fn parse(
     while let Some(argument) = parser.next().map_err(usage)? {
         match argument {
             Arg::Long("help") | Arg::Short('h') => return Ok(Request::Help(help(command))),
-            Arg::Long(name) => {
-                let flag = find_flag(name)?;
-                let value = match flag.value {
-                    "" => String::new(),
-                    _ => parser.value().and_then(|value| value.string()).map_err(usage)?,
+            Arg::Long(_) | Arg::Short('o') => {
+                let flag = match argument {
+                    Arg::Long(name) => find_flag(name)?,
+                    Arg::Short(_) | Arg::Value(_) => find_flag("output")?,
                 };
-                (flag.set)(&mut options, &value)
-                    .map_err(|fault| Failure::Usage(format!("--{}: {fault}", flag.name)))?;
+                take(flag, &mut parser, &mut options)?;
                 given.push(flag);
             }
             Arg::Value(name) if command.is_none() => {
@@ -255,6 +330,21 @@ pub(super) fn parse(
         ))),
         None => Ok(Request::Run(options)),
     }
+}
+
+/// Takes a flag's values.
+fn take(flag: &Flag, parser: &mut Parser, options: &mut Options) -> Result<(), Failure> {
+    let mut set = |value: &str| {
+        let fault = |fault| Failure::Usage(format!("--{}: {fault}", flag.name));
+        (flag.set)(options, value).map_err(fault)
+    };
+    if flag.value.is_empty() {
+        return set("");
+    }
+    for _ in flag.value.split_whitespace() {
+        set(&parser.value().and_then(|value| value.string()).map_err(usage)?)?;
+    }
+    Ok(())
 }
 
 fn usage(error: lexopt::Error) -> Failure {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use soybean_plan::{Placement, Tiling};
 
-use super::Report;
+use super::{Pass, Report};
 use crate::{
     graph::Value,
     operator::Rules,
@@ -33,19 +33,22 @@ pub(super) fn json(report: &Report) -> String {
     let tensors: Vec<String> = tensors(report, &values);
     let _ = writeln!(text, "\"tensors\": [\n{}\n],", tensors.join(",\n"));
     let computed = values.iter().filter(|it| found.tiled.forms[it.index()].is_some());
-    let operators: Vec<String> = computed.map(|&it| operator(report, it)).collect();
+    let (layers, passes) = (report.layers(), report.passes());
+    let operators: Vec<String> =
+        computed.map(|&it| operator(report, it, &layers[it.index()], passes[it.index()])).collect();
     let _ = writeln!(text, "\"ops\": [\n{}\n],", operators.join(",\n"));
     let per_axis: Vec<String> = report.bytes_per_axis.iter().map(ToString::to_string).collect();
     let _ = write!(
         text,
         "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"peak_memory_bytes_per_gpu\": {},\n\
-         \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {} }}\n}}\n",
+         \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {}{} }}\n}}\n",
         report.bytes_total,
         per_axis.join(", "),
         report.peak_memory_bytes_per_gpu,
         baselines.data,
         baselines.model,
         baselines.recursive,
+        found.unpinned_bytes.map_or(String::new(), |it| format!(", \"unpinned\": {it}")),
     );
     text
 }
@@ -55,19 +58,20 @@ fn tensors(report: &Report, values: &[Value]) -> Vec<String> {
     let tensor = |value: &Value| {
         let node = report.graph().node(*value);
         format!(
-            "{{ \"id\": {}, \"name\": {}, \"kind\": \"{}\", \"dtype\": \"{}\", \"shape\": {}, \"tiling\": {} }}",
+            "{{ \"id\": {}, \"name\": {}, \"kind\": \"{}\", \"dtype\": \"{}\", \"shape\": {}, \"tiling\": {}, \"pinned\": {} }}",
             value.index(),
             string(&names[value]),
             kinds[value],
             node.dtype,
             node.shape,
             tiling(&report.found.tiled.tilings[value.index()]),
+            node.pinned.is_some(),
         )
     };
     values.iter().map(tensor).collect()
 }
 
-fn operator(report: &Report, value: Value) -> String {
+fn operator(report: &Report, value: Value, layer: &str, pass: Pass) -> String {
     let (tiled, graph) = (&report.found.tiled, report.graph());
     let operator = graph.operator(value).expect("only computed tensors are listed as operators");
     let (signature, form) = tiled.signature(value);
@@ -84,7 +88,8 @@ fn operator(report: &Report, value: Value) -> String {
     };
     let conversions: Vec<String> = conversions.map(conversion).collect();
     format!(
-        "{{ \"id\": {0}, \"name\": {1}, \"signature\": {2}, \"inputs\": [{3}], \"output\": {0}, \"form\": {4}, \"conversions\": [{5}], \"flops\": {6} }}",
+        "{{ \"id\": {0}, \"name\": {1}, \"signature\": {2}, \"inputs\": [{3}], \"output\": {0}, \"form\": {4}, \"conversions\": [{5}], \"flops\": {6}, \
+         \"pass\": \"{pass}\", \"layer\": {7}, \"source\": {8} }}",
         value.index(),
         string(&operator.to_string()),
         string(&signature.to_string()),
@@ -92,6 +97,8 @@ fn operator(report: &Report, value: Value) -> String {
         factors(form),
         conversions.join(", "),
         signature.n_points() * operator.flops_per_point(),
+        string(layer),
+        string(report.found.tiled.network.site(value).map_or("", |site| site.place.as_str())),
     )
 }
 

@@ -4,6 +4,7 @@
 //! once; that whatever an operator reads or makes along H it reads or makes along B as well; and that B can be split along all axes everywhere. Take any
 //! plan, and split B wherever it splits H. Operands that lack H and have B may arrive split instead of replicated, results that lack H and have B come
 //! out split instead of partial, equal tilings stay equal, and all else is as before: no conversion moves more. So some optimal plan splits H nowhere.
+//! A loop that a user's pin splits is kept. Pinned tensors that split no loop in question are among what is as before.
 
 use std::collections::BTreeSet;
 
@@ -22,10 +23,12 @@ pub(super) fn worth_splitting(problem: &Problem<'_>) -> Vec<Vec<bool>> {
     let n_loops = loops.iter().flatten().max().map_or(0, |it| it + 1);
     let mut variables_of: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); n_loops];
     let mut can_split = vec![true; n_loops];
+    let mut is_pinned = vec![false; n_loops];
     for (variable, loops) in loops.iter().enumerate() {
         for (at, &number) in loops.iter().enumerate() {
             variables_of[number].insert(variable);
             can_split[number] &= splits_along_all_axes(problem, variable, at);
+            is_pinned[number] |= problem.pin(variable).is_some_and(|it| !it.axes_of(at).is_empty());
         }
     }
     let mut is_needless = vec![false; n_loops];
@@ -39,7 +42,7 @@ pub(super) fn worth_splitting(problem: &Problem<'_>) -> Vec<Vec<bool>> {
                 && !is_needless[outer]
                 && variables.iter().all(covers)
         };
-        is_needless[inner] = loops[*first].iter().any(stands_in);
+        is_needless[inner] = !is_pinned[inner] && loops[*first].iter().any(stands_in);
     }
     let worth = |(variable, loops): (usize, &Vec<usize>)| {
         let is_constant = is_constant(problem, variable);

@@ -17,6 +17,7 @@ use crate::{
     graph::{Phase, Value},
     network::Network,
     operator::{Operator, Rules},
+    pin,
     signature::{Form, Signature, forms, repeating_forms},
 };
 
@@ -318,13 +319,24 @@ impl<'a> Problem<'a> {
         table.into()
     }
 
-    /// The states of every variable that split nothing needlessly.
+    /// The tiling to which a user pins the tensor of a variable, if it fits the mesh.
+    pub(super) fn pin(&self, variable: usize) -> Option<Tiling> {
+        let Meaning::Tensor { value, .. } = self.meanings[variable] else { return None };
+        let node = self.network.graph.node(value);
+        let tiling = node.pinned?.on(&self.mesh)?;
+        pin::is_legal(&self.mesh, &node.shape, tiling).then_some(tiling)
+    }
+
+    /// The states of every variable that split nothing needlessly; of pinned tensors, the one that they are pinned to.
     pub(super) fn states_worth_it(&self) -> Vec<Vec<usize>> {
-        let of_variable = |(meaning, worth): (&Meaning, &Vec<bool>)| {
+        let of_variable = |(variable, worth): (usize, &Vec<bool>)| {
             let is_worth_it = |split: u8| worth[split as usize];
-            match *meaning {
+            match self.meanings[variable] {
                 Meaning::Tensor { space, .. } => {
                     let tilings = self.spaces[space].stored();
+                    if let Some(pin) = self.pin(variable) {
+                        return vec![self.spaces[space].position(&pin)];
+                    }
                     states(tilings.len(), |it| {
                         tilings[it].placements().iter().all(|&it| match it {
                             Placement::Split(dim) => is_worth_it(dim),
@@ -340,7 +352,7 @@ impl<'a> Problem<'a> {
                 }
             }
         };
-        self.meanings.iter().zip(&self.worth_splitting).map(of_variable).collect()
+        self.worth_splitting.iter().enumerate().map(of_variable).collect()
     }
 
     /// All states of every variable.

@@ -24,7 +24,13 @@ pub(super) fn recursive(problem: &Problem<'_>) -> Vec<usize> {
             .iter()
             .zip(&cut)
             .zip(&problem.worth_splitting)
-            .map(|((meaning, cut), worth)| options(problem, meaning, cut, axis, worth))
+            .enumerate()
+            .map(|(variable, ((meaning, cut), worth))| match (problem.pin(variable), cut) {
+                (Some(pin), Cut::Tensor(tiling)) => {
+                    vec![Cut::Tensor(tiling.with(axis, pin.on(axis)))]
+                }
+                _ => options(problem, meaning, cut, axis, worth),
+            })
             .collect();
         let costs = costs_of_cut(problem, &cut, &options, axis);
         let states = solve(&costs, None, WORK).states;

@@ -85,6 +85,8 @@ pub struct Search {
     pub largest_table: usize,
     /// The bytes of the plans of the other strategies.
     pub baselines: Baselines,
+    /// The bytes of the plan without pins, where users pinned tensors.
+    pub unpinned_bytes: Option<u64>,
 }
 
 /// The bytes of the plans that are not searched for the optimum.
@@ -104,6 +106,15 @@ const MAX_ENTRIES: usize = 1 << 24;
 /// Searches a tiling of the network for this mesh.
 #[must_use]
 pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
+    let found = searched(network, mesh, request);
+    if network.pins().is_empty() {
+        return found;
+    }
+    let unpinned = searched(&network.clone().unpinned(), mesh, request);
+    Search { unpinned_bytes: Some(unpinned.tiled.bytes()), ..found }
+}
+
+fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
     let problem = Problem::new(network, mesh);
     let recursive = recursive(&problem);
     let kept = problem.states_worth_it();
@@ -124,6 +135,7 @@ pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
         lower_bound_bytes: chosen.lower_bound_bytes,
         largest_table: chosen.largest_table,
         baselines,
+        unpinned_bytes: None,
     }
 }
 
