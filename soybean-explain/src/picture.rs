@@ -9,8 +9,9 @@ mod svg;
 
 use soybean_compiler::Report;
 
+pub(crate) use colour::theme;
 pub(crate) use drawing::Drawing;
-pub(crate) use svg::figure;
+pub(crate) use svg::{escaped, figure};
 
 /// The graph in Graphviz's language.
 #[must_use]

@@ -24,11 +24,17 @@ pub(super) enum Format {
     Json,
     Dot,
     Svg,
+    Html,
 }
 
 /// All formats with their names.
-const FORMATS: [(&str, Format); 4] =
-    [("text", Format::Text), ("json", Format::Json), ("dot", Format::Dot), ("svg", Format::Svg)];
+const FORMATS: [(&str, Format); 5] = [
+    ("text", Format::Text),
+    ("json", Format::Json),
+    ("dot", Format::Dot),
+    ("svg", Format::Svg),
+    ("html", Format::Html),
+];
 
 /// What a command line asks for.
 #[derive(Debug)]
@@ -221,7 +227,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         name: "format",
         value: "NAME",
-        help: "text, json, dot or svg (text)",
+        help: "text, json, dot, svg or html (text)",
         commands: &[Command::Plan],
         set: |options, text| set(&mut options.plan.format, format(text)),
     },

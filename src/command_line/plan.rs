@@ -3,7 +3,7 @@
 use std::{fs, io::Write};
 
 use soybean_explain::{
-    Changes, Compiled, SavedPlan, Side, Strategy, compile_again, diff, picture, why,
+    Changes, Compiled, SavedPlan, Side, Strategy, compile_again, diff, page, picture, why,
 };
 use soybean_plan::Plan;
 
@@ -60,5 +60,6 @@ fn formatted(compiled: &Compiled, format: Format) -> String {
         Format::Json => report.json(),
         Format::Dot => picture::dot(report),
         Format::Svg => picture::svg(report),
+        Format::Html => page::html(compiled),
     }
 }

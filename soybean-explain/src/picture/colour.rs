@@ -4,13 +4,13 @@ use soybean_plan::{Placement, Tiling};
 
 /// How one placement is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Colour {
+pub(super) struct Colour {
     /// The class of the stripes in SVG.
-    pub(crate) class: &'static str,
+    pub(super) class: &'static str,
     /// The fill behind dark text.
-    pub(crate) light: &'static str,
+    pub(super) light: &'static str,
     /// The fill behind light text.
-    pub(crate) dark: &'static str,
+    pub(super) dark: &'static str,
 }
 
 const REPLICATED: Colour = Colour { class: "r", light: "#e6e8eb", dark: "#3a3f47" };
@@ -25,14 +25,30 @@ const SPLITS: [Colour; 6] = [
     Colour { class: "p5", light: "#f7c3de", dark: "#76305a" },
 ];
 
-/// All colours with the placements that they stand for.
-pub(crate) fn all() -> Vec<(String, Colour)> {
-    let splits = SPLITS.iter().enumerate().map(|(dim, colour)| (format!("P{dim}"), *colour));
-    [("r".to_owned(), REPLICATED), ("red".to_owned(), PARTIAL)].into_iter().chain(splits).collect()
+fn all() -> impl Iterator<Item = Colour> {
+    [REPLICATED, PARTIAL].into_iter().chain(SPLITS)
+}
+
+/// The rules that colour stripes, for light and dark surroundings.
+pub(super) fn rules() -> String {
+    let rule = |class: &str, fill: &str| format!(".stripe.{class} {{ fill: {fill}; }}\n");
+    let light: String = all().map(|it| rule(it.class, it.light)).collect();
+    let dark: String = all().map(|it| rule(it.class, it.dark)).collect();
+    format!("{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
+}
+
+/// The same for a page that has a scheme of its own, and a variable for each colour.
+pub(crate) fn theme() -> String {
+    let variable =
+        |it: Colour| format!("  --{}: light-dark({}, {});\n", it.class, it.light, it.dark);
+    let rule = |it: Colour| format!(".stripe.{0} {{ fill: var(--{0}); }}\n", it.class);
+    let (variables, rules): (String, String) =
+        (all().map(variable).collect(), all().map(rule).collect());
+    format!(":root {{\n{variables}}}\n{rules}")
 }
 
 /// The colour of a placement.
-pub(crate) fn of(placement: Placement) -> Colour {
+pub(super) fn of(placement: Placement) -> Colour {
     match placement {
         Placement::Replicated => REPLICATED,
         Placement::Partial => PARTIAL,
@@ -41,7 +57,7 @@ pub(crate) fn of(placement: Placement) -> Colour {
 }
 
 /// The stripes of a tiling: runs of axes of one placement, with how many axes each has. One rank has no axes, but a stripe.
-pub(crate) fn stripes(tiling: &Tiling) -> Vec<(Colour, usize)> {
+pub(super) fn stripes(tiling: &Tiling) -> Vec<(Colour, usize)> {
     let mut stripes: Vec<(Colour, usize)> = Vec::new();
     for &placement in tiling.placements() {
         match stripes.last_mut() {

@@ -20,13 +20,22 @@ pub(crate) struct Layout {
     pub(crate) height: f64,
     /// The nodes' centres.
     pub(crate) centres: Vec<[f64; 2]>,
-    /// The points through which each edge passes, its ends among them.
+    /// The points through which each line passes downwards, its ends among them.
     pub(crate) routes: Vec<Vec<[f64; 2]>>,
 }
 
-/// Lays out nodes of these widths, with edges from the upper to the lower node, which must not form cycles.
-pub(crate) fn layout(widths: &[f64], edges: &[[usize; 2]]) -> Layout {
-    let mut grid = Grid::new(widths, edges);
+/// An edge as it is laid out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) upper: usize,
+    pub(crate) lower: usize,
+    /// The end where the edge begins; edges that begin at one node run together as far as they can.
+    pub(crate) source: usize,
+}
+
+/// Lays out nodes of these widths. The lines, all downwards, must not form cycles.
+pub(crate) fn layout(widths: &[f64], lines: &[Line]) -> Layout {
+    let mut grid = Grid::new(widths, lines);
     order::order(&mut grid);
     let places = place::places(&grid);
     let point = |item: usize| [places[item], (grid.row_of[item] as f64 + 0.5) * ROW];
@@ -43,8 +52,8 @@ pub(crate) fn layout(widths: &[f64], edges: &[[usize; 2]]) -> Layout {
 mod tests {
     use super::*;
 
-    /// Edges from each node to some of the next ones, by a small generator of numbers.
-    fn random_edges(n_nodes: usize, seed: u64) -> Vec<[usize; 2]> {
+    /// Lines from each node to some of the next ones, by a small generator of numbers.
+    fn random_lines(n_nodes: usize, seed: u64) -> Vec<Line> {
         let mut state = seed;
         let mut next = |bound: usize| {
             state = state
@@ -52,25 +61,29 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as usize % bound
         };
-        let mut edges = Vec::new();
-        for from in 0..n_nodes - 1 {
+        let mut lines = Vec::new();
+        for upper in 0..n_nodes - 1 {
             for _ in 0..=next(2) {
-                edges.push([from, from + 1 + next((n_nodes - 1 - from).min(12))]);
+                let lower = upper + 1 + next((n_nodes - 1 - upper).min(12));
+                lines.push(Line { upper, lower, source: [upper, lower][next(2)] });
             }
         }
-        edges
+        lines
+    }
+
+    fn down(upper: usize, lower: usize) -> Line {
+        Line { upper, lower, source: upper }
     }
 
     #[test]
     fn edges_lead_downwards_and_nodes_keep_apart() {
-        for seed in 0..50 {
-            let n_nodes = 3 + seed as usize;
-            let edges = random_edges(n_nodes, seed);
+        for (n_nodes, seed) in (3..).zip(0..50) {
+            let lines = random_lines(n_nodes, seed);
             let widths: Vec<f64> = (0..n_nodes).map(|it| 20.0 + 10.0 * (it % 7) as f64).collect();
-            let layout = layout(&widths, &edges);
-            for (route, [from, to]) in layout.routes.iter().zip(&edges) {
-                assert_eq!(route[0], layout.centres[*from]);
-                assert_eq!(route[route.len() - 1], layout.centres[*to]);
+            let layout = layout(&widths, &lines);
+            for (route, line) in layout.routes.iter().zip(&lines) {
+                assert_eq!(route[0], layout.centres[line.upper]);
+                assert_eq!(route[route.len() - 1], layout.centres[line.lower]);
                 assert!(route.windows(2).all(|it| (it[1][1] - it[0][1] - ROW).abs() < 1e-9));
             }
             for (a, here) in layout.centres.iter().enumerate() {
@@ -87,15 +100,15 @@ mod tests {
 
     #[test]
     fn a_chain_is_a_straight_line() {
-        let layout = layout(&[40.0, 80.0, 60.0], &[[0, 1], [1, 2]]);
+        let layout = layout(&[40.0, 80.0, 60.0], &[down(0, 1), down(1, 2)]);
         assert!(layout.centres.iter().all(|it| (it[0] - layout.centres[0][0]).abs() < 1e-6));
     }
 
     #[test]
     fn what_need_not_cross_does_not() {
         // Two stars whose leaves are numbered alternately.
-        let edges: Vec<[usize; 2]> = (0..8).map(|leaf| [leaf % 2, 2 + leaf]).collect();
-        let layout = layout(&[30.0; 10], &edges);
+        let lines: Vec<Line> = (0..8).map(|leaf| down(leaf % 2, 2 + leaf)).collect();
+        let layout = layout(&[30.0; 10], &lines);
         let left = usize::from(layout.centres[0][0] > layout.centres[1][0]);
         let mut by_place: Vec<usize> = (2..10).collect();
         by_place.sort_by(|&a, &b| layout.centres[a][0].total_cmp(&layout.centres[b][0]));

@@ -7,13 +7,13 @@ use soybean_compiler::readable_bytes;
 use super::{
     colour,
     drawing::{Change, Drawing, Edge, Tensor},
-    layout::{Layout, layout},
+    layout::{Layout, Line, layout},
 };
 
 /// The height of a tensor's box.
 const HEIGHT: f64 = 38.0;
 /// The width of a character of the larger and of the smaller line of a box, in the widest of usual fonts.
-const CHARACTER: [f64; 2] = [7.3, 6.1];
+const CHARACTER: [f64; 2] = [8.3, 6.3];
 const STYLE: &str = include_str!("picture.css");
 
 /// A document that stands alone.
@@ -22,25 +22,15 @@ pub(super) fn document(name: &str, drawing: &Drawing) -> String {
     let (tag, rest) = figure.split_once('\n').expect("the tag has a line of its own");
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{tag}\n<style>\n{STYLE}{}</style>\n{rest}",
-        colours()
+        colour::rules()
     )
-}
-
-/// The rules that colour stripes, for light and dark surroundings.
-pub(crate) fn colours() -> String {
-    let rule = |class: &str, fill: &str| format!(".stripe.{class} {{ fill: {fill}; }}");
-    let rules = |pick: fn(&colour::Colour) -> &'static str| -> String {
-        colour::all().iter().map(|(_, it)| rule(it.class, pick(it)) + "\n").collect()
-    };
-    let (light, dark) = (rules(|it| it.light), rules(|it| it.dark));
-    format!("{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
 }
 
 /// The `svg` element, without a style.
 pub(crate) fn figure(name: &str, drawing: &Drawing) -> String {
     let widths: Vec<f64> = drawing.tensors.iter().map(width).collect();
-    let layout =
-        layout(&widths, &drawing.edges.iter().map(|it| it.downward(drawing)).collect::<Vec<_>>());
+    let lines: Vec<Line> = drawing.edges.iter().map(|it| it.line(drawing)).collect();
+    let layout = layout(&widths, &lines);
     let most_bytes = drawing.most_bytes();
     let (across, down) = (layout.width, layout.height);
     let mut text = format!(
@@ -64,8 +54,19 @@ pub(crate) fn figure(name: &str, drawing: &Drawing) -> String {
 
 fn width(tensor: &Tensor) -> f64 {
     let length = |text: &str, character: f64| text.chars().count() as f64 * character;
-    let lines = [length(&tensor.name, CHARACTER[0]), length(&second_line(tensor), CHARACTER[1])];
+    let lines =
+        [length(&first_line(tensor), CHARACTER[0]), length(&second_line(tensor), CHARACTER[1])];
     (lines[0].max(lines[1]) + 14.0).round()
+}
+
+/// The name, and by what it is computed.
+fn first_line(tensor: &Tensor) -> String {
+    match (tensor.kind, tensor.operator.split(' ').next()) {
+        ("activation" | "gradient" | "output", Some(operator)) => {
+            format!("{} {operator}", tensor.name)
+        }
+        _ => tensor.name.clone(),
+    }
 }
 
 fn second_line(tensor: &Tensor) -> String {
@@ -73,10 +74,11 @@ fn second_line(tensor: &Tensor) -> String {
 }
 
 impl Edge {
-    /// The edge as the layout takes it, from the upper to the lower tensor: among gradients from the result to the operand. A gradient never serves forward work, so
-    /// that this makes no cycles.
-    fn downward(&self, drawing: &Drawing) -> [usize; 2] {
-        if self.is_upward(drawing) { [self.to, self.from] } else { [self.from, self.to] }
+    /// The edge as the layout takes it: among gradients, results stand above operands. A gradient never serves forward work, so that this makes no cycles.
+    fn line(&self, drawing: &Drawing) -> Line {
+        let (upper, lower) =
+            if self.is_upward(drawing) { (self.to, self.from) } else { (self.from, self.to) };
+        Line { upper, lower, source: self.from }
     }
 
     fn is_upward(&self, drawing: &Drawing) -> bool {
@@ -154,7 +156,7 @@ fn box_of(at: usize, tensor: &Tensor, width: f64, centre: [f64; 2], most_bytes: 
         text,
         "<rect class=\"frame\" width=\"{width}\" height=\"{HEIGHT}\" rx=\"2\" stroke-width=\"{thickness:.2}\"/>\
          <text x=\"{middle:.1}\" y=\"16\">{}</text><text class=\"small\" x=\"{middle:.1}\" y=\"30\">{}</text></g>",
-        escaped(&tensor.name),
+        escaped(&first_line(tensor)),
         escaped(&second_line(tensor)),
     );
     text

@@ -5,12 +5,17 @@ use super::{GAP, grid::Grid};
 /// How often all rows are moved.
 const N_SWEEPS: usize = 24;
 
+/// How much items want to stand in the middle, beside how much they want to stand by one neighbour.
+const TO_THE_MIDDLE: f64 = 0.5;
+
 /// The centres of all items along their rows; none reaches left of 0.
 pub(super) fn places(grid: &Grid) -> Vec<f64> {
     let mut places = vec![0.0; grid.row_of.len()];
     for row in &grid.rows {
-        for (&item, offset) in row.iter().zip(offsets(grid, row)) {
-            places[item] = offset;
+        let offsets = offsets(grid, row);
+        let middle = offsets.iter().sum::<f64>() / offsets.len() as f64;
+        for (&item, offset) in row.iter().zip(offsets) {
+            places[item] = offset - middle;
         }
     }
     let n_rows = grid.rows.len();
@@ -71,7 +76,8 @@ fn wish(grid: &Grid, item: usize, sides: &[&[Vec<usize>]], places: &[f64]) -> Wi
     if weight == 0.0 {
         return Wish { place: places[item], weight: 0.1 };
     }
-    Wish { place: sum / weight, weight }
+    // The middle of the drawing, at 0, draws a little, so that long chains do not drift aside.
+    Wish { place: sum / (weight + TO_THE_MIDDLE), weight: weight + TO_THE_MIDDLE }
 }
 
 /// The places closest to the wishes, by weighted squares, of items in this order that keep the distances of `offsets`: what is left of wish and offset must not
