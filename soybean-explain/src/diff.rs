@@ -105,10 +105,7 @@ impl Pairs {
         }
         let by_name: BTreeMap<&str, u64> =
             theirs.iter().map(|(&id, it)| (it.name.as_str(), id)).collect();
-        let is_number = |name: &str| {
-            name.strip_prefix('v').is_some_and(|it| it.bytes().all(|it| it.is_ascii_digit()))
-        };
-        let named = ours.iter().filter(|(_, it)| !is_number(&it.name));
+        let named = ours.iter().filter(|(_, it)| !it.is_unnamed());
         let pair = |(&id, it): (&u64, &crate::saved::SavedTensor)| {
             Some((id, *by_name.get(it.name.as_str())?))
         };
@@ -126,12 +123,13 @@ fn tensors(left: &Side, right: &Side, pairs: &Pairs) -> String {
     let differing = |(id, it): (&u64, &crate::saved::SavedTensor)| {
         let other = &right.plan.tensors[&pairs.of(*id)?];
         let tilings = [it.shape.clone(), it.tiling.clone(), other.tiling.clone()];
-        // The next value lies as the tensor does.
-        let is_next = it.name.ends_with('\'');
-        (it.tiling != other.tiling && !is_next).then(|| (it.name.clone(), tilings))
+        (it.tiling != other.tiling).then(|| (left.plan.label(*id), tilings))
     };
-    let items: Vec<_> = left.plan.tensors.iter().filter_map(differing).collect();
-    let n_alike = pairs.0.len() - items.len();
+    // The next value of a tensor lies as the tensor does.
+    let is_next = |id: &u64| left.plan.tensors[id].name.ends_with('\'');
+    let shown = || left.plan.tensors.iter().filter(|(id, _)| !is_next(id));
+    let items: Vec<_> = shown().filter_map(differing).collect();
+    let n_alike = shown().filter(|(id, _)| pairs.of(**id).is_some()).count() - items.len();
     let heading = ["tensor", "shape", &left.title, &right.title];
     let table = rows(heading, items, |name, [shape, ours, theirs]| {
         [name, shape.clone(), ours.clone(), theirs.clone()]
@@ -149,7 +147,7 @@ fn forms(left: &Side, right: &Side, pairs: &Pairs) -> String {
         let (other_signature, form) = other.form.split_once(" by ")?;
         let content = [it.pass.as_str(), signature, ours, form].map(str::to_owned);
         let is_alike = signature == other_signature && ours == form;
-        (!is_alike).then(|| (work(it), content))
+        (!is_alike).then(|| (it.path(), content))
     };
     let items: Vec<_> = left.plan.operators.iter().filter_map(differing).collect();
     let heading = ["operator", "pass", "signature", &left.title, &right.title];
@@ -157,13 +155,6 @@ fn forms(left: &Side, right: &Side, pairs: &Pairs) -> String {
         [name, pass.clone(), signature.clone(), ours.clone(), form.clone()]
     });
     section("operators that run in another form", &table)
-}
-
-fn work(operator: &SavedOperator) -> String {
-    match operator.layer.as_str() {
-        "" => operator.kind.clone(),
-        layer => format!("{layer} {}", operator.kind),
-    }
 }
 
 /// The conversions that only one of the plans has.
@@ -202,9 +193,8 @@ fn of_one(side: &Side, mut conversions: Vec<(SavedOperator, SavedConversion)>) -
             true => String::new(),
             false => format!(", {}", operator.source),
         };
-        let purpose = format!("for {}, {}{place}", work(operator), operator.pass);
-        let name = &side.plan.tensors[&it.tensor].name;
-        let change = format!("{name} {} -> {}", it.from, it.to);
+        let purpose = format!("for {}, {}{place}", operator.path(), operator.pass);
+        let change = format!("{} {} -> {}", side.plan.label(it.tensor), it.from, it.to);
         table.push([readable_bytes(it.bytes), change, purpose]);
     }
     if n_conversions > MAX_CONVERSIONS {

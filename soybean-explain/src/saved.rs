@@ -43,8 +43,8 @@ pub struct SavedTensor {
 pub struct SavedOperator {
     /// The number of the tensor that it computes.
     pub output: u64,
-    /// Its kind: the first word of its name.
-    pub kind: String,
+    /// The user's operator, or where that is not known the kind of this one.
+    pub operator: String,
     /// The pass to which it belongs.
     pub pass: String,
     /// The path of its layer.
@@ -70,7 +70,39 @@ pub struct SavedConversion {
     pub bytes: u64,
 }
 
+impl SavedOperator {
+    /// The operator in its layer: `dense.0.matmul`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let dot = if self.layer.is_empty() { "" } else { "." };
+        format!("{}{dot}{}", self.layer, self.operator)
+    }
+}
+
+impl SavedTensor {
+    /// Whether the user gave it no name: then it has its number, `v12`.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        let number = self.name.strip_prefix('v');
+        number.is_some_and(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
+    }
+}
+
 impl SavedPlan {
+    /// What a tensor is called; one that the user gave no name, by the operator that computes it.
+    ///
+    /// # Panics
+    /// If there is no such tensor.
+    #[must_use]
+    pub fn label(&self, tensor: u64) -> String {
+        let it = &self.tensors[&tensor];
+        let operator = self.operators.iter().find(|it| it.output == tensor);
+        match operator.filter(|_| it.is_unnamed()) {
+            Some(operator) if operator.pass == "forward" => operator.path(),
+            Some(operator) => format!("{} gradient", operator.path()),
+            None => it.name.clone(),
+        }
+    }
+
     /// Reads what `plan --format json` printed.
     ///
     /// # Errors
@@ -126,10 +158,11 @@ fn operator(it: &Part<'_>) -> Result<SavedOperator, String> {
             bytes: it.number("bytes")?,
         })
     });
-    let name = it.text("name")?;
+    let (name, call) = (it.text("name")?, it.text("call")?);
+    let kind = name.split(' ').next().unwrap_or_default().to_owned();
     Ok(SavedOperator {
         output: it.number("output")?,
-        kind: name.split(' ').next().unwrap_or_default().to_owned(),
+        operator: if call.is_empty() { kind } else { call },
         pass: it.text("pass")?,
         layer: it.text("layer")?,
         source: it.text("source")?,

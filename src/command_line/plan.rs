@@ -17,10 +17,22 @@ pub(super) fn plan(
     options: &PlanOptions,
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
+    check(options)?;
     let text = text(plan, options)?;
     let Some(file) = &options.file else { return Ok(writeln!(output, "{}", text.trim_end())?) };
     let fault = |error| Failure::Work(format!("cannot write {}: {error}", file.display()));
     fs::write(file, text).map_err(fault)
+}
+
+/// Explanations are texts, of one question at a time.
+fn check(options: &PlanOptions) -> Result<(), Failure> {
+    let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
+    match (&options.why, options.diff.len(), options.format) {
+        (None, 0, _) | (Some(_), 0, Format::Text) | (None, 2, Format::Text) => Ok(()),
+        (None, 2, _) | (Some(_), 0, _) => usage("--why and --diff give text only"),
+        (Some(_), _, _) => usage("--why and --diff are two questions: ask one at a time"),
+        (None, _, _) => usage("--diff compares two plans: give it once"),
+    }
 }
 
 fn text(plan: &Plan, options: &PlanOptions) -> Result<String, Failure> {
