@@ -74,7 +74,7 @@ function mark(tensor) {
 }
 
 const goTo = (tensor) => {
-  location.hash = `tensor=${encodeURIComponent(tensor.name)}`;
+  location.hash = `tensor=${token(tensor)}`;
 };
 
 /** The next or previous tensor of the list. */

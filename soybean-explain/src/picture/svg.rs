@@ -129,12 +129,12 @@ fn words(change: &Change) -> String {
 fn box_of(at: usize, tensor: &Tensor, width: f64, centre: [f64; 2], most_bytes: u64) -> String {
     let (x, y) = (centre[0] - width / 2.0, centre[1] - HEIGHT / 2.0);
     let moves = if tensor.change.bytes > 0 { " moves" } else { "" };
-    let layer = tensor.layer.as_ref().map(|it| format!(" data-layer=\"{}\"", escaped(it)));
     let mut text = format!(
-        "<g class=\"tensor {}{moves}\" data-tensor=\"{at}\" data-bytes=\"{}\"{} transform=\"translate({x:.1} {y:.1})\"><title>{}</title>",
+        "<g class=\"tensor {}{moves}\" data-tensor=\"{at}\" data-bytes=\"{}\" data-layer=\"{}\" data-place=\"{}\" transform=\"translate({x:.1} {y:.1})\"><title>{}</title>",
         tensor.kind,
         tensor.change.bytes,
-        layer.unwrap_or_default(),
+        escaped(&tensor.layer),
+        escaped(&tensor.place),
         escaped(&format!("{} = {}{}", tensor.name, source(tensor), words(&tensor.change))),
     );
     let stripes = colour::stripes(&tensor.tiling);
