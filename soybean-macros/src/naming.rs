@@ -58,7 +58,12 @@ impl<'a> Naming<'a> {
 
     pub(crate) fn new() -> Self {
         let root = Call { caller: None, function: String::new(), index: 0 };
-        Self { calls: vec![root], n_calls: BTreeMap::new(), parameters: Vec::new(), tensors: Vec::new() }
+        Self {
+            calls: vec![root],
+            n_calls: BTreeMap::new(),
+            parameters: Vec::new(),
+            tensors: Vec::new(),
+        }
     }
 
     /// Records that `caller` calls `function`.

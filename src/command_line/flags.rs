@@ -3,7 +3,7 @@
 use std::{ffi::OsString, fmt::Write, path::PathBuf};
 
 use lexopt::{Arg, Parser, ValueExt};
-use soybean_explain::Changes;
+use soybean_explain::{Changes, nearest};
 use soybean_plan::Precision;
 use soybean_runtime::Config;
 
@@ -24,11 +24,17 @@ pub(super) enum Format {
     Json,
     Dot,
     Svg,
+    Html,
 }
 
 /// All formats with their names.
-const FORMATS: [(&str, Format); 4] =
-    [("text", Format::Text), ("json", Format::Json), ("dot", Format::Dot), ("svg", Format::Svg)];
+const FORMATS: [(&str, Format); 5] = [
+    ("text", Format::Text),
+    ("json", Format::Json),
+    ("dot", Format::Dot),
+    ("svg", Format::Svg),
+    ("html", Format::Html),
+];
 
 /// What a command line asks for.
 #[derive(Debug)]
@@ -36,7 +42,7 @@ pub(super) enum Request {
     /// To show this text.
     Help(String),
     /// To run a command.
-    Run(Options),
+    Run(Box<Options>),
 }
 
 #[derive(Debug)]
@@ -221,7 +227,7 @@ const FLAGS: &[Flag] = &[
     Flag {
         name: "format",
         value: "NAME",
-        help: "text, json, dot or svg (text)",
+        help: "text, json, dot, svg or html (text)",
         commands: &[Command::Plan],
         set: |options, text| set(&mut options.plan.format, format(text)),
     },
@@ -328,7 +334,7 @@ pub(super) fn parse(
             flag.name,
             entry(options.command).name
         ))),
-        None => Ok(Request::Run(options)),
+        None => Ok(Request::Run(Box::new(options))),
     }
 }
 
@@ -353,7 +359,7 @@ fn usage(error: lexopt::Error) -> Failure {
 
 fn find_flag(name: &str) -> Result<&'static Flag, Failure> {
     FLAGS.iter().find(|flag| flag.name == name).ok_or_else(|| {
-        let nearest = nearest(name, FLAGS.iter().map(|flag| flag.name));
+        let nearest = nearest(name, FLAGS.iter().map(|flag| flag.name))[0];
         Failure::Usage(format!("unknown flag --{name}; the nearest is --{nearest}"))
     })
 }
@@ -361,33 +367,13 @@ fn find_flag(name: &str) -> Result<&'static Flag, Failure> {
 fn find_command(name: &str) -> Result<Command, Failure> {
     let found = COMMANDS.iter().find(|entry| entry.name == name);
     found.map(|entry| entry.command).ok_or_else(|| {
-        let nearest = nearest(name, COMMANDS.iter().map(|entry| entry.name));
+        let nearest = nearest(name, COMMANDS.iter().map(|entry| entry.name))[0];
         Failure::Usage(format!("unknown command `{name}`; the nearest is `{nearest}`"))
     })
 }
 
 fn entry(command: Command) -> &'static CommandEntry {
     COMMANDS.iter().find(|entry| entry.command == command).expect("the table has every command")
-}
-
-/// The name that takes the fewest edits to reach.
-fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> &'static str {
-    names.min_by_key(|other| edit_distance(name, other)).unwrap_or_default()
-}
-
-/// The number of insertions, deletions and replacements between two words (Wagner & Fischer 1974).
-fn edit_distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (i, left) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, right) in to.chars().enumerate() {
-            let replaced = diagonal + usize::from(left != right);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.chars().count()]
 }
 
 fn help(command: Option<Command>) -> String {

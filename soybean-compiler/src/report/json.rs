@@ -87,9 +87,10 @@ fn operator(report: &Report, value: Value, layer: &str, pass: Pass) -> String {
         )
     };
     let conversions: Vec<String> = conversions.map(conversion).collect();
+    let site = report.found.tiled.network.site(value).cloned().unwrap_or_default();
     format!(
         "{{ \"id\": {0}, \"name\": {1}, \"signature\": {2}, \"inputs\": [{3}], \"output\": {0}, \"form\": {4}, \"conversions\": [{5}], \"flops\": {6}, \
-         \"pass\": \"{pass}\", \"layer\": {7}, \"source\": {8} }}",
+         \"pass\": \"{pass}\", \"layer\": {7}, \"call\": {8}, \"source\": {9} }}",
         value.index(),
         string(&operator.to_string()),
         string(&signature.to_string()),
@@ -98,7 +99,8 @@ fn operator(report: &Report, value: Value, layer: &str, pass: Pass) -> String {
         conversions.join(", "),
         signature.n_points() * operator.flops_per_point(),
         string(layer),
-        string(report.found.tiled.network.site(value).map_or("", |site| site.place.as_str())),
+        string(&site.operator),
+        string(&site.place),
     )
 }
 

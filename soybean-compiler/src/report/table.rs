@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    Parallelism, Report, Transfer, readable_bytes,
+    Parallelism, Pass, Report, Transfer, readable_bytes,
     rows::{aligned, rows},
 };
 use crate::graph::{Source, Value};
@@ -109,7 +109,10 @@ fn purpose(transfer: &Transfer) -> String {
     let Transfer { operator, place, layer, pass, .. } = transfer;
     let layer = if layer.is_empty() { String::new() } else { format!(" in {layer}") };
     let place = if place.is_empty() { String::new() } else { format!(", {place}") };
-    format!("{operator}{layer}, {pass}{place}")
+    match pass {
+        Pass::Update => format!("update{layer}{place}"),
+        Pass::Forward | Pass::Backward => format!("{operator}{layer}, {pass}{place}"),
+    }
 }
 
 fn summary(report: &Report) -> String {
