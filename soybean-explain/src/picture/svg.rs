@@ -71,7 +71,7 @@ fn first_line(tensor: &Tensor) -> String {
 /// The end of a long path, so that boxes of deep layers are no wider than others.
 fn short(name: &str) -> String {
     const LONGEST: usize = 24;
-    let ends = name.match_indices('.').map(|(at, _)| &name[at..]);
+    let ends = name.match_indices('.').map(|(at, dot)| &name[at + dot.len()..]);
     match ends.clone().find(|it| it.chars().count() < LONGEST).or(ends.last()) {
         Some(end) if name.chars().count() > LONGEST => format!("…{end}"),
         _ => name.to_owned(),
@@ -187,11 +187,11 @@ mod tests {
     #[test]
     fn long_paths_are_cut_at_a_dot() {
         assert_eq!(short("dense.0.weight"), "dense.0.weight");
-        assert_eq!(short("gpt.block.0.attention.linear.1.weight"), "….linear.1.weight");
+        assert_eq!(short("gpt.block.0.attention.linear.1.weight"), "…linear.1.weight");
         assert_eq!(short("a_very_long_name_without_any_path"), "a_very_long_name_without_any_path");
         assert_eq!(
             short("x.a_very_long_name_without_any_path"),
-            "….a_very_long_name_without_any_path"
+            "…a_very_long_name_without_any_path"
         );
     }
 }
