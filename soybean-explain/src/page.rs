@@ -2,6 +2,7 @@
 
 mod json;
 mod memory;
+mod tables;
 mod tiles;
 
 use soybean_compiler::{Compiled, program_text};
@@ -12,11 +13,12 @@ use json::{list, string};
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 /// The scripts, which run as one, in this order.
-const SCRIPTS: [&str; 5] = [
+const SCRIPTS: [&str; 6] = [
     include_str!("page/words.js"),
     include_str!("page/graph.js"),
     include_str!("page/tiles.js"),
     include_str!("page/charts.js"),
+    include_str!("page/tables.js"),
     include_str!("page/page.js"),
 ];
 
@@ -55,10 +57,12 @@ fn data(compiled: &Compiled) -> String {
     let train = text.lines().skip_while(|it| *it != "train:").skip(1);
     let steps = train.take(compiled.program.train.len()).map(|it| string(it.trim()));
     let data = format!(
-        "{{\n\"plan\": {},\n\"ranks\": {},\n\"memory\": {},\n\"steps\": {}\n}}",
+        "{{\n\"plan\": {},\n\"ranks\": {},\n\"memory\": {},\n\"layers\": {},\n\"transfers\": {},\n\"steps\": {}\n}}",
         compiled.report.json(),
         tiles::json(&compiled.report.search().tiled),
         memory::json(&compiled.program),
+        tables::layers(&compiled.report),
+        tables::transfers(&compiled.report),
         list(steps),
     );
     // `</script>` would end the element. Outside of strings JSON has no such character.

@@ -3,7 +3,6 @@
 mod colour;
 mod dot;
 mod drawing;
-mod layers;
 mod layout;
 mod svg;
 

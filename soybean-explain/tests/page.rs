@@ -133,6 +133,8 @@ fn a_browser_shows_all_of_a_plan() {
         let tilings: BTreeSet<String> =
             report.search().tiled.tilings.iter().map(ToString::to_string).collect();
         assert_eq!(page.text.matches("aria-pressed=\"false\"").count(), tilings.len(), "{name}");
+        let links = page.text.matches("<td><span><a href=\"#tensor=").count();
+        assert_eq!(links, report.transfers().len().min(40), "{name}");
         let [kinds, bars] = ["data-kind=", "class=\"track"].map(|it| page.text.matches(it).count());
         assert_eq!([kinds, bars], [6, 5], "{name}");
     }

@@ -38,11 +38,10 @@ fn check_svg(report: &Report) {
     let names = report.names();
     for (tensor, (value, name)) in tensors.iter().zip(&names) {
         assert_eq!(tensor.attribute("data-tensor").unwrap(), value.index().to_string());
-        let lines: Vec<&str> = tensor
-            .children()
-            .filter(|it| it.has_tag_name("text"))
-            .filter_map(|it| it.text())
-            .collect();
+        let texts = |tag| tensor.children().filter(move |it| it.has_tag_name(tag));
+        let lines: Vec<&str> = texts("text").filter_map(|it| it.text()).collect();
+        let title = texts("title").find_map(|it| it.text()).unwrap();
+        assert!(title.starts_with(&format!("{name} = ")), "{title} of {name}");
         assert!(lines[0].starts_with(name.as_str()), "{lines:?} of {name}");
         assert!(lines[1].ends_with(&report.search().tiled.tilings[value.index()].to_string()));
         let place = tensor.attribute("transform").unwrap();

@@ -1,11 +1,12 @@
 // The bytes beside those of the baselines, and the memory over the steps.
 
 function showBars() {
-  const { data: dataBytes, model, recursive } = plan.baselines;
+  const { data: dataBytes, model, recursive, unpinned } = plan.baselines;
   const rows = [
     ["data parallelism", dataBytes, ""],
     ["model parallelism", model, ""],
     ["recursive search", recursive, ""],
+    ...(unpinned === undefined ? [] : [["this search without pins", unpinned, ""]]),
     [`this plan (${plan.strategy})`, plan.bytes_total, "ours"],
     ["lower bound", plan.search.lower_bound_bytes, "bound"],
   ];

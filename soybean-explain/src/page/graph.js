@@ -32,13 +32,25 @@ function look(x, y, wanted) {
   show();
 }
 
-/** All of the graph; the top of it, in full width, where all of it would be too small to read. */
+/** The middle of a tensor's box. */
+function middle(tensor) {
+  const box = boxes.get(tensor.id);
+  const { width, height } = box.getBBox();
+  const { e, f } = box.transform.baseVal.getItem(0).matrix;
+  return [e + width / 2, f + height / 2];
+}
+
+/** All of the graph. */
 function showAll() {
-  const all = 1.04 * Math.max(size.width / canvas.clientWidth, size.height / canvas.clientHeight);
-  const across = (1.04 * size.width) / canvas.clientWidth;
-  if (all < 2.5 || view.isWhole) look(size.width / 2, size.height / 2, all);
-  else look(size.width / 2, (canvas.clientHeight * across) / 2, across);
-  view.isWhole = !view.isWhole;
+  look(size.width / 2, size.height / 2, 1.04 * Math.max(size.width / canvas.clientWidth, size.height / canvas.clientHeight));
+}
+
+/** All of the graph, or where that would be too small to read, its beginning. */
+function showFirst() {
+  showAll();
+  if (scale() < 2.5) return;
+  const [x] = middle(plan.tensors.find((it) => it.kind === "input") ?? plan.tensors[0]);
+  look(x, 0.48 * 2.2 * canvas.clientHeight, 2.2);
 }
 
 function zoom(factor, x = view.x + view.width / 2, y = view.y + view.height / 2) {
@@ -66,15 +78,13 @@ function mark(tensor) {
   const box = boxes.get(tensor.id);
   box.classList.add("chosen");
   for (const edge of nearEdges.get(tensor.id) ?? []) edge.classList.add("near");
-  const { width, height } = box.getBBox();
-  const at = box.transform.baseVal.getItem(0).matrix;
-  const [x, y] = [at.e + width / 2, at.f + height / 2];
+  const [x, y] = middle(tensor);
   const isSeen = x > view.x && x < view.x + view.width && y > view.y && y < view.y + view.height;
   if (!isSeen || scale() > 1.6) look(x, y, Math.min(scale(), 1.2));
 }
 
 const goTo = (tensor) => {
-  location.hash = `tensor=${encodeURIComponent(tensor.name)}`;
+  location.hash = `tensor=${token(tensor)}`;
 };
 
 /** The next or previous tensor of the list. */
@@ -137,5 +147,5 @@ function startGraph() {
     button.addEventListener("click", () => (factor ? zoom(factor) : showAll()));
   }
   addEventListener("resize", () => look(view.x + view.width / 2, view.y + view.height / 2, scale()));
-  showAll();
+  showFirst();
 }

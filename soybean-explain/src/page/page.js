@@ -45,8 +45,6 @@ function showLegend() {
     "edges before the operator, frames behind it. Dashed frames are gradients, dark ones parameters and states. Gradients lead up, beside the tensors that they read."));
 }
 
-const link = (id) => element("a", { href: `#tensor=${encodeURIComponent(plan.tensors[id].name)}` }, plan.tensors[id].name);
-
 /** The changes of a tensor's tiling at an operator, in words. */
 function changes(operator, id) {
   const words = operator.conversions.filter((it) => it.tensor === id).map((it) =>
@@ -93,7 +91,8 @@ function choose(tensor) {
   showTiles(tensor);
 }
 
-const named = (name) => plan.tensors.find((it) => it.name === name);
+/** The tensor of a name, or of a number: `v12`. */
+const named = (name) => plan.tensors.find((it) => it.name === name) ?? plan.tensors.find((it) => `v${it.id}` === name);
 
 /** The tensor of the URL's fragment. */
 function ofFragment() {
@@ -137,6 +136,8 @@ function startScheme() {
 showFacts();
 showLegend();
 showBars();
+showTransfers();
+showLayers();
 showTimeline();
 startGraph();
 startChoice();

@@ -51,6 +51,16 @@ function chooser(label, tensor, now, change) {
   return element("label", {}, `${label} `, select, " ");
 }
 
+/** How many GPUs stand side by side: as many of the fastest axes as there is space for. */
+function meshColumns() {
+  let columns = 1;
+  for (const size of [...plan.axes].reverse()) {
+    if (columns * size > 4) break;
+    columns *= size;
+  }
+  return columns === 1 ? 4 : columns;
+}
+
 /** Draws all ranks; `dims` are those of rows and columns. */
 function showTiles(tensor, dims = firstDims(tensor)) {
   const [rows, columns] = dims;
@@ -74,6 +84,7 @@ function showTiles(tensor, dims = firstDims(tensor)) {
     for (const line of words.length ? words : ["all of it"]) caption.append(element("br"), line);
     return element("figure", { "data-rank": rank }, drawing, caption);
   });
+  byId("tiles").style.setProperty("--columns", meshColumns());
   byId("tiles").replaceChildren(...figures);
   if (plan.gpus > coordinates.length) {
     byId("tiles").append(element("p", {}, `and ${plan.gpus - coordinates.length} more GPUs`));

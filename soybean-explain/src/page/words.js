@@ -45,6 +45,12 @@ function bytes(amount) {
   return unit === 0 ? `${amount} B` : `${amount.toFixed(1)} ${units[unit]}`;
 }
 
+const timesNamed = new Map();
+for (const { name } of plan.tensors) timesNamed.set(name, (timesNamed.get(name) ?? 0) + 1);
+
+/** What stands for a tensor in the URL: its name, or its number where several are called so. */
+const token = ({ id, name }) => (timesNamed.get(name) > 1 ? `v${id}` : encodeURIComponent(name));
+
 const tilingText = (tiling) => `[${tiling.join(" ")}]`;
 
 /** The colour of a placement: `r`, `red`, or `P` and a dim, of which the last colour stands for all further ones. */

@@ -17,25 +17,21 @@ pub(super) fn dot(name: &str, drawing: &Drawing) -> String {
     text.push_str(
         "  edge [color=\"#9aa0a8\", fontname=\"Helvetica\", fontsize=9, arrowsize=0.6];\n",
     );
-    let mut by_layer: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+    let mut by_layer: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (at, tensor) in drawing.tensors.iter().enumerate() {
-        by_layer.entry(tensor.layer.as_deref()).or_default().push(at);
+        by_layer.entry(&tensor.layer).or_default().push(at);
     }
     for (number, (layer, members)) in by_layer.into_iter().enumerate() {
-        let indent = if layer.is_some() { "    " } else { "  " };
-        if let Some(layer) = layer {
-            let label = quoted(layer);
-            let _ = writeln!(
+        let nodes = members.into_iter().map(|it| node(it, &drawing.tensors[it], most_bytes));
+        let nodes: String = nodes.map(|it| format!("    {it};\n")).collect();
+        let _ = match layer {
+            "" => write!(text, "{nodes}"),
+            _ => writeln!(
                 text,
-                "  subgraph cluster_{number} {{\n    label={label}; color=\"#c4c8cd\"; fontname=\"Helvetica\";"
-            );
-        }
-        for at in members {
-            let _ = writeln!(text, "{indent}{};", node(at, &drawing.tensors[at], most_bytes));
-        }
-        if layer.is_some() {
-            text.push_str("  }\n");
-        }
+                "  subgraph cluster_{number} {{\n    label={}; color=\"#c4c8cd\"; fontname=\"Helvetica\";\n{nodes}  }}",
+                quoted(layer)
+            ),
+        };
     }
     for it in &drawing.edges {
         let _ = writeln!(text, "  {};", edge(it, most_bytes));

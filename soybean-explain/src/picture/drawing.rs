@@ -7,8 +7,6 @@ use soybean_compiler::{
 };
 use soybean_plan::Tiling;
 
-use super::layers::layers;
-
 /// A plan's graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawing {
@@ -30,8 +28,10 @@ pub(crate) struct Tensor {
     pub(crate) tiling: Tiling,
     /// The operator that computes it, with its signature; empty for what comes from outside or stays.
     pub(crate) operator: String,
-    /// The layer that it belongs to: the path of the parameter that is nearest.
-    pub(crate) layer: Option<String>,
+    /// The layer that it belongs to; empty for the model's own function.
+    pub(crate) layer: String,
+    /// The file and line of the user's call for which it is made; empty if that is not known.
+    pub(crate) place: String,
     /// The change of tiling behind the operator that computes it.
     pub(crate) change: Change,
     /// Whether it serves the loss or an output; if not, it is a gradient or what is computed of gradients.
@@ -112,7 +112,7 @@ impl Drawing {
 fn tensors(report: &Report) -> Vec<Tensor> {
     let tiled = &report.search().tiled;
     let graph = &tiled.network.graph;
-    let (mut names, kinds, mut layers) = (report.names(), report.kinds(), layers(report));
+    let (mut names, kinds, mut layers) = (report.names(), report.kinds(), report.layers());
     let is_forward = graph.ancestors(&tiled.network.fetched());
     let tensor = |value: Value| {
         let node = graph.node(value);
@@ -122,7 +122,8 @@ fn tensors(report: &Report) -> Vec<Tensor> {
             kind: kinds[&value],
             shape: format!("{}{}", node.dtype, node.shape),
             tiling: tiled.tilings[value.index()],
-            layer: layers.remove(&value),
+            layer: std::mem::take(&mut layers[value.index()]),
+            place: tiled.network.site(value).map_or_else(String::new, |it| it.place.clone()),
             change: Change::NONE,
             is_forward: is_forward[value.index()] || operator.is_none(),
             operator: operator.unwrap_or_default(),

@@ -61,11 +61,20 @@ fn width(tensor: &Tensor) -> f64 {
 
 /// The name, and by what it is computed.
 fn first_line(tensor: &Tensor) -> String {
+    let name = short(&tensor.name);
     match (tensor.kind, tensor.operator.split(' ').next()) {
-        ("activation" | "gradient" | "output", Some(operator)) => {
-            format!("{} {operator}", tensor.name)
-        }
-        _ => tensor.name.clone(),
+        ("activation" | "gradient" | "output", Some(operator)) => format!("{name} {operator}"),
+        _ => name,
+    }
+}
+
+/// The end of a long path, so that boxes of deep layers are no wider than others.
+fn short(name: &str) -> String {
+    const LONGEST: usize = 24;
+    let ends = name.match_indices('.').map(|(at, dot)| &name[at + dot.len()..]);
+    match ends.clone().find(|it| it.chars().count() < LONGEST).or(ends.last()) {
+        Some(end) if name.chars().count() > LONGEST => format!("…{end}"),
+        _ => name.to_owned(),
     }
 }
 
@@ -129,12 +138,12 @@ fn words(change: &Change) -> String {
 fn box_of(at: usize, tensor: &Tensor, width: f64, centre: [f64; 2], most_bytes: u64) -> String {
     let (x, y) = (centre[0] - width / 2.0, centre[1] - HEIGHT / 2.0);
     let moves = if tensor.change.bytes > 0 { " moves" } else { "" };
-    let layer = tensor.layer.as_ref().map(|it| format!(" data-layer=\"{}\"", escaped(it)));
     let mut text = format!(
-        "<g class=\"tensor {}{moves}\" data-tensor=\"{at}\" data-bytes=\"{}\"{} transform=\"translate({x:.1} {y:.1})\"><title>{}</title>",
+        "<g class=\"tensor {}{moves}\" data-tensor=\"{at}\" data-bytes=\"{}\" data-layer=\"{}\" data-place=\"{}\" transform=\"translate({x:.1} {y:.1})\"><title>{}</title>",
         tensor.kind,
         tensor.change.bytes,
-        layer.unwrap_or_default(),
+        escaped(&tensor.layer),
+        escaped(&tensor.place),
         escaped(&format!("{} = {}{}", tensor.name, source(tensor), words(&tensor.change))),
     );
     let stripes = colour::stripes(&tensor.tiling);
@@ -169,4 +178,20 @@ fn source(tensor: &Tensor) -> &str {
 /// A text as XML and HTML have it.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    #[test]
+    fn long_paths_are_cut_at_a_dot() {
+        assert_eq!(short("dense.0.weight"), "dense.0.weight");
+        assert_eq!(short("gpt.block.0.attention.linear.1.weight"), "…linear.1.weight");
+        assert_eq!(short("a_very_long_name_without_any_path"), "a_very_long_name_without_any_path");
+        assert_eq!(
+            short("x.a_very_long_name_without_any_path"),
+            "…a_very_long_name_without_any_path"
+        );
+    }
 }
