@@ -33,7 +33,7 @@ fn recipe(builder: Builder, loss: Value, n_gpus: usize) -> Recipe {
 /// Reads the recipe's text back and compares everything that the two make.
 fn check(recipe: &Recipe) {
     let text = recipe.to_string();
-    let read: Recipe = text.parse().unwrap_or_else(|fault| panic!("{fault}\n{text}"));
+    let read: Recipe = text.parse().unwrap();
     assert_eq!(read.to_string(), text);
     assert_eq!(read.builder.graph().to_string(), recipe.builder.graph().to_string());
     assert_eq!(read.builder.sites(), recipe.builder.sites());

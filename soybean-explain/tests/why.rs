@@ -63,11 +63,12 @@ fn bytes(network: &Network, mesh: Mesh, tensor: Value, tiling: Tiling) -> Option
 /// All tilings of a matrix on this mesh.
 fn all(mesh: &Mesh) -> Vec<Tiling> {
     let placements = [Placement::Replicated, Placement::Split(0), Placement::Split(1)];
-    let digit = |number: usize, axis: usize| placements[number / 3_usize.pow(axis as u32) % 3];
-    let tiling = |number: usize| {
-        Tiling::new(&(0..mesh.n_axes()).map(|axis| digit(number, axis)).collect::<Vec<_>>())
-    };
-    (0..3_usize.pow(mesh.n_axes() as u32)).map(tiling).collect()
+    let mut tilings = vec![Vec::new()];
+    for _ in 0..mesh.n_axes() {
+        let with = |it: &Vec<Placement>| placements.map(|more| [&it[..], &[more]].concat());
+        tilings = tilings.iter().flat_map(with).collect();
+    }
+    tilings.iter().map(|it| Tiling::new(it)).collect()
 }
 
 /// Placements along axes of one size, in an order of their own.

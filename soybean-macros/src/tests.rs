@@ -278,6 +278,22 @@ fn expansions_differ_in_the_time_of_the_search_only() {
     assert_eq!(without_plan(expand()), without_plan(expand()));
 }
 
+/// The recipe of a model, which makes the same program again.
+fn recipe(attribute: &str, item: &str) -> String {
+    let model = Model::parse(item.parse().unwrap()).unwrap();
+    let mut problems = Problems::default();
+    let attribute = Attribute::parse(attribute.parse().unwrap(), &mut problems);
+    let layers = Layers::unknown(&[]);
+    let mut evaluator = Evaluator::new(model.items(), &layers);
+    let environment = expand::Environment::default();
+    let success = expand::build(&model, &attribute, &environment, &mut evaluator).unwrap();
+    let again: soybean_compiler::Recipe = success.recipe.parse().unwrap();
+    assert!(again.compile(&|| 0.0).unwrap().program == success.compiled.program);
+    // Parsed strings are numbered.
+    let file = success.recipe.split_once("at \"").and_then(|(_, rest)| rest.split_once(':'));
+    success.recipe.replace(file.unwrap().0, "model.rs")
+}
+
 #[test]
 fn recipes_name_layers_and_tensors() {
     let item = r#"
@@ -295,17 +311,6 @@ fn recipes_name_layers_and_tensors() {
             }
         }
     "#;
-    let model = Model::parse(item.parse().unwrap()).unwrap();
-    let mut problems = Problems::default();
-    let attribute =
-        Attribute::parse("gpus = 2, optimizer = adam()".parse().unwrap(), &mut problems);
-    let layers = Layers::unknown(&[]);
-    let mut evaluator = Evaluator::new(model.items(), &layers);
-    let environment = expand::Environment::default();
-    let success = expand::build(&model, &attribute, &environment, &mut evaluator).unwrap();
-    // Parsed strings are numbered.
-    let file = success.recipe.split_once("at \"").and_then(|(_, rest)| rest.split_once(':'));
-    let recipe = success.recipe.replace(file.unwrap().0, "model.rs");
     expect![[r#"
         soybean recipe 1
         model "mlp"
@@ -357,7 +362,5 @@ fn recipes_name_layers_and_tensors() {
         output "h" v14
         loss v24
     "#]]
-    .assert_eq(&recipe);
-    let again: soybean_compiler::Recipe = success.recipe.parse().unwrap();
-    assert!(again.compile(&|| 0.0).unwrap().program == success.compiled.program);
+    .assert_eq(&recipe("gpus = 2, optimizer = adam()", item));
 }
