@@ -157,17 +157,31 @@ impl Builder {
         self.names.push((name.to_owned(), value));
     }
 
-    /// Where each call so far stands.
+    /// Where each call so far stands. A call of which the builder was not told belongs to the layer that its parameter's name begins with: `dense.2` of `dense.2.w`.
     #[must_use]
     pub fn sites(&self) -> Vec<Site> {
-        let layer = |number: usize| self.layers.get(number).cloned().unwrap_or_default();
-        let operator = |it: &Made| it.operator.as_ref().map_or_else(String::new, |it| it.0.clone());
-        let site = |it: &Made| Site {
-            place: it.place.clone(),
-            layer: layer(it.layer),
-            operator: operator(it),
+        let layer = |it: &Made| match self.layers.get(it.layer) {
+            Some(layer) if !layer.is_empty() || !it.place.is_empty() => layer.clone(),
+            Some(_) | None => self.layer_of_parameter(it),
         };
+        let operator = |it: &Made| it.operator.as_ref().map_or_else(String::new, |it| it.0.clone());
+        let site =
+            |it: &Made| Site { place: it.place.clone(), layer: layer(it), operator: operator(it) };
         self.calls.iter().map(site).collect()
+    }
+
+    fn layer_of_parameter(&self, made: &Made) -> String {
+        let arguments = match &made.operator {
+            Some((_, arguments)) => arguments,
+            None => std::slice::from_ref(&made.result),
+        };
+        let layer = |argument: &Argument| {
+            let Argument::Tensor(value) = argument else { return None };
+            let node = self.graph.node(*value);
+            let (layer, _) = node.name.rsplit_once('.')?;
+            matches!(node.source, Source::Parameter(_)).then(|| layer.to_owned())
+        };
+        arguments.iter().find_map(layer).unwrap_or_default()
     }
 
     /// Gives a parameter or buffer another name.

@@ -207,10 +207,11 @@ impl<'a> Part<'a> {
     /// A list of words or numbers as one text: `[P0 r]`.
     fn words(&self, name: &str, separator: &str) -> Result<String, String> {
         let word = |it: Part<'_>| match it.value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
+            Value::String(text) => Ok(text.clone()),
+            Value::Number(number) => Ok(number.to_string()),
+            other => Err(format!("not a plan: unexpected {other} in `{}{name}`", self.path)),
         };
-        let words: Vec<String> = self.list(name)?.into_iter().map(word).collect();
+        let words = self.list(name)?.into_iter().map(word).collect::<Result<Vec<_>, _>>()?;
         Ok(format!("[{}]", words.join(separator)))
     }
 }

@@ -168,8 +168,9 @@ impl Why {
     #[must_use]
     pub fn text(&self, report: &Report) -> String {
         let node = report.search().tiled.network.graph.node(self.tensor);
+        let plural = if report.n_gpus() == 1 { "" } else { "s" };
         let heading = format!(
-            "`{}` {}{} in the plan of `{}` for {} GPUs: its tilings, everything else searched anew\n\n",
+            "`{}` {}{} in the plan of `{}` for {} GPU{plural}: its tilings, everything else searched anew\n\n",
             self.name,
             node.dtype,
             node.shape,
@@ -183,7 +184,7 @@ impl Why {
                 false => format!("at least {}", readable_bytes(it.lower_bound_bytes)),
             };
             let ratio = match best {
-                0 => format!("+ {}", readable_bytes(it.bytes)),
+                0 => String::new(),
                 best => format!("{:.2} x", it.bytes as f64 / best as f64),
             };
             let chosen = if it.is_chosen { "the plan's" } else { "" };

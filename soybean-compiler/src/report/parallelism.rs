@@ -21,7 +21,7 @@ pub struct Parallelism {
     pub forward: String,
     /// Of the gradients.
     pub backward: String,
-    /// Of the largest parameter: `split` as its readers take it, `sharded` though they take the whole, replicated with `sharded state` of the optimiser, or
+    /// Of the largest parameter: `split` as its readers take it, `sharded` otherwise than that, replicated with `sharded state` of the optimiser, or
     /// `replicated` with all of it.
     pub weights: String,
 }
@@ -100,21 +100,21 @@ fn mixture(mesh: &Mesh, roles: &[Option<Role>]) -> String {
     sizes.iter().map(text).collect::<Vec<_>>().join(" x ")
 }
 
-/// The first forward operator that computes something of a parameter, with the position at which it reads it.
-fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<(Value, usize)> {
+/// The first forward operator that computes something of a parameter, with the position at which it reads it, and whether it reads the parameter itself.
+fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<(Value, usize, bool)> {
     graph.users(value).into_iter().filter(|&it| roles.is_forward(it)).find_map(|user| {
         if graph.operator(user).is_some_and(passes_on) {
-            return reader(graph, roles, user);
+            return reader(graph, roles, user).map(|(reader, at, _)| (reader, at, false));
         }
         let position = graph.operands(user).iter().position(|&it| it == value)?;
-        Some((user, position))
+        Some((user, position, true))
     })
 }
 
 /// How a parameter and its optimiser's states lie, beside how the forward computation takes it.
 fn of_weight(tiled: &Tiled, roles: &Roles<'_>, parameter: Value) -> String {
     let network = &tiled.network;
-    let Some((reader, position)) = reader(&network.graph, roles, parameter) else {
+    let Some((reader, position, is_direct)) = reader(&network.graph, roles, parameter) else {
         return String::new();
     };
     let (signature, form) = tiled.signature(reader);
@@ -127,8 +127,9 @@ fn of_weight(tiled: &Tiled, roles: &Roles<'_>, parameter: Value) -> String {
     let kind = |axis: usize| {
         let has_split_states = states.iter().any(|it| is_split(tiled.tilings[it.index()].on(axis)));
         match (is_split(stored.on(axis)), is_split(used.on(axis))) {
-            (true, true) => "split",
-            (true, false) => "sharded",
+            // In another order or shape, dims have other numbers.
+            (true, true) if !is_direct || stored.on(axis) == used.on(axis) => "split",
+            (true, _) => "sharded",
             (false, _) if has_split_states => "sharded state",
             (false, _) => "replicated",
         }
