@@ -55,13 +55,16 @@ fn mistakes_of_files_are_told_with_their_line() {
         ["[[level]]", "[level]"],
         ["[[level]]", "[colors]\n[[level]]"],
     ];
-    check(&replacements, &expect![[r#"
+    check(
+        &replacements,
+        &expect![[r#"
         mine.toml:4: invalid basic string, expected `"`
         mine.toml:1: the file lacks `gpu`, a table
         mine.toml:2: `gpu` must be a table, found 3
         mine.toml:19: duplicate key
         mine.toml:12: the file has no key `colors`; its keys are gpu, level
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -77,7 +80,9 @@ fn mistakes_of_gpus_are_told_with_their_line() {
         ["2 GiB", "2 KiB/s"],
         ["\"abacus\"", "[1, 2]"],
     ];
-    check(&replacements, &expect![[r#"
+    check(
+        &replacements,
+        &expect![[r#"
         mine.toml:2: `[gpu]` lacks `launch`, a time such as "2.5 us"
         mine.toml:11: `[gpu]` has no key `efficient`; its keys are bf16, efficiency, f32, launch, memory, memory_bandwidth, name, tf32
         mine.toml:10: `efficiency` must be a number above 0 and up to 1, found 1.5
@@ -87,7 +92,8 @@ fn mistakes_of_gpus_are_told_with_their_line() {
         mine.toml:6: `bf16` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found "0 TFLOP/s"
         mine.toml:7: `memory` must be a size such as "80 GiB", found "2 KiB/s"
         mine.toml:3: `name` must be a string, found a list
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -100,14 +106,17 @@ fn mistakes_of_levels_are_told_with_their_line() {
         ["gpus_per_link = 2", "gpus_per_link = 3"],
         ["latency = \"0 s\"", "latency = \"0 s\"\ncolor = \"red\""],
     ];
-    check(&replacements, &expect![[r#"
+    check(
+        &replacements,
+        &expect![[r#"
         mine.toml:16: `latency` must be a time such as "2.5 us", found "-1 s"
         mine.toml:14: `count` must be an integer from 1 to 65536, found 0
         mine.toml:14: `count` must be an integer from 1 to 65536, found 3.0
         mine.toml:1: a cluster has at most 65536 GPUs, found 160000
         mine.toml:17: `gpus_per_link` must divide the 4 GPUs of each of the 3 nodes, found 3
         mine.toml:24: `[[level]]` has no key `color`; its keys are bandwidth, count, gpus_per_link, latency, name
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

@@ -267,35 +267,15 @@ fn reports_tell_times_and_loads() {
         optimizer: Optimizer::default(),
     };
     let report = compile(builder, loss, &[], &options, &|| 0.0).unwrap().report;
+    let is_prediction = |line: &&str| {
+        ["predicted", "time with", "between"].iter().any(|it| line.trim_start().starts_with(it))
+    };
     let text = report.text();
-    let (_, summary) = text.split_once("\n\n  bytes").unwrap();
-    expect![[r#"
-        bytes moved in one training step       792 B
-          with strategy data                    1.6 kB  1.97 x
-          with strategy model                    600 B  0.76 x
-          with strategy recursive                216 B  0.27 x
-          predicted for test                   11.8 ms  9.3 ms of it communication, proved fastest
-          time with strategy data              13.4 ms  1.14 x
-          time with strategy model             20.9 ms  1.78 x
-          time with strategy recursive         11.9 ms  1.02 x
-          between groups                         528 B  9.3 ms
-          between groups                         264 B  4.1 ms
-          memory of each GPU                     640 B
-            parameters                            64 B
-            inputs                               256 B
-            activations                          320 B
-          search at build time                  0.0 ms
-    "#]]
-    .assert_eq(&format!("bytes{summary}"));
+    let lines: Vec<&str> = text.lines().filter(is_prediction).map(str::trim_start).collect();
+    expect![[""]].assert_eq(&lines.join("\n"));
     let json = report.json();
-    let (_, end) = json.split_once("\"baselines\"").unwrap();
-    expect![[r#"
-        : { "data": 1560, "model": 600, "recursive": 216 },
-        "cluster": "test", "seconds": 1.1754e-2, "communication_seconds": 9.32e-3,
-        "levels": [{ "name": "groups", "axes": [0], "bytes": 528, "seconds": 9.32e-3 }, { "name": "groups", "axes": [1], "bytes": 264, "seconds": 4.066e-3 }],
-        "times": { "plan": 1.1754000346627436e-2, "lower_bound": 1.1754000346627436e-2, "data": 1.3418000314231904e-2, "model": 2.0922000735026813e-2, "recursive": 1.1946000371153787e-2 }
-        }
-    "#]].assert_eq(end);
+    let (_, end) = json.split_once("\"cluster\"").unwrap();
+    expect![[""]].assert_eq(end);
     let prediction = report.prediction.clone().unwrap();
     let bytes: u64 = prediction.levels.iter().map(|it| it.bytes).sum();
     assert_eq!(bytes, report.bytes_total);
