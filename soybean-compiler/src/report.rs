@@ -6,11 +6,11 @@ mod table;
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{AxisSet, Kernel, Mesh, Precision, Program};
+use soybean_plan::{Kernel, Mesh, Precision, Program};
 
 use crate::{
     graph::{Graph, Source, Value},
-    tiling::{self, Search, Strategy},
+    tiling::{Search, Strategy},
 };
 
 /// A plan with all that is known of it.
@@ -153,11 +153,8 @@ fn bytes_per_axis(program: &Program, mesh: &Mesh) -> Vec<u64> {
     let mut bytes = vec![0; mesh.n_axes()];
     for step in &program.train {
         let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
-        let n_peers = mesh.group_size(collective.axes) as u64 - 1;
-        for axis in collective.axes.iter() {
-            let faster: AxisSet = collective.axes.iter().filter(|&it| it > axis).collect();
-            let n_across = (mesh.size(axis) as u64 - 1) * mesh.group_size(faster) as u64;
-            bytes[axis] += tiling::bytes(mesh, collective) / n_peers * n_across;
+        for (sum, moved) in bytes.iter_mut().zip(collective.bytes_per_axis(mesh)) {
+            *sum += moved;
         }
     }
     bytes

@@ -47,6 +47,26 @@ impl Mesh {
         Self { sizes, n_axes }
     }
 
+    /// The mesh whose axes have these sizes, primes, in this order.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_AXES`] sizes, or one is below 2 or above 65,535.
+    #[must_use]
+    pub const fn of(sizes: &[usize]) -> Self {
+        assert!(sizes.len() <= MAX_AXES, "a mesh has at most 16 axes");
+        let mut mesh = Self::new(1);
+        while (mesh.n_axes as usize) < sizes.len() {
+            let size = sizes[mesh.n_axes as usize];
+            assert!(1 < size && size < 65_536, "axes are primes below 65536");
+            #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
+            {
+                mesh.sizes[mesh.n_axes as usize] = size as u16;
+            }
+            mesh.n_axes += 1;
+        }
+        mesh
+    }
+
     /// The number of axes.
     #[must_use]
     pub const fn n_axes(&self) -> usize {

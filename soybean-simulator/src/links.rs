@@ -1,14 +1,14 @@
 //! The links of a cluster, which way a transfer takes over them, and how transfers share them.
 
-use soybean_plan::{Cluster, Level};
+use std::iter;
+
+use soybean_plan::{Level, Topology};
 
 /// What carries data in one direction: out of some GPUs of a group, or into them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Link {
     /// The number of the level.
     pub(crate) level: usize,
-    /// The first of the GPUs that share it.
-    pub(crate) first_gpu: usize,
     /// What it carries, in bytes per second.
     pub(crate) bytes_per_second: f64,
 }
@@ -22,70 +22,95 @@ pub(crate) struct Route {
     pub(crate) links: Vec<usize>,
 }
 
-/// All links of the part of a cluster that a program uses.
+/// All links of the part of a cluster on which a program's ranks are.
 ///
-/// GPUs are numbered so that those of a group follow one another; rank `i` is on GPU `i`. To reach another group, a GPU uses the link of that level. Where it shares that link with others of its group, it first
-/// passes its links of the faster levels, as in a tree of switches; a link of its own, such as a network card, it reaches directly.
+/// Rank `i` is the `i`-th GPU of that part, group by group. To reach another group, a GPU uses the link of that level. Where it shares that link with others of its group, it first passes its links of the
+/// faster levels, as in a tree of switches; a link of its own, such as a network card, it reaches directly.
 pub(crate) struct Links {
-    /// For each level how many GPUs one of its groups has, and the level itself.
-    levels: Vec<(usize, Level)>,
-    n_gpus: usize,
-    /// Those out of GPUs, then those into them, level by level.
+    levels: Vec<Joint>,
+    /// Level by level: those out of GPUs, then those into them.
     pub(crate) links: Vec<Link>,
-    /// For each level the first of its links out of GPUs, and the first of those into them.
-    first: Vec<[usize; 2]>,
+}
+
+/// A level as far as it is in use.
+struct Joint {
+    level: Level,
+    /// The number of GPUs of one of its groups.
+    group: usize,
+    /// How many of them share a link.
+    n_sharing: usize,
+    /// The first link out of GPUs, and the first into them.
+    first: [usize; 2],
+}
+
+impl Joint {
+    /// The link of a GPU among those of one direction.
+    fn link(&self, gpu: usize) -> usize {
+        let n_in_group = self.group.div_ceil(self.n_sharing);
+        gpu / self.group * n_in_group + gpu % self.group / self.n_sharing
+    }
 }
 
 impl Links {
-    /// The links between the first `n_gpus` GPUs of a cluster.
-    pub(crate) fn new(cluster: &Cluster, n_gpus: usize) -> Self {
-        let mut group = cluster.n_gpus();
-        let (mut levels, mut links, mut first) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, level) in cluster.levels.iter().enumerate() {
-            group /= level.count.max(1);
-            levels.push((group, level.clone()));
-            let n_links = n_gpus.div_ceil(level.gpus_per_link);
-            first.push([links.len(), links.len() + n_links]);
-            let link = |it: usize| Link {
-                level: number,
-                first_gpu: it * level.gpus_per_link,
-                bytes_per_second: level.link_bytes_per_second,
-            };
-            links.extend((0..2).flat_map(|_| 0..n_links).map(link));
+    /// The links between the ranks of a topology.
+    pub(crate) fn new(topology: &Topology) -> Self {
+        let (mesh, levels) = (topology.mesh(), &topology.cluster().levels);
+        let (mut joints, mut links) = (Vec::new(), Vec::new());
+        for (number, level) in levels.iter().enumerate() {
+            let faster = (0..mesh.n_axes()).filter(|axis| topology.level(*axis) > number);
+            let group = mesh.group_size(faster.collect());
+            let n_sharing = level.gpus_per_link.clamp(1, group);
+            let n_links = mesh.n_ranks() / group * group.div_ceil(n_sharing);
+            joints.push(Joint {
+                level: level.clone(),
+                group,
+                n_sharing,
+                first: [links.len(), links.len() + n_links],
+            });
+            let link = Link { level: number, bytes_per_second: level.link_bytes_per_second };
+            links.extend(iter::repeat_n(link, 2 * n_links));
         }
-        Self { levels, n_gpus, links, first }
+        Self { levels: joints, links }
     }
 
     /// The way from one GPU to another.
+    ///
+    /// # Panics
+    /// If they are the same.
     pub(crate) fn route(&self, source: usize, destination: usize) -> Route {
-        debug_assert!(source.max(destination) < self.n_gpus && source != destination);
-        let differs = |(group, _): &(usize, Level)| source / group != destination / group;
-        let level = self.levels.iter().position(differs).unwrap_or(0);
-        let last = match self.levels[level].1.gpus_per_link {
-            1 => level,
-            _ => self.levels.len() - 1,
+        let differs = |it: &Joint| source / it.group != destination / it.group;
+        let level =
+            self.levels.iter().position(differs).expect("two GPUs differ at the last level");
+        let n_passed = match self.levels[level].n_sharing {
+            1 => 1,
+            _ => self.levels.len() - level,
         };
-        let at = |level: usize, gpu: usize, direction: usize| {
-            self.first[level][direction] + gpu / self.levels[level].1.gpus_per_link
-        };
-        let passed = (level..=last).flat_map(|it| [at(it, source, 0), at(it, destination, 1)]);
-        Route { level, links: passed.collect() }
+        let passed = self.levels[level..].iter().take(n_passed);
+        let links = passed.flat_map(|it| {
+            [it.first[0] + it.link(source), it.first[1] + it.link(destination)]
+        });
+        Route { level, links: links.collect() }
     }
 
     /// The time until the first byte arrives, in seconds.
     pub(crate) fn latency(&self, route: &Route) -> f64 {
-        self.levels[route.level].1.latency_seconds
+        self.levels[route.level].level.latency_seconds
     }
 
-    /// What is said of a link: its level, direction and GPUs.
+    /// What people call a link: its level, direction and GPUs.
     pub(crate) fn name(&self, link: usize) -> String {
-        let Link { level, first_gpu, .. } = self.links[link];
-        let direction = if link < self.first[level][1] { "from" } else { "to" };
-        let Level { name, gpus_per_link, .. } = &self.levels[level].1;
-        let last = (first_gpu + gpus_per_link).min(self.n_gpus) - 1;
-        match last - first_gpu {
-            0 => format!("{name}: {direction} GPU {first_gpu}"),
-            _ => format!("{name}: {direction} GPUs {first_gpu} to {last}"),
+        let joint = &self.levels[self.links[link].level];
+        let (direction, first) = match link < joint.first[1] {
+            true => ("from", joint.first[0]),
+            false => ("to", joint.first[1]),
+        };
+        let n_in_group = joint.group.div_ceil(joint.n_sharing);
+        let (group, place) = ((link - first) / n_in_group, (link - first) % n_in_group);
+        let start = group * joint.group + place * joint.n_sharing;
+        let last = (start + joint.n_sharing).min((group + 1) * joint.group) - 1;
+        match last - start {
+            0 => format!("{}: {direction} GPU {start}", joint.level.name),
+            _ => format!("{}: {direction} GPUs {start} to {last}", joint.level.name),
         }
     }
 

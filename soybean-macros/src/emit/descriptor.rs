@@ -91,7 +91,11 @@ wrappers! {
 
 impl Emit for Mesh {
     fn emit(&self, text: &mut String) {
-        write_to(text, format_args!("Mesh::new({})", self.n_ranks()));
+        if *self == Self::new(self.n_ranks()) {
+            write_to(text, format_args!("Mesh::new({})", self.n_ranks()));
+        } else {
+            write_to(text, format_args!("Mesh::of(&{self})"));
+        }
     }
 }
 
