@@ -73,6 +73,11 @@ impl Links {
         Self { levels: joints, links }
     }
 
+    /// The number of levels.
+    pub(crate) fn n_levels(&self) -> usize {
+        self.levels.len()
+    }
+
     /// The way from one GPU to another.
     ///
     /// # Panics
@@ -86,9 +91,8 @@ impl Links {
             _ => self.levels.len() - level,
         };
         let passed = self.levels[level..].iter().take(n_passed);
-        let links = passed.flat_map(|it| {
-            [it.first[0] + it.link(source), it.first[1] + it.link(destination)]
-        });
+        let links = passed
+            .flat_map(|it| [it.first[0] + it.link(source), it.first[1] + it.link(destination)]);
         Route { level, links: links.collect() }
     }
 
@@ -145,6 +149,3 @@ impl Links {
         rates
     }
 }
-
-#[cfg(test)]
-mod tests;
