@@ -149,3 +149,77 @@ impl Links {
         rates
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{Cluster, Device};
+
+    use super::*;
+
+    /// Two groups of three GPUs; those of a group share what goes to the other if `gpus_per_link` is 3.
+    fn links(gpus_per_link: usize) -> Links {
+        let level = |name: &'static str, count, link_bytes_per_second, gpus_per_link| Level {
+            name: name.into(),
+            count,
+            link_bytes_per_second,
+            gpus_per_link,
+            latency_seconds: 0.0,
+        };
+        let device = Device {
+            name: "abacus".into(),
+            f32_flops: 1.0,
+            tf32_flops: 1.0,
+            bf16_flops: 1.0,
+            memory_bytes_per_second: 1.0,
+            memory_bytes: 1,
+            launch_seconds: 0.0,
+            efficiency: 1.0,
+        };
+        let levels = vec![level("groups", 2, 6.0, gpus_per_link), level("gpus", 3, 4.0, 1)].into();
+        let cluster = Cluster { name: "small".into(), levels, device };
+        Links::new(&Topology::new(&cluster, 6).expect("it has 6 GPUs"))
+    }
+
+    fn way(links: &Links, source: usize, destination: usize) -> Vec<String> {
+        let route = links.route(source, destination);
+        route.links.iter().map(|it| links.name(*it)).collect()
+    }
+
+    #[test]
+    fn a_shared_link_is_behind_those_of_the_gpus() {
+        let links = links(3);
+        assert_eq!(way(&links, 1, 2), ["gpus: from GPU 1", "gpus: to GPU 2"]);
+        let across = [
+            "groups: from GPUs 0 to 2",
+            "groups: to GPUs 3 to 5",
+            "gpus: from GPU 1",
+            "gpus: to GPU 5",
+        ];
+        assert_eq!(way(&links, 1, 5), across);
+    }
+
+    #[test]
+    fn a_link_of_its_own_is_beside_the_others() {
+        let links = links(1);
+        assert_eq!(way(&links, 1, 5), ["groups: from GPU 1", "groups: to GPU 5"]);
+    }
+
+    #[test]
+    fn what_one_transfer_cannot_use_goes_to_the_others() {
+        let links = links(3);
+        // Three GPUs send to the other group, at 6 bytes per second together; what the third has left of its own 4 goes to its neighbour.
+        let routes: Vec<Route> =
+            [(0, 3), (1, 4), (2, 5), (2, 0)].map(|(from, to)| links.route(from, to)).to_vec();
+        let routes: Vec<&[usize]> = routes.iter().map(|it| &it.links[..]).collect();
+        assert_eq!(links.fair_rates(&routes), [2.0, 2.0, 2.0, 2.0]);
+        assert_eq!(links.fair_rates(&routes[..2]), [3.0, 3.0]);
+        assert_eq!(links.fair_rates(&[routes[0], routes[3]]), [4.0, 4.0]);
+        // Two transfers leave one GPU for its group, a third comes to one of their destinations.
+        let routes: Vec<Route> =
+            [(0, 1), (0, 1), (0, 2), (1, 2)].map(|(from, to)| links.route(from, to)).to_vec();
+        let routes: Vec<&[usize]> = routes.iter().map(|it| &it.links[..]).collect();
+        let rates = links.fair_rates(&routes);
+        let expected = [4.0 / 3.0, 4.0 / 3.0, 4.0 / 3.0, 8.0 / 3.0];
+        assert!(rates.iter().zip(expected).all(|it| (it.0 - it.1).abs() < 1e-12), "{rates:?}");
+    }
+}
