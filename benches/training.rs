@@ -14,10 +14,7 @@ use soybean::{
 };
 use soybean_compiler::{Options, Strategy, compile};
 
-#[path = "support/perceptron.rs"]
-mod perceptron;
-
-use perceptron::perceptron;
+use soybean_zoo::{Model, perceptron};
 
 const BATCH: usize = 512;
 const N_LAYERS: usize = 4;
@@ -46,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// The least and the median time of a step in milliseconds, and the share of it in matrix products.
 fn measure(width: usize, n_gpus: usize) -> Result<(f64, f64, f64), Box<dyn std::error::Error>> {
-    let (builder, loss) = perceptron(BATCH, width, N_LAYERS);
+    let Model { builder, loss, .. } = perceptron(BATCH, &[width; N_LAYERS + 1]);
     let options = Options {
         name: format!("mlp{width}"),
         n_gpus,

@@ -63,4 +63,6 @@ pub enum At {
     Loss,
     /// The number of GPUs.
     Gpus,
+    /// The memory that each GPU has.
+    Memory,
 }

@@ -23,6 +23,7 @@ pub mod scalar;
 mod schedule;
 pub mod signature;
 mod simplify;
+mod size;
 mod surface;
 mod text;
 pub mod tiling;
@@ -36,6 +37,7 @@ pub use lower::lower;
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
 pub use report::{Report, readable_bytes};
+pub use size::{parse_bytes, readable_memory};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
     operator_samples,

@@ -19,7 +19,7 @@ use crate::{
     operators::by_phase::ByPhase,
     overlap,
     schedule::{self, Task},
-    tiling::{self, Tiled, route},
+    tiling::{self, Tiled, number, route},
 };
 
 /// Lowers a tiled network.
@@ -61,14 +61,6 @@ pub fn lower(name: &str, tiled: &Tiled) -> Program {
         evaluate_bytes: bytes(&evaluate),
     };
     Program { tables, kernels: Cow::Owned(lowering.kernels), train, evaluate }
-}
-
-/// The number of an item in its list; equal ones share it.
-fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
-    list.iter().position(|it| *it == item).unwrap_or_else(|| {
-        list.push(item);
-        list.len() - 1
-    })
 }
 
 struct Lowering<'a> {

@@ -5,21 +5,35 @@
 
 mod bound;
 mod conversion;
+mod counts;
 mod dominance;
 mod eliminate;
 mod forced;
+mod forms;
+mod optimum;
 mod order;
 mod pairwise;
 mod problem;
 mod recursive;
+mod resolution;
 mod solve;
 mod space;
 mod strategy;
 mod tiled;
+mod view;
 
 #[cfg(test)]
 mod tests;
 
 pub use conversion::{bytes, route};
+pub use forms::forms;
 pub use strategy::{Baselines, Request, Search, Strategy, search};
 pub use tiled::{Conversion, Tiled};
+
+/// The number of an item in its list; equal ones share it.
+pub(crate) fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
+    list.iter().position(|it| *it == item).unwrap_or_else(|| {
+        list.push(item);
+        list.len() - 1
+    })
+}

@@ -1,17 +1,13 @@
 //! The search on deep networks, through the whole line: optima are proved, and no other strategy is better.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[expect(dead_code, reason = "shared with other tests")]
-#[path = "support/networks.rs"]
-mod networks;
-
-use networks::{GPT, Transformer, resnet20, resnet50};
-use soybean_compiler::{Builder, Compiled, Options, Strategy, compile, graph::Value, optimizer};
+use soybean_compiler::{Compiled, Options, Strategy, compile, optimizer};
 use soybean_plan::Precision;
+use soybean_zoo::{GPT, Model, Transformer, resnet20, resnet50};
 
 const SMALL: Transformer = Transformer { tokens: 128, width: 256, n_heads: 4, ..GPT };
 
-fn compiled((builder, loss): (Builder, Value), n_gpus: usize, updates: &str) -> Compiled {
+fn compiled(Model { builder, loss, .. }: Model, n_gpus: usize, updates: &str) -> Compiled {
     let options = Options {
         name: "network".to_owned(),
         n_gpus,
@@ -36,12 +32,7 @@ fn gap(network: &str, compiled: &Compiled) -> f64 {
     bytes as f64 / search.lower_bound_bytes as f64 - 1.0
 }
 
-fn check_proved(
-    network: &str,
-    model: impl Fn() -> (Builder, Value),
-    gpus: &[usize],
-    updates: &str,
-) {
+fn check_proved(network: &str, model: impl Fn() -> Model, gpus: &[usize], updates: &str) {
     for &n_gpus in gpus {
         let name = format!("{network} on {n_gpus}");
         assert_eq!(gap(&name, &compiled(model(), n_gpus, updates)), 0.0, "{name}");

@@ -1,19 +1,16 @@
 //! Steps stand in an order in which a device can communicate while it computes.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[expect(dead_code, reason = "shared with other tests")]
-#[path = "support/networks.rs"]
-mod networks;
 mod support;
 
 use std::ops::Range;
 
 use expect_test::expect;
-use networks::{Transformer, resnet20};
 use soybean_compiler::{
     Network, Strategy, lower, optimizer, program_text, tiling::search, verify_program,
 };
 use soybean_plan::{BufferId, CollectiveKind, Kernel, Mesh, Precision, Program, Step};
+use soybean_zoo::{Model, Transformer, resnet20};
 
 const SMALL: Transformer =
     Transformer { batch: 8, tokens: 64, width: 64, n_heads: 4, n_blocks: 2, n_words: 96 };
@@ -23,9 +20,10 @@ const N_BEHIND: usize = 2;
 
 fn programs() -> Vec<(String, Program)> {
     let mlp = support::classifier(64, &[32, 64, 64, 64, 32], true);
-    let models = [("mlp", (mlp.0, mlp.1)), ("resnet", resnet20(8)), ("decoder", SMALL.decoder())];
+    let mlp = Model { builder: mlp.0, loss: mlp.1, output: mlp.2 };
+    let models = [("mlp", mlp), ("resnet", resnet20(8)), ("decoder", SMALL.decoder())];
     let mut programs = Vec::new();
-    for (name, (builder, loss)) in models {
+    for (name, Model { builder, loss, .. }) in models {
         let network = Network::new(builder, loss, &[], &optimizer("adam", &[]).unwrap()).unwrap();
         for precision in [Precision::F32, Precision::Bf16] {
             let network = network.clone().in_precision(precision);

@@ -1,15 +1,11 @@
 //! Precision: which tensors are `bf16`, and what that does to plans and programs.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[expect(dead_code, reason = "shared with other tests")]
-#[path = "support/networks.rs"]
-mod networks;
 mod support;
 
 use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
-use networks::{Transformer, resnet20};
 use soybean_compiler::{
     Argument, Builder, Network, Optimizer, Strategy,
     graph::Value,
@@ -20,6 +16,7 @@ use soybean_compiler::{
     verify, verify_program,
 };
 use soybean_plan::{DType, Init, Kernel, Mesh, Precision, Program};
+use soybean_zoo::{Model, Transformer, resnet20};
 
 const SMALL: Transformer =
     Transformer { batch: 8, tokens: 64, width: 32, n_heads: 2, n_blocks: 1, n_words: 96 };
@@ -98,7 +95,7 @@ fn types(network: &Network) -> String {
 
 #[test]
 fn a_transformer() {
-    let (builder, loss) = SMALL.decoder();
+    let Model { builder, loss, .. } = SMALL.decoder();
     let network = in_bf16(builder, loss, &[], &optimizer("adam", &[]).unwrap());
     verify(&network).unwrap();
     expect![[r#"
@@ -124,7 +121,7 @@ fn a_transformer() {
 
 #[test]
 fn a_residual_network() {
-    let (builder, loss) = resnet20(8);
+    let Model { builder, loss, .. } = resnet20(8);
     let network = in_bf16(builder, loss, &[], &Optimizer::default());
     verify(&network).unwrap();
     expect![[r#"
@@ -187,12 +184,12 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
     let networks = [
         support::classifier(24, &[10, 36, 20, 12], true),
         {
-            let (builder, loss) = SMALL.decoder();
-            (builder, loss, loss)
+            let it = SMALL.decoder();
+            (it.builder, it.loss, it.loss)
         },
         {
-            let (builder, loss) = resnet20(8);
-            (builder, loss, loss)
+            let it = resnet20(8);
+            (it.builder, it.loss, it.loss)
         },
     ];
     for (builder, loss, output) in networks {

@@ -1,8 +1,8 @@
-//! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16"`.
+//! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB"`.
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
-use soybean_compiler::{Argument, Optimizer, Place, Strategy, optimizer};
+use soybean_compiler::{Argument, Optimizer, Place, Strategy, optimizer, parse_bytes};
 use soybean_plan::Precision;
 use syn::{
     Expr, Ident, Token,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The names of all arguments.
-const NAMES: [&str; 4] = ["gpus", "optimizer", "strategy", "precision"];
+const NAMES: [&str; 5] = ["gpus", "optimizer", "strategy", "precision", "memory"];
 
 /// The most GPUs that a model can be declared for.
 const MAX_GPUS: usize = 65_535;
@@ -31,6 +31,7 @@ pub(crate) struct Attribute {
     optimizer: Option<Expr>,
     strategy: Option<Expr>,
     precision: Option<Expr>,
+    memory: Option<Expr>,
     tokens: TokenStream,
     /// Whether some of them could not be read, so that nothing is known to be missing.
     is_broken: bool,
@@ -60,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) optimizer: Optimizer,
     pub(crate) strategy: Strategy,
     pub(crate) precision: Precision,
+    /// The bytes of memory that each GPU has, if that limits the plan.
+    pub(crate) memory: Option<u64>,
 }
 
 impl Attribute {
@@ -82,11 +85,12 @@ impl Attribute {
                 "optimizer" => &mut attribute.optimizer,
                 "strategy" => &mut attribute.strategy,
                 "precision" => &mut attribute.precision,
+                "memory" => &mut attribute.memory,
                 _ => {
                     let headline = format!("unknown argument `{text}`");
                     let mut message = Message::new(headline).note(
                         "known",
-                        "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\"",
+                        "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\", memory = \"80GiB\"",
                     );
                     if let Some(nearest) = suggestion::nearest(&text, NAMES) {
                         message = message.help(format!("did you mean `{nearest}`?"));
@@ -110,6 +114,14 @@ impl Attribute {
         match &self.gpus {
             Some(expression) => expression,
             None => &self.tokens,
+        }
+    }
+
+    /// Where faults of the memory belong: at its size, or else where those of the number of GPUs do.
+    pub(crate) fn memory_tokens(&self) -> &dyn ToTokens {
+        match &self.memory {
+            Some(expression) => expression,
+            None => self.gpus_tokens(),
         }
     }
 
@@ -146,11 +158,16 @@ impl Attribute {
             Some(expression) => read_choice("precision", expression, &precisions, evaluator),
             None => Some(Precision::F32),
         };
+        let memory = match &self.memory {
+            Some(expression) => read_memory(expression, evaluator).map(Some),
+            None => Some(None),
+        };
         Some(Settings {
             n_gpus: n_gpus?,
             optimizer: optimizer?,
             strategy: strategy?,
             precision: precision?,
+            memory: memory?,
         })
     }
 
@@ -229,6 +246,21 @@ fn read_choice<T: Copy>(
         evaluator.problems.report(expression, &message);
     }
     choice
+}
+
+/// The bytes of a size, which must be a string.
+fn read_memory(expression: &Expr, evaluator: &mut Evaluator<'_>) -> Option<u64> {
+    let expression = peeled(expression);
+    let found = match expression {
+        Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(it), .. }) => parse_bytes(&it.value()),
+        other => Err(format!("found {}", source_text(other))),
+    };
+    found
+        .map_err(|reason| {
+            let headline = "`memory` must be a size of memory in a string, such as \"80GiB\"";
+            evaluator.problems.report(expression, &Message::new(format!("{headline}: {reason}")));
+        })
+        .ok()
 }
 
 /// `sgd(momentum = 0.9)`, or `sgd` alone.

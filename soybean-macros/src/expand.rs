@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
-use soybean_compiler::{At, Compiled, ModelFault, Options, compile};
+use soybean_compiler::{At, Compiled, ModelFault, Options, Request, compile};
 use soybean_plan::{DType, Shape};
 use syn::{Expr, ItemFn, Pat, Stmt};
 
@@ -163,7 +163,7 @@ fn options(model: &Model, settings: &Settings) -> Options {
     Options {
         name: model.name().to_string(),
         n_gpus: settings.n_gpus,
-        search: settings.strategy.into(),
+        search: Request { strategy: settings.strategy, memory: settings.memory },
         precision: settings.precision,
         optimizer: settings.optimizer,
     }
@@ -299,6 +299,7 @@ fn report(
     let tokens = match at {
         At::Value(value) => value_tokens(value),
         At::Loss => Some(loss_at),
+        At::Memory => Some(attribute.memory_tokens()),
         At::Gpus => None,
     };
     evaluator.problems.report(tokens.unwrap_or_else(|| attribute.gpus_tokens()), message);
@@ -307,7 +308,7 @@ fn report(
 /// What is told of a fault of the model as a whole.
 fn message(fault: ModelFault, environment: &Environment) -> Message {
     let mut message = Message::new(fault.message);
-    if let (At::Gpus, Some(gpus)) = (fault.at, &environment.gpus) {
+    if let (At::Gpus | At::Memory, Some(gpus)) = (fault.at, &environment.gpus) {
         message = message.note("note", format!("SOYBEAN_GPUS={gpus} overrides `gpus`"));
     }
     match fault.help {

@@ -142,12 +142,26 @@ fn attributes_are_checked() {
         model,
         expect![[r#"
             1:10-13: unknown argument `gpu`
-              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16"
+              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB"
               help:  did you mean `gpus`?
             1:37-45: `strategy` is given twice
             1:7-8: `gpus` must be an integer from 1 to 65535, found 0
             1:30-35: `strategy` must be one of "auto", "recursive", "data", "model", found "dta"
               help: did you mean "data"?
+        "#]],
+    );
+    check(
+        "gpus = 8, memory = \"80gb\"",
+        model,
+        expect![[r#"
+            1:19-25: `memory` must be a size of memory in a string, such as "80GiB": unknown unit `gb`; the units are B, kB, MB, GB, TB, KiB, MiB, GiB, TiB
+        "#]],
+    );
+    check(
+        "gpus = 8, memory = 80 << 30",
+        model,
+        expect![[r#"
+            1:19-27: `memory` must be a size of memory in a string, such as "80GiB": found 80 << 30
         "#]],
     );
     check(

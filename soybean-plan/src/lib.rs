@@ -35,5 +35,5 @@ pub use program::{
 pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
 pub use schedule::{Access, Lane, Schedule, Wait};
 pub use shape::{DType, MAX_RANK, Shape, Strides};
-pub use tile::{Run, Tile, carries_split, may_split};
+pub use tile::{Run, Tile, carried_axes, carries_split, may_split, splitting_sets};
 pub use tiling::{Placement, Tiling};

@@ -109,16 +109,44 @@ pub fn may_split(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
         || (!axes.iter().any(lacks_factor) && Digits::of(extent, mesh).are_independent(axes))
 }
 
+/// For each set of axes, by its bit mask, whether it [may split](may_split) a dim of this extent.
+#[must_use]
+pub fn splitting_sets(extent: usize, mesh: &Mesh) -> Vec<bool> {
+    let n_sets = 1_u32 << mesh.n_axes();
+    if extent != 0 && extent.is_multiple_of(mesh.n_ranks()) {
+        return vec![true; n_sets as usize];
+    }
+    let digits = Digits::of(extent, mesh);
+    let has_factor: AxisSet =
+        (0..mesh.n_axes()).filter(|&axis| extent.is_multiple_of(mesh.size(axis))).collect();
+    let may_split = |mask: u32| {
+        #[expect(clippy::cast_possible_truncation, reason = "a mesh has at most 16 axes")]
+        let axes = AxisSet(mask as u16);
+        axes.is_empty()
+            || (axes.0 & !has_factor.0 == 0
+                && mask.count_ones() as usize <= digits.n_digits
+                && digits.are_independent(axes))
+    };
+    (0..n_sets).map(may_split).collect()
+}
+
 /// Whether a split of the outermost part, of extent `outer`, of a dim of extent `whole` along `axes` is the split of the whole dim along them.
 ///
 /// Flattening `[c, h]` into one dim keeps a split of `c` where this holds for `c` and `c * h`.
 #[must_use]
 pub fn carries_split(outer: usize, whole: usize, mesh: &Mesh, axes: AxisSet) -> bool {
-    if outer == whole || axes.is_empty() {
-        return true;
+    axes.0 & !carried_axes(outer, whole, mesh).0 == 0
+}
+
+/// The axes along which a split of the outermost part, of extent `outer`, of a dim of extent `whole` is the split of the whole dim.
+#[must_use]
+pub fn carried_axes(outer: usize, whole: usize, mesh: &Mesh) -> AxisSet {
+    let axes = 0..mesh.n_axes();
+    if outer == whole {
+        return axes.collect();
     }
     let (of_outer, of_whole) = (Digits::of(outer, mesh), Digits::of(whole, mesh));
-    axes.iter().all(|axis| of_outer.terms(axis, whole / outer) == of_whole.terms(axis, 1))
+    axes.filter(|&axis| of_outer.terms(axis, whole / outer) == of_whole.terms(axis, 1)).collect()
 }
 
 /// One digit of an index: `index / place % radix`.

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use soybean_plan::{BufferId, DType, Map, Permutation, ScalarProgram, Strides, Tiling};
 
-use super::{Lowering, number};
-use crate::{graph::Value, operator::Operator, scalar};
+use super::Lowering;
+use crate::{graph::Value, operator::Operator, scalar, tiling::number};
 
 /// The maps of an update as one, over the operands of all of them.
 #[derive(Default)]

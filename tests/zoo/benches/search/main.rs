@@ -1,0 +1,68 @@
+//! The search on the networks of the zoo: what it finds, and how long it takes.
+//!
+//! `cargo bench -p soybean-zoo --bench search -- [NETWORK..] [--gpus 2,4,8] [--table docs/planner.md]` measures some networks or all; with `--table`, the rows measured are
+//! written into that file's table. In a user's build the same code runs unoptimised inside the macro, as it does with `--profile dev`; the table has a column for each.
+
+mod measure;
+mod table;
+
+use std::{
+    error::Error,
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use soybean_zoo::{Entry, ZOO};
+
+struct Wanted {
+    networks: Vec<&'static Entry>,
+    gpus: Vec<usize>,
+    table: Option<PathBuf>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let wanted = wanted()?;
+    let mut output = io::stdout().lock();
+    writeln!(output, "| {} |", table::HEADS.join(" | "))?;
+    let mut rows = Vec::new();
+    for entry in wanted.networks {
+        for &n_gpus in &wanted.gpus {
+            let row = measure::measure(entry, n_gpus)?.row();
+            writeln!(output, "{row}")?;
+            rows.push(row);
+        }
+    }
+    if let Some(path) = wanted.table {
+        table::update(&path, &rows)?;
+    }
+    Ok(())
+}
+
+fn wanted() -> Result<Wanted, Box<dyn Error>> {
+    use lexopt::prelude::{Long, Value, ValueExt as _};
+    let mut wanted = Wanted { networks: Vec::new(), gpus: vec![2, 4, 8], table: None };
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("gpus") => {
+                let list = parser.value()?.string()?;
+                wanted.gpus = list.split(',').map(str::parse).collect::<Result<_, _>>()?;
+            }
+            Long("table") => wanted.table = Some(parser.value()?.into()),
+            // Cargo tells every benchmark that it is one.
+            Long("bench") => {}
+            Value(name) => wanted.networks.push(network(&name.string()?)?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    if wanted.networks.is_empty() {
+        wanted.networks = ZOO.iter().collect();
+    }
+    Ok(wanted)
+}
+
+fn network(name: &str) -> Result<&'static Entry, String> {
+    let names: Vec<&str> = ZOO.iter().map(|it| it.name).collect();
+    let known = || format!("unknown network `{name}`; the networks are {}", names.join(", "));
+    ZOO.iter().find(|it| it.name == name).ok_or_else(known)
+}

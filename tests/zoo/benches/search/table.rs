@@ -1,0 +1,115 @@
+//! The table of `docs/planner.md`: rows in Markdown, some of which are written anew.
+
+use std::{collections::BTreeMap, error::Error, fmt, fs, path::Path};
+
+use soybean_zoo::ZOO;
+
+/// What the columns are.
+pub(crate) const HEADS: [&str; N_CELLS] = [
+    "network",
+    "GPUs",
+    "auto, MB",
+    "recursive, MB",
+    "data, MB",
+    "model, MB",
+    "proof",
+    "search, ms",
+    "unoptimised, ms",
+    "memory, GB",
+];
+const N_CELLS: usize = 10;
+/// The columns of times: each build measures one of them.
+const TIMES: [usize; 2] = [7, 8];
+const BEGIN: &str = "<!-- table -->";
+const END: &str = "<!-- end of table -->";
+
+/// A network on a number of GPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row([String; N_CELLS]);
+
+impl Row {
+    pub(crate) fn new(
+        network: &str,
+        n_gpus: usize,
+        found: &[String; 4],
+        proof: String,
+        times: &[String; 2],
+        memory: String,
+    ) -> Self {
+        let [auto, recursive, data, model] = found.clone();
+        let [optimised, unoptimised] = times.clone();
+        Self([
+            network.to_owned(),
+            n_gpus.to_string(),
+            auto,
+            recursive,
+            data,
+            model,
+            proof,
+            optimised,
+            unoptimised,
+            memory,
+        ])
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let cells: Vec<String> =
+            line.trim().trim_matches('|').split('|').map(|it| it.trim().to_owned()).collect();
+        cells.try_into().ok().map(Self)
+    }
+
+    /// Where the row stands: networks in the order of the zoo, then by GPUs. None for what is no row of a network.
+    fn place(&self) -> Option<(usize, usize)> {
+        let network = ZOO.iter().position(|it| it.name == self.0[0])?;
+        Some((network, self.0[1].parse().ok()?))
+    }
+
+    /// This row, with the time that only the earlier one has, if both found the same.
+    fn with_times_of(mut self, earlier: &Self) -> Self {
+        let is_time = |column: &usize| TIMES.contains(column);
+        if (0..N_CELLS).filter(|it| !is_time(it)).any(|it| self.0[it] != earlier.0[it]) {
+            return self;
+        }
+        for column in TIMES {
+            if self.0[column].is_empty() {
+                self.0[column].clone_from(&earlier.0[column]);
+            }
+        }
+        self
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "| {} |", self.0.join(" | "))
+    }
+}
+
+/// Writes rows into a file's table, in place of those of the same networks and GPUs.
+pub(crate) fn update(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
+    let text = fs::read_to_string(path)?;
+    let marks = || format!("{} has no lines `{BEGIN}` and `{END}`", path.display());
+    let (before, rest) = text.split_once(BEGIN).ok_or_else(marks)?;
+    let (table, after) = rest.split_once(END).ok_or_else(marks)?;
+    fs::write(path, format!("{before}{BEGIN}\n\n{}\n{END}{after}", updated(table, rows)))?;
+    Ok(())
+}
+
+fn updated(table: &str, rows: &[Row]) -> String {
+    let mut all: BTreeMap<(usize, usize), Row> =
+        table.lines().filter_map(Row::parse).filter_map(|it| Some((it.place()?, it))).collect();
+    for row in rows {
+        let Some(place) = row.place() else { continue };
+        let row = match all.get(&place) {
+            Some(earlier) => row.clone().with_times_of(earlier),
+            None => row.clone(),
+        };
+        all.insert(place, row);
+    }
+    let rule = HEADS.map(|it| if it == "network" || it == "proof" { "---" } else { "---:" });
+    let mut text = format!("| {} |\n| {} |\n", HEADS.join(" | "), rule.join(" | "));
+    for row in all.values() {
+        text.push_str(&format!("{row}\n"));
+    }
+    text
+}

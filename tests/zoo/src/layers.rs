@@ -1,0 +1,226 @@
+//! A network under construction, layer by layer.
+
+use soybean_compiler::{Argument, Builder, graph::Value};
+use soybean_plan::{DType, Init};
+
+use crate::Model;
+
+/// Layers one after another; each method adds one behind the last.
+#[derive(Clone, Debug)]
+pub struct Layers {
+    builder: Builder,
+    here: Value,
+    has_bias: bool,
+    /// The layers with parameters so far, after which parameters are named.
+    n_layers: usize,
+}
+
+impl Layers {
+    /// A network of an input `x` alone; `has_bias` says whether dense layers and convolutions have biases.
+    ///
+    /// # Panics
+    /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
+    #[must_use]
+    pub fn new(dtype: DType, shape: &[usize], has_bias: bool) -> Self {
+        let mut builder = Builder::new();
+        let here = builder.input("x", dtype, shape);
+        Self { builder, here, has_bias, n_layers: 0 }
+    }
+
+    /// What the last layer gave.
+    #[must_use]
+    pub fn here(&self) -> Value {
+        self.here
+    }
+
+    /// The same network, going on from another of its tensors.
+    #[must_use]
+    pub fn at(self, here: Value) -> Self {
+        Self { here, ..self }
+    }
+
+    /// The shape of what the last layer gave.
+    #[must_use]
+    pub fn shape(&self) -> Vec<usize> {
+        self.builder.shape(self.here).to_vec()
+    }
+
+    /// An operator on what the last layer gave, and further arguments.
+    #[must_use]
+    pub fn apply(self, operator: &str, arguments: &[Argument]) -> Self {
+        let all = [&[Argument::Tensor(self.here)], arguments].concat();
+        self.call(operator, &all)
+    }
+
+    /// An operator on whatever its arguments say.
+    #[must_use]
+    pub fn call(mut self, operator: &str, arguments: &[Argument]) -> Self {
+        self.here = match self.builder.call(operator, arguments) {
+            Ok(Argument::Tensor(value)) => value,
+            other => unreachable!("the shapes fit, and the result is a tensor: {other:?}"),
+        };
+        self
+    }
+
+    /// A new parameter of the layer that is under construction.
+    ///
+    /// # Panics
+    /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
+    pub fn parameter(&mut self, name: &str, shape: &[usize]) -> Argument {
+        let init = Init::Normal { mean: 0.0, std: 0.02 };
+        let name = format!("{}.{name}", self.n_layers);
+        Argument::Tensor(self.builder.parameter(&name, shape, init))
+    }
+
+    /// A layer whose operator takes one parameter.
+    #[must_use]
+    pub fn with_parameter(mut self, operator: &str, name: &str, shape: &[usize]) -> Self {
+        let parameter = self.parameter(name, shape);
+        self.apply(operator, &[parameter]).ended()
+    }
+
+    /// The end of a layer: further parameters are the next one's.
+    #[must_use]
+    pub fn ended(self) -> Self {
+        Self { n_layers: self.n_layers + 1, ..self }
+    }
+
+    /// A convolution without bias, window, stride and padding by `[rows, columns]`.
+    fn conv2d(
+        mut self,
+        filters: usize,
+        window: [usize; 2],
+        stride: usize,
+        padding: [usize; 2],
+    ) -> Self {
+        let channels = self.shape()[1];
+        let w = self.parameter("weight", &[filters, channels, window[0], window[1]]);
+        self.apply("conv2d", &[w, integer(stride), list(&padding), integer(1), integer(1)])
+    }
+
+    /// A convolution with ReLU.
+    #[must_use]
+    pub fn conv(self, filters: usize, window: usize, stride: usize, padding: usize) -> Self {
+        let mut it = self.conv2d(filters, [window; 2], stride, [padding; 2]);
+        if it.has_bias {
+            let bias = it.parameter("bias", &[filters, 1, 1]);
+            it = it.apply("add", &[bias]);
+        }
+        it.ended().apply("relu", &[])
+    }
+
+    /// A convolution with batch normalisation.
+    #[must_use]
+    pub fn normal_conv(
+        self,
+        filters: usize,
+        window: [usize; 2],
+        stride: usize,
+        padding: [usize; 2],
+    ) -> Self {
+        let mut it = self.conv2d(filters, window, stride, padding);
+        let (mean, var) = (it.buffer("mean", filters), it.buffer("var", filters));
+        let (scale, shift) = (it.parameter("scale", &[filters]), it.parameter("shift", &[filters]));
+        let numbers = [Argument::Float(0.1), Argument::Float(1e-5)];
+        it.apply("batch_norm", &[&[mean, var, scale, shift][..], &numbers].concat()).ended()
+    }
+
+    fn buffer(&mut self, name: &str, extent: usize) -> Argument {
+        let name = format!("{}.{name}", self.n_layers);
+        Argument::Tensor(self.builder.buffer(&name, &[extent], Init::Constant(0.0)))
+    }
+
+    /// The maxima of windows.
+    #[must_use]
+    pub fn max_pool(self, window: usize, stride: usize, padding: usize) -> Self {
+        self.apply("max_pool2d", &[window, stride, padding].map(integer))
+    }
+
+    /// The means of windows.
+    #[must_use]
+    pub fn avg_pool(self, window: usize, stride: usize, padding: usize) -> Self {
+        self.apply("avg_pool2d", &[window, stride, padding].map(integer))
+    }
+
+    /// A dense layer along the last dim.
+    #[must_use]
+    pub fn dense(mut self, out: usize) -> Self {
+        let shape = self.shape();
+        let weight = self.parameter("weight", &[shape[shape.len() - 1], out]);
+        let mut it = self.apply("matmul", &[weight]);
+        if it.has_bias {
+            let bias = it.parameter("bias", &[out]);
+            it = it.apply("add", &[bias]);
+        }
+        it.ended()
+    }
+
+    /// Normalisation over the last dim.
+    #[must_use]
+    pub fn layer_norm(mut self) -> Self {
+        let n = self.shape()[self.shape().len() - 1];
+        let (scale, shift) = (self.parameter("scale", &[n]), self.parameter("shift", &[n]));
+        self.apply("layer_norm", &[scale, shift, Argument::Float(1e-5)]).ended()
+    }
+
+    /// A tenth of the elements dropped.
+    #[must_use]
+    pub fn dropout(self) -> Self {
+        self.apply("dropout", &[Argument::Float(0.1)])
+    }
+
+    /// What some layers give plus what they take, brought to the same shape where need be.
+    #[must_use]
+    pub fn residual(
+        self,
+        layers: impl FnOnce(Self) -> Self,
+        shortcut: impl FnOnce(Self) -> Self,
+    ) -> Self {
+        let source = self.here;
+        let it = layers(self);
+        let result = it.here;
+        shortcut(it.at(source)).apply("add", &[Argument::Tensor(result)])
+    }
+
+    /// Branches that all take what the last layer gave, joined along the channels.
+    #[must_use]
+    pub fn branches(self, branches: &[&dyn Fn(Self) -> Self]) -> Self {
+        let source = self.here;
+        let mut results = Vec::new();
+        let it = branches.iter().fold(self, |it, branch| {
+            let it = branch(it.at(source));
+            results.push(Argument::Tensor(it.here));
+            it
+        });
+        it.call("concat", &[Argument::List(results), integer(1)])
+    }
+
+    /// The network with cross-entropy against labels `y` of this shape as its loss.
+    ///
+    /// # Panics
+    /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
+    #[must_use]
+    pub fn classified(mut self, labels: &[usize]) -> Model {
+        let (output, labels) = (self.here, self.builder.input("y", DType::I32, labels));
+        let it = self.apply("cross_entropy", &[Argument::Tensor(labels)]);
+        Model { builder: it.builder, loss: it.here, output }
+    }
+
+    /// The network with the mean of its results as its loss, which costs next to nothing.
+    #[must_use]
+    pub fn averaged(self) -> Model {
+        let output = self.here;
+        let it = self.apply("mean", &[Argument::All]);
+        Model { builder: it.builder, loss: it.here, output }
+    }
+}
+
+/// A size as an argument.
+pub(crate) fn integer(number: usize) -> Argument {
+    Argument::Integer(i64::try_from(number).expect("extents are far below 2^63"))
+}
+
+/// Sizes as an argument.
+pub(crate) fn list(numbers: &[usize]) -> Argument {
+    Argument::List(numbers.iter().map(|&it| integer(it)).collect())
+}

@@ -1,0 +1,101 @@
+//! Transformers of any size.
+
+use soybean_compiler::Argument;
+use soybean_plan::DType;
+
+use crate::{
+    Layers, Model,
+    layers::{integer, list},
+};
+
+/// The sizes of a transformer.
+#[derive(Clone, Copy, Debug)]
+pub struct Transformer {
+    /// The number of texts in a batch.
+    pub batch: usize,
+    /// The length of each text.
+    pub tokens: usize,
+    /// The features of each token.
+    pub width: usize,
+    /// The heads of attention, among which the features are divided.
+    pub n_heads: usize,
+    /// The number of blocks, each of attention and a perceptron.
+    pub n_blocks: usize,
+    /// The size of the vocabulary.
+    pub n_words: usize,
+}
+
+/// The sizes of GPT-2 small, with a multiple of 128 words. Source: Radford et al. 2019.
+pub const GPT: Transformer =
+    Transformer { batch: 16, tokens: 1024, width: 768, n_heads: 12, n_blocks: 12, n_words: 50_304 };
+
+impl Transformer {
+    /// A decoder that says each next word, normalised before each layer.
+    #[must_use]
+    pub fn decoder(&self) -> Model {
+        self.decoder_with(Layers::feed_forward)
+    }
+
+    /// A decoder whose blocks have these layers in place of perceptrons.
+    pub(crate) fn decoder_with(&self, layers: impl Fn(Layers) -> Layers) -> Model {
+        let mut it = self.embedded();
+        for _ in 0..self.n_blocks {
+            let attention = |it: Layers| it.layer_norm().attention(self.n_heads, true).dropout();
+            it = it.residual(attention, |it| it);
+            it = it.residual(|it| layers(it.layer_norm()).dropout(), |it| it);
+        }
+        it.layer_norm().dense(self.n_words).classified(&[self.batch, self.tokens])
+    }
+
+    /// An encoder that classifies texts, normalised after each layer. Source: Vaswani et al. 2017.
+    #[must_use]
+    pub fn encoder(&self, n_classes: usize) -> Model {
+        let mut it = self.embedded();
+        for _ in 0..self.n_blocks {
+            let attention = |it: Layers| it.attention(self.n_heads, false).dropout();
+            it = it.residual(attention, |it| it).layer_norm();
+            it = it.residual(|it| it.feed_forward().dropout(), |it| it).layer_norm();
+        }
+        it.apply("mean", &[integer(1)]).dense(n_classes).classified(&[self.batch])
+    }
+
+    fn embedded(&self) -> Layers {
+        Layers::new(DType::I32, &[self.batch, self.tokens], true)
+            .with_parameter("embedding", "words", &[self.n_words, self.width])
+            .with_parameter("add", "places", &[self.tokens, self.width])
+            .dropout()
+    }
+}
+
+impl Layers {
+    /// A dense layer from `[batch, tokens, width]` to `[batch, heads, tokens, width / heads]`.
+    fn heads(self, n_heads: usize) -> Self {
+        let shape = self.shape();
+        self.dense(shape[2])
+            .apply("reshape", &[list(&[shape[0], shape[1], n_heads, shape[2] / n_heads])])
+            .apply("permute", &[list(&[0, 2, 1, 3])])
+    }
+
+    fn attention(self, n_heads: usize, is_causal: bool) -> Self {
+        let (source, shape) = (self.here(), self.shape());
+        let it = self.heads(n_heads);
+        let query = it.here();
+        let it = it.at(source).heads(n_heads);
+        let key = it.here();
+        let it = it.at(source).heads(n_heads);
+        let operands = [Argument::Tensor(key), Argument::Tensor(it.here())];
+        it.at(query)
+            .apply(
+                "scaled_dot_product_attention",
+                &[&operands[..], &[Argument::Boolean(is_causal)]].concat(),
+            )
+            .apply("permute", &[list(&[0, 2, 1, 3])])
+            .apply("reshape", &[list(&shape)])
+            .dense(shape[2])
+    }
+
+    fn feed_forward(self) -> Self {
+        let width = self.shape()[2];
+        self.dense(4 * width).apply("gelu", &[]).dense(width)
+    }
+}
