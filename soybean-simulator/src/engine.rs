@@ -4,7 +4,7 @@ mod flows;
 
 use std::{
     cmp::{Ordering, Reverse},
-    collections::BinaryHeap,
+    collections::{BTreeSet, BinaryHeap},
 };
 
 use soybean_plan::{Lane, Mesh, Schedule};
@@ -63,7 +63,7 @@ impl PartialOrd for Event {
 struct Node {
     /// How many nodes must end before it begins.
     n_awaited: usize,
-    /// How many of its transfers have not arrived.
+    /// How many transfers have not arrived, of its own and of those with whom it ends.
     n_open: usize,
     /// Who waits for it.
     awaited_by: Vec<usize>,
@@ -72,6 +72,7 @@ struct Node {
 
 struct Engine<'a> {
     tasks: &'a [Task],
+    mesh: &'a Mesh,
     n_ranks: usize,
     links: &'a Links,
     nodes: Vec<Node>,
@@ -90,6 +91,7 @@ pub(crate) fn run(
 ) -> Outcome {
     let mut engine = Engine {
         tasks,
+        mesh,
         n_ranks: mesh.n_ranks(),
         links,
         nodes: nodes(tasks, schedule, mesh, lanes),
@@ -113,7 +115,7 @@ pub(crate) fn run(
     }
 }
 
-/// The tasks of all ranks, with what they wait for: the rank's previous task in the same lane, and what the schedule says.
+/// The tasks of all ranks, with what they wait for: the rank's previous task in the same lane, and what the schedule says. Who begins a task together with others waits for what they wait for.
 fn nodes(tasks: &[Task], schedule: &Schedule, mesh: &Mesh, lanes: Lanes) -> Vec<Node> {
     let n_ranks = mesh.n_ranks();
     let mut nodes = vec![Node::default(); tasks.len() * n_ranks];
@@ -124,14 +126,18 @@ fn nodes(tasks: &[Task], schedule: &Schedule, mesh: &Mesh, lanes: Lanes) -> Vec<
             Lanes::One => Lane::Compute,
         };
         let before = previous[lane as usize].replace(number);
+        let awaited = |rank: usize| {
+            let own = before.map(|it| it * n_ranks + rank);
+            let others = schedule.waits[number].iter().flat_map(move |wait| {
+                let group = mesh.group(rank, wait.axes);
+                group.into_iter().map(move |it| wait.task * n_ranks + it)
+            });
+            own.into_iter().chain(others)
+        };
         for rank in 0..n_ranks {
             let node = number * n_ranks + rank;
-            let own = before.map(|it| it * n_ranks + rank);
-            let others = schedule.waits[number].iter().flat_map(|wait| {
-                let group = mesh.group(rank, wait.axes);
-                group.into_iter().map(|it| wait.task * n_ranks + it)
-            });
-            let awaited: Vec<usize> = own.into_iter().chain(others).collect();
+            let members = mesh.group(rank, task.joint());
+            let awaited: BTreeSet<usize> = members.into_iter().flat_map(awaited).collect();
             nodes[node].n_awaited = awaited.len();
             awaited.into_iter().for_each(|it| nodes[it].awaited_by.push(node));
         }
@@ -143,8 +149,15 @@ impl Engine<'_> {
     fn transfers(&self, node: usize) -> &[Transfer] {
         match &self.tasks[node / self.n_ranks].action {
             Action::Compute(_) => &[],
-            Action::Exchange(taken) => &taken[node % self.n_ranks],
+            Action::Exchange(part) => &part.taken[node % self.n_ranks],
         }
+    }
+
+    /// The tasks that end together with this one, itself among them.
+    fn members(&self, node: usize) -> Vec<usize> {
+        let (task, rank) = (node / self.n_ranks, node % self.n_ranks);
+        let group = self.mesh.group(rank, self.tasks[task].joint());
+        group.into_iter().map(|it| task * self.n_ranks + it).collect()
     }
 
     fn route(&self, node: usize, transfer: Transfer) -> Route {
@@ -153,21 +166,22 @@ impl Engine<'_> {
 
     fn begin(&mut self, node: usize, now: f64) {
         self.nodes[node].span[0] = now;
-        let transfers = self.transfers(node).to_vec();
-        self.nodes[node].n_open = transfers.len();
-        for (number, transfer) in transfers.iter().enumerate() {
-            let route = self.route(node, *transfer);
+        let (seconds, n_hops) = match &self.tasks[node / self.n_ranks].action {
+            Action::Compute(seconds) => (*seconds, 0.0),
+            Action::Exchange(part) => (0.0, part.n_hops as f64),
+        };
+        self.nodes[node].n_open =
+            self.members(node).into_iter().map(|it| self.transfers(it).len()).sum();
+        for (number, transfer) in self.transfers(node).to_vec().into_iter().enumerate() {
+            let route = self.route(node, transfer);
             self.bytes_per_level[route.level] += transfer.bytes;
-            let seconds = now + self.links.latency(&route);
+            let seconds = now + n_hops * self.links.latency(&route);
             let kind = EventKind::Arrive { node, transfer: number };
             self.events.push(Reverse(Event { seconds, kind }));
         }
-        if transfers.is_empty() {
-            let seconds = match self.tasks[node / self.n_ranks].action {
-                Action::Compute(seconds) => now + seconds,
-                Action::Exchange(_) => now,
-            };
-            self.events.push(Reverse(Event { seconds, kind: EventKind::End { node } }));
+        if self.nodes[node].n_open == 0 {
+            let (seconds, kind) = (now + seconds, EventKind::End { node });
+            self.events.push(Reverse(Event { seconds, kind }));
         }
     }
 
@@ -192,7 +206,8 @@ impl Engine<'_> {
 
     /// All that happens at this moment.
     fn advance(&mut self, now: f64) {
-        for node in self.flows.finished(now) {
+        let finished = self.flows.finished(now);
+        for node in finished.into_iter().flat_map(|it| self.members(it)).collect::<Vec<_>>() {
             self.nodes[node].n_open -= 1;
             if self.nodes[node].n_open == 0 {
                 self.end(node, now);

@@ -7,6 +7,8 @@ pub struct Settings {
     pub phase: Phase,
     /// Whether collectives run beside kernels.
     pub lanes: Lanes,
+    /// How data pass between ranks.
+    pub transport: Transport,
 }
 
 /// Which steps of a program are run.
@@ -27,4 +29,14 @@ pub enum Lanes {
     Two,
     /// All run one after another, in the order of the program.
     One,
+}
+
+/// How data pass between ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Transport {
+    /// Each rank reads what it needs from the others' memory.
+    #[default]
+    Direct,
+    /// As NCCL does it: ranks of a group work in step, and pass what is gathered or combined round in a ring, in the order of their numbers.
+    Rings,
 }

@@ -76,9 +76,9 @@ impl<'a> Loops<'a> {
         let (variables, tensors) = variables(network);
         let signature = |variable: &Variable| match *variable {
             Variable::Tensor(_) => None,
-            Variable::Operator(value) => Some(
-                operator_of(network, value).signature(&network.graph.operand_shapes(value)),
-            ),
+            Variable::Operator(value) => {
+                Some(operator_of(network, value).signature(&network.graph.operand_shapes(value)))
+            }
         };
         let signatures = variables.iter().map(signature).collect();
         let mut this = Self { network, mesh, variables, signatures, loops: Vec::new() };

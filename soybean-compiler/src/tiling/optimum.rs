@@ -39,7 +39,10 @@ impl<'a> Searcher<'a> {
         let mesh = &problem.mesh;
         let mut classes: Vec<AxisSet> = Vec::new();
         for axis in 0..mesh.n_axes() {
-            match classes.iter_mut().find(|it| it.iter().any(|other| mesh.size(other) == mesh.size(axis))) {
+            match classes
+                .iter_mut()
+                .find(|it| it.iter().any(|other| mesh.size(other) == mesh.size(axis)))
+            {
                 Some(class) => *class = class.with(axis),
                 None => classes.push(AxisSet::EMPTY.with(axis)),
             }
@@ -64,19 +67,41 @@ impl<'a> Searcher<'a> {
         let best = in_hand.iter().min_by_key(|it| self.problem.cost(it));
         let from = best.map(|it| positions(allowed, &self.counts.states(it).unwrap()));
         let pairwise = self.counts.restricted(allowed);
-        eprintln!("   entries {} vars {} {:?}", self.counts.n_entries(allowed), allowed.len(), start.elapsed());
+        eprintln!(
+            "   entries {} vars {} {:?}",
+            self.counts.n_entries(allowed),
+            allowed.len(),
+            start.elapsed()
+        );
         let found = solve(&pairwise, from.as_deref(), WORK);
         let states = chosen(allowed, &found.states);
-        eprintln!("   counts: cost {} bound {} {:?}", self.counts.cost(&states) >> 20, found.bound >> 20, start.elapsed());
+        eprintln!(
+            "   counts: cost {} bound {} {:?}",
+            self.counts.cost(&states) >> 20,
+            found.bound >> 20,
+            start.elapsed()
+        );
         let view = View::new(self.problem, Resolution::fine(&self.problem.mesh));
-        let kept: Vec<Vec<usize>> = (0..allowed.len()).map(|variable| {
-            (0..view.n_states(variable)).filter(|&it| self.counts.state(variable, &view.choice(variable, it)) == Some(states[variable])).collect()
-        }).collect();
+        let kept: Vec<Vec<usize>> = (0..allowed.len())
+            .map(|variable| {
+                (0..view.n_states(variable))
+                    .filter(|&it| {
+                        self.counts.state(variable, &view.choice(variable, it))
+                            == Some(states[variable])
+                    })
+                    .collect()
+            })
+            .collect();
         eprintln!("   fine {:?}", start.elapsed());
         let aligned = solve(&view.restricted(&kept), None, WORK);
         let plan = view.plan(&chosen(&kept, &aligned.states));
         let cost = self.problem.cost(&plan);
-        eprintln!("   aligned {} (in hand {:?}) {:?}", cost >> 20, best.map(|it| self.problem.cost(it) >> 20), start.elapsed());
+        eprintln!(
+            "   aligned {} (in hand {:?}) {:?}",
+            cost >> 20,
+            best.map(|it| self.problem.cost(it) >> 20),
+            start.elapsed()
+        );
         Found { plan, cost, bound: found.bound, largest_table: found.largest_table }
     }
 }

@@ -169,7 +169,8 @@ impl<'a> Problem<'a> {
     pub(super) fn cost(&self, plan: &[Choice]) -> i64 {
         let of_use = |usage: &Use, tiling: Tiling, form: &Form| {
             let other = self.tiling_of_use(usage, form);
-            let (from, to) = if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
+            let (from, to) =
+                if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
             self.cost_of_use(usage, self.kinds[usage.kind].moved(from, to))
         };
         let of_pair = |pair: &Pair| -> i64 {
@@ -194,7 +195,9 @@ impl<'a> Problem<'a> {
         for (meaning, choice) in self.meanings.iter().zip(plan) {
             match *meaning {
                 Meaning::Tensor { value, .. } => tilings[value.index()] = choice.tiling(),
-                Meaning::Operator { value, .. } => forms[value.index()] = Some(choice.form().clone()),
+                Meaning::Operator { value, .. } => {
+                    forms[value.index()] = Some(choice.form().clone())
+                }
             }
         }
         for &(source, next) in &self.network.updates {
@@ -284,9 +287,7 @@ impl Maker<'_> {
         let signature = operator.signature(&graph.operand_shapes(value));
         let repeating = if operator.is_cast() { Repeating::Free } else { Repeating::Needed };
         let is_same = |it: &Work| {
-            it.signature == signature
-                && it.repeating == repeating
-                && it.is_needless == is_needless
+            it.signature == signature && it.repeating == repeating && it.is_needless == is_needless
         };
         let works = &mut self.problem.works;
         works.iter().position(is_same).unwrap_or_else(|| {

@@ -66,7 +66,8 @@ impl Resolution {
     pub(super) fn sorted(&self, form: &Form) -> Form {
         let mut sorted = form.clone();
         for class in self.classes() {
-            let mut factors: Vec<Option<FactorId>> = class.iter().map(|axis| form.0[axis]).collect();
+            let mut factors: Vec<Option<FactorId>> =
+                class.iter().map(|axis| form.0[axis]).collect();
             factors.sort_unstable_by_key(|it| (it.is_none(), *it));
             class.iter().zip(factors).for_each(|(axis, factor)| sorted.0[axis] = factor);
         }

@@ -47,8 +47,7 @@ impl<'a> View<'a> {
                 spaces[usage.kind].position(&tiling).expect("what forms need is legal")
             };
             let all = || forms[usage.work].iter().map(position).collect();
-            let of_use =
-                known.entry((usage.kind, usage.work, usage.operand)).or_insert_with(all);
+            let of_use = known.entry((usage.kind, usage.work, usage.operand)).or_insert_with(all);
             positions.push(Rc::clone(of_use));
         }
         Self { problem, resolution, spaces, forms, positions }

@@ -2,10 +2,15 @@
 
 use crate::support::{Steps, cluster, level};
 use soybean_plan::{Cluster, CollectiveKind, Program, Topology};
-use soybean_simulator::{Lanes, Settings, Simulation, simulate};
+use soybean_simulator::{Lanes, Settings, Simulation, Transport, simulate};
 
 fn run(program: &Program, cluster: &Cluster) -> Simulation {
     simulate(program, cluster, &Settings::default()).unwrap()
+}
+
+fn run_in_rings(program: &Program, cluster: &Cluster) -> Simulation {
+    let settings = Settings { transport: Transport::Rings, ..Settings::default() };
+    simulate(program, cluster, &settings).unwrap()
 }
 
 /// The sums and quotients of a simulation round at the sixteenth digit.
@@ -55,13 +60,58 @@ fn collectives_over_one_level_take_what_the_topology_says() {
                 continue;
             }
             // So many that two ranks share the work of an all-reduce, and that shares are equal.
-            let program = alone(8, kind, axes, 1 << 15);
+            let n_elements = if kind == CollectiveKind::AllReduce { 1 << 15 } else { 1 << 10 };
+            let program = alone(8, kind, axes, n_elements);
             let formula = topology.step_seconds(&program, &program.train[0]);
             check(run(&program, cluster).seconds, formula);
             n_checked += 1;
         }
     }
     assert_eq!(n_checked, 19 + 16 + 12);
+}
+
+#[test]
+fn a_ring_takes_a_latency_for_each_hop() {
+    let eight = cluster(&[level(8, 100.0, 1, 0.5)]);
+    for (kind, n_hops, n_pieces) in [
+        (CollectiveKind::AllGather, 7.0, 7.0),
+        (CollectiveKind::ReduceScatter, 7.0, 7.0 / 8.0),
+        (CollectiveKind::AllReduce, 14.0, 14.0 / 8.0),
+    ] {
+        let simulation = run_in_rings(&alone(8, kind, &[0, 1, 2], 64), &eight);
+        check(simulation.seconds, n_hops * 0.5 + n_pieces * 256.0 / 100.0);
+    }
+}
+
+#[test]
+fn a_ring_crosses_between_groups_once_each_way() {
+    let levels = [level(2, 100.0, 4, 0.0), level(4, 100.0, 1, 0.0)];
+    let program = alone(8, CollectiveKind::AllReduce, &[0, 1, 2], 64);
+    let (ring, direct) =
+        (run_in_rings(&program, &cluster(&levels)), run(&program, &cluster(&levels)));
+    // Each hop carries two times 7/8 of the tensor; directly, each of four ranks takes an eighth from each of four others, twice.
+    check(ring.seconds, 2.0 * 7.0 / 8.0 * 2.56);
+    check(direct.seconds, 4.0 * 2.56);
+    let sum = |it: &Simulation| it.bytes_per_level.iter().sum::<u64>();
+    assert_eq!((ring.bytes_per_level[0], sum(&ring)), (2 * 448, sum(&direct)));
+}
+
+#[test]
+fn a_ring_is_as_fast_as_its_slowest_hop() {
+    // All gather with their partners in the other group, then all four in a ring, of which two hops go between the groups.
+    let levels = [level(2, 100.0, 1, 0.0), level(2, 1000.0, 1, 0.0)];
+    let mut steps = Steps::new(4);
+    let (input, half, whole) = (steps.buffer(64), steps.buffer(128), steps.buffer(512));
+    let program = steps
+        .collective(CollectiveKind::AllGather, &[0], input, half)
+        .collective(CollectiveKind::AllGather, &[0, 1], half, whole)
+        .program();
+    let simulation = run_in_rings(&program, &cluster(&levels));
+    for spans in &simulation.spans {
+        check(spans[0].end, 2.56);
+        check(spans[1].start, 2.56);
+        check(spans[1].end, 2.56 + 3.0 * 5.12);
+    }
 }
 
 #[test]

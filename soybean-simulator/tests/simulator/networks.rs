@@ -6,7 +6,7 @@ use soybean_compiler::{
     Argument, Builder, Compiled, Options, Request, Strategy as Search, compile, optimizer,
 };
 use soybean_plan::{Cluster, DType, Init, Kernel, Precision, Topology};
-use soybean_simulator::{Lanes, Phase, Settings, Simulation, simulate};
+use soybean_simulator::{Lanes, Phase, Settings, Simulation, Transport, simulate};
 
 /// Layers of these widths with ReLU, classified.
 fn perceptron(batch: usize, widths: &[usize], n_gpus: usize, strategy: Search) -> Compiled {
@@ -41,7 +41,17 @@ fn eight() -> Cluster {
 }
 
 fn run(compiled: &Compiled, cluster: &Cluster, lanes: Lanes) -> Simulation {
-    simulate(&compiled.program, cluster, &Settings { lanes, ..Settings::default() }).unwrap()
+    run_by(compiled, cluster, lanes, Transport::Direct)
+}
+
+fn run_by(
+    compiled: &Compiled,
+    cluster: &Cluster,
+    lanes: Lanes,
+    transport: Transport,
+) -> Simulation {
+    let settings = Settings { lanes, transport, ..Settings::default() };
+    simulate(&compiled.program, cluster, &settings).unwrap()
 }
 
 /// The bytes of each level of a cluster, as the report counts them by axis.
@@ -106,9 +116,10 @@ fn an_evaluation_is_a_part_of_a_step() {
 }
 
 /// What must hold of every simulation.
-fn check(compiled: &Compiled, cluster: &Cluster) {
-    let simulation = run(compiled, cluster, Lanes::Two);
-    assert_eq!(simulation, run(compiled, cluster, Lanes::Two));
+fn check(compiled: &Compiled, cluster: &Cluster, transport: Transport) {
+    let simulation = run_by(compiled, cluster, Lanes::Two, transport);
+    assert_eq!(simulation, run_by(compiled, cluster, Lanes::Two, transport));
+    assert_eq!(simulation.bytes_per_level.iter().sum::<u64>(), compiled.report.bytes_total);
     let Compiled { program, .. } = compiled;
     let topology = Topology::new(cluster, program.tables.mesh.n_ranks()).unwrap();
     let is_collective = |kernel| matches!(program.kernels[kernel], Kernel::Communicate(_));
@@ -127,7 +138,7 @@ fn check(compiled: &Compiled, cluster: &Cluster) {
         assert!(spans.iter().all(|it| it.start <= it.end));
     }
     // In one lane there is no more than all work of a rank and its waiting for others.
-    let serial = run(compiled, cluster, Lanes::One);
+    let serial = run_by(compiled, cluster, Lanes::One, transport);
     assert!(compute + serial.ranks[0].communication_seconds <= serial.seconds * (1.0 + 1e-9));
 }
 
@@ -142,10 +153,11 @@ proptest! {
         bandwidths in (1e2..1e6_f64, 1e2..1e6_f64),
         gpus_per_link in prop::sample::select(vec![1_usize, 2, 4]),
         latency in 0.0..1e-2_f64,
+        transport in prop::sample::select(vec![Transport::Direct, Transport::Rings]),
     ) {
         let widths: Vec<usize> = widths.iter().map(|it| it * 16).collect();
         let compiled = perceptron(batch * 8, &widths, n_gpus, strategy);
         let levels = [level(2, bandwidths.0, gpus_per_link, latency), level(4, bandwidths.1, 1, latency)];
-        check(&compiled, &cluster(&levels));
+        check(&compiled, &cluster(&levels), transport);
     }
 }

@@ -1,0 +1,93 @@
+//! Networks of equal layers on more and more GPUs.
+
+use std::error::Error;
+
+use soybean_plan::Cluster;
+use soybean_zoo::{Model, cnn5, mlp};
+
+use crate::{
+    run::{Amount, Figures, STRATEGIES, figures},
+    table::table,
+};
+
+/// A network at one batch size.
+#[derive(Clone, Debug)]
+pub(crate) struct Scaling {
+    pub(crate) name: String,
+    pub(crate) batch: usize,
+    /// One GPU.
+    alone: Figures,
+    /// For each number of GPUs the figures of each strategy.
+    pub(crate) figures: Vec<(usize, [Figures; 3])>,
+}
+
+impl Scaling {
+    fn new(
+        (name, batch, model): (String, usize, Model),
+        cluster: &Cluster,
+        amount: Amount,
+    ) -> Result<Self, Box<dyn Error>> {
+        let numbers: &[usize] = match amount {
+            Amount::All => &[2, 4, 8],
+            Amount::Quick => &[8],
+        };
+        let of = |n_gpus, at: usize| figures(&model, cluster, n_gpus, STRATEGIES[at].1);
+        let all = |&n_gpus: &usize| -> Result<_, Box<dyn Error>> {
+            Ok((n_gpus, [of(n_gpus, 0)?, of(n_gpus, 1)?, of(n_gpus, 2)?]))
+        };
+        let (alone, figures) = (of(1, 2)?, numbers.iter().map(all).collect::<Result<_, _>>()?);
+        Ok(Self { name, batch, alone, figures })
+    }
+}
+
+/// Four dense layers of the paper's widths and batches.
+pub(crate) fn dense(cluster: &Cluster, amount: Amount) -> Result<Vec<Scaling>, Box<dyn Error>> {
+    let widths: &[(&str, usize)] = match amount {
+        Amount::All => &[("8K", 8192), ("12K", 12_288)],
+        Amount::Quick => &[("8K", 8192)],
+    };
+    let cases = widths.iter().flat_map(|&(name, width)| {
+        [512, 2048].map(|batch| (format!("4 x {name}"), batch, mlp(batch, &[width; 5])))
+    });
+    cases.map(|it| Scaling::new(it, cluster, amount)).collect()
+}
+
+/// Both networks of five convolutions.
+pub(crate) fn convolutional(
+    cluster: &Cluster,
+    amount: Amount,
+) -> Result<Vec<Scaling>, Box<dyn Error>> {
+    let case = |channels, side| {
+        (format!("{channels} channels, {side} x {side}"), 256, cnn5(256, channels, side))
+    };
+    let cases = [case(2048, 6), case(512, 24)];
+    cases.into_iter().map(|it| Scaling::new(it, cluster, amount)).collect()
+}
+
+/// All figures.
+pub(crate) fn section(networks: &[Scaling]) -> String {
+    let head = [
+        "network",
+        "batch",
+        "GPUs",
+        "one GPU, ms",
+        "data, ms (overhead / kernels)",
+        "model",
+        "soybean",
+        "data / soybean",
+        "soybean's speed-up",
+    ];
+    let cell = |it: &Figures| format!("{:.1} ({:.2})", it.seconds * 1e3, it.overhead());
+    let row = |network: &Scaling, (n_gpus, figures): &(usize, [Figures; 3])| {
+        let [data, model, soybean] = figures;
+        let alone = network.alone.seconds;
+        let mut row = vec![network.name.clone(), network.batch.to_string(), n_gpus.to_string()];
+        row.push(format!("{:.1}", alone * 1e3));
+        row.extend([data, model, soybean].map(cell));
+        row.push(format!("{:.2}", data.seconds / soybean.seconds));
+        row.push(format!("{:.2}", alone / soybean.seconds));
+        row
+    };
+    let rows = networks.iter().flat_map(|it| it.figures.iter().map(move |of| row(it, of)));
+    table(&head, rows)
+}
