@@ -20,10 +20,11 @@ use std::{
 
 use lexopt::prelude::ValueExt;
 use soybean_plan::Cluster;
+use soybean_simulator::Transport;
 
-use run::Amount;
+use paper::Evaluation;
+use run::{Amount, Machine};
 use scaling::Scaling;
-use speed_up::SpeedUp;
 
 /// The preset of the paper's machine.
 const MACHINE: &str = "p2.8xlarge";
@@ -31,17 +32,24 @@ const MACHINE: &str = "p2.8xlarge";
 fn main() -> Result<(), Box<dyn Error>> {
     let (out, amount) = arguments()?;
     let cluster = soybean_cluster::preset(MACHINE).ok_or("the preset is not there")?;
-    let dense = scaling::dense(&cluster, amount)?;
-    let convolutional = scaling::convolutional(&cluster, amount)?;
-    let networks = speed_up::networks(&cluster, amount)?;
-    let text = document(&cluster, &dense, &convolutional, &networks);
+    let machine = |transport| Machine { cluster: &cluster, transport };
+    let evaluation = |transport| -> Result<Evaluation, Box<dyn Error>> {
+        Ok(Evaluation {
+            dense: scaling::dense(machine(transport), amount)?,
+            networks: speed_up::networks(machine(transport), amount)?,
+        })
+    };
+    let direct = evaluation(Transport::Direct)?;
+    let rings = evaluation(Transport::Rings)?;
+    let convolutional = scaling::convolutional(machine(Transport::Direct), amount)?;
+    let text = document(&cluster, [&direct, &rings], &convolutional);
     write!(io::stdout(), "{text}")?;
     let plots = out.join("evaluation");
     fs::create_dir_all(&plots)?;
     fs::write(out.join("evaluation.md"), text)?;
-    fs::write(plots.join("dense.svg"), plots::scaling(&dense)?)?;
+    fs::write(plots.join("dense.svg"), plots::scaling(&direct.dense)?)?;
     fs::write(plots.join("convolutional.svg"), plots::scaling(&convolutional)?)?;
-    fs::write(plots.join("speed-up.svg"), plots::speed_up(&networks)?)?;
+    fs::write(plots.join("speed-up.svg"), plots::speed_up(&direct.networks)?)?;
     Ok(())
 }
 
@@ -59,23 +67,19 @@ fn arguments() -> Result<(PathBuf, Amount), Box<dyn Error>> {
     Ok((out, amount))
 }
 
-fn document(
-    cluster: &Cluster,
-    dense: &[Scaling],
-    convolutional: &[Scaling],
-    networks: &[SpeedUp],
-) -> String {
+fn document(cluster: &Cluster, evaluations: [&Evaluation; 2], convolutional: &[Scaling]) -> String {
+    let [direct, _] = evaluations;
     let sections = [
         introduction(cluster),
         "## Dense layers\n\nFour layers of equal width with ReLU between them, no biases.\n".to_owned(),
-        scaling::section(dense),
+        scaling::section(&direct.dense),
         "![Times of steps, simulated](evaluation/dense.svg)\n".to_owned(),
         "## Convolutions\n\nFive convolutions of 3 x 3 with ReLU, batch 256: wide ones on small images, and narrower ones on large images.\n".to_owned(),
         scaling::section(convolutional),
         "![Times of steps, simulated](evaluation/convolutional.svg)\n".to_owned(),
-        speed_up::section(networks),
+        speed_up::section(&direct.networks),
         "![Speed-up against batch size, simulated](evaluation/speed-up.svg)\n".to_owned(),
-        paper::section(dense, networks, cluster.device.efficiency),
+        paper::section(evaluations, cluster.device.efficiency),
     ];
     sections.join("\n")
 }
@@ -103,7 +107,8 @@ The machine (`soybean-cluster/presets/{name}.toml`): GPUs `{gpu}` of {flops} TFL
 share are assumed.
 
 One training step with plain SGD in `f32`. *data* is data parallelism, *model* splits every layer by its outputs, *soybean* is the plan with the fewest bytes (`auto`). *Overhead* is the time by which a step is
-longer than the kernels of a rank, so communication that hides behind kernels does not count. What is left out stands in the documentation of `soybean-simulator`.
+longer than the kernels of a rank, so communication that hides behind kernels does not count. Ranks read what they need from each
+other's memory, unless rings are named. What is left out stands in the documentation of `soybean-simulator`.
 ",
         name = cluster.name,
         gpu = device.name,

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use soybean_compiler::{Options, Request, Strategy, compile, optimizer};
 use soybean_plan::{Cluster, Precision};
-use soybean_simulator::{Settings, simulate};
+use soybean_simulator::{Settings, Transport, simulate};
 use soybean_zoo::Model;
 
 /// The strategies that are compared, with what the page calls them.
@@ -16,6 +16,13 @@ pub(crate) const STRATEGIES: [(&str, Strategy); 3] =
 pub(crate) enum Amount {
     All,
     Quick,
+}
+
+/// Where steps run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) transport: Transport,
 }
 
 /// What a simulated step comes to.
@@ -39,7 +46,7 @@ impl Figures {
 /// Simulates one training step of a network.
 pub(crate) fn figures(
     model: &Model,
-    cluster: &Cluster,
+    machine: Machine<'_>,
     n_gpus: usize,
     strategy: Strategy,
 ) -> Result<Figures, Box<dyn Error>> {
@@ -53,7 +60,8 @@ pub(crate) fn figures(
     let Model { builder, loss, .. } = model.clone();
     let compiled = compile(builder, loss, &[], &options, &|| 0.0)
         .map_err(|faults| faults.into_iter().map(|it| it.message).collect::<Vec<_>>().join("; "))?;
-    let simulation = simulate(&compiled.program, cluster, &Settings::default())?;
+    let settings = Settings { transport: machine.transport, ..Settings::default() };
+    let simulation = simulate(&compiled.program, machine.cluster, &settings)?;
     Ok(Figures {
         seconds: simulation.seconds,
         compute_seconds: simulation.compute_seconds(),

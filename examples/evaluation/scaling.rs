@@ -2,11 +2,10 @@
 
 use std::error::Error;
 
-use soybean_plan::Cluster;
 use soybean_zoo::{Model, cnn5, mlp};
 
 use crate::{
-    run::{Amount, Figures, STRATEGIES, figures},
+    run::{Amount, Figures, Machine, STRATEGIES, figures},
     table::table,
 };
 
@@ -24,14 +23,14 @@ pub(crate) struct Scaling {
 impl Scaling {
     fn new(
         (name, batch, model): (String, usize, Model),
-        cluster: &Cluster,
+        machine: Machine<'_>,
         amount: Amount,
     ) -> Result<Self, Box<dyn Error>> {
         let numbers: &[usize] = match amount {
             Amount::All => &[2, 4, 8],
             Amount::Quick => &[8],
         };
-        let of = |n_gpus, at: usize| figures(&model, cluster, n_gpus, STRATEGIES[at].1);
+        let of = |n_gpus, at: usize| figures(&model, machine, n_gpus, STRATEGIES[at].1);
         let all = |&n_gpus: &usize| -> Result<_, Box<dyn Error>> {
             Ok((n_gpus, [of(n_gpus, 0)?, of(n_gpus, 1)?, of(n_gpus, 2)?]))
         };
@@ -41,7 +40,7 @@ impl Scaling {
 }
 
 /// Four dense layers of the paper's widths and batches.
-pub(crate) fn dense(cluster: &Cluster, amount: Amount) -> Result<Vec<Scaling>, Box<dyn Error>> {
+pub(crate) fn dense(machine: Machine<'_>, amount: Amount) -> Result<Vec<Scaling>, Box<dyn Error>> {
     let widths: &[(&str, usize)] = match amount {
         Amount::All => &[("8K", 8192), ("12K", 12_288)],
         Amount::Quick => &[("8K", 8192)],
@@ -49,19 +48,19 @@ pub(crate) fn dense(cluster: &Cluster, amount: Amount) -> Result<Vec<Scaling>, B
     let cases = widths.iter().flat_map(|&(name, width)| {
         [512, 2048].map(|batch| (format!("4 x {name}"), batch, mlp(batch, &[width; 5])))
     });
-    cases.map(|it| Scaling::new(it, cluster, amount)).collect()
+    cases.map(|it| Scaling::new(it, machine, amount)).collect()
 }
 
 /// Both networks of five convolutions.
 pub(crate) fn convolutional(
-    cluster: &Cluster,
+    machine: Machine<'_>,
     amount: Amount,
 ) -> Result<Vec<Scaling>, Box<dyn Error>> {
     let case = |channels, side| {
         (format!("{channels} channels, {side} x {side}"), 256, cnn5(256, channels, side))
     };
     let cases = [case(2048, 6), case(512, 24)];
-    cases.into_iter().map(|it| Scaling::new(it, cluster, amount)).collect()
+    cases.into_iter().map(|it| Scaling::new(it, machine, amount)).collect()
 }
 
 /// All figures.

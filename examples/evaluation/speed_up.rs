@@ -3,11 +3,10 @@
 use std::error::Error;
 
 use soybean_compiler::Strategy;
-use soybean_plan::Cluster;
 use soybean_zoo::{Model, alexnet, vgg16};
 
 use crate::{
-    run::{Amount, Figures, figures},
+    run::{Amount, Figures, Machine, figures},
     table::table,
 };
 
@@ -50,7 +49,10 @@ impl Point {
 }
 
 /// Both networks.
-pub(crate) fn networks(cluster: &Cluster, amount: Amount) -> Result<Vec<SpeedUp>, Box<dyn Error>> {
+pub(crate) fn networks(
+    machine: Machine<'_>,
+    amount: Amount,
+) -> Result<Vec<SpeedUp>, Box<dyn Error>> {
     let (of_alexnet, of_vgg): (&[usize], &[usize]) = match amount {
         Amount::All => (&[64, 128, 256, 512, 1024, 2048], &[32, 64, 128, 256, 512]),
         Amount::Quick => (&[256, 1024], &[64]),
@@ -58,13 +60,13 @@ pub(crate) fn networks(cluster: &Cluster, amount: Amount) -> Result<Vec<SpeedUp>
     let of = |name, network: fn(usize) -> Model, batches: &[usize]| -> Result<_, Box<dyn Error>> {
         let point = |&batch: &usize| -> Result<_, Box<dyn Error>> {
             let model = network(batch);
-            let alone = figures(&model, cluster, 1, Strategy::Auto)?;
-            let data = figures(&model, cluster, N_GPUS, Strategy::Data)?;
-            let soybean = figures(&model, cluster, N_GPUS, Strategy::Auto)?;
+            let alone = figures(&model, machine, 1, Strategy::Auto)?;
+            let data = figures(&model, machine, N_GPUS, Strategy::Data)?;
+            let soybean = figures(&model, machine, N_GPUS, Strategy::Auto)?;
             Ok(Point { batch, alone, data, soybean })
         };
         let points = batches.iter().map(point).collect::<Result<_, _>>()?;
-        Ok(SpeedUp { name, points, memory_bytes: cluster.device.memory_bytes })
+        Ok(SpeedUp { name, points, memory_bytes: machine.cluster.device.memory_bytes })
     };
     Ok(vec![of("AlexNet", alexnet, of_alexnet)?, of("VGG-16", vgg16, of_vgg)?])
 }
