@@ -10,6 +10,7 @@ mod fuse;
 pub mod gradient;
 pub mod graph;
 mod initializers;
+mod limit;
 mod lower;
 mod memory;
 mod network;
@@ -17,6 +18,7 @@ pub mod operator;
 pub mod operators;
 mod optimizer;
 mod overlap;
+mod peak;
 mod precision;
 mod report;
 pub mod scalar;
@@ -33,10 +35,11 @@ pub use builder::{Argument, Builder};
 pub use compile::{Compiled, Options, compile};
 pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
-pub use lower::lower;
+pub use lower::{lower, lower_within};
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
-pub use report::{Report, readable_bytes};
+pub use peak::{Content, Held, Peak};
+pub use report::{LevelLoad, Prediction, Report, readable_bytes, readable_seconds};
 pub use size::{parse_bytes, readable_memory};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
@@ -44,5 +47,5 @@ pub use surface::{
     sample::{Sample, SampleArgument},
 };
 pub use text::program_text;
-pub use tiling::{Request, Strategy};
+pub use tiling::{Objective, Request, Strategy};
 pub use verify::{verify, verify_program};

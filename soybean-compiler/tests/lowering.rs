@@ -136,6 +136,11 @@ fn text_report() {
           with strategy model                   2.9 kB  0.63 x
           with strategy recursive               1.6 kB  0.34 x
           memory of each GPU                    2.2 kB
+            parameters                           768 B
+            inputs                               192 B
+            activations                           64 B
+            gradients                            256 B
+            collectives                          960 B
           search at build time                  0.0 ms
     "#]]
     .assert_eq(&compiled(4, Strategy::Data, Precision::F32).report.text());

@@ -7,7 +7,7 @@ mod topology;
 
 use std::borrow::Cow;
 
-pub use topology::{Topology, Unfit};
+pub use topology::{Pace, Topology, Unfit};
 
 use crate::Precision;
 

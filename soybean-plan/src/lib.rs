@@ -19,7 +19,7 @@ mod shape;
 mod tile;
 mod tiling;
 
-pub use cluster::{Cluster, Device, Level, Topology, Unfit, Work, WorkKind};
+pub use cluster::{Cluster, Device, Level, Pace, Topology, Unfit, Work, WorkKind};
 pub use collective::{Collective, CollectiveKind};
 pub use kernel::{
     Attention, AttentionForm, Combine, Concatenation, Contraction, Convolution, ConvolutionForm,

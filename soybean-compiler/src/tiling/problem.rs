@@ -4,13 +4,15 @@
 //! memory, so that among plans of equal bytes the one that evaluates with fewer and stores the least wins. What variables can be chosen is another
 //! matter: see [`super::view`].
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
-use soybean_plan::{Mesh, Tiling};
+use soybean_plan::{Mesh, Tiling, Topology};
 
 use super::{
+    charge::Charges,
     dominance::{Variable, needless_splits},
-    forms::{Repeating, Sets, Splittable},
+    forms::{Repeating, Sets, Splittable, completed},
+    price::{Price, Pricing},
     space::Splits,
     tiled::Tiled,
 };
@@ -21,7 +23,7 @@ use crate::{
     signature::{Form, Signature},
 };
 
-/// The cost of one byte moved.
+/// The cost of one whole unit: of one byte moved, or of one tick.
 pub(super) const BYTE: i64 = 1 << 20;
 
 /// The variables of a network on a mesh, and which of them depend on each other.
@@ -35,10 +37,14 @@ pub(super) struct Problem<'a> {
     /// The tensors that are alike in what can split them.
     pub(super) kinds: Vec<Splits>,
     pub(super) works: Vec<Work>,
+    /// What is counted.
+    pub(super) pricing: Rc<Pricing>,
     /// The cost of one byte that only an evaluation moves.
     evaluation_byte: f64,
     /// The bytes of all tensors together.
     total_bytes: u64,
+    /// What memory costs.
+    pub(super) charges: Charges,
 }
 
 /// What a variable stands for.
@@ -108,7 +114,9 @@ impl<'a> Problem<'a> {
                 uses: Vec::new(),
                 kinds: Vec::new(),
                 works: Vec::new(),
+                pricing: Rc::new(Pricing::Bytes),
                 evaluation_byte: 0.0,
+                charges: Charges::default(),
                 total_bytes: network.graph.values().map(|it| bytes_of(network, it)).sum(),
             },
             sets: Sets::new(&mesh),
@@ -133,17 +141,37 @@ impl<'a> Problem<'a> {
         maker.problem
     }
 
-    /// The cost of what a use moves, given [`Splits::moved`].
-    pub(super) fn cost_of_use(&self, usage: &Use, moved: u64) -> i64 {
-        if moved == 0 {
+    /// The same with times on this machine as costs.
+    pub(super) fn timed(self, topology: &Topology) -> Self {
+        Self { pricing: Rc::new(Pricing::time(self.network, topology)), ..self }
+    }
+
+    /// Whether plans cost the same with these two axes exchanged.
+    pub(super) fn are_alike(&self, one: usize, other: usize) -> bool {
+        self.mesh.size(one) == self.mesh.size(other)
+            && self.pricing.level(one) == self.pricing.level(other)
+    }
+
+    /// The cost of a use, given [`Splits::price`].
+    pub(super) fn cost_of_use(&self, usage: &Use, price: Price) -> i64 {
+        self.cost_of_use_by(&self.pricing, usage, price)
+    }
+
+    fn cost_of_use_by(&self, pricing: &Pricing, usage: &Use, price: Price) -> i64 {
+        if price == Price::NONE {
             return 0;
         }
-        let bytes = moved * usage.bytes / self.mesh.n_ranks() as u64;
-        #[expect(clippy::cast_possible_truncation, reason = "shares lie below 2^18")]
-        if !usage.is_trained {
-            return (bytes as f64 * self.evaluation_byte) as i64;
-        }
-        bytes as i64 * BYTE
+        let n_ranks = self.mesh.n_ranks() as u64;
+        self.scaled(if usage.is_trained {
+            pricing.trained(price, usage.bytes, n_ranks)
+        } else {
+            pricing.evaluated(price, usage.bytes, n_ranks, self.evaluation_byte)
+        })
+    }
+
+    /// A cost in the units of this problem, which are larger where memory is priced.
+    pub(super) fn scaled(&self, cost: i64) -> i64 {
+        cost / (BYTE / self.charges.byte())
     }
 
     /// What it costs to store a tensor in as many parts.
@@ -152,7 +180,7 @@ impl<'a> Problem<'a> {
         let share = (bytes_of(self.network, value) / n_parts) as f64 / self.total_bytes as f64;
         #[expect(clippy::cast_possible_truncation, reason = "shares lie in 0..=2^19")]
         {
-            (share * (BYTE / 2) as f64) as i64
+            (share * (self.charges.byte() / 2) as f64) as i64
         }
     }
 
@@ -167,24 +195,74 @@ impl<'a> Problem<'a> {
 
     /// The cost of a plan.
     pub(super) fn cost(&self, plan: &[Choice]) -> i64 {
-        let of_use = |usage: &Use, tiling: Tiling, form: &Form| {
+        self.cost_by(&self.pricing, plan)
+    }
+
+    /// The bytes that a plan moves, whatever is counted.
+    pub(super) fn bytes(&self, plan: &[Choice]) -> u64 {
+        whole_units(self.cost_by(&Pricing::Bytes, plan))
+    }
+
+    fn cost_by(&self, pricing: &Pricing, plan: &[Choice]) -> i64 {
+        let of_choice =
+            |(variable, it): (usize, &Choice)| self.cost_of_choice(pricing, variable, it);
+        let of_pair = |pair: &Pair| {
+            let (tiling, form) = (plan[pair.tensor].tiling(), plan[pair.operator].form());
+            self.cost_of_pair(pricing, pair, tiling, form)
+        };
+        plan.iter().enumerate().map(of_choice).sum::<i64>()
+            + self.pairs.iter().map(of_pair).sum::<i64>()
+    }
+
+    /// What a variable's choice costs, whatever the others are.
+    pub(super) fn cost_of_choice(
+        &self,
+        pricing: &Pricing,
+        variable: usize,
+        choice: &Choice,
+    ) -> i64 {
+        match self.meanings[variable] {
+            Meaning::Tensor { value, kind } => {
+                let n_parts = self.kinds[kind].n_parts(&choice.tiling());
+                self.cost_of_storage(value, n_parts) + self.charge_of_storage(value, n_parts)
+            }
+            Meaning::Operator { value, work } => {
+                self.scaled(pricing.kernel(self.network, value, choice.form()))
+                    + self.charge_of_form(value, work, choice.form())
+            }
+        }
+    }
+
+    /// What the choices of a pair cost together.
+    pub(super) fn cost_of_pair(
+        &self,
+        pricing: &Pricing,
+        pair: &Pair,
+        tiling: Tiling,
+        form: &Form,
+    ) -> i64 {
+        let of_use = |usage: &Use| {
             let other = self.tiling_of_use(usage, form);
             let (from, to) =
                 if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
-            self.cost_of_use(usage, self.kinds[usage.kind].moved(from, to))
+            let price = self.kinds[usage.kind].price(pricing, from, to);
+            self.cost_of_use_by(pricing, usage, price)
         };
-        let of_pair = |pair: &Pair| -> i64 {
-            let (tiling, form) = (plan[pair.tensor].tiling(), plan[pair.operator].form());
-            pair.uses.iter().map(|&it| of_use(&self.uses[it], tiling, form)).sum()
-        };
-        let of_storage = |(meaning, choice): (&Meaning, &Choice)| match *meaning {
-            Meaning::Tensor { value, kind } => {
-                self.cost_of_storage(value, self.kinds[kind].n_parts(&choice.tiling()))
+        let is_other = |usage: usize| self.tiling_of_use(&self.uses[usage], form) != tiling;
+        pair.uses.iter().map(|&it| of_use(&self.uses[it])).sum::<i64>()
+            + self.charge_of_pair(pair, form, is_other)
+    }
+
+    /// The plan without work that is repeated needlessly.
+    pub(super) fn completed(&self, mut plan: Plan) -> Plan {
+        for (meaning, choice) in self.meanings.iter().zip(&mut plan) {
+            if let (Meaning::Operator { work, .. }, Choice::Operator(form)) = (meaning, choice)
+                && self.works[*work].repeating == Repeating::Needed
+            {
+                *form = completed(&self.works[*work].splittable, form);
             }
-            Meaning::Operator { .. } => 0,
-        };
-        self.meanings.iter().zip(plan).map(of_storage).sum::<i64>()
-            + self.pairs.iter().map(of_pair).sum::<i64>()
+        }
+        plan
     }
 
     /// The tiled network that a plan stands for.
@@ -196,7 +274,7 @@ impl<'a> Problem<'a> {
             match *meaning {
                 Meaning::Tensor { value, .. } => tilings[value.index()] = choice.tiling(),
                 Meaning::Operator { value, .. } => {
-                    forms[value.index()] = Some(choice.form().clone())
+                    forms[value.index()] = Some(choice.form().clone());
                 }
             }
         }
@@ -225,7 +303,12 @@ impl Choice {
     }
 }
 
-fn bytes_of(network: &Network, value: Value) -> u64 {
+/// The whole units of a cost, without what decides ties.
+pub(super) fn whole_units(cost: i64) -> u64 {
+    u64::try_from(cost / BYTE).expect("costs are not negative")
+}
+
+pub(super) fn bytes_of(network: &Network, value: Value) -> u64 {
     let node = network.graph.node(value);
     (node.shape.n_elements() * node.dtype.bytes()) as u64
 }

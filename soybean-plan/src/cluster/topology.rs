@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Cluster, Level, Work};
-use crate::{Collective, CollectiveKind, Kernel, Mesh, Program, Step};
+use crate::{AxisSet, Collective, CollectiveKind, Kernel, Mesh, Program, Step};
 
 /// A mesh that lies on a cluster: each level of the cluster has axes of its own, the slowest first.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,28 +74,67 @@ impl Topology {
         bytes
     }
 
-    /// The time of a collective, in seconds: for each level latency and the bytes of a rank over its share of a link. Levels work at the same time, so
-    /// that the slowest decides. An all-reduce is two exchanges. A slice moves nothing between ranks: see [`Self::step_seconds`].
+    /// How fast collectives of this kind along these axes are. Latency is that of the slowest level that lies between the ranks; an all-reduce, which is two
+    /// exchanges, has it twice. Then come a rank's bytes at each level over its share of a link. Levels work at the same time, so that the one that takes
+    /// longest decides. A slice moves nothing between ranks and takes no time here: see [`Self::step_seconds`].
     ///
     /// A transfer is counted at one level only: what it uses of the links of faster levels on its way is left out, as is the arithmetic of reductions.
     #[must_use]
+    pub fn pace(&self, kind: CollectiveKind, axes: AxisSet) -> Pace {
+        if kind == CollectiveKind::Slice {
+            return Pace::default();
+        }
+        let (n_ranks, group) = (self.mesh.n_ranks() as f64, self.mesh.group_size(axes));
+        let mut shares = vec![0.0; self.n_levels()];
+        for axis in axes.iter() {
+            let faster: AxisSet = axes.iter().filter(|&it| it > axis).collect();
+            let n_across = (self.mesh.size(axis) - 1) * self.mesh.group_size(faster);
+            shares[self.level(axis)] += n_across as f64 / (group - 1) as f64;
+        }
+        let mut pace = Pace::default();
+        for (level, share) in shares.into_iter().enumerate().filter(|(_, share)| *share > 0.0) {
+            let latency = self.latency_seconds(kind, level);
+            let per_byte = share / n_ranks / self.bytes_per_second(level);
+            pace.latency_seconds = pace.latency_seconds.max(latency);
+            pace.seconds_per_byte = pace.seconds_per_byte.max(per_byte);
+        }
+        pace
+    }
+
+    /// The time of a collective, in seconds, by [`Self::pace`].
+    #[must_use]
     pub fn collective_seconds(&self, collective: &Collective) -> f64 {
-        let n_exchanges = match collective.kind {
-            CollectiveKind::Slice => return 0.0,
-            CollectiveKind::AllReduce => 2.0,
+        let pace = self.pace(collective.kind, collective.axes);
+        pace.latency_seconds + collective.bytes(&self.mesh) as f64 * pace.seconds_per_byte
+    }
+
+    /// How long each level is at work for some steps of a program, in seconds: latency and the bytes of a rank over its share of a link.
+    #[must_use]
+    pub fn level_seconds(&self, program: &Program, steps: &[Step]) -> Vec<f64> {
+        let mut seconds = vec![0.0; self.n_levels()];
+        for step in steps {
+            let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
+            for (level, bytes) in self.bytes_per_level(collective).into_iter().enumerate() {
+                if bytes > 0 {
+                    let latency = self.latency_seconds(collective.kind, level);
+                    let per_rank = bytes as f64 / self.mesh.n_ranks() as f64;
+                    seconds[level] += latency + per_rank / self.bytes_per_second(level);
+                }
+            }
+        }
+        seconds
+    }
+
+    /// The time that a collective waits at a level for first bytes: for those of each of its exchanges.
+    fn latency_seconds(&self, kind: CollectiveKind, level: usize) -> f64 {
+        let n_exchanges = match kind {
+            CollectiveKind::Slice => 0.0,
             CollectiveKind::ReduceScatter
             | CollectiveKind::AllToAll
             | CollectiveKind::AllGather => 1.0,
+            CollectiveKind::AllReduce => 2.0,
         };
-        let n_ranks = self.mesh.n_ranks() as f64;
-        let seconds = |(level, bytes): (usize, u64)| {
-            if bytes == 0 {
-                return 0.0;
-            }
-            let latency = n_exchanges * self.cluster.levels[level].latency_seconds;
-            latency + bytes as f64 / n_ranks / self.bytes_per_second(level)
-        };
-        self.bytes_per_level(collective).into_iter().enumerate().map(seconds).fold(0.0, f64::max)
+        n_exchanges * self.cluster.levels[level].latency_seconds
     }
 
     /// The time of one step of a program for this mesh, in seconds: of a collective, or of a kernel by the roofline. A slice is a kernel that copies.
@@ -125,6 +164,15 @@ impl Topology {
     pub fn serial_seconds(&self, program: &Program, steps: &[Step]) -> f64 {
         steps.iter().map(|step| self.step_seconds(program, step)).sum()
     }
+}
+
+/// How fast a collective is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pace {
+    /// What it takes however little is moved, in seconds.
+    pub latency_seconds: f64,
+    /// What each byte adds, counted over all ranks, in seconds.
+    pub seconds_per_byte: f64,
 }
 
 /// How many groups of each level `n_gpus` GPUs take.
@@ -186,7 +234,7 @@ mod tests {
     use std::borrow::Cow;
 
     use super::*;
-    use crate::{AxisSet, Combine, DType, Device, Placement, Precision, Shape, Tiling, WorkKind};
+    use crate::{Combine, DType, Device, Placement, Precision, Shape, Tiling, WorkKind};
 
     /// Two nodes of six GPUs, three of which share a network card; figures that make for round results.
     fn cluster() -> Cluster {
