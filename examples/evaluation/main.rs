@@ -106,7 +106,8 @@ paper, Amazon's `{name}`. `cargo run --release --example evaluation -- --out doc
 The machine (`soybean-cluster/presets/{name}.toml`): GPUs `{gpu}` of {flops} TFLOP/s and {memory} GB/s, of which kernels attain {efficiency} %, and {launch} µs for each launch; {levels}. Latencies, launches and that
 share are assumed.
 
-One training step with plain SGD in `f32`. *data* is data parallelism, *model* splits every layer by its outputs, *soybean* is the plan with the fewest bytes (`auto`). *Overhead* is the time by which a step is
+One training step with plain SGD in `f32`. *data* is data parallelism, *model* splits every layer by its outputs, *soybean* is the plan with the fewest bytes (`auto`), *by time* the one with the
+least predicted time on this machine (`objective = \"time\"`). *Overhead* is the time by which a step is
 longer than the kernels of a rank, so communication that hides behind kernels does not count. Ranks read what they need from each
 other's memory, unless rings are named. What is left out stands in the documentation of `soybean-simulator`.
 ",

@@ -88,7 +88,8 @@ fn differences([short, long]: &[String; 2]) -> String {
   size of the gradients in each direction. *By rings* is what it does with NCCL: 1.75 times. How the paper's baseline did it decides its overhead as much as the machine does, and is not known here.
 - **Soybean against data parallelism.** The gain depends on the batch: it is largest where batches are small, and above some batch there is none. The paper gives one range for all.
 - **Fewest bytes is not least time.** Data parallelism can hide its bytes behind the backward pass; conversions between layers have nothing to hide behind. Where batches are large, data parallelism is
-  as fast as the plan with the fewest bytes, or a little faster.
+  as fast as the plan with the fewest bytes, or a little faster. The plan with the least predicted time (*by time*) keeps off the slow link, but that prediction adds up all steps as if nothing ran beside
+  anything else, so it can be the slower one too.
 - **Not simulated**: the batch's way to the GPUs, the host, and slower kernels while data pass.
 "
     )

@@ -13,7 +13,7 @@ use plotters::{
 };
 
 use crate::{
-    run::{Figures, STRATEGIES},
+    run::{Figures, Plan},
     scaling::Scaling,
     speed_up::{Point, SpeedUp},
 };
@@ -28,8 +28,8 @@ const CHART: (u32, u32) = (420, 280);
 /// Space above the charts.
 const TITLE: u32 = 50;
 const FONT: &str = "sans-serif";
-/// The colours of the strategies.
-const COLORS: [RGBColor; 3] = [RED, RGBColor(120, 120, 120), BLUE];
+/// The colours of the plans.
+const COLORS: [RGBColor; 4] = [RED, RGBColor(120, 120, 120), BLUE, RGBColor(0, 150, 136)];
 
 /// Bars of the times of steps: a chart for each network, a group of bars for each number of GPUs.
 pub(crate) fn scaling(networks: &[Scaling]) -> Result<String, Box<dyn Error>> {
@@ -68,17 +68,17 @@ fn bars(area: &Area<'_>, network: &Scaling) -> Drawn {
     let groups = &network.figures;
     let all = groups.iter().flat_map(|(_, figures)| figures);
     let high = all.map(|it| it.seconds * 1e3).fold(0.0, f64::max) * 1.25;
-    let n_places = 4 * groups.len();
+    let n_places = 5 * groups.len();
     let mut chart = ChartBuilder::on(area)
         .caption(format!("{}, batch {}", network.name, network.batch), (FONT, 14))
         .margin(8)
         .x_label_area_size(25)
         .y_label_area_size(55)
         .build_cartesian_2d(0.0..n_places as f64, 0.0..high)?;
-    // A group has three bars and a gap; its label stands below the second bar.
+    // A group has four bars and a gap; its label stands below the third.
     let label = |at: &f64| {
         let group =
-            groups.iter().enumerate().find(|it| (*at - 4.0 * it.0 as f64 - 2.0).abs() < 0.1);
+            groups.iter().enumerate().find(|it| (*at - 5.0 * it.0 as f64 - 3.0).abs() < 0.1);
         group.map_or_else(String::new, |(_, (n_gpus, _))| format!("{n_gpus} GPUs"))
     };
     chart
@@ -89,10 +89,10 @@ fn bars(area: &Area<'_>, network: &Scaling) -> Drawn {
         .x_label_formatter(&label)
         .y_desc("milliseconds")
         .draw()?;
-    for (at, ((name, _), color)) in STRATEGIES.iter().zip(COLORS).enumerate() {
-        let bar = |(group, (_, figures)): (usize, &(usize, [Figures; 3]))| {
+    for (at, (plan, color)) in Plan::ALL.into_iter().zip(COLORS).enumerate() {
+        let bar = |(group, (_, figures)): (usize, &(usize, [Figures; 4]))| {
             let Figures { seconds, compute_seconds, .. } = figures[at];
-            let left = 4.0 * group as f64 + at as f64 + 0.6;
+            let left = 5.0 * group as f64 + at as f64 + 0.6;
             let part = |from: f64, to: f64, strength: f64| {
                 let corners = [(left, from * 1e3), (left + 0.8, to * 1e3)];
                 Rectangle::new(corners, color.mix(strength).filled())
@@ -101,7 +101,7 @@ fn bars(area: &Area<'_>, network: &Scaling) -> Drawn {
         };
         chart
             .draw_series(groups.iter().enumerate().flat_map(bar))?
-            .label(*name)
+            .label(plan.name())
             .legend(move |(x, y)| Rectangle::new([(x, y - 4), (x + 10, y + 4)], color.filled()));
     }
     legend(&mut chart, SeriesLabelPosition::UpperMiddle)

@@ -2,14 +2,54 @@
 
 use std::error::Error;
 
-use soybean_compiler::{Options, Request, Strategy, compile, optimizer};
+use soybean_compiler::{Objective, Options, Request, Strategy, compile, optimizer};
 use soybean_plan::{Cluster, Precision};
 use soybean_simulator::{Settings, Transport, simulate};
 use soybean_zoo::Model;
 
-/// The strategies that are compared, with what the page calls them.
-pub(crate) const STRATEGIES: [(&str, Strategy); 3] =
-    [("data", Strategy::Data), ("model", Strategy::Model), ("soybean", Strategy::Auto)];
+/// The plans that are compared, in the order of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Data parallelism.
+    Data,
+    /// Every layer split by its outputs.
+    Model,
+    /// The fewest bytes.
+    Soybean,
+    /// The least predicted time.
+    ByTime,
+}
+
+impl Plan {
+    /// All plans, in the order of their declaration.
+    pub(crate) const ALL: [Self; 4] = [Self::Data, Self::Model, Self::Soybean, Self::ByTime];
+
+    /// What the page calls it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Model => "model",
+            Self::Soybean => "soybean",
+            Self::ByTime => "by time",
+        }
+    }
+
+    fn request(self, cluster: &Cluster) -> Request {
+        let strategy = match self {
+            Self::Data => Strategy::Data,
+            Self::Model => Strategy::Model,
+            Self::Soybean | Self::ByTime => Strategy::Auto,
+        };
+        let bytes = Request { strategy, ..Request::default() };
+        match self {
+            Self::Data | Self::Model | Self::Soybean => bytes,
+            Self::ByTime => {
+                let cluster = Some(cluster.clone());
+                Request { cluster, objective: Objective::Time, ..bytes }
+            }
+        }
+    }
+}
 
 /// How much is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +88,12 @@ pub(crate) fn figures(
     model: &Model,
     machine: Machine<'_>,
     n_gpus: usize,
-    strategy: Strategy,
+    plan: Plan,
 ) -> Result<Figures, Box<dyn Error>> {
     let options = Options {
         name: "network".to_owned(),
         n_gpus,
-        search: Request { strategy, ..Request::default() },
+        search: plan.request(machine.cluster),
         precision: Precision::F32,
         optimizer: optimizer("sgd", &[]).map_err(|fault| fault.message)?,
     };

@@ -5,7 +5,7 @@ use std::error::Error;
 use soybean_zoo::{Model, cnn5, mlp};
 
 use crate::{
-    run::{Amount, Figures, Machine, STRATEGIES, figures},
+    run::{Amount, Figures, Machine, Plan, figures},
     table::table,
 };
 
@@ -16,8 +16,8 @@ pub(crate) struct Scaling {
     pub(crate) batch: usize,
     /// One GPU.
     alone: Figures,
-    /// For each number of GPUs the figures of each strategy.
-    pub(crate) figures: Vec<(usize, [Figures; 3])>,
+    /// For each number of GPUs the figures of each plan.
+    pub(crate) figures: Vec<(usize, [Figures; 4])>,
 }
 
 impl Scaling {
@@ -30,11 +30,13 @@ impl Scaling {
             Amount::All => &[2, 4, 8],
             Amount::Quick => &[8],
         };
-        let of = |n_gpus, at: usize| figures(&model, machine, n_gpus, STRATEGIES[at].1);
+        let of = |n_gpus, plan| figures(&model, machine, n_gpus, plan);
         let all = |&n_gpus: &usize| -> Result<_, Box<dyn Error>> {
-            Ok((n_gpus, [of(n_gpus, 0)?, of(n_gpus, 1)?, of(n_gpus, 2)?]))
+            let [data, model, soybean, by_time] = Plan::ALL.map(|plan| of(n_gpus, plan));
+            Ok((n_gpus, [data?, model?, soybean?, by_time?]))
         };
-        let (alone, figures) = (of(1, 2)?, numbers.iter().map(all).collect::<Result<_, _>>()?);
+        let (alone, figures) =
+            (of(1, Plan::Soybean)?, numbers.iter().map(all).collect::<Result<_, _>>()?);
         Ok(Self { name, batch, alone, figures })
     }
 }
@@ -73,16 +75,17 @@ pub(crate) fn section(networks: &[Scaling]) -> String {
         "data, ms (overhead / kernels)",
         "model",
         "soybean",
+        "by time",
         "data / soybean",
         "soybean's speed-up",
     ];
     let cell = |it: &Figures| format!("{:.1} ({:.2})", it.seconds * 1e3, it.overhead());
-    let row = |network: &Scaling, (n_gpus, figures): &(usize, [Figures; 3])| {
-        let [data, model, soybean] = figures;
+    let row = |network: &Scaling, (n_gpus, figures): &(usize, [Figures; 4])| {
+        let [data, _, soybean, _] = figures;
         let alone = network.alone.seconds;
         let mut row = vec![network.name.clone(), network.batch.to_string(), n_gpus.to_string()];
         row.push(format!("{:.1}", alone * 1e3));
-        row.extend([data, model, soybean].map(cell));
+        row.extend(figures.iter().map(cell));
         row.push(format!("{:.2}", data.seconds / soybean.seconds));
         row.push(format!("{:.2}", alone / soybean.seconds));
         row

@@ -2,11 +2,10 @@
 
 use std::error::Error;
 
-use soybean_compiler::Strategy;
 use soybean_zoo::{Model, alexnet, vgg16};
 
 use crate::{
-    run::{Amount, Figures, Machine, figures},
+    run::{Amount, Figures, Machine, Plan, figures},
     table::table,
 };
 
@@ -22,13 +21,14 @@ pub(crate) struct SpeedUp {
     memory_bytes: u64,
 }
 
-/// A network at one batch size: one GPU, and eight under both strategies.
+/// A network at one batch size: one GPU, and eight under several plans.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) batch: usize,
     alone: Figures,
     data: Figures,
     soybean: Figures,
+    by_time: Figures,
 }
 
 impl Point {
@@ -60,10 +60,10 @@ pub(crate) fn networks(
     let of = |name, network: fn(usize) -> Model, batches: &[usize]| -> Result<_, Box<dyn Error>> {
         let point = |&batch: &usize| -> Result<_, Box<dyn Error>> {
             let model = network(batch);
-            let alone = figures(&model, machine, 1, Strategy::Auto)?;
-            let data = figures(&model, machine, N_GPUS, Strategy::Data)?;
-            let soybean = figures(&model, machine, N_GPUS, Strategy::Auto)?;
-            Ok(Point { batch, alone, data, soybean })
+            let of = |n_gpus, plan| figures(&model, machine, n_gpus, plan);
+            let (alone, data) = (of(1, Plan::Soybean)?, of(N_GPUS, Plan::Data)?);
+            let (soybean, by_time) = (of(N_GPUS, Plan::Soybean)?, of(N_GPUS, Plan::ByTime)?);
+            Ok(Point { batch, alone, data, soybean, by_time })
         };
         let points = batches.iter().map(point).collect::<Result<_, _>>()?;
         Ok(SpeedUp { name, points, memory_bytes: machine.cluster.device.memory_bytes })
@@ -79,6 +79,7 @@ pub(crate) fn section(networks: &[SpeedUp]) -> String {
         "one GPU, ms",
         "data, ms",
         "soybean, ms",
+        "by time, ms",
         "data's speed-up",
         "soybean's speed-up",
         "data / soybean",
@@ -91,7 +92,7 @@ pub(crate) fn section(networks: &[SpeedUp]) -> String {
         };
         let mut row = vec![network.name.to_owned(), point.batch.to_string()];
         row.push(milliseconds(&point.alone) + too_much);
-        row.extend([&point.data, &point.soybean].map(milliseconds));
+        row.extend([&point.data, &point.soybean, &point.by_time].map(milliseconds));
         row.extend(
             [point.data(), point.soybean(), point.gain()].map(|speed_up| format!("{speed_up:.2}")),
         );
