@@ -10,7 +10,9 @@ use crate::{
     lower::{Lowered, lowered_within},
     network::Network,
     optimizer::Optimizer,
+    pin,
     report::Report,
+    share,
     tiling::{Objective, Request, Search, Strategy, Tiled, search},
 };
 
@@ -44,7 +46,8 @@ const MAX_GPUS: usize = 1 << 12;
 /// Compiles a model for a number of GPUs. `now` gives the time in milliseconds, from any origin.
 ///
 /// # Errors
-/// All faults of the model as a whole: a loss that is not a scalar, parameters that do not reach it, a number of GPUs over which nothing can be split.
+/// All faults of the model as a whole: a loss that is not a scalar, parameters that do not reach it, a number of GPUs over which nothing can be split, pins that do not
+/// fit the mesh.
 pub fn compile(
     builder: Builder,
     loss: Value,
@@ -55,14 +58,14 @@ pub fn compile(
     check_n_gpus(options.n_gpus).map_err(|fault| vec![fault])?;
     let topology = topology(options).map_err(|fault| vec![fault])?;
     let mesh = topology.as_ref().map_or_else(|| Mesh::new(options.n_gpus), Topology::mesh);
+    let faults = pin::faults(builder.graph(), &mesh);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
     let network = Network::new(builder, loss, outputs, &options.optimizer)?;
     let network = network.in_precision(options.precision);
     let start = now();
-    let found = search(&network, mesh, &options.search);
-    let found = match options.search.memory {
-        Some(memory) => within(&network, found, memory, options.search.strategy)?,
-        None => found,
-    };
+    let found = planned(&network, mesh, &options.search)?;
     let milliseconds = now() - start;
     let most = most_ranks_at_work(&found.tiled);
     if most < options.n_gpus {
@@ -73,6 +76,28 @@ pub fn compile(
     let report = Report::new(found, &program, peak, options.search.strategy, milliseconds);
     let report = report.within(memory);
     Ok(Compiled { program, report })
+}
+
+/// The plan of a network, with working copies if they are wanted and of use.
+fn planned(network: &Network, mesh: Mesh, request: &Request) -> Result<Search, Vec<ModelFault>> {
+    // Copies live from their first reader to their last, which takes the memory that is short under a limit; only pinned tensors gain by them there.
+    let may_share = request.memory.is_none() || !network.pins().is_empty();
+    if request.shares && may_share {
+        let shared = network.shared();
+        let found = search(&shared, mesh, request);
+        if let Ok(found) = fitted(&shared, found, request) {
+            return Ok(Search { tiled: share::settled(&found.tiled), ..found });
+        }
+    }
+    fitted(network, search(network, mesh, request), request)
+}
+
+/// The plan that was found, or a dearer one whose program fits into the memory that is asked for.
+fn fitted(network: &Network, found: Search, request: &Request) -> Result<Search, Vec<ModelFault>> {
+    match request.memory {
+        Some(memory) => within(network, found, memory, request.strategy),
+        None => Ok(found),
+    }
 }
 
 /// The plan that was found, or a dearer one whose program fits.

@@ -12,6 +12,7 @@ mod dominance;
 mod eliminate;
 mod forced;
 mod forms;
+mod held;
 mod objective;
 mod optimum;
 mod order;
@@ -26,6 +27,7 @@ mod solve;
 mod space;
 mod strategy;
 mod tiled;
+mod turns;
 mod view;
 
 #[cfg(test)]

@@ -309,6 +309,10 @@ fn report(
     };
     let tokens = match at {
         At::Value(value) => value_tokens(value),
+        At::Pin(value) => {
+            let pin = evaluator.pins.iter().find(|(it, _)| *it == value);
+            pin.map(|&(_, tokens)| tokens as &dyn ToTokens)
+        }
         At::Loss => Some(loss_at),
         At::Memory => Some(attribute.memory_tokens()),
         At::Gpus => None,

@@ -41,7 +41,7 @@ pub(super) fn json(report: &Report) -> String {
     let _ = write!(
         text,
         "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"peak_memory_bytes_per_gpu\": {}, \"memory\": {},\n\
-         \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {} }}",
+         \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {}{} }}",
         report.bytes_total,
         per_axis.join(", "),
         report.peak_memory_bytes_per_gpu,
@@ -49,6 +49,7 @@ pub(super) fn json(report: &Report) -> String {
         baselines.data,
         baselines.model,
         baselines.recursive,
+        found.unpinned_bytes.map_or(String::new(), |it| format!(", \"unpinned\": {it}")),
     );
     text.push_str(&predicted(report));
     text.push_str("\n}\n");
@@ -99,13 +100,14 @@ fn tensors(report: &Report, values: &[Value]) -> Vec<String> {
     let tensor = |value: &Value| {
         let node = report.graph().node(*value);
         format!(
-            "{{ \"id\": {}, \"name\": {}, \"kind\": \"{}\", \"dtype\": \"{}\", \"shape\": {}, \"tiling\": {} }}",
+            "{{ \"id\": {}, \"name\": {}, \"kind\": \"{}\", \"dtype\": \"{}\", \"shape\": {}, \"tiling\": {}, \"pinned\": {} }}",
             value.index(),
             string(&names[value]),
             kinds[value],
             node.dtype,
             node.shape,
             tiling(&report.found.tiled.tilings[value.index()]),
+            node.pinned.is_some(),
         )
     };
     values.iter().map(tensor).collect()

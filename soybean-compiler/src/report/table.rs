@@ -38,13 +38,15 @@ fn rows(report: &Report) -> Vec<[String; 3]> {
     let fetched = network.fetched();
     let is_shown = |value: crate::graph::Value| match graph.node(value).source {
         Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => true,
-        Source::Operator(_) => fetched.contains(&value),
+        Source::Operator(_) => fetched.contains(&value) || graph.node(value).pinned.is_some(),
     };
     let shown: Vec<_> = graph.values().filter(|&it| is_shown(it)).collect();
     let row = |&value: &crate::graph::Value| {
         let node = graph.node(value);
         let shape = format!("{}{}", node.dtype, node.shape);
-        [names[&value].clone(), shape, tiled.tilings[value.index()].to_string()]
+        let tiling = tiled.tilings[value.index()];
+        let pinned = if node.pinned.is_some() { " pinned" } else { "" };
+        [names[&value].clone(), shape, format!("{tiling}{pinned}")]
     };
     let mut rows = vec![["tensor", "shape", "tiling"].map(str::to_owned)];
     rows.extend(shown.iter().take(MAX_ROWS).map(row));
@@ -62,10 +64,11 @@ fn summary(report: &Report) -> String {
         text.push_str("  proved optimal");
     }
     text.push('\n');
-    for (name, bytes) in
-        [("data", baselines.data), ("model", baselines.model), ("recursive", baselines.recursive)]
-    {
-        let label = format!("with strategy {name}");
+    let strategies =
+        [("data", baselines.data), ("model", baselines.model), ("recursive", baselines.recursive)];
+    let others = strategies.map(|(name, bytes)| (format!("with strategy {name}"), bytes));
+    let unpinned = report.found.unpinned_bytes.map(|it| ("without pins".to_owned(), it));
+    for (label, bytes) in others.into_iter().chain(unpinned) {
         let ratio = match report.bytes_total {
             0 => String::new(),
             total => format!("  {:.2} x", bytes as f64 / total as f64),

@@ -36,7 +36,13 @@ pub(super) fn partitions(counts: &View<'_>, states: &[usize]) -> Vec<Vec<AxisSet
             let mut axes = class.iter();
             sizes.iter().map(|&n| axes.by_ref().take(n).collect()).collect::<Vec<AxisSet>>()
         };
-        let of_class: Vec<Vec<AxisSet>> = ranked.iter().take(N_OF_CLASS).map(blocks).collect();
+        let both_ways = |sizes: &Vec<usize>| {
+            let mut ways = vec![sizes.clone(), sizes.iter().rev().copied().collect()];
+            ways.dedup();
+            ways
+        };
+        let ranked = ranked.iter().take(N_OF_CLASS).flat_map(both_ways);
+        let of_class: Vec<Vec<AxisSet>> = ranked.map(|it| blocks(&it)).collect();
         let with = |option: &Vec<AxisSet>| {
             let join = |before: &Vec<AxisSet>| before.iter().chain(option).copied().collect();
             partitions.iter().map(join).collect::<Vec<Vec<AxisSet>>>()

@@ -42,7 +42,7 @@ pub(super) struct Problem<'a> {
     /// The cost of one byte that only an evaluation moves.
     evaluation_byte: f64,
     /// The bytes of all tensors together.
-    total_bytes: u64,
+    pub(super) total_bytes: u64,
     /// What memory costs.
     pub(super) charges: Charges,
 }
@@ -95,6 +95,8 @@ pub(super) struct Use {
     pub(super) operand: Option<usize>,
     /// Whether a training step has it; otherwise an evaluation alone.
     pub(super) is_trained: bool,
+    /// Whether the operator makes a working copy.
+    pub(super) is_copy: bool,
 }
 
 impl<'a> Problem<'a> {
@@ -146,10 +148,19 @@ impl<'a> Problem<'a> {
         Self { pricing: Rc::new(Pricing::time(self.network, topology)), ..self }
     }
 
-    /// Whether plans cost the same with these two axes exchanged.
+    /// The tiling to which a user pins the tensor of a variable, if it fits the mesh.
+    pub(super) fn pin(&self, variable: usize) -> Option<Tiling> {
+        let Meaning::Tensor { value, .. } = self.meanings[variable] else { return None };
+        self.network.pin(value, &self.mesh)
+    }
+
+    /// Whether plans cost the same with these two axes exchanged, and users pin no tensor differently along them.
     pub(super) fn are_alike(&self, one: usize, other: usize) -> bool {
+        let is_pinned_alike =
+            |variable| self.pin(variable).is_none_or(|it| it.on(one) == it.on(other));
         self.mesh.size(one) == self.mesh.size(other)
             && self.pricing.level(one) == self.pricing.level(other)
+            && (0..self.meanings.len()).all(is_pinned_alike)
     }
 
     /// The cost of a use, given [`Splits::price`].
@@ -172,16 +183,6 @@ impl<'a> Problem<'a> {
     /// A cost in the units of this problem, which are larger where memory is priced.
     pub(super) fn scaled(&self, cost: i64) -> i64 {
         cost / (BYTE / self.charges.byte())
-    }
-
-    /// What it costs to store a tensor in as many parts.
-    pub(super) fn cost_of_storage(&self, value: Value, n_parts: u64) -> i64 {
-        // Memory counts for less than one byte moved, whatever its sum over all tensors.
-        let share = (bytes_of(self.network, value) / n_parts) as f64 / self.total_bytes as f64;
-        #[expect(clippy::cast_possible_truncation, reason = "shares lie in 0..=2^19")]
-        {
-            (share * (self.charges.byte() / 2) as f64) as i64
-        }
     }
 
     /// The tiling that an operator's form needs or gives where it uses a tensor.
@@ -246,11 +247,18 @@ impl<'a> Problem<'a> {
             let (from, to) =
                 if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
             let price = self.kinds[usage.kind].price(pricing, from, to);
+            let n_parts = self.kinds[usage.kind].n_parts(&to);
             self.cost_of_use_by(pricing, usage, price)
+                + self.cost_of_copy(usage, from != to, n_parts)
         };
-        let is_other = |usage: usize| self.tiling_of_use(&self.uses[usage], form) != tiling;
+        let n_parts = |usage: usize| {
+            let Use { kind, operand, .. } = self.uses[usage];
+            let other = self.tiling_of_use(&self.uses[usage], form);
+            let to = if operand.is_some() { other } else { tiling };
+            (other != tiling).then(|| self.kinds[kind].n_parts(&to))
+        };
         pair.uses.iter().map(|&it| of_use(&self.uses[it])).sum::<i64>()
-            + self.charge_of_pair(pair, form, is_other)
+            + self.charge_of_pair(pair, n_parts)
     }
 
     /// The plan without work that is repeated needlessly.
@@ -368,7 +376,7 @@ impl Maker<'_> {
         let graph = &self.problem.network.graph;
         let operator = graph.operator(value).expect("an operator computes the tensor");
         let signature = operator.signature(&graph.operand_shapes(value));
-        let repeating = if operator.is_cast() { Repeating::Free } else { Repeating::Needed };
+        let repeating = if operator.may_repeat() { Repeating::Free } else { Repeating::Needed };
         let is_same = |it: &Work| {
             it.signature == signature && it.repeating == repeating && it.is_needless == is_needless
         };
@@ -391,6 +399,7 @@ impl Maker<'_> {
         is_trained: bool,
     ) -> u64 {
         let network = self.problem.network;
+        let is_copy = network.graph.is_copy(user);
         let operands = network.graph.operands(user).into_iter().enumerate();
         let mut uses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut total = 0;
@@ -401,7 +410,7 @@ impl Maker<'_> {
                 unreachable!("the variable of a tensor")
             };
             let is_trained = is_trained && is_read;
-            let usage = self.add_use(Use { kind, bytes, work, operand, is_trained });
+            let usage = self.add_use(Use { kind, bytes, work, operand, is_trained, is_copy });
             total += bytes;
             uses.entry(tensor).or_default().push(usage);
         }

@@ -11,6 +11,7 @@ use super::{
     problem::{Plan, Problem, whole_units},
     recursive::recursive,
     tiled::Tiled,
+    turns::turned,
 };
 use crate::network::Network;
 
@@ -61,7 +62,7 @@ impl FromStr for Strategy {
 }
 
 /// What is asked of a search.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Request {
     /// How the tiling is searched.
     pub strategy: Strategy,
@@ -71,6 +72,21 @@ pub struct Request {
     pub cluster: Option<Cluster>,
     /// What plans are compared by.
     pub objective: Objective,
+    /// Whether [`compile`](crate::compile) gives the network working copies ([`Network::shared`]); otherwise every operator converts its operands for itself, as in
+    /// the paper.
+    pub shares: bool,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            strategy: Strategy::default(),
+            memory: None,
+            cluster: None,
+            objective: Objective::default(),
+            shares: true,
+        }
+    }
 }
 
 impl Request {
@@ -102,6 +118,8 @@ pub struct Search {
     pub largest_table: usize,
     /// The bytes of the plans of the other strategies.
     pub baselines: Baselines,
+    /// The bytes of the plan without pins, where users pinned tensors.
+    pub unpinned_bytes: Option<u64>,
     /// Where the ranks stand, if that is known.
     pub topology: Option<Topology>,
     /// The times that were compared, where the objective was time.
@@ -140,9 +158,18 @@ pub struct Times {
 /// If the request names a cluster and the mesh is not the one of its topology, or if it asks for the least time without a cluster.
 #[must_use]
 pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
+    let found = searched(network, mesh, request);
+    if network.pins().is_empty() {
+        return found;
+    }
+    let unpinned = searched(&network.clone().unpinned(), mesh, request);
+    Search { unpinned_bytes: Some(unpinned.tiled.bytes()), ..found }
+}
+
+fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
     let topology = request.topology(mesh.n_ranks()).expect("the cluster has place for the mesh");
     assert!(topology.as_ref().is_none_or(|it| it.mesh() == mesh), "the mesh is the cluster's");
-    let problem = Problem::new(network, mesh);
+    let problem = Problem::new(network, turned(network, mesh));
     let problem = match request.objective {
         Objective::Bytes => problem,
         Objective::Time => problem.timed(topology.as_ref().expect("times need a cluster")),
@@ -184,6 +211,7 @@ pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
         largest_table: chosen.largest_table,
         tiled: problem.tiled(&chosen.plan),
         baselines,
+        unpinned_bytes: None,
         topology,
     }
 }

@@ -103,9 +103,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The states from which a search chooses.
+    /// The states from which a search chooses; of pinned tensors, the one that they are pinned to.
     pub(super) fn all_states(&self) -> Vec<Vec<usize>> {
         let of_variable = |variable: usize| match self.problem.meanings[variable] {
+            Meaning::Tensor { kind, .. } if let Some(pin) = self.problem.pin(variable) => {
+                let state = self.spaces[kind].position(&pin);
+                vec![state.expect("pins are uniform along axes that are not told apart")]
+            }
             // It is read in any tiling at no cost.
             Meaning::Tensor { value, .. }
                 if is_known_everywhere(&self.problem.network.graph, value) =>
@@ -185,11 +189,13 @@ impl<'a> View<'a> {
 
     /// What a pair costs in memory.
     fn charge_of_pair(&self, pair: &Pair, tiling: usize, form: usize) -> i64 {
-        let Meaning::Operator { work, .. } = self.problem.meanings[pair.operator] else {
-            unreachable!("pairs lead to operators")
+        let n_parts = |usage: usize| {
+            let other = self.positions[usage][form];
+            let usage = &self.problem.uses[usage];
+            let to = if usage.operand.is_some() { other } else { tiling };
+            (other != tiling).then(|| self.spaces[usage.kind].n_parts(to))
         };
-        let is_other = |usage: usize| self.positions[usage][form] != tiling;
-        self.problem.charge_of_pair(pair, &self.forms[work][form], is_other)
+        self.problem.charge_of_pair(pair, n_parts)
     }
 
     /// The cost of converting between a tensor's tiling and the tiling that an operator's form needs or gives.
@@ -197,7 +203,9 @@ impl<'a> View<'a> {
         let other = self.positions[usage][form];
         let usage = &self.problem.uses[usage];
         let (from, to) = if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
-        self.problem.cost_of_use(usage, self.spaces[usage.kind].cost(from, to))
+        let space = &self.spaces[usage.kind];
+        self.problem.cost_of_use(usage, space.cost(from, to))
+            + self.problem.cost_of_copy(usage, from != to, space.n_parts(to))
     }
 
     /// The costs over some of each variable's states.
