@@ -12,7 +12,7 @@ impl Search {
         let (Some(times), Some(topology)) = (&mut self.times, &self.topology) else { return self };
         let problem = Problem::new(&self.tiled.network, self.tiled.mesh).timed(topology);
         let cost = problem.cost(&problem.plan_of(&self.tiled));
-        times.plan = problem.pricing.seconds(cost).unwrap_or(times.plan);
+        times.plan = problem.pricing.seconds(problem.whole(cost)).unwrap_or(times.plan);
         self.is_optimal = times.plan <= times.lower_bound;
         self.lower_bound_bytes = 0;
         self
