@@ -278,7 +278,8 @@ fn reports_tell_times_and_loads() {
         time with strategy model             20.9 ms  1.78 x
         time with strategy recursive         11.9 ms  1.02 x
         between groups                         528 B  9.3 ms
-        between groups                         264 B  4.1 ms"#]].assert_eq(&lines.join("\n"));
+        between groups                         264 B  4.1 ms"#]]
+    .assert_eq(&lines.join("\n"));
     let json = report.json();
     let (_, end) = json.split_once("\"cluster\"").unwrap();
     expect![[r#"
