@@ -15,7 +15,8 @@ use models::{call, numbers, single, trainer};
 use proptest::prelude::*;
 use soybean::runtime::{Array, View};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Optimizer, Request, Strategy, graph::Value, verify, verify_program,
+    Argument, Builder, Compiled, Network, Optimizer, Request, Strategy, graph::Value, verify,
+    verify_program,
 };
 use soybean_plan::{DType, Init, Precision, Shape};
 

@@ -10,7 +10,7 @@ use soybean_plan::Mesh;
 
 use crate::{network::Network, operator::Rules, signature::Dim};
 
-/// The mesh with the axes in an order that suits the network's extents.
+/// The mesh with the axes in an order that suits the network's extents, if it allows what users pin.
 pub(super) fn turned(network: &Network, mesh: Mesh) -> Mesh {
     let pairs = flattened(network);
     let mut group_of: BTreeMap<usize, usize> = BTreeMap::new();
@@ -27,14 +27,16 @@ pub(super) fn turned(network: &Network, mesh: Mesh) -> Mesh {
         let group = group_of[&outer];
         let members = pairs.iter().map(|it| it.0).filter(|it| group_of[it] == group);
         let n_digits = members.map(|it| n_digits(&mesh, it)).min().unwrap_or(0);
-        if n_digits < mesh.n_axes() && !starts.contains_key(&group) {
+        if 0 < n_digits && n_digits < mesh.n_axes() && !starts.contains_key(&group) {
             end = if end >= n_digits { end - n_digits } else { mesh.n_axes() - n_digits };
             starts.insert(group, end);
         }
     }
     let start = |(extent, group): (&usize, &usize)| Some((*extent, *starts.get(group)?));
     let turns = group_of.iter().filter_map(start).filter(|it| it.1 > 0);
-    turns.fold(mesh, |mesh, (extent, axis)| mesh.turned(extent, axis))
+    let turned = turns.fold(mesh, |mesh, (extent, axis)| mesh.turned(extent, axis));
+    let are_legal = network.pins().iter().all(|&it| network.pin(it, &turned).is_some());
+    if are_legal { turned } else { mesh }
 }
 
 /// The extents of dims of which an operator splits the outermost part, each with that part's, in the order in which the network has them.
