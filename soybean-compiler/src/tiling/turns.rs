@@ -12,6 +12,10 @@ use crate::{graph::Value, network::Network, operator::Rules, signature::Dim};
 
 /// The mesh with the axes in an order that suits the network's extents, if it allows what users pin.
 pub(super) fn turned(network: &Network, mesh: Mesh) -> Mesh {
+    // An axis of another size could take a digit of the whole before those of the part, which the part has not.
+    if mesh.sizes().any(|it| it != mesh.size(0)) {
+        return mesh;
+    }
     let pairs = flattened(network);
     let mut group_of: BTreeMap<usize, usize> = BTreeMap::new();
     for &(outer, whole) in &pairs {
