@@ -64,7 +64,7 @@ fn varied(network: Network, mesh: &Mesh, seed: u64) -> Network {
 
 /// The network with the first tensor pinned that can be split as the seed says.
 fn with_pin(network: Network, mesh: &Mesh, seed: u64) -> Network {
-    let placement = |axis: usize| match (seed as usize / 4 + axis) % 3 {
+    let placement = |axis: usize| match (usize::try_from(seed).unwrap() / 4 + axis) % 3 {
         0 => Placement::Replicated,
         1 => Placement::Split(0),
         _ => Placement::Split(1),
