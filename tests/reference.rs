@@ -25,8 +25,8 @@ const SPLITTABLE: [f32; 12] = [0.0; 12];
 /// Not tensors: `dim` gives an integer.
 const WITHOUT_RESULT: [&str; 1] = ["dim"];
 
-/// Only its gradient is special, and that is none; or what it drops is defined by `soybean_plan::noise`.
-const WITHOUT_GOLDEN: [&str; 2] = ["detach", "dropout"];
+/// Only its gradient is special, and that is none; or what it drops is defined by `soybean_plan::noise`; or it is its operand.
+const WITHOUT_GOLDEN: [&str; 3] = ["detach", "dropout", "tiled"];
 
 /// In the file as in training; evaluations are those of `training_and_evaluation.rs`.
 const OTHER_IN_EVALUATION: [&str; 1] = ["batch_norm"];

@@ -59,6 +59,8 @@ pub struct ModelFault {
 pub enum At {
     /// An input or parameter.
     Value(Value),
+    /// Where a tensor's tiling was pinned.
+    Pin(Value),
     /// The loss.
     Loss,
     /// The number of GPUs.

@@ -2,14 +2,14 @@
 //!
 //! A map is computed inside its readers, and not stored, if all of them are maps or reductions, and it has one reader over the same index space or is so cheap
 //! that computing it again costs less than reading it. This loses nothing in the tiling search: a conversion between a map and its only
-//! reader costs as much before the map as after it.
+//! reader costs as much before the map as after it. What a user pins is stored in any case.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use soybean_plan::DType;
 
 use crate::{
-    graph::{Graph, Source, Value},
+    graph::{Graph, Value},
     network::Network,
     operator::Operator,
     operators::{elementwise::Elementwise, reduce::Reduce},
@@ -35,8 +35,8 @@ pub(crate) fn fuse(network: &Network) -> Network {
     let mut has_one_reader: BTreeSet<Value> = BTreeSet::new();
     for value in old.values() {
         let node = old.node(value);
-        let new = match &node.source {
-            Source::Operator(operator) => {
+        let new = match old.operator(value) {
+            Some(operator) => {
                 let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
                 let own = group_of
                     .get(&value)
@@ -49,16 +49,17 @@ pub(crate) fn fuse(network: &Network) -> Network {
                     own,
                 };
                 let (operator, operands) = reader.fused(operator.clone(), operands);
-                graph.add(operator, &operands)
+                graph.add_like(node, operator, &operands)
             }
-            source => graph.add_source(&node.name, node.dtype, node.shape, source.clone()),
+            None => graph.add_copy(node),
         };
         of.insert(value, new);
         if is_kept.contains(&value) {
             kept.insert(new);
         }
         let users = old.users(value);
-        if !roots.contains(&value) && users.iter().all(|&it| reads_elementwise(old, it)) {
+        let is_free = node.pinned.is_none() && !roots.contains(&value);
+        if is_free && users.iter().all(|&it| reads_elementwise(old, it)) {
             may_move.insert(new);
             if users.len() == 1 {
                 has_one_reader.insert(new);

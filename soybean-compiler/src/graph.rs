@@ -15,6 +15,7 @@ use soybean_plan::{DType, Init, Shape};
 use crate::{
     operator::{Operator, Rules},
     operators::by_phase::ByPhase,
+    pin::Pin,
 };
 
 /// A tensor of a [`Graph`].
@@ -46,6 +47,8 @@ pub struct Node {
     pub shape: Shape,
     /// Where it comes from.
     pub source: Source,
+    /// How it must be stored, if a user says so.
+    pub pinned: Option<Pin>,
 }
 
 /// Where a tensor comes from.
@@ -84,7 +87,13 @@ pub struct Graph {
 impl Graph {
     /// Adds a tensor that no operator computes.
     pub fn add_source(&mut self, name: &str, dtype: DType, shape: Shape, source: Source) -> Value {
-        Value(self.tensors.add_node(Node { name: name.to_owned(), dtype, shape, source }))
+        let node = Node { name: name.to_owned(), dtype, shape, source, pinned: None };
+        Value(self.tensors.add_node(node))
+    }
+
+    /// Adds a tensor of another graph that no operator computes.
+    pub fn add_copy(&mut self, node: &Node) -> Value {
+        Value(self.tensors.add_node(node.clone()))
     }
 
     /// Adds the result of an operator; its shape follows from the operator's signature.
@@ -96,12 +105,20 @@ impl Graph {
             dtype: operator.dtype(&dtypes),
             shape: operator.signature(&shapes).result_shape(),
             source: Source::Operator(operator),
+            pinned: None,
         };
         let value = self.tensors.add_node(node);
         for operand in operands {
             self.tensors.add_edge(operand.0, value, ());
         }
         Value(value)
+    }
+
+    /// Adds the result of an operator that is stored as this tensor of another graph.
+    pub fn add_like(&mut self, node: &Node, operator: Operator, operands: &[Value]) -> Value {
+        let value = self.add(operator, operands);
+        self.node_mut(value).pinned = node.pinned;
+        value
     }
 
     /// The node of a tensor.
@@ -163,11 +180,19 @@ impl Graph {
         users
     }
 
-    /// The tensor whose memory a tensor is: its own, unless it is another's in another shape.
+    /// Whether a tensor is a working copy of its operand.
+    #[must_use]
+    pub fn is_copy(&self, value: Value) -> bool {
+        self.operator(value).is_some_and(Operator::is_share)
+    }
+
+    /// The tensor whose memory a tensor is: its own, unless it is another's in another shape. Working copies count as tensors of their own.
     #[must_use]
     pub fn memory_of(&self, value: Value) -> Value {
         match self.operator(value) {
-            Some(operator) if operator.is_alias() => self.memory_of(self.operands(value)[0]),
+            Some(operator) if operator.is_alias() && !operator.is_share() => {
+                self.memory_of(self.operands(value)[0])
+            }
             Some(_) | None => value,
         }
     }
@@ -242,6 +267,9 @@ impl Graph {
         }
         if !node.name.is_empty() {
             let _ = write!(line, " \"{}\"", node.name);
+        }
+        if let Some(pin) = node.pinned {
+            let _ = write!(line, " pinned {pin}");
         }
         line
     }

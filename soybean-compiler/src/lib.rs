@@ -19,10 +19,12 @@ pub mod operators;
 mod optimizer;
 mod overlap;
 mod peak;
+mod pin;
 mod precision;
 mod report;
 pub mod scalar;
 mod schedule;
+mod share;
 pub mod signature;
 mod simplify;
 mod size;
@@ -39,7 +41,8 @@ pub use lower::{lower, lower_within};
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
 pub use peak::{Content, Held, Peak};
-pub use report::{Report, readable_bytes};
+pub use pin::Pin;
+pub use report::{LevelLoad, Prediction, Report, readable_bytes, readable_seconds};
 pub use size::{parse_bytes, readable_memory};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
@@ -47,5 +50,5 @@ pub use surface::{
     sample::{Sample, SampleArgument},
 };
 pub use text::program_text;
-pub use tiling::{Request, Strategy};
+pub use tiling::{Objective, Request, Strategy};
 pub use verify::{verify, verify_program};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{DType, Precision, RunScalar, Shape};
+use soybean_plan::{DType, Mesh, Precision, RunScalar, Shape, Tiling};
 
 use crate::{
     builder::Builder,
@@ -12,7 +12,7 @@ use crate::{
     graph::{Graph, Phase, Source, Value},
     operators::elementwise::all_dims,
     optimizer::{self, Optimizer, Update},
-    precision, simplify,
+    pin, precision, share, simplify,
 };
 
 /// A training step as a graph.
@@ -60,6 +60,12 @@ impl Network {
     #[must_use]
     pub fn in_precision(self, precision: Precision) -> Self {
         precision::in_precision(self, precision)
+    }
+
+    /// The same network, in its precision, with working copies of tensors that several operators read: each is converted once for all of them.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        share::shared(self)
     }
 
     /// Differentiates a model and adds the updates, nothing more.
@@ -113,6 +119,43 @@ impl Network {
             scalars,
             precision: Precision::F32,
         })
+    }
+
+    /// The same network with a tensor stored in this tiling. A parameter, buffer or state and its next value are pinned together.
+    ///
+    /// # Errors
+    /// If the tensor cannot be stored in this tiling on this mesh.
+    pub fn pinned(mut self, value: Value, tiling: Tiling, mesh: &Mesh) -> Result<Self, String> {
+        let shape = self.graph.shape(value);
+        if !pin::is_legal(mesh, &shape, tiling) {
+            return Err(format!("{value}, {shape}, cannot be stored as {tiling} on {mesh}"));
+        }
+        let source = self.updates.iter().find(|(_, next)| *next == value).map(|it| it.0);
+        self.graph.node_mut(source.unwrap_or(value)).pinned = Some(tiling.into());
+        Ok(self)
+    }
+
+    /// The same network without pins.
+    #[must_use]
+    pub fn unpinned(mut self) -> Self {
+        for value in self.graph.values() {
+            self.graph.node_mut(value).pinned = None;
+        }
+        self
+    }
+
+    /// The tiling to which a user pins a tensor, if it fits the mesh.
+    #[must_use]
+    pub fn pin(&self, value: Value, mesh: &Mesh) -> Option<Tiling> {
+        let node = self.graph.node(value);
+        let tiling = node.pinned?.on(mesh)?;
+        pin::is_legal(mesh, &node.shape, tiling).then_some(tiling)
+    }
+
+    /// The tensors that users pinned.
+    #[must_use]
+    pub fn pins(&self) -> Vec<Value> {
+        self.graph.values().filter(|&it| self.graph.node(it).pinned.is_some()).collect()
     }
 
     /// The tensors that must be computed: the loss, the outputs and the next values.

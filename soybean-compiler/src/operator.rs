@@ -12,7 +12,7 @@ use crate::{
     operators::{
         attend::Attend, by_phase::ByPhase, concatenate::Concatenate, contract::Contract,
         convolve::Convolve, elementwise::Elementwise, embed::Embed, iota::Iota, pad::Pad,
-        permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape,
+        permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape, share::Share,
     },
     scalar,
     signature::Signature,
@@ -87,14 +87,26 @@ macro_rules! operators {
 }
 
 operators! {
-    Attend, ByPhase, Concatenate, Contract, Convolve, Elementwise, Embed, Iota, Pad, Permute, Pool, Reduce, Reshape,
+    Attend, ByPhase, Concatenate, Contract, Convolve, Elementwise, Embed, Iota, Pad, Permute, Pool, Reduce, Reshape, Share,
 }
 
 impl Operator {
     /// Whether the result is an operand's memory, seen in another shape or in one phase.
     #[must_use]
     pub fn is_alias(&self) -> bool {
-        matches!(self, Self::Reshape(_) | Self::ByPhase(_))
+        matches!(self, Self::Reshape(_) | Self::ByPhase(_) | Self::Share(_))
+    }
+
+    /// Whether ranks may repeat each other's work wherever that saves bytes, since there is none, or next to none.
+    #[must_use]
+    pub fn may_repeat(&self) -> bool {
+        self.is_cast() || self.is_share()
+    }
+
+    /// Whether the result is a working copy of the operand.
+    #[must_use]
+    pub fn is_share(&self) -> bool {
+        matches!(self, Self::Share(_))
     }
 
     /// Whether the result is the operand in `bf16`. Ranks that have the whole operand would sooner round all of it than send each other parts.

@@ -13,3 +13,4 @@ pub mod permute;
 pub mod pool;
 pub mod reduce;
 pub mod reshape;
+pub mod share;

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use soybean_plan::{DType, Precision};
 
 use crate::{
-    graph::{Graph, Source, Value},
+    graph::{Graph, Value},
     network::Network,
     operator::{Operator, Rounding, Rules},
     operators::elementwise::Elementwise,
@@ -51,12 +51,14 @@ fn rounded(network: &Network) -> Network {
     };
     for value in old.values() {
         let node = old.node(value);
-        let new = match &node.source {
-            Source::Operator(operator) => {
+        let new = match old.operator(value) {
+            Some(operator) => {
                 let operands = old.operands(value).iter().map(|it| pass.of[it]).collect();
-                pass.computed(value, node.dtype, operator, operands)
+                let new = pass.computed(value, node.dtype, operator, operands);
+                pass.graph.node_mut(new).pinned = node.pinned;
+                new
             }
-            source => pass.graph.add_source(&node.name, node.dtype, node.shape, source.clone()),
+            None => pass.graph.add_copy(node),
         };
         pass.of.insert(value, new);
     }

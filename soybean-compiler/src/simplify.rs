@@ -9,6 +9,7 @@ use crate::{
     network::Network,
     operator::{Operator, Rules},
     operators::contract::Contract,
+    pin::Pin,
 };
 
 /// The network without dead tensors and repeated work. Inputs and parameters stay, used or not.
@@ -34,10 +35,7 @@ fn pass(network: &Network) -> Network {
     for value in old.values() {
         let node = old.node(value);
         let Source::Operator(operator) = &node.source else {
-            of.insert(
-                value,
-                graph.add_source(&node.name, node.dtype, node.shape, node.source.clone()),
-            );
+            of.insert(value, graph.add_copy(node));
             continue;
         };
         if !is_live[value.index()] {
@@ -45,13 +43,14 @@ fn pass(network: &Network) -> Network {
         }
         let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
         if let Operator::Elementwise(map) = operator
+            && node.pinned.is_none()
             && let Some(joined) = windows::joined(&mut graph, map, &operands)
         {
             of.insert(value, joined);
             continue;
         }
         let (operator, operands) = read_permutations_in_place(&graph, operator.clone(), operands);
-        of.insert(value, computed.value(&mut graph, operator, operands));
+        of.insert(value, computed.value(&mut graph, operator, operands, node.pinned));
     }
     network.moved(graph, &of)
 }
@@ -61,16 +60,25 @@ fn pass(network: &Network) -> Network {
 struct Computed(BTreeMap<Vec<Value>, Vec<Value>>);
 
 impl Computed {
-    /// What the operator gives of these operands, added to the graph if nothing is the same.
-    fn value(&mut self, graph: &mut Graph, operator: Operator, operands: Vec<Value>) -> Value {
+    /// What the operator gives of these operands, added to the graph if nothing is the same and stored in the same way.
+    fn value(
+        &mut self,
+        graph: &mut Graph,
+        operator: Operator,
+        operands: Vec<Value>,
+        pinned: Option<Pin>,
+    ) -> Value {
         // Numbers that compare equal need not be the same: 0 and -0.
         let is_same =
             |it: &Operator| *it == operator && format!("{it:?}") == format!("{operator:?}");
         let found = self.0.get(&operands).and_then(|known| {
-            known.iter().copied().find(|&it| graph.operator(it).is_some_and(is_same))
+            let is_alike = |it: &Value| graph.node(*it).pinned == pinned;
+            let mut alike = known.iter().copied().filter(is_alike);
+            alike.find(|&it| graph.operator(it).is_some_and(is_same))
         });
         found.unwrap_or_else(|| {
             let new = graph.add(operator, &operands);
+            graph.node_mut(new).pinned = pinned;
             self.0.entry(operands).or_default().push(new);
             new
         })
@@ -87,6 +95,9 @@ fn read_permutations_in_place(
     let mut operands = operands;
     for position in 0..operands.len() {
         let Some(Operator::Permute(permute)) = graph.operator(operands[position]) else { continue };
+        if graph.node(operands[position]).pinned.is_some() {
+            continue;
+        }
         let source = graph.operands(operands[position])[0];
         let mut inner = contract.clone();
         let ids = if position == 0 { &mut inner.left } else { &mut inner.right };

@@ -22,6 +22,7 @@ mod product;
 mod reduction;
 pub(crate) mod sample;
 mod slicing;
+mod storage;
 
 use soybean_plan::{ScalarProgram, Shape};
 
@@ -104,6 +105,7 @@ families! {
     "Parts of tensors", slicing, Method;
     "Tensors joined", joining, Function;
     "Types", conversion, Method;
+    "Storage", storage, Method;
 }
 
 /// The row of this name, and how it is called.

@@ -4,6 +4,7 @@
 //! elimination and lower bounds; [`conversion`] says what a change of tiling costs.
 
 mod bound;
+mod buckets;
 mod charge;
 mod conversion;
 mod counts;
@@ -11,9 +12,13 @@ mod dominance;
 mod eliminate;
 mod forced;
 mod forms;
+mod held;
+mod objective;
 mod optimum;
 mod order;
 mod pairwise;
+mod parts;
+mod price;
 mod priced;
 mod problem;
 mod recursive;
@@ -22,6 +27,7 @@ mod solve;
 mod space;
 mod strategy;
 mod tiled;
+mod turns;
 mod view;
 
 #[cfg(test)]
@@ -30,8 +36,9 @@ mod tests;
 pub(crate) use charge::{Charges, Working};
 pub use conversion::{bytes, route};
 pub use forms::forms;
+pub use objective::Objective;
 pub(crate) use priced::Priced;
-pub use strategy::{Baselines, Request, Search, Strategy, search};
+pub use strategy::{Baselines, Request, Search, Strategy, Times, search};
 pub use tiled::{Conversion, Tiled};
 
 /// The number of an item in its list; equal ones share it.

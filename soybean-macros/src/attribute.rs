@@ -1,8 +1,11 @@
-//! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB"`.
+//! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB",
+//! cluster = "dgx-h100", objective = "time"`.
+
+mod cluster;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
-use soybean_compiler::{Argument, Optimizer, Place, Strategy, optimizer, parse_bytes};
+use soybean_compiler::{Argument, Objective, Optimizer, Place, Strategy, optimizer, parse_bytes};
 use soybean_plan::Precision;
 use syn::{
     Expr, Ident, Token,
@@ -10,8 +13,11 @@ use syn::{
     punctuated::Punctuated,
 };
 
+use cluster::{Described, read_cluster, read_objective};
+
 use crate::{
     evaluate::{Evaluator, expression::peeled},
+    expand::Environment,
     problem::{Message, Problems},
     source_text::source_text,
     suggestion,
@@ -19,7 +25,8 @@ use crate::{
 };
 
 /// The names of all arguments.
-const NAMES: [&str; 5] = ["gpus", "optimizer", "strategy", "precision", "memory"];
+const NAMES: [&str; 7] =
+    ["gpus", "optimizer", "strategy", "precision", "memory", "cluster", "objective"];
 
 /// The most GPUs that a model can be declared for.
 const MAX_GPUS: usize = 65_535;
@@ -32,6 +39,8 @@ pub(crate) struct Attribute {
     strategy: Option<Expr>,
     precision: Option<Expr>,
     memory: Option<Expr>,
+    cluster: Option<Expr>,
+    objective: Option<Expr>,
     tokens: TokenStream,
     /// Whether some of them could not be read, so that nothing is known to be missing.
     is_broken: bool,
@@ -63,6 +72,9 @@ pub(crate) struct Settings {
     pub(crate) precision: Precision,
     /// The bytes of memory that each GPU has, if that limits the plan.
     pub(crate) memory: Option<u64>,
+    /// The machine, if it is known.
+    pub(crate) cluster: Option<Described>,
+    pub(crate) objective: Objective,
 }
 
 impl Attribute {
@@ -86,11 +98,13 @@ impl Attribute {
                 "strategy" => &mut attribute.strategy,
                 "precision" => &mut attribute.precision,
                 "memory" => &mut attribute.memory,
+                "cluster" => &mut attribute.cluster,
+                "objective" => &mut attribute.objective,
                 _ => {
                     let headline = format!("unknown argument `{text}`");
                     let mut message = Message::new(headline).note(
                         "known",
-                        "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\", memory = \"80GiB\"",
+                        "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\", memory = \"80GiB\", cluster = \"dgx-h100\", objective = \"time\"",
                     );
                     if let Some(nearest) = suggestion::nearest(&text, NAMES) {
                         message = message.help(format!("did you mean `{nearest}`?"));
@@ -138,13 +152,13 @@ impl Attribute {
         self.gpus.iter().chain(values).filter(|it| !matches!(peeled(it), Expr::Lit(_)))
     }
 
-    /// What the arguments say; `variable` is the environment's number of GPUs, which goes before the attribute's.
+    /// What the arguments say; the environment's number of GPUs goes before the attribute's.
     pub(crate) fn settings<'a>(
         &'a self,
         evaluator: &mut Evaluator<'a>,
-        variable: Option<&str>,
+        environment: &Environment,
     ) -> Option<Settings> {
-        let n_gpus = self.n_gpus(evaluator, variable);
+        let n_gpus = self.n_gpus(evaluator, environment.gpus.as_deref());
         let optimizer = match &self.optimizer {
             Some(expression) => read_optimizer(expression, evaluator),
             None => Some(Optimizer::default()),
@@ -162,12 +176,22 @@ impl Attribute {
             Some(expression) => read_memory(expression, evaluator).map(Some),
             None => Some(None),
         };
+        let cluster = match &self.cluster {
+            Some(expression) => read_cluster(expression, environment, evaluator).map(Some),
+            None => Some(None),
+        };
+        let objective = match &self.objective {
+            Some(expression) => read_objective(expression, self.cluster.is_some(), evaluator),
+            None => Some(Objective::Bytes),
+        };
         Some(Settings {
             n_gpus: n_gpus?,
             optimizer: optimizer?,
             strategy: strategy?,
             precision: precision?,
             memory: memory?,
+            cluster: cluster?,
+            objective: objective?,
         })
     }
 

@@ -48,6 +48,8 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) naming: Naming<'a>,
     /// What the macro computed of the user's dims, for rustc to check.
     pub(crate) assertions: Vec<Assertion>,
+    /// Tensors whose tiling the model pins, with the tokens that say to which.
+    pub(crate) pins: Vec<(soybean_compiler::graph::Value, &'a Expr)>,
     root: Rc<Items<'a>>,
     layers: &'a Layers,
     frames: Vec<Frame<'a>>,
@@ -81,6 +83,7 @@ impl<'a> Evaluator<'a> {
             problems: Problems::default(),
             naming: Naming::new(),
             assertions: Vec::new(),
+            pins: Vec::new(),
             frames: vec![Frame::new(Rc::clone(&root), Naming::ROOT)],
             root,
             layers,

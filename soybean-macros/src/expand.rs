@@ -1,6 +1,6 @@
 //! The expansion: attribute and item in, the item as ordinary Rust and its trainer out.
 
-use std::time::Instant;
+use std::{path::PathBuf, time::Instant};
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
@@ -26,6 +26,8 @@ use crate::{
 pub(crate) struct Environment {
     /// The value of `SOYBEAN_GPUS`, which the expansion reads through `option_env!` too, so that cargo knows.
     pub(crate) gpus: Option<String>,
+    /// The folder of the crate's manifest, beside which its files lie.
+    pub(crate) folder: Option<PathBuf>,
     /// Whether an editor asks, for which a search would take too long.
     pub(crate) is_editor: bool,
 }
@@ -34,6 +36,7 @@ impl Environment {
     pub(crate) fn read() -> Self {
         Self {
             gpus: std::env::var("SOYBEAN_GPUS").ok(),
+            folder: std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from),
             is_editor: std::env::var_os("RUST_ANALYZER_INTERNALS_DO_NOT_USE").is_some(),
         }
     }
@@ -61,6 +64,8 @@ pub(crate) struct Success {
     pub(crate) assertions: Vec<Assertion>,
     pub(crate) compiled: Compiled,
     pub(crate) n_gpus: usize,
+    /// The file that describes the machine.
+    pub(crate) cluster_file: Option<String>,
 }
 
 /// Expands the attribute.
@@ -111,7 +116,7 @@ pub(crate) fn evaluate<'a>(
     evaluator: &mut Evaluator<'a>,
 ) -> Option<Evaluated<'a>> {
     model.check(&mut evaluator.problems);
-    let settings = attribute.settings(evaluator, environment.gpus.as_deref());
+    let settings = attribute.settings(evaluator, environment);
     let inputs = add_inputs(model, evaluator);
     let forward = model.forward()?;
     let arguments = inputs.iter().map(|it| it.value.map_or(Value::Poison, Value::Tensor)).collect();
@@ -141,6 +146,7 @@ pub(crate) fn build<'a>(
             assertions: std::mem::take(&mut evaluator.assertions),
             compiled,
             n_gpus: settings.n_gpus,
+            cluster_file: settings.cluster.and_then(|it| it.file),
         }),
         Err(faults) => {
             for fault in faults {
@@ -163,7 +169,12 @@ fn options(model: &Model, settings: &Settings) -> Options {
     Options {
         name: model.name().to_string(),
         n_gpus: settings.n_gpus,
-        search: Request { strategy: settings.strategy, memory: settings.memory },
+        search: Request {
+            strategy: settings.strategy,
+            memory: settings.memory,
+            cluster: settings.cluster.as_ref().map(|it| it.cluster.clone()),
+            objective: settings.objective,
+        },
         precision: settings.precision,
         optimizer: settings.optimizer,
     }
@@ -298,6 +309,10 @@ fn report(
     };
     let tokens = match at {
         At::Value(value) => value_tokens(value),
+        At::Pin(value) => {
+            let pin = evaluator.pins.iter().find(|(it, _)| *it == value);
+            pin.map(|&(_, tokens)| tokens as &dyn ToTokens)
+        }
         At::Loss => Some(loss_at),
         At::Memory => Some(attribute.memory_tokens()),
         At::Gpus => None,

@@ -149,6 +149,7 @@ const OPERATORS: &[Operator] = &[
     ("to_f32", |it| it.tensor(0).to_f32()),
     ("to_i32", |it| it.tensor(0).to_i32()),
     ("detach", |it| it.tensor(0).detach()),
+    ("tiled", |it| it.tensor(0).tiled(it.text(1))),
 ];
 
 struct Arguments<'a> {

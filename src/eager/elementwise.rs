@@ -101,6 +101,12 @@ impl Tensor {
         self
     }
 
+    /// The tensor itself. A trainer stores it in this tiling: `"P0 r"`, an entry for each axis of the mesh, or one for all; the macro checks it.
+    #[must_use]
+    pub fn tiled(self, _tiling: &str) -> Self {
+        self
+    }
+
     /// The same numbers, as `f32` in a trainer: `PyTorch`'s `float()`.
     #[must_use]
     pub fn to_f32(self) -> Self {

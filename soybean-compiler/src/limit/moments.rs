@@ -62,7 +62,7 @@ impl<'a> Moments<'a> {
         let mut changes = vec![0_i64; self.len() + 1];
         for value in self.network.graph.values() {
             let Range { start, end } = self.lives[value.index()];
-            if start < end {
+            if start < end && !self.is_idle_copy(value, tiled) {
                 let bytes = self.local(value, tiled.tilings[value.index()], &tiled.mesh);
                 changes[start] += bytes.cast_signed();
                 changes[end] -= bytes.cast_signed();
@@ -75,6 +75,13 @@ impl<'a> Moments<'a> {
             at_moment.push(held.cast_unsigned() + self.bytes_of_kernel(moment, tiled));
         }
         at_moment
+    }
+
+    /// Whether a working copy lies as its tensor, and so in the tensor's memory.
+    fn is_idle_copy(&self, value: Value, tiled: &Tiled) -> bool {
+        let graph = &self.network.graph;
+        let source = || graph.operands(value)[0];
+        graph.is_copy(value) && tiled.tilings[value.index()] == tiled.tilings[source().index()]
     }
 
     /// What the kernel of a moment holds besides stored tensors.
@@ -133,7 +140,7 @@ fn moment(
         seen.push(memory);
         if lives(value) {
             moment.stored.push(position);
-        } else if classes[&memory].iter().any(|&it| lives(it)) {
+        } else if graph.is_copy(value) || classes[&memory].iter().any(|&it| lives(it)) {
             continue;
         } else if may_overwrite && graph.shape(value) == graph.shape(user) {
             may_overwrite = false;
@@ -156,7 +163,10 @@ fn lives(network: &Network, times: &Times, users: &[(usize, Value)]) -> Vec<Rang
             Source::Operator(_) => {
                 let Some((made, read)) = times.life(graph, value) else { continue };
                 let first = users.partition_point(|it| it.0 <= made);
-                (first, users.partition_point(|it| it.0 < read))
+                // A copy is mostly another tensor's memory, and is not counted with its last reader's operands.
+                let is_before =
+                    |it: &(usize, Value)| it.0 < read + usize::from(graph.is_copy(value));
+                (first, users.partition_point(is_before))
             }
             Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => {
                 (0, users.len())

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use soybean_plan::{Placement, Tiling};
 
-use super::Report;
+use super::{LevelLoad, Report};
 use crate::{
     graph::Value,
     operator::Rules,
@@ -18,11 +18,12 @@ pub(super) fn json(report: &Report) -> String {
     let baselines = found.baselines;
     let axes: Vec<String> = mesh.sizes().map(|it| it.to_string()).collect();
     let mut text = format!(
-        "{{\n\"model\": {}, \"gpus\": {}, \"axes\": [{}], \"strategy\": {}, \"objective\": \"bytes\", \"precision\": {},\n",
+        "{{\n\"model\": {}, \"gpus\": {}, \"axes\": [{}], \"strategy\": {}, \"objective\": {}, \"precision\": {},\n",
         string(&report.name),
         mesh.n_ranks(),
         axes.join(", "),
         string(report.strategy()),
+        string(report.objective().name()),
         string(report.precision().name()),
     );
     let _ = writeln!(
@@ -40,7 +41,7 @@ pub(super) fn json(report: &Report) -> String {
     let _ = write!(
         text,
         "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"peak_memory_bytes_per_gpu\": {}, \"memory\": {},\n\
-         \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {} }}\n}}\n",
+         \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {}{} }}",
         report.bytes_total,
         per_axis.join(", "),
         report.peak_memory_bytes_per_gpu,
@@ -48,7 +49,41 @@ pub(super) fn json(report: &Report) -> String {
         baselines.data,
         baselines.model,
         baselines.recursive,
+        found.unpinned_bytes.map_or(String::new(), |it| format!(", \"unpinned\": {it}")),
     );
+    text.push_str(&predicted(report));
+    text.push_str("\n}\n");
+    text
+}
+
+/// What is predicted where the cluster is known: the cluster, the time of a step, and the load of each level; then the times that were compared, if they were.
+fn predicted(report: &Report) -> String {
+    let Some(prediction) = &report.prediction else { return String::new() };
+    let level = |it: &LevelLoad| {
+        let axes: Vec<String> = it.axes.iter().map(ToString::to_string).collect();
+        format!(
+            "{{ \"name\": {}, \"axes\": [{}], \"bytes\": {}, \"seconds\": {:e} }}",
+            string(&it.name),
+            axes.join(", "),
+            it.bytes,
+            it.seconds
+        )
+    };
+    let levels: Vec<String> = prediction.levels.iter().map(level).collect();
+    let mut text = format!(
+        ",\n\"cluster\": {}, \"seconds\": {:e}, \"communication_seconds\": {:e},\n\"levels\": [{}]",
+        string(&prediction.cluster),
+        prediction.seconds,
+        prediction.communication_seconds,
+        levels.join(", "),
+    );
+    if let Some(times) = report.found.times {
+        let _ = write!(
+            text,
+            ",\n\"times\": {{ \"plan\": {:e}, \"lower_bound\": {:e}, \"data\": {:e}, \"model\": {:e}, \"recursive\": {:e} }}",
+            times.plan, times.lower_bound, times.data, times.model, times.recursive
+        );
+    }
     text
 }
 
@@ -65,13 +100,14 @@ fn tensors(report: &Report, values: &[Value]) -> Vec<String> {
     let tensor = |value: &Value| {
         let node = report.graph().node(*value);
         format!(
-            "{{ \"id\": {}, \"name\": {}, \"kind\": \"{}\", \"dtype\": \"{}\", \"shape\": {}, \"tiling\": {} }}",
+            "{{ \"id\": {}, \"name\": {}, \"kind\": \"{}\", \"dtype\": \"{}\", \"shape\": {}, \"tiling\": {}, \"pinned\": {} }}",
             value.index(),
             string(&names[value]),
             kinds[value],
             node.dtype,
             node.shape,
             tiling(&report.found.tiled.tilings[value.index()]),
+            node.pinned.is_some(),
         )
     };
     values.iter().map(tensor).collect()

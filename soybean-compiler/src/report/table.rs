@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Report, readable_bytes};
-use crate::{graph::Source, peak::Content};
+use super::{Report, readable_bytes, readable_seconds};
+use crate::{graph::Source, peak::Content, tiling::Objective};
 
 /// The most tensors that are listed; the others are counted.
 const MAX_ROWS: usize = 40;
@@ -38,13 +38,15 @@ fn rows(report: &Report) -> Vec<[String; 3]> {
     let fetched = network.fetched();
     let is_shown = |value: crate::graph::Value| match graph.node(value).source {
         Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => true,
-        Source::Operator(_) => fetched.contains(&value),
+        Source::Operator(_) => fetched.contains(&value) || graph.node(value).pinned.is_some(),
     };
     let shown: Vec<_> = graph.values().filter(|&it| is_shown(it)).collect();
     let row = |&value: &crate::graph::Value| {
         let node = graph.node(value);
         let shape = format!("{}{}", node.dtype, node.shape);
-        [names[&value].clone(), shape, tiled.tilings[value.index()].to_string()]
+        let tiling = tiled.tilings[value.index()];
+        let pinned = if node.pinned.is_some() { " pinned" } else { "" };
+        [names[&value].clone(), shape, format!("{tiling}{pinned}")]
     };
     let mut rows = vec![["tensor", "shape", "tiling"].map(str::to_owned)];
     rows.extend(shown.iter().take(MAX_ROWS).map(row));
@@ -58,20 +60,22 @@ fn summary(report: &Report) -> String {
     let baselines = report.found.baselines;
     let mut text =
         format!("\n  bytes moved in one training step  {:>10}", readable_bytes(report.bytes_total));
-    if report.is_optimal() {
+    if report.is_optimal() && report.objective() == Objective::Bytes {
         text.push_str("  proved optimal");
     }
     text.push('\n');
-    for (name, bytes) in
-        [("data", baselines.data), ("model", baselines.model), ("recursive", baselines.recursive)]
-    {
-        let label = format!("with strategy {name}");
+    let strategies =
+        [("data", baselines.data), ("model", baselines.model), ("recursive", baselines.recursive)];
+    let others = strategies.map(|(name, bytes)| (format!("with strategy {name}"), bytes));
+    let unpinned = report.found.unpinned_bytes.map(|it| ("without pins".to_owned(), it));
+    for (label, bytes) in others.into_iter().chain(unpinned) {
         let ratio = match report.bytes_total {
             0 => String::new(),
             total => format!("  {:.2} x", bytes as f64 / total as f64),
         };
         let _ = writeln!(text, "  {label:<32}  {:>10}{ratio}", readable_bytes(bytes));
     }
+    text.push_str(&predicted(report));
     let limit = |it| format!("  of {}", readable_bytes(it));
     let limit = report.memory_limit.map_or_else(String::new, limit);
     let memory = readable_bytes(report.peak_memory_bytes_per_gpu);
@@ -82,5 +86,36 @@ fn summary(report: &Report) -> String {
     }
     let time = format!("{:.1} ms", report.milliseconds);
     let _ = writeln!(text, "  {:<32}  {time:>10}", "search at build time");
+    text
+}
+
+/// The predicted time of a step on the cluster and the load of its levels; where times were compared, also those of the other strategies.
+fn predicted(report: &Report) -> String {
+    let Some(prediction) = &report.prediction else { return String::new() };
+    let mut text = String::new();
+    let label = format!("predicted for {}", prediction.cluster);
+    let _ = write!(text, "  {label:<32}  {:>10}", readable_seconds(prediction.seconds));
+    let proved =
+        if report.is_optimal() && report.found.times.is_some() { ", proved fastest" } else { "" };
+    let _ = writeln!(
+        text,
+        "  {} of it communication{proved}",
+        readable_seconds(prediction.communication_seconds)
+    );
+    if let Some(times) = report.found.times {
+        for (name, seconds) in
+            [("data", times.data), ("model", times.model), ("recursive", times.recursive)]
+        {
+            let label = format!("time with strategy {name}");
+            let ratio = seconds / times.plan;
+            let time = readable_seconds(seconds);
+            let _ = writeln!(text, "  {label:<32}  {time:>10}  {ratio:.2} x");
+        }
+    }
+    for level in &prediction.levels {
+        let label = format!("between {}", level.name);
+        let (bytes, seconds) = (readable_bytes(level.bytes), readable_seconds(level.seconds));
+        let _ = writeln!(text, "  {label:<32}  {bytes:>10}  {seconds}");
+    }
     text
 }

@@ -49,6 +49,9 @@ pub(super) fn joined(graph: &mut Graph, map: &Elementwise, operands: &[Value]) -
 
 fn window(graph: &Graph, value: Value) -> Option<Window> {
     let Some(Operator::Pad(pad)) = graph.operator(value) else { return None };
+    if graph.node(value).pinned.is_some() {
+        return None;
+    }
     let part = graph.operands(value)[0];
     let shape = graph.shape(part);
     let is_changed = |&dim: &usize| pad.low[dim] != 0 || shape[dim] != pad.shape[dim];
@@ -62,7 +65,9 @@ fn window(graph: &Graph, value: Value) -> Option<Window> {
 /// What a tensor is made of along a dim: itself, if nothing else.
 fn parts(graph: &Graph, value: Value, dim: usize) -> Vec<Value> {
     match graph.operator(value) {
-        Some(Operator::Concatenate(it)) if it.dim == dim => graph.operands(value),
+        Some(Operator::Concatenate(it)) if it.dim == dim && graph.node(value).pinned.is_none() => {
+            graph.operands(value)
+        }
         _ => vec![value],
     }
 }

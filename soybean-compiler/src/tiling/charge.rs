@@ -38,8 +38,11 @@ impl Charges {
 }
 
 impl Problem<'_> {
-    /// What a tensor's parts cost in memory.
+    /// What a tensor's parts cost in memory. Working copies cost where they are converted.
     pub(super) fn charge_of_storage(&self, value: Value, n_parts: u64) -> i64 {
+        if self.network.graph.is_copy(value) {
+            return 0;
+        }
         let price = self.charges.stored.get(value.index()).copied().unwrap_or(0.0);
         self.charge(price, bytes_of(self.network, value) / n_parts)
     }
@@ -54,33 +57,42 @@ impl Problem<'_> {
         self.charge(working.price, result.chain(fresh).map(bytes).sum())
     }
 
-    /// What an operator's form costs in memory because this tensor, which it reads, is stored otherwise; `is_other` says that of a use.
+    /// What a pair costs in memory because the operator uses the tensor otherwise than it is stored; `n_parts` gives for such a use the number of parts after the
+    /// conversion.
     pub(super) fn charge_of_pair(
         &self,
         pair: &Pair,
-        form: &Form,
-        is_other: impl Fn(usize) -> bool,
+        n_parts: impl Fn(usize) -> Option<u64>,
     ) -> i64 {
-        let Meaning::Operator { value: user, work } = self.meanings[pair.operator] else {
+        let Meaning::Operator { value: user, .. } = self.meanings[pair.operator] else {
             unreachable!("pairs lead to operators")
         };
+        if let Some(price) = self.price_of_copy(user) {
+            let bytes = |&usage: &usize| n_parts(usage).map(|it| self.uses[usage].bytes / it);
+            return self.charge(price, pair.uses.iter().filter_map(bytes).sum());
+        }
         let Some(working) = self.charges.working.get(&user) else { return 0 };
-        let operands = self.network.graph.operands(user);
-        let bytes = |&usage: &usize| match self.uses[usage].operand {
-            Some(operand) if working.stored.contains(&operand) && is_other(usage) => {
-                self.local_bytes(operands[operand], work, Some(operand), form)
-            }
-            _ => 0,
+        let bytes = |&usage: &usize| {
+            let operand = self.uses[usage].operand?;
+            let is_held = working.stored.contains(&operand);
+            n_parts(usage).filter(|_| is_held).map(|it| self.uses[usage].bytes / it)
         };
-        self.charge(working.price, pair.uses.iter().map(bytes).sum())
+        self.charge(working.price, pair.uses.iter().filter_map(bytes).sum())
+    }
+
+    /// The price of a byte of a working copy: where it lies as the tensor, it costs nothing.
+    fn price_of_copy(&self, user: Value) -> Option<f64> {
+        let price = self.charges.stored.get(user.index()).copied().filter(|it| *it > 0.0);
+        price.filter(|_| self.network.graph.is_copy(user))
     }
 
     /// The number of what a pair's table depends on besides its uses: none of two pairs with different numbers may share a table.
     pub(super) fn charge_number(&self, pair: &Pair) -> usize {
+        let is_priced = |user: Value| {
+            self.charges.working.contains_key(&user) || self.price_of_copy(user).is_some()
+        };
         match self.meanings[pair.operator] {
-            Meaning::Operator { value, .. } if self.charges.working.contains_key(&value) => {
-                pair.operator + 1
-            }
+            Meaning::Operator { value, .. } if is_priced(value) => pair.operator + 1,
             Meaning::Operator { .. } | Meaning::Tensor { .. } => 0,
         }
     }

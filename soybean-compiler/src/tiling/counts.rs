@@ -3,18 +3,22 @@
 //! Of two tilings that are known by counts, as many axes as possible stay as they are. Of the others some are exchanged or scattered from dim to dim, some are
 //! gathered while others are sliced; how many is tried out, on a tensor whose dims any axes can split. Dims that axes cannot split only take ways away.
 
-use std::{cell::RefCell, collections::BTreeMap};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use soybean_plan::{AxisSet, Mesh, Placement, Tiling};
 
-use super::space::Splits;
+use super::{
+    price::{Price, Pricing},
+    space::Splits,
+};
 
 /// The classes of axes, and the costs found so far.
 #[derive(Debug)]
 pub(super) struct Counts {
     classes: Vec<AxisSet>,
     unlimited: Splits,
-    known: RefCell<BTreeMap<Vec<Steps>, u64>>,
+    known: RefCell<BTreeMap<Vec<Steps>, Price>>,
+    pricing: Rc<Pricing>,
 }
 
 /// How many axes of a class change in which direction.
@@ -38,8 +42,9 @@ const LEFT: Placement = Placement::Split(1);
 const ENTERED: Placement = Placement::Split(2);
 
 impl Counts {
-    pub(super) fn new(mesh: &Mesh, classes: Vec<AxisSet>) -> Self {
-        Self { classes, unlimited: Splits::unlimited(mesh, 3), known: RefCell::default() }
+    pub(super) fn new(mesh: &Mesh, classes: Vec<AxisSet>, pricing: &Rc<Pricing>) -> Self {
+        let (unlimited, known) = (Splits::unlimited(mesh, 3), RefCell::default());
+        Self { classes, unlimited, known, pricing: Rc::clone(pricing) }
     }
 
     /// The tiling that stands for this one: in each class its placements in order.
@@ -55,8 +60,8 @@ impl Counts {
         sorted
     }
 
-    /// What the cheapest conversion between permutations of two tilings moves: [`Splits::moved`].
-    pub(super) fn least(&self, from: Tiling, to: Tiling) -> u64 {
+    /// The price of the cheapest conversion between permutations of two tilings: [`Splits::price`].
+    pub(super) fn least(&self, from: Tiling, to: Tiling) -> Price {
         let steps: Vec<Steps> =
             self.classes.iter().map(|&class| Steps::new(class, &from, &to)).collect();
         if let Some(&least) = self.known.borrow().get(&steps) {
@@ -69,10 +74,13 @@ impl Counts {
     }
 
     /// The least with the axes of the first classes placed.
-    fn least_from(&self, steps: &[Steps], class: usize, from: Tiling, to: Tiling) -> u64 {
-        let Some(of_class) = steps.get(class) else { return self.unlimited.moved(from, to) };
+    fn least_from(&self, steps: &[Steps], class: usize, from: Tiling, to: Tiling) -> Price {
+        let Some(of_class) = steps.get(class) else {
+            return self.unlimited.price(&self.pricing, from, to);
+        };
         let arranged = of_class.arrangements(self.classes[class], from, to);
-        let least = arranged.map(|(from, to)| self.least_from(steps, class + 1, from, to)).min();
+        let least = arranged.map(|(from, to)| self.least_from(steps, class + 1, from, to));
+        let least = least.reduce(|one, other| self.pricing.least(one, other));
         least.expect("as many axes are placed after as before")
     }
 }

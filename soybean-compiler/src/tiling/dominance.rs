@@ -4,6 +4,7 @@
 //! once; that whatever an operator reads or makes along H it reads or makes along B as well; and that B can be split along all axes everywhere. Take any
 //! plan, and split B wherever it splits H. Operands that lack H and have B may arrive split instead of replicated, results that lack H and have B come
 //! out split instead of partial, equal tilings stay equal, and all else is as before: no conversion moves more. So some optimal plan splits H nowhere.
+//! A loop that a user's pin splits is kept. Pinned tensors that split no loop in question are among what is as before.
 
 use std::collections::BTreeSet;
 
@@ -32,10 +33,12 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
     let n_loops = this.loops.iter().flatten().max().map_or(0, |it| it + 1);
     let mut variables_of: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); n_loops];
     let mut can_split = vec![true; n_loops];
+    let mut is_pinned = vec![false; n_loops];
     for (variable, loops) in this.loops.iter().enumerate() {
         for (at, &number) in loops.iter().enumerate() {
             variables_of[number].insert(variable);
             can_split[number] &= this.splits_along_all_axes(variable, at);
+            is_pinned[number] |= this.is_pinned_along(variable, at);
         }
     }
     let mut is_needless = vec![false; n_loops];
@@ -48,7 +51,7 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
                 && !is_needless[outer]
                 && variables.iter().all(|&it| this.is_covered(it, inner, outer))
         };
-        is_needless[inner] = this.loops[*first].iter().any(stands_in);
+        is_needless[inner] = !is_pinned[inner] && this.loops[*first].iter().any(stands_in);
     }
     let of_variable = |loops: &Vec<usize>| loops.iter().map(|&it| is_needless[it]).collect();
     this.loops.iter().map(of_variable).collect()
@@ -132,6 +135,12 @@ impl<'a> Loops<'a> {
             .collect()
     }
 
+    /// Whether a user pins the tensor of a variable to a tiling that splits this dim.
+    fn is_pinned_along(&self, variable: usize, dim: usize) -> bool {
+        let Variable::Tensor(value) = self.variables[variable] else { return false };
+        self.network.pin(value, self.mesh).is_some_and(|it| !it.axes_of(dim).is_empty())
+    }
+
     fn splits_along_all_axes(&self, variable: usize, at: usize) -> bool {
         let axes: AxisSet = (0..self.mesh.n_axes()).collect();
         match (self.variables[variable], &self.signatures[variable]) {
@@ -195,7 +204,7 @@ mod tests {
         tiling::{
             problem::{BYTE, Problem},
             resolution::Resolution,
-            solve::{WORK, solve},
+            solve::{WORK, chosen, solve},
             view::View,
         },
     };
@@ -255,7 +264,8 @@ mod tests {
                 let problem = Problem::without(&network, mesh, is_needless);
                 let view = View::new(&problem, Resolution::fine(&mesh));
                 let found = solve(&view.restricted(&view.all_states()), None, WORK);
-                assert!(found.is_optimal);
+                let states = chosen(&view.all_states(), &found.states);
+                assert_eq!(found.bound, problem.cost(&view.plan(&states)));
                 found.bound / BYTE
             };
             let nothing = no_splits(&network, &mesh);

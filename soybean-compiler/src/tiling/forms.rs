@@ -79,7 +79,8 @@ impl Splittable {
     }
 }
 
-/// The forms as far as a resolution tells them apart.
+/// The forms as far as a resolution tells them apart. In blocks a form may leave a block without a factor though one could be split along some of its
+/// axes: see [`completed`].
 pub(super) fn enumerate(
     splittable: &Splittable,
     resolution: &Resolution,
@@ -108,23 +109,34 @@ pub(super) fn enumerate(
         forms = forms.iter().flat_map(extend).collect();
     }
     if repeating == Repeating::Needed {
-        forms.retain(|form| is_maximal(form, &certain, n_factors));
+        let could_split = |form: &Form, unit: AxisSet| {
+            let sets = (0..n_factors).map(factor_id);
+            let with_unit = |it: FactorId| AxisSet(form.axes_of(it).0 | unit.0);
+            sets.into_iter().any(|it| certain.may_split(it, with_unit(it)))
+        };
+        forms.retain(|form| {
+            let idle = |unit: &&AxisSet| unit.iter().any(|axis| form.0[axis].is_none());
+            !resolution.units.iter().filter(idle).any(|&unit| could_split(form, unit))
+        });
     }
     forms
+}
+
+/// The form with factors along the axes that it leaves without one though some could be split there.
+pub(super) fn completed(splittable: &Splittable, form: &Form) -> Form {
+    let mut form = form.clone();
+    for axis in 0..form.0.len() {
+        let mut factors = (0..splittable.0.len()).map(factor_id);
+        if form.0[axis].is_none() {
+            form.0[axis] =
+                factors.find(|&it| splittable.may_split(it, form.axes_of(it).with(axis)));
+        }
+    }
+    form
 }
 
 fn with(form: &Form, unit: AxisSet, choice: Option<FactorId>) -> Form {
     let mut form = form.clone();
     unit.iter().for_each(|axis| form.0[axis] = choice);
     form
-}
-
-/// Whether no factor could be split along an axis that has none.
-fn is_maximal(form: &Form, splittable: &Splittable, n_factors: usize) -> bool {
-    let could_split = |axis: usize| {
-        (0..n_factors)
-            .map(factor_id)
-            .any(|factor| splittable.may_split(factor, form.axes_of(factor).with(axis)))
-    };
-    (0..form.0.len()).all(|axis| form.0[axis].is_some() || !could_split(axis))
 }

@@ -6,7 +6,7 @@ use soybean_plan::Mesh;
 
 use super::{
     charge::Charges,
-    optimum::Searcher,
+    optimum::{Effort, Searcher},
     pairwise::Pairwise,
     problem::{Choice, Meaning, Pair, Plan, Problem},
     solve::{WORK, solve},
@@ -35,7 +35,11 @@ impl<'a> Priced<'a> {
     pub(crate) fn best(&mut self, charges: Charges, in_hand: &[&Tiled]) -> AtPrices {
         self.problem.charges = charges;
         let in_hand: Vec<Plan> = in_hand.iter().map(|it| self.plan(it)).collect();
-        let found = Searcher::new(&self.problem).best(&in_hand.iter().collect::<Vec<_>>());
+        let found = {
+            let searcher = Searcher::new(&self.problem);
+            let in_hand: Vec<&Plan> = in_hand.iter().collect();
+            searcher.best(&searcher.counts().all_states(), &in_hand, Effort::Proof)
+        };
         AtPrices { tiled: self.problem.tiled(&found.plan), bound: self.bytes(found.bound) }
     }
 
@@ -72,7 +76,10 @@ impl<'a> Priced<'a> {
     /// The costs over these choices for each variable.
     fn restricted(&self, choices: &[Vec<&Choice>]) -> Pairwise {
         let of_variable = |(variable, choices): (usize, &Vec<&Choice>)| {
-            choices.iter().map(|it| self.problem.cost_of_choice(variable, it)).collect()
+            choices
+                .iter()
+                .map(|it| self.problem.cost_of_choice(&self.problem.pricing, variable, it))
+                .collect()
         };
         let edge = |pair: &Pair| {
             let (tilings, forms) = (&choices[pair.tensor], &choices[pair.operator]);
@@ -80,7 +87,12 @@ impl<'a> Priced<'a> {
             for (row, tiling) in tilings.iter().enumerate() {
                 for (column, form) in forms.iter().enumerate() {
                     let at = pair.position(row, column, tilings.len(), forms.len());
-                    table[at] = self.problem.cost_of_pair(pair, tiling.tiling(), form.form());
+                    table[at] = self.problem.cost_of_pair(
+                        &self.problem.pricing,
+                        pair,
+                        tiling.tiling(),
+                        form.form(),
+                    );
                 }
             }
             pair.edge(Rc::from(table))

@@ -4,14 +4,15 @@
 //! memory, so that among plans of equal bytes the one that evaluates with fewer and stores the least wins. What variables can be chosen is another
 //! matter: see [`super::view`].
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, rc::Rc};
 
-use soybean_plan::{Mesh, Tiling};
+use soybean_plan::{Mesh, Tiling, Topology};
 
 use super::{
     charge::Charges,
     dominance::{Variable, needless_splits},
-    forms::{Repeating, Sets, Splittable},
+    forms::{Repeating, Sets, Splittable, completed},
+    price::{Price, Pricing},
     space::Splits,
     tiled::Tiled,
 };
@@ -22,7 +23,7 @@ use crate::{
     signature::{Form, Signature},
 };
 
-/// The cost of one byte moved.
+/// The cost of one whole unit: of one byte moved, or of one tick.
 pub(super) const BYTE: i64 = 1 << 20;
 
 /// The variables of a network on a mesh, and which of them depend on each other.
@@ -36,10 +37,12 @@ pub(super) struct Problem<'a> {
     /// The tensors that are alike in what can split them.
     pub(super) kinds: Vec<Splits>,
     pub(super) works: Vec<Work>,
-    /// What one byte that only an evaluation moves costs, in bytes.
+    /// What is counted.
+    pub(super) pricing: Rc<Pricing>,
+    /// The cost of one byte that only an evaluation moves.
     evaluation_byte: f64,
     /// The bytes of all tensors together.
-    total_bytes: u64,
+    pub(super) total_bytes: u64,
     /// What memory costs.
     pub(super) charges: Charges,
 }
@@ -92,6 +95,8 @@ pub(super) struct Use {
     pub(super) operand: Option<usize>,
     /// Whether a training step has it; otherwise an evaluation alone.
     pub(super) is_trained: bool,
+    /// Whether the operator makes a working copy.
+    pub(super) is_copy: bool,
 }
 
 impl<'a> Problem<'a> {
@@ -111,6 +116,7 @@ impl<'a> Problem<'a> {
                 uses: Vec::new(),
                 kinds: Vec::new(),
                 works: Vec::new(),
+                pricing: Rc::new(Pricing::Bytes),
                 evaluation_byte: 0.0,
                 charges: Charges::default(),
                 total_bytes: network.graph.values().map(|it| bytes_of(network, it)).sum(),
@@ -133,31 +139,50 @@ impl<'a> Problem<'a> {
         }
         // No conversion of a tensor moves as much as two copies of it to every rank.
         let most = evaluated as f64 * 2.0 * mesh.n_ranks() as f64;
-        maker.problem.evaluation_byte = 0.25 / most.max(1.0);
+        maker.problem.evaluation_byte = (BYTE / 4) as f64 / most.max(1.0);
         maker.problem
     }
 
-    /// The cost of what a use moves, given [`Splits::moved`].
-    pub(super) fn cost_of_use(&self, usage: &Use, moved: u64) -> i64 {
-        if moved == 0 {
-            return 0;
-        }
-        let bytes = moved * usage.bytes / self.mesh.n_ranks() as u64;
-        #[expect(clippy::cast_possible_truncation, reason = "shares lie below 2^18")]
-        if !usage.is_trained {
-            return (bytes as f64 * self.evaluation_byte * self.charges.byte() as f64) as i64;
-        }
-        bytes as i64 * self.charges.byte()
+    /// The same with times on this machine as costs.
+    pub(super) fn timed(self, topology: &Topology) -> Self {
+        Self { pricing: Rc::new(Pricing::time(self.network, topology)), ..self }
     }
 
-    /// What it costs to store a tensor in as many parts.
-    pub(super) fn cost_of_storage(&self, value: Value, n_parts: u64) -> i64 {
-        // Memory counts for less than one byte moved, whatever its sum over all tensors.
-        let share = (bytes_of(self.network, value) / n_parts) as f64 / self.total_bytes as f64;
-        #[expect(clippy::cast_possible_truncation, reason = "shares lie in 0..=2^19")]
-        {
-            (share * (self.charges.byte() / 2) as f64) as i64
+    /// The tiling to which a user pins the tensor of a variable, if it fits the mesh.
+    pub(super) fn pin(&self, variable: usize) -> Option<Tiling> {
+        let Meaning::Tensor { value, .. } = self.meanings[variable] else { return None };
+        self.network.pin(value, &self.mesh)
+    }
+
+    /// Whether plans cost the same with these two axes exchanged, and users pin no tensor differently along them.
+    pub(super) fn are_alike(&self, one: usize, other: usize) -> bool {
+        let is_pinned_alike =
+            |variable| self.pin(variable).is_none_or(|it| it.on(one) == it.on(other));
+        self.mesh.size(one) == self.mesh.size(other)
+            && self.pricing.level(one) == self.pricing.level(other)
+            && (0..self.meanings.len()).all(is_pinned_alike)
+    }
+
+    /// The cost of a use, given [`Splits::price`].
+    pub(super) fn cost_of_use(&self, usage: &Use, price: Price) -> i64 {
+        self.cost_of_use_by(&self.pricing, usage, price)
+    }
+
+    fn cost_of_use_by(&self, pricing: &Pricing, usage: &Use, price: Price) -> i64 {
+        if price == Price::NONE {
+            return 0;
         }
+        let n_ranks = self.mesh.n_ranks() as u64;
+        self.scaled(if usage.is_trained {
+            pricing.trained(price, usage.bytes, n_ranks)
+        } else {
+            pricing.evaluated(price, usage.bytes, n_ranks, self.evaluation_byte)
+        })
+    }
+
+    /// A cost in the units of this problem, which are larger where memory is priced.
+    pub(super) fn scaled(&self, cost: i64) -> i64 {
+        cost / (BYTE / self.charges.byte())
     }
 
     /// The tiling that an operator's form needs or gives where it uses a tensor.
@@ -171,36 +196,81 @@ impl<'a> Problem<'a> {
 
     /// The cost of a plan.
     pub(super) fn cost(&self, plan: &[Choice]) -> i64 {
-        let of_choice = |(variable, it): (usize, &Choice)| self.cost_of_choice(variable, it);
+        self.cost_by(&self.pricing, plan)
+    }
+
+    /// The bytes that a plan moves, whatever is counted.
+    pub(super) fn bytes(&self, plan: &[Choice]) -> u64 {
+        whole_units(self.cost_by(&Pricing::Bytes, plan))
+    }
+
+    fn cost_by(&self, pricing: &Pricing, plan: &[Choice]) -> i64 {
+        let of_choice =
+            |(variable, it): (usize, &Choice)| self.cost_of_choice(pricing, variable, it);
         let of_pair = |pair: &Pair| {
-            self.cost_of_pair(pair, plan[pair.tensor].tiling(), plan[pair.operator].form())
+            let (tiling, form) = (plan[pair.tensor].tiling(), plan[pair.operator].form());
+            self.cost_of_pair(pricing, pair, tiling, form)
         };
         plan.iter().enumerate().map(of_choice).sum::<i64>()
             + self.pairs.iter().map(of_pair).sum::<i64>()
     }
 
     /// What a variable's choice costs, whatever the others are.
-    pub(super) fn cost_of_choice(&self, variable: usize, choice: &Choice) -> i64 {
+    pub(super) fn cost_of_choice(
+        &self,
+        pricing: &Pricing,
+        variable: usize,
+        choice: &Choice,
+    ) -> i64 {
         match self.meanings[variable] {
             Meaning::Tensor { value, kind } => {
                 let n_parts = self.kinds[kind].n_parts(&choice.tiling());
                 self.cost_of_storage(value, n_parts) + self.charge_of_storage(value, n_parts)
             }
-            Meaning::Operator { value, work } => self.charge_of_form(value, work, choice.form()),
+            Meaning::Operator { value, work } => {
+                self.scaled(pricing.kernel(self.network, value, choice.form()))
+                    + self.charge_of_form(value, work, choice.form())
+            }
         }
     }
 
     /// What the choices of a pair cost together.
-    pub(super) fn cost_of_pair(&self, pair: &Pair, tiling: Tiling, form: &Form) -> i64 {
+    pub(super) fn cost_of_pair(
+        &self,
+        pricing: &Pricing,
+        pair: &Pair,
+        tiling: Tiling,
+        form: &Form,
+    ) -> i64 {
         let of_use = |usage: &Use| {
             let other = self.tiling_of_use(usage, form);
             let (from, to) =
                 if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
-            self.cost_of_use(usage, self.kinds[usage.kind].moved(from, to))
+            let price = self.kinds[usage.kind].price(pricing, from, to);
+            let n_parts = self.kinds[usage.kind].n_parts(&to);
+            self.cost_of_use_by(pricing, usage, price)
+                + self.cost_of_copy(usage, from != to, n_parts)
         };
-        let is_other = |usage: usize| self.tiling_of_use(&self.uses[usage], form) != tiling;
+        let n_parts = |usage: usize| {
+            let Use { kind, operand, .. } = self.uses[usage];
+            let other = self.tiling_of_use(&self.uses[usage], form);
+            let to = if operand.is_some() { other } else { tiling };
+            (other != tiling).then(|| self.kinds[kind].n_parts(&to))
+        };
         pair.uses.iter().map(|&it| of_use(&self.uses[it])).sum::<i64>()
-            + self.charge_of_pair(pair, form, is_other)
+            + self.charge_of_pair(pair, n_parts)
+    }
+
+    /// The plan without work that is repeated needlessly.
+    pub(super) fn completed(&self, mut plan: Plan) -> Plan {
+        for (meaning, choice) in self.meanings.iter().zip(&mut plan) {
+            if let (Meaning::Operator { work, .. }, Choice::Operator(form)) = (meaning, choice)
+                && self.works[*work].repeating == Repeating::Needed
+            {
+                *form = completed(&self.works[*work].splittable, form);
+            }
+        }
+        plan
     }
 
     /// The tiled network that a plan stands for.
@@ -212,7 +282,7 @@ impl<'a> Problem<'a> {
             match *meaning {
                 Meaning::Tensor { value, .. } => tilings[value.index()] = choice.tiling(),
                 Meaning::Operator { value, .. } => {
-                    forms[value.index()] = Some(choice.form().clone())
+                    forms[value.index()] = Some(choice.form().clone());
                 }
             }
         }
@@ -239,6 +309,11 @@ impl Choice {
             Self::Tensor(_) => unreachable!("only operators have forms"),
         }
     }
+}
+
+/// The whole units of a cost, without what decides ties.
+pub(super) fn whole_units(cost: i64) -> u64 {
+    u64::try_from(cost / BYTE).expect("costs are not negative")
 }
 
 pub(super) fn bytes_of(network: &Network, value: Value) -> u64 {
@@ -301,7 +376,7 @@ impl Maker<'_> {
         let graph = &self.problem.network.graph;
         let operator = graph.operator(value).expect("an operator computes the tensor");
         let signature = operator.signature(&graph.operand_shapes(value));
-        let repeating = if operator.is_cast() { Repeating::Free } else { Repeating::Needed };
+        let repeating = if operator.may_repeat() { Repeating::Free } else { Repeating::Needed };
         let is_same = |it: &Work| {
             it.signature == signature && it.repeating == repeating && it.is_needless == is_needless
         };
@@ -324,6 +399,7 @@ impl Maker<'_> {
         is_trained: bool,
     ) -> u64 {
         let network = self.problem.network;
+        let is_copy = network.graph.is_copy(user);
         let operands = network.graph.operands(user).into_iter().enumerate();
         let mut uses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut total = 0;
@@ -334,7 +410,7 @@ impl Maker<'_> {
                 unreachable!("the variable of a tensor")
             };
             let is_trained = is_trained && is_read;
-            let usage = self.add_use(Use { kind, bytes, work, operand, is_trained });
+            let usage = self.add_use(Use { kind, bytes, work, operand, is_trained, is_copy });
             total += bytes;
             uses.entry(tensor).or_default().push(usage);
         }

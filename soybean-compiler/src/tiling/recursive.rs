@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, rc::Rc};
 use soybean_plan::{Placement, Tiling};
 
 use super::{
+    forms::Repeating,
     pairwise::Pairwise,
     problem::{Choice, Meaning, Pair, Plan, Problem, Use},
     solve::solve,
@@ -30,7 +31,11 @@ pub(super) fn recursive(problem: &Problem<'_>) -> Plan {
             .meanings
             .iter()
             .zip(&plan)
-            .map(|(meaning, choice)| options(problem, meaning, choice, axis))
+            .enumerate()
+            .map(|(variable, (meaning, choice))| match problem.pin(variable) {
+                Some(pin) => vec![Choice::Tensor(choice.tiling().with(axis, pin.on(axis)))],
+                None => options(problem, meaning, choice, axis),
+            })
             .collect();
         let costs = costs_of_cut(problem, &plan, &options, axis);
         let states = solve(&costs, None, WORK).states;
@@ -65,8 +70,11 @@ fn options(problem: &Problem<'_>, meaning: &Meaning, choice: &Choice, axis: usiz
                 Choice::Operator(form)
             };
             let factors = (0..work.signature.factors.len()).map(factor_id).filter(may_split);
-            let options: Vec<Choice> = factors.map(Some).map(with).collect();
-            if options.is_empty() { vec![with(None)] } else { options }
+            let mut options: Vec<Choice> = factors.map(Some).map(with).collect();
+            if options.is_empty() || work.repeating == Repeating::Free {
+                options.push(with(None));
+            }
+            options
         }
         _ => unreachable!("a choice is of the kind of its variable"),
     }
@@ -124,7 +132,9 @@ fn table_of_cut(problem: &Problem<'_>, pair: &Pair, key: &Key, axis: usize) -> R
                 let (from, to) =
                     if usage.operand.is_some() { (stored, needed) } else { (needed, stored) };
                 let at = pair.position(row, column, rows.len(), columns.len());
-                table[at] += elements * shares_moved(from, to, size);
+                // Of equal cuts, that is wanted in which working copies lie as their tensors.
+                let is_held = usage.is_copy && from != to;
+                table[at] += elements * shares_moved(from, to, size) + i64::from(is_held);
             }
         }
     }

@@ -10,6 +10,7 @@ use super::{
     conversion::{Change, changes, moved},
     counts::Counts,
     forms::Sets,
+    price::{Price, Pricing},
     resolution::Resolution,
 };
 
@@ -44,10 +45,6 @@ impl Splits {
         self
     }
 
-    pub(super) fn mesh(&self) -> &Mesh {
-        &self.mesh
-    }
-
     pub(super) fn n_axes(&self) -> usize {
         self.mesh.n_axes()
     }
@@ -80,14 +77,16 @@ impl Splits {
         self.mesh.group_size(split) as u64
     }
 
-    /// What a conversion moves over all ranks, in elements, for a tensor of as many elements as there are ranks.
-    pub(super) fn moved(&self, from: Tiling, to: Tiling) -> u64 {
+    /// What a change moves over all ranks, in elements, for a tensor of as many elements as there are ranks.
+    pub(super) fn moved(&self, change: &Change) -> u64 {
         let n_ranks = self.mesh.n_ranks() as u64;
-        let of_change = |change: &Change| {
-            let n_local = n_ranks / self.n_parts(&change.from);
-            moved(change.kind, n_local, self.mesh.group_size(change.axes) as u64, n_ranks)
-        };
-        changes(self, from, to).iter().map(of_change).sum()
+        let n_local = n_ranks / self.n_parts(&change.from);
+        moved(change.kind, n_local, self.mesh.group_size(change.axes) as u64, n_ranks)
+    }
+
+    /// What it costs to get from one tiling to another.
+    pub(super) fn price(&self, pricing: &Pricing, from: Tiling, to: Tiling) -> Price {
+        pricing.conversion(self, &changes(self, from, to))
     }
 
     fn seen(&self, resolution: &Resolution) -> Self {
@@ -106,27 +105,28 @@ pub(super) struct Space {
     n_stored: usize,
     /// Codes of tilings with their positions in `tilings`, in order.
     positions: Vec<(u64, u32)>,
-    /// `costs[from * n_stored + to]`: [`Splits::moved`]; [`UNKNOWN`] where nothing has asked yet.
-    costs: Vec<Cell<u64>>,
+    /// `costs[from * n_stored + to]`: [`Splits::price`]; none where nothing has asked yet.
+    costs: Vec<Cell<Price>>,
+    pricing: Rc<Pricing>,
     /// Where only counts matter, what they cost.
     counts: Option<Rc<Counts>>,
 }
-
-const UNKNOWN: u64 = u64::MAX;
 
 impl Space {
     pub(super) fn new(
         splits: &Splits,
         resolution: &Resolution,
         counts: Option<&Rc<Counts>>,
+        pricing: &Rc<Pricing>,
     ) -> Self {
         let splits = splits.seen(resolution);
         let (tilings, n_stored) = tilings(&splits, resolution);
         let code = |(tiling, position)| (code(&tiling, splits.rank()), position);
         let mut positions: Vec<(u64, u32)> = tilings.iter().copied().zip(0..).map(code).collect();
         positions.sort_unstable();
-        let costs = vec![Cell::new(UNKNOWN); tilings.len() * n_stored];
-        Self { splits, tilings, n_stored, positions, costs, counts: counts.cloned() }
+        let costs = vec![Cell::new(Price::UNKNOWN); tilings.len() * n_stored];
+        let (counts, pricing) = (counts.cloned(), Rc::clone(pricing));
+        Self { splits, tilings, n_stored, positions, costs, pricing, counts }
     }
 
     /// The tilings that a stored tensor can have.
@@ -149,14 +149,14 @@ impl Space {
         Some(self.positions[at].1 as usize)
     }
 
-    /// The cost from one tiling to a stored one: [`Splits::moved`].
-    pub(super) fn cost(&self, from: usize, to: usize) -> u64 {
+    /// The cost from one tiling to a stored one: [`Splits::price`].
+    pub(super) fn cost(&self, from: usize, to: usize) -> Price {
         let known = &self.costs[from * self.n_stored + to];
-        if known.get() == UNKNOWN {
+        if known.get() == Price::UNKNOWN {
             let (from, to) = (self.tilings[from], self.tilings[to]);
             known.set(match &self.counts {
                 Some(counts) => counts.least(from, to),
-                None => self.splits.moved(from, to),
+                None => self.splits.price(&self.pricing, from, to),
             });
         }
         known.get()

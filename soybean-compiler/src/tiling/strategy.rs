@@ -2,14 +2,16 @@
 
 use std::str::FromStr;
 
-use soybean_plan::Mesh;
+use soybean_plan::{Cluster, Mesh, Topology, Unfit};
 
 use super::{
     forced,
-    optimum::{Found, Searcher},
-    problem::{BYTE, Plan, Problem},
+    objective::Objective,
+    optimum::{Effort, Found, Searcher},
+    problem::{Plan, Problem, whole_units},
     recursive::recursive,
     tiled::Tiled,
+    turns::turned,
 };
 use crate::network::Network;
 
@@ -60,12 +62,41 @@ impl FromStr for Strategy {
 }
 
 /// What is asked of a search.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Request {
     /// How the tiling is searched.
     pub strategy: Strategy,
     /// The bytes of memory that each rank has, if that is to limit the plan.
     pub memory: Option<u64>,
+    /// The machine, if it is known: its levels are the axes of the mesh.
+    pub cluster: Option<Cluster>,
+    /// What plans are compared by.
+    pub objective: Objective,
+    /// Whether [`compile`](crate::compile) gives the network working copies ([`Network::shared`]); otherwise every operator converts its operands for itself, as in
+    /// the paper.
+    pub shares: bool,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            strategy: Strategy::default(),
+            memory: None,
+            cluster: None,
+            objective: Objective::default(),
+            shares: true,
+        }
+    }
+}
+
+impl Request {
+    /// Where this many ranks stand on the cluster; none without one.
+    ///
+    /// # Errors
+    /// If the cluster has no place for them.
+    pub fn topology(&self, n_gpus: usize) -> Result<Option<Topology>, Unfit> {
+        self.cluster.as_ref().map(|it| Topology::new(it, n_gpus)).transpose()
+    }
 }
 
 impl From<Strategy> for Request {
@@ -79,14 +110,20 @@ impl From<Strategy> for Request {
 pub struct Search {
     /// The plan.
     pub tiled: Tiled,
-    /// Whether no plan moves fewer bytes; only `auto` proves that.
+    /// Whether no plan is better by the objective; only `auto` proves that.
     pub is_optimal: bool,
-    /// A number of bytes below which no plan can come.
+    /// A number of bytes below which no plan can come; 0 where bytes are not what was minimised.
     pub lower_bound_bytes: u64,
     /// The entries of the largest table that the proof needed.
     pub largest_table: usize,
     /// The bytes of the plans of the other strategies.
     pub baselines: Baselines,
+    /// The bytes of the plan without pins, where users pinned tensors.
+    pub unpinned_bytes: Option<u64>,
+    /// Where the ranks stand, if that is known.
+    pub topology: Option<Topology>,
+    /// The times that were compared, where the objective was time.
+    pub times: Option<Times>,
 }
 
 /// The bytes of the plans that are not searched for the optimum.
@@ -100,33 +137,81 @@ pub struct Baselines {
     pub recursive: u64,
 }
 
+/// Times of a training step in seconds, as the search counts them: kernels and collectives one after another, without copies that move nothing between ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Times {
+    /// Of the plan.
+    pub plan: f64,
+    /// A time below which no plan can come.
+    pub lower_bound: f64,
+    /// Of the plan of `data`.
+    pub data: f64,
+    /// Of the plan of `model`.
+    pub model: f64,
+    /// Of the plan of `recursive`.
+    pub recursive: f64,
+}
+
 /// Searches a tiling of the network for this mesh.
+///
+/// # Panics
+/// If the request names a cluster and the mesh is not the one of its topology, or if it asks for the least time without a cluster.
 #[must_use]
 pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
-    let problem = Problem::new(network, mesh);
+    let found = searched(network, mesh, request);
+    if network.pins().is_empty() {
+        return found;
+    }
+    let unpinned = searched(&network.clone().unpinned(), mesh, request);
+    Search { unpinned_bytes: Some(unpinned.tiled.bytes()), ..found }
+}
+
+fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
+    let topology = request.topology(mesh.n_ranks()).expect("the cluster has place for the mesh");
+    assert!(topology.as_ref().is_none_or(|it| it.mesh() == mesh), "the mesh is the cluster's");
+    let problem = Problem::new(network, turned(network, mesh));
+    let problem = match request.objective {
+        Objective::Bytes => problem,
+        Objective::Time => problem.timed(topology.as_ref().expect("times need a cluster")),
+    };
     let recursive = recursive(&problem);
     let searcher = Searcher::new(&problem);
-    let data = searcher.best_of(&forced::data(searcher.counts()));
-    let model = searcher.best_of(&forced::model(searcher.counts()));
-    let bytes = |plan: &Plan| whole_bytes(problem.cost(plan));
+    let counts = searcher.counts();
+    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::OneLayout).plan;
+    let (data, model) = (forced(&forced::data(counts)), forced(&forced::model(counts)));
+    let bytes = |plan: &Plan| problem.bytes(plan);
     let baselines =
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
     let chosen = match request.strategy {
-        Strategy::Auto => searcher.best(&[&recursive, &data, &model]),
-        Strategy::Recursive => Found::unproved(recursive),
-        Strategy::Data => Found::unproved(data),
-        Strategy::Model => Found::unproved(model),
+        Strategy::Auto => {
+            let in_hand = [&recursive, &data, &model];
+            searcher.best(&counts.all_states(), &in_hand, Effort::Proof)
+        }
+        Strategy::Recursive => Found::unproved(&problem, recursive.clone()),
+        Strategy::Data => Found::unproved(&problem, data.clone()),
+        Strategy::Model => Found::unproved(&problem, model.clone()),
+    };
+    let seconds = |plan: &Plan| problem.pricing.seconds(problem.cost(plan));
+    let times = || {
+        Some(Times {
+            plan: seconds(&chosen.plan)?,
+            lower_bound: problem.pricing.seconds(chosen.bound)?,
+            data: seconds(&data)?,
+            model: seconds(&model)?,
+            recursive: seconds(&recursive)?,
+        })
     };
     Search {
+        times: times(),
         is_optimal: chosen.is_optimal(),
-        lower_bound_bytes: whole_bytes(chosen.bound),
+        lower_bound_bytes: match request.objective {
+            Objective::Bytes => whole_units(chosen.bound),
+            Objective::Time => 0,
+        },
         largest_table: chosen.largest_table,
         tiled: problem.tiled(&chosen.plan),
         baselines,
+        unpinned_bytes: None,
+        topology,
     }
-}
-
-/// The bytes of a cost, without the share of memory.
-pub(super) fn whole_bytes(cost: i64) -> u64 {
-    u64::try_from(cost / BYTE).expect("costs are not negative")
 }

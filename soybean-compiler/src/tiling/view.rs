@@ -2,18 +2,18 @@
 //!
 //! Tables are made for the states that a search wants, and once for all pairs that are alike: layers repeat.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use super::{
     counts::Counts,
     dominance::is_known_everywhere,
     forms::enumerate,
     pairwise::{Edge, Numbers, Pairwise},
-    problem::{Choice, Meaning, Pair, Plan, Problem, Use},
+    problem::{Choice, Meaning, Pair, Plan, Problem},
     resolution::Resolution,
     space::Space,
 };
-use crate::signature::Form;
+use crate::{graph::Value, signature::Form};
 
 /// A problem with the states that a resolution tells apart.
 pub(super) struct View<'a> {
@@ -25,14 +25,17 @@ pub(super) struct View<'a> {
     forms: Vec<Vec<Form>>,
     /// For each use and each form of its operator, the position of the tiling that it needs or gives.
     positions: Vec<Rc<[usize]>>,
+    /// What the forms of each task and work cost besides conversions, found once.
+    kernels: RefCell<BTreeMap<(usize, usize), Vec<i64>>>,
 }
 
 impl<'a> View<'a> {
     pub(super) fn new(problem: &'a Problem<'a>, resolution: Resolution) -> Self {
         let mesh = &problem.mesh;
-        let counts =
-            resolution.is_counts().then(|| Rc::new(Counts::new(mesh, resolution.classes())));
-        let space = |kind| Space::new(kind, &resolution, counts.as_ref());
+        let counts = resolution
+            .is_counts()
+            .then(|| Rc::new(Counts::new(mesh, resolution.classes(), &problem.pricing)));
+        let space = |kind| Space::new(kind, &resolution, counts.as_ref(), &problem.pricing);
         let spaces: Vec<Space> = problem.kinds.iter().map(space).collect();
         let forms: Vec<Vec<Form>> = problem
             .works
@@ -50,7 +53,8 @@ impl<'a> View<'a> {
             let of_use = known.entry((usage.kind, usage.work, usage.operand)).or_insert_with(all);
             positions.push(Rc::clone(of_use));
         }
-        Self { problem, resolution, spaces, forms, positions }
+        let kernels = RefCell::default();
+        Self { problem, resolution, spaces, forms, positions, kernels }
     }
 
     /// The number of states of a variable.
@@ -79,6 +83,12 @@ impl<'a> View<'a> {
         plan.iter().enumerate().map(|(variable, choice)| self.state(variable, choice)).collect()
     }
 
+    /// Where the states of a plan stand among these; none if one of them is not there.
+    pub(super) fn positions(&self, kept: &[Vec<usize>], plan: &[Choice]) -> Option<Vec<usize>> {
+        let states = self.states(plan)?;
+        kept.iter().zip(states).map(|(kept, state)| kept.binary_search(&state).ok()).collect()
+    }
+
     /// The state of a choice, or the one that stands for it; none if this resolution has none.
     pub(super) fn state(&self, variable: usize, choice: &Choice) -> Option<usize> {
         match (self.problem.meanings[variable], choice) {
@@ -93,9 +103,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The states from which a search chooses.
+    /// The states from which a search chooses; of pinned tensors, the one that they are pinned to.
     pub(super) fn all_states(&self) -> Vec<Vec<usize>> {
         let of_variable = |variable: usize| match self.problem.meanings[variable] {
+            Meaning::Tensor { kind, .. } if let Some(pin) = self.problem.pin(variable) => {
+                let state = self.spaces[kind].position(&pin);
+                vec![state.expect("pins are uniform along axes that are not told apart")]
+            }
             // It is read in any tiling at no cost.
             Meaning::Tensor { value, .. }
                 if is_known_everywhere(&self.problem.network.graph, value) =>
@@ -107,22 +121,47 @@ impl<'a> View<'a> {
         (0..self.problem.meanings.len()).map(of_variable).collect()
     }
 
+    /// The states whose place in a coarser view is one of these, for those variables that have any; for the others those whose place is allowed.
+    pub(super) fn standing_for(
+        &self,
+        coarse: &View<'_>,
+        wanted: &[Vec<usize>],
+        allowed: &[Vec<usize>],
+    ) -> Vec<Vec<usize>> {
+        let of_kinds = self.spaces.iter().zip(&coarse.spaces);
+        let place_of_tilings: Vec<Vec<Option<usize>>> = of_kinds
+            .map(|(fine, coarse)| fine.stored().iter().map(|it| coarse.position(it)).collect())
+            .collect();
+        let place = |forms: &[Form], form: &Form| {
+            let form = coarse.resolution.sorted(form);
+            forms.iter().position(|it| *it == form)
+        };
+        let of_works = self.forms.iter().zip(&coarse.forms);
+        let place_of_forms: Vec<Vec<Option<usize>>> = of_works
+            .map(|(fine, coarse)| fine.iter().map(|it| place(coarse, it)).collect())
+            .collect();
+        let of_variable = |variable: usize| {
+            let places = match self.problem.meanings[variable] {
+                Meaning::Tensor { kind, .. } => &place_of_tilings[kind],
+                Meaning::Operator { work, .. } => &place_of_forms[work],
+            };
+            let among = |states: &[usize]| -> Vec<usize> {
+                let is_among = |it: &usize| {
+                    places[*it].is_some_and(|place| states.binary_search(&place).is_ok())
+                };
+                (0..places.len()).filter(is_among).collect()
+            };
+            let some = [&wanted[variable], &allowed[variable]].map(|it| among(it));
+            let some = some.into_iter().find(|it| !it.is_empty());
+            some.unwrap_or_else(|| (0..places.len()).collect())
+        };
+        (0..wanted.len()).map(of_variable).collect()
+    }
+
     /// The entries of all tables over some of each variable's states.
     pub(super) fn n_entries(&self, kept: &[Vec<usize>]) -> usize {
         let pairs = self.problem.pairs.iter();
         pairs.map(|it| kept[it.tensor].len() * kept[it.operator].len()).sum()
-    }
-
-    /// The cost of one state for each variable.
-    pub(super) fn cost(&self, states: &[usize]) -> i64 {
-        let of_variable = |(variable, &state): (usize, &usize)| self.cost_of_state(variable, state);
-        let of_pair = |pair: &Pair| -> i64 {
-            let (tiling, form) = (states[pair.tensor], states[pair.operator]);
-            let uses = pair.uses.iter().map(|&it| self.cost_of_use(it, tiling, form));
-            uses.sum::<i64>() + self.charge_of_pair(pair, tiling, form)
-        };
-        states.iter().enumerate().map(of_variable).sum::<i64>()
-            + self.problem.pairs.iter().map(of_pair).sum::<i64>()
     }
 
     fn cost_of_state(&self, variable: usize, state: usize) -> i64 {
@@ -133,18 +172,30 @@ impl<'a> View<'a> {
                     + self.problem.charge_of_storage(value, n_parts)
             }
             Meaning::Operator { value, work } => {
-                self.problem.charge_of_form(value, work, &self.forms[work][state])
+                self.cost_of_form(value, work, state)
+                    + self.problem.charge_of_form(value, work, &self.forms[work][state])
             }
         }
     }
 
+    /// What it costs to compute a tensor in this form, besides conversions and memory.
+    fn cost_of_form(&self, value: Value, work: usize, form: usize) -> i64 {
+        let Some(task) = self.problem.pricing.task(value) else { return 0 };
+        let cost = |form: &Form| self.problem.pricing.kernel(self.problem.network, value, form);
+        let of_all = || self.forms[work].iter().map(cost).collect();
+        let cost = self.kernels.borrow_mut().entry((task, work)).or_insert_with(of_all)[form];
+        self.problem.scaled(cost)
+    }
+
     /// What a pair costs in memory.
     fn charge_of_pair(&self, pair: &Pair, tiling: usize, form: usize) -> i64 {
-        let Meaning::Operator { work, .. } = self.problem.meanings[pair.operator] else {
-            unreachable!("pairs lead to operators")
+        let n_parts = |usage: usize| {
+            let other = self.positions[usage][form];
+            let usage = &self.problem.uses[usage];
+            let to = if usage.operand.is_some() { other } else { tiling };
+            (other != tiling).then(|| self.spaces[usage.kind].n_parts(to))
         };
-        let is_other = |usage: usize| self.positions[usage][form] != tiling;
-        self.problem.charge_of_pair(pair, &self.forms[work][form], is_other)
+        self.problem.charge_of_pair(pair, n_parts)
     }
 
     /// The cost of converting between a tensor's tiling and the tiling that an operator's form needs or gives.
@@ -152,7 +203,9 @@ impl<'a> View<'a> {
         let other = self.positions[usage][form];
         let usage = &self.problem.uses[usage];
         let (from, to) = if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
-        self.problem.cost_of_use(usage, self.spaces[usage.kind].cost(from, to))
+        let space = &self.spaces[usage.kind];
+        self.problem.cost_of_use(usage, space.cost(from, to))
+            + self.problem.cost_of_copy(usage, from != to, space.n_parts(to))
     }
 
     /// The costs over some of each variable's states.

@@ -171,7 +171,10 @@ impl<'a> Evaluator<'a> {
             }
         }
         match self.builder.call(name, &arguments) {
-            Ok(result) => Value::from_argument(result),
+            Ok(result) => {
+                self.record_pin(&result, operands);
+                Value::from_argument(result)
+            }
             Err(fault) => {
                 let mut message = Message::new(fault.message);
                 for (label, expression, value) in tensors(operands) {
@@ -187,6 +190,15 @@ impl<'a> Evaluator<'a> {
                     Place::Argument(_) | Place::Call => self.fault(name_tokens, message),
                 }
             }
+        }
+    }
+
+    /// Keeps the tokens of a call that pins its result, for faults that show only on a mesh: its last argument is the tiling.
+    fn record_pin(&mut self, result: &Argument, operands: &[Operand<'a>]) {
+        let Argument::Tensor(value) = *result else { return };
+        let is_pinned = self.builder.graph().node(value).pinned.is_some();
+        if is_pinned && self.pins.iter().all(|(it, _)| *it != value) {
+            self.pins.extend(operands.last().map(|(expression, _)| (value, *expression)));
         }
     }
 
