@@ -3,8 +3,6 @@
 
 mod support;
 
-use std::collections::BTreeSet;
-
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use soybean_compiler::{
@@ -109,7 +107,7 @@ fn a_model_that_fits_nowhere_is_a_fault() {
     let model = || classifier(64, &[256, 512, 512, 16]);
     check_fault(model(), 2, within(1 << 20), &expect![[]]);
     check_fault(model(), 8, within(100_000), &expect![[]]);
-    let data = Request { strategy: Strategy::Data, memory: Some(2 << 20) };
+    let data = Request { strategy: Strategy::Data, ..within(1 << 20) };
     check_fault(model(), 8, data, &expect![[]]);
 }
 
@@ -124,83 +122,92 @@ fn a_limit_that_the_cheapest_plan_keeps_changes_nothing() {
     assert!(limited.report.text().contains("  of "), "{}", limited.report.text());
 }
 
-/// The bytes moved and the bytes held by every plan of a network on two ranks: with each tiling of each tensor and each form of each operator.
-fn all_plans(network: &Network) -> Vec<(u64, u64)> {
+/// The least bytes moved by a plan of a network on two ranks that moves less than `below` and holds at most `limit`: each tiling of each tensor is tried
+/// with each form of each operator, as long as what is known of a plan costs less.
+fn cheapest_below(network: &Network, below: u64, limit: u64) -> Option<u64> {
     let n_values = network.graph.n_values();
-    let mut plan = Tiled {
+    let plan = Tiled {
         network: network.clone(),
         mesh: Mesh::new(2),
         tilings: vec![Tiling::replicated(1); n_values],
         forms: vec![None; n_values],
     };
-    let mut plans = Vec::new();
-    descend(&mut plan, 0, &mut plans);
-    plans
+    let mut descent = Descent { plan, limit, least: below };
+    descent.choose(0, 0);
+    (descent.least < below).then_some(descent.least)
 }
 
-fn descend(plan: &mut Tiled, at: usize, plans: &mut Vec<(u64, u64)>) {
-    let Some(value) = plan.network.graph.values().nth(at) else {
-        let program = lower_within("", plan, 0);
-        plans.push((plan.bytes(), program.tables.arena_bytes as u64));
-        return;
-    };
-    let shape = plan.network.graph.shape(value);
-    let source = plan.network.updates.iter().find(|it| it.1 == value).map(|it| it.0);
-    let rank = u8::try_from(shape.len()).unwrap();
-    let split = (0..rank).map(Placement::Split);
-    let tilings: Vec<Tiling> =
-        [Placement::Replicated].into_iter().chain(split).map(|it| Tiling::new(&[it])).collect();
-    let forms = match plan.network.graph.operator(value) {
-        Some(operator) => {
-            let signature = operator.signature(&plan.network.graph.operand_shapes(value));
-            forms(&signature, &plan.mesh).into_iter().map(Some).collect()
-        }
-        None => vec![None],
-    };
-    for tiling in tilings {
-        let is_that_of_source = source.is_none_or(|it| plan.tilings[it.index()] == tiling);
-        if !is_that_of_source || !(Tile { shape, tiling }).is_legal(&plan.mesh) {
-            continue;
-        }
-        plan.tilings[at] = tiling;
-        for form in &forms {
-            plan.forms[at].clone_from(form);
-            descend(plan, at + 1, plans);
+struct Descent {
+    plan: Tiled,
+    limit: u64,
+    least: u64,
+}
+
+impl Descent {
+    fn choose(&mut self, at: usize, so_far: u64) {
+        let Some(value) = self.plan.network.graph.values().nth(at) else {
+            let program = lower_within("", &self.plan, 0);
+            if program.tables.arena_bytes as u64 <= self.limit {
+                assert_eq!(program.tables.train_bytes, so_far);
+                self.least = so_far;
+            }
+            return;
+        };
+        let network = &self.plan.network;
+        let shape = network.graph.shape(value);
+        let source = network.updates.iter().find(|it| it.1 == value).map(|it| it.0);
+        let forms = match network.graph.operator(value) {
+            Some(operator) => {
+                let signature = operator.signature(&network.graph.operand_shapes(value));
+                forms(&signature, &self.plan.mesh).into_iter().map(Some).collect()
+            }
+            None => vec![None],
+        };
+        let split = (0..u8::try_from(shape.len()).unwrap()).map(Placement::Split);
+        for placement in [Placement::Replicated].into_iter().chain(split) {
+            let tiling = Tiling::new(&[placement]);
+            let is_that_of_source = source.is_none_or(|it| self.plan.tilings[it.index()] == tiling);
+            if !is_that_of_source || !(Tile { shape, tiling }).is_legal(&self.plan.mesh) {
+                continue;
+            }
+            self.plan.tilings[at] = tiling;
+            for form in &forms {
+                self.plan.forms[at].clone_from(form);
+                let conversions = form.as_ref().map(|_| self.plan.conversions(value));
+                let moved: u64 = conversions.iter().flatten().map(|it| it.bytes).sum();
+                if so_far + moved < self.least {
+                    self.choose(at + 1, so_far + moved);
+                }
+            }
         }
     }
-}
-
-fn tiny(batch: usize, features: usize, units: usize) -> (Builder, Value) {
-    let (mut builder, logits) = support::mlp(batch, &[features, units], false);
-    let loss = support::call(&mut builder, "mean", &[Argument::Tensor(logits), Argument::All]);
-    (builder, loss)
 }
 
 #[test]
 fn bounds_hold_against_all_plans_of_small_networks() {
-    for (batch, features, units) in [(8, 4, 6), (2, 16, 64), (3, 8, 8)] {
-        let (builder, loss) = tiny(batch, features, units);
-        let sgd = Optimizer::default();
-        let network = Network::new(builder.clone(), loss, &[], &sgd).unwrap();
-        let plans = all_plans(&network);
+    let mut n_limits = 0;
+    for (batch, width, n_layers) in [(64, 8, 1), (64, 8, 2)] {
+        let (mut builder, last) = support::mlp(batch, &vec![width; n_layers + 1], false);
+        let loss = support::call(&mut builder, "mean", &[Argument::Tensor(last), Argument::All]);
+        let network = Network::new(builder.clone(), loss, &[], &Optimizer::default()).unwrap();
         let free = search(&network, Mesh::new(2), &Request::default());
         let most = lower("", &free.tiled).tables.arena_bytes as u64;
-        let limits: BTreeSet<u64> = plans.iter().map(|it| it.1).filter(|&it| it <= most).collect();
-        for limit in limits {
-            let (optimum, _) = plans.iter().filter(|it| it.1 <= limit).min().unwrap();
+        for limit in (0..10).map(|it| most - it * most / 40) {
             let (name, precision) = (String::new(), Precision::F32);
-            let options =
-                Options { name, n_gpus: 2, search: within(limit), precision, optimizer: sgd };
-            let what = format!("{batch} {features} {units}: {limit} of {most}");
-            let found = compile(builder.clone(), loss, &[], &options, &|| 0.0);
-            let found = found.unwrap_or_else(|faults| panic!("{what}: {faults:?}"));
+            let optimizer = Optimizer::default();
+            let options = Options { name, n_gpus: 2, search: within(limit), precision, optimizer };
+            let what = format!("{batch} {width} {n_layers}: {limit} of {most}");
+            let Ok(found) = compile(builder.clone(), loss, &[], &options, &|| 0.0) else { break };
             let (bytes, bound) =
                 (found.report.bytes_total, found.report.search().lower_bound_bytes);
-            eprintln!("{what}: {bound} {optimum} {bytes}");
             assert!(found.program.tables.arena_bytes as u64 <= limit, "{what}");
-            assert!(bound <= *optimum && *optimum <= bytes, "{what}: {bound} {optimum} {bytes}");
+            // The bound would hold if something cheaper fitted; on networks as small as these nothing does.
+            assert!(bound <= bytes, "{what}: {bound} {bytes}");
+            assert_eq!(cheapest_below(&network, bytes, limit), None, "{what}: {bytes}");
+            n_limits += 1;
         }
     }
+    assert!(n_limits > 10, "{n_limits}");
 }
 
 proptest! {

@@ -1,14 +1,14 @@
-//! Searches with prices on memory: the least total of the bytes moved and of the priced bytes held.
+//! Searches with prices on memory: the least total of what plans cost, in bytes moved or ticks of time, and of the priced bytes that they hold.
 
 use std::rc::Rc;
 
-use soybean_plan::Mesh;
+use soybean_plan::{Mesh, Topology};
 
 use super::{
     charge::Charges,
     optimum::{Effort, Searcher},
     pairwise::Pairwise,
-    problem::{Choice, Meaning, Pair, Plan, Problem},
+    problem::{BYTE, Choice, Meaning, Pair, Plan, Problem, whole_units},
     solve::{WORK, solve},
     tiled::Tiled,
 };
@@ -22,13 +22,30 @@ pub(crate) struct Priced<'a> {
 /// A plan, and what all plans cost at least at the same prices.
 pub(crate) struct AtPrices {
     pub(crate) tiled: Tiled,
-    /// No plan's total of bytes moved and priced bytes held is less than this.
+    /// No plan's total of its cost and of the priced bytes held is less than this.
     pub(crate) bound: f64,
 }
 
 impl<'a> Priced<'a> {
-    pub(crate) fn new(network: &'a Network, mesh: Mesh) -> Self {
-        Self { problem: Problem::new(network, mesh) }
+    /// With bytes moved as costs, or with times on this machine.
+    pub(crate) fn new(network: &'a Network, mesh: Mesh, timed: Option<&Topology>) -> Self {
+        let problem = Problem::new(network, mesh);
+        Self { problem: timed.into_iter().fold(problem, Problem::timed) }
+    }
+
+    /// What a plan costs without prices, in whole bytes moved or ticks.
+    pub(crate) fn cost(&mut self, tiled: &Tiled) -> f64 {
+        self.problem.charges = Charges::default();
+        whole_units(self.problem.cost(&self.plan(tiled))) as f64
+    }
+
+    /// Ticks in seconds; none where costs are bytes.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "costs of plans are whole numbers of 63 bits"
+    )]
+    pub(crate) fn seconds(&self, ticks: f64) -> Option<f64> {
+        self.problem.pricing.seconds((ticks * BYTE as f64) as i64)
     }
 
     /// The plan of the least total at these prices, as far as the search's budget goes, from plans in hand.
@@ -40,7 +57,7 @@ impl<'a> Priced<'a> {
             let in_hand: Vec<&Plan> = in_hand.iter().collect();
             searcher.best(&searcher.counts().all_states(), &in_hand, Effort::Proof)
         };
-        AtPrices { tiled: self.problem.tiled(&found.plan), bound: self.bytes(found.bound) }
+        AtPrices { tiled: self.problem.tiled(&found.plan), bound: self.units(found.bound) }
     }
 
     /// The plan of the least total among those that give every tensor and every operator what one of these plans gives it.
@@ -61,7 +78,7 @@ impl<'a> Priced<'a> {
         self.problem.tiled(&plan)
     }
 
-    fn bytes(&self, cost: i64) -> f64 {
+    fn units(&self, cost: i64) -> f64 {
         cost as f64 / self.problem.charges.byte() as f64
     }
 
