@@ -99,7 +99,9 @@ impl<'a> Searcher<'a> {
             }
         }
         if self.problem.mesh.n_axes() <= MAX_FINE_AXES {
-            layout.search(&View::new(self.problem, Resolution::fine(&self.problem.mesh)), &kept);
+            let fine = View::new(self.problem, Resolution::fine(&self.problem.mesh));
+            layout.lay_out(&fine, &states);
+            layout.search(&fine, &kept);
         }
         layout.found
     }
