@@ -105,25 +105,40 @@ fn check_fault(model: (Builder, Value), n_gpus: usize, request: Request, expecte
 #[test]
 fn a_model_that_fits_nowhere_is_a_fault() {
     let model = || classifier(64, &[256, 512, 512, 16]);
-    check_fault(model(), 2, within(1 << 20), &expect![[r#"
+    check_fault(
+        model(),
+        2,
+        within(1 << 20),
+        &expect![[r#"
         the leanest plan found needs 3.1 MiB of memory on each of 2 GPUs, which have 1.0 MiB
           holding: parameters 786.1 KiB, optimizer states 1.5 MiB, inputs 32.2 KiB, activations 128.1 KiB, gradients 640.0 KiB
           largest: parameter `w1` [512, 512] 512.0 KiB, gradient [512, 512] 512.0 KiB, state `w1.mean` [512, 512] 512.0 KiB, state `w1.square_mean` [512, 512] 512.0 KiB, parameter `w0` [256, 512] 256.0 KiB
         help: it fits on 8 GPUs
-    "#]]);
-    check_fault(model(), 8, within(100_000), &expect![[r#"
+    "#]],
+    );
+    check_fault(
+        model(),
+        8,
+        within(100_000),
+        &expect![[r#"
         the leanest plan found needs 837.9 KiB of memory on each of 8 GPUs, which have 97.7 KiB
           holding: parameters 196.6 KiB, optimizer states 393.1 KiB, inputs 8.1 KiB, activations 64.1 KiB, gradients 176.0 KiB
           largest: parameter `w1` [512, 512] 128.0 KiB, gradient [512, 512] 128.0 KiB, state `w1.mean` [512, 512] 128.0 KiB, state `w1.square_mean` [512, 512] 128.0 KiB, parameter `w0` [256, 512] 64.0 KiB
         help: it fits on 128 GPUs
-    "#]]);
+    "#]],
+    );
     let data = Request { strategy: Strategy::Data, ..within(1 << 20) };
-    check_fault(model(), 8, data, &expect![[r#"
+    check_fault(
+        model(),
+        8,
+        data,
+        &expect![[r#"
         the plan of strategy `data` needs 3.1 MiB of memory on each of 8 GPUs, which have 1.0 MiB
           holding: parameters 1.5 MiB, optimizer states 393.1 KiB, inputs 8.1 KiB, activations 16.1 KiB, gradients 144.0 KiB, collectives 1.0 MiB
           largest: parameter `w1` [512, 512] 1.0 MiB, collective [512, 512] 1.0 MiB, parameter `w0` [256, 512] 512.0 KiB, gradient [512, 512] 128.0 KiB, state `w1.mean` [512, 512] 128.0 KiB
         help: strategy `auto` looks for plans that fit
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
