@@ -8,7 +8,7 @@ use super::{
     charge::Charges,
     optimum::{Effort, Searcher},
     pairwise::Pairwise,
-    problem::{BYTE, Choice, Meaning, Pair, Plan, Problem, whole_units},
+    problem::{Choice, Meaning, Pair, Plan, Problem},
     solve::{WORK, solve},
     tiled::Tiled,
 };
@@ -36,16 +36,17 @@ impl<'a> Priced<'a> {
     /// What a plan costs without prices, in whole bytes moved or ticks.
     pub(crate) fn cost(&mut self, tiled: &Tiled) -> f64 {
         self.problem.charges = Charges::default();
-        whole_units(self.problem.cost(&self.plan(tiled))) as f64
+        self.problem.whole(self.problem.cost(&self.plan(tiled))) as f64
     }
 
     /// Ticks in seconds; none where costs are bytes.
     #[expect(
         clippy::cast_possible_truncation,
-        reason = "costs of plans are whole numbers of 63 bits"
+        clippy::cast_sign_loss,
+        reason = "ticks of plans are whole numbers below 2^63"
     )]
     pub(crate) fn seconds(&self, ticks: f64) -> Option<f64> {
-        self.problem.pricing.seconds((ticks * BYTE as f64) as i64)
+        self.problem.pricing.seconds(ticks.max(0.0) as u64)
     }
 
     /// The plan of the least total at these prices, as far as the search's budget goes, from plans in hand.
@@ -79,7 +80,7 @@ impl<'a> Priced<'a> {
     }
 
     fn units(&self, cost: i64) -> f64 {
-        cost as f64 / self.problem.charges.byte() as f64
+        cost as f64 / self.problem.unit() as f64
     }
 
     fn plan(&self, tiled: &Tiled) -> Plan {
