@@ -135,11 +135,11 @@ fn text_report() {
           (the model itself)  data 4   data 4    replicated 4
 
           bytes   share   tensor                        collective      for
-          1.5 kB  33.2 %  w1.grad [red red] -> [P0 P0]  reduce-scatter  contract, backward
+          1.5 kB  33.2 %  w1.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
           1.5 kB  33.2 %  w1' [P0 P0] -> [r r]          all-gather      update
-          768 B   16.6 %  w0.grad [red red] -> [P0 P0]  reduce-scatter  contract, backward
+          768 B   16.6 %  w0.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
           768 B   16.6 %  w0' [P0 P0] -> [r r]          all-gather      update
-          24 B    0.5 %   loss [red red] -> [r r]       all-reduce      sum, forward
+          24 B    0.5 %   loss [red red] -> [r r]       all-reduce      cross_entropy, forward
 
           bytes moved in one training step      4.6 kB
           with strategy data                    4.6 kB  1.00 x
