@@ -8,7 +8,7 @@ use super::{
     charge::Charges,
     optimum::{Effort, Searcher},
     pairwise::Pairwise,
-    problem::{Choice, Pair, Plan, Problem},
+    problem::{Choice, Meaning, Pair, Plan, Problem},
     solve::{WORK, solve},
     tiled::Tiled,
 };
@@ -52,7 +52,7 @@ impl<'a> Priced<'a> {
     /// The plan of the least total at these prices, as far as the search's budget goes, from plans in hand.
     pub(crate) fn best(&mut self, charges: Charges, in_hand: &[&Tiled]) -> AtPrices {
         self.problem.charges = charges;
-        let in_hand: Vec<Plan> = in_hand.iter().map(|it| self.problem.plan_of(it)).collect();
+        let in_hand: Vec<Plan> = in_hand.iter().map(|it| self.plan(it)).collect();
         let found = {
             let searcher = Searcher::new(&self.problem);
             let in_hand: Vec<&Plan> = in_hand.iter().collect();
@@ -64,7 +64,7 @@ impl<'a> Priced<'a> {
     /// The plan of the least total among those that give every tensor and every operator what one of these plans gives it.
     pub(crate) fn best_mixed(&mut self, charges: Charges, plans: &[&Tiled]) -> Tiled {
         self.problem.charges = charges;
-        let plans: Vec<Plan> = plans.iter().map(|it| self.problem.plan_of(it)).collect();
+        let plans: Vec<Plan> = plans.iter().map(|it| self.plan(it)).collect();
         let choices = |variable: usize| {
             let mut choices: Vec<&Choice> = Vec::new();
             plans.iter().for_each(|it| {
@@ -77,6 +77,14 @@ impl<'a> Priced<'a> {
         let plan: Plan =
             choices.iter().zip(states).map(|(choices, it)| choices[it].clone()).collect();
         self.problem.tiled(&plan)
+    }
+
+    fn plan(&self, tiled: &Tiled) -> Plan {
+        let choice = |meaning: &Meaning| match *meaning {
+            Meaning::Tensor { value, .. } => Choice::Tensor(tiled.tilings[value.index()]),
+            Meaning::Operator { value, .. } => Choice::Operator(tiled.signature(value).1.clone()),
+        };
+        self.problem.meanings.iter().map(choice).collect()
     }
 
     fn units(&self, cost: i64) -> f64 {
