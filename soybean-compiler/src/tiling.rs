@@ -28,6 +28,7 @@ mod space;
 mod strategy;
 mod tiled;
 mod turns;
+mod unit;
 mod view;
 
 #[cfg(test)]
