@@ -104,7 +104,7 @@ fn run(
         Request::Run(options) => options,
     };
     match options.command {
-        Command::Plan => plan::plan(&subject.plan, options.format, output),
+        Command::Plan => plan::plan(&subject.plan, &options.plan, output),
         Command::Train => train::train(subject, &options, &load(&options.data)?, output),
         Command::Check => check::check(subject, &options, &load(&options.data)?.train, output),
         Command::Devices => devices::devices(output),

@@ -87,13 +87,85 @@ fn check_operators(plan: &Value) {
 }
 
 #[test]
-fn plan_has_a_table_and_a_graph() {
+fn plan_has_a_table_and_pictures() {
     let (code, text, _) = digits("plan");
     assert_eq!(code, Some(0));
-    assert!(text.contains('w') && text.contains('P'), "{text}");
-    let (code, graph, _) = digits("plan --format dot");
+    for part in ["dense.1.w", "column 2 x row 4", "examples/digits.rs:", "proved optimal"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    for (format, start) in [("dot", "digraph"), ("svg", "<?xml"), ("html", "<!doctype html>")] {
+        let (code, output, errors) = digits(&format!("plan --format {format}"));
+        assert_eq!((code, errors.as_str()), (Some(0), ""), "{format}");
+        let beginning: String = output.chars().take(60).collect();
+        assert!(beginning.to_lowercase().starts_with(start), "{format}: {beginning}");
+    }
+}
+
+/// A plan without the time that its search took.
+fn without_time(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.trim_start().starts_with("search  ")).collect()
+}
+
+#[test]
+fn the_plan_compiled_again_is_the_one_of_the_program() {
+    let (_, built, _) = digits("plan");
+    let (code, again, _) = digits("plan --gpus 8 --strategy auto --precision f32");
     assert_eq!(code, Some(0));
-    assert!(graph.starts_with("digraph"), "{graph}");
+    assert_eq!(without_time(&again), without_time(&built));
+}
+
+#[test]
+fn plans_are_made_with_other_options() {
+    let (code, text, errors) = digits("plan --gpus 4 --strategy data --precision bf16");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let heading = "plan of `digits` for 4 GPUs, mesh [2, 2], strategy data, precision bf16";
+    assert_eq!(text.lines().next(), Some(heading));
+    assert!(text.contains("data 4"), "{text}");
+    let (code, output, errors) = digits("plan --gpus 0x");
+    assert_eq!((code, output.as_str()), (Some(2), ""), "{errors}");
+    let (code, output, errors) = digits("plan --gpus 4099");
+    assert_eq!((code, output.as_str()), (Some(1), ""));
+    assert!(errors.contains("must lie between 1 and 4096, found 4099"), "{errors}");
+}
+
+#[test]
+fn why_lists_the_tilings_of_a_tensor() {
+    let (code, text, errors) = digits("plan --why dense.1.w");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let rows: Vec<&str> = text.lines().skip(3).collect();
+    assert_eq!(rows.len(), 10, "multisets of three of `P0`, `P1` and `r`: {text}");
+    assert!(rows[0].ends_with("1.00 x  proved  the plan's"), "{text}");
+    // A name that the model gives in a loop.
+    assert_eq!(digits("plan --why h.1").0, Some(0));
+    let (code, output, errors) = digits("plan --why dense.1.v");
+    assert_eq!((code, output.as_str()), (Some(1), ""));
+    assert!(errors.contains("no tensor `dense.1.v`; names like it are dense.1.w,"), "{errors}");
+}
+
+#[test]
+fn diff_compares_strategies_and_files() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (saved, broken) = (file("plan-of-four.json"), file("no-plan.json"));
+    let (code, output, errors) = digits(&format!("plan --gpus 4 --format json -o {saved}"));
+    assert_eq!((code, output.as_str(), errors.as_str()), (Some(0), "", ""));
+    let (code, text, errors) = digits(&format!("plan --diff {saved} data"));
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    for part in ["(strategy auto, 4 GPUs, f32)", "(strategy data, 8 GPUs, f32)", "dense.1.w"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    fs::write(&broken, "{ \"model\": \"digits\" }").unwrap();
+    for (argument, message) in [
+        (broken.as_str(), "not a plan: expected a list at `tensors`"),
+        ("fast", "unknown strategy `fast`"),
+    ] {
+        let (code, output, errors) = digits(&format!("plan --diff {argument} data"));
+        assert_eq!((code, output.as_str()), (Some(1), ""), "{argument}");
+        assert!(errors.contains(message), "{argument}: {errors}");
+    }
+    let (code, _, errors) = digits(&format!("plan -o {}/none/plan.txt", folder.display()));
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("cannot write"), "{errors}");
 }
 
 #[test]
@@ -115,7 +187,17 @@ fn bad_usage_names_the_flag_and_the_nearest_one() {
     for (arguments, message) in [
         ("--epoch 3", "unknown flag --epoch; the nearest is --epochs"),
         ("plann", "unknown command `plann`; the nearest is `plan`"),
-        ("plan --format xml", "--format: expected text, json or dot, found `xml`"),
+        ("plan --format xml", "--format: expected one of text, json, dot, svg, html, found `xml`"),
+        ("plan --gpus many", "--gpus: expected a whole number from 1, found `many`"),
+        (
+            "plan --strategy fast",
+            "--strategy: unknown strategy `fast`; the strategies are auto, recursive, data, model",
+        ),
+        ("plan --precision f64", "--precision: expected one of f32, tf32, bf16, found `f64`"),
+        ("plan --diff auto", "missing argument for option '--diff'"),
+        ("plan --why x --format json", "--why and --diff give text only"),
+        ("plan --why x --diff auto data", "--why and --diff are two questions: ask one at a time"),
+        ("train --gpus 2", "--gpus is not a flag of `train`"),
         ("--lr fast", "--lr: expected a finite number from 0, found `fast`"),
     ] {
         let (code, output, errors) = digits(arguments);

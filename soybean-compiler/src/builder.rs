@@ -54,6 +54,29 @@ impl Argument {
     }
 }
 
+/// Where a call stands in the user's source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Site {
+    /// The file and the line: `src/model.rs:12`; empty if that is not known.
+    pub place: String,
+    /// The path of calls of the user's functions that leads to it: `block.3.dense`; empty in the model's own function.
+    pub layer: String,
+    /// The name of the operator; empty for inputs, parameters and buffers.
+    pub operator: String,
+}
+
+/// One call of a [`Builder`], by which it can be made again.
+#[derive(Clone, Debug)]
+pub(crate) struct Made {
+    /// What it gave.
+    pub(crate) result: Argument,
+    /// The operator and its arguments; none for inputs, parameters and buffers, of which the graph knows everything.
+    pub(crate) operator: Option<(String, Vec<Argument>)>,
+    place: String,
+    /// The number of its layer.
+    layer: usize,
+}
+
 /// Makes a graph, call by call.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
@@ -64,6 +87,15 @@ pub struct Builder {
     pub(crate) scalars: Vec<RunScalar>,
     /// The number of tensors made so far of which parts are dropped.
     pub(crate) n_dropouts: u32,
+    /// What the user calls tensors.
+    pub(crate) names: Vec<(String, Value)>,
+    /// The calls so far.
+    pub(crate) calls: Vec<Made>,
+    /// Where the next calls stand.
+    place: String,
+    layer: usize,
+    /// The paths of the layers.
+    layers: Vec<String>,
 }
 
 impl Builder {
@@ -78,7 +110,7 @@ impl Builder {
     /// # Panics
     /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
     pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Value {
-        self.graph.add_source(name, dtype, Shape::new(shape), Source::Input { n_classes: None })
+        self.source(name, dtype, shape, Source::Input { n_classes: None })
     }
 
     /// Adds a trained tensor.
@@ -86,7 +118,7 @@ impl Builder {
     /// # Panics
     /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
     pub fn parameter(&mut self, name: &str, shape: &[usize], init: Init) -> Value {
-        self.graph.add_source(name, DType::F32, Shape::new(shape), Source::Parameter(init))
+        self.source(name, DType::F32, shape, Source::Parameter(init))
     }
 
     /// Adds a tensor that is kept from step to step: operators that take it say what it becomes.
@@ -94,7 +126,62 @@ impl Builder {
     /// # Panics
     /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
     pub fn buffer(&mut self, name: &str, shape: &[usize], init: Init) -> Value {
-        self.graph.add_source(name, DType::F32, Shape::new(shape), Source::Buffer(init))
+        self.source(name, DType::F32, shape, Source::Buffer(init))
+    }
+
+    fn source(&mut self, name: &str, dtype: DType, shape: &[usize], source: Source) -> Value {
+        self.graph.set_origin(Some(self.calls.len()));
+        let value = self.graph.add_source(name, dtype, Shape::new(shape), source);
+        self.made(Argument::Tensor(value), None);
+        value
+    }
+
+    fn made(&mut self, result: Argument, operator: Option<(String, Vec<Argument>)>) {
+        let (place, layer) = (self.place.clone(), self.layer);
+        self.calls.push(Made { result, operator, place, layer });
+    }
+
+    /// Says where the next calls stand: the file and line, and the number of the layer, of which [`Self::name_layers`] tells the path.
+    pub fn stand_at(&mut self, place: &str, layer: usize) {
+        place.clone_into(&mut self.place);
+        self.layer = layer;
+    }
+
+    /// Tells the paths of the layers by their numbers.
+    pub fn name_layers(&mut self, layers: Vec<String>) {
+        self.layers = layers;
+    }
+
+    /// Says what the user calls a tensor.
+    pub fn name_tensor(&mut self, name: &str, value: Value) {
+        self.names.push((name.to_owned(), value));
+    }
+
+    /// Where each call so far stands. A call of which the builder was not told belongs to the layer that its parameter's name begins with: `dense.2` of `dense.2.w`.
+    #[must_use]
+    pub fn sites(&self) -> Vec<Site> {
+        let layer = |it: &Made| match self.layers.get(it.layer) {
+            Some(layer) if !layer.is_empty() || !it.place.is_empty() => layer.clone(),
+            Some(_) | None => self.layer_of_parameter(it),
+        };
+        let operator = |it: &Made| it.operator.as_ref().map_or_else(String::new, |it| it.0.clone());
+        let site =
+            |it: &Made| Site { place: it.place.clone(), layer: layer(it), operator: operator(it) };
+        self.calls.iter().map(site).collect()
+    }
+
+    fn layer_of_parameter(&self, made: &Made) -> String {
+        let arguments = match &made.operator {
+            Some((_, arguments)) => arguments,
+            None => std::slice::from_ref(&made.result),
+        };
+        let layer = |argument: &Argument| {
+            let Argument::Tensor(value) = argument else { return None };
+            let node = self.graph.node(*value);
+            let (layer, _) = node.name.rsplit_once('.')?;
+            matches!(node.source, Source::Parameter(_)).then(|| layer.to_owned())
+        };
+        arguments.iter().find_map(layer).unwrap_or_default()
     }
 
     /// Gives a parameter or buffer another name.
@@ -118,7 +205,10 @@ impl Builder {
         let Some((form, row)) = surface::find(operator) else {
             return Err(Fault::call(format!("unknown operator `{operator}`")));
         };
-        (row.build)(self, &Arguments::new(form, row, arguments)?)
+        self.graph.set_origin(Some(self.calls.len()));
+        let result = (row.build)(self, &Arguments::new(form, row, arguments)?)?;
+        self.made(result.clone(), Some((operator.to_owned(), arguments.to_vec())));
+        Ok(result)
     }
 
     /// The shape of a tensor.

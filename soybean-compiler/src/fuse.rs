@@ -35,6 +35,7 @@ pub(crate) fn fuse(network: &Network) -> Network {
     let mut has_one_reader: BTreeSet<Value> = BTreeSet::new();
     for value in old.values() {
         let node = old.node(value);
+        graph.set_origin(node.origin);
         let new = match old.operator(value) {
             Some(operator) => {
                 let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();

@@ -91,6 +91,7 @@ pub(crate) fn differentiate(
     for value in forward.into_iter().rev() {
         let Some(&gradient) = gradients.get(&value) else { continue };
         let Some(operator) = graph.operator(value).cloned() else { continue };
+        graph.set_origin(graph.node(value).origin);
         let operands = graph.operands(value);
         let call = Call { operands: &operands, result: value, gradient };
         let mut tape = Tape { graph, depends_on_parameters: &depends_on_parameters };

@@ -47,6 +47,8 @@ pub struct Node {
     pub shape: Shape,
     /// Where it comes from.
     pub source: Source,
+    /// The number of the builder's call for which it was made; see [`crate::Network::sites`].
+    pub origin: Option<usize>,
     /// How it must be stored, if a user says so.
     pub pinned: Option<Pin>,
 }
@@ -82,12 +84,20 @@ pub enum Phase {
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     tensors: DiGraph<Node, (), u32>,
+    /// What new tensors have as their origin.
+    origin: Option<usize>,
 }
 
 impl Graph {
+    /// Says for which of the builder's calls the next tensors are made.
+    pub fn set_origin(&mut self, origin: Option<usize>) {
+        self.origin = origin;
+    }
+
     /// Adds a tensor that no operator computes.
     pub fn add_source(&mut self, name: &str, dtype: DType, shape: Shape, source: Source) -> Value {
-        let node = Node { name: name.to_owned(), dtype, shape, source, pinned: None };
+        let (name, origin) = (name.to_owned(), self.origin);
+        let node = Node { name, dtype, shape, source, origin, pinned: None };
         Value(self.tensors.add_node(node))
     }
 
@@ -105,6 +115,7 @@ impl Graph {
             dtype: operator.dtype(&dtypes),
             shape: operator.signature(&shapes).result_shape(),
             source: Source::Operator(operator),
+            origin: self.origin,
             pinned: None,
         };
         let value = self.tensors.add_node(node);

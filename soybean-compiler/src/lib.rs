@@ -21,6 +21,7 @@ mod overlap;
 mod peak;
 mod pin;
 mod precision;
+mod recipe;
 mod report;
 pub mod scalar;
 mod schedule;
@@ -33,7 +34,7 @@ mod text;
 pub mod tiling;
 mod verify;
 
-pub use builder::{Argument, Builder};
+pub use builder::{Argument, Builder, Site};
 pub use compile::{Compiled, Options, compile};
 pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
@@ -42,7 +43,11 @@ pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
 pub use peak::{Content, Held, Peak};
 pub use pin::Pin;
-pub use report::{LevelLoad, Prediction, Report, readable_bytes, readable_seconds};
+pub use recipe::{Recipe, RecipeFault};
+pub use report::{
+    LevelLoad, Parallelism, Pass, Prediction, Report, Role, Transfer, readable_bytes,
+    readable_seconds, rows,
+};
 pub use size::{parse_bytes, readable_memory};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,

@@ -1,11 +1,11 @@
 //! A model as a whole: the forward graph with its gradients and the optimiser's updates, simplified.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use soybean_plan::{DType, Mesh, Precision, RunScalar, Shape, Tiling};
 
 use crate::{
-    builder::Builder,
+    builder::{Builder, Site},
     fault::{At, ModelFault},
     fuse,
     gradient::{add_elementwise, differentiate},
@@ -34,6 +34,10 @@ pub struct Network {
     pub scalars: Vec<RunScalar>,
     /// With which numbers it computes.
     pub precision: Precision,
+    /// What the user calls tensors: by name the tensor, or none if it is not computed by itself any more.
+    pub names: Vec<(String, Option<Value>)>,
+    /// Where the builder's calls stand, which tensors have as their origins.
+    pub sites: Arc<[Site]>,
 }
 
 impl Network {
@@ -81,7 +85,9 @@ impl Network {
         outputs: &[(String, Value)],
         optimizer: &Optimizer,
     ) -> Result<Self, Vec<ModelFault>> {
-        let Builder { mut graph, mut updates, mut scalars, .. } = builder;
+        let sites = builder.sites().into();
+        let Builder { mut graph, mut updates, mut scalars, names, .. } = builder;
+        let mut names: Vec<_> = names.into_iter().map(|(name, it)| (name, Some(it))).collect();
         let shape = graph.shape(loss);
         if !shape.is_empty() {
             let message = format!("the loss must be a scalar, found {shape}");
@@ -107,6 +113,8 @@ impl Network {
         let update = optimizer::update(optimizer, &mut scalars);
         for (&parameter, gradient) in parameters.iter().zip(gradients) {
             let gradient = gradient.expect("parameters without a gradient are faults");
+            names.push((format!("{}.grad", graph.node(parameter).name), Some(gradient)));
+            graph.set_origin(graph.node(parameter).origin);
             add_update(&mut graph, &mut updates, &update, parameter, gradient);
         }
         Ok(Self {
@@ -118,6 +126,8 @@ impl Network {
             updates,
             scalars,
             precision: Precision::F32,
+            names,
+            sites,
         })
     }
 
@@ -165,6 +175,12 @@ impl Network {
         self.fetched().into_iter().chain(next).collect()
     }
 
+    /// Where the user's call stands for which a tensor is made, if that is known.
+    #[must_use]
+    pub fn site(&self, value: Value) -> Option<&Site> {
+        self.sites.get(self.graph.node(value).origin?)
+    }
+
     /// The tensors that an evaluation gives: the loss, then the outputs.
     #[must_use]
     pub fn fetched(&self) -> Vec<Value> {
@@ -206,6 +222,7 @@ impl Network {
     #[must_use]
     pub fn moved(&self, graph: Graph, of: &BTreeMap<Value, Value>) -> Self {
         let all = |values: &[Value]| values.iter().map(|it| of[it]).collect();
+        let moved = |value: Option<Value>| of.get(&value?).copied();
         Self {
             graph,
             inputs: all(&self.inputs),
@@ -215,6 +232,8 @@ impl Network {
             updates: self.updates.iter().map(|(source, next)| (of[source], of[next])).collect(),
             scalars: self.scalars.clone(),
             precision: self.precision,
+            names: self.names.iter().map(|(name, it)| (name.clone(), moved(*it))).collect(),
+            sites: Arc::clone(&self.sites),
         }
     }
 }

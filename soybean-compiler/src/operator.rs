@@ -91,6 +91,13 @@ operators! {
 }
 
 impl Operator {
+    /// What kind of operator it is, in one word: the first of its text form.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        let text = self.to_string();
+        text.split(' ').next().unwrap_or_default().to_owned()
+    }
+
     /// Whether the result is an operand's memory, seen in another shape or in one phase.
     #[must_use]
     pub fn is_alias(&self) -> bool {

@@ -39,6 +39,32 @@ impl Default for Optimizer {
     }
 }
 
+impl Optimizer {
+    /// The name and all settings, of which [`optimizer`] makes it again.
+    #[must_use]
+    pub fn settings(&self) -> (&'static str, Vec<(&'static str, Argument)>) {
+        let number = Argument::Float;
+        match *self {
+            Self::Sgd { momentum, nesterov, weight_decay } => {
+                let settings = vec![
+                    ("momentum", number(momentum)),
+                    ("nesterov", Argument::Boolean(nesterov)),
+                    ("weight_decay", number(weight_decay)),
+                ];
+                ("sgd", settings)
+            }
+            Self::Adam { betas, eps, weight_decay, is_decoupled } => {
+                let settings = vec![
+                    ("betas", Argument::List(vec![number(betas.0), number(betas.1)])),
+                    ("eps", number(eps)),
+                    ("weight_decay", number(weight_decay)),
+                ];
+                (if is_decoupled { "adamw" } else { "adam" }, settings)
+            }
+        }
+    }
+}
+
 /// The optimisers' names.
 const NAMES: [&str; 3] = ["sgd", "adam", "adamw"];
 

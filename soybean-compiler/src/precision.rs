@@ -51,6 +51,7 @@ fn rounded(network: &Network) -> Network {
     };
     for value in old.values() {
         let node = old.node(value);
+        pass.graph.set_origin(node.origin);
         let new = match old.operator(value) {
             Some(operator) => {
                 let operands = old.operands(value).iter().map(|it| pass.of[it]).collect();

@@ -1,8 +1,13 @@
-//! What a plan shows of itself: a table for people, JSON for programs, Graphviz for pictures.
+//! What a plan shows of itself: a table for people, JSON for programs.
 
-mod dot;
 mod json;
+mod layers;
+mod parallelism;
+mod pass;
+mod role;
+pub mod rows;
 mod table;
+mod transfers;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +18,11 @@ use crate::{
     peak::Peak,
     tiling::{Objective, Search, Strategy},
 };
+
+pub use parallelism::Parallelism;
+pub use pass::Pass;
+pub use role::Role;
+pub use transfers::Transfer;
 
 /// A plan with all that is known of it.
 #[derive(Clone, Debug)]
@@ -86,6 +96,12 @@ impl Report {
         Self { memory_limit, ..self }
     }
 
+    /// The name of the model.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.name
+    }
+
     /// The number of ranks.
     #[must_use]
     pub fn n_gpus(&self) -> usize {
@@ -143,6 +159,41 @@ impl Report {
         self.milliseconds
     }
 
+    /// The layer of each tensor by its index: the path of calls of the user's functions, empty for the model's own.
+    #[must_use]
+    pub fn layers(&self) -> Vec<String> {
+        layers::layers(&self.found.tiled.network)
+    }
+
+    /// The pass in which each tensor is computed, by its index.
+    #[must_use]
+    pub fn passes(&self) -> Vec<Pass> {
+        pass::passes(&self.found.tiled.network)
+    }
+
+    /// Which parallelism came out, layer by layer, in the order of the model.
+    #[must_use]
+    pub fn parallelism(&self) -> Vec<(String, Parallelism)> {
+        parallelism::parallelism(&self.found.tiled)
+    }
+
+    /// Where the bytes of a training step go, those conversions first that move most.
+    #[must_use]
+    pub fn transfers(&self) -> Vec<Transfer> {
+        transfers::transfers(self)
+    }
+
+    /// By how much the plan can exceed the optimum at most, as a share of the plan's bytes that are not proved to be needed; none if nothing is proved.
+    #[must_use]
+    pub fn gap(&self) -> Option<f64> {
+        let Search { lower_bound_bytes, is_optimal, .. } = self.found;
+        match (is_optimal, lower_bound_bytes) {
+            (true, _) => Some(0.0),
+            (false, 0) => None,
+            (false, bound) => Some(self.bytes_total as f64 / bound as f64 - 1.0),
+        }
+    }
+
     /// A table for people.
     #[must_use]
     pub fn text(&self) -> String {
@@ -155,18 +206,13 @@ impl Report {
         json::json(self)
     }
 
-    /// The graph with its tilings, in Graphviz's language.
-    #[must_use]
-    pub fn dot(&self) -> String {
-        dot::dot(self)
-    }
-
     fn graph(&self) -> &Graph {
         &self.found.tiled.network.graph
     }
 
     /// What tensors are called: by the user's name, as the next value of what has one, or by number.
-    fn names(&self) -> BTreeMap<Value, String> {
+    #[must_use]
+    pub fn names(&self) -> BTreeMap<Value, String> {
         let network = &self.found.tiled.network;
         let own = |value: Value| match &network.graph.node(value).name {
             name if name.is_empty() => value.to_string(),
@@ -176,6 +222,12 @@ impl Report {
             network.graph.values().map(|it| (it, own(it))).collect();
         for (source, next) in &network.updates {
             names.insert(*next, format!("{}'", own(*source)));
+        }
+        for (name, value) in &network.names {
+            let Some(value) = value else { continue };
+            if names.get(value).is_some_and(|it| *it == value.to_string()) {
+                names.insert(*value, name.clone());
+            }
         }
         for (name, value) in [("loss", network.loss)]
             .into_iter()
@@ -189,7 +241,8 @@ impl Report {
     }
 
     /// What tensors are for: `input`, `param`, `state`, `activation`, `gradient` or `output`.
-    fn kinds(&self) -> BTreeMap<Value, &'static str> {
+    #[must_use]
+    pub fn kinds(&self) -> BTreeMap<Value, &'static str> {
         let network = &self.found.tiled.network;
         let outputs = network.fetched();
         let is_forward = network.graph.ancestors(&outputs);

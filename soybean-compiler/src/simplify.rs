@@ -34,6 +34,7 @@ fn pass(network: &Network) -> Network {
     let mut computed = Computed::default();
     for value in old.values() {
         let node = old.node(value);
+        graph.set_origin(node.origin);
         let Source::Operator(operator) = &node.source else {
             of.insert(value, graph.add_copy(node));
             continue;

@@ -131,6 +131,16 @@ fn text_report() {
           y       i32[8]      [P0 P0]
           loss    f32[]       [r r]
 
+          layer               forward  backward  weights and states
+          (the model itself)  data 4   data 4    replicated 4
+
+          bytes   share   tensor                        collective      for
+          1.5 kB  33.2 %  w1.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
+          1.5 kB  33.2 %  w1' [P0 P0] -> [r r]          all-gather      update
+          768 B   16.6 %  w0.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
+          768 B   16.6 %  w0' [P0 P0] -> [r r]          all-gather      update
+          24 B    0.5 %   loss [red red] -> [r r]       all-reduce      cross_entropy, forward
+
           bytes moved in one training step      4.6 kB
           with strategy data                    4.6 kB  1.00 x
           with strategy model                   2.6 kB  0.57 x
@@ -141,7 +151,7 @@ fn text_report() {
             activations                           64 B
             gradients                            256 B
             collectives                          960 B
-          search at build time                  0.0 ms
+          search                                0.0 ms
     "#]]
     .assert_eq(&compiled(4, Strategy::Data, Precision::F32).report.text());
 }

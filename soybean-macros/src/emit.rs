@@ -26,10 +26,10 @@ use ::soybean::plan::{
 ";
 
 /// Appends the items of the module `__program`.
-pub(crate) fn program(text: &mut String, compiled: &Compiled) {
+pub(crate) fn program(text: &mut String, compiled: &Compiled, recipe: &str) {
     let Compiled { program, report } = compiled;
     text.push_str(IMPORTS);
-    plan(text, report);
+    plan(text, report, recipe);
     text.push_str("static TABLES: Tables = ");
     program.tables.emit(text);
     text.push_str(";\nstatic KERNELS: &[Kernel] = ");
@@ -46,15 +46,15 @@ pub(crate) fn program(text: &mut String, compiled: &Compiled) {
     text.push_str("}\n");
 }
 
-fn plan(text: &mut String, report: &Report) {
+fn plan(text: &mut String, report: &Report, recipe: &str) {
     let (n_gpus, strategy, is_optimal) = (report.n_gpus(), report.strategy(), report.is_optimal());
     let (bytes_total, memory) = (report.bytes_total, report.peak_memory_bytes_per_gpu);
-    let (table, json, dot) = (report.text(), report.json(), report.dot());
+    let table = report.text();
     write_to(
         text,
         format_args!(
             "pub(crate) const PLAN: Plan = Plan {{ n_gpus: {n_gpus}, strategy: {strategy:?}, is_optimal: {is_optimal}, \
-             bytes_total: {bytes_total}, peak_memory_bytes_per_gpu: {memory}, text: {table:?}, json: {json:?}, dot: {dot:?} }};\n"
+             bytes_total: {bytes_total}, peak_memory_bytes_per_gpu: {memory}, text: {table:?}, recipe: {recipe:?} }};\n"
         ),
     );
 }

@@ -21,7 +21,7 @@ use crate::{
     naming::Naming,
     problem::{Message, Problems},
     scope::{Definition, Frame, Items, Origin},
-    source_text::{place_text, source_text},
+    source_text::{place, place_text, source_text},
     unsupported::Unsupported,
     value::Value,
 };
@@ -128,6 +128,12 @@ impl<'a> Evaluator<'a> {
 
     fn frame(&mut self) -> &mut Frame<'a> {
         self.frames.last_mut().expect("the frame of the module is never removed")
+    }
+
+    /// Tells the builder that what it is called for next stands at these tokens.
+    pub(crate) fn stand_at(&mut self, tokens: &dyn ToTokens) {
+        let layer = self.frame().call.index();
+        self.builder.stand_at(&place(tokens), layer);
     }
 
     /// Evaluates in a frame of its own that sees only `items`.

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Instant};
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
-use soybean_compiler::{At, Compiled, ModelFault, Options, Request, compile};
+use soybean_compiler::{At, Compiled, ModelFault, Options, Recipe, Request};
 use soybean_plan::{DType, Shape};
 use syn::{Expr, ItemFn, Pat, Stmt};
 
@@ -63,6 +63,8 @@ pub(crate) struct Success {
     pub(crate) inputs: Vec<Input>,
     pub(crate) assertions: Vec<Assertion>,
     pub(crate) compiled: Compiled,
+    /// The model as text, by which the program compiles it again.
+    pub(crate) recipe: String,
     pub(crate) n_gpus: usize,
     /// The file that describes the machine.
     pub(crate) cluster_file: Option<String>,
@@ -123,6 +125,10 @@ pub(crate) fn evaluate<'a>(
     let result = evaluator.forward(forward, arguments);
     let outputs = outputs(forward, result, evaluator);
     name_parameters(evaluator);
+    evaluator.builder.name_layers(evaluator.naming.layers());
+    for (name, value) in evaluator.naming.tensors() {
+        evaluator.builder.name_tensor(&name, value);
+    }
     let evaluated = Evaluated { settings: settings?, inputs, outputs: outputs? };
     evaluator.problems.is_empty().then_some(evaluated)
 }
@@ -138,13 +144,15 @@ pub(crate) fn build<'a>(
         evaluate(model, attribute, environment, evaluator)?;
     let options = options(model, &settings);
     let builder = std::mem::take(&mut evaluator.builder);
+    let recipe = Recipe { builder, loss: outputs.loss, outputs: outputs.others, options };
     let start = Instant::now();
     let now = || start.elapsed().as_secs_f64() * 1e3;
-    match compile(builder, outputs.loss, &outputs.others, &options, &now) {
+    match recipe.compile(&now) {
         Ok(compiled) => Some(Success {
             inputs,
             assertions: std::mem::take(&mut evaluator.assertions),
             compiled,
+            recipe: recipe.to_string(),
             n_gpus: settings.n_gpus,
             cluster_file: settings.cluster.and_then(|it| it.file),
         }),
@@ -174,6 +182,7 @@ fn options(model: &Model, settings: &Settings) -> Options {
             memory: settings.memory,
             cluster: settings.cluster.as_ref().map(|it| it.cluster.clone()),
             objective: settings.objective,
+            ..Request::default()
         },
         precision: settings.precision,
         optimizer: settings.optimizer,
@@ -192,6 +201,7 @@ fn add_inputs<'a>(model: &'a Model, evaluator: &mut Evaluator<'a>) -> Vec<Input>
             continue;
         };
         let name = pattern.ident.clone();
+        evaluator.stand_at(&input);
         let value =
             found.map(|(dtype, shape)| evaluator.builder.input(&name.to_string(), dtype, &shape));
         let dtype = found.map_or(DType::F32, |(dtype, _)| dtype);

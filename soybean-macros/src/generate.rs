@@ -61,7 +61,7 @@ pub(crate) fn program(success: &Success) -> String {
     let mut module =
         "#[doc(hidden)]\n#[allow(clippy::all, clippy::pedantic, clippy::nursery)]\n".to_owned();
     module.push_str("pub(crate) mod __program {\n");
-    emit::program(&mut module, &success.compiled);
+    emit::program(&mut module, &success.compiled, &success.recipe);
     module.push_str("}\n");
     module
 }

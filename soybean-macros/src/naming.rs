@@ -11,11 +11,26 @@ use syn::Expr;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CallId(usize);
 
+impl CallId {
+    /// The number.
+    pub(crate) fn index(self) -> usize {
+        self.0
+    }
+}
+
 /// The calls and parameters of a model.
 pub(crate) struct Naming<'a> {
     calls: Vec<Call>,
     n_calls: BTreeMap<(CallId, String), usize>,
     parameters: Vec<Parameter<'a>>,
+    tensors: Vec<Tensor>,
+}
+
+/// A tensor that the user gave a name.
+struct Tensor {
+    value: soybean_compiler::graph::Value,
+    call: CallId,
+    own_name: String,
 }
 
 struct Call {
@@ -43,7 +58,12 @@ impl<'a> Naming<'a> {
 
     pub(crate) fn new() -> Self {
         let root = Call { caller: None, function: String::new(), index: 0 };
-        Self { calls: vec![root], n_calls: BTreeMap::new(), parameters: Vec::new() }
+        Self {
+            calls: vec![root],
+            n_calls: BTreeMap::new(),
+            parameters: Vec::new(),
+            tensors: Vec::new(),
+        }
     }
 
     /// Records that `caller` calls `function`.
@@ -64,9 +84,40 @@ impl<'a> Naming<'a> {
         at: &'a syn::ExprCall,
         value: Option<soybean_compiler::graph::Value>,
     ) {
-        let rounds = rounds.iter().map(|round| format!(".{round}"));
-        let own_name = std::iter::once(name.0.to_owned()).chain(rounds).collect();
+        let own_name = in_rounds(name.0, rounds);
         self.parameters.push(Parameter { value, name: name.1, at, call, own_name });
+    }
+
+    /// Records that `call`, while its loops are in these rounds, gives a tensor a name.
+    pub(crate) fn add_tensor(
+        &mut self,
+        call: CallId,
+        name: &str,
+        rounds: &[usize],
+        value: soybean_compiler::graph::Value,
+    ) {
+        self.tensors.push(Tensor { value, call, own_name: in_rounds(name, rounds) });
+    }
+
+    /// The named tensors with their full names, in the order in which they were named. A name that was given before has its number behind it: `h#2`.
+    pub(crate) fn tensors(&self) -> Vec<(String, soybean_compiler::graph::Value)> {
+        let mut n_given: BTreeMap<String, usize> = BTreeMap::new();
+        let mut named = |it: &Tensor| {
+            let name = self.prefix(it.call) + &it.own_name;
+            let n_given = n_given.entry(name.clone()).or_default();
+            *n_given += 1;
+            match n_given {
+                1 => (name, it.value),
+                number => (format!("{name}#{number}"), it.value),
+            }
+        };
+        self.tensors.iter().map(&mut named).collect()
+    }
+
+    /// The paths of all calls, by their numbers.
+    pub(crate) fn layers(&self) -> Vec<String> {
+        let path = |id| self.prefix(CallId(id)).trim_end_matches('.').to_owned();
+        (0..self.calls.len()).map(path).collect()
     }
 
     /// All parameters with their full names, in the order in which the model makes them.
@@ -85,6 +136,11 @@ impl<'a> Naming<'a> {
             _ => format!("{prefix}{function}.{}.", call.index),
         }
     }
+}
+
+fn in_rounds(name: &str, rounds: &[usize]) -> String {
+    let rounds = rounds.iter().map(|round| format!(".{round}"));
+    std::iter::once(name.to_owned()).chain(rounds).collect()
 }
 
 #[cfg(test)]

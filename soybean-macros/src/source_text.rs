@@ -25,10 +25,14 @@ pub(crate) fn whole_text(tokens: &(impl ToTokens + ?Sized)) -> String {
 
 /// Where `tokens` begin: the file's name and the line.
 pub(crate) fn place_text(tokens: &(impl ToTokens + ?Sized)) -> String {
+    let place = place(tokens);
+    place.rsplit(['/', '\\']).next().unwrap_or_default().to_owned()
+}
+
+/// Where `tokens` begin: the file as rustc names it, and the line.
+pub(crate) fn place(tokens: &(impl ToTokens + ?Sized)) -> String {
     let Some(first) = tokens.to_token_stream().into_iter().next() else { return String::new() };
-    let file = first.span().file();
-    let name = file.rsplit(['/', '\\']).next().unwrap_or_default();
-    format!("{name}:{}", first.span().start().line)
+    format!("{}:{}", first.span().file(), first.span().start().line)
 }
 
 struct Writer {

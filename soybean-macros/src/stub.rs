@@ -17,7 +17,7 @@ use crate::{
 };
 
 pub(crate) const PLAN: &str = r#"::soybean::plan::Plan {
-    n_gpus: 1, strategy: "", is_optimal: false, bytes_total: 0, peak_memory_bytes_per_gpu: 0, text: "", json: "", dot: "",
+    n_gpus: 1, strategy: "", is_optimal: false, bytes_total: 0, peak_memory_bytes_per_gpu: 0, text: "", recipe: "",
 }"#;
 
 /// The model's arguments as far as their tokens tell.

@@ -191,7 +191,7 @@ impl RunScalar {
     }
 }
 
-/// What is known of a plan once it is compiled, in the forms in which it is shown.
+/// What is known of a plan once it is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The number of ranks.
@@ -206,8 +206,6 @@ pub struct Plan {
     pub peak_memory_bytes_per_gpu: u64,
     /// A table for people.
     pub text: &'static str,
-    /// The stable interface for programs.
-    pub json: &'static str,
-    /// The graph with its tilings, in Graphviz's language.
-    pub dot: &'static str,
+    /// The model as text, by which it can be compiled again: for another number of ranks, or to explain the plan.
+    pub recipe: &'static str,
 }

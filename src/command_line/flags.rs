@@ -3,6 +3,8 @@
 use std::{ffi::OsString, fmt::Write, path::PathBuf};
 
 use lexopt::{Arg, Parser, ValueExt};
+use soybean_explain::{Changes, nearest};
+use soybean_plan::Precision;
 use soybean_runtime::Config;
 
 use super::{DataOptions, Defaults, Failure};
@@ -21,7 +23,18 @@ pub(super) enum Format {
     Text,
     Json,
     Dot,
+    Svg,
+    Html,
 }
+
+/// All formats with their names.
+const FORMATS: [(&str, Format); 5] = [
+    ("text", Format::Text),
+    ("json", Format::Json),
+    ("dot", Format::Dot),
+    ("svg", Format::Svg),
+    ("html", Format::Html),
+];
 
 /// What a command line asks for.
 #[derive(Debug)]
@@ -29,7 +42,7 @@ pub(super) enum Request {
     /// To show this text.
     Help(String),
     /// To run a command.
-    Run(Options),
+    Run(Box<Options>),
 }
 
 #[derive(Debug)]
@@ -40,9 +53,22 @@ pub(super) struct Options {
     pub(super) config: Config,
     pub(super) data: DataOptions,
     pub(super) out: Option<PathBuf>,
-    pub(super) format: Format,
+    pub(super) plan: PlanOptions,
     pub(super) n_steps: usize,
     pub(super) trace: Option<PathBuf>,
+}
+
+/// What `plan` is asked.
+#[derive(Debug)]
+pub(super) struct PlanOptions {
+    pub(super) format: Format,
+    pub(super) changes: Changes,
+    /// The tensor of which all tilings are tried.
+    pub(super) why: Option<String>,
+    /// The two plans that are compared.
+    pub(super) diff: Vec<String>,
+    /// Where the result goes, if not to standard output.
+    pub(super) file: Option<PathBuf>,
 }
 
 struct CommandEntry {
@@ -53,7 +79,7 @@ struct CommandEntry {
 
 const COMMANDS: &[CommandEntry] = &[
     CommandEntry { command: Command::Train, name: "train", help: "train the model (the default)" },
-    CommandEntry { command: Command::Plan, name: "plan", help: "show the plan made at build time" },
+    CommandEntry { command: Command::Plan, name: "plan", help: "show and explain the plan" },
     CommandEntry {
         command: Command::Check,
         name: "check",
@@ -69,10 +95,11 @@ const COMMANDS: &[CommandEntry] = &[
 
 struct Flag {
     name: &'static str,
-    /// What stands for its value in the help; empty if it takes none.
+    /// What stands for its values in the help, one word each; empty if it takes none.
     value: &'static str,
     help: &'static str,
     commands: &'static [Command],
+    /// Takes one value.
     set: fn(&mut Options, &str) -> Result<(), String>,
 }
 
@@ -160,11 +187,56 @@ const FLAGS: &[Flag] = &[
         set: |options, text| set(&mut options.out, Ok(Some(text.into()))),
     },
     Flag {
+        name: "gpus",
+        value: "N",
+        help: "the plan for another number of GPUs",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.n_gpus, positive(text).map(Some)),
+    },
+    Flag {
+        name: "strategy",
+        value: "NAME",
+        help: "the plan by another strategy: auto, recursive, data or model",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.strategy, text.parse().map(Some)),
+    },
+    Flag {
+        name: "precision",
+        value: "NAME",
+        help: "the plan in another precision: f32, tf32 or bf16",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.precision, precision(text).map(Some)),
+    },
+    Flag {
+        name: "why",
+        value: "TENSOR",
+        help: "what every other tiling of a tensor would cost",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.why, Ok(Some(text.to_owned()))),
+    },
+    Flag {
+        name: "diff",
+        value: "A B",
+        help: "how two plans differ: strategies, or files of --format json",
+        commands: &[Command::Plan],
+        set: |options, text| {
+            options.plan.diff.push(text.to_owned());
+            Ok(())
+        },
+    },
+    Flag {
         name: "format",
         value: "NAME",
-        help: "text, json or dot (text)",
+        help: "text, json, dot, svg or html (text)",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.format, format(text)),
+        set: |options, text| set(&mut options.plan.format, format(text)),
+    },
+    Flag {
+        name: "output",
+        value: "FILE",
+        help: "where it goes (standard output); -o FILE is the same",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.file, Ok(Some(text.into()))),
     },
     Flag {
         name: "steps",
@@ -199,12 +271,17 @@ fn learning_rate(text: &str) -> Result<f32, String> {
 }
 
 fn format(text: &str) -> Result<Format, String> {
-    match text {
-        "text" => Ok(Format::Text),
-        "json" => Ok(Format::Json),
-        "dot" => Ok(Format::Dot),
-        _ => Err(format!("expected text, json or dot, found `{text}`")),
-    }
+    let found = FORMATS.iter().find(|(name, _)| *name == text);
+    let known = || FORMATS.map(|(name, _)| name).join(", ");
+    found
+        .map(|&(_, format)| format)
+        .ok_or_else(|| format!("expected one of {}, found `{text}`", known()))
+}
+
+fn precision(text: &str) -> Result<Precision, String> {
+    let known = || Precision::ALL.map(Precision::name).join(", ");
+    let found = Precision::ALL.into_iter().find(|it| it.name() == text);
+    found.ok_or_else(|| format!("expected one of {}, found `{text}`", known()))
 }
 
 /// Understands the arguments after the program's name.
@@ -219,7 +296,13 @@ pub(super) fn parse(
         config: Config { learning_rate: defaults.learning_rate, ..Config::default() },
         data: DataOptions::default(),
         out: None,
-        format: Format::Text,
+        plan: PlanOptions {
+            format: Format::Text,
+            changes: Changes::default(),
+            why: None,
+            diff: Vec::new(),
+            file: None,
+        },
         n_steps: 20,
         trace: None,
     };
@@ -229,14 +312,12 @@ pub(super) fn parse(
     while let Some(argument) = parser.next().map_err(usage)? {
         match argument {
             Arg::Long("help") | Arg::Short('h') => return Ok(Request::Help(help(command))),
-            Arg::Long(name) => {
-                let flag = find_flag(name)?;
-                let value = match flag.value {
-                    "" => String::new(),
-                    _ => parser.value().and_then(|value| value.string()).map_err(usage)?,
+            Arg::Long(_) | Arg::Short('o') => {
+                let flag = match argument {
+                    Arg::Long(name) => find_flag(name)?,
+                    Arg::Short(_) | Arg::Value(_) => find_flag("output")?,
                 };
-                (flag.set)(&mut options, &value)
-                    .map_err(|fault| Failure::Usage(format!("--{}: {fault}", flag.name)))?;
+                take(flag, &mut parser, &mut options)?;
                 given.push(flag);
             }
             Arg::Value(name) if command.is_none() => {
@@ -253,8 +334,23 @@ pub(super) fn parse(
             flag.name,
             entry(options.command).name
         ))),
-        None => Ok(Request::Run(options)),
+        None => Ok(Request::Run(Box::new(options))),
     }
+}
+
+/// Takes a flag's values.
+fn take(flag: &Flag, parser: &mut Parser, options: &mut Options) -> Result<(), Failure> {
+    let mut set = |value: &str| {
+        let fault = |fault| Failure::Usage(format!("--{}: {fault}", flag.name));
+        (flag.set)(options, value).map_err(fault)
+    };
+    if flag.value.is_empty() {
+        return set("");
+    }
+    for _ in flag.value.split_whitespace() {
+        set(&parser.value().and_then(|value| value.string()).map_err(usage)?)?;
+    }
+    Ok(())
 }
 
 fn usage(error: lexopt::Error) -> Failure {
@@ -263,7 +359,7 @@ fn usage(error: lexopt::Error) -> Failure {
 
 fn find_flag(name: &str) -> Result<&'static Flag, Failure> {
     FLAGS.iter().find(|flag| flag.name == name).ok_or_else(|| {
-        let nearest = nearest(name, FLAGS.iter().map(|flag| flag.name));
+        let nearest = nearest(name, FLAGS.iter().map(|flag| flag.name))[0];
         Failure::Usage(format!("unknown flag --{name}; the nearest is --{nearest}"))
     })
 }
@@ -271,33 +367,13 @@ fn find_flag(name: &str) -> Result<&'static Flag, Failure> {
 fn find_command(name: &str) -> Result<Command, Failure> {
     let found = COMMANDS.iter().find(|entry| entry.name == name);
     found.map(|entry| entry.command).ok_or_else(|| {
-        let nearest = nearest(name, COMMANDS.iter().map(|entry| entry.name));
+        let nearest = nearest(name, COMMANDS.iter().map(|entry| entry.name))[0];
         Failure::Usage(format!("unknown command `{name}`; the nearest is `{nearest}`"))
     })
 }
 
 fn entry(command: Command) -> &'static CommandEntry {
     COMMANDS.iter().find(|entry| entry.command == command).expect("the table has every command")
-}
-
-/// The name that takes the fewest edits to reach.
-fn nearest(name: &str, names: impl Iterator<Item = &'static str>) -> &'static str {
-    names.min_by_key(|other| edit_distance(name, other)).unwrap_or_default()
-}
-
-/// The number of insertions, deletions and replacements between two words (Wagner & Fischer 1974).
-fn edit_distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (i, left) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, right) in to.chars().enumerate() {
-            let replaced = diagonal + usize::from(left != right);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.chars().count()]
 }
 
 fn help(command: Option<Command>) -> String {

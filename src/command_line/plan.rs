@@ -1,16 +1,77 @@
-//! `plan`: shows what was decided at build time.
+//! `plan`: shows and explains what was decided at build time, or would be with other options.
 
-use std::io::Write;
+use std::{fs, io::Write};
 
+use soybean_explain::{
+    Changes, Compiled, SavedPlan, Side, Strategy, compile_again, diff, page, picture, why,
+};
 use soybean_plan::Plan;
 
-use super::{Failure, flags::Format};
+use super::{
+    Failure,
+    flags::{Format, PlanOptions},
+};
 
-pub(super) fn plan(plan: &Plan, format: Format, output: &mut dyn Write) -> Result<(), Failure> {
-    let text = match format {
-        Format::Text => plan.text,
-        Format::Json => plan.json,
-        Format::Dot => plan.dot,
+pub(super) fn plan(
+    plan: &Plan,
+    options: &PlanOptions,
+    output: &mut dyn Write,
+) -> Result<(), Failure> {
+    check(options)?;
+    let text = text(plan, options)?;
+    let Some(file) = &options.file else { return Ok(writeln!(output, "{}", text.trim_end())?) };
+    let fault = |error| Failure::Work(format!("cannot write {}: {error}", file.display()));
+    fs::write(file, text).map_err(fault)
+}
+
+/// Explanations are texts, of one question at a time.
+fn check(options: &PlanOptions) -> Result<(), Failure> {
+    let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
+    match (&options.why, options.diff.len(), options.format) {
+        (None, 0, _) | (Some(_), 0, Format::Text) | (None, 2, Format::Text) => Ok(()),
+        (None, 2, _) | (Some(_), 0, _) => usage("--why and --diff give text only"),
+        (Some(_), _, _) => usage("--why and --diff are two questions: ask one at a time"),
+        (None, _, _) => usage("--diff compares two plans: give it once"),
+    }
+}
+
+fn text(plan: &Plan, options: &PlanOptions) -> Result<String, Failure> {
+    if let [left, right] = &options.diff[..] {
+        let side = |name: &str| side(plan, options, name);
+        return Ok(diff(&side(left)?, &side(right)?)?);
+    }
+    if let Some(name) = &options.why {
+        let compiled = compile_again(&options.changes.apply(plan.recipe)?)?;
+        return Ok(why(&compiled.report, name)?.text(&compiled.report));
+    }
+    if options.format == Format::Text && options.changes == Changes::default() {
+        return Ok(plan.text.to_owned());
+    }
+    let compiled = compile_again(&options.changes.apply(plan.recipe)?)?;
+    Ok(formatted(&compiled, options.format))
+}
+
+/// The plan by a strategy of this name, or of a file.
+fn side(plan: &Plan, options: &PlanOptions, name: &str) -> Result<Side, Failure> {
+    let text = match name.parse::<Strategy>() {
+        Ok(strategy) => {
+            let changes = Changes { strategy: Some(strategy), ..options.changes.clone() };
+            compile_again(&changes.apply(plan.recipe)?)?.report.json()
+        }
+        Err(unknown) => fs::read_to_string(name)
+            .map_err(|error| format!("{unknown}; as a file `{name}` cannot be read: {error}"))?,
     };
-    Ok(writeln!(output, "{}", text.trim_end())?)
+    let plan = SavedPlan::read(&text).map_err(|fault| format!("{name}: {fault}"))?;
+    Ok(Side { title: name.to_owned(), plan })
+}
+
+fn formatted(compiled: &Compiled, format: Format) -> String {
+    let report = &compiled.report;
+    match format {
+        Format::Text => report.text(),
+        Format::Json => report.json(),
+        Format::Dot => picture::dot(report),
+        Format::Svg => picture::svg(report),
+        Format::Html => page::html(compiled),
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use soybean_plan::{Placement, Tiling};
 
-use super::{LevelLoad, Report};
+use super::{LevelLoad, Pass, Report};
 use crate::{
     graph::Value,
     operator::Rules,
@@ -35,7 +35,9 @@ pub(super) fn json(report: &Report) -> String {
     let tensors: Vec<String> = tensors(report, &values);
     let _ = writeln!(text, "\"tensors\": [\n{}\n],", tensors.join(",\n"));
     let computed = values.iter().filter(|it| found.tiled.forms[it.index()].is_some());
-    let operators: Vec<String> = computed.map(|&it| operator(report, it)).collect();
+    let (layers, passes) = (report.layers(), report.passes());
+    let operators: Vec<String> =
+        computed.map(|&it| operator(report, it, &layers[it.index()], passes[it.index()])).collect();
     let _ = writeln!(text, "\"ops\": [\n{}\n],", operators.join(",\n"));
     let per_axis: Vec<String> = report.bytes_per_axis.iter().map(ToString::to_string).collect();
     let _ = write!(
@@ -113,7 +115,7 @@ fn tensors(report: &Report, values: &[Value]) -> Vec<String> {
     values.iter().map(tensor).collect()
 }
 
-fn operator(report: &Report, value: Value) -> String {
+fn operator(report: &Report, value: Value, layer: &str, pass: Pass) -> String {
     let (tiled, graph) = (&report.found.tiled, report.graph());
     let operator = graph.operator(value).expect("only computed tensors are listed as operators");
     let (signature, form) = tiled.signature(value);
@@ -129,8 +131,10 @@ fn operator(report: &Report, value: Value) -> String {
         )
     };
     let conversions: Vec<String> = conversions.map(conversion).collect();
+    let site = report.found.tiled.network.site(value).cloned().unwrap_or_default();
     format!(
-        "{{ \"id\": {0}, \"name\": {1}, \"signature\": {2}, \"inputs\": [{3}], \"output\": {0}, \"form\": {4}, \"conversions\": [{5}], \"flops\": {6} }}",
+        "{{ \"id\": {0}, \"name\": {1}, \"signature\": {2}, \"inputs\": [{3}], \"output\": {0}, \"form\": {4}, \"conversions\": [{5}], \"flops\": {6}, \
+         \"pass\": \"{pass}\", \"layer\": {7}, \"call\": {8}, \"source\": {9} }}",
         value.index(),
         string(&operator.to_string()),
         string(&signature.to_string()),
@@ -138,6 +142,9 @@ fn operator(report: &Report, value: Value) -> String {
         factors(form),
         conversions.join(", "),
         signature.n_points() * operator.flops_per_point(),
+        string(layer),
+        string(&site.operator),
+        string(&site.place),
     )
 }
 

@@ -1,14 +1,22 @@
-//! The plan as a table for people.
+//! The plan as tables for people.
 
 use std::fmt::Write as _;
 
-use super::{Report, readable_bytes, readable_seconds};
-use crate::{graph::Source, peak::Content, tiling::Objective};
+use super::{
+    Parallelism, Pass, Report, Transfer, readable_bytes, readable_seconds,
+    rows::{aligned, rows},
+};
+use crate::{
+    graph::{Source, Value},
+    peak::Content,
+    tiling::Objective,
+};
 
-/// The most tensors that are listed; the others are counted.
-const MAX_ROWS: usize = 40;
+/// The most conversions that are listed.
+const MAX_TRANSFERS: usize = 8;
 
-/// The table: tensors that come from outside or stay, with their tilings; then the bytes beside those of the baselines.
+/// The tables: tensors that come from outside or stay, with their tilings; the parallelism of each layer; where the bytes go; then the bytes beside those of the
+/// baselines.
 pub(super) fn text(report: &Report) -> String {
     let mesh = report.found.tiled.mesh;
     let mut text = format!(
@@ -18,50 +26,110 @@ pub(super) fn text(report: &Report) -> String {
         report.strategy(),
         report.precision()
     );
-    let rows = rows(report);
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths = [width(0), width(1), width(2)];
-    for row in &rows {
-        let line = format!(
-            "  {:<3$}  {:<4$}  {:<5$}",
-            row[0], row[1], row[2], widths[0], widths[1], widths[2]
-        );
-        let _ = writeln!(text, "{}", line.trim_end());
+    text.push_str(&aligned(&tensors(report)));
+    if mesh.n_ranks() > 1 {
+        text.push('\n');
+        text.push_str(&aligned(&layers(report)));
     }
+    text.push_str(&conversions(report));
     text.push_str(&summary(report));
     text
 }
 
-fn rows(report: &Report) -> Vec<[String; 3]> {
+fn tensors(report: &Report) -> Vec<[String; 4]> {
     let (graph, tiled, names) = (report.graph(), &report.found.tiled, report.names());
-    let network = &tiled.network;
-    let fetched = network.fetched();
-    let is_shown = |value: crate::graph::Value| match graph.node(value).source {
-        Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => true,
+    let fetched = tiled.network.fetched();
+    let is_shown = |&value: &Value| match graph.node(value).source {
+        Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) => true,
+        // They stand beside their parameters.
+        Source::State => false,
         Source::Operator(_) => fetched.contains(&value) || graph.node(value).pinned.is_some(),
     };
-    let shown: Vec<_> = graph.values().filter(|&it| is_shown(it)).collect();
-    let row = |&value: &crate::graph::Value| {
+    let groups = tiled.network.update_groups();
+    let states = |value: Value| {
+        let group = groups.iter().find(|it| it[0].0 == value);
+        let states = group.iter().flat_map(|it| &it[1..]);
+        let mut tilings: Vec<String> =
+            states.map(|(state, _)| tiled.tilings[state.index()].to_string()).collect();
+        tilings.dedup();
+        tilings.join(", ")
+    };
+    let item = |value: Value| {
         let node = graph.node(value);
         let shape = format!("{}{}", node.dtype, node.shape);
-        let tiling = tiled.tilings[value.index()];
         let pinned = if node.pinned.is_some() { " pinned" } else { "" };
-        [names[&value].clone(), shape, format!("{tiling}{pinned}")]
+        let tiling = format!("{}{pinned}", tiled.tilings[value.index()]);
+        (names[&value].clone(), [shape, tiling, states(value)])
     };
-    let mut rows = vec![["tensor", "shape", "tiling"].map(str::to_owned)];
-    rows.extend(shown.iter().take(MAX_ROWS).map(row));
-    if shown.len() > MAX_ROWS {
-        rows.push([format!("and {} more", shown.len() - MAX_ROWS), String::new(), String::new()]);
+    let items = graph.values().filter(is_shown).map(item).collect();
+    let has_states = graph.values().any(|it| matches!(graph.node(it).source, Source::State));
+    let heading = ["tensor", "shape", "tiling", if has_states { "optimizer states" } else { "" }];
+    rows(heading, items, |name, [shape, tiling, states]| {
+        [name, shape.clone(), tiling.clone(), states.clone()]
+    })
+}
+
+fn layers(report: &Report) -> Vec<[String; 4]> {
+    let heading = ["layer", "forward", "backward", "weights and states"];
+    rows(heading, report.parallelism(), |name, it| {
+        let Parallelism { forward, backward, weights } = it.clone();
+        let name = if name.is_empty() { "(the model itself)".to_owned() } else { name };
+        [name, forward, backward, weights]
+    })
+}
+
+/// What moves most.
+fn conversions(report: &Report) -> String {
+    let transfers = report.transfers();
+    if transfers.is_empty() {
+        return String::new();
     }
-    rows
+    let mut rows = vec![["bytes", "share", "tensor", "collective", "for"].map(str::to_owned)];
+    for it in transfers.iter().take(MAX_TRANSFERS) {
+        let count = match it.n_conversions {
+            1 => String::new(),
+            n => format!("{n} x "),
+        };
+        rows.push([
+            readable_bytes(it.bytes),
+            format!("{:.1} %", it.bytes as f64 * 100.0 / report.bytes_total as f64),
+            format!("{count}{} {} -> {}", it.name, it.from, it.to),
+            it.collectives.clone(),
+            purpose(it),
+        ]);
+    }
+    let rest: u64 = transfers.iter().skip(MAX_TRANSFERS).map(|it| it.bytes).sum();
+    if rest > 0 {
+        let n: usize = transfers.iter().skip(MAX_TRANSFERS).map(|it| it.n_conversions).sum();
+        let share = format!("{:.1} %", rest as f64 * 100.0 / report.bytes_total as f64);
+        let others = format!("{n} other conversion{}", if n == 1 { "" } else { "s" });
+        rows.push([readable_bytes(rest), share, others, String::new(), String::new()]);
+    }
+    format!("\n{}", aligned(&rows))
+}
+
+/// For what a conversion is done: `matmul in dense.0, backward, src/main.rs:12`.
+fn purpose(transfer: &Transfer) -> String {
+    let Transfer { operator, place, layer, pass, .. } = transfer;
+    let layer = if layer.is_empty() { String::new() } else { format!(" in {layer}") };
+    let place = if place.is_empty() { String::new() } else { format!(", {place}") };
+    match pass {
+        Pass::Update => format!("update{layer}{place}"),
+        Pass::Forward | Pass::Backward => format!("{operator}{layer}, {pass}{place}"),
+    }
 }
 
 fn summary(report: &Report) -> String {
     let baselines = report.found.baselines;
     let mut text =
         format!("\n  bytes moved in one training step  {:>10}", readable_bytes(report.bytes_total));
-    if report.is_optimal() && report.objective() == Objective::Bytes {
-        text.push_str("  proved optimal");
+    let gap = report.gap().filter(|_| report.objective() == Objective::Bytes);
+    match gap {
+        Some(0.0) => text.push_str("  proved optimal"),
+        Some(gap) => {
+            let _ = write!(text, "  within {:.1} % of the optimum", gap * 100.0);
+        }
+        None => {}
     }
     text.push('\n');
     let strategies =
@@ -85,7 +153,7 @@ fn summary(report: &Report) -> String {
         let _ = writeln!(text, "    {name:<30}  {:>10}", readable_bytes(held[&content]));
     }
     let time = format!("{:.1} ms", report.milliseconds);
-    let _ = writeln!(text, "  {:<32}  {time:>10}", "search at build time");
+    let _ = writeln!(text, "  {:<32}  {time:>10}", "search");
     text
 }
 

@@ -170,6 +170,7 @@ impl<'a> Evaluator<'a> {
                 }
             }
         }
+        self.stand_at(name_tokens);
         match self.builder.call(name, &arguments) {
             Ok(result) => {
                 self.record_pin(&result, operands);

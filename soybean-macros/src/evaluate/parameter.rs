@@ -49,6 +49,7 @@ impl<'a> Evaluator<'a> {
         let own_name = self.parameter_name(name)?;
         let shape = self.parameter_shape(shape)?;
         let init = self.parameter_init(&call.args[2], shape.as_deref())?;
+        self.stand_at(call);
         let value = match (&own_name, shape, init) {
             (Some(own_name), Some(shape), Some(init)) => Some(match kind {
                 "buffer" => self.builder.buffer(own_name, &shape, init),

@@ -70,6 +70,7 @@ impl<'a> Evaluator<'a> {
         match pattern {
             Pat::Ident(it) if it.by_ref.is_none() && it.subpat.is_none() => {
                 let (name, is_mutable) = (it.ident.to_string(), it.mutability.is_some());
+                self.name_tensor(&name, &value);
                 self.frame().variables.push(Variable { name, value, is_mutable });
             }
             Pat::Wild(_) => {}
@@ -85,6 +86,30 @@ impl<'a> Evaluator<'a> {
                     Message::new(message).help("use names, `_`, tuples and arrays of them"),
                 );
             }
+        }
+    }
+
+    /// Records what the user calls a tensor, or the members of a tuple or array.
+    fn name_tensor(&mut self, name: &str, value: &Value<'a>) {
+        match value {
+            Value::Tensor(tensor) => {
+                let frame = self.frame();
+                let (call, rounds) = (frame.call, frame.rounds.clone());
+                self.naming.add_tensor(call, name, &rounds, *tensor);
+            }
+            Value::List(members) | Value::Tuple(members) => {
+                for (index, member) in members.iter().enumerate() {
+                    self.name_tensor(&format!("{name}[{index}]"), member);
+                }
+            }
+            Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Text(_)
+            | Value::Sequence(_)
+            | Value::Init(_)
+            | Value::All
+            | Value::Poison => {}
         }
     }
 
@@ -141,6 +166,9 @@ impl<'a> Evaluator<'a> {
             return;
         }
         let Some((name, path)) = self.place(target) else { return };
+        if path.is_empty() {
+            self.name_tensor(&name, &value);
+        }
         let Some(variable) = self.frame().variable(&name) else {
             self.unknown_variable(target, &name);
             return;

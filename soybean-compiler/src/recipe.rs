@@ -1,0 +1,154 @@
+//! Recipes: models as text, by which a program compiles its own model again with other options.
+//!
+//! A recipe is the list of the builder's calls, one line each, with the options of the compilation. What it makes is what the calls made: the same
+//! graph, and with the same options the same program.
+//!
+//! ```text
+//! soybean recipe 1
+//! model "digits"
+//! gpus 8
+//! at "src/main.rs:12" "dense.0"
+//! v2 = parameter "dense.0.w" [128, 64] "normal" [0.0, 0.17]
+//! v3 = call "matmul" [v0, v2]
+//! loss v9
+//! ```
+
+mod read;
+
+use std::fmt;
+
+use soybean_plan::Init;
+
+use crate::{
+    builder::{Argument, Builder, Made, Site},
+    compile::{Compiled, Options, compile},
+    fault::ModelFault,
+    graph::{Source, Value},
+};
+
+pub use read::RecipeFault;
+
+/// All that a compilation takes: a model, and what is asked.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// The model.
+    pub builder: Builder,
+    /// The scalar that is minimised.
+    pub loss: Value,
+    /// The model's further outputs, by name.
+    pub outputs: Vec<(String, Value)>,
+    /// What is asked of the compiler besides the model itself.
+    pub options: Options,
+}
+
+/// The first line of every recipe.
+const HEADING: &str = "soybean recipe 1";
+
+impl Recipe {
+    /// Compiles the model. `now` gives the time in milliseconds, from any origin.
+    ///
+    /// # Errors
+    /// As [`compile`].
+    pub fn compile(&self, now: &dyn Fn() -> f64) -> Result<Compiled, Vec<ModelFault>> {
+        compile(self.builder.clone(), self.loss, &self.outputs, &self.options, now)
+    }
+}
+
+impl fmt::Display for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{HEADING}")?;
+        options(&self.options, f)?;
+        let mut here = Site::default();
+        for (made, site) in self.builder.calls.iter().zip(self.builder.sites()) {
+            if (&site.place, &site.layer) != (&here.place, &here.layer) {
+                writeln!(f, "at {:?} {:?}", site.place, site.layer)?;
+                here = site;
+            }
+            self.call(made, f)?;
+        }
+        for (name, value) in &self.builder.names {
+            writeln!(f, "name {name:?} {value}")?;
+        }
+        for (name, value) in &self.outputs {
+            writeln!(f, "output {name:?} {value}")?;
+        }
+        writeln!(f, "loss {}", self.loss)
+    }
+}
+
+impl Recipe {
+    fn call(&self, made: &Made, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let result = Text(&made.result);
+        if let Some((operator, arguments)) = &made.operator {
+            return writeln!(f, "{result} = call {operator:?} {}", List(arguments));
+        }
+        let Argument::Tensor(value) = made.result else { return Ok(()) };
+        let node = self.builder.graph.node(value);
+        let (name, dtype, shape) = (&node.name, node.dtype.name(), node.shape);
+        match &node.source {
+            Source::Parameter(init) => {
+                writeln!(f, "{result} = parameter {name:?} {shape} {}", InitText(init))
+            }
+            Source::Buffer(init) => {
+                writeln!(f, "{result} = buffer {name:?} {shape} {}", InitText(init))
+            }
+            Source::Input { .. } => writeln!(f, "{result} = input {name:?} {dtype:?} {shape}"),
+            // No call gives these without an operator.
+            Source::State | Source::Operator(_) => Ok(()),
+        }
+    }
+}
+
+fn options(options: &Options, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Options { name, n_gpus, search, precision, optimizer } = options;
+    writeln!(f, "model {name:?}\ngpus {n_gpus}")?;
+    writeln!(f, "strategy {:?}\nprecision {:?}", search.strategy.name(), precision.name())?;
+    let (name, settings) = optimizer.settings();
+    write!(f, "optimizer {name:?}")?;
+    for (setting, value) in settings {
+        write!(f, " {setting:?} {}", Text(&value))?;
+    }
+    writeln!(f)
+}
+
+/// A value as the reader takes it.
+struct Text<'a>(&'a Argument);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Argument::Tensor(it) => write!(f, "{it}"),
+            Argument::Integer(it) => write!(f, "{it}"),
+            // The debug form of a number has a point, an exponent or a word, and gives the same number back.
+            Argument::Float(it) => write!(f, "{it:?}"),
+            Argument::Boolean(it) => write!(f, "{it}"),
+            Argument::Text(it) => write!(f, "{it:?}"),
+            Argument::List(it) => write!(f, "{}", List(it)),
+            Argument::All => f.write_str(".."),
+        }
+    }
+}
+
+struct List<'a>(&'a [Argument]);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members: Vec<String> = self.0.iter().map(|it| Text(it).to_string()).collect();
+        write!(f, "[{}]", members.join(", "))
+    }
+}
+
+struct InitText<'a>(&'a Init);
+
+impl fmt::Display for InitText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Init::Constant(value) => write!(f, "\"constant\" [{value:?}]"),
+            Init::Normal { mean, std } => write!(f, "\"normal\" [{mean:?}, {std:?}]"),
+            Init::TruncatedNormal { mean, std } => {
+                write!(f, "\"truncated-normal\" [{mean:?}, {std:?}]")
+            }
+            Init::Uniform { low, high } => write!(f, "\"uniform\" [{low:?}, {high:?}]"),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The reader of recipes: each line is a call, made as it is read.
+
+mod datum;
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use soybean_plan::{DType, Init, MAX_RANK, Precision};
+
+use super::{HEADING, Recipe};
+use crate::{
+    builder::{Argument, Builder},
+    compile::Options,
+    graph::Value,
+    optimizer::{self, Optimizer},
+    tiling::Request,
+};
+use datum::{Datum, Line};
+
+/// What is wrong with a recipe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecipeFault {
+    /// The number of the line, from 1.
+    pub line: usize,
+    /// What was expected, and what was found.
+    pub message: String,
+}
+
+impl fmt::Display for RecipeFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} of the recipe: {}", self.line, self.message)
+    }
+}
+
+impl std::error::Error for RecipeFault {}
+
+impl FromStr for Recipe {
+    type Err = RecipeFault;
+
+    fn from_str(text: &str) -> Result<Self, RecipeFault> {
+        let at = |line: usize| move |message: String| RecipeFault { line: line + 1, message };
+        let mut lines = text.lines().enumerate();
+        if lines.next().is_none_or(|(_, heading)| heading != HEADING) {
+            return Err(at(0)(format!("expected `{HEADING}`")));
+        }
+        // Calls above the first place stand in the model itself.
+        let mut reader = Reader { layers: vec![String::new()], ..Reader::default() };
+        let mut n_lines = 1;
+        for (number, line) in lines {
+            Line::parse(line).and_then(|it| reader.line(&it)).map_err(at(number))?;
+            n_lines = number + 1;
+        }
+        reader.finish().map_err(at(n_lines))
+    }
+}
+
+/// A recipe as far as it has been read.
+#[derive(Default)]
+struct Reader {
+    builder: Builder,
+    /// The tensors by their numbers in the recipe.
+    tensors: BTreeMap<usize, Value>,
+    /// The layers' paths, in the order in which they are met.
+    layers: Vec<String>,
+    name: Option<String>,
+    n_gpus: Option<usize>,
+    search: Request,
+    precision: Precision,
+    optimizer: Optimizer,
+    outputs: Vec<(String, Value)>,
+    loss: Option<Value>,
+}
+
+impl Reader {
+    fn line(&mut self, line: &Line) -> Result<(), String> {
+        match &line.result {
+            Some(result) => {
+                let made = self.made(&line.word, &line.data)?;
+                self.bind(result, &made)
+            }
+            None => self.said(&line.word, &line.data),
+        }
+    }
+
+    /// A line that makes something.
+    fn made(&mut self, word: &str, data: &[Datum]) -> Result<Argument, String> {
+        let value = match (word, data) {
+            ("call", [Datum::Text(operator), Datum::List(given)]) => {
+                let arguments = self.arguments(given)?;
+                return self.builder.call(operator, &arguments).map_err(|fault| fault.message);
+            }
+            ("input", [Datum::Text(name), Datum::Text(dtype), shape]) => {
+                let known = [DType::F32, DType::I32, DType::Bf16];
+                let dtype = known.into_iter().find(|it| it.name() == dtype);
+                let dtype = dtype.ok_or("no such type of elements")?;
+                self.builder.input(name, dtype, &self::shape(shape)?)
+            }
+            ("parameter", [Datum::Text(name), shape, Datum::Text(kind), numbers]) => {
+                self.builder.parameter(name, &self::shape(shape)?, init(kind, numbers)?)
+            }
+            ("buffer", [Datum::Text(name), shape, Datum::Text(kind), numbers]) => {
+                self.builder.buffer(name, &self::shape(shape)?, init(kind, numbers)?)
+            }
+            _ => return Err(format!("`{word}` with such operands makes nothing")),
+        };
+        Ok(Argument::Tensor(value))
+    }
+
+    /// A line that says something.
+    fn said(&mut self, word: &str, data: &[Datum]) -> Result<(), String> {
+        match (word, data) {
+            ("model", [Datum::Text(name)]) => self.name = Some(name.clone()),
+            ("gpus", [number]) => self.n_gpus = Some(number.count()?),
+            ("strategy", [Datum::Text(name)]) => self.search.strategy = name.parse()?,
+            ("precision", [Datum::Text(name)]) => {
+                let precision = Precision::ALL.into_iter().find(|it| it.name() == name);
+                self.precision = precision.ok_or_else(|| format!("unknown precision `{name}`"))?;
+            }
+            ("optimizer", [Datum::Text(name), settings @ ..]) => {
+                self.optimizer = self.optimizer(name, settings)?;
+            }
+            ("at", [Datum::Text(place), Datum::Text(layer)]) => self.stand_at(place, layer),
+            ("name", [Datum::Text(name), Datum::Tensor(number)]) => {
+                let value = self.tensor(*number)?;
+                self.builder.name_tensor(name, value);
+            }
+            ("output", [Datum::Text(name), Datum::Tensor(number)]) => {
+                let value = self.tensor(*number)?;
+                self.outputs.push((name.clone(), value));
+            }
+            ("loss", [Datum::Tensor(number)]) => self.loss = Some(self.tensor(*number)?),
+            _ => return Err(format!("`{word}` with such operands says nothing")),
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Recipe, String> {
+        self.builder.name_layers(self.layers);
+        let options = Options {
+            name: self.name.ok_or("the model has no name")?,
+            n_gpus: self.n_gpus.ok_or("the number of GPUs is missing")?,
+            search: self.search,
+            precision: self.precision,
+            optimizer: self.optimizer,
+        };
+        let loss = self.loss.ok_or("the loss is missing")?;
+        Ok(Recipe { builder: self.builder, loss, outputs: self.outputs, options })
+    }
+
+    fn stand_at(&mut self, place: &str, layer: &str) {
+        let known = self.layers.iter().position(|it| it == layer);
+        let number = known.unwrap_or_else(|| {
+            self.layers.push(layer.to_owned());
+            self.layers.len() - 1
+        });
+        self.builder.stand_at(place, number);
+    }
+
+    fn optimizer(&self, name: &str, settings: &[Datum]) -> Result<Optimizer, String> {
+        let setting = |pair: &[Datum]| match pair {
+            [Datum::Text(name), value] => Ok((name.clone(), self.argument(value)?)),
+            _ => Err("an optimizer's settings are names with values".to_owned()),
+        };
+        let settings = settings.chunks(2).map(setting).collect::<Result<Vec<_>, _>>()?;
+        optimizer::optimizer(name, &settings).map_err(|fault| fault.message)
+    }
+
+    fn tensor(&self, number: usize) -> Result<Value, String> {
+        self.tensors.get(&number).copied().ok_or_else(|| format!("v{number} is not made above"))
+    }
+
+    fn argument(&self, datum: &Datum) -> Result<Argument, String> {
+        Ok(match datum {
+            Datum::Tensor(number) => Argument::Tensor(self.tensor(*number)?),
+            Datum::Integer(it) => Argument::Integer(*it),
+            Datum::Float(it) => Argument::Float(*it),
+            Datum::Boolean(it) => Argument::Boolean(*it),
+            Datum::Text(it) => Argument::Text(it.clone()),
+            Datum::List(it) => Argument::List(self.arguments(it)?),
+            Datum::All => Argument::All,
+        })
+    }
+
+    fn arguments(&self, data: &[Datum]) -> Result<Vec<Argument>, String> {
+        data.iter().map(|it| self.argument(it)).collect()
+    }
+
+    /// Gives the tensors that a call made their numbers.
+    fn bind(&mut self, result: &Datum, made: &Argument) -> Result<(), String> {
+        match (result, made) {
+            (Datum::Tensor(number), Argument::Tensor(value)) => {
+                self.tensors.insert(*number, *value);
+                Ok(())
+            }
+            (Datum::List(results), Argument::List(members)) if results.len() == members.len() => {
+                results.iter().zip(members).try_for_each(|(result, it)| self.bind(result, it))
+            }
+            // Numbers are there for people: whoever uses them has them as arguments.
+            (Datum::Integer(_), Argument::Integer(_)) => Ok(()),
+            (_, made) => Err(format!("the call gives {}", made.kind())),
+        }
+    }
+}
+
+fn shape(datum: &Datum) -> Result<Vec<usize>, String> {
+    let extents = datum.list()?.iter().map(Datum::count).collect::<Result<Vec<_>, _>>()?;
+    match extents.len() <= MAX_RANK && !extents.contains(&0) {
+        true => Ok(extents),
+        false => Err(format!("a shape has at most {MAX_RANK} dims, none of them empty")),
+    }
+}
+
+fn init(kind: &str, numbers: &Datum) -> Result<Init, String> {
+    let numbers = numbers.list()?.iter().map(Datum::number).collect::<Result<Vec<_>, _>>()?;
+    Ok(match (kind, &numbers[..]) {
+        ("constant", &[value]) => Init::Constant(value),
+        ("normal", &[mean, std]) => Init::Normal { mean, std },
+        ("truncated-normal", &[mean, std]) => Init::TruncatedNormal { mean, std },
+        ("uniform", &[low, high]) => Init::Uniform { low, high },
+        _ => return Err(format!("there is no init `{kind}` of {} numbers", numbers.len())),
+    })
+}

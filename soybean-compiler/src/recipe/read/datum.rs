@@ -1,0 +1,152 @@
+//! The words of a recipe's line.
+
+use std::{iter::Peekable, str::Chars};
+
+/// One line: what is made, if anything is, by which word, of what.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) result: Option<Datum>,
+    pub(super) word: String,
+    pub(super) data: Vec<Datum>,
+}
+
+/// A value as it is written; tensors are numbers.
+#[derive(Debug)]
+pub(super) enum Datum {
+    Tensor(usize),
+    Integer(i64),
+    Float(f64),
+    Boolean(bool),
+    Text(String),
+    List(Vec<Datum>),
+    All,
+}
+
+impl Line {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let (left, right) = match text.split_once(" = ") {
+            // Strings stand behind the word only, so that this is no string's.
+            Some((left, right)) if !left.contains('"') => (Some(left), right),
+            Some(_) | None => (None, text),
+        };
+        let result = left.map(|left| {
+            let mut data = data(left)?;
+            data.pop().filter(|_| data.is_empty()).ok_or("one thing stands before `=`".to_owned())
+        });
+        let (word, rest) = right.split_once(' ').unwrap_or((right, ""));
+        Ok(Self { result: result.transpose()?, word: word.to_owned(), data: data(rest)? })
+    }
+}
+
+impl Datum {
+    pub(super) fn list(&self) -> Result<&[Self], String> {
+        match self {
+            Self::List(members) => Ok(members),
+            other => Err(format!("expected a list, found {other:?}")),
+        }
+    }
+
+    pub(super) fn count(&self) -> Result<usize, String> {
+        match self {
+            Self::Integer(it) if *it >= 0 => {
+                usize::try_from(*it).map_err(|_| format!("{it} is too large"))
+            }
+            other => Err(format!("expected a count, found {other:?}")),
+        }
+    }
+
+    pub(super) fn number(&self) -> Result<f64, String> {
+        match self {
+            Self::Float(it) => Ok(*it),
+            other => Err(format!("expected a number, found {other:?}")),
+        }
+    }
+
+    fn of_word(word: &str) -> Result<Self, String> {
+        let number = word.strip_prefix('v').and_then(|it| it.parse().ok());
+        Ok(match word {
+            ".." => Self::All,
+            "true" => Self::Boolean(true),
+            "false" => Self::Boolean(false),
+            _ if let Some(number) = number => Self::Tensor(number),
+            _ if let Ok(integer) = word.parse() => Self::Integer(integer),
+            _ => Self::Float(word.parse().map_err(|_| format!("`{word}` is no value"))?),
+        })
+    }
+}
+
+fn data(text: &str) -> Result<Vec<Datum>, String> {
+    let mut characters = text.chars().peekable();
+    let mut data = Vec::new();
+    while let Some(datum) = datum(&mut characters)? {
+        data.push(datum);
+    }
+    match characters.next() {
+        None => Ok(data),
+        Some(other) => Err(format!("unexpected `{other}`")),
+    }
+}
+
+/// The next value; none at the end, of the line or of a list.
+fn datum(characters: &mut Peekable<Chars<'_>>) -> Result<Option<Datum>, String> {
+    while characters.next_if(|it| matches!(it, ' ' | ',')).is_some() {}
+    match characters.peek() {
+        None | Some(']') => Ok(None),
+        Some('[') => {
+            characters.next();
+            let mut members = Vec::new();
+            while let Some(member) = datum(characters)? {
+                members.push(member);
+            }
+            match characters.next() {
+                Some(']') => Ok(Some(Datum::List(members))),
+                _ => Err("a list has no end".to_owned()),
+            }
+        }
+        Some('"') => {
+            characters.next();
+            string(characters).map(|it| Some(Datum::Text(it)))
+        }
+        Some(_) => {
+            let mut word = String::new();
+            while let Some(it) = characters.next_if(|it| !matches!(it, ' ' | ',' | '[' | ']' | '"'))
+            {
+                word.push(it);
+            }
+            Datum::of_word(&word).map(Some)
+        }
+    }
+}
+
+/// The rest of a string in Rust's debug form, behind its first quote.
+fn string(characters: &mut Peekable<Chars<'_>>) -> Result<String, String> {
+    let mut text = String::new();
+    loop {
+        match characters.next() {
+            Some('"') => return Ok(text),
+            Some('\\') => text.push(escape(characters).ok_or("a string has a wrong escape")?),
+            Some(other) => text.push(other),
+            None => return Err("a string has no end".to_owned()),
+        }
+    }
+}
+
+fn escape(characters: &mut Peekable<Chars<'_>>) -> Option<char> {
+    Some(match characters.next()? {
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        '0' => '\0',
+        'u' => {
+            characters.next_if_eq(&'{')?;
+            let mut digits = String::new();
+            while let Some(digit) = characters.next_if(char::is_ascii_hexdigit) {
+                digits.push(digit);
+            }
+            characters.next_if_eq(&'}')?;
+            char::from_u32(u32::from_str_radix(&digits, 16).ok()?)?
+        }
+        same @ ('"' | '\\' | '\'') => same,
+        _ => return None,
+    })
+}

@@ -1,0 +1,38 @@
+//! Passes: the parts of a training step.
+
+use std::{collections::BTreeSet, fmt};
+
+use crate::{graph::Value, network::Network};
+
+/// A part of a training step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pass {
+    /// What the loss and the outputs are computed of.
+    Forward,
+    /// The gradients.
+    Backward,
+    /// The next values of parameters, states and buffers.
+    Update,
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Update => "update",
+        })
+    }
+}
+
+/// The pass in which each tensor is computed, by its index.
+pub(super) fn passes(network: &Network) -> Vec<Pass> {
+    let is_next: BTreeSet<Value> = network.updates.iter().map(|&(_, next)| next).collect();
+    let is_forward = network.graph.ancestors(&network.fetched());
+    let pass = |value: Value| match (is_next.contains(&value), is_forward[value.index()]) {
+        (true, _) => Pass::Update,
+        (false, true) => Pass::Forward,
+        (false, false) => Pass::Backward,
+    };
+    network.graph.values().map(pass).collect()
+}

@@ -1,0 +1,231 @@
+//! Roles: which kind of parallelism it is to split a factor of an operator.
+//!
+//! Roles follow from what a factor's dims are: a dim of the batch wherever it goes, a dim of a weight by what the layer's product does with it. Gradients of a
+//! layer have the roles of its forward product: who splits the columns of a weight splits them in all three.
+
+use std::fmt;
+
+use soybean_plan::DType;
+
+use crate::{
+    graph::{Graph, Source, Value},
+    network::Network,
+    operator::{Operator, Rules},
+    signature::{FactorId, Form, Signature},
+    tiling::Tiled,
+};
+
+/// The kind of parallelism that comes of splitting a factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Samples of the batch.
+    Data,
+    /// Places in a sequence.
+    Sequence,
+    /// Heads of attention.
+    Head,
+    /// Output features of a layer.
+    Column,
+    /// Input features of a layer, whose products are added up.
+    Row,
+    /// Words: rows of an embedding's table, columns of logits.
+    Vocabulary,
+    /// Features of what has no weights.
+    Feature,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Data => "data",
+            Self::Sequence => "sequence",
+            Self::Head => "head",
+            Self::Column => "column",
+            Self::Row => "row",
+            Self::Vocabulary => "vocabulary",
+            Self::Feature => "feature",
+        })
+    }
+}
+
+/// What is known of a network's factors.
+pub(super) struct Roles<'a> {
+    tiled: &'a Tiled,
+    /// For each tensor and dim, the role of what comes from the batch.
+    dims: Vec<Vec<Option<Role>>>,
+    /// Whether a tensor serves the loss or an output.
+    is_forward: Vec<bool>,
+    /// The numbers of words of the embeddings.
+    vocabularies: Vec<usize>,
+    /// For each of the builder's calls, whether its forward product has a weight.
+    has_weight: Vec<bool>,
+}
+
+impl<'a> Roles<'a> {
+    pub(super) fn new(tiled: &'a Tiled) -> Self {
+        let network = &tiled.network;
+        let graph = &network.graph;
+        let is_forward = graph.ancestors(&network.fetched());
+        let vocabulary = |value| match graph.operator(value) {
+            Some(Operator::Embed(it)) => Some(it.vocabulary),
+            Some(_) | None => None,
+        };
+        let mut has_weight = vec![false; network.sites.len()];
+        for value in graph.values().filter(|it| is_forward[it.index()]) {
+            let has = is_product(graph, value)
+                && graph.operands(value).iter().any(|&it| weight(graph, it).is_some());
+            if let Some(slot) = graph.node(value).origin.and_then(|it| has_weight.get_mut(it)) {
+                *slot |= has;
+            }
+        }
+        Self {
+            tiled,
+            dims: dims(network),
+            vocabularies: graph.values().filter_map(vocabulary).collect(),
+            is_forward,
+            has_weight,
+        }
+    }
+
+    pub(super) fn is_forward(&self, value: Value) -> bool {
+        self.is_forward[value.index()]
+    }
+
+    /// The role of each axis in the form of the operator that computes this tensor; none where its ranks repeat each other's work.
+    pub(super) fn of_form(&self, value: Value, form: &Form) -> Vec<Option<Role>> {
+        let (signature, _) = self.tiled.signature(value);
+        form.0.iter().map(|factor| Some(self.of_factor(value, &signature, (*factor)?))).collect()
+    }
+
+    fn of_factor(&self, value: Value, signature: &Signature, factor: FactorId) -> Role {
+        let graph = &self.tiled.network.graph;
+        let operands = graph.operands(value);
+        if let Some(role) = role_of_operands(&self.dims, &operands, signature, factor) {
+            return role;
+        }
+        let carries = |at: usize| signature.operands[at].iter().any(|it| it.factor == Some(factor));
+        let role = match graph.operator(value) {
+            Some(Operator::Contract(_) | Operator::Convolve(_)) => {
+                let weight = (0..operands.len()).find(|&it| weight(graph, operands[it]).is_some());
+                self.of_product(value, signature.is_reduced(factor), weight, &carries)
+            }
+            Some(Operator::Attend(_)) => Role::Head,
+            Some(Operator::Embed(_)) if carries(2) => Role::Vocabulary,
+            Some(Operator::Embed(_)) => Role::Column,
+            Some(_) | None => Role::Feature,
+        };
+        let extent = signature.factors[factor as usize];
+        let is_of_words = matches!(role, Role::Column | Role::Row | Role::Feature);
+        if is_of_words && self.vocabularies.contains(&extent) { Role::Vocabulary } else { role }
+    }
+
+    /// The role in a product of a factor that the batch does not have. `carries` says whether an operand does.
+    fn of_product(
+        &self,
+        value: Value,
+        is_reduced: bool,
+        weight: Option<usize>,
+        carries: &dyn Fn(usize) -> bool,
+    ) -> Role {
+        let graph = &self.tiled.network.graph;
+        let is_forward = self.is_forward(value);
+        let origin = graph.node(value).origin;
+        let is_layer = origin.is_some_and(|it| self.has_weight.get(it) == Some(&true));
+        match weight {
+            Some(weight) if carries(weight) => match is_reduced == is_forward {
+                // y = x w adds up over the inputs, dx = dy w' over the outputs.
+                true => Role::Row,
+                false => Role::Column,
+            },
+            Some(_) => Role::Data,
+            // dw = x' dy adds up over the batch.
+            None if is_layer && is_reduced => Role::Data,
+            None if is_layer => {
+                let gradient = graph.operands(value).iter().position(|&it| !self.is_forward(it));
+                if gradient.is_some_and(carries) { Role::Column } else { Role::Row }
+            }
+            None if carries(0) && carries(1) && !is_reduced => Role::Head,
+            None if is_reduced => Role::Row,
+            None => Role::Column,
+        }
+    }
+}
+
+/// Whether an operator computes the tensor that most of a layer's work is.
+pub(super) fn is_product(graph: &Graph, value: Value) -> bool {
+    let operator = graph.operator(value);
+    matches!(
+        operator,
+        Some(
+            Operator::Contract(_)
+                | Operator::Convolve(_)
+                | Operator::Attend(_)
+                | Operator::Embed(_)
+        )
+    )
+}
+
+/// Whether an operator gives its operand in another shape, order or type.
+pub(super) fn passes_on(operator: &Operator) -> bool {
+    operator.is_alias() || operator.is_cast() || matches!(operator, Operator::Permute(_))
+}
+
+/// The parameter of which a tensor is, in another shape, order or type.
+pub(super) fn weight(graph: &Graph, value: Value) -> Option<Value> {
+    match &graph.node(value).source {
+        Source::Parameter(_) => Some(value),
+        Source::Operator(operator) if passes_on(operator) => {
+            weight(graph, graph.operands(value)[0])
+        }
+        Source::Operator(_) | Source::Input { .. } | Source::Buffer(_) | Source::State => None,
+    }
+}
+
+/// For each tensor and dim, the role of what comes from the batch.
+fn dims(network: &Network) -> Vec<Vec<Option<Role>>> {
+    let graph = &network.graph;
+    let mut dims: Vec<Vec<Option<Role>>> = Vec::new();
+    for value in graph.values() {
+        let node = graph.node(value);
+        let mut of_value = vec![None; node.shape.len()];
+        match &node.source {
+            Source::Input { .. } => {
+                let has_places = match node.dtype {
+                    DType::I32 => node.shape.len() == 2,
+                    DType::F32 | DType::Bf16 => node.shape.len() == 3,
+                };
+                let roles = [Role::Data, Role::Sequence];
+                let n_roles = if has_places { 2 } else { 1 };
+                for (dim, role) in of_value.iter_mut().zip(&roles[..n_roles]) {
+                    *dim = Some(*role);
+                }
+            }
+            Source::Operator(operator) => {
+                let signature = operator.signature(&graph.operand_shapes(value));
+                let operands = graph.operands(value);
+                for (dim, of_result) in of_value.iter_mut().zip(&signature.result) {
+                    let role = |it| role_of_operands(&dims, &operands, &signature, it);
+                    *dim = of_result.factor.and_then(role);
+                }
+            }
+            Source::Parameter(_) | Source::Buffer(_) | Source::State => {}
+        }
+        dims.push(of_value);
+    }
+    dims
+}
+
+/// The role that an operand's dim gives a factor.
+fn role_of_operands(
+    dims: &[Vec<Option<Role>>],
+    operands: &[Value],
+    signature: &Signature,
+    factor: FactorId,
+) -> Option<Role> {
+    let of_operand = |(operand, of_signature): (&Value, &Vec<_>)| {
+        let dims = dims.get(operand.index())?;
+        let carries = |it: &crate::signature::Dim| it.factor == Some(factor);
+        of_signature.iter().zip(dims).find_map(|(dim, role)| role.filter(|_| carries(dim)))
+    };
+    operands.iter().zip(&signature.operands).find_map(of_operand)
+}

@@ -1,0 +1,136 @@
+//! Where the bytes go: the conversions that move most, with what they are for.
+
+use std::collections::BTreeMap;
+
+use soybean_plan::{CollectiveKind, Tiling};
+
+use super::{Pass, Report, rows::pattern};
+use crate::{
+    graph::{Phase, Value},
+    operator::Operator,
+    tiling::{Conversion, route},
+};
+
+/// Conversions that are alike: of repeated layers, at one place of the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// The bytes that they move in a training step, over all ranks.
+    pub bytes: u64,
+    /// How many they are.
+    pub n_conversions: usize,
+    /// What is converted, the first of them.
+    pub tensor: Value,
+    /// Its name, with `*` for the numbers of layers where there are several.
+    pub name: String,
+    /// Its tiling before.
+    pub from: Tiling,
+    /// Its tiling after.
+    pub to: Tiling,
+    /// The collectives by which it is done: `reduce-scatter, all-gather`.
+    pub collectives: String,
+    /// The operator for which it is done, or of whose result: the user's where that is known.
+    pub operator: String,
+    /// The file and line where the user's operator stands; empty if that is not known.
+    pub place: String,
+    /// The operator's layer, with `*` for its numbers where there are several.
+    pub layer: String,
+    /// The part of the step to which the operator belongs.
+    pub pass: Pass,
+}
+
+/// All conversions of a training step that move anything, those that move most first.
+pub(super) fn transfers(report: &Report) -> Vec<Transfer> {
+    let network = &report.found.tiled.network;
+    let context = Context::new(report);
+    let is_trained = network.trained();
+    let mut transfers: Vec<Transfer> = Vec::new();
+    for value in network.graph.values().filter(|it| is_trained[it.index()]) {
+        if report.found.tiled.forms[value.index()].is_none() {
+            continue;
+        }
+        let conversions = report.found.tiled.conversions(value);
+        let result = conversions.len() - 1;
+        for (at, conversion) in conversions.iter().enumerate() {
+            let is_made = at == result || network.graph.reads(value, at, Phase::Train);
+            if conversion.bytes > 0 && is_made {
+                add(&mut transfers, context.transfer(value, conversion));
+            }
+        }
+    }
+    transfers.sort_by_key(|it| std::cmp::Reverse(it.bytes));
+    transfers
+}
+
+fn add(transfers: &mut Vec<Transfer>, new: Transfer) {
+    let is_alike = |it: &&mut Transfer| {
+        pattern(&it.name) == pattern(&new.name)
+            && pattern(&it.layer) == pattern(&new.layer)
+            && (it.from, it.to, it.pass) == (new.from, new.to, new.pass)
+            && (&it.operator, &it.place) == (&new.operator, &new.place)
+    };
+    match transfers.iter_mut().find(is_alike) {
+        Some(known) => {
+            known.bytes += new.bytes;
+            known.n_conversions += 1;
+            known.name = pattern(&known.name);
+            known.layer = pattern(&known.layer);
+        }
+        None => transfers.push(new),
+    }
+}
+
+/// What all transfers of a report need.
+struct Context<'a> {
+    report: &'a Report,
+    names: BTreeMap<Value, String>,
+    layers: Vec<String>,
+    passes: Vec<Pass>,
+}
+
+impl<'a> Context<'a> {
+    fn new(report: &'a Report) -> Self {
+        Self { report, names: report.names(), layers: report.layers(), passes: report.passes() }
+    }
+
+    /// What a tensor is called; one that the user gave no name, by the operator: `dense.0.matmul`, or `dense.0.matmul gradient`.
+    fn name(&self, value: Value) -> String {
+        let name = self.names[&value].clone();
+        let network = &self.report.found.tiled.network;
+        let operator = network.site(value).map_or("", |site| site.operator.as_str());
+        if name != value.to_string() || operator.is_empty() {
+            return name;
+        }
+        let layer = &self.layers[value.index()];
+        let dot = if layer.is_empty() { "" } else { "." };
+        let is_forward = self.passes[value.index()] == Pass::Forward;
+        let gradient = if is_forward { "" } else { " gradient" };
+        format!("{layer}{dot}{operator}{gradient}")
+    }
+
+    fn transfer(&self, value: Value, conversion: &Conversion) -> Transfer {
+        let tiled = &self.report.found.tiled;
+        let graph = &tiled.network.graph;
+        let node = graph.node(conversion.value);
+        let Conversion { from, to, combine, bytes, .. } = *conversion;
+        let route = route(&tiled.mesh, node.shape, node.dtype, combine, from, to);
+        let mut collectives: Vec<&str> = route.iter().map(|it| it.kind.name()).collect();
+        collectives.retain(|it| *it != CollectiveKind::Slice.name());
+        let site = tiled.network.site(value).cloned().unwrap_or_default();
+        Transfer {
+            bytes,
+            n_conversions: 1,
+            tensor: conversion.value,
+            name: self.name(conversion.value),
+            from,
+            to,
+            collectives: collectives.join(", "),
+            operator: match site.operator.is_empty() {
+                true => graph.operator(value).map(Operator::kind).unwrap_or_default(),
+                false => site.operator,
+            },
+            place: site.place,
+            layer: self.layers[value.index()].clone(),
+            pass: self.passes[value.index()],
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Recipes: what they make is what the calls made.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod support {
+    pub(crate) mod samples;
+}
+
+use std::collections::BTreeMap;
+
+use expect_test::{Expect, expect};
+use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
+use soybean_compiler::{
+    Argument, Builder, Compiled, Optimizer, Options, Recipe, Request, Strategy, graph::Value,
+    operator_samples, optimizer,
+};
+use soybean_plan::{DType, Init, Precision};
+use soybean_zoo::{
+    GPT, Model, Transformer, alexnet, cnn5, inception_v3, mlp, resnet20, resnet50, vgg16,
+};
+use support::samples::{argument, call};
+
+fn recipe(builder: Builder, loss: Value, n_gpus: usize) -> Recipe {
+    let options = Options {
+        name: "model".to_owned(),
+        n_gpus,
+        search: Strategy::Data.into(),
+        precision: Precision::F32,
+        optimizer: Optimizer::default(),
+    };
+    Recipe { builder, loss, outputs: Vec::new(), options }
+}
+
+/// Reads the recipe's text back and compares everything that the two make.
+fn check(recipe: &Recipe) {
+    let text = recipe.to_string();
+    let read: Recipe = text.parse().unwrap();
+    assert_eq!(read.to_string(), text);
+    assert_eq!(read.builder.graph().to_string(), recipe.builder.graph().to_string());
+    assert_eq!(read.builder.sites(), recipe.builder.sites());
+    match (recipe.compile(&|| 0.0), read.compile(&|| 0.0)) {
+        (Ok(of_calls), Ok(of_text)) => check_compiled(&of_calls, &of_text),
+        (of_calls, of_text) => assert_eq!(of_calls.err(), of_text.err(), "{text}"),
+    }
+}
+
+fn check_compiled(of_calls: &Compiled, of_text: &Compiled) {
+    assert!(of_text.program == of_calls.program);
+    assert_eq!(of_text.report.text(), of_calls.report.text());
+    assert_eq!(of_text.report.json(), of_calls.report.json());
+}
+
+fn sum_of(builder: &mut Builder, result: &Argument) -> Option<Value> {
+    match result {
+        Argument::Tensor(value) => {
+            let number = Argument::Tensor(call(builder, "to_f32", &[Argument::Tensor(*value)]));
+            Some(call(builder, "sum", &[number, Argument::All]))
+        }
+        Argument::List(members) => sum_of(builder, members.first()?),
+        _ => None,
+    }
+}
+
+#[test]
+fn every_operator_is_made_again() {
+    for sample in operator_samples() {
+        let mut builder = Builder::new();
+        let mut sources = BTreeMap::new();
+        let arguments: Vec<Argument> =
+            sample.arguments.iter().map(|it| argument(&mut builder, &mut sources, it)).collect();
+        let result = builder.call(sample.operator, &arguments).unwrap();
+        let x = builder.parameter("x", &[4], Init::Uniform { low: -1.0, high: 0.5 });
+        let x = call(&mut builder, "sum", &[Argument::Tensor(x), Argument::All]);
+        let loss = match sum_of(&mut builder, &result) {
+            Some(sum) => call(&mut builder, "add", &[Argument::Tensor(sum), Argument::Tensor(x)]),
+            None => x,
+        };
+        check(&recipe(builder, loss, 2));
+    }
+}
+
+#[test]
+fn networks_are_made_again() {
+    let small = Transformer { n_blocks: 2, ..GPT };
+    let models = [
+        (mlp(32, &[64, 128, 10]), 8),
+        (cnn5(8, 4, 16), 4),
+        (alexnet(16), 8),
+        (vgg16(8), 4),
+        (resnet20(8), 2),
+        (resnet50(8), 4),
+        (inception_v3(4), 2),
+        (small.decoder(), 8),
+        (small.encoder(10), 2),
+    ];
+    for (Model { builder, loss, .. }, n_gpus) in models {
+        check(&recipe(builder, loss, n_gpus));
+    }
+}
+
+fn small(name: &str) -> Recipe {
+    let mut builder = Builder::new();
+    builder.stand_at("src/main.rs:3", 0);
+    let x = builder.input("x", DType::F32, &[8, 4]);
+    builder.stand_at("src/main.rs:7", 1);
+    let w = builder.parameter(name, &[4, 6], Init::Normal { mean: 0.0, std: 0.5 });
+    let h = call(&mut builder, "matmul", &[Argument::Tensor(x), Argument::Tensor(w)]);
+    builder.stand_at("", 0);
+    let loss = call(&mut builder, "mean", &[Argument::Tensor(h), Argument::All]);
+    builder.name_layers(vec![String::new(), "dense".to_owned()]);
+    builder.name_tensor("h", h);
+    Recipe { outputs: vec![("h".to_owned(), h)], ..recipe(builder, loss, 2) }
+}
+
+fn check_text(recipe: &Recipe, expected: Expect) {
+    check(recipe);
+    expected.assert_eq(&recipe.to_string());
+}
+
+#[test]
+fn a_recipe_is_a_list_of_calls() {
+    check_text(
+        &small("dense.w"),
+        expect![[r#"
+            soybean recipe 1
+            model "model"
+            gpus 2
+            strategy "data"
+            precision "f32"
+            optimizer "sgd" "momentum" 0.0 "nesterov" false "weight_decay" 0.0
+            at "src/main.rs:3" ""
+            v0 = input "x" "f32" [8, 4]
+            at "src/main.rs:7" "dense"
+            v1 = parameter "dense.w" [4, 6] "normal" [0.0, 0.5]
+            v2 = call "matmul" [v0, v1]
+            at "" ""
+            v4 = call "mean" [v2, ..]
+            name "h" v2
+            output "h" v2
+            loss v4
+        "#]],
+    );
+}
+
+/// What is said of a recipe in which one text stands for another.
+fn fault(from: &str, to: &str) -> String {
+    let text = small("w").to_string();
+    assert!(text.contains(from), "{from} in {text}");
+    text.replace(from, to).parse::<Recipe>().err().unwrap().to_string()
+}
+
+#[test]
+fn faults_say_the_line_and_what_is_wrong() {
+    let faults = [
+        fault("recipe 1", "recipe 2"),
+        fault("[4, 6]", "[4, 0]"),
+        fault("\"normal\"", "\"abnormal\""),
+        fault("[v0, v1]", "[v0, v7]"),
+        fault("[v0, v1]", "[v0, v1"),
+        fault("[v0, v1]", "[v0, v0]"),
+        fault("\"matmul\"", "\"matmull\""),
+        fault("\"data\"", "\"fast\""),
+        fault("loss v4\n", ""),
+        fault("gpus 2\n", ""),
+        fault("\"dense\"", "\"den\\se\""),
+    ];
+    expect![[r#"
+        line 1 of the recipe: expected `soybean recipe 1`
+        line 10 of the recipe: a shape has at most 8 dims, none of them empty
+        line 10 of the recipe: there is no init `abnormal` of 2 numbers
+        line 11 of the recipe: v7 is not made above
+        line 11 of the recipe: a list has no end
+        line 11 of the recipe: `matmul`: inner dimensions differ: 4 vs 8
+        line 11 of the recipe: unknown operator `matmull`
+        line 4 of the recipe: unknown strategy `fast`; the strategies are auto, recursive, data, model
+        line 16 of the recipe: the loss is missing
+        line 16 of the recipe: the number of GPUs is missing
+        line 9 of the recipe: a string has a wrong escape"#]].assert_eq(&faults.join("\n"));
+}
+
+fn numbers() -> impl proptest::strategy::Strategy<Value = f64> {
+    prop_oneof![
+        any::<f64>().prop_filter("comparable", |it| !it.is_nan()),
+        Just(f64::INFINITY),
+        Just(-0.0),
+        (-9..9_i32).prop_map(f64::from),
+    ]
+}
+
+proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn names_numbers_and_options_come_back(
+        name in any::<String>(),
+        place in any::<String>(),
+        (low, high, factor) in (numbers(), numbers(), numbers()),
+        (momentum, decay) in (0.0..1.0_f64, 0.0..1.0_f64),
+        which in 0..3_usize,
+        n_gpus in 1..10_usize,
+        strategy in 0..4_usize,
+        precision in 0..3_usize,
+    ) {
+        let mut recipe = small(&name);
+        recipe.builder.stand_at(&place, 1);
+        let w = recipe.builder.parameter(&place, &[3], Init::Uniform { low, high });
+        let operands = [Argument::Tensor(w), Argument::Float(factor)];
+        let product = call(&mut recipe.builder, "mul", &operands);
+        let product = call(&mut recipe.builder, "mean", &[Argument::Tensor(product), Argument::All]);
+        let operands = [Argument::Tensor(recipe.loss), Argument::Tensor(product)];
+        recipe.loss = call(&mut recipe.builder, "add", &operands);
+        recipe.builder.name_tensor(&name, recipe.loss);
+        recipe.options = Options {
+            name,
+            n_gpus,
+            search: Request::from(Strategy::NAMES[strategy].1),
+            precision: Precision::ALL[precision],
+            optimizer: match which {
+                0 => Optimizer::Sgd { momentum, nesterov: momentum > 0.5, weight_decay: decay },
+                1 => optimizer("adam", &[("weight_decay".to_owned(), Argument::Float(decay))]).unwrap(),
+                _ => optimizer("adamw", &[("eps".to_owned(), Argument::Float(decay))]).unwrap(),
+            },
+        };
+        check(&recipe);
+    }
+}

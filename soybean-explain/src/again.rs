@@ -1,0 +1,46 @@
+//! A model compiled again while its program runs, as it was built or with other options.
+
+use std::time::Instant;
+
+use soybean_compiler::{Compiled, Recipe, Strategy};
+use soybean_plan::Precision;
+
+/// What is to be otherwise than when the program was built.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The number of GPUs.
+    pub n_gpus: Option<usize>,
+    /// How the tiling is searched.
+    pub strategy: Option<Strategy>,
+    /// With which numbers products are computed.
+    pub precision: Option<Precision>,
+}
+
+impl Changes {
+    /// The recipe with these changes.
+    ///
+    /// # Errors
+    /// If the text is not a recipe.
+    pub fn apply(&self, recipe: &str) -> Result<Recipe, String> {
+        let mut recipe: Recipe = recipe.parse().map_err(|fault| format!("{fault}"))?;
+        let options = &mut recipe.options;
+        options.n_gpus = self.n_gpus.unwrap_or(options.n_gpus);
+        options.search.strategy = self.strategy.unwrap_or(options.search.strategy);
+        options.precision = self.precision.unwrap_or(options.precision);
+        Ok(recipe)
+    }
+}
+
+/// Compiles a model.
+///
+/// # Errors
+/// If it cannot be compiled so: for a number of GPUs over which nothing can be split.
+pub fn compile_again(recipe: &Recipe) -> Result<Compiled, String> {
+    let start = Instant::now();
+    let compiled = recipe.compile(&|| start.elapsed().as_secs_f64() * 1e3);
+    compiled.map_err(|faults| {
+        let text = |help: Option<String>| help.map_or_else(String::new, |it| format!("; {it}"));
+        let faults = faults.into_iter().map(|it| it.message + &text(it.help));
+        faults.collect::<Vec<_>>().join("; ")
+    })
+}

@@ -1,0 +1,16 @@
+//! Explanations of plans, made from what the compiler reports: other plans of a model beside its own, pictures, and a page to explore.
+
+mod again;
+mod diff;
+mod near;
+pub mod page;
+pub mod picture;
+mod saved;
+mod why;
+
+pub use again::{Changes, compile_again};
+pub use diff::{Side, diff};
+pub use near::nearest;
+pub use saved::{SavedConversion, SavedOperator, SavedPlan, SavedTensor};
+pub use soybean_compiler::{Compiled, Strategy};
+pub use why::{Choice, Why, why};

@@ -1,0 +1,151 @@
+// The graph: zoom, pan, and which tensor is chosen.
+
+const canvas = byId("canvas");
+const picture = canvas.querySelector("svg");
+const whole = picture.viewBox.baseVal;
+const size = { width: whole.width, height: whole.height };
+const view = { x: 0, y: 0, width: size.width, height: size.height };
+const boxes = new Map();
+for (const box of picture.querySelectorAll(".tensor")) boxes.set(Number(box.dataset.tensor), box);
+const nearEdges = new Map();
+for (const edge of picture.querySelectorAll(".edge")) {
+  for (const end of [edge.dataset.from, edge.dataset.to]) {
+    nearEdges.set(Number(end), [...(nearEdges.get(Number(end)) ?? []), edge]);
+  }
+}
+picture.removeAttribute("width");
+picture.removeAttribute("height");
+
+function show() {
+  picture.setAttribute("viewBox", `${view.x} ${view.y} ${view.width} ${view.height}`);
+}
+
+/** Pixels of the picture for one of the screen. */
+const scale = () => Math.max(view.width / canvas.clientWidth, view.height / canvas.clientHeight);
+
+/** Sets the part that is seen, by its middle and scale; the view has the shape of the canvas. */
+function look(x, y, wanted) {
+  view.width = canvas.clientWidth * wanted;
+  view.height = canvas.clientHeight * wanted;
+  view.x = x - view.width / 2;
+  view.y = y - view.height / 2;
+  show();
+}
+
+/** The middle of a tensor's box. */
+function middle(tensor) {
+  const box = boxes.get(tensor.id);
+  const { width, height } = box.getBBox();
+  const { e, f } = box.transform.baseVal.getItem(0).matrix;
+  return [e + width / 2, f + height / 2];
+}
+
+/** All of the graph. */
+function showAll() {
+  look(size.width / 2, size.height / 2, 1.04 * Math.max(size.width / canvas.clientWidth, size.height / canvas.clientHeight));
+}
+
+/** All of the graph, or where that would be too small to read, its beginning. */
+function showFirst() {
+  showAll();
+  if (scale() < 2.5) return;
+  const [x] = middle(plan.tensors.find((it) => it.kind === "input") ?? plan.tensors[0]);
+  look(x, 0.48 * 2.2 * canvas.clientHeight, 2.2);
+}
+
+function zoom(factor, x = view.x + view.width / 2, y = view.y + view.height / 2) {
+  const wanted = Math.min(Math.max(scale() / factor, 0.2), 40);
+  const ratio = wanted / scale();
+  look(x + (view.x + view.width / 2 - x) * ratio, y + (view.y + view.height / 2 - y) * ratio, wanted);
+}
+
+function pan(right, down) {
+  look(view.x + view.width / 2 + right, view.y + view.height / 2 + down, scale());
+}
+
+/** The place of the picture under the pointer. */
+function under(event) {
+  const bounds = canvas.getBoundingClientRect();
+  return [view.x + (event.clientX - bounds.left) * scale(), view.y + (event.clientY - bounds.top) * scale()];
+}
+
+let chosen = null;
+
+/** Marks a tensor and its edges, and brings it into view. */
+function mark(tensor) {
+  for (const it of picture.querySelectorAll(".chosen, .near")) it.classList.remove("chosen", "near");
+  chosen = tensor.id;
+  const box = boxes.get(tensor.id);
+  box.classList.add("chosen");
+  for (const edge of nearEdges.get(tensor.id) ?? []) edge.classList.add("near");
+  const [x, y] = middle(tensor);
+  const isSeen = x > view.x && x < view.x + view.width && y > view.y && y < view.y + view.height;
+  if (!isSeen || scale() > 1.6) look(x, y, Math.min(scale(), 1.2));
+}
+
+const goTo = (tensor) => {
+  location.hash = `tensor=${token(tensor)}`;
+};
+
+/** The next or previous tensor of the list. */
+function step(by) {
+  const n = plan.tensors.length;
+  goTo(plan.tensors[chosen === null ? 0 : (chosen + by + n) % n]);
+}
+
+function press(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const far = 90 * scale();
+  const actions = {
+    ArrowLeft: () => pan(-far, 0),
+    ArrowRight: () => pan(far, 0),
+    ArrowUp: () => pan(0, -far),
+    ArrowDown: () => pan(0, far),
+    "+": () => zoom(1.3),
+    "=": () => zoom(1.3),
+    "-": () => zoom(1 / 1.3),
+    0: showAll,
+    n: () => step(1),
+    p: () => step(-1),
+  };
+  if (!actions[event.key]) return;
+  event.preventDefault();
+  actions[event.key]();
+}
+
+function drag(down) {
+  const [x, y] = under(down);
+  const [left, top] = [down.clientX, down.clientY];
+  let isMoved = false;
+  const move = (event) => {
+    isMoved ||= Math.hypot(event.clientX - left, event.clientY - top) > 4;
+    if (!isMoved) return;
+    canvas.classList.add("held");
+    const [nowX, nowY] = under(event);
+    pan(x - nowX, y - nowY);
+  };
+  const end = (event) => {
+    canvas.classList.remove("held");
+    removeEventListener("pointermove", move);
+    removeEventListener("pointerup", end);
+    const box = event.target.closest?.(".tensor");
+    if (!isMoved && box) goTo(plan.tensors[Number(box.dataset.tensor)]);
+  };
+  addEventListener("pointermove", move);
+  addEventListener("pointerup", end);
+}
+
+function startGraph() {
+  canvas.addEventListener("keydown", press);
+  canvas.addEventListener("pointerdown", drag);
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    zoom(Math.exp(-event.deltaY / 400), ...under(event));
+  }, { passive: false });
+  for (const button of document.querySelectorAll("[data-zoom]")) {
+    const factor = Number(button.dataset.zoom);
+    button.addEventListener("click", () => (factor ? zoom(factor) : showAll()));
+  }
+  addEventListener("resize", () => look(view.x + view.width / 2, view.y + view.height / 2, scale()));
+  showFirst();
+}

@@ -1,0 +1,30 @@
+// Where the bytes go, and which parallelism came out.
+
+/** A table's rows; each cell is text or an element. */
+function fill(table, heads, lines) {
+  const row = (kind, cells) => element("tr", {}, ...cells.map((it) => element(kind, {}, it)));
+  table.append(element("thead", {}, row("th", heads)), element("tbody", {}, ...lines.map((it) => row("td", it))));
+}
+
+/** The way to a tensor, under another name where one is given. */
+const link = (id, name = plan.tensors[id].name) => element("a", { href: `#tensor=${token(plan.tensors[id])}` }, name);
+
+function showTransfers() {
+  const total = Math.max(plan.bytes_total, 1);
+  const lines = data.transfers.map((it) => [
+    bytes(it.bytes),
+    `${((100 * it.bytes) / total).toFixed(1)} %`,
+    element("span", {}, link(it.tensor, it.name), it.n > 1 ? ` (${it.n} times)` : ""),
+    element("code", {}, `${it.from} → ${it.to}`),
+    it.collectives,
+    [it.operator, it.pass, it.place].filter((it) => it).join(", "),
+  ]);
+  fill(byId("transfers"), ["bytes", "share", "tensor", "tilings", "collectives", "operator"], lines);
+  byId("flows").hidden = !lines.length;
+}
+
+function showLayers() {
+  const lines = data.layers.map(([name, ...parts]) => [name || "the model itself", ...parts]);
+  fill(byId("layers"), ["layer", "forward", "gradients", "weights"], lines);
+  byId("parallelism").hidden = !lines.length;
+}

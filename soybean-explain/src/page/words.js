@@ -1,0 +1,77 @@
+// What all parts share: the plan, elements, and numbers in words.
+
+// Before anything can fail.
+addEventListener("error", (event) => {
+  document.getElementById("errors").hidden = false;
+  document.getElementById("errors").append(`${event.message} at ${event.filename}:${event.lineno}\n`);
+});
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const plan = data.plan;
+const operators = new Map(plan.ops.map((it) => [it.output, it]));
+const readers = new Map();
+for (const operator of plan.ops) {
+  for (const input of new Set(operator.inputs)) {
+    readers.set(input, [...(readers.get(input) ?? []), operator]);
+  }
+}
+
+const byId = (id) => document.getElementById(id);
+
+/** An element with attributes and children; texts are never read as HTML. */
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+/** The same for SVG. */
+function shape(tag, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+/** `402.7 MB`, with 1 MB = 10^6 bytes. */
+function bytes(amount) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let unit = 0;
+  while (amount >= 1000 && unit + 1 < units.length) {
+    amount /= 1000;
+    unit += 1;
+  }
+  return unit === 0 ? `${amount} B` : `${amount.toFixed(1)} ${units[unit]}`;
+}
+
+const timesNamed = new Map();
+for (const { name } of plan.tensors) timesNamed.set(name, (timesNamed.get(name) ?? 0) + 1);
+
+/** What stands for a tensor in the URL: its name, or its number where several are called so. */
+const token = ({ id, name }) => (timesNamed.get(name) > 1 ? `v${id}` : encodeURIComponent(name));
+
+const tilingText = (tiling) => `[${tiling.join(" ")}]`;
+
+/** The colour of a placement: `r`, `red`, or `P` and a dim, of which the last colour stands for all further ones. */
+function colour(placement) {
+  const dim = /^P(\d+)$/.exec(placement);
+  return dim ? `var(--p${Math.min(Number(dim[1]), 5)})` : `var(--${placement})`;
+}
+
+/** A tiling as a flag with a stripe for each axis. */
+function flag(tiling) {
+  const stripes = (tiling.length ? tiling : ["r"]).map((it) => element("i", { style: `background: ${colour(it)}` }));
+  return element("span", { class: "flag", "aria-hidden": "true" }, ...stripes);
+}
+
+const N_BYTES = { f32: 4, bf16: 2, i32: 4 };
+
+const product = (numbers) => numbers.reduce((all, it) => all * it, 1);
+
+/** The axes that split a dim. */
+const axesOf = (tensor, dim) => tensor.tiling.flatMap((it, axis) => (it === `P${dim}` ? [axis] : []));
+
+/** The shape of what one GPU holds. */
+const localShape = (tensor) =>
+  tensor.shape.map((extent, dim) => extent / product(axesOf(tensor, dim).map((axis) => plan.axes[axis])));

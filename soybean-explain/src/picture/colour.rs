@@ -1,0 +1,85 @@
+//! Colours of placements: a tensor shows one stripe for each axis of the mesh, as flags do.
+
+use soybean_plan::{Placement, Tiling};
+
+/// How one placement is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Colour {
+    /// The class of the stripes in SVG.
+    pub(super) class: &'static str,
+    /// The fill behind dark text.
+    pub(super) light: &'static str,
+    /// The fill behind light text.
+    pub(super) dark: &'static str,
+}
+
+const REPLICATED: Colour = Colour { class: "r", light: "#e6e8eb", dark: "#3a3f47" };
+const PARTIAL: Colour = Colour { class: "red", light: "#f3c3c3", dark: "#6b2b2b" };
+/// Splits of dim 0, 1, ..; the last stands for all further dims.
+const SPLITS: [Colour; 6] = [
+    Colour { class: "p0", light: "#b9d7f8", dark: "#1f4a7c" },
+    Colour { class: "p1", light: "#fbd0a3", dark: "#7a4312" },
+    Colour { class: "p2", light: "#bfe5bf", dark: "#255b2c" },
+    Colour { class: "p3", light: "#dcc8f3", dark: "#52347c" },
+    Colour { class: "p4", light: "#b5e4e0", dark: "#1a5a57" },
+    Colour { class: "p5", light: "#f7c3de", dark: "#76305a" },
+];
+
+fn all() -> impl Iterator<Item = Colour> {
+    [REPLICATED, PARTIAL].into_iter().chain(SPLITS)
+}
+
+/// The rules that colour stripes, for light and dark surroundings.
+pub(super) fn rules() -> String {
+    let rule = |class: &str, fill: &str| format!(".stripe.{class} {{ fill: {fill}; }}\n");
+    let light: String = all().map(|it| rule(it.class, it.light)).collect();
+    let dark: String = all().map(|it| rule(it.class, it.dark)).collect();
+    format!("{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
+}
+
+/// The same for a page that has a scheme of its own, and a variable for each colour.
+pub(crate) fn theme() -> String {
+    let variable =
+        |it: Colour| format!("  --{}: light-dark({}, {});\n", it.class, it.light, it.dark);
+    let rule = |it: Colour| format!(".stripe.{0} {{ fill: var(--{0}); }}\n", it.class);
+    let (variables, rules): (String, String) =
+        (all().map(variable).collect(), all().map(rule).collect());
+    format!(":root {{\n{variables}}}\n{rules}")
+}
+
+/// The colour of a placement.
+pub(super) fn of(placement: Placement) -> Colour {
+    match placement {
+        Placement::Replicated => REPLICATED,
+        Placement::Partial => PARTIAL,
+        Placement::Split(dim) => SPLITS[(dim as usize).min(SPLITS.len() - 1)],
+    }
+}
+
+/// The stripes of a tiling: runs of axes of one placement, with how many axes each has. One rank has no axes, but a stripe.
+pub(super) fn stripes(tiling: &Tiling) -> Vec<(Colour, usize)> {
+    let mut stripes: Vec<(Colour, usize)> = Vec::new();
+    for &placement in tiling.placements() {
+        match stripes.last_mut() {
+            Some((colour, n_axes)) if *colour == of(placement) => *n_axes += 1,
+            _ => stripes.push((of(placement), 1)),
+        }
+    }
+    if stripes.is_empty() { vec![(REPLICATED, 1)] } else { stripes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stripe_for_each_run_of_axes() {
+        use Placement::{Replicated, Split};
+        let classes = |placements: &[Placement]| -> Vec<(&str, usize)> {
+            stripes(&Tiling::new(placements)).iter().map(|(it, n)| (it.class, *n)).collect()
+        };
+        assert_eq!(classes(&[Split(0), Split(0), Split(1)]), [("p0", 2), ("p1", 1)]);
+        assert_eq!(classes(&[Split(7), Replicated]), [("p5", 1), ("r", 1)]);
+        assert_eq!(classes(&[]), [("r", 1)]);
+    }
+}

@@ -1,0 +1,94 @@
+//! The graph in Graphviz's language: striped boxes in a cluster for each layer.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use soybean_compiler::readable_bytes;
+
+use super::{
+    colour,
+    drawing::{Drawing, Edge, Tensor},
+};
+
+/// The text for `dot`.
+pub(super) fn dot(name: &str, drawing: &Drawing) -> String {
+    let most_bytes = drawing.most_bytes();
+    let mut text = format!("digraph {} {{\n", quoted(name));
+    text.push_str("  node [shape=box, fontname=\"Helvetica\", fontsize=10];\n");
+    text.push_str(
+        "  edge [color=\"#9aa0a8\", fontname=\"Helvetica\", fontsize=9, arrowsize=0.6];\n",
+    );
+    let mut by_layer: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, tensor) in drawing.tensors.iter().enumerate() {
+        by_layer.entry(&tensor.layer).or_default().push(at);
+    }
+    for (number, (layer, members)) in by_layer.into_iter().enumerate() {
+        let nodes = members.into_iter().map(|it| node(it, &drawing.tensors[it], most_bytes));
+        let nodes: String = nodes.map(|it| format!("    {it};\n")).collect();
+        let _ = match layer {
+            "" => write!(text, "{nodes}"),
+            _ => writeln!(
+                text,
+                "  subgraph cluster_{number} {{\n    label={}; color=\"#c4c8cd\"; fontname=\"Helvetica\";\n{nodes}  }}",
+                quoted(layer)
+            ),
+        };
+    }
+    for it in &drawing.edges {
+        let _ = writeln!(text, "  {};", edge(it, most_bytes));
+    }
+    text.push_str("}\n");
+    text
+}
+
+/// A tensor. Its frame is as thick as the bytes that its own change of tiling moves.
+fn node(at: usize, tensor: &Tensor, most_bytes: u64) -> String {
+    let mut label = format!("{}\n{}\n{}", tensor.name, tensor.shape, tensor.tiling);
+    if tensor.change.bytes > 0 {
+        let _ = write!(label, "\nmade with {}", readable_bytes(tensor.change.bytes));
+    }
+    let stripes = colour::stripes(&tensor.tiling);
+    let n_axes: usize = stripes.iter().map(|it| it.1).sum();
+    let fills: Vec<String> = stripes
+        .iter()
+        .map(|(colour, n)| format!("{};{:.4}", colour.light, *n as f64 / n_axes as f64))
+        .collect();
+    // Graphviz draws stripes only where there are two.
+    let (style, fill) = match stripes.as_slice() {
+        [(colour, _)] => ("filled", colour.light.to_owned()),
+        _ => ("striped", fills.join(":")),
+    };
+    let line = match tensor.kind {
+        "param" | "state" => ",bold",
+        "gradient" => ",dashed",
+        _ => "",
+    };
+    let tooltip = if tensor.operator.is_empty() { tensor.kind } else { &tensor.operator };
+    let colour = if tensor.change.bytes > 0 { ", color=\"#c2410c\"" } else { "" };
+    format!(
+        "v{at} [label={}, style=\"{style}{line}\", fillcolor=\"{fill}\", penwidth={:.2}{colour}, tooltip={}]",
+        quoted(&label),
+        tensor.change.thickness(most_bytes),
+        quoted(tooltip),
+    )
+}
+
+fn edge(edge: &Edge, most_bytes: u64) -> String {
+    let mut text = format!("v{} -> v{}", edge.from, edge.to);
+    let change = &edge.change;
+    if let Some((from, to)) = change.tilings.filter(|_| change.bytes > 0) {
+        let label = quoted(&readable_bytes(change.bytes));
+        let tooltip = quoted(&format!("{from} to {to}"));
+        let thickness = change.thickness(most_bytes);
+        let _ = write!(
+            text,
+            " [label={label}, penwidth={thickness:.2}, color=\"#c2410c\", tooltip={tooltip}]"
+        );
+    }
+    text
+}
+
+/// A string of Graphviz's: only quotes are escaped there, and backslashes begin escapes of labels.
+fn quoted(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("\"{escaped}\"")
+}

@@ -1,0 +1,133 @@
+//! What is drawn of a plan: its tensors, and which is computed from which, with the bytes of their conversions.
+
+use soybean_compiler::{
+    Report,
+    graph::{Phase, Value},
+    tiling::Conversion,
+};
+use soybean_plan::Tiling;
+
+/// A plan's graph.
+#[derive(Clone, Debug)]
+pub(crate) struct Drawing {
+    /// The tensors, by their index in the graph.
+    pub(crate) tensors: Vec<Tensor>,
+    /// An edge for each operand of each operator.
+    pub(crate) edges: Vec<Edge>,
+}
+
+/// A tensor as it is drawn.
+#[derive(Clone, Debug)]
+pub(crate) struct Tensor {
+    pub(crate) name: String,
+    /// `input`, `param`, `state`, `activation`, `gradient` or `output`.
+    pub(crate) kind: &'static str,
+    /// Type and shape: `f32[64, 10]`.
+    pub(crate) shape: String,
+    /// How it is stored.
+    pub(crate) tiling: Tiling,
+    /// The operator that computes it, with its signature; empty for what comes from outside or stays.
+    pub(crate) operator: String,
+    /// The layer that it belongs to; empty for the model's own function.
+    pub(crate) layer: String,
+    /// The file and line of the user's call for which it is made; empty if that is not known.
+    pub(crate) place: String,
+    /// The change of tiling behind the operator that computes it.
+    pub(crate) change: Change,
+    /// Whether it serves the loss or an output; if not, it is a gradient or what is computed of gradients.
+    pub(crate) is_forward: bool,
+}
+
+/// That one tensor is computed from another.
+#[derive(Clone, Debug)]
+pub(crate) struct Edge {
+    /// The operand, by its index.
+    pub(crate) from: usize,
+    /// The result, by its index.
+    pub(crate) to: usize,
+    /// The change of tiling before the operator.
+    pub(crate) change: Change,
+}
+
+/// A change of tiling on the way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    /// The tilings before and after, if they differ.
+    pub(crate) tilings: Option<(Tiling, Tiling)>,
+    /// The bytes that it moves in a training step, over all ranks.
+    pub(crate) bytes: u64,
+}
+
+impl Change {
+    const NONE: Self = Self { tilings: None, bytes: 0 };
+
+    fn of(conversion: &Conversion, is_made: bool) -> Self {
+        Self {
+            tilings: (conversion.from != conversion.to).then_some((conversion.from, conversion.to)),
+            bytes: if is_made { conversion.bytes } else { 0 },
+        }
+    }
+
+    /// The thickness of its line, in pixels, beside the largest change of the drawing.
+    pub(crate) fn thickness(&self, most_bytes: u64) -> f64 {
+        if self.bytes == 0 {
+            1.0
+        } else {
+            1.5 + 7.0 * (self.bytes as f64 / most_bytes as f64).sqrt()
+        }
+    }
+}
+
+impl Drawing {
+    pub(crate) fn new(report: &Report) -> Self {
+        let tiled = &report.search().tiled;
+        let graph = &tiled.network.graph;
+        let is_trained = tiled.network.trained();
+        let mut tensors = tensors(report);
+        let mut edges = Vec::new();
+        for value in graph.values().filter(|it| tiled.forms[it.index()].is_some()) {
+            let (operands, conversions) = (graph.operands(value), tiled.conversions(value));
+            for (position, (operand, conversion)) in operands.iter().zip(&conversions).enumerate() {
+                let is_made =
+                    is_trained[value.index()] && graph.reads(value, position, Phase::Train);
+                let change = Change::of(conversion, is_made);
+                edges.push(Edge { from: operand.index(), to: value.index(), change });
+            }
+            let of_result = &conversions[operands.len()];
+            tensors[value.index()].change = Change::of(of_result, is_trained[value.index()]);
+        }
+        Self { tensors, edges }
+    }
+
+    /// The bytes of the largest change; 1 if nothing moves.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        self.changes().map(|it| it.bytes).max().unwrap_or(0).max(1)
+    }
+
+    fn changes(&self) -> impl Iterator<Item = &Change> {
+        self.tensors.iter().map(|it| &it.change).chain(self.edges.iter().map(|it| &it.change))
+    }
+}
+
+fn tensors(report: &Report) -> Vec<Tensor> {
+    let tiled = &report.search().tiled;
+    let graph = &tiled.network.graph;
+    let (mut names, kinds, mut layers) = (report.names(), report.kinds(), report.layers());
+    let is_forward = graph.ancestors(&tiled.network.fetched());
+    let tensor = |value: Value| {
+        let node = graph.node(value);
+        let operator = graph.operator(value).map(|it| format!("{it} {}", tiled.signature(value).0));
+        Tensor {
+            name: names.remove(&value).expect("every tensor has a name"),
+            kind: kinds[&value],
+            shape: format!("{}{}", node.dtype, node.shape),
+            tiling: tiled.tilings[value.index()],
+            layer: std::mem::take(&mut layers[value.index()]),
+            place: tiled.network.site(value).map_or_else(String::new, |it| it.place.clone()),
+            change: Change::NONE,
+            is_forward: is_forward[value.index()] || operator.is_none(),
+            operator: operator.unwrap_or_default(),
+        }
+    };
+    graph.values().map(tensor).collect()
+}

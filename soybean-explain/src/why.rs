@@ -1,0 +1,198 @@
+//! Why a tensor lies as it does: what every other tiling of it would cost, everything else searched anew.
+
+use std::{
+    num::NonZero,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use soybean_compiler::{
+    Network, Report, Request, Strategy,
+    graph::Value,
+    readable_bytes,
+    rows::aligned,
+    tiling::{Search, search},
+};
+use soybean_plan::{Mesh, Placement, Tiling};
+
+use crate::near::nearest;
+
+/// The most names that are offered in place of an unknown one.
+const MAX_NAMES: usize = 5;
+
+/// The plans with one tensor in each of its tilings, those that move fewest bytes first.
+#[derive(Clone, Debug)]
+pub struct Why {
+    /// The tensor.
+    pub tensor: Value,
+    /// What the user calls it.
+    pub name: String,
+    /// The tilings; of those that differ by an exchange of axes of one size, one.
+    pub choices: Vec<Choice>,
+}
+
+/// What a tiling of a tensor costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The tiling.
+    pub tiling: Tiling,
+    /// The bytes that the best plan found moves in a training step.
+    pub bytes: u64,
+    /// A number of bytes below which no plan with this tiling comes.
+    pub lower_bound_bytes: u64,
+    /// Whether no plan with this tiling moves fewer bytes.
+    pub is_optimal: bool,
+    /// Whether the plan has this tiling.
+    pub is_chosen: bool,
+}
+
+/// Tries every tiling of the tensor with this name.
+///
+/// # Errors
+/// If there is no such tensor, or it is not stored.
+pub fn why(report: &Report, name: &str) -> Result<Why, String> {
+    let tiled = &report.search().tiled;
+    let tensor = find(report, name)?;
+    let chosen = tiled.tilings[tensor.index()];
+    let network = tiled.network.clone();
+    // Axes of one size can be exchanged in a plan as a whole, which changes no byte.
+    let has_symmetry = network.pins().iter().all(|&it| it == tensor);
+    let is_alike = |it: &Tiling| match has_symmetry {
+        true => sorted(&tiled.mesh, it) == sorted(&tiled.mesh, &chosen),
+        false => *it == chosen,
+    };
+    let mut tilings = tilings(&tiled.mesh, network.graph.shape(tensor).len(), has_symmetry);
+    tilings.retain(|it| !is_alike(it));
+    tilings.push(chosen);
+    let pinned: Vec<(Tiling, Network)> = tilings
+        .into_iter()
+        .filter_map(|it| Some((it, network.clone().pinned(tensor, it, &tiled.mesh).ok()?)))
+        .collect();
+    let choice = |tiling: Tiling, found: &Search| Choice {
+        tiling,
+        bytes: found.tiled.bytes(),
+        lower_bound_bytes: found.lower_bound_bytes,
+        is_optimal: found.is_optimal,
+        is_chosen: tiling == chosen,
+    };
+    let mut choices = in_parallel(&pinned, |(tiling, network)| {
+        choice(*tiling, &search(network, tiled.mesh, &Request::from(Strategy::Auto)))
+    });
+    choices.sort_by_key(|it| (it.bytes, !it.is_chosen, it.tiling));
+    Ok(Why { tensor, name: name.to_owned(), choices })
+}
+
+/// The tensor that the user calls so.
+fn find(report: &Report, name: &str) -> Result<Value, String> {
+    let network = &report.search().tiled.network;
+    let names = report.names();
+    if let Some((value, _)) = names.iter().find(|(_, it)| *it == name) {
+        return Ok(*value);
+    }
+    let given = network.names.iter().find(|(it, _)| it == name);
+    match given {
+        Some((_, Some(value))) => return Ok(*value),
+        Some((_, None)) => {
+            return Err(format!(
+                "`{name}` has no tiling: it is computed inside the operators that read it, and not stored"
+            ));
+        }
+        None => {}
+    }
+    let by_number = |value: &Value| value.to_string() == name;
+    if let Some(value) = network.graph.values().find(by_number) {
+        return Ok(value);
+    }
+    let is_stored = |(name, value): &'_ (String, Option<Value>)| value.map(|_| name.clone());
+    let known: Vec<String> =
+        names.into_values().chain(network.names.iter().filter_map(is_stored)).collect();
+    let near = nearest(name, known.iter().map(String::as_str));
+    let near: Vec<&str> = near.into_iter().take(MAX_NAMES).collect();
+    Err(format!("there is no tensor `{name}`; names like it are {}", near.join(", ")))
+}
+
+/// All tilings of a tensor with so many dims, legal or not; if axes of one size can be exchanged, one of those that differ by that.
+fn tilings(mesh: &Mesh, n_dims: usize, has_symmetry: bool) -> Vec<Tiling> {
+    let dims = (0..n_dims).filter_map(|dim| u8::try_from(dim).ok().map(Placement::Split));
+    let placements: Vec<Placement> = dims.chain([Placement::Replicated]).collect();
+    let mut tilings: Vec<Vec<usize>> = vec![Vec::new()];
+    for axis in 0..mesh.n_axes() {
+        let is_like_last = has_symmetry && axis > 0 && mesh.size(axis) == mesh.size(axis - 1);
+        let with = |tiling: &Vec<usize>| {
+            let least = tiling.last().copied().filter(|_| is_like_last).unwrap_or(0);
+            let more = (least..placements.len()).map(|it| [&tiling[..], &[it]].concat());
+            more.collect::<Vec<_>>()
+        };
+        tilings = tilings.iter().flat_map(with).collect();
+    }
+    let tiling =
+        |it: Vec<usize>| Tiling::new(&it.into_iter().map(|at| placements[at]).collect::<Vec<_>>());
+    tilings.into_iter().map(tiling).collect()
+}
+
+/// The tiling with its placements along axes of one size in order, splits first.
+fn sorted(mesh: &Mesh, tiling: &Tiling) -> Tiling {
+    let mut sorted: Vec<(usize, Placement)> =
+        mesh.sizes().zip(tiling.placements().to_vec()).collect();
+    sorted.sort_by_key(|&(size, it)| (size, it == Placement::Replicated, it));
+    Tiling::new(&sorted.into_iter().map(|it| it.1).collect::<Vec<_>>())
+}
+
+/// The results in the order of the items, on all cores.
+fn in_parallel<T: Sync, R: Send>(items: &[T], result: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let n_threads = thread::available_parallelism().map_or(1, NonZero::get).min(items.len());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((at, item)) = {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            items.get(at).map(|item| (at, item))
+        } {
+            done.push((at, result(item)));
+        }
+        done
+    };
+    let mut results: Vec<(usize, R)> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(work)).collect();
+        let join = |it: thread::ScopedJoinHandle<'_, Vec<(usize, R)>>| {
+            it.join().expect("a search does not panic")
+        };
+        threads.into_iter().flat_map(join).collect()
+    });
+    results.sort_by_key(|it| it.0);
+    results.into_iter().map(|it| it.1).collect()
+}
+
+impl Why {
+    /// The tilings as a table for people.
+    #[must_use]
+    pub fn text(&self, report: &Report) -> String {
+        let node = report.search().tiled.network.graph.node(self.tensor);
+        let plural = if report.n_gpus() == 1 { "" } else { "s" };
+        let heading = format!(
+            "`{}` {}{} in the plan of `{}` for {} GPU{plural}: its tilings, everything else searched anew\n\n",
+            self.name,
+            node.dtype,
+            node.shape,
+            report.model(),
+            report.n_gpus(),
+        );
+        let best = self.choices.first().map_or(0, |it| it.bytes);
+        let row = |it: &Choice| {
+            let proof = match it.is_optimal {
+                true => "proved".to_owned(),
+                false => format!("at least {}", readable_bytes(it.lower_bound_bytes)),
+            };
+            let ratio = match best {
+                0 => String::new(),
+                best => format!("{:.2} x", it.bytes as f64 / best as f64),
+            };
+            let chosen = if it.is_chosen { "the plan's" } else { "" };
+            [it.tiling.to_string(), readable_bytes(it.bytes), ratio, proof, chosen.to_owned()]
+        };
+        let heads = ["tiling", "bytes", "ratio", "", ""].map(str::to_owned);
+        let rows: Vec<[String; 5]> =
+            [heads].into_iter().chain(self.choices.iter().map(row)).collect();
+        heading + &aligned(&rows)
+    }
+}

@@ -1,0 +1,217 @@
+//! The page of a plan: its data, and what a browser makes of it.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod browser;
+mod support;
+
+use std::collections::BTreeSet;
+
+use serde_json::Value as Json;
+use soybean_compiler::Compiled;
+use soybean_explain::page::html;
+use soybean_plan::{BufferId, Program, Tile};
+use soybean_zoo::{cnn5, perceptron};
+
+use browser::opened;
+use support::{compiled, n_edges, n_tensors, plans};
+
+/// The page's data.
+fn data(page: &str) -> Json {
+    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+fn numbers(list: &Json) -> Vec<usize> {
+    let number = |it: &Json| usize::try_from(it.as_u64().unwrap()).unwrap();
+    list.as_array().unwrap().iter().map(number).collect()
+}
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere_and_keeps_names_apart_from_markup() {
+    let page = html(&compiled("</script><b>&\"", 4, perceptron(32, &[16, 8])));
+    for link in ["src=", "@import", "url(", "http-equiv"] {
+        assert!(!page.contains(link), "{link}");
+    }
+    assert!(page.contains("<h1>&lt;/script&gt;&lt;b&gt;&amp;&quot;</h1>"));
+    assert_eq!(data(&page)["plan"]["model"], "</script><b>&\"");
+    assert!(!page.contains("{{"));
+}
+
+/// Whether the stretches of each rank are the indices of its tile.
+fn check_tiles(compiled: &Compiled) {
+    let (data, tiled) = (data(&html(compiled)), &compiled.report.search().tiled);
+    let graph = &tiled.network.graph;
+    for value in graph.values() {
+        let tile = Tile { shape: graph.shape(value), tiling: tiled.tilings[value.index()] };
+        for dim in 0..tile.shape.len() {
+            let axes = tile.tiling.axes_of(dim);
+            if axes.is_empty() {
+                continue;
+            }
+            let key = format!("{}:{}", tile.shape[dim], axes.0);
+            let ranks = data["ranks"]["splits"][&key].as_array().unwrap();
+            assert_eq!(ranks.len(), tiled.mesh.n_ranks().min(64));
+            for (rank, shown) in ranks.iter().enumerate() {
+                let runs: Vec<Vec<usize>> =
+                    shown[1].as_array().unwrap().iter().map(numbers).collect();
+                assert_eq!(shown[0].as_u64().unwrap(), runs.len() as u64);
+                let shown: Vec<usize> = runs.iter().flat_map(|it| it[0]..it[0] + it[1]).collect();
+                assert_eq!(shown, tile.indices(dim, &tiled.mesh, &tiled.mesh.coordinates(rank)));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_page_knows_the_tile_of_each_gpu() {
+    check_tiles(&compiled("small", 8, perceptron(32, &[24, 48, 12])));
+    check_tiles(&compiled("uneven", 6, perceptron(36, &[12, 18, 6])));
+    check_tiles(&compiled("many", 81, perceptron(81, &[162, 81])));
+}
+
+/// The blocks of 64 bytes that a buffer takes.
+fn blocks(program: &Program, buffer: BufferId) -> std::ops::Range<usize> {
+    let it = &program.tables.buffers[buffer];
+    it.offset / 64..(it.offset + it.n_elements * it.dtype.bytes()).div_ceil(64)
+}
+
+/// The bytes in use at a step, counted block by block.
+fn used_at(program: &Program, at: usize) -> usize {
+    let (tables, steps) = (&program.tables, &program.train);
+    let mut used: BTreeSet<usize> = BTreeSet::new();
+    let kept = tables.inputs.iter().map(|it| it.buffer);
+    let kept = kept.chain(tables.parameters.iter().map(|it| it.buffer));
+    let kept = kept.chain(tables.states.iter().map(|it| it.buffer));
+    kept.chain(tables.constants.iter().map(|it| it.buffer))
+        .for_each(|it| used.extend(blocks(program, it)));
+    for buffer in 0..tables.buffers.len() {
+        let is_written = steps[..=at].iter().any(|it| it.results.contains(&buffer));
+        let is_read = steps[at..].iter().any(|it| it.inputs.contains(&buffer));
+        let is_fresh = steps[at].results.contains(&buffer);
+        if is_written && (is_read || is_fresh || buffer == tables.loss) {
+            used.extend(blocks(program, buffer));
+        }
+    }
+    used.len() * 64
+}
+
+#[test]
+fn the_timeline_counts_every_byte_in_use_once() {
+    for compiled in
+        [compiled("small", 4, perceptron(96, &[64, 128, 10])), compiled("cnn5", 2, cnn5(4, 4, 8))]
+    {
+        let program = &compiled.program;
+        let memory = &data(&html(&compiled))["memory"];
+        assert_eq!(memory["arena"], program.tables.arena_bytes);
+        let steps = memory["used"].as_array().unwrap();
+        assert_eq!(steps.len(), program.train.len());
+        for (at, kinds) in steps.iter().enumerate() {
+            let used: usize = numbers(kinds).iter().sum();
+            assert!(used <= program.tables.arena_bytes);
+            if at % 7 == 0 {
+                assert_eq!(used, used_at(program, at), "step {at}");
+            }
+        }
+        let peak = |kind: usize| steps.iter().map(|it| numbers(it)[kind]).max().unwrap();
+        let bytes = |buffer: BufferId| blocks(program, buffer).len() * 64;
+        let parameters: usize = program.tables.parameters.iter().map(|it| bytes(it.buffer)).sum();
+        let states: usize = program.tables.states.iter().map(|it| bytes(it.buffer)).sum();
+        assert_eq!([peak(0), peak(1)], [parameters, states]);
+        // Activations are gone when the updates are made, gradients are not there when the forward work begins.
+        assert!(numbers(&steps[0])[4] == 0 && peak(3) > 0 && peak(4) > 0);
+        let last = numbers(&steps[steps.len() - 1]);
+        assert!(last[3] <= bytes(program.tables.loss), "{last:?}");
+    }
+}
+
+#[test]
+fn a_browser_shows_all_of_a_plan() {
+    for (name, compiled) in plans() {
+        let report = &compiled.report;
+        let Some(page) = opened(&format!("all-{name}"), &html(&compiled), "", "") else { return };
+        assert_eq!(page.count("tensor"), n_tensors(report), "{name}");
+        assert_eq!(page.count("edge"), n_edges(report), "{name}");
+        let tilings: BTreeSet<String> =
+            report.search().tiled.tilings.iter().map(ToString::to_string).collect();
+        assert_eq!(page.text.matches("aria-pressed=\"false\"").count(), tilings.len(), "{name}");
+        let links = page.text.matches("<td><span><a href=\"#tensor=").count();
+        assert_eq!(links, report.transfers().len().min(40), "{name}");
+        let [kinds, bars] = ["data-kind=", "class=\"track"].map(|it| page.text.matches(it).count());
+        assert_eq!([kinds, bars], [6, 5], "{name}");
+    }
+}
+
+#[test]
+fn a_fragment_chooses_a_tensor() {
+    let compiled = compiled("digits", 4, perceptron(96, &[64, 128, 10]));
+    let Some(page) = opened("fragment", &html(&compiled), "#tensor=1.weight.momentum%27", "")
+    else {
+        return;
+    };
+    assert_eq!(page.count("tensor state chosen"), 1);
+    // Of the two operands of the update one is converted; both edges are marked.
+    assert!(page.count("near") >= 2);
+    assert!(page.text.contains("<h3>1.weight.momentum'</h3>"));
+    assert_eq!(page.text.matches("<figure data-rank=").count(), 4);
+}
+
+#[test]
+fn of_many_gpus_the_first_are_shown() {
+    let compiled = compiled("many", 81, perceptron(81, &[162, 81]));
+    let Some(page) = opened("many", &html(&compiled), "#tensor=0.weight", "") else { return };
+    assert_eq!(page.text.matches("<figure data-rank=").count(), 64);
+    assert!(page.text.contains("<p>and 17 more GPUs</p>"));
+}
+
+/// What a user does: keys, the wheel, a drag, a click, a name typed, a dim and a tiling chosen, the slider, the other colours.
+const USER: &str = "{
+  const say = (name, value) => { document.documentElement.dataset[name] = value; };
+  const box = () => picture.getAttribute('viewBox').split(' ').map(Number);
+  const key = (key) => canvas.dispatchEvent(new KeyboardEvent('keydown', { key }));
+  const point = (type, target, x, y) =>
+    target.dispatchEvent(new PointerEvent(type, { clientX: x, clientY: y, bubbles: true }));
+  const start = box();
+  key('+');
+  say('zoomed', box()[2] < start[2]);
+  key('ArrowRight');
+  say('moved', box()[0] > start[0]);
+  const before = box();
+  canvas.dispatchEvent(new WheelEvent('wheel', { deltaY: 200, clientX: 300, clientY: 300 }));
+  say('wheeled', box()[2] > before[2]);
+  point('pointerdown', canvas, 300, 300);
+  const held = box();
+  point('pointermove', canvas, 340, 300);
+  point('pointerup', canvas, 340, 300);
+  say('dragged', box()[0] < held[0] && box()[1] === held[1]);
+  const first = boxes.get(1);
+  point('pointerdown', first, 200, 200);
+  point('pointerup', first, 200, 200);
+  const name = location.hash;
+  say('clicked', name === '#tensor=' + encodeURIComponent(plan.tensors[1].name));
+  addEventListener('hashchange', () => {
+    key('n');
+    say('next', chosen === 1 && location.hash !== name);
+    document.querySelector('#axes select').dispatchEvent(new Event('change'));
+    say('tiles', document.querySelectorAll('#tiles canvas').length);
+    document.querySelector('#legend button').click();
+    say('kept', document.querySelectorAll('.tensor.kept').length);
+    document.getElementById('step').value = 0;
+    document.getElementById('step').dispatchEvent(new Event('input'));
+    say('moment', document.querySelector('#moment b').textContent.split(':')[0]);
+    document.getElementById('scheme').click();
+    say('scheme', document.documentElement.style.colorScheme);
+  }, { once: true });
+}";
+
+#[test]
+fn keys_wheel_pointer_and_buttons_do_what_they_say() {
+    let compiled = compiled("digits", 4, perceptron(96, &[64, 128, 10]));
+    let Some(page) = opened("user", &html(&compiled), "", USER) else { return };
+    for it in ["zoomed", "moved", "wheeled", "dragged", "clicked", "next"] {
+        assert!(page.text.contains(&format!("data-{it}=\"true\"")), "{it}: {}", page.head());
+    }
+    assert!(page.text.contains("data-tiles=\"4\""), "{}", page.head());
+    assert!(page.text.contains("data-moment=\"Step 1\""), "{}", page.head());
+    assert!(page.text.contains("data-scheme=\"dark\""), "{}", page.head());
+    assert_eq!(page.count("kept"), page.number("data-kept"));
+}

@@ -1,0 +1,40 @@
+//! Plans that several tests show.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use soybean_compiler::{
+    Argument, Compiled, Options, Report, Request, Strategy, compile, optimizer,
+};
+use soybean_plan::Precision;
+use soybean_zoo::{GPT, Model, perceptron, vgg16};
+
+/// A compiled network, trained with momentum.
+pub(crate) fn compiled(name: &str, n_gpus: usize, model: Model) -> Compiled {
+    let options = Options {
+        name: name.to_owned(),
+        n_gpus,
+        search: Request::from(Strategy::Auto),
+        precision: Precision::F32,
+        optimizer: optimizer("sgd", &[("momentum".to_owned(), Argument::Float(0.9))]).unwrap(),
+    };
+    compile(model.builder, model.loss, &[], &options, &|| 0.0).unwrap()
+}
+
+/// A small plan, that of a deep convolutional network, and that of a transformer.
+pub(crate) fn plans() -> [(&'static str, Compiled); 3] {
+    [
+        ("digits", compiled("digits", 4, perceptron(96, &[64, 128, 10]))),
+        ("vgg16", compiled("vgg16", 8, vgg16(64))),
+        ("gpt", compiled("gpt", 8, GPT.decoder())),
+    ]
+}
+
+/// The number of tensors of a plan.
+pub(crate) fn n_tensors(report: &Report) -> usize {
+    report.search().tiled.network.graph.n_values()
+}
+
+/// The number of operands of all its operators.
+pub(crate) fn n_edges(report: &Report) -> usize {
+    let graph = &report.search().tiled.network.graph;
+    graph.values().map(|it| graph.operands(it).len()).sum()
+}

@@ -1,0 +1,171 @@
+//! What other tilings of a tensor would cost.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use expect_test::expect;
+use soybean_compiler::{
+    Argument, Builder, Compiled, Network, Optimizer, Options, Recipe, Request, Strategy,
+    graph::Value, tiling::search,
+};
+use soybean_explain::{Changes, Choice, compile_again, why};
+use soybean_plan::{DType, Init, Mesh, Placement, Precision, Tiling};
+
+fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
+    match builder.call(operator, arguments).unwrap() {
+        Argument::Tensor(value) => value,
+        other => unreachable!("{operator} gave {other:?}"),
+    }
+}
+
+/// Two layers with a name for what is between them, as the macro would record them.
+fn recipe(n_gpus: usize, pin: Option<&str>) -> Recipe {
+    let mut builder = Builder::new();
+    builder.name_layers(["", "dense.0", "dense.1"].map(str::to_owned).to_vec());
+    let mut x = builder.input("x", DType::F32, &[24, 12]);
+    for (layer, [inputs, outputs]) in [[12, 48], [48, 18]].into_iter().enumerate() {
+        builder.stand_at("src/main.rs:5", layer + 1);
+        let init = Init::Normal { mean: 0.0, std: 0.1 };
+        let w = builder.parameter(&format!("dense.{layer}.w"), &[inputs, outputs], init);
+        if let Some(pin) = pin.filter(|_| layer == 0) {
+            call(&mut builder, "tiled", &[Argument::Tensor(w), Argument::Text(pin.to_owned())]);
+        }
+        x = call(&mut builder, "matmul", &[Argument::Tensor(x), Argument::Tensor(w)]);
+        if layer == 0 {
+            builder.stand_at("src/main.rs:9", 0);
+            x = call(&mut builder, "add", &[Argument::Tensor(x), Argument::Float(0.5)]);
+            builder.name_tensor("sum", x);
+            x = call(&mut builder, "sigmoid", &[Argument::Tensor(x)]);
+            builder.name_tensor("h", x);
+        }
+    }
+    builder.name_tensor("logits", x);
+    builder.stand_at("src/main.rs:12", 0);
+    let y = builder.input("y", DType::I32, &[24]);
+    let loss = call(&mut builder, "cross_entropy", &[x, y].map(Argument::Tensor));
+    let options = Options {
+        name: "model".to_owned(),
+        n_gpus,
+        search: Request::default(),
+        precision: Precision::F32,
+        optimizer: Optimizer::default(),
+    };
+    Recipe { builder, loss, outputs: Vec::new(), options }
+}
+
+fn compiled(n_gpus: usize, pin: Option<&str>) -> Compiled {
+    compile_again(&recipe(n_gpus, pin)).unwrap()
+}
+
+fn bytes(network: &Network, mesh: Mesh, tensor: Value, tiling: Tiling) -> Option<u64> {
+    let pinned = network.clone().pinned(tensor, tiling, &mesh).ok()?;
+    Some(search(&pinned, mesh, &Strategy::Auto.into()).tiled.bytes())
+}
+
+/// All tilings of a matrix on this mesh.
+fn all(mesh: &Mesh) -> Vec<Tiling> {
+    let placements = [Placement::Replicated, Placement::Split(0), Placement::Split(1)];
+    let mut tilings = vec![Vec::new()];
+    for _ in 0..mesh.n_axes() {
+        let with = |it: &Vec<Placement>| placements.map(|more| [&it[..], &[more]].concat());
+        tilings = tilings.iter().flat_map(with).collect();
+    }
+    tilings.iter().map(|it| Tiling::new(it)).collect()
+}
+
+/// Placements along axes of one size, in an order of their own.
+fn kind(mesh: &Mesh, tiling: &Tiling) -> Vec<(usize, Placement)> {
+    let mut kind: Vec<_> = mesh.sizes().zip(tiling.placements().to_vec()).collect();
+    kind.sort_unstable();
+    kind
+}
+
+#[test]
+fn every_tiling_has_the_cost_of_its_row() {
+    for (n_gpus, name) in [(4, "dense.0.w"), (6, "dense.1.w"), (8, "h"), (4, "x"), (4, "logits")] {
+        let report = compiled(n_gpus, None).report;
+        let why = why(&report, name).unwrap();
+        let (network, mesh) = (&report.search().tiled.network, Mesh::new(n_gpus));
+        for tiling in all(&mesh) {
+            let rows: Vec<&Choice> = why
+                .choices
+                .iter()
+                .filter(|it| kind(&mesh, &it.tiling) == kind(&mesh, &tiling))
+                .collect();
+            let cost = bytes(network, mesh, why.tensor, tiling);
+            assert_eq!(rows.len(), usize::from(cost.is_some()), "{name} {tiling} on {mesh}");
+            if let (&[row], Some(cost)) = (&rows[..], cost) {
+                assert_eq!(row.bytes, cost, "{name} {tiling} on {mesh}");
+                assert!(row.lower_bound_bytes <= row.bytes && row.is_optimal, "{row:?}");
+            }
+        }
+        let chosen: Vec<&Choice> = why.choices.iter().filter(|it| it.is_chosen).collect();
+        assert_eq!(chosen.len(), 1, "{name}");
+        assert_eq!((chosen[0].bytes, why.choices[0]), (report.bytes_total, *chosen[0]), "{name}");
+    }
+}
+
+#[test]
+fn other_pins_are_kept_and_break_the_symmetry() {
+    let report = compiled(4, Some("P0 r")).report;
+    let choices = why(&report, "h").unwrap().choices;
+    assert_eq!(choices.len(), 9, "{choices:?}");
+    let own = why(&report, "dense.0.w").unwrap().choices;
+    assert_eq!(own.len(), 6, "{own:?}");
+    // Without its pin another tiling is cheaper.
+    assert!(!own[0].is_chosen && own[0].bytes < report.bytes_total, "{own:?}");
+}
+
+#[test]
+fn the_table_is_sorted_by_bytes() {
+    let report = compiled(4, None).report;
+    expect![[r#"
+        `dense.1.w` f32[48, 18] in the plan of `model` for 4 GPUs: its tilings, everything else searched anew
+
+          tiling   bytes    ratio
+          [P0 P0]  10.4 kB  1.00 x  proved  the plan's
+          [P0 r]   12.7 kB  1.22 x  proved
+          [P0 P1]  13.2 kB  1.27 x  proved
+          [P1 r]   16.6 kB  1.60 x  proved
+          [r r]    19.0 kB  1.83 x  proved
+    "#]].assert_eq(&why(&report, "dense.1.w").unwrap().text(&report));
+    let report = compiled(1, None).report;
+    expect![[r#"
+        `dense.1.w` f32[48, 18] in the plan of `model` for 1 GPU: its tilings, everything else searched anew
+
+          tiling  bytes  ratio
+          []      0 B           proved  the plan's
+    "#]].assert_eq(&why(&report, "dense.1.w").unwrap().text(&report));
+}
+
+#[test]
+fn unknown_names_are_answered_with_near_ones() {
+    let report = compiled(4, None).report;
+    let fault = |name: &str| why(&report, name).err().unwrap();
+    expect![[r#"
+        there is no tensor `dense.1.v`; names like it are dense.1.w, dense.0.w, dense.1.w', dense.0.w', dense.1.w.grad
+        there is no tensor `dense`; names like it are dense.0.w, dense.1.w, dense.0.w', dense.1.w', dense.1.w.grad
+        `sum` has no tiling: it is computed inside the operators that read it, and not stored"#]].assert_eq(&[fault("dense.1.v"), fault("dense"), fault("sum")].join("\n"));
+}
+
+#[test]
+fn a_recipe_is_compiled_with_changes() {
+    let text = recipe(4, None).to_string();
+    let again = |changes: &Changes| compile_again(&changes.apply(&text).unwrap());
+    let same = again(&Changes::default()).unwrap();
+    assert!(same.program == compiled(4, None).program);
+    let other = Changes {
+        n_gpus: Some(2),
+        strategy: Some(Strategy::Data),
+        precision: Some(Precision::Bf16),
+    };
+    let report = again(&other).unwrap().report;
+    assert_eq!(
+        (report.n_gpus(), report.strategy(), report.precision()),
+        (2, "data", Precision::Bf16)
+    );
+    let fault =
+        |n_gpus| again(&Changes { n_gpus: Some(n_gpus), ..Changes::default() }).err().unwrap();
+    expect![[r#"
+        `gpus` must lie between 1 and 4096, found 0
+        no operator of this model can be split over 7 GPUs; the most is 1; use `gpus = 1`, or make the batch or a layer's width a multiple of 7"#]].assert_eq(&[fault(0), fault(7)].join("\n"));
+    assert!(Changes::default().apply("").is_err());
+}
