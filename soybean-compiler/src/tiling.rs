@@ -28,7 +28,6 @@ mod space;
 mod strategy;
 mod tiled;
 mod turns;
-mod unit;
 mod view;
 
 #[cfg(test)]

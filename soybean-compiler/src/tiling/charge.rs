@@ -31,8 +31,8 @@ pub(crate) struct Working {
 }
 
 impl Charges {
-    /// The most that one whole unit may cost beside these charges.
-    pub(super) fn unit(&self) -> i64 {
+    /// The cost of one byte moved beside these charges.
+    pub(super) fn byte(&self) -> i64 {
         if self.stored.is_empty() { BYTE } else { BYTE_WHERE_PRICED }
     }
 }
@@ -113,7 +113,7 @@ impl Problem<'_> {
         reason = "what is too dear for a number is never chosen"
     )]
     fn charge(&self, price: f64, bytes: u64) -> i64 {
-        let cost = price * bytes as f64 * self.unit() as f64;
+        let cost = price * bytes as f64 * self.charges.byte() as f64;
         (cost as i64).min(1 << 56)
     }
 }

@@ -266,7 +266,7 @@ mod tests {
                 let found = solve(&view.restricted(&view.all_states()), None, WORK);
                 let states = chosen(&view.all_states(), &found.states);
                 assert_eq!(found.bound, problem.cost(&view.plan(&states)));
-                view.problem.whole_units(found.bound)
+                found.bound / BYTE
             };
             let nothing = no_splits(&network, &mesh);
             assert_eq!(least(&nothing), least(&is_needless), "{batch} {side} {n_ranks}");

@@ -23,7 +23,7 @@ impl Problem<'_> {
         let share = bytes as f64 / self.total_bytes as f64;
         #[expect(clippy::cast_possible_truncation, reason = "shares lie in 0..=2^19")]
         {
-            (share * self.most_for_ties() as f64) as i64
+            (share * (self.charges.byte() / 2) as f64) as i64
         }
     }
 }

@@ -44,11 +44,6 @@ impl Price {
     /// What is no price.
     pub(super) const UNKNOWN: Self = Self(u64::MAX);
 
-    /// The bytes of a conversion of a tensor of so many bytes, if this is a price in bytes.
-    pub(super) const fn bytes(self, of_tensor: u64, n_ranks: u64) -> u64 {
-        self.0 * of_tensor / n_ranks
-    }
-
     const fn of_time(seconds: f32, seconds_per_byte: f32) -> Self {
         Self((seconds.to_bits() as u64) << 32 | seconds_per_byte.to_bits() as u64)
     }
@@ -114,8 +109,7 @@ impl Pricing {
     /// The cost of a conversion of a tensor of so many bytes that a training step has.
     pub(super) fn trained(&self, price: Price, bytes: u64, n_ranks: u64) -> i64 {
         match self {
-            // What is too dear for a number is never chosen.
-            Self::Bytes => (price.bytes(bytes, n_ranks) as i64).saturating_mul(BYTE),
+            Self::Bytes => (price.0 * bytes / n_ranks) as i64 * BYTE,
             Self::Time(clock) => clock.cost(clock.seconds(price, bytes)),
         }
     }
@@ -124,7 +118,7 @@ impl Pricing {
     #[expect(clippy::cast_possible_truncation, reason = "shares lie below 2^18")]
     pub(super) fn evaluated(&self, price: Price, bytes: u64, n_ranks: u64, byte: f64) -> i64 {
         match self {
-            Self::Bytes => (price.bytes(bytes, n_ranks) as f64 * byte) as i64,
+            Self::Bytes => ((price.0 * bytes / n_ranks) as f64 * byte) as i64,
             Self::Time(clock) => {
                 let ticks = clock.seconds(price, bytes) * clock.ticks_per_second;
                 (ticks * clock.evaluation_tick) as i64

@@ -43,8 +43,6 @@ pub(super) struct Problem<'a> {
     evaluation_byte: f64,
     /// The bytes of all tensors together.
     pub(super) total_bytes: u64,
-    /// The cost of one whole unit where memory has no price.
-    pub(super) unit: i64,
     /// What memory costs.
     pub(super) charges: Charges,
 }
@@ -122,7 +120,6 @@ impl<'a> Problem<'a> {
                 evaluation_byte: 0.0,
                 charges: Charges::default(),
                 total_bytes: network.graph.values().map(|it| bytes_of(network, it)).sum(),
-                unit: BYTE,
             },
             sets: Sets::new(&mesh),
             uses: BTreeMap::new(),
@@ -143,13 +140,12 @@ impl<'a> Problem<'a> {
         // No conversion of a tensor moves as much as two copies of it to every rank.
         let most = evaluated as f64 * 2.0 * mesh.n_ranks() as f64;
         maker.problem.evaluation_byte = (BYTE / 4) as f64 / most.max(1.0);
-        maker.problem.unit = maker.problem.unit_of_bytes();
         maker.problem
     }
 
     /// The same with times on this machine as costs.
     pub(super) fn timed(self, topology: &Topology) -> Self {
-        Self { pricing: Rc::new(Pricing::time(self.network, topology)), unit: BYTE, ..self }
+        Self { pricing: Rc::new(Pricing::time(self.network, topology)), ..self }
     }
 
     /// The tiling to which a user pins the tensor of a variable, if it fits the mesh.
@@ -184,6 +180,11 @@ impl<'a> Problem<'a> {
         })
     }
 
+    /// A cost in the units of this problem, which are larger where memory is priced.
+    pub(super) fn scaled(&self, cost: i64) -> i64 {
+        cost / (BYTE / self.charges.byte())
+    }
+
     /// The tiling that an operator's form needs or gives where it uses a tensor.
     pub(super) fn tiling_of_use(&self, usage: &Use, form: &Form) -> Tiling {
         let signature = &self.works[usage.work].signature;
@@ -196,6 +197,11 @@ impl<'a> Problem<'a> {
     /// The cost of a plan.
     pub(super) fn cost(&self, plan: &[Choice]) -> i64 {
         self.cost_by(&self.pricing, plan)
+    }
+
+    /// The bytes that a plan moves, whatever is counted.
+    pub(super) fn bytes(&self, plan: &[Choice]) -> u64 {
+        whole_units(self.cost_by(&Pricing::Bytes, plan))
     }
 
     fn cost_by(&self, pricing: &Pricing, plan: &[Choice]) -> i64 {
@@ -303,6 +309,11 @@ impl Choice {
             Self::Tensor(_) => unreachable!("only operators have forms"),
         }
     }
+}
+
+/// The whole units of a cost, without what decides ties.
+pub(super) fn whole_units(cost: i64) -> u64 {
+    u64::try_from(cost / BYTE).expect("costs are not negative")
 }
 
 pub(super) fn bytes_of(network: &Network, value: Value) -> u64 {

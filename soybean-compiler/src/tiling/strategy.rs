@@ -8,7 +8,7 @@ use super::{
     forced,
     objective::Objective,
     optimum::{Effort, Found, Searcher},
-    problem::{Plan, Problem},
+    problem::{Plan, Problem, whole_units},
     recursive::recursive,
     tiled::Tiled,
     turns::turned,
@@ -205,7 +205,7 @@ fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
         times: times(),
         is_optimal: chosen.is_optimal(),
         lower_bound_bytes: match request.objective {
-            Objective::Bytes => problem.whole_units(chosen.bound),
+            Objective::Bytes => whole_units(chosen.bound),
             Objective::Time => 0,
         },
         largest_table: chosen.largest_table,
