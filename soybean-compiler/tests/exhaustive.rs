@@ -43,6 +43,7 @@ fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let updates = optimizer(if seed % 3 == 2 { "adam" } else { "sgd" }, &[]).unwrap();
     let precision = if seed / 3 % 2 == 1 { Precision::Bf16 } else { Precision::F32 };
     let network = Network::new(builder, loss, &[], &updates).unwrap().in_precision(precision);
+    let network = if seed % 2 == 1 { network.shared() } else { network };
     let found = search(&network, Mesh::new(n_ranks), &Strategy::Auto.into());
     let least = least_bytes(&network, &found.tiled.mesh, LIMIT)?;
     let case = || format!("seed {seed}, {sizes:?}, {n_ranks} ranks:\n{}", found.tiled);
