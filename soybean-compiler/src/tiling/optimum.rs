@@ -48,8 +48,8 @@ impl Found {
 /// How hard to look for better plans.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// One layout of what is best in counts.
-    OneLayout,
+    /// A layout of what is best in counts.
+    Layout,
     /// Until the best plan is proved, or the work is used up.
     Proof,
 }
@@ -92,7 +92,7 @@ impl<'a> Searcher<'a> {
             },
         };
         let best_view = layout.lay_out(&chosen(allowed, &found.states), effort);
-        if effort == Effort::OneLayout || layout.is_settled() {
+        if effort == Effort::Layout || layout.is_settled() {
             return layout.found;
         }
         let kept = chosen_each(allowed, &within(&costs, layout.found.cost, N_PASSES));
@@ -125,7 +125,9 @@ impl<'a> Layout<'a> {
 
     /// The best plans with these states in counts, in one partition into blocks after the other until one does justice to them; gives the best view.
     fn lay_out(&mut self, states: &[usize], effort: Effort) -> View<'a> {
-        let n_layouts = if effort == Effort::OneLayout { 1 } else { N_LAYOUTS };
+        let n_axes = self.searcher.problem.mesh.n_axes();
+        let is_hasty = effort == Effort::Layout && n_axes > MAX_FINE_AXES;
+        let n_layouts = if is_hasty { 1 } else { N_LAYOUTS };
         let mut best: Option<(i64, View<'a>)> = None;
         for blocks in partitions(&self.searcher.counts, states).into_iter().take(n_layouts) {
             let view = View::new(self.searcher.problem, Resolution::blocks(blocks));

@@ -178,7 +178,7 @@ fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
     let recursive = recursive(&problem);
     let searcher = Searcher::new(&problem);
     let counts = searcher.counts();
-    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::OneLayout).plan;
+    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::Layout).plan;
     let (data, model) = (forced(&forced::data(counts)), forced(&forced::model(counts)));
     let bytes = |plan: &Plan| problem.bytes(plan);
     let baselines =
