@@ -97,7 +97,7 @@ fn a_model_that_does_not_fit_under_data_parallelism_fits_with_little_more_traffi
 fn check_fault(model: (Builder, Value), n_gpus: usize, request: Request, expected: &Expect) {
     let faults = planned(model, n_gpus, request).unwrap_err();
     let [ModelFault { at: At::Memory, message, help: Some(help) }] = &faults[..] else {
-        panic!("{faults:?}")
+        unreachable!("one fault, at the memory: {faults:?}")
     };
     expected.assert_eq(&format!("{message}\nhelp: {help}\n"));
 }
