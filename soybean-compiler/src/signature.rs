@@ -159,6 +159,8 @@ impl Form {
                 None => absent,
             },
         };
-        Tiling::new(&self.0.iter().map(placement).collect::<Vec<_>>())
+        let tiling = Tiling::replicated(self.0.len());
+        let place = |tiling: Tiling, axis: usize| tiling.with(axis, placement(&self.0[axis]));
+        (0..self.0.len()).fold(tiling, place)
     }
 }

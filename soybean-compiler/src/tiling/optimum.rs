@@ -26,6 +26,7 @@ const NEGLIGIBLE: i64 = 1 << 11;
 const N_PASSES: u64 = 8;
 
 /// A plan, and what is known of those that cost less.
+#[derive(Clone)]
 pub(super) struct Found {
     pub(super) plan: Plan,
     pub(super) cost: i64,
@@ -36,8 +37,14 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub(super) fn unproved(problem: &Problem<'_>, plan: Plan) -> Self {
+    /// A plan of which nothing else is known.
+    pub(super) fn new(problem: &Problem<'_>, plan: Plan) -> Self {
         Self { cost: problem.cost(&plan), plan, bound: 0, largest_table: 0 }
+    }
+
+    /// The plan alone: what was proved holds only for some of all plans.
+    pub(super) fn unproved(self) -> Self {
+        Self { bound: 0, largest_table: 0, ..self }
     }
 
     pub(super) fn is_optimal(&self) -> bool {
@@ -75,18 +82,17 @@ impl<'a> Searcher<'a> {
     }
 
     /// The best plan among these states in counts, no worse than the plans in hand.
-    pub(super) fn best(&self, allowed: &[Vec<usize>], in_hand: &[&Plan], effort: Effort) -> Found {
-        let costed = in_hand.iter().map(|it| (self.problem.cost(it), *it));
-        let start = costed.min_by_key(|it| it.0);
-        let from = start.and_then(|it| self.counts.positions(allowed, it.1));
+    pub(super) fn best(&self, allowed: &[Vec<usize>], in_hand: &[&Found], effort: Effort) -> Found {
+        let start = in_hand.iter().min_by_key(|it| it.cost);
+        let from = start.and_then(|it| self.counts.positions(allowed, &it.plan));
         let costs = self.counts.restricted(allowed);
         let found = solve(&costs, from.as_deref(), self.work);
         let mut layout = Layout {
             searcher: self,
             allowed,
             found: Found {
-                cost: start.map_or(i64::MAX, |it| it.0),
-                plan: start.map_or_else(Vec::new, |it| it.1.clone()),
+                cost: start.map_or(i64::MAX, |it| it.cost),
+                plan: start.map_or_else(Vec::new, |it| it.plan.clone()),
                 bound: found.bound,
                 largest_table: found.largest_table,
             },

@@ -6,7 +6,7 @@ use soybean_plan::{Mesh, Topology};
 
 use super::{
     charge::Charges,
-    optimum::{Effort, Searcher},
+    optimum::{Effort, Found, Searcher},
     pairwise::Pairwise,
     problem::{Choice, Meaning, Pair, Plan, Problem},
     solve::{WORK, solve},
@@ -52,12 +52,11 @@ impl<'a> Priced<'a> {
     /// The plan of the least total at these prices, as far as the search's budget goes, from plans in hand.
     pub(crate) fn best(&mut self, charges: Charges, in_hand: &[&Tiled]) -> AtPrices {
         self.problem.charges = charges;
-        let in_hand: Vec<Plan> = in_hand.iter().map(|it| self.plan(it)).collect();
-        let found = {
-            let searcher = Searcher::new(&self.problem);
-            let in_hand: Vec<&Plan> = in_hand.iter().collect();
-            searcher.best(&searcher.counts().all_states(), &in_hand, Effort::Proof)
-        };
+        let in_hand = in_hand.iter().map(|it| Found::new(&self.problem, self.plan(it)));
+        let in_hand: Vec<Found> = in_hand.collect();
+        let in_hand: Vec<&Found> = in_hand.iter().collect();
+        let searcher = Searcher::new(&self.problem);
+        let found = searcher.best(&searcher.counts().all_states(), &in_hand, Effort::Proof);
         AtPrices { tiled: self.problem.tiled(&found.plan), bound: self.units(found.bound) }
     }
 

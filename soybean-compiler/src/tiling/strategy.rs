@@ -8,7 +8,7 @@ use super::{
     forced,
     objective::Objective,
     optimum::{Effort, Found, Searcher},
-    problem::{Plan, Problem},
+    problem::Problem,
     recursive::recursive,
     tiled::Tiled,
     turns::turned,
@@ -175,31 +175,32 @@ fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
         Objective::Bytes => problem,
         Objective::Time => problem.timed(topology.as_ref().expect("times need a cluster")),
     };
-    let recursive = recursive(&problem);
     let searcher = Searcher::new(&problem);
     let counts = searcher.counts();
-    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::Layout).plan;
+    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::Layout).unproved();
+    let recursive = Found::new(&problem, recursive(&problem));
     let (data, model) = (forced(&forced::data(counts)), forced(&forced::model(counts)));
-    let bytes = |plan: &Plan| problem.bytes(plan);
+    let in_hand = [&recursive, &data, &model];
+    let chosen = match request.strategy {
+        Strategy::Auto => searcher.best(&counts.all_states(), &in_hand, Effort::Proof),
+        Strategy::Recursive => recursive.clone(),
+        Strategy::Data => data.clone(),
+        Strategy::Model => model.clone(),
+    };
+    let bytes = |found: &Found| match request.objective {
+        Objective::Bytes => problem.whole(found.cost),
+        Objective::Time => problem.bytes(&found.plan),
+    };
     let baselines =
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
-    let chosen = match request.strategy {
-        Strategy::Auto => {
-            let in_hand = [&recursive, &data, &model];
-            searcher.best(&counts.all_states(), &in_hand, Effort::Proof)
-        }
-        Strategy::Recursive => Found::unproved(&problem, recursive.clone()),
-        Strategy::Data => Found::unproved(&problem, data.clone()),
-        Strategy::Model => Found::unproved(&problem, model.clone()),
-    };
-    let seconds = |plan: &Plan| problem.pricing.seconds(problem.whole(problem.cost(plan)));
+    let seconds = |cost: i64| problem.pricing.seconds(problem.whole(cost));
     let times = || {
         Some(Times {
-            plan: seconds(&chosen.plan)?,
-            lower_bound: problem.pricing.seconds(problem.whole(chosen.bound))?,
-            data: seconds(&data)?,
-            model: seconds(&model)?,
-            recursive: seconds(&recursive)?,
+            plan: seconds(chosen.cost)?,
+            lower_bound: seconds(chosen.bound)?,
+            data: seconds(data.cost)?,
+            model: seconds(model.cost)?,
+            recursive: seconds(recursive.cost)?,
         })
     };
     Search {
