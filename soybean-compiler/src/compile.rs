@@ -1,17 +1,19 @@
 //! The whole line, from a built graph to a program and its report.
 
-use soybean_plan::{Mesh, Precision, Program};
+use soybean_plan::{Mesh, Precision, Program, Topology, Unfit};
 
 use crate::{
     builder::Builder,
     fault::{At, ModelFault},
     graph::Value,
-    lower::lower,
+    limit::{self, Shortage},
+    lower::{Lowered, lowered_within},
     network::Network,
     optimizer::Optimizer,
     pin,
     report::Report,
-    tiling::{Request, Tiled, search},
+    share,
+    tiling::{Objective, Request, Search, Strategy, Tiled, search},
 };
 
 /// What is asked of the compiler besides the model itself.
@@ -38,8 +40,8 @@ pub struct Compiled {
     pub report: Report,
 }
 
-/// The most axes of a mesh for which all tilings of a tensor are enumerated.
-const MAX_AXES: usize = 4;
+/// The most ranks.
+const MAX_GPUS: usize = 1 << 12;
 
 /// Compiles a model for a number of GPUs. `now` gives the time in milliseconds, from any origin.
 ///
@@ -54,7 +56,8 @@ pub fn compile(
     now: &dyn Fn() -> f64,
 ) -> Result<Compiled, Vec<ModelFault>> {
     check_n_gpus(options.n_gpus).map_err(|fault| vec![fault])?;
-    let mesh = Mesh::new(options.n_gpus);
+    let topology = topology(options).map_err(|fault| vec![fault])?;
+    let mesh = topology.as_ref().map_or_else(|| Mesh::new(options.n_gpus), Topology::mesh);
     let faults = pin::faults(builder.graph(), &mesh);
     if !faults.is_empty() {
         return Err(faults);
@@ -62,29 +65,79 @@ pub fn compile(
     let network = Network::new(builder, loss, outputs, &options.optimizer)?;
     let network = network.in_precision(options.precision);
     let start = now();
-    let found = search(&network, mesh, &options.search);
+    let found = planned(&network, mesh, &options.search)?;
     let milliseconds = now() - start;
     let most = most_ranks_at_work(&found.tiled);
     if most < options.n_gpus {
         return Err(vec![too_many_gpus(options.n_gpus, most)]);
     }
-    let program = lower(&options.name, &found.tiled);
-    let report = Report::new(found, &program, options.search.strategy, milliseconds);
+    let memory = options.search.memory;
+    let Lowered { program, peak } = lowered_within(&options.name, &found.tiled, memory);
+    let report = Report::new(found, &program, peak, options.search.strategy, milliseconds);
+    let report = report.within(memory);
     Ok(Compiled { program, report })
+}
+
+/// The plan of a network, with working copies if they are wanted and of use.
+fn planned(network: &Network, mesh: Mesh, request: &Request) -> Result<Search, Vec<ModelFault>> {
+    // Copies live from their first reader to their last, which takes the memory that is short under a limit; only pinned tensors gain by them there.
+    let may_share = request.memory.is_none() || !network.pins().is_empty();
+    if request.shares && may_share {
+        let shared = network.shared();
+        let found = search(&shared, mesh, request);
+        if let Ok(found) = fitted(&shared, found, request) {
+            return Ok(Search { tiled: share::settled(&found.tiled), ..found });
+        }
+    }
+    fitted(network, search(network, mesh, request), request)
+}
+
+/// The plan that was found, or a dearer one whose program fits into the memory that is asked for.
+fn fitted(network: &Network, found: Search, request: &Request) -> Result<Search, Vec<ModelFault>> {
+    match request.memory {
+        Some(memory) => within(network, found, memory, request.strategy),
+        None => Ok(found),
+    }
+}
+
+/// The plan that was found, or a dearer one whose program fits.
+fn within(
+    network: &Network,
+    found: Search,
+    memory: u64,
+    strategy: Strategy,
+) -> Result<Search, Vec<ModelFault>> {
+    let mesh = found.tiled.mesh;
+    let plan = match strategy {
+        Strategy::Auto => limit::fitting(network, found, memory),
+        Strategy::Recursive | Strategy::Data | Strategy::Model => limit::checked(found, memory),
+    };
+    plan.map_err(|peak| {
+        let shortage = Shortage { network, mesh, memory, strategy, peak: &peak };
+        vec![shortage.fault(MAX_GPUS)]
+    })
 }
 
 fn check_n_gpus(n_gpus: usize) -> Result<(), ModelFault> {
     let fault = |message: String| Err(ModelFault { at: At::Gpus, message, help: None });
-    if n_gpus == 0 || n_gpus > 1 << 12 {
+    if n_gpus == 0 || n_gpus > MAX_GPUS {
         return fault(format!("`gpus` must lie between 1 and 4096, found {n_gpus}"));
     }
-    let n_axes = Mesh::new(n_gpus).n_axes();
-    if n_axes > MAX_AXES {
-        return fault(format!(
-            "`gpus = {n_gpus}` has {n_axes} prime factors; the search handles at most {MAX_AXES}, as 16 has"
-        ));
-    }
     Ok(())
+}
+
+/// Where the ranks stand, if that is known.
+fn topology(options: &Options) -> Result<Option<Topology>, ModelFault> {
+    if options.search.objective == Objective::Time && options.search.cluster.is_none() {
+        let message = "the objective `time` needs a cluster, found none".to_owned();
+        return Err(ModelFault { at: At::Gpus, message, help: None });
+    }
+    let fault = |unfit: Unfit| ModelFault {
+        at: At::Gpus,
+        message: unfit.to_string(),
+        help: unfit.fitting().map(|it| format!("use `gpus = {it}`, or another cluster")),
+    };
+    options.search.topology(options.n_gpus).map_err(fault)
 }
 
 /// The most ranks over which the work of any operator is split.

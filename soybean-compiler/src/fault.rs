@@ -65,4 +65,6 @@ pub enum At {
     Loss,
     /// The number of GPUs.
     Gpus,
+    /// The memory that each GPU has.
+    Memory,
 }

@@ -127,6 +127,7 @@ impl Graph {
 
     /// Adds the result of an operator that is stored as this tensor of another graph.
     pub fn add_like(&mut self, node: &Node, operator: Operator, operands: &[Value]) -> Value {
+        self.set_origin(node.origin);
         let value = self.add(operator, operands);
         self.node_mut(value).pinned = node.pinned;
         value
@@ -191,11 +192,19 @@ impl Graph {
         users
     }
 
-    /// The tensor whose memory a tensor is: its own, unless it is another's in another shape.
+    /// Whether a tensor is a working copy of its operand.
+    #[must_use]
+    pub fn is_copy(&self, value: Value) -> bool {
+        self.operator(value).is_some_and(Operator::is_share)
+    }
+
+    /// The tensor whose memory a tensor is: its own, unless it is another's in another shape. Working copies count as tensors of their own.
     #[must_use]
     pub fn memory_of(&self, value: Value) -> Value {
         match self.operator(value) {
-            Some(operator) if operator.is_alias() => self.memory_of(self.operands(value)[0]),
+            Some(operator) if operator.is_alias() && !operator.is_share() => {
+                self.memory_of(self.operands(value)[0])
+            }
             Some(_) | None => value,
         }
     }

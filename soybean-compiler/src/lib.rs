@@ -10,6 +10,7 @@ mod fuse;
 pub mod gradient;
 pub mod graph;
 mod initializers;
+mod limit;
 mod lower;
 mod memory;
 mod network;
@@ -17,14 +18,17 @@ pub mod operator;
 pub mod operators;
 mod optimizer;
 mod overlap;
+mod peak;
 mod pin;
 mod precision;
 mod recipe;
 mod report;
 pub mod scalar;
 mod schedule;
+mod share;
 pub mod signature;
 mod simplify;
+mod size;
 mod surface;
 mod text;
 pub mod tiling;
@@ -34,17 +38,22 @@ pub use builder::{Argument, Builder, Site};
 pub use compile::{Compiled, Options, compile};
 pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
-pub use lower::lower;
+pub use lower::{lower, lower_within};
 pub use network::Network;
 pub use optimizer::{Optimizer, optimizer};
+pub use peak::{Content, Held, Peak};
 pub use pin::Pin;
 pub use recipe::{Recipe, RecipeFault};
-pub use report::{Parallelism, Pass, Report, Role, Transfer, readable_bytes, rows};
+pub use report::{
+    LevelLoad, Parallelism, Pass, Prediction, Report, Role, Transfer, readable_bytes,
+    readable_seconds, rows,
+};
+pub use size::{parse_bytes, readable_memory};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
     operator_samples,
     sample::{Sample, SampleArgument},
 };
 pub use text::program_text;
-pub use tiling::{Request, Strategy};
+pub use tiling::{Objective, Request, Strategy};
 pub use verify::{verify, verify_program};

@@ -8,8 +8,8 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    BufferId, Collective, Constant, DType, Input, Kernel, Output, Parameter, Program, State, Step,
-    Tables, Tile, Tiling,
+    BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Program, State, Step, Tables,
+    Tile, Tiling,
 };
 
 use crate::{
@@ -17,25 +17,58 @@ use crate::{
     memory::{self, Steps, Storage},
     operator::{Operator, Rules},
     operators::by_phase::ByPhase,
-    overlap,
+    overlap::{self, Order},
+    peak::{Owner, Peak},
     schedule::{self, Task},
-    tiling::{self, Tiled, route},
+    tiling::{self, Tiled, number, route},
 };
 
 /// Lowers a tiled network.
 #[must_use]
 pub fn lower(name: &str, tiled: &Tiled) -> Program {
-    let mut lowering = Lowering::new(tiled);
+    lowered(name, tiled, Order::Overlapped).program
+}
+
+/// Lowers a tiled network for ranks with this many bytes of memory: where collectives beside products leave no room, to the program that holds less.
+#[must_use]
+pub fn lower_within(name: &str, tiled: &Tiled, memory: u64) -> Program {
+    lowered_within(name, tiled, Some(memory)).program
+}
+
+/// A program, and what its memory holds at most.
+#[derive(Debug)]
+pub(crate) struct Lowered {
+    pub(crate) program: Program,
+    pub(crate) peak: Peak,
+}
+
+/// Lowers a tiled network to a program whose arena has at most this many bytes, if the order that needs the least memory allows it: the order in which
+/// devices can communicate while they compute is used where there is room for it.
+pub(crate) fn lowered_within(name: &str, tiled: &Tiled, limit: Option<u64>) -> Lowered {
+    let overlapped = lowered(name, tiled, Order::Overlapped);
+    if limit.is_none_or(|limit| overlapped.peak.bytes() <= limit) {
+        return overlapped;
+    }
+    let lean = lowered(name, tiled, Order::Lean);
+    if lean.peak.bytes() < overlapped.peak.bytes() { lean } else { overlapped }
+}
+
+fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
+    let mut lowering = Lowering::new(tiled, order);
     lowering.place_sources();
     let train = lowering.steps_of(Phase::Train, &schedule::train(&tiled.network));
     let loss = lowering.stored[&tiled.network.loss];
     let evaluate = lowering.steps_of(Phase::Evaluate, &schedule::evaluate(&tiled.network));
     let outputs = lowering.outputs();
     let phases = [
-        Steps { steps: &train, kept: vec![loss] },
-        Steps { steps: &evaluate, kept: outputs.iter().map(|it| it.buffer).collect() },
+        Steps { steps: &train, kept: vec![loss], order },
+        Steps { steps: &evaluate, kept: outputs.iter().map(|it| it.buffer).collect(), order },
     ];
-    let (buffers, arena_bytes) = memory::plan(&lowering.storage, &lowering.kernels, &phases);
+    let memory::Plan { buffers, arena_bytes, held } =
+        memory::plan(&lowering.storage, &lowering.kernels, &phases);
+    let held: Vec<(Owner, u64)> =
+        held.iter().map(|&it| (lowering.owners[it], lowering.storage[it].bytes() as u64)).collect();
+    let peak = Peak::new(&tiled.network, &held, arena_bytes as u64);
     let mesh = tiled.mesh;
     let bytes = |steps: &[Step]| -> u64 {
         let moved = |step: &Step| match &lowering.kernels[step.kernel] {
@@ -60,20 +93,16 @@ pub fn lower(name: &str, tiled: &Tiled) -> Program {
         train_bytes: bytes(&train),
         evaluate_bytes: bytes(&evaluate),
     };
-    Program { tables, kernels: Cow::Owned(lowering.kernels), train, evaluate }
-}
-
-/// The number of an item in its list; equal ones share it.
-fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
-    list.iter().position(|it| *it == item).unwrap_or_else(|| {
-        list.push(item);
-        list.len() - 1
-    })
+    let program = Program { tables, kernels: Cow::Owned(lowering.kernels), train, evaluate };
+    Lowered { program, peak }
 }
 
 struct Lowering<'a> {
     tiled: &'a Tiled,
+    order: Order,
     storage: Vec<Storage>,
+    /// Whose part each buffer is.
+    owners: Vec<Owner>,
     /// The kernels so far; equal ones have one number.
     kernels: Vec<Kernel>,
     inputs: Vec<Input>,
@@ -89,10 +118,12 @@ struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(tiled: &'a Tiled) -> Self {
+    fn new(tiled: &'a Tiled, order: Order) -> Self {
         Self {
             tiled,
+            order,
             storage: Vec::new(),
+            owners: Vec::new(),
             kernels: Vec::new(),
             inputs: Vec::new(),
             parameters: Vec::new(),
@@ -113,8 +144,12 @@ impl<'a> Lowering<'a> {
         self.tile(value, self.tiled.tilings[value.index()])
     }
 
-    fn buffer(&mut self, tile: Tile, dtype: DType, is_persistent: bool) -> BufferId {
-        let n_elements = tile.local_shape(&self.tiled.mesh).n_elements();
+    /// A new buffer for a rank's part of a tensor in some tiling.
+    fn buffer(&mut self, value: Value, tiling: Tiling, is_persistent: bool) -> BufferId {
+        let n_elements = self.tile(value, tiling).local_shape(&self.tiled.mesh).n_elements();
+        let dtype = self.tiled.network.graph.node(value).dtype;
+        let is_converted = tiling != self.tiled.tilings[value.index()];
+        self.owners.push(Owner { value, is_converted });
         self.storage.push(Storage { n_elements, dtype, is_persistent });
         self.storage.len() - 1
     }
@@ -129,7 +164,7 @@ impl<'a> Lowering<'a> {
             if matches!(node.source, Source::Operator(_)) && !is_constant {
                 continue;
             }
-            let buffer = self.buffer(tile, node.dtype, true);
+            let buffer = self.buffer(value, tile.tiling, true);
             self.stored.insert(value, buffer);
             match &node.source {
                 &Source::Input { n_classes } => {
@@ -150,12 +185,20 @@ impl<'a> Lowering<'a> {
         self.phase = phase;
         self.converted.clear();
         for task in tasks {
+            if self.order == Order::Lean {
+                // A copy that is kept takes memory.
+                self.converted.clear();
+            }
             match task {
                 Task::Compute(value) => self.compute(*value),
                 Task::Update(updates) => self.update(updates),
             }
         }
-        overlap::overlapped(std::mem::take(&mut self.steps), &self.kernels, &self.storage)
+        let steps = std::mem::take(&mut self.steps);
+        match self.order {
+            Order::Overlapped => overlap::overlapped(steps, &self.kernels, &self.storage),
+            Order::Lean => steps,
+        }
     }
 
     /// Computes a tensor and leaves it in its stored tiling.
@@ -177,7 +220,7 @@ impl<'a> Lowering<'a> {
             self.tiled.network.graph.operator(value).expect("only computed tensors are run");
         let kernel = operator.kernel(&shapes, &tile.local_shape(&self.tiled.mesh));
         let Some(kernel) = kernel else { return operands[0] };
-        let result = self.buffer(tile, self.tiled.network.graph.node(value).dtype, false);
+        let result = self.buffer(value, tile.tiling, false);
         self.step(kernel, operands, vec![result]);
         result
     }
@@ -227,12 +270,12 @@ impl<'a> Lowering<'a> {
             let tile = self.tile(value, tiling);
             let known = self.constants.iter().find(|it| it.tile == tile).map(|it| it.buffer);
             return known.unwrap_or_else(|| {
-                let buffer = self.buffer(tile, DType::F32, true);
+                let buffer = self.buffer(value, tiling, true);
                 self.constants.push(Constant { tile, buffer });
                 buffer
             });
         }
-        let buffer = self.communicate(&collectives, self.stored[&value], None);
+        let buffer = self.communicate(value, &collectives, self.stored[&value], None);
         if is_free {
             self.converted.insert((value, tiling), buffer);
         }
@@ -260,12 +303,13 @@ impl<'a> Lowering<'a> {
         let (signature, form) = self.tiled.signature(value);
         let (from, to) = (signature.result_tiling(form), self.tiled.tilings[value.index()]);
         let collectives = self.route(value, from, to, signature.combine);
-        self.communicate(&collectives, result, target)
+        self.communicate(value, &collectives, result, target)
     }
 
     /// Runs collectives one after the other, the last into `target` if there is one.
     fn communicate(
         &mut self,
+        value: Value,
         collectives: &[Collective],
         input: BufferId,
         target: Option<BufferId>,
@@ -273,8 +317,7 @@ impl<'a> Lowering<'a> {
         let mut input = input;
         for (position, collective) in collectives.iter().enumerate() {
             let is_last = position + 1 == collectives.len();
-            let fresh =
-                |this: &mut Self| this.buffer(collective.destination(), collective.dtype, false);
+            let fresh = |this: &mut Self| this.buffer(value, collective.to, false);
             let result = target.filter(|_| is_last).unwrap_or_else(|| fresh(self));
             self.step((*collective).into(), vec![input], vec![result]);
             input = result;

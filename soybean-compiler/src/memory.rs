@@ -1,12 +1,14 @@
 //! The memory plan: an offset in the one arena for every buffer.
 //!
 //! Buffers that stay come first. The others live from the step that writes them to the last that reads them; a map writes over an input that
-//! dies with it. What a collective reads and writes lives as long as the collective may be under way. Larger buffers are placed first, each at the
+//! dies with it. What a collective reads and writes lives as long as the collective may be under way, in the order that lets it be. Larger buffers are placed first, each at the
 //! lowest offset that is free for all its life.
+
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use soybean_plan::{Buffer, BufferId, DType, Kernel, Step, Strides};
 
-use crate::overlap;
+use crate::overlap::{self, Order};
 
 /// What is to be placed.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +21,7 @@ pub(crate) struct Storage {
 
 impl Storage {
     /// The bytes that it takes, rounded up so that all offsets are multiples of 64.
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         (self.n_elements * self.dtype.bytes()).next_multiple_of(64)
     }
 }
@@ -31,20 +33,28 @@ struct Slot {
     first: usize,
     last: usize,
     offset: usize,
+    /// The buffers that live in it, and when each is written.
+    buffers: Vec<(usize, BufferId)>,
 }
 
 /// Steps that run one after the other, and the buffers that must outlive them.
 pub(crate) struct Steps<'a> {
     pub(crate) steps: &'a [Step],
     pub(crate) kept: Vec<BufferId>,
+    pub(crate) order: Order,
 }
 
-/// Places all buffers for the phases' steps; the buffers, and the size of the arena.
-pub(crate) fn plan(
-    storage: &[Storage],
-    kernels: &[Kernel],
-    phases: &[Steps<'_>],
-) -> (Vec<Buffer>, usize) {
+/// Where everything lies.
+pub(crate) struct Plan {
+    pub(crate) buffers: Vec<Buffer>,
+    /// The size of the arena.
+    pub(crate) arena_bytes: usize,
+    /// The buffers that are held when the most bytes are.
+    pub(crate) held: Vec<BufferId>,
+}
+
+/// Places all buffers for the phases' steps.
+pub(crate) fn plan(storage: &[Storage], kernels: &[Kernel], phases: &[Steps<'_>]) -> Plan {
     let mut offsets = vec![0; storage.len()];
     let mut persistent_bytes = 0;
     for (buffer, storage) in storage.iter().enumerate().filter(|(_, it)| it.is_persistent) {
@@ -67,7 +77,36 @@ pub(crate) fn plan(
         n_elements: storage.n_elements,
         dtype: storage.dtype,
     };
-    (storage.iter().zip(&offsets).map(buffer).collect(), persistent_bytes + transient_bytes)
+    let persistent = (0..storage.len()).filter(|&it| storage[it].is_persistent);
+    Plan {
+        buffers: storage.iter().zip(&offsets).map(buffer).collect(),
+        arena_bytes: persistent_bytes + transient_bytes,
+        held: persistent.chain(held_at_peak(&slots)).collect(),
+    }
+}
+
+/// The transient buffers that are held at the step at which they take the most bytes.
+fn held_at_peak(slots: &[Slot]) -> Vec<BufferId> {
+    let lives = |slot: &Slot, (phase, at): (usize, usize)| {
+        slot.phase == phase && slot.first <= at && at <= slot.last
+    };
+    // The sum rises only where a slot begins.
+    let mut sums: BTreeMap<(usize, usize), isize> = BTreeMap::new();
+    for slot in slots {
+        let bytes = slot.bytes.cast_signed();
+        *sums.entry((slot.phase, slot.first)).or_default() += bytes;
+        *sums.entry((slot.phase, slot.last + 1)).or_default() -= bytes;
+    }
+    let mut held = 0;
+    let peak = sums.into_iter().map(|(moment, change)| {
+        held += change;
+        (held, Reverse(moment))
+    });
+    let Some((_, Reverse(peak))) = peak.max() else { return Vec::new() };
+    let live = slots.iter().filter(|slot| lives(slot, peak));
+    live.filter_map(|slot| slot.buffers.iter().rev().find(|it| it.0 <= peak.1))
+        .map(|&(_, buffer)| buffer)
+        .collect()
 }
 
 /// Gives every transient buffer of a phase a slot.
@@ -85,7 +124,11 @@ fn assign_slots(
             last_use[buffer] = at;
         }
     }
-    for (collective, end) in overlap::ends(phase.steps, kernels) {
+    let ends = match phase.order {
+        Order::Overlapped => overlap::ends(phase.steps, kernels),
+        Order::Lean => BTreeMap::new(),
+    };
+    for (collective, end) in ends {
         let step = &phase.steps[collective];
         for buffer in step.inputs.iter().chain(&step.results).copied() {
             last_use[buffer] = last_use[buffer].max(end);
@@ -111,10 +154,12 @@ fn assign_slots(
                     first: at,
                     last: at,
                     offset: 0,
+                    buffers: Vec::new(),
                 });
                 slots.len() - 1
             });
             slots[slot].last = last_use[result].max(at);
+            slots[slot].buffers.push((at, result));
             slot_of[result] = Some(slot);
         }
     }
@@ -147,7 +192,7 @@ fn place(slots: &mut [Slot]) -> usize {
     let mut placed: Vec<Vec<usize>> = Vec::new();
     let mut total = 0;
     for slot in order {
-        let Slot { phase, first, last, bytes, .. } = slots[slot];
+        let &Slot { phase, first, last, bytes, .. } = &slots[slot];
         if placed.len() <= phase {
             placed.resize(phase + 1, Vec::new());
         }

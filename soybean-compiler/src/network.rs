@@ -12,7 +12,7 @@ use crate::{
     graph::{Graph, Phase, Source, Value},
     operators::elementwise::all_dims,
     optimizer::{self, Optimizer, Update},
-    pin, precision, simplify,
+    pin, precision, share, simplify,
 };
 
 /// A training step as a graph.
@@ -64,6 +64,12 @@ impl Network {
     #[must_use]
     pub fn in_precision(self, precision: Precision) -> Self {
         precision::in_precision(self, precision)
+    }
+
+    /// The same network, in its precision, with working copies of tensors that several operators read: each is converted once for all of them.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        share::shared(self)
     }
 
     /// Differentiates a model and adds the updates, nothing more.
@@ -146,6 +152,14 @@ impl Network {
             self.graph.node_mut(value).pinned = None;
         }
         self
+    }
+
+    /// The tiling to which a user pins a tensor, if it fits the mesh.
+    #[must_use]
+    pub fn pin(&self, value: Value, mesh: &Mesh) -> Option<Tiling> {
+        let node = self.graph.node(value);
+        let tiling = node.pinned?.on(mesh)?;
+        pin::is_legal(mesh, &node.shape, tiling).then_some(tiling)
     }
 
     /// The tensors that users pinned.

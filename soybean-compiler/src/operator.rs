@@ -104,6 +104,18 @@ impl Operator {
         matches!(self, Self::Reshape(_) | Self::ByPhase(_) | Self::Share(_))
     }
 
+    /// Whether ranks may repeat each other's work wherever that saves bytes, since there is none, or next to none.
+    #[must_use]
+    pub fn may_repeat(&self) -> bool {
+        self.is_cast() || self.is_share()
+    }
+
+    /// Whether the result is a working copy of the operand.
+    #[must_use]
+    pub fn is_share(&self) -> bool {
+        matches!(self, Self::Share(_))
+    }
+
     /// Whether the result is the operand in `bf16`. Ranks that have the whole operand would sooner round all of it than send each other parts.
     #[must_use]
     pub fn is_cast(&self) -> bool {

@@ -11,6 +11,15 @@ use soybean_plan::{BufferId, CollectiveKind, Kernel, Step};
 
 use crate::memory::Storage;
 
+/// In which order steps stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Collectives beside products, as this file says.
+    Overlapped,
+    /// As the tasks stand, each collective right before its reader and each update as soon as it can be: what waits for nothing takes no memory.
+    Lean,
+}
+
 /// How many heavy steps a reader of a collective's result is put behind it, if nothing needs it sooner.
 const N_BEHIND: usize = 2;
 /// How many heavy steps a collective is put before the first reader of its result, if its operand is there.

@@ -11,11 +11,12 @@ mod transfers;
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{AxisSet, Kernel, Mesh, Precision, Program};
+use soybean_plan::{Kernel, Mesh, Precision, Program, Topology};
 
 use crate::{
     graph::{Graph, Source, Value},
-    tiling::{self, Search, Strategy},
+    peak::Peak,
+    tiling::{Objective, Search, Strategy},
 };
 
 pub use parallelism::Parallelism;
@@ -30,18 +31,49 @@ pub struct Report {
     strategy: Strategy,
     found: Search,
     milliseconds: f64,
+    peak: Peak,
+    memory_limit: Option<u64>,
     /// The bytes that one training step moves, over all ranks: what the program's collectives move.
     pub bytes_total: u64,
     /// The same by axis of the mesh: a transfer counts for the slowest axis along which its two ranks differ.
     pub bytes_per_axis: Vec<u64>,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
+    /// What is predicted of a training step on the cluster, where one is known.
+    pub prediction: Option<Prediction>,
+}
+
+/// What is predicted of a training step on a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prediction {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The time of all steps of the program one after another, in seconds: without what kernels and collectives do at the same time.
+    pub seconds: f64,
+    /// The part of it that is collectives, in seconds.
+    pub communication_seconds: f64,
+    /// What joins the GPUs, slowest first.
+    pub levels: Vec<LevelLoad>,
+}
+
+/// What a training step asks of a level of a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LevelLoad {
+    /// The level's name.
+    pub name: String,
+    /// The axes of the mesh that lie on it.
+    pub axes: Vec<usize>,
+    /// The bytes moved over it, over all ranks.
+    pub bytes: u64,
+    /// How long it is at work, in seconds; levels work at the same time.
+    pub seconds: f64,
 }
 
 impl Report {
     pub(crate) fn new(
         found: Search,
         program: &Program,
+        peak: Peak,
         strategy: Strategy,
         milliseconds: f64,
     ) -> Self {
@@ -52,8 +84,16 @@ impl Report {
             bytes_total: program.tables.train_bytes,
             bytes_per_axis: bytes_per_axis(program, &found.tiled.mesh),
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
+            prediction: found.topology.as_ref().map(|it| prediction(program, it)),
             found,
+            peak,
+            memory_limit: None,
         }
+    }
+
+    /// The same plan, searched for ranks that have this much memory.
+    pub(crate) fn within(self, memory_limit: Option<u64>) -> Self {
+        Self { memory_limit, ..self }
     }
 
     /// The name of the model.
@@ -66,6 +106,15 @@ impl Report {
     #[must_use]
     pub fn n_gpus(&self) -> usize {
         self.found.tiled.mesh.n_ranks()
+    }
+
+    /// What plans were compared by.
+    #[must_use]
+    pub fn objective(&self) -> Objective {
+        match self.found.times {
+            None => Objective::Bytes,
+            Some(_) => Objective::Time,
+        }
     }
 
     /// The name of the strategy.
@@ -90,6 +139,18 @@ impl Report {
     #[must_use]
     pub fn search(&self) -> &Search {
         &self.found
+    }
+
+    /// The bytes of memory that each rank has, if the search was told.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<u64> {
+        self.memory_limit
+    }
+
+    /// What a rank's memory holds when it holds the most.
+    #[must_use]
+    pub fn peak(&self) -> &Peak {
+        &self.peak
     }
 
     /// The time that the search took.
@@ -122,14 +183,17 @@ impl Report {
         transfers::transfers(self)
     }
 
-    /// By how much the plan can exceed the optimum at most, as a share of the plan's bytes that are not proved to be needed; none if nothing is proved.
+    /// By how much the plan's bytes, or its time where that was minimised, can exceed the optimum at most, as a share of the optimum; none if nothing is proved.
     #[must_use]
     pub fn gap(&self) -> Option<f64> {
-        let Search { lower_bound_bytes, is_optimal, .. } = self.found;
-        match (is_optimal, lower_bound_bytes) {
+        let (plan, bound) = match self.found.times {
+            Some(times) => (times.plan, times.lower_bound),
+            None => (self.bytes_total as f64, self.found.lower_bound_bytes as f64),
+        };
+        match (self.found.is_optimal, bound > 0.0) {
             (true, _) => Some(0.0),
-            (false, 0) => None,
-            (false, bound) => Some(self.bytes_total as f64 / bound as f64 - 1.0),
+            (false, true) => Some(plan / bound - 1.0),
+            (false, false) => None,
         }
     }
 
@@ -206,14 +270,33 @@ fn bytes_per_axis(program: &Program, mesh: &Mesh) -> Vec<u64> {
     let mut bytes = vec![0; mesh.n_axes()];
     for step in &program.train {
         let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
-        let n_peers = mesh.group_size(collective.axes) as u64 - 1;
-        for axis in collective.axes.iter() {
-            let faster: AxisSet = collective.axes.iter().filter(|&it| it > axis).collect();
-            let n_across = (mesh.size(axis) as u64 - 1) * mesh.group_size(faster) as u64;
-            bytes[axis] += tiling::bytes(mesh, collective) / n_peers * n_across;
+        for (sum, moved) in bytes.iter_mut().zip(collective.bytes_per_axis(mesh)) {
+            *sum += moved;
         }
     }
     bytes
+}
+
+fn prediction(program: &Program, topology: &Topology) -> Prediction {
+    let cluster = topology.cluster();
+    let per_axis = bytes_per_axis(program, &topology.mesh());
+    let seconds = topology.level_seconds(program, &program.train);
+    let level = |(at, seconds): (usize, f64)| {
+        let axes: Vec<usize> =
+            (0..per_axis.len()).filter(|&axis| topology.level(axis) == at).collect();
+        let bytes = axes.iter().map(|&axis| per_axis[axis]).sum();
+        LevelLoad { name: cluster.levels[at].name.to_string(), axes, bytes, seconds }
+    };
+    let collectives = program.train.iter().filter_map(|it| match &program.kernels[it.kernel] {
+        Kernel::Communicate(collective) => Some(topology.collective_seconds(collective)),
+        _ => None,
+    });
+    Prediction {
+        cluster: cluster.name.to_string(),
+        seconds: topology.serial_seconds(program, &program.train),
+        communication_seconds: collectives.sum(),
+        levels: seconds.into_iter().enumerate().map(level).collect(),
+    }
 }
 
 /// A number of bytes for people: `402.7 MB`, with 1 MB = 10^6 bytes.
@@ -227,4 +310,13 @@ pub fn readable_bytes(bytes: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{bytes} B") } else { format!("{amount:.1} {}", UNITS[unit]) }
+}
+
+/// A time for people: `12.3 ms`.
+#[must_use]
+pub fn readable_seconds(seconds: f64) -> String {
+    const UNITS: [(&str, f64); 4] = [("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)];
+    let fits = |it: &&(&str, f64)| seconds >= it.1;
+    let (unit, size) = UNITS.iter().find(fits).unwrap_or(&("s", 1.0));
+    format!("{:.1} {unit}", seconds / size)
 }

@@ -4,22 +4,47 @@
 //! elimination and lower bounds; [`conversion`] says what a change of tiling costs.
 
 mod bound;
+mod buckets;
+mod charge;
 mod conversion;
+mod counts;
 mod dominance;
 mod eliminate;
 mod forced;
+mod forms;
+mod held;
+mod objective;
+mod optimum;
 mod order;
 mod pairwise;
+mod parts;
+mod price;
+mod priced;
 mod problem;
 mod recursive;
+mod resolution;
 mod solve;
 mod space;
 mod strategy;
 mod tiled;
+mod turns;
+mod view;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use charge::{Charges, Working};
 pub use conversion::{bytes, route};
-pub use strategy::{Baselines, Request, Search, Strategy, search};
+pub use forms::forms;
+pub use objective::Objective;
+pub(crate) use priced::Priced;
+pub use strategy::{Baselines, Request, Search, Strategy, Times, search};
 pub use tiled::{Conversion, Tiled};
+
+/// The number of an item in its list; equal ones share it.
+pub(crate) fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
+    list.iter().position(|it| *it == item).unwrap_or_else(|| {
+        list.push(item);
+        list.len() - 1
+    })
+}

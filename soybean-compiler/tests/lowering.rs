@@ -143,9 +143,14 @@ fn text_report() {
 
           bytes moved in one training step      4.6 kB
           with strategy data                    4.6 kB  1.00 x
-          with strategy model                   2.9 kB  0.63 x
+          with strategy model                   2.6 kB  0.57 x
           with strategy recursive               1.6 kB  0.34 x
           memory of each GPU                    2.2 kB
+            parameters                           768 B
+            inputs                               192 B
+            activations                           64 B
+            gradients                            256 B
+            collectives                          960 B
           search                                0.0 ms
     "#]]
     .assert_eq(&compiled(4, Strategy::Data, Precision::F32).report.text());

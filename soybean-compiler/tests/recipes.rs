@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Optimizer, Options, Recipe, Request, Strategy, graph::Value,
-    operator_samples, optimizer,
+    Argument, Builder, Compiled, Objective, Optimizer, Options, Recipe, Request, Strategy,
+    graph::Value, operator_samples, optimizer,
 };
-use soybean_plan::{DType, Init, Precision};
+use soybean_plan::{Cluster, DType, Device, Init, Level, Precision};
 use soybean_zoo::{
     GPT, Model, Transformer, alexnet, cnn5, inception_v3, mlp, resnet20, resnet50, vgg16,
 };
@@ -125,6 +125,8 @@ fn a_recipe_is_a_list_of_calls() {
             model "model"
             gpus 2
             strategy "data"
+            objective "bytes"
+            shares true
             precision "f32"
             optimizer "sgd" "momentum" 0.0 "nesterov" false "weight_decay" 0.0
             at "src/main.rs:3" ""
@@ -165,16 +167,16 @@ fn faults_say_the_line_and_what_is_wrong() {
     ];
     expect![[r#"
         line 1 of the recipe: expected `soybean recipe 1`
-        line 10 of the recipe: a shape has at most 8 dims, none of them empty
-        line 10 of the recipe: there is no init `abnormal` of 2 numbers
-        line 11 of the recipe: v7 is not made above
-        line 11 of the recipe: a list has no end
-        line 11 of the recipe: `matmul`: inner dimensions differ: 4 vs 8
-        line 11 of the recipe: unknown operator `matmull`
+        line 12 of the recipe: a shape has at most 8 dims, none of them empty
+        line 12 of the recipe: there is no init `abnormal` of 2 numbers
+        line 13 of the recipe: v7 is not made above
+        line 13 of the recipe: a list has no end
+        line 13 of the recipe: `matmul`: inner dimensions differ: 4 vs 8
+        line 13 of the recipe: unknown operator `matmull`
         line 4 of the recipe: unknown strategy `fast`; the strategies are auto, recursive, data, model
-        line 16 of the recipe: the loss is missing
-        line 16 of the recipe: the number of GPUs is missing
-        line 9 of the recipe: a string has a wrong escape"#]].assert_eq(&faults.join("\n"));
+        line 18 of the recipe: the loss is missing
+        line 18 of the recipe: the number of GPUs is missing
+        line 11 of the recipe: a string has a wrong escape"#]].assert_eq(&faults.join("\n"));
 }
 
 fn numbers() -> impl proptest::strategy::Strategy<Value = f64> {
@@ -184,6 +186,30 @@ fn numbers() -> impl proptest::strategy::Strategy<Value = f64> {
         Just(-0.0),
         (-9..9_i32).prop_map(f64::from),
     ]
+}
+
+/// A machine of two groups of so many GPUs.
+fn cluster(n_gpus: usize, speeds: [f64; 8]) -> Cluster {
+    let [f32_flops, tf32_flops, bf16_flops, memory, launch, link, latency, other] = speeds;
+    let level = |name: &'static str, count| Level {
+        name: name.into(),
+        count,
+        link_bytes_per_second: link,
+        gpus_per_link: 1,
+        latency_seconds: latency,
+    };
+    let device = Device {
+        name: "a \"device\"".into(),
+        f32_flops,
+        tf32_flops,
+        bf16_flops,
+        memory_bytes_per_second: memory,
+        memory_bytes: 1 << 34,
+        launch_seconds: launch,
+        efficiency: 1.0 / (1.0 + other),
+    };
+    let levels = vec![level("nodes", 2), level("gpus", n_gpus)];
+    Cluster { name: "two".into(), levels: levels.into(), device }
 }
 
 proptest! {
@@ -199,6 +225,9 @@ proptest! {
         n_gpus in 1..10_usize,
         strategy in 0..4_usize,
         precision in 0..3_usize,
+        (memory, shares) in (proptest::option::of(1_u64 << 20..1 << 40), any::<bool>()),
+        speeds in proptest::array::uniform8(1e-6..1e15_f64),
+        has_cluster in any::<bool>(),
     ) {
         let mut recipe = small(&name);
         recipe.builder.stand_at(&place, 1);
@@ -212,7 +241,13 @@ proptest! {
         recipe.options = Options {
             name,
             n_gpus,
-            search: Request::from(Strategy::NAMES[strategy].1),
+            search: Request {
+                strategy: Strategy::NAMES[strategy].1,
+                memory,
+                cluster: has_cluster.then(|| cluster(n_gpus, speeds)),
+                objective: if has_cluster { Objective::Time } else { Objective::Bytes },
+                shares,
+            },
             precision: Precision::ALL[precision],
             optimizer: match which {
                 0 => Optimizer::Sgd { momentum, nesterov: momentum > 0.5, weight_decay: decay },

@@ -1,8 +1,11 @@
-//! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16"`.
+//! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB",
+//! cluster = "dgx-h100", objective = "time"`.
+
+mod cluster;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
-use soybean_compiler::{Argument, Optimizer, Place, Strategy, optimizer};
+use soybean_compiler::{Argument, Objective, Optimizer, Place, Strategy, optimizer, parse_bytes};
 use soybean_plan::Precision;
 use syn::{
     Expr, Ident, Token,
@@ -10,8 +13,11 @@ use syn::{
     punctuated::Punctuated,
 };
 
+use cluster::{Described, read_cluster, read_objective};
+
 use crate::{
     evaluate::{Evaluator, expression::peeled},
+    expand::Environment,
     problem::{Message, Problems},
     source_text::source_text,
     suggestion,
@@ -19,7 +25,8 @@ use crate::{
 };
 
 /// The names of all arguments.
-const NAMES: [&str; 4] = ["gpus", "optimizer", "strategy", "precision"];
+const NAMES: [&str; 7] =
+    ["gpus", "optimizer", "strategy", "precision", "memory", "cluster", "objective"];
 
 /// The most GPUs that a model can be declared for.
 const MAX_GPUS: usize = 65_535;
@@ -31,6 +38,9 @@ pub(crate) struct Attribute {
     optimizer: Option<Expr>,
     strategy: Option<Expr>,
     precision: Option<Expr>,
+    memory: Option<Expr>,
+    cluster: Option<Expr>,
+    objective: Option<Expr>,
     tokens: TokenStream,
     /// Whether some of them could not be read, so that nothing is known to be missing.
     is_broken: bool,
@@ -60,6 +70,11 @@ pub(crate) struct Settings {
     pub(crate) optimizer: Optimizer,
     pub(crate) strategy: Strategy,
     pub(crate) precision: Precision,
+    /// The bytes of memory that each GPU has, if that limits the plan.
+    pub(crate) memory: Option<u64>,
+    /// The machine, if it is known.
+    pub(crate) cluster: Option<Described>,
+    pub(crate) objective: Objective,
 }
 
 impl Attribute {
@@ -82,11 +97,14 @@ impl Attribute {
                 "optimizer" => &mut attribute.optimizer,
                 "strategy" => &mut attribute.strategy,
                 "precision" => &mut attribute.precision,
+                "memory" => &mut attribute.memory,
+                "cluster" => &mut attribute.cluster,
+                "objective" => &mut attribute.objective,
                 _ => {
                     let headline = format!("unknown argument `{text}`");
                     let mut message = Message::new(headline).note(
                         "known",
-                        "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\"",
+                        "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\", memory = \"80GiB\", cluster = \"dgx-h100\", objective = \"time\"",
                     );
                     if let Some(nearest) = suggestion::nearest(&text, NAMES) {
                         message = message.help(format!("did you mean `{nearest}`?"));
@@ -113,6 +131,14 @@ impl Attribute {
         }
     }
 
+    /// Where faults of the memory belong: at its size, or else where those of the number of GPUs do.
+    pub(crate) fn memory_tokens(&self) -> &dyn ToTokens {
+        match &self.memory {
+            Some(expression) => expression,
+            None => self.gpus_tokens(),
+        }
+    }
+
     /// The constants that the arguments compute: rustc is to check their names, and to count them as used.
     pub(crate) fn computed(&self) -> impl Iterator<Item = &Expr> {
         let settings = match self.optimizer.as_ref().map(peeled) {
@@ -126,13 +152,13 @@ impl Attribute {
         self.gpus.iter().chain(values).filter(|it| !matches!(peeled(it), Expr::Lit(_)))
     }
 
-    /// What the arguments say; `variable` is the environment's number of GPUs, which goes before the attribute's.
+    /// What the arguments say; the environment's number of GPUs goes before the attribute's.
     pub(crate) fn settings<'a>(
         &'a self,
         evaluator: &mut Evaluator<'a>,
-        variable: Option<&str>,
+        environment: &Environment,
     ) -> Option<Settings> {
-        let n_gpus = self.n_gpus(evaluator, variable);
+        let n_gpus = self.n_gpus(evaluator, environment.gpus.as_deref());
         let optimizer = match &self.optimizer {
             Some(expression) => read_optimizer(expression, evaluator),
             None => Some(Optimizer::default()),
@@ -146,11 +172,26 @@ impl Attribute {
             Some(expression) => read_choice("precision", expression, &precisions, evaluator),
             None => Some(Precision::F32),
         };
+        let memory = match &self.memory {
+            Some(expression) => read_memory(expression, evaluator).map(Some),
+            None => Some(None),
+        };
+        let cluster = match &self.cluster {
+            Some(expression) => read_cluster(expression, environment, evaluator).map(Some),
+            None => Some(None),
+        };
+        let objective = match &self.objective {
+            Some(expression) => read_objective(expression, self.cluster.is_some(), evaluator),
+            None => Some(Objective::Bytes),
+        };
         Some(Settings {
             n_gpus: n_gpus?,
             optimizer: optimizer?,
             strategy: strategy?,
             precision: precision?,
+            memory: memory?,
+            cluster: cluster?,
+            objective: objective?,
         })
     }
 
@@ -229,6 +270,21 @@ fn read_choice<T: Copy>(
         evaluator.problems.report(expression, &message);
     }
     choice
+}
+
+/// The bytes of a size, which must be a string.
+fn read_memory(expression: &Expr, evaluator: &mut Evaluator<'_>) -> Option<u64> {
+    let expression = peeled(expression);
+    let found = match expression {
+        Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(it), .. }) => parse_bytes(&it.value()),
+        other => Err(format!("found {}", source_text(other))),
+    };
+    found
+        .map_err(|reason| {
+            let headline = "`memory` must be a size of memory in a string, such as \"80GiB\"";
+            evaluator.problems.report(expression, &Message::new(format!("{headline}: {reason}")));
+        })
+        .ok()
 }
 
 /// `sgd(momentum = 0.9)`, or `sgd` alone.

@@ -1,10 +1,10 @@
 //! The expansion: attribute and item in, the item as ordinary Rust and its trainer out.
 
-use std::time::Instant;
+use std::{path::PathBuf, time::Instant};
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
-use soybean_compiler::{At, Compiled, ModelFault, Options, Recipe};
+use soybean_compiler::{At, Compiled, ModelFault, Options, Recipe, Request};
 use soybean_plan::{DType, Shape};
 use syn::{Expr, ItemFn, Pat, Stmt};
 
@@ -26,6 +26,8 @@ use crate::{
 pub(crate) struct Environment {
     /// The value of `SOYBEAN_GPUS`, which the expansion reads through `option_env!` too, so that cargo knows.
     pub(crate) gpus: Option<String>,
+    /// The folder of the crate's manifest, beside which its files lie.
+    pub(crate) folder: Option<PathBuf>,
     /// Whether an editor asks, for which a search would take too long.
     pub(crate) is_editor: bool,
 }
@@ -34,6 +36,7 @@ impl Environment {
     pub(crate) fn read() -> Self {
         Self {
             gpus: std::env::var("SOYBEAN_GPUS").ok(),
+            folder: std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from),
             is_editor: std::env::var_os("RUST_ANALYZER_INTERNALS_DO_NOT_USE").is_some(),
         }
     }
@@ -63,6 +66,8 @@ pub(crate) struct Success {
     /// The model as text, by which the program compiles it again.
     pub(crate) recipe: String,
     pub(crate) n_gpus: usize,
+    /// The file that describes the machine.
+    pub(crate) cluster_file: Option<String>,
 }
 
 /// Expands the attribute.
@@ -113,7 +118,7 @@ pub(crate) fn evaluate<'a>(
     evaluator: &mut Evaluator<'a>,
 ) -> Option<Evaluated<'a>> {
     model.check(&mut evaluator.problems);
-    let settings = attribute.settings(evaluator, environment.gpus.as_deref());
+    let settings = attribute.settings(evaluator, environment);
     let inputs = add_inputs(model, evaluator);
     let forward = model.forward()?;
     let arguments = inputs.iter().map(|it| it.value.map_or(Value::Poison, Value::Tensor)).collect();
@@ -149,6 +154,7 @@ pub(crate) fn build<'a>(
             compiled,
             recipe: recipe.to_string(),
             n_gpus: settings.n_gpus,
+            cluster_file: settings.cluster.and_then(|it| it.file),
         }),
         Err(faults) => {
             for fault in faults {
@@ -171,7 +177,13 @@ fn options(model: &Model, settings: &Settings) -> Options {
     Options {
         name: model.name().to_string(),
         n_gpus: settings.n_gpus,
-        search: settings.strategy.into(),
+        search: Request {
+            strategy: settings.strategy,
+            memory: settings.memory,
+            cluster: settings.cluster.as_ref().map(|it| it.cluster.clone()),
+            objective: settings.objective,
+            ..Request::default()
+        },
         precision: settings.precision,
         optimizer: settings.optimizer,
     }
@@ -312,6 +324,7 @@ fn report(
             pin.map(|&(_, tokens)| tokens as &dyn ToTokens)
         }
         At::Loss => Some(loss_at),
+        At::Memory => Some(attribute.memory_tokens()),
         At::Gpus => None,
     };
     evaluator.problems.report(tokens.unwrap_or_else(|| attribute.gpus_tokens()), message);
@@ -320,7 +333,7 @@ fn report(
 /// What is told of a fault of the model as a whole.
 fn message(fault: ModelFault, environment: &Environment) -> Message {
     let mut message = Message::new(fault.message);
-    if let (At::Gpus, Some(gpus)) = (fault.at, &environment.gpus) {
+    if let (At::Gpus | At::Memory, Some(gpus)) = (fault.at, &environment.gpus) {
         message = message.note("note", format!("SOYBEAN_GPUS={gpus} overrides `gpus`"));
     }
     match fault.help {

@@ -2,6 +2,8 @@
 //!
 //! They are written as text and parsed once: rustc's lexer is much faster than building tokens one by one in an unoptimised macro.
 
+use std::path::Path;
+
 use proc_macro2::TokenStream;
 use quote::quote;
 use soybean_plan::DType;
@@ -36,9 +38,22 @@ pub(crate) fn expansion(model: &Model, attribute: &Attribute, success: &Success)
         &forward(model, success.inputs.len()),
     );
     let mut inside = assertions(&success.assertions);
+    inside.extend(watched(success.cluster_file.as_deref()));
     inside.extend(attribute.computed().map(|it| quote! { const _: () = { let _ = #it; }; }));
     inside.extend(tokens(&module));
     assemble(model, model.eager(TokenStream::new()), inside, tokens(&network))
+}
+
+/// Makes cargo build the crate anew when the file of the cluster changes.
+pub(crate) fn watched(file: Option<&str>) -> TokenStream {
+    let Some(file) = file else { return TokenStream::new() };
+    let path = match Path::new(file).is_absolute() {
+        true => quote!(#file),
+        false => quote!(::core::concat!(::core::env!("CARGO_MANIFEST_DIR"), "/", #file)),
+    };
+    quote!(
+        const _: &[u8] = ::core::include_bytes!(#path);
+    )
 }
 
 /// The module with the program.

@@ -97,11 +97,13 @@ pub(crate) fn arrived(arrived: Arrived, environment: &Environment) -> TokenStrea
     let assertions = generate::assertions(&success.assertions);
     let constants = dependencies.iter().filter(|it| it.is_constant).map(|it| &it.path);
     let computed = attribute.computed();
+    let watched = generate::watched(success.cluster_file.as_deref());
     quote! {
         #program
         #network
         impl #bodies { #(#functions)* }
         #assertions
+        #watched
         #(#[allow(unused_qualifications)] const _: () = { let _ = #constants; };)*
         #(const _: () = { let _ = #computed; };)*
     }

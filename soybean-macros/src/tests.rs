@@ -142,12 +142,34 @@ fn attributes_are_checked() {
         model,
         expect![[r#"
             1:10-13: unknown argument `gpu`
-              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16"
+              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time"
               help:  did you mean `gpus`?
             1:37-45: `strategy` is given twice
             1:7-8: `gpus` must be an integer from 1 to 65535, found 0
             1:30-35: `strategy` must be one of "auto", "recursive", "data", "model", found "dta"
               help: did you mean "data"?
+        "#]],
+    );
+    check(
+        "gpus = 8, memory = \"80gb\"",
+        model,
+        expect![[r#"
+            1:19-25: `memory` must be a size of memory in a string, such as "80GiB": unknown unit `gb`; the units are B, kB, MB, GB, TB, KiB, MiB, GiB, TiB
+        "#]],
+    );
+    check(
+        "gpus = 8, memory = 80 << 30",
+        model,
+        expect![[r#"
+            1:19-27: `memory` must be a size of memory in a string, such as "80GiB": found 80 << 30
+        "#]],
+    );
+    check(
+        "gpus = 8, objective = \"time\"",
+        model,
+        expect![[r#"
+            1:22-28: `objective = "time"` needs a cluster, found none
+              help: add `cluster = "dgx-h100"`, another preset, or a file of your own
         "#]],
     );
     check(
@@ -172,7 +194,10 @@ fn attributes_are_checked() {
 #[test]
 fn the_environment_overrides_the_number_of_gpus() {
     let model = "pub fn model(x: Tensor<f32, 4, 6>) -> Tensor { x.mean(..) }";
-    let with = |gpus: &str| expand::Environment { gpus: Some(gpus.to_owned()), is_editor: false };
+    let with = |gpus: &str| expand::Environment {
+        gpus: Some(gpus.to_owned()),
+        ..expand::Environment::default()
+    };
     check_in(
         &with("4"),
         "gpus = 8",
@@ -209,7 +234,7 @@ fn the_environment_overrides_the_number_of_gpus() {
 
 #[test]
 fn editors_get_the_function_and_stubs() {
-    let environment = expand::Environment { gpus: None, is_editor: true };
+    let environment = expand::Environment { is_editor: true, ..expand::Environment::default() };
     let item = "fn model(x: Tensor<f32, 4, 6>, y: Tensor<i32, 4>) -> Tensor { x.rellu() }";
     let parse = |text: &str| text.parse::<proc_macro2::TokenStream>().unwrap();
     let expansion = expand::expand(parse(""), parse(item), &environment).to_string();
@@ -229,7 +254,7 @@ fn editors_get_the_function_and_stubs() {
 
 #[test]
 fn editors_get_layers_without_the_relay() {
-    let environment = expand::Environment { gpus: None, is_editor: true };
+    let environment = expand::Environment { is_editor: true, ..expand::Environment::default() };
     let parse = |text: &str| text.parse::<proc_macro2::TokenStream>().unwrap();
     let item = parse("pub fn layer(x: Tensor<f32, ROWS>) -> Tensor { other(x) }");
     let expansion = layer::expand(layer::Kind::Layer, parse(""), item.clone(), &environment);
@@ -363,4 +388,45 @@ fn recipes_name_layers_and_tensors() {
         loss v24
     "#]]
     .assert_eq(&recipe("gpus = 2, optimizer = adam()", item));
+}
+
+#[test]
+fn clusters_are_files_beside_the_manifest() {
+    let model = "fn model(x: Tensor<f32, 4, 6>) -> Tensor { x.mean(..) }";
+    let folder = Some([env!("CARGO_MANIFEST_DIR"), "..", "tests", "machines"].iter().collect());
+    let here = expand::Environment { folder, ..expand::Environment::default() };
+    let nowhere = expand::Environment::default();
+    check_in(
+        &here,
+        "gpus = 2, cluster = \"abacus.toml\"",
+        model,
+        expect![[r#"
+        gpus 2
+    "#]],
+    );
+    check_in(
+        &here,
+        "gpus = 2, cluster = \"broken.toml\"",
+        model,
+        expect![[r#"
+        1:20-33: broken.toml:5: `f32` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found "ten"
+    "#]],
+    );
+    check_in(
+        &nowhere,
+        "gpus = 2, cluster = \"abacus.toml\"",
+        model,
+        expect![[r#"
+        1:20-33: `abacus.toml` lies beside the crate's manifest, but there is none
+          help: build with cargo, which sets CARGO_MANIFEST_DIR
+    "#]],
+    );
+    check_in(
+        &nowhere,
+        "gpus = 2, cluster = \"dgx-h100\"",
+        model,
+        expect![[r#"
+        gpus 2
+    "#]],
+    );
 }

@@ -1,6 +1,6 @@
 //! Collectives: how a tensor gets from one tiling to another.
 
-use crate::{AxisSet, Combine, DType, Shape, Tile, Tiling};
+use crate::{AxisSet, Combine, DType, Mesh, Shape, Tile, Tiling};
 
 /// The kinds of data movement between tilings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +27,17 @@ impl CollectiveKind {
             Self::AllReduce => "all-reduce",
             Self::AllToAll => "all-to-all",
             Self::AllGather => "all-gather",
+        }
+    }
+
+    /// The elements that are moved between ranks, over all `n_ranks` ranks, of which each holds `n_local` before, in groups of `group`.
+    #[must_use]
+    pub const fn moved(self, n_local: u64, group: u64, n_ranks: u64) -> u64 {
+        match self {
+            Self::Slice => 0,
+            Self::ReduceScatter | Self::AllToAll => n_ranks * n_local / group * (group - 1),
+            Self::AllReduce => n_ranks / group * 2 * n_local * (group - 1),
+            Self::AllGather => n_ranks * n_local * (group - 1),
         }
     }
 }
@@ -61,5 +72,26 @@ impl Collective {
     #[must_use]
     pub const fn destination(&self) -> Tile {
         Tile { shape: self.shape, tiling: self.to }
+    }
+
+    /// The bytes moved between ranks, over all ranks.
+    #[must_use]
+    pub fn bytes(&self, mesh: &Mesh) -> u64 {
+        let n_local = self.source().local_shape(mesh).n_elements() as u64;
+        let group = mesh.group_size(self.axes) as u64;
+        self.kind.moved(n_local, group, mesh.n_ranks() as u64) * self.dtype.bytes() as u64
+    }
+
+    /// The same by axis of the mesh: a transfer counts for the slowest axis along which its two ranks differ.
+    #[must_use]
+    pub fn bytes_per_axis(&self, mesh: &Mesh) -> Vec<u64> {
+        let mut bytes = vec![0; mesh.n_axes()];
+        let n_peers = mesh.group_size(self.axes) as u64 - 1;
+        for axis in self.axes.iter() {
+            let faster: AxisSet = self.axes.iter().filter(|&it| it > axis).collect();
+            let n_across = (mesh.size(axis) as u64 - 1) * mesh.group_size(faster) as u64;
+            bytes[axis] = self.bytes(mesh) / n_peers * n_across;
+        }
+        bytes
     }
 }

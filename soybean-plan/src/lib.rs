@@ -5,9 +5,11 @@
 //! code holds them in statics. This crate decides nothing and depends on nothing.
 
 pub mod bf16;
+mod cluster;
 mod collective;
 mod kernel;
 mod mesh;
+mod operations;
 mod precision;
 mod program;
 pub mod random;
@@ -16,6 +18,7 @@ mod shape;
 mod tile;
 mod tiling;
 
+pub use cluster::{Cluster, Device, Level, Pace, Topology, Unfit, Work, WorkKind};
 pub use collective::{Collective, CollectiveKind};
 pub use kernel::{
     Attention, AttentionForm, Combine, Concatenation, Contraction, Convolution, ConvolutionForm,
@@ -30,5 +33,5 @@ pub use program::{
 };
 pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
 pub use shape::{DType, MAX_RANK, Shape, Strides};
-pub use tile::{Run, Tile, carries_split, may_split};
+pub use tile::{Run, Tile, carried_axes, carries_split, may_split, splitting_sets};
 pub use tiling::{Placement, Tiling};

@@ -5,6 +5,9 @@ use std::fmt;
 /// The most axes that a mesh can have: enough for 2^16 ranks.
 pub const MAX_AXES: usize = 16;
 
+/// The most extents of which a mesh can say at which axis their digits begin.
+const MAX_TURNED: usize = 12;
+
 /// Ranks arranged on axes of prime size, the first axis over the slowest interconnect.
 ///
 /// Ranks are numbered row by row: the last axis changes fastest.
@@ -12,6 +15,9 @@ pub const MAX_AXES: usize = 16;
 pub struct Mesh {
     sizes: [u16; MAX_AXES],
     n_axes: u8,
+    n_turned: u8,
+    /// Extents of dims, each with the axis that takes its first digit.
+    turned: [(u32, u8); MAX_TURNED],
 }
 
 impl Mesh {
@@ -44,7 +50,59 @@ impl Mesh {
             }
             factor += 1;
         }
-        Self { sizes, n_axes }
+        Self { sizes, n_axes, n_turned: 0, turned: [(0, 0); MAX_TURNED] }
+    }
+
+    /// The mesh whose axes have these sizes, primes, in this order.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_AXES`] sizes, or one is below 2 or above 65,535.
+    #[must_use]
+    pub const fn of(sizes: &[usize]) -> Self {
+        assert!(sizes.len() <= MAX_AXES, "a mesh has at most 16 axes");
+        let mut mesh = Self::new(1);
+        while (mesh.n_axes as usize) < sizes.len() {
+            let size = sizes[mesh.n_axes as usize];
+            assert!(1 < size && size < 65_536, "axes are primes below 65536");
+            #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
+            {
+                mesh.sizes[mesh.n_axes as usize] = size as u16;
+            }
+            mesh.n_axes += 1;
+        }
+        mesh
+    }
+
+    /// The same mesh with dims of this extent split in another order of axes: `axis` first, then those after it, then those before it.
+    ///
+    /// Of two dims that have too few factors for all axes, each should have axes of its own; [`crate::Tile`] says why. Beyond a dozen extents nothing changes.
+    ///
+    /// # Panics
+    /// If there is no such axis.
+    #[must_use]
+    pub const fn turned(mut self, extent: usize, axis: usize) -> Self {
+        assert!(axis < self.n_axes as usize, "the mesh has this axis");
+        if (self.n_turned as usize) < MAX_TURNED && extent <= u32::MAX as usize {
+            #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+            {
+                self.turned[self.n_turned as usize] = (extent as u32, axis as u8);
+            }
+            self.n_turned += 1;
+        }
+        self
+    }
+
+    /// The extents whose digits begin at another axis than the first, with that axis.
+    pub fn turns(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let turned = &self.turned[..usize::from(self.n_turned)];
+        turned.iter().map(|&(extent, axis)| (extent as usize, usize::from(axis)))
+    }
+
+    /// The axes in the order in which they take the digits of dims of this extent.
+    pub fn axes_of_digits(&self, extent: usize) -> impl Iterator<Item = usize> + use<> {
+        let first = self.turns().find(|it| it.0 == extent).map_or(0, |it| it.1);
+        let n_axes = self.n_axes();
+        (0..n_axes).map(move |at| (first + at) % n_axes)
     }
 
     /// The number of axes.

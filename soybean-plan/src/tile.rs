@@ -109,16 +109,44 @@ pub fn may_split(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
         || (!axes.iter().any(lacks_factor) && Digits::of(extent, mesh).are_independent(axes))
 }
 
+/// For each set of axes, by its bit mask, whether it [may split](may_split) a dim of this extent.
+#[must_use]
+pub fn splitting_sets(extent: usize, mesh: &Mesh) -> Vec<bool> {
+    let n_sets = 1_u32 << mesh.n_axes();
+    if extent != 0 && extent.is_multiple_of(mesh.n_ranks()) {
+        return vec![true; n_sets as usize];
+    }
+    let digits = Digits::of(extent, mesh);
+    let has_factor: AxisSet =
+        (0..mesh.n_axes()).filter(|&axis| extent.is_multiple_of(mesh.size(axis))).collect();
+    let may_split = |mask: u32| {
+        #[expect(clippy::cast_possible_truncation, reason = "a mesh has at most 16 axes")]
+        let axes = AxisSet(mask as u16);
+        axes.is_empty()
+            || (axes.0 & !has_factor.0 == 0
+                && mask.count_ones() as usize <= digits.n_digits
+                && digits.are_independent(axes))
+    };
+    (0..n_sets).map(may_split).collect()
+}
+
 /// Whether a split of the outermost part, of extent `outer`, of a dim of extent `whole` along `axes` is the split of the whole dim along them.
 ///
 /// Flattening `[c, h]` into one dim keeps a split of `c` where this holds for `c` and `c * h`.
 #[must_use]
 pub fn carries_split(outer: usize, whole: usize, mesh: &Mesh, axes: AxisSet) -> bool {
-    if outer == whole || axes.is_empty() {
-        return true;
+    axes.0 & !carried_axes(outer, whole, mesh).0 == 0
+}
+
+/// The axes along which a split of the outermost part, of extent `outer`, of a dim of extent `whole` is the split of the whole dim.
+#[must_use]
+pub fn carried_axes(outer: usize, whole: usize, mesh: &Mesh) -> AxisSet {
+    let axes = 0..mesh.n_axes();
+    if outer == whole {
+        return axes.collect();
     }
     let (of_outer, of_whole) = (Digits::of(outer, mesh), Digits::of(whole, mesh));
-    axes.iter().all(|axis| of_outer.terms(axis, whole / outer) == of_whole.terms(axis, 1))
+    axes.filter(|&axis| of_outer.terms(axis, whole / outer) == of_whole.terms(axis, 1)).collect()
 }
 
 /// One digit of an index: `index / place % radix`.
@@ -141,10 +169,11 @@ impl Digits {
         let mut digits = [Digit::default(); MAX_AXES];
         let mut coefficients = [[0; MAX_AXES]; MAX_AXES];
         let (mut n_digits, mut rest) = (0, extent);
-        let mut without_digit = AxisSet::EMPTY;
-        for (axis, radix) in mesh.sizes().enumerate() {
+        let mut without_digit = Vec::new();
+        for axis in mesh.axes_of_digits(extent) {
+            let radix = mesh.size(axis);
             if rest == 0 || !rest.is_multiple_of(radix) {
-                without_digit = without_digit.with(axis);
+                without_digit.push(axis);
                 continue;
             }
             rest /= radix;
@@ -153,26 +182,24 @@ impl Digits {
             n_digits += 1;
         }
         let mut this = Self { digits, n_digits, coefficients };
-        let mut n_sums = [0; MAX_AXES];
-        for axis in without_digit.iter() {
-            let first =
-                (0..axis).find(|&other| mesh.size(other) == mesh.size(axis)).unwrap_or(axis);
-            this.coefficients[axis] = this.sum_of_digits(mesh.size(axis), n_sums[first]);
-            n_sums[first] += 1;
+        for (at, &axis) in without_digit.iter().enumerate() {
+            let size = mesh.size(axis);
+            let nth = without_digit[..at].iter().filter(|&&it| mesh.size(it) == size).count();
+            this.coefficients[axis] = this.sum_of_digits(size, nth);
         }
         this
     }
 
-    /// The coefficients of the `nth` axis of this size that has no digit of its own: the sum of all digits of the radix, weighted by powers
-    /// of `nth + 1` so that few of them are dependent.
+    /// The coefficients of the `nth` axis of this size that has no digit of its own: the sum of all digits of the radix, with weights such that few sums
+    /// are dependent. They are powers of `nth + 1`; for two there are none, and whole digits are left out in the pattern of a Walsh function.
     fn sum_of_digits(&self, radix: usize, nth: usize) -> [usize; MAX_AXES] {
         let mut coefficients = [0; MAX_AXES];
-        let mut weight = 1;
-        for (coefficient, digit) in coefficients.iter_mut().zip(&self.digits[..self.n_digits]) {
-            if digit.radix == radix {
-                *coefficient = weight;
-                weight = weight * (nth + 1) % radix;
-            }
+        let of_radix = (0..self.n_digits).filter(|&it| self.digits[it].radix == radix);
+        let mut power = 1;
+        for (at, digit) in of_radix.enumerate() {
+            coefficients[digit] =
+                if radix == 2 { 1 - (at & nth).count_ones() as usize % 2 } else { power };
+            power = power * (nth + 1) % radix;
         }
         coefficients
     }

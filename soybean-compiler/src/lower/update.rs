@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use soybean_plan::{BufferId, DType, Map, Permutation, ScalarProgram, Strides, Tiling};
+use soybean_plan::{BufferId, Map, Permutation, ScalarProgram, Strides, Tiling};
 
-use super::{Lowering, number};
-use crate::{graph::Value, operator::Operator, scalar};
+use super::Lowering;
+use crate::{graph::Value, operator::Operator, scalar, tiling::number};
 
 /// The maps of an update as one, over the operands of all of them.
 #[derive(Default)]
@@ -96,12 +96,12 @@ impl Lowering<'_> {
             program: scalar::join(&joined.programs, inputs.len()),
         };
         let mut results = Vec::new();
-        for &(source, _) in updates {
+        for &(source, next) in updates {
             let is_in_place = self.tiled.tilings[source.index()] == tiling;
             results.push(if is_in_place {
                 self.stored[&source]
             } else {
-                self.buffer(tile, DType::F32, false)
+                self.buffer(next, tiling, false)
             });
         }
         self.step(map.into(), inputs, results.clone());

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use soybean_plan::{Placement, Tiling};
 
-use super::{Pass, Report};
+use super::{LevelLoad, Pass, Report};
 use crate::{
     graph::Value,
     operator::Rules,
+    peak::Content,
     signature::{Form, letter},
 };
 
@@ -17,11 +18,12 @@ pub(super) fn json(report: &Report) -> String {
     let baselines = found.baselines;
     let axes: Vec<String> = mesh.sizes().map(|it| it.to_string()).collect();
     let mut text = format!(
-        "{{\n\"model\": {}, \"gpus\": {}, \"axes\": [{}], \"strategy\": {}, \"objective\": \"bytes\", \"precision\": {},\n",
+        "{{\n\"model\": {}, \"gpus\": {}, \"axes\": [{}], \"strategy\": {}, \"objective\": {}, \"precision\": {},\n",
         string(&report.name),
         mesh.n_ranks(),
         axes.join(", "),
         string(report.strategy()),
+        string(report.objective().name()),
         string(report.precision().name()),
     );
     let _ = writeln!(
@@ -40,17 +42,59 @@ pub(super) fn json(report: &Report) -> String {
     let per_axis: Vec<String> = report.bytes_per_axis.iter().map(ToString::to_string).collect();
     let _ = write!(
         text,
-        "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"peak_memory_bytes_per_gpu\": {},\n\
-         \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {}{} }}\n}}\n",
+        "\"bytes_total\": {}, \"bytes_per_axis\": [{}], \"peak_memory_bytes_per_gpu\": {}, \"memory\": {},\n\
+         \"baselines\": {{ \"data\": {}, \"model\": {}, \"recursive\": {}{} }}",
         report.bytes_total,
         per_axis.join(", "),
         report.peak_memory_bytes_per_gpu,
+        memory(report),
         baselines.data,
         baselines.model,
         baselines.recursive,
         found.unpinned_bytes.map_or(String::new(), |it| format!(", \"unpinned\": {it}")),
     );
+    text.push_str(&predicted(report));
+    text.push_str("\n}\n");
     text
+}
+
+/// What is predicted where the cluster is known: the cluster, the time of a step, and the load of each level; then the times that were compared, if they were.
+fn predicted(report: &Report) -> String {
+    let Some(prediction) = &report.prediction else { return String::new() };
+    let level = |it: &LevelLoad| {
+        let axes: Vec<String> = it.axes.iter().map(ToString::to_string).collect();
+        format!(
+            "{{ \"name\": {}, \"axes\": [{}], \"bytes\": {}, \"seconds\": {:e} }}",
+            string(&it.name),
+            axes.join(", "),
+            it.bytes,
+            it.seconds
+        )
+    };
+    let levels: Vec<String> = prediction.levels.iter().map(level).collect();
+    let mut text = format!(
+        ",\n\"cluster\": {}, \"seconds\": {:e}, \"communication_seconds\": {:e},\n\"levels\": [{}]",
+        string(&prediction.cluster),
+        prediction.seconds,
+        prediction.communication_seconds,
+        levels.join(", "),
+    );
+    if let Some(times) = report.found.times {
+        let _ = write!(
+            text,
+            ",\n\"times\": {{ \"plan\": {:e}, \"lower_bound\": {:e}, \"data\": {:e}, \"model\": {:e}, \"recursive\": {:e} }}",
+            times.plan, times.lower_bound, times.data, times.model, times.recursive
+        );
+    }
+    text
+}
+
+/// What each rank's memory holds when it holds the most, in bytes.
+fn memory(report: &Report) -> String {
+    let bytes = report.peak.by_content();
+    let member = |(name, _, content)| format!("\"{name}\": {}", bytes[&content]);
+    let limit = report.memory_limit.map_or_else(|| "null".to_owned(), |it| it.to_string());
+    format!("{{ \"limit\": {limit}, {} }}", Content::NAMES.map(member).join(", "))
 }
 
 fn tensors(report: &Report, values: &[Value]) -> Vec<String> {

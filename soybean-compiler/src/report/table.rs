@@ -3,10 +3,14 @@
 use std::fmt::Write as _;
 
 use super::{
-    Parallelism, Pass, Report, Transfer, readable_bytes,
+    Parallelism, Pass, Report, Transfer, readable_bytes, readable_seconds,
     rows::{aligned, rows},
 };
-use crate::graph::{Source, Value};
+use crate::{
+    graph::{Source, Value},
+    peak::Content,
+    tiling::Objective,
+};
 
 /// The most conversions that are listed.
 const MAX_TRANSFERS: usize = 8;
@@ -119,7 +123,7 @@ fn summary(report: &Report) -> String {
     let baselines = report.found.baselines;
     let mut text =
         format!("\n  bytes moved in one training step  {:>10}", readable_bytes(report.bytes_total));
-    match report.gap() {
+    match report.gap().filter(|_| report.objective() == Objective::Bytes) {
         Some(0.0) => text.push_str("  proved optimal"),
         Some(gap) => {
             let _ = write!(text, "  within {:.1} % of the optimum", gap * 100.0);
@@ -138,9 +142,50 @@ fn summary(report: &Report) -> String {
         };
         let _ = writeln!(text, "  {label:<32}  {:>10}{ratio}", readable_bytes(bytes));
     }
+    text.push_str(&predicted(report));
+    let limit = |it| format!("  of {}", readable_bytes(it));
+    let limit = report.memory_limit.map_or_else(String::new, limit);
     let memory = readable_bytes(report.peak_memory_bytes_per_gpu);
-    let _ = writeln!(text, "  {:<32}  {memory:>10}", "memory of each GPU");
+    let _ = writeln!(text, "  {:<32}  {memory:>10}{limit}", "memory of each GPU");
+    let held = report.peak.by_content();
+    for (_, name, content) in Content::NAMES.into_iter().filter(|(.., it)| held[it] > 0) {
+        let _ = writeln!(text, "    {name:<30}  {:>10}", readable_bytes(held[&content]));
+    }
     let time = format!("{:.1} ms", report.milliseconds);
     let _ = writeln!(text, "  {:<32}  {time:>10}", "search");
+    text
+}
+
+/// The predicted time of a step on the cluster and the load of its levels; where times were compared, also those of the other strategies.
+fn predicted(report: &Report) -> String {
+    let Some(prediction) = &report.prediction else { return String::new() };
+    let mut text = String::new();
+    let label = format!("predicted for {}", prediction.cluster);
+    let _ = write!(text, "  {label:<32}  {:>10}", readable_seconds(prediction.seconds));
+    let proved = match report.gap().filter(|_| report.objective() == Objective::Time) {
+        Some(0.0) => ", proved fastest".to_owned(),
+        Some(gap) => format!(", within {:.1} % of the fastest", gap * 100.0),
+        None => String::new(),
+    };
+    let _ = writeln!(
+        text,
+        "  {} of it communication{proved}",
+        readable_seconds(prediction.communication_seconds)
+    );
+    if let Some(times) = report.found.times {
+        for (name, seconds) in
+            [("data", times.data), ("model", times.model), ("recursive", times.recursive)]
+        {
+            let label = format!("time with strategy {name}");
+            let ratio = seconds / times.plan;
+            let time = readable_seconds(seconds);
+            let _ = writeln!(text, "  {label:<32}  {time:>10}  {ratio:.2} x");
+        }
+    }
+    for level in &prediction.levels {
+        let label = format!("between {}", level.name);
+        let (bytes, seconds) = (readable_bytes(level.bytes), readable_seconds(level.seconds));
+        let _ = writeln!(text, "  {label:<32}  {bytes:>10}  {seconds}");
+    }
     text
 }

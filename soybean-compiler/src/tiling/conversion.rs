@@ -4,7 +4,7 @@
 //! (`P -> r`); a sum that ends replicated is an all-reduce, taken apart around an all-to-all, which then moves less.
 
 use soybean_plan::{
-    AxisSet, Collective, CollectiveKind, Combine, DType, Mesh, Placement, Shape, Tile, Tiling,
+    AxisSet, Collective, CollectiveKind, Combine, DType, Mesh, Placement, Shape, Tiling,
 };
 
 use super::space::Splits;
@@ -47,22 +47,12 @@ pub fn route(
 /// The bytes that a collective moves between ranks, over all ranks.
 #[must_use]
 pub fn bytes(mesh: &Mesh, collective: &Collective) -> u64 {
-    let n_local = |tile: Tile| tile.local_shape(mesh).n_elements();
-    let (source, group) = (n_local(collective.source()), mesh.group_size(collective.axes));
-    let elements = moved(collective.kind, source as u64, group as u64, mesh.n_ranks() as u64);
-    elements * collective.dtype.bytes() as u64
+    collective.bytes(mesh)
 }
 
 /// The elements that a step moves, over all ranks, of which each holds `n_local` before, in groups of `group`.
 pub(super) fn moved(kind: CollectiveKind, n_local: u64, group: u64, n_ranks: u64) -> u64 {
-    match kind {
-        CollectiveKind::Slice => 0,
-        CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => {
-            n_ranks * n_local / group * (group - 1)
-        }
-        CollectiveKind::AllReduce => n_ranks / group * 2 * n_local * (group - 1),
-        CollectiveKind::AllGather => n_ranks * n_local * (group - 1),
-    }
+    kind.moved(n_local, group, n_ranks)
 }
 
 /// The steps from one tiling to another.

@@ -8,27 +8,37 @@
 
 use std::collections::BTreeSet;
 
-use soybean_plan::AxisSet;
+use soybean_plan::{AxisSet, Mesh, may_split};
 
-use super::problem::{Meaning, Problem};
+use super::problem::{operator_of, variables};
 use crate::{
     graph::{Graph, Value},
+    network::Network,
     operator::Rules,
-    signature::factor_id,
+    signature::{Signature, factor_id},
 };
 
-/// For each variable, and each dim of its tensor or factor of its operator, whether any search need split it.
-pub(super) fn worth_splitting(problem: &Problem<'_>) -> Vec<Vec<bool>> {
-    let loops = loops(problem);
-    let n_loops = loops.iter().flatten().max().map_or(0, |it| it + 1);
+/// What is chosen in a search.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Variable {
+    /// The tiling of this tensor.
+    Tensor(Value),
+    /// The form in which this tensor is computed.
+    Operator(Value),
+}
+
+/// For each variable, and each dim of its tensor or factor of its operator, whether no search need split it.
+pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> {
+    let this = Loops::new(network, mesh);
+    let n_loops = this.loops.iter().flatten().max().map_or(0, |it| it + 1);
     let mut variables_of: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); n_loops];
     let mut can_split = vec![true; n_loops];
     let mut is_pinned = vec![false; n_loops];
-    for (variable, loops) in loops.iter().enumerate() {
+    for (variable, loops) in this.loops.iter().enumerate() {
         for (at, &number) in loops.iter().enumerate() {
             variables_of[number].insert(variable);
-            can_split[number] &= splits_along_all_axes(problem, variable, at);
-            is_pinned[number] |= problem.pin(variable).is_some_and(|it| !it.axes_of(at).is_empty());
+            can_split[number] &= this.splits_along_all_axes(variable, at);
+            is_pinned[number] |= this.is_pinned_along(variable, at);
         }
     }
     let mut is_needless = vec![false; n_loops];
@@ -36,60 +46,139 @@ pub(super) fn worth_splitting(problem: &Problem<'_>) -> Vec<Vec<bool>> {
         let variables = &variables_of[inner];
         let Some(first) = variables.first() else { continue };
         let stands_in = |&outer: &usize| {
-            let covers = |&it: &usize| is_covered(problem, it, &loops[it], inner, outer);
             outer != inner
                 && can_split[outer]
                 && !is_needless[outer]
-                && variables.iter().all(covers)
+                && variables.iter().all(|&it| this.is_covered(it, inner, outer))
         };
-        is_needless[inner] = !is_pinned[inner] && loops[*first].iter().any(stands_in);
+        is_needless[inner] = !is_pinned[inner] && this.loops[*first].iter().any(stands_in);
     }
-    let worth = |(variable, loops): (usize, &Vec<usize>)| {
-        let is_constant = is_constant(problem, variable);
-        loops.iter().map(|&it| !is_constant && !is_needless[it]).collect()
-    };
-    loops.iter().enumerate().map(worth).collect()
+    let of_variable = |loops: &Vec<usize>| loops.iter().map(|&it| is_needless[it]).collect();
+    this.loops.iter().map(of_variable).collect()
 }
 
-/// For each variable the loop of each dim or factor.
-fn loops(problem: &Problem<'_>) -> Vec<Vec<usize>> {
-    let mut starts = Vec::with_capacity(problem.meanings.len());
-    let mut parents: Vec<usize> = Vec::new();
-    for variable in 0..problem.meanings.len() {
-        let start = parents.len();
-        starts.push(start);
-        parents.extend(start..start + n_loops_of(problem, variable));
+/// Nothing is needless.
+#[cfg(test)]
+pub(super) fn no_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> {
+    let this = Loops::new(network, mesh);
+    this.loops.iter().map(|it| vec![false; it.len()]).collect()
+}
+
+/// The loops of a network: for each variable the loop of each dim or factor.
+struct Loops<'a> {
+    network: &'a Network,
+    mesh: &'a Mesh,
+    variables: Vec<Variable>,
+    /// The signatures of the variables that are operators.
+    signatures: Vec<Option<Signature>>,
+    loops: Vec<Vec<usize>>,
+}
+
+impl<'a> Loops<'a> {
+    fn new(network: &'a Network, mesh: &'a Mesh) -> Self {
+        let (variables, tensors) = variables(network);
+        let signature = |variable: &Variable| match *variable {
+            Variable::Tensor(_) => None,
+            Variable::Operator(value) => {
+                Some(operator_of(network, value).signature(&network.graph.operand_shapes(value)))
+            }
+        };
+        let signatures = variables.iter().map(signature).collect();
+        let mut this = Self { network, mesh, variables, signatures, loops: Vec::new() };
+        this.loops = this.tied(&tensors);
+        this
     }
-    for pair in problem.pairs.iter().filter(|it| !is_constant(problem, it.tensor)) {
-        for usage in pair.uses.iter().map(|&it| &problem.uses[it]) {
-            let dims = problem.work(usage.work).signature.dims(usage.operand);
-            for (dim, of_dim) in dims.iter().enumerate() {
-                let Some(factor) = of_dim.factor else { continue };
-                let one = root(&mut parents, starts[pair.tensor] + dim);
-                let other = root(&mut parents, starts[pair.operator] + factor as usize);
-                parents[one.max(other)] = one.min(other);
+
+    fn n_loops_of(&self, variable: usize) -> usize {
+        match (self.variables[variable], &self.signatures[variable]) {
+            (Variable::Operator(_), Some(signature)) => signature.factors.len(),
+            (Variable::Tensor(value) | Variable::Operator(value), _) => {
+                self.network.graph.shape(value).len()
             }
         }
     }
-    (0..problem.meanings.len())
-        .map(|variable| {
-            let start = starts[variable];
-            let all = start..start + n_loops_of(problem, variable);
-            all.map(|it| root(&mut parents, it)).collect()
-        })
-        .collect()
-}
 
-/// Whether a variable is the tiling of a tensor that every rank knows as a whole: it is best stored so, and read in any tiling at no cost.
-fn is_constant(problem: &Problem<'_>, variable: usize) -> bool {
-    match problem.meanings[variable] {
-        Meaning::Tensor { value, .. } => is_known_everywhere(&problem.network.graph, value),
-        Meaning::Operator { .. } => false,
+    /// Ties the dims of tensors to the factors of the operators that use them.
+    fn tied(&self, tensors: &[usize]) -> Vec<Vec<usize>> {
+        let mut starts = Vec::with_capacity(self.variables.len());
+        let mut parents: Vec<usize> = Vec::new();
+        for variable in 0..self.variables.len() {
+            let start = parents.len();
+            starts.push(start);
+            parents.extend(start..start + self.n_loops_of(variable));
+        }
+        let graph = &self.network.graph;
+        for (operator, signature) in self.signatures.iter().enumerate() {
+            let (Variable::Operator(user), Some(signature)) = (self.variables[operator], signature)
+            else {
+                continue;
+            };
+            let operands = graph.operands(user).into_iter().zip(&signature.operands);
+            for (value, dims) in operands.chain([(user, &signature.result)]) {
+                if is_known_everywhere(graph, value) {
+                    continue;
+                }
+                for (dim, of_dim) in dims.iter().enumerate() {
+                    let Some(factor) = of_dim.factor else { continue };
+                    let one = root(&mut parents, starts[tensors[value.index()]] + dim);
+                    let other = root(&mut parents, starts[operator] + factor as usize);
+                    parents[one.max(other)] = one.min(other);
+                }
+            }
+        }
+        (0..self.variables.len())
+            .map(|variable| {
+                let start = starts[variable];
+                let all = start..start + self.n_loops_of(variable);
+                all.map(|it| root(&mut parents, it)).collect()
+            })
+            .collect()
+    }
+
+    /// Whether a user pins the tensor of a variable to a tiling that splits this dim.
+    fn is_pinned_along(&self, variable: usize, dim: usize) -> bool {
+        let Variable::Tensor(value) = self.variables[variable] else { return false };
+        self.network.pin(value, self.mesh).is_some_and(|it| !it.axes_of(dim).is_empty())
+    }
+
+    fn splits_along_all_axes(&self, variable: usize, at: usize) -> bool {
+        let axes: AxisSet = (0..self.mesh.n_axes()).collect();
+        match (self.variables[variable], &self.signatures[variable]) {
+            (Variable::Operator(_), Some(signature)) => {
+                signature.may_split(factor_id(at), self.mesh, axes)
+            }
+            (Variable::Tensor(value) | Variable::Operator(value), _) => {
+                may_split(self.network.graph.shape(value)[at], self.mesh, axes)
+            }
+        }
+    }
+
+    /// Whether a variable that has the inner loop has the outer loop once, and an operator has it wherever it has the inner one.
+    fn is_covered(&self, variable: usize, inner: usize, outer: usize) -> bool {
+        let loops = &self.loops[variable];
+        let mut positions = (0..loops.len()).filter(|&it| loops[it] == outer);
+        let (Some(position), None) = (positions.next(), positions.next()) else { return false };
+        let (Variable::Operator(value), Some(signature)) =
+            (self.variables[variable], &self.signatures[variable])
+        else {
+            return true;
+        };
+        let graph = &self.network.graph;
+        let operands = graph.operands(value).into_iter().enumerate();
+        let varying =
+            operands.filter(|(_, it)| !is_known_everywhere(graph, *it)).map(|(at, _)| Some(at));
+        varying.chain([None]).all(|operand| {
+            let dims = signature.dims(operand);
+            let has = |wanted: &dyn Fn(usize) -> bool| {
+                dims.iter().filter_map(|it| it.factor).any(|it| wanted(it as usize))
+            };
+            !has(&|it| loops[it] == inner) || has(&|it| it == position)
+        })
     }
 }
 
-/// Whether an operator without factors computes a tensor: every rank computes all of it.
-fn is_known_everywhere(graph: &Graph, value: Value) -> bool {
+/// Whether every rank computes all of a tensor, by an operator without factors. It is best stored so, and read in any tiling at no cost.
+pub(super) fn is_known_everywhere(graph: &Graph, value: Value) -> bool {
     graph
         .operator(value)
         .is_some_and(|operator| operator.signature(&graph.operand_shapes(value)).factors.is_empty())
@@ -105,56 +194,19 @@ fn root(parents: &mut [usize], of: usize) -> usize {
     at
 }
 
-fn n_loops_of(problem: &Problem<'_>, variable: usize) -> usize {
-    match problem.meanings[variable] {
-        Meaning::Tensor { space, .. } => problem.space(space).splits().rank(),
-        Meaning::Operator { work, .. } => problem.work(work).signature.factors.len(),
-    }
-}
-
-fn splits_along_all_axes(problem: &Problem<'_>, variable: usize, at: usize) -> bool {
-    let axes: AxisSet = (0..problem.mesh.n_axes()).collect();
-    match problem.meanings[variable] {
-        Meaning::Tensor { space, .. } => problem.space(space).splits().may_split(at, axes),
-        Meaning::Operator { work, .. } => {
-            problem.work(work).signature.may_split(factor_id(at), &problem.mesh, axes)
-        }
-    }
-}
-
-/// Whether a variable that has the inner loop has the outer loop once, and an operator has it wherever it has the inner one.
-fn is_covered(
-    problem: &Problem<'_>,
-    variable: usize,
-    loops: &[usize],
-    inner: usize,
-    outer: usize,
-) -> bool {
-    let mut positions = (0..loops.len()).filter(|&it| loops[it] == outer);
-    let (Some(position), None) = (positions.next(), positions.next()) else { return false };
-    let Meaning::Operator { value, work } = problem.meanings[variable] else { return true };
-    let signature = &problem.work(work).signature;
-    let graph = &problem.network.graph;
-    let operands = graph.operands(value).into_iter().enumerate();
-    let varying =
-        operands.filter(|(_, it)| !is_known_everywhere(graph, *it)).map(|(at, _)| Some(at));
-    varying.chain([None]).all(|operand| {
-        let dims = signature.dims(operand);
-        let has = |wanted: &dyn Fn(usize) -> bool| {
-            dims.iter().filter_map(|it| it.factor).any(|it| wanted(it as usize))
-        };
-        !has(&|it| loops[it] == inner) || has(&|it| it == position)
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use soybean_plan::{DType, Init, Mesh};
+    use soybean_plan::{DType, Init};
 
     use super::*;
     use crate::{
         Argument, Builder, Network, Optimizer,
-        tiling::solve::{WORK, solve},
+        tiling::{
+            problem::{BYTE, Problem},
+            resolution::Resolution,
+            solve::{WORK, chosen, solve},
+            view::View,
+        },
     };
 
     fn call(builder: &mut Builder, operator: &str, operands: &[Argument]) -> Argument {
@@ -206,17 +258,19 @@ mod tests {
             (8, 16, 8),
             (4, 8, 8),
         ] {
-            let network = network(batch, side);
-            let problem = Problem::new(&network, Mesh::new(n_ranks));
-            let everything: Vec<Vec<usize>> = problem.all_states();
-            let kept = problem.states_worth_it();
-            let least = |states: &[Vec<usize>]| {
-                let found = solve(&problem.restricted(states), None, WORK);
-                assert!(found.is_optimal);
-                found.bound / super::super::problem::BYTE
+            let (network, mesh) = (network(batch, side), Mesh::new(n_ranks));
+            let is_needless = needless_splits(&network, &mesh);
+            let least = |is_needless: &[Vec<bool>]| {
+                let problem = Problem::without(&network, mesh, is_needless);
+                let view = View::new(&problem, Resolution::fine(&mesh));
+                let found = solve(&view.restricted(&view.all_states()), None, WORK);
+                let states = chosen(&view.all_states(), &found.states);
+                assert_eq!(found.bound, problem.cost(&view.plan(&states)));
+                found.bound / BYTE
             };
-            assert_eq!(least(&everything), least(&kept), "{batch} {side} {n_ranks}");
-            n_needless += problem.worth_splitting.iter().flatten().filter(|it| !**it).count();
+            let nothing = no_splits(&network, &mesh);
+            assert_eq!(least(&nothing), least(&is_needless), "{batch} {side} {n_ranks}");
+            n_needless += is_needless.iter().flatten().filter(|it| **it).count();
         }
         assert!(n_needless > 0);
     }

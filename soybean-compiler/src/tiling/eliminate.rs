@@ -12,10 +12,10 @@ use super::{
 };
 
 /// A table over several variables, the last of which changes fastest.
-#[derive(Debug, Default)]
-struct Table {
-    variables: Vec<usize>,
-    costs: Rc<[i64]>,
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    pub(super) variables: Vec<usize>,
+    pub(super) costs: Rc<[i64]>,
 }
 
 /// A variable that is gone: its best state for each combination of its neighbours' states.
@@ -167,7 +167,7 @@ impl Elimination {
 }
 
 /// The least sum of the tables over the states of `variable`, for each combination of states of its neighbours, and the state that reaches it.
-fn minimum(
+pub(super) fn minimum(
     sizes: &[usize],
     variable: usize,
     neighbors: &[usize],

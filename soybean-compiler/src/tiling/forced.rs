@@ -2,9 +2,12 @@
 
 use std::cmp::Reverse;
 
-use soybean_plan::{Placement, Tiling};
+use soybean_plan::{AxisSet, Placement, Tiling};
 
-use super::problem::{Meaning, Problem};
+use super::{
+    problem::{Choice, Meaning, Problem},
+    view::View,
+};
 use crate::{
     graph::{Source, Value},
     operator::Rules,
@@ -12,53 +15,56 @@ use crate::{
 };
 
 /// Data parallelism: what has a batch dim is split along it wherever that is possible, and parameters are replicated.
-pub(super) fn data(problem: &Problem<'_>, kept: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let batch = Batch::of(problem);
-    let allowed = |(meaning, kept): (&Meaning, &Vec<usize>)| match meaning {
-        Meaning::Tensor { value, space } => {
-            let tilings = problem.space(*space).stored();
-            most(kept, |&state| match batch.dims[value.index()] {
-                Some(dim) => tilings[state].axes_of(dim).0.count_ones(),
-                None if is_parameter(problem, *value) => n_replicated(&tilings[state]),
-                None => 0,
-            })
-        }
-        Meaning::Operator { value, work } => {
-            let forms = &problem.work(*work).forms;
-            match batch.factor(problem, *value) {
-                Some(factor) => most(kept, |&it| forms[it].axes_of(factor).0.count_ones()),
-                None => kept.clone(),
-            }
+pub(super) fn data(view: &View<'_>) -> Vec<Vec<usize>> {
+    let batch = Batch::of(view.problem);
+    let n_batch = |it: &Choice, value: Value| match it {
+        Choice::Tensor(tiling) => match batch.dims[value.index()] {
+            Some(dim) => n_axes(tiling.axes_of(dim)),
+            None if is_parameter(view.problem, value) => n_replicated(tiling),
+            None => 0,
+        },
+        Choice::Operator(form) => {
+            batch.factor(view.problem, value).map_or(0, |factor| n_axes(form.axes_of(factor)))
         }
     };
-    problem.meanings.iter().zip(kept).map(allowed).collect()
+    most(view, n_batch)
 }
 
 /// Model parallelism: parameters are split along their last dim wherever that is possible, and the batch is split nowhere that something
 /// else can be.
-pub(super) fn model(problem: &Problem<'_>, kept: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let batch = Batch::of(problem);
-    let allowed = |(meaning, kept): (&Meaning, &Vec<usize>)| match meaning {
-        Meaning::Tensor { value, space } => {
-            let tilings = problem.space(*space).stored();
-            let rank = problem.network.graph.shape(*value).len();
-            if is_kept(problem, *value) && rank > 0 {
-                return most(kept, |&it| tilings[it].axes_of(rank - 1).0.count_ones());
+pub(super) fn model(view: &View<'_>) -> Vec<Vec<usize>> {
+    let batch = Batch::of(view.problem);
+    let score = |it: &Choice, value: Value| match it {
+        Choice::Tensor(tiling) => {
+            let rank = view.problem.network.graph.shape(value).len();
+            if is_kept(view.problem, value) && rank > 0 {
+                return (n_axes(tiling.axes_of(rank - 1)), Reverse(0));
             }
-            match batch.dims[value.index()] {
-                Some(dim) => most(kept, |&it| Reverse(tilings[it].axes_of(dim).0.count_ones())),
-                None => kept.clone(),
-            }
+            let n_batch = batch.dims[value.index()].map_or(0, |dim| n_axes(tiling.axes_of(dim)));
+            (0, Reverse(n_batch))
         }
-        Meaning::Operator { value, work } => {
-            let forms = &problem.work(*work).forms;
-            match batch.factor(problem, *value) {
-                Some(factor) => most(kept, |&it| Reverse(forms[it].axes_of(factor).0.count_ones())),
-                None => kept.clone(),
-            }
+        Choice::Operator(form) => {
+            let factor = batch.factor(view.problem, value);
+            (0, Reverse(factor.map_or(0, |factor| n_axes(form.axes_of(factor)))))
         }
     };
-    problem.meanings.iter().zip(kept).map(allowed).collect()
+    most(view, score)
+}
+
+/// The states of each variable with the highest score.
+fn most<S: Ord>(view: &View<'_>, score: impl Fn(&Choice, Value) -> S) -> Vec<Vec<usize>> {
+    let of_variable = |(variable, states): (usize, Vec<usize>)| {
+        let (Meaning::Tensor { value, .. } | Meaning::Operator { value, .. }) =
+            view.problem.meanings[variable];
+        let score = |state: &usize| score(&view.choice(variable, *state), value);
+        let highest = states.iter().map(&score).max();
+        states.into_iter().filter(|it| highest.as_ref() == Some(&score(it))).collect()
+    };
+    view.all_states().into_iter().enumerate().map(of_variable).collect()
+}
+
+fn n_axes(axes: AxisSet) -> u32 {
+    axes.0.count_ones()
 }
 
 fn is_parameter(problem: &Problem<'_>, value: Value) -> bool {
@@ -75,12 +81,6 @@ fn is_kept(problem: &Problem<'_>, value: Value) -> bool {
 
 fn n_replicated(tiling: &Tiling) -> u32 {
     tiling.axes_where(|it| it == Placement::Replicated).0.count_ones()
-}
-
-/// The states with the highest score.
-fn most<S: Ord>(kept: &[usize], score: impl Fn(&usize) -> S) -> Vec<usize> {
-    let highest = kept.iter().map(&score).max();
-    kept.iter().copied().filter(|it| highest.as_ref() == Some(&score(it))).collect()
 }
 
 /// Which dim of each tensor counts the samples of the batch: the first of every input, and what operators make of it.

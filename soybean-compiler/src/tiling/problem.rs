@@ -1,64 +1,78 @@
-//! The search problem of a network on a mesh: a variable for each tensor's tiling and for each operator's form, and the costs of their pairs.
+//! The search problem of a network on a mesh: a variable for each tensor's tiling and for each operator's form, and the pairs of them that cost something.
 //!
 //! A cost is bytes that a training step moves over all ranks, times [`BYTE`], plus shares below that of the bytes that only evaluations move and of
-//! memory, so that among plans of equal bytes the one that evaluates with fewer and stores the least wins. Tables are made for the states that a search wants, and once for all pairs that are alike: layers repeat.
+//! memory, so that among plans of equal bytes the one that evaluates with fewer and stores the least wins. What variables can be chosen is another
+//! matter: see [`super::view`].
 
 use std::{collections::BTreeMap, rc::Rc};
 
-use soybean_plan::{Mesh, Placement, Tiling};
+use soybean_plan::{Mesh, Tiling, Topology};
 
 use super::{
-    dominance::worth_splitting,
-    pairwise::{Edge, Numbers, Pairwise},
-    space::{Space, Splits},
+    charge::Charges,
+    dominance::{Variable, needless_splits},
+    forms::{Repeating, Sets, Splittable, completed},
+    price::{Price, Pricing},
+    space::Splits,
     tiled::Tiled,
 };
 use crate::{
     graph::{Phase, Value},
     network::Network,
     operator::{Operator, Rules},
-    pin,
-    signature::{Form, Signature, forms, repeating_forms},
+    signature::{Form, Signature},
 };
 
-/// The cost of one byte moved.
+/// The cost of one whole unit: of one byte moved, or of one tick.
 pub(super) const BYTE: i64 = 1 << 20;
 
-/// The costs of all tilings of a network, and what its variables stand for.
+/// The variables of a network on a mesh, and which of them depend on each other.
 pub(super) struct Problem<'a> {
     pub(super) network: &'a Network,
     pub(super) mesh: Mesh,
-    n_ranks: u64,
     pub(super) meanings: Vec<Meaning>,
     /// Which operators read and make which tensors.
     pub(super) pairs: Vec<Pair>,
     pub(super) uses: Vec<Use>,
-    use_numbers: BTreeMap<(usize, u64, usize, Option<usize>, bool), usize>,
+    /// The tensors that are alike in what can split them.
+    pub(super) kinds: Vec<Splits>,
+    pub(super) works: Vec<Work>,
+    /// What is counted.
+    pub(super) pricing: Rc<Pricing>,
     /// The cost of one byte that only an evaluation moves.
     evaluation_byte: f64,
-    /// For each variable the cost of each of its states.
-    unary: Vec<Vec<i64>>,
-    spaces: Vec<Space>,
-    space_numbers: BTreeMap<Vec<usize>, usize>,
-    works: Vec<Work>,
-    /// For each variable, and each dim of its tensor or factor of its operator, whether any search need split it.
-    pub(super) worth_splitting: Vec<Vec<bool>>,
+    /// The bytes of all tensors together.
+    pub(super) total_bytes: u64,
+    /// What memory costs.
+    pub(super) charges: Charges,
 }
 
 /// What a variable stands for.
+#[derive(Clone, Copy)]
 pub(super) enum Meaning {
     /// The tiling of this tensor, and of its next value if it is updated.
-    Tensor { value: Value, space: usize },
+    Tensor { value: Value, kind: usize },
     /// The form in which this tensor is computed.
     Operator { value: Value, work: usize },
 }
 
+/// What is chosen for a variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Tensor(Tiling),
+    Operator(Form),
+}
+
+/// A choice for every variable.
+pub(super) type Plan = Vec<Choice>;
+
 /// What operators with the same signature have in common.
 pub(super) struct Work {
     pub(super) signature: Signature,
+    pub(super) splittable: Splittable,
     /// Whether ranks may repeat each other's work.
-    may_repeat: bool,
-    pub(super) forms: Vec<Form>,
+    pub(super) repeating: Repeating,
+    is_needless: Vec<bool>,
 }
 
 /// A tensor that an operator reads or makes.
@@ -71,333 +85,204 @@ pub(super) struct Pair {
     pub(super) uses: Vec<usize>,
 }
 
-impl Pair {
-    /// Where the entry of a state of the tensor and one of the operator stands in the pair's table.
-    pub(super) fn position(
-        &self,
-        tiling: usize,
-        form: usize,
-        n_tilings: usize,
-        n_forms: usize,
-    ) -> usize {
-        if self.tensor < self.operator {
-            tiling * n_forms + form
-        } else {
-            form * n_tilings + tiling
-        }
-    }
-
-    /// The edge with this table. Pairs with the same uses have their variables in the same order.
-    pub(super) fn edge(&self, table: Rc<[i64]>) -> Edge {
-        let (first, second) = (self.tensor.min(self.operator), self.tensor.max(self.operator));
-        Edge { first, second, table }
-    }
-}
-
 /// A way to use a tensor, shared by all pairs that are alike.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Use {
-    pub(super) space: usize,
+    pub(super) kind: usize,
     pub(super) bytes: u64,
     pub(super) work: usize,
     /// Which operand of the operator the tensor is; none if it is the result.
     pub(super) operand: Option<usize>,
     /// Whether a training step has it; otherwise an evaluation alone.
     pub(super) is_trained: bool,
-    /// For each form, the position of the tiling that it needs or gives.
-    positions: Vec<usize>,
+    /// Whether the operator makes a working copy.
+    pub(super) is_copy: bool,
 }
 
 impl<'a> Problem<'a> {
     pub(super) fn new(network: &'a Network, mesh: Mesh) -> Self {
-        let mut this = Self {
-            network,
-            mesh,
-            n_ranks: mesh.n_ranks() as u64,
-            meanings: Vec::new(),
-            pairs: Vec::new(),
-            uses: Vec::new(),
-            use_numbers: BTreeMap::new(),
-            evaluation_byte: 0.0,
-            unary: Vec::new(),
-            spaces: Vec::new(),
-            space_numbers: BTreeMap::new(),
-            works: Vec::new(),
-            worth_splitting: Vec::new(),
+        let is_needless = needless_splits(network, &mesh);
+        Self::without(network, mesh, &is_needless)
+    }
+
+    /// The problem without these splits: for each variable, marks for each dim of its tensor or factor of its operator.
+    pub(super) fn without(network: &'a Network, mesh: Mesh, is_needless: &[Vec<bool>]) -> Self {
+        let mut maker = Maker {
+            problem: Self {
+                network,
+                mesh,
+                meanings: Vec::new(),
+                pairs: Vec::new(),
+                uses: Vec::new(),
+                kinds: Vec::new(),
+                works: Vec::new(),
+                pricing: Rc::new(Pricing::Bytes),
+                evaluation_byte: 0.0,
+                charges: Charges::default(),
+                total_bytes: network.graph.values().map(|it| bytes_of(network, it)).sum(),
+            },
+            sets: Sets::new(&mesh),
+            uses: BTreeMap::new(),
+            kinds: BTreeMap::new(),
         };
-        let source_of: BTreeMap<Value, Value> =
-            network.updates.iter().map(|&(source, next)| (next, source)).collect();
-        let total: u64 = network.graph.values().map(|it| this.bytes_of(it)).sum();
         let is_trained = network.trained();
         let mut evaluated = 0;
-        let mut tensors = Vec::with_capacity(network.graph.n_values());
-        for value in network.graph.values() {
-            let operator = network.graph.operator(value).map(|it| this.add_operator(value, it));
-            tensors.push(match source_of.get(&value) {
-                Some(source) => tensors[source.index()],
-                None => this.add_tensor(value, total),
-            });
-            if let Some(operator) = operator {
-                let is_trained = is_trained[value.index()];
-                let used = this.add_pairs(value, operator, &tensors, is_trained);
-                evaluated += if is_trained { 0 } else { used };
-            }
+        let (variables, tensors) = variables(network);
+        for (variable, is_needless) in variables.into_iter().zip(is_needless) {
+            maker.add_variable(variable, is_needless);
+        }
+        for (at, variable) in maker.problem.meanings.clone().into_iter().enumerate() {
+            let Meaning::Operator { value, work } = variable else { continue };
+            let is_trained = is_trained[value.index()];
+            let used = maker.add_pairs(value, at, work, &tensors, is_trained);
+            evaluated += if is_trained { 0 } else { used };
         }
         // No conversion of a tensor moves as much as two copies of it to every rank.
         let most = evaluated as f64 * 2.0 * mesh.n_ranks() as f64;
-        this.evaluation_byte = (BYTE / 4) as f64 / most.max(1.0);
-        this.worth_splitting = worth_splitting(&this);
-        this
+        maker.problem.evaluation_byte = (BYTE / 4) as f64 / most.max(1.0);
+        maker.problem
     }
 
-    fn add_operator(&mut self, value: Value, operator: &Operator) -> usize {
-        let signature = operator.signature(&self.network.graph.operand_shapes(value));
-        let work = self.add_work(signature, operator.is_cast());
-        self.meanings.push(Meaning::Operator { value, work });
-        self.unary.push(vec![0; self.works[work].forms.len()]);
-        self.unary.len() - 1
-    }
-
-    fn add_tensor(&mut self, value: Value, total_bytes: u64) -> usize {
-        let space = self.add_space(value);
-        // Memory counts for less than one byte moved, whatever its sum over all tensors.
-        let share = |n_parts: u64| {
-            (self.bytes_of(value) / n_parts) as f64 / total_bytes as f64 * (BYTE / 2) as f64
-        };
-        #[expect(clippy::cast_possible_truncation, reason = "shares lie in 0..=2^19")]
-        let shares = (0..self.spaces[space].stored().len())
-            .map(|it| share(self.spaces[space].n_parts(it)) as i64)
-            .collect();
-        self.unary.push(shares);
-        self.meanings.push(Meaning::Tensor { value, space });
-        self.unary.len() - 1
-    }
-
-    fn bytes_of(&self, value: Value) -> u64 {
-        let node = self.network.graph.node(value);
-        (node.shape.n_elements() * node.dtype.bytes()) as u64
-    }
-
-    fn add_space(&mut self, value: Value) -> usize {
-        let shape = self.network.graph.shape(value).to_vec();
-        if let Some(&space) = self.space_numbers.get(&shape) {
-            return space;
-        }
-        let splits = Splits::new(&self.mesh, &self.network.graph.shape(value));
-        let number =
-            self.spaces.iter().position(|it| *it.splits() == splits).unwrap_or_else(|| {
-                self.spaces.push(Space::new(splits));
-                self.spaces.len() - 1
-            });
-        self.space_numbers.insert(shape, number);
-        number
-    }
-
-    fn add_work(&mut self, signature: Signature, may_repeat: bool) -> usize {
-        let is_same = |it: &Work| it.signature == signature && it.may_repeat == may_repeat;
-        let forms_of = if may_repeat { repeating_forms } else { forms };
-        self.works.iter().position(is_same).unwrap_or_else(|| {
-            let forms = forms_of(&signature, &self.mesh);
-            self.works.push(Work { signature, may_repeat, forms });
-            self.works.len() - 1
-        })
-    }
-
-    /// Adds the pairs of an operator with what it reads and makes; gives the bytes of all that.
-    fn add_pairs(
-        &mut self,
-        user: Value,
-        operator: usize,
-        tensors: &[usize],
-        is_trained: bool,
-    ) -> u64 {
-        let Meaning::Operator { work, .. } = self.meanings[operator] else {
-            unreachable!("this variable is an operator's")
-        };
-        let operands = self.network.graph.operands(user).into_iter().enumerate();
-        let mut uses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        let mut total = 0;
-        for (value, operand) in operands.map(|(at, it)| (it, Some(at))).chain([(user, None)]) {
-            let (tensor, bytes) = (tensors[value.index()], self.bytes_of(value));
-            let is_read = operand.is_none_or(|at| self.network.graph.reads(user, at, Phase::Train));
-            let usage = self.add_use(tensor, bytes, work, operand, is_trained && is_read);
-            total += bytes;
-            uses.entry(tensor).or_default().push(usage);
-        }
-        self.pairs.extend(uses.into_iter().map(|(tensor, uses)| Pair { tensor, operator, uses }));
-        total
-    }
-
-    fn add_use(
-        &mut self,
-        tensor: usize,
-        bytes: u64,
-        work: usize,
-        operand: Option<usize>,
-        is_trained: bool,
-    ) -> usize {
-        let Meaning::Tensor { space, .. } = self.meanings[tensor] else {
-            unreachable!("tensors come before operators")
-        };
-        let key = (space, bytes, work, operand, is_trained);
-        if let Some(&number) = self.use_numbers.get(&key) {
-            return number;
-        }
-        let Work { signature, forms, .. } = &self.works[work];
-        let tiling = |form: &Form| match operand {
-            Some(operand) => signature.operand_tiling(operand, form),
-            None => signature.result_tiling(form),
-        };
-        let positions =
-            forms.iter().map(|form| self.spaces[space].position(&tiling(form))).collect();
-        self.uses.push(Use { space, bytes, work, operand, is_trained, positions });
-        self.use_numbers.insert(key, self.uses.len() - 1);
-        self.uses.len() - 1
-    }
-
-    /// The cost of converting between a tensor's tiling and the tiling that an operator's form needs or gives.
-    fn cost_of_use(&self, usage: &Use, tiling: usize, form: usize) -> i64 {
-        let other = usage.positions[form];
-        let (from, to) = if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
-        let units = self.spaces[usage.space].cost(from, to);
-        if units == 0 {
-            return 0;
-        }
-        let bytes = units * usage.bytes / self.n_ranks;
-        #[expect(clippy::cast_possible_truncation, reason = "shares lie below 2^18")]
-        if !usage.is_trained {
-            return (bytes as f64 * self.evaluation_byte) as i64;
-        }
-        bytes as i64 * BYTE
-    }
-
-    /// The cost of one state for each variable.
-    pub(super) fn cost(&self, states: &[usize]) -> i64 {
-        let unary: i64 = self.unary.iter().zip(states).map(|(costs, &state)| costs[state]).sum();
-        let of_pair = |pair: &Pair| -> i64 {
-            let (tiling, form) = (states[pair.tensor], states[pair.operator]);
-            pair.uses.iter().map(|&it| self.cost_of_use(&self.uses[it], tiling, form)).sum()
-        };
-        unary + self.pairs.iter().map(of_pair).sum::<i64>()
-    }
-
-    /// The entries of all tables over some of each variable's states.
-    pub(super) fn n_entries(&self, kept: &[Vec<usize>]) -> usize {
-        self.pairs.iter().map(|it| kept[it.tensor].len() * kept[it.operator].len()).sum()
-    }
-
-    /// The costs over some of each variable's states.
-    pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> Pairwise {
-        let unary = self
-            .unary
-            .iter()
-            .zip(kept)
-            .map(|(costs, kept)| kept.iter().map(|&it| costs[it]).collect())
-            .collect();
-        let mut numbers = Numbers::default();
-        let of_kept: Vec<usize> = kept.iter().map(|it| numbers.of(it)).collect();
-        let mut known: BTreeMap<[usize; 3], Rc<[i64]>> = BTreeMap::new();
-        let mut edges = Vec::with_capacity(self.pairs.len());
-        for pair in &self.pairs {
-            let key = [numbers.of(&pair.uses), of_kept[pair.tensor], of_kept[pair.operator]];
-            let (rows, columns) = (&kept[pair.tensor][..], &kept[pair.operator][..]);
-            let table = known.entry(key).or_insert_with(|| self.table(pair, rows, columns));
-            edges.push(pair.edge(Rc::clone(table)));
-        }
-        Pairwise { unary, edges }
-    }
-
-    fn table(&self, pair: &Pair, rows: &[usize], columns: &[usize]) -> Rc<[i64]> {
-        let mut table = vec![0; rows.len() * columns.len()];
-        for usage in pair.uses.iter().map(|&it| &self.uses[it]) {
-            for (row, &tiling) in rows.iter().enumerate() {
-                for (column, &form) in columns.iter().enumerate() {
-                    let at = pair.position(row, column, rows.len(), columns.len());
-                    table[at] += self.cost_of_use(usage, tiling, form);
-                }
-            }
-        }
-        table.into()
+    /// The same with times on this machine as costs.
+    pub(super) fn timed(self, topology: &Topology) -> Self {
+        Self { pricing: Rc::new(Pricing::time(self.network, topology)), ..self }
     }
 
     /// The tiling to which a user pins the tensor of a variable, if it fits the mesh.
     pub(super) fn pin(&self, variable: usize) -> Option<Tiling> {
         let Meaning::Tensor { value, .. } = self.meanings[variable] else { return None };
-        let node = self.network.graph.node(value);
-        let tiling = node.pinned?.on(&self.mesh)?;
-        pin::is_legal(&self.mesh, &node.shape, tiling).then_some(tiling)
+        self.network.pin(value, &self.mesh)
     }
 
-    /// The states of every variable that split nothing needlessly; of pinned tensors, the one that they are pinned to.
-    pub(super) fn states_worth_it(&self) -> Vec<Vec<usize>> {
-        let of_variable = |(variable, worth): (usize, &Vec<bool>)| {
-            let is_worth_it = |split: u8| worth[split as usize];
-            match self.meanings[variable] {
-                Meaning::Tensor { space, .. } => {
-                    let tilings = self.spaces[space].stored();
-                    if let Some(pin) = self.pin(variable) {
-                        return vec![self.spaces[space].position(&pin)];
-                    }
-                    states(tilings.len(), |it| {
-                        tilings[it].placements().iter().all(|&it| match it {
-                            Placement::Split(dim) => is_worth_it(dim),
-                            Placement::Replicated | Placement::Partial => true,
-                        })
-                    })
-                }
-                Meaning::Operator { work, .. } => {
-                    let forms = &self.works[work].forms;
-                    states(forms.len(), |it| {
-                        forms[it].0.iter().flatten().all(|&it| is_worth_it(it))
-                    })
-                }
-            }
+    /// Whether plans cost the same with these two axes exchanged, and users pin no tensor differently along them.
+    pub(super) fn are_alike(&self, one: usize, other: usize) -> bool {
+        let is_pinned_alike =
+            |variable| self.pin(variable).is_none_or(|it| it.on(one) == it.on(other));
+        self.mesh.size(one) == self.mesh.size(other)
+            && self.pricing.level(one) == self.pricing.level(other)
+            && (0..self.meanings.len()).all(is_pinned_alike)
+    }
+
+    /// The cost of a use, given [`Splits::price`].
+    pub(super) fn cost_of_use(&self, usage: &Use, price: Price) -> i64 {
+        self.cost_of_use_by(&self.pricing, usage, price)
+    }
+
+    fn cost_of_use_by(&self, pricing: &Pricing, usage: &Use, price: Price) -> i64 {
+        if price == Price::NONE {
+            return 0;
+        }
+        let n_ranks = self.mesh.n_ranks() as u64;
+        self.scaled(if usage.is_trained {
+            pricing.trained(price, usage.bytes, n_ranks)
+        } else {
+            pricing.evaluated(price, usage.bytes, n_ranks, self.evaluation_byte)
+        })
+    }
+
+    /// A cost in the units of this problem, which are larger where memory is priced.
+    pub(super) fn scaled(&self, cost: i64) -> i64 {
+        cost / (BYTE / self.charges.byte())
+    }
+
+    /// The tiling that an operator's form needs or gives where it uses a tensor.
+    pub(super) fn tiling_of_use(&self, usage: &Use, form: &Form) -> Tiling {
+        let signature = &self.works[usage.work].signature;
+        match usage.operand {
+            Some(operand) => signature.operand_tiling(operand, form),
+            None => signature.result_tiling(form),
+        }
+    }
+
+    /// The cost of a plan.
+    pub(super) fn cost(&self, plan: &[Choice]) -> i64 {
+        self.cost_by(&self.pricing, plan)
+    }
+
+    /// The bytes that a plan moves, whatever is counted.
+    pub(super) fn bytes(&self, plan: &[Choice]) -> u64 {
+        whole_units(self.cost_by(&Pricing::Bytes, plan))
+    }
+
+    fn cost_by(&self, pricing: &Pricing, plan: &[Choice]) -> i64 {
+        let of_choice =
+            |(variable, it): (usize, &Choice)| self.cost_of_choice(pricing, variable, it);
+        let of_pair = |pair: &Pair| {
+            let (tiling, form) = (plan[pair.tensor].tiling(), plan[pair.operator].form());
+            self.cost_of_pair(pricing, pair, tiling, form)
         };
-        self.worth_splitting.iter().enumerate().map(of_variable).collect()
+        plan.iter().enumerate().map(of_choice).sum::<i64>()
+            + self.pairs.iter().map(of_pair).sum::<i64>()
     }
 
-    /// All states of every variable.
-    #[cfg(test)]
-    pub(super) fn all_states(&self) -> Vec<Vec<usize>> {
-        self.unary.iter().map(|it| (0..it.len()).collect()).collect()
-    }
-
-    /// The tilings of a tensor variable.
-    pub(super) fn space(&self, space: usize) -> &Space {
-        &self.spaces[space]
-    }
-
-    /// What the operators of this work have in common.
-    pub(super) fn work(&self, work: usize) -> &Work {
-        &self.works[work]
-    }
-
-    /// Whether two states of a variable differ along this axis at most.
-    pub(super) fn agree_off(&self, variable: usize, one: usize, other: usize, axis: usize) -> bool {
-        let mut axes = (0..self.mesh.n_axes()).filter(|&it| it != axis);
+    /// What a variable's choice costs, whatever the others are.
+    pub(super) fn cost_of_choice(
+        &self,
+        pricing: &Pricing,
+        variable: usize,
+        choice: &Choice,
+    ) -> i64 {
         match self.meanings[variable] {
-            Meaning::Tensor { space, .. } => {
-                let tilings = self.spaces[space].stored();
-                axes.all(|it| tilings[one].on(it) == tilings[other].on(it))
+            Meaning::Tensor { value, kind } => {
+                let n_parts = self.kinds[kind].n_parts(&choice.tiling());
+                self.cost_of_storage(value, n_parts) + self.charge_of_storage(value, n_parts)
             }
-            Meaning::Operator { work, .. } => {
-                let forms = &self.works[work].forms;
-                axes.all(|it| forms[one].0[it] == forms[other].0[it])
+            Meaning::Operator { value, work } => {
+                self.scaled(pricing.kernel(self.network, value, choice.form()))
+                    + self.charge_of_form(value, work, choice.form())
             }
         }
     }
 
-    /// The plan that these states stand for.
-    pub(super) fn tiled(&self, states: &[usize]) -> Tiled {
+    /// What the choices of a pair cost together.
+    pub(super) fn cost_of_pair(
+        &self,
+        pricing: &Pricing,
+        pair: &Pair,
+        tiling: Tiling,
+        form: &Form,
+    ) -> i64 {
+        let of_use = |usage: &Use| {
+            let other = self.tiling_of_use(usage, form);
+            let (from, to) =
+                if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
+            let price = self.kinds[usage.kind].price(pricing, from, to);
+            let n_parts = self.kinds[usage.kind].n_parts(&to);
+            self.cost_of_use_by(pricing, usage, price)
+                + self.cost_of_copy(usage, from != to, n_parts)
+        };
+        let n_parts = |usage: usize| {
+            let Use { kind, operand, .. } = self.uses[usage];
+            let other = self.tiling_of_use(&self.uses[usage], form);
+            let to = if operand.is_some() { other } else { tiling };
+            (other != tiling).then(|| self.kinds[kind].n_parts(&to))
+        };
+        pair.uses.iter().map(|&it| of_use(&self.uses[it])).sum::<i64>()
+            + self.charge_of_pair(pair, n_parts)
+    }
+
+    /// The plan without work that is repeated needlessly.
+    pub(super) fn completed(&self, mut plan: Plan) -> Plan {
+        for (meaning, choice) in self.meanings.iter().zip(&mut plan) {
+            if let (Meaning::Operator { work, .. }, Choice::Operator(form)) = (meaning, choice)
+                && self.works[*work].repeating == Repeating::Needed
+            {
+                *form = completed(&self.works[*work].splittable, form);
+            }
+        }
+        plan
+    }
+
+    /// The tiled network that a plan stands for.
+    pub(super) fn tiled(&self, plan: &[Choice]) -> Tiled {
         let n_values = self.network.graph.n_values();
         let mut tilings = vec![Tiling::replicated(self.mesh.n_axes()); n_values];
         let mut forms = vec![None; n_values];
-        for (meaning, &state) in self.meanings.iter().zip(states) {
+        for (meaning, choice) in self.meanings.iter().zip(plan) {
             match *meaning {
-                Meaning::Tensor { value, space } => {
-                    tilings[value.index()] = self.spaces[space].stored()[state];
-                }
-                Meaning::Operator { value, work } => {
-                    forms[value.index()] = Some(self.works[work].forms[state].clone());
+                Meaning::Tensor { value, .. } => tilings[value.index()] = choice.tiling(),
+                Meaning::Operator { value, .. } => {
+                    forms[value.index()] = Some(choice.form().clone());
                 }
             }
         }
@@ -408,7 +293,142 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// The states for which this holds.
-fn states(n_states: usize, condition: impl Fn(usize) -> bool) -> Vec<usize> {
-    (0..n_states).filter(|&it| condition(it)).collect()
+impl Choice {
+    /// What was chosen for a tensor.
+    pub(super) fn tiling(&self) -> Tiling {
+        match self {
+            Self::Tensor(tiling) => *tiling,
+            Self::Operator(_) => unreachable!("only tensors have tilings"),
+        }
+    }
+
+    /// What was chosen for an operator.
+    pub(super) fn form(&self) -> &Form {
+        match self {
+            Self::Operator(form) => form,
+            Self::Tensor(_) => unreachable!("only operators have forms"),
+        }
+    }
+}
+
+/// The whole units of a cost, without what decides ties.
+pub(super) fn whole_units(cost: i64) -> u64 {
+    u64::try_from(cost / BYTE).expect("costs are not negative")
+}
+
+pub(super) fn bytes_of(network: &Network, value: Value) -> u64 {
+    let node = network.graph.node(value);
+    (node.shape.n_elements() * node.dtype.bytes()) as u64
+}
+
+/// The variables of a network; and the variable of each tensor, which a value and its next have in common.
+pub(super) fn variables(network: &Network) -> (Vec<Variable>, Vec<usize>) {
+    let source_of: BTreeMap<Value, Value> =
+        network.updates.iter().map(|&(source, next)| (next, source)).collect();
+    let mut variables = Vec::new();
+    let mut tensors = Vec::with_capacity(network.graph.n_values());
+    for value in network.graph.values() {
+        if network.graph.operator(value).is_some() {
+            variables.push(Variable::Operator(value));
+        }
+        tensors.push(source_of.get(&value).map_or(variables.len(), |it| tensors[it.index()]));
+        if !source_of.contains_key(&value) {
+            variables.push(Variable::Tensor(value));
+        }
+    }
+    (variables, tensors)
+}
+
+/// A problem in the making.
+struct Maker<'a> {
+    problem: Problem<'a>,
+    sets: Sets,
+    uses: BTreeMap<Use, usize>,
+    kinds: BTreeMap<(Vec<usize>, Vec<bool>), usize>,
+}
+
+impl Maker<'_> {
+    fn add_variable(&mut self, variable: Variable, is_needless: &[bool]) {
+        let meaning = match variable {
+            Variable::Tensor(value) => {
+                Meaning::Tensor { value, kind: self.add_kind(value, is_needless) }
+            }
+            Variable::Operator(value) => {
+                Meaning::Operator { value, work: self.add_work(value, is_needless) }
+            }
+        };
+        self.problem.meanings.push(meaning);
+    }
+
+    fn add_kind(&mut self, value: Value, is_needless: &[bool]) -> usize {
+        let shape = self.problem.network.graph.shape(value);
+        let key = (shape.to_vec(), is_needless.to_vec());
+        if let Some(&kind) = self.kinds.get(&key) {
+            return kind;
+        }
+        let splits = Splits::looked_up(&mut self.sets, &self.problem.mesh, &shape);
+        let number = super::number(&mut self.problem.kinds, splits.without(is_needless));
+        self.kinds.insert(key, number);
+        number
+    }
+
+    fn add_work(&mut self, value: Value, is_needless: &[bool]) -> usize {
+        let graph = &self.problem.network.graph;
+        let operator = graph.operator(value).expect("an operator computes the tensor");
+        let signature = operator.signature(&graph.operand_shapes(value));
+        let repeating = if operator.may_repeat() { Repeating::Free } else { Repeating::Needed };
+        let is_same = |it: &Work| {
+            it.signature == signature && it.repeating == repeating && it.is_needless == is_needless
+        };
+        let works = &mut self.problem.works;
+        works.iter().position(is_same).unwrap_or_else(|| {
+            let splittable = Splittable::new(&signature, &mut self.sets).without(is_needless);
+            let is_needless = is_needless.to_vec();
+            works.push(Work { signature, splittable, repeating, is_needless });
+            works.len() - 1
+        })
+    }
+
+    /// Adds the pairs of an operator with what it reads and makes; gives the bytes of all that.
+    fn add_pairs(
+        &mut self,
+        user: Value,
+        operator: usize,
+        work: usize,
+        tensors: &[usize],
+        is_trained: bool,
+    ) -> u64 {
+        let network = self.problem.network;
+        let is_copy = network.graph.is_copy(user);
+        let operands = network.graph.operands(user).into_iter().enumerate();
+        let mut uses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut total = 0;
+        for (value, operand) in operands.map(|(at, it)| (it, Some(at))).chain([(user, None)]) {
+            let (tensor, bytes) = (tensors[value.index()], bytes_of(network, value));
+            let is_read = operand.is_none_or(|at| network.graph.reads(user, at, Phase::Train));
+            let Meaning::Tensor { kind, .. } = self.problem.meanings[tensor] else {
+                unreachable!("the variable of a tensor")
+            };
+            let is_trained = is_trained && is_read;
+            let usage = self.add_use(Use { kind, bytes, work, operand, is_trained, is_copy });
+            total += bytes;
+            uses.entry(tensor).or_default().push(usage);
+        }
+        let pair = |(tensor, uses)| Pair { tensor, operator, uses };
+        self.problem.pairs.extend(uses.into_iter().map(pair));
+        total
+    }
+
+    fn add_use(&mut self, usage: Use) -> usize {
+        let uses = &mut self.problem.uses;
+        *self.uses.entry(usage).or_insert_with(|| {
+            uses.push(usage);
+            uses.len() - 1
+        })
+    }
+}
+
+/// The operator of a value that one computes.
+pub(super) fn operator_of(network: &Network, value: Value) -> &Operator {
+    network.graph.operator(value).expect("an operator computes the tensor")
 }

@@ -8,126 +8,75 @@ use std::{collections::BTreeMap, rc::Rc};
 use soybean_plan::{Placement, Tiling};
 
 use super::{
+    forms::Repeating,
     pairwise::Pairwise,
-    problem::{Meaning, Pair, Problem, Use},
-    solve::{WORK, solve},
+    problem::{Choice, Meaning, Pair, Plan, Problem, Use},
+    solve::solve,
 };
 use crate::signature::{FactorId, Form, Signature, factor_id};
 
-/// The states of the plan of the recursive search.
-pub(super) fn recursive(problem: &Problem<'_>) -> Vec<usize> {
-    let mut cut: Vec<Cut> =
-        problem.meanings.iter().map(|meaning| Cut::new(problem, meaning)).collect();
-    for axis in 0..problem.mesh.n_axes() {
-        let options: Vec<Vec<Cut>> = problem
+/// Entries of tables looked at for one cut.
+const WORK: u64 = 1 << 25;
+
+/// The plan of the recursive search.
+pub(super) fn recursive(problem: &Problem<'_>) -> Plan {
+    let n_axes = problem.mesh.n_axes();
+    let uncut = |meaning: &Meaning| match meaning {
+        Meaning::Tensor { .. } => Choice::Tensor(Tiling::replicated(n_axes)),
+        Meaning::Operator { .. } => Choice::Operator(Form(vec![None; n_axes])),
+    };
+    let mut plan: Plan = problem.meanings.iter().map(uncut).collect();
+    for axis in 0..n_axes {
+        let options: Vec<Vec<Choice>> = problem
             .meanings
             .iter()
-            .zip(&cut)
-            .zip(&problem.worth_splitting)
+            .zip(&plan)
             .enumerate()
-            .map(|(variable, ((meaning, cut), worth))| match (problem.pin(variable), cut) {
-                (Some(pin), Cut::Tensor(tiling)) => {
-                    vec![Cut::Tensor(tiling.with(axis, pin.on(axis)))]
-                }
-                _ => options(problem, meaning, cut, axis, worth),
+            .map(|(variable, (meaning, choice))| match problem.pin(variable) {
+                Some(pin) => vec![Choice::Tensor(choice.tiling().with(axis, pin.on(axis)))],
+                None => options(problem, meaning, choice, axis),
             })
             .collect();
-        let costs = costs_of_cut(problem, &cut, &options, axis);
+        let costs = costs_of_cut(problem, &plan, &options, axis);
         let states = solve(&costs, None, WORK).states;
-        cut = options
+        plan = options
             .into_iter()
             .zip(states)
             .map(|(mut options, state)| options.swap_remove(state))
             .collect();
     }
-    problem.meanings.iter().zip(&cut).map(|(meaning, cut)| cut.state(problem, meaning)).collect()
+    plan
 }
 
-/// What has been chosen for a variable along the axes so far.
-#[derive(Clone)]
-enum Cut {
-    Tensor(Tiling),
-    Operator(Form),
-}
-
-impl Cut {
-    fn new(problem: &Problem<'_>, meaning: &Meaning) -> Self {
-        match meaning {
-            Meaning::Tensor { .. } => Self::Tensor(Tiling::replicated(problem.mesh.n_axes())),
-            Meaning::Operator { .. } => Self::Operator(Form(Vec::new())),
-        }
-    }
-
-    fn state(&self, problem: &Problem<'_>, meaning: &Meaning) -> usize {
-        match (self, meaning) {
-            (Self::Tensor(tiling), Meaning::Tensor { space, .. }) => {
-                problem.space(*space).position(tiling)
-            }
-            (Self::Operator(form), Meaning::Operator { work, .. }) => problem
-                .work(*work)
-                .forms
-                .iter()
-                .position(|it| it == form)
-                .expect("cuts leave no axis unused that could be used"),
-            _ => unreachable!("a cut is of the kind of its variable"),
-        }
-    }
-
-    /// What was chosen along this axis for a tensor.
-    fn placement(&self, axis: usize) -> Placement {
-        match self {
-            Self::Tensor(tiling) => tiling.on(axis),
-            Self::Operator(_) => unreachable!("only tensors have placements"),
-        }
-    }
-
-    /// What was chosen along this axis for an operator.
-    fn factor(&self, axis: usize) -> Option<FactorId> {
-        match self {
-            Self::Operator(form) => form.0[axis],
-            Self::Tensor(_) => unreachable!("only operators split factors"),
-        }
-    }
-}
-
-/// All ways to extend a variable's cuts along the next axis.
-fn options(
-    problem: &Problem<'_>,
-    meaning: &Meaning,
-    cut: &Cut,
-    axis: usize,
-    worth_splitting: &[bool],
-) -> Vec<Cut> {
-    match (meaning, cut) {
-        (Meaning::Tensor { space, .. }, Cut::Tensor(tiling)) => {
-            let splits = problem.space(*space).splits();
-            let split = (0..splits.rank())
-                .filter(|&it| worth_splitting[it])
-                .map(|dim| Placement::Split(factor_id(dim)));
+/// All ways to extend what has been chosen for a variable along the next axis.
+fn options(problem: &Problem<'_>, meaning: &Meaning, choice: &Choice, axis: usize) -> Vec<Choice> {
+    match (*meaning, choice) {
+        (Meaning::Tensor { kind, .. }, Choice::Tensor(tiling)) => {
+            let splits = &problem.kinds[kind];
+            let split = (0..splits.rank()).map(|dim| Placement::Split(factor_id(dim)));
             let placements = [Placement::Replicated].into_iter().chain(split);
             let tilings =
                 placements.map(|it| tiling.with(axis, it)).filter(|it| splits.are_legal(it));
-            tilings.map(Cut::Tensor).collect()
+            tilings.map(Choice::Tensor).collect()
         }
-        (Meaning::Operator { work, .. }, Cut::Operator(form)) => {
-            let signature = &problem.work(*work).signature;
-            let may_split = |&factor: &FactorId| {
-                signature.may_split(factor, &problem.mesh, form.axes_of(factor).with(axis))
+        (Meaning::Operator { work, .. }, Choice::Operator(form)) => {
+            let work = &problem.works[work];
+            let may_split = |factor: &FactorId| {
+                work.splittable.may_split(*factor, form.axes_of(*factor).with(axis))
             };
-            let factors: Vec<FactorId> = (0..signature.factors.len())
-                .filter(|&it| worth_splitting[it])
-                .map(factor_id)
-                .filter(may_split)
-                .collect();
-            let with =
-                |choice| Cut::Operator(Form(form.0.iter().copied().chain([choice]).collect()));
-            if factors.is_empty() {
-                vec![with(None)]
-            } else {
-                factors.into_iter().map(|it| with(Some(it))).collect()
+            let with = |factor| {
+                let mut form = form.clone();
+                form.0[axis] = factor;
+                Choice::Operator(form)
+            };
+            let factors = (0..work.signature.factors.len()).map(factor_id).filter(may_split);
+            let mut options: Vec<Choice> = factors.map(Some).map(with).collect();
+            if options.is_empty() || work.repeating == Repeating::Free {
+                options.push(with(None));
             }
+            options
         }
-        _ => unreachable!("a cut is of the kind of its variable"),
+        _ => unreachable!("a choice is of the kind of its variable"),
     }
 }
 
@@ -135,16 +84,16 @@ fn options(
 /// counts for next to nothing.
 fn costs_of_cut(
     problem: &Problem<'_>,
-    before: &[Cut],
-    options: &[Vec<Cut>],
+    before: &[Choice],
+    options: &[Vec<Choice>],
     axis: usize,
 ) -> Pairwise {
     let unary = options.iter().map(|it| vec![0; it.len()]).collect();
     let mut known: BTreeMap<Key, Rc<[i64]>> = BTreeMap::new();
     let mut edges = Vec::with_capacity(problem.pairs.len());
     for pair in &problem.pairs {
-        let rows = options[pair.tensor].iter().map(|it| it.placement(axis)).collect();
-        let columns = options[pair.operator].iter().map(|it| it.factor(axis)).collect();
+        let rows = options[pair.tensor].iter().map(|it| it.tiling().on(axis)).collect();
+        let columns = options[pair.operator].iter().map(|it| it.form().0[axis]).collect();
         let key =
             (n_parts(problem, &pair.uses, &before[pair.tensor]), pair.uses.clone(), rows, columns);
         let table = match known.get(&key) {
@@ -164,10 +113,8 @@ fn costs_of_cut(
 /// the tensor and for the operator.
 type Key = (u64, Vec<usize>, Vec<Placement>, Vec<Option<FactorId>>);
 
-fn n_parts(problem: &Problem<'_>, uses: &[usize], before: &Cut) -> u64 {
-    let Cut::Tensor(tiling) = before else { unreachable!("pairs lead from tensors") };
-    let space = problem.space(problem.uses[uses[0]].space);
-    space.n_parts(space.position(tiling))
+fn n_parts(problem: &Problem<'_>, uses: &[usize], before: &Choice) -> u64 {
+    problem.kinds[problem.uses[uses[0]].kind].n_parts(&before.tiling())
 }
 
 fn table_of_cut(problem: &Problem<'_>, pair: &Pair, key: &Key, axis: usize) -> Rc<[i64]> {
@@ -175,7 +122,7 @@ fn table_of_cut(problem: &Problem<'_>, pair: &Pair, key: &Key, axis: usize) -> R
     let size = i64::try_from(problem.mesh.size(axis)).expect("axes are small");
     let mut table = vec![0; rows.len() * columns.len()];
     for usage in uses.iter().map(|&it| &problem.uses[it]) {
-        let signature = &problem.work(usage.work).signature;
+        let signature = &problem.works[usage.work].signature;
         let weight = if usage.is_trained { 1 << 8 } else { 1 };
         let elements = (usage.bytes / n_parts) as i64 * weight;
         let needed: Vec<Placement> =
@@ -185,7 +132,9 @@ fn table_of_cut(problem: &Problem<'_>, pair: &Pair, key: &Key, axis: usize) -> R
                 let (from, to) =
                     if usage.operand.is_some() { (stored, needed) } else { (needed, stored) };
                 let at = pair.position(row, column, rows.len(), columns.len());
-                table[at] += elements * shares_moved(from, to, size);
+                // Of equal cuts, that is wanted in which working copies lie as their tensors.
+                let is_held = usage.is_copy && from != to;
+                table[at] += elements * shares_moved(from, to, size) + i64::from(is_held);
             }
         }
     }

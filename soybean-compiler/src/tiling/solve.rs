@@ -1,11 +1,13 @@
 //! The least sum of tables, proved where that is possible within a stated amount of work.
 //!
-//! Variables with few neighbours are eliminated. What is left gets a lower bound, which rules out states that cannot be part of anything better
-//! than the best plan in hand; passes of the bound also find better plans. With states gone, more variables can be eliminated, and so on, until
-//! all are, or none is left to be better, or the work is used up.
+//! Variables with few neighbours are eliminated. What is left gets a lower bound, in two ways by turns: passes that move costs between tables, and elimination
+//! in buckets, which grow as long as that does not prove enough. Either rules out states that cannot be part of anything better than the best
+//! states in hand, and finds better ones. With states gone, more variables can be eliminated, and so on, until all are, or none is left to be
+//! better, or the work is used up.
 
 use super::{
     bound::{Bound, Direction, Pass},
+    buckets::bucketed,
     eliminate::{Elimination, minimise},
     order::{Limits, Order},
     pairwise::Pairwise,
@@ -18,8 +20,6 @@ pub(super) struct Solution {
     pub(super) states: Vec<usize>,
     /// No states cost less than this.
     pub(super) bound: i64,
-    /// Whether no states cost less than these.
-    pub(super) is_optimal: bool,
     /// The entries of the largest table.
     pub(super) largest_table: usize,
 }
@@ -33,35 +33,40 @@ const ENTRIES_OF_STATE: u64 = 8;
 /// What a table costs in a pass besides its entries.
 const ENTRIES_OF_TABLE: u64 = 256;
 /// Passes after which progress is judged.
-const N_PASSES: u64 = 8;
-/// Passes after which better states are asked for.
-const N_PASSES_ALONE: u64 = 3;
-
-/// Looks for states that cost less than these, or than those in hand if it gets none; gives none when it has nothing left to try.
-pub(super) type Improve<'a> = &'a mut dyn FnMut(Option<&[usize]>) -> Option<Vec<usize>>;
+const N_PASSES: u64 = 4;
+/// Entries of the first buckets.
+const BUCKET: u64 = 1 << 12;
+/// How much larger buckets become each time.
+const GROWTH: u64 = 4;
 
 /// The states of least cost, as far as this much work goes. Some states in hand, if they are good, make it fast.
 pub(super) fn solve(problem: &Pairwise, in_hand: Option<&[usize]>, work: u64) -> Solution {
-    solve_with(problem, in_hand, &mut |_| None, work)
-}
-
-/// The same, with better states asked for where those in hand do not rule out many others.
-pub(super) fn solve_with(
-    problem: &Pairwise,
-    in_hand: Option<&[usize]>,
-    improve: Improve<'_>,
-    work: u64,
-) -> Solution {
     let limit = in_hand.map_or(i64::MAX / 2, |states| problem.cost(states));
     let mut work_left = work;
-    let refined = refine(problem, limit, improve, &mut work_left);
+    let refined = refine(problem, limit, &mut work_left);
     let states = match refined.better {
         Some(states) => states,
         None => in_hand.map_or_else(|| vec![0; problem.unary.len()], <[usize]>::to_vec),
     };
-    let cost = problem.cost(&states);
-    let bound = refined.bound.min(cost);
-    Solution { bound, is_optimal: bound == cost, largest_table: refined.largest_table, states }
+    let bound = refined.bound.min(problem.cost(&states));
+    Solution { bound, largest_table: refined.largest_table, states }
+}
+
+/// For each variable the states with which the whole need not cost more than this, as far as some passes of a bound tell.
+pub(super) fn within(problem: &Pairwise, limit: i64, n_passes: u64) -> Vec<Vec<usize>> {
+    let mut bound = Bound::new(problem.clone());
+    let mut within: Vec<Vec<usize>> =
+        problem.unary.iter().map(|it| (0..it.len()).collect()).collect();
+    for number in 1..=n_passes {
+        for (kept, found) in within.iter_mut().zip(bound.pass(direction(number), limit).within) {
+            kept.retain(|it| found.binary_search(it).is_ok());
+        }
+    }
+    within
+}
+
+fn direction(number: u64) -> Direction {
+    if number.is_multiple_of(2) { Direction::Forward } else { Direction::Backward }
 }
 
 /// What is known of a sum of tables: states that cost less than the limit, if any were found, and what all states cost at least, or the limit.
@@ -72,7 +77,7 @@ struct Refined {
 }
 
 /// States that cost less than `limit`, and a bound up to it.
-fn refine(problem: &Pairwise, limit: i64, improve: Improve<'_>, work_left: &mut u64) -> Refined {
+fn refine(problem: &Pairwise, limit: i64, work_left: &mut u64) -> Refined {
     let mut elimination = Elimination::new(problem);
     let limits = Limits { n_neighbors: 2, work_each: WORK_FIRST, ..Limits::NONE };
     let order = Order::new(problem, limits);
@@ -86,11 +91,7 @@ fn refine(problem: &Pairwise, limit: i64, improve: Improve<'_>, work_left: &mut 
         elimination.complete(&mut states);
         states
     };
-    let mut improve = |inner: Option<&[usize]>| {
-        let states = improve(inner.map(complete).as_deref())?;
-        Some(numbers.iter().map(|&it| states[it]).collect())
-    };
-    let inner = Core::new(core, limit - constant).refined(&mut improve, work_left);
+    let inner = Core::new(core, limit - constant).refined(work_left);
     Refined {
         better: inner.better.as_deref().map(complete),
         bound: inner.bound + constant,
@@ -114,89 +115,69 @@ impl Core {
         Self { problem, limit, known, work }
     }
 
-    fn refined(mut self, improve: Improve<'_>, work_left: &mut u64) -> Refined {
+    fn refined(mut self, work_left: &mut u64) -> Refined {
         if !self.is_eliminated(N_PASSES * self.work, work_left) {
-            self.improve(improve, work_left);
+            self.improve(work_left);
         }
         self.known
     }
 
-    fn improve(&mut self, improve: Improve<'_>, work_left: &mut u64) {
+    fn improve(&mut self, work_left: &mut u64) {
         let mut bound = Bound::new(self.problem.clone());
         let n_before = n_states(&self.problem.unary);
         let mut progress = Progress { gap: i64::MAX, n_passes: 0 };
+        let mut bucket = BUCKET;
         for n_passes in 1.. {
-            let within = self.pass(&mut bound, self.limit, n_passes, work_left);
+            let within = self.pass(&mut bound, n_passes, work_left);
             if self.is_settled() || *work_left == 0 {
                 return;
             }
             let share_gone = if n_passes < N_PASSES { 4 } else { 16 };
             if n_states(&within) < n_before - n_before / share_gone {
-                return self.learn_within(&bound, &within, self.limit, work_left);
-            }
-            if n_passes > N_PASSES_ALONE
-                && n_states(&within) > n_before - n_before / 16
-                && let Some(states) = improve(self.known.better.as_deref())
-            {
-                self.learn(states);
+                return self.learn_within(&bound, &within, work_left);
             }
             if progress.is_slow(self.limit - bound.value) {
-                if self.is_eliminated(4 * n_passes * self.work, work_left) {
-                    return;
-                }
-                self.aim_lower(&mut bound, n_passes + 1, work_left);
-                if self.is_settled() {
+                self.fill_buckets(&bound, &within, bucket, work_left);
+                bucket *= GROWTH;
+                if self.is_settled() || *work_left == 0 {
                     return;
                 }
             }
         }
     }
 
-    /// A pass of the bound; gives the states with which the whole can cost less than `target`.
-    fn pass(
-        &mut self,
-        bound: &mut Bound,
-        target: i64,
-        number: u64,
-        work_left: &mut u64,
-    ) -> Vec<Vec<usize>> {
-        let direction =
-            if number.is_multiple_of(2) { Direction::Forward } else { Direction::Backward };
-        let Pass { within, decoded } = bound.pass(direction, target - 1);
+    /// A pass of the bound; gives the states with which the whole can cost less than the limit.
+    fn pass(&mut self, bound: &mut Bound, number: u64, work_left: &mut u64) -> Vec<Vec<usize>> {
+        let Pass { within, decoded } = bound.pass(direction(number), self.limit - 1);
         *work_left = work_left.saturating_sub(self.work);
         self.learn(decoded);
-        let reached = if within.iter().any(Vec::is_empty) { target } else { bound.value };
+        let reached = if within.iter().any(Vec::is_empty) { self.limit } else { bound.value };
         self.known.bound = self.known.bound.max(reached);
         within
     }
 
-    /// Tries to find states that cost little more than the bound, among the few that can be part of them. If there are none, the bound rises.
-    fn aim_lower(&mut self, bound: &mut Bound, n_passes: u64, work_left: &mut u64) {
-        let target = bound.value + (self.limit - bound.value) / 8 + 1;
-        let within = self.pass(bound, target, n_passes, work_left);
-        let mut portion = *work_left / 4;
-        *work_left -= portion;
-        self.learn_within(bound, &within, target, &mut portion);
-        *work_left += portion;
-    }
-
-    /// Learns from states within which the whole can cost less than `target`.
-    fn learn_within(
+    /// A bound by elimination in buckets, over states within which the whole can cost less than the limit; and states that are good together.
+    fn fill_buckets(
         &mut self,
         bound: &Bound,
         within: &[Vec<usize>],
-        target: i64,
+        bucket: u64,
         work_left: &mut u64,
     ) {
-        if within.iter().any(Vec::is_empty) {
-            return;
-        }
-        let inner =
-            refine(&bound.restricted(within), target.min(self.limit), &mut |_| None, work_left);
-        self.known.bound = self.known.bound.max(inner.bound.min(target));
+        let found = bucketed(&bound.restricted(within), bucket.min(*work_left / ENTRIES_OF_STATE));
+        *work_left = work_left.saturating_sub(found.work * ENTRIES_OF_STATE);
+        self.known.bound = self.known.bound.max(found.bound.min(self.limit));
+        self.known.largest_table = self.known.largest_table.max(found.largest_table);
+        self.learn(chosen(within, &found.states));
+    }
+
+    /// Learns from states within which the whole can cost less than the limit.
+    fn learn_within(&mut self, bound: &Bound, within: &[Vec<usize>], work_left: &mut u64) {
+        let inner = refine(&bound.restricted(within), self.limit, work_left);
+        self.known.bound = self.known.bound.max(inner.bound);
         self.known.largest_table = self.known.largest_table.max(inner.largest_table);
         if let Some(states) = inner.better {
-            self.learn(states.iter().zip(within).map(|(&it, within)| within[it]).collect());
+            self.learn(chosen(within, &states));
         }
     }
 
@@ -227,6 +208,11 @@ impl Core {
         self.known.bound = self.known.bound.min(self.limit);
         self.known.bound == self.limit
     }
+}
+
+/// The states at these positions among the kept ones.
+pub(super) fn chosen(kept: &[Vec<usize>], positions: &[usize]) -> Vec<usize> {
+    kept.iter().zip(positions).map(|(kept, &position)| kept[position]).collect()
 }
 
 /// How fast a bound rises.

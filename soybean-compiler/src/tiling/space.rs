@@ -2,27 +2,47 @@
 //!
 //! Of the many conversions, most searches ask for few: a cost is found when it is first asked for.
 
-use std::cell::Cell;
+use std::{cell::Cell, rc::Rc};
 
-use soybean_plan::{AxisSet, Mesh, Placement, Shape, Tiling, may_split};
+use soybean_plan::{AxisSet, Mesh, Placement, Shape, Tiling};
 
-use super::conversion::{self, changes};
+use super::{
+    conversion::{Change, changes, moved},
+    counts::Counts,
+    forms::Sets,
+    price::{Price, Pricing},
+    resolution::Resolution,
+};
 
 /// Which sets of axes can split which dim, looked up once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Splits {
     mesh: Mesh,
     /// For each dim, a mark for each set of axes.
-    is_legal: Vec<Vec<bool>>,
+    is_legal: Vec<Rc<[bool]>>,
 }
 
 impl Splits {
     pub(super) fn new(mesh: &Mesh, shape: &Shape) -> Self {
-        let n_sets = 1_u16 << mesh.n_axes();
-        let of_dim = |&extent: &usize| {
-            (0..n_sets).map(|set| may_split(extent, mesh, AxisSet(set))).collect()
-        };
-        Self { mesh: *mesh, is_legal: shape.iter().map(of_dim).collect() }
+        Self::looked_up(&mut Sets::new(mesh), mesh, shape)
+    }
+
+    pub(super) fn looked_up(sets: &mut Sets, mesh: &Mesh, shape: &Shape) -> Self {
+        Self { mesh: *mesh, is_legal: shape.iter().map(|&extent| sets.of(extent)).collect() }
+    }
+
+    /// Those of a tensor with this many dims that any axes can split.
+    pub(super) fn unlimited(mesh: &Mesh, rank: usize) -> Self {
+        let all: Rc<[bool]> = vec![true; 1 << mesh.n_axes()].into();
+        Self { mesh: *mesh, is_legal: vec![all; rank] }
+    }
+
+    /// The same without the dims that are not worth splitting.
+    pub(super) fn without(mut self, is_needless: &[bool]) -> Self {
+        for (marks, _) in self.is_legal.iter_mut().zip(is_needless).filter(|it| *it.1) {
+            *marks = (0..marks.len()).map(|mask| mask == 0).collect();
+        }
+        self
     }
 
     pub(super) fn n_axes(&self) -> usize {
@@ -40,22 +60,42 @@ impl Splits {
 
     /// Whether each dim can be split along all axes that split it.
     pub(super) fn are_legal(&self, tiling: &Tiling) -> bool {
-        self.is_legal
-            .iter()
-            .enumerate()
-            .all(|(dim, is_legal)| is_legal[tiling.axes_of(dim).0 as usize])
+        (0..self.rank()).all(|dim| self.may_split(dim, tiling.axes_of(dim)))
     }
 
     /// Whether each dim could be split at once along the axes of both tilings that are among `axes`, or split it anyway.
     pub(super) fn are_independent(&self, from: &Tiling, to: &Tiling, axes: AxisSet) -> bool {
-        self.is_legal.iter().enumerate().all(|(dim, is_legal)| {
+        (0..self.rank()).all(|dim| {
             let set = from.axes_of(dim).0 | (to.axes_of(dim).0 & axes.0);
-            is_legal[set as usize]
+            self.may_split(dim, AxisSet(set))
         })
+    }
+
+    /// The number of parts into which a tiling cuts a tensor.
+    pub(super) fn n_parts(&self, tiling: &Tiling) -> u64 {
+        let split = tiling.axes_where(|it| matches!(it, Placement::Split(_)));
+        self.mesh.group_size(split) as u64
+    }
+
+    /// What a change moves over all ranks, in elements, for a tensor of as many elements as there are ranks.
+    pub(super) fn moved(&self, change: &Change) -> u64 {
+        let n_ranks = self.mesh.n_ranks() as u64;
+        let n_local = n_ranks / self.n_parts(&change.from);
+        moved(change.kind, n_local, self.mesh.group_size(change.axes) as u64, n_ranks)
+    }
+
+    /// What it costs to get from one tiling to another.
+    pub(super) fn price(&self, pricing: &Pricing, from: Tiling, to: Tiling) -> Price {
+        pricing.conversion(self, &changes(self, from, to))
+    }
+
+    fn seen(&self, resolution: &Resolution) -> Self {
+        let is_legal = self.is_legal.iter().map(|it| resolution.possible(it).into()).collect();
+        Self { mesh: self.mesh, is_legal }
     }
 }
 
-/// All tilings of tensors with the same splits, and what it costs to get from each to each.
+/// All tilings of tensors with the same splits as far as a resolution tells them apart, and what it costs to get from each to each.
 #[derive(Debug)]
 pub(super) struct Space {
     splits: Splits,
@@ -63,49 +103,30 @@ pub(super) struct Space {
     tilings: Vec<Tiling>,
     /// The number of the former.
     n_stored: usize,
-    /// Position in `tilings` by [`code`]; `u16::MAX` where there is none.
-    position_by_code: Vec<u16>,
-    /// `costs[from * n_stored + to]`: the elements moved over all ranks for a tensor of as many elements as there are ranks; [`UNKNOWN`] where
-    /// nothing has asked yet.
-    costs: Vec<Cell<u64>>,
-    /// The number of parts into which each stored tiling cuts a tensor.
-    n_parts: Vec<u64>,
+    /// Codes of tilings with their positions in `tilings`, in order.
+    positions: Vec<(u64, u32)>,
+    /// `costs[from * n_stored + to]`: [`Splits::price`]; none where nothing has asked yet.
+    costs: Vec<Cell<Price>>,
+    pricing: Rc<Pricing>,
+    /// Where only counts matter, what they cost.
+    counts: Option<Rc<Counts>>,
 }
 
-const UNKNOWN: u64 = u64::MAX;
-
 impl Space {
-    pub(super) fn new(splits: Splits) -> Self {
-        let (tilings, n_stored) = tilings(&splits);
-        let n_codes =
-            (splits.rank() + 2).pow(u32::try_from(splits.n_axes()).expect("a mesh has few axes"));
-        let mut position_by_code = vec![u16::MAX; n_codes];
-        for (position, tiling) in tilings.iter().enumerate() {
-            let position =
-                u16::try_from(position).expect("the search is not asked for more tilings");
-            position_by_code[code(tiling, splits.rank())] = position;
-        }
-        let costs = vec![Cell::new(UNKNOWN); tilings.len() * n_stored];
-        let n_parts = tilings.iter().map(|it| count_parts(&splits, it)).collect();
-        Self { splits, tilings, n_stored, position_by_code, costs, n_parts }
-    }
-
-    fn cost_of(&self, from: Tiling, to: Tiling) -> u64 {
-        let n_ranks = self.splits.mesh.n_ranks() as u64;
-        let moved = |change: &conversion::Change| {
-            let n_local = n_ranks / count_parts(&self.splits, &change.from);
-            conversion::moved(
-                change.kind,
-                n_local,
-                self.splits.mesh.group_size(change.axes) as u64,
-                n_ranks,
-            )
-        };
-        changes(&self.splits, from, to).iter().map(moved).sum()
-    }
-
-    pub(super) fn splits(&self) -> &Splits {
-        &self.splits
+    pub(super) fn new(
+        splits: &Splits,
+        resolution: &Resolution,
+        counts: Option<&Rc<Counts>>,
+        pricing: &Rc<Pricing>,
+    ) -> Self {
+        let splits = splits.seen(resolution);
+        let (tilings, n_stored) = tilings(&splits, resolution);
+        let code = |(tiling, position)| (code(&tiling, splits.rank()), position);
+        let mut positions: Vec<(u64, u32)> = tilings.iter().copied().zip(0..).map(code).collect();
+        positions.sort_unstable();
+        let costs = vec![Cell::new(Price::UNKNOWN); tilings.len() * n_stored];
+        let (counts, pricing) = (counts.cloned(), Rc::clone(pricing));
+        Self { splits, tilings, n_stored, positions, costs, pricing, counts }
     }
 
     /// The tilings that a stored tensor can have.
@@ -114,41 +135,47 @@ impl Space {
     }
 
     pub(super) fn n_parts(&self, tiling: usize) -> u64 {
-        self.n_parts[tiling]
+        self.splits.n_parts(&self.tilings[tiling])
     }
 
-    /// The position of a tiling, stored or with partial results.
-    pub(super) fn position(&self, tiling: &Tiling) -> usize {
-        self.position_by_code[code(tiling, self.splits.rank())] as usize
+    /// The position of a tiling, stored or with partial results, or of the one that stands for it; none if this resolution has none.
+    pub(super) fn position(&self, tiling: &Tiling) -> Option<usize> {
+        let tiling = match &self.counts {
+            Some(counts) => counts.sorted(tiling),
+            None => *tiling,
+        };
+        let code = code(&tiling, self.splits.rank());
+        let at = self.positions.binary_search_by_key(&code, |&(code, _)| code).ok()?;
+        Some(self.positions[at].1 as usize)
     }
 
-    /// The cost from one tiling to a stored one, in elements moved over all ranks for a tensor of as many elements as there are ranks.
-    pub(super) fn cost(&self, from: usize, to: usize) -> u64 {
+    /// The cost from one tiling to a stored one: [`Splits::price`].
+    pub(super) fn cost(&self, from: usize, to: usize) -> Price {
         let known = &self.costs[from * self.n_stored + to];
-        if known.get() == UNKNOWN {
-            known.set(self.cost_of(self.tilings[from], self.tilings[to]));
+        if known.get() == Price::UNKNOWN {
+            let (from, to) = (self.tilings[from], self.tilings[to]);
+            known.set(match &self.counts {
+                Some(counts) => counts.least(from, to),
+                None => self.splits.price(&self.pricing, from, to),
+            });
         }
         known.get()
     }
 }
 
-fn count_parts(splits: &Splits, tiling: &Tiling) -> u64 {
-    let split = tiling.axes_where(|it| matches!(it, Placement::Split(_)));
-    splits.mesh.group_size(split) as u64
-}
-
 /// A tiling as a number: one digit for each axis.
-fn code(tiling: &Tiling, rank: usize) -> usize {
+fn code(tiling: &Tiling, rank: usize) -> u64 {
     let digit = |placement: &Placement| match placement {
         Placement::Replicated => 0,
         Placement::Partial => 1,
-        Placement::Split(dim) => 2 + *dim as usize,
+        Placement::Split(dim) => 2 + u64::from(*dim),
     };
-    tiling.placements().iter().fold(0, |code, placement| code * (rank + 2) + digit(placement))
+    let base = rank as u64 + 2;
+    tiling.placements().iter().fold(0, |code, placement| code * base + digit(placement))
 }
 
 /// All legal tilings, those without partial results first, and the number of those.
-fn tilings(splits: &Splits) -> (Vec<Tiling>, usize) {
+fn tilings(splits: &Splits, resolution: &Resolution) -> (Vec<Tiling>, usize) {
     let rank = u8::try_from(splits.rank()).expect("ranks are small");
     let choices: Vec<Placement> = [Placement::Replicated]
         .into_iter()
@@ -156,9 +183,14 @@ fn tilings(splits: &Splits) -> (Vec<Tiling>, usize) {
         .chain([Placement::Partial])
         .collect();
     let mut tilings = vec![Tiling::replicated(splits.n_axes())];
-    for axis in 0..splits.n_axes() {
-        let extend =
-            |tiling: &Tiling| choices.iter().map(|&it| tiling.with(axis, it)).collect::<Vec<_>>();
+    for (at, &unit) in resolution.units.iter().enumerate() {
+        let before = resolution.before(at).and_then(|it| resolution.units[it].iter().next());
+        let extend = |tiling: &Tiling| {
+            // In a class choices do not decrease.
+            let is_in_order = |it: &&Placement| before.is_none_or(|axis| tiling.on(axis) <= **it);
+            let with = |&it: &Placement| unit.iter().fold(*tiling, |all, axis| all.with(axis, it));
+            choices.iter().filter(is_in_order).map(with).collect::<Vec<_>>()
+        };
         tilings = tilings.iter().flat_map(extend).filter(|it| splits.are_legal(it)).collect();
     }
     let (stored, partial): (Vec<Tiling>, Vec<Tiling>) =

@@ -2,14 +2,16 @@
 
 use std::str::FromStr;
 
-use soybean_plan::Mesh;
+use soybean_plan::{Cluster, Mesh, Topology, Unfit};
 
 use super::{
     forced,
-    problem::{BYTE, Problem},
+    objective::Objective,
+    optimum::{Effort, Found, Searcher},
+    problem::{Plan, Problem, whole_units},
     recursive::recursive,
-    solve::{WORK, solve, solve_with},
     tiled::Tiled,
+    turns::turned,
 };
 use crate::network::Network;
 
@@ -60,15 +62,46 @@ impl FromStr for Strategy {
 }
 
 /// What is asked of a search.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Request {
     /// How the tiling is searched.
     pub strategy: Strategy,
+    /// The bytes of memory that each rank has, if that is to limit the plan.
+    pub memory: Option<u64>,
+    /// The machine, if it is known: its levels are the axes of the mesh.
+    pub cluster: Option<Cluster>,
+    /// What plans are compared by.
+    pub objective: Objective,
+    /// Whether [`compile`](crate::compile) gives the network working copies ([`Network::shared`]); otherwise every operator converts its operands for itself, as in
+    /// the paper.
+    pub shares: bool,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            strategy: Strategy::default(),
+            memory: None,
+            cluster: None,
+            objective: Objective::default(),
+            shares: true,
+        }
+    }
+}
+
+impl Request {
+    /// Where this many ranks stand on the cluster; none without one.
+    ///
+    /// # Errors
+    /// If the cluster has no place for them.
+    pub fn topology(&self, n_gpus: usize) -> Result<Option<Topology>, Unfit> {
+        self.cluster.as_ref().map(|it| Topology::new(it, n_gpus)).transpose()
+    }
 }
 
 impl From<Strategy> for Request {
     fn from(strategy: Strategy) -> Self {
-        Self { strategy }
+        Self { strategy, ..Self::default() }
     }
 }
 
@@ -77,9 +110,9 @@ impl From<Strategy> for Request {
 pub struct Search {
     /// The plan.
     pub tiled: Tiled,
-    /// Whether no plan moves fewer bytes; only `auto` proves that.
+    /// Whether no plan is better by the objective; only `auto` proves that.
     pub is_optimal: bool,
-    /// A number of bytes below which no plan can come.
+    /// A number of bytes below which no plan can come; 0 where bytes are not what was minimised.
     pub lower_bound_bytes: u64,
     /// The entries of the largest table that the proof needed.
     pub largest_table: usize,
@@ -87,6 +120,10 @@ pub struct Search {
     pub baselines: Baselines,
     /// The bytes of the plan without pins, where users pinned tensors.
     pub unpinned_bytes: Option<u64>,
+    /// Where the ranks stand, if that is known.
+    pub topology: Option<Topology>,
+    /// The times that were compared, where the objective was time.
+    pub times: Option<Times>,
 }
 
 /// The bytes of the plans that are not searched for the optimum.
@@ -100,10 +137,25 @@ pub struct Baselines {
     pub recursive: u64,
 }
 
-/// The most entries of all tables together for which all axes are searched at once: 128 MB.
-const MAX_ENTRIES: usize = 1 << 24;
+/// Times of a training step in seconds, as the search counts them: kernels and collectives one after another, without copies that move nothing between ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Times {
+    /// Of the plan.
+    pub plan: f64,
+    /// A time below which no plan can come.
+    pub lower_bound: f64,
+    /// Of the plan of `data`.
+    pub data: f64,
+    /// Of the plan of `model`.
+    pub model: f64,
+    /// Of the plan of `recursive`.
+    pub recursive: f64,
+}
 
 /// Searches a tiling of the network for this mesh.
+///
+/// # Panics
+/// If the request names a cluster and the mesh is not the one of its topology, or if it asks for the least time without a cluster.
 #[must_use]
 pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
     let found = searched(network, mesh, request);
@@ -115,132 +167,51 @@ pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
 }
 
 fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
-    let problem = Problem::new(network, mesh);
+    let topology = request.topology(mesh.n_ranks()).expect("the cluster has place for the mesh");
+    assert!(topology.as_ref().is_none_or(|it| it.mesh() == mesh), "the mesh is the cluster's");
+    let problem = Problem::new(network, turned(network, mesh));
+    let problem = match request.objective {
+        Objective::Bytes => problem,
+        Objective::Time => problem.timed(topology.as_ref().expect("times need a cluster")),
+    };
     let recursive = recursive(&problem);
-    let kept = problem.states_worth_it();
-    let data = best_of(&problem, &forced::data(&problem, &kept));
-    let model = best_of(&problem, &forced::model(&problem, &kept));
-    let bytes = |states: &[usize]| whole_bytes(problem.cost(states));
+    let searcher = Searcher::new(&problem);
+    let counts = searcher.counts();
+    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::OneLayout).plan;
+    let (data, model) = (forced(&forced::data(counts)), forced(&forced::model(counts)));
+    let bytes = |plan: &Plan| problem.bytes(plan);
     let baselines =
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
     let chosen = match request.strategy {
-        Strategy::Auto => exact(&problem, &kept, &[&recursive, &data, &model]),
-        Strategy::Recursive => Found::unproved(recursive),
-        Strategy::Data => Found::unproved(data),
-        Strategy::Model => Found::unproved(model),
+        Strategy::Auto => {
+            let in_hand = [&recursive, &data, &model];
+            searcher.best(&counts.all_states(), &in_hand, Effort::Proof)
+        }
+        Strategy::Recursive => Found::unproved(&problem, recursive.clone()),
+        Strategy::Data => Found::unproved(&problem, data.clone()),
+        Strategy::Model => Found::unproved(&problem, model.clone()),
+    };
+    let seconds = |plan: &Plan| problem.pricing.seconds(problem.cost(plan));
+    let times = || {
+        Some(Times {
+            plan: seconds(&chosen.plan)?,
+            lower_bound: problem.pricing.seconds(chosen.bound)?,
+            data: seconds(&data)?,
+            model: seconds(&model)?,
+            recursive: seconds(&recursive)?,
+        })
     };
     Search {
-        tiled: problem.tiled(&chosen.states),
-        is_optimal: chosen.is_optimal,
-        lower_bound_bytes: chosen.lower_bound_bytes,
+        times: times(),
+        is_optimal: chosen.is_optimal(),
+        lower_bound_bytes: match request.objective {
+            Objective::Bytes => whole_units(chosen.bound),
+            Objective::Time => 0,
+        },
         largest_table: chosen.largest_table,
+        tiled: problem.tiled(&chosen.plan),
         baselines,
         unpinned_bytes: None,
+        topology,
     }
-}
-
-/// The bytes of a cost, without the share of memory.
-fn whole_bytes(cost: i64) -> u64 {
-    u64::try_from(cost / BYTE).expect("costs are not negative")
-}
-
-struct Found {
-    states: Vec<usize>,
-    is_optimal: bool,
-    lower_bound_bytes: u64,
-    largest_table: usize,
-}
-
-impl Found {
-    fn unproved(states: Vec<usize>) -> Self {
-        Self { states, is_optimal: false, lower_bound_bytes: 0, largest_table: 0 }
-    }
-}
-
-/// The best plan among the given states of each variable.
-fn best_of(problem: &Problem<'_>, allowed: &[Vec<usize>]) -> Vec<usize> {
-    let found = solve(&problem.restricted(allowed), None, WORK / 64);
-    let mut states = chosen(allowed, &found.states);
-    if !found.is_optimal {
-        improve_each_axis(problem, allowed, &mut states);
-    }
-    states
-}
-
-/// The plan of least cost, from the best of the plans in hand; where that is not good enough to rule out the others soon, it is improved first.
-fn exact(problem: &Problem<'_>, kept: &[Vec<usize>], in_hand: &[&[usize]]) -> Found {
-    let cost = |states: &&[usize]| problem.cost(states);
-    let mut best =
-        in_hand.iter().copied().min_by_key(cost).expect("there are plans in hand").to_vec();
-    if problem.n_entries(kept) > MAX_ENTRIES {
-        improve(problem, kept, &mut best);
-        return Found::unproved(best);
-    }
-    let start = positions(kept, &best);
-    let n_axes = problem.mesh.n_axes();
-    let (mut axes, mut n_in_vain) = ((0..n_axes).cycle(), 0);
-    let mut improve = |better: Option<&[usize]>| {
-        if let Some(better) = better {
-            best = chosen(kept, better);
-        }
-        let axis = axes.next().filter(|_| n_in_vain < n_axes)?;
-        let before = problem.cost(&best);
-        improve_axis(problem, kept, axis, &mut best);
-        let is_better = whole_bytes(problem.cost(&best)) < whole_bytes(before);
-        n_in_vain = if is_better { 0 } else { n_in_vain + 1 };
-        Some(positions(kept, &best))
-    };
-    let found = solve_with(&problem.restricted(kept), Some(&start), &mut improve, WORK);
-    Found {
-        is_optimal: found.is_optimal,
-        lower_bound_bytes: whole_bytes(found.bound),
-        largest_table: found.largest_table,
-        states: chosen(kept, &found.states),
-    }
-}
-
-/// Where states stand among the kept ones.
-fn positions(kept: &[Vec<usize>], states: &[usize]) -> Vec<usize> {
-    let position = |(kept, state): (&Vec<usize>, &usize)| {
-        kept.binary_search(state).expect("plans split nothing needlessly")
-    };
-    kept.iter().zip(states).map(position).collect()
-}
-
-/// The states at these positions among the kept ones.
-fn chosen(kept: &[Vec<usize>], positions: &[usize]) -> Vec<usize> {
-    kept.iter().zip(positions).map(|(kept, &position)| kept[position]).collect()
-}
-
-/// Improves a plan until nothing changes by as much as a byte.
-fn improve(problem: &Problem<'_>, allowed: &[Vec<usize>], states: &mut Vec<usize>) {
-    loop {
-        let before = problem.cost(states);
-        improve_each_axis(problem, allowed, states);
-        if whole_bytes(problem.cost(states)) == whole_bytes(before) {
-            return;
-        }
-    }
-}
-
-/// Improves a plan: the best placement along one axis with those along the others fixed, axis after axis.
-fn improve_each_axis(problem: &Problem<'_>, allowed: &[Vec<usize>], states: &mut Vec<usize>) {
-    (0..problem.mesh.n_axes()).for_each(|axis| improve_axis(problem, allowed, axis, states));
-}
-
-/// Improves a plan: the best placement along an axis with those along the others fixed.
-fn improve_axis(
-    problem: &Problem<'_>,
-    allowed: &[Vec<usize>],
-    axis: usize,
-    states: &mut Vec<usize>,
-) {
-    let free = |it: usize| {
-        let is_free =
-            |&other: &usize| other == states[it] || problem.agree_off(it, states[it], other, axis);
-        allowed[it].iter().copied().filter(is_free).collect()
-    };
-    let kept: Vec<Vec<usize>> = (0..states.len()).map(free).collect();
-    let found = solve(&problem.restricted(&kept), Some(&positions(&kept, states)), WORK);
-    *states = chosen(&kept, &found.states);
 }

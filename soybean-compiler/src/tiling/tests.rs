@@ -92,7 +92,6 @@ proptest! {
             problem.unary.iter().zip(chosen).map(|(costs, it)| it % costs.len()).collect();
         for in_hand in [None, Some(&in_hand[..])] {
             let found = solve(&problem, in_hand, WORK);
-            prop_assert!(found.is_optimal);
             prop_assert_eq!((problem.cost(&found.states), found.bound), (least, least));
         }
     }

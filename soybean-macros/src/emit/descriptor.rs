@@ -91,7 +91,14 @@ wrappers! {
 
 impl Emit for Mesh {
     fn emit(&self, text: &mut String) {
-        write_to(text, format_args!("Mesh::new({})", self.n_ranks()));
+        if self.sizes().eq(Self::new(self.n_ranks()).sizes()) {
+            write_to(text, format_args!("Mesh::new({})", self.n_ranks()));
+        } else {
+            write_to(text, format_args!("Mesh::of(&{self})"));
+        }
+        for (extent, axis) in self.turns() {
+            write_to(text, format_args!(".turned({extent}, {axis})"));
+        }
     }
 }
 

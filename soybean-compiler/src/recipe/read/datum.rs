@@ -55,7 +55,11 @@ impl Datum {
         }
     }
 
-    pub(super) fn number(&self) -> Result<f64, String> {
+    pub(super) fn numbers(&self) -> Result<Vec<f64>, String> {
+        self.list()?.iter().map(Self::number).collect()
+    }
+
+    fn number(&self) -> Result<f64, String> {
         match self {
             Self::Float(it) => Ok(*it),
             other => Err(format!("expected a number, found {other:?}")),

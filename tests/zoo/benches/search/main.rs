@@ -24,16 +24,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let wanted = wanted()?;
     let mut output = io::stdout().lock();
     writeln!(output, "| {} |", table::HEADS.join(" | "))?;
-    let mut rows = Vec::new();
     for entry in wanted.networks {
+        let mut rows = Vec::new();
         for &n_gpus in &wanted.gpus {
             let row = measure::measure(entry, n_gpus)?.row();
             writeln!(output, "{row}")?;
             rows.push(row);
         }
-    }
-    if let Some(path) = wanted.table {
-        table::update(&path, &rows)?;
+        if let Some(path) = &wanted.table {
+            table::update(path, &rows)?;
+        }
     }
     Ok(())
 }

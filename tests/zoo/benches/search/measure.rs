@@ -1,7 +1,5 @@
 //! A network compiled a few times.
 
-use std::time::Instant;
-
 use soybean_compiler::{Compiled, Options, Strategy, compile, optimizer};
 use soybean_plan::Precision;
 use soybean_zoo::{Entry, Model};
@@ -41,10 +39,22 @@ fn compiled(entry: &Entry, n_gpus: usize) -> Result<Compiled, String> {
         optimizer: optimizer(entry.optimizer, &[]).map_err(|fault| format!("{fault:?}"))?,
     };
     let Model { builder, loss, .. } = (entry.model)();
-    let started = Instant::now();
-    let now = || started.elapsed().as_secs_f64() * 1e3;
-    compile(builder, loss, &[], &options, &now)
+    compile(builder, loss, &[], &options, &milliseconds_of_processor)
         .map_err(|faults| format!("{} for {n_gpus} GPUs: {faults:?}", entry.name))
+}
+
+/// The time that this thread has run, which is all that the search uses.
+#[cfg(unix)]
+fn milliseconds_of_processor() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
+}
+
+/// The time of day, where a thread's own cannot be asked.
+#[cfg(not(unix))]
+fn milliseconds_of_processor() -> f64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0.0, |it| it.as_secs_f64() * 1e3)
 }
 
 impl Measured {

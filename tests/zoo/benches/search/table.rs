@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, error::Error, fmt, fs, path::Path};
 
-use soybean_zoo::ZOO;
+use soybean_zoo::{Entry, ZOO};
 
 /// What the columns are.
 pub(crate) const HEADS: [&str; N_CELLS] = [
@@ -20,8 +20,9 @@ pub(crate) const HEADS: [&str; N_CELLS] = [
 const N_CELLS: usize = 10;
 /// The columns of times: each build measures one of them.
 const TIMES: [usize; 2] = [7, 8];
-const BEGIN: &str = "<!-- table -->";
-const END: &str = "<!-- end of table -->";
+/// What stands before and after the parts of the file that are written.
+const NETWORKS: [&str; 2] = ["<!-- networks -->", "<!-- end of networks -->"];
+const TABLE: [&str; 2] = ["<!-- table -->", "<!-- end of table -->"];
 
 /// A network on a number of GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,14 +86,31 @@ impl fmt::Display for Row {
     }
 }
 
-/// Writes rows into a file's table, in place of those of the same networks and GPUs.
+/// Writes rows into a file's table, in place of those of the same networks and GPUs, and the list of networks.
 pub(crate) fn update(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
     let text = fs::read_to_string(path)?;
-    let marks = || format!("{} has no lines `{BEGIN}` and `{END}`", path.display());
-    let (before, rest) = text.split_once(BEGIN).ok_or_else(marks)?;
-    let (table, after) = rest.split_once(END).ok_or_else(marks)?;
-    fs::write(path, format!("{before}{BEGIN}\n\n{}\n{END}{after}", updated(table, rows)))?;
+    let text = replaced(&text, NETWORKS, |_| networks())?;
+    let text = replaced(&text, TABLE, |table| updated(table, rows))?;
+    fs::write(path, text)?;
     Ok(())
+}
+
+/// A text with what stands between two marks replaced.
+fn replaced(
+    text: &str,
+    [begin, end]: [&str; 2],
+    part: impl Fn(&str) -> String,
+) -> Result<String, String> {
+    let marks = || format!("the file has no lines `{begin}` and `{end}`");
+    let (before, rest) = text.split_once(begin).ok_or_else(marks)?;
+    let (between, after) = rest.split_once(end).ok_or_else(marks)?;
+    Ok(format!("{before}{begin}\n\n{}\n{end}{after}", part(between)))
+}
+
+fn networks() -> String {
+    let row = |it: &Entry| format!("| {} | {} | {} |\n", it.name, it.sizes, it.optimizer);
+    let rows: String = ZOO.iter().map(row).collect();
+    format!("| network | sizes | optimiser |\n| --- | --- | --- |\n{rows}")
 }
 
 fn updated(table: &str, rows: &[Row]) -> String {

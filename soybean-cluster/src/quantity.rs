@@ -1,0 +1,53 @@
+//! Quantities: a number and its unit in one string, such as `"450 GB/s"`.
+
+/// A kind of quantity: what it is called, its unit, and an example.
+pub(crate) struct Kind {
+    pub(crate) noun: &'static str,
+    unit: &'static str,
+    prefixes: &'static [(&'static str, f64)],
+    pub(crate) example: &'static str,
+}
+
+const DECIMAL: [(&str, f64); 6] =
+    [("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("P", 1e15)];
+
+const KIBI: f64 = 1024.0;
+
+pub(crate) const FLOPS: Kind =
+    Kind { noun: "speed of arithmetic", unit: "FLOP/s", prefixes: &DECIMAL, example: "67 TFLOP/s" };
+
+pub(crate) const BYTES_PER_SECOND: Kind =
+    Kind { noun: "bandwidth", unit: "B/s", prefixes: &DECIMAL, example: "450 GB/s" };
+
+pub(crate) const BYTES: Kind = Kind {
+    noun: "size",
+    unit: "B",
+    prefixes: &[
+        ("", 1.0),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+        ("Mi", KIBI * KIBI),
+        ("Gi", KIBI * KIBI * KIBI),
+        ("Ti", KIBI * KIBI * KIBI * KIBI),
+    ],
+    example: "80 GiB",
+};
+
+pub(crate) const SECONDS: Kind = Kind {
+    noun: "time",
+    unit: "s",
+    prefixes: &[("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9)],
+    example: "2.5 us",
+};
+
+impl Kind {
+    /// The number of base units that the text gives.
+    pub(crate) fn read(&self, text: &str) -> Option<f64> {
+        let end = text.find(|it: char| !(it.is_ascii_digit() || it == '.'))?;
+        let (number, unit) = (&text[..end], text[end..].trim_start());
+        let prefix = unit.strip_suffix(self.unit)?;
+        let &(_, factor) = self.prefixes.iter().find(|(it, _)| *it == prefix)?;
+        Some(number.parse::<f64>().ok()? * factor)
+    }
+}

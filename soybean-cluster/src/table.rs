@@ -1,0 +1,220 @@
+//! Tables of a file, read key by key: what is missing, of the wrong kind or unknown is an error at its line.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use crate::{error::Error, kind, quantity::Kind};
+
+/// A file with its text, in which bytes have lines.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) file: &'a str,
+    pub(crate) text: &'a str,
+}
+
+impl Place<'_> {
+    /// An error at a byte of the text.
+    pub(crate) fn error(&self, at: usize, message: String) -> Error {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        let line = before.bytes().filter(|&it| it == b'\n').count() + 1;
+        Error { file: self.file.to_owned(), line, message }
+    }
+}
+
+/// A table of which some keys have been read.
+pub(crate) struct Table<'a> {
+    place: Place<'a>,
+    /// What it is called in errors.
+    noun: &'static str,
+    at: usize,
+    entries: &'a DeTable<'a>,
+    known: Vec<&'static str>,
+}
+
+/// A value and where it stands.
+struct Found<'a> {
+    value: &'a DeValue<'a>,
+    span: Range<usize>,
+}
+
+impl<'a> Table<'a> {
+    pub(crate) fn new(
+        place: Place<'a>,
+        noun: &'static str,
+        at: usize,
+        entries: &'a DeTable<'a>,
+    ) -> Self {
+        Self { place, noun, at, entries, known: Vec::new() }
+    }
+
+    pub(crate) fn place(&self) -> Place<'a> {
+        self.place
+    }
+
+    fn find(&mut self, key: &'static str) -> Option<Found<'a>> {
+        self.known.push(key);
+        let found = self.entries.iter().find(|(name, _)| name.get_ref() == key);
+        found.map(|(_, value)| Found { value: value.get_ref(), span: value.span() })
+    }
+
+    fn get(&mut self, key: &'static str, expected: &str) -> Result<Found<'a>, Error> {
+        let missing =
+            || self.place.error(self.at, format!("{} lacks `{key}`, {expected}", self.noun));
+        let entry = self.entries.iter().find(|(name, _)| name.get_ref() == key);
+        entry.ok_or_else(missing)?;
+        Ok(self.find(key).expect("it has just been found"))
+    }
+
+    fn wrong(&self, key: &str, expected: &str, found: &Found<'_>) -> Error {
+        let text = &self.place.text[found.span.clone()];
+        let shown = match found.value {
+            DeValue::Array(_) | DeValue::Table(_) => kind(found.value),
+            _ => text,
+        };
+        self.place.error(found.span.start, format!("`{key}` must be {expected}, found {shown}"))
+    }
+
+    /// The table at this key.
+    pub(crate) fn table(&mut self, key: &'static str) -> Result<Table<'a>, Error> {
+        let found = self.get(key, "a table")?;
+        match found.value {
+            DeValue::Table(entries) => {
+                Ok(Table::new(self.place, "`[gpu]`", found.span.start, entries))
+            }
+            _ => Err(self.wrong(key, "a table", &found)),
+        }
+    }
+
+    /// The tables of the list at this key; none if it is missing.
+    pub(crate) fn tables(&mut self, key: &'static str) -> Result<Vec<Table<'a>>, Error> {
+        const EXPECTED: &str = "a list of tables, written `[[level]]`";
+        let Some(found) = self.find(key) else { return Ok(Vec::new()) };
+        let DeValue::Array(items) = found.value else {
+            return Err(self.wrong(key, EXPECTED, &found));
+        };
+        let table = |item: &'a toml::Spanned<DeValue<'a>>| match item.get_ref() {
+            DeValue::Table(entries) => {
+                Ok(Table::new(self.place, "`[[level]]`", item.span().start, entries))
+            }
+            value => Err(self.wrong(key, EXPECTED, &Found { value, span: item.span() })),
+        };
+        items.iter().map(table).collect()
+    }
+
+    /// A name.
+    pub(crate) fn string(&mut self, key: &'static str) -> Result<String, Error> {
+        let found = self.get(key, "a string")?;
+        match found.value {
+            DeValue::String(text) if !text.is_empty() => Ok(text.clone().into_owned()),
+            _ => Err(self.wrong(key, "a string", &found)),
+        }
+    }
+
+    /// A count from 1 on.
+    pub(crate) fn count(&mut self, key: &'static str) -> Result<usize, Error> {
+        let found = self.get(key, EXPECTED_COUNT)?;
+        self.read_count(key, &found)
+    }
+
+    /// A count from 1 on and where it stands, if there is one.
+    pub(crate) fn optional_count(
+        &mut self,
+        key: &'static str,
+    ) -> Result<Option<(usize, usize)>, Error> {
+        let Some(found) = self.find(key) else { return Ok(None) };
+        Ok(Some((self.read_count(key, &found)?, found.span.start)))
+    }
+
+    fn read_count(&self, key: &str, found: &Found<'_>) -> Result<usize, Error> {
+        let count = match found.value {
+            DeValue::Integer(it) => usize::from_str_radix(it.as_str(), it.radix()).ok(),
+            _ => None,
+        };
+        count
+            .filter(|it| (1..=1 << 16).contains(it))
+            .ok_or_else(|| self.wrong(key, EXPECTED_COUNT, found))
+    }
+
+    /// A number above 0 and up to 1.
+    pub(crate) fn share(&mut self, key: &'static str) -> Result<f64, Error> {
+        const EXPECTED: &str = "a number above 0 and up to 1";
+        let found = self.get(key, EXPECTED)?;
+        let number = match found.value {
+            DeValue::Float(it) => it.as_str().parse().ok(),
+            DeValue::Integer(it) => it.as_str().parse().ok(),
+            _ => None,
+        };
+        number
+            .filter(|&it: &f64| it > 0.0 && it <= 1.0)
+            .ok_or_else(|| self.wrong(key, EXPECTED, &found))
+    }
+
+    /// A quantity above 0.
+    pub(crate) fn quantity(&mut self, key: &'static str, kind: &Kind) -> Result<f64, Error> {
+        let expected = format!("a {} above 0 such as \"{}\"", kind.noun, kind.example);
+        self.read_quantity(key, kind, &expected, |it| it > 0.0)
+    }
+
+    /// A quantity that may be 0.
+    pub(crate) fn quantity_from_zero(
+        &mut self,
+        key: &'static str,
+        kind: &Kind,
+    ) -> Result<f64, Error> {
+        let expected = format!("a {} such as \"{}\"", kind.noun, kind.example);
+        self.read_quantity(key, kind, &expected, |it| it >= 0.0)
+    }
+
+    /// A quantity of at least one unit, rounded down to whole ones.
+    pub(crate) fn whole_quantity(&mut self, key: &'static str, kind: &Kind) -> Result<u64, Error> {
+        let expected = format!("a {} such as \"{}\"", kind.noun, kind.example);
+        let quantity = self.read_quantity(key, kind, &expected, |it| (1.0..1e18).contains(&it))?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 1 and 10^18"
+        )]
+        Ok(quantity as u64)
+    }
+
+    fn read_quantity(
+        &mut self,
+        key: &'static str,
+        kind: &Kind,
+        expected: &str,
+        is_right: impl Fn(f64) -> bool,
+    ) -> Result<f64, Error> {
+        let found = self.get(key, expected)?;
+        let quantity = match found.value {
+            DeValue::String(text) => kind.read(text),
+            _ => None,
+        };
+        quantity
+            .filter(|&it| it.is_finite() && is_right(it))
+            .ok_or_else(|| self.wrong(key, expected, &found))
+    }
+
+    /// Refuses keys that nothing has asked for.
+    pub(crate) fn finish(self) -> Result<(), Error> {
+        let mut unknown: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(name, _)| !self.known.contains(&name.get_ref().as_ref()))
+            .map(|(name, _)| name)
+            .collect();
+        unknown.sort_by_key(|it| it.span().start);
+        let Some(first) = unknown.first() else { return Ok(()) };
+        let mut known = self.known.clone();
+        known.sort_unstable();
+        let message = format!(
+            "{} has no key `{}`; its keys are {}",
+            self.noun,
+            first.get_ref(),
+            known.join(", ")
+        );
+        Err(self.place.error(first.span().start, message))
+    }
+}
+
+const EXPECTED_COUNT: &str = "an integer from 1 to 65536";

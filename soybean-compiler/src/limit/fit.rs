@@ -1,0 +1,255 @@
+//! The search for the cheapest plan that fits.
+
+use std::collections::BTreeMap;
+
+use soybean_plan::Mesh;
+
+use super::{
+    master::{Column, prices},
+    moments::Moments,
+};
+use crate::{
+    lower::{Lowered, lowered_within},
+    network::Network,
+    peak::Peak,
+    tiling::{Charges, Priced, Search, Tiled},
+};
+
+/// Searches among all plans.
+const N_SEARCHES: usize = 10;
+/// Searches for a plan that fits at all.
+const N_LEAN_SEARCHES: usize = 6;
+/// Searches among mixtures of the plans found.
+const N_MIXTURES: usize = 12;
+/// What a byte held costs where memory is all that matters, for each rank: a tensor is gathered by fewer operators.
+const DEAR: f64 = 16.0;
+/// By which part prices of tensors differ, so that of layers that are alike some are stored in more parts than others.
+const DIFFERENCE: f64 = 0.2;
+/// The part of a cost that is not worth another search.
+const NEGLIGIBLE: f64 = 1e-3;
+
+/// The plan itself if its program takes at most `limit` bytes on each rank; else what it holds.
+pub(crate) fn checked(found: Search, limit: u64) -> Result<Search, Peak> {
+    let Lowered { peak, .. } = lowered_within("", &found.tiled, Some(limit));
+    if peak.bytes() <= limit { Ok(found) } else { Err(peak) }
+}
+
+/// The cheapest plan found whose program takes at most `limit` bytes on each rank, from the cheapest of all plans; or, if none fits, what the
+/// leanest plan holds.
+pub(crate) fn fitting(network: &Network, found: Search, limit: u64) -> Result<Search, Peak> {
+    let mut hunt = Hunt::new(network, found.tiled.mesh, limit);
+    let cheapest = hunt.add(found.tiled.clone());
+    if hunt.fits(cheapest) {
+        return Ok(found);
+    }
+    let Some(anchor) = hunt.first_that_fits() else { return Err(hunt.leanest()) };
+    hunt.raise(anchor);
+    hunt.mix(anchor);
+    let Candidate { tiled, bytes, .. } = hunt.cheapest_that_fits();
+    let lower_bound_bytes = found.lower_bound_bytes.max(hunt.proved_bytes()).min(*bytes);
+    Ok(Search {
+        is_optimal: lower_bound_bytes == *bytes,
+        lower_bound_bytes,
+        tiled: tiled.clone(),
+        ..found
+    })
+}
+
+/// What the leanest plan found for a mesh holds.
+pub(super) fn leanest(network: &Network, mesh: Mesh, limit: u64) -> Peak {
+    let mut hunt = Hunt::new(network, mesh, limit);
+    hunt.first_that_fits();
+    hunt.leanest()
+}
+
+/// A plan on the way.
+struct Candidate {
+    tiled: Tiled,
+    bytes: u64,
+    /// What a rank holds at least, at each moment.
+    held: Vec<u64>,
+    /// What a rank's memory really holds.
+    peak: Peak,
+}
+
+impl Candidate {
+    fn most_held(&self) -> u64 {
+        self.held.iter().copied().max().unwrap_or(0)
+    }
+}
+
+/// All that is known on the way.
+struct Hunt<'a> {
+    moments: Moments<'a>,
+    priced: Priced<'a>,
+    dear: f64,
+    limit: u64,
+    candidates: Vec<Candidate>,
+    /// No plan that fits moves fewer bytes.
+    bound: f64,
+}
+
+impl<'a> Hunt<'a> {
+    fn new(network: &'a Network, mesh: Mesh, limit: u64) -> Self {
+        Self {
+            moments: Moments::new(network),
+            priced: Priced::new(network, mesh),
+            dear: DEAR * mesh.n_ranks() as f64,
+            limit,
+            candidates: Vec::new(),
+            bound: 0.0,
+        }
+    }
+
+    /// The number of a plan, which is added if it is new.
+    fn add(&mut self, tiled: Tiled) -> usize {
+        let is_same =
+            |it: &Candidate| it.tiled.tilings == tiled.tilings && it.tiled.forms == tiled.forms;
+        if let Some(known) = self.candidates.iter().position(is_same) {
+            return known;
+        }
+        let Lowered { program, peak } = lowered_within("", &tiled, Some(self.limit));
+        let (bytes, held) = (program.tables.train_bytes, self.moments.bytes(&tiled));
+        self.candidates.push(Candidate { tiled, bytes, held, peak });
+        {
+            let c = self.candidates.last().unwrap();
+            if std::env::var("TRACE").is_ok() {
+                eprintln!(
+                    "TRACE {} bytes {:.2} GB model {} real {} worst {} of {} fits {} bound {:.2} GB",
+                    self.candidates.len(),
+                    c.bytes as f64 / 1e9,
+                    crate::size::readable_memory(c.most_held()),
+                    crate::size::readable_memory(c.peak.bytes()),
+                    worst_moment(&c.held),
+                    c.held.len(),
+                    c.peak.bytes() <= self.limit,
+                    self.bound / 1e9
+                );
+            }
+        }
+        self.candidates.len() - 1
+    }
+
+    fn fits(&self, candidate: usize) -> bool {
+        self.candidates[candidate].peak.bytes() <= self.limit
+    }
+
+    fn cheapest_that_fits(&self) -> &Candidate {
+        let that_fit = self.candidates.iter().filter(|it| it.peak.bytes() <= self.limit);
+        that_fit.min_by_key(|it| it.bytes).expect("a plan that fits was found")
+    }
+
+    /// The bytes that every plan that fits moves at least: a whole number, and prices are rounded.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is not negative, and at most the bytes of a plan"
+    )]
+    fn proved_bytes(&self) -> u64 {
+        (self.bound - 1.0).ceil().max(0.0) as u64
+    }
+
+    fn leanest(&self) -> Peak {
+        let least = self.candidates.iter().min_by_key(|it| it.peak.bytes());
+        least.expect("a plan was searched").peak.clone()
+    }
+
+    /// A plan that fits, by a search in which little but memory counts: what is held at the worst moments of the plans so far.
+    fn first_that_fits(&mut self) -> Option<usize> {
+        let mut worst: BTreeMap<usize, f64> = BTreeMap::new();
+        for _ in 0..N_LEAN_SEARCHES {
+            let last = self.candidates.last();
+            let moment = last.map_or(self.moments.len() / 2, |it| worst_moment(&it.held));
+            *worst.entry(moment).or_default() += 1.0;
+            let total: f64 = worst.values().sum();
+            let prices = worst.iter().map(|(&it, times)| (it, self.dear * times / total)).collect();
+            let added = self.search(&prices);
+            if self.fits(added) {
+                return Some(added);
+            }
+        }
+        None
+    }
+
+    /// Searches all plans with these prices; the number of the plan found.
+    fn search(&mut self, prices: &BTreeMap<usize, f64>) -> usize {
+        let charges = self.moments.charges(prices);
+        if std::env::var("TRACE").is_ok() {
+            eprintln!("TRACE prices {prices:?}");
+        }
+        let in_hand: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
+        let found = self.priced.best(charges, &in_hand);
+        let of_limit = prices.values().sum::<f64>() * self.limit as f64;
+        self.bound = self.bound.max(found.bound - of_limit);
+        self.add(found.tiled)
+    }
+
+    /// The prices that follow from all plans, if a rank is to hold at most `most` bytes at the moments.
+    fn prices(&self, anchor: usize, most: u64) -> (BTreeMap<usize, f64>, f64) {
+        let most = most.max(self.candidates[anchor].most_held()) as f64;
+        let column = |it: &Candidate| Column {
+            cost: it.bytes as f64,
+            excess: it.held.iter().map(|&held| held as f64 - most).collect(),
+        };
+        let first = [&self.candidates[anchor]].into_iter();
+        let columns: Vec<Column> = first.chain(&self.candidates).map(column).collect();
+        let found = prices(&columns);
+        let of_moments = found.of_moments.into_iter().enumerate().filter(|it| it.1 > 0.0);
+        (of_moments.collect(), found.value)
+    }
+
+    /// Raises the bound, with the prices that promise most, until they prove what they promise.
+    fn raise(&mut self, anchor: usize) {
+        for _ in 0..N_SEARCHES {
+            let (prices, promised) = self.prices(anchor, self.limit);
+            if prices.is_empty() || promised - self.bound <= NEGLIGIBLE * promised {
+                return;
+            }
+            let n_before = self.candidates.len();
+            self.search(&prices);
+            if self.candidates.len() == n_before {
+                return;
+            }
+        }
+    }
+
+    /// Looks for better plans among the mixtures of those found, with prices that differ from tensor to tensor.
+    fn mix(&mut self, anchor: usize) {
+        let (mut low, mut high) = (0.75, 1.25);
+        for _ in 0..N_MIXTURES {
+            let (prices, _) = self.prices(anchor, self.limit - self.overhead());
+            let gap = self.cheapest_that_fits().bytes as f64 - self.bound;
+            if prices.is_empty() || gap <= NEGLIGIBLE * self.bound {
+                return;
+            }
+            let scale = f64::midpoint(low, high);
+            let mut charges = self.moments.charges(&prices);
+            scatter(&mut charges, scale);
+            let plans: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
+            let tiled = self.priced.best_mixed(charges, &plans);
+            let added = self.add(tiled);
+            if self.fits(added) { high = scale } else { low = scale }
+        }
+    }
+
+    /// What programs hold besides what is known of all moments: the least of what was found.
+    fn overhead(&self) -> u64 {
+        let more = |it: &Candidate| it.peak.bytes().saturating_sub(it.most_held());
+        self.candidates.iter().map(more).min().unwrap_or(0)
+    }
+}
+
+/// The moment at which a plan holds the most.
+fn worst_moment(held: &[u64]) -> usize {
+    let most = held.iter().enumerate().max_by_key(|it| it.1);
+    most.map_or(0, |it| it.0)
+}
+
+/// Makes the prices of stored tensors differ by a small part.
+fn scatter(charges: &mut Charges, scale: f64) {
+    let n_values = charges.stored.len() as f64;
+    for (at, price) in charges.stored.iter_mut().enumerate() {
+        *price *= scale * (1.0 + DIFFERENCE * (at as f64 / n_values - 0.5));
+    }
+    charges.working.values_mut().for_each(|it| it.price *= scale);
+}

@@ -1,0 +1,103 @@
+//! Sizes of memory as people write them: `80GiB`, `24 GB`, `512MB`.
+
+/// The units with their bytes, those with powers of 1000 before those with powers of 1024.
+const UNITS: [(&str, u64); 9] = [
+    ("B", 1),
+    ("kB", 1000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+];
+
+/// The bytes of a size such as `80GiB` or `1.5 GB`: a decimal number and a unit.
+///
+/// ```
+/// assert_eq!(soybean_compiler::parse_bytes("80GiB"), Ok(80 << 30));
+/// assert_eq!(soybean_compiler::parse_bytes("1.5 MB"), Ok(1_500_000));
+/// assert!(soybean_compiler::parse_bytes("80").is_err());
+/// ```
+///
+/// # Errors
+/// In words, if the number or the unit is not what it must be, or the size is no whole number of bytes from 1 to below 2^63.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let is_of_number = |character: char| character.is_ascii_digit() || character == '.';
+    let text = text.trim();
+    let end = text.find(|it| !is_of_number(it)).unwrap_or(text.len());
+    let (number, unit) = (&text[..end], text[end..].trim_start());
+    let names = UNITS.map(|(name, _)| name).join(", ");
+    let Some(&(_, of_unit)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+        return Err(match unit {
+            "" => format!("a unit is missing; the units are {names}"),
+            _ => format!("unknown unit `{unit}`; the units are {names}"),
+        });
+    };
+    match bytes(number, of_unit) {
+        Some(bytes) if (1..1 << 63).contains(&bytes) => {
+            Ok(u64::try_from(bytes).unwrap_or(u64::MAX))
+        }
+        Some(_) => Err("it must lie between 1 B and 2^63 B".to_owned()),
+        None => Err(format!("`{number}` is no decimal number of {unit}")),
+    }
+}
+
+/// A decimal number of units in whole bytes, rounded down; none if it is no such number.
+fn bytes(number: &str, of_unit: u64) -> Option<u128> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    // Beyond these digits no size is told apart, and none is in range.
+    if whole.is_empty() || fraction.is_empty() || whole.len() > 19 || fraction.len() > 18 {
+        return None;
+    }
+    let parts = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+    let digits = whole.parse::<u128>().ok()? * parts + fraction.parse::<u128>().ok()?;
+    Some(digits * u128::from(of_unit) / parts)
+}
+
+/// A number of bytes for people, in the units in which memory is sold: `79.6 GiB`, with 1 GiB = 2^30 bytes.
+#[must_use]
+pub fn readable_memory(bytes: u64) -> String {
+    let unit = UNITS[5..].iter().rev().find(|(_, of_unit)| bytes >= *of_unit);
+    match unit {
+        Some((name, of_unit)) => format!("{:.1} {name}", bytes as f64 / *of_unit as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_bytes, readable_memory};
+
+    #[test]
+    fn sizes_are_read_and_written() {
+        for (text, bytes) in [
+            ("1B", 1),
+            ("7kB", 7000),
+            ("0.5KiB", 512),
+            ("24 GB", 24_000_000_000),
+            ("79.5GiB", 85_362_475_008),
+            (" 2 TiB ", 2 << 40),
+            ("0.0015 MB", 1500),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        assert_eq!(readable_memory(1023), "1023 B");
+        assert_eq!(readable_memory(80 << 30), "80.0 GiB");
+        assert_eq!(readable_memory((3 << 20) + (1 << 19)), "3.5 MiB");
+    }
+
+    #[test]
+    fn what_is_no_size_is_said() {
+        let fault = |text: &str| parse_bytes(text).expect_err("no size");
+        let units = "the units are B, kB, MB, GB, TB, KiB, MiB, GiB, TiB";
+        assert_eq!(fault("80"), format!("a unit is missing; {units}"));
+        assert_eq!(fault("80gb"), format!("unknown unit `gb`; {units}"));
+        assert_eq!(fault("-1GB"), format!("unknown unit `-1GB`; {units}"));
+        assert_eq!(fault("GiB"), "`` is no decimal number of GiB");
+        assert_eq!(fault("1.2.3GiB"), "`1.2.3` is no decimal number of GiB");
+        assert_eq!(fault("0B"), "it must lie between 1 B and 2^63 B");
+        assert_eq!(fault("9999999999TB"), "it must lie between 1 B and 2^63 B");
+    }
+}

@@ -1,0 +1,176 @@
+//! Lower bounds by elimination in mini-buckets, and the states that they suggest.
+//!
+//! Where the tables that mention a variable are too many to be summed over all their variables at once, they are put into several buckets, and each bucket may choose
+//! its own state of the variable. That can only cost less, so what is left at the end is a bound; where one bucket was enough each time it is the optimum.
+//! What each bucket costs at least in each state is first shared out equally, so that the buckets agree as far as they can. Source: Dechter and Rish 2003; for the
+//! sharing, Ihler et al. 2012.
+
+use std::rc::Rc;
+
+use super::{
+    eliminate::{Table, minimum},
+    order::{Limits, Order},
+    pairwise::Pairwise,
+};
+
+/// What elimination in buckets gives.
+pub(super) struct Bucketed {
+    /// No states cost less.
+    pub(super) bound: i64,
+    /// Each the best for the states of the variables that were eliminated after its own.
+    pub(super) states: Vec<usize>,
+    pub(super) largest_table: usize,
+    /// The entries looked at.
+    pub(super) work: u64,
+}
+
+/// A variable that is gone: the tables that mentioned it.
+struct Gone {
+    variable: usize,
+    tables: Vec<Table>,
+}
+
+/// Eliminates all variables with at most this many entries looked at for each bucket.
+pub(super) fn bucketed(problem: &Pairwise, n_entries: u64) -> Bucketed {
+    let sizes: Vec<usize> = problem.unary.iter().map(Vec::len).collect();
+    let order = Order::new(problem, Limits::NONE);
+    let mut rank = vec![0; sizes.len()];
+    order.variables.iter().enumerate().for_each(|(at, &variable)| rank[variable] = at);
+    // The bucket of a table is that of the first of its variables to go.
+    let mut buckets: Vec<Vec<Table>> = (0..sizes.len()).map(|_| Vec::new()).collect();
+    let mut bound = 0;
+    let (mut largest_table, mut work) = (0, 0);
+    let n_entries = usize::try_from(n_entries).unwrap_or(usize::MAX);
+    for (variable, costs) in problem.unary.iter().enumerate() {
+        buckets[variable].push(Table { variables: vec![variable], costs: costs.as_slice().into() });
+    }
+    for edge in &problem.edges {
+        let variables = vec![edge.first, edge.second];
+        let first = if rank[edge.first] < rank[edge.second] { edge.first } else { edge.second };
+        buckets[first].push(Table { variables, costs: Rc::clone(&edge.table) });
+    }
+    let mut gone = Vec::with_capacity(sizes.len());
+    for &variable in &order.variables {
+        let tables = std::mem::take(&mut buckets[variable]);
+        let groups = grouped(&sizes, variable, &tables, n_entries);
+        let scopes: Vec<Vec<usize>> = groups.iter().map(|it| neighbors(variable, it)).collect();
+        let groups = if groups.len() > 1 { shared_out(&sizes, variable, groups) } else { groups };
+        for (scope, group) in scopes.into_iter().zip(&groups) {
+            let (costs, _) = minimum(&sizes, variable, &scope, group);
+            largest_table = largest_table.max(costs.len());
+            work += (costs.len() * sizes[variable]) as u64;
+            match scope.iter().copied().min_by_key(|&it| rank[it]) {
+                Some(next) => buckets[next].push(Table { variables: scope, costs: costs.into() }),
+                None => bound += costs[0],
+            }
+        }
+        gone.push(Gone { variable, tables });
+    }
+    let mut states = vec![0; sizes.len()];
+    for it in gone.iter().rev() {
+        states[it.variable] = best_state(&sizes, it, &states);
+    }
+    Bucketed { bound, states, largest_table, work }
+}
+
+/// The tables in groups, each of which can be eliminated with few entries.
+fn grouped(
+    sizes: &[usize],
+    variable: usize,
+    tables: &[Table],
+    n_entries: usize,
+) -> Vec<Vec<Table>> {
+    let mut order: Vec<usize> = (0..tables.len()).collect();
+    order.sort_by_key(|&it| (usize::MAX - tables[it].costs.len(), it));
+    let mut groups: Vec<(Vec<usize>, Vec<Table>)> = Vec::new();
+    for table in order.into_iter().map(|it| &tables[it]) {
+        let union = |scope: &[usize]| {
+            let mut union: Vec<usize> = scope.iter().chain(&table.variables).copied().collect();
+            union.sort_unstable();
+            union.dedup();
+            union
+        };
+        let fits = |scope: &[usize]| {
+            let product =
+                union(scope).iter().fold(1_usize, |all, &it| all.saturating_mul(sizes[it]));
+            product <= n_entries
+        };
+        let best = groups.iter_mut().filter(|it| fits(&it.0)).min_by_key(|it| {
+            union(&it.0).iter().fold(1_usize, |all, &it| all.saturating_mul(sizes[it]))
+                / it.0.iter().fold(1_usize, |all, &it| all.saturating_mul(sizes[it]))
+        });
+        match best {
+            Some((scope, group)) => {
+                *scope = union(scope);
+                group.push(table.clone());
+            }
+            None => groups.push((union(&[variable]), vec![table.clone()])),
+        }
+    }
+    groups.into_iter().map(|it| it.1).collect()
+}
+
+fn neighbors(variable: usize, tables: &[Table]) -> Vec<usize> {
+    let all = tables.iter().flat_map(|it| it.variables.iter().copied());
+    let mut neighbors: Vec<usize> = all.filter(|&it| it != variable).collect();
+    neighbors.sort_unstable();
+    neighbors.dedup();
+    neighbors
+}
+
+/// Adds to each group a table of the variable alone, which add up to nothing, so that all groups cost as much at least in each state.
+fn shared_out(sizes: &[usize], variable: usize, groups: Vec<Vec<Table>>) -> Vec<Vec<Table>> {
+    let least: Vec<Vec<i64>> = groups.iter().map(|it| least(sizes, variable, it)).collect();
+    let n = i64::try_from(groups.len()).expect("a handful of groups");
+    let mut rest = vec![0; sizes[variable]];
+    let mut shared = Vec::with_capacity(groups.len());
+    for (at, mut group) in groups.into_iter().enumerate() {
+        let share =
+            |state: usize| least.iter().map(|it| it[state]).sum::<i64>() / n - least[at][state];
+        let costs: Vec<i64> =
+            (0..sizes[variable]).map(|state| if at == 0 { 0 } else { share(state) }).collect();
+        costs.iter().zip(&mut rest).for_each(|(cost, rest)| *rest -= cost);
+        group.push(Table { variables: vec![variable], costs: costs.into() });
+        shared.push(group);
+    }
+    let last = shared[0].last_mut().expect("a table was added");
+    last.costs = rest.into();
+    shared
+}
+
+/// What a group costs at least in each state of the variable.
+fn least(sizes: &[usize], variable: usize, group: &[Table]) -> Vec<i64> {
+    // A second variable of one state keeps those of the variable apart.
+    let mut group: Vec<Table> = group.to_vec();
+    let mut scope = neighbors(variable, &group);
+    // Eliminates the others one by one where they are few, at once otherwise: the product is bounded either way.
+    while let Some(other) = scope.pop() {
+        let (with, without): (Vec<Table>, Vec<Table>) =
+            group.into_iter().partition(|it| it.variables.contains(&other));
+        let rest = neighbors(other, &with);
+        let (costs, _) = minimum(sizes, other, &rest, &with);
+        group = without;
+        group.push(Table { variables: rest, costs: costs.into() });
+    }
+    let mut least = vec![0; sizes[variable]];
+    for table in &group {
+        let is_of_variable = !table.variables.is_empty();
+        for (state, least) in least.iter_mut().enumerate() {
+            *least += table.costs[if is_of_variable { state } else { 0 }];
+        }
+    }
+    least
+}
+
+fn best_state(sizes: &[usize], gone: &Gone, states: &[usize]) -> usize {
+    let cost = |state: usize| -> i64 {
+        let of_table = |table: &Table| {
+            let at = table.variables.iter().fold(0, |at, &it| {
+                at * sizes[it] + if it == gone.variable { state } else { states[it] }
+            });
+            table.costs[at]
+        };
+        gone.tables.iter().map(of_table).sum()
+    };
+    (0..sizes[gone.variable]).min_by_key(|&it| cost(it)).expect("variables have states")
+}

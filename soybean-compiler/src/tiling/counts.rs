@@ -1,0 +1,143 @@
+//! What conversions cost at least where of the axes of a class only the number placed in each way is known.
+//!
+//! Of two tilings that are known by counts, as many axes as possible stay as they are. Of the others some are exchanged or scattered from dim to dim, some are
+//! gathered while others are sliced; how many is tried out, on a tensor whose dims any axes can split. Dims that axes cannot split only take ways away.
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+use soybean_plan::{AxisSet, Mesh, Placement, Tiling};
+
+use super::{
+    price::{Price, Pricing},
+    space::Splits,
+};
+
+/// The classes of axes, and the costs found so far.
+#[derive(Debug)]
+pub(super) struct Counts {
+    classes: Vec<AxisSet>,
+    unlimited: Splits,
+    known: RefCell<BTreeMap<Vec<Steps>, Price>>,
+    pricing: Rc<Pricing>,
+}
+
+/// How many axes of a class change in which direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Steps {
+    /// Split as before.
+    kept: usize,
+    /// Replicated before.
+    replicated: usize,
+    /// Partial before.
+    partial: usize,
+    /// Split before along dims that fewer axes split after.
+    left: usize,
+    /// Split after along dims that fewer axes split before.
+    entered: usize,
+}
+
+/// Dims of the tensor on which conversions are tried: that of the splits that stay, that which splits leave, and that which they enter.
+const KEPT: Placement = Placement::Split(0);
+const LEFT: Placement = Placement::Split(1);
+const ENTERED: Placement = Placement::Split(2);
+
+impl Counts {
+    pub(super) fn new(mesh: &Mesh, classes: Vec<AxisSet>, pricing: &Rc<Pricing>) -> Self {
+        let (unlimited, known) = (Splits::unlimited(mesh, 3), RefCell::default());
+        Self { classes, unlimited, known, pricing: Rc::clone(pricing) }
+    }
+
+    /// The tiling that stands for this one: in each class its placements in order.
+    pub(super) fn sorted(&self, tiling: &Tiling) -> Tiling {
+        let mut sorted = *tiling;
+        for class in &self.classes {
+            let mut placements: Vec<Placement> = class.iter().map(|axis| tiling.on(axis)).collect();
+            placements.sort_unstable();
+            for (axis, placement) in class.iter().zip(placements) {
+                sorted = sorted.with(axis, placement);
+            }
+        }
+        sorted
+    }
+
+    /// The price of the cheapest conversion between permutations of two tilings: [`Splits::price`].
+    pub(super) fn least(&self, from: Tiling, to: Tiling) -> Price {
+        let steps: Vec<Steps> =
+            self.classes.iter().map(|&class| Steps::new(class, &from, &to)).collect();
+        if let Some(&least) = self.known.borrow().get(&steps) {
+            return least;
+        }
+        let start = Tiling::replicated(self.unlimited.n_axes());
+        let least = self.least_from(&steps, 0, start, start);
+        self.known.borrow_mut().insert(steps, least);
+        least
+    }
+
+    /// The least with the axes of the first classes placed.
+    fn least_from(&self, steps: &[Steps], class: usize, from: Tiling, to: Tiling) -> Price {
+        let Some(of_class) = steps.get(class) else {
+            return self.unlimited.price(&self.pricing, from, to);
+        };
+        let arranged = of_class.arrangements(self.classes[class], from, to);
+        let least = arranged.map(|(from, to)| self.least_from(steps, class + 1, from, to));
+        let least = least.reduce(|one, other| self.pricing.least(one, other));
+        least.expect("as many axes are placed after as before")
+    }
+}
+
+impl Steps {
+    fn new(class: AxisSet, from: &Tiling, to: &Tiling) -> Self {
+        let count = |tiling: &Tiling, wanted: Placement| {
+            class.iter().filter(|&axis| tiling.on(axis) == wanted).count()
+        };
+        let dims = class.iter().flat_map(|axis| [from.on(axis), to.on(axis)]);
+        let mut dims: Vec<Placement> =
+            dims.filter(|it| matches!(it, Placement::Split(_))).collect();
+        dims.sort_unstable();
+        dims.dedup();
+        let mut steps = Self {
+            replicated: count(from, Placement::Replicated),
+            partial: count(from, Placement::Partial),
+            ..Self::default()
+        };
+        for dim in dims {
+            let (before, after) = (count(from, dim), count(to, dim));
+            steps.kept += before.min(after);
+            steps.left += before.saturating_sub(after);
+            steps.entered += after.saturating_sub(before);
+        }
+        steps
+    }
+
+    /// The ways to choose which axes of the class enter dims: split, partial or replicated ones.
+    fn arrangements(
+        self,
+        class: AxisSet,
+        from: Tiling,
+        to: Tiling,
+    ) -> impl Iterator<Item = (Tiling, Tiling)> {
+        let exchanged = 0..=self.left.min(self.entered);
+        let ways = exchanged.flat_map(move |exchanged| {
+            let scattered = 0..=self.partial.min(self.entered - exchanged);
+            scattered.map(move |scattered| (exchanged, scattered))
+        });
+        let is_possible =
+            move |way: &(usize, usize)| self.entered - way.0 - way.1 <= self.replicated;
+        ways.filter(is_possible).map(move |(exchanged, scattered)| {
+            let sliced = self.entered - exchanged - scattered;
+            let replicated = Placement::Replicated;
+            let groups = [
+                (self.kept, KEPT, KEPT),
+                (exchanged, LEFT, ENTERED),
+                (self.left - exchanged, LEFT, replicated),
+                (scattered, Placement::Partial, ENTERED),
+                (self.partial - scattered, Placement::Partial, replicated),
+                (sliced, replicated, ENTERED),
+            ];
+            let placed = groups.into_iter().flat_map(|(n, from, to)| [(from, to)].repeat(n));
+            class.iter().zip(placed).fold((from, to), |(from, to), (axis, (before, after))| {
+                (from.with(axis, before), to.with(axis, after))
+            })
+        })
+    }
+}

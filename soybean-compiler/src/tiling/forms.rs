@@ -1,0 +1,142 @@
+//! The forms in which an operator can run on a mesh.
+
+use std::{collections::BTreeMap, rc::Rc};
+
+use soybean_plan::{AxisSet, Mesh, carried_axes, splitting_sets};
+
+use super::resolution::Resolution;
+use crate::signature::{FactorId, Form, Signature, factor_id};
+
+/// All forms in which an operator can run on this mesh. An axis is left without a factor only where none could be split along it.
+#[must_use]
+pub fn forms(signature: &Signature, mesh: &Mesh) -> Vec<Form> {
+    let splittable = Splittable::new(signature, &mut Sets::new(mesh));
+    enumerate(&splittable, &Resolution::fine(mesh), mesh, Repeating::Needed)
+}
+
+/// Whether ranks may repeat each other's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeating {
+    /// Only where there is no other way.
+    Needed,
+    /// Wherever that saves bytes: the work is next to nothing.
+    Free,
+}
+
+/// Which sets of axes can split dims, found once for each extent.
+#[derive(Debug)]
+pub(super) struct Sets {
+    mesh: Mesh,
+    known: BTreeMap<usize, Rc<[bool]>>,
+}
+
+impl Sets {
+    pub(super) fn new(mesh: &Mesh) -> Self {
+        Self { mesh: *mesh, known: BTreeMap::new() }
+    }
+
+    /// A mark for each set of axes, by its bit mask.
+    pub(super) fn of(&mut self, extent: usize) -> Rc<[bool]> {
+        let mesh = &self.mesh;
+        Rc::clone(self.known.entry(extent).or_insert_with(|| splitting_sets(extent, mesh).into()))
+    }
+}
+
+/// Along which sets of axes each factor of an operator can be split, in all dims that carry it.
+#[derive(Clone, Debug)]
+pub(super) struct Splittable(Vec<Vec<bool>>);
+
+impl Splittable {
+    pub(super) fn new(signature: &Signature, sets: &mut Sets) -> Self {
+        let mut of_factor = |factor: usize| -> Vec<bool> {
+            let extent = signature.factors[factor];
+            let all = (0..sets.mesh.n_axes()).collect::<AxisSet>().0;
+            let dims = signature.operands.iter().chain([&signature.result]).flatten();
+            let carried = dims
+                .filter(|dim| dim.factor == Some(factor_id(factor)) && dim.extent != extent)
+                .fold(all, |axes, dim| axes & carried_axes(extent, dim.extent, &sets.mesh).0);
+            let sets = sets.of(extent);
+            (0..sets.len()).map(|mask| sets[mask] && mask & !(carried as usize) == 0).collect()
+        };
+        Self((0..signature.factors.len()).map(&mut of_factor).collect())
+    }
+
+    /// The same without the factors that are not worth splitting.
+    pub(super) fn without(mut self, is_needless: &[bool]) -> Self {
+        for (marks, _) in self.0.iter_mut().zip(is_needless).filter(|(_, needless)| **needless) {
+            marks[1..].fill(false);
+        }
+        self
+    }
+
+    /// Whether this factor can be split along these axes.
+    pub(super) fn may_split(&self, factor: FactorId, axes: AxisSet) -> bool {
+        self.0[factor as usize][axes.0 as usize]
+    }
+
+    fn seen(&self, see: impl Fn(&[bool]) -> Vec<bool>) -> Self {
+        Self(self.0.iter().map(|marks| see(marks)).collect())
+    }
+}
+
+/// The forms as far as a resolution tells them apart. In blocks a form may leave a block without a factor though one could be split along some of its
+/// axes: see [`completed`].
+pub(super) fn enumerate(
+    splittable: &Splittable,
+    resolution: &Resolution,
+    mesh: &Mesh,
+    repeating: Repeating,
+) -> Vec<Form> {
+    let possible = splittable.seen(|marks| resolution.possible(marks));
+    let certain = splittable.seen(|marks| resolution.certain(marks));
+    let n_factors = splittable.0.len();
+    let mut forms = vec![Form(vec![None; mesh.n_axes()])];
+    for (at, &unit) in resolution.units.iter().enumerate() {
+        let before = resolution.before(at).and_then(|it| resolution.units[it].iter().next());
+        let extend = |form: &Form| {
+            // In a class choices do not decrease: factors in order, then none.
+            let first = before.map_or(0, |axis| form.0[axis].map_or(n_factors, usize::from));
+            let factors = (first..n_factors).map(factor_id);
+            let is_legal =
+                |&it: &FactorId| possible.may_split(it, AxisSet(form.axes_of(it).0 | unit.0));
+            factors
+                .filter(is_legal)
+                .map(Some)
+                .chain([None])
+                .map(|choice| with(form, unit, choice))
+                .collect::<Vec<_>>()
+        };
+        forms = forms.iter().flat_map(extend).collect();
+    }
+    if repeating == Repeating::Needed {
+        let could_split = |form: &Form, unit: AxisSet| {
+            let sets = (0..n_factors).map(factor_id);
+            let with_unit = |it: FactorId| AxisSet(form.axes_of(it).0 | unit.0);
+            sets.into_iter().any(|it| certain.may_split(it, with_unit(it)))
+        };
+        forms.retain(|form| {
+            let idle = |unit: &&AxisSet| unit.iter().any(|axis| form.0[axis].is_none());
+            !resolution.units.iter().filter(idle).any(|&unit| could_split(form, unit))
+        });
+    }
+    forms
+}
+
+/// The form with factors along the axes that it leaves without one though some could be split there.
+pub(super) fn completed(splittable: &Splittable, form: &Form) -> Form {
+    let mut form = form.clone();
+    for axis in 0..form.0.len() {
+        let mut factors = (0..splittable.0.len()).map(factor_id);
+        if form.0[axis].is_none() {
+            form.0[axis] =
+                factors.find(|&it| splittable.may_split(it, form.axes_of(it).with(axis)));
+        }
+    }
+    form
+}
+
+fn with(form: &Form, unit: AxisSet, choice: Option<FactorId>) -> Form {
+    let mut form = form.clone();
+    unit.iter().for_each(|axis| form.0[axis] = choice);
+    form
+}

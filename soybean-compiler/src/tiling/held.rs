@@ -1,0 +1,29 @@
+//! What stored tensors cost below one byte moved, so that among plans of equal bytes the one that holds the least wins.
+
+use super::problem::{Problem, Use, bytes_of};
+use crate::graph::Value;
+
+impl Problem<'_> {
+    /// What it costs to store a tensor in as many parts. Working copies take memory where they are converted, if they are.
+    pub(super) fn cost_of_storage(&self, value: Value, n_parts: u64) -> i64 {
+        match self.network.graph.is_copy(value) {
+            true => 0,
+            false => self.cost_of_holding(bytes_of(self.network, value) / n_parts),
+        }
+    }
+
+    /// What it costs to convert a working copy to as many parts: where it lies as the tensor, it is the tensor.
+    pub(super) fn cost_of_copy(&self, usage: &Use, is_converted: bool, n_parts: u64) -> i64 {
+        let is_held = usage.is_copy && is_converted;
+        if is_held { self.cost_of_holding(usage.bytes / n_parts) } else { 0 }
+    }
+
+    fn cost_of_holding(&self, bytes: u64) -> i64 {
+        // Memory counts for less than one byte moved, whatever its sum over all tensors.
+        let share = bytes as f64 / self.total_bytes as f64;
+        #[expect(clippy::cast_possible_truncation, reason = "shares lie in 0..=2^19")]
+        {
+            (share * (self.charges.byte() / 2) as f64) as i64
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The search against brute force, on thousands of small networks.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "support/brute_force.rs"]
+mod brute_force;
+#[path = "support/forms.rs"]
+mod forms;
+#[path = "support/random_networks.rs"]
+mod random_networks;
+
+use brute_force::least_bytes;
+use random_networks::{Sizes, random_model};
+use soybean_compiler::{Network, Strategy, optimizer, tiling::search};
+use soybean_plan::{Mesh, Precision};
+
+/// The most entries of a table of brute force: a network that needs more is left out.
+const LIMIT: usize = 20_000;
+
+/// What was compared.
+#[derive(Debug, Default)]
+struct Compared {
+    n_networks: usize,
+    /// Those of which every plan moves something.
+    n_that_move: usize,
+}
+
+/// Compares the search with brute force on networks of one to five operators, with training and without, `n_seeds` of each.
+fn compared(n_ranks: usize, extents: &'static [usize], n_seeds: u64) -> Compared {
+    let mut compared = Compared::default();
+    for (n_operators, is_trained) in (1..=5).flat_map(|it| [(it, false), (it, true)]) {
+        let sizes = Sizes { n_operators, extents, is_trained };
+        for least in (0..n_seeds).filter_map(|seed| least_if_small(n_ranks, &sizes, seed)) {
+            compared.n_networks += 1;
+            compared.n_that_move += usize::from(least > 0);
+        }
+    }
+    compared
+}
+
+/// The least bytes of a network, where brute force can tell; the test fails where the search finds or proves anything else.
+fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
+    let (builder, loss) = random_model(seed, sizes);
+    let updates = optimizer(if seed % 3 == 2 { "adam" } else { "sgd" }, &[]).unwrap();
+    let precision = if seed / 3 % 2 == 1 { Precision::Bf16 } else { Precision::F32 };
+    let network = Network::new(builder, loss, &[], &updates).unwrap().in_precision(precision);
+    let mesh = Mesh::new(n_ranks);
+    let least = least_bytes(&network, &mesh, LIMIT)?;
+    let found = search(&network, mesh, &Strategy::Auto.into());
+    let case = || format!("seed {seed}, {sizes:?}, {n_ranks} ranks:\n{}", found.tiled);
+    assert_eq!(found.tiled.bytes(), least, "{}", case());
+    assert!(found.is_optimal, "{}", case());
+    assert_eq!(found.lower_bound_bytes, least, "{}", case());
+    let others = found.baselines;
+    assert!(others.data.min(others.model).min(others.recursive) >= least, "{}", case());
+    Some(least)
+}
+
+/// Checks that most networks were compared, and that few of them are solved by moving nothing.
+fn check(n_ranks: usize, extents: &'static [usize], n_seeds: u64, least_compared: usize) {
+    let compared = compared(n_ranks, extents, n_seeds);
+    assert!(compared.n_networks >= least_compared, "{compared:?}");
+    assert!(4 * compared.n_that_move >= 3 * compared.n_networks, "{compared:?}");
+}
+
+// The extents are some that the ranks divide, some that only one axis of the mesh does, and some that none does.
+
+#[test]
+fn two_ranks() {
+    check(2, &[1, 2, 3, 4, 5, 6, 8], 80, 780);
+}
+
+#[test]
+fn three_ranks() {
+    check(3, &[1, 2, 3, 4, 6, 9, 12], 80, 780);
+}
+
+#[test]
+fn four_ranks() {
+    check(4, &[2, 3, 4, 6, 8, 12], 60, 480);
+}
+
+#[test]
+fn six_ranks() {
+    check(6, &[2, 3, 4, 6, 9, 12], 60, 500);
+}
+
+#[test]
+fn eight_ranks() {
+    check(8, &[2, 3, 4, 8, 12, 16], 30, 170);
+}

@@ -1,0 +1,36 @@
+//! The forms in which an operator can run, from their definition.
+
+use soybean_compiler::{
+    graph::{Graph, Value},
+    operator::Rules,
+    signature::{FactorId, Form},
+};
+use soybean_plan::Mesh;
+
+/// All forms of an operator: along each axis a factor that may be split there, or none. None is for work that ranks may repeat, and for axes along which nothing could be split.
+pub(crate) fn all_forms(graph: &Graph, value: Value, mesh: &Mesh) -> Vec<Form> {
+    let operator = graph.operator(value).unwrap();
+    let signature = operator.signature(&graph.operand_shapes(value));
+    let factors = 0..FactorId::try_from(signature.factors.len()).unwrap();
+    let extended = |form: &Form, axis: usize| -> Vec<Form> {
+        let may_split = |&it: &FactorId| signature.may_split(it, mesh, form.axes_of(it).with(axis));
+        let with = |factor: FactorId| {
+            let mut form = form.clone();
+            form.0[axis] = Some(factor);
+            form
+        };
+        factors.clone().filter(may_split).map(with).collect()
+    };
+    let mut forms = vec![Form(vec![None; mesh.n_axes()])];
+    for axis in 0..mesh.n_axes() {
+        let split: Vec<Form> = forms.iter().flat_map(|it| extended(it, axis)).collect();
+        forms.extend(split);
+    }
+    let is_idle_in_vain = |form: &Form| {
+        (0..mesh.n_axes()).any(|axis| form.0[axis].is_none() && !extended(form, axis).is_empty())
+    };
+    if !operator.is_cast() {
+        forms.retain(|it| !is_idle_in_vain(it));
+    }
+    forms
+}

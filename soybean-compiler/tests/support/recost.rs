@@ -1,0 +1,154 @@
+//! What a plan's conversions cost, from its JSON alone, by counting elements one by one.
+//!
+//! Nothing of the compiler is used here. Signatures and forms say in which tiling each operator needs its operands and gives its result; a conversion costs what the ranks
+//! that take part must receive: elements that they lack, and partial results that they add up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use soybean_plan::{Mesh, Placement, Shape, Tile, Tiling};
+
+/// A conversion of an operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Conversion {
+    pub(crate) tensor: u64,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) element_bytes: u64,
+    pub(crate) from: Vec<String>,
+    pub(crate) to: Vec<String>,
+    /// What the plan says.
+    pub(crate) bytes: u64,
+}
+
+/// The conversions that a plan lists, operator by operator.
+pub(crate) fn listed(plan: &Value) -> Vec<Conversion> {
+    let tensors = tensors(plan);
+    let of_operator = |operator: &Value| {
+        let conversions = operator["conversions"].as_array().unwrap().clone();
+        conversions.into_iter().map(|it| {
+            let tensor = it["tensor"].as_u64().unwrap();
+            let known = &tensors[&tensor];
+            Conversion {
+                tensor,
+                shape: known.shape.clone(),
+                element_bytes: known.element_bytes,
+                from: strings(&it["from"]),
+                to: strings(&it["to"]),
+                bytes: it["bytes"].as_u64().unwrap(),
+            }
+        })
+    };
+    plan["ops"].as_array().unwrap().iter().flat_map(of_operator).collect()
+}
+
+/// The conversions that follow from how tensors lie and in which forms operators run: tensor, from and to.
+pub(crate) fn implied(plan: &Value) -> Vec<(u64, Vec<String>, Vec<String>)> {
+    let tensors = tensors(plan);
+    let mut all = Vec::new();
+    for operator in plan["ops"].as_array().unwrap() {
+        let signature = operator["signature"].as_str().unwrap();
+        let form = strings(&operator["form"]);
+        let (operands, result) = signature.split_once("->").unwrap();
+        let inputs: Vec<u64> =
+            operator["inputs"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap()).collect();
+        let parts = if inputs.is_empty() { vec![] } else { operands.split(',').collect() };
+        for (input, dims) in inputs.iter().zip(parts) {
+            all.push((*input, tensors[input].tiling.clone(), tiling(dims, &form, "r")));
+        }
+        let output = operator["output"].as_u64().unwrap();
+        all.push((output, tiling(result, &form, "red"), tensors[&output].tiling.clone()));
+    }
+    all.retain(|(_, from, to)| from != to);
+    all
+}
+
+struct Tensor {
+    shape: Vec<usize>,
+    element_bytes: u64,
+    tiling: Vec<String>,
+}
+
+fn tensors(plan: &Value) -> BTreeMap<u64, Tensor> {
+    let tensor = |it: &Value| {
+        let extents = it["shape"].as_array().unwrap().iter();
+        let shape = extents.map(|it| usize::try_from(it.as_u64().unwrap()).unwrap()).collect();
+        let element_bytes = if it["dtype"] == "bf16" { 2 } else { 4 };
+        let tensor = Tensor { shape, element_bytes, tiling: strings(&it["tiling"]) };
+        (it["id"].as_u64().unwrap(), tensor)
+    };
+    plan["tensors"].as_array().unwrap().iter().map(tensor).collect()
+}
+
+fn strings(list: &Value) -> Vec<String> {
+    list.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
+}
+
+/// The tiling of dims such as `i(j_)_` in a form; `absent` where they lack an axis's factor.
+fn tiling(dims: &str, form: &[String], absent: &str) -> Vec<String> {
+    let mut letters: Vec<char> = Vec::new();
+    let mut outermost = None;
+    for character in dims.chars() {
+        match character {
+            '(' => outermost = Some(letters.len()),
+            ')' => outermost = None,
+            // The second half of a dim in brackets.
+            '_' if outermost.is_some_and(|it| it < letters.len()) => {}
+            it => letters.push(it),
+        }
+    }
+    let placement = |factor: &String| {
+        let dim = letters.iter().position(|it| factor.starts_with(*it));
+        match (factor.as_str(), dim) {
+            ("-", _) => "r".to_owned(),
+            (_, Some(dim)) => format!("P{dim}"),
+            (_, None) => absent.to_owned(),
+        }
+    };
+    form.iter().map(placement).collect()
+}
+
+/// The elements of each rank's tile, as positions in the whole tensor.
+fn tiles(mesh: &Mesh, shape: &[usize], tiling: &[String]) -> Vec<BTreeSet<usize>> {
+    let placement = |text: &String| match text.strip_prefix('P') {
+        Some(dim) => Placement::Split(dim.parse().unwrap()),
+        // Every rank has a number for each element, be it a result or a part of one.
+        None => Placement::Replicated,
+    };
+    let tiling = Tiling::new(&tiling.iter().map(placement).collect::<Vec<_>>());
+    let tile = Tile { shape: Shape::new(shape), tiling };
+    let of_rank = |rank: usize| {
+        let coordinates = mesh.coordinates(rank);
+        (0..shape.len()).fold(BTreeSet::from([0]), |elements, dim| {
+            let held = tile.indices(dim, mesh, &coordinates);
+            let with = |&at: &usize| held.iter().map(move |it| at * shape[dim] + it);
+            elements.iter().flat_map(with).collect()
+        })
+    };
+    (0..mesh.n_ranks()).map(of_rank).collect()
+}
+
+/// The fewest bytes that a conversion can move, over all ranks: element by element in each group of ranks that differ only along axes whose placement changes.
+///
+/// Along axes where a replicated tensor becomes split, ranks drop first what they will not keep. Of the ranks that then hold an element, or a part of it, each but one sends what it
+/// has towards a sum; then each rank that wants the element and lacks it receives it once.
+pub(crate) fn fewest_bytes(mesh: &Mesh, it: &Conversion) -> u64 {
+    let kept = |(from, to): (&String, &String)| if from == "r" { to } else { from }.clone();
+    let kept: Vec<String> = it.from.iter().zip(&it.to).map(kept).collect();
+    let (before, after) = (tiles(mesh, &it.shape, &kept), tiles(mesh, &it.shape, &it.to));
+    let changed = (0..mesh.n_axes()).filter(|&axis| it.from[axis] != it.to[axis]).collect();
+    let groups: BTreeSet<Vec<usize>> =
+        (0..mesh.n_ranks()).map(|rank| mesh.group(rank, changed)).collect();
+    let mut n_received = 0;
+    for group in groups {
+        let elements: BTreeSet<&usize> = group.iter().flat_map(|&it| &after[it]).collect();
+        for element in elements {
+            let holds = |it: &&usize| before[**it].contains(element);
+            let wants = |it: &&usize| after[**it].contains(element);
+            let (n_parts, n_wanted) =
+                (group.iter().filter(holds).count(), group.iter().filter(wants).count());
+            let is_there = group.iter().any(|it| holds(&it) && wants(&it));
+            n_received += n_parts - 1 + n_wanted - usize::from(is_there);
+        }
+    }
+    n_received as u64 * it.element_bytes
+}

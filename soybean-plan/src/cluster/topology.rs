@@ -1,0 +1,343 @@
+//! The part of a cluster on which a mesh lies, and how long steps take there.
+
+use std::fmt;
+
+use super::{Cluster, Level, Work};
+use crate::{AxisSet, Collective, CollectiveKind, Kernel, Mesh, Program, Step};
+
+/// A mesh that lies on a cluster: each level of the cluster has axes of its own, the slowest first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Topology {
+    cluster: Cluster,
+    mesh: Mesh,
+    level_of_axis: Vec<usize>,
+    /// How many groups of each level are in use.
+    counts: Vec<usize>,
+}
+
+impl Topology {
+    /// The mesh of `n_gpus` ranks on a cluster. Fast levels are filled first: each level, from the fastest on, takes the greatest divisor of what is left
+    /// that it has place for and that leaves a number for which the slower levels have place.
+    ///
+    /// # Errors
+    /// If the cluster has too few GPUs, or cannot be divided into so many equal parts.
+    pub fn new(cluster: &Cluster, n_gpus: usize) -> Result<Self, Unfit> {
+        let counts = counts(&cluster.levels, n_gpus).ok_or_else(|| Unfit::new(cluster, n_gpus))?;
+        let (mut sizes, mut level_of_axis) = (Vec::new(), Vec::new());
+        for (level, &count) in counts.iter().enumerate() {
+            sizes.extend(Mesh::new(count).sizes());
+            level_of_axis.resize(sizes.len(), level);
+        }
+        let mesh = Mesh::of(&sizes);
+        Ok(Self { cluster: cluster.clone(), mesh, level_of_axis, counts })
+    }
+
+    /// The cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The mesh.
+    #[must_use]
+    pub fn mesh(&self) -> Mesh {
+        self.mesh
+    }
+
+    /// The number of levels, also of those that have no axis because one of their groups is enough.
+    #[must_use]
+    pub fn n_levels(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// The number of the level over which an axis of the mesh lies.
+    #[must_use]
+    pub fn level(&self, axis: usize) -> usize {
+        self.level_of_axis[axis]
+    }
+
+    /// The bytes per second, in each direction, that a GPU has for itself at a level while all ranks talk.
+    #[must_use]
+    pub fn bytes_per_second(&self, level: usize) -> f64 {
+        let below: usize = self.counts[level + 1..].iter().product();
+        let link = &self.cluster.levels[level];
+        link.link_bytes_per_second / link.gpus_per_link.min(below) as f64
+    }
+
+    /// The bytes that a collective moves, over all ranks, by level: a transfer counts for the slowest level that lies between its two ranks.
+    #[must_use]
+    pub fn bytes_per_level(&self, collective: &Collective) -> Vec<u64> {
+        let mut bytes = vec![0; self.n_levels()];
+        for (axis, moved) in collective.bytes_per_axis(&self.mesh).into_iter().enumerate() {
+            bytes[self.level(axis)] += moved;
+        }
+        bytes
+    }
+
+    /// How fast collectives of this kind along these axes are. Latency is that of the slowest level that lies between the ranks; an all-reduce, which is two
+    /// exchanges, has it twice. Then come a rank's bytes at each level over its share of a link. Levels work at the same time, so that the one that takes
+    /// longest decides. A slice moves nothing between ranks and takes no time here: see [`Self::step_seconds`].
+    ///
+    /// A transfer is counted at one level only: what it uses of the links of faster levels on its way is left out, as is the arithmetic of reductions.
+    #[must_use]
+    pub fn pace(&self, kind: CollectiveKind, axes: AxisSet) -> Pace {
+        if kind == CollectiveKind::Slice {
+            return Pace::default();
+        }
+        let (n_ranks, group) = (self.mesh.n_ranks() as f64, self.mesh.group_size(axes));
+        let mut shares = vec![0.0; self.n_levels()];
+        for axis in axes.iter() {
+            let faster: AxisSet = axes.iter().filter(|&it| it > axis).collect();
+            let n_across = (self.mesh.size(axis) - 1) * self.mesh.group_size(faster);
+            shares[self.level(axis)] += n_across as f64 / (group - 1) as f64;
+        }
+        let mut pace = Pace::default();
+        for (level, share) in shares.into_iter().enumerate().filter(|(_, share)| *share > 0.0) {
+            let latency = self.latency_seconds(kind, level);
+            let per_byte = share / n_ranks / self.bytes_per_second(level);
+            pace.latency_seconds = pace.latency_seconds.max(latency);
+            pace.seconds_per_byte = pace.seconds_per_byte.max(per_byte);
+        }
+        pace
+    }
+
+    /// The time of a collective, in seconds, by [`Self::pace`].
+    #[must_use]
+    pub fn collective_seconds(&self, collective: &Collective) -> f64 {
+        let pace = self.pace(collective.kind, collective.axes);
+        pace.latency_seconds + collective.bytes(&self.mesh) as f64 * pace.seconds_per_byte
+    }
+
+    /// How long each level is at work for some steps of a program, in seconds: latency and the bytes of a rank over its share of a link.
+    #[must_use]
+    pub fn level_seconds(&self, program: &Program, steps: &[Step]) -> Vec<f64> {
+        let mut seconds = vec![0.0; self.n_levels()];
+        for step in steps {
+            let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
+            for (level, bytes) in self.bytes_per_level(collective).into_iter().enumerate() {
+                if bytes > 0 {
+                    let latency = self.latency_seconds(collective.kind, level);
+                    let per_rank = bytes as f64 / self.mesh.n_ranks() as f64;
+                    seconds[level] += latency + per_rank / self.bytes_per_second(level);
+                }
+            }
+        }
+        seconds
+    }
+
+    /// The time that a collective waits at a level for first bytes: for those of each of its exchanges.
+    fn latency_seconds(&self, kind: CollectiveKind, level: usize) -> f64 {
+        let n_exchanges = match kind {
+            CollectiveKind::Slice => 0.0,
+            CollectiveKind::ReduceScatter
+            | CollectiveKind::AllToAll
+            | CollectiveKind::AllGather => 1.0,
+            CollectiveKind::AllReduce => 2.0,
+        };
+        n_exchanges * self.cluster.levels[level].latency_seconds
+    }
+
+    /// The time of one step of a program for this mesh, in seconds: of a collective, or of a kernel by the roofline. A slice is a kernel that copies.
+    #[must_use]
+    pub fn step_seconds(&self, program: &Program, step: &Step) -> f64 {
+        let kernel = &program.kernels[step.kernel];
+        if let Kernel::Communicate(collective) = kernel
+            && collective.kind != CollectiveKind::Slice
+        {
+            return self.collective_seconds(collective);
+        }
+        let bytes_of = |buffers: &[usize]| -> u64 {
+            let buffers = buffers.iter().map(|&it| program.tables.buffers[it]);
+            buffers.map(|it| (it.n_elements * it.dtype.bytes()) as u64).sum()
+        };
+        let written = bytes_of(&step.results);
+        let bytes = match kernel {
+            Kernel::Communicate(_) => 2 * written,
+            _ => bytes_of(&step.inputs) + written,
+        };
+        let work = Work { kind: kernel.work_kind(), operations: kernel.n_operations(), bytes };
+        self.cluster.device.seconds(work, program.tables.precision)
+    }
+
+    /// The time of some steps one after another, in seconds: without what collectives and kernels do at the same time.
+    #[must_use]
+    pub fn serial_seconds(&self, program: &Program, steps: &[Step]) -> f64 {
+        steps.iter().map(|step| self.step_seconds(program, step)).sum()
+    }
+}
+
+/// How fast a collective is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pace {
+    /// What it takes however little is moved, in seconds.
+    pub latency_seconds: f64,
+    /// What each byte adds, counted over all ranks, in seconds.
+    pub seconds_per_byte: f64,
+}
+
+/// How many groups of each level `n_gpus` GPUs take.
+fn counts(levels: &[Level], n_gpus: usize) -> Option<Vec<usize>> {
+    let Some((fastest, slower)) = levels.split_last() else {
+        return (n_gpus == 1).then(Vec::new);
+    };
+    let divisors = (1..=fastest.count.min(n_gpus)).rev().filter(|&it| n_gpus.is_multiple_of(it));
+    divisors.into_iter().find_map(|count| {
+        let mut counts = counts(slower, n_gpus / count)?;
+        counts.push(count);
+        Some(counts)
+    })
+}
+
+/// A number of GPUs for which a cluster has no place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    message: String,
+    fitting: Option<usize>,
+}
+
+impl Unfit {
+    fn new(cluster: &Cluster, n_gpus: usize) -> Self {
+        let levels = cluster.levels.iter().map(|it| format!("{} {}", it.count, it.name));
+        let message = if n_gpus > cluster.n_gpus() {
+            let found = cluster.n_gpus();
+            format!("the cluster `{}` has {found} GPUs, fewer than {n_gpus}", cluster.name)
+        } else {
+            format!(
+                "{n_gpus} GPUs cannot be spread evenly over the cluster `{}`, which has {}",
+                cluster.name,
+                levels.collect::<Vec<_>>().join(" of ")
+            )
+        };
+        let fitting = (1..n_gpus.min(cluster.n_gpus() + 1))
+            .rev()
+            .find(|&it| counts(&cluster.levels, it).is_some());
+        Self { message, fitting }
+    }
+
+    /// The greatest smaller number of GPUs for which the cluster has place.
+    #[must_use]
+    pub const fn fitting(&self) -> Option<usize> {
+        self.fitting
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+    use crate::{Combine, DType, Device, Placement, Precision, Shape, Tiling, WorkKind};
+
+    /// Two nodes of six GPUs, three of which share a network card; figures that make for round results.
+    fn cluster() -> Cluster {
+        let level = |name, count, link_bytes_per_second, gpus_per_link, latency_seconds| Level {
+            name: Cow::Borrowed(name),
+            count,
+            link_bytes_per_second,
+            gpus_per_link,
+            latency_seconds,
+        };
+        Cluster {
+            name: Cow::Borrowed("small"),
+            levels: vec![
+                level("nodes", 2, 300.0, 3, 0.5),
+                level("boards", 2, 100.0, 1, 0.25),
+                level("gpus", 3, 1000.0, 1, 0.125),
+            ]
+            .into(),
+            device: Device {
+                name: Cow::Borrowed("abacus"),
+                f32_flops: 10.0,
+                tf32_flops: 20.0,
+                bf16_flops: 40.0,
+                memory_bytes_per_second: 8.0,
+                memory_bytes: 1 << 20,
+                launch_seconds: 0.5,
+                efficiency: 0.5,
+            },
+        }
+    }
+
+    #[test]
+    fn fast_levels_are_filled_first() {
+        let sizes = |n_gpus| Topology::new(&cluster(), n_gpus).map(|it| it.mesh().to_string());
+        for (n_gpus, expected) in
+            [(1, "[]"), (2, "[2]"), (3, "[3]"), (4, "[2, 2]"), (6, "[2, 3]"), (12, "[2, 2, 3]")]
+        {
+            assert_eq!(sizes(n_gpus).unwrap(), expected, "{n_gpus}");
+        }
+        let levels = |n_gpus: usize| -> Vec<usize> {
+            let topology = Topology::new(&cluster(), n_gpus).unwrap();
+            (0..topology.mesh().n_axes()).map(|it| topology.level(it)).collect()
+        };
+        assert_eq!((levels(2), levels(4), levels(8)), (vec![2], vec![1, 2], vec![0, 1, 2]));
+    }
+
+    #[test]
+    fn numbers_without_place_are_refused() {
+        let unfit = |n_gpus| Topology::new(&cluster(), n_gpus).unwrap_err();
+        assert_eq!(unfit(13).to_string(), "the cluster `small` has 12 GPUs, fewer than 13");
+        assert_eq!((unfit(13).fitting(), unfit(11).fitting()), (Some(12), Some(8)));
+        assert_eq!(
+            unfit(10).to_string(),
+            "10 GPUs cannot be spread evenly over the cluster `small`, which has 2 nodes of 2 boards of 3 gpus"
+        );
+    }
+
+    /// A collective of a tensor of 1,200 floats that a mesh of twelve ranks has split along all axes.
+    fn gather(axes: &[usize]) -> Collective {
+        let split = Tiling::new(&[Placement::Split(0); 3]);
+        let to = axes.iter().fold(split, |it, &axis| it.with(axis, Placement::Replicated));
+        Collective {
+            kind: CollectiveKind::AllGather,
+            dtype: DType::F32,
+            combine: Combine::Sum,
+            axes: axes.iter().copied().collect::<AxisSet>(),
+            shape: Shape::new(&[1200]),
+            from: split,
+            to,
+        }
+    }
+
+    #[test]
+    fn the_slowest_level_decides() {
+        let topology = Topology::new(&cluster(), 12).unwrap();
+        // A rank has 400 bytes. Over the last axis it receives two times that, at 1,000 bytes per second.
+        assert!((topology.collective_seconds(&gather(&[2])) - (0.125 + 0.8)).abs() < 1e-12);
+        // Over the last two axes it receives 800 bytes from its board, and 1,200 from the other, at 100 bytes per second.
+        assert_eq!(topology.bytes_per_level(&gather(&[1, 2])), [0, 14_400, 9600]);
+        assert!((topology.collective_seconds(&gather(&[1, 2])) - 12.25).abs() < 1e-12);
+        // Three GPUs share a card of 300 bytes per second.
+        assert!((topology.collective_seconds(&gather(&[0])) - (0.5 + 4.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn unused_neighbours_leave_the_link_to_others() {
+        let topology = Topology::new(&cluster(), 8).unwrap();
+        assert_eq!(topology.mesh().to_string(), "[2, 2, 2]");
+        assert!((topology.bytes_per_second(0) - 100.0).abs() < 1e-12);
+        let alone = Topology::new(
+            &Cluster { levels: cluster().levels[..1].to_vec().into(), ..cluster() },
+            2,
+        );
+        assert!((alone.unwrap().bytes_per_second(0) - 300.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn kernels_are_bound_by_arithmetic_or_memory() {
+        let device = cluster().device;
+        let work = |kind, operations, bytes| Work { kind, operations, bytes };
+        let seconds = |work| device.seconds(work, Precision::Bf16);
+        assert!((seconds(work(WorkKind::Product, 80, 8)) - (0.5 + 4.0)).abs() < 1e-12);
+        assert!((seconds(work(WorkKind::Other, 80, 8)) - (0.5 + 16.0)).abs() < 1e-12);
+        assert!((seconds(work(WorkKind::Other, 0, 40)) - (0.5 + 10.0)).abs() < 1e-12);
+    }
+}
