@@ -56,3 +56,11 @@ pub fn compile_again(recipe: &Recipe) -> Result<Compiled, String> {
         faults.collect::<Vec<_>>().join("; ")
     })
 }
+
+/// The plan of a recipe as JSON.
+///
+/// # Errors
+/// If the text is not a recipe, or cannot be compiled.
+pub fn json(recipe: &str) -> Result<String, String> {
+    Ok(compile_again(&Changes::default().apply(recipe)?)?.report.json())
+}

@@ -50,7 +50,7 @@ fn check_tiles(compiled: &Compiled) {
             }
             let key = format!("{}:{}", tile.shape[dim], axes.0);
             let ranks = data["ranks"]["splits"][&key].as_array().unwrap();
-            assert_eq!(ranks.len(), tiled.mesh.n_ranks());
+            assert_eq!(ranks.len(), tiled.mesh.n_ranks().min(64));
             for (rank, shown) in ranks.iter().enumerate() {
                 let runs: Vec<Vec<usize>> =
                     shown[1].as_array().unwrap().iter().map(numbers).collect();
@@ -66,6 +66,7 @@ fn check_tiles(compiled: &Compiled) {
 fn the_page_knows_the_tile_of_each_gpu() {
     check_tiles(&compiled("small", 8, perceptron(32, &[24, 48, 12])));
     check_tiles(&compiled("uneven", 6, perceptron(36, &[12, 18, 6])));
+    check_tiles(&compiled("many", 81, perceptron(81, &[162, 81])));
 }
 
 /// The blocks of 64 bytes that a buffer takes.
@@ -152,6 +153,14 @@ fn a_fragment_chooses_a_tensor() {
     assert!(page.count("near") >= 2);
     assert!(page.text.contains("<h3>1.weight.momentum'</h3>"));
     assert_eq!(page.text.matches("<figure data-rank=").count(), 4);
+}
+
+#[test]
+fn of_many_gpus_the_first_are_shown() {
+    let compiled = compiled("many", 81, perceptron(81, &[162, 81]));
+    let Some(page) = opened("many", &html(&compiled), "#tensor=0.weight", "") else { return };
+    assert_eq!(page.text.matches("<figure data-rank=").count(), 64);
+    assert!(page.text.contains("<p>and 17 more GPUs</p>"));
 }
 
 /// What a user does: keys, the wheel, a drag, a click, a name typed, a dim and a tiling chosen, the slider, the other colours.

@@ -303,6 +303,47 @@ fn expansions_differ_in_the_time_of_the_search_only() {
     assert_eq!(without_plan(expand()), without_plan(expand()));
 }
 
+#[test]
+fn clusters_are_files_beside_the_manifest() {
+    let model = "fn model(x: Tensor<f32, 4, 6>) -> Tensor { x.mean(..) }";
+    let folder = Some([env!("CARGO_MANIFEST_DIR"), "..", "tests", "machines"].iter().collect());
+    let here = expand::Environment { folder, ..expand::Environment::default() };
+    let nowhere = expand::Environment::default();
+    check_in(
+        &here,
+        "gpus = 2, cluster = \"abacus.toml\"",
+        model,
+        expect![[r#"
+        gpus 2
+    "#]],
+    );
+    check_in(
+        &here,
+        "gpus = 2, cluster = \"broken.toml\"",
+        model,
+        expect![[r#"
+        1:20-33: broken.toml:5: `f32` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found "ten"
+    "#]],
+    );
+    check_in(
+        &nowhere,
+        "gpus = 2, cluster = \"abacus.toml\"",
+        model,
+        expect![[r#"
+        1:20-33: `abacus.toml` lies beside the crate's manifest, but there is none
+          help: build with cargo, which sets CARGO_MANIFEST_DIR
+    "#]],
+    );
+    check_in(
+        &nowhere,
+        "gpus = 2, cluster = \"dgx-h100\"",
+        model,
+        expect![[r#"
+        gpus 2
+    "#]],
+    );
+}
+
 /// The recipe of a model, which makes the same program again.
 fn recipe(attribute: &str, item: &str) -> String {
     let model = Model::parse(item.parse().unwrap()).unwrap();
@@ -388,45 +429,4 @@ fn recipes_name_layers_and_tensors() {
         loss v24
     "#]]
     .assert_eq(&recipe("gpus = 2, optimizer = adam()", item));
-}
-
-#[test]
-fn clusters_are_files_beside_the_manifest() {
-    let model = "fn model(x: Tensor<f32, 4, 6>) -> Tensor { x.mean(..) }";
-    let folder = Some([env!("CARGO_MANIFEST_DIR"), "..", "tests", "machines"].iter().collect());
-    let here = expand::Environment { folder, ..expand::Environment::default() };
-    let nowhere = expand::Environment::default();
-    check_in(
-        &here,
-        "gpus = 2, cluster = \"abacus.toml\"",
-        model,
-        expect![[r#"
-        gpus 2
-    "#]],
-    );
-    check_in(
-        &here,
-        "gpus = 2, cluster = \"broken.toml\"",
-        model,
-        expect![[r#"
-        1:20-33: broken.toml:5: `f32` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found "ten"
-    "#]],
-    );
-    check_in(
-        &nowhere,
-        "gpus = 2, cluster = \"abacus.toml\"",
-        model,
-        expect![[r#"
-        1:20-33: `abacus.toml` lies beside the crate's manifest, but there is none
-          help: build with cargo, which sets CARGO_MANIFEST_DIR
-    "#]],
-    );
-    check_in(
-        &nowhere,
-        "gpus = 2, cluster = \"dgx-h100\"",
-        model,
-        expect![[r#"
-        gpus 2
-    "#]],
-    );
 }

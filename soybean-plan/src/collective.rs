@@ -1,6 +1,12 @@
 //! Collectives: how a tensor gets from one tiling to another.
 
+use std::ops::Range;
+
 use crate::{AxisSet, Combine, DType, Mesh, Shape, Tile, Tiling};
+
+/// Two ranks that each combine all elements move as many bytes as two that share them, and wait once less. From this many elements on,
+/// the combining costs more than the waiting.
+const WORTH_SHARING: usize = 32 * 1024;
 
 /// The kinds of data movement between tilings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,4 +100,23 @@ impl Collective {
         }
         bytes
     }
+
+    /// For an all-reduce the elements that each rank of the group combines before it gathers the others' shares; none where each rank combines all elements for itself, and for
+    /// the other kinds.
+    #[must_use]
+    pub fn shares(&self, mesh: &Mesh) -> Option<Vec<Range<usize>>> {
+        let n_elements = self.source().local_shape(mesh).n_elements();
+        let n_ranks = mesh.group_size(self.axes);
+        let is_shared =
+            self.kind == CollectiveKind::AllReduce && !(n_ranks == 2 && n_elements < WORTH_SHARING);
+        is_shared.then(|| shares(n_elements, n_ranks))
+    }
+}
+
+/// Consecutive shares of about equal length that begin at cache lines, as far as there are enough elements.
+fn shares(n_elements: usize, n_shares: usize) -> Vec<Range<usize>> {
+    const LINE: usize = 16;
+    let bound =
+        |share: usize| (n_elements * share / n_shares).next_multiple_of(LINE).min(n_elements);
+    (0..n_shares).map(|it| bound(it)..bound(it + 1)).collect()
 }

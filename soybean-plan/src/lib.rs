@@ -14,6 +14,7 @@ mod precision;
 mod program;
 pub mod random;
 mod scalar;
+mod schedule;
 mod shape;
 mod tile;
 mod tiling;
@@ -32,6 +33,7 @@ pub use program::{
     Step, Tables,
 };
 pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
+pub use schedule::{Access, Lane, Schedule, Wait};
 pub use shape::{DType, MAX_RANK, Shape, Strides};
 pub use tile::{Run, Tile, carried_axes, carries_split, may_split, splitting_sets};
 pub use tiling::{Placement, Tiling};

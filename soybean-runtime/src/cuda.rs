@@ -21,7 +21,6 @@ mod phase;
 mod place;
 mod product;
 mod ranks;
-mod schedule;
 mod slot;
 mod stream;
 mod tape;

@@ -123,7 +123,8 @@ fn summary(report: &Report) -> String {
     let baselines = report.found.baselines;
     let mut text =
         format!("\n  bytes moved in one training step  {:>10}", readable_bytes(report.bytes_total));
-    match report.gap().filter(|_| report.objective() == Objective::Bytes) {
+    let gap = report.gap().filter(|_| report.objective() == Objective::Bytes);
+    match gap {
         Some(0.0) => text.push_str("  proved optimal"),
         Some(gap) => {
             let _ = write!(text, "  within {:.1} % of the optimum", gap * 100.0);

@@ -4,11 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::problem::{BYTE, Meaning, Pair, Problem, bytes_of};
+use super::problem::{Meaning, Pair, Problem, bytes_of};
 use crate::{graph::Value, signature::Form};
-
-/// The cost of one byte moved where memory is priced.
-const BYTE_WHERE_PRICED: i64 = 1 << 8;
 
 /// What each rank's memory costs, in bytes moved for a byte held.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,9 +28,9 @@ pub(crate) struct Working {
 }
 
 impl Charges {
-    /// The cost of one byte moved beside these charges.
-    pub(super) fn byte(&self) -> i64 {
-        if self.stored.is_empty() { BYTE } else { BYTE_WHERE_PRICED }
+    /// Whether memory costs nothing.
+    pub(super) fn are_none(&self) -> bool {
+        self.stored.is_empty()
     }
 }
 
@@ -113,7 +110,7 @@ impl Problem<'_> {
         reason = "what is too dear for a number is never chosen"
     )]
     fn charge(&self, price: f64, bytes: u64) -> i64 {
-        let cost = price * bytes as f64 * self.charges.byte() as f64;
+        let cost = price * bytes as f64 * self.unit() as f64;
         (cost as i64).min(1 << 56)
     }
 }

@@ -202,7 +202,7 @@ mod tests {
     use crate::{
         Argument, Builder, Network, Optimizer,
         tiling::{
-            problem::{BYTE, Problem},
+            problem::Problem,
             resolution::Resolution,
             solve::{WORK, chosen, solve},
             view::View,
@@ -266,7 +266,7 @@ mod tests {
                 let found = solve(&view.restricted(&view.all_states()), None, WORK);
                 let states = chosen(&view.all_states(), &found.states);
                 assert_eq!(found.bound, problem.cost(&view.plan(&states)));
-                found.bound / BYTE
+                problem.whole(found.bound)
             };
             let nothing = no_splits(&network, &mesh);
             assert_eq!(least(&nothing), least(&is_needless), "{batch} {side} {n_ranks}");

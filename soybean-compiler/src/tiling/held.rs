@@ -20,10 +20,6 @@ impl Problem<'_> {
 
     fn cost_of_holding(&self, bytes: u64) -> i64 {
         // Memory counts for less than one byte moved, whatever its sum over all tensors.
-        let share = bytes as f64 / self.total_bytes as f64;
-        #[expect(clippy::cast_possible_truncation, reason = "shares lie in 0..=2^19")]
-        {
-            (share * (self.charges.byte() / 2) as f64) as i64
-        }
+        self.part_of_unit(bytes as f64 / self.total_bytes as f64 / 2.0)
     }
 }

@@ -1,11 +1,11 @@
 //! What conversions and kernels cost, in whole units of the objective: bytes moved over all ranks, or ticks of time.
 //!
 //! A tick is a power of two of seconds, so short that a step of the worst plan has some 2^42 of them at most: sums of costs are exact in 63 bits with
-//! [`BYTE`] for each tick, and times are rounded by a thousandth of a microsecond or less unless a step takes hours.
+//! [`UNIT`] for each tick, and times are rounded by a thousandth of a microsecond or less unless a step takes hours.
 
 use soybean_plan::{CollectiveKind, DType, Shape, Topology, Work};
 
-use super::{conversion::Change, problem::BYTE, space::Splits};
+use super::{conversion::Change, space::Splits};
 use crate::{
     graph::Value,
     network::Network,
@@ -74,7 +74,7 @@ impl Pricing {
             ticks_per_second /= 2.0;
         }
         let most_evaluated = f64::max(evaluated * ticks_per_second, 1.0);
-        let evaluation_tick = (BYTE / 4) as f64 / most_evaluated;
+        let evaluation_tick = 0.25 / most_evaluated;
         let (topology, tasks) = (topology.clone(), tasks(network, &is_trained));
         Self::Time(Box::new(Clock { topology, ticks_per_second, evaluation_tick, tasks }))
     }
@@ -106,22 +106,20 @@ impl Pricing {
         }
     }
 
-    /// The cost of a conversion of a tensor of so many bytes that a training step has.
+    /// The whole units of a conversion of a tensor of so many bytes that a training step has.
     pub(super) fn trained(&self, price: Price, bytes: u64, n_ranks: u64) -> i64 {
         match self {
-            Self::Bytes => (price.0 * bytes / n_ranks) as i64 * BYTE,
+            Self::Bytes => (price.0 * bytes / n_ranks) as i64,
             Self::Time(clock) => clock.cost(clock.seconds(price, bytes)),
         }
     }
 
-    /// The cost of one that only an evaluation has, given that of a byte which only evaluations move: less than one unit, whatever the sum.
-    #[expect(clippy::cast_possible_truncation, reason = "shares lie below 2^18")]
-    pub(super) fn evaluated(&self, price: Price, bytes: u64, n_ranks: u64, byte: f64) -> i64 {
+    /// The part of a unit of one that only an evaluation has, given that of a byte which only evaluations move; less than a quarter, whatever the sum.
+    pub(super) fn evaluated(&self, price: Price, bytes: u64, n_ranks: u64, byte: f64) -> f64 {
         match self {
-            Self::Bytes => ((price.0 * bytes / n_ranks) as f64 * byte) as i64,
+            Self::Bytes => (price.0 * bytes / n_ranks) as f64 * byte,
             Self::Time(clock) => {
-                let ticks = clock.seconds(price, bytes) * clock.ticks_per_second;
-                (ticks * clock.evaluation_tick) as i64
+                clock.seconds(price, bytes) * clock.ticks_per_second * clock.evaluation_tick
             }
         }
     }
@@ -134,7 +132,7 @@ impl Pricing {
         }
     }
 
-    /// The cost of computing a tensor in this form, without its conversions.
+    /// The whole units of computing a tensor in this form, without its conversions.
     pub(super) fn kernel(&self, network: &Network, value: Value, form: &Form) -> i64 {
         match self {
             Self::Bytes => 0,
@@ -146,11 +144,11 @@ impl Pricing {
         }
     }
 
-    /// The seconds of a cost, without the shares of evaluations and memory.
-    pub(super) fn seconds(&self, cost: i64) -> Option<f64> {
+    /// The seconds of so many whole units.
+    pub(super) fn seconds(&self, units: u64) -> Option<f64> {
         match self {
             Self::Bytes => None,
-            Self::Time(clock) => Some((cost / BYTE) as f64 / clock.ticks_per_second),
+            Self::Time(clock) => Some(units as f64 / clock.ticks_per_second),
         }
     }
 }
@@ -179,7 +177,7 @@ impl Clock {
 
     #[expect(clippy::cast_possible_truncation, reason = "no plan has more than 2^42 ticks")]
     fn cost(&self, seconds: f64) -> i64 {
-        (seconds * self.ticks_per_second).round() as i64 * BYTE
+        (seconds * self.ticks_per_second).round() as i64
     }
 }
 

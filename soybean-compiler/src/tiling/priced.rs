@@ -62,7 +62,7 @@ impl<'a> Priced<'a> {
     }
 
     fn bytes(&self, cost: i64) -> f64 {
-        cost as f64 / self.problem.charges.byte() as f64
+        cost as f64 / self.problem.unit() as f64
     }
 
     fn plan(&self, tiled: &Tiled) -> Plan {

@@ -1,6 +1,6 @@
 //! The search problem of a network on a mesh: a variable for each tensor's tiling and for each operator's form, and the pairs of them that cost something.
 //!
-//! A cost is bytes that a training step moves over all ranks, times [`BYTE`], plus shares below that of the bytes that only evaluations move and of
+//! A cost is bytes that a training step moves over all ranks, times [`UNIT`], plus shares below that of the bytes that only evaluations move and of
 //! memory, so that among plans of equal bytes the one that evaluates with fewer and stores the least wins. What variables can be chosen is another
 //! matter: see [`super::view`].
 
@@ -23,8 +23,12 @@ use crate::{
     signature::{Form, Signature},
 };
 
-/// The cost of one whole unit: of one byte moved, or of one tick.
-pub(super) const BYTE: i64 = 1 << 20;
+/// The cost of one whole unit, of one byte moved or of one tick, unless a plan might then cost more than a number can say.
+pub(super) const UNIT: i64 = 1 << 20;
+/// The most of it beside charges for memory, which have to fit into a number too.
+const UNIT_WHERE_CHARGED: i64 = 1 << 8;
+/// The most that plans may cost.
+const MOST_COST: f64 = (1_u64 << 61) as f64;
 
 /// The variables of a network on a mesh, and which of them depend on each other.
 pub(super) struct Problem<'a> {
@@ -39,7 +43,9 @@ pub(super) struct Problem<'a> {
     pub(super) works: Vec<Work>,
     /// What is counted.
     pub(super) pricing: Rc<Pricing>,
-    /// The cost of one byte that only an evaluation moves.
+    /// The cost of one whole unit where memory costs nothing.
+    unit: i64,
+    /// What one byte that only an evaluation moves counts, in units.
     evaluation_byte: f64,
     /// The bytes of all tensors together.
     pub(super) total_bytes: u64,
@@ -117,6 +123,7 @@ impl<'a> Problem<'a> {
                 kinds: Vec::new(),
                 works: Vec::new(),
                 pricing: Rc::new(Pricing::Bytes),
+                unit: UNIT,
                 evaluation_byte: 0.0,
                 charges: Charges::default(),
                 total_bytes: network.graph.values().map(|it| bytes_of(network, it)).sum(),
@@ -126,7 +133,7 @@ impl<'a> Problem<'a> {
             kinds: BTreeMap::new(),
         };
         let is_trained = network.trained();
-        let mut evaluated = 0;
+        let (mut trained, mut evaluated) = (0, 0);
         let (variables, tensors) = variables(network);
         for (variable, is_needless) in variables.into_iter().zip(is_needless) {
             maker.add_variable(variable, is_needless);
@@ -135,11 +142,14 @@ impl<'a> Problem<'a> {
             let Meaning::Operator { value, work } = variable else { continue };
             let is_trained = is_trained[value.index()];
             let used = maker.add_pairs(value, at, work, &tensors, is_trained);
-            evaluated += if is_trained { 0 } else { used };
+            *(if is_trained { &mut trained } else { &mut evaluated }) += used;
         }
         // No conversion of a tensor moves as much as two copies of it to every rank.
-        let most = evaluated as f64 * 2.0 * mesh.n_ranks() as f64;
-        maker.problem.evaluation_byte = (BYTE / 4) as f64 / most.max(1.0);
+        let most = |used: u64| used as f64 * 2.0 * mesh.n_ranks() as f64;
+        maker.problem.evaluation_byte = 0.25 / most(evaluated).max(1.0);
+        while most(trained) * maker.problem.unit as f64 > MOST_COST && maker.problem.unit > 1 {
+            maker.problem.unit /= 2;
+        }
         maker.problem
     }
 
@@ -173,16 +183,27 @@ impl<'a> Problem<'a> {
             return 0;
         }
         let n_ranks = self.mesh.n_ranks() as u64;
-        self.scaled(if usage.is_trained {
-            pricing.trained(price, usage.bytes, n_ranks)
-        } else {
-            pricing.evaluated(price, usage.bytes, n_ranks, self.evaluation_byte)
-        })
+        if usage.is_trained {
+            return pricing.trained(price, usage.bytes, n_ranks) * self.unit();
+        }
+        let part = pricing.evaluated(price, usage.bytes, n_ranks, self.evaluation_byte);
+        self.part_of_unit(part)
     }
 
-    /// A cost in the units of this problem, which are larger where memory is priced.
-    pub(super) fn scaled(&self, cost: i64) -> i64 {
-        cost / (BYTE / self.charges.byte())
+    /// The cost of one whole unit.
+    pub(super) fn unit(&self) -> i64 {
+        if self.charges.are_none() { self.unit } else { self.unit.min(UNIT_WHERE_CHARGED) }
+    }
+
+    /// The cost of less than a unit.
+    #[expect(clippy::cast_possible_truncation, reason = "a unit is at most 2^20")]
+    pub(super) fn part_of_unit(&self, part: f64) -> i64 {
+        (part * self.unit() as f64) as i64
+    }
+
+    /// The whole units of a cost, without what decides ties.
+    pub(super) fn whole(&self, cost: i64) -> u64 {
+        u64::try_from(cost / self.unit()).expect("costs are not negative")
     }
 
     /// The tiling that an operator's form needs or gives where it uses a tensor.
@@ -201,7 +222,7 @@ impl<'a> Problem<'a> {
 
     /// The bytes that a plan moves, whatever is counted.
     pub(super) fn bytes(&self, plan: &[Choice]) -> u64 {
-        whole_units(self.cost_by(&Pricing::Bytes, plan))
+        self.whole(self.cost_by(&Pricing::Bytes, plan))
     }
 
     fn cost_by(&self, pricing: &Pricing, plan: &[Choice]) -> i64 {
@@ -228,7 +249,7 @@ impl<'a> Problem<'a> {
                 self.cost_of_storage(value, n_parts) + self.charge_of_storage(value, n_parts)
             }
             Meaning::Operator { value, work } => {
-                self.scaled(pricing.kernel(self.network, value, choice.form()))
+                self.unit() * pricing.kernel(self.network, value, choice.form())
                     + self.charge_of_form(value, work, choice.form())
             }
         }
@@ -309,11 +330,6 @@ impl Choice {
             Self::Tensor(_) => unreachable!("only operators have forms"),
         }
     }
-}
-
-/// The whole units of a cost, without what decides ties.
-pub(super) fn whole_units(cost: i64) -> u64 {
-    u64::try_from(cost / BYTE).expect("costs are not negative")
 }
 
 pub(super) fn bytes_of(network: &Network, value: Value) -> u64 {

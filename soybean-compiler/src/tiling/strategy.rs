@@ -8,7 +8,7 @@ use super::{
     forced,
     objective::Objective,
     optimum::{Effort, Found, Searcher},
-    problem::{Plan, Problem, whole_units},
+    problem::{Plan, Problem},
     recursive::recursive,
     tiled::Tiled,
     turns::turned,
@@ -191,11 +191,11 @@ fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
         Strategy::Data => Found::unproved(&problem, data.clone()),
         Strategy::Model => Found::unproved(&problem, model.clone()),
     };
-    let seconds = |plan: &Plan| problem.pricing.seconds(problem.cost(plan));
+    let seconds = |plan: &Plan| problem.pricing.seconds(problem.whole(problem.cost(plan)));
     let times = || {
         Some(Times {
             plan: seconds(&chosen.plan)?,
-            lower_bound: problem.pricing.seconds(chosen.bound)?,
+            lower_bound: problem.pricing.seconds(problem.whole(chosen.bound))?,
             data: seconds(&data)?,
             model: seconds(&model)?,
             recursive: seconds(&recursive)?,
@@ -205,7 +205,7 @@ fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
         times: times(),
         is_optimal: chosen.is_optimal(),
         lower_bound_bytes: match request.objective {
-            Objective::Bytes => whole_units(chosen.bound),
+            Objective::Bytes => problem.whole(chosen.bound),
             Objective::Time => 0,
         },
         largest_table: chosen.largest_table,

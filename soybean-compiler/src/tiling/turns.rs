@@ -27,7 +27,7 @@ pub(super) fn turned(network: &Network, mesh: Mesh) -> Mesh {
         let group = group_of[&outer];
         let members = pairs.iter().map(|it| it.0).filter(|it| group_of[it] == group);
         let n_digits = members.map(|it| n_digits(&mesh, it)).min().unwrap_or(0);
-        if n_digits < mesh.n_axes() && !starts.contains_key(&group) {
+        if (1..mesh.n_axes()).contains(&n_digits) && !starts.contains_key(&group) {
             end = if end >= n_digits { end - n_digits } else { mesh.n_axes() - n_digits };
             starts.insert(group, end);
         }

@@ -184,7 +184,7 @@ impl<'a> View<'a> {
         let cost = |form: &Form| self.problem.pricing.kernel(self.problem.network, value, form);
         let of_all = || self.forms[work].iter().map(cost).collect();
         let cost = self.kernels.borrow_mut().entry((task, work)).or_insert_with(of_all)[form];
-        self.problem.scaled(cost)
+        self.problem.unit() * cost
     }
 
     /// What a pair costs in memory.

@@ -71,8 +71,9 @@ fn first_line(tensor: &Tensor) -> String {
 /// The end of a long path, so that boxes of deep layers are no wider than others.
 fn short(name: &str) -> String {
     const LONGEST: usize = 24;
-    let ends = name.match_indices('.').map(|(at, dot)| &name[at + dot.len()..]);
-    match ends.clone().find(|it| it.chars().count() < LONGEST).or(ends.last()) {
+    let mut ends = name.match_indices('.').map(|(at, dot)| &name[at + dot.len()..]);
+    let last = name.rsplit_once('.').map(|(_, end)| end);
+    match ends.find(|it| it.chars().count() < LONGEST).or(last) {
         Some(end) if name.chars().count() > LONGEST => format!("…{end}"),
         _ => name.to_owned(),
     }

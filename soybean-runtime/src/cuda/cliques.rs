@@ -3,14 +3,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use soybean_plan::{AxisSet, Mesh};
+use soybean_plan::{AxisSet, Lane, Mesh};
 
 use super::{
     collective::{Joint, JointKind},
     gpu::Gpu,
     nccl::{Clique, Member},
     place::Place,
-    schedule::Lane,
 };
 use crate::Error;
 

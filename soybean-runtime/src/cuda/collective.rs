@@ -2,12 +2,9 @@
 
 use std::ops::Range;
 
-use soybean_plan::{AxisSet, Collective, CollectiveKind, Combine, DType, Mesh};
+use soybean_plan::{Access, AxisSet, Collective, CollectiveKind, Combine, DType, Lane, Mesh};
 
-use super::{
-    schedule::{Access, Lane},
-    transfer::{Block, Packed, Part, Position, Transfer, packed, shifted, stretch},
-};
+use super::transfer::{Block, Packed, Part, Position, Transfer, packed, shifted, stretch};
 use crate::{Error, movement::Movement, overlap::Overlap};
 
 /// How data pass between ranks.

@@ -1,7 +1,7 @@
 //! All ranks with their GPUs, and how a phase is queued on them.
 #![expect(unsafe_code, reason = "kernels work on raw memory")]
 
-use soybean_plan::{Mesh, Tables};
+use soybean_plan::{Lane, Mesh, Tables};
 
 use super::{
     cliques::Cliques,
@@ -11,7 +11,6 @@ use super::{
     module::Threads,
     phase::{Action, Phase, Run},
     place::Place,
-    schedule::Lane,
     stream::{Event, Stream},
     transfer::{Block, Position, Transfer},
 };

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use soybean_plan::{
-    AxisSet, BufferId, DType, Instruction, Kernel, Map, ScalarProgram, Shape, Step, Tables,
+    Access, AxisSet, BufferId, DType, Instruction, Kernel, Lane, Map, ScalarProgram, Schedule,
+    Shape, Step, Tables,
 };
 
 use super::{
     collective::{Builder, Exchange, Stage, Transport},
     epilogue::{Epilogue, Fused, FusedProduct, FusedStep, Location},
     place::{Sizes, kept_from},
-    schedule::{Access, Lane, Schedule},
     text::Call,
 };
 use crate::{Error, ErrorKind, Work, movement::as_collective};

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use soybean_plan::{BufferId, DType, Tables, bf16};
+use soybean_plan::{BufferId, DType, Lane, Tables, bf16};
 
 use super::{
     gpu::Gpu,
     memory::DeviceMemory,
-    schedule::Lane,
     slot::Slot,
     stream::{Event, Priority, Stream},
     transfer::Block,

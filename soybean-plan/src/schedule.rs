@@ -1,15 +1,15 @@
-//! Which work must wait for which: tasks on streams, and the events between them.
+//! Which work must wait for which: tasks in lanes, and the waits between them. Devices keep to it with streams and events, and simulations of them do too.
 //!
 //! Every rank runs the same tasks. Those of one lane run in order; those of different lanes, or of different ranks, are ordered only by events. Two tasks conflict where one writes
 //! memory that the other reads or writes; the later one then waits for the earlier. Memory is the rank's arena, in bytes, so that buffers that share a place are seen to.
 
 use std::ops::Range;
 
-use soybean_plan::AxisSet;
+use crate::AxisSet;
 
 /// One of a rank's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub enum Lane {
     /// Kernels.
     Compute,
     /// What passes between ranks.
@@ -18,10 +18,11 @@ pub(crate) enum Lane {
 
 impl Lane {
     /// All lanes, in the order of their declaration.
-    pub(crate) const ALL: [Self; 2] = [Self::Compute, Self::Communication];
+    pub const ALL: [Self; 2] = [Self::Compute, Self::Communication];
 
     /// The name in traces.
-    pub(crate) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Compute => "compute",
             Self::Communication => "communication",
@@ -31,40 +32,41 @@ impl Lane {
 
 /// What a task does to memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Access {
+pub struct Access {
     /// Where it runs.
-    pub(crate) lane: Lane,
+    pub lane: Lane,
     /// What it reads of its own rank's memory.
-    pub(crate) reads: Vec<Range<usize>>,
+    pub reads: Vec<Range<usize>>,
     /// What it reads of the memory of all ranks that differ from its own along these axes, its own included.
-    pub(crate) group_reads: Vec<Range<usize>>,
+    pub group_reads: Vec<Range<usize>>,
     /// The axes of the group.
-    pub(crate) axes: AxisSet,
+    pub axes: AxisSet,
     /// What it writes of its own rank's memory.
-    pub(crate) writes: Vec<Range<usize>>,
+    pub writes: Vec<Range<usize>>,
 }
 
 /// Before a task: the end of an earlier task, on all ranks that differ along some axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wait {
+pub struct Wait {
     /// The number of the earlier task.
-    pub(crate) task: usize,
+    pub task: usize,
     /// The axes; none for the rank itself.
-    pub(crate) axes: AxisSet,
+    pub axes: AxisSet,
 }
 
 /// The waits before each task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     /// For each task what it waits for.
-    pub(crate) waits: Vec<Vec<Wait>>,
+    pub waits: Vec<Vec<Wait>>,
     /// For each task whether another waits for it.
-    pub(crate) is_awaited: Vec<bool>,
+    pub is_awaited: Vec<bool>,
 }
 
 impl Schedule {
     /// The waits that keep these tasks, in the order in which they are queued, from disturbing each other.
-    pub(crate) fn new(tasks: &[Access]) -> Self {
+    #[must_use]
+    pub fn new(tasks: &[Access]) -> Self {
         let mut schedule =
             Self { waits: Vec::with_capacity(tasks.len()), is_awaited: vec![false; tasks.len()] };
         // For each lane what it has waited for already.

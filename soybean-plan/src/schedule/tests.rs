@@ -1,9 +1,21 @@
 //! Schedules against their purpose: whatever order streams run in, conflicting work is in the order in which it was queued.
 
-use soybean_plan::Mesh;
-
 use super::*;
-use crate::cpu::Dice;
+use crate::{Mesh, random::mixed};
+
+/// Numbers that look random.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = mixed(self.0.wrapping_add(1));
+        usize::try_from(self.0 >> 33).expect("31 bits") % bound
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}
 
 const ARENA: usize = 64;
 

@@ -1,0 +1,110 @@
+//! One step of a network on some GPUs under a strategy, simulated.
+
+use std::error::Error;
+
+use soybean_compiler::{Objective, Options, Request, Strategy, compile, optimizer};
+use soybean_plan::{Cluster, Precision};
+use soybean_simulator::{Settings, Transport, simulate};
+use soybean_zoo::Model;
+
+/// The plans that are compared, in the order of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// Data parallelism.
+    Data,
+    /// Every layer split by its outputs.
+    Model,
+    /// The fewest bytes.
+    Soybean,
+    /// The least predicted time.
+    ByTime,
+}
+
+impl Plan {
+    /// All plans, in the order of their declaration.
+    pub(crate) const ALL: [Self; 4] = [Self::Data, Self::Model, Self::Soybean, Self::ByTime];
+
+    /// What the page calls it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Model => "model",
+            Self::Soybean => "soybean",
+            Self::ByTime => "by time",
+        }
+    }
+
+    fn request(self, cluster: &Cluster) -> Request {
+        let strategy = match self {
+            Self::Data => Strategy::Data,
+            Self::Model => Strategy::Model,
+            Self::Soybean | Self::ByTime => Strategy::Auto,
+        };
+        let bytes = Request { strategy, ..Request::default() };
+        match self {
+            Self::Data | Self::Model | Self::Soybean => bytes,
+            Self::ByTime => {
+                let cluster = Some(cluster.clone());
+                Request { cluster, objective: Objective::Time, ..bytes }
+            }
+        }
+    }
+}
+
+/// How much is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Amount {
+    All,
+    Quick,
+}
+
+/// Where steps run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) transport: Transport,
+}
+
+/// What a simulated step comes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    /// The time of the step.
+    pub(crate) seconds: f64,
+    /// The time of the kernels of a rank.
+    pub(crate) compute_seconds: f64,
+    /// The memory that each rank needs.
+    pub(crate) memory_bytes: u64,
+}
+
+impl Figures {
+    /// The time by which the step is longer than its kernels, in times of the kernels.
+    pub(crate) fn overhead(&self) -> f64 {
+        (self.seconds - self.compute_seconds) / self.compute_seconds
+    }
+}
+
+/// Simulates one training step of a network.
+pub(crate) fn figures(
+    model: &Model,
+    machine: Machine<'_>,
+    n_gpus: usize,
+    plan: Plan,
+) -> Result<Figures, Box<dyn Error>> {
+    let options = Options {
+        name: "network".to_owned(),
+        n_gpus,
+        search: plan.request(machine.cluster),
+        precision: Precision::F32,
+        optimizer: optimizer("sgd", &[]).map_err(|fault| fault.message)?,
+    };
+    let Model { builder, loss, .. } = model.clone();
+    let compiled = compile(builder, loss, &[], &options, &|| 0.0)
+        .map_err(|faults| faults.into_iter().map(|it| it.message).collect::<Vec<_>>().join("; "))?;
+    let settings = Settings { transport: machine.transport, ..Settings::default() };
+    let simulation = simulate(&compiled.program, machine.cluster, &settings)?;
+    Ok(Figures {
+        seconds: simulation.seconds,
+        compute_seconds: simulation.compute_seconds(),
+        memory_bytes: compiled.report.peak_memory_bytes_per_gpu,
+    })
+}

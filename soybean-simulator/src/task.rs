@@ -1,0 +1,128 @@
+//! A program's steps as tasks: what each does to memory, how long its kernel takes or what its ranks take from each other.
+
+use std::ops::Range;
+
+use soybean_plan::{
+    Access, AxisSet, BufferId, Collective, CollectiveKind, Kernel, Lane, Program, Schedule, Step,
+};
+
+use crate::{
+    settings::Transport,
+    transfers::{self, Part},
+};
+
+/// What all ranks do at one place of the program, each at its own time.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    /// The kind of kernel and its number.
+    pub(crate) name: String,
+    pub(crate) lane: Lane,
+    pub(crate) action: Action,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// A kernel that takes these seconds.
+    Compute(f64),
+    /// What ranks take from each other.
+    Exchange(Part),
+}
+
+impl Task {
+    /// The axes along which ranks begin and end it together.
+    pub(crate) fn joint(&self) -> AxisSet {
+        match &self.action {
+            Action::Compute(_) => AxisSet::EMPTY,
+            Action::Exchange(part) => part.joint,
+        }
+    }
+}
+
+/// The tasks of some steps in their order, with what each waits for. `seconds` is the time of a step's kernel.
+pub(crate) fn tasks(
+    program: &Program,
+    steps: &[Step],
+    transport: Transport,
+    seconds: impl Fn(&Step) -> f64,
+) -> (Vec<Task>, Schedule) {
+    let mut queue = Queue { program, tasks: Vec::new(), accesses: Vec::new() };
+    for step in steps {
+        match &program.kernels[step.kernel] {
+            Kernel::Communicate(collective) if collective.kind != CollectiveKind::Slice => {
+                match transport {
+                    Transport::Direct => queue.exchange(step, collective),
+                    Transport::Rings => queue.joint_exchange(step, collective),
+                }
+            }
+            _ => queue.compute(step, seconds(step)),
+        }
+    }
+    let schedule = Schedule::new(&queue.accesses);
+    (queue.tasks, schedule)
+}
+
+struct Queue<'a> {
+    program: &'a Program,
+    tasks: Vec<Task>,
+    accesses: Vec<Access>,
+}
+
+impl Queue<'_> {
+    fn push(&mut self, step: &Step, access: Access, action: Action) {
+        let name = match &self.program.kernels[step.kernel] {
+            Kernel::Communicate(collective) => collective.kind.name(),
+            kernel => kernel.kind(),
+        };
+        let name = format!("{name} {}", step.kernel);
+        self.tasks.push(Task { name, lane: access.lane, action });
+        self.accesses.push(access);
+    }
+
+    fn compute(&mut self, step: &Step, seconds: f64) {
+        let access = Access {
+            lane: Lane::Compute,
+            reads: self.ranges(&step.inputs),
+            group_reads: Vec::new(),
+            axes: AxisSet::EMPTY,
+            writes: self.ranges(&step.results),
+        };
+        self.push(step, access, Action::Compute(seconds));
+    }
+
+    /// Ranks read each other's inputs, and in the second part, where there is one, each other's results.
+    fn exchange(&mut self, step: &Step, collective: &Collective) {
+        let parts = transfers::direct(collective, &self.program.tables.mesh);
+        for (part, read) in parts.into_iter().zip([&step.inputs, &step.results]) {
+            let access = Access {
+                lane: Lane::Communication,
+                reads: Vec::new(),
+                group_reads: self.ranges(read),
+                axes: collective.axes,
+                writes: self.ranges(&step.results),
+            };
+            self.push(step, access, Action::Exchange(part));
+        }
+    }
+
+    /// Ranks meet, and each touches its own memory only.
+    fn joint_exchange(&mut self, step: &Step, collective: &Collective) {
+        for part in transfers::in_rings(collective, &self.program.tables.mesh) {
+            let access = Access {
+                lane: Lane::Communication,
+                reads: self.ranges(&step.inputs),
+                group_reads: Vec::new(),
+                axes: AxisSet::EMPTY,
+                writes: self.ranges(&step.results),
+            };
+            self.push(step, access, Action::Exchange(part));
+        }
+    }
+
+    fn ranges(&self, buffers: &[BufferId]) -> Vec<Range<usize>> {
+        let range = |buffer: &BufferId| {
+            let buffer = self.program.tables.buffers[*buffer];
+            buffer.offset..buffer.offset + buffer.n_elements * buffer.dtype.bytes()
+        };
+        buffers.iter().map(range).collect()
+    }
+}

@@ -1,0 +1,104 @@
+//! Collectives as transfers: what each rank takes from which other.
+
+use soybean_plan::{AxisSet, Collective, CollectiveKind, Mesh, Tile};
+
+/// What one rank takes from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transfer {
+    pub(crate) source: usize,
+    pub(crate) bytes: u64,
+}
+
+/// What ranks do at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// For each rank what it takes from others.
+    pub(crate) taken: Vec<Vec<Transfer>>,
+    /// How many latencies pass before the last byte can follow.
+    pub(crate) n_hops: usize,
+    /// The axes along which ranks begin and end it together; none where each goes its own way.
+    pub(crate) joint: AxisSet,
+}
+
+/// A collective in which every rank reads the others' memory, in the parts that follow one another: one, or for an all-reduce in shares two, with all ranks done with the first before any of their group
+/// begins the second.
+pub(crate) fn direct(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
+    let of_all = |taken: &dyn Fn(usize, usize) -> usize| Part {
+        taken: (0..mesh.n_ranks()).map(|rank| of_rank(collective, mesh, rank, taken)).collect(),
+        n_hops: 1,
+        joint: AxisSet::EMPTY,
+    };
+    let (from, to) = (collective.source(), collective.destination());
+    let n_local = |tile: &Tile| tile.local_shape(mesh).n_elements();
+    match (collective.kind, collective.shares(mesh)) {
+        (CollectiveKind::Slice, _) => Vec::new(),
+        (CollectiveKind::AllToAll, _) => {
+            vec![of_all(&|rank, peer| n_shared(mesh, (&to, rank), (&from, peer)))]
+        }
+        // Each takes all that every other has.
+        (CollectiveKind::AllGather, _) => vec![of_all(&|_, _| n_local(&from))],
+        // Partial results lie alike on all ranks of the group: each takes from every other all that it keeps.
+        (CollectiveKind::ReduceScatter, _) | (CollectiveKind::AllReduce, None) => {
+            vec![of_all(&|_, _| n_local(&to))]
+        }
+        (CollectiveKind::AllReduce, Some(shares)) => {
+            let share = |rank: usize| {
+                let group = mesh.group(rank, collective.axes);
+                group.iter().position(|it| *it == rank).map_or(0, |it| shares[it].len())
+            };
+            vec![of_all(&|rank, _| share(rank)), of_all(&|_, peer| share(peer))]
+        }
+    }
+}
+
+/// A collective as NCCL does it, in step: what is gathered or combined goes round in a ring of the group's ranks, piece after piece.
+pub(crate) fn in_rings(collective: &Collective, mesh: &Mesh) -> Vec<Part> {
+    let n_peers = mesh.group_size(collective.axes) - 1;
+    let n_rounds = match collective.kind {
+        CollectiveKind::Slice => return Vec::new(),
+        CollectiveKind::AllToAll => {
+            let mut parts = direct(collective, mesh);
+            parts.iter_mut().for_each(|it| it.joint = collective.axes);
+            return parts;
+        }
+        CollectiveKind::AllReduce => 2,
+        CollectiveKind::AllGather | CollectiveKind::ReduceScatter => 1,
+    };
+    let n_groups = (mesh.n_ranks() / (n_peers + 1)) as u64;
+    let of_group = collective.bytes(mesh) / n_groups;
+    let taken = |rank: usize| {
+        let group = mesh.group(rank, collective.axes);
+        let (place, n) = (group.iter().position(|it| *it == rank).unwrap_or(0), group.len());
+        let until = |place: usize| of_group * place as u64 / n as u64;
+        let transfer =
+            Transfer { source: group[(place + n - 1) % n], bytes: until(place + 1) - until(place) };
+        if transfer.bytes > 0 { vec![transfer] } else { Vec::new() }
+    };
+    let taken = (0..mesh.n_ranks()).map(taken).collect();
+    vec![Part { taken, n_hops: n_rounds * n_peers, joint: collective.axes }]
+}
+
+/// What a rank takes from each other of its group, given the number of elements.
+fn of_rank(
+    collective: &Collective,
+    mesh: &Mesh,
+    rank: usize,
+    n_taken: &dyn Fn(usize, usize) -> usize,
+) -> Vec<Transfer> {
+    let bytes = |peer: usize| (n_taken(rank, peer) * collective.dtype.bytes()) as u64;
+    let peers = mesh.group(rank, collective.axes).into_iter().filter(|it| *it != rank);
+    peers
+        .map(|source| Transfer { source, bytes: bytes(source) })
+        .filter(|it| it.bytes > 0)
+        .collect()
+}
+
+/// The number of elements that the tiles of two ranks share.
+fn n_shared(mesh: &Mesh, (here, rank): (&Tile, usize), (there, peer): (&Tile, usize)) -> usize {
+    let (coordinates, others) = (mesh.coordinates(rank), mesh.coordinates(peer));
+    let along = |dim: usize| -> usize {
+        let runs = here.overlap(dim, mesh, &coordinates, there, &others);
+        runs.iter().map(|it| it.length).sum()
+    };
+    (0..here.shape.len()).map(along).product()
+}
