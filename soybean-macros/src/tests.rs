@@ -360,9 +360,8 @@ fn recipe(attribute: &str, item: &str) -> String {
     success.recipe.replace(file.unwrap().0, "model.rs")
 }
 
-#[test]
-fn recipes_name_layers_and_tensors() {
-    let item = r#"
+/// A model whose layers and tensors have names of all kinds.
+const NAMED: &str = r#"
         pub mod mlp {
             fn dense(x: Tensor, out: usize) -> Tensor {
                 let sum = x.matmul(param("w", [x.dim(1), out], normal(0.5)));
@@ -377,11 +376,16 @@ fn recipes_name_layers_and_tensors() {
             }
         }
     "#;
+
+#[test]
+fn recipes_name_layers_and_tensors() {
     expect![[r#"
         soybean recipe 1
         model "mlp"
         gpus 2
         strategy "auto"
+        objective "bytes"
+        shares true
         precision "f32"
         optimizer "adam" "betas" [0.9, 0.999] "eps" 1e-8 "weight_decay" 0.0
         at "model.rs:7" ""
@@ -428,5 +432,5 @@ fn recipes_name_layers_and_tensors() {
         output "h" v14
         loss v24
     "#]]
-    .assert_eq(&recipe("gpus = 2, optimizer = adam()", item));
+    .assert_eq(&recipe("gpus = 2, optimizer = adam()", NAMED));
 }
