@@ -112,7 +112,7 @@ fn within(
         Strategy::Auto => limit::fitting(network, found, memory),
         Strategy::Recursive | Strategy::Data | Strategy::Model => limit::checked(found, memory),
     };
-    plan.map_err(|peak| {
+    plan.map(Search::retimed).map_err(|peak| {
         let shortage = Shortage { network, mesh, memory, strategy, peak: &peak };
         vec![shortage.fault(MAX_GPUS)]
     })

@@ -14,17 +14,17 @@
 //! ```
 
 mod read;
+mod wishes;
 
 use std::fmt;
 
-use soybean_plan::{Cluster, Device, Init, Level};
+use soybean_plan::Init;
 
 use crate::{
     builder::{Argument, Builder, Made, Site},
     compile::{Compiled, Options, compile},
     fault::ModelFault,
     graph::{Source, Value},
-    tiling::Request,
 };
 
 pub use read::RecipeFault;
@@ -102,46 +102,15 @@ impl Recipe {
 
 fn options(options: &Options, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Options { name, n_gpus, search, precision, optimizer } = options;
-    let Request { strategy, memory, cluster, objective, shares } = search;
-    writeln!(f, "model {name:?}\ngpus {n_gpus}\nstrategy {:?}", strategy.name())?;
-    if let Some(memory) = memory {
-        writeln!(f, "memory {memory}")?;
-    }
-    if let Some(it) = cluster {
-        self::cluster(it, f)?;
-    }
-    writeln!(
-        f,
-        "objective {:?}\nshares {shares}\nprecision {:?}",
-        objective.name(),
-        precision.name()
-    )?;
+    writeln!(f, "model {name:?}\ngpus {n_gpus}")?;
+    writeln!(f, "strategy {:?}\nprecision {:?}", search.strategy.name(), precision.name())?;
+    wishes::write(search, f)?;
     let (name, settings) = optimizer.settings();
     write!(f, "optimizer {name:?}")?;
     for (setting, value) in settings {
         write!(f, " {setting:?} {}", Text(&value))?;
     }
     writeln!(f)
-}
-
-fn cluster(cluster: &Cluster, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Cluster { name, levels, device } = cluster;
-    let Device { name: device_name, f32_flops, tf32_flops, bf16_flops, .. } = device;
-    let Device { memory_bytes_per_second, memory_bytes, launch_seconds, efficiency, .. } = device;
-    writeln!(
-        f,
-        "cluster {name:?} {device_name:?} [{f32_flops:?}, {tf32_flops:?}, {bf16_flops:?}] \
-         [{memory_bytes_per_second:?}, {launch_seconds:?}, {efficiency:?}] {memory_bytes}"
-    )?;
-    for Level { name, count, link_bytes_per_second, gpus_per_link, latency_seconds } in
-        levels.iter()
-    {
-        writeln!(
-            f,
-            "level {name:?} {count} {gpus_per_link} [{link_bytes_per_second:?}, {latency_seconds:?}]"
-        )?;
-    }
-    Ok(())
 }
 
 /// A value as the reader takes it.

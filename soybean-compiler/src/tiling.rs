@@ -23,6 +23,7 @@ mod priced;
 mod problem;
 mod recursive;
 mod resolution;
+mod retime;
 mod solve;
 mod space;
 mod strategy;

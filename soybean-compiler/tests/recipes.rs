@@ -125,8 +125,6 @@ fn a_recipe_is_a_list_of_calls() {
             model "model"
             gpus 2
             strategy "data"
-            objective "bytes"
-            shares true
             precision "f32"
             optimizer "sgd" "momentum" 0.0 "nesterov" false "weight_decay" 0.0
             at "src/main.rs:3" ""
@@ -167,16 +165,16 @@ fn faults_say_the_line_and_what_is_wrong() {
     ];
     expect![[r#"
         line 1 of the recipe: expected `soybean recipe 1`
-        line 12 of the recipe: a shape has at most 8 dims, none of them empty
-        line 12 of the recipe: there is no init `abnormal` of 2 numbers
-        line 13 of the recipe: v7 is not made above
-        line 13 of the recipe: a list has no end
-        line 13 of the recipe: `matmul`: inner dimensions differ: 4 vs 8
-        line 13 of the recipe: unknown operator `matmull`
+        line 10 of the recipe: a shape has at most 8 dims, none of them empty
+        line 10 of the recipe: there is no init `abnormal` of 2 numbers
+        line 11 of the recipe: v7 is not made above
+        line 11 of the recipe: a list has no end
+        line 11 of the recipe: `matmul`: inner dimensions differ: 4 vs 8
+        line 11 of the recipe: unknown operator `matmull`
         line 4 of the recipe: unknown strategy `fast`; the strategies are auto, recursive, data, model
-        line 18 of the recipe: the loss is missing
-        line 18 of the recipe: the number of GPUs is missing
-        line 11 of the recipe: a string has a wrong escape"#]].assert_eq(&faults.join("\n"));
+        line 16 of the recipe: the loss is missing
+        line 16 of the recipe: the number of GPUs is missing
+        line 9 of the recipe: a string has a wrong escape"#]].assert_eq(&faults.join("\n"));
 }
 
 fn numbers() -> impl proptest::strategy::Strategy<Value = f64> {
@@ -257,4 +255,30 @@ proptest! {
         };
         check(&recipe);
     }
+}
+
+#[test]
+fn recipes_keep_what_is_asked_of_the_search() {
+    let (mut builder, mut wanted) = (Builder::new(), Vec::new());
+    let x = builder.input("x", DType::F32, &[8, 16]);
+    let w = builder.parameter("w", &[16, 16], Init::Constant(0.5));
+    let x = call(&mut builder, "matmul", &[Argument::Tensor(x), Argument::Tensor(w)]);
+    let loss = call(&mut builder, "mean", &[Argument::Tensor(x), Argument::All]);
+    let cluster = soybean_cluster::preset("p2.8xlarge");
+    let requests = [
+        Request { memory: Some(1 << 30), ..Request::default() },
+        Request { shares: false, ..Request::default() },
+        Request { cluster: cluster.clone(), ..Request::default() },
+        Request { cluster, objective: Objective::Time, ..Request::default() },
+    ];
+    for search in requests {
+        let mut recipe = recipe(builder.clone(), loss, 8);
+        recipe.options.search = search;
+        check(&recipe);
+        let read: Recipe = recipe.to_string().parse().unwrap();
+        wanted.push(format!("{:?}", recipe.options.search));
+        assert_eq!(wanted.last().unwrap(), &format!("{:?}", read.options.search));
+    }
+    wanted.dedup();
+    assert_eq!(wanted.len(), 4);
 }

@@ -384,8 +384,6 @@ fn recipes_name_layers_and_tensors() {
         model "mlp"
         gpus 2
         strategy "auto"
-        objective "bytes"
-        shares true
         precision "f32"
         optimizer "adam" "betas" [0.9, 0.999] "eps" 1e-8 "weight_decay" 0.0
         at "model.rs:7" ""

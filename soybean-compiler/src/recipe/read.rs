@@ -1,12 +1,12 @@
 //! The reader of recipes: each line is a call, made as it is read.
 
-mod datum;
+pub(super) mod datum;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use soybean_plan::{Cluster, DType, Device, Init, Level, MAX_RANK, Precision};
+use soybean_plan::{DType, Init, MAX_RANK, Precision};
 
-use super::{HEADING, Recipe};
+use super::{HEADING, Recipe, wishes};
 use crate::{
     builder::{Argument, Builder},
     compile::Options,
@@ -111,19 +111,6 @@ impl Reader {
             ("model", [Datum::Text(name)]) => self.name = Some(name.clone()),
             ("gpus", [number]) => self.n_gpus = Some(number.count()?),
             ("strategy", [Datum::Text(name)]) => self.search.strategy = name.parse()?,
-            ("objective", [Datum::Text(name)]) => self.search.objective = name.parse()?,
-            ("shares", [Datum::Boolean(shares)]) => self.search.shares = *shares,
-            ("memory", [number]) => {
-                let bytes = u64::try_from(number.count()?);
-                self.search.memory = Some(bytes.map_err(|fault| fault.to_string())?);
-            }
-            ("cluster", [Datum::Text(name), rest @ ..]) => {
-                self.search.cluster = Some(cluster(name, rest)?);
-            }
-            ("level", [Datum::Text(name), rest @ ..]) => {
-                let cluster = self.search.cluster.as_mut().ok_or("there is no cluster yet")?;
-                cluster.levels.to_mut().push(level(name, rest)?);
-            }
             ("precision", [Datum::Text(name)]) => {
                 let precision = Precision::ALL.into_iter().find(|it| it.name() == name);
                 self.precision = precision.ok_or_else(|| format!("unknown precision `{name}`"))?;
@@ -141,6 +128,7 @@ impl Reader {
                 self.outputs.push((name.clone(), value));
             }
             ("loss", [Datum::Tensor(number)]) => self.loss = Some(self.tensor(*number)?),
+            _ if wishes::read(&mut self.search, word, data)? => {}
             _ => return Err(format!("`{word}` with such operands says nothing")),
         }
         Ok(())
@@ -214,47 +202,6 @@ impl Reader {
     }
 }
 
-/// A cluster without its levels, which follow.
-fn cluster(name: &str, rest: &[Datum]) -> Result<Cluster, String> {
-    let [Datum::Text(device), flops, speeds, memory_bytes] = rest else {
-        return Err("a cluster has a device, its speeds and its memory".to_owned());
-    };
-    let (
-        &[f32_flops, tf32_flops, bf16_flops],
-        &[memory_bytes_per_second, launch_seconds, efficiency],
-    ) = (&flops.numbers()?[..], &speeds.numbers()?[..])
-    else {
-        return Err("a device has two times three speeds".to_owned());
-    };
-    let device = Device {
-        name: device.clone().into(),
-        f32_flops,
-        tf32_flops,
-        bf16_flops,
-        memory_bytes_per_second,
-        memory_bytes: u64::try_from(memory_bytes.count()?).map_err(|fault| fault.to_string())?,
-        launch_seconds,
-        efficiency,
-    };
-    Ok(Cluster { name: name.to_owned().into(), levels: Vec::new().into(), device })
-}
-
-fn level(name: &str, rest: &[Datum]) -> Result<Level, String> {
-    let [count, gpus_per_link, speeds] = rest else {
-        return Err("a level has two counts and its speeds".to_owned());
-    };
-    let &[link_bytes_per_second, latency_seconds] = &speeds.numbers()?[..] else {
-        return Err("a level has a bandwidth and a latency".to_owned());
-    };
-    Ok(Level {
-        name: name.to_owned().into(),
-        count: count.count()?,
-        link_bytes_per_second,
-        gpus_per_link: gpus_per_link.count()?,
-        latency_seconds,
-    })
-}
-
 fn shape(datum: &Datum) -> Result<Vec<usize>, String> {
     let extents = datum.list()?.iter().map(Datum::count).collect::<Result<Vec<_>, _>>()?;
     match extents.len() <= MAX_RANK && !extents.contains(&0) {
@@ -264,7 +211,7 @@ fn shape(datum: &Datum) -> Result<Vec<usize>, String> {
 }
 
 fn init(kind: &str, numbers: &Datum) -> Result<Init, String> {
-    let numbers = numbers.numbers()?;
+    let numbers = numbers.list()?.iter().map(Datum::number).collect::<Result<Vec<_>, _>>()?;
     Ok(match (kind, &numbers[..]) {
         ("constant", &[value]) => Init::Constant(value),
         ("normal", &[mean, std]) => Init::Normal { mean, std },

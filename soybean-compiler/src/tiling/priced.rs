@@ -8,7 +8,7 @@ use super::{
     charge::Charges,
     optimum::{Effort, Searcher},
     pairwise::Pairwise,
-    problem::{Choice, Meaning, Pair, Plan, Problem},
+    problem::{Choice, Pair, Plan, Problem},
     solve::{WORK, solve},
     tiled::Tiled,
 };
@@ -34,7 +34,7 @@ impl<'a> Priced<'a> {
     /// The plan of the least total at these prices, as far as the search's budget goes, from plans in hand.
     pub(crate) fn best(&mut self, charges: Charges, in_hand: &[&Tiled]) -> AtPrices {
         self.problem.charges = charges;
-        let in_hand: Vec<Plan> = in_hand.iter().map(|it| self.plan(it)).collect();
+        let in_hand: Vec<Plan> = in_hand.iter().map(|it| self.problem.plan_of(it)).collect();
         let found = {
             let searcher = Searcher::new(&self.problem);
             let in_hand: Vec<&Plan> = in_hand.iter().collect();
@@ -46,7 +46,7 @@ impl<'a> Priced<'a> {
     /// The plan of the least total among those that give every tensor and every operator what one of these plans gives it.
     pub(crate) fn best_mixed(&mut self, charges: Charges, plans: &[&Tiled]) -> Tiled {
         self.problem.charges = charges;
-        let plans: Vec<Plan> = plans.iter().map(|it| self.plan(it)).collect();
+        let plans: Vec<Plan> = plans.iter().map(|it| self.problem.plan_of(it)).collect();
         let choices = |variable: usize| {
             let mut choices: Vec<&Choice> = Vec::new();
             plans.iter().for_each(|it| {
@@ -63,14 +63,6 @@ impl<'a> Priced<'a> {
 
     fn bytes(&self, cost: i64) -> f64 {
         cost as f64 / self.problem.unit() as f64
-    }
-
-    fn plan(&self, tiled: &Tiled) -> Plan {
-        let choice = |meaning: &Meaning| match *meaning {
-            Meaning::Tensor { value, .. } => Choice::Tensor(tiled.tilings[value.index()]),
-            Meaning::Operator { value, .. } => Choice::Operator(tiled.signature(value).1.clone()),
-        };
-        self.problem.meanings.iter().map(choice).collect()
     }
 
     /// The costs over these choices for each variable.
