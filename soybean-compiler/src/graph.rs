@@ -125,11 +125,12 @@ impl Graph {
         Value(value)
     }
 
-    /// Adds the result of an operator that is stored as this tensor of another graph.
+    /// Adds the result of an operator that is stored as this tensor of another graph, and made for the same call.
     pub fn add_like(&mut self, node: &Node, operator: Operator, operands: &[Value]) -> Value {
         self.set_origin(node.origin);
         let value = self.add(operator, operands);
-        self.node_mut(value).pinned = node.pinned;
+        let new = self.node_mut(value);
+        (new.pinned, new.origin) = (node.pinned, node.origin);
         value
     }
 

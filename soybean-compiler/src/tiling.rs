@@ -23,7 +23,6 @@ mod priced;
 mod problem;
 mod recursive;
 mod resolution;
-mod retime;
 mod solve;
 mod space;
 mod strategy;

@@ -95,4 +95,13 @@ proptest! {
             prop_assert_eq!((problem.cost(&found.states), found.bound), (least, least));
         }
     }
+
+    /// However early the work ends, the optimum lies between what is proved and what is found.
+    #[test]
+    fn any_amount_of_work_gives_a_bound_and_states(problem in problems(), work in 0..2000_u64) {
+        let least = brute_force(&problem);
+        let found = solve(&problem, None, work);
+        prop_assert!(found.bound <= least);
+        prop_assert!(problem.cost(&found.states) >= least);
+    }
 }

@@ -29,7 +29,7 @@ pub(crate) fn all_forms(graph: &Graph, value: Value, mesh: &Mesh) -> Vec<Form> {
     let is_idle_in_vain = |form: &Form| {
         (0..mesh.n_axes()).any(|axis| form.0[axis].is_none() && !extended(form, axis).is_empty())
     };
-    if !operator.is_cast() {
+    if !operator.may_repeat() {
         forms.retain(|it| !is_idle_in_vain(it));
     }
     forms

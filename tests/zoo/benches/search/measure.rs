@@ -75,7 +75,7 @@ impl Measured {
         };
         let others = search.baselines;
         let found = [bytes, others.recursive, others.data, others.model].map(megabytes);
-        let memory = format!("{:.2}", report.peak_memory_bytes_per_gpu as f64 / 1e9);
+        let memory = megabytes(report.peak_memory_bytes_per_gpu);
         Row::new(self.network, self.n_gpus, &found, proof, &times, memory)
     }
 }

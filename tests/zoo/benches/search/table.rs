@@ -15,7 +15,7 @@ pub(crate) const HEADS: [&str; N_CELLS] = [
     "proof",
     "search, ms",
     "unoptimised, ms",
-    "memory, GB",
+    "memory, MB",
 ];
 const N_CELLS: usize = 10;
 /// The columns of times: each build measures one of them.
