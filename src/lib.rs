@@ -85,6 +85,7 @@ mod network;
 pub mod nn;
 mod trainer;
 
+pub use soybean_explain as explain;
 #[doc(hidden)]
 pub use soybean_macros::__continue;
 pub use soybean_macros::{constant, layer, model};

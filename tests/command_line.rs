@@ -90,7 +90,7 @@ fn check_operators(plan: &Value) {
 fn plan_has_a_table_and_pictures() {
     let (code, text, _) = digits("plan");
     assert_eq!(code, Some(0));
-    for part in ["dense.1.w", "column 2 x row 4", "examples/digits.rs:", "proved optimal"] {
+    for part in ["dense.1.w", "column 8", "examples/digits.rs:", "proved optimal"] {
         assert!(text.contains(part), "{part} in {text}");
     }
     for (format, start) in [("dot", "digraph"), ("svg", "<?xml"), ("html", "<!doctype html>")] {
@@ -126,6 +126,29 @@ fn plans_are_made_with_other_options() {
     let (code, output, errors) = digits("plan --gpus 4099");
     assert_eq!((code, output.as_str()), (Some(1), ""));
     assert!(errors.contains("must lie between 1 and 4096, found 4099"), "{errors}");
+}
+
+#[test]
+fn plans_are_made_for_other_machines() {
+    let (code, text, errors) = digits("plan --cluster dgx-h100 --objective time");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(text.contains("predicted for dgx-h100") && text.contains("proved fastest"), "{text}");
+    let (code, text, errors) = digits("plan --cluster dgx-h100 --objective time --why dense.1.w");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(text.contains("  tiling      time "), "{text}");
+    let (code, _, errors) = digits("plan --unshared --memory 1MiB");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    for (arguments, expected, message) in [
+        ("plan --memory 1kB", 1, "which have 1000 B"),
+        ("plan --memory lots", 2, "--memory: "),
+        ("plan --objective time", 1, "the objective `time` needs a cluster"),
+        ("plan --cluster abacus", 2, "`abacus` is neither one of p2.8xlarge, "),
+        ("plan --cluster dgx-h100 --gpus 7", 1, "7"),
+    ] {
+        let (code, output, errors) = digits(arguments);
+        assert_eq!((code, output.as_str()), (Some(expected), ""), "{arguments}");
+        assert!(errors.contains(message), "{arguments}: {errors}");
+    }
 }
 
 #[test]

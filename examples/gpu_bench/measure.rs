@@ -136,7 +136,7 @@ pub(crate) fn flops(case: &Case) -> Result<f64, Box<dyn Error>> {
     if let Task::Products(extent) = case.task {
         return Ok(N_PRODUCTS * 2.0 * (extent as f64).powi(3));
     }
-    let plan: Value = serde_json::from_str(case.plan.json)?;
+    let plan: Value = serde_json::from_str(&soybean::explain::json(case.plan.recipe)?)?;
     let operators = plan["ops"].as_array().ok_or("the plan lists operators")?;
     let is_product = |operator: &&Value| {
         let name = operator["name"].as_str().unwrap_or_default();

@@ -127,6 +127,7 @@ impl Graph {
 
     /// Adds the result of an operator that is stored as this tensor of another graph, and made for the same call.
     pub fn add_like(&mut self, node: &Node, operator: Operator, operands: &[Value]) -> Value {
+        self.set_origin(node.origin);
         let value = self.add(operator, operands);
         let new = self.node_mut(value);
         (new.pinned, new.origin) = (node.pinned, node.origin);

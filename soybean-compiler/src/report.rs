@@ -183,14 +183,17 @@ impl Report {
         transfers::transfers(self)
     }
 
-    /// By how much the plan can exceed the optimum at most, as a share of the plan's bytes that are not proved to be needed; none if nothing is proved.
+    /// By how much the plan's bytes, or its time where that was minimised, can exceed the optimum at most, as a share of the optimum; none if nothing is proved.
     #[must_use]
     pub fn gap(&self) -> Option<f64> {
-        let Search { lower_bound_bytes, is_optimal, .. } = self.found;
-        match (is_optimal, lower_bound_bytes) {
+        let (plan, bound) = match self.found.times {
+            Some(times) => (times.plan, times.lower_bound),
+            None => (self.bytes_total as f64, self.found.lower_bound_bytes as f64),
+        };
+        match (self.found.is_optimal, bound > 0.0) {
             (true, _) => Some(0.0),
-            (false, 0) => None,
-            (false, bound) => Some(self.bytes_total as f64 / bound as f64 - 1.0),
+            (false, true) => Some(plan / bound - 1.0),
+            (false, false) => None,
         }
     }
 

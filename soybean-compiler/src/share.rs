@@ -34,7 +34,10 @@ pub(crate) fn shared(network: &Network) -> Network {
         };
         // Copies stand right before their first readers, so that they lie in memory no longer than need be.
         let mut operand = |it: Value| match has_copy[it.index()] && !next.contains(&value) {
-            true => *copies.entry(it).or_insert_with(|| graph.add(Share.into(), &[of[&it]])),
+            true => *copies.entry(it).or_insert_with(|| {
+                graph.set_origin(old.node(it).origin);
+                graph.add(Share.into(), &[of[&it]])
+            }),
             false => of[&it],
         };
         let operands: Vec<Value> = old.operands(value).into_iter().map(&mut operand).collect();

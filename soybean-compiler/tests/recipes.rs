@@ -13,7 +13,7 @@ use soybean_compiler::{
     Argument, Builder, Compiled, Objective, Optimizer, Options, Recipe, Request, Strategy,
     graph::Value, operator_samples, optimizer,
 };
-use soybean_plan::{DType, Init, Precision};
+use soybean_plan::{Cluster, DType, Device, Init, Level, Precision};
 use soybean_zoo::{
     GPT, Model, Transformer, alexnet, cnn5, inception_v3, mlp, resnet20, resnet50, vgg16,
 };
@@ -186,6 +186,30 @@ fn numbers() -> impl proptest::strategy::Strategy<Value = f64> {
     ]
 }
 
+/// A machine of two groups of so many GPUs.
+fn cluster(n_gpus: usize, speeds: [f64; 8]) -> Cluster {
+    let [f32_flops, tf32_flops, bf16_flops, memory, launch, link, latency, other] = speeds;
+    let level = |name: &'static str, count| Level {
+        name: name.into(),
+        count,
+        link_bytes_per_second: link,
+        gpus_per_link: 1,
+        latency_seconds: latency,
+    };
+    let device = Device {
+        name: "a \"device\"".into(),
+        f32_flops,
+        tf32_flops,
+        bf16_flops,
+        memory_bytes_per_second: memory,
+        memory_bytes: 1 << 34,
+        launch_seconds: launch,
+        efficiency: 1.0 / (1.0 + other),
+    };
+    let levels = vec![level("nodes", 2), level("gpus", n_gpus)];
+    Cluster { name: "two".into(), levels: levels.into(), device }
+}
+
 proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
@@ -199,6 +223,9 @@ proptest! {
         n_gpus in 1..10_usize,
         strategy in 0..4_usize,
         precision in 0..3_usize,
+        (memory, shares) in (proptest::option::of(1_u64 << 20..1 << 40), any::<bool>()),
+        speeds in proptest::array::uniform8(1e-6..1e15_f64),
+        has_cluster in any::<bool>(),
     ) {
         let mut recipe = small(&name);
         recipe.builder.stand_at(&place, 1);
@@ -212,7 +239,13 @@ proptest! {
         recipe.options = Options {
             name,
             n_gpus,
-            search: Request::from(Strategy::NAMES[strategy].1),
+            search: Request {
+                strategy: Strategy::NAMES[strategy].1,
+                memory,
+                cluster: has_cluster.then(|| cluster(n_gpus, speeds)),
+                objective: if has_cluster { Objective::Time } else { Objective::Bytes },
+                shares,
+            },
             precision: Precision::ALL[precision],
             optimizer: match which {
                 0 => Optimizer::Sgd { momentum, nesterov: momentum > 0.5, weight_decay: decay },

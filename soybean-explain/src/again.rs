@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use soybean_compiler::{Compiled, Recipe, Strategy};
-use soybean_plan::Precision;
+use soybean_compiler::{Compiled, Objective, Recipe, Strategy};
+use soybean_plan::{Cluster, Precision};
 
 /// What is to be otherwise than when the program was built.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// The number of GPUs.
     pub n_gpus: Option<usize>,
@@ -14,6 +14,14 @@ pub struct Changes {
     pub strategy: Option<Strategy>,
     /// With which numbers products are computed.
     pub precision: Option<Precision>,
+    /// The bytes of memory that each GPU has.
+    pub memory: Option<u64>,
+    /// The machine.
+    pub cluster: Option<Cluster>,
+    /// What plans are compared by.
+    pub objective: Option<Objective>,
+    /// Whether tensors that several operators read may be converted once for all of them.
+    pub shares: Option<bool>,
 }
 
 impl Changes {
@@ -27,6 +35,10 @@ impl Changes {
         options.n_gpus = self.n_gpus.unwrap_or(options.n_gpus);
         options.search.strategy = self.strategy.unwrap_or(options.search.strategy);
         options.precision = self.precision.unwrap_or(options.precision);
+        options.search.memory = self.memory.or(options.search.memory);
+        options.search.cluster = self.cluster.clone().or(options.search.cluster.take());
+        options.search.objective = self.objective.unwrap_or(options.search.objective);
+        options.search.shares = self.shares.unwrap_or(options.search.shares);
         Ok(recipe)
     }
 }
@@ -43,4 +55,12 @@ pub fn compile_again(recipe: &Recipe) -> Result<Compiled, String> {
         let faults = faults.into_iter().map(|it| it.message + &text(it.help));
         faults.collect::<Vec<_>>().join("; ")
     })
+}
+
+/// The plan of a recipe as JSON.
+///
+/// # Errors
+/// If the text is not a recipe, or cannot be compiled.
+pub fn json(recipe: &str) -> Result<String, String> {
+    Ok(compile_again(&Changes::default().apply(recipe)?)?.report.json())
 }

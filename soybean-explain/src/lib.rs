@@ -8,9 +8,9 @@ pub mod picture;
 mod saved;
 mod why;
 
-pub use again::{Changes, compile_again};
+pub use again::{Changes, compile_again, json};
 pub use diff::{Side, diff};
 pub use near::nearest;
 pub use saved::{SavedConversion, SavedOperator, SavedPlan, SavedTensor};
-pub use soybean_compiler::{Compiled, Strategy};
+pub use soybean_compiler::{Compiled, Objective, Strategy, parse_bytes};
 pub use why::{Choice, Why, why};

@@ -7,11 +7,8 @@ use std::{
 };
 
 use soybean_compiler::{
-    Network, Report, Request, Strategy,
-    graph::Value,
-    readable_bytes,
-    rows::aligned,
-    tiling::{Search, search},
+    Network, Objective, Report, Request, Strategy, graph::Value, readable_bytes, readable_seconds,
+    rows::aligned, tiling::search,
 };
 use soybean_plan::{Mesh, Placement, Tiling};
 
@@ -32,54 +29,92 @@ pub struct Why {
 }
 
 /// What a tiling of a tensor costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// The tiling.
     pub tiling: Tiling,
     /// The bytes that the best plan found moves in a training step.
     pub bytes: u64,
-    /// A number of bytes below which no plan with this tiling comes.
+    /// A number of bytes below which no plan with this tiling comes; 0 where bytes are not what was minimised.
     pub lower_bound_bytes: u64,
-    /// Whether no plan with this tiling moves fewer bytes.
+    /// The time of the best plan found and one below which none comes, in seconds, where that was minimised.
+    pub seconds: Option<(f64, f64)>,
+    /// Whether no plan with this tiling is better.
     pub is_optimal: bool,
     /// Whether the plan has this tiling.
     pub is_chosen: bool,
 }
 
-/// Tries every tiling of the tensor with this name.
+impl Choice {
+    /// What was minimised.
+    fn cost(&self) -> f64 {
+        self.seconds.map_or(self.bytes as f64, |it| it.0)
+    }
+}
+
+/// Tries every tiling of the tensor with this name. `request` is what was asked of the plan's search; a limit of its memory is not kept.
 ///
 /// # Errors
 /// If there is no such tensor, or it is not stored.
-pub fn why(report: &Report, name: &str) -> Result<Why, String> {
+pub fn why(report: &Report, request: &Request, name: &str) -> Result<Why, String> {
     let tiled = &report.search().tiled;
     let tensor = find(report, name)?;
     let chosen = tiled.tilings[tensor.index()];
-    let network = tiled.network.clone();
+    let network = &tiled.network;
+    let sizes: Vec<usize> = tiled.mesh.sizes().collect();
     // Axes of one size can be exchanged in a plan as a whole, which changes no byte.
-    let has_symmetry = network.pins().iter().all(|&it| it == tensor);
-    let is_alike = |it: &Tiling| match has_symmetry {
-        true => sorted(&tiled.mesh, it) == sorted(&tiled.mesh, &chosen),
-        false => *it == chosen,
-    };
+    let has_symmetry =
+        network.pins().iter().all(|&it| it == tensor) && request.objective == Objective::Bytes;
     let mut tilings = tilings(&tiled.mesh, network.graph.shape(tensor).len(), has_symmetry);
-    tilings.retain(|it| !is_alike(it));
-    tilings.push(chosen);
-    let pinned: Vec<(Tiling, Network)> = tilings
-        .into_iter()
-        .filter_map(|it| Some((it, network.clone().pinned(tensor, it, &tiled.mesh).ok()?)))
-        .collect();
-    let choice = |tiling: Tiling, found: &Search| Choice {
-        tiling,
-        bytes: found.tiled.bytes(),
-        lower_bound_bytes: found.lower_bound_bytes,
-        is_optimal: found.is_optimal,
-        is_chosen: tiling == chosen,
-    };
-    let mut choices = in_parallel(&pinned, |(tiling, network)| {
-        choice(*tiling, &search(network, tiled.mesh, &Request::from(Strategy::Auto)))
+    tilings.retain(|it| match has_symmetry {
+        true => sorted(&tiled.mesh, it) != sorted(&tiled.mesh, &chosen),
+        false => *it != chosen,
     });
-    choices.sort_by_key(|it| (it.bytes, !it.is_chosen, it.tiling));
+    tilings.push(chosen);
+    let pinned: Vec<(Tiling, Network)> =
+        tilings.iter().filter_map(|it| stored_so(network, tensor, *it, &tiled.mesh)).collect();
+    let request = Request { strategy: Strategy::Auto, ..request.clone() };
+    let mut choices = in_parallel(&pinned, |(tiling, network)| {
+        let shared = if request.shares { &network.shared() } else { network };
+        let found = search(shared, Mesh::of(&sizes), &request);
+        Choice {
+            tiling: *tiling,
+            bytes: found.tiled.bytes(),
+            lower_bound_bytes: found.lower_bound_bytes,
+            seconds: found.times.map(|it| (it.plan, it.lower_bound)),
+            is_optimal: found.is_optimal,
+            is_chosen: *tiling == chosen,
+        }
+    });
+    choices.sort_by(|a, b| {
+        let order = a.cost().total_cmp(&b.cost()).then(b.is_chosen.cmp(&a.is_chosen));
+        order.then(a.tiling.cmp(&b.tiling))
+    });
     Ok(Why { tensor, name: name.to_owned(), choices })
+}
+
+/// The network with the tensor in this tiling, or in one that differs by an exchange of axes where only that is legal: not any two axes can split a dim of few factors.
+fn stored_so(
+    network: &Network,
+    tensor: Value,
+    tiling: Tiling,
+    mesh: &Mesh,
+) -> Option<(Tiling, Network)> {
+    let legal = |it: Tiling| Some((it, network.clone().pinned(tensor, it, mesh).ok()?));
+    let rotated = |n: usize| {
+        let mut placements = tiling.placements().to_vec();
+        for axes in mesh.sizes().collect::<Vec<_>>().chunk_by(PartialEq::eq).scan(0, |at, axes| {
+            *at += axes.len();
+            Some(*at - axes.len()..*at)
+        }) {
+            let n = n % axes.len();
+            placements[axes].rotate_left(n);
+        }
+        Tiling::new(&placements)
+    };
+    // Without turns axes are alike.
+    let n_tried = if mesh.turns().next().is_some() { mesh.n_axes() } else { 1 };
+    (0..n_tried).find_map(|n| legal(rotated(n)))
 }
 
 /// The tensor that the user calls so.
@@ -177,20 +212,24 @@ impl Why {
             report.model(),
             report.n_gpus(),
         );
-        let best = self.choices.first().map_or(0, |it| it.bytes);
+        let best = self.choices.first().map_or(0.0, Choice::cost);
         let row = |it: &Choice| {
-            let proof = match it.is_optimal {
-                true => "proved".to_owned(),
-                false => format!("at least {}", readable_bytes(it.lower_bound_bytes)),
+            let (cost, bound) = match it.seconds {
+                Some((plan, bound)) => (readable_seconds(plan), readable_seconds(bound)),
+                None => (readable_bytes(it.bytes), readable_bytes(it.lower_bound_bytes)),
             };
-            let ratio = match best {
-                0 => String::new(),
-                best => format!("{:.2} x", it.bytes as f64 / best as f64),
-            };
+            let proof =
+                if it.is_optimal { "proved".to_owned() } else { format!("at least {bound}") };
+            let ratio =
+                if best > 0.0 { format!("{:.2} x", it.cost() / best) } else { String::new() };
             let chosen = if it.is_chosen { "the plan's" } else { "" };
-            [it.tiling.to_string(), readable_bytes(it.bytes), ratio, proof, chosen.to_owned()]
+            [it.tiling.to_string(), cost, ratio, proof, chosen.to_owned()]
         };
-        let heads = ["tiling", "bytes", "ratio", "", ""].map(str::to_owned);
+        let unit = match report.objective() {
+            Objective::Bytes => "bytes",
+            Objective::Time => "time",
+        };
+        let heads = ["tiling", unit, "ratio", "", ""].map(str::to_owned);
         let rows: Vec<[String; 5]> =
             [heads].into_iter().chain(self.choices.iter().map(row)).collect();
         heading + &aligned(&rows)

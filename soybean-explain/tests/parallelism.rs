@@ -63,7 +63,7 @@ fn strategies_have_their_names() {
         expect![[r#"
             0: column 4 | column 4 | split 4
             -: feature 4 |  | 
-            1: row 4 | row 4 | sharded 4
+            1: row 4 | row 4 | split 4
         "#]],
     );
 }
@@ -78,7 +78,7 @@ fn wide_layers_alternate_between_columns_and_rows() {
         expect![[r#"
             0: column 8 | column 8 | split 8
             -: feature 8 |  | 
-            1: column 4 x row 2 | column 4 x row 2 | split 8
+            1: column 2 x row 4 | column 2 x row 4 | split 8
             2: column 4 x row 2 | column 4 x row 2 | split 8
         "#]],
     );

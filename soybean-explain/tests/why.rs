@@ -3,10 +3,10 @@
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Optimizer, Options, Recipe, Request, Strategy,
+    Argument, Builder, Compiled, Network, Optimizer, Options, Recipe, Report, Request, Strategy,
     graph::Value, tiling::search,
 };
-use soybean_explain::{Changes, Choice, compile_again, why};
+use soybean_explain::{Changes, Choice, Why, compile_again, why};
 use soybean_plan::{DType, Init, Mesh, Placement, Precision, Tiling};
 
 fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
@@ -55,9 +55,13 @@ fn compiled(n_gpus: usize, pin: Option<&str>) -> Compiled {
     compile_again(&recipe(n_gpus, pin)).unwrap()
 }
 
+fn ask(report: &Report, name: &str) -> Result<Why, String> {
+    why(report, &Request::default(), name)
+}
+
 fn bytes(network: &Network, mesh: Mesh, tensor: Value, tiling: Tiling) -> Option<u64> {
     let pinned = network.clone().pinned(tensor, tiling, &mesh).ok()?;
-    Some(search(&pinned, mesh, &Strategy::Auto.into()).tiled.bytes())
+    Some(search(&pinned.shared(), mesh, &Strategy::Auto.into()).tiled.bytes())
 }
 
 /// All tilings of a matrix on this mesh.
@@ -82,7 +86,7 @@ fn kind(mesh: &Mesh, tiling: &Tiling) -> Vec<(usize, Placement)> {
 fn every_tiling_has_the_cost_of_its_row() {
     for (n_gpus, name) in [(4, "dense.0.w"), (6, "dense.1.w"), (8, "h"), (4, "x"), (4, "logits")] {
         let report = compiled(n_gpus, None).report;
-        let why = why(&report, name).unwrap();
+        let why = ask(&report, name).unwrap();
         let (network, mesh) = (&report.search().tiled.network, Mesh::new(n_gpus));
         for tiling in all(&mesh) {
             let rows: Vec<&Choice> = why
@@ -106,9 +110,9 @@ fn every_tiling_has_the_cost_of_its_row() {
 #[test]
 fn other_pins_are_kept_and_break_the_symmetry() {
     let report = compiled(4, Some("P0 r")).report;
-    let choices = why(&report, "h").unwrap().choices;
+    let choices = ask(&report, "h").unwrap().choices;
     assert_eq!(choices.len(), 9, "{choices:?}");
-    let own = why(&report, "dense.0.w").unwrap().choices;
+    let own = ask(&report, "dense.0.w").unwrap().choices;
     assert_eq!(own.len(), 6, "{own:?}");
     // Without its pin another tiling is cheaper.
     assert!(!own[0].is_chosen && own[0].bytes < report.bytes_total, "{own:?}");
@@ -126,20 +130,20 @@ fn the_table_is_sorted_by_bytes() {
           [P0 P1]  13.2 kB  1.27 x  proved
           [P1 r]   16.6 kB  1.60 x  proved
           [r r]    19.0 kB  1.83 x  proved
-    "#]].assert_eq(&why(&report, "dense.1.w").unwrap().text(&report));
+    "#]].assert_eq(&ask(&report, "dense.1.w").unwrap().text(&report));
     let report = compiled(1, None).report;
     expect![[r#"
         `dense.1.w` f32[48, 18] in the plan of `model` for 1 GPU: its tilings, everything else searched anew
 
           tiling  bytes  ratio
           []      0 B           proved  the plan's
-    "#]].assert_eq(&why(&report, "dense.1.w").unwrap().text(&report));
+    "#]].assert_eq(&ask(&report, "dense.1.w").unwrap().text(&report));
 }
 
 #[test]
 fn unknown_names_are_answered_with_near_ones() {
     let report = compiled(4, None).report;
-    let fault = |name: &str| why(&report, name).err().unwrap();
+    let fault = |name: &str| ask(&report, name).err().unwrap();
     expect![[r#"
         there is no tensor `dense.1.v`; names like it are dense.1.w, dense.0.w, dense.1.w', dense.0.w', dense.1.w.grad
         there is no tensor `dense`; names like it are dense.0.w, dense.1.w, dense.0.w', dense.1.w', dense.1.w.grad
@@ -156,6 +160,7 @@ fn a_recipe_is_compiled_with_changes() {
         n_gpus: Some(2),
         strategy: Some(Strategy::Data),
         precision: Some(Precision::Bf16),
+        ..Changes::default()
     };
     let report = again(&other).unwrap().report;
     assert_eq!(

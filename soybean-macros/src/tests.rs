@@ -360,9 +360,8 @@ fn recipe(attribute: &str, item: &str) -> String {
     success.recipe.replace(file.unwrap().0, "model.rs")
 }
 
-#[test]
-fn recipes_name_layers_and_tensors() {
-    let item = r#"
+/// A model whose layers and tensors have names of all kinds.
+const NAMED: &str = r#"
         pub mod mlp {
             fn dense(x: Tensor, out: usize) -> Tensor {
                 let sum = x.matmul(param("w", [x.dim(1), out], normal(0.5)));
@@ -377,6 +376,9 @@ fn recipes_name_layers_and_tensors() {
             }
         }
     "#;
+
+#[test]
+fn recipes_name_layers_and_tensors() {
     expect![[r#"
         soybean recipe 1
         model "mlp"
@@ -428,5 +430,5 @@ fn recipes_name_layers_and_tensors() {
         output "h" v14
         loss v24
     "#]]
-    .assert_eq(&recipe("gpus = 2, optimizer = adam()", item));
+    .assert_eq(&recipe("gpus = 2, optimizer = adam()", NAMED));
 }

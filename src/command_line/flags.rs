@@ -1,12 +1,14 @@
 //! The table of commands and flags; the parser and the help texts follow from it.
 
+mod plan;
+
 use std::{ffi::OsString, fmt::Write, path::PathBuf};
 
 use lexopt::{Arg, Parser, ValueExt};
-use soybean_explain::{Changes, nearest};
-use soybean_plan::Precision;
+use soybean_explain::nearest;
 use soybean_runtime::Config;
 
+pub(super) use self::plan::{Format, PlanOptions};
 use super::{DataOptions, Defaults, Failure};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,24 +19,6 @@ pub(super) enum Command {
     Bench,
     Devices,
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
-    Text,
-    Json,
-    Dot,
-    Svg,
-    Html,
-}
-
-/// All formats with their names.
-const FORMATS: [(&str, Format); 5] = [
-    ("text", Format::Text),
-    ("json", Format::Json),
-    ("dot", Format::Dot),
-    ("svg", Format::Svg),
-    ("html", Format::Html),
-];
 
 /// What a command line asks for.
 #[derive(Debug)]
@@ -56,19 +40,6 @@ pub(super) struct Options {
     pub(super) plan: PlanOptions,
     pub(super) n_steps: usize,
     pub(super) trace: Option<PathBuf>,
-}
-
-/// What `plan` is asked.
-#[derive(Debug)]
-pub(super) struct PlanOptions {
-    pub(super) format: Format,
-    pub(super) changes: Changes,
-    /// The tensor of which all tilings are tried.
-    pub(super) why: Option<String>,
-    /// The two plans that are compared.
-    pub(super) diff: Vec<String>,
-    /// Where the result goes, if not to standard output.
-    pub(super) file: Option<PathBuf>,
 }
 
 struct CommandEntry {
@@ -187,58 +158,6 @@ const FLAGS: &[Flag] = &[
         set: |options, text| set(&mut options.out, Ok(Some(text.into()))),
     },
     Flag {
-        name: "gpus",
-        value: "N",
-        help: "the plan for another number of GPUs",
-        commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.changes.n_gpus, positive(text).map(Some)),
-    },
-    Flag {
-        name: "strategy",
-        value: "NAME",
-        help: "the plan by another strategy: auto, recursive, data or model",
-        commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.changes.strategy, text.parse().map(Some)),
-    },
-    Flag {
-        name: "precision",
-        value: "NAME",
-        help: "the plan in another precision: f32, tf32 or bf16",
-        commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.changes.precision, precision(text).map(Some)),
-    },
-    Flag {
-        name: "why",
-        value: "TENSOR",
-        help: "what every other tiling of a tensor would cost",
-        commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.why, Ok(Some(text.to_owned()))),
-    },
-    Flag {
-        name: "diff",
-        value: "A B",
-        help: "how two plans differ: strategies, or files of --format json",
-        commands: &[Command::Plan],
-        set: |options, text| {
-            options.plan.diff.push(text.to_owned());
-            Ok(())
-        },
-    },
-    Flag {
-        name: "format",
-        value: "NAME",
-        help: "text, json, dot, svg or html (text)",
-        commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.format, format(text)),
-    },
-    Flag {
-        name: "output",
-        value: "FILE",
-        help: "where it goes (standard output); -o FILE is the same",
-        commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.file, Ok(Some(text.into()))),
-    },
-    Flag {
         name: "steps",
         value: "N",
         help: "the number of steps to measure (20)",
@@ -246,6 +165,11 @@ const FLAGS: &[Flag] = &[
         set: |options, text| set(&mut options.n_steps, positive(text)),
     },
 ];
+
+/// All flags.
+fn flags() -> impl Iterator<Item = &'static Flag> {
+    FLAGS.iter().chain(plan::FLAGS)
+}
 
 fn set<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     *place = value?;
@@ -270,20 +194,6 @@ fn learning_rate(text: &str) -> Result<f32, String> {
         .ok_or_else(|| format!("expected a finite number from 0, found `{text}`"))
 }
 
-fn format(text: &str) -> Result<Format, String> {
-    let found = FORMATS.iter().find(|(name, _)| *name == text);
-    let known = || FORMATS.map(|(name, _)| name).join(", ");
-    found
-        .map(|&(_, format)| format)
-        .ok_or_else(|| format!("expected one of {}, found `{text}`", known()))
-}
-
-fn precision(text: &str) -> Result<Precision, String> {
-    let known = || Precision::ALL.map(Precision::name).join(", ");
-    let found = Precision::ALL.into_iter().find(|it| it.name() == text);
-    found.ok_or_else(|| format!("expected one of {}, found `{text}`", known()))
-}
-
 /// Understands the arguments after the program's name.
 pub(super) fn parse(
     arguments: impl Iterator<Item = OsString>,
@@ -296,13 +206,7 @@ pub(super) fn parse(
         config: Config { learning_rate: defaults.learning_rate, ..Config::default() },
         data: DataOptions::default(),
         out: None,
-        plan: PlanOptions {
-            format: Format::Text,
-            changes: Changes::default(),
-            why: None,
-            diff: Vec::new(),
-            file: None,
-        },
+        plan: PlanOptions::default(),
         n_steps: 20,
         trace: None,
     };
@@ -358,8 +262,8 @@ fn usage(error: lexopt::Error) -> Failure {
 }
 
 fn find_flag(name: &str) -> Result<&'static Flag, Failure> {
-    FLAGS.iter().find(|flag| flag.name == name).ok_or_else(|| {
-        let nearest = nearest(name, FLAGS.iter().map(|flag| flag.name))[0];
+    flags().find(|flag| flag.name == name).ok_or_else(|| {
+        let nearest = nearest(name, flags().map(|flag| flag.name))[0];
         Failure::Usage(format!("unknown flag --{name}; the nearest is --{nearest}"))
     })
 }
@@ -392,7 +296,7 @@ fn help(command: Option<Command>) -> String {
         }
     }
     line(&mut text, format_args!("Flags:"));
-    for flag in FLAGS.iter().filter(|it| command.is_none_or(|here| it.commands.contains(&here))) {
+    for flag in flags().filter(|it| command.is_none_or(|here| it.commands.contains(&here))) {
         let names = format!("--{} {}", flag.name, flag.value);
         line(&mut text, format_args!("  {names:<22} {}", flag.help));
     }

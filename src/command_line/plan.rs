@@ -41,8 +41,9 @@ fn text(plan: &Plan, options: &PlanOptions) -> Result<String, Failure> {
         return Ok(diff(&side(left)?, &side(right)?)?);
     }
     if let Some(name) = &options.why {
-        let compiled = compile_again(&options.changes.apply(plan.recipe)?)?;
-        return Ok(why(&compiled.report, name)?.text(&compiled.report));
+        let recipe = options.changes.apply(plan.recipe)?;
+        let report = compile_again(&recipe)?.report;
+        return Ok(why(&report, &recipe.options.search, name)?.text(&report));
     }
     if options.format == Format::Text && options.changes == Changes::default() {
         return Ok(plan.text.to_owned());

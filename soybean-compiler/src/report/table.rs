@@ -163,8 +163,11 @@ fn predicted(report: &Report) -> String {
     let mut text = String::new();
     let label = format!("predicted for {}", prediction.cluster);
     let _ = write!(text, "  {label:<32}  {:>10}", readable_seconds(prediction.seconds));
-    let proved =
-        if report.is_optimal() && report.found.times.is_some() { ", proved fastest" } else { "" };
+    let proved = match report.gap().filter(|_| report.objective() == Objective::Time) {
+        Some(0.0) => ", proved fastest".to_owned(),
+        Some(gap) => format!(", within {:.1} % of the fastest", gap * 100.0),
+        None => String::new(),
+    };
     let _ = writeln!(
         text,
         "  {} of it communication{proved}",

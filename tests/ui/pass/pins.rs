@@ -11,6 +11,7 @@ fn model(x: Tensor<f32, 64, 784>) -> Tensor {
 fn main() {
     let plan = model::Trainer::PLAN;
     assert_eq!(plan.n_gpus, 4);
-    assert!(plan.json.contains(r#""tiling": ["P0", "r"], "pinned": true"#));
+    let json = soybean::explain::json(plan.recipe).unwrap();
+    assert!(json.contains(r#""tiling": ["P0", "r"], "pinned": true"#));
     assert!(plan.text.contains("without pins"));
 }

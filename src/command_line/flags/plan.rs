@@ -1,0 +1,154 @@
+//! The flags of `plan`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use soybean_explain::{Changes, parse_bytes};
+use soybean_plan::{Cluster, Precision};
+
+use super::{Command, Flag, positive, set};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::command_line) enum Format {
+    #[default]
+    Text,
+    Json,
+    Dot,
+    Svg,
+    Html,
+}
+
+/// All formats with their names.
+const FORMATS: [(&str, Format); 5] = [
+    ("text", Format::Text),
+    ("json", Format::Json),
+    ("dot", Format::Dot),
+    ("svg", Format::Svg),
+    ("html", Format::Html),
+];
+
+/// What `plan` is asked.
+#[derive(Debug, Default)]
+pub(in crate::command_line) struct PlanOptions {
+    pub(in crate::command_line) format: Format,
+    pub(in crate::command_line) changes: Changes,
+    /// The tensor of which all tilings are tried.
+    pub(in crate::command_line) why: Option<String>,
+    /// The two plans that are compared.
+    pub(in crate::command_line) diff: Vec<String>,
+    /// Where the result goes, if not to standard output.
+    pub(in crate::command_line) file: Option<PathBuf>,
+}
+
+pub(super) const FLAGS: &[Flag] = &[
+    Flag {
+        name: "gpus",
+        value: "N",
+        help: "the plan for another number of GPUs",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.n_gpus, positive(text).map(Some)),
+    },
+    Flag {
+        name: "strategy",
+        value: "NAME",
+        help: "the plan by another strategy: auto, recursive, data or model",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.strategy, text.parse().map(Some)),
+    },
+    Flag {
+        name: "precision",
+        value: "NAME",
+        help: "the plan in another precision: f32, tf32 or bf16",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.precision, precision(text).map(Some)),
+    },
+    Flag {
+        name: "memory",
+        value: "SIZE",
+        help: "the plan where each GPU has so much memory: 80GiB",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.memory, parse_bytes(text).map(Some)),
+    },
+    Flag {
+        name: "cluster",
+        value: "NAME",
+        help: "the plan on another machine: a preset or a TOML file",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.cluster, cluster(text).map(Some)),
+    },
+    Flag {
+        name: "objective",
+        value: "NAME",
+        help: "the plan that is best by another measure: bytes or time",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.changes.objective, text.parse().map(Some)),
+    },
+    Flag {
+        name: "unshared",
+        value: "",
+        help: "the plan in which every operator converts its operands for itself",
+        commands: &[Command::Plan],
+        set: |options, _| set(&mut options.plan.changes.shares, Ok(Some(false))),
+    },
+    Flag {
+        name: "why",
+        value: "TENSOR",
+        help: "what every other tiling of a tensor would cost",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.why, Ok(Some(text.to_owned()))),
+    },
+    Flag {
+        name: "diff",
+        value: "A B",
+        help: "how two plans differ: strategies, or files of --format json",
+        commands: &[Command::Plan],
+        set: |options, text| {
+            options.plan.diff.push(text.to_owned());
+            Ok(())
+        },
+    },
+    Flag {
+        name: "format",
+        value: "NAME",
+        help: "text, json, dot, svg or html (text)",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.format, format(text)),
+    },
+    Flag {
+        name: "output",
+        value: "FILE",
+        help: "where it goes (standard output); -o FILE is the same",
+        commands: &[Command::Plan],
+        set: |options, text| set(&mut options.plan.file, Ok(Some(text.into()))),
+    },
+];
+
+fn format(text: &str) -> Result<Format, String> {
+    let found = FORMATS.iter().find(|(name, _)| *name == text);
+    let known = || FORMATS.map(|(name, _)| name).join(", ");
+    found
+        .map(|&(_, format)| format)
+        .ok_or_else(|| format!("expected one of {}, found `{text}`", known()))
+}
+
+/// The preset of this name, or the machine that a file describes.
+fn cluster(name: &str) -> Result<Cluster, String> {
+    if let Some(cluster) = soybean_cluster::preset(name) {
+        return Ok(cluster);
+    }
+    let known = || soybean_cluster::preset_names().collect::<Vec<_>>().join(", ");
+    let path = Path::new(name);
+    let text = fs::read_to_string(path).map_err(|error| {
+        format!("`{name}` is neither one of {} nor a file that can be read: {error}", known())
+    })?;
+    let stem = path.file_stem().map_or(name.into(), |it| it.to_string_lossy());
+    soybean_cluster::read(&stem, name, &text).map_err(|error| error.to_string())
+}
+
+fn precision(text: &str) -> Result<Precision, String> {
+    let known = || Precision::ALL.map(Precision::name).join(", ");
+    let found = Precision::ALL.into_iter().find(|it| it.name() == text);
+    found.ok_or_else(|| format!("expected one of {}, found `{text}`", known()))
+}
