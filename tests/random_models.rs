@@ -11,13 +11,25 @@ mod models;
 
 use std::collections::BTreeMap;
 
-use models::{call, finish, numbers, single, trainer};
+use models::{call, numbers, single, trainer};
 use proptest::prelude::*;
 use soybean::runtime::{Array, View};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Optimizer, Strategy, graph::Value, verify, verify_program,
+    Argument, Builder, Compiled, Network, Optimizer, Request, Strategy, graph::Value, verify,
+    verify_program,
 };
 use soybean_plan::{DType, Init, Precision, Shape};
+
+/// How parameters are stored.
+#[derive(Clone, Copy, Debug)]
+enum Pin {
+    /// As the search likes it.
+    None,
+    /// In as many parts as there are devices.
+    Parts,
+    /// Whole on every device.
+    Whole,
+}
 
 /// A model under construction: operators are chosen by numbers, and skipped where they do not fit.
 struct Model {
@@ -115,6 +127,21 @@ impl Model {
         }
     }
 
+    /// Pins the parameters: to parts along the first dim that all devices can split, or whole.
+    fn pin_parameters(&mut self, pin: Pin, n_gpus: usize) {
+        for &parameter in &self.parameters {
+            let shape = self.builder.shape(parameter);
+            let dim = shape.iter().position(|extent| extent.is_multiple_of(n_gpus));
+            let text = match (pin, dim) {
+                (Pin::Parts, Some(dim)) => format!("P{dim}"),
+                (Pin::Whole, _) => "r".to_owned(),
+                (Pin::Parts, None) | (Pin::None, _) => continue,
+            };
+            let arguments = [Argument::Tensor(parameter), Argument::Text(text)];
+            call(&mut self.builder, "tiled", &arguments);
+        }
+    }
+
     /// The mean of the squares, to which every parameter also contributes directly, so that none is without a gradient.
     fn loss(&mut self) -> Value {
         let scale = self.parameter(&[1]);
@@ -144,7 +171,8 @@ fn check(
     operators: &[(u8, usize)],
     shape: &[usize],
     n_gpus: usize,
-    strategy: Strategy,
+    search: Request,
+    pin: Pin,
 ) -> Result<(), TestCaseError> {
     let mut model = Model::new(shape);
     for &(choice, detail) in operators {
@@ -154,6 +182,7 @@ fn check(
         }
     }
     let loss = model.loss();
+    model.pin_parameters(pin, n_gpus);
     let outputs = [("result".to_owned(), model.here)];
     let optimizer = Optimizer::default();
     let raw = Network::differentiated(model.builder.clone(), loss, &outputs, &optimizer).unwrap();
@@ -162,16 +191,13 @@ fn check(
     let options = soybean_compiler::Options {
         name: "random".to_owned(),
         n_gpus,
-        search: strategy.into(),
+        search,
         precision: Precision::F32,
         optimizer,
     };
-    if soybean_compiler::compile(model.builder.clone(), loss, &outputs, &options, &|| 0.0).is_err()
-    {
-        // Too many devices for such small tensors.
-        return Ok(());
-    }
-    let compiled = finish(model.builder, loss, &outputs, n_gpus, strategy, optimizer);
+    let compiled = soybean_compiler::compile(model.builder, loss, &outputs, &options, &|| 0.0);
+    // Too many devices for such small tensors.
+    let Ok(compiled) = compiled else { return Ok(()) };
     verify_program(&compiled.program).map_err(TestCaseError::fail)?;
     prop_assert!(compiled.program.tables.train_bytes == compiled.report.search().tiled.bytes());
     compare(&raw, &compiled, loss, outputs[0].1, shape)
@@ -239,7 +265,10 @@ proptest! {
         shape in prop::collection::vec(prop::sample::select(vec![1_usize, 2, 3, 4, 6, 8, 12]), 1..4),
         n_gpus in prop::sample::select(vec![1_usize, 2, 3, 4, 6, 8, 12]),
         strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
+        shares: bool,
+        pin in prop::sample::select(vec![Pin::None, Pin::Parts, Pin::Whole]),
     ) {
-        check(&operators, &shape, n_gpus, strategy)?;
+        let search = Request { shares, ..strategy.into() };
+        check(&operators, &shape, n_gpus, search, pin)?;
     }
 }

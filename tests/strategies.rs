@@ -11,7 +11,10 @@ use soybean::{
     eager::{self, param, zeros},
     runtime::{Array, Trainer},
 };
-use soybean_compiler::{Compiled, Optimizer, Strategy, optimizer};
+use soybean_compiler::{
+    Argument, Compiled, Optimizer, Options, Request, Strategy, graph::Source, optimizer,
+};
+use soybean_plan::Precision;
 
 const DEVICES: [usize; 6] = [1, 2, 3, 4, 6, 8];
 const LEARNING_RATE: f32 = 0.05;
@@ -64,6 +67,42 @@ fn momentum_is_the_same_everywhere() {
 #[test]
 fn adamw_is_the_same_everywhere() {
     check(optimizer("adamw", &[]).unwrap(), 0.003);
+}
+
+/// The perceptron with every parameter that allows it stored in as many parts as there are devices.
+fn perceptron_in_parts(n_gpus: usize, shares: bool) -> Compiled {
+    let (mut builder, loss, outputs) = models::perceptron_model();
+    for value in builder.graph().values() {
+        let node = builder.graph().node(value);
+        let is_divisible = node.shape.first().is_some_and(|it| it.is_multiple_of(n_gpus));
+        if is_divisible && matches!(node.source, Source::Parameter(_)) {
+            let arguments = [Argument::Tensor(value), Argument::Text("P0".to_owned())];
+            models::call(&mut builder, "tiled", &arguments);
+        }
+    }
+    let options = Options {
+        name: "parts".to_owned(),
+        n_gpus,
+        search: Request { shares, ..Request::default() },
+        precision: Precision::F32,
+        optimizer: sgd(0.9),
+    };
+    models::finish_with(builder, loss, &outputs, &options)
+}
+
+#[test]
+fn weights_in_parts_train_alike_with_and_without_copies() {
+    let expected = train(&perceptron(1, Strategy::Auto, sgd(0.9)), LEARNING_RATE);
+    for n_gpus in DEVICES {
+        let [own, shared] = [false, true].map(|shares| perceptron_in_parts(n_gpus, shares));
+        assert!(shared.program.tables.train_bytes <= own.program.tables.train_bytes);
+        for compiled in [own, shared] {
+            for (found, expected) in train(&compiled, LEARNING_RATE).iter().zip(&expected) {
+                assert_close(found.0, expected.0, &format!("{n_gpus} devices"));
+                assert_eq!(found.1, compiled.program.tables.train_bytes);
+            }
+        }
+    }
 }
 
 #[test]

@@ -36,116 +36,86 @@ fn files_become_clusters() {
     .assert_eq(&format!("{cluster:?}"));
 }
 
-/// The error of the good file with one text replaced by another.
-fn check(old: &str, new: &str, expected: &Expect) {
-    assert!(GOOD.contains(old), "{old}");
-    let error =
-        read("mine", "mine.toml", &GOOD.replacen(old, new, 1)).expect_err("the file is wrong");
-    expected.assert_eq(&error.to_string());
+/// The errors of the good file with one text replaced by another, for each pair.
+fn check(replacements: &[[&str; 2]], expected: &Expect) {
+    let error = |[old, new]: &[&str; 2]| {
+        assert!(GOOD.contains(old), "{old}");
+        let text = GOOD.replacen(old, new, 1);
+        format!("{}\n", read("mine", "mine.toml", &text).expect_err("the file is wrong"))
+    };
+    expected.assert_eq(&replacements.iter().map(error).collect::<String>());
 }
 
 #[test]
-fn mistakes_are_told_with_their_line() {
+fn mistakes_of_files_are_told_with_their_line() {
+    let replacements = [
+        ["f32 = \"1.5 TFLOP/s\"", "f32 = \"1.5 TFLOP/s"],
+        ["[gpu]", "[gpus]"],
+        ["[gpu]", "gpu = 3\n[other]"],
+        ["[[level]]", "[level]"],
+        ["[[level]]", "[colors]\n[[level]]"],
+    ];
     check(
-        "f32 = \"1.5 TFLOP/s\"",
-        "f32 = \"1.5 TFLOP/s",
-        &expect![[r#"mine.toml:4: invalid basic string, expected `"`"#]],
+        &replacements,
+        &expect![[r#"
+        mine.toml:4: invalid basic string, expected `"`
+        mine.toml:1: the file lacks `gpu`, a table
+        mine.toml:2: `gpu` must be a table, found 3
+        mine.toml:19: duplicate key
+        mine.toml:12: the file has no key `colors`; its keys are gpu, level
+    "#]],
     );
-    check("[gpu]", "[gpus]", &expect!["mine.toml:1: the file lacks `gpu`, a table"]);
-    check("[gpu]", "gpu = 3\n[other]", &expect!["mine.toml:2: `gpu` must be a table, found 3"]);
+}
+
+#[test]
+fn mistakes_of_gpus_are_told_with_their_line() {
+    let replacements = [
+        ["launch = \"500 ns\"\n", ""],
+        ["efficiency = 1", "efficiency = 1\nefficient = 1"],
+        ["efficiency = 1", "efficiency = 1.5"],
+        ["efficiency = 1", "efficiency = \"1\""],
+        ["\"6TFLOP/s\"", "6e12"],
+        ["6TFLOP/s", "6 tera"],
+        ["6TFLOP/s", "0 TFLOP/s"],
+        ["2 GiB", "2 KiB/s"],
+        ["\"abacus\"", "[1, 2]"],
+    ];
     check(
-        "launch = \"500 ns\"\n",
-        "",
-        &expect![[r#"mine.toml:2: `[gpu]` lacks `launch`, a time such as "2.5 us""#]],
+        &replacements,
+        &expect![[r#"
+        mine.toml:2: `[gpu]` lacks `launch`, a time such as "2.5 us"
+        mine.toml:11: `[gpu]` has no key `efficient`; its keys are bf16, efficiency, f32, launch, memory, memory_bandwidth, name, tf32
+        mine.toml:10: `efficiency` must be a number above 0 and up to 1, found 1.5
+        mine.toml:10: `efficiency` must be a number above 0 and up to 1, found "1"
+        mine.toml:6: `bf16` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found 6e12
+        mine.toml:6: `bf16` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found "6 tera"
+        mine.toml:6: `bf16` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found "0 TFLOP/s"
+        mine.toml:7: `memory` must be a size such as "80 GiB", found "2 KiB/s"
+        mine.toml:3: `name` must be a string, found a list
+    "#]],
     );
+}
+
+#[test]
+fn mistakes_of_levels_are_told_with_their_line() {
+    let replacements = [
+        ["1.5 ms", "-1 s"],
+        ["count = 3", "count = 0"],
+        ["count = 3", "count = 3.0"],
+        ["count = 3", "count = 40000"],
+        ["gpus_per_link = 2", "gpus_per_link = 3"],
+        ["latency = \"0 s\"", "latency = \"0 s\"\ncolor = \"red\""],
+    ];
     check(
-        "launch =",
-        "launched =",
-        &expect![[r#"mine.toml:2: `[gpu]` lacks `launch`, a time such as "2.5 us""#]],
-    );
-    check(
-        "efficiency = 1",
-        "efficiency = 1\nefficient = 1",
-        &expect![
-            "mine.toml:11: `[gpu]` has no key `efficient`; its keys are bf16, efficiency, f32, launch, memory, memory_bandwidth, name, tf32"
-        ],
-    );
-    check(
-        "efficiency = 1",
-        "efficiency = 1.5",
-        &expect!["mine.toml:10: `efficiency` must be a number above 0 and up to 1, found 1.5"],
-    );
-    check(
-        "efficiency = 1",
-        "efficiency = \"1\"",
-        &expect![[r#"mine.toml:10: `efficiency` must be a number above 0 and up to 1, found "1""#]],
-    );
-    check(
-        "\"6TFLOP/s\"",
-        "6e12",
-        &expect![[
-            r#"mine.toml:6: `bf16` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found 6e12"#
-        ]],
-    );
-    check(
-        "6TFLOP/s",
-        "6 tera",
-        &expect![[
-            r#"mine.toml:6: `bf16` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found "6 tera""#
-        ]],
-    );
-    check(
-        "6TFLOP/s",
-        "0 TFLOP/s",
-        &expect![[
-            r#"mine.toml:6: `bf16` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found "0 TFLOP/s""#
-        ]],
-    );
-    check(
-        "2 GiB",
-        "2 KiB/s",
-        &expect![[r#"mine.toml:7: `memory` must be a size such as "80 GiB", found "2 KiB/s""#]],
-    );
-    check(
-        "1.5 ms",
-        "-1 s",
-        &expect![[r#"mine.toml:16: `latency` must be a time such as "2.5 us", found "-1 s""#]],
-    );
-    check("\"abacus\"", "[1, 2]", &expect!["mine.toml:3: `name` must be a string, found a list"]);
-    check("[[level]]", "[level]", &expect!["mine.toml:19: duplicate key"]);
-    check(
-        "count = 3",
-        "count = 0",
-        &expect!["mine.toml:14: `count` must be an integer from 1 to 65536, found 0"],
-    );
-    check(
-        "count = 3",
-        "count = 3.0",
-        &expect!["mine.toml:14: `count` must be an integer from 1 to 65536, found 3.0"],
-    );
-    check(
-        "count = 3",
-        "count = 40000",
-        &expect!["mine.toml:1: a cluster has at most 65536 GPUs, found 160000"],
-    );
-    check(
-        "gpus_per_link = 2",
-        "gpus_per_link = 3",
-        &expect![
-            "mine.toml:17: `gpus_per_link` must divide the 4 GPUs of each of the 3 nodes, found 3"
-        ],
-    );
-    check(
-        "latency = \"0 s\"",
-        "latency = \"0 s\"\ncolor = \"red\"",
-        &expect![
-            "mine.toml:24: `[[level]]` has no key `color`; its keys are bandwidth, count, gpus_per_link, latency, name"
-        ],
-    );
-    check(
-        "[[level]]",
-        "[colors]\n[[level]]",
-        &expect!["mine.toml:12: the file has no key `colors`; its keys are gpu, level"],
+        &replacements,
+        &expect![[r#"
+        mine.toml:16: `latency` must be a time such as "2.5 us", found "-1 s"
+        mine.toml:14: `count` must be an integer from 1 to 65536, found 0
+        mine.toml:14: `count` must be an integer from 1 to 65536, found 3.0
+        mine.toml:1: a cluster has at most 65536 GPUs, found 160000
+        mine.toml:17: `gpus_per_link` must divide the 4 GPUs of each of the 3 nodes, found 3
+        mine.toml:24: `[[level]]` has no key `color`; its keys are bandwidth, count, gpus_per_link, latency, name
+    "#]],
     );
 }
 

@@ -80,20 +80,23 @@ pub fn compile(
 
 /// The plan of a network, with working copies if they are wanted and of use.
 fn planned(network: &Network, mesh: Mesh, request: &Request) -> Result<Search, Vec<ModelFault>> {
-    // Copies live from their first reader to their last, which takes the memory that is short under a limit; only pinned tensors gain by them there.
-    let may_share = request.memory.is_none() || !network.pins().is_empty();
-    if request.shares && may_share {
+    if request.shares {
         let shared = network.shared();
         let found = search(&shared, mesh, request);
-        if let Ok(found) = fitted(&shared, found, request) {
-            return Ok(Search { tiled: share::settled(&found.tiled), ..found });
+        let settled = |found: Search| Search { tiled: share::settled(&found.tiled), ..found };
+        let fitting = match request.memory {
+            None => Ok(settled(found)),
+            // Copies live from their first reader to their last, which takes the memory that is short under a limit; only pinned tensors gain by them
+            // there.
+            Some(memory) if network.pins().is_empty() => limit::checked(settled(found), memory),
+            Some(memory) => limit::fitting(&shared, found, memory)
+                .and_then(|found| limit::checked(settled(found), memory)),
+        };
+        if let Ok(fitting) = fitting {
+            return Ok(fitting);
         }
     }
-    fitted(network, search(network, mesh, request), request)
-}
-
-/// The plan that was found, or a dearer one whose program fits into the memory that is asked for.
-fn fitted(network: &Network, found: Search, request: &Request) -> Result<Search, Vec<ModelFault>> {
+    let found = search(network, mesh, request);
     match request.memory {
         Some(memory) => within(network, found, memory, request.strategy),
         None => Ok(found),

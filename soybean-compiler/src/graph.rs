@@ -125,10 +125,11 @@ impl Graph {
         Value(value)
     }
 
-    /// Adds the result of an operator that is stored as this tensor of another graph.
+    /// Adds the result of an operator that is stored as this tensor of another graph, and made for the same call.
     pub fn add_like(&mut self, node: &Node, operator: Operator, operands: &[Value]) -> Value {
         let value = self.add(operator, operands);
-        self.node_mut(value).pinned = node.pinned;
+        let new = self.node_mut(value);
+        (new.pinned, new.origin) = (node.pinned, node.origin);
         value
     }
 

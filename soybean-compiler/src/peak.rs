@@ -74,7 +74,7 @@ impl Peak {
             Source::Parameter(_) => Content::Parameters,
             Source::Buffer(_) | Source::State => Content::States,
             Source::Input { .. } => Content::Inputs,
-            Source::Operator(operator) if matches!(operator, Operator::Iota(_)) => Content::Inputs,
+            Source::Operator(Operator::Iota(_)) => Content::Inputs,
             Source::Operator(_) if is_forward[owner.value.index()] => Content::Activations,
             Source::Operator(_) => Content::Gradients,
         };

@@ -14,6 +14,7 @@
 //! ```
 
 mod read;
+mod wishes;
 
 use std::fmt;
 
@@ -103,6 +104,7 @@ fn options(options: &Options, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Options { name, n_gpus, search, precision, optimizer } = options;
     writeln!(f, "model {name:?}\ngpus {n_gpus}")?;
     writeln!(f, "strategy {:?}\nprecision {:?}", search.strategy.name(), precision.name())?;
+    wishes::write(search, f)?;
     let (name, settings) = optimizer.settings();
     write!(f, "optimizer {name:?}")?;
     for (setting, value) in settings {

@@ -27,6 +27,7 @@ pub(crate) fn shared(network: &Network) -> Network {
     let mut copies: BTreeMap<Value, Value> = BTreeMap::new();
     for value in old.values() {
         let node = old.node(value);
+        graph.set_origin(node.origin);
         let Some(operator) = old.operator(value) else {
             of.insert(value, graph.add_copy(node));
             continue;
@@ -59,6 +60,7 @@ pub(crate) fn settled(tiled: &Tiled) -> Tiled {
             continue;
         }
         let node = old.node(value);
+        graph.set_origin(node.origin);
         let new = match old.operator(value) {
             Some(operator) => graph.add_like(node, operator.clone(), &operands),
             None => graph.add_copy(node),

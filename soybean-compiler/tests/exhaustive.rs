@@ -10,8 +10,8 @@ mod random_networks;
 
 use brute_force::least_bytes;
 use random_networks::{Sizes, random_model};
-use soybean_compiler::{Network, Strategy, optimizer, tiling::search};
-use soybean_plan::{Mesh, Precision};
+use soybean_compiler::{Network, Strategy, graph::Value, optimizer, tiling::search};
+use soybean_plan::{Mesh, Placement, Precision, Tiling};
 
 /// The most entries of a table of brute force: a network that needs more is left out.
 const LIMIT: usize = 20_000;
@@ -43,8 +43,9 @@ fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let updates = optimizer(if seed % 3 == 2 { "adam" } else { "sgd" }, &[]).unwrap();
     let precision = if seed / 3 % 2 == 1 { Precision::Bf16 } else { Precision::F32 };
     let network = Network::new(builder, loss, &[], &updates).unwrap().in_precision(precision);
-    let network = if seed % 2 == 1 { network.shared() } else { network };
-    let found = search(&network, Mesh::new(n_ranks), &Strategy::Auto.into());
+    let mesh = Mesh::new(n_ranks);
+    let network = varied(network, &mesh, seed);
+    let found = search(&network, mesh, &Strategy::Auto.into());
     let least = least_bytes(&network, &found.tiled.mesh, LIMIT)?;
     let case = || format!("seed {seed}, {sizes:?}, {n_ranks} ranks:\n{}", found.tiled);
     assert_eq!(found.tiled.bytes(), least, "{}", case());
@@ -53,6 +54,24 @@ fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let others = found.baselines;
     assert!(others.data.min(others.model).min(others.recursive) >= least, "{}", case());
     Some(least)
+}
+
+/// The network with some tensor pinned, with working copies, with both or with neither.
+fn varied(network: Network, mesh: &Mesh, seed: u64) -> Network {
+    let pinned = if seed / 2 % 2 == 1 { with_pin(network, mesh, seed) } else { network };
+    if seed % 2 == 1 { pinned.shared() } else { pinned }
+}
+
+/// The network with the first tensor pinned that can be split as the seed says.
+fn with_pin(network: Network, mesh: &Mesh, seed: u64) -> Network {
+    let placement = |axis: usize| match (usize::try_from(seed).unwrap() / 4 + axis) % 3 {
+        0 => Placement::Replicated,
+        1 => Placement::Split(0),
+        _ => Placement::Split(1),
+    };
+    let tiling = Tiling::new(&(0..mesh.n_axes()).map(placement).collect::<Vec<_>>());
+    let pinned = |it: Value| network.clone().pinned(it, tiling, mesh).ok();
+    network.graph.values().find_map(pinned).unwrap_or_else(|| network.clone())
 }
 
 /// Checks that most networks were compared, and that few of them are solved by moving nothing.

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Optimizer, Options, Recipe, Request, Strategy, graph::Value,
-    operator_samples, optimizer,
+    Argument, Builder, Compiled, Objective, Optimizer, Options, Recipe, Request, Strategy,
+    graph::Value, operator_samples, optimizer,
 };
 use soybean_plan::{DType, Init, Precision};
 use soybean_zoo::{
@@ -222,4 +222,30 @@ proptest! {
         };
         check(&recipe);
     }
+}
+
+#[test]
+fn recipes_keep_what_is_asked_of_the_search() {
+    let (mut builder, mut wanted) = (Builder::new(), Vec::new());
+    let x = builder.input("x", DType::F32, &[8, 16]);
+    let w = builder.parameter("w", &[16, 16], Init::Constant(0.5));
+    let x = call(&mut builder, "matmul", &[Argument::Tensor(x), Argument::Tensor(w)]);
+    let loss = call(&mut builder, "mean", &[Argument::Tensor(x), Argument::All]);
+    let cluster = soybean_cluster::preset("p2.8xlarge");
+    let requests = [
+        Request { memory: Some(1 << 30), ..Request::default() },
+        Request { shares: false, ..Request::default() },
+        Request { cluster: cluster.clone(), ..Request::default() },
+        Request { cluster, objective: Objective::Time, ..Request::default() },
+    ];
+    for search in requests {
+        let mut recipe = recipe(builder.clone(), loss, 8);
+        recipe.options.search = search;
+        check(&recipe);
+        let read: Recipe = recipe.to_string().parse().unwrap();
+        wanted.push(format!("{:?}", recipe.options.search));
+        assert_eq!(wanted.last().unwrap(), &format!("{:?}", read.options.search));
+    }
+    wanted.dedup();
+    assert_eq!(wanted.len(), 4);
 }

@@ -37,7 +37,8 @@ use proc_macro::TokenStream;
 /// Arguments: `gpus = N`, the number of GPUs (the environment variable `SOYBEAN_GPUS` overrides it); `optimizer = sgd(momentum = 0.9)`,
 /// `adam(..)` or `adamw(..)`; `strategy = "auto"`, `"recursive"`, `"data"` or `"model"`; `precision = "f32"`, `"tf32"` or
 /// `"bf16"`; `cluster = "dgx-h100"`, a preset's name, or `cluster = "machine.toml"`, the path of a file beside the crate's manifest, which says on what machine the
-/// GPUs are; `objective = "time"`, with a cluster, for the plan whose step is the fastest there instead of the one that moves the fewest bytes.
+/// GPUs are; `objective = "time"`, with a cluster, for the plan whose step is the fastest there instead of the one that moves the fewest bytes;
+/// `memory = "80GiB"`, the memory of each GPU, for the cheapest plan that fits into it.
 ///
 /// The function takes the tensors of a batch, with their dims in their types, and returns a scalar loss, or a tuple of the loss and further
 /// results. It stays in the program as ordinary Rust. Beside it stand the generated `Batch`, `Network` and `Trainer`: in the

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::Mesh;
+use soybean_plan::{Mesh, Topology};
 
 use super::{
     master::{Column, prices},
@@ -12,7 +12,7 @@ use crate::{
     lower::{Lowered, lowered_within},
     network::Network,
     peak::Peak,
-    tiling::{Charges, Priced, Search, Tiled},
+    tiling::{Charges, Priced, Search, Tiled, Times},
 };
 
 /// Searches among all plans.
@@ -21,8 +21,10 @@ const N_SEARCHES: usize = 10;
 const N_LEAN_SEARCHES: usize = 6;
 /// Searches among mixtures of the plans found.
 const N_MIXTURES: usize = 12;
-/// What a byte held costs where memory is all that matters, for each rank: a tensor is gathered by fewer operators.
+/// What a byte held costs where memory is all that matters, in bytes moved, for each rank: a tensor is gathered by fewer operators.
 const DEAR: f64 = 16.0;
+/// The same where costs are times, as a multiple of the cheapest plan's time for each byte that it holds.
+const DEAR_TIMES: f64 = 64.0;
 /// By which part prices of tensors differ, so that of layers that are alike some are stored in more parts than others.
 const DIFFERENCE: f64 = 0.2;
 /// The part of a cost that is not worth another search.
@@ -37,27 +39,25 @@ pub(crate) fn checked(found: Search, limit: u64) -> Result<Search, Peak> {
 /// The cheapest plan found whose program takes at most `limit` bytes on each rank, from the cheapest of all plans; or, if none fits, what the
 /// leanest plan holds.
 pub(crate) fn fitting(network: &Network, found: Search, limit: u64) -> Result<Search, Peak> {
-    let mut hunt = Hunt::new(network, found.tiled.mesh, limit);
+    let topology = found.topology.as_ref().filter(|_| found.times.is_some());
+    let mut hunt = Hunt::new(network, found.tiled.mesh, topology, limit);
     let cheapest = hunt.add(found.tiled.clone());
     if hunt.fits(cheapest) {
         return Ok(found);
     }
+    if topology.is_some() {
+        let Candidate { cost, peak, .. } = &hunt.candidates[cheapest];
+        hunt.dear = DEAR_TIMES * cost / peak.bytes() as f64;
+    }
     let Some(anchor) = hunt.first_that_fits() else { return Err(hunt.leanest()) };
     hunt.raise(anchor);
     hunt.mix(anchor);
-    let Candidate { tiled, bytes, .. } = hunt.cheapest_that_fits();
-    let lower_bound_bytes = found.lower_bound_bytes.max(hunt.proved_bytes()).min(*bytes);
-    Ok(Search {
-        is_optimal: lower_bound_bytes == *bytes,
-        lower_bound_bytes,
-        tiled: tiled.clone(),
-        ..found
-    })
+    Ok(hunt.found(found))
 }
 
 /// What the leanest plan found for a mesh holds.
 pub(super) fn leanest(network: &Network, mesh: Mesh, limit: u64) -> Peak {
-    let mut hunt = Hunt::new(network, mesh, limit);
+    let mut hunt = Hunt::new(network, mesh, None, limit);
     hunt.first_that_fits();
     hunt.leanest()
 }
@@ -65,7 +65,8 @@ pub(super) fn leanest(network: &Network, mesh: Mesh, limit: u64) -> Peak {
 /// A plan on the way.
 struct Candidate {
     tiled: Tiled,
-    bytes: u64,
+    /// What the search minimises: bytes moved, or ticks.
+    cost: f64,
     /// What a rank holds at least, at each moment.
     held: Vec<u64>,
     /// What a rank's memory really holds.
@@ -82,18 +83,19 @@ impl Candidate {
 struct Hunt<'a> {
     moments: Moments<'a>,
     priced: Priced<'a>,
+    /// The price of a byte where memory is all that matters.
     dear: f64,
     limit: u64,
     candidates: Vec<Candidate>,
-    /// No plan that fits moves fewer bytes.
+    /// No plan that fits costs less.
     bound: f64,
 }
 
 impl<'a> Hunt<'a> {
-    fn new(network: &'a Network, mesh: Mesh, limit: u64) -> Self {
+    fn new(network: &'a Network, mesh: Mesh, timed: Option<&Topology>, limit: u64) -> Self {
         Self {
             moments: Moments::new(network),
-            priced: Priced::new(network, mesh),
+            priced: Priced::new(network, mesh, timed),
             dear: DEAR * mesh.n_ranks() as f64,
             limit,
             candidates: Vec::new(),
@@ -108,25 +110,9 @@ impl<'a> Hunt<'a> {
         if let Some(known) = self.candidates.iter().position(is_same) {
             return known;
         }
-        let Lowered { program, peak } = lowered_within("", &tiled, Some(self.limit));
-        let (bytes, held) = (program.tables.train_bytes, self.moments.bytes(&tiled));
-        self.candidates.push(Candidate { tiled, bytes, held, peak });
-        {
-            let c = self.candidates.last().unwrap();
-            if std::env::var("TRACE").is_ok() {
-                eprintln!(
-                    "TRACE {} bytes {:.2} GB model {} real {} worst {} of {} fits {} bound {:.2} GB",
-                    self.candidates.len(),
-                    c.bytes as f64 / 1e9,
-                    crate::size::readable_memory(c.most_held()),
-                    crate::size::readable_memory(c.peak.bytes()),
-                    worst_moment(&c.held),
-                    c.held.len(),
-                    c.peak.bytes() <= self.limit,
-                    self.bound / 1e9
-                );
-            }
-        }
+        let Lowered { peak, .. } = lowered_within("", &tiled, Some(self.limit));
+        let (cost, held) = (self.priced.cost(&tiled), self.moments.bytes(&tiled));
+        self.candidates.push(Candidate { tiled, cost, held, peak });
         self.candidates.len() - 1
     }
 
@@ -136,17 +122,8 @@ impl<'a> Hunt<'a> {
 
     fn cheapest_that_fits(&self) -> &Candidate {
         let that_fit = self.candidates.iter().filter(|it| it.peak.bytes() <= self.limit);
-        that_fit.min_by_key(|it| it.bytes).expect("a plan that fits was found")
-    }
-
-    /// The bytes that every plan that fits moves at least: a whole number, and prices are rounded.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "it is not negative, and at most the bytes of a plan"
-    )]
-    fn proved_bytes(&self) -> u64 {
-        (self.bound - 1.0).ceil().max(0.0) as u64
+        let cheapest = that_fit.min_by(|one, other| one.cost.total_cmp(&other.cost));
+        cheapest.expect("a plan that fits was found")
     }
 
     fn leanest(&self) -> Peak {
@@ -174,9 +151,6 @@ impl<'a> Hunt<'a> {
     /// Searches all plans with these prices; the number of the plan found.
     fn search(&mut self, prices: &BTreeMap<usize, f64>) -> usize {
         let charges = self.moments.charges(prices);
-        if std::env::var("TRACE").is_ok() {
-            eprintln!("TRACE prices {prices:?}");
-        }
         let in_hand: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
         let found = self.priced.best(charges, &in_hand);
         let of_limit = prices.values().sum::<f64>() * self.limit as f64;
@@ -184,11 +158,11 @@ impl<'a> Hunt<'a> {
         self.add(found.tiled)
     }
 
-    /// The prices that follow from all plans, if a rank is to hold at most `most` bytes at the moments.
+    /// The prices that follow from all plans, if a rank is to hold at most `most` bytes at the moments, and what they promise.
     fn prices(&self, anchor: usize, most: u64) -> (BTreeMap<usize, f64>, f64) {
         let most = most.max(self.candidates[anchor].most_held()) as f64;
         let column = |it: &Candidate| Column {
-            cost: it.bytes as f64,
+            cost: it.cost,
             excess: it.held.iter().map(|&held| held as f64 - most).collect(),
         };
         let first = [&self.candidates[anchor]].into_iter();
@@ -218,7 +192,7 @@ impl<'a> Hunt<'a> {
         let (mut low, mut high) = (0.75, 1.25);
         for _ in 0..N_MIXTURES {
             let (prices, _) = self.prices(anchor, self.limit - self.overhead());
-            let gap = self.cheapest_that_fits().bytes as f64 - self.bound;
+            let gap = self.cheapest_that_fits().cost - self.bound;
             if prices.is_empty() || gap <= NEGLIGIBLE * self.bound {
                 return;
             }
@@ -235,7 +209,34 @@ impl<'a> Hunt<'a> {
     /// What programs hold besides what is known of all moments: the least of what was found.
     fn overhead(&self) -> u64 {
         let more = |it: &Candidate| it.peak.bytes().saturating_sub(it.most_held());
-        self.candidates.iter().map(more).min().unwrap_or(0)
+        self.candidates.iter().map(more).min().unwrap_or(0).min(self.limit)
+    }
+
+    /// The best plan that fits in place of the one that does not.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "costs of plans are whole numbers of 43 bits"
+    )]
+    fn found(&self, instead_of: Search) -> Search {
+        let Candidate { tiled, cost, .. } = self.cheapest_that_fits();
+        // Prices are rounded; a whole unit is more than that.
+        let proved = (self.bound - 1.0).ceil().max(0.0);
+        let seconds = |ticks: f64| self.priced.seconds(ticks);
+        let times = instead_of.times.and_then(|times| {
+            let lower_bound = seconds(proved)?.max(times.lower_bound);
+            let plan = seconds(*cost)?;
+            Some(Times { plan, lower_bound: lower_bound.min(plan), ..times })
+        });
+        let lower_bound_bytes = match times {
+            None => instead_of.lower_bound_bytes.max(proved as u64).min(*cost as u64),
+            Some(_) => 0,
+        };
+        let is_optimal = match &times {
+            None => lower_bound_bytes == *cost as u64,
+            Some(times) => times.lower_bound >= times.plan,
+        };
+        Search { tiled: tiled.clone(), is_optimal, lower_bound_bytes, times, ..instead_of }
     }
 }
 

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn plans_that_fit_make_memory_free() {
-        let found = prices(&[column(40.0, &[-3.0, -1.0]), column(10.0, &[-2.0, 0.0])]);
+        let found = prices(&[column(40.0, &[-3.0, -1.0]), column(10.0, &[-2.0, -0.5])]);
         assert_eq!(found.of_moments, [0.0, 0.0]);
         assert!((found.value - 10.0).abs() < 1e-9, "{found:?}");
     }

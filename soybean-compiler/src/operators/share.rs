@@ -19,7 +19,7 @@ pub struct Share;
 impl Rules for Share {
     fn signature(&self, operands: &[Shape]) -> Signature {
         let dims = all_dims(&operands[0]);
-        Signature::plain(operands[0].to_vec(), &[dims.clone()], &dims, Combine::Sum)
+        Signature::plain(operands[0].to_vec(), std::slice::from_ref(&dims), &dims, Combine::Sum)
     }
 
     // d share(x) = x

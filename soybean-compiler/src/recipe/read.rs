@@ -1,12 +1,12 @@
 //! The reader of recipes: each line is a call, made as it is read.
 
-mod datum;
+pub(super) mod datum;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use soybean_plan::{DType, Init, MAX_RANK, Precision};
 
-use super::{HEADING, Recipe};
+use super::{HEADING, Recipe, wishes};
 use crate::{
     builder::{Argument, Builder},
     compile::Options,
@@ -128,6 +128,7 @@ impl Reader {
                 self.outputs.push((name.clone(), value));
             }
             ("loss", [Datum::Tensor(number)]) => self.loss = Some(self.tensor(*number)?),
+            _ if wishes::read(&mut self.search, word, data)? => {}
             _ => return Err(format!("`{word}` with such operands says nothing")),
         }
         Ok(())

@@ -5,7 +5,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
-use soybean_plan::{AxisSet, Mesh, Placement, Tiling};
+use soybean_plan::{AxisSet, MAX_RANK, Mesh, Placement, Tiling};
 
 use super::{
     price::{Price, Pricing},
@@ -17,7 +17,7 @@ use super::{
 pub(super) struct Counts {
     classes: Vec<AxisSet>,
     unlimited: Splits,
-    known: RefCell<BTreeMap<Vec<Steps>, Price>>,
+    known: RefCell<BTreeMap<u128, Price>>,
     pricing: Rc<Pricing>,
 }
 
@@ -62,14 +62,16 @@ impl Counts {
 
     /// The price of the cheapest conversion between permutations of two tilings: [`Splits::price`].
     pub(super) fn least(&self, from: Tiling, to: Tiling) -> Price {
-        let steps: Vec<Steps> =
-            self.classes.iter().map(|&class| Steps::new(class, &from, &to)).collect();
-        if let Some(&least) = self.known.borrow().get(&steps) {
+        let steps = |class: &AxisSet| Steps::new(*class, &from, &to);
+        // Four bits are enough for the axes of a mesh, and one is left for each class, however many there are.
+        let key = self.classes.iter().map(steps).fold(0, |key, it| key << 20 | it.packed());
+        if let Some(&least) = self.known.borrow().get(&key) {
             return least;
         }
+        let steps: Vec<Steps> = self.classes.iter().map(steps).collect();
         let start = Tiling::replicated(self.unlimited.n_axes());
         let least = self.least_from(&steps, 0, start, start);
-        self.known.borrow_mut().insert(steps, least);
+        self.known.borrow_mut().insert(key, least);
         least
     }
 
@@ -87,26 +89,37 @@ impl Counts {
 
 impl Steps {
     fn new(class: AxisSet, from: &Tiling, to: &Tiling) -> Self {
-        let count = |tiling: &Tiling, wanted: Placement| {
-            class.iter().filter(|&axis| tiling.on(axis) == wanted).count()
+        const PARTIAL: usize = MAX_RANK;
+        const REPLICATED: usize = MAX_RANK + 1;
+        let place = |placement: Placement| match placement {
+            Placement::Split(dim) => usize::from(dim),
+            Placement::Partial => PARTIAL,
+            Placement::Replicated => REPLICATED,
         };
-        let dims = class.iter().flat_map(|axis| [from.on(axis), to.on(axis)]);
-        let mut dims: Vec<Placement> =
-            dims.filter(|it| matches!(it, Placement::Split(_))).collect();
-        dims.sort_unstable();
-        dims.dedup();
+        let (mut before, mut after) = ([0_u8; MAX_RANK + 2], [0_u8; MAX_RANK + 2]);
+        for axis in class.iter() {
+            before[place(from.on(axis))] += 1;
+            after[place(to.on(axis))] += 1;
+        }
         let mut steps = Self {
-            replicated: count(from, Placement::Replicated),
-            partial: count(from, Placement::Partial),
+            replicated: before[REPLICATED].into(),
+            partial: before[PARTIAL].into(),
             ..Self::default()
         };
-        for dim in dims {
-            let (before, after) = (count(from, dim), count(to, dim));
-            steps.kept += before.min(after);
-            steps.left += before.saturating_sub(after);
-            steps.entered += after.saturating_sub(before);
+        for (&before, &after) in before[..MAX_RANK].iter().zip(&after[..MAX_RANK]) {
+            steps.kept += usize::from(before.min(after));
+            steps.left += usize::from(before.saturating_sub(after));
+            steps.entered += usize::from(after.saturating_sub(before));
         }
         steps
+    }
+
+    /// All of it in 20 bits.
+    fn packed(self) -> u128 {
+        let Self { kept, replicated, partial, left, entered } = self;
+        [kept, replicated, partial, left, entered]
+            .into_iter()
+            .fold(0, |bits, it| bits << 4 | it as u128)
     }
 
     /// The ways to choose which axes of the class enter dims: split, partial or replicated ones.

@@ -16,6 +16,12 @@ use super::{
 const MAX_FINE_AXES: usize = 4;
 /// The most entries of all tables together: 128 MB.
 const MAX_ENTRIES: usize = 1 << 24;
+/// The axes for which the work is stated; twice as much is done for each further one.
+const N_AXES_AT_ONCE: usize = 3;
+/// Partitions into blocks that are tried.
+const N_LAYOUTS: usize = 8;
+/// One part of a cost among as many is not worth further search.
+const NEGLIGIBLE: i64 = 1 << 11;
 /// Passes of the bound that rules out states in counts.
 const N_PASSES: u64 = 8;
 
@@ -42,8 +48,8 @@ impl Found {
 /// How hard to look for better plans.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// One layout of what is best in counts.
-    OneLayout,
+    /// A layout of what is best in counts.
+    Layout,
     /// Until the best plan is proved, or the work is used up.
     Proof,
 }
@@ -52,13 +58,15 @@ pub(super) enum Effort {
 pub(super) struct Searcher<'a> {
     problem: &'a Problem<'a>,
     counts: View<'a>,
+    /// The work of each search.
+    work: u64,
 }
 
 impl<'a> Searcher<'a> {
     pub(super) fn new(problem: &'a Problem<'a>) -> Self {
         let mesh = &problem.mesh;
         let counts = View::new(problem, Resolution::counts(mesh, &classes(problem)));
-        Self { problem, counts }
+        Self { problem, counts, work: WORK << mesh.n_axes().saturating_sub(N_AXES_AT_ONCE) }
     }
 
     /// The view in counts.
@@ -72,7 +80,7 @@ impl<'a> Searcher<'a> {
         let start = costed.min_by_key(|it| it.0);
         let from = start.and_then(|it| self.counts.positions(allowed, it.1));
         let costs = self.counts.restricted(allowed);
-        let found = solve(&costs, from.as_deref(), WORK);
+        let found = solve(&costs, from.as_deref(), self.work);
         let mut layout = Layout {
             searcher: self,
             allowed,
@@ -83,32 +91,21 @@ impl<'a> Searcher<'a> {
                 largest_table: found.largest_table,
             },
         };
-        let states = chosen(allowed, &found.states);
-        let mut blocks = partitions(&self.counts, &states).into_iter();
-        let first = blocks.next().expect("axes can be taken one by one");
-        layout.lay_out(&View::new(self.problem, Resolution::blocks(first.clone())), &states);
-        if effort == Effort::OneLayout || layout.found.is_optimal() {
+        let best_view = layout.lay_out(&chosen(allowed, &found.states), effort);
+        if effort == Effort::Layout || layout.is_settled() {
             return layout.found;
         }
-        let limit = layout.found.cost;
-        let kept = chosen_each(allowed, &within(&costs, limit, N_PASSES));
-        for blocks in [first].into_iter().chain(blocks.take(N_LAYOUTS)) {
-            layout.search(&View::new(self.problem, Resolution::blocks(blocks)), &kept);
-            if layout.found.is_optimal() {
-                return layout.found;
-            }
-        }
-        if self.problem.mesh.n_axes() <= MAX_FINE_AXES {
-            let fine = View::new(self.problem, Resolution::fine(&self.problem.mesh));
-            layout.lay_out(&fine, &states);
-            layout.search(&fine, &kept);
+        let kept = chosen_each(allowed, &within(&costs, layout.found.cost, N_PASSES));
+        layout.step(&best_view, &kept);
+        if !layout.is_settled() {
+            let fine = Resolution::fine(&self.problem.mesh);
+            let is_fine = self.problem.mesh.n_axes() <= MAX_FINE_AXES;
+            let view = if is_fine { View::new(self.problem, fine) } else { best_view };
+            layout.search(&view, &kept);
         }
         layout.found
     }
 }
-
-/// Further partitions into blocks that are tried.
-const N_LAYOUTS: usize = 2;
 
 /// The search for a plan of which counts are known.
 struct Layout<'a> {
@@ -118,17 +115,77 @@ struct Layout<'a> {
     found: Found,
 }
 
-impl Layout<'_> {
-    /// The best plan with these states in counts, as far as they can be laid out in this view.
-    fn lay_out(&mut self, view: &View<'_>, states: &[usize]) {
+impl<'a> Layout<'a> {
+    /// Whether the plan is proved, or as good as proved where not all axes can be told apart.
+    fn is_settled(&self) -> bool {
+        let Found { cost, bound, .. } = self.found;
+        let is_fine = self.searcher.problem.mesh.n_axes() <= MAX_FINE_AXES;
+        cost - bound <= if is_fine { 0 } else { bound / NEGLIGIBLE }
+    }
+
+    /// The best plans with these states in counts, in one partition into blocks after the other until one does justice to them; gives the best view.
+    fn lay_out(&mut self, states: &[usize], effort: Effort) -> View<'a> {
+        let n_axes = self.searcher.problem.mesh.n_axes();
+        let is_hasty = effort == Effort::Layout && n_axes > MAX_FINE_AXES;
+        let n_layouts = if is_hasty { 1 } else { N_LAYOUTS };
+        let mut best: Option<(i64, View<'a>)> = None;
+        for blocks in partitions(&self.searcher.counts, states).into_iter().take(n_layouts) {
+            let view = View::new(self.searcher.problem, Resolution::blocks(blocks));
+            let cost = self.lay_out_in(&view, states);
+            if best.as_ref().is_none_or(|it| cost < it.0) {
+                best = Some((cost, view));
+            }
+            if self.is_settled() {
+                break;
+            }
+        }
+        best.expect("axes can be taken one by one").1
+    }
+
+    /// The cost of the best plan with these states in counts, as far as they can be laid out in this view.
+    fn lay_out_in(&mut self, view: &View<'_>, states: &[usize]) -> i64 {
         let wanted: Vec<Vec<usize>> = states.iter().map(|&it| vec![it]).collect();
         let kept = view.standing_for(&self.searcher.counts, &wanted, self.allowed);
         let found = solve(&view.restricted(&kept), None, WORK / 4);
-        self.learn(view, &chosen(&kept, &found.states));
+        self.learn(view, &chosen(&kept, &found.states))
     }
 
     /// The best plan of this view with any of these states in counts.
     fn search(&mut self, view: &View<'_>, wanted: &[Vec<usize>]) {
+        let kept = self.kept(view, wanted);
+        if view.n_entries(&kept) > MAX_ENTRIES {
+            return;
+        }
+        let from = view.positions(&kept, &self.found.plan);
+        let found = solve(&view.restricted(&kept), from.as_deref(), self.searcher.work);
+        if view.resolution.is_fine() {
+            self.found.bound = self.found.bound.max(found.bound.min(self.found.cost));
+            self.found.largest_table = self.found.largest_table.max(found.largest_table);
+        }
+        self.learn(view, &chosen(&kept, &found.states));
+    }
+
+    /// Improves the plan by changes of one unit for each variable, all variables together, until that is no better.
+    fn step(&mut self, view: &View<'_>, wanted: &[Vec<usize>]) {
+        let kept = self.kept(view, wanted);
+        while let Some(here) = view.states(&self.found.plan) {
+            let near = |(variable, kept): (usize, &Vec<usize>)| {
+                let is_near = |it: &usize| view.are_near(variable, here[variable], *it);
+                kept.iter().copied().filter(is_near).collect()
+            };
+            let near: Vec<Vec<usize>> = kept.iter().enumerate().map(near).collect();
+            let from = view.positions(&near, &self.found.plan);
+            let found = solve(&view.restricted(&near), from.as_deref(), WORK);
+            let before = self.found.cost;
+            self.learn(view, &chosen(&near, &found.states));
+            if self.found.cost > before - before / NEGLIGIBLE {
+                return;
+            }
+        }
+    }
+
+    /// The states of a view with any of these states in counts, and those of the plan in hand.
+    fn kept(&self, view: &View<'_>, wanted: &[Vec<usize>]) -> Vec<Vec<usize>> {
         let mut kept = view.standing_for(&self.searcher.counts, wanted, self.allowed);
         if let Some(states) = view.states(&self.found.plan) {
             for (kept, state) in kept.iter_mut().zip(states) {
@@ -137,19 +194,11 @@ impl Layout<'_> {
                 }
             }
         }
-        if view.n_entries(&kept) > MAX_ENTRIES {
-            return;
-        }
-        let from = view.positions(&kept, &self.found.plan);
-        let found = solve(&view.restricted(&kept), from.as_deref(), WORK);
-        if view.resolution.is_fine() {
-            self.found.bound = self.found.bound.max(found.bound.min(self.found.cost));
-            self.found.largest_table = self.found.largest_table.max(found.largest_table);
-        }
-        self.learn(view, &chosen(&kept, &found.states));
+        kept
     }
 
-    fn learn(&mut self, view: &View<'_>, states: &[usize]) {
+    /// The cost of the plan of these states, which is kept if it is the best so far.
+    fn learn(&mut self, view: &View<'_>, states: &[usize]) -> i64 {
         let problem = self.searcher.problem;
         let plan = problem.completed(view.plan(states));
         let cost = problem.cost(&plan);
@@ -157,6 +206,7 @@ impl Layout<'_> {
             self.found.cost = cost;
             self.found.plan = plan;
         }
+        cost
     }
 }
 

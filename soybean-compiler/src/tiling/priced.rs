@@ -1,8 +1,8 @@
-//! Searches with prices on memory: the least total of the bytes moved and of the priced bytes held.
+//! Searches with prices on memory: the least total of what plans cost, in bytes moved or ticks of time, and of the priced bytes that they hold.
 
 use std::rc::Rc;
 
-use soybean_plan::Mesh;
+use soybean_plan::{Mesh, Topology};
 
 use super::{
     charge::Charges,
@@ -22,13 +22,31 @@ pub(crate) struct Priced<'a> {
 /// A plan, and what all plans cost at least at the same prices.
 pub(crate) struct AtPrices {
     pub(crate) tiled: Tiled,
-    /// No plan's total of bytes moved and priced bytes held is less than this.
+    /// No plan's total of its cost and of the priced bytes held is less than this.
     pub(crate) bound: f64,
 }
 
 impl<'a> Priced<'a> {
-    pub(crate) fn new(network: &'a Network, mesh: Mesh) -> Self {
-        Self { problem: Problem::new(network, mesh) }
+    /// With bytes moved as costs, or with times on this machine.
+    pub(crate) fn new(network: &'a Network, mesh: Mesh, timed: Option<&Topology>) -> Self {
+        let problem = Problem::new(network, mesh);
+        Self { problem: timed.into_iter().fold(problem, Problem::timed) }
+    }
+
+    /// What a plan costs without prices, in whole bytes moved or ticks.
+    pub(crate) fn cost(&mut self, tiled: &Tiled) -> f64 {
+        self.problem.charges = Charges::default();
+        self.problem.whole(self.problem.cost(&self.plan(tiled))) as f64
+    }
+
+    /// Ticks in seconds; none where costs are bytes.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "ticks of plans are whole numbers below 2^63"
+    )]
+    pub(crate) fn seconds(&self, ticks: f64) -> Option<f64> {
+        self.problem.pricing.seconds(ticks.max(0.0) as u64)
     }
 
     /// The plan of the least total at these prices, as far as the search's budget goes, from plans in hand.
@@ -40,7 +58,7 @@ impl<'a> Priced<'a> {
             let in_hand: Vec<&Plan> = in_hand.iter().collect();
             searcher.best(&searcher.counts().all_states(), &in_hand, Effort::Proof)
         };
-        AtPrices { tiled: self.problem.tiled(&found.plan), bound: self.bytes(found.bound) }
+        AtPrices { tiled: self.problem.tiled(&found.plan), bound: self.units(found.bound) }
     }
 
     /// The plan of the least total among those that give every tensor and every operator what one of these plans gives it.
@@ -61,16 +79,16 @@ impl<'a> Priced<'a> {
         self.problem.tiled(&plan)
     }
 
-    fn bytes(&self, cost: i64) -> f64 {
-        cost as f64 / self.problem.unit() as f64
-    }
-
     fn plan(&self, tiled: &Tiled) -> Plan {
         let choice = |meaning: &Meaning| match *meaning {
             Meaning::Tensor { value, .. } => Choice::Tensor(tiled.tilings[value.index()]),
             Meaning::Operator { value, .. } => Choice::Operator(tiled.signature(value).1.clone()),
         };
         self.problem.meanings.iter().map(choice).collect()
+    }
+
+    fn units(&self, cost: i64) -> f64 {
+        cost as f64 / self.problem.unit() as f64
     }
 
     /// The costs over these choices for each variable.

@@ -2,7 +2,11 @@
 //!
 //! Of the many conversions, most searches ask for few: a cost is found when it is first asked for.
 
-use std::{cell::Cell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+};
 
 use soybean_plan::{AxisSet, Mesh, Placement, Shape, Tiling};
 
@@ -105,8 +109,7 @@ pub(super) struct Space {
     n_stored: usize,
     /// Codes of tilings with their positions in `tilings`, in order.
     positions: Vec<(u64, u32)>,
-    /// `costs[from * n_stored + to]`: [`Splits::price`]; none where nothing has asked yet.
-    costs: Vec<Cell<Price>>,
+    known: Known,
     pricing: Rc<Pricing>,
     /// Where only counts matter, what they cost.
     counts: Option<Rc<Counts>>,
@@ -124,9 +127,9 @@ impl Space {
         let code = |(tiling, position)| (code(&tiling, splits.rank()), position);
         let mut positions: Vec<(u64, u32)> = tilings.iter().copied().zip(0..).map(code).collect();
         positions.sort_unstable();
-        let costs = vec![Cell::new(Price::UNKNOWN); tilings.len() * n_stored];
+        let known = Known::new(tilings.len() * n_stored);
         let (counts, pricing) = (counts.cloned(), Rc::clone(pricing));
-        Self { splits, tilings, n_stored, positions, costs, pricing, counts }
+        Self { splits, tilings, n_stored, positions, known, pricing, counts }
     }
 
     /// The tilings that a stored tensor can have.
@@ -151,15 +154,52 @@ impl Space {
 
     /// The cost from one tiling to a stored one: [`Splits::price`].
     pub(super) fn cost(&self, from: usize, to: usize) -> Price {
-        let known = &self.costs[from * self.n_stored + to];
-        if known.get() == Price::UNKNOWN {
-            let (from, to) = (self.tilings[from], self.tilings[to]);
-            known.set(match &self.counts {
-                Some(counts) => counts.least(from, to),
-                None => self.splits.price(&self.pricing, from, to),
-            });
+        let at = from * self.n_stored + to;
+        if let Some(price) = self.known.get(at) {
+            return price;
         }
-        known.get()
+        let (from, to) = (self.tilings[from], self.tilings[to]);
+        let price = match &self.counts {
+            Some(counts) => counts.least(from, to),
+            None => self.splits.price(&self.pricing, from, to),
+        };
+        self.known.set(at, price);
+        price
+    }
+}
+
+/// What has been asked so far: all prices in a table, unless they are too many.
+#[derive(Debug)]
+enum Known {
+    All(Vec<Cell<Price>>),
+    Some(RefCell<BTreeMap<usize, Price>>),
+}
+
+impl Known {
+    /// The most prices of a table.
+    const MOST: usize = 1 << 20;
+
+    fn new(n_prices: usize) -> Self {
+        if n_prices > Self::MOST {
+            return Self::Some(RefCell::default());
+        }
+        Self::All(vec![Cell::new(Price::UNKNOWN); n_prices])
+    }
+
+    fn get(&self, at: usize) -> Option<Price> {
+        match self {
+            Self::All(prices) => Some(prices[at].get()).filter(|it| *it != Price::UNKNOWN),
+            Self::Some(prices) => prices.borrow().get(&at).copied(),
+        }
+    }
+
+    fn set(&self, at: usize, price: Price) {
+        match self {
+            Self::All(prices) => prices[at].set(price),
+            Self::Some(prices) => {
+                prices.borrow_mut().insert(at, price);
+            }
+        }
     }
 }
 

@@ -167,9 +167,10 @@ pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
 }
 
 fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
+    let mesh = turned(network, mesh);
     let topology = request.topology(mesh.n_ranks()).expect("the cluster has place for the mesh");
-    assert!(topology.as_ref().is_none_or(|it| it.mesh() == mesh), "the mesh is the cluster's");
-    let problem = Problem::new(network, turned(network, mesh));
+    let topology = topology.map(|it| it.with_mesh(mesh));
+    let problem = Problem::new(network, mesh);
     let problem = match request.objective {
         Objective::Bytes => problem,
         Objective::Time => problem.timed(topology.as_ref().expect("times need a cluster")),
@@ -177,7 +178,7 @@ fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
     let recursive = recursive(&problem);
     let searcher = Searcher::new(&problem);
     let counts = searcher.counts();
-    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::OneLayout).plan;
+    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::Layout).plan;
     let (data, model) = (forced(&forced::data(counts)), forced(&forced::model(counts)));
     let bytes = |plan: &Plan| problem.bytes(plan);
     let baselines =

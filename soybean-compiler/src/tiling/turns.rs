@@ -6,12 +6,16 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::Mesh;
+use soybean_plan::{Mesh, Tiling};
 
-use crate::{network::Network, operator::Rules, signature::Dim};
+use crate::{graph::Value, network::Network, operator::Rules, signature::Dim};
 
-/// The mesh with the axes in an order that suits the network's extents.
+/// The mesh with the axes in an order that suits the network's extents, if it allows what users pin.
 pub(super) fn turned(network: &Network, mesh: Mesh) -> Mesh {
+    // An axis of another size could take a digit of the whole before those of the part, which the part has not.
+    if mesh.sizes().any(|it| it != mesh.size(0)) {
+        return mesh;
+    }
     let pairs = flattened(network);
     let mut group_of: BTreeMap<usize, usize> = BTreeMap::new();
     for &(outer, whole) in &pairs {
@@ -34,7 +38,11 @@ pub(super) fn turned(network: &Network, mesh: Mesh) -> Mesh {
     }
     let start = |(extent, group): (&usize, &usize)| Some((*extent, *starts.get(group)?));
     let turns = group_of.iter().filter_map(start).filter(|it| it.1 > 0);
-    turns.fold(mesh, |mesh, (extent, axis)| mesh.turned(extent, axis))
+    let turned = turns.fold(mesh, |mesh, (extent, axis)| mesh.turned(extent, axis));
+    // A pin that tells axes apart says itself which extent begins with which.
+    let is_kept = |tiling: Tiling| tiling.placements().windows(2).all(|pair| pair[0] == pair[1]);
+    let is_allowed = |it: &Value| network.pin(*it, &turned).is_some_and(is_kept);
+    if network.pins().iter().all(is_allowed) { turned } else { mesh }
 }
 
 /// The extents of dims of which an operator splits the outermost part, each with that part's, in the order in which the network has them.

@@ -62,11 +62,11 @@ struct Tensors<'a> {
     /// By the index of a value.
     tensor_of: Vec<usize>,
     tilings: Vec<Vec<Tiling>>,
-    /// What [`Self::conversions`] gave for tensors of a shape, a form's tiling, and operands or results.
+    /// What [`Self::conversions`] gave for tensors of a shape and with a pin, a form's tiling, and operands or results.
     known: RefCell<BTreeMap<Conversions, Rc<[u64]>>>,
 }
 
-type Conversions = (Vec<usize>, usize, Tiling, bool);
+type Conversions = (Vec<usize>, usize, Option<Tiling>, Tiling, bool);
 
 impl<'a> Tensors<'a> {
     fn new(network: &'a Network, mesh: &'a Mesh) -> Self {
@@ -106,13 +106,18 @@ impl<'a> Tensors<'a> {
             steps.iter().map(|it| bytes(self.mesh, it)).sum()
         };
         let tilings = &self.tilings[self.tensor_of[value.index()]];
-        let key = (node.shape.to_vec(), node.dtype.bytes(), of_form, is_result);
+        let source = self.network.graph.values().nth(self.tensor_of[value.index()]).unwrap();
+        let pin = self.network.pin(source, self.mesh);
+        let key = (node.shape.to_vec(), node.dtype.bytes(), pin, of_form, is_result);
         let all = || tilings.iter().map(cost).collect();
         Rc::clone(self.known.borrow_mut().entry(key).or_insert_with(all))
     }
 }
 
 fn all_tilings(network: &Network, mesh: &Mesh, value: Value) -> Vec<Tiling> {
+    if let Some(pin) = network.pin(value, mesh) {
+        return vec![pin];
+    }
     let shape = network.graph.shape(value);
     let rank = u8::try_from(shape.len()).unwrap();
     let mut tilings = vec![Tiling::replicated(mesh.n_axes())];

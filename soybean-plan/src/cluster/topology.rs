@@ -32,6 +32,16 @@ impl Topology {
         Ok(Self { cluster: cluster.clone(), mesh, level_of_axis, counts })
     }
 
+    /// The same with a mesh of the same sizes, which may have its digits in another order.
+    ///
+    /// # Panics
+    /// If its axes have other sizes.
+    #[must_use]
+    pub fn with_mesh(self, mesh: Mesh) -> Self {
+        assert!(mesh.sizes().eq(self.mesh.sizes()), "the mesh has the cluster's axes");
+        Self { mesh, ..self }
+    }
+
     /// The cluster.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {

@@ -12,7 +12,7 @@ pub(super) struct Line {
 
 /// A value as it is written; tensors are numbers.
 #[derive(Debug)]
-pub(super) enum Datum {
+pub(in crate::recipe) enum Datum {
     Tensor(usize),
     Integer(i64),
     Float(f64),
@@ -39,14 +39,14 @@ impl Line {
 }
 
 impl Datum {
-    pub(super) fn list(&self) -> Result<&[Self], String> {
+    pub(in crate::recipe) fn list(&self) -> Result<&[Self], String> {
         match self {
             Self::List(members) => Ok(members),
             other => Err(format!("expected a list, found {other:?}")),
         }
     }
 
-    pub(super) fn count(&self) -> Result<usize, String> {
+    pub(in crate::recipe) fn count(&self) -> Result<usize, String> {
         match self {
             Self::Integer(it) if *it >= 0 => {
                 usize::try_from(*it).map_err(|_| format!("{it} is too large"))
@@ -55,7 +55,7 @@ impl Datum {
         }
     }
 
-    pub(super) fn number(&self) -> Result<f64, String> {
+    pub(in crate::recipe) fn number(&self) -> Result<f64, String> {
         match self {
             Self::Float(it) => Ok(*it),
             other => Err(format!("expected a number, found {other:?}")),

@@ -36,7 +36,7 @@ pub(crate) fn row(entry: &Entry, cluster: &Cluster) -> Result<String, Box<dyn Er
     let timed = compiled(entry, cluster, Objective::Time)?;
     let search = counted.report.search();
     let topology = search.topology.as_ref().ok_or("a topology comes with the cluster")?;
-    let slow = slow_bytes(&search.tiled, topology);
+    let slow = slow_bytes(&counted.program, topology);
     let mean = slow.iter().sum::<u64>() / slow.len() as u64;
     let seconds = |it: &Compiled| it.report.prediction.as_ref().map_or(0.0, |it| it.seconds);
     let slow_of = |it: &Compiled| it.report.prediction.as_ref().map_or(0, |it| it.levels[0].bytes);

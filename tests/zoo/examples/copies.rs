@@ -1,0 +1,57 @@
+//! What working copies save: the table of `docs/planner.md` that compares plans with and without them.
+//!
+//! `cargo run --release -p soybean-zoo --example copies` searches each network for 8 GPUs as it is, and with all weights stored in parts along dim 0.
+
+use std::{
+    error::Error,
+    io::{self, Write},
+};
+
+use soybean_compiler::{Network, Strategy, optimizer, tiling::search};
+use soybean_plan::{Mesh, Placement, Tiling};
+use soybean_zoo::{Entry, ZOO};
+
+const NETWORKS: [&str; 8] =
+    ["mlp", "cnn5-wide", "alexnet", "vgg16", "resnet20", "resnet50", "encoder", "gpt-12"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut output = io::stdout().lock();
+    let heads = "| network | as it is, MB | with copies | in parts, MB | with copies |";
+    writeln!(output, "{heads}\n| --- | ---: | ---: | ---: | ---: |")?;
+    for name in NETWORKS {
+        let entry = ZOO.iter().find(|it| it.name == name).ok_or("a network of the zoo")?;
+        let network = network(entry)?;
+        let in_parts = in_parts(&network);
+        let networks = [&network, &network.shared(), &in_parts, &in_parts.shared()];
+        let columns: Vec<String> = networks.map(megabytes).to_vec();
+        writeln!(output, "| {name} | {} |", columns.join(" | "))?;
+    }
+    Ok(())
+}
+
+fn mesh() -> Mesh {
+    Mesh::new(8)
+}
+
+fn network(entry: &Entry) -> Result<Network, String> {
+    let optimizer = optimizer(entry.optimizer, &[]).map_err(|it| it.message)?;
+    let model = (entry.model)();
+    let network = Network::new(model.builder, model.loss, &[], &optimizer);
+    network.map_err(|faults| format!("{faults:?}"))
+}
+
+/// The network with every parameter that allows it stored in parts along its dim 0, on all axes.
+fn in_parts(network: &Network) -> Network {
+    let mesh = mesh();
+    let tiling = Tiling::new(&vec![Placement::Split(0); mesh.n_axes()]);
+    let pinned =
+        |it: Network, &parameter| it.clone().pinned(parameter, tiling, &mesh).unwrap_or(it);
+    network.parameters.iter().fold(network.clone(), pinned)
+}
+
+/// The bytes of the best plan that is found; with an asterisk if it is not proved.
+fn megabytes(network: &Network) -> String {
+    let found = search(network, mesh(), &Strategy::Auto.into());
+    let mark = if found.is_optimal { "" } else { "*" };
+    format!("{:.1}{mark}", found.tiled.bytes() as f64 / 1e6)
+}
