@@ -80,11 +80,15 @@ fn networks_with_branches() {
 
 #[test]
 fn transformers() {
-    check(&["encoder", "gpt-12", "experts"], &[2, 4, 8], expect![[r#"
+    check(
+        &["encoder", "gpt-12", "experts"],
+        &[2, 4, 8],
+        expect![[r#"
         encoder 14751024 41045944 75310280
         gpt-12 756109320 2230579224 4555337784
         experts 354590728 1036640280 2381727800
-    "#]]);
+    "#]],
+    );
 }
 
 /// Plans that lie along some axes as one strategy has it and along the others as another are no better, such as data parallelism between nodes and model parallelism within.
