@@ -6,6 +6,7 @@
 mod bound;
 mod buckets;
 mod charge;
+mod choices;
 mod conversion;
 mod counts;
 mod dominance;
@@ -13,6 +14,7 @@ mod eliminate;
 mod forced;
 mod forms;
 mod held;
+mod layout;
 mod objective;
 mod optimum;
 mod order;

@@ -4,9 +4,14 @@
 //! 2. What was found is laid out in blocks of axes that fit it. Mostly some plan costs just as much; then it is proved optimal.
 //! 3. If not, the search goes on in the same blocks and in others, with the states that can still be part of something better, and with few axes among all plans.
 
+use std::collections::BTreeMap;
+
+use soybean_plan::AxisSet;
+
 use super::{
+    choices::Choices,
     parts::{classes, partitions},
-    problem::{Plan, Problem},
+    problem::{Choice, Meaning, Plan, Problem},
     resolution::Resolution,
     solve::{WORK, chosen, solve, within},
     view::View,
@@ -97,17 +102,16 @@ impl<'a> Searcher<'a> {
                 largest_table: found.largest_table,
             },
         };
-        let best_view = layout.lay_out(&chosen(allowed, &found.states), effort);
+        let blocks = layout.lay_out(&chosen(allowed, &found.states), effort);
         if effort == Effort::Layout || layout.is_settled() {
             return layout.found;
         }
-        let kept = chosen_each(allowed, &within(&costs, layout.found.cost, N_PASSES));
-        layout.step(&best_view, &kept);
-        if !layout.is_settled() {
-            let fine = Resolution::fine(&self.problem.mesh);
-            let is_fine = self.problem.mesh.n_axes() <= MAX_FINE_AXES;
-            let view = if is_fine { View::new(self.problem, fine) } else { best_view };
-            layout.search(&view, &kept);
+        let mesh = &self.problem.mesh;
+        layout.improve(&blocks);
+        layout.improve(&Resolution::fine(mesh).units);
+        if !layout.is_settled() && mesh.n_axes() <= MAX_FINE_AXES {
+            let kept = within(&costs, layout.found.cost, N_PASSES);
+            layout.search(&chosen_each(allowed, &kept));
         }
         layout.found
     }
@@ -121,7 +125,7 @@ struct Layout<'a> {
     found: Found,
 }
 
-impl<'a> Layout<'a> {
+impl Layout<'_> {
     /// Whether the plan is proved, or as good as proved where not all axes can be told apart.
     fn is_settled(&self) -> bool {
         let Found { cost, bound, .. } = self.found;
@@ -129,17 +133,18 @@ impl<'a> Layout<'a> {
         cost - bound <= if is_fine { 0 } else { bound / NEGLIGIBLE }
     }
 
-    /// The best plans with these states in counts, in one partition into blocks after the other until one does justice to them; gives the best view.
-    fn lay_out(&mut self, states: &[usize], effort: Effort) -> View<'a> {
-        let n_axes = self.searcher.problem.mesh.n_axes();
-        let is_hasty = effort == Effort::Layout && n_axes > MAX_FINE_AXES;
+    /// The best plans with these states in counts, by one partition of the axes into blocks after the other until one does justice to them; gives the
+    /// best partition.
+    fn lay_out(&mut self, states: &[usize], effort: Effort) -> Vec<AxisSet> {
+        let Searcher { problem, counts, .. } = self.searcher;
+        let is_hasty = effort == Effort::Layout && problem.mesh.n_axes() > MAX_FINE_AXES;
         let n_layouts = if is_hasty { 1 } else { N_LAYOUTS };
-        let mut best: Option<(i64, View<'a>)> = None;
-        for blocks in partitions(&self.searcher.counts, states).into_iter().take(n_layouts) {
-            let view = View::new(self.searcher.problem, Resolution::blocks(blocks));
-            let cost = self.lay_out_in(&view, states);
+        let wanted = counts.plan(states);
+        let mut best: Option<(i64, Vec<AxisSet>)> = None;
+        for blocks in partitions(counts, states).into_iter().take(n_layouts) {
+            let cost = self.lay_out_in(&wanted, &blocks);
             if best.as_ref().is_none_or(|it| cost < it.0) {
-                best = Some((cost, view));
+                best = Some((cost, blocks));
             }
             if self.is_settled() {
                 break;
@@ -148,65 +153,83 @@ impl<'a> Layout<'a> {
         best.expect("axes can be taken one by one").1
     }
 
-    /// The cost of the best plan with these states in counts, as far as they can be laid out in this view.
-    fn lay_out_in(&mut self, view: &View<'_>, states: &[usize]) -> i64 {
-        let wanted: Vec<Vec<usize>> = states.iter().map(|&it| vec![it]).collect();
-        let kept = view.standing_for(&self.searcher.counts, &wanted, self.allowed);
-        let found = solve(&view.restricted(&kept), None, WORK / 4);
-        self.learn(view, &chosen(&kept, &found.states))
-    }
-
-    /// The best plan of this view with any of these states in counts.
-    fn search(&mut self, view: &View<'_>, wanted: &[Vec<usize>]) {
-        let kept = self.kept(view, wanted);
-        if view.n_entries(&kept) > MAX_ENTRIES {
-            return;
-        }
-        let from = view.positions(&kept, &self.found.plan);
-        let found = solve(&view.restricted(&kept), from.as_deref(), self.searcher.work);
-        if view.resolution.is_fine() {
-            self.found.bound = self.found.bound.max(found.bound.min(self.found.cost));
-            self.found.largest_table = self.found.largest_table.max(found.largest_table);
-        }
-        self.learn(view, &chosen(&kept, &found.states));
-    }
-
-    /// Improves the plan by changes of one unit for each variable, all variables together, until that is no better.
-    fn step(&mut self, view: &View<'_>, wanted: &[Vec<usize>]) {
-        let kept = self.kept(view, wanted);
-        while let Some(here) = view.states(&self.found.plan) {
-            let near = |(variable, kept): (usize, &Vec<usize>)| {
-                let is_near = |it: &usize| view.are_near(variable, here[variable], *it);
-                kept.iter().copied().filter(is_near).collect()
+    /// The cost of the best plan that is like this one by counts, as far as that can be laid out in blocks.
+    fn lay_out_in(&mut self, wanted: &[Choice], blocks: &[AxisSet]) -> i64 {
+        let problem = self.searcher.problem;
+        let classes = self.searcher.counts.resolution.classes();
+        let fine = Resolution::fine(&problem.mesh).units;
+        let mut known: BTreeMap<(bool, usize, &Choice), Vec<Choice>> = BTreeMap::new();
+        let of_variable = |variable: usize| {
+            let like = &wanted[variable];
+            let (is_tensor, kind) = match problem.meanings[variable] {
+                Meaning::Tensor { kind, .. } => (true, kind),
+                Meaning::Operator { work, .. } => (false, work),
             };
-            let near: Vec<Vec<usize>> = kept.iter().enumerate().map(near).collect();
-            let from = view.positions(&near, &self.found.plan);
-            let found = solve(&view.restricted(&near), from.as_deref(), WORK);
+            let layouts = || {
+                let by_blocks = problem.layouts(variable, like, &classes, blocks);
+                if by_blocks.is_empty() {
+                    return problem.layouts(variable, like, &classes, &fine);
+                }
+                by_blocks
+            };
+            known.entry((is_tensor, kind, like)).or_insert_with(layouts).clone()
+        };
+        let lists: Vec<Vec<Choice>> = (0..wanted.len()).map(of_variable).collect();
+        if lists.iter().any(Vec::is_empty) {
+            return i64::MAX;
+        }
+        let choices = Choices::new(problem, lists.into_iter());
+        let found = solve(&choices.costs(), None, WORK / 4);
+        self.learn(choices.plan(&found.states))
+    }
+
+    /// Improves the plan by changes of one block for each variable, all variables together, until that is no better.
+    fn improve(&mut self, blocks: &[AxisSet]) {
+        let problem = self.searcher.problem;
+        while !self.is_settled() {
+            let plan = &self.found.plan;
+            let near = |variable: usize| {
+                if problem.pin(variable).is_some() {
+                    return vec![plan[variable].clone()];
+                }
+                problem.near(variable, &plan[variable], blocks)
+            };
+            let choices = Choices::new(problem, (0..plan.len()).map(near));
+            let from = choices.positions(plan);
+            let found = solve(&choices.costs(), from.as_deref(), WORK);
             let before = self.found.cost;
-            self.learn(view, &chosen(&near, &found.states));
+            self.learn(choices.plan(&found.states));
             if self.found.cost > before - before / NEGLIGIBLE {
                 return;
             }
         }
     }
 
-    /// The states of a view with any of these states in counts, and those of the plan in hand.
-    fn kept(&self, view: &View<'_>, wanted: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    /// The best of all plans with any of these states in counts, with the proof as far as the work goes.
+    fn search(&mut self, wanted: &[Vec<usize>]) {
+        let problem = self.searcher.problem;
+        let view = View::new(problem, Resolution::fine(&problem.mesh));
         let mut kept = view.standing_for(&self.searcher.counts, wanted, self.allowed);
-        if let Some(states) = view.states(&self.found.plan) {
-            for (kept, state) in kept.iter_mut().zip(states) {
-                if let Err(at) = kept.binary_search(&state) {
-                    kept.insert(at, state);
-                }
+        let here = view.states(&self.found.plan).expect("all axes are told apart");
+        for (kept, state) in kept.iter_mut().zip(here) {
+            if let Err(at) = kept.binary_search(&state) {
+                kept.insert(at, state);
             }
         }
-        kept
+        if view.n_entries(&kept) > MAX_ENTRIES {
+            return;
+        }
+        let from = view.positions(&kept, &self.found.plan);
+        let found = solve(&view.restricted(&kept), from.as_deref(), self.searcher.work);
+        self.found.bound = self.found.bound.max(found.bound.min(self.found.cost));
+        self.found.largest_table = self.found.largest_table.max(found.largest_table);
+        self.learn(view.plan(&chosen(&kept, &found.states)));
     }
 
-    /// The cost of the plan of these states, which is kept if it is the best so far.
-    fn learn(&mut self, view: &View<'_>, states: &[usize]) -> i64 {
+    /// The cost of a plan, which is kept if it is the best so far.
+    fn learn(&mut self, plan: Plan) -> i64 {
         let problem = self.searcher.problem;
-        let plan = problem.completed(view.plan(states));
+        let plan = problem.completed(plan);
         let cost = problem.cost(&plan);
         if cost < self.found.cost {
             self.found.cost = cost;

@@ -1,14 +1,12 @@
 //! Searches with prices on memory: the least total of what plans cost, in bytes moved or ticks of time, and of the priced bytes that they hold.
 
-use std::rc::Rc;
-
 use soybean_plan::{Mesh, Topology};
 
 use super::{
     charge::Charges,
+    choices::Choices,
     optimum::{Effort, Found, Searcher},
-    pairwise::Pairwise,
-    problem::{Choice, Meaning, Pair, Plan, Problem},
+    problem::{Choice, Meaning, Plan, Problem},
     solve::{WORK, solve},
     tiled::Tiled,
 };
@@ -64,18 +62,11 @@ impl<'a> Priced<'a> {
     pub(crate) fn best_mixed(&mut self, charges: Charges, plans: &[&Tiled]) -> Tiled {
         self.problem.charges = charges;
         let plans: Vec<Plan> = plans.iter().map(|it| self.plan(it)).collect();
-        let choices = |variable: usize| {
-            let mut choices: Vec<&Choice> = Vec::new();
-            plans.iter().for_each(|it| {
-                super::number(&mut choices, &it[variable]);
-            });
-            choices
-        };
-        let choices: Vec<Vec<&Choice>> = (0..self.problem.meanings.len()).map(choices).collect();
-        let states = solve(&self.restricted(&choices), None, WORK).states;
-        let plan: Plan =
-            choices.iter().zip(states).map(|(choices, it)| choices[it].clone()).collect();
-        self.problem.tiled(&plan)
+        let of_variable = |variable: usize| plans.iter().map(|it| it[variable].clone()).collect();
+        let n_variables = self.problem.meanings.len();
+        let choices = Choices::new(&self.problem, (0..n_variables).map(of_variable));
+        let positions = solve(&choices.costs(), None, WORK).states;
+        self.problem.tiled(&choices.plan(&positions))
     }
 
     fn plan(&self, tiled: &Tiled) -> Plan {
@@ -88,35 +79,5 @@ impl<'a> Priced<'a> {
 
     fn units(&self, cost: i64) -> f64 {
         cost as f64 / self.problem.unit() as f64
-    }
-
-    /// The costs over these choices for each variable.
-    fn restricted(&self, choices: &[Vec<&Choice>]) -> Pairwise {
-        let of_variable = |(variable, choices): (usize, &Vec<&Choice>)| {
-            choices
-                .iter()
-                .map(|it| self.problem.cost_of_choice(&self.problem.pricing, variable, it))
-                .collect()
-        };
-        let edge = |pair: &Pair| {
-            let (tilings, forms) = (&choices[pair.tensor], &choices[pair.operator]);
-            let mut table = vec![0; tilings.len() * forms.len()];
-            for (row, tiling) in tilings.iter().enumerate() {
-                for (column, form) in forms.iter().enumerate() {
-                    let at = pair.position(row, column, tilings.len(), forms.len());
-                    table[at] = self.problem.cost_of_pair(
-                        &self.problem.pricing,
-                        pair,
-                        tiling.tiling(),
-                        form.form(),
-                    );
-                }
-            }
-            pair.edge(Rc::from(table))
-        };
-        Pairwise {
-            unary: choices.iter().enumerate().map(of_variable).collect(),
-            edges: self.problem.pairs.iter().map(edge).collect(),
-        }
     }
 }

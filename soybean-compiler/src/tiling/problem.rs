@@ -63,7 +63,7 @@ pub(super) enum Meaning {
 }
 
 /// What is chosen for a variable.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Choice {
     Tensor(Tiling),
     Operator(Form),

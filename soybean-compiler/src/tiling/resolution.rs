@@ -47,11 +47,6 @@ impl Resolution {
         self.classes.is_some()
     }
 
-    /// Whether all axes are told apart.
-    pub(super) fn is_fine(&self) -> bool {
-        !self.is_counts() && self.units.iter().all(|it| it.0.count_ones() == 1)
-    }
-
     /// The unit before this one in its class, whose choice must not come after this one's.
     pub(super) fn before(&self, unit: usize) -> Option<usize> {
         let classes = self.classes.as_ref()?;

@@ -103,25 +103,6 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether two states of a variable differ in one unit at most.
-    pub(super) fn are_near(&self, variable: usize, one: usize, other: usize) -> bool {
-        let n_different = match self.problem.meanings[variable] {
-            Meaning::Tensor { kind, .. } => {
-                let [one, other] = [one, other].map(|it| self.spaces[kind].stored()[it]);
-                self.n_different(|axis| one.on(axis) == other.on(axis))
-            }
-            Meaning::Operator { work, .. } => {
-                let [one, other] = [one, other].map(|it| &self.forms[work][it]);
-                self.n_different(|axis| one.0[axis] == other.0[axis])
-            }
-        };
-        n_different <= 1
-    }
-
-    fn n_different(&self, is_equal: impl Fn(usize) -> bool) -> usize {
-        self.resolution.units.iter().filter(|it| !it.iter().all(&is_equal)).count()
-    }
-
     /// The states from which a search chooses; of pinned tensors, the one that they are pinned to.
     pub(super) fn all_states(&self) -> Vec<Vec<usize>> {
         let of_variable = |variable: usize| match self.problem.meanings[variable] {
