@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use soybean_plan::{AxisSet, Mesh, may_split};
 
-use super::problem::{operator_of, variables};
+use super::problem::{maker::variables, operator_of};
 use crate::{
     graph::{Graph, Value},
     network::Network,
