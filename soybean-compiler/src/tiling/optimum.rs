@@ -2,7 +2,7 @@
 //!
 //! 1. In counts ([`Resolution`]) there are few states, so that the least cost is found fast. No plan costs less.
 //! 2. What was found is laid out in blocks of axes that fit it. Mostly some plan costs just as much; then it is proved optimal.
-//! 3. If not, the search goes on in the same blocks and in others, with the states that can still be part of something better, and with few axes among all plans.
+//! 3. If not, the plan is improved by changes of one block for each variable; and where there are few axes, all plans are searched that can still be better.
 
 use std::collections::BTreeMap;
 
