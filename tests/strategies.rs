@@ -1,4 +1,4 @@
-//! One model on 1 to 8 devices under every strategy: the same training, and exactly the predicted traffic.
+//! One model on 1 to 32 devices under every strategy: the same training, and exactly the predicted traffic.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -16,7 +16,7 @@ use soybean_compiler::{
 };
 use soybean_plan::Precision;
 
-const DEVICES: [usize; 6] = [1, 2, 3, 4, 6, 8];
+const DEVICES: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
 const LEARNING_RATE: f32 = 0.05;
 
 fn strategies() -> impl Iterator<Item = (&'static str, Strategy)> {
@@ -40,8 +40,12 @@ fn assert_close(found: f32, expected: f32, what: &str) {
 }
 
 fn check(optimizer: Optimizer, learning_rate: f32) {
+    check_on(&DEVICES, optimizer, learning_rate);
+}
+
+fn check_on(devices: &[usize], optimizer: Optimizer, learning_rate: f32) {
     let expected = train(&perceptron(1, Strategy::Auto, optimizer), learning_rate);
-    for n_gpus in DEVICES {
+    for &n_gpus in devices {
         for (name, strategy) in strategies() {
             let compiled = perceptron(n_gpus, strategy, optimizer);
             let found = train(&compiled, learning_rate);
@@ -52,6 +56,11 @@ fn check(optimizer: Optimizer, learning_rate: f32) {
             }
         }
     }
+}
+
+#[test]
+fn so_it_is_on_a_mesh_of_five_axes() {
+    check_on(&[32], Optimizer::default(), LEARNING_RATE);
 }
 
 #[test]
