@@ -79,8 +79,7 @@ impl Splittable {
     }
 }
 
-/// The forms as far as a resolution tells them apart. In blocks a form may leave a block without a factor though one could be split along some of its
-/// axes: see [`completed`].
+/// The forms as far as a resolution tells them apart.
 pub(super) fn enumerate(
     splittable: &Splittable,
     resolution: &Resolution,

@@ -13,8 +13,12 @@ use crate::signature::{Form, factor_id};
 /// Where something lies along an axis: the dim or factor that is split there, or none.
 type Place = Option<u8>;
 
+/// The most layouts of one choice that are looked at.
+const MOST: usize = 100;
+
 impl Problem<'_> {
-    /// The choices for a variable with as many axes of each class in each place as this one, where whole blocks of axes have the same place.
+    /// The choices for a variable with as many axes of each class in each place as this one, where whole blocks of axes have the same place;
+    /// not more than a hundred of them.
     pub(super) fn layouts(
         &self,
         variable: usize,
@@ -36,7 +40,7 @@ impl Problem<'_> {
             layouts = all;
         }
         let choices = layouts.iter().map(|it| like.placed(it));
-        choices.filter(|it| self.is_legal(variable, it)).collect()
+        choices.filter(|it| self.is_legal(variable, it)).take(MOST).collect()
     }
 
     /// This choice for a variable and those that differ from it in the place of one block.

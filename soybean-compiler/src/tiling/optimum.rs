@@ -2,7 +2,7 @@
 //!
 //! 1. In counts ([`Resolution`]) there are few states, so that the least cost is found fast. No plan costs less.
 //! 2. What was found is laid out in blocks of axes that fit it. Mostly some plan costs just as much; then it is proved optimal.
-//! 3. If not, the search goes on in the same blocks and in others, with the states that can still be part of something better, and with few axes among all plans.
+//! 3. If not, the plan is improved by changes of one block for each variable; and where there are few axes, all plans are searched that can still be better.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,11 @@ use super::{
 const MAX_FINE_AXES: usize = 4;
 /// The most entries of all tables together: 128 MB.
 const MAX_ENTRIES: usize = 1 << 24;
-/// The axes for which the work is stated; twice as much is done for each further one.
+/// The axes for which the work is stated. Twice as much is done for each of the next few.
 const N_AXES_AT_ONCE: usize = 3;
+const MOST_DOUBLINGS: usize = 3;
+/// The variables for which it is stated; larger networks get as many times the work.
+const N_VARIABLES: u64 = 1 << 12;
 /// Partitions into blocks that are tried.
 const N_LAYOUTS: usize = 8;
 /// One part of a cost among as many is not worth further search.
@@ -78,7 +81,9 @@ impl<'a> Searcher<'a> {
     pub(super) fn new(problem: &'a Problem<'a>) -> Self {
         let mesh = &problem.mesh;
         let counts = View::new(problem, Resolution::counts(mesh, &classes(problem)));
-        Self { problem, counts, work: WORK << mesh.n_axes().saturating_sub(N_AXES_AT_ONCE) }
+        let n_doublings = mesh.n_axes().saturating_sub(N_AXES_AT_ONCE).min(MOST_DOUBLINGS);
+        let size = (problem.meanings.len() as u64).div_ceil(N_VARIABLES).max(1);
+        Self { problem, counts, work: (WORK * size) << n_doublings }
     }
 
     /// The view in counts.

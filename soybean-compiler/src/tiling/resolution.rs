@@ -1,11 +1,9 @@
 //! How finely a search tells the axes of a mesh apart.
 //!
-//! A mesh of ten axes gives a matrix 3^10 tilings. Two coarser views have few:
-//!
-//! - *Blocks*: all axes of a block are treated alike. Every plan in blocks is a plan.
-//! - *Counts*: of the axes of a class (of one size) only the number placed in each way counts. A tiling stands for all that are permutations of it, and a
-//!   conversion costs what it costs between the two permutations that lie best. Each tensor and operator has its best permutation for each of its
-//!   neighbours, so no plan costs less than the best in counts; where the permutations can be chosen so that all fit, that is the best plan.
+//! A mesh of ten axes gives a matrix 3^10 tilings, but few by *counts*: of the axes of a class (of one size) only the number placed in each way counts. A tiling
+//! stands for all that are permutations of it, and a conversion costs what it costs between the two permutations that lie best. Each tensor and operator has
+//! its best permutation for each of its neighbours, so no plan costs less than the best in counts; where the permutations can be chosen so that all
+//! fit, that is the best plan.
 
 use soybean_plan::{AxisSet, Mesh};
 
@@ -14,20 +12,16 @@ use crate::signature::{FactorId, Form};
 /// How finely a search tells axes apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resolution {
-    /// The sets of axes that are placed alike, in order.
+    /// The axes, each as a set.
     pub(super) units: Vec<AxisSet>,
-    /// For each unit, its class among those whose order does not matter; none where all units are told apart.
+    /// For each axis, its class among those whose order does not matter; none where all axes are told apart.
     classes: Option<Vec<usize>>,
 }
 
 impl Resolution {
     /// Every axis on its own.
     pub(super) fn fine(mesh: &Mesh) -> Self {
-        Self::blocks((0..mesh.n_axes()).map(|axis| AxisSet::EMPTY.with(axis)).collect())
-    }
-
-    /// These blocks, which together are all axes.
-    pub(super) fn blocks(units: Vec<AxisSet>) -> Self {
+        let units = (0..mesh.n_axes()).map(|axis| AxisSet::EMPTY.with(axis)).collect();
         Self { units, classes: None }
     }
 
@@ -47,7 +41,7 @@ impl Resolution {
         self.classes.is_some()
     }
 
-    /// The unit before this one in its class, whose choice must not come after this one's.
+    /// The axis before this one in its class, whose choice must not come after this one's.
     pub(super) fn before(&self, unit: usize) -> Option<usize> {
         let classes = self.classes.as_ref()?;
         (0..unit).rev().find(|&it| classes[it] == classes[unit])
