@@ -130,7 +130,8 @@ impl Graph {
         self.set_origin(node.origin);
         let value = self.add(operator, operands);
         let new = self.node_mut(value);
-        (new.pinned, new.origin) = (node.pinned, node.origin);
+        // The operator does not say whether its result is rounded.
+        (new.dtype, new.pinned, new.origin) = (node.dtype, node.pinned, node.origin);
         value
     }
 

@@ -116,13 +116,20 @@ fn weights_in_parts_are_gathered_once() {
 #[test]
 fn copies_that_save_nothing_are_the_tensors_themselves() {
     for n_ranks in [1, 2, 4, 8] {
-        for batch in [16, 4096] {
+        for (batch, precision) in
+            [(16, Precision::F32), (4096, Precision::F32), (4096, Precision::Bf16)]
+        {
             let network = perceptron(batch, &[64, 128, 32], &optimizer("adam", &[]).unwrap());
+            let network = network.in_precision(precision);
             let (own, shared) = (searched(&network, n_ranks), searched(&network.shared(), n_ranks));
             assert_eq!(own.tiled.bytes(), shared.tiled.bytes());
             let (own, shared) = (lowered(&own), lowered(&shared));
-            assert_eq!(own.train, shared.train, "{n_ranks} {batch}");
+            assert_eq!(own.train, shared.train, "{n_ranks} {batch} {precision:?}");
             assert_eq!(own.tables.arena_bytes, shared.tables.arena_bytes);
+            let types = |it: &Program| -> Vec<DType> {
+                it.tables.buffers.iter().map(|it| it.dtype).collect()
+            };
+            assert_eq!(types(&own), types(&shared), "{n_ranks} {batch} {precision:?}");
         }
     }
 }
