@@ -112,8 +112,8 @@ fn plans_of_other_graphs_are_compared_by_names() {
             plans of `net`: `left` (strategy data, 4 GPUs, f32) and `right` (strategy auto, 4 GPUs, bf16)
 
                                                 left     right
-              bytes moved in one training step  75.7 kB  4.8 kB  0.06 x
-              memory of each GPU                32.2 kB  9.7 kB  0.30 x
+              bytes moved in one training step  75.7 kB  3.3 kB  0.04 x
+              memory of each GPU                32.2 kB  9.2 kB  0.29 x
 
             tensors that lie differently (6 lie alike)
               tensor         shape        left     right
@@ -139,8 +139,8 @@ fn plans_of_other_graphs_are_compared_by_names() {
               768 B    0.bias' [P0 P0] -> [r r]            for 0.map, update
               192 B    1.bias.grad [red red] -> [P0 P0]    for 1.add, backward
 
-            only `right` has 2 conversions, 4.6 kB
-              3.1 kB  1.matmul [red red] -> [P0 P0]    for 1.matmul, forward
+            only `right` has 2 conversions, 3.1 kB
+              1.5 kB  1.matmul [red red] -> [P0 P0]    for 1.matmul, forward
               1.5 kB  1.add gradient [P0 P0] -> [r r]  for 1.add, backward
         "#]],
     );
