@@ -5,10 +5,10 @@
 //! What each bucket costs at least in each state is first shared out equally, so that the buckets agree as far as they can. Source: Dechter and Rish 2003; for the
 //! sharing, Ihler et al. 2012.
 
-use std::rc::Rc;
+use std::{cmp::Reverse, rc::Rc};
 
 use super::{
-    eliminate::{Table, minimum},
+    eliminate::{Table, minimum, neighbors},
     order::{Limits, Order},
     pairwise::Pairwise,
 };
@@ -81,7 +81,7 @@ fn grouped(
     n_entries: usize,
 ) -> Vec<Vec<Table>> {
     let mut order: Vec<usize> = (0..tables.len()).collect();
-    order.sort_by_key(|&it| (usize::MAX - tables[it].costs.len(), it));
+    order.sort_by_key(|&it| (Reverse(tables[it].costs.len()), it));
     let mut groups: Vec<(Vec<usize>, Vec<Table>)> = Vec::new();
     for table in order.into_iter().map(|it| &tables[it]) {
         let union = |scope: &[usize]| {
@@ -90,15 +90,11 @@ fn grouped(
             union.dedup();
             union
         };
-        let fits = |scope: &[usize]| {
-            let product =
-                union(scope).iter().fold(1_usize, |all, &it| all.saturating_mul(sizes[it]));
-            product <= n_entries
-        };
-        let best = groups.iter_mut().filter(|it| fits(&it.0)).min_by_key(|it| {
-            union(&it.0).iter().fold(1_usize, |all, &it| all.saturating_mul(sizes[it]))
-                / it.0.iter().fold(1_usize, |all, &it| all.saturating_mul(sizes[it]))
-        });
+        let n_combinations =
+            |scope: &[usize]| scope.iter().fold(1_usize, |all, &it| all.saturating_mul(sizes[it]));
+        let fits = |scope: &[usize]| n_combinations(&union(scope)) <= n_entries;
+        let growth = |scope: &[usize]| n_combinations(&union(scope)) / n_combinations(scope);
+        let best = groups.iter_mut().filter(|it| fits(&it.0)).min_by_key(|it| growth(&it.0));
         match best {
             Some((scope, group)) => {
                 *scope = union(scope);
@@ -108,14 +104,6 @@ fn grouped(
         }
     }
     groups.into_iter().map(|it| it.1).collect()
-}
-
-fn neighbors(variable: usize, tables: &[Table]) -> Vec<usize> {
-    let all = tables.iter().flat_map(|it| it.variables.iter().copied());
-    let mut neighbors: Vec<usize> = all.filter(|&it| it != variable).collect();
-    neighbors.sort_unstable();
-    neighbors.dedup();
-    neighbors
 }
 
 /// Adds to each group a table of the variable alone, which add up to nothing, so that all groups cost as much at least in each state.
@@ -140,11 +128,9 @@ fn shared_out(sizes: &[usize], variable: usize, groups: Vec<Vec<Table>>) -> Vec<
 
 /// What a group costs at least in each state of the variable.
 fn least(sizes: &[usize], variable: usize, group: &[Table]) -> Vec<i64> {
-    // A second variable of one state keeps those of the variable apart.
     let mut group: Vec<Table> = group.to_vec();
-    let mut scope = neighbors(variable, &group);
-    // Eliminates the others one by one where they are few, at once otherwise: the product is bounded either way.
-    while let Some(other) = scope.pop() {
+    // The others go one by one; no table that this makes is larger than that of the whole group.
+    for other in neighbors(variable, &group) {
         let (with, without): (Vec<Table>, Vec<Table>) =
             group.into_iter().partition(|it| it.variables.contains(&other));
         let rest = neighbors(other, &with);

@@ -80,14 +80,9 @@ impl<'a> Choices<'a> {
     }
 
     fn table(&self, pair: &Pair, tilings: &[Choice], forms: &[Choice]) -> Rc<[i64]> {
-        let mut table = vec![0; tilings.len() * forms.len()];
-        for (row, tiling) in tilings.iter().enumerate() {
-            for (column, form) in forms.iter().enumerate() {
-                let (tiling, form) = (tiling.tiling(), form.form());
-                let at = pair.position(row, column, tilings.len(), forms.len());
-                table[at] = self.problem.cost_of_pair(&self.problem.pricing, pair, tiling, form);
-            }
-        }
-        table.into()
+        pair.table(tilings, forms, |tiling, form| {
+            let (tiling, form) = (tiling.tiling(), form.form());
+            self.problem.cost_of_pair(&self.problem.pricing, pair, tiling, form)
+        })
     }
 }

@@ -63,8 +63,9 @@ impl Counts {
     /// The price of the cheapest conversion between permutations of two tilings: [`Splits::price`].
     pub(super) fn least(&self, from: Tiling, to: Tiling) -> Price {
         let steps = |class: &AxisSet| Steps::new(*class, &from, &to);
-        // Four bits are enough for the axes of a mesh, and one is left for each class, however many there are.
-        let key = self.classes.iter().map(steps).fold(0, |key, it| key << 20 | it.packed());
+        let key = self.classes.iter().fold(0, |key, class| {
+            steps(class).appended(key, class.0.count_ones())
+        });
         if let Some(&least) = self.known.borrow().get(&key) {
             return least;
         }
@@ -114,12 +115,14 @@ impl Steps {
         steps
     }
 
-    /// All of it in 20 bits.
-    fn packed(self) -> u128 {
+    /// The bits of a number with all of this behind them, for a class of so many axes. That takes at most five bits for each axis, so that there is place for
+    /// all classes of a mesh.
+    fn appended(self, bits: u128, n_axes: u32) -> u128 {
+        let width = u32::BITS - n_axes.leading_zeros();
         let Self { kept, replicated, partial, left, entered } = self;
         [kept, replicated, partial, left, entered]
             .into_iter()
-            .fold(0, |bits, it| bits << 4 | it as u128)
+            .fold(bits, |bits, it| bits << width | it as u128)
     }
 
     /// The ways to choose which axes of the class enter dims: split, partial or replicated ones.
@@ -152,5 +155,23 @@ impl Steps {
                 (from.with(axis, before), to.with(axis, after))
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_classes_of_a_mesh_count() {
+        let mesh = Mesh::new(1 << 8);
+        let classes = (0..8).map(|axis| AxisSet::EMPTY.with(axis)).collect();
+        let counts = Counts::new(&mesh, classes, &Rc::new(Pricing::Bytes));
+        let replicated = Tiling::replicated(8);
+        assert_eq!(counts.least(replicated, replicated), Price::NONE);
+        for axis in 0..8 {
+            let split = replicated.with(axis, Placement::Split(0));
+            assert_ne!(counts.least(split, replicated), Price::NONE, "{axis}");
+        }
     }
 }

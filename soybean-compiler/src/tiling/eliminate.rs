@@ -70,28 +70,16 @@ impl Elimination {
         self.tables.push(table);
     }
 
-    /// The variables that share a table with this one, in increasing order.
-    fn neighbors(&self, variable: usize) -> Vec<usize> {
-        let tables = self.tables_of[variable].iter().map(|&it| &self.tables[it]);
-        let mut neighbors: Vec<usize> = tables
-            .flat_map(|table| table.variables.iter().copied())
-            .filter(|&it| it != variable)
-            .collect();
-        neighbors.sort_unstable();
-        neighbors.dedup();
-        neighbors
-    }
-
     /// Eliminates variables in this order.
     pub(super) fn run(&mut self, order: &Order) {
         order.variables.iter().for_each(|&it| self.eliminate(it));
     }
 
     fn eliminate(&mut self, variable: usize) {
-        let neighbors = self.neighbors(variable);
         let numbers = std::mem::take(&mut self.tables_of[variable]);
         let tables: Vec<Table> =
             numbers.iter().map(|&it| std::mem::take(&mut self.tables[it])).collect();
+        let neighbors = neighbors(variable, &tables);
         for &neighbor in &neighbors {
             self.tables_of[neighbor].retain(|it| !numbers.contains(it));
         }
@@ -164,6 +152,15 @@ impl Elimination {
             states[gone.variable] = gone.best[at] as usize;
         }
     }
+}
+
+/// The variables that share one of these tables with this one, in increasing order.
+pub(super) fn neighbors(variable: usize, tables: &[Table]) -> Vec<usize> {
+    let all = tables.iter().flat_map(|table| table.variables.iter().copied());
+    let mut neighbors: Vec<usize> = all.filter(|&it| it != variable).collect();
+    neighbors.sort_unstable();
+    neighbors.dedup();
+    neighbors
 }
 
 /// The least sum of the tables over the states of `variable`, for each combination of states of its neighbours, and the state that reaches it.

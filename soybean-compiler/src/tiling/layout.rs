@@ -74,10 +74,10 @@ impl Problem<'_> {
                 self.kinds[kind].are_legal(tiling)
             }
             (Meaning::Operator { work, .. }, Choice::Operator(form)) => {
-                let Self { works, .. } = self;
-                (0..works[work].signature.factors.len())
+                let work = &self.works[work];
+                (0..work.signature.factors.len())
                     .map(factor_id)
-                    .all(|factor| works[work].splittable.may_split(factor, form.axes_of(factor)))
+                    .all(|factor| work.splittable.may_split(factor, form.axes_of(factor)))
             }
             _ => unreachable!("a choice is of the kind of its variable"),
         }
@@ -108,7 +108,7 @@ fn place(
 
 impl Choice {
     /// The place of each axis.
-    fn places(&self) -> Vec<Place> {
+    pub(super) fn places(&self) -> Vec<Place> {
         match self {
             Self::Tensor(tiling) => {
                 let place = |placement: &Placement| match placement {

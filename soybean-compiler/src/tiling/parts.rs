@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{AxisSet, Placement};
+use soybean_plan::AxisSet;
 
-use super::{
-    problem::{Choice, Problem},
-    view::View,
-};
+use super::{problem::Problem, view::View};
 
 /// The classes of axes between which costs do not tell.
 pub(super) fn classes(problem: &Problem<'_>) -> Vec<AxisSet> {
@@ -59,16 +56,9 @@ const N_OF_CLASS: usize = 4;
 fn group_sizes(counts: &View<'_>, states: &[usize], class: AxisSet) -> BTreeMap<Vec<usize>, usize> {
     let mut wanted: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
     for (variable, &state) in states.iter().enumerate() {
-        let choice = counts.choice(variable, state);
-        let place = |axis: usize| match &choice {
-            Choice::Tensor(tiling) => match tiling.on(axis) {
-                Placement::Split(dim) => Some(dim),
-                Placement::Replicated | Placement::Partial => None,
-            },
-            Choice::Operator(form) => form.0[axis],
-        };
+        let places = counts.choice(variable, state).places();
         let mut sizes: BTreeMap<Option<u8>, usize> = BTreeMap::new();
-        class.iter().for_each(|axis| *sizes.entry(place(axis)).or_default() += 1);
+        class.iter().for_each(|axis| *sizes.entry(places[axis]).or_default() += 1);
         let mut sizes: Vec<usize> = sizes.into_values().collect();
         sizes.sort_unstable();
         *wanted.entry(sizes).or_default() += 1;

@@ -120,25 +120,26 @@ fn n_parts(problem: &Problem<'_>, uses: &[usize], before: &Choice) -> u64 {
 fn table_of_cut(problem: &Problem<'_>, pair: &Pair, key: &Key, axis: usize) -> Rc<[i64]> {
     let (n_parts, uses, rows, columns) = key;
     let size = i64::try_from(problem.mesh.size(axis)).expect("axes are small");
-    let mut table = vec![0; rows.len() * columns.len()];
-    for usage in uses.iter().map(|&it| &problem.uses[it]) {
+    let uses = uses.iter().map(|&it| {
+        let usage = &problem.uses[it];
         let signature = &problem.works[usage.work].signature;
+        let needed = columns.iter().map(|&it| placement(signature, usage, it)).collect();
         let weight = if usage.is_trained { 1 << 8 } else { 1 };
-        let elements = (usage.bytes / n_parts) as i64 * weight;
-        let needed: Vec<Placement> =
-            columns.iter().map(|&it| placement(signature, usage, it)).collect();
-        for (row, &stored) in rows.iter().enumerate() {
-            for (column, &needed) in needed.iter().enumerate() {
-                let (from, to) =
-                    if usage.operand.is_some() { (stored, needed) } else { (needed, stored) };
-                let at = pair.position(row, column, rows.len(), columns.len());
-                // Of equal cuts, that is wanted in which working copies lie as their tensors.
-                let is_held = usage.is_copy && from != to;
-                table[at] += elements * shares_moved(from, to, size) + i64::from(is_held);
-            }
-        }
-    }
-    table.into()
+        (usage, (usage.bytes / n_parts) as i64 * weight, needed)
+    });
+    let uses: Vec<(&Use, i64, Vec<Placement>)> = uses.collect();
+    let numbers: Vec<usize> = (0..columns.len()).collect();
+    pair.table(rows, &numbers, |&stored, &column| {
+        let of_use = |(usage, elements, needed): &(&Use, i64, Vec<Placement>)| {
+            let needed = needed[column];
+            let (from, to) =
+                if usage.operand.is_some() { (stored, needed) } else { (needed, stored) };
+            // Of equal cuts, that is wanted in which working copies lie as their tensors.
+            let is_held = usage.is_copy && from != to;
+            elements * shares_moved(from, to, size) + i64::from(is_held)
+        };
+        uses.iter().map(of_use).sum()
+    })
 }
 
 /// How an operand (or the result, where there is no operand) lies along an axis on which this factor is split.

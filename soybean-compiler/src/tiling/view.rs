@@ -233,41 +233,34 @@ impl<'a> View<'a> {
     }
 
     fn table(&self, pair: &Pair, rows: &[usize], columns: &[usize]) -> Rc<[i64]> {
-        let mut table = vec![0; rows.len() * columns.len()];
-        for &usage in &pair.uses {
-            for (row, &tiling) in rows.iter().enumerate() {
-                for (column, &form) in columns.iter().enumerate() {
-                    let at = pair.position(row, column, rows.len(), columns.len());
-                    table[at] += self.cost_of_use(usage, tiling, form);
-                }
-            }
-        }
-        if self.problem.charge_number(pair) > 0 {
-            for (row, &tiling) in rows.iter().enumerate() {
-                for (column, &form) in columns.iter().enumerate() {
-                    let at = pair.position(row, column, rows.len(), columns.len());
-                    table[at] += self.charge_of_pair(pair, tiling, form);
-                }
-            }
-        }
-        table.into()
+        let is_charged = self.problem.charge_number(pair) > 0;
+        pair.table(rows, columns, |&tiling, &form| {
+            let uses = pair.uses.iter().map(|&usage| self.cost_of_use(usage, tiling, form));
+            let charge = if is_charged { self.charge_of_pair(pair, tiling, form) } else { 0 };
+            uses.sum::<i64>() + charge
+        })
     }
 }
 
 impl Pair {
-    /// Where the entry of a state of the tensor and one of the operator stands in the pair's table.
-    pub(super) fn position(
+    /// The table of what these states of the tensor cost with these of the operator.
+    pub(super) fn table<T, F>(
         &self,
-        tiling: usize,
-        form: usize,
-        n_tilings: usize,
-        n_forms: usize,
-    ) -> usize {
+        tilings: &[T],
+        forms: &[F],
+        cost: impl Fn(&T, &F) -> i64,
+    ) -> Rc<[i64]> {
+        let mut table = Vec::with_capacity(tilings.len() * forms.len());
         if self.tensor < self.operator {
-            tiling * n_forms + form
+            for tiling in tilings {
+                table.extend(forms.iter().map(|form| cost(tiling, form)));
+            }
         } else {
-            form * n_tilings + tiling
+            for form in forms {
+                table.extend(tilings.iter().map(|tiling| cost(tiling, form)));
+            }
         }
+        table.into()
     }
 
     /// The edge with this table. Pairs with the same uses have their variables in the same order.
