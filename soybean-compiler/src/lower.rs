@@ -20,7 +20,7 @@ use crate::{
     overlap::{self, Order},
     peak::{Owner, Peak},
     schedule::{self, Task},
-    tiling::{self, Tiled, number, route},
+    tiling::{Tiled, number, route},
 };
 
 /// Lowers a tiled network.
@@ -72,7 +72,7 @@ fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
     let mesh = tiled.mesh;
     let bytes = |steps: &[Step]| -> u64 {
         let moved = |step: &Step| match &lowering.kernels[step.kernel] {
-            Kernel::Communicate(collective) => tiling::bytes(&mesh, collective),
+            Kernel::Communicate(collective) => collective.bytes(&mesh),
             _ => 0,
         };
         steps.iter().map(moved).sum()
@@ -263,7 +263,7 @@ impl<'a> Lowering<'a> {
             return buffer;
         }
         let collectives = self.route(value, from, tiling, soybean_plan::Combine::Sum);
-        let is_free = collectives.iter().all(|it| tiling::bytes(&self.tiled.mesh, it) == 0);
+        let is_free = collectives.iter().all(|it| it.bytes(&self.tiled.mesh) == 0);
         let is_constant =
             matches!(self.tiled.network.graph.operator(value), Some(Operator::Iota(_)));
         if is_constant && is_free {

@@ -36,7 +36,7 @@ mod view;
 mod tests;
 
 pub(crate) use charge::{Charges, Working};
-pub use conversion::{bytes, route};
+pub use conversion::route;
 pub use forms::forms;
 pub use objective::Objective;
 pub(crate) use priced::Priced;

@@ -10,7 +10,7 @@ mod support;
 use proptest::prelude::*;
 use soybean_compiler::{
     Argument, Network, Optimizer, Strategy,
-    tiling::{Search, bytes, route, search},
+    tiling::{Search, route, search},
 };
 use soybean_plan::{AxisSet, Combine, Mesh, Placement, Tiling};
 
@@ -111,7 +111,7 @@ fn conversions_move_what_one_cut_of_two_moves_in_the_paper() {
         let (from, to) = (Tiling::new(&[from]), Tiling::new(&[to]));
         route(&mesh, shape, soybean_plan::DType::F32, Combine::Sum, from, to)
             .iter()
-            .map(|it| bytes(&mesh, it))
+            .map(|it| it.bytes(&mesh))
             .sum()
     };
     use Placement::{Partial, Replicated, Split};

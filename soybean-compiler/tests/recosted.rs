@@ -12,7 +12,7 @@ use recost::{Conversion, fewest_bytes, implied, listed};
 use serde_json::Value;
 use soybean_compiler::{
     Argument, Builder, Options, Strategy, compile, optimizer,
-    tiling::{bytes, route},
+    tiling::route,
 };
 use soybean_plan::{Combine, DType, Mesh, Placement, Precision, Shape, Tile, Tiling};
 
@@ -114,7 +114,7 @@ fn check_all_conversions(n_ranks: usize, shape: &[usize]) -> usize {
                     element_bytes: 4,
                     from: texts(&from),
                     to: texts(&to),
-                    bytes: steps.iter().map(|it| bytes(&mesh, it)).sum(),
+                    bytes: steps.iter().map(|it| it.bytes(&mesh)).sum(),
                 },
             );
             n_conversions += 1;

@@ -44,17 +44,6 @@ pub fn route(
     changes(&splits, from, to).into_iter().map(collective).collect()
 }
 
-/// The bytes that a collective moves between ranks, over all ranks.
-#[must_use]
-pub fn bytes(mesh: &Mesh, collective: &Collective) -> u64 {
-    collective.bytes(mesh)
-}
-
-/// The elements that a step moves, over all ranks, of which each holds `n_local` before, in groups of `group`.
-pub(super) fn moved(kind: CollectiveKind, n_local: u64, group: u64, n_ranks: u64) -> u64 {
-    kind.moved(n_local, group, n_ranks)
-}
-
 /// The steps from one tiling to another.
 pub(super) fn changes(splits: &Splits, from: Tiling, to: Tiling) -> Vec<Change> {
     if from == to {

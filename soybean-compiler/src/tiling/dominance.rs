@@ -262,7 +262,7 @@ mod tests {
             let is_needless = needless_splits(&network, &mesh);
             let least = |is_needless: &[Vec<bool>]| {
                 let problem = Problem::without(&network, mesh, is_needless);
-                let view = View::new(&problem, Resolution::fine(&mesh));
+                let view = View::new(&problem, Resolution::FINE);
                 let found = solve(&view.restricted(&view.all_states()), None, WORK);
                 let states = chosen(&view.all_states(), &found.states);
                 assert_eq!(found.bound, problem.cost(&view.plan(&states)));

@@ -11,7 +11,7 @@ use crate::signature::{FactorId, Form, Signature, factor_id};
 #[must_use]
 pub fn forms(signature: &Signature, mesh: &Mesh) -> Vec<Form> {
     let splittable = Splittable::new(signature, &mut Sets::new(mesh));
-    enumerate(&splittable, &Resolution::fine(mesh), mesh, Repeating::Needed)
+    enumerate(&splittable, &Resolution::FINE, mesh, Repeating::Needed)
 }
 
 /// Whether ranks may repeat each other's work.
@@ -90,33 +90,28 @@ pub(super) fn enumerate(
     let certain = splittable.seen(|marks| resolution.certain(marks));
     let n_factors = splittable.0.len();
     let mut forms = vec![Form(vec![None; mesh.n_axes()])];
-    for (at, &unit) in resolution.units.iter().enumerate() {
-        let before = resolution.before(at).and_then(|it| resolution.units[it].iter().next());
+    for axis in 0..mesh.n_axes() {
+        let before = resolution.before(axis);
         let extend = |form: &Form| {
             // In a class choices do not decrease: factors in order, then none.
-            let first = before.map_or(0, |axis| form.0[axis].map_or(n_factors, usize::from));
+            let first = before.map_or(0, |it| form.0[it].map_or(n_factors, usize::from));
             let factors = (first..n_factors).map(factor_id);
-            let is_legal =
-                |&it: &FactorId| possible.may_split(it, AxisSet(form.axes_of(it).0 | unit.0));
-            factors
-                .filter(is_legal)
-                .map(Some)
-                .chain([None])
-                .map(|choice| with(form, unit, choice))
-                .collect::<Vec<_>>()
+            let is_legal = |&it: &FactorId| possible.may_split(it, form.axes_of(it).with(axis));
+            let with = |choice| {
+                let mut form = form.clone();
+                form.0[axis] = choice;
+                form
+            };
+            factors.filter(is_legal).map(Some).chain([None]).map(with).collect::<Vec<_>>()
         };
         forms = forms.iter().flat_map(extend).collect();
     }
     if repeating == Repeating::Needed {
-        let could_split = |form: &Form, unit: AxisSet| {
-            let sets = (0..n_factors).map(factor_id);
-            let with_unit = |it: FactorId| AxisSet(form.axes_of(it).0 | unit.0);
-            sets.into_iter().any(|it| certain.may_split(it, with_unit(it)))
+        let could_split = |form: &Form, axis: usize| {
+            let may_split = |it: FactorId| certain.may_split(it, form.axes_of(it).with(axis));
+            form.0[axis].is_none() && (0..n_factors).map(factor_id).any(may_split)
         };
-        forms.retain(|form| {
-            let idle = |unit: &&AxisSet| unit.iter().any(|axis| form.0[axis].is_none());
-            !resolution.units.iter().filter(idle).any(|&unit| could_split(form, unit))
-        });
+        forms.retain(|form| !(0..mesh.n_axes()).any(|axis| could_split(form, axis)));
     }
     forms
 }
@@ -131,11 +126,5 @@ pub(super) fn completed(splittable: &Splittable, form: &Form) -> Form {
                 factors.find(|&it| splittable.may_split(it, form.axes_of(it).with(axis)));
         }
     }
-    form
-}
-
-fn with(form: &Form, unit: AxisSet, choice: Option<FactorId>) -> Form {
-    let mut form = form.clone();
-    unit.iter().for_each(|axis| form.0[axis] = choice);
     form
 }

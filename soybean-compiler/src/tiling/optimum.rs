@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::AxisSet;
+use soybean_plan::{AxisSet, Mesh};
 
 use super::{
     choices::Choices,
@@ -113,7 +113,7 @@ impl<'a> Searcher<'a> {
         }
         let mesh = &self.problem.mesh;
         layout.improve(&blocks);
-        layout.improve(&Resolution::fine(mesh).units);
+        layout.improve(&single_axes(mesh));
         if !layout.is_settled() && mesh.n_axes() <= MAX_FINE_AXES {
             let kept = within(&costs, layout.found.cost, N_PASSES);
             layout.search(&chosen_each(allowed, &kept));
@@ -162,7 +162,7 @@ impl Layout<'_> {
     fn lay_out_in(&mut self, wanted: &[Choice], blocks: &[AxisSet]) -> i64 {
         let problem = self.searcher.problem;
         let classes = self.searcher.counts.resolution.classes();
-        let fine = Resolution::fine(&problem.mesh).units;
+        let single = single_axes(&problem.mesh);
         let mut known: BTreeMap<(bool, usize, &Choice), Vec<Choice>> = BTreeMap::new();
         let of_variable = |variable: usize| {
             let like = &wanted[variable];
@@ -173,7 +173,7 @@ impl Layout<'_> {
             let layouts = || {
                 let by_blocks = problem.layouts(variable, like, &classes, blocks);
                 if by_blocks.is_empty() {
-                    return problem.layouts(variable, like, &classes, &fine);
+                    return problem.layouts(variable, like, &classes, &single);
                 }
                 by_blocks
             };
@@ -213,7 +213,7 @@ impl Layout<'_> {
     /// The best of all plans with any of these states in counts, with the proof as far as the work goes.
     fn search(&mut self, wanted: &[Vec<usize>]) {
         let problem = self.searcher.problem;
-        let view = View::new(problem, Resolution::fine(&problem.mesh));
+        let view = View::new(problem, Resolution::FINE);
         let mut kept = view.standing_for(&self.searcher.counts, wanted, self.allowed);
         let here = view.states(&self.found.plan).expect("all axes are told apart");
         for (kept, state) in kept.iter_mut().zip(here) {
@@ -242,6 +242,11 @@ impl Layout<'_> {
         }
         cost
     }
+}
+
+/// Every axis as a block of its own.
+fn single_axes(mesh: &Mesh) -> Vec<AxisSet> {
+    (0..mesh.n_axes()).map(|axis| AxisSet::EMPTY.with(axis)).collect()
 }
 
 /// For each variable the states at these positions among the allowed ones.

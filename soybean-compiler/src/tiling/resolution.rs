@@ -12,28 +12,20 @@ use crate::signature::{FactorId, Form};
 /// How finely a search tells axes apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resolution {
-    /// The axes, each as a set.
-    pub(super) units: Vec<AxisSet>,
     /// For each axis, its class among those whose order does not matter; none where all axes are told apart.
     classes: Option<Vec<usize>>,
 }
 
 impl Resolution {
     /// Every axis on its own.
-    pub(super) fn fine(mesh: &Mesh) -> Self {
-        let units = (0..mesh.n_axes()).map(|axis| AxisSet::EMPTY.with(axis)).collect();
-        Self { units, classes: None }
-    }
+    pub(super) const FINE: Self = Self { classes: None };
 
     /// Counts: the axes of each class are not told apart.
     pub(super) fn counts(mesh: &Mesh, classes: &[AxisSet]) -> Self {
         let class_of = |axis: usize| {
             classes.iter().position(|it| it.contains(axis)).expect("every axis is of a class")
         };
-        Self {
-            units: Self::fine(mesh).units,
-            classes: Some((0..mesh.n_axes()).map(class_of).collect()),
-        }
+        Self { classes: Some((0..mesh.n_axes()).map(class_of).collect()) }
     }
 
     /// Whether only counts matter.
@@ -42,9 +34,9 @@ impl Resolution {
     }
 
     /// The axis before this one in its class, whose choice must not come after this one's.
-    pub(super) fn before(&self, unit: usize) -> Option<usize> {
+    pub(super) fn before(&self, axis: usize) -> Option<usize> {
         let classes = self.classes.as_ref()?;
-        (0..unit).rev().find(|&it| classes[it] == classes[unit])
+        (0..axis).rev().find(|&it| classes[it] == classes[axis])
     }
 
     /// The classes of axes whose order does not matter.

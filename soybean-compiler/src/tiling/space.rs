@@ -11,7 +11,7 @@ use std::{
 use soybean_plan::{AxisSet, Mesh, Placement, Shape, Tiling};
 
 use super::{
-    conversion::{Change, changes, moved},
+    conversion::{Change, changes},
     counts::Counts,
     forms::Sets,
     price::{Price, Pricing},
@@ -85,7 +85,7 @@ impl Splits {
     pub(super) fn moved(&self, change: &Change) -> u64 {
         let n_ranks = self.mesh.n_ranks() as u64;
         let n_local = n_ranks / self.n_parts(&change.from);
-        moved(change.kind, n_local, self.mesh.group_size(change.axes) as u64, n_ranks)
+        change.kind.moved(n_local, self.mesh.group_size(change.axes) as u64, n_ranks)
     }
 
     /// What it costs to get from one tiling to another.
@@ -223,12 +223,12 @@ fn tilings(splits: &Splits, resolution: &Resolution) -> (Vec<Tiling>, usize) {
         .chain([Placement::Partial])
         .collect();
     let mut tilings = vec![Tiling::replicated(splits.n_axes())];
-    for (at, &unit) in resolution.units.iter().enumerate() {
-        let before = resolution.before(at).and_then(|it| resolution.units[it].iter().next());
+    for axis in 0..splits.n_axes() {
+        let before = resolution.before(axis);
         let extend = |tiling: &Tiling| {
             // In a class choices do not decrease.
             let is_in_order = |it: &&Placement| before.is_none_or(|axis| tiling.on(axis) <= **it);
-            let with = |&it: &Placement| unit.iter().fold(*tiling, |all, axis| all.with(axis, it));
+            let with = |&it: &Placement| tiling.with(axis, it);
             choices.iter().filter(is_in_order).map(with).collect::<Vec<_>>()
         };
         tilings = tilings.iter().flat_map(extend).filter(|it| splits.are_legal(it)).collect();

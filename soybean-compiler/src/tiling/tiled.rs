@@ -4,7 +4,7 @@ use std::fmt;
 
 use soybean_plan::{Combine, Mesh, Tiling};
 
-use super::conversion::{bytes, route};
+use super::conversion::route;
 use crate::{
     graph::{Phase, Value},
     network::Network,
@@ -79,7 +79,7 @@ impl Tiled {
     fn conversion(&self, value: Value, from: Tiling, to: Tiling, combine: Combine) -> Conversion {
         let node = self.network.graph.node(value);
         let collectives = route(&self.mesh, node.shape, node.dtype, combine, from, to);
-        let bytes = collectives.iter().map(|it| bytes(&self.mesh, it)).sum();
+        let bytes = collectives.iter().map(|it| it.bytes(&self.mesh)).sum();
         Conversion { value, from, to, combine, bytes }
     }
 

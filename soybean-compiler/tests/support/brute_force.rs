@@ -10,7 +10,7 @@ use soybean_compiler::{
     graph::{Phase, Value},
     operator::Rules,
     signature::{Form, Signature},
-    tiling::{bytes, route},
+    tiling::route,
 };
 use soybean_plan::{Combine, Mesh, Placement, Tile, Tiling};
 
@@ -103,7 +103,7 @@ impl<'a> Tensors<'a> {
             let (from, to) = if is_result { (of_form, stored) } else { (stored, of_form) };
             // How partial results are combined does not change what moves.
             let steps = route(self.mesh, node.shape, node.dtype, Combine::Sum, from, to);
-            steps.iter().map(|it| bytes(self.mesh, it)).sum()
+            steps.iter().map(|it| it.bytes(self.mesh)).sum()
         };
         let tilings = &self.tilings[self.tensor_of[value.index()]];
         let source = self.network.graph.values().nth(self.tensor_of[value.index()]).unwrap();

@@ -1,7 +1,5 @@
 //! Pieces of JSON.
 
-use std::fmt::Write as _;
-
 /// A list of items that are JSON already.
 pub(super) fn list(items: impl Iterator<Item = String>) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(","))
@@ -9,19 +7,5 @@ pub(super) fn list(items: impl Iterator<Item = String>) -> String {
 
 /// A string with quotes and escapes.
 pub(super) fn string(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => {
-                quoted.push('\\');
-                quoted.push(character);
-            }
-            control if control < ' ' => {
-                let _ = write!(quoted, "\\u{:04x}", control as u32);
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
+    serde_json::Value::from(text).to_string()
 }
