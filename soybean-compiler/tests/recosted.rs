@@ -10,10 +10,7 @@ mod support;
 use random_networks::{Sizes, random_model};
 use recost::{Conversion, fewest_bytes, implied, listed};
 use serde_json::Value;
-use soybean_compiler::{
-    Argument, Builder, Options, Strategy, compile, optimizer,
-    tiling::route,
-};
+use soybean_compiler::{Argument, Builder, Options, Strategy, compile, optimizer, tiling::route};
 use soybean_plan::{Combine, DType, Mesh, Placement, Precision, Shape, Tile, Tiling};
 
 /// The JSON of a plan; none where the ranks are too many for the network.

@@ -20,6 +20,8 @@ pub(super) struct Bound {
     kept: Vec<i64>,
     /// The least of what was handed to each edge and is not collected yet.
     handed: Vec<i64>,
+    /// That of the next pass.
+    direction: Direction,
     /// The bound.
     pub(super) value: i64,
 }
@@ -34,7 +36,7 @@ pub(super) struct Pass {
 
 /// The order in which a pass visits variables.
 #[derive(Clone, Copy)]
-pub(super) enum Direction {
+enum Direction {
     Forward,
     Backward,
 }
@@ -45,6 +47,13 @@ impl Direction {
         match self {
             Self::Forward => 1,
             Self::Backward => 0,
+        }
+    }
+
+    fn reversed(self) -> Self {
+        match self {
+            Self::Forward => Self::Backward,
+            Self::Backward => Self::Forward,
         }
     }
 }
@@ -61,15 +70,17 @@ impl Bound {
             moved.push([edge.first, edge.second].map(|it| vec![0; problem.unary[it].len()]));
         }
         let (kept, handed) = (vec![0; n], vec![0; moved.len()]);
-        let mut this = Self { problem, moved, edges_of, kept, handed, value: 0 };
-        this.pass(Direction::Forward, 0);
+        let direction = Direction::Forward;
+        let mut this = Self { problem, moved, edges_of, kept, handed, direction, value: 0 };
+        this.pass(0);
         this.value = this.kept.iter().sum();
         this
     }
 
-    /// One pass in this direction.
-    pub(super) fn pass(&mut self, direction: Direction, limit: i64) -> Pass {
-        let n = self.kept.len();
+    /// One pass, in the direction opposite to the last one's.
+    pub(super) fn pass(&mut self, limit: i64) -> Pass {
+        let (n, direction) = (self.kept.len(), self.direction);
+        self.direction = direction.reversed();
         let mut pass = Pass { within: vec![Vec::new(); n], decoded: vec![0; n] };
         for at in 0..n {
             let variable = match direction {

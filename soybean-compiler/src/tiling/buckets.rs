@@ -45,20 +45,25 @@ pub(super) fn bucketed(problem: &Pairwise, n_entries: u64) -> Bucketed {
         buckets[variable].push(Table { variables: vec![variable], costs: costs.as_slice().into() });
     }
     for edge in &problem.edges {
-        let variables = vec![edge.first, edge.second];
-        let first = if rank[edge.first] < rank[edge.second] { edge.first } else { edge.second };
-        buckets[first].push(Table { variables, costs: Rc::clone(&edge.table) });
+        // A variable with one state is no variable.
+        let both = [edge.first, edge.second];
+        let variables: Vec<usize> = both.into_iter().filter(|&it| sizes[it] > 1).collect();
+        let costs = Rc::clone(&edge.table);
+        match variables.iter().copied().min_by_key(|&it| rank[it]) {
+            Some(first) => buckets[first].push(Table { variables, costs }),
+            None => bound += costs[0],
+        }
     }
     let mut gone = Vec::with_capacity(sizes.len());
     for &variable in &order.variables {
         let tables = std::mem::take(&mut buckets[variable]);
-        let groups = grouped(&sizes, variable, &tables, n_entries);
-        let scopes: Vec<Vec<usize>> = groups.iter().map(|it| neighbors(variable, it)).collect();
+        let (scopes, groups): (Vec<_>, Vec<_>) =
+            grouped(&sizes, variable, tables.clone(), n_entries).into_iter().unzip();
         let groups = if groups.len() > 1 { shared_out(&sizes, variable, groups) } else { groups };
         for (scope, group) in scopes.into_iter().zip(&groups) {
             let (costs, _) = minimum(&sizes, variable, &scope, group);
             largest_table = largest_table.max(costs.len());
-            work += (costs.len() * sizes[variable]) as u64;
+            work += (costs.len() * (sizes[variable] + 4) * group.len()) as u64;
             match scope.iter().copied().min_by_key(|&it| rank[it]) {
                 Some(next) => buckets[next].push(Table { variables: scope, costs: costs.into() }),
                 None => bound += costs[0],
@@ -73,37 +78,40 @@ pub(super) fn bucketed(problem: &Pairwise, n_entries: u64) -> Bucketed {
     Bucketed { bound, states, largest_table, work }
 }
 
-/// The tables in groups, each of which can be eliminated with few entries.
+/// The tables in groups, each of which can be eliminated with few entries; and the other variables of each group.
 fn grouped(
     sizes: &[usize],
     variable: usize,
-    tables: &[Table],
+    tables: Vec<Table>,
     n_entries: usize,
-) -> Vec<Vec<Table>> {
-    let mut order: Vec<usize> = (0..tables.len()).collect();
-    order.sort_by_key(|&it| (Reverse(tables[it].costs.len()), it));
-    let mut groups: Vec<(Vec<usize>, Vec<Table>)> = Vec::new();
-    for table in order.into_iter().map(|it| &tables[it]) {
-        let union = |scope: &[usize]| {
-            let mut union: Vec<usize> = scope.iter().chain(&table.variables).copied().collect();
-            union.sort_unstable();
-            union.dedup();
-            union
+) -> Vec<(Vec<usize>, Vec<Table>)> {
+    let mut tables = tables;
+    tables.sort_by_key(|it| Reverse(it.costs.len()));
+    // With the entries of a table over all variables of the group.
+    let mut groups: Vec<(usize, Vec<usize>, Vec<Table>)> = Vec::new();
+    for table in tables {
+        let others = table.variables.iter().copied().filter(|&it| it != variable);
+        let growth = |scope: &[usize]| {
+            let added = others.clone().filter(|it| scope.binary_search(it).is_err());
+            added.fold(1_usize, |all, it| all.saturating_mul(sizes[it]))
         };
-        let n_combinations =
-            |scope: &[usize]| scope.iter().fold(1_usize, |all, &it| all.saturating_mul(sizes[it]));
-        let fits = |scope: &[usize]| n_combinations(&union(scope)) <= n_entries;
-        let growth = |scope: &[usize]| n_combinations(&union(scope)) / n_combinations(scope);
-        let best = groups.iter_mut().filter(|it| fits(&it.0)).min_by_key(|it| growth(&it.0));
-        match best {
-            Some((scope, group)) => {
-                *scope = union(scope);
-                group.push(table.clone());
+        let grown = groups.iter_mut().map(|it| (growth(&it.1), it));
+        let fitting = grown.filter(|(growth, it)| growth.saturating_mul(it.0) <= n_entries);
+        match fitting.min_by_key(|it| it.0) {
+            Some((growth, (n_entries, scope, group))) => {
+                *n_entries *= growth;
+                scope.extend(others);
+                scope.sort_unstable();
+                scope.dedup();
+                group.push(table);
             }
-            None => groups.push((union(&[variable]), vec![table.clone()])),
+            None => {
+                let scope = neighbors(variable, std::slice::from_ref(&table));
+                groups.push((growth(&[]).saturating_mul(sizes[variable]), scope, vec![table]));
+            }
         }
     }
-    groups.into_iter().map(|it| it.1).collect()
+    groups.into_iter().map(|(_, scope, group)| (scope, group)).collect()
 }
 
 /// Adds to each group a table of the variable alone, which add up to nothing, so that all groups cost as much at least in each state.

@@ -63,9 +63,10 @@ impl Counts {
     /// The price of the cheapest conversion between permutations of two tilings: [`Splits::price`].
     pub(super) fn least(&self, from: Tiling, to: Tiling) -> Price {
         let steps = |class: &AxisSet| Steps::new(*class, &from, &to);
-        let key = self.classes.iter().fold(0, |key, class| {
-            steps(class).appended(key, class.0.count_ones())
-        });
+        let key = self
+            .classes
+            .iter()
+            .fold(0, |key, class| steps(class).appended(key, class.0.count_ones()));
         if let Some(&least) = self.known.borrow().get(&key) {
             return least;
         }

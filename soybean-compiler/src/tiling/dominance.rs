@@ -204,7 +204,7 @@ mod tests {
         tiling::{
             problem::Problem,
             resolution::Resolution,
-            solve::{WORK, chosen, solve},
+            solve::{Goal, WORK, chosen, solve},
             view::View,
         },
     };
@@ -263,7 +263,7 @@ mod tests {
             let least = |is_needless: &[Vec<bool>]| {
                 let problem = Problem::without(&network, mesh, is_needless);
                 let view = View::new(&problem, Resolution::FINE);
-                let found = solve(&view.restricted(&view.all_states()), None, WORK);
+                let found = solve(&view.restricted(&view.all_states()), None, Goal::proof(WORK));
                 let states = chosen(&view.all_states(), &found.states);
                 assert_eq!(found.bound, problem.cost(&view.plan(&states)));
                 problem.whole(found.bound)

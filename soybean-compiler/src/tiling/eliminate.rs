@@ -198,8 +198,11 @@ pub(super) fn minimum(
             varying.iter().for_each(|it| it.add_to(&mut row, state));
             best.push(&row, last.as_ref(), state);
         }
-        advance(&mut counters, sizes, outer);
-        fixed.iter_mut().chain(&mut varying).chain(&mut last).for_each(|it| it.move_to(&counters));
+        if let Some(position) = advance(&mut counters, sizes, outer) {
+            fixed.iter_mut().for_each(|it| it.step(position));
+            varying.iter_mut().for_each(|it| it.step(position));
+            last.iter_mut().for_each(|it| it.step(position));
+        }
     }
     (best.costs, best.states)
 }
@@ -209,10 +212,11 @@ struct View<'a> {
     costs: &'a [i64],
     /// Where the present combination of the outer neighbours' states begins.
     offset: usize,
-    /// Its strides along the variable that is eliminated, along the last neighbour, and along the others.
+    /// Its strides along the variable that is eliminated, and along the last neighbour.
     stride: usize,
     inner_stride: usize,
-    outer_strides: Vec<usize>,
+    /// How far a step of each of the other neighbours leads, while those after it begin anew.
+    steps: Vec<isize>,
 }
 
 impl<'a> View<'a> {
@@ -227,22 +231,25 @@ impl<'a> View<'a> {
             Some(position) => table.variables[position + 1..].iter().map(|&it| sizes[it]).product(),
             None => 0,
         };
+        let mut steps = vec![0; outer.len()];
+        let mut begun = 0;
+        for (step, &neighbor) in steps.iter_mut().zip(outer).rev() {
+            let stride = stride(neighbor).cast_signed();
+            *step = stride - begun;
+            begun += stride * (sizes[neighbor].cast_signed() - 1);
+        }
         Self {
             costs: &table.costs,
             offset: 0,
             stride: stride(variable),
             inner_stride: inner.map_or(0, stride),
-            outer_strides: outer.iter().map(|&it| stride(it)).collect(),
+            steps,
         }
     }
 
-    fn move_to(&mut self, outer_states: &[usize]) {
-        let (mut offset, mut at) = (0, 0);
-        while at < outer_states.len() {
-            offset += outer_states[at] * self.outer_strides[at];
-            at += 1;
-        }
-        self.offset = offset;
+    /// Goes to the next combination of the outer neighbours' states, where this is the first whose state changes.
+    fn step(&mut self, position: usize) {
+        self.offset = self.offset.wrapping_add_signed(self.steps[position]);
     }
 
     /// Adds the entries for each state of the variable, with this state of the last neighbour.
@@ -286,17 +293,18 @@ impl Best {
     }
 }
 
-/// Steps to the next combination of the neighbours' states, the last fastest.
-fn advance(counters: &mut [usize], sizes: &[usize], neighbors: &[usize]) {
+/// Steps to the next combination of the neighbours' states, the last fastest; gives the first neighbour whose state changes, if there is another combination.
+fn advance(counters: &mut [usize], sizes: &[usize], neighbors: &[usize]) -> Option<usize> {
     let mut position = counters.len();
     while position > 0 {
         position -= 1;
         counters[position] += 1;
         if counters[position] < sizes[neighbors[position]] {
-            return;
+            return Some(position);
         }
         counters[position] = 0;
     }
+    None
 }
 
 /// The states of least cost, found in this order of all variables; and the size of the largest table.

@@ -13,7 +13,7 @@ use super::{
     parts::{classes, partitions},
     problem::{Choice, Meaning, Plan, Problem},
     resolution::Resolution,
-    solve::{WORK, chosen, solve, within},
+    solve::{Goal, WORK, better, chosen, solve, within},
     view::View,
 };
 
@@ -91,12 +91,18 @@ impl<'a> Searcher<'a> {
         &self.counts
     }
 
+    /// What is not worth further search where a plan costs this much: nothing is too little where all axes can be told apart.
+    fn negligible(&self, cost: i64) -> i64 {
+        if self.problem.mesh.n_axes() <= MAX_FINE_AXES { 0 } else { cost / NEGLIGIBLE }
+    }
+
     /// The best plan among these states in counts, no worse than the plans in hand.
     pub(super) fn best(&self, allowed: &[Vec<usize>], in_hand: &[&Found], effort: Effort) -> Found {
         let start = in_hand.iter().min_by_key(|it| it.cost);
         let from = start.and_then(|it| self.counts.positions(allowed, &it.plan));
         let costs = self.counts.restricted(allowed);
-        let found = solve(&costs, from.as_deref(), self.work);
+        let goal = Goal { work: self.work, gap: self.negligible(start.map_or(0, |it| it.cost)) };
+        let found = solve(&costs, from.as_deref(), goal);
         let mut layout = Layout {
             searcher: self,
             allowed,
@@ -134,8 +140,7 @@ impl Layout<'_> {
     /// Whether the plan is proved, or as good as proved where not all axes can be told apart.
     fn is_settled(&self) -> bool {
         let Found { cost, bound, .. } = self.found;
-        let is_fine = self.searcher.problem.mesh.n_axes() <= MAX_FINE_AXES;
-        cost - bound <= if is_fine { 0 } else { bound / NEGLIGIBLE }
+        cost - bound <= self.searcher.negligible(bound)
     }
 
     /// The best plans with these states in counts, by one partition of the axes into blocks after the other until one does justice to them; gives the
@@ -145,21 +150,21 @@ impl Layout<'_> {
         let is_hasty = effort == Effort::Layout && problem.mesh.n_axes() > MAX_FINE_AXES;
         let n_layouts = if is_hasty { 1 } else { N_LAYOUTS };
         let wanted = counts.plan(states);
-        let mut best: Option<(i64, Vec<AxisSet>)> = None;
-        for blocks in partitions(counts, states).into_iter().take(n_layouts) {
-            let cost = self.lay_out_in(&wanted, &blocks);
-            if best.as_ref().is_none_or(|it| cost < it.0) {
-                best = Some((cost, blocks));
+        let partitions = partitions(counts, states);
+        let (mut best, mut least) = (0, i64::MAX / 2);
+        for (number, blocks) in partitions.iter().take(n_layouts).enumerate() {
+            if let Some(cost) = self.lay_out_in(&wanted, blocks, least) {
+                (best, least) = (number, cost);
             }
             if self.is_settled() {
                 break;
             }
         }
-        best.expect("axes can be taken one by one").1
+        partitions.into_iter().nth(best).expect("axes can be taken one by one")
     }
 
-    /// The cost of the best plan that is like this one by counts, as far as that can be laid out in blocks.
-    fn lay_out_in(&mut self, wanted: &[Choice], blocks: &[AxisSet]) -> i64 {
+    /// The cost of the best plan that is like this one by counts, if it can be laid out in blocks and costs less than the limit.
+    fn lay_out_in(&mut self, wanted: &[Choice], blocks: &[AxisSet], limit: i64) -> Option<i64> {
         let problem = self.searcher.problem;
         let classes = self.searcher.counts.resolution.classes();
         let single = single_axes(&problem.mesh);
@@ -181,11 +186,11 @@ impl Layout<'_> {
         };
         let lists: Vec<Vec<Choice>> = (0..wanted.len()).map(of_variable).collect();
         if lists.iter().any(Vec::is_empty) {
-            return i64::MAX;
+            return None;
         }
         let choices = Choices::new(problem, lists.into_iter());
-        let found = solve(&choices.costs(), None, WORK / 4);
-        self.learn(choices.plan(&found.states))
+        let found = better(&choices.costs(), limit, Goal::proof(WORK / 4));
+        found.better.map(|it| self.learn(choices.plan(&it)))
     }
 
     /// Improves the plan by changes of one block for each variable, all variables together, until that is no better.
@@ -201,7 +206,7 @@ impl Layout<'_> {
             };
             let choices = Choices::new(problem, (0..plan.len()).map(near));
             let from = choices.positions(plan);
-            let found = solve(&choices.costs(), from.as_deref(), WORK);
+            let found = solve(&choices.costs(), from.as_deref(), Goal::proof(WORK));
             let before = self.found.cost;
             self.learn(choices.plan(&found.states));
             if self.found.cost > before - before / NEGLIGIBLE {
@@ -225,7 +230,8 @@ impl Layout<'_> {
             return;
         }
         let from = view.positions(&kept, &self.found.plan);
-        let found = solve(&view.restricted(&kept), from.as_deref(), self.searcher.work);
+        let found =
+            solve(&view.restricted(&kept), from.as_deref(), Goal::proof(self.searcher.work));
         self.found.bound = self.found.bound.max(found.bound.min(self.found.cost));
         self.found.largest_table = self.found.largest_table.max(found.largest_table);
         self.learn(view.plan(&chosen(&kept, &found.states)));

@@ -7,7 +7,7 @@ use super::{
     choices::Choices,
     optimum::{Effort, Found, Searcher},
     problem::{Choice, Meaning, Plan, Problem},
-    solve::{WORK, solve},
+    solve::{Goal, WORK, solve},
     tiled::Tiled,
 };
 use crate::network::Network;
@@ -65,7 +65,7 @@ impl<'a> Priced<'a> {
         let of_variable = |variable: usize| plans.iter().map(|it| it[variable].clone()).collect();
         let n_variables = self.problem.meanings.len();
         let choices = Choices::new(&self.problem, (0..n_variables).map(of_variable));
-        let positions = solve(&choices.costs(), None, WORK).states;
+        let positions = solve(&choices.costs(), None, Goal::proof(WORK)).states;
         self.problem.tiled(&choices.plan(&positions))
     }
 

@@ -11,7 +11,7 @@ use super::{
     forms::Repeating,
     pairwise::Pairwise,
     problem::{Choice, Meaning, Pair, Plan, Problem, Use},
-    solve::solve,
+    solve::{Goal, solve},
 };
 use crate::signature::{FactorId, Form, Signature, factor_id};
 
@@ -38,7 +38,7 @@ pub(super) fn recursive(problem: &Problem<'_>) -> Plan {
             })
             .collect();
         let costs = costs_of_cut(problem, &plan, &options, axis);
-        let states = solve(&costs, None, WORK).states;
+        let states = solve(&costs, None, Goal::proof(WORK)).states;
         plan = options
             .into_iter()
             .zip(states)

@@ -6,7 +6,7 @@
 //! better, or the work is used up.
 
 use super::{
-    bound::{Bound, Direction, Pass},
+    bound::{Bound, Pass},
     buckets::bucketed,
     eliminate::{Elimination, minimise},
     order::{Limits, Order},
@@ -30,6 +30,8 @@ pub(super) const WORK: u64 = 1 << 27;
 const WORK_FIRST: u64 = 1 << 13;
 /// What a state costs in elimination, in entries of a pass.
 const ENTRIES_OF_STATE: u64 = 8;
+/// What an entry of a table costs in a bucket.
+const ENTRIES_OF_SUM: u64 = 3;
 /// What a table costs in a pass besides its entries.
 const ENTRIES_OF_TABLE: u64 = 256;
 /// Passes after which progress is judged.
@@ -38,12 +40,29 @@ const N_PASSES: u64 = 4;
 const BUCKET: u64 = 1 << 14;
 /// How much larger buckets become each time.
 const GROWTH: u64 = 8;
+/// Buckets first look for what lies within one part of the gap among as many.
+const AIM: i64 = 128;
 
-/// The states of least cost, as far as this much work goes. Some states in hand, if they are good, make it fast.
-pub(super) fn solve(problem: &Pairwise, in_hand: Option<&[usize]>, work: u64) -> Solution {
+/// How far a search goes.
+#[derive(Clone, Copy)]
+pub(super) struct Goal {
+    /// The entries looked at.
+    pub(super) work: u64,
+    /// What may be left between the states found and the bound.
+    pub(super) gap: i64,
+}
+
+impl Goal {
+    /// The proof, as far as this much work goes.
+    pub(super) fn proof(work: u64) -> Self {
+        Self { work, gap: 0 }
+    }
+}
+
+/// The states of least cost, as far as that goes. Some states in hand, if they are good, make it fast.
+pub(super) fn solve(problem: &Pairwise, in_hand: Option<&[usize]>, goal: Goal) -> Solution {
     let limit = in_hand.map_or(i64::MAX / 2, |states| problem.cost(states));
-    let mut work_left = work;
-    let refined = refine(problem, limit, &mut work_left);
+    let refined = better(problem, limit, goal);
     let states = match refined.better {
         Some(states) => states,
         None => in_hand.map_or_else(|| vec![0; problem.unary.len()], <[usize]>::to_vec),
@@ -52,37 +71,50 @@ pub(super) fn solve(problem: &Pairwise, in_hand: Option<&[usize]>, work: u64) ->
     Solution { bound, largest_table: refined.largest_table, states }
 }
 
+/// The states of least cost among those that cost less than the limit.
+pub(super) fn better(problem: &Pairwise, limit: i64, goal: Goal) -> Refined {
+    refine(problem, limit, &mut Budget { work_left: goal.work, gap: goal.gap })
+}
+
 /// For each variable the states with which the whole need not cost more than this, as far as some passes of a bound tell.
 pub(super) fn within(problem: &Pairwise, limit: i64, n_passes: u64) -> Vec<Vec<usize>> {
     let mut bound = Bound::new(problem.clone());
     let mut within: Vec<Vec<usize>> =
         problem.unary.iter().map(|it| (0..it.len()).collect()).collect();
-    for number in 1..=n_passes {
-        for (kept, found) in within.iter_mut().zip(bound.pass(direction(number), limit).within) {
+    for _ in 0..n_passes {
+        for (kept, found) in within.iter_mut().zip(bound.pass(limit).within) {
             kept.retain(|it| found.binary_search(it).is_ok());
         }
     }
     within
 }
 
-fn direction(number: u64) -> Direction {
-    if number.is_multiple_of(2) { Direction::Forward } else { Direction::Backward }
+/// What is left of a goal.
+struct Budget {
+    work_left: u64,
+    gap: i64,
+}
+
+impl Budget {
+    fn spend(&mut self, work: u64) {
+        self.work_left = self.work_left.saturating_sub(work);
+    }
 }
 
 /// What is known of a sum of tables: states that cost less than the limit, if any were found, and what all states cost at least, or the limit.
-struct Refined {
-    better: Option<Vec<usize>>,
-    bound: i64,
-    largest_table: usize,
+pub(super) struct Refined {
+    pub(super) better: Option<Vec<usize>>,
+    pub(super) bound: i64,
+    pub(super) largest_table: usize,
 }
 
 /// States that cost less than `limit`, and a bound up to it.
-fn refine(problem: &Pairwise, limit: i64, work_left: &mut u64) -> Refined {
+fn refine(problem: &Pairwise, limit: i64, budget: &mut Budget) -> Refined {
     let mut elimination = Elimination::new(problem);
     let limits = Limits { n_neighbors: 2, work_each: WORK_FIRST, ..Limits::NONE };
     let order = Order::new(problem, limits);
     elimination.run(&order);
-    *work_left = work_left.saturating_sub(order.work * ENTRIES_OF_STATE);
+    budget.spend(order.work * ENTRIES_OF_STATE);
     let (core, numbers) = elimination.left();
     let constant = elimination.constant();
     let complete = |inner: &[usize]| {
@@ -91,7 +123,7 @@ fn refine(problem: &Pairwise, limit: i64, work_left: &mut u64) -> Refined {
         elimination.complete(&mut states);
         states
     };
-    let inner = Core::new(core, limit - constant).refined(work_left);
+    let inner = Core::new(core, limit - constant).refined(budget);
     Refined {
         better: inner.better.as_deref().map(complete),
         bound: inner.bound + constant,
@@ -115,31 +147,30 @@ impl Core {
         Self { problem, limit, known, work }
     }
 
-    fn refined(mut self, work_left: &mut u64) -> Refined {
-        if !self.is_eliminated(N_PASSES * self.work, work_left) {
-            self.improve(work_left);
+    fn refined(mut self, budget: &mut Budget) -> Refined {
+        if !self.is_eliminated(N_PASSES * self.work, budget) {
+            self.improve(budget);
         }
         self.known
     }
 
-    fn improve(&mut self, work_left: &mut u64) {
+    fn improve(&mut self, budget: &mut Budget) {
         let mut bound = Bound::new(self.problem.clone());
         let n_before = n_states(&self.problem.unary);
         let mut progress = Progress { gap: i64::MAX, n_passes: 0 };
-        let mut bucket = BUCKET;
+        let mut aim = Aim { bucket: BUCKET, share: AIM, expected: i64::MIN };
         for n_passes in 1.. {
-            let within = self.pass(&mut bound, n_passes, work_left);
-            if self.is_settled() || *work_left == 0 {
+            let within = self.pass(&mut bound, self.limit, budget);
+            if self.is_settled(budget) || budget.work_left == 0 {
                 return;
             }
             let share_gone = if n_passes < N_PASSES { 4 } else { 16 };
             if n_states(&within) < n_before - n_before / share_gone {
-                return self.learn_within(&bound, &within, work_left);
+                return self.learn_within(&bound, &within, budget);
             }
             if progress.is_slow(self.limit - bound.value) {
-                self.fill_buckets(&bound, &within, bucket, work_left);
-                bucket *= GROWTH;
-                if self.is_settled() || *work_left == 0 {
+                self.look_below(&mut bound, &mut aim, budget);
+                if self.is_settled(budget) || budget.work_left == 0 {
                     return;
                 }
             }
@@ -147,33 +178,51 @@ impl Core {
     }
 
     /// A pass of the bound; gives the states with which the whole can cost less than the limit.
-    fn pass(&mut self, bound: &mut Bound, number: u64, work_left: &mut u64) -> Vec<Vec<usize>> {
-        let Pass { within, decoded } = bound.pass(direction(number), self.limit - 1);
-        *work_left = work_left.saturating_sub(self.work);
+    fn pass(&mut self, bound: &mut Bound, limit: i64, budget: &mut Budget) -> Vec<Vec<usize>> {
+        let Pass { within, decoded } = bound.pass(limit - 1);
+        budget.spend(self.work);
         self.learn(decoded);
-        let reached = if within.iter().any(Vec::is_empty) { self.limit } else { bound.value };
+        let reached = if within.iter().any(Vec::is_empty) { limit } else { bound.value };
         self.known.bound = self.known.bound.max(reached);
         within
     }
 
-    /// A bound by elimination in buckets, over states within which the whole can cost less than the limit; and states that are good together.
+    /// Looks, in buckets, for states that cost less than what is aimed at: with a lower limit there are fewer states, and larger tables for them.
+    fn look_below(&mut self, bound: &mut Bound, aim: &mut Aim, budget: &mut Budget) {
+        let (least, most) = (self.known.bound, self.limit);
+        let target = aim.target(least, most);
+        let within = self.pass(bound, target, budget);
+        if self.known.bound < target {
+            aim.expected = self.fill_buckets(bound, &within, aim.bucket, budget);
+            self.known.bound = self.known.bound.max(aim.expected.min(target));
+        }
+        if self.known.bound >= target {
+            aim.share = (aim.share / 4).max(1);
+        } else if self.limit == most {
+            aim.share = (aim.share / 2).max(1);
+            aim.bucket *= GROWTH;
+        }
+    }
+
+    /// What some states cost at least, by elimination in buckets; which also finds states that are good together.
     fn fill_buckets(
         &mut self,
         bound: &Bound,
         within: &[Vec<usize>],
         bucket: u64,
-        work_left: &mut u64,
-    ) {
-        let found = bucketed(&bound.restricted(within), bucket.min(*work_left / ENTRIES_OF_STATE));
-        *work_left = work_left.saturating_sub(found.work * ENTRIES_OF_STATE);
-        self.known.bound = self.known.bound.max(found.bound.min(self.limit));
+        budget: &mut Budget,
+    ) -> i64 {
+        let n_entries = bucket.min(budget.work_left / ENTRIES_OF_SUM);
+        let found = bucketed(&bound.restricted(within), n_entries);
+        budget.spend(found.work * ENTRIES_OF_SUM);
         self.known.largest_table = self.known.largest_table.max(found.largest_table);
         self.learn(chosen(within, &found.states));
+        found.bound
     }
 
     /// Learns from states within which the whole can cost less than the limit.
-    fn learn_within(&mut self, bound: &Bound, within: &[Vec<usize>], work_left: &mut u64) {
-        let inner = refine(&bound.restricted(within), self.limit, work_left);
+    fn learn_within(&mut self, bound: &Bound, within: &[Vec<usize>], budget: &mut Budget) {
+        let inner = refine(&bound.restricted(within), self.limit, budget);
         self.known.bound = self.known.bound.max(inner.bound);
         self.known.largest_table = self.known.largest_table.max(inner.largest_table);
         if let Some(states) = inner.better {
@@ -190,11 +239,11 @@ impl Core {
     }
 
     /// Eliminates all variables, if that takes at most this much work.
-    fn is_eliminated(&mut self, work: u64, work_left: &mut u64) -> bool {
+    fn is_eliminated(&mut self, work: u64, budget: &mut Budget) -> bool {
         let limits = Limits { work: work / ENTRIES_OF_STATE, ..Limits::NONE };
         let order = Order::new(&self.problem, limits);
         if order.is_complete {
-            *work_left = work_left.saturating_sub(order.work * ENTRIES_OF_STATE);
+            budget.spend(order.work * ENTRIES_OF_STATE);
             let (states, largest_table) = minimise(&self.problem, &order);
             self.known.bound = self.problem.cost(&states).min(self.limit);
             self.known.largest_table = self.known.largest_table.max(largest_table);
@@ -203,10 +252,27 @@ impl Core {
         order.is_complete
     }
 
-    /// Whether nothing costs less than what was found, or than the limit.
-    fn is_settled(&mut self) -> bool {
+    /// Whether nothing costs less than what was found, or than the limit, or not by more than it may.
+    fn is_settled(&mut self, budget: &Budget) -> bool {
         self.known.bound = self.known.bound.min(self.limit);
-        self.known.bound == self.limit
+        self.limit - self.known.bound <= budget.gap
+    }
+}
+
+/// What buckets look for next.
+struct Aim {
+    /// The entries of a bucket.
+    bucket: u64,
+    /// One part among as many of what lies between the bound and the limit.
+    share: i64,
+    /// What the last buckets expect of the rest.
+    expected: i64,
+}
+
+impl Aim {
+    fn target(&self, least: i64, most: i64) -> i64 {
+        let near = least + ((most - least) / self.share).max(1);
+        near.max(self.expected).min(most)
     }
 }
 

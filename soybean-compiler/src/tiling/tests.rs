@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 
 use super::{
-    bound::{Bound, Direction},
+    bound::Bound,
     eliminate::{Elimination, minimise},
     order::{Limits, Order},
     pairwise::{Edge, Pairwise},
-    solve::{WORK, solve},
+    solve::{Goal, WORK, solve},
 };
 
 fn order(problem: &Pairwise, n_neighbors: usize) -> Order {
@@ -78,9 +78,9 @@ proptest! {
         let mut bound = Bound::new(problem.clone());
         for _ in 0..5 {
             prop_assert!(bound.value <= least);
-            bound.pass(Direction::Backward, least);
+            bound.pass(least);
             prop_assert!(bound.value <= least);
-            let within = bound.pass(Direction::Forward, least).within;
+            let within = bound.pass(least).within;
             prop_assert_eq!(brute_force(&bound.restricted(&within)), least);
         }
     }
@@ -91,7 +91,7 @@ proptest! {
         let in_hand: Vec<usize> =
             problem.unary.iter().zip(chosen).map(|(costs, it)| it % costs.len()).collect();
         for in_hand in [None, Some(&in_hand[..])] {
-            let found = solve(&problem, in_hand, WORK);
+            let found = solve(&problem, in_hand, Goal::proof(WORK));
             prop_assert_eq!((problem.cost(&found.states), found.bound), (least, least));
         }
     }
@@ -100,7 +100,7 @@ proptest! {
     #[test]
     fn any_amount_of_work_gives_a_bound_and_states(problem in problems(), work in 0..2000_u64) {
         let least = brute_force(&problem);
-        let found = solve(&problem, None, work);
+        let found = solve(&problem, None, Goal::proof(work));
         prop_assert!(found.bound <= least);
         prop_assert!(problem.cost(&found.states) >= least);
     }
