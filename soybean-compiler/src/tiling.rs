@@ -3,6 +3,7 @@
 //! [`problem`] turns a network into variables with pairwise costs, [`strategy`] chooses states for them, with [`solve`] for what costs least, by
 //! elimination and lower bounds; [`conversion`] says what a change of tiling costs.
 
+mod alike;
 mod bound;
 mod buckets;
 mod charge;

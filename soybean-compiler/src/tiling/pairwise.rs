@@ -33,14 +33,20 @@ impl Pairwise {
     }
 }
 
-/// Lists by number, where many are alike: numbers are compared faster than lists.
-#[derive(Debug, Default)]
-pub(super) struct Numbers<'a>(BTreeMap<&'a [usize], usize>);
+/// Things by number, where many are alike: numbers are compared faster than lists.
+#[derive(Debug)]
+pub(super) struct Numbers<T>(BTreeMap<T, usize>);
 
-impl<'a> Numbers<'a> {
-    /// The number of a list; equal ones share it.
-    pub(super) fn of(&mut self, list: &'a [usize]) -> usize {
+impl<T> Default for Numbers<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T: Ord> Numbers<T> {
+    /// The number of a thing; equal ones share it.
+    pub(super) fn of(&mut self, thing: T) -> usize {
         let next = self.0.len();
-        *self.0.entry(list).or_insert(next)
+        *self.0.entry(thing).or_insert(next)
     }
 }

@@ -6,6 +6,7 @@
 //! better, or the work is used up.
 
 use super::{
+    alike::Folded,
     bound::{Bound, Pass},
     buckets::bucketed,
     eliminate::{Elimination, minimise},
@@ -31,7 +32,7 @@ const WORK_FIRST: u64 = 1 << 13;
 /// What a state costs in elimination, in entries of a pass.
 const ENTRIES_OF_STATE: u64 = 8;
 /// What an entry of a table costs in a bucket.
-const ENTRIES_OF_SUM: u64 = 3;
+const ENTRIES_OF_SUM: u64 = 1;
 /// What a table costs in a pass besides its entries.
 const ENTRIES_OF_TABLE: u64 = 256;
 /// Passes after which progress is judged.
@@ -73,7 +74,7 @@ pub(super) fn solve(problem: &Pairwise, in_hand: Option<&[usize]>, goal: Goal) -
 
 /// The states of least cost among those that cost less than the limit.
 pub(super) fn better(problem: &Pairwise, limit: i64, goal: Goal) -> Refined {
-    refine(problem, limit, &mut Budget { work_left: goal.work, gap: goal.gap })
+    refine(problem, limit, &mut Budget { work_left: goal.work, gap: goal.gap, may_fold: true })
 }
 
 /// For each variable the states with which the whole need not cost more than this, as far as some passes of a bound tell.
@@ -93,6 +94,8 @@ pub(super) fn within(problem: &Pairwise, limit: i64, n_passes: u64) -> Vec<Vec<u
 struct Budget {
     work_left: u64,
     gap: i64,
+    /// Whether layers that are alike were not looked for yet.
+    may_fold: bool,
 }
 
 impl Budget {
@@ -154,7 +157,24 @@ impl Core {
         self.known
     }
 
+    /// Learns from states that are the same in all layers that are alike.
+    fn fold(&mut self, budget: &mut Budget) {
+        if !std::mem::take(&mut budget.may_fold) {
+            return;
+        }
+        if let Some(folded) = Folded::new(&self.problem) {
+            let share = budget.work_left / 8;
+            let mut inner = Budget { work_left: share, gap: budget.gap, may_fold: false };
+            let found = refine(&folded.problem, self.limit, &mut inner);
+            budget.spend(share - inner.work_left);
+            if let Some(states) = found.better {
+                self.learn(folded.unfolded(&states));
+            }
+        }
+    }
+
     fn improve(&mut self, budget: &mut Budget) {
+        self.fold(budget);
         let mut bound = Bound::new(self.problem.clone());
         let n_before = n_states(&self.problem.unary);
         let mut progress = Progress { gap: i64::MAX, n_passes: 0 };

@@ -215,12 +215,12 @@ impl<'a> View<'a> {
         };
         let unary = kept.iter().enumerate().map(unary).collect();
         let mut numbers = Numbers::default();
-        let of_kept: Vec<usize> = kept.iter().map(|it| numbers.of(it)).collect();
+        let of_kept: Vec<usize> = kept.iter().map(|it| numbers.of(&it[..])).collect();
         let mut known: BTreeMap<[usize; 4], Rc<[i64]>> = BTreeMap::new();
         let mut edges = Vec::with_capacity(self.problem.pairs.len());
         for pair in &self.problem.pairs {
             let key = [
-                numbers.of(&pair.uses),
+                numbers.of(&pair.uses[..]),
                 of_kept[pair.tensor],
                 of_kept[pair.operator],
                 self.problem.charge_number(pair),
