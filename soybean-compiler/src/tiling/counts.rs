@@ -3,7 +3,7 @@
 //! Of two tilings that are known by counts, as many axes as possible stay as they are. Of the others some are exchanged or scattered from dim to dim, some are
 //! gathered while others are sliced; how many is tried out, on a tensor whose dims any axes can split. Dims that axes cannot split only take ways away.
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
 use soybean_plan::{AxisSet, MAX_RANK, Mesh, Placement, Tiling};
 
@@ -18,7 +18,7 @@ pub(super) struct Counts {
     classes: Vec<AxisSet>,
     unlimited: Splits,
     known: RefCell<BTreeMap<u128, Price>>,
-    pricing: Rc<Pricing>,
+    pricing: Arc<Pricing>,
 }
 
 /// How many axes of a class change in which direction.
@@ -42,9 +42,9 @@ const LEFT: Placement = Placement::Split(1);
 const ENTERED: Placement = Placement::Split(2);
 
 impl Counts {
-    pub(super) fn new(mesh: &Mesh, classes: Vec<AxisSet>, pricing: &Rc<Pricing>) -> Self {
+    pub(super) fn new(mesh: &Mesh, classes: Vec<AxisSet>, pricing: &Arc<Pricing>) -> Self {
         let (unlimited, known) = (Splits::unlimited(mesh, 3), RefCell::default());
-        Self { classes, unlimited, known, pricing: Rc::clone(pricing) }
+        Self { classes, unlimited, known, pricing: Arc::clone(pricing) }
     }
 
     /// The tiling that stands for this one: in each class its placements in order.
@@ -167,7 +167,7 @@ mod tests {
     fn all_classes_of_a_mesh_count() {
         let mesh = Mesh::new(1 << 8);
         let classes = (0..8).map(|axis| AxisSet::EMPTY.with(axis)).collect();
-        let counts = Counts::new(&mesh, classes, &Rc::new(Pricing::Bytes));
+        let counts = Counts::new(&mesh, classes, &Arc::new(Pricing::Bytes));
         let replicated = Tiling::replicated(8);
         assert_eq!(counts.least(replicated, replicated), Price::NONE);
         for axis in 0..8 {

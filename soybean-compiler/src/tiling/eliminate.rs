@@ -4,7 +4,7 @@
 //! can do. This file and [`super::bound`] hold the search's inner loops; they are
 //! flat tables and index arithmetic because the macro that runs them is compiled without optimisation.
 
-use std::rc::Rc;
+use std::{collections::BTreeMap, rc::Rc};
 
 use super::{
     order::Order,
@@ -23,7 +23,7 @@ pub(super) struct Table {
 struct Eliminated {
     variable: usize,
     neighbors: Vec<usize>,
-    best: Vec<u16>,
+    best: Rc<[u16]>,
 }
 
 /// An elimination in progress.
@@ -35,6 +35,7 @@ pub(super) struct Elimination {
     tables_of: Vec<Vec<usize>>,
     is_left: Vec<bool>,
     eliminated: Vec<Eliminated>,
+    known: Known,
     /// The largest table made so far.
     pub(super) largest_table: usize,
 }
@@ -49,10 +50,13 @@ impl Elimination {
             tables_of: vec![Vec::new(); n],
             is_left: vec![true; n],
             eliminated: Vec::new(),
+            known: Known::default(),
             largest_table: 0,
         };
+        let mut known: BTreeMap<&[i64], Rc<[i64]>> = BTreeMap::new();
         for (variable, costs) in problem.unary.iter().enumerate() {
-            this.add(Table { variables: vec![variable], costs: costs.as_slice().into() });
+            let costs = known.entry(costs).or_insert_with(|| costs.as_slice().into());
+            this.add(Table { variables: vec![variable], costs: Rc::clone(costs) });
         }
         // A variable with one state is no variable: it would only make neighbours of all that depend on it.
         let is_free = |variable: &usize| problem.unary[*variable].len() > 1;
@@ -83,11 +87,12 @@ impl Elimination {
         for &neighbor in &neighbors {
             self.tables_of[neighbor].retain(|it| !numbers.contains(it));
         }
-        let (costs, best) = minimum(&self.sizes, variable, &neighbors, &tables);
+        let Minimum { costs, best } =
+            self.known.minimum(&self.sizes, variable, &neighbors, tables);
         self.largest_table = self.largest_table.max(costs.len());
         self.is_left[variable] = false;
         self.eliminated.push(Eliminated { variable, neighbors: neighbors.clone(), best });
-        self.add_or_merge(Table { variables: neighbors, costs: costs.into() });
+        self.add_or_merge(Table { variables: neighbors, costs });
     }
 
     /// Adds a table, or adds its costs to one over the same variables, so that pairs stay pairs.
@@ -102,8 +107,8 @@ impl Elimination {
             .find(|&it| self.tables[it].variables == table.variables);
         match twin {
             Some(twin) => {
-                let sums = self.tables[twin].costs.iter().zip(&*table.costs);
-                self.tables[twin].costs = sums.map(|(sum, cost)| sum + cost).collect();
+                let costs = &mut self.tables[twin].costs;
+                *costs = self.known.sum(costs, &table.costs);
             }
             None => self.add(table),
         }
@@ -154,6 +159,56 @@ impl Elimination {
     }
 }
 
+/// The least sum of tables, and the state that reaches it, for each combination of the neighbours' states.
+#[derive(Clone, Debug)]
+struct Minimum {
+    costs: Rc<[i64]>,
+    best: Rc<[u16]>,
+}
+
+/// What was found for some tables is found for all that are alike: layers repeat.
+#[derive(Debug, Default)]
+struct Known {
+    /// For the addresses of tables and the positions of their variables. The tables are kept, so that no others come to lie there.
+    minima: BTreeMap<Vec<usize>, (Minimum, Vec<Table>)>,
+    sums: BTreeMap<[usize; 2], (Rc<[i64]>, [Rc<[i64]>; 2])>,
+    key: Vec<usize>,
+}
+
+impl Known {
+    fn minimum(
+        &mut self,
+        sizes: &[usize],
+        variable: usize,
+        neighbors: &[usize],
+        tables: Vec<Table>,
+    ) -> Minimum {
+        self.key.clear();
+        for table in &tables {
+            self.key.push(table.costs.as_ptr().addr());
+            let position = |it| neighbors.iter().position(|other| other == it);
+            let positions = table.variables.iter().map(position);
+            self.key.extend(positions.map(|it| it.unwrap_or(neighbors.len())));
+        }
+        if let Some((known, _)) = self.minima.get(&self.key) {
+            return known.clone();
+        }
+        let (costs, best) = minimum(sizes, variable, neighbors, &tables);
+        let found = Minimum { costs: costs.into(), best: best.into() };
+        self.minima.insert(self.key.clone(), (found.clone(), tables));
+        found
+    }
+
+    fn sum(&mut self, one: &Rc<[i64]>, other: &Rc<[i64]>) -> Rc<[i64]> {
+        let sum = || {
+            let sum = one.iter().zip(&**other).map(|(one, other)| one + other).collect();
+            (sum, [one, other].map(Rc::clone))
+        };
+        let key = [one, other].map(|it| it.as_ptr().addr());
+        Rc::clone(&self.sums.entry(key).or_insert_with(sum).0)
+    }
+}
+
 /// The variables that share one of these tables with this one, in increasing order.
 pub(super) fn neighbors(variable: usize, tables: &[Table]) -> Vec<usize> {
     let all = tables.iter().flat_map(|table| table.variables.iter().copied());
@@ -183,7 +238,11 @@ pub(super) fn minimum(
         .partition(|it| it.inner_stride == 0);
     let mut last = varying.pop();
     let mut counters = vec![0; outer.len()];
-    let mut best = Best { costs: Vec::new(), states: Vec::new() };
+    let n_combinations = n_outer * n_inner;
+    let mut best = Best {
+        costs: Vec::with_capacity(n_combinations),
+        states: Vec::with_capacity(n_combinations),
+    };
     let mut sums = vec![0; sizes[variable]];
     let mut row = sums.clone();
     for _ in 0..n_outer {

@@ -1,6 +1,6 @@
 //! The forms in which an operator can run on a mesh.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use soybean_plan::{AxisSet, Mesh, carried_axes, splitting_sets};
 
@@ -27,7 +27,7 @@ pub(super) enum Repeating {
 #[derive(Debug)]
 pub(super) struct Sets {
     mesh: Mesh,
-    known: BTreeMap<usize, Rc<[bool]>>,
+    known: BTreeMap<usize, Arc<[bool]>>,
 }
 
 impl Sets {
@@ -36,9 +36,9 @@ impl Sets {
     }
 
     /// A mark for each set of axes, by its bit mask.
-    pub(super) fn of(&mut self, extent: usize) -> Rc<[bool]> {
+    pub(super) fn of(&mut self, extent: usize) -> Arc<[bool]> {
         let mesh = &self.mesh;
-        Rc::clone(self.known.entry(extent).or_insert_with(|| splitting_sets(extent, mesh).into()))
+        Arc::clone(self.known.entry(extent).or_insert_with(|| splitting_sets(extent, mesh).into()))
     }
 }
 

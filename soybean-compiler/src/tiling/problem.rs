@@ -6,7 +6,7 @@
 
 pub(super) mod maker;
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use soybean_plan::{Mesh, Tiling, Topology};
 
@@ -42,7 +42,7 @@ pub(super) struct Problem<'a> {
     pub(super) kinds: Vec<Splits>,
     pub(super) works: Vec<Work>,
     /// What is counted.
-    pub(super) pricing: Rc<Pricing>,
+    pub(super) pricing: Arc<Pricing>,
     /// The cost of one whole unit where memory costs nothing.
     unit: i64,
     /// What one byte that only an evaluation moves counts, in units.
@@ -113,7 +113,7 @@ impl<'a> Problem<'a> {
 
     /// The same with times on this machine as costs.
     pub(super) fn timed(self, topology: &Topology) -> Self {
-        Self { pricing: Rc::new(Pricing::time(self.network, topology)), ..self }
+        Self { pricing: Arc::new(Pricing::time(self.network, topology)), ..self }
     }
 
     /// The tiling to which a user pins the tensor of a variable, if it fits the mesh.

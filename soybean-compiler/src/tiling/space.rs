@@ -6,6 +6,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
     rc::Rc,
+    sync::Arc,
 };
 
 use soybean_plan::{AxisSet, Mesh, Placement, Shape, Tiling};
@@ -23,7 +24,7 @@ use super::{
 pub(super) struct Splits {
     mesh: Mesh,
     /// For each dim, a mark for each set of axes.
-    is_legal: Vec<Rc<[bool]>>,
+    is_legal: Vec<Arc<[bool]>>,
 }
 
 impl Splits {
@@ -37,7 +38,7 @@ impl Splits {
 
     /// Those of a tensor with this many dims that any axes can split.
     pub(super) fn unlimited(mesh: &Mesh, rank: usize) -> Self {
-        let all: Rc<[bool]> = vec![true; 1 << mesh.n_axes()].into();
+        let all: Arc<[bool]> = vec![true; 1 << mesh.n_axes()].into();
         Self { mesh: *mesh, is_legal: vec![all; rank] }
     }
 
@@ -110,7 +111,7 @@ pub(super) struct Space {
     /// Codes of tilings with their positions in `tilings`, in order.
     positions: Vec<(u64, u32)>,
     known: Known,
-    pricing: Rc<Pricing>,
+    pricing: Arc<Pricing>,
     /// Where only counts matter, what they cost.
     counts: Option<Rc<Counts>>,
 }
@@ -120,7 +121,7 @@ impl Space {
         splits: &Splits,
         resolution: &Resolution,
         counts: Option<&Rc<Counts>>,
-        pricing: &Rc<Pricing>,
+        pricing: &Arc<Pricing>,
     ) -> Self {
         let splits = splits.seen(resolution);
         let (tilings, n_stored) = tilings(&splits, resolution);
@@ -128,7 +129,7 @@ impl Space {
         let mut positions: Vec<(u64, u32)> = tilings.iter().copied().zip(0..).map(code).collect();
         positions.sort_unstable();
         let known = Known::new(tilings.len() * n_stored);
-        let (counts, pricing) = (counts.cloned(), Rc::clone(pricing));
+        let (counts, pricing) = (counts.cloned(), Arc::clone(pricing));
         Self { splits, tilings, n_stored, positions, known, pricing, counts }
     }
 

@@ -1,6 +1,6 @@
 //! Strategies: how states are chosen for the variables of a [`Problem`].
 
-use std::str::FromStr;
+use std::{panic::resume_unwind, str::FromStr, thread};
 
 use soybean_plan::{Cluster, Mesh, Topology, Unfit};
 
@@ -178,8 +178,11 @@ fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
     let searcher = Searcher::new(&problem);
     let counts = searcher.counts();
     let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::Layout).unproved();
-    let recursive = Found::new(&problem, recursive(&problem));
-    let (data, model) = (forced(&forced::data(counts)), forced(&forced::model(counts)));
+    let (recursive, data, model) = thread::scope(|scope| {
+        let recursive = scope.spawn(|| Found::new(&problem, recursive(&problem)));
+        let (data, model) = (forced(&forced::data(counts)), forced(&forced::model(counts)));
+        (recursive.join().unwrap_or_else(|panic| resume_unwind(panic)), data, model)
+    });
     let in_hand = [&recursive, &data, &model];
     let chosen = match request.strategy {
         Strategy::Auto => searcher.best(&counts.all_states(), &in_hand, Effort::Proof),

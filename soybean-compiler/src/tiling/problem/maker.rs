@@ -1,6 +1,6 @@
 //! How the search problem of a network is made: what is alike is found, and counted once.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use soybean_plan::Mesh;
 
@@ -38,7 +38,7 @@ impl<'a> Problem<'a> {
                 uses: Vec::new(),
                 kinds: Vec::new(),
                 works: Vec::new(),
-                pricing: Rc::new(Pricing::Bytes),
+                pricing: Arc::new(Pricing::Bytes),
                 unit: UNIT,
                 evaluation_byte: 0.0,
                 charges: Charges::default(),

@@ -1,5 +1,7 @@
 //! A network compiled a few times.
 
+use std::time::Instant;
+
 use soybean_compiler::{Compiled, Options, Strategy, compile, optimizer};
 use soybean_plan::Precision;
 use soybean_zoo::{Entry, Model};
@@ -13,21 +15,19 @@ pub(crate) struct Measured {
     network: &'static str,
     n_gpus: usize,
     compiled: Compiled,
-    /// The median time of the search alone.
+    /// The least time of the search alone, by the clock.
     milliseconds: f64,
 }
 
 /// Compiles a network for a number of GPUs.
 pub(crate) fn measure(entry: &Entry, n_gpus: usize) -> Result<Measured, String> {
-    let mut milliseconds = Vec::new();
     let mut compiled = compiled(entry, n_gpus)?;
-    milliseconds.push(compiled.report.milliseconds());
-    while milliseconds.len() < N_RUNS {
+    let mut milliseconds = compiled.report.milliseconds();
+    for _ in 1..N_RUNS {
         compiled = self::compiled(entry, n_gpus)?;
-        milliseconds.push(compiled.report.milliseconds());
+        milliseconds = milliseconds.min(compiled.report.milliseconds());
     }
-    milliseconds.sort_unstable_by(f64::total_cmp);
-    Ok(Measured { network: entry.name, n_gpus, compiled, milliseconds: milliseconds[N_RUNS / 2] })
+    Ok(Measured { network: entry.name, n_gpus, compiled, milliseconds })
 }
 
 fn compiled(entry: &Entry, n_gpus: usize) -> Result<Compiled, String> {
@@ -39,22 +39,10 @@ fn compiled(entry: &Entry, n_gpus: usize) -> Result<Compiled, String> {
         optimizer: optimizer(entry.optimizer, &[]).map_err(|fault| format!("{fault:?}"))?,
     };
     let Model { builder, loss, .. } = (entry.model)();
-    compile(builder, loss, &[], &options, &milliseconds_of_processor)
+    let start = Instant::now();
+    let milliseconds = || start.elapsed().as_secs_f64() * 1e3;
+    compile(builder, loss, &[], &options, &milliseconds)
         .map_err(|faults| format!("{} for {n_gpus} GPUs: {faults:?}", entry.name))
-}
-
-/// The time that this thread has run, which is all that the search uses.
-#[cfg(unix)]
-fn milliseconds_of_processor() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
-}
-
-/// The time of day, where a thread's own cannot be asked.
-#[cfg(not(unix))]
-fn milliseconds_of_processor() -> f64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0.0, |it| it.as_secs_f64() * 1e3)
 }
 
 impl Measured {
