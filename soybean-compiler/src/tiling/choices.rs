@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, rc::Rc};
 
 use super::{
     pairwise::Pairwise,
-    problem::{Choice, Pair, Plan, Problem},
+    problem::{Choice, Meaning, Pair, Plan, Problem},
 };
 
-/// Some choices for each variable. Equal lists are one, so that pairs that are alike share a table.
+/// Some choices for each variable. Variables that are alike share a list, and pairs that are alike a table.
 pub(super) struct Choices<'a> {
     problem: &'a Problem<'a>,
     lists: Vec<Vec<Choice>>,
@@ -19,24 +19,34 @@ pub(super) struct Choices<'a> {
 type Key<'a> = (&'a [usize], [usize; 3]);
 
 impl<'a> Choices<'a> {
-    /// One list for each variable.
+    /// A list for each variable, made from what these plans choose for it; once for all variables that are alike. None if a list is empty.
     pub(super) fn new(
         problem: &'a Problem<'a>,
-        of_variables: impl Iterator<Item = Vec<Choice>>,
-    ) -> Self {
-        let mut numbers: BTreeMap<Vec<Choice>, usize> = BTreeMap::new();
-        let number = |mut list: Vec<Choice>| {
+        plans: &[&[Choice]],
+        list: impl Fn(usize, &[&Choice]) -> Vec<Choice>,
+    ) -> Option<Self> {
+        let mut numbers = BTreeMap::new();
+        let mut lists: Vec<Vec<Choice>> = Vec::new();
+        let mut number = |variable: usize| {
+            let chosen: Vec<&Choice> = plans.iter().map(|it| &it[variable]).collect();
+            let kind = match problem.meanings[variable] {
+                Meaning::Tensor { kind, .. } => kind,
+                Meaning::Operator { work, .. } => work,
+            };
+            let key = (chosen, kind, problem.pin(variable).is_some());
+            if let Some(number) = numbers.get(&key) {
+                return Some(*number);
+            }
+            let mut list = list(variable, &key.0);
             list.sort_unstable();
             list.dedup();
-            let next = numbers.len();
-            *numbers.entry(list).or_insert(next)
+            let is_some = !list.is_empty();
+            lists.push(list);
+            numbers.insert(key, lists.len() - 1);
+            is_some.then_some(lists.len() - 1)
         };
-        let list_of: Vec<usize> = of_variables.map(number).collect();
-        let mut lists = vec![Vec::new(); numbers.len()];
-        for (list, number) in numbers {
-            lists[number] = list;
-        }
-        Self { problem, lists, list_of }
+        let list_of = (0..problem.meanings.len()).map(&mut number).collect::<Option<_>>()?;
+        Some(Self { problem, lists, list_of })
     }
 
     fn list(&self, variable: usize) -> &[Choice] {

@@ -11,11 +11,14 @@ use super::{
     pairwise::{Edge, Pairwise},
 };
 
+/// The entries of a table.
+type Costs = Rc<[i64]>;
+
 /// A table over several variables, the last of which changes fastest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub(super) variables: Vec<usize>,
-    pub(super) costs: Rc<[i64]>,
+    pub(super) costs: Costs,
 }
 
 /// A variable that is gone: its best state for each combination of its neighbours' states.
@@ -53,7 +56,7 @@ impl Elimination {
             known: Known::default(),
             largest_table: 0,
         };
-        let mut known: BTreeMap<&[i64], Rc<[i64]>> = BTreeMap::new();
+        let mut known: BTreeMap<&[i64], Costs> = BTreeMap::new();
         for (variable, costs) in problem.unary.iter().enumerate() {
             let costs = known.entry(costs).or_insert_with(|| costs.as_slice().into());
             this.add(Table { variables: vec![variable], costs: Rc::clone(costs) });
@@ -87,8 +90,7 @@ impl Elimination {
         for &neighbor in &neighbors {
             self.tables_of[neighbor].retain(|it| !numbers.contains(it));
         }
-        let Minimum { costs, best } =
-            self.known.minimum(&self.sizes, variable, &neighbors, tables);
+        let Minimum { costs, best } = self.known.minimum(&self.sizes, variable, &neighbors, tables);
         self.largest_table = self.largest_table.max(costs.len());
         self.is_left[variable] = false;
         self.eliminated.push(Eliminated { variable, neighbors: neighbors.clone(), best });
@@ -162,7 +164,7 @@ impl Elimination {
 /// The least sum of tables, and the state that reaches it, for each combination of the neighbours' states.
 #[derive(Clone, Debug)]
 struct Minimum {
-    costs: Rc<[i64]>,
+    costs: Costs,
     best: Rc<[u16]>,
 }
 
@@ -171,7 +173,7 @@ struct Minimum {
 struct Known {
     /// For the addresses of tables and the positions of their variables. The tables are kept, so that no others come to lie there.
     minima: BTreeMap<Vec<usize>, (Minimum, Vec<Table>)>,
-    sums: BTreeMap<[usize; 2], (Rc<[i64]>, [Rc<[i64]>; 2])>,
+    sums: BTreeMap<[usize; 2], (Costs, [Costs; 2])>,
     key: Vec<usize>,
 }
 
@@ -199,7 +201,7 @@ impl Known {
         found
     }
 
-    fn sum(&mut self, one: &Rc<[i64]>, other: &Rc<[i64]>) -> Rc<[i64]> {
+    fn sum(&mut self, one: &Costs, other: &Costs) -> Costs {
         let sum = || {
             let sum = one.iter().zip(&**other).map(|(one, other)| one + other).collect();
             (sum, [one, other].map(Rc::clone))

@@ -4,14 +4,12 @@
 //! 2. What was found is laid out in blocks of axes that fit it. Mostly some plan costs just as much; then it is proved optimal.
 //! 3. If not, the plan is improved by changes of one block for each variable; and where there are few axes, all plans are searched that can still be better.
 
-use std::collections::BTreeMap;
-
 use soybean_plan::{AxisSet, Mesh};
 
 use super::{
     choices::Choices,
     parts::{classes, partitions},
-    problem::{Choice, Meaning, Plan, Problem},
+    problem::{Choice, Plan, Problem},
     resolution::Resolution,
     solve::{Goal, WORK, better, chosen, solve, within},
     view::View,
@@ -168,27 +166,14 @@ impl Layout<'_> {
         let problem = self.searcher.problem;
         let classes = self.searcher.counts.resolution.classes();
         let single = single_axes(&problem.mesh);
-        let mut known: BTreeMap<(bool, usize, &Choice), Vec<Choice>> = BTreeMap::new();
-        let of_variable = |variable: usize| {
-            let like = &wanted[variable];
-            let (is_tensor, kind) = match problem.meanings[variable] {
-                Meaning::Tensor { kind, .. } => (true, kind),
-                Meaning::Operator { work, .. } => (false, work),
-            };
-            let layouts = || {
-                let by_blocks = problem.layouts(variable, like, &classes, blocks);
-                if by_blocks.is_empty() {
-                    return problem.layouts(variable, like, &classes, &single);
-                }
-                by_blocks
-            };
-            known.entry((is_tensor, kind, like)).or_insert_with(layouts).clone()
+        let layouts = |variable: usize, like: &[&Choice]| {
+            let by_blocks = problem.layouts(variable, like[0], &classes, blocks);
+            if by_blocks.is_empty() {
+                return problem.layouts(variable, like[0], &classes, &single);
+            }
+            by_blocks
         };
-        let lists: Vec<Vec<Choice>> = (0..wanted.len()).map(of_variable).collect();
-        if lists.iter().any(Vec::is_empty) {
-            return None;
-        }
-        let choices = Choices::new(problem, lists.into_iter());
+        let choices = Choices::new(problem, &[wanted], layouts)?;
         let found = better(&choices.costs(), limit, Goal::proof(WORK / 4));
         found.better.map(|it| self.learn(choices.plan(&it)))
     }
@@ -198,13 +183,13 @@ impl Layout<'_> {
         let problem = self.searcher.problem;
         while !self.is_settled() {
             let plan = &self.found.plan;
-            let near = |variable: usize| {
+            let near = |variable: usize, here: &[&Choice]| {
                 if problem.pin(variable).is_some() {
-                    return vec![plan[variable].clone()];
+                    return vec![here[0].clone()];
                 }
-                problem.near(variable, &plan[variable], blocks)
+                problem.near(variable, here[0], blocks)
             };
-            let choices = Choices::new(problem, (0..plan.len()).map(near));
+            let choices = Choices::new(problem, &[plan], near).expect("a plan is near itself");
             let from = choices.positions(plan);
             let found = solve(&choices.costs(), from.as_deref(), Goal::proof(WORK));
             let before = self.found.cost;

@@ -62,9 +62,9 @@ impl<'a> Priced<'a> {
     pub(crate) fn best_mixed(&mut self, charges: Charges, plans: &[&Tiled]) -> Tiled {
         self.problem.charges = charges;
         let plans: Vec<Plan> = plans.iter().map(|it| self.plan(it)).collect();
-        let of_variable = |variable: usize| plans.iter().map(|it| it[variable].clone()).collect();
-        let n_variables = self.problem.meanings.len();
-        let choices = Choices::new(&self.problem, (0..n_variables).map(of_variable));
+        let plans: Vec<&[Choice]> = plans.iter().map(Vec::as_slice).collect();
+        let all = |_, chosen: &[&Choice]| chosen.iter().copied().cloned().collect();
+        let choices = Choices::new(&self.problem, &plans, all).expect("there are plans");
         let positions = solve(&choices.costs(), None, Goal::proof(WORK)).states;
         self.problem.tiled(&choices.plan(&positions))
     }
