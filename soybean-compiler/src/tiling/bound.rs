@@ -22,8 +22,17 @@ pub(super) struct Bound {
     handed: Vec<i64>,
     /// That of the next pass.
     direction: Direction,
+    scratch: Scratch,
     /// The bound.
     pub(super) value: i64,
+}
+
+/// Room for the costs of a variable's states, kept from visit to visit.
+#[derive(Default)]
+struct Scratch {
+    costs: Vec<i64>,
+    scores: Vec<i64>,
+    shares: Vec<i64>,
 }
 
 /// What a pass finds.
@@ -71,7 +80,9 @@ impl Bound {
         }
         let (kept, handed) = (vec![0; n], vec![0; moved.len()]);
         let direction = Direction::Forward;
-        let mut this = Self { problem, moved, edges_of, kept, handed, direction, value: 0 };
+        let scratch = Scratch::default();
+        let mut this =
+            Self { problem, moved, edges_of, kept, handed, direction, scratch, value: 0 };
         this.pass(0);
         this.value = this.kept.iter().sum();
         this
@@ -98,13 +109,13 @@ impl Bound {
         let edges = std::mem::take(&mut self.edges_of[variable]);
         let (behind, ahead) = (&edges[1 - side][..], &edges[side][..]);
         let mut elsewhere = self.value - self.kept[variable];
-        let mut costs = self.problem.unary[variable].clone();
-        let mut scores = costs.clone();
+        let Scratch { mut costs, mut scores, mut shares } = std::mem::take(&mut self.scratch);
+        costs.clone_from(&self.problem.unary[variable]);
+        scores.clone_from(&costs);
         for &edge in behind {
             elsewhere -= std::mem::take(&mut self.handed[edge]);
-            let least = self.least(edge, side);
-            add(&mut costs, &least);
-            self.moved[edge][side] = least;
+            self.collect(edge, side);
+            add(&mut costs, &self.moved[edge][side]);
             self.add_chosen(edge, side, &pass.decoded, &mut scores);
         }
         for &edge in ahead {
@@ -113,7 +124,7 @@ impl Bound {
         }
         pass.decoded[variable] = least_state(&scores);
         pass.within[variable] = states_within(&costs, limit - elsewhere);
-        let shares = shares(&costs, behind.len().max(ahead.len()));
+        share_out(&costs, behind.len().max(ahead.len()), &mut shares);
         let least_share = least(&shares);
         for &edge in ahead {
             subtract(&mut self.moved[edge][1 - side], &shares);
@@ -124,15 +135,16 @@ impl Bound {
         self.kept[variable] = least(&costs);
         self.value = elsewhere + self.kept[variable];
         self.edges_of[variable] = edges;
+        self.scratch = Scratch { costs, scores, shares };
     }
 
-    /// For each state of the variable at this side of an edge, the least that the edge costs of what has not moved to the other side.
-    fn least(&self, edge: usize, side: usize) -> Vec<i64> {
-        let [of_first, of_second] = &self.moved[edge];
+    /// Moves to each state of the variable at this side of an edge the least that the edge costs of what has not moved to the other side.
+    fn collect(&mut self, edge: usize, side: usize) {
+        let [of_first, of_second] = &mut self.moved[edge];
         let table = &self.problem.edges[edge].table[..];
         match side {
-            0 => least_of_rows(table, of_first.len(), of_second),
-            _ => least_of_columns(table, of_first, of_second.len()),
+            0 => least_of_rows(table, of_second, of_first),
+            _ => least_of_columns(table, of_first, of_second),
         }
     }
 
@@ -201,7 +213,7 @@ fn subtract(sums: &mut [i64], others: &[i64]) {
 
 /// The states that cost no more than this.
 fn states_within(costs: &[i64], limit: i64) -> Vec<usize> {
-    let mut states = Vec::new();
+    let mut states = Vec::with_capacity(costs.len());
     let mut state = 0;
     while state < costs.len() {
         if costs[state] <= limit {
@@ -213,9 +225,10 @@ fn states_within(costs: &[i64], limit: i64) -> Vec<usize> {
 }
 
 /// Each state's cost in equal parts, one for each of `n` edges.
-fn shares(costs: &[i64], n: usize) -> Vec<i64> {
+fn share_out(costs: &[i64], n: usize, shares: &mut Vec<i64>) {
     let n = i64::try_from(n.max(1)).expect("a small number");
-    let mut shares = costs.to_vec();
+    shares.clear();
+    shares.extend_from_slice(costs);
     if n > 1 {
         let parts = &mut shares[..];
         let mut at = 0;
@@ -224,7 +237,6 @@ fn shares(costs: &[i64], n: usize) -> Vec<i64> {
             at += 1;
         }
     }
-    shares
 }
 
 /// The least of the costs.
@@ -244,10 +256,9 @@ fn least_state(costs: &[i64]) -> usize {
 }
 
 /// For each row the least of the table's entries less the other variable's.
-fn least_of_rows(table: &[i64], n_rows: usize, of_columns: &[i64]) -> Vec<i64> {
+fn least_of_rows(table: &[i64], of_columns: &[i64], least: &mut [i64]) {
     let n_columns = of_columns.len();
-    let mut least = Vec::with_capacity(n_rows);
-    for row in table.chunks_exact(n_columns) {
+    for (least, row) in least.iter_mut().zip(table.chunks_exact(n_columns)) {
         let (mut best, mut column) = (i64::MAX, 0);
         while column < n_columns {
             let cost = row[column] - of_columns[column];
@@ -256,15 +267,14 @@ fn least_of_rows(table: &[i64], n_rows: usize, of_columns: &[i64]) -> Vec<i64> {
             }
             column += 1;
         }
-        least.push(best);
+        *least = best;
     }
-    least
 }
 
 /// For each column the least of the table's entries less the other variable's.
-fn least_of_columns(table: &[i64], of_rows: &[i64], n_columns: usize) -> Vec<i64> {
-    let mut least = vec![i64::MAX; n_columns];
-    let best = &mut least[..];
+fn least_of_columns(table: &[i64], of_rows: &[i64], best: &mut [i64]) {
+    let n_columns = best.len();
+    best.fill(i64::MAX);
     for (&of_row, row) in of_rows.iter().zip(table.chunks_exact(n_columns)) {
         let mut column = 0;
         while column < n_columns {
@@ -275,5 +285,4 @@ fn least_of_columns(table: &[i64], of_rows: &[i64], n_columns: usize) -> Vec<i64
             column += 1;
         }
     }
-    least
 }

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::pairwise::Pairwise;
+use super::pairwise::{Edge, Pairwise};
 
 /// An order of elimination, and what it takes.
 #[derive(Debug)]
@@ -70,8 +70,15 @@ struct Adjacency {
 impl Adjacency {
     fn new(problem: &Pairwise) -> Self {
         let sizes: Vec<u64> = problem.unary.iter().map(|it| it.len() as u64).collect();
-        let mut neighbors = vec![Vec::new(); sizes.len()];
-        for edge in problem.edges.iter().filter(|it| sizes[it.first] > 1 && sizes[it.second] > 1) {
+        let is_free = |it: &&Edge| sizes[it.first] > 1 && sizes[it.second] > 1;
+        let mut n_neighbors = vec![0; sizes.len()];
+        for edge in problem.edges.iter().filter(is_free) {
+            n_neighbors[edge.first] += 1;
+            n_neighbors[edge.second] += 1;
+        }
+        let mut neighbors: Vec<Vec<usize>> =
+            n_neighbors.into_iter().map(Vec::with_capacity).collect();
+        for edge in problem.edges.iter().filter(is_free) {
             neighbors[edge.first].push(edge.second);
             neighbors[edge.second].push(edge.first);
         }
