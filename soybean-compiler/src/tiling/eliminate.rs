@@ -47,12 +47,17 @@ impl Elimination {
     pub(super) fn new(problem: &Pairwise) -> Self {
         let n = problem.unary.len();
         let sizes = problem.unary.iter().map(Vec::len).collect();
+        let mut n_tables = vec![1; n];
+        for edge in &problem.edges {
+            n_tables[edge.first] += 1;
+            n_tables[edge.second] += 1;
+        }
         let mut this = Self {
             sizes,
-            tables: Vec::new(),
-            tables_of: vec![Vec::new(); n],
+            tables: Vec::with_capacity(2 * n + problem.edges.len()),
+            tables_of: n_tables.into_iter().map(Vec::with_capacity).collect(),
             is_left: vec![true; n],
-            eliminated: Vec::new(),
+            eliminated: Vec::with_capacity(n),
             known: Known::default(),
             largest_table: 0,
         };
