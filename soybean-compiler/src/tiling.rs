@@ -41,7 +41,7 @@ pub use conversion::route;
 pub use forms::forms;
 pub use objective::Objective;
 pub(crate) use priced::Priced;
-pub use strategy::{Baselines, Request, Search, Strategy, Times, search};
+pub use strategy::{Baselines, Request, Search, Strategy, Times, search, search_alone};
 pub use tiled::{Conversion, Tiled};
 
 /// The number of an item in its list; equal ones share it.

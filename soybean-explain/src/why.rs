@@ -8,7 +8,7 @@ use std::{
 
 use soybean_compiler::{
     Network, Objective, Report, Request, Strategy, graph::Value, readable_bytes, readable_seconds,
-    rows::aligned, tiling::search,
+    rows::aligned, tiling::search_alone,
 };
 use soybean_plan::{Mesh, Placement, Tiling};
 
@@ -76,7 +76,7 @@ pub fn why(report: &Report, request: &Request, name: &str) -> Result<Why, String
     let request = Request { strategy: Strategy::Auto, ..request.clone() };
     let mut choices = in_parallel(&pinned, |(tiling, network)| {
         let shared = if request.shares { &network.shared() } else { network };
-        let found = search(shared, Mesh::of(&sizes), &request);
+        let found = search_alone(shared, Mesh::of(&sizes), &request);
         Choice {
             tiling: *tiling,
             bytes: found.tiled.bytes(),

@@ -152,21 +152,26 @@ pub struct Times {
     pub recursive: f64,
 }
 
-/// Searches a tiling of the network for this mesh.
+/// Searches a tiling of the network for this mesh, and where users pinned tensors also what it would be without.
 ///
 /// # Panics
 /// If the request names a cluster and the mesh is not the one of its topology, or if it asks for the least time without a cluster.
 #[must_use]
 pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
-    let found = searched(network, mesh, request);
+    let found = search_alone(network, mesh, request);
     if network.pins().is_empty() {
         return found;
     }
-    let unpinned = searched(&network.clone().unpinned(), mesh, request);
+    let unpinned = search_alone(&network.clone().unpinned(), mesh, request);
     Search { unpinned_bytes: Some(unpinned.tiled.bytes()), ..found }
 }
 
-fn searched(network: &Network, mesh: Mesh, request: &Request) -> Search {
+/// Searches a tiling of the network for this mesh.
+///
+/// # Panics
+/// Where [`search`] does.
+#[must_use]
+pub fn search_alone(network: &Network, mesh: Mesh, request: &Request) -> Search {
     let mesh = turned(network, mesh);
     let topology = request.topology(mesh.n_ranks()).expect("the cluster has place for the mesh");
     let topology = topology.map(|it| it.with_mesh(mesh));
