@@ -24,6 +24,9 @@ pub(super) struct Bucketed {
     pub(super) work: u64,
 }
 
+/// What a combination of states costs besides the entries looked at for it, in such entries.
+const ENTRIES_OF_COMBINATION: usize = 4;
+
 /// A variable that is gone: the tables that mentioned it.
 struct Gone {
     variable: usize,
@@ -63,7 +66,7 @@ pub(super) fn bucketed(problem: &Pairwise, n_entries: u64) -> Bucketed {
         for (scope, group) in scopes.into_iter().zip(&groups) {
             let (costs, _) = minimum(&sizes, variable, &scope, group);
             largest_table = largest_table.max(costs.len());
-            work += (costs.len() * (sizes[variable] + 4) * group.len()) as u64;
+            work += (costs.len() * (sizes[variable] + ENTRIES_OF_COMBINATION) * group.len()) as u64;
             match scope.iter().copied().min_by_key(|&it| rank[it]) {
                 Some(next) => buckets[next].push(Table { variables: scope, costs: costs.into() }),
                 None => bound += costs[0],
@@ -82,10 +85,9 @@ pub(super) fn bucketed(problem: &Pairwise, n_entries: u64) -> Bucketed {
 fn grouped(
     sizes: &[usize],
     variable: usize,
-    tables: Vec<Table>,
+    mut tables: Vec<Table>,
     n_entries: usize,
 ) -> Vec<(Vec<usize>, Vec<Table>)> {
-    let mut tables = tables;
     tables.sort_by_key(|it| Reverse(it.costs.len()));
     // With the entries of a table over all variables of the group.
     let mut groups: Vec<(usize, Vec<usize>, Vec<Table>)> = Vec::new();

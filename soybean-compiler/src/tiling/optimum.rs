@@ -11,7 +11,7 @@ use super::{
     parts::{classes, partitions},
     problem::{Choice, Plan, Problem},
     resolution::Resolution,
-    solve::{Goal, WORK, better, chosen, solve, within},
+    solve::{Goal, NO_LIMIT, WORK, better, chosen, solve, within},
     view::View,
 };
 
@@ -149,7 +149,7 @@ impl Layout<'_> {
         let n_layouts = if is_hasty { 1 } else { N_LAYOUTS };
         let wanted = counts.plan(states);
         let partitions = partitions(counts, states);
-        let (mut best, mut least) = (0, i64::MAX / 2);
+        let (mut best, mut least) = (0, NO_LIMIT);
         for (number, blocks) in partitions.iter().take(n_layouts).enumerate() {
             if let Some(cost) = self.lay_out_in(&wanted, blocks, least) {
                 (best, least) = (number, cost);

@@ -31,8 +31,6 @@ pub(super) const WORK: u64 = 1 << 27;
 const WORK_FIRST: u64 = 1 << 13;
 /// What a state costs in elimination, in entries of a pass.
 const ENTRIES_OF_STATE: u64 = 8;
-/// What an entry of a table costs in a bucket.
-const ENTRIES_OF_SUM: u64 = 1;
 /// What a table costs in a pass besides its entries.
 const ENTRIES_OF_TABLE: u64 = 256;
 /// Passes after which progress is judged.
@@ -43,6 +41,9 @@ const BUCKET: u64 = 1 << 14;
 const GROWTH: u64 = 8;
 /// Buckets first look for what lies within one part of the gap among as many.
 const AIM: i64 = 128;
+
+/// More than any states cost.
+pub(super) const NO_LIMIT: i64 = i64::MAX / 2;
 
 /// How far a search goes.
 #[derive(Clone, Copy)]
@@ -62,7 +63,7 @@ impl Goal {
 
 /// The states of least cost, as far as that goes. Some states in hand, if they are good, make it fast.
 pub(super) fn solve(problem: &Pairwise, in_hand: Option<&[usize]>, goal: Goal) -> Solution {
-    let limit = in_hand.map_or(i64::MAX / 2, |states| problem.cost(states));
+    let limit = in_hand.map_or(NO_LIMIT, |states| problem.cost(states));
     let refined = better(problem, limit, goal);
     let states = match refined.better {
         Some(states) => states,
@@ -232,9 +233,8 @@ impl Core {
         bucket: u64,
         budget: &mut Budget,
     ) -> i64 {
-        let n_entries = bucket.min(budget.work_left / ENTRIES_OF_SUM);
-        let found = bucketed(&bound.restricted(within), n_entries);
-        budget.spend(found.work * ENTRIES_OF_SUM);
+        let found = bucketed(&bound.restricted(within), bucket.min(budget.work_left));
+        budget.spend(found.work);
         self.known.largest_table = self.known.largest_table.max(found.largest_table);
         self.learn(chosen(within, &found.states));
         found.bound

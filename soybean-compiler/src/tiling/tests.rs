@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::{
+    alike::Folded,
     bound::Bound,
+    buckets::bucketed,
     eliminate::{Elimination, minimise},
     order::{Limits, Order},
     pairwise::{Edge, Pairwise},
@@ -48,6 +50,27 @@ fn problems() -> impl Strategy<Value = Pairwise> {
             Pairwise { unary, edges }
         },
     )
+}
+
+/// So many times the same problem, each linked to the next by a pair of their first variables.
+fn layers(layer: &Pairwise, n: usize) -> Pairwise {
+    let (size, n_states) = (layer.unary.len(), layer.unary[0].len());
+    let link: Vec<i64> = (0..n_states * n_states).map(|it| (it * 31 % 50) as i64).collect();
+    let mut layers = Pairwise::default();
+    for start in (0..n).map(|it| it * size) {
+        layers.unary.extend(layer.unary.iter().cloned());
+        let moved = |it: &Edge| Edge {
+            first: start + it.first,
+            second: start + it.second,
+            table: it.table.clone(),
+        };
+        layers.edges.extend(layer.edges.iter().map(moved));
+        if let Some(last) = start.checked_sub(size) {
+            let table = link.as_slice().into();
+            layers.edges.push(Edge { first: last, second: start, table });
+        }
+    }
+    layers
 }
 
 proptest! {
@@ -96,6 +119,17 @@ proptest! {
         }
     }
 
+    /// However small the buckets are, the optimum lies between what they prove and what they find.
+    #[test]
+    fn buckets_of_any_size_give_a_bound_and_states(problem in problems(), n_entries in 1..100_u64) {
+        let least = brute_force(&problem);
+        let found = bucketed(&problem, n_entries);
+        prop_assert!(found.bound <= least);
+        prop_assert!(problem.cost(&found.states) >= least);
+        let found = bucketed(&problem, u64::MAX);
+        prop_assert_eq!((problem.cost(&found.states), found.bound), (least, least));
+    }
+
     /// However early the work ends, the optimum lies between what is proved and what is found.
     #[test]
     fn any_amount_of_work_gives_a_bound_and_states(problem in problems(), work in 0..2000_u64) {
@@ -103,5 +137,19 @@ proptest! {
         let found = solve(&problem, None, Goal::proof(work));
         prop_assert!(found.bound <= least);
         prop_assert!(problem.cost(&found.states) >= least);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn folded_layers_cost_as_much_as_all_of_them(layer in problems(), chosen in any::<usize>()) {
+        let layers = layers(&layer, 2100 / layer.unary.len() + 1);
+        let folded = Folded::new(&layers).expect("most layers are alike");
+        prop_assert!(folded.problem.unary.len() < 20 * layer.unary.len());
+        let states = folded.problem.unary.iter().enumerate();
+        let states: Vec<usize> = states.map(|(at, it)| (chosen >> (at % 60)) % it.len()).collect();
+        prop_assert_eq!(layers.cost(&folded.unfolded(&states)), folded.problem.cost(&states));
     }
 }
