@@ -1,9 +1,14 @@
 //! Searches among few choices for each variable, whatever they are: layouts of what is known by counts, neighbours of a plan, mixtures of plans.
 
-use std::{collections::BTreeMap, rc::Rc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use soybean_plan::Tiling;
 
 use super::{
-    pairwise::Pairwise,
+    pairwise::{Numbers, Pairwise},
     problem::{Choice, Meaning, Pair, Plan, Problem},
 };
 
@@ -65,6 +70,19 @@ impl<'a> Choices<'a> {
         positions.iter().enumerate().map(choice).collect()
     }
 
+    /// The entries of all tables that are not alike.
+    pub(super) fn n_entries(&self) -> usize {
+        let keys: BTreeSet<Key<'_>> = self.problem.pairs.iter().map(|it| self.key(it)).collect();
+        let n_entries =
+            |(_, [tilings, forms, _]): Key<'_>| self.lists[tilings].len() * self.lists[forms].len();
+        keys.into_iter().map(n_entries).sum()
+    }
+
+    fn key(&self, pair: &'a Pair) -> Key<'a> {
+        let [tilings, forms] = [pair.tensor, pair.operator].map(|it| self.list_of[it]);
+        (&pair.uses, [tilings, forms, self.problem.charge_number(pair)])
+    }
+
     /// The costs of all combinations.
     pub(super) fn costs(&self) -> Pairwise {
         let problem = self.problem;
@@ -76,8 +94,7 @@ impl<'a> Choices<'a> {
         };
         let mut known: BTreeMap<Key<'_>, Rc<[i64]>> = BTreeMap::new();
         let mut edge = |pair: &'a Pair| {
-            let [tilings, forms] = [pair.tensor, pair.operator].map(|it| self.list_of[it]);
-            let key = (&pair.uses[..], [tilings, forms, problem.charge_number(pair)]);
+            let key @ (_, [tilings, forms, _]) = self.key(pair);
             let table = known
                 .entry(key)
                 .or_insert_with(|| self.table(pair, &self.lists[tilings], &self.lists[forms]));
@@ -90,9 +107,38 @@ impl<'a> Choices<'a> {
     }
 
     fn table(&self, pair: &Pair, tilings: &[Choice], forms: &[Choice]) -> Rc<[i64]> {
-        pair.table(tilings, forms, |tiling, form| {
-            let (tiling, form) = (tiling.tiling(), form.form());
-            self.problem.cost_of_pair(&self.problem.pricing, pair, tiling, form)
+        let problem = self.problem;
+        // Many forms need a tensor in the same tiling.
+        let of_use = |&usage: &usize| {
+            let usage = &problem.uses[usage];
+            let mut known = Numbers::default();
+            let mut needed = Vec::new();
+            let number = |form: &Choice| {
+                let tiling = problem.tiling_of_use(usage, form.form());
+                let number = known.of(tiling);
+                if number == needed.len() {
+                    needed.push(tiling);
+                }
+                number
+            };
+            let numbers: Vec<usize> = forms.iter().map(number).collect();
+            let cost = |tiling: &Choice, needed: &Tiling| {
+                problem.cost_of_conversion(&problem.pricing, usage, tiling.tiling(), *needed)
+            };
+            let of_tiling = |tiling| needed.iter().map(|it| cost(tiling, it)).collect();
+            let costs: Vec<Vec<i64>> = tilings.iter().map(of_tiling).collect();
+            (numbers, costs)
+        };
+        let uses: Vec<(Vec<usize>, Vec<Vec<i64>>)> = pair.uses.iter().map(of_use).collect();
+        let is_charged = problem.charge_number(pair) > 0;
+        let rows: Vec<usize> = (0..tilings.len()).collect();
+        let columns: Vec<usize> = (0..forms.len()).collect();
+        pair.table(&rows, &columns, |&row, &column| {
+            let of_use =
+                |(numbers, costs): &(Vec<usize>, Vec<Vec<i64>>)| costs[row][numbers[column]];
+            let charge =
+                || problem.charge_of_choices(pair, tilings[row].tiling(), forms[column].form());
+            uses.iter().map(of_use).sum::<i64>() + if is_charged { charge() } else { 0 }
         })
     }
 }

@@ -26,6 +26,8 @@ const MOST_DOUBLINGS: usize = 3;
 const N_VARIABLES: u64 = 1 << 12;
 /// Partitions into blocks that are tried.
 const N_LAYOUTS: usize = 8;
+/// The most entries of the tables of a layout, where there is one already.
+const MAX_LAYOUT_ENTRIES: usize = 1 << 19;
 /// One part of a cost among as many is not worth further search.
 const NEGLIGIBLE: i64 = 1 << 11;
 /// Passes of the bound that rules out states in counts.
@@ -161,7 +163,7 @@ impl Layout<'_> {
         partitions.into_iter().nth(best).expect("axes can be taken one by one")
     }
 
-    /// The cost of the best plan that is like this one by counts, if it can be laid out in blocks and costs less than the limit.
+    /// The cost of the best plan that is like this one by counts, if it can be laid out in blocks, is not too large, and costs less than the limit.
     fn lay_out_in(&mut self, wanted: &[Choice], blocks: &[AxisSet], limit: i64) -> Option<i64> {
         let problem = self.searcher.problem;
         let classes = self.searcher.counts.resolution.classes();
@@ -174,6 +176,9 @@ impl Layout<'_> {
             by_blocks
         };
         let choices = Choices::new(problem, &[wanted], layouts)?;
+        if limit < NO_LIMIT && choices.n_entries() > MAX_LAYOUT_ENTRIES {
+            return None;
+        }
         let found = better(&choices.costs(), limit, Goal::proof(WORK / 4));
         found.better.map(|it| self.learn(choices.plan(&it)))
     }

@@ -222,22 +222,35 @@ impl<'a> Problem<'a> {
         form: &Form,
     ) -> i64 {
         let of_use = |usage: &Use| {
-            let other = self.tiling_of_use(usage, form);
-            let (from, to) =
-                if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
-            let price = self.kinds[usage.kind].price(pricing, from, to);
-            let n_parts = self.kinds[usage.kind].n_parts(&to);
-            self.cost_of_use_by(pricing, usage, price)
-                + self.cost_of_copy(usage, from != to, n_parts)
+            self.cost_of_conversion(pricing, usage, tiling, self.tiling_of_use(usage, form))
         };
+        pair.uses.iter().map(|&it| of_use(&self.uses[it])).sum::<i64>()
+            + self.charge_of_choices(pair, tiling, form)
+    }
+
+    /// What it costs to have a tensor in this tiling where a use of it needs or gives another.
+    pub(super) fn cost_of_conversion(
+        &self,
+        pricing: &Pricing,
+        usage: &Use,
+        tiling: Tiling,
+        other: Tiling,
+    ) -> i64 {
+        let (from, to) = if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
+        let price = self.kinds[usage.kind].price(pricing, from, to);
+        let n_parts = self.kinds[usage.kind].n_parts(&to);
+        self.cost_of_use_by(pricing, usage, price) + self.cost_of_copy(usage, from != to, n_parts)
+    }
+
+    /// What the choices of a pair cost together in memory.
+    pub(super) fn charge_of_choices(&self, pair: &Pair, tiling: Tiling, form: &Form) -> i64 {
         let n_parts = |usage: usize| {
             let Use { kind, operand, .. } = self.uses[usage];
             let other = self.tiling_of_use(&self.uses[usage], form);
             let to = if operand.is_some() { other } else { tiling };
             (other != tiling).then(|| self.kinds[kind].n_parts(&to))
         };
-        pair.uses.iter().map(|&it| of_use(&self.uses[it])).sum::<i64>()
-            + self.charge_of_pair(pair, n_parts)
+        self.charge_of_pair(pair, n_parts)
     }
 
     /// The plan without work that is repeated needlessly.
