@@ -14,7 +14,7 @@ mod random;
 mod train;
 
 use std::{
-    env, fmt,
+    env,
     io::{self, ErrorKind, Write},
     path::PathBuf,
     process::ExitCode,
@@ -129,20 +129,6 @@ impl From<io::Error> for Failure {
         match error.kind() {
             ErrorKind::BrokenPipe => Self::OutputClosed,
             _ => Self::Work(format!("cannot write the output: {error}")),
-        }
-    }
-}
-
-/// A number of bytes for people, in powers of 1000 as the plan has them.
-struct Bytes(u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            0..1_000 => write!(f, "{} B", self.0),
-            1_000..1_000_000 => write!(f, "{:.1} kB", self.0 as f64 / 1e3),
-            1_000_000..1_000_000_000 => write!(f, "{:.1} MB", self.0 as f64 / 1e6),
-            _ => write!(f, "{:.2} GB", self.0 as f64 / 1e9),
         }
     }
 }

@@ -136,14 +136,20 @@ fn plans_are_made_for_other_machines() {
     let (code, text, errors) = digits("plan --cluster dgx-h100 --objective time --why dense.1.w");
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(text.contains("  tiling      time "), "{text}");
-    let (code, _, errors) = digits("plan --unshared --memory 1MiB");
+    let (code, text, errors) = digits("plan --memory 1MiB");
     assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let memory = text.lines().find(|it| it.contains("memory of each GPU")).unwrap();
+    assert!(memory.ends_with(" of 1.0 MB"), "{memory}");
+    let (code, unshared, errors) = digits("plan --unshared --memory 1MiB");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    // The best plan needs no working copies, that of `model` does.
+    assert_ne!(without_time(&unshared), without_time(&text));
     for (arguments, expected, message) in [
         ("plan --memory 1kB", 1, "which have 1000 B"),
         ("plan --memory lots", 2, "--memory: "),
         ("plan --objective time", 1, "the objective `time` needs a cluster"),
         ("plan --cluster abacus", 2, "`abacus` is neither one of p2.8xlarge, "),
-        ("plan --cluster dgx-h100 --gpus 7", 1, "7"),
+        ("plan --cluster dgx-h100 --gpus 7", 1, "can be split over 7 GPUs"),
     ] {
         let (code, output, errors) = digits(arguments);
         assert_eq!((code, output.as_str()), (Some(expected), ""), "{arguments}");

@@ -59,7 +59,7 @@ pub fn read(name: &str, file: &str, text: &str) -> Result<Cluster, Error> {
         place.error(error.span().map_or(0, |it| it.start), error.message().to_owned())
     })?;
     let mut root = Table::new(place, "the file", parsed.span().start, parsed.get_ref());
-    let device = device(root.table("gpu")?)?;
+    let device = device(root.gpu()?)?;
     let levels = levels(&mut root)?;
     root.finish()?;
     Ok(Cluster { name: Cow::Owned(name.to_owned()), levels: Cow::Owned(levels), device })
@@ -84,7 +84,7 @@ fn device(mut table: Table<'_>) -> Result<Device, Error> {
 fn levels(root: &mut Table<'_>) -> Result<Vec<Level>, Error> {
     let mut levels = Vec::new();
     let mut links = Vec::new();
-    for mut table in root.tables("level")? {
+    for mut table in root.levels()? {
         let gpus_per_link = table.optional_count("gpus_per_link")?;
         links.push(gpus_per_link.map(|(_, at)| at));
         levels.push(Level {

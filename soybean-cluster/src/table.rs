@@ -75,29 +75,31 @@ impl<'a> Table<'a> {
         self.place.error(found.span.start, format!("`{key}` must be {expected}, found {shown}"))
     }
 
-    /// The table at this key.
-    pub(crate) fn table(&mut self, key: &'static str) -> Result<Table<'a>, Error> {
-        let found = self.get(key, "a table")?;
+    /// The table `[gpu]`.
+    pub(crate) fn gpu(&mut self) -> Result<Table<'a>, Error> {
+        const KEY: &str = "gpu";
+        let found = self.get(KEY, "a table")?;
         match found.value {
             DeValue::Table(entries) => {
                 Ok(Table::new(self.place, "`[gpu]`", found.span.start, entries))
             }
-            _ => Err(self.wrong(key, "a table", &found)),
+            _ => Err(self.wrong(KEY, "a table", &found)),
         }
     }
 
-    /// The tables of the list at this key; none if it is missing.
-    pub(crate) fn tables(&mut self, key: &'static str) -> Result<Vec<Table<'a>>, Error> {
+    /// The tables `[[level]]`; none if there are none.
+    pub(crate) fn levels(&mut self) -> Result<Vec<Table<'a>>, Error> {
+        const KEY: &str = "level";
         const EXPECTED: &str = "a list of tables, written `[[level]]`";
-        let Some(found) = self.find(key) else { return Ok(Vec::new()) };
+        let Some(found) = self.find(KEY) else { return Ok(Vec::new()) };
         let DeValue::Array(items) = found.value else {
-            return Err(self.wrong(key, EXPECTED, &found));
+            return Err(self.wrong(KEY, EXPECTED, &found));
         };
         let table = |item: &'a toml::Spanned<DeValue<'a>>| match item.get_ref() {
             DeValue::Table(entries) => {
                 Ok(Table::new(self.place, "`[[level]]`", item.span().start, entries))
             }
-            value => Err(self.wrong(key, EXPECTED, &Found { value, span: item.span() })),
+            value => Err(self.wrong(KEY, EXPECTED, &Found { value, span: item.span() })),
         };
         items.iter().map(table).collect()
     }

@@ -41,13 +41,17 @@ pub struct Compiled {
 }
 
 /// The most ranks.
-const MAX_GPUS: usize = 1 << 12;
+pub const MAX_GPUS: usize = 1 << 12;
 
 /// Compiles a model for a number of GPUs. `now` gives the time in milliseconds, from any origin.
 ///
 /// # Errors
-/// All faults of the model as a whole: a loss that is not a scalar, parameters that do not reach it, a number of GPUs over which nothing can be split, pins that do not
-/// fit the mesh.
+/// All faults of the model as a whole:
+/// - a loss that is not a scalar, or parameters that do not reach it;
+/// - a number of GPUs that is not from 1 to [`MAX_GPUS`], or over which nothing can be split;
+/// - a cluster that has no place for that number, or none for the objective `time`;
+/// - pins that do not fit the mesh;
+/// - a memory limit that no plan found keeps.
 pub fn compile(
     builder: Builder,
     loss: Value,
@@ -73,8 +77,7 @@ pub fn compile(
     }
     let memory = options.search.memory;
     let Lowered { program, peak } = lowered_within(&options.name, &found.tiled, memory);
-    let report = Report::new(found, &program, peak, options.search.strategy, milliseconds);
-    let report = report.within(memory);
+    let report = Report::new(found, &program, peak, options.search.strategy, milliseconds, memory);
     Ok(Compiled { program, report })
 }
 
@@ -88,7 +91,10 @@ fn planned(network: &Network, mesh: Mesh, request: &Request) -> Result<Search, V
             None => Ok(settled(found)),
             // Copies live from their first reader to their last, which takes the memory that is short under a limit; only pinned tensors gain by them
             // there.
-            Some(memory) if network.pins().is_empty() => limit::checked(settled(found), memory),
+            // Strategies other than `auto` have one plan, which fits or does not.
+            Some(memory) if network.pins().is_empty() || request.strategy != Strategy::Auto => {
+                limit::checked(settled(found), memory)
+            }
             Some(memory) => limit::fitting(&shared, found, memory)
                 .and_then(|found| limit::checked(settled(found), memory)),
         };
@@ -111,11 +117,15 @@ fn within(
     strategy: Strategy,
 ) -> Result<Search, Vec<ModelFault>> {
     let mesh = found.tiled.mesh;
+    let most = most_ranks_at_work(&found.tiled);
     let plan = match strategy {
         Strategy::Auto => limit::fitting(network, found, memory),
         Strategy::Recursive | Strategy::Data | Strategy::Model => limit::checked(found, memory),
     };
     plan.map_err(|peak| {
+        if most < mesh.n_ranks() {
+            return vec![too_many_gpus(mesh.n_ranks(), most)];
+        }
         let shortage = Shortage { network, mesh, memory, strategy, peak: &peak };
         vec![shortage.fault(MAX_GPUS)]
     })
@@ -124,7 +134,7 @@ fn within(
 fn check_n_gpus(n_gpus: usize) -> Result<(), ModelFault> {
     let fault = |message: String| Err(ModelFault { at: At::Gpus, message, help: None });
     if n_gpus == 0 || n_gpus > MAX_GPUS {
-        return fault(format!("`gpus` must lie between 1 and 4096, found {n_gpus}"));
+        return fault(format!("`gpus` must lie between 1 and {MAX_GPUS}, found {n_gpus}"));
     }
     Ok(())
 }

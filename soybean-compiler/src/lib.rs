@@ -5,6 +5,7 @@
 
 mod builder;
 mod compile;
+mod edit_distance;
 mod fault;
 mod fuse;
 pub mod gradient;
@@ -35,7 +36,8 @@ pub mod tiling;
 mod verify;
 
 pub use builder::{Argument, Builder, Site};
-pub use compile::{Compiled, Options, compile};
+pub use compile::{Compiled, MAX_GPUS, Options, compile};
+pub use edit_distance::edit_distance;
 pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
 pub use lower::{lower, lower_within};
@@ -45,8 +47,8 @@ pub use peak::{Content, Held, Peak};
 pub use pin::Pin;
 pub use recipe::{Recipe, RecipeFault};
 pub use report::{
-    LevelLoad, Parallelism, Pass, Prediction, Report, Role, Transfer, readable_bytes,
-    readable_seconds, rows,
+    LevelLoad, Parallelism, Pass, Prediction, Report, Transfer, readable_bytes, readable_seconds,
+    rows,
 };
 pub use size::{parse_bytes, readable_memory};
 pub use surface::{

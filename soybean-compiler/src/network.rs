@@ -1,6 +1,9 @@
 //! A model as a whole: the forward graph with its gradients and the optimiser's updates, simplified.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use soybean_plan::{DType, Mesh, Precision, RunScalar, Shape, Tiling};
 
@@ -175,6 +178,12 @@ impl Network {
         self.fetched().into_iter().chain(next).collect()
     }
 
+    /// The next values of buffers, parameters and states.
+    #[must_use]
+    pub fn next_values(&self) -> BTreeSet<Value> {
+        self.updates.iter().map(|&(_, next)| next).collect()
+    }
+
     /// Where the user's call stands for which a tensor is made, if that is known.
     #[must_use]
     pub fn site(&self, value: Value) -> Option<&Site> {
@@ -185,6 +194,12 @@ impl Network {
     #[must_use]
     pub fn fetched(&self) -> Vec<Value> {
         [self.loss].into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
+    }
+
+    /// Which tensors serve the loss or an output: a mark for each.
+    #[must_use]
+    pub fn forward(&self) -> Vec<bool> {
+        self.graph.ancestors(&self.fetched())
     }
 
     /// Which tensors a training step needs: a mark for each. The others are computed in evaluations only.

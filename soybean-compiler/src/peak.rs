@@ -69,7 +69,7 @@ pub(crate) struct Owner {
 impl Peak {
     /// The peak at which these buffers are held, with what each takes.
     pub(crate) fn new(network: &Network, buffers: &[(Owner, u64)], arena_bytes: u64) -> Self {
-        let is_forward = network.graph.ancestors(&network.fetched());
+        let is_forward = network.forward();
         let content = |owner: &Owner| match &network.graph.node(owner.value).source {
             Source::Parameter(_) => Content::Parameters,
             Source::Buffer(_) | Source::State => Content::States,

@@ -18,7 +18,7 @@
 //! that computes its operand. A parameter that products read is rounded by a map of its own: that its ranks get the rounded one is cheaper, and the search
 //! counts so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use soybean_plan::{DType, Precision};
 
@@ -77,7 +77,7 @@ struct Marks {
 impl Marks {
     fn new(network: &Network) -> Self {
         let graph = &network.graph;
-        let is_next: BTreeSet<Value> = network.updates.iter().map(|&(_, next)| next).collect();
+        let is_next = network.next_values();
         let mut marks = Self {
             is_exact: vec![false; graph.n_values()],
             is_factor: vec![false; graph.n_values()],

@@ -21,7 +21,6 @@ use crate::{
 
 pub use parallelism::Parallelism;
 pub use pass::Pass;
-pub use role::Role;
 pub use transfers::Transfer;
 
 /// A plan with all that is known of it.
@@ -76,6 +75,7 @@ impl Report {
         peak: Peak,
         strategy: Strategy,
         milliseconds: f64,
+        memory_limit: Option<u64>,
     ) -> Self {
         Self {
             name: program.tables.name.clone().into_owned(),
@@ -87,13 +87,8 @@ impl Report {
             prediction: found.topology.as_ref().map(|it| prediction(program, it)),
             found,
             peak,
-            memory_limit: None,
+            memory_limit,
         }
-    }
-
-    /// The same plan, searched for ranks that have this much memory.
-    pub(crate) fn within(self, memory_limit: Option<u64>) -> Self {
-        Self { memory_limit, ..self }
     }
 
     /// The name of the model.
@@ -129,7 +124,7 @@ impl Report {
         self.found.tiled.network.precision
     }
 
-    /// Whether the plan is proved to move the fewest bytes.
+    /// Whether no plan is better by the objective, and that is proved.
     #[must_use]
     pub fn is_optimal(&self) -> bool {
         self.found.is_optimal
@@ -248,7 +243,7 @@ impl Report {
     pub fn kinds(&self) -> BTreeMap<Value, &'static str> {
         let network = &self.found.tiled.network;
         let outputs = network.fetched();
-        let is_forward = network.graph.ancestors(&outputs);
+        let is_forward = network.forward();
         let kind = |value: Value| match &network.graph.node(value).source {
             Source::Input { .. } => "input",
             Source::Parameter(_) => "param",

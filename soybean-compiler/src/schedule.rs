@@ -1,6 +1,6 @@
 //! The order in which tensors are computed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::{
     graph::{Graph, Phase, Source, Value},
@@ -21,7 +21,7 @@ pub(crate) enum Task {
 pub(crate) fn train(network: &Network) -> Vec<Task> {
     let mut roots: Vec<Value> = network.updates.iter().map(|&(_, next)| next).collect();
     roots.push(network.loss);
-    let is_next: BTreeSet<Value> = network.updates.iter().map(|&(_, next)| next).collect();
+    let is_next = network.next_values();
     let order = computed(&network.graph, Phase::Train, &roots, |it| !is_next.contains(&it));
     // For each update, the last tensor that reads what it replaces or that it reads.
     let mut due: BTreeMap<Option<Value>, Vec<Task>> = BTreeMap::new();

@@ -20,7 +20,7 @@ use crate::{
 #[must_use]
 pub(crate) fn shared(network: &Network) -> Network {
     let old = &network.graph;
-    let next: BTreeSet<Value> = network.updates.iter().map(|&(_, next)| next).collect();
+    let next = network.next_values();
     let has_copy = having_copies(network, &next);
     let mut graph = Graph::default();
     let mut of: BTreeMap<Value, Value> = BTreeMap::new();

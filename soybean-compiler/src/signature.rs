@@ -64,12 +64,6 @@ impl Signature {
         self.result.iter().all(|dim| dim.factor != Some(factor))
     }
 
-    /// Whether any factor is reduced.
-    #[must_use]
-    pub fn has_reduced(&self) -> bool {
-        (0..self.factors.len()).any(|factor| self.is_reduced(factor_id(factor)))
-    }
-
     /// The number of points of the operator's loops.
     #[must_use]
     pub fn n_points(&self) -> u64 {

@@ -53,7 +53,8 @@ fn bytes(number: &str, of_unit: u64) -> Option<u128> {
     }
     let parts = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     let digits = whole.parse::<u128>().ok()? * parts + fraction.parse::<u128>().ok()?;
-    Some(digits * u128::from(of_unit) / parts)
+    // What is cut off here is out of range.
+    Some(digits.saturating_mul(u128::from(of_unit)) / parts)
 }
 
 /// A number of bytes for people, in the units in which memory is sold: `79.6 GiB`, with 1 GiB = 2^30 bytes.
@@ -99,5 +100,7 @@ mod tests {
         assert_eq!(fault("1.2.3GiB"), "`1.2.3` is no decimal number of GiB");
         assert_eq!(fault("0B"), "it must lie between 1 B and 2^63 B");
         assert_eq!(fault("9999999999TB"), "it must lie between 1 B and 2^63 B");
+        let digits_of_128_bits = "400000000.000000000000000000TB";
+        assert_eq!(fault(digits_of_128_bits), "it must lie between 1 B and 2^63 B");
     }
 }

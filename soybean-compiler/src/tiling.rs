@@ -38,7 +38,6 @@ mod tests;
 
 pub(crate) use charge::{Charges, Working};
 pub use conversion::route;
-pub use forms::forms;
 pub use objective::Objective;
 pub(crate) use priced::Priced;
 pub use strategy::{Baselines, Request, Search, Strategy, Times, search, search_alone};

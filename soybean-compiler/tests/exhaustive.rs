@@ -10,7 +10,7 @@ mod random_networks;
 
 use brute_force::least_bytes;
 use random_networks::{Sizes, random_model};
-use soybean_compiler::{Network, Strategy, graph::Value, optimizer, tiling::search};
+use soybean_compiler::{Network, Strategy, graph::Value, optimizer, tiling::search_alone};
 use soybean_plan::{Mesh, Placement, Precision, Tiling};
 
 /// The most entries of a table of brute force: a network that needs more is left out.
@@ -45,7 +45,7 @@ fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let network = Network::new(builder, loss, &[], &updates).unwrap().in_precision(precision);
     let mesh = Mesh::new(n_ranks);
     let network = varied(network, &mesh, seed);
-    let found = search(&network, mesh, &Strategy::Auto.into());
+    let found = search_alone(&network, mesh, &Strategy::Auto.into());
     let least = least_bytes(&network, &found.tiled.mesh, LIMIT)?;
     let case = || format!("seed {seed}, {sizes:?}, {n_ranks} ranks:\n{}", found.tiled);
     assert_eq!(found.tiled.bytes(), least, "{}", case());

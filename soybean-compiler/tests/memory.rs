@@ -1,21 +1,22 @@
 //! Memory: what a plan says that it holds, and plans that fit into a limit.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "support/forms.rs"]
+mod forms;
 mod support;
 
 use expect_test::{Expect, expect};
+use forms::all_forms;
 use proptest::prelude::*;
 use soybean_compiler::{
     Argument, At, Builder, Compiled, Content, ModelFault, Network, Optimizer, Options, Request,
     Strategy, compile,
     graph::Value,
-    lower, lower_within,
-    operator::Rules,
-    optimizer,
-    tiling::{Tiled, forms, search},
+    lower, lower_within, optimizer,
+    tiling::{Tiled, search},
     verify_program,
 };
-use soybean_plan::{Mesh, Placement, Precision, Tile, Tiling};
+use soybean_plan::{Init, Mesh, Placement, Precision, Tile, Tiling};
 use soybean_zoo::{Model, Transformer};
 
 fn adam() -> Optimizer {
@@ -187,9 +188,8 @@ impl Descent {
         let shape = network.graph.shape(value);
         let source = network.updates.iter().find(|it| it.1 == value).map(|it| it.0);
         let forms = match network.graph.operator(value) {
-            Some(operator) => {
-                let signature = operator.signature(&network.graph.operand_shapes(value));
-                forms(&signature, &self.plan.mesh).into_iter().map(Some).collect()
+            Some(_) => {
+                all_forms(&network.graph, value, &self.plan.mesh).into_iter().map(Some).collect()
             }
             None => vec![None],
         };
@@ -253,9 +253,9 @@ proptest! {
         let plan = |request: Request| planned(classifier(batch, &widths), n_gpus, request);
         let free = plan(Request::default()).unwrap();
         let most = free.report.peak_memory_bytes_per_gpu;
-        // Some plan keeps any limit between that of the leanest plan, which a hopeless search finds, and that of the cheapest.
-        let baseline = plan(Strategy::Model.into()).unwrap().report.peak_memory_bytes_per_gpu;
-        let least = baseline.min(most);
+        // The plan of strategy `model`, or the cheapest one, keeps any such limit.
+        let of_model = plan(Strategy::Model.into()).unwrap().report.peak_memory_bytes_per_gpu;
+        let least = of_model.min(most);
         let limit = least + (most - least) * share / 8;
         let found = plan(within(limit)).unwrap();
         prop_assert!(found.program.tables.arena_bytes as u64 <= limit);
@@ -264,4 +264,20 @@ proptest! {
         prop_assert!(found.report.search().lower_bound_bytes <= found.report.bytes_total);
         prop_assert!(free.report.bytes_total <= found.report.bytes_total);
     }
+}
+
+#[test]
+fn a_model_without_work_is_a_fault_where_memory_is_short() {
+    let mut builder = Builder::new();
+    let loss = builder.parameter("w", &[], Init::Constant(0.1));
+    for memory in [0, 1] {
+        let faults = planned((builder.clone(), loss), 1, within(memory)).unwrap_err();
+        assert!(matches!(&faults[..], [ModelFault { at: At::Memory, .. }]), "{faults:?}");
+    }
+}
+
+#[test]
+fn too_many_gpus_are_the_fault_where_memory_is_short_too() {
+    let faults = planned(classifier(8, &[8, 8]), 7, within(1000)).unwrap_err();
+    assert!(matches!(&faults[..], [ModelFault { at: At::Gpus, .. }]), "{faults:?}");
 }

@@ -60,13 +60,10 @@ fn small_transformers_are_proved() {
     check_proved("encoder", encoder, &[2, 4, 8], "adam");
 }
 
-/// With so few samples that the batch cannot be split over all ranks, proofs take more work than a build allows.
+/// With so few samples that the batch cannot be split as far as for larger ones, proofs take more work.
 #[test]
-fn small_batches_end_within_a_known_distance_of_the_optimum() {
-    let decoder = compiled(Transformer { batch: 2, ..GPT }.decoder(), 8, "adamw");
-    let residual = compiled(resnet50(32), 8, "adam");
-    for (network, found, limit) in [("gpt", decoder, 0.07), ("resnet50", residual, 0.025)] {
-        let gap = gap(network, &found);
-        assert!(gap < limit, "{network}: {gap}");
-    }
+fn small_batches_are_proved_or_nearly_so() {
+    check_proved("gpt", || Transformer { batch: 2, ..GPT }.decoder(), &[8], "adamw");
+    let gap = gap("resnet50", &compiled(resnet50(32), 8, "adam"));
+    assert!(gap < 0.01, "{gap}");
 }

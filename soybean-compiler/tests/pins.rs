@@ -2,7 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use soybean_compiler::{
-    Argument, At, Builder, Network, Optimizer, Options, Request, Strategy, compile,
+    Argument, At, Builder, Compiled, ModelFault, Network, Optimizer, Options, Request, Strategy,
+    compile,
     graph::Value,
     tiling::{Search, search},
 };
@@ -119,18 +120,21 @@ fn pinned_tensors_are_neither_fused_away_nor_merged() {
     }
 }
 
+fn compiled(
+    pins: [Option<&str>; 3],
+    n_gpus: usize,
+    search: Request,
+) -> Result<Compiled, Vec<ModelFault>> {
+    let (builder, loss) = perceptron(pins);
+    let (name, precision) = ("perceptron".to_owned(), Precision::F32);
+    let options = Options { name, n_gpus, search, precision, optimizer: Optimizer::default() };
+    compile(builder, loss, &[], &options, &|| 0.0)
+}
+
 /// What `compile` says of pins, with the tensor's name or number.
 fn faults(pins: [Option<&str>; 3], n_gpus: usize) -> Vec<String> {
-    let (builder, loss) = perceptron(pins);
-    let options = Options {
-        name: "perceptron".to_owned(),
-        n_gpus,
-        search: Request::default(),
-        precision: Precision::F32,
-        optimizer: Optimizer::default(),
-    };
-    let Err(faults) = compile(builder, loss, &[], &options, &|| 0.0) else { return Vec::new() };
-    let text = |fault: soybean_compiler::ModelFault| match fault.at {
+    let Err(faults) = compiled(pins, n_gpus, Request::default()) else { return Vec::new() };
+    let text = |fault: ModelFault| match fault.at {
         At::Pin(value) => format!("{value}: {}; help: {}", fault.message, fault.help.unwrap()),
         other => panic!("{other:?}"),
     };
@@ -153,4 +157,34 @@ fn pins_that_do_not_fit_the_mesh_are_faults() {
         ]
     );
     assert_eq!(faults([Some("P0"), Some("P1"), Some("r")], 1), Vec::<String>::new());
+}
+
+/// What `compile` says where memory is short: the first line, and the help.
+fn shortage(pins: [Option<&str>; 3], search: Request) -> [String; 2] {
+    let faults = compiled(pins, 4, search).unwrap_err();
+    let [ModelFault { at: At::Memory, message, help: Some(help) }] = &faults[..] else {
+        panic!("one fault, at the memory: {faults:?}")
+    };
+    [message.lines().next().unwrap().to_owned(), help.clone()]
+}
+
+#[test]
+fn a_strategy_keeps_its_plan_where_memory_is_short() {
+    let pins = [None, None, Some("r")];
+    let free = compiled(pins, 4, Strategy::Data.into()).unwrap();
+    let memory = Some(free.report.peak_memory_bytes_per_gpu / 2);
+    let within = |strategy: Strategy| Request { memory, ..strategy.into() };
+    assert!(compiled(pins, 4, within(Strategy::Auto)).is_ok(), "another plan fits");
+    let [message, help] = shortage(pins, within(Strategy::Data));
+    assert!(message.starts_with("the plan of strategy `data` needs "), "{message}");
+    assert_eq!(help, "strategy `auto` looks for plans that fit");
+}
+
+#[test]
+fn numbers_of_gpus_that_pins_do_not_fit_do_not_help() {
+    let within = Request { memory: Some(1500), ..Request::default() };
+    let help = |pin| shortage([Some(pin), None, None], within.clone())[1].clone();
+    assert_eq!(help("P0"), "it fits on 8 GPUs");
+    // Eight GPUs are a mesh of three axes.
+    assert_eq!(help("P0 P0"), "it needs at least 5 GPUs, or a smaller batch");
 }

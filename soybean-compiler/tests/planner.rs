@@ -1,25 +1,21 @@
 //! The search: brute force on small graphs, reference optima, and the order of the strategies.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "support/averaged.rs"]
+mod averaged;
 #[path = "support/brute_force.rs"]
 mod brute_force;
 #[path = "support/forms.rs"]
 mod forms;
 mod support;
 
+use averaged::averaged_mlp;
 use proptest::prelude::*;
 use soybean_compiler::{
     Argument, Network, Optimizer, Strategy,
     tiling::{Search, route, search},
 };
 use soybean_plan::{AxisSet, Combine, Mesh, Placement, Tiling};
-
-/// The network of an MLP whose loss is the mean of its outputs.
-fn mlp(batch: usize, widths: &[usize], has_bias: bool) -> Network {
-    let (mut builder, logits) = support::mlp(batch, widths, has_bias);
-    let loss = support::call(&mut builder, "mean", &[Argument::Tensor(logits), Argument::All]);
-    Network::new(builder, loss, &[], &Optimizer::default()).unwrap()
-}
 
 fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> Search {
     search(network, Mesh::new(n_ranks), &strategy.into())
@@ -35,13 +31,12 @@ proptest! {
         has_bias: bool,
         n_ranks in prop::sample::select(vec![2_usize, 3, 4, 6]),
     ) {
-        let network = mlp(batch, &widths, has_bias);
+        let network = averaged_mlp(batch, &widths, has_bias);
         let found = searched(&network, n_ranks, Strategy::Auto);
         prop_assert!(found.is_optimal);
         prop_assert_eq!(found.lower_bound_bytes, found.tiled.bytes());
-        for (_, strategy) in Strategy::NAMES {
-            prop_assert!(found.tiled.bytes() <= searched(&network, n_ranks, strategy).tiled.bytes());
-        }
+        let others = found.baselines;
+        prop_assert!(found.tiled.bytes() <= others.data.min(others.model).min(others.recursive));
         let least = brute_force::least_bytes(&network, &Mesh::new(n_ranks), 1 << 16);
         prop_assert!(least.is_none_or(|it| it == found.tiled.bytes()));
     }
@@ -60,7 +55,7 @@ fn reference_optima_of_mlps() {
         (4096, &[128, 4096, 64], 8, 44.040, 12.583),
     ];
     for (batch, widths, n_ranks, data, optimum) in references {
-        let found = searched(&mlp(batch, widths, false), n_ranks, Strategy::Auto);
+        let found = searched(&averaged_mlp(batch, widths, false), n_ranks, Strategy::Auto);
         let megabytes = |bytes: u64| bytes as f64 / 1e6;
         assert!(found.is_optimal, "{widths:?}");
         assert!(
@@ -99,7 +94,8 @@ fn every_mlp_up_to_ten_layers_is_proved_for_eight() {
 
 #[test]
 fn equal_input_gives_equal_output() {
-    let text = || searched(&mlp(64, &[32, 48, 16], true), 8, Strategy::Auto).tiled.to_string();
+    let text =
+        || searched(&averaged_mlp(64, &[32, 48, 16], true), 8, Strategy::Auto).tiled.to_string();
     assert_eq!(text(), text());
 }
 

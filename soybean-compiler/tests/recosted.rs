@@ -10,7 +10,9 @@ mod support;
 use random_networks::{Sizes, random_model};
 use recost::{Conversion, fewest_bytes, implied, listed};
 use serde_json::Value;
-use soybean_compiler::{Argument, Builder, Options, Strategy, compile, optimizer, tiling::route};
+use soybean_compiler::{
+    Argument, Builder, Compiled, Options, Strategy, compile, optimizer, tiling::route,
+};
 use soybean_plan::{Combine, DType, Mesh, Placement, Precision, Shape, Tile, Tiling};
 
 /// The JSON of a plan; none where the ranks are too many for the network.
@@ -21,6 +23,18 @@ fn plan(
     strategy: Strategy,
     precision: Precision,
 ) -> Option<Value> {
+    let compiled = compiled(builder, loss, &[], n_gpus, strategy, precision)?;
+    Some(serde_json::from_str(&compiled.report.json()).unwrap())
+}
+
+fn compiled(
+    builder: Builder,
+    loss: soybean_compiler::graph::Value,
+    outputs: &[(String, soybean_compiler::graph::Value)],
+    n_gpus: usize,
+    strategy: Strategy,
+    precision: Precision,
+) -> Option<Compiled> {
     let options = Options {
         name: "model".to_owned(),
         n_gpus,
@@ -28,8 +42,7 @@ fn plan(
         precision,
         optimizer: optimizer("sgd", &[]).unwrap(),
     };
-    let compiled = compile(builder, loss, &[], &options, &|| 0.0).ok()?;
-    Some(serde_json::from_str(&compiled.report.json()).unwrap())
+    compile(builder, loss, outputs, &options, &|| 0.0).ok()
 }
 
 /// The number of conversions of a plan, each of which moves what counting says.
@@ -203,4 +216,31 @@ fn conversions_of_images() {
         let plan = plan(builder.clone(), loss, 4, strategy, Precision::F32).unwrap();
         assert!(check(&plan) > 0);
     }
+}
+
+/// A step moves nothing for outputs that only evaluations compute, whatever those move.
+#[test]
+fn conversions_of_evaluations_are_not_of_a_step() {
+    let (mut builder, loss, logits) = support::classifier(24, &[12, 24, 36], true);
+    let outputs = [0, 1].map(|dim| {
+        let operands = [Argument::Tensor(logits), Argument::Integer(dim)];
+        (format!("sums{dim}"), support::call(&mut builder, "sum", &operands))
+    });
+    let mut n_bytes_of_evaluations = 0;
+    for (_, strategy) in Strategy::NAMES {
+        let compiled = compiled(builder.clone(), loss, &outputs, 6, strategy, Precision::F32);
+        let report = compiled.unwrap().report;
+        let plan: Value = serde_json::from_str(&report.json()).unwrap();
+        let listed = listed(&plan);
+        assert_eq!(plan["bytes_total"], listed.iter().map(|it| it.bytes).sum::<u64>());
+        let told: Vec<_> = listed.into_iter().map(|it| (it.tensor, it.from, it.to)).collect();
+        assert_eq!(told, implied(&plan), "conversions are those that forms and tilings need");
+        let tiled = &report.search().tiled;
+        let is_trained = tiled.network.trained();
+        let computed = tiled.network.graph.values().filter(|it| tiled.forms[it.index()].is_some());
+        let conversions =
+            computed.filter(|it| !is_trained[it.index()]).flat_map(|it| tiled.conversions(it));
+        n_bytes_of_evaluations += conversions.map(|it| it.bytes).sum::<u64>();
+    }
+    assert!(n_bytes_of_evaluations > 0);
 }

@@ -1,39 +1,20 @@
 //! Working copies: parameters that are stored in parts are gathered once for all who read them.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use expect_test::expect;
 use proptest::prelude::*;
 use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Strategy,
-    graph::Value,
-    lower, optimizer,
-    tiling::{Search, search},
+    Network, Optimizer, Strategy, lower, optimizer,
+    tiling::{Search, search_alone},
     verify, verify_program,
 };
-use soybean_plan::{
-    CollectiveKind, DType, Init, Kernel, Mesh, Placement, Precision, Program, Tiling,
-};
-
-fn call(builder: &mut Builder, operator: &str, operands: &[Argument]) -> Value {
-    let Argument::Tensor(value) = builder.call(operator, operands).unwrap() else {
-        panic!("`{operator}` gives a tensor")
-    };
-    value
-}
+use soybean_plan::{CollectiveKind, DType, Kernel, Mesh, Placement, Precision, Program, Tiling};
+use soybean_zoo::{Model, mlp};
 
 /// A perceptron with ReLU whose loss is the mean of its outputs.
 fn perceptron(batch: usize, widths: &[usize], optimizer: &Optimizer) -> Network {
-    let mut it = Builder::new();
-    let mut here = it.input("x", DType::F32, &[batch, widths[0]]);
-    for (layer, pair) in widths.windows(2).enumerate() {
-        if layer > 0 {
-            here = call(&mut it, "relu", &[Argument::Tensor(here)]);
-        }
-        let w = it.parameter(&format!("w{layer}"), pair, Init::Constant(0.1));
-        here = call(&mut it, "matmul", &[here, w].map(Argument::Tensor));
-    }
-    let loss = call(&mut it, "mean", &[Argument::Tensor(here), Argument::All]);
-    Network::new(it, loss, &[], optimizer).unwrap()
+    let Model { builder, loss, .. } = mlp(batch, widths);
+    Network::new(builder, loss, &[], optimizer).unwrap()
 }
 
 /// The network with every weight stored in parts along all axes.
@@ -44,7 +25,7 @@ fn in_parts(network: Network, mesh: &Mesh) -> Network {
 }
 
 fn searched(network: &Network, n_ranks: usize) -> Search {
-    let found = search(network, Mesh::new(n_ranks), &Strategy::Auto.into());
+    let found = search_alone(network, Mesh::new(n_ranks), &Strategy::Auto.into());
     assert!(found.is_optimal);
     found
 }
@@ -71,10 +52,10 @@ fn parameters_with_several_readers_have_copies() {
     verify(&network).unwrap();
     expect![[r#"
         v0: f32[8, 4] = input "x"
-        v1: f32[4, 6] = param "w0"
+        v1: f32[4, 6] = param "0.weight"
         v2: f32[8, 6] = contract ik,kj->ij (v0, v1)
         v3: f32[8, 6] = map {relu(x0)} ij->ij (v2)
-        v4: f32[6, 2] = param "w1"
+        v4: f32[6, 2] = param "1.weight"
         v5: f32[6, 2] = share ij->ij (v4)
         v6: f32[8, 2] = contract ik,kj->ij (v3, v5)
         v7: f32[] = sum {mul(x0, 0.0625)} ij-> (v6)

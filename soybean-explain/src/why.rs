@@ -10,21 +10,24 @@ use soybean_compiler::{
     Network, Objective, Report, Request, Strategy, graph::Value, readable_bytes, readable_seconds,
     rows::aligned, tiling::search_alone,
 };
-use soybean_plan::{Mesh, Placement, Tiling};
+use soybean_plan::{AxisSet, Mesh, Placement, Tiling};
 
 use crate::near::nearest;
 
 /// The most names that are offered in place of an unknown one.
 const MAX_NAMES: usize = 5;
 
-/// The plans with one tensor in each of its tilings, those that move fewest bytes first.
+/// The most tilings that are tried: each is a search of its own.
+const MAX_TILINGS: usize = 1 << 10;
+
+/// The plans with one tensor in each of its tilings, the cheapest first.
 #[derive(Clone, Debug)]
 pub struct Why {
     /// The tensor.
     pub tensor: Value,
     /// What the user calls it.
     pub name: String,
-    /// The tilings; of those that differ by an exchange of axes of one size, one.
+    /// The tilings; of those that differ by an exchange of axes that are alike, one.
     pub choices: Vec<Choice>,
 }
 
@@ -55,28 +58,25 @@ impl Choice {
 /// Tries every tiling of the tensor with this name. `request` is what was asked of the plan's search; a limit of its memory is not kept.
 ///
 /// # Errors
-/// If there is no such tensor, or it is not stored.
+/// If there is no such tensor, it is not stored, or it has more tilings than can be tried.
 pub fn why(report: &Report, request: &Request, name: &str) -> Result<Why, String> {
     let tiled = &report.search().tiled;
     let tensor = find(report, name)?;
     let chosen = tiled.tilings[tensor.index()];
     let network = &tiled.network;
-    let sizes: Vec<usize> = tiled.mesh.sizes().collect();
-    // Axes of one size can be exchanged in a plan as a whole, which changes no byte.
-    let has_symmetry =
-        network.pins().iter().all(|&it| it == tensor) && request.objective == Objective::Bytes;
-    let mut tilings = tilings(&tiled.mesh, network.graph.shape(tensor).len(), has_symmetry);
-    tilings.retain(|it| match has_symmetry {
-        true => sorted(&tiled.mesh, it) != sorted(&tiled.mesh, &chosen),
-        false => *it != chosen,
-    });
+    let kinds = kinds(report, request.objective, tensor);
+    let mut tilings = tilings(&kinds, network.graph.shape(tensor).len())
+        .map_err(|n_tilings| too_many(name, n_tilings))?;
+    tilings.retain(|it| sorted(&kinds, it) != sorted(&kinds, &chosen));
     tilings.push(chosen);
-    let pinned: Vec<(Tiling, Network)> =
-        tilings.iter().filter_map(|it| stored_so(network, tensor, *it, &tiled.mesh)).collect();
+    let pinned: Vec<(Tiling, Network)> = tilings
+        .iter()
+        .filter_map(|it| stored_so(network, tensor, *it, &tiled.mesh, &kinds))
+        .collect();
     let request = Request { strategy: Strategy::Auto, ..request.clone() };
     let mut choices = in_parallel(&pinned, |(tiling, network)| {
         let shared = if request.shares { &network.shared() } else { network };
-        let found = search_alone(shared, Mesh::of(&sizes), &request);
+        let found = search_alone(shared, tiled.mesh, &request);
         Choice {
             tiling: *tiling,
             bytes: found.tiled.bytes(),
@@ -93,28 +93,63 @@ pub fn why(report: &Report, request: &Request, name: &str) -> Result<Why, String
     Ok(Why { tensor, name: name.to_owned(), choices })
 }
 
+/// For each axis the first one that is alike: an exchange of the two in a plan as a whole changes no cost.
+fn kinds(report: &Report, objective: Objective, tensor: Value) -> Vec<usize> {
+    let found = report.search();
+    let (network, mesh) = (&found.tiled.network, &found.tiled.mesh);
+    // Pins of other tensors say which axis is which.
+    let is_free = network.pins().iter().all(|&it| it == tensor);
+    let level = |axis: usize| match objective {
+        Objective::Bytes => None,
+        Objective::Time => found.topology.as_ref().map(|it| it.level(axis)),
+    };
+    let turned: Vec<AxisSet> = mesh.turns().map(|(extent, _)| with_digits(mesh, extent)).collect();
+    let is_alike = |one: usize, other: usize| {
+        is_free
+            && mesh.size(one) == mesh.size(other)
+            && level(one) == level(other)
+            && turned.iter().all(|it| it.contains(one) == it.contains(other))
+    };
+    let first = |axis: usize| (0..axis).find(|&it| is_alike(it, axis)).unwrap_or(axis);
+    (0..mesh.n_axes()).map(first).collect()
+}
+
+/// The axes that take a digit of dims of this extent.
+fn with_digits(mesh: &Mesh, extent: usize) -> AxisSet {
+    let mut rest = extent;
+    let takes = |axis: &usize| {
+        let is_factor = rest > 0 && rest.is_multiple_of(mesh.size(*axis));
+        rest /= if is_factor { mesh.size(*axis) } else { 1 };
+        is_factor
+    };
+    mesh.axes_of_digits(extent).filter(takes).collect()
+}
+
 /// The network with the tensor in this tiling, or in one that differs by an exchange of axes where only that is legal: not any two axes can split a dim of few factors.
 fn stored_so(
     network: &Network,
     tensor: Value,
     tiling: Tiling,
     mesh: &Mesh,
+    kinds: &[usize],
 ) -> Option<(Tiling, Network)> {
     let legal = |it: Tiling| Some((it, network.clone().pinned(tensor, it, mesh).ok()?));
     let rotated = |n: usize| {
-        let mut placements = tiling.placements().to_vec();
-        for axes in mesh.sizes().collect::<Vec<_>>().chunk_by(PartialEq::eq).scan(0, |at, axes| {
-            *at += axes.len();
-            Some(*at - axes.len()..*at)
-        }) {
-            let n = n % axes.len();
-            placements[axes].rotate_left(n);
-        }
-        Tiling::new(&placements)
+        let placement = |axis: usize| {
+            let alike: Vec<usize> =
+                (0..kinds.len()).filter(|&it| kinds[it] == kinds[axis]).collect();
+            let at = alike.iter().take_while(|it| **it < axis).count();
+            tiling.on(alike[(at + n) % alike.len()])
+        };
+        Tiling::new(&(0..kinds.len()).map(placement).collect::<Vec<_>>())
     };
-    // Without turns axes are alike.
-    let n_tried = if mesh.turns().next().is_some() { mesh.n_axes() } else { 1 };
-    (0..n_tried).find_map(|n| legal(rotated(n)))
+    (0..kinds.len().max(1)).find_map(|n| legal(rotated(n)))
+}
+
+fn too_many(name: &str, n_tilings: usize) -> String {
+    format!(
+        "`{name}` has {n_tilings} tilings, each of which would be a search; at most {MAX_TILINGS} are tried"
+    )
 }
 
 /// The tensor that the user calls so.
@@ -146,15 +181,20 @@ fn find(report: &Report, name: &str) -> Result<Value, String> {
     Err(format!("there is no tensor `{name}`; names like it are {}", near.join(", ")))
 }
 
-/// All tilings of a tensor with so many dims, legal or not; if axes of one size can be exchanged, one of those that differ by that.
-fn tilings(mesh: &Mesh, n_dims: usize, has_symmetry: bool) -> Vec<Tiling> {
+/// All tilings of a tensor with so many dims, legal or not; of those that differ by an exchange of axes of one kind, one. Their number instead, if
+/// they are too many.
+fn tilings(kinds: &[usize], n_dims: usize) -> Result<Vec<Tiling>, usize> {
     let dims = (0..n_dims).filter_map(|dim| u8::try_from(dim).ok().map(Placement::Split));
     let placements: Vec<Placement> = dims.chain([Placement::Replicated]).collect();
+    let n_tilings = n_tilings(kinds, placements.len());
+    if n_tilings > MAX_TILINGS {
+        return Err(n_tilings);
+    }
     let mut tilings: Vec<Vec<usize>> = vec![Vec::new()];
-    for axis in 0..mesh.n_axes() {
-        let is_like_last = has_symmetry && axis > 0 && mesh.size(axis) == mesh.size(axis - 1);
+    for axis in 0..kinds.len() {
+        let alike = (0..axis).rev().find(|&it| kinds[it] == kinds[axis]);
         let with = |tiling: &Vec<usize>| {
-            let least = tiling.last().copied().filter(|_| is_like_last).unwrap_or(0);
+            let least = alike.map_or(0, |it| tiling[it]);
             let more = (least..placements.len()).map(|it| [&tiling[..], &[it]].concat());
             more.collect::<Vec<_>>()
         };
@@ -162,15 +202,25 @@ fn tilings(mesh: &Mesh, n_dims: usize, has_symmetry: bool) -> Vec<Tiling> {
     }
     let tiling =
         |it: Vec<usize>| Tiling::new(&it.into_iter().map(|at| placements[at]).collect::<Vec<_>>());
-    tilings.into_iter().map(tiling).collect()
+    Ok(tilings.into_iter().map(tiling).collect())
 }
 
-/// The tiling with its placements along axes of one size in order, splits first.
-fn sorted(mesh: &Mesh, tiling: &Tiling) -> Tiling {
+/// The number of ways to give each axis one of so many placements, where only the number of each counts among axes of one kind.
+fn n_tilings(kinds: &[usize], n_placements: usize) -> usize {
+    // The nth axis of a kind makes C(p + n - 2, n - 1) ways C(p + n - 1, n), with p placements.
+    let with = |n_ways: usize, axis: usize| {
+        let nth = kinds[..=axis].iter().filter(|it| **it == kinds[axis]).count();
+        n_ways.saturating_mul(n_placements + nth - 1) / nth
+    };
+    (0..kinds.len()).fold(1, with)
+}
+
+/// The tiling's placements with the kinds of their axes, in an order in which exchanges of axes of one kind do not show.
+fn sorted(kinds: &[usize], tiling: &Tiling) -> Vec<(usize, Placement)> {
     let mut sorted: Vec<(usize, Placement)> =
-        mesh.sizes().zip(tiling.placements().to_vec()).collect();
-    sorted.sort_by_key(|&(size, it)| (size, it == Placement::Replicated, it));
-    Tiling::new(&sorted.into_iter().map(|it| it.1).collect::<Vec<_>>())
+        kinds.iter().copied().zip(tiling.placements().iter().copied()).collect();
+    sorted.sort_unstable();
+    sorted
 }
 
 /// The results in the order of the items, on all cores.
@@ -233,5 +283,27 @@ impl Why {
         let rows: Vec<[String; 5]> =
             [heads].into_iter().chain(self.choices.iter().map(row)).collect();
         heading + &aligned(&rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_TILINGS, tilings};
+
+    #[test]
+    fn tilings_are_counted_before_they_are_made() {
+        for (kinds, n_dims, n_tilings) in [
+            (&[][..], 2, 1),
+            (&[0, 0, 0], 2, 10),
+            (&[0, 1, 2], 2, 27),
+            (&[0, 1, 1], 2, 18),
+            (&[0, 1, 0], 3, 40),
+            (&[0; 10], 2, 66),
+        ] {
+            assert_eq!(tilings(kinds, n_dims).map(|it| it.len()), Ok(n_tilings), "{kinds:?}");
+        }
+        let many: Vec<usize> = (0..16).collect();
+        assert_eq!(tilings(&many[..10], 1).map(|it| it.len()), Ok(MAX_TILINGS));
+        assert_eq!(tilings(&many, 4), Err(5_usize.pow(16)));
     }
 }

@@ -7,10 +7,10 @@ mod support;
 use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
-use soybean_compiler::Compiled;
+use soybean_compiler::{Argument, Compiled};
 use soybean_explain::page::html;
-use soybean_plan::{BufferId, Program, Tile};
-use soybean_zoo::{cnn5, perceptron};
+use soybean_plan::{BufferId, DType, Program, Tile};
+use soybean_zoo::{Layers, cnn5, perceptron};
 
 use browser::opened;
 use support::{compiled, n_edges, n_tensors, plans};
@@ -97,9 +97,16 @@ fn used_at(program: &Program, at: usize) -> usize {
 
 #[test]
 fn the_timeline_counts_every_byte_in_use_once() {
-    for compiled in
-        [compiled("small", 4, perceptron(96, &[64, 128, 10])), compiled("cnn5", 2, cnn5(4, 4, 8))]
-    {
+    let normalised = Layers::new(DType::F32, &[4, 3, 8, 8], false)
+        .normal_conv(4, [3; 2], 1, [1; 2])
+        .apply("mean", &[Argument::List([2, 3].map(Argument::Integer).to_vec())])
+        .dense(8)
+        .classified(&[4]);
+    for compiled in [
+        compiled("small", 4, perceptron(96, &[64, 128, 10])),
+        compiled("cnn5", 2, cnn5(4, 4, 8)),
+        compiled("normalised", 2, normalised),
+    ] {
         let program = &compiled.program;
         let memory = &data(&html(&compiled))["memory"];
         assert_eq!(memory["arena"], program.tables.arena_bytes);
@@ -114,8 +121,11 @@ fn the_timeline_counts_every_byte_in_use_once() {
         }
         let peak = |kind: usize| steps.iter().map(|it| numbers(it)[kind]).max().unwrap();
         let bytes = |buffer: BufferId| blocks(program, buffer).len() * 64;
-        let parameters: usize = program.tables.parameters.iter().map(|it| bytes(it.buffer)).sum();
+        let (parameters, buffers): (Vec<_>, Vec<_>) =
+            program.tables.parameters.iter().partition(|it| it.is_trained);
+        let parameters: usize = parameters.iter().map(|it| bytes(it.buffer)).sum();
         let states: usize = program.tables.states.iter().map(|it| bytes(it.buffer)).sum();
+        let states = states + buffers.iter().map(|it| bytes(it.buffer)).sum::<usize>();
         assert_eq!([peak(0), peak(1)], [parameters, states]);
         // Activations are gone when the updates are made, gradients are not there when the forward work begins.
         assert!(numbers(&steps[0])[4] == 0 && peak(3) > 0 && peak(4) > 0);

@@ -63,7 +63,7 @@ fn strategies_have_their_names() {
         expect![[r#"
             0: column 4 | column 4 | split 4
             -: feature 4 |  | 
-            1: row 4 | row 4 | split 4
+            1: row 4 | row 4 | sharded 4
         "#]],
     );
 }

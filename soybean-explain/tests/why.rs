@@ -3,11 +3,12 @@
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Optimizer, Options, Recipe, Report, Request, Strategy,
-    graph::Value, tiling::search,
+    Argument, Builder, Compiled, Network, Objective, Optimizer, Options, Recipe, Report, Request,
+    Strategy, graph::Value, tiling::search_alone,
 };
 use soybean_explain::{Changes, Choice, Why, compile_again, why};
-use soybean_plan::{DType, Init, Mesh, Placement, Precision, Tiling};
+use soybean_plan::{Cluster, DType, Device, Init, Level, Mesh, Placement, Precision, Tiling};
+use soybean_zoo::{GPT, Transformer};
 
 fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
     match builder.call(operator, arguments).unwrap() {
@@ -61,7 +62,7 @@ fn ask(report: &Report, name: &str) -> Result<Why, String> {
 
 fn bytes(network: &Network, mesh: Mesh, tensor: Value, tiling: Tiling) -> Option<u64> {
     let pinned = network.clone().pinned(tensor, tiling, &mesh).ok()?;
-    Some(search(&pinned.shared(), mesh, &Strategy::Auto.into()).tiled.bytes())
+    Some(search_alone(&pinned.shared(), mesh, &Strategy::Auto.into()).tiled.bytes())
 }
 
 /// All tilings of a matrix on this mesh.
@@ -108,6 +109,63 @@ fn every_tiling_has_the_cost_of_its_row() {
 }
 
 #[test]
+fn a_plan_is_searched_anew_on_its_own_mesh() {
+    // Two of three axes take a digit of 12 heads each; of few texts the heads are split as well.
+    let sizes = Transformer { batch: 2, tokens: 32, n_blocks: 1, n_words: 256, ..GPT };
+    let model = sizes.decoder();
+    let recipe = Recipe { builder: model.builder, loss: model.loss, ..recipe(8, None) };
+    let report = compile_again(&recipe).unwrap().report;
+    let tiled = &report.search().tiled;
+    assert_eq!(tiled.mesh.turns().collect::<Vec<_>>(), [(12, 1), (768, 1)]);
+    let why = ask(&report, "3.weight").unwrap();
+    // The first axis is not like the others: 3 tilings along it, 6 along them.
+    assert_eq!(why.choices.len(), 18);
+    let chosen = why.choices.iter().find(|it| it.is_chosen).unwrap();
+    assert_eq!(chosen.bytes, report.bytes_total);
+    assert!(why.choices.iter().all(|it| it.bytes >= chosen.bytes), "{:?}", why.choices);
+    let elsewhere = bytes(&tiled.network, Mesh::new(8), why.tensor, chosen.tiling);
+    assert!(elsewhere > Some(report.bytes_total), "{elsewhere:?}");
+}
+
+/// Two machines of two GPUs each.
+fn cluster() -> Cluster {
+    let level = |name: &'static str, link_bytes_per_second| Level {
+        name: name.into(),
+        count: 2,
+        link_bytes_per_second,
+        gpus_per_link: 1,
+        latency_seconds: 1e-6,
+    };
+    let device = Device {
+        name: "gpu".into(),
+        f32_flops: 1e10,
+        tf32_flops: 1e10,
+        bf16_flops: 1e10,
+        memory_bytes_per_second: 1e10,
+        memory_bytes: 1 << 30,
+        launch_seconds: 1e-6,
+        efficiency: 0.5,
+    };
+    let levels = vec![level("machine", 1e8), level("gpu", 1e9)];
+    Cluster { name: "two".into(), levels: levels.into(), device }
+}
+
+#[test]
+fn axes_of_other_levels_are_told_apart_by_time_and_not_by_bytes() {
+    for (objective, n_tilings) in [(Objective::Bytes, 6), (Objective::Time, 9)] {
+        let mut recipe = recipe(4, None);
+        recipe.options.search =
+            Request { cluster: Some(cluster()), objective, ..Request::default() };
+        let report = compile_again(&recipe).unwrap().report;
+        let choices = why(&report, &recipe.options.search, "dense.0.w").unwrap().choices;
+        assert_eq!(choices.len(), n_tilings, "{choices:?}");
+        let chosen = choices[0];
+        assert!(chosen.is_chosen && chosen.bytes == report.bytes_total, "{choices:?}");
+        assert_eq!(chosen.seconds.map(|it| it.0), report.search().times.map(|it| it.plan));
+    }
+}
+
+#[test]
 fn other_pins_are_kept_and_break_the_symmetry() {
     let report = compiled(4, Some("P0 r")).report;
     let choices = ask(&report, "h").unwrap().choices;
@@ -146,7 +204,7 @@ fn unknown_names_are_answered_with_near_ones() {
     let fault = |name: &str| ask(&report, name).err().unwrap();
     expect![[r#"
         there is no tensor `dense.1.v`; names like it are dense.1.w, dense.0.w, dense.1.w', dense.0.w', dense.1.w.grad
-        there is no tensor `dense`; names like it are dense.0.w, dense.1.w, dense.0.w', dense.1.w', dense.1.w.grad
+        there is no tensor `dense`; names like it are dense.0.w, dense.1.w, dense.0.w', dense.1.w', dense.0.w.grad
         `sum` has no tiling: it is computed inside the operators that read it, and not stored"#]].assert_eq(&[fault("dense.1.v"), fault("dense"), fault("sum")].join("\n"));
 }
 

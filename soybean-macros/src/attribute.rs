@@ -5,7 +5,9 @@ mod cluster;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
-use soybean_compiler::{Argument, Objective, Optimizer, Place, Strategy, optimizer, parse_bytes};
+use soybean_compiler::{
+    Argument, MAX_GPUS, Objective, Optimizer, Place, Strategy, optimizer, parse_bytes,
+};
 use soybean_plan::Precision;
 use syn::{
     Expr, Ident, Token,
@@ -27,9 +29,6 @@ use crate::{
 /// The names of all arguments.
 const NAMES: [&str; 7] =
     ["gpus", "optimizer", "strategy", "precision", "memory", "cluster", "objective"];
-
-/// The most GPUs that a model can be declared for.
-const MAX_GPUS: usize = 65_535;
 
 /// The arguments as they are written.
 #[derive(Default)]

@@ -1,5 +1,7 @@
 //! Suggestions: the known name that is nearest to the one that was written.
 
+use soybean_compiler::edit_distance;
+
 /// The candidate with the fewest edits, if they are few for its length.
 pub(crate) fn nearest<'n>(
     name: &str,
@@ -7,7 +9,7 @@ pub(crate) fn nearest<'n>(
 ) -> Option<&'n str> {
     candidates
         .into_iter()
-        .map(|candidate| (n_edits(name, candidate), candidate))
+        .map(|candidate| (edit_distance(name, candidate), candidate))
         .filter(|(n_edits, candidate)| *n_edits <= 1 + candidate.len() / 4)
         .min()
         .map(|(_, candidate)| candidate)
@@ -19,23 +21,6 @@ pub(crate) fn help(name: &str, kind: &str, known: &[&str]) -> String {
         Some(candidate) => format!("did you mean `{candidate}`?"),
         None => format!("the {kind} are {}", known.join(", ")),
     }
-}
-
-/// Levenshtein's distance: insertions, deletions and replacements of one character.
-fn n_edits(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in right.iter().enumerate() {
-            let above = row[j + 1];
-            let replaced = diagonal + usize::from(a != *b);
-            row[j + 1] = replaced.min(above + 1).min(row[j] + 1);
-            diagonal = above;
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]

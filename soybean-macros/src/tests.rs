@@ -147,7 +147,7 @@ fn attributes_are_checked() {
               known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time"
               help:  did you mean `gpus`?
             1:37-45: `strategy` is given twice
-            1:7-8: `gpus` must be an integer from 1 to 65535, found 0
+            1:7-8: `gpus` must be an integer from 1 to 4096, found 0
             1:30-35: `strategy` must be one of "auto", "recursive", "data", "model", found "dta"
               help: did you mean "data"?
         "#]],
@@ -221,7 +221,7 @@ fn the_environment_overrides_the_number_of_gpus() {
         "gpus = 8",
         model,
         expect![[r#"
-        1:7-8: the environment variable SOYBEAN_GPUS, which overrides `gpus`, must be an integer from 1 to 65535, found "many"
+        1:7-8: the environment variable SOYBEAN_GPUS, which overrides `gpus`, must be an integer from 1 to 4096, found "many"
     "#]],
     );
     check_in(
@@ -229,7 +229,7 @@ fn the_environment_overrides_the_number_of_gpus() {
         "",
         model,
         expect![[r#"
-        1:0-0: the environment variable SOYBEAN_GPUS, which overrides `gpus`, must be an integer from 1 to 65535, found "0"
+        1:0-0: the environment variable SOYBEAN_GPUS, which overrides `gpus`, must be an integer from 1 to 4096, found "0"
     "#]],
     );
 }

@@ -80,8 +80,8 @@ impl Device {
         }
     }
 
-    /// The time of a kernel, in seconds: launch, then arithmetic or memory, whichever takes longer. `is_product` kernels compute with the units of
-    /// `precision`, others in single precision. Source: the roofline of Williams, Waterman and Patterson 2009.
+    /// The time of a kernel, in seconds: launch, then arithmetic or memory, whichever takes longer. Kernels of [`WorkKind::Product`]
+    /// compute with the units of `precision`, others in single precision. Source: the roofline of Williams, Waterman and Patterson 2009.
     #[must_use]
     pub fn seconds(&self, work: Work, precision: Precision) -> f64 {
         let flops = match work.kind {

@@ -1,6 +1,6 @@
 //! With which numbers a device computes.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 /// The precision of matrix products, convolutions and attention, and of the tensors between them. Parameters, the optimiser's states and all
 /// sums are `f32` in each.
@@ -27,6 +27,16 @@ impl Precision {
             Self::Tf32 => "tf32",
             Self::Bf16 => "bf16",
         }
+    }
+}
+
+impl FromStr for Precision {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|it| it.name() == name);
+        let known = || Self::ALL.map(Self::name).join(", ");
+        found.ok_or_else(|| format!("expected one of {}, found `{name}`", known()))
     }
 }
 

@@ -198,7 +198,7 @@ pub struct Plan {
     pub n_gpus: usize,
     /// The strategy that was asked for.
     pub strategy: &'static str,
-    /// Whether the plan is proved to move the fewest bytes.
+    /// Whether no plan is better by the objective, and that is proved.
     pub is_optimal: bool,
     /// The bytes that one training step moves, over all ranks.
     pub bytes_total: u64,

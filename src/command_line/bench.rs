@@ -2,10 +2,11 @@
 
 use std::{fs, io::Write, time::Instant};
 
+use soybean_explain::readable_bytes;
 use soybean_runtime::{Trainer, Work, data::Dataset};
 
 use super::{
-    Bytes, Failure, Subject,
+    Failure, Subject,
     batches::{batches, first, views},
     flags::Options,
     train::traced,
@@ -58,8 +59,8 @@ pub(super) fn bench(
         tables.train_bytes,
         trainer.moved_bytes()
     )?;
-    let per_rank = Bytes(tables.arena_bytes as u64);
-    let all = Bytes((tables.arena_bytes * tables.mesh.n_ranks()) as u64);
+    let per_rank = readable_bytes(tables.arena_bytes as u64);
+    let all = readable_bytes((tables.arena_bytes * tables.mesh.n_ranks()) as u64);
     writeln!(output, "memory            {per_rank} per device, {all} in all{}", resident())?;
     Ok(())
 }
@@ -76,5 +77,7 @@ fn resident() -> String {
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()
     });
-    kilobytes.map(|it| format!(", {} resident at most", Bytes(it * 1024))).unwrap_or_default()
+    kilobytes
+        .map(|it| format!(", {} resident at most", readable_bytes(it * 1024)))
+        .unwrap_or_default()
 }

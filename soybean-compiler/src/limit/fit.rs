@@ -140,9 +140,14 @@ impl<'a> Hunt<'a> {
             *worst.entry(moment).or_default() += 1.0;
             let total: f64 = worst.values().sum();
             let prices = worst.iter().map(|(&it, times)| (it, self.dear * times / total)).collect();
+            let n_before = self.candidates.len();
             let added = self.search(&prices);
             if self.fits(added) {
                 return Some(added);
+            }
+            // The same moment at the same price gives the same plan once more.
+            if self.candidates.len() == n_before && worst.len() == 1 {
+                return None;
             }
         }
         None

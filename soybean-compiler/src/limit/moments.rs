@@ -111,12 +111,12 @@ impl<'a> Moments<'a> {
     pub(super) fn charges(&self, prices: &BTreeMap<usize, f64>) -> Charges {
         let of_life = |life: &Range<usize>| prices.range(life.clone()).map(|(_, it)| it).sum();
         let working = |(&moment, &price): (&usize, &f64)| {
-            let Moment { user, fresh, stored } = &self.moments[moment];
-            (*user, Working { price, fresh: fresh.clone(), stored: stored.clone() })
+            let Moment { user, fresh, stored } = self.moments.get(moment)?;
+            Some((*user, Working { price, fresh: fresh.clone(), stored: stored.clone() }))
         };
         Charges {
             stored: self.lives.iter().map(of_life).collect(),
-            working: prices.iter().map(working).collect(),
+            working: prices.iter().filter_map(working).collect(),
         }
     }
 }

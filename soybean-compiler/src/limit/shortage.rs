@@ -9,6 +9,7 @@ use crate::{
     fault::{At, ModelFault},
     network::Network,
     peak::{Content, Held, Peak},
+    pin,
     size::readable_memory,
     tiling::Strategy,
 };
@@ -86,7 +87,10 @@ impl Shortage<'_> {
         let n_gpus = self.mesh.n_ranks();
         let at_least = self.fewest_gpus().max(n_gpus + 1);
         let numbers = (2..).map(|it| it * n_gpus).take_while(|&it| it <= most_gpus);
-        let mut tried = numbers.filter(|&it| it >= at_least && is_searched(it)).take(N_TRIES);
+        let keeps_pins =
+            |n_gpus: usize| pin::faults(&self.network.graph, &Mesh::new(n_gpus)).is_empty();
+        let mut tried =
+            numbers.filter(|&it| it >= at_least && is_searched(it) && keeps_pins(it)).take(N_TRIES);
         let fits = |n_gpus: &usize| {
             leanest(self.network, Mesh::new(*n_gpus), self.memory).bytes() <= self.memory
         };
@@ -104,7 +108,7 @@ impl Shortage<'_> {
             let node = graph.node(value);
             (node.shape.n_elements() * node.dtype.bytes()) as u64
         };
-        let fewest = stays.map(bytes).sum::<u64>().div_ceil(self.memory);
+        let fewest = stays.map(bytes).sum::<u64>().div_ceil(self.memory.max(1));
         usize::try_from(fewest).unwrap_or(usize::MAX)
     }
 }

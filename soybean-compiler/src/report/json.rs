@@ -10,6 +10,7 @@ use crate::{
     operator::Rules,
     peak::Content,
     signature::{Form, letter},
+    tiling::Conversion,
 };
 
 /// The JSON text, one line for each tensor and each operator.
@@ -35,9 +36,7 @@ pub(super) fn json(report: &Report) -> String {
     let tensors: Vec<String> = tensors(report, &values);
     let _ = writeln!(text, "\"tensors\": [\n{}\n],", tensors.join(",\n"));
     let computed = values.iter().filter(|it| found.tiled.forms[it.index()].is_some());
-    let (layers, passes) = (report.layers(), report.passes());
-    let operators: Vec<String> =
-        computed.map(|&it| operator(report, it, &layers[it.index()], passes[it.index()])).collect();
+    let operators = operators(report, computed.copied());
     let _ = writeln!(text, "\"ops\": [\n{}\n],", operators.join(",\n"));
     let per_axis: Vec<String> = report.bytes_per_axis.iter().map(ToString::to_string).collect();
     let _ = write!(
@@ -115,14 +114,29 @@ fn tensors(report: &Report, values: &[Value]) -> Vec<String> {
     values.iter().map(tensor).collect()
 }
 
-fn operator(report: &Report, value: Value, layer: &str, pass: Pass) -> String {
+fn operators(report: &Report, computed: impl Iterator<Item = Value>) -> Vec<String> {
+    let tiled = &report.found.tiled;
+    let (layers, passes, is_trained) = (report.layers(), report.passes(), tiled.network.trained());
+    let text = |value: Value| {
+        let conversions = tiled.conversions_of_step(value, &is_trained);
+        operator(report, value, &conversions, &layers[value.index()], passes[value.index()])
+    };
+    computed.map(text).collect()
+}
+
+fn operator(
+    report: &Report,
+    value: Value,
+    conversions: &[Conversion],
+    layer: &str,
+    pass: Pass,
+) -> String {
     let (tiled, graph) = (&report.found.tiled, report.graph());
     let operator = graph.operator(value).expect("only computed tensors are listed as operators");
     let (signature, form) = tiled.signature(value);
     let inputs: Vec<String> =
         graph.operands(value).iter().map(|it| it.index().to_string()).collect();
-    let conversions = tiled.conversions(value).into_iter().filter(|it| it.from != it.to);
-    let conversion = |it: crate::tiling::Conversion| {
+    let conversion = |it: &Conversion| {
         let (from, to) = (tiling(&it.from), tiling(&it.to));
         format!(
             "{{ \"tensor\": {}, \"from\": {from}, \"to\": {to}, \"bytes\": {} }}",
@@ -130,7 +144,8 @@ fn operator(report: &Report, value: Value, layer: &str, pass: Pass) -> String {
             it.bytes
         )
     };
-    let conversions: Vec<String> = conversions.map(conversion).collect();
+    let conversions: Vec<String> =
+        conversions.iter().filter(|it| it.from != it.to).map(conversion).collect();
     let site = report.found.tiled.network.site(value).cloned().unwrap_or_default();
     format!(
         "{{ \"id\": {0}, \"name\": {1}, \"signature\": {2}, \"inputs\": [{3}], \"output\": {0}, \"form\": {4}, \"conversions\": [{5}], \"flops\": {6}, \

@@ -1,6 +1,6 @@
 //! Which parallelism came out, layer by layer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use soybean_plan::{Mesh, Placement};
 
@@ -9,7 +9,8 @@ use super::{
     role::{Role, Roles, is_product, passes_on},
 };
 use crate::{
-    graph::{Graph, Value},
+    graph::{Graph, Source, Value},
+    network::Network,
     operator::Rules,
     tiling::Tiled,
 };
@@ -28,30 +29,52 @@ pub struct Parallelism {
 
 /// The parallelism of each layer, in the order of the model. The model's own function has an empty name.
 pub(super) fn parallelism(tiled: &Tiled) -> Vec<(String, Parallelism)> {
-    let graph = &tiled.network.graph;
-    let (roles, layers) = (Roles::new(tiled), layers(&tiled.network));
-    let mut names: Vec<&str> = Vec::new();
-    for value in graph.values().filter(|&it| graph.operator(it).is_some()) {
+    let network = &tiled.network;
+    let (roles, layers) = (Roles::new(tiled), layers(network));
+    let is_next = network.next_values();
+    let (mut names, mut known) = (Vec::new(), BTreeSet::new());
+    let mut members: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for value in network.graph.values() {
         let name = layers[value.index()].as_str();
-        if !names.contains(&name) && roles.is_forward(value) {
+        let is_computed = network.graph.operator(value).is_some();
+        if is_computed && roles.is_forward(value) && known.insert(name) {
             names.push(name);
         }
+        if !is_next.contains(&value) {
+            members.entry(name).or_default().push(value);
+        }
     }
-    let is_next: BTreeSet<Value> = tiled.network.updates.iter().map(|&(_, next)| next).collect();
+    let states = states(network);
     let of_layer = |name: &str| {
-        let in_layer = |it: &Value| layers[it.index()] == name && !is_next.contains(it);
+        let members = members.get(name).map_or(&[][..], Vec::as_slice);
+        let largest = largest_parameter(&network.graph, members);
+        let weights =
+            |it: Value| of_weight(tiled, &roles, it, states.get(&it).map_or(&[], Vec::as_slice));
         let (forward, backward): (Vec<_>, Vec<_>) =
-            graph.values().filter(in_layer).partition(|&it| roles.is_forward(it));
-        let parameters = tiled.network.parameters.iter().copied().filter(in_layer);
-        let largest = parameters.max_by_key(|&it| graph.shape(it).n_elements());
+            members.iter().partition(|&&it| roles.is_forward(it));
         Parallelism {
-            weights: largest.map_or_else(String::new, |it| of_weight(tiled, &roles, it)),
+            weights: largest.map_or_else(String::new, weights),
             forward: of_work(tiled, &roles, &forward),
             backward: of_work(tiled, &roles, &backward),
         }
     };
-    let all = names.iter().map(|it| ((*it).to_owned(), of_layer(it)));
+    let all = names.into_iter().map(|it| (it.to_owned(), of_layer(it)));
     all.filter(|(_, it)| *it != Parallelism::default()).collect()
+}
+
+/// The optimiser's states of each parameter.
+fn states(network: &Network) -> BTreeMap<Value, Vec<Value>> {
+    let of_group = |group: Vec<(Value, Value)>| {
+        let mut sources = group.into_iter().map(|(source, _)| source);
+        Some((sources.next()?, sources.collect()))
+    };
+    network.update_groups().into_iter().filter_map(of_group).collect()
+}
+
+fn largest_parameter(graph: &Graph, values: &[Value]) -> Option<Value> {
+    let is_parameter = |it: &Value| matches!(graph.node(*it).source, Source::Parameter(_));
+    let parameters = values.iter().copied().filter(is_parameter);
+    parameters.max_by_key(|&it| graph.shape(it).n_elements())
 }
 
 /// How the products among these tensors are split, or where there are none, all that is computed.
@@ -100,11 +123,14 @@ fn mixture(mesh: &Mesh, roles: &[Option<Role>]) -> String {
     sizes.iter().map(text).collect::<Vec<_>>().join(" x ")
 }
 
-/// The first forward operator that computes something of a parameter, with the position at which it reads it, and whether it reads the parameter itself.
+/// The first forward operator that computes something of a parameter, with the position at which it reads it, and whether what it reads has the parameter's dims:
+/// it is the parameter itself, or a copy or a cast of it.
 fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<(Value, usize, bool)> {
     graph.users(value).into_iter().filter(|&it| roles.is_forward(it)).find_map(|user| {
-        if graph.operator(user).is_some_and(passes_on) {
-            return reader(graph, roles, user).map(|(reader, at, _)| (reader, at, false));
+        if let Some(operator) = graph.operator(user).filter(|it| passes_on(it)) {
+            let has_same_dims = operator.is_share() || operator.is_cast();
+            return reader(graph, roles, user)
+                .map(|(reader, at, has_dims)| (reader, at, has_dims && has_same_dims));
         }
         let position = graph.operands(user).iter().position(|&it| it == value)?;
         Some((user, position, true))
@@ -112,23 +138,18 @@ fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<(Value, usiz
 }
 
 /// How a parameter and its optimiser's states lie, beside how the forward computation takes it.
-fn of_weight(tiled: &Tiled, roles: &Roles<'_>, parameter: Value) -> String {
-    let network = &tiled.network;
-    let Some((reader, position, is_direct)) = reader(&network.graph, roles, parameter) else {
-        return String::new();
-    };
+fn of_weight(tiled: &Tiled, roles: &Roles<'_>, parameter: Value, states: &[Value]) -> String {
+    let found = reader(&tiled.network.graph, roles, parameter);
+    let Some((reader, position, has_dims)) = found else { return String::new() };
     let (signature, form) = tiled.signature(reader);
     let used = signature.operand_tiling(position, form);
     let stored = &tiled.tilings[parameter.index()];
-    let groups = network.update_groups();
-    let group = groups.iter().find(|it| it[0].0 == parameter);
-    let states: Vec<Value> = group.iter().flat_map(|it| &it[1..]).map(|it| it.0).collect();
     let is_split = |placement| matches!(placement, Placement::Split(_));
     let kind = |axis: usize| {
         let has_split_states = states.iter().any(|it| is_split(tiled.tilings[it.index()].on(axis)));
         match (is_split(stored.on(axis)), is_split(used.on(axis))) {
             // In another order or shape, dims have other numbers.
-            (true, true) if !is_direct || stored.on(axis) == used.on(axis) => "split",
+            (true, true) if !has_dims || stored.on(axis) == used.on(axis) => "split",
             (true, _) => "sharded",
             (false, _) if has_split_states => "sharded state",
             (false, _) => "replicated",

@@ -1,6 +1,6 @@
 //! Passes: the parts of a training step.
 
-use std::{collections::BTreeSet, fmt};
+use std::fmt;
 
 use crate::{graph::Value, network::Network};
 
@@ -27,8 +27,8 @@ impl fmt::Display for Pass {
 
 /// The pass in which each tensor is computed, by its index.
 pub(super) fn passes(network: &Network) -> Vec<Pass> {
-    let is_next: BTreeSet<Value> = network.updates.iter().map(|&(_, next)| next).collect();
-    let is_forward = network.graph.ancestors(&network.fetched());
+    let is_next = network.next_values();
+    let is_forward = network.forward();
     let pass = |value: Value| match (is_next.contains(&value), is_forward[value.index()]) {
         (true, _) => Pass::Update,
         (false, true) => Pass::Forward,

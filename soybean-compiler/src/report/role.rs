@@ -17,7 +17,7 @@ use crate::{
 
 /// The kind of parallelism that comes of splitting a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub(super) enum Role {
     /// Samples of the batch.
     Data,
     /// Places in a sequence.
@@ -65,7 +65,7 @@ impl<'a> Roles<'a> {
     pub(super) fn new(tiled: &'a Tiled) -> Self {
         let network = &tiled.network;
         let graph = &network.graph;
-        let is_forward = graph.ancestors(&network.fetched());
+        let is_forward = network.forward();
         let vocabulary = |value| match graph.operator(value) {
             Some(Operator::Embed(it)) => Some(it.vocabulary),
             Some(_) | None => None,

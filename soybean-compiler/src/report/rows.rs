@@ -1,6 +1,6 @@
 //! Tables of text in which things that repeat, layer by layer, have one row.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 /// The most rows of a table; what is left is counted.
 const MAX_ROWS: usize = 40;
@@ -25,15 +25,15 @@ pub fn rows<const N: usize, T: PartialEq>(
     items: Vec<(String, T)>,
     row: impl Fn(String, &T) -> [String; N],
 ) -> Vec<[String; N]> {
-    let n_of = |name: &str| items.iter().filter(|it| pattern(&it.0) == pattern(name)).count();
-    let counts: Vec<(String, usize)> =
-        items.iter().map(|it| (pattern(&it.0), n_of(&it.0))).collect();
-    let groups = grouped(items.into_iter());
-    let n_hidden: usize = groups.iter().skip(MAX_ROWS).map(|it| it.0.len()).sum();
+    let groups = grouped(items);
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for it in &groups {
+        *counts.entry(&it.pattern).or_default() += it.names.len();
+    }
+    let n_hidden: usize = groups.iter().skip(MAX_ROWS).map(|it| it.names.len()).sum();
     let mut rows = vec![heading.map(str::to_owned)];
-    for (names, content) in groups.iter().take(MAX_ROWS) {
-        let n_of_pattern = counts.iter().find(|it| it.0 == pattern(&names[0])).map_or(0, |it| it.1);
-        rows.push(row(group_name(names, n_of_pattern), content));
+    for group in groups.iter().take(MAX_ROWS) {
+        rows.push(row(group.name(counts[group.pattern.as_str()]), &group.content));
     }
     if n_hidden > 0 {
         let name = format!("and {n_hidden} more");
@@ -45,31 +45,66 @@ pub fn rows<const N: usize, T: PartialEq>(
 /// A path with `*` for its numbers, which layers and tensors that repeat have in common: `block.*.dense`.
 #[must_use]
 pub fn pattern(path: &str) -> String {
-    let is_number = |part: &str| part.bytes().all(|it| it.is_ascii_digit());
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
     let part = |part: &str| if is_number(part) { "*".to_owned() } else { part.to_owned() };
     path.split('.').map(part).collect::<Vec<_>>().join(".")
 }
 
-/// Things of equal content with their names, in the order in which the first of each stands.
-fn grouped<T: PartialEq>(items: impl Iterator<Item = (String, T)>) -> Vec<(Vec<String>, T)> {
-    let mut groups: Vec<(Vec<String>, T)> = Vec::new();
+/// Things of equal content, whose names have a pattern in common.
+struct Group<T> {
+    pattern: String,
+    names: Vec<String>,
+    content: T,
+}
+
+/// The groups of things, in the order in which the first of each stands.
+fn grouped<T: PartialEq>(items: Vec<(String, T)>) -> Vec<Group<T>> {
+    let mut groups: Vec<Group<T>> = Vec::new();
     for (name, content) in items {
-        let is_alike =
-            |it: &&mut (Vec<String>, T)| it.1 == content && pattern(&it.0[0]) == pattern(&name);
-        match groups.iter_mut().find(is_alike) {
-            Some((names, _)) => names.push(name),
-            None => groups.push((vec![name], content)),
+        let pattern = pattern(&name);
+        match groups.iter_mut().find(|it| it.pattern == pattern && it.content == content) {
+            Some(group) => group.names.push(name),
+            None => groups.push(Group { pattern, names: vec![name], content }),
         }
     }
     groups
 }
 
-/// What a group of things is called, where there are so many of its pattern altogether.
-fn group_name(names: &[String], n_of_pattern: usize) -> String {
-    match names {
-        [one] => one.clone(),
-        [first, ..] if names.len() == n_of_pattern => pattern(first),
-        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
-        [] => String::new(),
+impl<T> Group<T> {
+    /// What the group is called, where there are so many things of its pattern altogether.
+    fn name(&self, n_of_pattern: usize) -> String {
+        match &self.names[..] {
+            [one] => one.clone(),
+            [_, ..] if self.names.len() == n_of_pattern => self.pattern.clone(),
+            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+            [] => String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{pattern, rows};
+
+    #[test]
+    fn numbers_are_what_layers_that_repeat_differ_in() {
+        for (path, expected) in [
+            ("block.3.dense", "block.*.dense"),
+            ("10.0.w", "*.*.w"),
+            ("v2.conv3x3", "v2.conv3x3"),
+            ("block..w", "block..w"),
+            ("", ""),
+        ] {
+            assert_eq!(pattern(path), expected);
+        }
+    }
+
+    #[test]
+    fn rows_that_are_alike_are_one() {
+        let items = ["a.0", "a.1", "b.0", "a.2", "b.1", "", "c.0", "b.2"];
+        let content = |it: &str| it == "b.2";
+        let items = items.map(|it| (it.to_owned(), content(it))).to_vec();
+        let rows = rows(["name"], items, |name, _| [name]).concat();
+        assert_eq!(rows, ["name", "a.*", "b.0 and 1 more", "", "c.0", "b.2"]);
     }
 }

@@ -6,7 +6,7 @@ use soybean_plan::{CollectiveKind, Tiling};
 
 use super::{Pass, Report, rows::pattern};
 use crate::{
-    graph::{Phase, Value},
+    graph::Value,
     operator::Operator,
     tiling::{Conversion, route},
 };
@@ -20,7 +20,7 @@ pub struct Transfer {
     pub n_conversions: usize,
     /// What is converted, the first of them.
     pub tensor: Value,
-    /// Its name, with `*` for the numbers of layers where there are several.
+    /// Its name, with `*` for the numbers of layers where there are several names.
     pub name: String,
     /// Its tiling before.
     pub from: Tiling,
@@ -32,7 +32,7 @@ pub struct Transfer {
     pub operator: String,
     /// The file and line where the user's operator stands; empty if that is not known.
     pub place: String,
-    /// The operator's layer, with `*` for its numbers where there are several.
+    /// The operator's layer, with `*` for its numbers where there are several layers.
     pub layer: String,
     /// The part of the step to which the operator belongs.
     pub pass: Pass,
@@ -48,13 +48,9 @@ pub(super) fn transfers(report: &Report) -> Vec<Transfer> {
         if report.found.tiled.forms[value.index()].is_none() {
             continue;
         }
-        let conversions = report.found.tiled.conversions(value);
-        let result = conversions.len() - 1;
-        for (at, conversion) in conversions.iter().enumerate() {
-            let is_made = at == result || network.graph.reads(value, at, Phase::Train);
-            if conversion.bytes > 0 && is_made {
-                add(&mut transfers, context.transfer(value, conversion));
-            }
+        let conversions = report.found.tiled.conversions_of_step(value, &is_trained);
+        for conversion in conversions.iter().filter(|it| it.bytes > 0) {
+            add(&mut transfers, context.transfer(value, conversion));
         }
     }
     transfers.sort_by_key(|it| std::cmp::Reverse(it.bytes));
@@ -62,18 +58,23 @@ pub(super) fn transfers(report: &Report) -> Vec<Transfer> {
 }
 
 fn add(transfers: &mut Vec<Transfer>, new: Transfer) {
+    let (name, layer) = (pattern(&new.name), pattern(&new.layer));
     let is_alike = |it: &&mut Transfer| {
-        pattern(&it.name) == pattern(&new.name)
-            && pattern(&it.layer) == pattern(&new.layer)
-            && (it.from, it.to, it.pass) == (new.from, new.to, new.pass)
+        (it.from, it.to, it.pass) == (new.from, new.to, new.pass)
             && (&it.operator, &it.place) == (&new.operator, &new.place)
+            && pattern(&it.name) == name
+            && pattern(&it.layer) == layer
     };
     match transfers.iter_mut().find(is_alike) {
         Some(known) => {
             known.bytes += new.bytes;
             known.n_conversions += 1;
-            known.name = pattern(&known.name);
-            known.layer = pattern(&known.layer);
+            if known.name != new.name {
+                known.name = name;
+            }
+            if known.layer != new.layer {
+                known.layer = layer;
+            }
         }
         None => transfers.push(new),
     }

@@ -7,13 +7,6 @@ use soybean_plan::{AxisSet, Mesh, carried_axes, splitting_sets};
 use super::resolution::Resolution;
 use crate::signature::{FactorId, Form, Signature, factor_id};
 
-/// All forms in which an operator can run on this mesh. An axis is left without a factor only where none could be split along it.
-#[must_use]
-pub fn forms(signature: &Signature, mesh: &Mesh) -> Vec<Form> {
-    let splittable = Splittable::new(signature, &mut Sets::new(mesh));
-    enumerate(&splittable, &Resolution::FINE, mesh, Repeating::Needed)
-}
-
 /// Whether ranks may repeat each other's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeating {

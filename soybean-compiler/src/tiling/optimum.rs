@@ -22,8 +22,6 @@ const MAX_ENTRIES: usize = 1 << 24;
 /// The axes for which the work is stated. Twice as much is done for each of the next few.
 const N_AXES_AT_ONCE: usize = 3;
 const MOST_DOUBLINGS: usize = 3;
-/// The variables for which it is stated; larger networks get as many times the work.
-const N_VARIABLES: u64 = 1 << 12;
 /// Partitions into blocks that are tried.
 const N_LAYOUTS: usize = 8;
 /// The most entries of the tables of a layout, where there is one already.
@@ -73,8 +71,10 @@ pub(super) enum Effort {
 pub(super) struct Searcher<'a> {
     problem: &'a Problem<'a>,
     counts: View<'a>,
-    /// The work of each search.
+    /// The work of a search near a plan.
     work: u64,
+    /// That of a search in counts, or of all axes told apart.
+    work_in_counts: u64,
 }
 
 impl<'a> Searcher<'a> {
@@ -82,8 +82,8 @@ impl<'a> Searcher<'a> {
         let mesh = &problem.mesh;
         let counts = View::new(problem, Resolution::counts(mesh, &classes(problem)));
         let n_doublings = mesh.n_axes().saturating_sub(N_AXES_AT_ONCE).min(MOST_DOUBLINGS);
-        let size = (problem.meanings.len() as u64).div_ceil(N_VARIABLES).max(1);
-        Self { problem, counts, work: (WORK * size) << n_doublings }
+        let work = problem.work(WORK);
+        Self { problem, counts, work, work_in_counts: work << n_doublings }
     }
 
     /// The view in counts.
@@ -101,7 +101,8 @@ impl<'a> Searcher<'a> {
         let start = in_hand.iter().min_by_key(|it| it.cost);
         let from = start.and_then(|it| self.counts.positions(allowed, &it.plan));
         let costs = self.counts.restricted(allowed);
-        let goal = Goal { work: self.work, gap: self.negligible(start.map_or(0, |it| it.cost)) };
+        let goal =
+            Goal { work: self.work_in_counts, gap: self.negligible(start.map_or(0, |it| it.cost)) };
         let found = solve(&costs, from.as_deref(), goal);
         let mut layout = Layout {
             searcher: self,
@@ -179,7 +180,7 @@ impl Layout<'_> {
         if limit < NO_LIMIT && choices.n_entries() > MAX_LAYOUT_ENTRIES {
             return None;
         }
-        let found = better(&choices.costs(), limit, Goal::proof(WORK / 4));
+        let found = better(&choices.costs(), limit, Goal::proof(self.searcher.work / 4));
         found.better.map(|it| self.learn(choices.plan(&it)))
     }
 
@@ -196,7 +197,7 @@ impl Layout<'_> {
             };
             let choices = Choices::new(problem, &[plan], near).expect("a plan is near itself");
             let from = choices.positions(plan);
-            let found = solve(&choices.costs(), from.as_deref(), Goal::proof(WORK));
+            let found = solve(&choices.costs(), from.as_deref(), Goal::proof(self.searcher.work));
             let before = self.found.cost;
             self.learn(choices.plan(&found.states));
             if self.found.cost > before - before / NEGLIGIBLE {
@@ -220,8 +221,11 @@ impl Layout<'_> {
             return;
         }
         let from = view.positions(&kept, &self.found.plan);
-        let found =
-            solve(&view.restricted(&kept), from.as_deref(), Goal::proof(self.searcher.work));
+        let found = solve(
+            &view.restricted(&kept),
+            from.as_deref(),
+            Goal::proof(self.searcher.work_in_counts),
+        );
         self.found.bound = self.found.bound.max(found.bound.min(self.found.cost));
         self.found.largest_table = self.found.largest_table.max(found.largest_table);
         self.learn(view.plan(&chosen(&kept, &found.states)));

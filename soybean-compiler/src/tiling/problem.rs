@@ -30,6 +30,9 @@ pub(super) const UNIT: i64 = 1 << 20;
 /// The most of it beside charges for memory, which have to fit into a number too.
 const UNIT_WHERE_CHARGED: i64 = 1 << 8;
 
+/// The variables for which work is stated.
+const N_VARIABLES: u64 = 1 << 12;
+
 /// The variables of a network on a mesh, and which of them depend on each other.
 pub(super) struct Problem<'a> {
     pub(super) network: &'a Network,
@@ -114,6 +117,11 @@ impl<'a> Problem<'a> {
     /// The same with times on this machine as costs.
     pub(super) fn timed(self, topology: &Topology) -> Self {
         Self { pricing: Arc::new(Pricing::time(self.network, topology)), ..self }
+    }
+
+    /// The work of a search that is stated for a network of common size: larger ones get as many times as much.
+    pub(super) fn work(&self, stated: u64) -> u64 {
+        stated * (self.meanings.len() as u64).div_ceil(N_VARIABLES).max(1)
     }
 
     /// The tiling to which a user pins the tensor of a variable, if it fits the mesh.

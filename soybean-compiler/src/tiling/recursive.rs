@@ -38,7 +38,7 @@ pub(super) fn recursive(problem: &Problem<'_>) -> Plan {
             })
             .collect();
         let costs = costs_of_cut(problem, &plan, &options, axis);
-        let states = solve(&costs, None, Goal::proof(WORK)).states;
+        let states = solve(&costs, None, Goal::proof(problem.work(WORK))).states;
         plan = options
             .into_iter()
             .zip(states)

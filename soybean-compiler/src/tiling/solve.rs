@@ -1,9 +1,9 @@
 //! The least sum of tables, proved where that is possible within a stated amount of work.
 //!
 //! Variables with few neighbours are eliminated. What is left gets a lower bound, in two ways by turns: passes that move costs between tables, and elimination
-//! in buckets, which grow as long as that does not prove enough. Either rules out states that cannot be part of anything better than the best
-//! states in hand, and finds better ones. With states gone, more variables can be eliminated, and so on, until all are, or none is left to be
-//! better, or the work is used up.
+//! in buckets, which look just above the bound, and grow where that is not told. Either raises the bound and finds better states; passes also rule out states
+//! that cannot be part of anything better. With states gone, more variables can be eliminated, and so on, until all are, or none is left to be better, or the
+//! work is used up.
 
 use super::{
     alike::Folded,
@@ -42,6 +42,9 @@ const GROWTH: u64 = 8;
 /// Buckets first look for what lies within one part of the gap among as many.
 const AIM: i64 = 128;
 
+/// One part of the work among as many goes into the whole proof before a gap may be left.
+const PATIENCE: u64 = 16;
+
 /// More than any states cost.
 pub(super) const NO_LIMIT: i64 = i64::MAX / 2;
 
@@ -50,7 +53,7 @@ pub(super) const NO_LIMIT: i64 = i64::MAX / 2;
 pub(super) struct Goal {
     /// The entries looked at.
     pub(super) work: u64,
-    /// What may be left between the states found and the bound.
+    /// What may be left between the states found and the bound, where the proof is not cheap.
     pub(super) gap: i64,
 }
 
@@ -75,7 +78,7 @@ pub(super) fn solve(problem: &Pairwise, in_hand: Option<&[usize]>, goal: Goal) -
 
 /// The states of least cost among those that cost less than the limit.
 pub(super) fn better(problem: &Pairwise, limit: i64, goal: Goal) -> Refined {
-    refine(problem, limit, &mut Budget { work_left: goal.work, gap: goal.gap, may_fold: true })
+    refine(problem, limit, &mut Budget::new(goal))
 }
 
 /// For each variable the states with which the whole need not cost more than this, as far as some passes of a bound tell.
@@ -95,11 +98,22 @@ pub(super) fn within(problem: &Pairwise, limit: i64, n_passes: u64) -> Vec<Vec<u
 struct Budget {
     work_left: u64,
     gap: i64,
+    /// The work left below which the gap may be left; before, the proof may still be cheap.
+    patience: u64,
     /// Whether layers that are alike were not looked for yet.
     may_fold: bool,
 }
 
 impl Budget {
+    fn new(Goal { work, gap }: Goal) -> Self {
+        Self { work_left: work, gap, patience: work - work / PATIENCE, may_fold: true }
+    }
+
+    /// What may be left between the states found and the bound, now.
+    fn gap(&self) -> i64 {
+        if self.work_left < self.patience { self.gap } else { 0 }
+    }
+
     fn spend(&mut self, work: u64) {
         self.work_left = self.work_left.saturating_sub(work);
     }
@@ -165,7 +179,8 @@ impl Core {
         }
         if let Some(folded) = Folded::new(&self.problem) {
             let share = budget.work_left / 8;
-            let mut inner = Budget { work_left: share, gap: budget.gap, may_fold: false };
+            let goal = Goal { work: share, gap: budget.gap };
+            let mut inner = Budget { may_fold: false, ..Budget::new(goal) };
             let found = refine(&folded.problem, self.limit, &mut inner);
             budget.spend(share - inner.work_left);
             if let Some(states) = found.better {
@@ -275,7 +290,7 @@ impl Core {
     /// Whether nothing costs less than what was found, or than the limit, or not by more than it may.
     fn is_settled(&mut self, budget: &Budget) -> bool {
         self.known.bound = self.known.bound.min(self.limit);
-        self.limit - self.known.bound <= budget.gap
+        self.limit - self.known.bound <= budget.gap()
     }
 }
 

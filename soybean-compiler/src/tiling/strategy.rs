@@ -18,7 +18,7 @@ use crate::network::Network;
 /// How the tiling is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Strategy {
-    /// The plan that moves the fewest bytes, proved: all cuts at once.
+    /// The best plan over all tilings, proved or with a proved bound.
     #[default]
     Auto,
     /// The `SoyBean` paper's: the best single cut, then the best cut of the halves, and so on (Algorithm 1).

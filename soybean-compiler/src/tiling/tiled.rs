@@ -76,6 +76,24 @@ impl Tiled {
         conversions
     }
 
+    /// The same as [`Self::conversions`] with the bytes that a training step moves: none for what only an evaluation makes. `is_trained` has the marks of [`Network::trained`].
+    ///
+    /// # Panics
+    /// If no operator computes the tensor.
+    #[must_use]
+    pub fn conversions_of_step(&self, value: Value, is_trained: &[bool]) -> Vec<Conversion> {
+        let mut conversions = self.conversions(value);
+        // The last is the result's.
+        let result = conversions.len() - 1;
+        let is_read = |at: usize| at == result || self.network.graph.reads(value, at, Phase::Train);
+        for (at, conversion) in conversions.iter_mut().enumerate() {
+            if !is_trained[value.index()] || !is_read(at) {
+                conversion.bytes = 0;
+            }
+        }
+        conversions
+    }
+
     fn conversion(&self, value: Value, from: Tiling, to: Tiling, combine: Combine) -> Conversion {
         let node = self.network.graph.node(value);
         let collectives = route(&self.mesh, node.shape, node.dtype, combine, from, to);
@@ -87,20 +105,10 @@ impl Tiled {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let is_trained = self.network.trained();
-        let computed = self
-            .network
-            .graph
-            .values()
-            .filter(|it| is_trained[it.index()] && self.forms[it.index()].is_some());
-        let of_operator = |value: Value| -> u64 {
-            let conversions = self.conversions(value);
-            // The last is the result's.
-            let result = conversions.len() - 1;
-            let is_made =
-                |at: usize| at == result || self.network.graph.reads(value, at, Phase::Train);
-            conversions.iter().enumerate().filter(|it| is_made(it.0)).map(|it| it.1.bytes).sum()
-        };
-        computed.map(of_operator).sum()
+        let is_made = |it: &Value| is_trained[it.index()] && self.forms[it.index()].is_some();
+        let computed = self.network.graph.values().filter(is_made);
+        let conversions = computed.flat_map(|it| self.conversions_of_step(it, &is_trained));
+        conversions.map(|it| it.bytes).sum()
     }
 }
 

@@ -12,8 +12,9 @@ use crate::{graph::Value, network::Network, operator::Rules, signature::Dim};
 
 /// The mesh with the axes in an order that suits the network's extents, if it allows what users pin.
 pub(super) fn turned(network: &Network, mesh: Mesh) -> Mesh {
-    // An axis of another size could take a digit of the whole before those of the part, which the part has not.
-    if mesh.sizes().any(|it| it != mesh.size(0)) {
+    // A mesh that has turns is that of a plan, and keeps them. An axis of another size could take a digit of the whole before those of the part, which the
+    // part has not.
+    if mesh.turns().next().is_some() || mesh.sizes().any(|it| it != mesh.size(0)) {
         return mesh;
     }
     let pairs = flattened(network);

@@ -8,7 +8,8 @@ function showBars() {
     ["recursive search", recursive, ""],
     ...(unpinned === undefined ? [] : [["this search without pins", unpinned, ""]]),
     [`this plan (${plan.strategy})`, plan.bytes_total, "ours"],
-    ["lower bound", plan.search.lower_bound_bytes, "bound"],
+    // Where bytes are not what was minimised, no bound is known.
+    ...(plan.search.lower_bound_bytes ? [["lower bound", plan.search.lower_bound_bytes, "bound"]] : []),
   ];
   const most = Math.max(...rows.map((it) => it[1]), 1);
   for (const [label, amount, kind] of rows) {

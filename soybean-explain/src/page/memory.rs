@@ -1,49 +1,46 @@
 //! The memory in use at each step of training, by what it is for.
 
+use std::collections::BTreeMap;
+
+use soybean_compiler::Content;
 use soybean_plan::{BufferId, CollectiveKind, Kernel, Program, Step};
 
 use super::json::list;
 
-/// What memory is for, from the bottom of the stack to its top.
-const KINDS: [&str; 6] =
-    ["parameters", "states", "inputs", "activations", "gradients", "collectives"];
-
-const PARAMETERS: usize = 0;
-const STATES: usize = 1;
-const INPUTS: usize = 2;
-const ACTIVATIONS: usize = 3;
-const GRADIENTS: usize = 4;
-const COLLECTIVES: usize = 5;
-
-/// The size of the arena, the kinds, and for each step the bytes of each kind.
+/// The size of the arena, the contents that are shown, from the bottom of the stack to its top, and for each step the bytes of each. Gaps are not shown.
 pub(super) fn json(program: &Program) -> String {
-    let kinds = list(KINDS.iter().map(|it| format!("\"{it}\"")));
-    let used = list(in_use(program).iter().map(|it| list(it.iter().map(ToString::to_string))));
+    let shown = || Content::NAMES.into_iter().filter(|it| it.2 != Content::Gaps);
+    let names = list(shown().map(|(name, ..)| format!("\"{name}\"")));
+    let row = |used: &BTreeMap<Content, usize>| {
+        list(shown().map(|(.., it)| used.get(&it).unwrap_or(&0).to_string()))
+    };
+    let used = list(in_use(program).iter().map(row));
     let arena = program.tables.arena_bytes;
-    format!("{{\"arena\":{arena},\"kinds\":{kinds},\"used\":{used}}}")
+    format!("{{\"arena\":{arena},\"kinds\":{names},\"used\":{used}}}")
 }
 
 /// A stretch of the arena and the steps during which it holds something.
 struct Life {
-    kind: usize,
+    content: Content,
     start: usize,
     end: usize,
     first: usize,
     last: usize,
 }
 
-/// For each step of training, the bytes of each kind: of what stays, and of all that was written and is still to be read. Memory that only keeps buffers from
+/// For each step of training, the bytes of each content: of what stays, and of all that was written and is still to be read. Memory that only keeps buffers from
 /// one another, or waits for collectives under way, is not among them.
-fn in_use(program: &Program) -> Vec<[usize; KINDS.len()]> {
+fn in_use(program: &Program) -> Vec<BTreeMap<Content, usize>> {
     let n_steps = program.train.len();
-    let mut used = vec![[0; KINDS.len()]; n_steps];
+    let mut used = vec![BTreeMap::new(); n_steps];
     let mut lives = lives(program);
     // What is written later stands first: a map that writes over its input owns that memory.
     lives.sort_by_key(|it| (it.start, n_steps - it.first));
     for (at, used) in used.iter_mut().enumerate() {
         let mut counted = 0;
         for life in lives.iter().filter(|it| it.first <= at && at <= it.last) {
-            used[life.kind] += life.end.saturating_sub(life.start.max(counted));
+            *used.entry(life.content).or_default() +=
+                life.end.saturating_sub(life.start.max(counted));
             counted = counted.max(life.end);
         }
     }
@@ -52,32 +49,37 @@ fn in_use(program: &Program) -> Vec<[usize; KINDS.len()]> {
 
 fn lives(program: &Program) -> Vec<Life> {
     let (tables, steps) = (&program.tables, &program.train);
-    let mut kinds: Vec<Option<usize>> = vec![None; tables.buffers.len()];
-    tables.parameters.iter().for_each(|it| kinds[it.buffer] = Some(PARAMETERS));
-    tables.states.iter().for_each(|it| kinds[it.buffer] = Some(STATES));
-    tables.inputs.iter().for_each(|it| kinds[it.buffer] = Some(INPUTS));
-    tables.constants.iter().for_each(|it| kinds[it.buffer] = Some(INPUTS));
-    let life = |buffer: BufferId, kind: usize, first: usize, last: usize| {
+    let mut kept: Vec<Option<Content>> = vec![None; tables.buffers.len()];
+    for it in tables.parameters.iter() {
+        let content = if it.is_trained { Content::Parameters } else { Content::States };
+        kept[it.buffer] = Some(content);
+    }
+    tables.states.iter().for_each(|it| kept[it.buffer] = Some(Content::States));
+    tables.inputs.iter().for_each(|it| kept[it.buffer] = Some(Content::Inputs));
+    tables.constants.iter().for_each(|it| kept[it.buffer] = Some(Content::Inputs));
+    let life = |buffer: BufferId, content: Content, first: usize, last: usize| {
         let it = &tables.buffers[buffer];
         // Buffers begin at multiples of 64 bytes.
         let bytes = (it.n_elements * it.dtype.bytes()).next_multiple_of(64);
-        Life { kind, start: it.offset, end: it.offset + bytes, first, last }
+        Life { content, start: it.offset, end: it.offset + bytes, first, last }
     };
-    let stays = |(buffer, kind): (BufferId, &Option<usize>)| {
-        kind.map(|kind| life(buffer, kind, 0, steps.len()))
+    let stays = |(buffer, content): (BufferId, &Option<Content>)| {
+        content.map(|content| life(buffer, content, 0, steps.len()))
     };
-    let mut lives: Vec<Life> = kinds.iter().enumerate().filter_map(stays).collect();
-    let is_forward = forward(program, &kinds);
+    let mut lives: Vec<Life> = kept.iter().enumerate().filter_map(stays).collect();
+    let is_forward = forward(program, &kept);
     for (at, step) in steps.iter().enumerate() {
-        let kind = match (&program.kernels[step.kernel], is_forward[at]) {
-            (Kernel::Communicate(it), _) if it.kind != CollectiveKind::Slice => COLLECTIVES,
-            (_, true) => ACTIVATIONS,
-            (_, false) => GRADIENTS,
+        let content = match (&program.kernels[step.kernel], is_forward[at]) {
+            (Kernel::Communicate(it), _) if it.kind != CollectiveKind::Slice => {
+                Content::Collectives
+            }
+            (_, true) => Content::Activations,
+            (_, false) => Content::Gradients,
         };
-        for &result in step.results.iter().filter(|it| kinds[**it].is_none()) {
+        for &result in step.results.iter().filter(|it| kept[**it].is_none()) {
             let last =
                 if result == tables.loss { steps.len() } else { last_use(steps, result, at) };
-            lives.push(life(result, kind, at, last));
+            lives.push(life(result, content, at, last));
         }
     }
     lives
@@ -89,7 +91,7 @@ fn last_use(steps: &[Step], buffer: BufferId, written: usize) -> usize {
 }
 
 /// Which steps serve the loss, or the next values of buffers that the model itself keeps; the others are of gradients and updates.
-fn forward(program: &Program, stays: &[Option<usize>]) -> Vec<bool> {
+fn forward(program: &Program, stays: &[Option<Content>]) -> Vec<bool> {
     let tables = &program.tables;
     let mut is_needed = vec![false; stays.len()];
     is_needed[tables.loss] = true;

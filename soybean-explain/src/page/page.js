@@ -4,15 +4,21 @@ function fact(...children) {
   return element("li", {}, ...children);
 }
 
+/** How good the plan is, by what was minimised. */
+function proof() {
+  const { search, times } = plan;
+  const [cost, bound] = times ? [times.plan, times.lower_bound] : [plan.bytes_total, search.lower_bound_bytes];
+  if (search.optimal) return times ? "proved fastest" : "proved optimal";
+  return bound ? `within ${((100 * (cost - bound)) / bound).toFixed(1)} % of the lower bound` : "not proved optimal";
+}
+
 function showFacts() {
-  const { search, axes, gpus } = plan;
-  const bound = search.lower_bound_bytes;
-  const gap = bound ? `within ${((100 * (plan.bytes_total - bound)) / bound).toFixed(1)} % of the lower bound` : "not proved optimal";
+  const { axes, gpus } = plan;
   byId("facts").append(
     fact(element("b", {}, gpus), ` GPUs, mesh ${axes.length ? axes.join(" × ") : "1"}`),
     fact(element("b", {}, bytes(plan.bytes_total)), " moved in a step"),
     fact(element("b", {}, bytes(plan.peak_memory_bytes_per_gpu)), " on each GPU"),
-    fact(`strategy ${plan.strategy}, `, element("b", {}, search.optimal ? "proved optimal" : gap)),
+    fact(`strategy ${plan.strategy}, `, element("b", {}, proof())),
     fact(`${plan.tensors.length} tensors, ${plan.ops.length} operators, ${data.steps.length} steps, ${plan.precision}`),
   );
 }
@@ -47,9 +53,8 @@ function showLegend() {
 
 /** The changes of a tensor's tiling at an operator, in words. */
 function changes(operator, id) {
-  const words = operator.conversions.filter((it) => it.tensor === id).map((it) =>
-    element("span", { class: it.bytes ? "cost" : "free" }, ` ${tilingText(it.from)} → ${tilingText(it.to)}, ${it.bytes ? bytes(it.bytes) : "moves nothing"}`));
-  return words.slice(0, 1);
+  return operator.conversions.filter((it) => it.tensor === id).map((it, at) =>
+    element("span", { class: it.bytes ? "cost" : "free" }, `${at ? ";" : ""} ${tilingText(it.from)} → ${tilingText(it.to)}, ${it.bytes ? bytes(it.bytes) : "moves nothing"}`));
 }
 
 const rows = (items) => element("ul", {}, ...items.map((it) => element("li", {}, ...it)));
@@ -73,7 +78,7 @@ function details(tensor) {
       ["operator", [element("code", {}, operator.name)]],
       ["signature", [element("code", {}, operator.signature)]],
       ["split by", [element("code", {}, `[${operator.form.join(" ")}]`)]],
-      ["computed from", [rows(operator.inputs.map((id) => [link(id), ...changes(operator, id)]))]],
+      ["computed from", [rows([...new Set(operator.inputs)].map((id) => [link(id), ...changes(operator, id)]))]],
       ["then", made.length ? made : ["stays as it is"]],
     );
   }

@@ -15,14 +15,20 @@ function stretches({ count, runs }) {
   return shown.join(", ") + (count > 2 ? `, … (${count})` : "");
 }
 
+/** Stretches as they are drawn: where there are more than are known, they are too fine to be told apart, and become an even shade. */
+function evened({ count, runs, extent, share }) {
+  return count === runs.length ? { runs, extent, shade: 1 } : { runs: [[0, extent]], extent, shade: share };
+}
+
 /** Draws the part of rows and columns that a rank holds. */
 function paint(target, tensor, rows, columns, rank) {
   const side = (target.width = target.height = 2 * (target.clientWidth || 104));
   const brush = target.getContext("2d");
   brush.fillStyle = getComputedStyle(target).color;
   const whole = { count: 1, runs: [[0, 1]] };
-  const part = (dim) => (dim === null ? { ...whole, extent: 1 } : { ...held(tensor, dim, rank), extent: tensor.shape[dim] });
-  const [down, across] = [part(rows), part(columns)];
+  const part = (dim) => (dim === null ? { ...whole, extent: 1 } : { ...held(tensor, dim, rank), extent: tensor.shape[dim], share: localShape(tensor)[dim] / tensor.shape[dim] });
+  const [down, across] = [part(rows), part(columns)].map(evened);
+  brush.globalAlpha = down.shade * across.shade;
   for (const [top, height] of down.runs) {
     for (const [left, width] of across.runs) {
       const [x, y] = [(left * side) / across.extent, (top * side) / down.extent];

@@ -1,10 +1,6 @@
 //! What is drawn of a plan: its tensors, and which is computed from which, with the bytes of their conversions.
 
-use soybean_compiler::{
-    Report,
-    graph::{Phase, Value},
-    tiling::Conversion,
-};
+use soybean_compiler::{Report, graph::Value, tiling::Conversion};
 use soybean_plan::Tiling;
 
 /// A plan's graph.
@@ -61,11 +57,9 @@ pub(crate) struct Change {
 impl Change {
     const NONE: Self = Self { tilings: None, bytes: 0 };
 
-    fn of(conversion: &Conversion, is_made: bool) -> Self {
-        Self {
-            tilings: (conversion.from != conversion.to).then_some((conversion.from, conversion.to)),
-            bytes: if is_made { conversion.bytes } else { 0 },
-        }
+    fn of(conversion: &Conversion) -> Self {
+        let Conversion { from, to, bytes, .. } = *conversion;
+        Self { tilings: (from != to).then_some((from, to)), bytes }
     }
 
     /// The thickness of its line, in pixels, beside the largest change of the drawing.
@@ -86,15 +80,13 @@ impl Drawing {
         let mut tensors = tensors(report);
         let mut edges = Vec::new();
         for value in graph.values().filter(|it| tiled.forms[it.index()].is_some()) {
-            let (operands, conversions) = (graph.operands(value), tiled.conversions(value));
-            for (position, (operand, conversion)) in operands.iter().zip(&conversions).enumerate() {
-                let is_made =
-                    is_trained[value.index()] && graph.reads(value, position, Phase::Train);
-                let change = Change::of(conversion, is_made);
+            let operands = graph.operands(value);
+            let conversions = tiled.conversions_of_step(value, &is_trained);
+            for (operand, conversion) in operands.iter().zip(&conversions) {
+                let change = Change::of(conversion);
                 edges.push(Edge { from: operand.index(), to: value.index(), change });
             }
-            let of_result = &conversions[operands.len()];
-            tensors[value.index()].change = Change::of(of_result, is_trained[value.index()]);
+            tensors[value.index()].change = Change::of(&conversions[operands.len()]);
         }
         Self { tensors, edges }
     }
@@ -113,7 +105,7 @@ fn tensors(report: &Report) -> Vec<Tensor> {
     let tiled = &report.search().tiled;
     let graph = &tiled.network.graph;
     let (mut names, kinds, mut layers) = (report.names(), report.kinds(), report.layers());
-    let is_forward = graph.ancestors(&tiled.network.fetched());
+    let is_forward = tiled.network.forward();
     let tensor = |value: Value| {
         let node = graph.node(value);
         let operator = graph.operator(value).map(|it| format!("{it} {}", tiled.signature(value).0));

@@ -5,7 +5,7 @@ use soybean_compiler::{
     Argument, Compiled, Options, Report, Request, Strategy, compile, optimizer,
 };
 use soybean_plan::Precision;
-use soybean_zoo::{GPT, Model, perceptron, vgg16};
+use soybean_zoo::{GPT, Model, Transformer, perceptron, vgg16};
 
 /// A compiled network, trained with momentum.
 pub(crate) fn compiled(name: &str, n_gpus: usize, model: Model) -> Compiled {
@@ -24,7 +24,7 @@ pub(crate) fn plans() -> [(&'static str, Compiled); 3] {
     [
         ("digits", compiled("digits", 4, perceptron(96, &[64, 128, 10]))),
         ("vgg16", compiled("vgg16", 8, vgg16(64))),
-        ("gpt", compiled("gpt", 8, GPT.decoder())),
+        ("gpt", compiled("gpt", 8, Transformer { n_blocks: 2, ..GPT }.decoder())),
     ]
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use soybean_explain::{Changes, parse_bytes};
-use soybean_plan::{Cluster, Precision};
+use soybean_plan::Cluster;
 
 use super::{Command, Flag, positive, set};
 
@@ -62,7 +62,7 @@ pub(super) const FLAGS: &[Flag] = &[
         value: "NAME",
         help: "the plan in another precision: f32, tf32 or bf16",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.changes.precision, precision(text).map(Some)),
+        set: |options, text| set(&mut options.plan.changes.precision, text.parse().map(Some)),
     },
     Flag {
         name: "memory",
@@ -145,10 +145,4 @@ fn cluster(name: &str) -> Result<Cluster, String> {
     })?;
     let stem = path.file_stem().map_or(name.into(), |it| it.to_string_lossy());
     soybean_cluster::read(&stem, name, &text).map_err(|error| error.to_string())
-}
-
-fn precision(text: &str) -> Result<Precision, String> {
-    let known = || Precision::ALL.map(Precision::name).join(", ");
-    let found = Precision::ALL.into_iter().find(|it| it.name() == text);
-    found.ok_or_else(|| format!("expected one of {}, found `{text}`", known()))
 }
