@@ -204,7 +204,7 @@ fn unknown_names_are_answered_with_near_ones() {
     let fault = |name: &str| ask(&report, name).err().unwrap();
     expect![[r#"
         there is no tensor `dense.1.v`; names like it are dense.1.w, dense.0.w, dense.1.w', dense.0.w', dense.1.w.grad
-        there is no tensor `dense`; names like it are dense.0.w, dense.1.w, dense.0.w', dense.1.w', dense.0.w.grad
+        there is no tensor `dense`; names like it are dense.0.w, dense.1.w, dense.0.w', dense.1.w', dense.1.w.grad
         `sum` has no tiling: it is computed inside the operators that read it, and not stored"#]].assert_eq(&[fault("dense.1.v"), fault("dense"), fault("sum")].join("\n"));
 }
 
