@@ -111,10 +111,7 @@ impl Reader {
             ("model", [Datum::Text(name)]) => self.name = Some(name.clone()),
             ("gpus", [number]) => self.n_gpus = Some(number.count()?),
             ("strategy", [Datum::Text(name)]) => self.search.strategy = name.parse()?,
-            ("precision", [Datum::Text(name)]) => {
-                let precision = Precision::ALL.into_iter().find(|it| it.name() == name);
-                self.precision = precision.ok_or_else(|| format!("unknown precision `{name}`"))?;
-            }
+            ("precision", [Datum::Text(name)]) => self.precision = name.parse()?,
             ("optimizer", [Datum::Text(name), settings @ ..]) => {
                 self.optimizer = self.optimizer(name, settings)?;
             }
