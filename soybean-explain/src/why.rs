@@ -103,7 +103,8 @@ fn kinds(report: &Report, objective: Objective, tensor: Value) -> Vec<usize> {
         Objective::Bytes => None,
         Objective::Time => found.topology.as_ref().map(|it| it.level(axis)),
     };
-    let turned: Vec<AxisSet> = mesh.turns().map(|(extent, _)| with_digits(mesh, extent)).collect();
+    let turned: Vec<AxisSet> =
+        mesh.turns().map(|(extent, _)| mesh.axes_with_digits(extent)).collect();
     let is_alike = |one: usize, other: usize| {
         is_free
             && mesh.size(one) == mesh.size(other)
@@ -112,17 +113,6 @@ fn kinds(report: &Report, objective: Objective, tensor: Value) -> Vec<usize> {
     };
     let first = |axis: usize| (0..axis).find(|&it| is_alike(it, axis)).unwrap_or(axis);
     (0..mesh.n_axes()).map(first).collect()
-}
-
-/// The axes that take a digit of dims of this extent.
-fn with_digits(mesh: &Mesh, extent: usize) -> AxisSet {
-    let mut rest = extent;
-    let takes = |axis: &usize| {
-        let is_factor = rest > 0 && rest.is_multiple_of(mesh.size(*axis));
-        rest /= if is_factor { mesh.size(*axis) } else { 1 };
-        is_factor
-    };
-    mesh.axes_of_digits(extent).filter(takes).collect()
 }
 
 /// The network with the tensor in this tiling, or in one that differs by an exchange of axes where only that is legal: not any two axes can split a dim of few factors.

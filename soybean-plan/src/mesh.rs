@@ -105,6 +105,18 @@ impl Mesh {
         (0..n_axes).map(move |at| (first + at) % n_axes)
     }
 
+    /// The axes that take a digit of dims of this extent: as long as the extent has their primes left.
+    #[must_use]
+    pub fn axes_with_digits(&self, extent: usize) -> AxisSet {
+        let mut rest = extent;
+        let takes = |axis: &usize| {
+            let is_factor = rest > 0 && rest.is_multiple_of(self.size(*axis));
+            rest /= if is_factor { self.size(*axis) } else { 1 };
+            is_factor
+        };
+        self.axes_of_digits(extent).filter(takes).collect()
+    }
+
     /// The number of axes.
     #[must_use]
     pub const fn n_axes(&self) -> usize {

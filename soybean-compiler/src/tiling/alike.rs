@@ -84,14 +84,11 @@ fn sums(problem: &Pairwise, class_of: &[usize], n_classes: usize) -> Pairwise {
         }
         let sum = tables.entry((first.min(second), first.max(second))).or_default();
         sum.resize(table.len(), 0);
-        match first < second {
-            true => add(sum, table.iter().copied()),
-            false => {
-                add(
-                    sum,
-                    (0..n_second).flat_map(|it| table[it..].iter().copied().step_by(n_second)),
-                );
-            }
+        if first < second {
+            add(sum, table.iter().copied());
+        } else {
+            let column = |it: usize| table[it..].iter().copied().step_by(n_second);
+            add(sum, (0..n_second).flat_map(column));
         }
     }
     let edge = |((first, second), table)| Edge { first, second, table: Rc::from(table) };

@@ -31,7 +31,8 @@ pub(super) fn turned(network: &Network, mesh: Mesh) -> Mesh {
     for &(outer, _) in &pairs {
         let group = group_of[&outer];
         let members = pairs.iter().map(|it| it.0).filter(|it| group_of[it] == group);
-        let n_digits = members.map(|it| n_digits(&mesh, it)).min().unwrap_or(0);
+        let n_digits =
+            members.map(|it| mesh.axes_with_digits(it).iter().count()).min().unwrap_or(0);
         if (1..mesh.n_axes()).contains(&n_digits) && !starts.contains_key(&group) {
             end = if end >= n_digits { end - n_digits } else { mesh.n_axes() - n_digits };
             starts.insert(group, end);
@@ -63,15 +64,4 @@ fn flattened(network: &Network) -> Vec<(usize, usize)> {
         }
     }
     pairs
-}
-
-/// The number of axes that take a digit of this extent.
-fn n_digits(mesh: &Mesh, extent: usize) -> usize {
-    let mut rest = extent;
-    let takes = |size: &usize| {
-        let is_factor = rest > 0 && rest.is_multiple_of(*size);
-        rest /= if is_factor { *size } else { 1 };
-        is_factor
-    };
-    mesh.sizes().filter(takes).count()
 }
