@@ -26,6 +26,7 @@ mod post;
 mod profile;
 mod rank;
 mod ranks;
+mod state;
 mod trace;
 mod trainer;
 mod worker;
