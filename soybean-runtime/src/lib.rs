@@ -4,6 +4,7 @@
 //! ranks of its mesh. Nothing here knows graphs, operators or gradients.
 
 mod abort;
+mod across;
 mod arena;
 mod backend;
 mod barrier;
@@ -19,6 +20,7 @@ mod error;
 mod host;
 mod in_process;
 mod init;
+mod mail;
 mod model;
 mod movement;
 mod overlap;
