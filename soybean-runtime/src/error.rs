@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Program,
     /// A rank failed, now or in an earlier step.
     Rank,
+    /// Several processes cannot be started together, or do not do the same.
+    Process,
     /// A data file cannot be read or does not hold what it should.
     Data,
 }
