@@ -21,7 +21,7 @@ use std::{
 };
 
 use soybean_plan::Plan;
-use soybean_runtime::{Error, Model, data::Dataset};
+use soybean_runtime::{Error, Model, Process, data::Dataset};
 
 use self::flags::{Command, Request};
 use crate::Tensor;
@@ -81,15 +81,32 @@ pub(crate) fn main(
     defaults: Defaults,
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
 ) -> ExitCode {
-    let mut output = io::stdout().lock();
+    let process = match Process::start() {
+        Ok(process) => process,
+        Err(error) => return ended(Process::ONLY, &error.to_string(), 1),
+    };
+    // All processes do the same; one tells of it.
+    let mut output: Box<dyn Write> =
+        if process.is_first() { Box::new(io::stdout().lock()) } else { Box::new(io::sink()) };
     let outcome = run(subject, defaults, load, &mut output).and_then(|()| Ok(output.flush()?));
     let (message, code) = match outcome {
         Ok(()) | Err(Failure::OutputClosed) => return ExitCode::SUCCESS,
         Err(Failure::Work(message)) => (message, 1),
         Err(Failure::Usage(message)) => (format!("{message} (--help lists all flags)"), 2),
     };
-    // If standard error is closed too, the exit code is all that is left to tell.
-    let _ = writeln!(io::stderr(), "error: {message}");
+    ended(process, &message, code)
+}
+
+/// Says why this process ends, unless another does.
+fn ended(process: Process, message: &str, code: u8) -> ExitCode {
+    if process.fail(message) {
+        let who = match process {
+            Process::ONLY => String::new(),
+            Process { number, .. } => format!("process {number}: "),
+        };
+        // If standard error is closed too, the exit code is all that is left to tell.
+        let _ = writeln!(io::stderr(), "{who}error: {message}");
+    }
     ExitCode::from(code)
 }
 

@@ -56,6 +56,7 @@ pub(super) fn train(
         let n_batches = train.n_whole().min(options.batch_limit.unwrap_or(usize::MAX));
         let progress =
             Progress::new(n_batches, batch_size, (number, options.n_epochs), last_accuracy);
+        let progress = if trainer.process().is_first() { progress } else { progress.hidden() };
         let trace = options.trace.as_deref().filter(|_| number == 1);
         let train_loss = train_epoch(&mut trainer, &mut train, n_batches, trace, progress)?;
         let n_samples = (n_batches * batch_size) as f64;
@@ -67,6 +68,9 @@ pub(super) fn train(
         epochs.push(epoch);
     }
     let folder = options.out.clone().unwrap_or_else(|| default_folder(&tables.name));
+    if !trainer.process().is_first() {
+        return Ok(());
+    }
     finish(&epochs, &folder, output)
 }
 
@@ -106,6 +110,9 @@ pub(super) fn traced(
     file: &Path,
 ) -> Result<(f32, Trace), Failure> {
     let (loss, trace) = trainer.trace_queued(next)?;
+    if !trainer.process().is_first() {
+        return Ok((loss, trace));
+    }
     fs::write(file, trace.to_json()).map_err(|error| {
         Failure::Work(format!("cannot write the trace into {}: {error}", file.display()))
     })?;
@@ -179,6 +186,10 @@ impl Progress {
         let bar = bar.with_style(style).with_prefix(format!("epoch {number}/{n_epochs}"));
         let accuracy = last_accuracy.map(|it| format!("  accuracy {it:.4}")).unwrap_or_default();
         Self { bar, started: Instant::now(), batch_size, accuracy }
+    }
+
+    fn hidden(self) -> Self {
+        Self { bar: ProgressBar::hidden(), ..self }
     }
 
     fn show(&self, n_done: usize, loss: f64) {
