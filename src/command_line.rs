@@ -104,8 +104,8 @@ fn ended(process: Process, message: &str, code: u8) -> ExitCode {
             Process::ONLY => String::new(),
             Process { number, .. } => format!("process {number}: "),
         };
-        // If standard error is closed too, the exit code is all that is left to tell.
-        let _ = writeln!(io::stderr(), "{who}error: {message}");
+        // In one piece, so that no other process writes into it. If standard error is closed too, the exit code is all that is left to tell.
+        let _ = io::stderr().write_all(format!("{who}error: {message}\n").as_bytes());
     }
     ExitCode::from(code)
 }

@@ -46,6 +46,8 @@ struct Round {
     ranks: Range<usize>,
     own: Vec<u8>,
     all: Vec<u8>,
+    /// The bytes that each process has beside those of every order.
+    lengths: Vec<usize>,
     requests: Requests,
 }
 
@@ -128,8 +130,9 @@ impl ProcessRanks {
         };
         let part = Part { ranks: ranks.clone(), n_cores: world.n_cores, mail: &mail };
         let inner = CpuRanks::start(model, config, None, &part, links.clone())?;
-        let (own, all, requests) = (Vec::new(), Vec::new(), Requests::default());
-        let round = Round { world, channel, course, ranks, own, all, requests };
+        let (own, all, lengths) = (Vec::new(), Vec::new(), Vec::new());
+        let requests = Requests::default();
+        let round = Round { world, channel, course, ranks, own, all, lengths, requests };
         let mut ranks = Self { inner: Some(inner), links, round };
         ranks.round.hand_round(&ranks.links, false)?;
         Ok(ranks)
@@ -221,7 +224,8 @@ impl Round {
         unsafe { self.channel.begin_gather(&self.own, &mut self.all, &mut self.requests) }?;
         self.world.wait(&mut self.requests, Watch { abort: &links.abort, course: &self.course })?;
 
-        let (mut any, mut lengths) = (false, vec![0; count]);
+        let mut any = false;
+        self.lengths.clear();
         for (process, bytes) in self.all.chunks_exact(n_bytes).enumerate() {
             let mut reader = Reader(bytes);
             let found = reader.head()?;
@@ -229,26 +233,22 @@ impl Round {
                 return Err(differ((process, found.deed), (number, deed)));
             }
             any |= found.flag;
-            lengths[process] = usize::try_from(found.n_more).unwrap_or(usize::MAX);
+            self.lengths.push(usize::try_from(found.n_more).unwrap_or(usize::MAX));
             let first = process * self.ranks.len();
             for rank in (first..first + self.ranks.len()).filter(|it| !self.ranks.contains(it)) {
                 reader.report(&mut lock(&links.reports[rank]))?;
             }
         }
-        if lengths.iter().any(|it| *it > 0) {
-            self.hand_round_more(links, &more, &lengths)?;
+        if self.lengths.iter().any(|it| *it > 0) {
+            self.hand_round_more(links, &more)?;
         }
         self.course.finish();
         Ok(any)
     }
 
     /// Hands round what only some orders have, in pieces.
-    fn hand_round_more(
-        &mut self,
-        links: &Links,
-        own: &[u8],
-        lengths: &[usize],
-    ) -> Result<(), Error> {
+    fn hand_round_more(&mut self, links: &Links, own: &[u8]) -> Result<(), Error> {
+        let lengths = &self.lengths;
         let max_piece = MAX_ROUND / lengths.len();
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let mut whole: Vec<Vec<u8>> = lengths.iter().map(|it| Vec::with_capacity(*it)).collect();
