@@ -99,7 +99,7 @@ impl Control {
         while self.process.number > 0 && started.elapsed() < OTHERS_TAKE {
             self.look(None);
             let failures = &lock(&self.inbox).failures;
-            if failures.iter().any(|it| it.0 < self.process.number && it.1 == text) {
+            if failures.iter().any(|it| it.0 < self.process.number && is_alike(&it.1, text)) {
                 return false;
             }
             thread::sleep(LOOK_EVERY);
@@ -201,6 +201,12 @@ impl Inbox {
         };
         self.notes.iter().find_map(fault)
     }
+}
+
+/// Whether two errors have the same cause: what was expected is the same.
+fn is_alike(one: &str, other: &str) -> bool {
+    let cause = |text: &str| text.split(", found").next().map(str::to_owned);
+    cause(one) == cause(other)
 }
 
 fn said_by(process: usize, text: &str) -> String {
