@@ -88,7 +88,7 @@ impl Model for Faulty {
 
     fn train(&self, rank: &mut Rank<'_>) {
         let call = self.n_calls.fetch_add(1, Ordering::SeqCst);
-        assert_ne!(self.panics_at, Some(call), "tripped");
+        assert!(self.panics_at != Some(call), "tripped");
         self.program.train(rank);
     }
 
@@ -143,7 +143,8 @@ fn run(process: Process, case: &str, fault: Option<&Fault>) -> Result<(), Box<dy
         }
     };
     tell(format!("{case}: {}", kinds.into_iter().collect::<Vec<_>>().join(" ")));
-    let n_allocations = train(&mut trainer, n_steps, fault.filter(|it| it.process == process.number))?;
+    let n_allocations =
+        train(&mut trainer, n_steps, fault.filter(|it| it.process == process.number))?;
     tell(format!("allocations in any process {}", trainer.any(n_allocations > 0)?));
     let batches = [Batch::new(0), Batch::new(1)];
     let evaluation = trainer.evaluate(&batches[0].views())?;
