@@ -6,7 +6,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use soybean::{
-    DataOptions, Defaults, Split,
+    DataOptions, Split, TrainConfig,
     data::{Dataset, IdxSpec},
 };
 
@@ -52,5 +52,5 @@ fn load(options: &DataOptions) -> Result<Split, String> {
 }
 
 fn main() -> ExitCode {
-    fashion_mnist::Trainer::command_line_with(Defaults { epochs: 1, learning_rate: 0.001 }, load)
+    fashion_mnist::Trainer::command_line_with(TrainConfig::new(1, 0.001), load)
 }

@@ -16,7 +16,7 @@ use std::{
     process::ExitCode,
 };
 
-use soybean::{Config, DataOptions, Defaults, data::Dataset};
+use soybean::{Config, DataOptions, TrainConfig, data::Dataset};
 
 /// Four blocks of four heads.
 #[soybean::model(gpus = 8, optimizer = adamw(betas = (0.9, 0.99)))]
@@ -55,7 +55,7 @@ const TEMPERATURE: f32 = 0.7;
 
 fn main() -> ExitCode {
     let written = if env::args_os().len() > 1 {
-        let defaults = Defaults { epochs: 1, learning_rate: 0.001 };
+        let defaults = TrainConfig::new(1, 0.001);
         return gpt::Trainer::command_line_with(defaults, data::load);
     } else {
         train_and_write(&mut io::stdout().lock())

@@ -24,7 +24,8 @@ use soybean_plan::Plan;
 use soybean_runtime::{Error, Model, data::Dataset};
 
 use self::flags::{Command, Request};
-use crate::Tensor;
+pub(crate) use self::flags::{file_of, with_file};
+use crate::{Tensor, TrainConfig};
 
 /// What the loading function is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,21 +43,6 @@ pub struct Split {
     pub train: Dataset,
     /// What the result is judged by.
     pub held_out: Dataset,
-}
-
-/// What the flags of a command line mean when they are not given.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Defaults {
-    /// `--epochs`
-    pub epochs: usize,
-    /// `--lr`
-    pub learning_rate: f32,
-}
-
-impl Default for Defaults {
-    fn default() -> Self {
-        Self { epochs: 10, learning_rate: 0.01 }
-    }
 }
 
 /// The model that a command line is about.
@@ -78,7 +64,7 @@ enum Failure {
 
 pub(crate) fn main(
     subject: &Subject,
-    defaults: Defaults,
+    defaults: TrainConfig,
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
 ) -> ExitCode {
     let mut output = io::stdout().lock();
@@ -95,7 +81,7 @@ pub(crate) fn main(
 
 fn run(
     subject: &Subject,
-    defaults: Defaults,
+    defaults: TrainConfig,
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
@@ -105,10 +91,10 @@ fn run(
     };
     match options.command {
         Command::Plan => plan::plan(&subject.plan, &options.plan, output),
-        Command::Train => train::train(subject, &options, &load(&options.data)?, output),
-        Command::Check => check::check(subject, &options, &load(&options.data)?.train, output),
+        Command::Train => train::train(subject, &options, &load(&options.run.data)?, output),
+        Command::Check => check::check(subject, &options, &load(&options.run.data)?.train, output),
         Command::Devices => devices::devices(output),
-        Command::Bench => bench::bench(subject, &options, &load(&options.data)?.train, output),
+        Command::Bench => bench::bench(subject, &options, &load(&options.run.data)?.train, output),
     }
 }
 

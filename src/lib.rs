@@ -83,6 +83,7 @@ mod command_line;
 pub mod eager;
 mod network;
 pub mod nn;
+mod run;
 mod trainer;
 
 pub use soybean_explain as explain;
@@ -93,9 +94,12 @@ pub use soybean_plan as plan;
 pub use soybean_runtime as runtime;
 pub use soybean_runtime::{Array, Config, Device, Error, Evaluation, Trace, data};
 
-pub use command_line::{DataOptions, Defaults, Split};
+pub use command_line::{DataOptions, Split};
 pub use eager::Tensor;
 pub use network::{Batch, Network, Outputs};
+pub use run::{
+    Curve, EvaluationRecord, HeldOutBatch, Metric, Resume, Schedule, StepRecord, TrainConfig,
+};
 pub use trainer::Trainer;
 
 /// What a model's function is written with.

@@ -6,8 +6,8 @@ use soybean_plan::Plan;
 use soybean_runtime::{self as runtime, Array, Config, Error, Evaluation, Trace};
 
 use crate::{
-    Batch, Network,
-    command_line::{self, DataOptions, Defaults, Split, Subject},
+    Batch, Network, TrainConfig,
+    command_line::{self, DataOptions, Split, Subject},
 };
 
 /// Trains the model `N` as its plan says. A model's module names it for its own model: `mlp::Trainer`.
@@ -111,12 +111,12 @@ impl<N: Network> Trainer<N> {
     pub fn command_line<E: fmt::Display>(
         load: impl FnOnce(&DataOptions) -> Result<Split, E>,
     ) -> ExitCode {
-        Self::command_line_with(Defaults::default(), load)
+        Self::command_line_with(TrainConfig::default(), load)
     }
 
     /// [`command_line`](Self::command_line) with other defaults for its flags.
     pub fn command_line_with<E: fmt::Display>(
-        defaults: Defaults,
+        defaults: TrainConfig,
         load: impl FnOnce(&DataOptions) -> Result<Split, E>,
     ) -> ExitCode {
         let subject = Subject { plan: N::PLAN, model: N::model(), forward: N::forward };

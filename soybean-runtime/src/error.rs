@@ -25,12 +25,18 @@ pub enum ErrorKind {
     Program,
     /// A rank failed, now or in an earlier step.
     Rank,
+    /// A choice of the run cannot be understood, or contradicts another.
+    Choice,
+    /// A file of results cannot be written.
+    Output,
     /// A data file cannot be read or does not hold what it should.
     Data,
 }
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+    /// An error of this kind: what was expected, and what was found where.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 

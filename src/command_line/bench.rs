@@ -14,6 +14,9 @@ use super::{
 
 const N_WARM_UP_STEPS: usize = 3;
 
+/// The steps that are measured, unless a flag says otherwise.
+const N_STEPS: u64 = 20;
+
 pub(super) fn bench(
     subject: &Subject,
     options: &Options,
@@ -23,18 +26,18 @@ pub(super) fn bench(
     let tables = subject.model.tables();
     let mut batches = batches("training", dataset, &tables.inputs)?;
     let batch = views(&first(&mut batches)?);
-    let mut trainer = Trainer::new(subject.model, options.config.clone())?;
+    let mut trainer = Trainer::new(subject.model, options.run.trainer.clone())?;
     for _ in 0..N_WARM_UP_STEPS {
         trainer.step(&batch)?;
     }
     let mut milliseconds = Vec::new();
-    for _ in 0..options.n_steps {
+    for _ in 0..options.run.steps.unwrap_or(N_STEPS) {
         let started = Instant::now();
         trainer.step(&batch)?;
         milliseconds.push(started.elapsed().as_secs_f64() * 1e3);
     }
     trainer.queue(&batch)?;
-    let trace = match &options.trace {
+    let trace = match &options.run.trace {
         Some(file) => traced(&mut trainer, None, file)?.1,
         None => trainer.trace_queued(None)?.1,
     };

@@ -52,10 +52,10 @@ pub(super) fn check(
     let batch = views(&first(&mut batches)?);
     // With a learning rate of 1 the difference of the parameters is the update itself.
     let mut trainer =
-        Trainer::new(subject.model, Config { learning_rate: 1.0, ..options.config.clone() })?;
+        Trainer::new(subject.model, Config { learning_rate: 1.0, ..options.run.trainer.clone() })?;
     let before = numbers(&mut trainer)?;
     let started = Instant::now();
-    let mut oracle = Oracle::new(subject, &batch, before, options.config.seed);
+    let mut oracle = Oracle::new(subject, &batch, before, options.run.trainer.seed);
     let expected = oracle.evaluation();
     let forward_time = started.elapsed();
 

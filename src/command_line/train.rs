@@ -40,7 +40,7 @@ pub(super) fn train(
     writeln!(output, "{}\n", subject.plan.text.trim_end())?;
     // The first start on a GPU compiles the kernels, which takes seconds.
     output.flush()?;
-    let mut trainer = Trainer::new(subject.model, options.config.clone())?;
+    let mut trainer = Trainer::new(subject.model, options.run.trainer.clone())?;
     writeln!(output, "{}", trainer.device_line())?;
     writeln!(
         output,
@@ -49,24 +49,29 @@ pub(super) fn train(
         split.held_out.n_rows(),
     )?;
     let mut epochs: Vec<Epoch> = Vec::new();
-    for number in 1..=options.n_epochs {
+    for number in 1..=options.run.epochs as usize {
         let last_accuracy = epochs.last().and_then(|epoch| epoch.accuracy);
         let started = Instant::now();
-        train.shuffle(options.config.seed, number as u64);
-        let n_batches = train.n_whole().min(options.batch_limit.unwrap_or(usize::MAX));
-        let progress =
-            Progress::new(n_batches, batch_size, (number, options.n_epochs), last_accuracy);
-        let trace = options.trace.as_deref().filter(|_| number == 1);
+        train.shuffle(options.run.trainer.seed, number as u64);
+        let n_batches =
+            train.n_whole().min(options.run.batch_limit.map_or(usize::MAX, |it| it as usize));
+        let progress = Progress::new(
+            n_batches,
+            batch_size,
+            (number, options.run.epochs as usize),
+            last_accuracy,
+        );
+        let trace = options.run.trace.as_deref().filter(|_| number == 1);
         let train_loss = train_epoch(&mut trainer, &mut train, n_batches, trace, progress)?;
         let n_samples = (n_batches * batch_size) as f64;
         let samples_per_second = n_samples / started.elapsed().as_secs_f64();
         let (held_out_loss, accuracy) = evaluate(&mut trainer, &mut held_out, &tables.inputs)?;
         let epoch = Epoch { number, train_loss, held_out_loss, accuracy, samples_per_second };
-        writeln!(output, "{}", line(&epoch, options.n_epochs))?;
+        writeln!(output, "{}", line(&epoch, options.run.epochs as usize))?;
         output.flush()?;
         epochs.push(epoch);
     }
-    let folder = options.out.clone().unwrap_or_else(|| default_folder(&tables.name));
+    let folder = options.run.out.clone().unwrap_or_else(|| default_folder(&tables.name));
     finish(&epochs, &folder, output)
 }
 
