@@ -10,7 +10,7 @@ use soybean_plan::{Input, Tables, Tile};
 #[cfg(feature = "cuda")]
 use crate::cuda::{self, CudaRanks};
 use crate::{
-    Array, Config, Device, Error, ErrorKind, Evaluation, Model, Profile, Trace, View,
+    Array, Config, Counters, Device, Error, ErrorKind, Evaluation, Model, Profile, Trace, View,
     abort::lock,
     cpu::CpuRanks,
     ends::is_owner,
@@ -205,6 +205,11 @@ impl Trainer {
         self.n_steps
     }
 
+    /// Says how far the trainer has come, such as after [`Self::set_parameters`] with those of another run.
+    pub const fn set_counters(&mut self, counters: Counters) {
+        self.n_steps = counters.n_steps;
+    }
+
     /// The time that each rank spent since the start or the last [`Self::reset_profile`].
     #[must_use]
     pub fn profile(&self) -> Vec<Profile> {
@@ -223,6 +228,12 @@ impl Trainer {
     #[must_use]
     pub fn device_line(&self) -> String {
         self.ranks.device_line()
+    }
+
+    /// The error, after which the trainer cannot be used: its state is half one and half another.
+    pub(crate) fn give_up(&mut self, error: Error) -> Error {
+        self.failure.get_or_insert_with(|| error.clone());
+        error
     }
 
     fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
