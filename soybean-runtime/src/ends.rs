@@ -1,4 +1,4 @@
-//! The ends of a program on one rank: batches, first values, parameters and outputs, between the user's order of elements and the rank's parts.
+//! The ends of a program on one rank: batches, first values, the state and outputs, between the user's order of elements and the rank's parts.
 
 use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSlice, ParallelSliceMut};
 use soybean_plan::{BufferId, DType, Init, Mesh, Placement, RunScalar, Tables, Tile};
@@ -8,13 +8,15 @@ use crate::{
     backend::{Download, Upload},
     init::Stream,
     overlap::Overlap,
+    state,
 };
 
 /// Which elements of the user's tensors are the rank's.
 pub(crate) struct Ends {
     rank: usize,
     inputs: Vec<Overlap>,
-    parameters: Vec<Overlap>,
+    /// Of parameters and buffers, then of the optimiser's tensors.
+    state: Vec<Overlap>,
     scalars: Vec<f32>,
 }
 
@@ -25,7 +27,7 @@ impl Ends {
         Self {
             rank,
             inputs: tables.inputs.iter().map(|it| overlap(&it.tile)).collect(),
-            parameters: tables.parameters.iter().map(|it| overlap(&it.tile)).collect(),
+            state: state::tensors(tables).map(|it| overlap(&it.tile)).collect(),
             scalars: vec![0.0; tables.scalars.len()],
         }
     }
@@ -43,7 +45,7 @@ impl Ends {
             }
             let stream = Stream::new(seed, number);
             let value = |index| stream.value(parameter.init, index);
-            fill(memory, parameter.buffer, &self.parameters[number], value)?;
+            fill(memory, parameter.buffer, &self.state[number], value)?;
         }
         for constant in tables.constants.iter() {
             let overlap = Overlap::with_whole(&tables.mesh, &constant.tile, self.rank);
@@ -65,17 +67,18 @@ impl Ends {
             .try_for_each(|((input, view), overlap)| feed(memory, input.buffer, overlap, *view))
     }
 
-    /// Writes the rank's parts of all parameters.
+    /// Writes the rank's parts of tensors of the state, from number `first` on.
     pub(crate) fn load(
         &self,
         tables: &Tables,
         memory: &mut dyn Upload,
-        parameters: &[View<'_>],
+        first: usize,
+        whole: &[View<'_>],
     ) -> Result<(), Error> {
-        let places = tables.parameters.iter().zip(parameters).zip(&self.parameters);
-        places.into_iter().try_for_each(|((parameter, view), overlap)| {
-            feed(memory, parameter.buffer, overlap, *view)
-        })
+        let places = state::tensors(tables).zip(&self.state).skip(first).zip(whole);
+        places
+            .into_iter()
+            .try_for_each(|((tensor, overlap), view)| feed(memory, tensor.buffer, overlap, *view))
     }
 
     /// The values of the run-time scalars in a step.

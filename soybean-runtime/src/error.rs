@@ -31,6 +31,8 @@ pub enum ErrorKind {
     Output,
     /// A data file cannot be read or does not hold what it should.
     Data,
+    /// A checkpoint or a file of tensors cannot be written or read, or does not hold what it should.
+    Checkpoint,
 }
 
 impl Error {

@@ -2,7 +2,7 @@
 
 use std::{sync::Mutex, time::Instant};
 
-use crate::{Error, Profile, View, trace::Span};
+use crate::{Error, Profile, View, state::Stretch, trace::Span};
 
 /// All ranks of a model on one kind of device.
 pub(crate) trait Ranks: Send {
@@ -31,12 +31,14 @@ pub(crate) enum Order<'a> {
         /// The tensors of the batch.
         batch: &'a [View<'a>],
     },
-    /// Hand out the parameters.
-    Fetch,
-    /// Take these parameters.
+    /// Hand out these tensors of the state.
+    Fetch(Stretch),
+    /// Take these tensors of the state.
     Load {
-        /// All parameters, in their order.
-        parameters: &'a [View<'a>],
+        /// The number of the first.
+        first: usize,
+        /// Whole tensors, in the order of the state.
+        tensors: &'a [View<'a>],
     },
     /// Forget the profile.
     ResetProfile,
@@ -73,7 +75,7 @@ pub(crate) struct Report {
     pub(crate) moved_bytes: u64,
     /// The loss; of rank 0 alone.
     pub(crate) loss: f32,
-    /// Its parts of outputs or parameters; empty where another rank hands out the same elements.
+    /// Its parts of outputs or of the state; empty where another rank hands out the same elements.
     pub(crate) parts: Vec<Vec<f32>>,
     /// Its time.
     pub(crate) profile: Profile,

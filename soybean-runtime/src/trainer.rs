@@ -10,13 +10,14 @@ use soybean_plan::{Input, Tables, Tile};
 #[cfg(feature = "cuda")]
 use crate::cuda::{self, CudaRanks};
 use crate::{
-    Array, Config, Device, Error, ErrorKind, Evaluation, Model, Profile, Trace, View,
+    Array, Config, Counters, Device, Error, ErrorKind, Evaluation, Model, Profile, Trace, View,
     abort::lock,
     cpu::CpuRanks,
     ends::is_owner,
     model::AnyModel,
     overlap::Overlap,
     ranks::{Feed, Order, Ranks, Report, Training},
+    state::Stretch,
 };
 
 /// Trains a model on all ranks of its mesh, on the device of its choice.
@@ -145,11 +146,7 @@ impl Trainer {
     /// # Errors
     /// If a rank fails.
     pub fn parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
-        self.call(Order::Fetch)?;
-        let parameters = &self.model.get().tables().parameters;
-        let tiles: Vec<Tile> = parameters.iter().map(|it| it.tile).collect();
-        let arrays = self.assemble(&tiles);
-        Ok(parameters.iter().map(|it| it.name.clone().into_owned()).zip(arrays).collect())
+        self.named(Stretch::parameters(self.tables()))
     }
 
     /// Replaces all parameters; the optimiser's state stays as it is.
@@ -157,8 +154,37 @@ impl Trainer {
     /// # Errors
     /// If a name is unknown, missing or given twice, if a shape is wrong, or if a rank fails.
     pub fn set_parameters(&mut self, parameters: &[(String, Array)]) -> Result<(), Error> {
-        let sorted = sorted_parameters(self.model.get().tables(), parameters)?;
-        self.call(Order::Load { parameters: &sorted })
+        let sorted = sorted_parameters(self.tables(), parameters)?;
+        self.load(0, &sorted)
+    }
+
+    /// All tensors that the optimiser keeps, by name, such as `dense.w.momentum`.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn optimizer_state(&mut self) -> Result<Vec<(String, Array)>, Error> {
+        self.named(Stretch::states(self.tables()))
+    }
+
+    fn named(&mut self, stretch: Stretch) -> Result<Vec<(String, Array)>, Error> {
+        let arrays = self.fetch(stretch)?;
+        let names = stretch.tensors(self.tables()).map(|it| it.name.to_owned());
+        Ok(names.zip(arrays).collect())
+    }
+
+    /// Whole tensors of the state.
+    pub(crate) fn fetch(&mut self, stretch: Stretch) -> Result<Vec<Array>, Error> {
+        self.call(Order::Fetch(stretch))?;
+        Ok(self.assemble(&stretch.tiles(self.tables())))
+    }
+
+    /// Replaces tensors of the state, from number `first` on, by whole ones.
+    pub(crate) fn load(&mut self, first: usize, tensors: &[View<'_>]) -> Result<(), Error> {
+        self.call(Order::Load { first, tensors })
+    }
+
+    pub(crate) fn tables(&self) -> &Tables {
+        self.model.get().tables()
     }
 
     /// The learning rate from the next step on.
@@ -177,6 +203,11 @@ impl Trainer {
     #[must_use]
     pub const fn n_steps(&self) -> u64 {
         self.n_steps
+    }
+
+    /// Says how far the trainer has come, such as after [`Self::set_parameters`] with those of another run.
+    pub const fn set_counters(&mut self, counters: Counters) {
+        self.n_steps = counters.n_steps;
     }
 
     /// The time that each rank spent since the start or the last [`Self::reset_profile`].
@@ -199,6 +230,12 @@ impl Trainer {
         self.ranks.device_line()
     }
 
+    /// The error, after which the trainer cannot be used: its state is half one and half another.
+    pub(crate) fn give_up(&mut self, error: Error) -> Error {
+        self.failure.get_or_insert_with(|| error.clone());
+        error
+    }
+
     fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
         if let Some(earlier) = &self.failure {
             let message = format!("the trainer has stopped after an earlier failure: {earlier}");
@@ -207,17 +244,18 @@ impl Trainer {
         self.ranks.call(order).inspect_err(|error| self.failure = Some(error.clone()))
     }
 
-    /// Whole tensors, from the parts that the ranks have reported.
+    /// Whole tensors, from the parts that the ranks have reported; these are gone then.
     fn assemble(&self, tiles: &[Tile]) -> Vec<Array> {
         let mesh = &self.model.get().tables().mesh;
+        let take = |report: &Mutex<Report>| std::mem::take(&mut lock(report).parts);
+        let parts: Vec<Vec<Vec<f32>>> = self.ranks.reports().iter().map(take).collect();
         let assemble = |(number, tile): (usize, &Tile)| {
             let mut data = vec![0.0; tile.shape.n_elements()];
-            for (rank, report) in self.ranks.reports().iter().enumerate() {
+            for (rank, parts) in parts.iter().enumerate() {
                 if !is_owner(mesh, tile, rank) {
                     continue;
                 }
-                let report = lock(report);
-                let part = &report.parts[number];
+                let part = &parts[number];
                 Overlap::with_whole(mesh, tile, rank).for_each(|here, there, length| {
                     data[there..there + length].copy_from_slice(&part[here..here + length]);
                 });

@@ -91,11 +91,11 @@ impl Worker {
                 let mut outputs = tables.outputs.iter().map(|it| (it.tile, it.buffer));
                 lock(report).parts = ends.parts(tables, &mut self.cpu, &mut outputs)?;
             }
-            Order::Fetch => {
-                let mut parameters = tables.parameters.iter().map(|it| (it.tile, it.buffer));
-                lock(report).parts = ends.parts(tables, &mut self.cpu, &mut parameters)?;
+            Order::Fetch(stretch) => {
+                let mut tensors = stretch.buffers(tables).into_iter();
+                lock(report).parts = ends.parts(tables, &mut self.cpu, &mut tensors)?;
             }
-            Order::Load { parameters } => ends.load(tables, &mut self.cpu, parameters)?,
+            Order::Load { first, tensors } => ends.load(tables, &mut self.cpu, first, tensors)?,
             Order::Queue { .. } | Order::Train(Training { feed: Feed::Queued { .. }, .. }) => {
                 let message =
                     "expected a batch of this step: the trainer's thread keeps those of later ones";

@@ -80,7 +80,7 @@ impl Ranks for CpuRanks {
             }
             order @ (Order::Train(_)
             | Order::Evaluate { .. }
-            | Order::Fetch
+            | Order::Fetch(_)
             | Order::Load { .. }
             | Order::ResetProfile) => self.links.post.call(order),
         }

@@ -132,16 +132,15 @@ impl CudaRanks {
                 let outputs = model.get().tables().outputs.iter();
                 self.report_parts(&outputs.map(|it| (it.tile, it.buffer)).collect::<Vec<_>>())
             }
-            Order::Fetch => {
+            Order::Fetch(stretch) => {
                 let model = self.machine.model.clone();
-                let parameters = model.get().tables().parameters.iter();
-                self.report_parts(&parameters.map(|it| (it.tile, it.buffer)).collect::<Vec<_>>())
+                self.report_parts(&stretch.buffers(model.get().tables()))
             }
-            Order::Load { parameters } => {
+            Order::Load { first, tensors } => {
                 let model = self.machine.model.clone();
                 let mut places = self.machine.places.iter_mut().zip(&self.ends);
                 places.try_for_each(|(place, ends)| {
-                    ends.load(model.get().tables(), place, parameters)?;
+                    ends.load(model.get().tables(), place, first, tensors)?;
                     place.gpu.synchronize()
                 })
             }

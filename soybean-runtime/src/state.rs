@@ -1,0 +1,105 @@
+//! The state of a run: parameters and buffers, then the optimiser's tensors, numbered in this order.
+
+use soybean_plan::{BufferId, Tables, Tile};
+
+use crate::{Array, Counters, Error, Trainer};
+
+/// A tensor that stays from step to step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tensor<'a> {
+    /// The name, a path of calls and loop rounds.
+    pub(crate) name: &'a str,
+    /// Shape and tiling.
+    pub(crate) tile: Tile,
+    /// Where each rank's part stays.
+    pub(crate) buffer: BufferId,
+}
+
+/// Tensors of the state that follow each other, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    /// The number of the first.
+    pub(crate) first: usize,
+    /// How many they are.
+    pub(crate) n_tensors: usize,
+}
+
+impl Stretch {
+    /// All parameters and buffers.
+    pub(crate) fn parameters(tables: &Tables) -> Self {
+        Self { first: 0, n_tensors: tables.parameters.len() }
+    }
+
+    /// The optimiser's tensors.
+    pub(crate) fn states(tables: &Tables) -> Self {
+        Self { first: tables.parameters.len(), n_tensors: tables.states.len() }
+    }
+
+    /// The tensors themselves.
+    pub(crate) fn tensors<'a>(self, tables: &'a Tables) -> impl Iterator<Item = Tensor<'a>> {
+        tensors(tables).skip(self.first).take(self.n_tensors)
+    }
+
+    /// The tiles of the tensors.
+    pub(crate) fn tiles(self, tables: &Tables) -> Vec<Tile> {
+        self.tensors(tables).map(|it| it.tile).collect()
+    }
+
+    /// Where each rank's parts of the tensors stay.
+    pub(crate) fn buffers(self, tables: &Tables) -> Vec<(Tile, BufferId)> {
+        self.tensors(tables).map(|it| (it.tile, it.buffer)).collect()
+    }
+}
+
+/// All tensors of the state, in their order.
+pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
+    let parameters = tables.parameters.iter();
+    let parameters =
+        parameters.map(|it| Tensor { name: &it.name, tile: it.tile, buffer: it.buffer });
+    let states = tables.states.iter();
+    parameters.chain(states.map(|it| Tensor { name: &it.name, tile: it.tile, buffer: it.buffer }))
+}
+
+/// Tensors are fetched together as long as they have no more elements than these.
+const FETCHED: usize = 1 << 22;
+
+impl Trainer {
+    /// How far the trainer has come.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        Counters { n_steps: self.n_steps() }
+    }
+
+    /// Calls `take` with each tensor of the state, in its order, until it gives `false`; few of them are in memory at a time.
+    pub(crate) fn for_each_tensor(
+        &mut self,
+        take: &mut dyn FnMut(Array) -> bool,
+    ) -> Result<(), Error> {
+        for stretch in stretches(self.tables()) {
+            if !self.fetch(stretch)?.into_iter().all(&mut *take) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The state, in stretches that are fetched together.
+fn stretches(tables: &Tables) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut held = 0;
+    for (number, tensor) in tensors(tables).enumerate() {
+        let n_elements = tensor.tile.shape.n_elements();
+        match stretches.last_mut() {
+            Some(stretch) if held + n_elements <= FETCHED => {
+                held += n_elements;
+                stretch.n_tensors += 1;
+            }
+            Some(_) | None => {
+                held = n_elements;
+                stretches.push(Stretch { first: number, n_tensors: 1 });
+            }
+        }
+    }
+    stretches
+}
