@@ -163,7 +163,7 @@ mod tests {
     fn faults_are_told_with_their_lines() {
         for (text, message) in [
             ("epochs = 3\nepoch = 3", "2: unknown key `epoch`; the nearest is `epochs`"),
-            ("learning_rate = 3", "1: unknown key `learning_rate`; the nearest is `min-lr`"),
+            ("learning_rate = 3", "1: unknown key `learning_rate`; the nearest is `weights`"),
             ("config = 'x.toml'", "1: unknown key `config`; the nearest is `out`"),
             ("gpus = 3", "1: unknown key `gpus`; the nearest is `map`"),
             ("\n\nepochs = -1", "3: epochs: expected a whole number from 0, found `-1`"),
