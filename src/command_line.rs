@@ -11,6 +11,7 @@ mod metrics;
 mod oracle;
 mod plan;
 mod random;
+mod split;
 mod train;
 
 use std::{
@@ -21,9 +22,10 @@ use std::{
 };
 
 use soybean_plan::Plan;
-use soybean_runtime::{Error, Model, data::Dataset};
+use soybean_runtime::{Error, Model};
 
 use self::flags::{Command, Request};
+pub use self::split::Split;
 use crate::Tensor;
 
 /// What the loading function is told.
@@ -33,15 +35,6 @@ pub struct DataOptions {
     pub path: Option<PathBuf>,
     /// The seed given with `--seed`, for data that are drawn or split at random.
     pub seed: u64,
-}
-
-/// Data in two parts. The columns are the model's inputs, in the order of its function's arguments; a row is one sample.
-#[derive(Clone, Debug)]
-pub struct Split {
-    /// What the parameters are fitted to.
-    pub train: Dataset,
-    /// What the result is judged by.
-    pub held_out: Dataset,
 }
 
 /// What the flags of a command line mean when they are not given.

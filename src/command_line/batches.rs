@@ -1,20 +1,19 @@
-//! The batches of a dataset whose columns are known to fit the inputs of a model.
+//! The batches of a data set whose columns are known to fit the inputs of a model.
 
-use soybean_plan::{DType, Input};
-use soybean_runtime::{
-    View,
-    data::{Batch, Batches, Column, Dataset, Values},
-};
+use std::sync::Arc;
+
+use soybean_plan::Input;
+use soybean_runtime::data::{Batch, DataLoader, Dataset, LoaderOptions};
 
 use super::Failure;
 
-/// Batches of the size that the model takes. `part` names the dataset in errors.
-pub(super) fn batches<'a>(
+/// Batches made by these options, whose rows must be as many as the model takes. `part` names the data set in errors.
+pub(super) fn loader(
     part: &str,
-    dataset: &'a Dataset,
+    dataset: &Arc<dyn Dataset>,
     inputs: &[Input],
-) -> Result<Batches<'a>, Failure> {
-    let batch_size = batch_size(inputs)?;
+    options: LoaderOptions,
+) -> Result<DataLoader, Failure> {
     let (names, n_columns) = (names(inputs), dataset.columns().len());
     if n_columns != inputs.len() {
         let n_inputs = inputs.len();
@@ -23,7 +22,7 @@ pub(super) fn batches<'a>(
         )));
     }
     for (input, column) in inputs.iter().zip(dataset.columns()) {
-        let (name, dtype, found) = (&input.name, input.dtype, dtype(column));
+        let (name, dtype, found) = (&input.name, input.dtype, column.dtype);
         let (row, found_row) = (&input.tile.shape[1..], &column.row);
         if dtype != found || row.iter().product::<usize>() != column.row_elements() {
             return Err(Failure::Work(format!(
@@ -31,17 +30,18 @@ pub(super) fn batches<'a>(
             )));
         }
     }
-    Ok(dataset.batches(batch_size)?)
+    Ok(DataLoader::new(Arc::clone(dataset), options)?)
 }
 
-/// The first batch of a dataset, for commands that need one alone.
-pub(super) fn first<'b>(batches: &'b mut Batches<'_>) -> Result<Batch<'b>, Failure> {
-    batches.next_padded().ok_or_else(|| Failure::Work("expected data, found no rows".to_owned()))
-}
-
-/// What the runtime takes.
-pub(super) fn views<'b>(batch: &Batch<'b>) -> Vec<View<'b>> {
-    (0..batch.n_columns()).map(|column| batch.view(column)).collect()
+/// The first batch of a data set, for commands that need one alone.
+pub(super) fn first(
+    part: &str,
+    dataset: &Arc<dyn Dataset>,
+    inputs: &[Input],
+) -> Result<Batch, Failure> {
+    let options = LoaderOptions { n_threads: 0, ..LoaderOptions::evaluation(batch_size(inputs)?) };
+    let batch = loader(part, dataset, inputs, options)?.next();
+    Ok(batch.ok_or_else(|| Failure::Work("expected data, found no rows".to_owned()))??)
 }
 
 /// The extent of dim 0, which all inputs must share for rows to be samples.
@@ -52,13 +52,6 @@ pub(super) fn batch_size(inputs: &[Input]) -> Result<usize, Failure> {
         let names = names(inputs);
         Failure::Work(format!("expected inputs that share dim 0, the batch; found {names}"))
     })
-}
-
-fn dtype(column: &Column) -> DType {
-    match column.values {
-        Values::F32(_) => DType::F32,
-        Values::I32(_) => DType::I32,
-    }
 }
 
 fn names(inputs: &[Input]) -> String {

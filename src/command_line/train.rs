@@ -9,11 +9,14 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use soybean_plan::Input;
-use soybean_runtime::{Array, Trace, Trainer, View, data::Batches};
+use soybean_runtime::{
+    Array, Trace, Trainer, View,
+    data::{Batch, DataLoader, LoaderOptions},
+};
 
 use super::{
     Failure, Split, Subject,
-    batches::{batch_size, batches, views},
+    batches::{batch_size, loader},
     flags::Options,
     metrics::{self, Epoch},
 };
@@ -29,9 +32,11 @@ pub(super) fn train(
 ) -> Result<(), Failure> {
     let tables = subject.model.tables();
     let batch_size = batch_size(&tables.inputs)?;
-    let mut train = batches("training", &split.train, &tables.inputs)?;
-    let mut held_out = batches("held-out", &split.held_out, &tables.inputs)?;
-    if train.n_whole() == 0 {
+    let training = LoaderOptions::training(batch_size, options.config.seed);
+    let mut train = loader("training", &split.train, &tables.inputs, training)?;
+    let evaluation = LoaderOptions::evaluation(batch_size);
+    let mut held_out = loader("held-out", &split.held_out, &tables.inputs, evaluation)?;
+    if train.n_batches() == 0 {
         let n_rows = split.train.n_rows();
         return Err(Failure::Work(format!(
             "expected at least {batch_size} rows of training data, one batch, found {n_rows}"
@@ -52,8 +57,8 @@ pub(super) fn train(
     for number in 1..=options.n_epochs {
         let last_accuracy = epochs.last().and_then(|epoch| epoch.accuracy);
         let started = Instant::now();
-        train.shuffle(options.config.seed, number as u64);
-        let n_batches = train.n_whole().min(options.batch_limit.unwrap_or(usize::MAX));
+        train.start(number as u64, 0);
+        let n_batches = train.n_batches().min(options.batch_limit.unwrap_or(usize::MAX));
         let progress =
             Progress::new(n_batches, batch_size, (number, options.n_epochs), last_accuracy);
         let trace = options.trace.as_deref().filter(|_| number == 1);
@@ -73,19 +78,19 @@ pub(super) fn train(
 /// Steps over the next batches; the mean of their losses. Each batch is handed over while the step before it runs.
 fn train_epoch(
     trainer: &mut Trainer,
-    batches: &mut Batches<'_>,
+    batches: &mut DataLoader,
     n_batches: usize,
     trace: Option<&Path>,
     progress: Progress,
 ) -> Result<f64, Failure> {
     let mut loss_sum = 0.0;
     let mut n_done = 0;
-    if let Some(batch) = batches.next_whole() {
-        trainer.queue(&views(&batch))?;
+    if let Some(batch) = batches.next() {
+        trainer.queue(&batch?.views())?;
     }
     while n_done < n_batches {
-        let next = if n_done + 1 < n_batches { batches.next_whole() } else { None };
-        let next = next.as_ref().map(views);
+        let next = if n_done + 1 < n_batches { batches.next().transpose()? } else { None };
+        let next = next.as_ref().map(Batch::views);
         let trace = trace.filter(|_| n_done == N_UNTRACED.min(n_batches - 1));
         let loss = match trace {
             Some(file) => traced(trainer, next.as_deref(), file)?.0,
@@ -117,14 +122,15 @@ pub(super) fn traced(
 /// The last batch is padded; the padding counts towards the loss, but not towards the accuracy.
 fn evaluate(
     trainer: &mut Trainer,
-    batches: &mut Batches<'_>,
+    batches: &mut DataLoader,
     inputs: &[Input],
 ) -> Result<(f64, Option<f64>), Failure> {
     let labels = labels(inputs);
     let (mut loss_sum, mut n_labels, mut n_correct) = (0.0, 0, Some(0));
-    batches.restart();
-    while let Some(batch) = batches.next_padded() {
-        let evaluation = trainer.evaluate(&views(&batch))?;
+    batches.start(0, 0);
+    for batch in &mut *batches {
+        let batch = batch?;
+        let evaluation = trainer.evaluate(&batch.views())?;
         loss_sum += f64::from(evaluation.loss);
         n_labels += batch.n_valid * labels.map_or(1, |it| it.1);
         let labels = labels.map(|(column, n)| &batch.i32s(column)[..batch.n_valid * n]);
@@ -133,7 +139,7 @@ fn evaluate(
         n_correct = n_correct.zip(correct).map(|(sum, correct)| sum + correct);
     }
     let accuracy = n_correct.map(|n_correct| n_correct as f64 / n_labels as f64);
-    Ok((loss_sum / batches.n_padded() as f64, accuracy))
+    Ok((loss_sum / batches.n_batches() as f64, accuracy))
 }
 
 /// The input that is the last with classes, which losses compare with, and the number of its labels for each sample.
