@@ -7,7 +7,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use soybean::{
     DataOptions, Split, TrainConfig,
-    data::{Dataset, IdxSpec},
+    data::{IdxSpec, Table},
 };
 
 /// Three convolutions with batch norm, two dense layers.
@@ -42,13 +42,13 @@ fn load(options: &DataOptions) -> Result<Split, String> {
             let plain = folder.join(format!("{name}-{kind}-ubyte"));
             if plain.exists() { plain } else { plain.with_extension("gz") }
         };
-        Dataset::from_idx(file("images-idx3"), file("labels-idx1"), &spec).map_err(|error| {
+        Table::from_idx(file("images-idx3"), file("labels-idx1"), &spec).map_err(|error| {
             format!(
                 "{error}\nhelp: install Debian's package dataset-fashion-mnist, or name the folder of the four IDX files with --data-dir"
             )
         })
     };
-    Ok(Split { train: part("train")?, held_out: part("t10k")? })
+    Ok(Split::new(part("train")?, part("t10k")?))
 }
 
 fn main() -> ExitCode {

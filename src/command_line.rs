@@ -2,15 +2,14 @@
 //!
 //! Everything here sees a model through its plan, its program and its function, so it is compiled once for all models.
 
-mod batches;
 mod bench;
 mod check;
 mod devices;
 mod flags;
-mod metrics;
 mod oracle;
 mod plan;
 mod random;
+mod signals;
 mod train;
 
 use std::{
@@ -21,11 +20,11 @@ use std::{
 };
 
 use soybean_plan::Plan;
-use soybean_runtime::{Error, Model, data::Dataset};
+use soybean_runtime::{Error, Model};
 
 use self::flags::{Command, Request};
 pub(crate) use self::flags::{file_of, with_file};
-use crate::{Tensor, TrainConfig};
+use crate::{Split, Tensor, TrainConfig};
 
 /// What the loading function is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,15 +33,6 @@ pub struct DataOptions {
     pub path: Option<PathBuf>,
     /// The seed given with `--seed`, for data that are drawn or split at random.
     pub seed: u64,
-}
-
-/// Data in two parts. The columns are the model's inputs, in the order of its function's arguments; a row is one sample.
-#[derive(Clone, Debug)]
-pub struct Split {
-    /// What the parameters are fitted to.
-    pub train: Dataset,
-    /// What the result is judged by.
-    pub held_out: Dataset,
 }
 
 /// The model that a command line is about.
@@ -58,6 +48,8 @@ enum Failure {
     Usage(String),
     /// The work could not be done.
     Work(String),
+    /// A signal ended the run; the message says where it goes on.
+    Stopped { message: String, code: u8 },
     /// Nobody reads the output any more.
     OutputClosed,
 }
@@ -71,11 +63,12 @@ pub(crate) fn main(
     let outcome = run(subject, defaults, load, &mut output).and_then(|()| Ok(output.flush()?));
     let (message, code) = match outcome {
         Ok(()) | Err(Failure::OutputClosed) => return ExitCode::SUCCESS,
-        Err(Failure::Work(message)) => (message, 1),
-        Err(Failure::Usage(message)) => (format!("{message} (--help lists all flags)"), 2),
+        Err(Failure::Work(message)) => (format!("error: {message}"), 1),
+        Err(Failure::Usage(message)) => (format!("error: {message} (--help lists all flags)"), 2),
+        Err(Failure::Stopped { message, code }) => (message, code),
     };
     // If standard error is closed too, the exit code is all that is left to tell.
-    let _ = writeln!(io::stderr(), "error: {message}");
+    let _ = writeln!(io::stderr(), "{message}");
     ExitCode::from(code)
 }
 

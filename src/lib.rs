@@ -94,11 +94,12 @@ pub use soybean_plan as plan;
 pub use soybean_runtime as runtime;
 pub use soybean_runtime::{Array, Config, Device, Error, Evaluation, Trace, data};
 
-pub use command_line::{DataOptions, Split};
+pub use command_line::DataOptions;
 pub use eager::Tensor;
 pub use network::{Batch, Network, Outputs};
 pub use run::{
-    Curve, EvaluationRecord, HeldOutBatch, Metric, Resume, Schedule, StepRecord, TrainConfig,
+    Curve, End, EvaluationRecord, Event, Flow, HeldOutBatch, Metric, Resume, Schedule, Split,
+    Start, StepRecord, Summary, TrainConfig,
 };
 pub use trainer::Trainer;
 

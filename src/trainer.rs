@@ -6,8 +6,9 @@ use soybean_plan::Plan;
 use soybean_runtime::{self as runtime, Array, Config, Error, Evaluation, Trace};
 
 use crate::{
-    Batch, Network, TrainConfig,
-    command_line::{self, DataOptions, Split, Subject},
+    Batch, Event, Flow, Network, Split, Summary, TrainConfig,
+    command_line::{self, DataOptions, Subject},
+    run,
 };
 
 /// Trains the model `N` as its plan says. A model's module names it for its own model: `mlp::Trainer`.
@@ -72,6 +73,50 @@ impl<N: Network> Trainer<N> {
     /// If a tensor of the batch has the wrong number of elements, or a label is out of range.
     pub fn evaluate(&mut self, batch: &N::Batch<'_>) -> Result<Evaluation, Error> {
         batch.with_views(|views| self.inner.evaluate(views))
+    }
+
+    /// Trains as `config` says, with checkpoints, metrics and all else that it asks for; prints nothing.
+    ///
+    /// The learning rates and the order of the data are those of `config`; the device and the seed of the parameters are those with which this trainer was made, so it is best made
+    /// with `config.trainer`.
+    ///
+    /// ```no_run
+    /// # #[soybean::model(gpus = 2)]
+    /// # mod mlp {
+    /// #     use soybean::prelude::*;
+    /// #     pub(crate) fn forward(x: Tensor<f32, 16, 64>, y: Tensor<i32, 16>) -> Tensor {
+    /// #         x.matmul(param("w", [64, 10], zeros())).cross_entropy(y)
+    /// #     }
+    /// # }
+    /// # fn main() -> Result<(), soybean::Error> {
+    /// use soybean::{Resume, Split, TrainConfig};
+    ///
+    /// let config = TrainConfig { out: Some("runs/mlp".into()), resume: Resume::Auto, ..TrainConfig::new(20, 0.05) };
+    /// let mut trainer = mlp::Trainer::new(config.trainer.clone())?;
+    /// let summary = trainer.fit(&config, &Split::random::<mlp::Network>(1000, 100, 0))?;
+    /// println!("{} steps, best held-out loss {:?}", summary.n_steps, summary.best);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If choices contradict each other, the data do not fit the model or cannot be read, a checkpoint cannot be read or a file written, the loss is not finite, or a rank fails. The
+    /// error names the last checkpoint.
+    pub fn fit(&mut self, config: &TrainConfig, data: &Split) -> Result<Summary, Error> {
+        self.fit_watched(config, data, |_| Flow::Continue)
+    }
+
+    /// [`fit`](Self::fit), telling `watch` what happens, which may end the run.
+    ///
+    /// # Errors
+    /// As [`fit`](Self::fit).
+    pub fn fit_watched(
+        &mut self,
+        config: &TrainConfig,
+        data: &Split,
+        mut watch: impl FnMut(&Event<'_>) -> Flow,
+    ) -> Result<Summary, Error> {
+        run::fit(&mut self.inner, &N::model().tables().inputs, config, data, &mut watch)
     }
 
     /// The parameters by name, in the user's order of elements.

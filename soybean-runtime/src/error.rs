@@ -42,6 +42,12 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
+    /// That a data set cannot be read, or does not hold what it should: what was expected, and what was found where.
+    #[must_use]
+    pub fn data(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Data, message)
+    }
+
     /// What kind of error this is.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {

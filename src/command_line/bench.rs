@@ -1,16 +1,12 @@
 //! `bench`: how long a training step takes, where the time goes, what it moves and holds.
 
-use std::{fs, io::Write, time::Instant};
+use std::{fs, io::Write, sync::Arc, time::Instant};
 
 use soybean_explain::readable_bytes;
 use soybean_runtime::{Trainer, Work, data::Dataset};
 
-use super::{
-    Failure, Subject,
-    batches::{batches, first, views},
-    flags::Options,
-    train::traced,
-};
+use super::{Failure, Subject, flags::Options};
+use crate::run::{first, traced};
 
 const N_WARM_UP_STEPS: usize = 3;
 
@@ -20,12 +16,12 @@ const N_STEPS: u64 = 20;
 pub(super) fn bench(
     subject: &Subject,
     options: &Options,
-    dataset: &Dataset,
+    dataset: &Arc<dyn Dataset>,
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
     let tables = subject.model.tables();
-    let mut batches = batches("training", dataset, &tables.inputs)?;
-    let batch = views(&first(&mut batches)?);
+    let batch = first("training", dataset, &tables.inputs)?;
+    let batch = batch.views();
     let mut trainer = Trainer::new(subject.model, options.run.trainer.clone())?;
     for _ in 0..N_WARM_UP_STEPS {
         trainer.step(&batch)?;

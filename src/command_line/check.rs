@@ -5,6 +5,7 @@
 
 use std::{
     io::Write,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -13,10 +14,10 @@ use soybean_runtime::{Config, Trainer, data::Dataset};
 
 use super::{
     Failure, Subject,
-    batches::{batches, first, views},
     flags::Options,
     oracle::{Numbers, Oracle},
 };
+use crate::run::first;
 
 /// How far numbers may be from the function's, which are double, relative to the largest of them.
 struct Tolerance {
@@ -42,14 +43,14 @@ impl Tolerance {
 pub(super) fn check(
     subject: &Subject,
     options: &Options,
-    dataset: &Dataset,
+    dataset: &Arc<dyn Dataset>,
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
     let tables = subject.model.tables();
     let tolerance = Tolerance::of(tables.precision);
     let mut report = Report { output, tolerance, n_checks: 0, n_failed: 0 };
-    let mut batches = batches("training", dataset, &tables.inputs)?;
-    let batch = views(&first(&mut batches)?);
+    let batch = first("training", dataset, &tables.inputs)?;
+    let batch = batch.views();
     // With a learning rate of 1 the difference of the parameters is the update itself.
     let mut trainer =
         Trainer::new(subject.model, Config { learning_rate: 1.0, ..options.run.trainer.clone() })?;

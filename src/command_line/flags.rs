@@ -264,6 +264,7 @@ mod tests {
         let arguments = line.split_whitespace().map(OsString::from);
         parse(arguments, TrainConfig::default()).map_err(|failure| match failure {
             Failure::Usage(message) | Failure::Work(message) => message,
+            Failure::Stopped { message, .. } => message,
             Failure::OutputClosed => String::new(),
         })
     }

@@ -6,8 +6,8 @@
 use std::{io::Read, path::Path};
 
 use crate::{
-    Error, ErrorKind,
-    data::{Column, Dataset, Values, file::open},
+    Error,
+    data::{Column, Table, Values, file::open},
 };
 
 /// The type of unsigned bytes, the only one that images and labels have.
@@ -25,7 +25,7 @@ pub struct IdxSpec {
     pub n_classes: usize,
 }
 
-impl Dataset {
+impl Table {
     /// Reads images and their labels from two IDX files, which may be compressed by gzip: column 0 has the pixels of each image, row by row, column 1 its label.
     ///
     /// # Errors
@@ -38,9 +38,8 @@ impl Dataset {
     ) -> Result<Self, Error> {
         let pixels = read(images.as_ref(), 2)?;
         let classes = read(labels.as_ref(), 1)?;
-        let fault = |message: String| {
-            Error::new(ErrorKind::Data, format!("{}: {message}", labels.as_ref().display()))
-        };
+        let fault =
+            |message: String| Error::data(format!("{}: {message}", labels.as_ref().display()));
         let (n_images, n_labels) = (pixels.extents[0], classes.extents[0]);
         if n_labels != n_images {
             return Err(fault(format!("expected {n_images} labels, found {n_labels}")));
@@ -69,8 +68,7 @@ struct Contents {
 
 /// Reads a file that has at least `least_dims` dims, and exactly one if that is 1.
 fn read(path: &Path, least_dims: usize) -> Result<Contents, Error> {
-    let fault =
-        |message: String| Error::new(ErrorKind::Data, format!("{}: {message}", path.display()));
+    let fault = |message: String| Error::data(format!("{}: {message}", path.display()));
     parse(&mut open(path)?, least_dims).map_err(fault)
 }
 

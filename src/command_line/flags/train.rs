@@ -1,5 +1,7 @@
 //! The flags of `train`.
 
+use soybean_runtime::weights::Mapping;
+
 use super::{
     Command, Flag, Key,
     Shown::{self, Number, Text},
@@ -200,6 +202,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "what a weight of that file is called here; may be given often",
         commands: TRAIN,
         set: |options, text| {
+            text.parse::<Mapping>().map_err(|error| error.to_string())?;
             options.run.map.push(text.to_owned());
             Ok(())
         },
