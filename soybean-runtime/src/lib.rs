@@ -9,6 +9,7 @@ mod backend;
 mod barrier;
 mod check;
 mod config;
+mod counters;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -32,6 +33,7 @@ mod trainer;
 mod worker;
 
 pub use config::{Config, Device};
+pub use counters::Counters;
 #[cfg(feature = "cuda")]
 pub use cuda::compile_kernels;
 pub use devices::{Devices, devices};
