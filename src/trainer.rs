@@ -3,7 +3,7 @@
 use std::{fmt, marker::PhantomData, process::ExitCode};
 
 use soybean_plan::Plan;
-use soybean_runtime::{self as runtime, Array, Config, Error, Evaluation, Trace};
+use soybean_runtime::{self as runtime, Array, Config, Counters, Error, Evaluation, Trace};
 
 use crate::{
     Batch, Event, Flow, Network, Split, Summary, TrainConfig,
@@ -32,7 +32,8 @@ impl<N: Network> Trainer<N> {
     /// One training step; gives the loss before the update.
     ///
     /// # Errors
-    /// If a tensor of the batch has the wrong number of elements, a label is out of range, or the loss is not finite.
+    /// If a tensor of the batch has the wrong number of elements, a label is out of range, or the loss is not finite; where the model skips such steps, only after a
+    /// hundred of them in a row.
     pub fn step(&mut self, batch: &N::Batch<'_>) -> Result<f32, Error> {
         batch.with_views(|views| self.inner.step(views))
     }
@@ -133,6 +134,35 @@ impl<N: Network> Trainer<N> {
     /// If a name is unknown or missing, or a shape differs.
     pub fn set_parameters(&mut self, parameters: &[(String, Array)]) -> Result<(), Error> {
         self.inner.set_parameters(parameters)
+    }
+
+    /// The moving averages of the trained parameters by name, without the bias of their start at 0, and buffers as they are; before the first update the
+    /// parameters themselves.
+    ///
+    /// # Errors
+    /// If the model keeps no averages (`ema = 0.999`), or an earlier failure left the trainer unusable.
+    pub fn averaged_parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
+        self.inner.averaged_parameters()
+    }
+
+    /// How far the run has come: steps, updates, and what goes with them.
+    pub fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+
+    /// Goes on as if the run had come this far: for states that were saved with these counters.
+    pub fn set_counters(&mut self, counters: Counters) {
+        self.inner.set_counters(counters);
+    }
+
+    /// The norm of all gradients together in the last step, before they were clipped; none if the model has no use for it, or the step made no update.
+    pub fn gradient_norm(&self) -> Option<f32> {
+        self.inner.gradient_norm()
+    }
+
+    /// Whether the last step left everything as it was, because its loss or its gradients were not finite.
+    pub fn was_skipped(&self) -> bool {
+        self.inner.was_skipped()
     }
 
     /// Changes the learning rate from the next step on.

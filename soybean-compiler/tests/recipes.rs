@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Objective, Optimizer, Options, Recipe, Request, Strategy,
+    Argument, Builder, Compiled, Objective, Optimizer, Options, Recipe, Request, Rule, Strategy,
     graph::Value, operator_samples, optimizer,
 };
 use soybean_plan::{Cluster, DType, Device, Init, Level, Precision};
@@ -248,7 +248,7 @@ proptest! {
             },
             precision: Precision::ALL[precision],
             optimizer: match which {
-                0 => Optimizer::Sgd { momentum, nesterov: momentum > 0.5, weight_decay: decay },
+                0 => Rule::Sgd { momentum, nesterov: momentum > 0.5, weight_decay: decay }.into(),
                 1 => optimizer("adam", &[("weight_decay".to_owned(), Argument::Float(decay))]).unwrap(),
                 _ => optimizer("adamw", &[("eps".to_owned(), Argument::Float(decay))]).unwrap(),
             },

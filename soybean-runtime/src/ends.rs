@@ -8,6 +8,7 @@ use crate::{
     backend::{Download, Upload},
     init::Stream,
     overlap::Overlap,
+    ranks::Moment,
     state,
 };
 
@@ -82,22 +83,21 @@ impl Ends {
     }
 
     /// The values of the run-time scalars in a step.
-    pub(crate) fn scalars(
-        &mut self,
-        tables: &Tables,
-        seed: u64,
-        step: u64,
-        learning_rate: f32,
-    ) -> &[f32] {
+    pub(crate) fn scalars(&mut self, tables: &Tables, seed: u64, moment: Moment) -> &[f32] {
+        let Moment { counters, learning_rate } = moment;
         for (value, &scalar) in self.scalars.iter_mut().zip(tables.scalars.iter()) {
             *value = match scalar {
                 RunScalar::LearningRate => learning_rate,
-                RunScalar::Noise => RunScalar::noise(seed, step),
+                RunScalar::Noise => RunScalar::noise(seed, counters.n_steps + 1),
                 #[expect(
                     clippy::cast_possible_truncation,
                     reason = "scalars have single precision"
                 )]
-                RunScalar::OneMinusPower { base } => (1.0 - base.powf(step as f64)) as f32,
+                RunScalar::OneMinusPower { base } => {
+                    (1.0 - base.powf((counters.n_updates + 1) as f64)) as f32
+                }
+                RunScalar::IsUpdate => f32::from(counters.is_update(tables)),
+                RunScalar::LossScale => counters.loss_scale,
             };
         }
         &self.scalars

@@ -2,7 +2,7 @@
 
 use soybean_plan::{BufferId, Tables, Tile};
 
-use crate::{Array, Counters, Error, Trainer};
+use crate::{Array, Error, Trainer};
 
 /// A tensor that stays from step to step.
 #[derive(Clone, Copy, Debug)]
@@ -64,12 +64,6 @@ pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
 const FETCHED: usize = 1 << 22;
 
 impl Trainer {
-    /// How far the trainer has come.
-    #[must_use]
-    pub const fn counters(&self) -> Counters {
-        Counters { n_steps: self.n_steps() }
-    }
-
     /// Calls `take` with each tensor of the state, in its order, until it gives `false`; few of them are in memory at a time.
     pub(crate) fn for_each_tensor(
         &mut self,

@@ -1,5 +1,7 @@
 //! The trainer: all ranks of a model, from batches to losses.
 
+mod updates;
+
 use std::{
     sync::{Arc, Mutex},
     time::Instant,
@@ -10,21 +12,22 @@ use soybean_plan::{Input, Tables, Tile};
 #[cfg(feature = "cuda")]
 use crate::cuda::{self, CudaRanks};
 use crate::{
-    Array, Config, Counters, Device, Error, ErrorKind, Evaluation, Model, Profile, Trace, View,
+    Array, Config, Device, Error, ErrorKind, Evaluation, Model, Profile, Trace, View,
     abort::lock,
     cpu::CpuRanks,
     ends::is_owner,
     model::AnyModel,
     overlap::Overlap,
-    ranks::{Feed, Order, Ranks, Report, Training},
+    ranks::{Feed, Moment, Order, Ranks, Report, Training},
     state::Stretch,
 };
+use updates::Course;
 
 /// Trains a model on all ranks of its mesh, on the device of its choice.
 pub struct Trainer {
     model: AnyModel,
     learning_rate: f32,
-    n_steps: u64,
+    course: Course,
     ranks: Box<dyn Ranks>,
     is_queued: bool,
     /// The first failure, after which nothing goes on.
@@ -51,8 +54,8 @@ impl Trainer {
     fn start(model: AnyModel, config: &Config) -> Result<Self, Error> {
         let ranks = start_ranks(&model, config)?;
         let learning_rate = config.learning_rate;
-        let mut trainer =
-            Self { learning_rate, n_steps: 0, ranks, is_queued: false, failure: None, model };
+        let (course, is_queued, failure) = (Course::default(), false, None);
+        let mut trainer = Self { model, learning_rate, course, ranks, is_queued, failure };
         // Fills the parameters, so that failures show here.
         trainer.call(Order::ResetProfile)?;
         Ok(trainer)
@@ -61,7 +64,8 @@ impl Trainer {
     /// One training step; gives the loss of this batch before the update.
     ///
     /// # Errors
-    /// If the batch does not fit the model, the loss is not finite, or a rank fails; after the latter, all further calls fail.
+    /// If the batch does not fit the model, the loss is not finite, or a rank fails; after the latter, all further calls fail. Models with `non_finite = "skip"` or `"scale"` skip a
+    /// step whose loss or gradients are not finite instead, give its loss, and fail only after a hundred of them in a row.
     pub fn step(&mut self, batch: &[View<'_>]) -> Result<f32, Error> {
         check_batch(&self.model.get().tables().inputs, batch)?;
         self.train(Feed::Batch(batch), None)
@@ -111,20 +115,10 @@ impl Trainer {
     }
 
     fn train(&mut self, feed: Feed<'_>, trace_from: Option<Instant>) -> Result<f32, Error> {
-        let (step, learning_rate) = (self.n_steps + 1, self.learning_rate);
-        self.call(Order::Train(Training { feed, step, learning_rate, trace_from }))?;
-        self.n_steps = step;
-        let loss = lock(&self.ranks.reports()[0]).loss;
-        if loss.is_finite() {
-            return Ok(loss);
-        }
-        let (found, rate) = (name_of(loss), self.learning_rate);
-        Err(Error::new(
-            ErrorKind::Loss,
-            format!(
-                "expected a finite loss, found that the loss is {found} after step {step} (learning rate {rate})"
-            ),
-        ))
+        let (counters, learning_rate) = (self.course.counters, self.learning_rate);
+        let moment = Moment { counters, learning_rate };
+        self.call(Order::Train(Training { feed, moment, trace_from }))?;
+        self.conclude()
     }
 
     /// The forward computation alone: the loss, and the model's further outputs.
@@ -202,12 +196,7 @@ impl Trainer {
     /// The number of training steps so far.
     #[must_use]
     pub const fn n_steps(&self) -> u64 {
-        self.n_steps
-    }
-
-    /// Says how far the trainer has come, such as after [`Self::set_parameters`] with those of another run.
-    pub const fn set_counters(&mut self, counters: Counters) {
-        self.n_steps = counters.n_steps;
+        self.course.counters.n_steps
     }
 
     /// The time that each rank spent since the start or the last [`Self::reset_profile`].
@@ -290,14 +279,6 @@ fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Erro
                 "expected a device that is built in (cpu), found cuda: the feature `cuda` is off";
             Err(Error::new(ErrorKind::Device, message))
         }
-    }
-}
-
-fn name_of(loss: f32) -> &'static str {
-    match loss {
-        loss if loss.is_nan() => "NaN",
-        loss if loss > 0.0 => "infinite",
-        _ => "minus infinity",
     }
 }
 

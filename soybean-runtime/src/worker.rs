@@ -74,16 +74,14 @@ impl Worker {
         let report = Arc::clone(&self.links.reports);
         let report = &report[self.rank];
         match order {
-            Order::Train(Training {
-                feed: Feed::Batch(batch),
-                step,
-                learning_rate,
-                trace_from,
-            }) => {
-                self.cpu.set_scalars(ends.scalars(tables, self.seed, step, learning_rate));
+            Order::Train(Training { feed: Feed::Batch(batch), moment, trace_from }) => {
+                self.cpu.set_scalars(ends.scalars(tables, self.seed, moment));
                 self.step(batch, ends, trace_from, |model, rank| model.train(rank))?;
                 if self.rank == 0 {
-                    lock(report).loss = self.cpu.number(tables.loss)?;
+                    let norm = tables.gradient_norm.map(|it| self.cpu.number(it)).transpose()?;
+                    let mut report = lock(report);
+                    report.loss = self.cpu.number(tables.loss)?;
+                    report.gradient_norm = norm;
                 }
             }
             Order::Evaluate { batch } => {

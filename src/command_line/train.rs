@@ -114,7 +114,7 @@ fn explained(error: &Error, config: &TrainConfig) -> Failure {
     let advice = match error.kind() {
         _ if !has_checkpoint || !config.checkpoints => String::new(),
         ErrorKind::Loss => format!(
-            "; go on from there with a lower --lr than {}: {}",
+            "; go on from there with a lower --lr than {:?}: {}",
             config.trainer.learning_rate,
             again::command()
         ),

@@ -177,7 +177,9 @@ impl Run<'_> {
         standing.step += 1;
         standing.batch += 1;
         standing.is_pending = true;
-        if loss.is_finite() {
+        if self.trainer.was_skipped() {
+            standing.n_skipped += 1;
+        } else {
             standing.loss_sum += f64::from(loss);
             standing.n_losses += 1;
         }
@@ -186,7 +188,7 @@ impl Run<'_> {
             epoch: standing.epoch + 1,
             loss,
             learning_rate,
-            gradient_norm: None,
+            gradient_norm: self.trainer.gradient_norm(),
             n_skipped: standing.n_skipped,
             samples_per_second: self.pace.since_line.samples_per_second(),
             data_wait: self.pace.since_line.data_wait(),

@@ -130,7 +130,7 @@ mod tests {
     fn run() -> RunFile {
         let mut progress = Progress { epoch: 3, batch: 5, seed: u64::MAX, ..Progress::default() };
         progress.extra.insert("best \"metric\"".to_owned(), (0.1_f64 + 0.2).into());
-        RunFile::new("mlp", Counters { n_steps: 7 }, &progress)
+        RunFile::new("mlp", Counters { n_steps: 7, ..Counters::default() }, &progress)
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use soybean_plan::{
-    Buffer, DType, Input, Mesh, Output, Precision, Program, RunScalar, Shape, Step, Tables, Tile,
-    Tiling,
+    Buffer, DType, Input, Mesh, NonFinite, Output, Precision, Program, RunScalar, Shape, Step,
+    Tables, Tile, Tiling,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
@@ -86,6 +86,10 @@ fn program(case: &Case) -> Program {
         constants: vec![].into(),
         scalars: vec![RunScalar::LearningRate, RunScalar::OneMinusPower { base: BASE }].into(),
         loss,
+        gradient_norm: None,
+        accumulate: 1,
+        ema: None,
+        non_finite: NonFinite::Stop,
         outputs: [loss].into_iter().chain(n_inputs..loss).map(output).collect(),
         buffers: buffers.into(),
         train_bytes: 0,
