@@ -24,7 +24,7 @@ pub(crate) fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]
     }
 }
 
-fn dense(builder: &mut Builder, x: Value, name: &str, units: usize) -> Value {
+pub(crate) fn dense(builder: &mut Builder, x: Value, name: &str, units: usize) -> Value {
     let shape = [units, builder.shape(x)[1]];
     let normal = builder.init("he_normal", &[], &shape).expect("known");
     let zeros = builder.init("uniform", &[Argument::Float(-0.1), Argument::Float(0.1)], &[units]);
