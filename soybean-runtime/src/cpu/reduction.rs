@@ -1,12 +1,14 @@
 //! Fused reductions: a map whose blocks are combined before they leave the cache.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
+use std::ops::Range;
+
 use soybean_plan::{Combine, DType, Reduction, Strides};
 
 use super::{
     engine::{Engine, Region, Scratch},
     isa::Isa,
-    share::{N_PIECES, even_pieces, part_of, share},
+    share::{part_of, share},
     space::{Space, offset},
     vector::{Accumulate, accumulate_all, accumulate_each},
 };
@@ -16,14 +18,15 @@ use crate::{Error, ErrorKind};
 const N_SHORT_SUM: usize = 64;
 /// The fewest points of a piece of a task.
 const PIECE: usize = 16 * 1024;
-/// The fewest blocks of a piece that has a sum for each of their elements.
-const FEWEST_BLOCKS: usize = 16;
+/// The most pieces of a task.
+const N_PIECES: usize = 32;
 
 /// A [`Reduction`] made ready.
 ///
 /// The dims of its space are ordered: those kept, those reduced, and as the last the innermost one, which may be either. A task is one
 /// block of results (innermost dim kept) or one result (innermost dim reduced); its units are the rows or blocks that are combined. Where there are few
-/// tasks, the units are cut into pieces, which are combined each for itself; threads share the tasks, or their pieces.
+/// tasks, the units are cut into pieces, a power of two of them; neighbours are combined pair by pair, then pairs of these. So threads can share the tasks, or
+/// their pieces, and most pairs are of one thread.
 pub(crate) struct ReductionKernel {
     core: Core,
     parts: Vec<Part>,
@@ -58,9 +61,8 @@ struct Shape {
 struct Part {
     scratch: Scratch,
     short: Vec<f32>,
-    /// What a piece gives.
-    piece: Vec<f32>,
-    total: Vec<f32>,
+    /// What pieces give that wait for their neighbours; the first is in the end what the task gives.
+    totals: Vec<Vec<f32>>,
 }
 
 impl Shape {
@@ -75,9 +77,10 @@ impl Shape {
     /// The same with its tasks cut into pieces.
     fn in_pieces(self) -> Self {
         let length = self.block.min(self.row).max(1);
-        let fewest = PIECE.div_ceil(length).max(if self.is_row_kept { FEWEST_BLOCKS } else { 1 });
-        let most = (N_PIECES / self.n_tasks().max(1)).min(self.n_units() / fewest);
-        Self { n_pieces: even_pieces(most), ..self }
+        let fewest = PIECE.div_ceil(length).max(if self.is_row_kept { N_SHORT_SUM } else { 1 });
+        let most = (2 * N_PIECES / self.n_tasks().max(1)).min(self.n_units() / fewest);
+        let n_pieces = most.clamp(1, N_PIECES);
+        Self { n_pieces: 1 << n_pieces.ilog2(), ..self }
     }
 
     /// The most results of a task.
@@ -129,8 +132,7 @@ impl ReductionKernel {
         let part = || Part {
             scratch: engine.scratch(),
             short: vec![0.0; shape.width()],
-            piece: vec![0.0; shape.width()],
-            total: vec![0.0; shape.width()],
+            totals: vec![vec![0.0; shape.width()]; 1 + shape.n_pieces.ilog2() as usize],
         };
         let parts = (0..n_threads).map(|_| part()).collect();
         let core = Core {
@@ -181,31 +183,28 @@ impl ReductionKernel {
         };
         if shares_pieces(&this.shape, parts.len()) {
             let width = this.shape.width();
+            let n_parts = parts.len();
+            let ranges = |part: usize| part_of(n_tasks * n_pieces, part, n_parts);
             let totals =
                 Region { pointer: room.as_mut_ptr(), n_elements: room.len(), dtype: DType::F32 };
-            share(parts, n_tasks * n_pieces, work, |part, pieces| {
+            share(parts, n_parts, work, |part, threads| {
                 begin(part);
-                for piece in pieces {
-                    this.run_piece(part, inputs, piece / n_pieces, piece % n_pieces);
-                    // SAFETY: there is room for what each piece gives, which is written once.
-                    unsafe {
-                        totals
-                            .at(piece * width)
-                            .copy_from_nonoverlapping(part.piece.as_ptr(), width)
-                    };
+                for pieces in threads.map(ranges) {
+                    // SAFETY: there is room for what each piece gives; threads have different ones.
+                    unsafe { this.run_pieces(part, inputs, pieces, totals) };
                 }
             });
-            let total = &mut parts[0].total;
+            // SAFETY: as above; all pieces are there.
+            unsafe { this.join(n_parts, totals) };
             for (task, pieces) in room.chunks(n_pieces * width.max(1)).enumerate() {
-                this.join(total, pieces.chunks(width));
-                this.store(total, task, result);
+                this.store(&pieces[..width], task, result);
             }
         } else {
             share(parts, n_tasks, work, |part, tasks| {
                 begin(part);
                 for task in tasks {
                     this.run_task(part, inputs, task);
-                    this.store(&part.total, task, result);
+                    this.store(&part.totals[0], task, result);
                 }
             });
         }
@@ -221,36 +220,96 @@ impl Core {
         }
     }
 
-    /// Combines all units of a task into the part's total.
+    /// Combines all units of a task into the part's first total.
     fn run_task(&self, part: &mut Part, inputs: &[Region], task: usize) {
-        let n_pieces = self.shape.n_pieces;
-        part.total.fill(self.identity());
-        for piece in 0..n_pieces {
-            self.run_piece(part, inputs, task, piece);
-            self.add(&mut part.total, &part.piece);
+        for piece in 0..self.shape.n_pieces {
+            // As many pieces and pairs wait as the number of the piece has ones.
+            let mut n_waiting = piece.count_ones() as usize;
+            let mut total = std::mem::take(&mut part.totals[n_waiting]);
+            self.run_piece(part, inputs, (task, piece), &mut total);
+            part.totals[n_waiting] = total;
+            for _ in 0..piece.trailing_ones() {
+                let (before, from) = part.totals.split_at_mut(n_waiting);
+                n_waiting -= 1;
+                // SAFETY: all totals have one length.
+                unsafe {
+                    (self.each)(before[n_waiting].as_mut_ptr(), from[0].as_ptr(), from[0].len())
+                };
+            }
         }
     }
 
-    /// Combines what the pieces of a task gave, in their order.
-    fn join(&self, total: &mut [f32], pieces: std::slice::Chunks<'_, f32>) {
-        total.fill(self.identity());
-        for piece in pieces {
-            self.add(total, piece);
+    /// Combines the units of each of these pieces, and pairs of which both are among them. The totals are one for each piece; that of a pair stands where that
+    /// of its first piece does.
+    ///
+    /// # Safety
+    /// There is a total for each piece, and nobody else uses those of these pieces.
+    unsafe fn run_pieces(
+        &self,
+        part: &mut Part,
+        inputs: &[Region],
+        pieces: Range<usize>,
+        totals: Region,
+    ) {
+        let (n_pieces, width) = (self.shape.n_pieces, self.shape.width());
+        for piece in pieces.clone() {
+            // SAFETY: required of the caller.
+            let total = unsafe { std::slice::from_raw_parts_mut(totals.at(piece * width), width) };
+            self.run_piece(part, inputs, (piece / n_pieces, piece % n_pieces), total);
+            let mut n = 1;
+            while n < n_pieces
+                && (piece + 1).is_multiple_of(2 * n)
+                && piece + 1 >= pieces.start + 2 * n
+            {
+                // SAFETY: as above.
+                unsafe { self.combine_pair(totals, piece + 1 - 2 * n, n) };
+                n *= 2;
+            }
         }
     }
 
-    fn add(&self, total: &mut [f32], piece: &[f32]) {
-        let n = total.len().min(piece.len());
-        // SAFETY: both have this length at least, and cannot overlap.
-        unsafe { (self.each)(total.as_mut_ptr(), piece.as_ptr(), n) };
+    /// Combines the pairs that are left where pieces were shared by so many threads.
+    ///
+    /// # Safety
+    /// There is a total for each piece, and nobody else uses them.
+    unsafe fn join(&self, n_parts: usize, totals: Region) {
+        let n_all = self.shape.n_tasks() * self.shape.n_pieces;
+        let is_left = |pair: &Range<usize>| {
+            (0..n_parts).all(|part| {
+                let of_part = part_of(n_all, part, n_parts);
+                pair.start < of_part.start || pair.end > of_part.end
+            })
+        };
+        let sizes = (0..self.shape.n_pieces.ilog2()).map(|it| 1 << it);
+        for n in sizes {
+            for pair in (0..n_all).step_by(2 * n).map(|it| it..it + 2 * n).filter(is_left) {
+                // SAFETY: required of the caller.
+                unsafe { self.combine_pair(totals, pair.start, n) };
+            }
+        }
+    }
+
+    /// Combines what `n` pieces from the first on gave with what the next `n` gave.
+    ///
+    /// # Safety
+    /// There is a total for each piece, and nobody else uses these.
+    unsafe fn combine_pair(&self, totals: Region, first: usize, n: usize) {
+        let width = self.shape.width();
+        // SAFETY: required of the caller.
+        unsafe { (self.each)(totals.at(first * width), totals.at((first + n) * width), width) };
     }
 
     /// Combines the units of a piece of a task: those of each short sum, then these.
-    fn run_piece(&self, part: &mut Part, inputs: &[Region], task: usize, piece: usize) {
+    fn run_piece(
+        &self,
+        part: &mut Part,
+        inputs: &[Region],
+        (task, piece): (usize, usize),
+        total: &mut [f32],
+    ) {
         let (kept, at, n) = self.shape.task(task);
         let units = part_of(self.shape.n_units(), piece, self.shape.n_pieces);
-        let is_short = units.len() <= N_SHORT_SUM;
-        part.piece.fill(self.identity());
+        total.fill(self.identity());
         let mut previous = usize::MAX;
         for (count, unit) in units.clone().enumerate() {
             if count % N_SHORT_SUM == 0 {
@@ -272,11 +331,11 @@ impl Core {
             unsafe { self.engine.run_block(&mut part.scratch, inputs, (number, at, n)) };
             let values = self.engine.result(&part.scratch, 0);
             let accumulate = if self.shape.is_row_kept { self.each } else { self.all };
-            let sum = if is_short { &mut part.piece } else { &mut part.short };
             // SAFETY: the block has `n` values; the accumulators are `n` if there is one for each, else one.
-            unsafe { accumulate(sum.as_mut_ptr(), values, n) };
-            if !is_short && (count % N_SHORT_SUM == N_SHORT_SUM - 1 || unit + 1 == units.end) {
-                self.add(&mut part.piece, &part.short);
+            unsafe { accumulate(part.short.as_mut_ptr(), values, n) };
+            if count % N_SHORT_SUM == N_SHORT_SUM - 1 || unit + 1 == units.end {
+                // SAFETY: both have this length.
+                unsafe { (self.each)(total.as_mut_ptr(), part.short.as_ptr(), total.len()) };
             }
         }
     }
