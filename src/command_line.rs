@@ -5,6 +5,7 @@
 mod batches;
 mod bench;
 mod check;
+mod determinism;
 mod devices;
 mod flags;
 mod metrics;
@@ -106,6 +107,9 @@ fn run(
     match options.command {
         Command::Plan => plan::plan(&subject.plan, &options.plan, output),
         Command::Train => train::train(subject, &options, &load(&options.data)?, output),
+        Command::Check if options.determinism => {
+            determinism::check(subject, &options, &load(&options.data)?.train, output)
+        }
         Command::Check => check::check(subject, &options, &load(&options.data)?.train, output),
         Command::Devices => devices::devices(output),
         Command::Bench => bench::bench(subject, &options, &load(&options.data)?.train, output),

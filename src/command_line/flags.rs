@@ -39,6 +39,7 @@ pub(super) struct Options {
     pub(super) out: Option<PathBuf>,
     pub(super) plan: PlanOptions,
     pub(super) n_steps: usize,
+    pub(super) determinism: bool,
     pub(super) trace: Option<PathBuf>,
 }
 
@@ -158,6 +159,13 @@ const FLAGS: &[Flag] = &[
         set: |options, text| set(&mut options.out, Ok(Some(text.into()))),
     },
     Flag {
+        name: "determinism",
+        value: "",
+        help: "instead train some steps several times, and compare the bits of all results",
+        commands: &[Command::Check],
+        set: |options, _| set(&mut options.determinism, Ok(true)),
+    },
+    Flag {
         name: "steps",
         value: "N",
         help: "the number of steps to measure (20)",
@@ -208,6 +216,7 @@ pub(super) fn parse(
         out: None,
         plan: PlanOptions::default(),
         n_steps: 20,
+        determinism: false,
         trace: None,
     };
     let mut parser = Parser::from_args(arguments);
