@@ -1,9 +1,18 @@
 //! The trainer of one model: the runtime's trainer, with the model's batch type.
 
-use std::{fmt, marker::PhantomData, process::ExitCode};
+use std::{
+    fmt,
+    marker::PhantomData,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use soybean_plan::Plan;
-use soybean_runtime::{self as runtime, Array, Config, Counters, Error, Evaluation, Trace};
+use soybean_runtime::{
+    self as runtime, Array, Config, Counters, Error, Evaluation, Trace,
+    checkpoint::{Checkpoint, Checkpoints, Progress},
+    weights::{self, Loaded, Mapping},
+};
 
 use crate::{
     Batch, Event, Flow, Network, Split, Summary, TrainConfig,
@@ -163,6 +172,55 @@ impl<N: Network> Trainer<N> {
     /// Whether the last step left everything as it was, because its loss or its gradients were not finite.
     pub fn was_skipped(&self) -> bool {
         self.inner.was_skipped()
+    }
+
+    /// All tensors that the optimizer keeps, by name, such as `dense.w.momentum`.
+    ///
+    /// # Errors
+    /// If an earlier failure left the trainer unusable.
+    pub fn optimizer_state(&mut self) -> Result<Vec<(String, Array)>, Error> {
+        self.inner.optimizer_state()
+    }
+
+    /// Writes a checkpoint and gives its folder.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::save`].
+    pub fn save(&mut self, to: &mut Checkpoints, progress: &Progress) -> Result<PathBuf, Error> {
+        to.save(&mut self.inner, progress)
+    }
+
+    /// Copies the state, and writes it as a checkpoint while training goes on.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::save_in_background`].
+    pub fn save_in_background(
+        &mut self,
+        to: &mut Checkpoints,
+        progress: &Progress,
+    ) -> Result<(), Error> {
+        to.save_in_background(&mut self.inner, progress)
+    }
+
+    /// Takes the parameters, the optimizer's state and the counters of a checkpoint, which may be one of another plan or number of devices, and gives how far
+    /// its run had come.
+    ///
+    /// # Errors
+    /// As [`runtime::Trainer::restore`].
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Progress, Error> {
+        self.inner.restore(checkpoint)
+    }
+
+    /// Replaces parameters and buffers by those of a `.safetensors` file, an index of several, or a checkpoint's folder.
+    ///
+    /// # Errors
+    /// As [`weights::load`].
+    pub fn load_weights(
+        &mut self,
+        path: impl AsRef<Path>,
+        mapping: &Mapping,
+    ) -> Result<Loaded, Error> {
+        weights::load(&mut self.inner, path, mapping)
     }
 
     /// Changes the learning rate from the next step on.

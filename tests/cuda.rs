@@ -8,6 +8,8 @@
 
 #[path = "cuda/calls.rs"]
 mod calls;
+#[path = "cuda/checkpoints.rs"]
+mod checkpoints;
 #[path = "../examples/cnn_digits.rs"]
 #[expect(
     dead_code,

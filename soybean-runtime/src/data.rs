@@ -19,22 +19,39 @@
 //! # Ok::<(), soybean_runtime::Error>(())
 //! ```
 
+mod array;
 mod batch;
+mod cifar;
 mod csv;
 mod dataset;
+mod element;
 mod file;
 mod idx;
+#[cfg(feature = "image")]
+mod images;
+mod joined;
 mod loader;
+mod npy;
 mod order;
+mod positioned;
+mod records;
 mod subset;
 mod table;
+mod tokens;
 
 pub use batch::Batch;
+pub use cifar::CifarLabel;
 pub use csv::CsvSpec;
 pub use dataset::{ColumnSpec, Dataset, ViewMut};
+pub use element::{ByteOrder, Element, ElementKind, Form};
 pub use file::read_file;
 pub use idx::IdxSpec;
+#[cfg(feature = "image")]
+pub use images::{Colour, Fit, ImageFolder, ImageSpec};
+pub use joined::Joined;
 pub use loader::{DataLoader, Last, LoaderOptions};
 pub use order::RowOrder;
+pub use records::{Field, Records};
 pub use subset::Subset;
 pub use table::{Column, Table, Values};
+pub use tokens::{TokenSpec, TokenWidth, Tokens};

@@ -1,6 +1,15 @@
 //! Data files, good and bad.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "data/allocations.rs"]
+mod allocations;
+#[path = "data/files.rs"]
+mod files;
+#[path = "data/fuzz.rs"]
+mod fuzz;
+#[cfg(feature = "image")]
+#[path = "data/images.rs"]
+mod images;
 #[path = "data/loader.rs"]
 mod loader;
 

@@ -1,6 +1,6 @@
 //! What a data set is: rows that can be read by number, column by column.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use soybean_plan::DType;
 
@@ -105,6 +105,17 @@ pub enum ViewMut<'a> {
 }
 
 impl ViewMut<'_> {
+    /// Some of the elements.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn part(&mut self, range: Range<usize>) -> ViewMut<'_> {
+        match self {
+            Self::F32(elements) => ViewMut::F32(&mut elements[range]),
+            Self::I32(elements) => ViewMut::I32(&mut elements[range]),
+        }
+    }
+
     /// The memory of a column of `f32`.
     ///
     /// # Panics

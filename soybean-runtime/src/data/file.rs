@@ -10,6 +10,17 @@ use flate2::read::MultiGzDecoder;
 
 use crate::Error;
 
+/// That this is wrong with a file.
+pub(super) fn named(path: &Path, message: &str) -> Error {
+    Error::data(format!("{}: {message}", path.display()))
+}
+
+/// The name of a file without what follows the first dot.
+pub(super) fn stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
 /// Opens a file; its contents are decompressed as they are read where it begins as gzip files do.
 ///
 /// # Errors
