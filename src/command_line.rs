@@ -4,6 +4,7 @@
 
 mod bench;
 mod check;
+mod determinism;
 mod devices;
 mod flags;
 mod oracle;
@@ -85,6 +86,9 @@ fn run(
     match options.command {
         Command::Plan => plan::plan(&subject.plan, &options.plan, output),
         Command::Train => train::train(subject, &options, &load(&options.run.data)?, output),
+        Command::Check if options.determinism => {
+            determinism::check(subject, &options, &load(&options.run.data)?.train, output)
+        }
         Command::Check => check::check(subject, &options, &load(&options.run.data)?.train, output),
         Command::Devices => devices::devices(output),
         Command::Bench => bench::bench(subject, &options, &load(&options.run.data)?.train, output),

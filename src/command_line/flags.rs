@@ -45,13 +45,15 @@ pub(super) struct Options {
     /// What `train` is told; the other commands read the parts that concern them.
     pub(super) run: TrainConfig,
     pub(super) plan: PlanOptions,
+    /// Whether `check` compares bits.
+    pub(super) determinism: bool,
     /// The file whose keys come before the flags.
     file: Option<PathBuf>,
 }
 
 impl Options {
     fn new(run: TrainConfig) -> Self {
-        Self { command: Command::Train, run, plan: PlanOptions::default(), file: None }
+        Self { command: Command::Train, run, plan: PlanOptions::default(), determinism: false, file: None }
     }
 }
 

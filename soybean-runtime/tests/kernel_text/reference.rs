@@ -23,11 +23,16 @@ pub(crate) fn scalars() -> [f32; 2] {
 
 /// The results of a case; numbers of 16 bits are wider here.
 pub(crate) fn run(case: &Case) -> Vec<Vec<f32>> {
+    run_on(case, 1)
+}
+
+/// [`run`] on so many threads.
+pub(crate) fn run_on(case: &Case, n_threads: usize) -> Vec<Vec<f32>> {
     let config = Config {
         seed: 0,
         learning_rate: LEARNING_RATE,
         device: Device::Cpu,
-        threads: Some(1),
+        threads: Some(n_threads),
         ..Config::default()
     };
     let mut trainer = Trainer::new_shared(Arc::new(program(case)), config).unwrap();

@@ -47,6 +47,14 @@ pub(super) const FLAGS: &[Flag] = &[
         key: Key::Switch(|run| !run.trainer.uses_graphs),
     },
     Flag {
+        name: "determinism",
+        value: "",
+        help: "instead train some steps several times, and compare the bits of all results",
+        commands: &[Command::Check],
+        set: |options, _| set(&mut options.determinism, Ok(true)),
+        key: Key::None,
+    },
+    Flag {
         name: "trace",
         value: "FILE",
         help: "write what each rank did when in one step, for Perfetto or chrome://tracing",
