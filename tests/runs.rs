@@ -1,6 +1,7 @@
 //! Whole runs: what they leave behind, and that interruptions of all kinds change nothing of it.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::print_stdout, reason = "measured times, and why a test is skipped")]
 
 #[path = "runs/chaos.rs"]
 mod chaos;

@@ -1,6 +1,8 @@
 //! The table of commands and flags; the parser and the help texts follow from it.
 
 mod device;
+#[cfg(test)]
+mod documentation;
 mod file;
 mod plan;
 mod train;
@@ -53,7 +55,13 @@ pub(super) struct Options {
 
 impl Options {
     fn new(run: TrainConfig) -> Self {
-        Self { command: Command::Train, run, plan: PlanOptions::default(), determinism: false, file: None }
+        Self {
+            command: Command::Train,
+            run,
+            plan: PlanOptions::default(),
+            determinism: false,
+            file: None,
+        }
     }
 }
 

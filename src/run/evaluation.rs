@@ -33,13 +33,13 @@ pub(crate) fn evaluate(
     let (mut loss_sum, mut n_samples) = (0.0, 0);
     loader.start(0, 0);
     for n_done in 0..loader.n_batches() {
-        if any(trainer, is_stopped(n_done))? {
-            return Ok(None);
-        }
         let batch = loader.next().transpose().and_then(|batch| {
             batch.ok_or_else(|| Error::data("expected another batch, found the end of the data"))
         });
-        let batch = together(trainer, batch)?;
+        if any(trainer, is_stopped(n_done) || batch.is_err())? {
+            return together(trainer, batch).map(|_| None);
+        }
+        let batch = batch?;
         let views = batch.views();
         let evaluation = trainer.evaluate(&views)?;
         loss_sum += loss_of_rows(trainer, &batch, evaluation.loss, inputs)?;

@@ -22,7 +22,7 @@ use super::{
     files::Files,
     keeper::{Keeper, Rank},
     metric::Better,
-    processes::{any, is_first, together},
+    processes::{any, together},
     record::Record,
     standing::Standing,
     trace,
@@ -50,6 +50,8 @@ struct Run<'a> {
     files: Option<Files>,
     watch: &'a mut Watch<'a>,
     is_stopped: bool,
+    /// What failed in this process since all processes have spoken with each other.
+    fault: Option<Error>,
     pace: Pace,
     /// Where the trace goes of the step that is so many away.
     trace: Option<(PathBuf, u64)>,
@@ -112,7 +114,8 @@ impl Run<'_> {
         self.pace = Pace::default();
         let batch = usize::try_from(self.standing.batch).unwrap_or(usize::MAX);
         self.train.start(self.standing.epoch, batch);
-        let first = self.next_batch()?;
+        let first = self.next_batch();
+        let first = together(self.trainer, first)?;
         self.trainer.queue(&first.views())?;
         drop(first);
         let mut busy_before = started.elapsed();
@@ -134,14 +137,13 @@ impl Run<'_> {
 
     fn next_batch(&mut self) -> Result<Batch, Error> {
         let (epoch, batch) = (self.standing.epoch + 1, self.standing.batch + 1);
-        let found = self.train.next().transpose().and_then(|found| {
+        self.train.next().transpose().and_then(|found| {
             found.ok_or_else(|| {
                 Error::data(format!(
                     "epoch {epoch}: expected another batch after batch {batch}, found the end of the data"
                 ))
             })
-        });
-        together(self.trainer, found)
+        })
     }
 
     /// One step on the batch that was queued; then the next one of the epoch is queued.
@@ -153,7 +155,7 @@ impl Run<'_> {
         self.trainer.set_learning_rate(learning_rate);
         let is_last =
             self.standing.batch + 1 >= self.n_batches || self.standing.step + 1 >= self.n_steps;
-        let next = if is_last { None } else { Some(self.next_batch()?) };
+        let next = if is_last { None } else { self.next_batch().map_err(|it| self.fail(it)).ok() };
         let views = next.as_ref().map(Batch::views);
         let loss = match self.trace.take() {
             Some((file, 0)) => trace::traced(self.trainer, views.as_deref(), &file)?.0,
@@ -168,11 +170,12 @@ impl Run<'_> {
         for stretch in [&mut self.pace.since_line, &mut self.pace.of_epoch] {
             stretch.add(self.batch_rows, busy, waited);
         }
-        self.count(loss, learning_rate)
+        self.count(loss, learning_rate);
+        Ok(())
     }
 
     /// Takes note of a step.
-    fn count(&mut self, loss: f32, learning_rate: f32) -> Result<(), Error> {
+    fn count(&mut self, loss: f32, learning_rate: f32) {
         let standing = &mut self.standing;
         standing.step += 1;
         standing.batch += 1;
@@ -197,14 +200,15 @@ impl Run<'_> {
         self.tell(&Event::Step(&record));
         if record.step.is_multiple_of(self.config.log_every.max(1)) {
             self.pace.since_line = Stretch::default();
-            self.write(Record::Step(record))?;
+            self.write(&Record::Step(record));
         }
-        Ok(())
     }
 
     /// What is to be done behind a step: an evaluation, a checkpoint, and the end of the run.
     fn end_step(&mut self) -> Result<Option<End>, Error> {
-        if any(self.trainer, self.is_stopped)? {
+        self.poll();
+        if any(self.trainer, self.is_stopped || self.fault.is_some())? {
+            self.agree()?;
             return self.stop().map(Some);
         }
         let step = self.standing.step;
@@ -224,8 +228,6 @@ impl Run<'_> {
         let is_over = self.is_patience_over();
         if is_end || is_over || rank == Rank::Best || is_due(self.config.checkpoint_every) {
             self.save(rank)?;
-        } else {
-            self.poll()?;
         }
         Ok(is_over.then_some(End::NoBetter))
     }
@@ -266,7 +268,7 @@ impl Run<'_> {
         let (value, better) = self.watched(&record)?;
         let is_better = self.standing.judge(value, better, self.config.min_delta);
         self.tell(&Event::Evaluation(&record));
-        self.write(Record::Evaluation(record.clone()))?;
+        self.write(&Record::Evaluation(record.clone()));
         self.last = Some(record);
         Ok(Some(if is_better { Rank::Best } else { Rank::Further }))
     }
@@ -287,9 +289,11 @@ impl Run<'_> {
     }
 
     fn save(&mut self, rank: Rank) -> Result<(), Error> {
+        if let Err(error) = self.files.as_ref().map_or(Ok(()), Files::sync) {
+            self.fail(error);
+        }
+        self.agree()?;
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
-        let synced = self.files.as_ref().map_or(Ok(()), Files::sync);
-        together(self.trainer, synced)?;
         let progress = self.standing.progress(self.config.trainer.seed);
         let saved = keeper.save(self.trainer, &progress, rank);
         let saved = together(self.trainer, saved)?;
@@ -298,11 +302,11 @@ impl Run<'_> {
     }
 
     /// Looks for a checkpoint that was being written.
-    fn poll(&mut self) -> Result<(), Error> {
-        let Some(keeper) = &mut self.keeper else { return Ok(()) };
-        let saved = keeper.poll()?;
-        self.tell_saved(saved);
-        Ok(())
+    fn poll(&mut self) {
+        match self.keeper.as_mut().map_or(Ok(None), Keeper::poll) {
+            Ok(saved) => self.tell_saved(saved),
+            Err(error) => self.fail(error),
+        }
     }
 
     fn tell_saved(&mut self, saved: Option<PathBuf>) {
@@ -315,21 +319,33 @@ impl Run<'_> {
         self.is_stopped |= (self.watch)(event) == Flow::Stop;
     }
 
-    fn write(&mut self, record: Record) -> Result<(), Error> {
-        let written = self.files.as_mut().map_or(Ok(()), |files| files.add(&record));
-        together(self.trainer, written)
+    fn write(&mut self, record: &Record) {
+        if let Err(error) = self.files.as_mut().map_or(Ok(()), |files| files.add(record)) {
+            self.fail(error);
+        }
+    }
+
+    /// Takes note of a failure in this process, of which the others hear when all are asked.
+    fn fail(&mut self, error: Error) {
+        self.fault.get_or_insert(error);
+    }
+
+    /// Goes on if all processes can.
+    fn agree(&mut self) -> Result<(), Error> {
+        let here = self.fault.take().map_or(Ok(()), Err);
+        together(self.trainer, here)
     }
 
     /// Waits for what is being written, and finishes the files.
     fn finish(&mut self) -> Result<(), Error> {
-        if let Some(keeper) = &mut self.keeper {
-            let saved = keeper.wait()?;
-            self.tell_saved(saved);
+        match self.keeper.as_mut().map_or(Ok(None), Keeper::wait) {
+            Ok(saved) => self.tell_saved(saved),
+            Err(error) => self.fail(error),
         }
-        match &self.files {
-            Some(files) if is_first(self.trainer) => files.finish(),
-            Some(_) | None => Ok(()),
+        if let Err(error) = self.files.as_ref().map_or(Ok(()), Files::finish) {
+            self.fail(error);
         }
+        self.agree()
     }
 
     fn summary(&self, end: End) -> Summary {

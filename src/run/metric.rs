@@ -229,3 +229,111 @@ fn count_top(logits: &Array, labels: &[i32], n: usize) -> Option<usize> {
     let rows = logits.data.chunks_exact((*n_classes).max(1));
     (labels.len() <= n_rows).then(|| rows.zip(labels).filter(is_top).count())
 }
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{DType, Shape, Tile, Tiling};
+
+    use super::*;
+
+    fn inputs(labels_of_row: &[usize]) -> [Input; 2] {
+        let input = |name: &'static str, row: &[usize], dtype, n_classes| Input {
+            name: name.into(),
+            dtype,
+            tile: Tile { shape: Shape::new(&[&[3], row].concat()), tiling: Tiling::new(&[]) },
+            buffer: 0,
+            n_classes,
+        };
+        [input("x", &[2], DType::F32, None), input("y", labels_of_row, DType::I32, Some(4))]
+    }
+
+    /// Two batches of three rows; the second has one sample, and rows that fill it up.
+    fn values(metrics: &[Metric]) -> Vec<(String, f64)> {
+        let inputs = inputs(&[]);
+        let mut tally = Tally::new(metrics, &inputs);
+        #[rustfmt::skip]
+        let logits = [
+            vec![0.1, 0.2, 0.4, 0.3,   0.4, 0.3, 0.2, 0.1,   0.0, 0.0, 0.0, 1.0],
+            vec![0.5, 0.6, 0.7, 0.8,   9.0, 0.0, 0.0, 0.0,   9.0, 0.0, 0.0, 0.0],
+        ];
+        let batches = [([2, 1, 0], 3), ([1, 0, 0], 1)];
+        let x = [1.0, 10.0, 2.0, 20.0, 6.0, 60.0];
+        for (logits, (labels, n_valid)) in logits.into_iter().zip(batches) {
+            let outputs = vec![Array { shape: vec![3, 4], data: logits }];
+            let views = [View::F32(&x), View::I32(&labels)];
+            let batch = HeldOutBatch::new(&inputs, &views, n_valid);
+            tally.add(&Evaluation { loss: 0.0, outputs }, &batch);
+        }
+        tally.values(2.0)
+    }
+
+    #[test]
+    fn metrics_are_those_computed_by_hand() {
+        let mean_x = Metric::new("x", |_, batch| {
+            let x = batch.f32s("x")?;
+            Some(x.iter().step_by(2).map(|it| f64::from(*it)).sum::<f64>() / (x.len() / 2) as f64)
+        });
+        let metrics = [
+            // Hits: the first row of four.
+            Metric::accuracy(),
+            // The second row, too: its label has the second largest logit.
+            Metric::top(2),
+            // The third label of the first batch ties with two others behind the largest.
+            Metric::top(3),
+            Metric::perplexity(),
+            mean_x,
+            Metric::new("nothing", |_, batch| batch.i32s("x").map(|_| 0.0)),
+        ];
+        let expected = [
+            ("accuracy", 0.25),
+            ("top-2", 0.75),
+            ("top-3", 1.0),
+            ("perplexity", std::f64::consts::E * std::f64::consts::E),
+            // (1 + 2 + 6 + 1) / 4
+            ("x", 2.5),
+        ];
+        for ((name, found), (expected_name, expected)) in values(&metrics).iter().zip(expected) {
+            assert_eq!(name, expected_name);
+            assert!((found - expected).abs() < 1e-12, "{name}: {found}");
+        }
+        assert_eq!(values(&metrics).len(), expected.len());
+    }
+
+    #[test]
+    fn usual_metrics_say_what_suits_the_model() {
+        let names = |inputs: &[Input], n_classes: usize, rows: Vec<usize>| {
+            let metrics = Metric::usual();
+            let mut tally = Tally::new(&metrics, inputs);
+            let n: usize = rows.iter().product();
+            let outputs = vec![Array {
+                shape: [&rows[..], &[n_classes]].concat(),
+                data: vec![0.0; n * n_classes],
+            }];
+            let (x, y) = (vec![0.0; 6], vec![0; n]);
+            let views = [View::F32(&x), View::I32(&y)];
+            tally.add(&Evaluation { loss: 0.0, outputs }, &HeldOutBatch::new(inputs, &views, 3));
+            tally.values(0.0).into_iter().map(|it| it.0).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&inputs(&[]), 10, vec![3]), ["accuracy"]);
+        assert_eq!(names(&inputs(&[]), 21, vec![3]), ["accuracy", "top-5"]);
+        assert_eq!(names(&inputs(&[7]), 20, vec![3, 7]), ["accuracy", "perplexity"]);
+        assert_eq!(names(&inputs(&[7]), 20, vec![21]), ["accuracy", "perplexity"]);
+        assert_eq!(names(&inputs(&[])[..1], 10, vec![3]), [""; 0]);
+    }
+
+    #[test]
+    fn labels_are_among_the_largest_logits() {
+        let count = |logits: &[f32], labels: &[i32], n| {
+            let shape = vec![logits.len() / 3, 3];
+            count_top(&Array { shape, data: logits.to_vec() }, labels, n)
+        };
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[2], 1), Some(1));
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[1], 1), Some(0));
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[1], 2), Some(1));
+        assert_eq!(count(&[2.0, 2.0, 2.0], &[1], 1), Some(1), "none is larger");
+        assert_eq!(count(&[0.0, f32::NAN, 2.0], &[2], 1), Some(0));
+        assert_eq!(count(&[0.0, f32::NAN, 2.0], &[1], 1), Some(0));
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[7], 3), Some(0), "no such class");
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[1, 1], 1), None, "more labels than rows");
+    }
+}

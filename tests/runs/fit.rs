@@ -4,7 +4,7 @@ use std::fs;
 
 use soybean::{Curve, End, Event, Flow, Metric, Resume, Schedule, TrainConfig};
 
-use crate::small::{checkpoints, config, data, folder, lines, newest, small, state, trainer};
+use crate::small::{checkpoints, config, data, folder, lines, mlp, newest, state, trainer};
 
 #[test]
 fn a_run_leaves_checkpoints_metrics_and_its_choices() {
@@ -53,10 +53,10 @@ fn rows_that_fill_up_a_batch_do_not_count() {
     let (mut loss, mut n_correct) = (0.0, 0);
     let n = split.held_out.n_rows();
     for row in 0..n {
-        let (mut x, mut y) = ([0.0; 16 * small::BATCH], [0; small::BATCH]);
+        let (mut x, mut y) = ([0.0; 16 * mlp::BATCH], [0; mlp::BATCH]);
         let mut into = [soybean::data::ViewMut::F32(&mut x), soybean::data::ViewMut::I32(&mut y)];
-        split.held_out.read(&[row; small::BATCH], &mut into).unwrap();
-        let found = trainer.evaluate(&small::Batch { x: &x, y: &y }).unwrap();
+        split.held_out.read(&[row; mlp::BATCH], &mut into).unwrap();
+        let found = trainer.evaluate(&mlp::Batch { x: &x, y: &y }).unwrap();
         loss += f64::from(found.loss);
         let logits = &found.outputs[0].data[..5];
         let largest = (0..5).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
@@ -151,7 +151,7 @@ fn choices_that_contradict_each_other_are_refused() {
         fault(TrainConfig { resume: Resume::Auto, ..new() }),
         "expected `out`, since `resume = \"auto\"` is given, found none"
     );
-    let few = soybean::Split::random::<small::Network>(7, 7, 0);
+    let few = soybean::Split::random::<mlp::Network>(7, 7, 0);
     let config = new();
     assert_eq!(
         trainer(&config).fit(&config, &few).unwrap_err().to_string(),

@@ -126,7 +126,7 @@ fn without_a_whole_checkpoint_the_run_starts_anew() {
     let (_, notes) = run(&config, |_| false);
     let folder = out.join("checkpoints");
     let anew = format!("no checkpoint in {} to go on from: the run starts anew", folder.display());
-    assert_eq!(notes, [anew.clone()]);
+    assert_eq!(notes, std::slice::from_ref(&anew));
     damage(&out, "step-0000000008");
     let (_, notes) = run(&config, |_| false);
     assert_eq!(notes.len(), 4, "two folders are moved aside: {notes:?}");

@@ -9,7 +9,7 @@ use serde_json::Value;
 use soybean::{Split, TrainConfig};
 
 #[soybean::model(gpus = 4, optimizer = adam())]
-pub(crate) mod small {
+pub(crate) mod mlp {
     use soybean::{nn, prelude::*};
 
     pub(crate) const BATCH: usize = 8;
@@ -23,12 +23,12 @@ pub(crate) mod small {
 
 /// Eight whole batches for each epoch, and two batches and five samples to judge by.
 pub(crate) fn data() -> Split {
-    Split::random::<small::Network>(70, 21, 0)
+    Split::random::<mlp::Network>(70, 21, 0)
 }
 
 /// A trainer as these choices ask for it.
-pub(crate) fn trainer(config: &TrainConfig) -> small::Trainer {
-    small::Trainer::new(config.trainer.clone()).unwrap()
+pub(crate) fn trainer(config: &TrainConfig) -> mlp::Trainer {
+    mlp::Trainer::new(config.trainer.clone()).unwrap()
 }
 
 /// A run of 5 epochs with 8 steps each, which writes into a folder.

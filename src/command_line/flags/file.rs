@@ -44,7 +44,7 @@ fn apply(options: &mut Options, text: &str) -> Result<(), Fault> {
 }
 
 /// The flags that are keys.
-fn keys() -> impl Iterator<Item = &'static Flag> {
+pub(super) fn keys() -> impl Iterator<Item = &'static Flag> {
     flags().filter(|it| !matches!(it.key, Key::None))
 }
 
@@ -165,7 +165,7 @@ mod tests {
             ("epochs = 3\nepoch = 3", "2: unknown key `epoch`; the nearest is `epochs`"),
             ("learning_rate = 3", "1: unknown key `learning_rate`; the nearest is `weights`"),
             ("config = 'x.toml'", "1: unknown key `config`; the nearest is `out`"),
-            ("gpus = 3", "1: unknown key `gpus`; the nearest is `map`"),
+            ("gpus = 3", "1: unknown key `gpus`; the nearest is `out`"),
             ("\n\nepochs = -1", "3: epochs: expected a whole number from 0, found `-1`"),
             ("epochs = 2.5", "1: epochs: expected a whole number from 0, found `2.5`"),
             ("epochs = [1, 2]", "1: epochs: expected one value, found a list"),

@@ -6,7 +6,7 @@ use soybean_plan::Input;
 use soybean_runtime::{
     Error, Trainer,
     checkpoint::{Checkpoint, Checkpoints},
-    data::{Last, LoaderOptions},
+    data::{DataLoader, LoaderOptions},
     weights::{self, Mapping},
 };
 
@@ -34,37 +34,14 @@ pub(crate) fn fit(
 ) -> Result<Summary, Error> {
     config.check()?;
     let batch_rows = batch_size(inputs)?;
-    let training = LoaderOptions {
-        n_threads: config.loader_threads,
-        n_ahead: 4.max(2 * config.loader_threads),
-        last: Last::Drop,
-        ..LoaderOptions::training(batch_rows, config.trainer.seed)
-    };
-    let evaluation = LoaderOptions {
-        n_threads: config.loader_threads,
-        n_ahead: 4.max(2 * config.loader_threads),
-        ..LoaderOptions::evaluation(batch_rows)
-    };
-    let train = loader("training", &split.train, inputs, training)?;
-    let held_out = loader("held-out", &split.held_out, inputs, evaluation)?;
+    let (train, held_out) = loaders(inputs, config, split, batch_rows)?;
     let n_batches = (train.n_batches() as u64).min(config.batch_limit.unwrap_or(u64::MAX));
-    if n_batches == 0 {
-        let n_rows = split.train.n_rows();
-        return Err(Error::data(format!(
-            "expected at least {batch_rows} rows of training data, one batch, found {n_rows}"
-        )));
-    }
     let n_steps = config.steps.unwrap_or_else(|| config.epochs.saturating_mul(n_batches));
     let begun = begin(trainer, config, watch)?;
     let mut standing = begun.standing;
-    if standing.n_batches != n_batches && begun.checkpoint.is_some() {
+    if begun.checkpoint.is_some() && standing.n_batches != n_batches {
         let found = standing.n_batches;
-        note(
-            watch,
-            &format!(
-                "an epoch has {n_batches} batches, and had {found} before: the data are others"
-            ),
-        );
+        note(watch, &format!("an epoch has {n_batches} batches now, and had {found} before"));
     }
     standing.n_batches = n_batches;
     if standing.batch >= n_batches && !standing.is_pending {
@@ -95,12 +72,34 @@ pub(crate) fn fit(
         files: begun.files,
         watch,
         is_stopped,
+        fault: None,
         pace: Pace::default(),
         trace: config.trace.clone().map(|it| (it, N_UNTRACED.min(n_batches - 1))),
         last: None,
     };
     let end = run.run().and_then(|end| run.finish().map(|()| end));
     end.map(|end| run.summary(end)).map_err(|error| run.explained(&error))
+}
+
+/// The loaders of both parts of the data.
+fn loaders(
+    inputs: &[Input],
+    config: &TrainConfig,
+    split: &Split,
+    batch_rows: usize,
+) -> Result<(DataLoader, DataLoader), Error> {
+    let (n_threads, n_ahead) = (config.loader_threads, 4.max(2 * config.loader_threads));
+    let training = LoaderOptions::training(batch_rows, config.trainer.seed);
+    let training = LoaderOptions { n_threads, n_ahead, ..training };
+    let evaluation = LoaderOptions { n_threads, n_ahead, ..LoaderOptions::evaluation(batch_rows) };
+    let train = loader("training", &split.train, inputs, training)?;
+    if train.n_batches() == 0 {
+        let n_rows = split.train.n_rows();
+        return Err(Error::data(format!(
+            "expected at least {batch_rows} rows of training data, one batch, found {n_rows}"
+        )));
+    }
+    Ok((train, loader("held-out", &split.held_out, inputs, evaluation)?))
 }
 
 /// How a run stands at its beginning.
@@ -153,9 +152,8 @@ fn checkpoint(config: &TrainConfig, watch: &mut Watch<'_>) -> Result<Option<Chec
         (Resume::Auto, Some(out)) => {
             let folder = keeper::folder(out);
             let latest = Checkpoints::new(&folder, config.keep).latest()?;
-            for (path, why) in &latest.refused {
-                // The error names the file.
-                let _ = path;
+            // The errors name the files.
+            for (_, why) in &latest.refused {
                 note(watch, &format!("a checkpoint is refused: {why}"));
             }
             if latest.checkpoint.is_none() {
