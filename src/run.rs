@@ -17,7 +17,7 @@ mod split;
 mod standing;
 mod trace;
 
-pub(crate) use batches::first;
+pub(crate) use batches::{batch_size, first, loader};
 pub use config::{Resume, TrainConfig};
 pub use event::{End, Event, Flow, Start, Summary};
 pub(crate) use fit::fit;
