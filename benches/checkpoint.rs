@@ -37,6 +37,7 @@ fn main() {
     fs::create_dir_all(&folder).unwrap();
     let mut trainer = network();
     let (mut plain, mut saves, mut opens, mut restores) = (vec![], vec![], vec![], vec![]);
+    let mut fetches = vec![];
     let mut checkpoints = Checkpoints::new(folder.join("checkpoints"), 1);
     let progress = Progress::default();
     // The first writes of a process are slower than all others.
@@ -48,6 +49,8 @@ fn main() {
         plain.push(seconds(|| write_plainly(&folder.join("plain"), &bytes)));
         fs::remove_file(folder.join("plain")).unwrap();
         saves.push(seconds(|| checkpoints.save(&mut trainer, &progress).unwrap()));
+        fetches
+            .push(seconds(|| (trainer.parameters().unwrap(), trainer.optimizer_state().unwrap())));
         opens.push(seconds(|| Checkpoint::open(&first).unwrap()));
         let checkpoint = Checkpoint::open(&first).unwrap();
         restores.push(seconds(|| trainer.restore(&checkpoint).unwrap()));
@@ -59,6 +62,7 @@ fn main() {
         "save / plain: {:.2} by medians, {ratios:.2?} by rounds",
         median(&saves) / median(&plain)
     );
+    report("fetch alone", &fetches);
     report("open, with all checksums", &opens);
     report("restore", &restores);
     in_background(&mut trainer, &mut checkpoints);
@@ -69,7 +73,7 @@ fn main() {
 fn in_background(trainer: &mut Trainer, checkpoints: &mut Checkpoints) {
     let x = vec![0.5; BATCH * WIDTH];
     let y = [3; BATCH];
-    let mut step =
+    let step =
         |trainer: &mut Trainer| seconds(|| trainer.step(&[View::F32(&x), View::I32(&y)]).unwrap());
     let alone: Vec<f64> = (0..6).map(|_| step(trainer)).skip(1).collect();
     let (mut pauses, mut meanwhile) = (vec![], vec![]);

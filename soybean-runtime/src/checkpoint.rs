@@ -129,15 +129,10 @@ impl Checkpoints {
     ) -> Result<(), Error> {
         self.wait()?;
         let (sender, receiver) = mpsc::channel();
-        let saving = self.start(trainer, progress, receiver)?;
-        let fetched = trainer.for_each_tensor(&mut |array| sender.send(array).is_ok());
+        // Only then it is written, so that the writer does not take time from the copying.
+        trainer.for_each_tensor(&mut |array| sender.send(array).is_ok())?;
         drop(sender);
-        if fetched.is_err() {
-            // Its error follows from this one.
-            let _interrupted = saving.join();
-            return fetched;
-        }
-        self.background = Some(saving);
+        self.background = Some(self.start(trainer, progress, receiver)?);
         Ok(())
     }
 

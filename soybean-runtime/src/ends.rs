@@ -103,27 +103,28 @@ impl Ends {
         &self.scalars
     }
 
-    /// The rank's parts of tensors, as numbers; empty where another rank hands out the same elements.
+    /// Puts the rank's parts of tensors into `parts`, as numbers, in the memory that is there; empty where another rank hands out the same elements.
     pub(crate) fn parts(
         &self,
         tables: &Tables,
         memory: &mut dyn Download,
-        tensors: &mut dyn Iterator<Item = (Tile, BufferId)>,
-    ) -> Result<Vec<Vec<f32>>, Error> {
-        let part = |(tile, buffer): (Tile, BufferId)| {
-            let mut part = Vec::new();
-            if is_owner(&tables.mesh, &tile, self.rank) {
-                let dtype = tables.buffers.get(buffer).map(|it| it.dtype);
-                let number = |word: &u32| match dtype {
-                    Some(DType::I32) => word.cast_signed() as f32,
-                    Some(DType::F32 | DType::Bf16) | None => f32::from_bits(*word),
-                };
-                let mut read = |words: &[u32]| part.extend(words.iter().map(number));
-                memory.download(buffer, &mut read)?;
+        tensors: &[(Tile, BufferId)],
+        parts: &mut Vec<Vec<f32>>,
+    ) -> Result<(), Error> {
+        parts.resize_with(tensors.len(), Vec::new);
+        for ((tile, buffer), part) in tensors.iter().zip(parts) {
+            part.clear();
+            if !is_owner(&tables.mesh, tile, self.rank) {
+                continue;
             }
-            Ok(part)
-        };
-        tensors.map(part).collect()
+            let dtype = tables.buffers.get(*buffer).map(|it| it.dtype);
+            let number = |word: &u32| match dtype {
+                Some(DType::I32) => word.cast_signed() as f32,
+                Some(DType::F32 | DType::Bf16) | None => f32::from_bits(*word),
+            };
+            memory.download(*buffer, &mut |words| part.extend(words.iter().map(number)))?;
+        }
+        Ok(())
     }
 }
 

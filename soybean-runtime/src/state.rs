@@ -71,9 +71,10 @@ impl Trainer {
     ) -> Result<(), Error> {
         for stretch in stretches(self.tables()) {
             if !self.fetch(stretch)?.into_iter().all(&mut *take) {
-                return Ok(());
+                break;
             }
         }
+        self.forget_parts();
         Ok(())
     }
 }

@@ -162,6 +162,7 @@ impl Trainer {
 
     fn named(&mut self, stretch: Stretch) -> Result<Vec<(String, Array)>, Error> {
         let arrays = self.fetch(stretch)?;
+        self.forget_parts();
         let names = stretch.tensors(self.tables()).map(|it| it.name.to_owned());
         Ok(names.zip(arrays).collect())
     }
@@ -233,25 +234,33 @@ impl Trainer {
         self.ranks.call(order).inspect_err(|error| self.failure = Some(error.clone()))
     }
 
-    /// Whole tensors, from the parts that the ranks have reported; these are gone then.
+    /// Whole tensors, from the parts that the ranks have reported.
     fn assemble(&self, tiles: &[Tile]) -> Vec<Array> {
-        let mesh = &self.model.get().tables().mesh;
-        let take = |report: &Mutex<Report>| std::mem::take(&mut lock(report).parts);
-        let parts: Vec<Vec<Vec<f32>>> = self.ranks.reports().iter().map(take).collect();
+        let (mesh, reports) = (&self.tables().mesh, self.ranks.reports());
         let assemble = |(number, tile): (usize, &Tile)| {
+            let shape = tile.shape.to_vec();
+            if tile.local_shape(mesh) == tile.shape {
+                return Array { shape, data: std::mem::take(&mut lock(&reports[0]).parts[number]) };
+            }
             let mut data = vec![0.0; tile.shape.n_elements()];
-            for (rank, parts) in parts.iter().enumerate() {
+            for (rank, report) in reports.iter().enumerate() {
                 if !is_owner(mesh, tile, rank) {
                     continue;
                 }
-                let part = &parts[number];
+                let report = lock(report);
+                let part = &report.parts[number];
                 Overlap::with_whole(mesh, tile, rank).for_each(|here, there, length| {
                     data[there..there + length].copy_from_slice(&part[here..here + length]);
                 });
             }
-            Array { shape: tile.shape.to_vec(), data }
+            Array { shape, data }
         };
         tiles.iter().enumerate().map(assemble).collect()
+    }
+
+    /// Lets go of the memory in which the ranks report the state.
+    pub(crate) fn forget_parts(&self) {
+        self.ranks.reports().iter().for_each(|it| lock(it).parts = Vec::new());
     }
 }
 

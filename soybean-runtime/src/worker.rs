@@ -86,12 +86,13 @@ impl Worker {
             }
             Order::Evaluate { batch } => {
                 self.step(batch, ends, None, |model, rank| model.evaluate(rank))?;
-                let mut outputs = tables.outputs.iter().map(|it| (it.tile, it.buffer));
-                lock(report).parts = ends.parts(tables, &mut self.cpu, &mut outputs)?;
+                let outputs: Vec<_> =
+                    tables.outputs.iter().map(|it| (it.tile, it.buffer)).collect();
+                ends.parts(tables, &mut self.cpu, &outputs, &mut lock(report).parts)?;
             }
             Order::Fetch(stretch) => {
-                let mut tensors = stretch.buffers(tables).into_iter();
-                lock(report).parts = ends.parts(tables, &mut self.cpu, &mut tensors)?;
+                let tensors = stretch.buffers(tables);
+                ends.parts(tables, &mut self.cpu, &tensors, &mut lock(report).parts)?;
             }
             Order::Load { first, tensors } => ends.load(tables, &mut self.cpu, first, tensors)?,
             Order::Queue { .. } | Order::Train(Training { feed: Feed::Queued { .. }, .. }) => {

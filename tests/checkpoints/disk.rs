@@ -35,6 +35,10 @@ fn save_where_little_fits(folder: &Path, ballast: usize, large: &Progress, why: 
     assert_eq!(later, error);
     checkpoints.save_in_background(&mut trainer, large).unwrap();
     assert_eq!(checkpoints.wait().unwrap_err().to_string(), error);
+    // An error that nobody asks for is printed.
+    let mut dropped = Checkpoints::new(folder, 1);
+    dropped.save_in_background(&mut trainer, large).unwrap();
+    drop(dropped);
     let latest = checkpoints.latest().unwrap();
     assert!(latest.refused.is_empty());
     assert_eq!(latest.checkpoint.unwrap().path(), first);
@@ -48,6 +52,7 @@ fn run(mut command: Command) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}\n{stderr}");
+    assert!(stderr.contains("checkpoint step-0000000001 is not saved: "), "{stderr}");
     println!("{stdout}");
 }
 

@@ -29,7 +29,7 @@ fn what_was_saved_comes_back_bit_for_bit() {
     for (name, optimizer) in optimizers() {
         for n_gpus in [1, 2, 4, 6, 8] {
             let what = format!("{name} on {n_gpus}");
-            let compiled = network(n_gpus, "auto", optimizer);
+            let compiled = network(n_gpus, "auto", optimizer.clone());
             let trainer = || models::trainer(&compiled, 0.01);
             let mut checkpoints = Checkpoints::new(folder(&format!("{name}_{n_gpus}")), 1);
             let mut first = trainer();

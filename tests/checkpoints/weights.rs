@@ -6,7 +6,7 @@ use std::{
 };
 
 use soybean::{
-    Array,
+    Array, Config,
     checkpoint::Checkpoints,
     runtime::{ErrorKind, Trainer},
     weights::{self, Mapping},
@@ -110,6 +110,79 @@ fn shapes_types_and_names_that_come_twice_are_refused() {
         &(with("net.0.bias = first.b", "net.0.bias = first.w") + "; missing first.b"),
         "expected weights of the model `model`: `first.w` (their `net.0.bias`): expected shape [24, 12], found [24]; `first.w`: expected one tensor, found `net.0.weight` and `net.0.bias`",
     );
+}
+
+/// The stem, a stage that keeps the shape and one that halves it, the head.
+#[soybean::model(gpus = 2)]
+mod resnet {
+    use soybean::{nn, prelude::*};
+
+    pub(crate) fn forward(x: Tensor<f32, 4, 3, 8, 8>, y: Tensor<i32, 4>) -> Tensor {
+        let h = layer2(layer1(nn::conv_norm_relu(x, 4, 7, 2, 3)));
+        nn::linear(h.global_avg_pool2d(), 10).cross_entropy(y)
+    }
+
+    fn layer1(x: Tensor) -> Tensor {
+        let mut h = x;
+        for _ in 0..2 {
+            h = nn::basic_block(h, 4, 1);
+        }
+        h
+    }
+
+    fn layer2(x: Tensor) -> Tensor {
+        let mut h = x;
+        for round in 0..2 {
+            h = nn::basic_block(h, 8, 2 - round);
+        }
+        h
+    }
+}
+
+/// Names of `torchvision.models.resnet18().state_dict()`, as far as the model goes, in the order of our parameters but for the buffers.
+fn names_of_torchvision() -> Vec<String> {
+    let norm = |path: &str| {
+        ["weight", "bias", "running_mean", "running_var"].map(|it| format!("{path}.{it}"))
+    };
+    let mut names = vec!["conv1.weight".to_owned()];
+    names.extend(norm("bn1"));
+    for block in ["layer1.0", "layer1.1", "layer2.0", "layer2.1"] {
+        for number in [1, 2] {
+            names.push(format!("{block}.conv{number}.weight"));
+            names.extend(norm(&format!("{block}.bn{number}")));
+        }
+        if block == "layer2.0" {
+            names.push(format!("{block}.downsample.0.weight"));
+            names.extend(norm(&format!("{block}.downsample.1")));
+        }
+    }
+    names.extend(["fc.weight".to_owned(), "fc.bias".to_owned()]);
+    names
+}
+
+#[test]
+fn the_mapping_of_the_documentation_is_that_of_torchvision() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/checkpoints.md");
+    let text = fs::read_to_string(path).unwrap();
+    let (_, text) = text.split_once("```text\n# theirs = ours\n").unwrap();
+    let mapping: Mapping = text.split_once("```").unwrap().0.parse().unwrap();
+    let mut model = resnet::Trainer::new(Config::default()).unwrap();
+    let ours = model.parameters().unwrap();
+    let names = names_of_torchvision();
+    assert_eq!(names.len(), ours.len(), "{ours:?}");
+    let marked = |(name, (_, array)): (String, &(String, Array))| {
+        let data = (0..array.data.len()).map(|it| (it % 977) as f32 + name.len() as f32);
+        let array = Array { shape: array.shape.clone(), data: data.collect() };
+        (name, array)
+    };
+    let theirs: Vec<_> = names.into_iter().zip(&ours).map(marked).collect();
+    let file = folder("torchvision").join("resnet.safetensors");
+    weights::save(&file, &theirs).unwrap();
+    let loaded = model.load_weights(&file, &mapping).unwrap();
+    assert_eq!((loaded.n_tensors, loaded.missing.len(), loaded.unused.len()), (ours.len(), 0, 0));
+    for (found, (_, expected)) in model.parameters().unwrap().iter().zip(&theirs) {
+        assert_eq!(found.1, *expected, "{}", found.0);
+    }
 }
 
 #[test]

@@ -253,7 +253,7 @@ impl CudaRanks {
         for ((place, ends), report) in
             self.machine.places.iter_mut().zip(&self.ends).zip(&self.reports)
         {
-            lock(report).parts = ends.parts(tables, place, &mut tensors.iter().copied())?;
+            ends.parts(tables, place, tensors, &mut lock(report).parts)?;
         }
         Ok(())
     }
