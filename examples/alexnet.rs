@@ -5,7 +5,7 @@ mod networks;
 
 use std::{convert::Infallible, process::ExitCode};
 
-use soybean::{Defaults, Split};
+use soybean::{Split, TrainConfig};
 
 /// AlexNet at the paper's sizes.
 #[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
@@ -25,7 +25,7 @@ pub mod alexnet {
 }
 
 fn main() -> ExitCode {
-    alexnet::Trainer::command_line_with(Defaults { epochs: 1, learning_rate: 0.01 }, |options| {
+    alexnet::Trainer::command_line_with(TrainConfig::new(1, 0.01), |options| {
         let n_images = alexnet::BATCH;
         Ok::<_, Infallible>(Split::random::<alexnet::Network>(n_images, n_images, options.seed))
     })

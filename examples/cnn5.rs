@@ -12,7 +12,7 @@ use std::{
     process::ExitCode,
 };
 
-use soybean::{Defaults, Network, Split};
+use soybean::{Network, Split, TrainConfig};
 
 /// 2048 filters on images of 6 x 6 pixels: parameters outweigh activations.
 #[soybean::model(gpus = 8)]
@@ -42,7 +42,7 @@ pub mod large {
 
 fn main() -> ExitCode {
     if env::args_os().len() > 1 {
-        return large::Trainer::command_line_with(Defaults::default(), |options| {
+        return large::Trainer::command_line_with(TrainConfig::default(), |options| {
             Ok::<_, Infallible>(Split::random::<large::Network>(256, 256, options.seed))
         });
     }

@@ -8,7 +8,7 @@ mod data;
 
 use std::process::ExitCode;
 
-use soybean::Defaults;
+use soybean::TrainConfig;
 
 /// Three convolutions, one pooling, two dense layers.
 #[soybean::model(gpus = 8, optimizer = adam())]
@@ -45,8 +45,5 @@ pub mod cnn_digits {
 }
 
 fn main() -> ExitCode {
-    cnn_digits::Trainer::command_line_with(
-        Defaults { epochs: 20, learning_rate: 0.001 },
-        data::load,
-    )
+    cnn_digits::Trainer::command_line_with(TrainConfig::new(20, 0.001), data::load)
 }

@@ -8,7 +8,7 @@ mod data;
 
 use std::process::ExitCode;
 
-use soybean::Defaults;
+use soybean::TrainConfig;
 
 /// A perceptron with two hidden layers.
 #[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
@@ -36,5 +36,5 @@ pub mod digits {
 }
 
 fn main() -> ExitCode {
-    digits::Trainer::command_line_with(Defaults { epochs: 30, learning_rate: 0.05 }, data::load)
+    digits::Trainer::command_line_with(TrainConfig::new(30, 0.05), data::load)
 }

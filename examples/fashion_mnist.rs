@@ -6,8 +6,8 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use soybean::{
-    DataOptions, Defaults, Split,
-    data::{Dataset, IdxSpec},
+    DataOptions, Split, TrainConfig,
+    data::{IdxSpec, Table},
 };
 
 /// Three convolutions with batch norm, two dense layers.
@@ -42,15 +42,15 @@ fn load(options: &DataOptions) -> Result<Split, String> {
             let plain = folder.join(format!("{name}-{kind}-ubyte"));
             if plain.exists() { plain } else { plain.with_extension("gz") }
         };
-        Dataset::from_idx(file("images-idx3"), file("labels-idx1"), &spec).map_err(|error| {
+        Table::from_idx(file("images-idx3"), file("labels-idx1"), &spec).map_err(|error| {
             format!(
                 "{error}\nhelp: install Debian's package dataset-fashion-mnist, or name the folder of the four IDX files with --data-dir"
             )
         })
     };
-    Ok(Split { train: part("train")?, held_out: part("t10k")? })
+    Ok(Split::new(part("train")?, part("t10k")?))
 }
 
 fn main() -> ExitCode {
-    fashion_mnist::Trainer::command_line_with(Defaults { epochs: 1, learning_rate: 0.001 }, load)
+    fashion_mnist::Trainer::command_line_with(TrainConfig::new(1, 0.001), load)
 }

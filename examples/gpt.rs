@@ -16,7 +16,10 @@ use std::{
     process::ExitCode,
 };
 
-use soybean::{Config, DataOptions, Defaults, data::Dataset};
+use soybean::{
+    Config, DataOptions, TrainConfig,
+    data::{DataLoader, Last, LoaderOptions},
+};
 
 /// Four blocks of four heads.
 #[soybean::model(gpus = 8, optimizer = adamw(betas = (0.9, 0.99)))]
@@ -55,7 +58,7 @@ const TEMPERATURE: f32 = 0.7;
 
 fn main() -> ExitCode {
     let written = if env::args_os().len() > 1 {
-        let defaults = Defaults { epochs: 1, learning_rate: 0.001 };
+        let defaults = TrainConfig::new(1, 0.001);
         return gpt::Trainer::command_line_with(defaults, data::load);
     } else {
         train_and_write(&mut io::stdout().lock())
@@ -77,23 +80,19 @@ fn train_and_write(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let split = data::load(&options)?;
     let mut trainer = gpt::Trainer::new(Config::default())?;
     writeln!(output, "{}\n{}", gpt::Trainer::PLAN.text, trainer.device_line())?;
-    let mut batches = split.train.batches(BATCH)?;
-    let mut epoch = 0;
+    let options = LoaderOptions { last: Last::Drop, ..LoaderOptions::evaluation(BATCH) };
+    let mut held_out = DataLoader::new(split.held_out, options)?;
+    let mut loader = DataLoader::new(split.train, LoaderOptions::training(BATCH, 0))?;
     for step in 0..N_STEPS {
-        let batch = loop {
-            match batches.next_whole() {
-                Some(batch) => break batch,
-                None => {
-                    epoch += 1;
-                    batches.shuffle(0, epoch);
-                }
-            }
-        };
+        if step % loader.n_batches() == 0 {
+            loader.start((step / loader.n_batches()) as u64, 0);
+        }
+        let batch = loader.next().expect("an epoch has begun")?;
         trainer.set_learning_rate(LEARNING_RATE * schedule(step));
         let batch = gpt::Batch { letters: batch.i32s(0), next: batch.i32s(1) };
         let loss = trainer.step(&batch)?;
         if (step + 1) % INTERVAL == 0 {
-            let held_out = held_out_loss(&mut trainer, &split.held_out)?;
+            let held_out = held_out_loss(&mut trainer, &mut held_out)?;
             writeln!(
                 output,
                 "step {:>4}/{N_STEPS}  loss {loss:.4}  held-out loss {held_out:.4}",
@@ -102,7 +101,7 @@ fn train_and_write(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
             output.flush()?;
         }
     }
-    let held_out = held_out_loss(&mut trainer, &split.held_out)?;
+    let held_out = held_out_loss(&mut trainer, &mut held_out)?;
     writeln!(output, "held-out loss {held_out:.4}, that of a bigram model {bigram_loss:.4}\n")?;
     writeln!(output, "{}", write_text(&mut trainer, "It is a truth universally ")?)?;
     Ok(())
@@ -117,10 +116,14 @@ fn schedule(step: usize) -> f32 {
     0.1 + 0.45 * (1.0 + (PI * progress).cos())
 }
 
-fn held_out_loss(trainer: &mut gpt::Trainer, dataset: &Dataset) -> Result<f64, soybean::Error> {
-    let mut batches = dataset.batches(BATCH)?;
+fn held_out_loss(
+    trainer: &mut gpt::Trainer,
+    loader: &mut DataLoader,
+) -> Result<f64, soybean::Error> {
     let (mut sum, mut n) = (0.0, 0);
-    while let Some(batch) = batches.next_whole() {
+    loader.start(0, 0);
+    for batch in loader {
+        let batch = batch?;
         let batch = gpt::Batch { letters: batch.i32s(0), next: batch.i32s(1) };
         sum += f64::from(trainer.evaluate(&batch)?.loss);
         n += 1;

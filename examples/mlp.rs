@@ -5,7 +5,7 @@
 
 use std::{convert::Infallible, process::ExitCode};
 
-use soybean::{Defaults, Split};
+use soybean::{Split, TrainConfig};
 
 /// Four layers of one width.
 #[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
@@ -36,7 +36,7 @@ pub mod mlp {
 }
 
 fn main() -> ExitCode {
-    mlp::Trainer::command_line_with(Defaults { epochs: 5, learning_rate: 0.05 }, |options| {
+    mlp::Trainer::command_line_with(TrainConfig::new(5, 0.05), |options| {
         Ok::<_, Infallible>(Split::random::<mlp::Network>(
             400 * mlp::BATCH,
             10 * mlp::BATCH,

@@ -11,7 +11,7 @@ mod networks;
 
 use std::process::ExitCode;
 
-use soybean::Defaults;
+use soybean::TrainConfig;
 
 /// ResNet-20, half as wide as the paper's.
 #[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9, weight_decay = 0.0001))]
@@ -30,5 +30,5 @@ pub mod resnet {
 }
 
 fn main() -> ExitCode {
-    resnet::Trainer::command_line_with(Defaults { epochs: 6, learning_rate: 0.05 }, data::load)
+    resnet::Trainer::command_line_with(TrainConfig::new(6, 0.05), data::load)
 }

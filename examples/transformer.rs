@@ -5,7 +5,7 @@ mod networks;
 
 use std::{convert::Infallible, process::ExitCode};
 
-use soybean::{Defaults, Split};
+use soybean::{Split, TrainConfig};
 
 /// GPT-2, small: its sizes by constants.
 #[soybean::model(gpus = 8, optimizer = adamw())]
@@ -29,7 +29,7 @@ pub mod transformer {
 }
 
 fn main() -> ExitCode {
-    let defaults = Defaults { epochs: 1, learning_rate: 0.0003 };
+    let defaults = TrainConfig::new(1, 0.0003);
     transformer::Trainer::command_line_with(defaults, |options| {
         let n_texts = transformer::BATCH;
         Ok::<_, Infallible>(Split::random::<transformer::Network>(n_texts, n_texts, options.seed))

@@ -5,7 +5,7 @@ mod networks;
 
 use std::{convert::Infallible, process::ExitCode};
 
-use soybean::{Defaults, Split};
+use soybean::{Split, TrainConfig};
 
 /// VGG-16 at the paper's sizes.
 #[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
@@ -25,7 +25,7 @@ pub mod vgg16 {
 }
 
 fn main() -> ExitCode {
-    vgg16::Trainer::command_line_with(Defaults { epochs: 1, learning_rate: 0.01 }, |options| {
+    vgg16::Trainer::command_line_with(TrainConfig::new(1, 0.01), |options| {
         let n_images = vgg16::BATCH;
         Ok::<_, Infallible>(Split::random::<vgg16::Network>(n_images, n_images, options.seed))
     })

@@ -2,15 +2,15 @@
 //!
 //! Everything here sees a model through its plan, its program and its function, so it is compiled once for all models.
 
-mod batches;
 mod bench;
 mod check;
+mod determinism;
 mod devices;
 mod flags;
-mod metrics;
 mod oracle;
 mod plan;
 mod random;
+mod signals;
 mod train;
 
 use std::{
@@ -21,10 +21,11 @@ use std::{
 };
 
 use soybean_plan::Plan;
-use soybean_runtime::{Error, Model, Process, data::Dataset};
+use soybean_runtime::{Error, Model, Process};
 
 use self::flags::{Command, Request};
-use crate::Tensor;
+pub(crate) use self::flags::{file_of, with_file};
+use crate::{Split, Tensor, TrainConfig};
 
 /// What the loading function is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,30 +34,6 @@ pub struct DataOptions {
     pub path: Option<PathBuf>,
     /// The seed given with `--seed`, for data that are drawn or split at random.
     pub seed: u64,
-}
-
-/// Data in two parts. The columns are the model's inputs, in the order of its function's arguments; a row is one sample.
-#[derive(Clone, Debug)]
-pub struct Split {
-    /// What the parameters are fitted to.
-    pub train: Dataset,
-    /// What the result is judged by.
-    pub held_out: Dataset,
-}
-
-/// What the flags of a command line mean when they are not given.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Defaults {
-    /// `--epochs`
-    pub epochs: usize,
-    /// `--lr`
-    pub learning_rate: f32,
-}
-
-impl Default for Defaults {
-    fn default() -> Self {
-        Self { epochs: 10, learning_rate: 0.01 }
-    }
 }
 
 /// The model that a command line is about.
@@ -72,47 +49,52 @@ enum Failure {
     Usage(String),
     /// The work could not be done.
     Work(String),
+    /// A signal ended the run; the message says where it goes on.
+    Stopped { message: String, code: u8 },
     /// Nobody reads the output any more.
     OutputClosed,
 }
 
 pub(crate) fn main(
     subject: &Subject,
-    defaults: Defaults,
+    defaults: TrainConfig,
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
 ) -> ExitCode {
     let process = match Process::start() {
         Ok(process) => process,
-        Err(error) => return ended(Process::ONLY, &error.to_string(), 1),
+        Err(error) => return ended(Process::ONLY, "error: ", &error.to_string(), 1),
     };
     // All processes do the same; one tells of it.
     let mut output: Box<dyn Write> =
         if process.is_first() { Box::new(io::stdout().lock()) } else { Box::new(io::sink()) };
     let outcome = run(subject, defaults, load, &mut output).and_then(|()| Ok(output.flush()?));
-    let (message, code) = match outcome {
+    let (kind, message, code) = match outcome {
         Ok(()) | Err(Failure::OutputClosed) => return ExitCode::SUCCESS,
-        Err(Failure::Work(message)) => (message, 1),
-        Err(Failure::Usage(message)) => (format!("{message} (--help lists all flags)"), 2),
+        Err(Failure::Work(message)) => ("error: ", message, 1),
+        Err(Failure::Usage(message)) => {
+            ("error: ", format!("{message} (--help lists all flags)"), 2)
+        }
+        Err(Failure::Stopped { message, code }) => ("", message, code),
     };
-    ended(process, &message, code)
+    ended(process, kind, &message, code)
 }
 
 /// Says why this process ends, unless another does.
-fn ended(process: Process, message: &str, code: u8) -> ExitCode {
+fn ended(process: Process, kind: &str, message: &str, code: u8) -> ExitCode {
     if process.fail(message) {
         let who = match process {
             Process::ONLY => String::new(),
             Process { number, .. } => format!("process {number}: "),
         };
         // In one piece, so that no other process writes into it. If standard error is closed too, the exit code is all that is left to tell.
-        let _ = io::stderr().write_all(format!("{who}error: {message}\n").as_bytes());
+        let _ = io::stderr().write_all(format!("{who}{kind}{message}\n").as_bytes());
     }
     ExitCode::from(code)
 }
 
 fn run(
     subject: &Subject,
-    defaults: Defaults,
+    defaults: TrainConfig,
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
@@ -122,10 +104,13 @@ fn run(
     };
     match options.command {
         Command::Plan => plan::plan(&subject.plan, &options.plan, output),
-        Command::Train => train::train(subject, &options, &load(&options.data)?, output),
-        Command::Check => check::check(subject, &options, &load(&options.data)?.train, output),
+        Command::Train => train::train(subject, &options, &load(&options.run.data)?, output),
+        Command::Check if options.determinism => {
+            determinism::check(subject, &options, &load(&options.run.data)?.train, output)
+        }
+        Command::Check => check::check(subject, &options, &load(&options.run.data)?.train, output),
         Command::Devices => devices::devices(output),
-        Command::Bench => bench::bench(subject, &options, &load(&options.data)?.train, output),
+        Command::Bench => bench::bench(subject, &options, &load(&options.run.data)?.train, output),
     }
 }
 

@@ -83,6 +83,7 @@ mod command_line;
 pub mod eager;
 mod network;
 pub mod nn;
+mod run;
 mod trainer;
 
 pub use soybean_explain as explain;
@@ -91,11 +92,17 @@ pub use soybean_macros::__continue;
 pub use soybean_macros::{constant, layer, model};
 pub use soybean_plan as plan;
 pub use soybean_runtime as runtime;
-pub use soybean_runtime::{Array, Config, Device, Error, Evaluation, Process, Trace, data};
+pub use soybean_runtime::{
+    Array, Config, Counters, Device, Error, Evaluation, Process, Trace, checkpoint, data, weights,
+};
 
-pub use command_line::{DataOptions, Defaults, Split};
+pub use command_line::DataOptions;
 pub use eager::Tensor;
 pub use network::{Batch, Network, Outputs};
+pub use run::{
+    Curve, End, EvaluationRecord, Event, Flow, HeldOutBatch, Metric, Resume, Schedule, Split,
+    Start, StepRecord, Summary, TrainConfig,
+};
 pub use trainer::Trainer;
 
 /// What a model's function is written with.

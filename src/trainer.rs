@@ -1,13 +1,23 @@
 //! The trainer of one model: the runtime's trainer, with the model's batch type.
 
-use std::{fmt, marker::PhantomData, process::ExitCode};
+use std::{
+    fmt,
+    marker::PhantomData,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use soybean_plan::Plan;
-use soybean_runtime::{self as runtime, Array, Config, Error, Evaluation, Trace};
+use soybean_runtime::{
+    self as runtime, Array, Config, Counters, Error, Evaluation, Trace,
+    checkpoint::{Checkpoint, Checkpoints, Progress},
+    weights::{self, Loaded, Mapping},
+};
 
 use crate::{
-    Batch, Network,
-    command_line::{self, DataOptions, Defaults, Split, Subject},
+    Batch, Event, Flow, Network, Split, Summary, TrainConfig,
+    command_line::{self, DataOptions, Subject},
+    run,
 };
 
 /// Trains the model `N` as its plan says. A model's module names it for its own model: `mlp::Trainer`.
@@ -31,7 +41,8 @@ impl<N: Network> Trainer<N> {
     /// One training step; gives the loss before the update.
     ///
     /// # Errors
-    /// If a tensor of the batch has the wrong number of elements, a label is out of range, or the loss is not finite.
+    /// If a tensor of the batch has the wrong number of elements, a label is out of range, or the loss is not finite; where the model skips such steps, only after a
+    /// hundred of them in a row.
     pub fn step(&mut self, batch: &N::Batch<'_>) -> Result<f32, Error> {
         batch.with_views(|views| self.inner.step(views))
     }
@@ -74,6 +85,50 @@ impl<N: Network> Trainer<N> {
         batch.with_views(|views| self.inner.evaluate(views))
     }
 
+    /// Trains as `config` says, with checkpoints, metrics and all else that it asks for; prints nothing.
+    ///
+    /// The learning rates and the order of the data are those of `config`; the device and the seed of the parameters are those with which this trainer was made, so it is best made
+    /// with `config.trainer`.
+    ///
+    /// ```no_run
+    /// # #[soybean::model(gpus = 2)]
+    /// # mod mlp {
+    /// #     use soybean::prelude::*;
+    /// #     pub(crate) fn forward(x: Tensor<f32, 16, 64>, y: Tensor<i32, 16>) -> Tensor {
+    /// #         x.matmul(param("w", [64, 10], zeros())).cross_entropy(y)
+    /// #     }
+    /// # }
+    /// # fn main() -> Result<(), soybean::Error> {
+    /// use soybean::{Resume, Split, TrainConfig};
+    ///
+    /// let config = TrainConfig { out: Some("runs/mlp".into()), resume: Resume::Auto, ..TrainConfig::new(20, 0.05) };
+    /// let mut trainer = mlp::Trainer::new(config.trainer.clone())?;
+    /// let summary = trainer.fit(&config, &Split::random::<mlp::Network>(1000, 100, 0))?;
+    /// println!("{} steps, best held-out loss {:?}", summary.n_steps, summary.best);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If choices contradict each other, the data do not fit the model or cannot be read, a checkpoint cannot be read or a file written, the loss is not finite, or a rank fails. The
+    /// error names the last checkpoint.
+    pub fn fit(&mut self, config: &TrainConfig, data: &Split) -> Result<Summary, Error> {
+        self.fit_watched(config, data, |_| Flow::Continue)
+    }
+
+    /// [`fit`](Self::fit), telling `watch` what happens, which may end the run.
+    ///
+    /// # Errors
+    /// As [`fit`](Self::fit).
+    pub fn fit_watched(
+        &mut self,
+        config: &TrainConfig,
+        data: &Split,
+        mut watch: impl FnMut(&Event<'_>) -> Flow,
+    ) -> Result<Summary, Error> {
+        run::fit(&mut self.inner, &N::model().tables().inputs, config, data, &mut watch)
+    }
+
     /// The parameters by name, in the user's order of elements.
     ///
     /// # Errors
@@ -88,6 +143,84 @@ impl<N: Network> Trainer<N> {
     /// If a name is unknown or missing, or a shape differs.
     pub fn set_parameters(&mut self, parameters: &[(String, Array)]) -> Result<(), Error> {
         self.inner.set_parameters(parameters)
+    }
+
+    /// The moving averages of the trained parameters by name, without the bias of their start at 0, and buffers as they are; before the first update the
+    /// parameters themselves.
+    ///
+    /// # Errors
+    /// If the model keeps no averages (`ema = 0.999`), or an earlier failure left the trainer unusable.
+    pub fn averaged_parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
+        self.inner.averaged_parameters()
+    }
+
+    /// How far the run has come: steps, updates, and what goes with them.
+    pub fn counters(&self) -> Counters {
+        self.inner.counters()
+    }
+
+    /// Goes on as if the run had come this far: for states that were saved with these counters.
+    pub fn set_counters(&mut self, counters: Counters) {
+        self.inner.set_counters(counters);
+    }
+
+    /// The norm of all gradients together in the last step, before they were clipped; none if the model has no use for it, or the step made no update.
+    pub fn gradient_norm(&self) -> Option<f32> {
+        self.inner.gradient_norm()
+    }
+
+    /// Whether the last step left everything as it was, because its loss or its gradients were not finite.
+    pub fn was_skipped(&self) -> bool {
+        self.inner.was_skipped()
+    }
+
+    /// All tensors that the optimizer keeps, by name, such as `dense.w.momentum`.
+    ///
+    /// # Errors
+    /// If an earlier failure left the trainer unusable.
+    pub fn optimizer_state(&mut self) -> Result<Vec<(String, Array)>, Error> {
+        self.inner.optimizer_state()
+    }
+
+    /// Writes a checkpoint and gives its folder.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::save`].
+    pub fn save(&mut self, to: &mut Checkpoints, progress: &Progress) -> Result<PathBuf, Error> {
+        to.save(&mut self.inner, progress)
+    }
+
+    /// Copies the state, and writes it as a checkpoint while training goes on.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::save_in_background`].
+    pub fn save_in_background(
+        &mut self,
+        to: &mut Checkpoints,
+        progress: &Progress,
+    ) -> Result<(), Error> {
+        to.save_in_background(&mut self.inner, progress)
+    }
+
+    /// Takes the parameters, the optimizer's state and the counters of a checkpoint, which may be one of another plan or number of devices, and gives how far
+    /// its run had come.
+    ///
+    /// # Errors
+    /// As [`runtime::Trainer::restore`].
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Progress, Error> {
+        self.inner.restore(checkpoint)
+    }
+
+    /// Replaces parameters and buffers by those of a `.safetensors` file, an index of several, or a checkpoint's folder.
+    ///
+    /// # Errors
+    /// As [`weights::load`].
+    pub fn load_weights(
+        &mut self,
+        path: impl AsRef<Path>,
+        mapping: &Mapping,
+    ) -> Result<Loaded, Error> {
+        weights::load(&mut self.inner, path, mapping)
     }
 
     /// Changes the learning rate from the next step on.
@@ -111,12 +244,12 @@ impl<N: Network> Trainer<N> {
     pub fn command_line<E: fmt::Display>(
         load: impl FnOnce(&DataOptions) -> Result<Split, E>,
     ) -> ExitCode {
-        Self::command_line_with(Defaults::default(), load)
+        Self::command_line_with(TrainConfig::default(), load)
     }
 
     /// [`command_line`](Self::command_line) with other defaults for its flags.
     pub fn command_line_with<E: fmt::Display>(
-        defaults: Defaults,
+        defaults: TrainConfig,
         load: impl FnOnce(&DataOptions) -> Result<Split, E>,
     ) -> ExitCode {
         let subject = Subject { plan: N::PLAN, model: N::model(), forward: N::forward };

@@ -259,10 +259,26 @@ fn check_compares_the_trainer_with_the_function() {
 }
 
 #[test]
+fn check_compares_runs_on_several_numbers_of_threads() {
+    let (code, output, errors) = digits("check --determinism --device cpu --threads 16");
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
+    let lines: Vec<&str> = output.lines().collect();
+    assert!(lines[0].contains("16 threads") && lines[0].contains("6 parameters of "), "{output}");
+    for (line, n_threads) in lines[1..].iter().zip([16, 8, 24]) {
+        assert!(line.starts_with("ok    8 virtual devices on the CPU, "), "{output}");
+        assert!(line.contains(&format!(" {n_threads} threads ")), "{output}");
+        assert!(line.ends_with("the same bits"), "{output}");
+    }
+    assert!(lines.len() >= 5 && lines.last().unwrap().starts_with("all "), "{output}");
+    assert_eq!(digits("train --determinism").0, Some(2));
+}
+
+#[test]
 fn bench_reports_time_and_bytes() {
     let (code, output, errors) = digits("bench --steps 2");
     assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
-    for word in ["steps per second", "predicted", "counted", "contraction", "memory"] {
+    for word in ["steps per second", "waited for", "predicted", "counted", "contraction", "memory"]
+    {
         assert!(output.contains(word), "{word} in {output}");
     }
 }

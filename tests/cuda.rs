@@ -8,6 +8,8 @@
 
 #[path = "cuda/calls.rs"]
 mod calls;
+#[path = "cuda/checkpoints.rs"]
+mod checkpoints;
 #[path = "../examples/cnn_digits.rs"]
 #[expect(
     dead_code,
@@ -51,15 +53,17 @@ use cnn_digits_example::cnn_digits;
 use digits_example::digits;
 use soybean::{
     Config, DataOptions, Device, Network,
-    data::{Batch, Dataset},
-    runtime::{Trainer, View},
+    data::{Batch, DataLoader, LoaderOptions},
+    runtime::Trainer,
 };
 
 /// The steps whose losses are compared: one by kernels, then graphs of both slots.
 const N_STEPS: usize = 4;
 
-fn dataset() -> Dataset {
-    data::load(&DataOptions::default()).unwrap().train
+/// Batches of the digits, in the order of the data.
+fn loader() -> DataLoader {
+    let dataset = data::load(&DataOptions::default()).unwrap().train;
+    DataLoader::new(dataset, LoaderOptions::evaluation(32)).unwrap()
 }
 
 fn trainer<N: Network>(device: Device, uses_graphs: bool) -> Trainer {
@@ -67,22 +71,18 @@ fn trainer<N: Network>(device: Device, uses_graphs: bool) -> Trainer {
     Trainer::new(N::model(), config).unwrap()
 }
 
-fn views<'b>(batch: &Batch<'b>) -> Vec<View<'b>> {
-    (0..batch.n_columns()).map(|column| batch.view(column)).collect()
-}
-
 /// The losses of some steps, then that of an evaluation.
-fn losses(trainer: &mut Trainer, dataset: &Dataset) -> Vec<f32> {
-    let mut batches = dataset.batches(32).unwrap();
+fn losses(trainer: &mut Trainer) -> Vec<f32> {
+    let mut loader = loader();
+    let mut next = || loader.next().unwrap().unwrap();
     let mut losses = Vec::new();
-    let first = batches.next_whole().unwrap();
-    trainer.queue(&views(&first)).unwrap();
+    trainer.queue(&next().views()).unwrap();
     for step in 1..=N_STEPS {
-        let next = if step < N_STEPS { batches.next_whole() } else { None };
-        let next = next.as_ref().map(views);
+        let next = (step < N_STEPS).then(&mut next);
+        let next = next.as_ref().map(Batch::views);
         losses.push(trainer.step_queued(next.as_deref()).unwrap());
     }
-    losses.push(trainer.evaluate(&views(&batches.next_whole().unwrap())).unwrap().loss);
+    losses.push(trainer.evaluate(&next().views()).unwrap().loss);
     losses
 }
 

@@ -11,7 +11,10 @@ mod gpt;
 mod models;
 
 use models::{Batch, finish_with, perceptron_model, sgd, trainer};
-use soybean::{Config, DataOptions, Network, Trainer};
+use soybean::{
+    Config, DataOptions, Network, Trainer,
+    data::{DataLoader, Last, LoaderOptions},
+};
 use soybean_compiler::{Options, Strategy};
 use soybean_plan::{DType, Precision};
 
@@ -184,17 +187,20 @@ macro_rules! accuracy_of {
         let split = data::load(&DataOptions::default()).unwrap();
         let config = Config { learning_rate: 0.05, ..Config::default() };
         let mut trainer = $model::Trainer::new(config).unwrap();
-        let mut batches = split.train.batches(32).unwrap();
+        let mut loader = DataLoader::new(split.train, LoaderOptions::training(32, 0)).unwrap();
         for epoch in 0..12 {
-            batches.shuffle(0, epoch);
-            while let Some(batch) = batches.next_whole() {
+            loader.start(epoch, 0);
+            for batch in &mut loader {
+                let batch = batch.unwrap();
                 let batch = $model::Batch { x: batch.f32s(0), y: batch.i32s(1) };
                 trainer.step(&batch).unwrap();
             }
         }
-        let mut held_out = split.held_out.batches(32).unwrap();
+        let options = LoaderOptions { last: Last::Drop, ..LoaderOptions::evaluation(32) };
+        let held_out = DataLoader::new(split.held_out, options).unwrap();
         let (mut n_right, mut n) = (0_usize, 0_usize);
-        while let Some(batch) = held_out.next_whole() {
+        for batch in held_out {
+            let batch = batch.unwrap();
             let (x, y) = (batch.f32s(0), batch.i32s(1));
             let logits = &trainer.evaluate(&$model::Batch { x, y }).unwrap().outputs[0];
             for (row, label) in logits.data.chunks(10).zip(y) {

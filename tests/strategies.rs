@@ -4,6 +4,10 @@
 
 #[path = "support/models.rs"]
 mod models;
+#[path = "strategies/plain.rs"]
+mod plain;
+#[path = "strategies/updates.rs"]
+mod updates;
 
 use models::{BATCH, Batch, FEATURES, perceptron, sgd, trainer};
 use soybean::{
@@ -39,15 +43,15 @@ fn assert_close(found: f32, expected: f32, what: &str) {
     assert!(difference <= 1e-4, "{what}: expected {expected}, found {found}");
 }
 
-fn check(optimizer: Optimizer, learning_rate: f32) {
+fn check(optimizer: &Optimizer, learning_rate: f32) {
     check_on(&DEVICES, optimizer, learning_rate);
 }
 
-fn check_on(devices: &[usize], optimizer: Optimizer, learning_rate: f32) {
-    let expected = train(&perceptron(1, Strategy::Auto, optimizer), learning_rate);
+fn check_on(devices: &[usize], optimizer: &Optimizer, learning_rate: f32) {
+    let expected = train(&perceptron(1, Strategy::Auto, optimizer.clone()), learning_rate);
     for &n_gpus in devices {
         for (name, strategy) in strategies() {
-            let compiled = perceptron(n_gpus, strategy, optimizer);
+            let compiled = perceptron(n_gpus, strategy, optimizer.clone());
             let found = train(&compiled, learning_rate);
             for (step, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 let what = format!("{n_gpus} devices, {name}, step {step}");
@@ -60,22 +64,22 @@ fn check_on(devices: &[usize], optimizer: Optimizer, learning_rate: f32) {
 
 #[test]
 fn so_it_is_on_a_mesh_of_five_axes() {
-    check_on(&[32], Optimizer::default(), LEARNING_RATE);
+    check_on(&[32], &Optimizer::default(), LEARNING_RATE);
 }
 
 #[test]
 fn plain_sgd_is_the_same_everywhere() {
-    check(Optimizer::default(), LEARNING_RATE);
+    check(&Optimizer::default(), LEARNING_RATE);
 }
 
 #[test]
 fn momentum_is_the_same_everywhere() {
-    check(sgd(0.9), LEARNING_RATE);
+    check(&sgd(0.9), LEARNING_RATE);
 }
 
 #[test]
 fn adamw_is_the_same_everywhere() {
-    check(optimizer("adamw", &[]).unwrap(), 0.003);
+    check(&optimizer("adamw", &[]).unwrap(), 0.003);
 }
 
 /// The perceptron with every parameter that allows it stored in as many parts as there are devices.

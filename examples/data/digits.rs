@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use soybean::{
     DataOptions, Error, Split,
-    data::{CsvSpec, Dataset},
+    data::{CsvSpec, Table},
 };
 
 /// The digits, or another file of the same form: 64 pixels from 0 to 16 and a class in each line.
@@ -18,9 +18,8 @@ pub(crate) fn load(options: &DataOptions) -> Result<Split, Error> {
         label: 64,
         n_classes: 10,
     };
-    let dataset = Dataset::from_csv(options.path.clone().unwrap_or_else(ours), &form)?;
-    let (train, held_out) = dataset.split(0.2, options.seed);
-    Ok(Split { train, held_out })
+    let table = Table::from_csv(options.path.clone().unwrap_or_else(ours), &form)?;
+    Ok(Split::holding_out(0.2, table, options.seed))
 }
 
 /// A file of the sources, or of the current folder where the program runs elsewhere than it was built.

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use soybean::{
     DataOptions, Split,
-    data::{Column, Dataset, Values},
+    data::{Column, Table, Values},
     plan::random::{mixed, next_state},
 };
 
@@ -55,9 +55,8 @@ pub(crate) fn load(options: &DataOptions) -> Result<Split, Infallible> {
     let row = vec![3, SIDE, SIDE];
     let images = Column { name: "images".to_owned(), row, values: Values::F32(pixels) };
     let labels = Column { name: "label".to_owned(), row: vec![], values: Values::I32(labels) };
-    let dataset = Dataset::new(vec![images, labels]).expect("as many labels as images");
-    let (train, held_out) = dataset.split(0.2, options.seed);
-    Ok(Split { train, held_out })
+    let table = Table::new(vec![images, labels]).expect("as many labels as images");
+    Ok(Split::holding_out(0.2, table, options.seed))
 }
 
 /// Random numbers.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use soybean::{
     DataOptions, Error, Split,
-    data::{Column, Dataset, Values, read_file},
+    data::{TokenSpec, Tokens, read_file},
 };
 
 /// All that the novel is written with, in the order of their numbers.
@@ -32,17 +32,11 @@ pub(crate) fn text(options: &DataOptions) -> Result<(Vec<i32>, Vec<i32>), Error>
 /// The text in overlapping windows: letters, and for each the one that follows it.
 pub(crate) fn load(options: &DataOptions) -> Result<Split, Error> {
     let (learnt, held_out) = text(options)?;
-    Ok(Split { train: windows(&learnt, LENGTH / 2)?, held_out: windows(&held_out, LENGTH)? })
+    Ok(Split::new(windows(learnt, LENGTH / 2)?, windows(held_out, LENGTH)?))
 }
 
-fn windows(text: &[i32], stride: usize) -> Result<Dataset, Error> {
-    let column = |name: &str, shift: usize| {
-        let starts = (0..text.len().saturating_sub(LENGTH)).step_by(stride);
-        let letters = starts.flat_map(|at| &text[at + shift..at + shift + LENGTH]).copied();
-        let values = Values::I32(letters.collect());
-        Column { name: name.to_owned(), row: vec![LENGTH], values }
-    };
-    Dataset::new(vec![column("letters", 0), column("next", 1)])
+fn windows(text: Vec<i32>, stride: usize) -> Result<Tokens, Error> {
+    Tokens::new(text, TokenSpec { length: LENGTH, stride, vocabulary: LETTERS.chars().count() })
 }
 
 /// The mean loss on one text of a bigram model of another, in which every pair has been seen once more than it has.

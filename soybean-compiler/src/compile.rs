@@ -51,6 +51,7 @@ pub const MAX_GPUS: usize = 1 << 12;
 /// - a number of GPUs that is not from 1 to [`MAX_GPUS`], or over which nothing can be split;
 /// - a cluster that has no place for that number, or none for the objective `time`;
 /// - pins that do not fit the mesh;
+/// - patterns of names of parameters that match none;
 /// - a memory limit that no plan found keeps.
 pub fn compile(
     builder: Builder,
@@ -62,7 +63,8 @@ pub fn compile(
     check_n_gpus(options.n_gpus).map_err(|fault| vec![fault])?;
     let topology = topology(options).map_err(|fault| vec![fault])?;
     let mesh = topology.as_ref().map_or_else(|| Mesh::new(options.n_gpus), Topology::mesh);
-    let faults = pin::faults(builder.graph(), &mesh);
+    let mut faults = pin::faults(builder.graph(), &mesh);
+    faults.extend(options.optimizer.faults(builder.graph()));
     if !faults.is_empty() {
         return Err(faults);
     }

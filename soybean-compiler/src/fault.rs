@@ -67,4 +67,6 @@ pub enum At {
     Gpus,
     /// The memory that each GPU has.
     Memory,
+    /// The pattern with this number in the optimiser's setting `no_decay`.
+    NoDecay(usize),
 }

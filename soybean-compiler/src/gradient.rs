@@ -11,7 +11,7 @@ use crate::{
         elementwise::{Elementwise, all_dims},
         reduce::Reduce,
     },
-    scalar::{self, ScalarBuilder},
+    scalar,
     signature::FactorId,
 };
 
@@ -75,17 +75,16 @@ pub(crate) fn add_elementwise(
     graph.add(Elementwise { extents, operands, program, dtype: DType::F32 }.into(), &values)
 }
 
-/// Adds to the graph the gradients of a scalar loss by each of the parameters; none for those that it does not depend on.
+/// Adds to the graph the gradients of a scalar loss, times the number that `seed` gives, by each of the parameters; none for those that it does not depend on.
 pub(crate) fn differentiate(
     graph: &mut Graph,
     loss: Value,
     parameters: &[Value],
+    seed: &ScalarProgram,
 ) -> Vec<Option<Value>> {
     let depends_on_parameters = depends_on_parameters(graph);
     let mut gradients: BTreeMap<Value, Value> = BTreeMap::new();
-    let mut one = ScalarBuilder::default();
-    let seed = one.constant(1.0);
-    let seed = add_elementwise(graph, Shape::new(&[]), &[], &one.finish(seed), &[]);
+    let seed = add_elementwise(graph, Shape::new(&[]), &[], seed, &[]);
     gradients.insert(loss, seed);
     let forward: Vec<Value> = graph.values().filter(|&it| it <= loss).collect();
     for value in forward.into_iter().rev() {
@@ -117,7 +116,8 @@ fn depends_on_parameters(graph: &Graph) -> Vec<bool> {
     depends
 }
 
-fn add(graph: &mut Graph, x: Value, y: Value) -> Value {
+/// The sum of two tensors of one shape.
+pub(crate) fn add(graph: &mut Graph, x: Value, y: Value) -> Value {
     let shape = graph.shape(x);
     let space = all_dims(&shape);
     add_elementwise(

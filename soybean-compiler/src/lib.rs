@@ -33,6 +33,7 @@ mod size;
 mod surface;
 mod text;
 pub mod tiling;
+mod updates;
 mod verify;
 
 pub use builder::{Argument, Builder, Site};
@@ -42,7 +43,7 @@ pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
 pub use lower::{lower, lower_within};
 pub use network::Network;
-pub use optimizer::{Optimizer, optimizer};
+pub use optimizer::{Optimizer, Rule, optimizer};
 pub use peak::{Content, Held, Peak};
 pub use pin::Pin;
 pub use recipe::{Recipe, RecipeFault};

@@ -58,10 +58,11 @@ fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
     lowering.place_sources();
     let train = lowering.steps_of(Phase::Train, &schedule::train(&tiled.network));
     let loss = lowering.stored[&tiled.network.loss];
+    let gradient_norm = tiled.network.gradient_norm.map(|it| lowering.stored[&it]);
     let evaluate = lowering.steps_of(Phase::Evaluate, &schedule::evaluate(&tiled.network));
     let outputs = lowering.outputs();
     let phases = [
-        Steps { steps: &train, kept: vec![loss], order },
+        Steps { steps: &train, kept: [loss].into_iter().chain(gradient_norm).collect(), order },
         Steps { steps: &evaluate, kept: outputs.iter().map(|it| it.buffer).collect(), order },
     ];
     let memory::Plan { buffers, arena_bytes, held } =
@@ -89,6 +90,10 @@ fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
         constants: Cow::Owned(lowering.constants),
         scalars: Cow::Owned(tiled.network.scalars.clone()),
         loss,
+        gradient_norm,
+        accumulate: tiled.network.optimizer.accumulate,
+        ema: tiled.network.optimizer.ema,
+        non_finite: tiled.network.optimizer.non_finite,
         outputs: Cow::Owned(outputs),
         train_bytes: bytes(&train),
         evaluate_bytes: bytes(&evaluate),

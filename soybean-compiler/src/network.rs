@@ -5,17 +5,16 @@ use std::{
     sync::Arc,
 };
 
-use soybean_plan::{DType, Mesh, Precision, RunScalar, Shape, Tiling};
+use soybean_plan::{Mesh, Precision, RunScalar, Tiling};
 
 use crate::{
     builder::{Builder, Site},
     fault::{At, ModelFault},
     fuse,
-    gradient::{add_elementwise, differentiate},
+    gradient::differentiate,
     graph::{Graph, Phase, Source, Value},
-    operators::elementwise::all_dims,
-    optimizer::{self, Optimizer, Update},
-    pin, precision, share, simplify,
+    optimizer::{Optimizer, program::Updates},
+    pin, precision, share, simplify, updates,
 };
 
 /// A training step as a graph.
@@ -33,6 +32,10 @@ pub struct Network {
     pub outputs: Vec<(String, Value)>,
     /// Buffers, then parameters and optimiser states, with their next values; both have the same tiling.
     pub updates: Vec<(Value, Value)>,
+    /// The 2-norm of all gradients together, if updates need it.
+    pub gradient_norm: Option<Value>,
+    /// The optimiser of which the updates are.
+    pub optimizer: Optimizer,
     /// The scalars that programs read.
     pub scalars: Vec<RunScalar>,
     /// With which numbers it computes.
@@ -104,7 +107,8 @@ impl Network {
         };
         let inputs = sources(&graph, |it| matches!(it, Source::Input { .. }));
         let parameters = sources(&graph, |it| matches!(it, Source::Parameter(_)));
-        let gradients = differentiate(&mut graph, loss, &parameters);
+        let gradients =
+            differentiate(&mut graph, loss, &parameters, &updates::seed(optimizer, &mut scalars));
         let unused = |(&parameter, gradient): (&Value, &Option<Value>)| {
             gradient.is_none().then(|| unused_parameter(&graph, loss, parameter))
         };
@@ -113,13 +117,15 @@ impl Network {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let update = optimizer::update(optimizer, &mut scalars);
-        for (&parameter, gradient) in parameters.iter().zip(gradients) {
-            let gradient = gradient.expect("parameters without a gradient are faults");
-            names.push((format!("{}.grad", graph.node(parameter).name), Some(gradient)));
-            graph.set_origin(graph.node(parameter).origin);
-            add_update(&mut graph, &mut updates, &update, parameter, gradient);
-        }
+        let gradients: Vec<(Value, Value)> = parameters
+            .iter()
+            .zip(gradients)
+            .map(|(&it, gradient)| (it, gradient.expect("parameters without one are faults")))
+            .collect();
+        let programs = Updates::new(optimizer, &mut scalars);
+        let mut writer =
+            updates::Writer { graph: &mut graph, updates: &mut updates, names: &mut names };
+        let gradient_norm = writer.add(&programs, optimizer, loss, &gradients);
         Ok(Self {
             graph,
             inputs,
@@ -127,6 +133,8 @@ impl Network {
             loss,
             outputs: outputs.to_vec(),
             updates,
+            gradient_norm,
+            optimizer: optimizer.clone(),
             scalars,
             precision: Precision::F32,
             names,
@@ -171,11 +179,15 @@ impl Network {
         self.graph.values().filter(|&it| self.graph.node(it).pinned.is_some()).collect()
     }
 
-    /// The tensors that must be computed: the loss, the outputs and the next values.
+    /// The tensors that must be computed: the loss, the outputs and what a step leaves.
     #[must_use]
     pub fn roots(&self) -> Vec<Value> {
-        let next = self.updates.iter().map(|&(_, next)| next);
-        self.fetched().into_iter().chain(next).collect()
+        self.fetched().into_iter().chain(self.left_by_steps()).collect()
+    }
+
+    /// What a training step leaves besides the loss: the next values, and the gradients' norm.
+    pub(crate) fn left_by_steps(&self) -> impl Iterator<Item = Value> {
+        self.updates.iter().map(|&(_, next)| next).chain(self.gradient_norm)
     }
 
     /// The next values of buffers, parameters and states.
@@ -205,8 +217,37 @@ impl Network {
     /// Which tensors a training step needs: a mark for each. The others are computed in evaluations only.
     #[must_use]
     pub fn trained(&self) -> Vec<bool> {
-        let next = self.updates.iter().map(|&(_, next)| next);
-        self.graph.ancestors_in(Phase::Train, &next.chain([self.loss]).collect::<Vec<_>>())
+        let left: Vec<Value> = self.left_by_steps().chain([self.loss]).collect();
+        self.graph.ancestors_in(Phase::Train, &left)
+    }
+
+    /// Which tensors serve updates alone: the next values, the norm of all gradients and what it is added up of, and what follows from it.
+    pub(crate) fn of_updates(&self) -> Vec<bool> {
+        let graph = &self.graph;
+        let mut marks = vec![false; graph.n_values()];
+        if let Some(norm) = self.gradient_norm {
+            let is_forward = self.forward();
+            let is_sum = |value: &Value| {
+                let is_scalar = graph.shape(*value).is_empty();
+                is_scalar && graph.operator(*value).is_some() && !is_forward[value.index()]
+            };
+            marks[norm.index()] = true;
+            for value in graph.values().rev().filter(|it| *it <= norm) {
+                if marks[value.index()] {
+                    graph
+                        .operands(value)
+                        .iter()
+                        .filter(|it| is_sum(it))
+                        .for_each(|it| marks[it.index()] = true);
+                }
+            }
+            for value in graph.values().filter(|it| *it > norm) {
+                marks[value.index()] |=
+                    graph.operands(value).iter().any(|it| *it >= norm && marks[it.index()]);
+            }
+        }
+        self.updates.iter().for_each(|(_, next)| marks[next.index()] = true);
+        marks
     }
 
     /// The updates of each buffer, and of each parameter with those of its states, which are made together.
@@ -245,6 +286,8 @@ impl Network {
             loss: of[&self.loss],
             outputs: self.outputs.iter().map(|(name, value)| (name.clone(), of[value])).collect(),
             updates: self.updates.iter().map(|(source, next)| (of[source], of[next])).collect(),
+            gradient_norm: self.gradient_norm.map(|it| of[&it]),
+            optimizer: self.optimizer.clone(),
             scalars: self.scalars.clone(),
             precision: self.precision,
             names: self.names.iter().map(|(name, it)| (name.clone(), moved(*it))).collect(),
@@ -266,27 +309,4 @@ fn unused_parameter(graph: &Graph, loss: Value, parameter: Value) -> ModelFault 
         ),
     };
     ModelFault { at: At::Value(parameter), message, help: Some(help.to_owned()) }
-}
-
-fn add_update(
-    graph: &mut Graph,
-    updates: &mut Vec<(Value, Value)>,
-    update: &Update,
-    parameter: Value,
-    gradient: Value,
-) {
-    let (name, shape): (String, Shape) =
-        (graph.node(parameter).name.clone(), graph.shape(parameter));
-    let state = |state: &&str| {
-        graph.add_source(&format!("{name}.{state}"), DType::F32, shape, Source::State)
-    };
-    let states: Vec<Value> = update.states.iter().map(state).collect();
-    let values: Vec<Value> =
-        [parameter, gradient].into_iter().chain(states.iter().copied()).collect();
-    let operands = vec![all_dims(&shape); values.len()];
-    let programs = [&update.parameter].into_iter().chain(&update.next_states);
-    for (source, program) in [parameter].into_iter().chain(states).zip(programs) {
-        let next = add_elementwise(graph, shape, &operands, program, &values);
-        updates.push((source, next));
-    }
 }

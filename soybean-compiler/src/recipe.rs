@@ -110,7 +110,9 @@ fn options(options: &Options, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (setting, value) in settings {
         write!(f, " {setting:?} {}", Text(&value))?;
     }
-    writeln!(f)
+    writeln!(f)?;
+    let further = optimizer.further_settings();
+    further.iter().try_for_each(|(setting, value)| writeln!(f, "{setting} {}", Text(value)))
 }
 
 /// A value as the reader takes it.

@@ -19,8 +19,7 @@ pub(crate) enum Task {
 
 /// The tasks of a training step: the loss, the gradients, and each update as soon as nothing reads what it replaces.
 pub(crate) fn train(network: &Network) -> Vec<Task> {
-    let mut roots: Vec<Value> = network.updates.iter().map(|&(_, next)| next).collect();
-    roots.push(network.loss);
+    let roots: Vec<Value> = network.left_by_steps().chain([network.loss]).collect();
     let is_next = network.next_values();
     let order = computed(&network.graph, Phase::Train, &roots, |it| !is_next.contains(&it));
     // For each update, the last tensor that reads what it replaces or that it reads.

@@ -18,6 +18,9 @@ pub fn verify(network: &Network) -> Result<(), String> {
     if !graph.shape(network.loss).is_empty() {
         return Err(format!("the loss {} is not a scalar", network.loss));
     }
+    if let Some(norm) = network.gradient_norm.filter(|it| !graph.shape(*it).is_empty()) {
+        return Err(format!("the norm of the gradients {norm} is not a scalar"));
+    }
     for &(source, next) in &network.updates {
         if graph.node(source).dtype != graph.node(next).dtype {
             return Err(format!("{next} is not of the type of {source}, whose next value it is"));
@@ -101,7 +104,8 @@ pub fn verify_program(program: &Program) -> Result<(), String> {
     kept.extend(tables.states.iter().map(|it| it.buffer));
     kept.extend(tables.constants.iter().map(|it| it.buffer));
     let outputs: Vec<BufferId> = tables.outputs.iter().map(|it| it.buffer).collect();
-    verify_phase(program, &program.train, &kept, &[tables.loss])?;
+    let left: Vec<BufferId> = [tables.loss].into_iter().chain(tables.gradient_norm).collect();
+    verify_phase(program, &program.train, &kept, &left)?;
     verify_phase(program, &program.evaluate, &kept, &outputs)
 }
 

@@ -10,8 +10,10 @@ mod random_networks;
 
 use brute_force::least_bytes;
 use random_networks::{Sizes, random_model};
-use soybean_compiler::{Network, Strategy, graph::Value, optimizer, tiling::search_alone};
-use soybean_plan::{Mesh, Placement, Precision, Tiling};
+use soybean_compiler::{
+    Network, Optimizer, Strategy, graph::Value, optimizer, tiling::search_alone,
+};
+use soybean_plan::{Mesh, NonFinite, Placement, Precision, Tiling};
 
 /// The most entries of a table of brute force: a network that needs more is left out.
 const LIMIT: usize = 20_000;
@@ -41,6 +43,7 @@ fn compared(n_ranks: usize, extents: &'static [usize], n_seeds: u64) -> Compared
 fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let (builder, loss) = random_model(seed, sizes);
     let updates = optimizer(if seed % 3 == 2 { "adam" } else { "sgd" }, &[]).unwrap();
+    let updates = if seed % 5 == 4 { with_everything(updates) } else { updates };
     let precision = if seed / 3 % 2 == 1 { Precision::Bf16 } else { Precision::F32 };
     let network = Network::new(builder, loss, &[], &updates).unwrap().in_precision(precision);
     let mesh = Mesh::new(n_ranks);
@@ -54,6 +57,12 @@ fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let others = found.baselines;
     assert!(others.data.min(others.model).min(others.recursive) >= least, "{}", case());
     Some(least)
+}
+
+/// The optimiser with all that reads the norm of the gradients, and with all further states.
+fn with_everything(optimizer: Optimizer) -> Optimizer {
+    let (clip_norm, ema) = (Some(1.0), Some(0.9));
+    Optimizer { clip_norm, accumulate: 2, ema, non_finite: NonFinite::Scale, ..optimizer }
 }
 
 /// The network with some tensor pinned, with working copies, with both or with neither.

@@ -3,7 +3,8 @@
 mod support;
 
 use expect_test::{Expect, expect};
-use soybean_compiler::{Network, Optimizer, verify};
+use soybean_compiler::{Network, Optimizer, Rule, verify};
+use soybean_plan::NonFinite;
 
 fn check(optimizer: &Optimizer, expected: &Expect) {
     let (builder, loss, _) = support::classifier(8, &[4, 6, 2], true);
@@ -47,5 +48,119 @@ fn a_classifier_with_plain_sgd() {
         v24: f32[6, 2] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v5, v18)
         v25: f32[2] = map {sub(x0, mul(s0, x1))} i,i->i (v7, v16)
     "#]],
+    );
+}
+
+/// What no loss and no output is computed of: gradients, states and updates; and the run-time scalars.
+fn check_updates(optimizer: &Optimizer, expected: &Expect) {
+    let (builder, loss, _) = support::classifier(8, &[4, 2], true);
+    let network = Network::new(builder, loss, &[], optimizer).expect("the model is sound");
+    verify(&network).expect("the fused graph is sound");
+    let is_forward = network.forward();
+    let lines = network.graph.values().filter(|it| !is_forward[it.index()]);
+    let lines: String = lines.map(|it| network.graph.line(it) + "\n").collect();
+    expected.assert_eq(&format!("{lines}{:?}\n", network.scalars));
+}
+
+#[test]
+fn clipped_gradients_have_a_norm() {
+    let optimizer = Optimizer { clip_norm: Some(2.0), ..Optimizer::default() };
+    check_updates(
+        &optimizer,
+        &expect![[r#"
+        v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
+        v12: f32[2] = sum {x0} ij->j (v11)
+        v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
+        v14: f32[] = sum {mul(x0, x0)} ij-> (v13)
+        v15: f32[] = sum {mul(x0, x0)} i-> (v12)
+        v16: f32[] = map {sqrt(add(x0, x1))} ,-> (v14, v15)
+        v17: f32[4, 2] = map {sub(x0, mul(s0, mul(x1, div(2, maximum(add(x2, 0.000001), 2)))))} ij,ij,->ij (v1, v13, v16)
+        v18: f32[2] = map {sub(x0, mul(s0, mul(x1, div(2, maximum(add(x2, 0.000001), 2)))))} i,i,->i (v3, v12, v16)
+        [LearningRate]
+    "#]],
+    );
+}
+
+#[test]
+fn several_steps_share_an_update() {
+    check_updates(
+        &Optimizer { accumulate: 4, ..Optimizer::default() },
+        &expect![[r#"
+            v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
+            v12: f32[2] = sum {x0} ij->j (v11)
+            v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
+            v14: f32[4, 2] = state "w0.gradient_sum"
+            v15: f32[4, 2] = map {select(s1, sub(x0, mul(s0, mul(add(x2, x1), 0.25))), x0)} ij,ij,ij->ij (v1, v13, v14)
+            v16: f32[4, 2] = map {select(s1, 0, add(x1, x0))} ij,ij->ij (v13, v14)
+            v17: f32[2] = state "b0.gradient_sum"
+            v18: f32[2] = map {select(s1, sub(x0, mul(s0, mul(add(x2, x1), 0.25))), x0)} i,i,i->i (v3, v12, v17)
+            v19: f32[2] = map {select(s1, 0, add(x1, x0))} i,i->i (v12, v17)
+            [LearningRate, IsUpdate]
+        "#]],
+    );
+}
+
+#[test]
+fn averages_follow_parameters_and_some_parameters_are_not_decayed() {
+    let rule = Rule::Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.1 };
+    let no_decay = vec!["b*".to_owned()];
+    check_updates(
+        &Optimizer { ema: Some(0.75), no_decay, ..rule.into() },
+        &expect![[r#"
+            v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
+            v12: f32[2] = sum {x0} ij->j (v11)
+            v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
+            v14: f32[4, 2] = state "w0.ema"
+            v15: f32[4, 2] = map {sub(x0, mul(s0, add(x1, mul(x0, 0.1))))} ij,ij->ij (v1, v13)
+            v16: f32[4, 2] = map {add(mul(x2, 0.75), mul(sub(x0, mul(s0, add(x1, mul(x0, 0.1)))), 0.25))} ij,ij,ij->ij (v1, v13, v14)
+            v17: f32[2] = state "b0.ema"
+            v18: f32[2] = map {sub(x0, mul(s0, x1))} i,i->i (v3, v12)
+            v19: f32[2] = map {add(mul(x2, 0.75), mul(sub(x0, mul(s0, x1)), 0.25))} i,i,i->i (v3, v12, v17)
+            [LearningRate]
+        "#]],
+    );
+}
+
+#[test]
+fn steps_that_are_not_finite_are_skipped() {
+    let optimizer = Optimizer { non_finite: NonFinite::Skip, ..Optimizer::default() };
+    check_updates(
+        &optimizer,
+        &expect![[r#"
+        v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
+        v12: f32[2] = sum {x0} ij->j (v11)
+        v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
+        v14: f32[] = sum {mul(x0, x0)} ij-> (v13)
+        v15: f32[] = sum {mul(x0, x0)} i-> (v12)
+        v16: f32[] = map {sqrt(add(x0, x1))} ,-> (v14, v15)
+        v17: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s0, x1)), x0)} ij,ij,,->ij (v1, v13, v10, v16)
+        v18: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s0, x1)), x0)} i,i,,->i (v3, v12, v10, v16)
+        [LearningRate]
+    "#]],
+    );
+}
+
+#[test]
+fn losses_are_scaled() {
+    let optimizer =
+        Optimizer { non_finite: NonFinite::Scale, accumulate: 2, ..Optimizer::default() };
+    check_updates(
+        &optimizer,
+        &expect![[r#"
+            v11: f32[8] = map {div(mul(s0, 0.125), x0)} i->i (v7)
+            v12: f32[8, 2] = map {add(select(eq(x0, x1), neg(mul(s0, 0.125)), 0), mul(x3, x2))} i,j,ij,i->ij (v4, v8, v6, v11)
+            v13: f32[2] = sum {x0} ij->j (v12)
+            v14: f32[4, 2] = contract ik,ij->kj (v0, v12)
+            v15: f32[4, 2] = state "w0.gradient_sum"
+            v16: f32[2] = state "b0.gradient_sum"
+            v17: f32[] = sum {mul(mul(add(x1, mul(x0, div(1, s0))), 0.5), mul(add(x1, mul(x0, div(1, s0))), 0.5))} ij,ij-> (v14, v15)
+            v18: f32[] = sum {mul(mul(add(x1, mul(x0, div(1, s0))), 0.5), mul(add(x1, mul(x0, div(1, s0))), 0.5))} i,i-> (v13, v16)
+            v19: f32[] = map {sqrt(add(x0, x1))} ,-> (v17, v18)
+            v20: f32[4, 2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} ij,ij,ij,,->ij (v1, v14, v15, v10, v19)
+            v21: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} ij,ij,,->ij (v14, v15, v10, v19)
+            v22: f32[2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} i,i,i,,->i (v3, v13, v16, v10, v19)
+            v23: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} i,i,,->i (v13, v16, v10, v19)
+            [LossScale, LearningRate, IsUpdate]
+        "#]],
     );
 }

@@ -5,16 +5,24 @@ mod support;
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Compiled, Network, Optimizer, Options, Strategy, compile, lower, program_text,
+    Argument, Compiled, Network, Optimizer, Options, Rule, Strategy, compile, lower, program_text,
     tiling::search, verify_program,
 };
-use soybean_plan::{Mesh, Precision};
+use soybean_plan::{Mesh, NonFinite, Precision};
 
-fn optimizers() -> [Optimizer; 3] {
+fn optimizers() -> [Optimizer; 4] {
     let adam =
-        Optimizer::Adam { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, is_decoupled: false };
-    let momentum = Optimizer::Sgd { momentum: 0.9, nesterov: true, weight_decay: 1e-4 };
-    [Optimizer::default(), momentum, adam]
+        Rule::Adam { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, is_decoupled: false };
+    let momentum = Rule::Sgd { momentum: 0.9, nesterov: true, weight_decay: 1e-4 };
+    let everything = Optimizer {
+        no_decay: vec!["b*".to_owned()],
+        clip_norm: Some(1.0),
+        accumulate: 2,
+        ema: Some(0.9),
+        non_finite: NonFinite::Scale,
+        ..adam.into()
+    };
+    [Optimizer::default(), momentum.into(), adam.into(), everything]
 }
 
 #[test]

@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Objective, Optimizer, Options, Recipe, Request, Strategy,
+    Argument, Builder, Compiled, Objective, Optimizer, Options, Recipe, Request, Rule, Strategy,
     graph::Value, operator_samples, optimizer,
 };
-use soybean_plan::{Cluster, DType, Device, Init, Level, Precision};
+use soybean_plan::{Cluster, DType, Device, Init, Level, NonFinite, Precision};
 use soybean_zoo::{
     GPT, Model, Transformer, alexnet, cnn5, inception_v3, mlp, resnet20, resnet50, vgg16,
 };
@@ -210,6 +210,26 @@ fn cluster(n_gpus: usize, speeds: [f64; 8]) -> Cluster {
     Cluster { name: "two".into(), levels: levels.into(), device }
 }
 
+/// The optimiser with what goes on around its rule; all parameters are named by a pattern, or none.
+fn with_further(
+    (clip_norm, accumulate, ema, non_finite, is_masked): (
+        Option<f64>,
+        u64,
+        Option<f64>,
+        usize,
+        bool,
+    ),
+    optimizer: Optimizer,
+) -> Optimizer {
+    let decays = matches!(
+        optimizer.rule,
+        Rule::Sgd { weight_decay, .. } | Rule::Adam { weight_decay, .. } if weight_decay > 0.0
+    );
+    let patterns = if is_masked && decays { vec!["*".to_owned()] } else { Vec::new() };
+    let non_finite = NonFinite::ALL[non_finite];
+    Optimizer { clip_norm, accumulate, ema, non_finite, no_decay: patterns, ..optimizer }
+}
+
 proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
@@ -226,6 +246,7 @@ proptest! {
         (memory, shares) in (proptest::option::of(1_u64 << 20..1 << 40), any::<bool>()),
         speeds in proptest::array::uniform8(1e-6..1e15_f64),
         has_cluster in any::<bool>(),
+        further in (proptest::option::of(1e-6..1e6_f64), 1..9_u64, proptest::option::of(1e-6..0.999_f64), 0..3_usize, any::<bool>()),
     ) {
         let mut recipe = small(&name);
         recipe.builder.stand_at(&place, 1);
@@ -247,11 +268,11 @@ proptest! {
                 shares,
             },
             precision: Precision::ALL[precision],
-            optimizer: match which {
-                0 => Optimizer::Sgd { momentum, nesterov: momentum > 0.5, weight_decay: decay },
+            optimizer: with_further(further, match which {
+                0 => Rule::Sgd { momentum, nesterov: momentum > 0.5, weight_decay: decay }.into(),
                 1 => optimizer("adam", &[("weight_decay".to_owned(), Argument::Float(decay))]).unwrap(),
                 _ => optimizer("adamw", &[("eps".to_owned(), Argument::Float(decay))]).unwrap(),
-            },
+            }),
         };
         check(&recipe);
     }

@@ -3,8 +3,9 @@
 
 mod support;
 
-use soybean_compiler::{Optimizer, Options, Report, Strategy, compile};
-use soybean_plan::Precision;
+use expect_test::expect;
+use soybean_compiler::{Optimizer, Options, Pass, Report, Strategy, compile};
+use soybean_plan::{NonFinite, Precision};
 
 /// The report of the plan of a perceptron in one function, so that its layers have no names.
 fn report(widths: &[usize], strategy: Strategy) -> Report {
@@ -33,4 +34,67 @@ fn weights_that_lie_otherwise_than_their_copies_are_sharded() {
     assert!(tiled.network.graph.values().any(|it| tiled.network.graph.is_copy(it)), "{tiled}");
     let parallelism = report.parallelism();
     assert_eq!(parallelism[0].1.weights, "split 2 x sharded 2", "{parallelism:?} {tiled}");
+}
+
+#[test]
+fn the_norm_of_the_gradients_belongs_to_the_updates() {
+    let (builder, loss, _) = support::classifier(8, &[4, 16, 8], true);
+    let options = Options {
+        name: "tiny".to_owned(),
+        n_gpus: 4,
+        search: Strategy::Data.into(),
+        precision: Precision::F32,
+        optimizer: Optimizer {
+            clip_norm: Some(1.0),
+            accumulate: 2,
+            ema: Some(0.9),
+            non_finite: NonFinite::Skip,
+            ..Optimizer::default()
+        },
+    };
+    let compiled = compile(builder, loss, &[], &options, &|| 0.0).unwrap();
+    let transfers = compiled.report.transfers();
+    let of_norm = transfers.iter().filter(|it| it.name.ends_with(".grad.square_sum"));
+    let of_norm: Vec<_> = of_norm.map(|it| (it.collectives.as_str(), it.pass)).collect();
+    assert_eq!(of_norm, [("all-reduce", Pass::Update); 4]);
+    expect![[r#"
+        plan of `tiny` for 4 GPUs, mesh [2, 2], strategy data, precision f32
+
+          tensor  shape       tiling   optimizer states
+          x       f32[8, 4]   [P0 P0]
+          w0      f32[4, 16]  [r r]    [P0 P0]
+          b0      f32[16]     [r r]    [P0 P0]
+          w1      f32[16, 8]  [r r]    [P0 P0]
+          b1      f32[8]      [r r]    [P0 P0]
+          y       i32[8]      [P0 P0]
+          loss    f32[]       [r r]
+
+          layer               forward  backward  weights and states
+          (the model itself)  data 4   data 4    sharded state 4
+
+          bytes   share   tensor                        collective      for
+          1.5 kB  29.0 %  w1.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
+          1.5 kB  29.0 %  w1' [P0 P0] -> [r r]          all-gather      update
+          768 B   14.5 %  w0.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
+          768 B   14.5 %  w0' [P0 P0] -> [r r]          all-gather      update
+          192 B   3.6 %   b0.grad [red red] -> [P0 P0]  reduce-scatter  add, backward
+          192 B   3.6 %   b0' [P0 P0] -> [r r]          all-gather      update
+          96 B    1.8 %   b1.grad [red red] -> [P0 P0]  reduce-scatter  add, backward
+          96 B    1.8 %   b1' [P0 P0] -> [r r]          all-gather      update
+          120 B   2.3 %   5 other conversions
+
+          bytes moved in one training step      5.3 kB
+          with strategy data                    5.3 kB  1.00 x
+          with strategy model                   2.7 kB  0.52 x
+          with strategy recursive               1.8 kB  0.33 x
+          memory of each GPU                    3.5 kB
+            parameters                           896 B
+            optimizer states                     640 B
+            inputs                               192 B
+            activations                           64 B
+            gradients                            448 B
+            collectives                         1.2 kB
+          search                                0.0 ms
+    "#]]
+    .assert_eq(&compiled.report.text());
 }

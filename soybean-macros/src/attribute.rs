@@ -1,13 +1,12 @@
 //! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB",
-//! cluster = "dgx-h100", objective = "time"`.
+//! cluster = "dgx-h100", objective = "time", clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"`.
 
 mod cluster;
+mod updates;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
-use soybean_compiler::{
-    Argument, MAX_GPUS, Objective, Optimizer, Place, Strategy, optimizer, parse_bytes,
-};
+use soybean_compiler::{MAX_GPUS, Objective, Optimizer, Strategy, parse_bytes};
 use soybean_plan::Precision;
 use syn::{
     Expr, Ident, Token,
@@ -27,8 +26,22 @@ use crate::{
 };
 
 /// The names of all arguments.
-const NAMES: [&str; 7] =
-    ["gpus", "optimizer", "strategy", "precision", "memory", "cluster", "objective"];
+const NAMES: [&str; 11] = [
+    "gpus",
+    "optimizer",
+    "strategy",
+    "precision",
+    "memory",
+    "cluster",
+    "objective",
+    "clip_norm",
+    "accumulate",
+    "ema",
+    "non_finite",
+];
+
+/// The arguments with values.
+const KNOWN: &str = "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\", memory = \"80GiB\", cluster = \"dgx-h100\", objective = \"time\", clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = \"skip\"";
 
 /// The arguments as they are written.
 #[derive(Default)]
@@ -40,6 +53,10 @@ pub(crate) struct Attribute {
     memory: Option<Expr>,
     cluster: Option<Expr>,
     objective: Option<Expr>,
+    clip_norm: Option<Expr>,
+    accumulate: Option<Expr>,
+    ema: Option<Expr>,
+    non_finite: Option<Expr>,
     tokens: TokenStream,
     /// Whether some of them could not be read, so that nothing is known to be missing.
     is_broken: bool,
@@ -91,27 +108,15 @@ impl Attribute {
         };
         for Setting { name, value } in settings {
             let text = name.to_string();
-            let slot = match text.as_str() {
-                "gpus" => &mut attribute.gpus,
-                "optimizer" => &mut attribute.optimizer,
-                "strategy" => &mut attribute.strategy,
-                "precision" => &mut attribute.precision,
-                "memory" => &mut attribute.memory,
-                "cluster" => &mut attribute.cluster,
-                "objective" => &mut attribute.objective,
-                _ => {
-                    let headline = format!("unknown argument `{text}`");
-                    let mut message = Message::new(headline).note(
-                        "known",
-                        "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\", memory = \"80GiB\", cluster = \"dgx-h100\", objective = \"time\"",
-                    );
-                    if let Some(nearest) = suggestion::nearest(&text, NAMES) {
-                        message = message.help(format!("did you mean `{nearest}`?"));
-                    }
-                    problems.report(&name, &message);
-                    attribute.is_broken = true;
-                    continue;
+            let Some(slot) = attribute.slot(&text) else {
+                let mut message =
+                    Message::new(format!("unknown argument `{text}`")).note("known", KNOWN);
+                if let Some(nearest) = suggestion::nearest(&text, NAMES) {
+                    message = message.help(format!("did you mean `{nearest}`?"));
                 }
+                problems.report(&name, &message);
+                attribute.is_broken = true;
+                continue;
             };
             if slot.is_some() {
                 problems.report(&name, &Message::new(format!("`{text}` is given twice")));
@@ -120,6 +125,24 @@ impl Attribute {
             *slot = Some(value);
         }
         attribute
+    }
+
+    /// The place of the argument with this name.
+    fn slot(&mut self, name: &str) -> Option<&mut Option<Expr>> {
+        Some(match name {
+            "gpus" => &mut self.gpus,
+            "optimizer" => &mut self.optimizer,
+            "strategy" => &mut self.strategy,
+            "precision" => &mut self.precision,
+            "memory" => &mut self.memory,
+            "cluster" => &mut self.cluster,
+            "objective" => &mut self.objective,
+            "clip_norm" => &mut self.clip_norm,
+            "accumulate" => &mut self.accumulate,
+            "ema" => &mut self.ema,
+            "non_finite" => &mut self.non_finite,
+            _ => return None,
+        })
     }
 
     /// Where faults of the number of GPUs belong: at the number, or else at all that is written.
@@ -148,7 +171,12 @@ impl Attribute {
             Expr::Assign(assign) => Some(&*assign.right),
             _ => None,
         });
-        self.gpus.iter().chain(values).filter(|it| !matches!(peeled(it), Expr::Lit(_)))
+        let numbers = [&self.clip_norm, &self.accumulate, &self.ema].into_iter().flatten();
+        self.gpus
+            .iter()
+            .chain(numbers)
+            .chain(values)
+            .filter(|it| !matches!(peeled(it), Expr::Lit(_)))
     }
 
     /// What the arguments say; the environment's number of GPUs goes before the attribute's.
@@ -158,10 +186,7 @@ impl Attribute {
         environment: &Environment,
     ) -> Option<Settings> {
         let n_gpus = self.n_gpus(evaluator, environment.gpus.as_deref());
-        let optimizer = match &self.optimizer {
-            Some(expression) => read_optimizer(expression, evaluator),
-            None => Some(Optimizer::default()),
-        };
+        let optimizer = self.read_updates(evaluator);
         let strategy = match &self.strategy {
             Some(expression) => read_choice("strategy", expression, &Strategy::NAMES, evaluator),
             None => Some(Strategy::Auto),
@@ -284,61 +309,4 @@ fn read_memory(expression: &Expr, evaluator: &mut Evaluator<'_>) -> Option<u64> 
             evaluator.problems.report(expression, &Message::new(format!("{headline}: {reason}")));
         })
         .ok()
-}
-
-/// `sgd(momentum = 0.9)`, or `sgd` alone.
-fn read_optimizer<'a>(expression: &'a Expr, evaluator: &mut Evaluator<'a>) -> Option<Optimizer> {
-    let expression = peeled(expression);
-    let (callee, arguments) = match expression {
-        Expr::Path(_) => (expression, None),
-        Expr::Call(call) => (&*call.func, Some(&call.args)),
-        other => {
-            let message =
-                Message::new("`optimizer` must be the name of an optimizer with its settings")
-                    .help("write `optimizer = sgd(momentum = 0.9)`");
-            evaluator.problems.report(other, &message);
-            return None;
-        }
-    };
-    let mut settings: Vec<(String, Argument)> = Vec::new();
-    for argument in arguments.into_iter().flatten() {
-        let setting = read_setting(argument, evaluator)?;
-        if settings.iter().any(|(name, _)| *name == setting.0) {
-            let message = format!("`{}` is given twice", setting.0);
-            evaluator.problems.report(argument, &message.into());
-            return None;
-        }
-        settings.push(setting);
-    }
-    let fault = match optimizer(&source_text(callee), &settings) {
-        Ok(optimizer) => return Some(optimizer),
-        Err(fault) => fault,
-    };
-    let at: &dyn ToTokens = match (fault.at, arguments) {
-        (Place::Argument(index), Some(arguments)) if index < arguments.len() => &arguments[index],
-        _ => callee,
-    };
-    let mut message = Message::new(fault.message);
-    if let Some(help) = fault.help {
-        message = message.help(help);
-    }
-    evaluator.problems.report(at, &message);
-    None
-}
-
-/// `momentum = 0.9`
-fn read_setting<'a>(
-    argument: &'a Expr,
-    evaluator: &mut Evaluator<'a>,
-) -> Option<(String, Argument)> {
-    let (name, value) = match argument {
-        Expr::Assign(assign) => (&*assign.left, &*assign.right),
-        other => {
-            let message = Message::new("the settings of an optimizer are written `name = value`");
-            evaluator.problems.report(other, &message);
-            return None;
-        }
-    };
-    let argument = evaluator.constant(value).to_argument()?;
-    Some((source_text(name), argument))
 }

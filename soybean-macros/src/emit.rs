@@ -19,8 +19,8 @@ use ::soybean::runtime::{Model, Rank};
 #[allow(unused_imports)]
 use ::soybean::plan::{
     Attention, AttentionForm, AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Concatenation, Constant, Contraction,
-    Convolution, ConvolutionForm, DType, Embedding, EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Output,
-    Padding, Parameter, Permutation, Placement, Plan, Pooling, PoolingForm, Precision, Reduction, RunScalar, ScalarProgram, Shape, State, Strides,
+    Convolution, ConvolutionForm, DType, Embedding, EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, NonFinite,
+    Output, Padding, Parameter, Permutation, Placement, Plan, Pooling, PoolingForm, Precision, Reduction, RunScalar, ScalarProgram, Shape, State, Strides,
     Tables, Tile, Tiling, Unary,
 };
 ";

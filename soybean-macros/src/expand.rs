@@ -185,7 +185,7 @@ fn options(model: &Model, settings: &Settings) -> Options {
             ..Request::default()
         },
         precision: settings.precision,
-        optimizer: settings.optimizer,
+        optimizer: settings.optimizer.clone(),
     }
 }
 
@@ -325,6 +325,7 @@ fn report(
         }
         At::Loss => Some(loss_at),
         At::Memory => Some(attribute.memory_tokens()),
+        At::NoDecay(position) => attribute.no_decay_tokens(position),
         At::Gpus => None,
     };
     evaluator.problems.report(tokens.unwrap_or_else(|| attribute.gpus_tokens()), message);

@@ -38,7 +38,9 @@ use proc_macro::TokenStream;
 /// `adam(..)` or `adamw(..)`; `strategy = "auto"`, `"recursive"`, `"data"` or `"model"`; `precision = "f32"`, `"tf32"` or
 /// `"bf16"`; `cluster = "dgx-h100"`, a preset's name, or `cluster = "machine.toml"`, the path of a file beside the crate's manifest, which says on what machine the
 /// GPUs are; `objective = "time"`, with a cluster, for the plan whose step is the fastest there instead of the one that moves the fewest bytes;
-/// `memory = "80GiB"`, the memory of each GPU, for the cheapest plan that fits into it.
+/// `memory = "80GiB"`, the memory of each GPU, for the cheapest plan that fits into it; `clip_norm = 1.0`, the largest norm of all gradients together; `accumulate = 4`, how many
+/// steps share an update; `ema = 0.999`, the decay of moving averages of the parameters; `non_finite = "stop"`, `"skip"` or `"scale"`, what a step does whose loss or gradients are
+/// not finite. Optimizers take patterns of the names of parameters that are not decayed: `adamw(no_decay = ["*.b", "embed*"])`.
 ///
 /// The function takes the tensors of a batch, with their dims in their types, and returns a scalar loss, or a tuple of the loss and further
 /// results. It stays in the program as ordinary Rust. Beside it stand the generated `Batch`, `Network` and `Trainer`: in the

@@ -144,7 +144,7 @@ fn attributes_are_checked() {
         model,
         expect![[r#"
             1:10-13: unknown argument `gpu`
-              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time"
+              known: gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB", cluster = "dgx-h100", objective = "time", clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"
               help:  did you mean `gpus`?
             1:37-45: `strategy` is given twice
             1:7-8: `gpus` must be an integer from 1 to 4096, found 0
@@ -181,7 +181,21 @@ fn attributes_are_checked() {
             1:0-31: the number of GPUs is missing
               help: write `#[soybean::model(gpus = 8)]`, or set the environment variable SOYBEAN_GPUS
             1:16-30: `sgd` has no setting `momentun`
-              help: its settings are momentum, nesterov, weight_decay
+              help: its settings are momentum, nesterov, weight_decay, no_decay
+        "#]],
+    );
+    check(
+        "gpus = 8, clip_norm = -1.0, accumulate = N, ema = \"0.9\", non_finite = skip, optimizer = sgd(no_decay = [1])",
+        model,
+        expect![[r#"
+            1:92-106: `sgd`: `no_decay` must be a list of strings, which are names of parameters with `*` for any characters; found an integer
+              help: write `no_decay = ["*.b", "embed*"]`
+            1:22-26: `clip_norm` must be a number above 0, found -1
+            1:41-42: `N` is not known when the model is built
+              help: the macro sees only the tokens that it stands on: put the const into the annotated `mod`
+            1:50-55: `ema` must be a number above 0 and below 1, found a string
+            1:70-74: `non_finite` must be one of "stop", "skip", "scale", found skip
+              help: did you mean "skip"?
         "#]],
     );
     check(

@@ -9,6 +9,7 @@ mod cluster;
 mod collective;
 mod kernel;
 mod mesh;
+mod non_finite;
 mod operations;
 mod precision;
 mod program;
@@ -27,6 +28,7 @@ pub use kernel::{
     PoolingForm, Reduction,
 };
 pub use mesh::{AxisSet, MAX_AXES, Mesh};
+pub use non_finite::NonFinite;
 pub use precision::Precision;
 pub use program::{
     Buffer, BufferId, Constant, Init, Input, Output, Parameter, Plan, Program, RunScalar, State,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{DType, Kernel, Mesh, Precision, Tile, random::mixed};
+use crate::{DType, Kernel, Mesh, NonFinite, Precision, Tile, random::mixed};
 
 /// The number of a buffer in [`Tables::buffers`].
 pub type BufferId = usize;
@@ -58,6 +58,14 @@ pub struct Tables {
     pub scalars: Cow<'static, [RunScalar]>,
     /// Where a training step leaves the loss, a scalar that every rank holds.
     pub loss: BufferId,
+    /// Where a training step leaves the 2-norm of all gradients together, a scalar that every rank holds; none if nothing needs it.
+    pub gradient_norm: Option<BufferId>,
+    /// How many steps share an update, which takes the mean of their gradients; 1 if every step updates.
+    pub accumulate: u64,
+    /// The decay of the parameters' moving averages, the states `<parameter>.ema`; none if there are none.
+    pub ema: Option<f64>,
+    /// What a step does where its loss or the norm is not finite.
+    pub non_finite: NonFinite,
     /// What an evaluation leaves: the loss, then the model's further outputs.
     pub outputs: Cow<'static, [Output]>,
     /// The bytes that the collectives of one training step move, over all ranks.
@@ -174,13 +182,17 @@ pub enum Init {
 pub enum RunScalar {
     /// The learning rate.
     LearningRate,
-    /// `1 - base^t` at the `t`-th step, counted from 1: Adam's bias correction.
+    /// `1 - base^t` at the `t`-th update, counted from 1: Adam's bias correction.
     OneMinusPower {
         /// The base, one of Adam's betas.
         base: f64,
     },
     /// A number from 0 to below 1, of 24 bits, that looks random: a function of the seed and the step, [`RunScalar::noise`].
     Noise,
+    /// 1 in a step that updates the parameters, the last of those that share an update; 0 in the others.
+    IsUpdate,
+    /// What the loss is multiplied by before gradients are taken.
+    LossScale,
 }
 
 impl RunScalar {

@@ -21,7 +21,8 @@ pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
     let inputs = tables.inputs.iter().map(|it| (&it.name, &it.tile, it.buffer));
     let parameters = tables.parameters.iter().map(|it| (&it.name, &it.tile, it.buffer));
     let outputs = tables.outputs.iter().map(|it| (&it.name, &it.tile, it.buffer));
-    for (name, tile, buffer) in inputs.chain(parameters).chain(outputs) {
+    let states = tables.states.iter().map(|it| (&it.name, &it.tile, it.buffer));
+    for (name, tile, buffer) in inputs.chain(parameters).chain(states).chain(outputs) {
         let expected = tile.local_shape(&tables.mesh).n_elements();
         let found = tables.buffers.get(buffer).map(|it| it.n_elements);
         if found != Some(expected) || !tile.is_legal(&tables.mesh) {

@@ -8,6 +8,7 @@ use crate::{
     backend::{Download, Upload},
     init::Stream,
     overlap::Overlap,
+    ranks::Moment,
     state,
 };
 
@@ -82,48 +83,48 @@ impl Ends {
     }
 
     /// The values of the run-time scalars in a step.
-    pub(crate) fn scalars(
-        &mut self,
-        tables: &Tables,
-        seed: u64,
-        step: u64,
-        learning_rate: f32,
-    ) -> &[f32] {
+    pub(crate) fn scalars(&mut self, tables: &Tables, seed: u64, moment: Moment) -> &[f32] {
+        let Moment { counters, learning_rate } = moment;
         for (value, &scalar) in self.scalars.iter_mut().zip(tables.scalars.iter()) {
             *value = match scalar {
                 RunScalar::LearningRate => learning_rate,
-                RunScalar::Noise => RunScalar::noise(seed, step),
+                RunScalar::Noise => RunScalar::noise(seed, counters.n_steps + 1),
                 #[expect(
                     clippy::cast_possible_truncation,
                     reason = "scalars have single precision"
                 )]
-                RunScalar::OneMinusPower { base } => (1.0 - base.powf(step as f64)) as f32,
+                RunScalar::OneMinusPower { base } => {
+                    (1.0 - base.powf((counters.n_updates + 1) as f64)) as f32
+                }
+                RunScalar::IsUpdate => f32::from(counters.is_update(tables)),
+                RunScalar::LossScale => counters.loss_scale,
             };
         }
         &self.scalars
     }
 
-    /// The rank's parts of tensors, as numbers; empty where another rank hands out the same elements.
+    /// Puts the rank's parts of tensors into `parts`, as numbers, in the memory that is there; empty where another rank hands out the same elements.
     pub(crate) fn parts(
         &self,
         tables: &Tables,
         memory: &mut dyn Download,
-        tensors: &mut dyn Iterator<Item = (Tile, BufferId)>,
-    ) -> Result<Vec<Vec<f32>>, Error> {
-        let part = |(tile, buffer): (Tile, BufferId)| {
-            let mut part = Vec::new();
-            if is_owner(&tables.mesh, &tile, self.rank) {
-                let dtype = tables.buffers.get(buffer).map(|it| it.dtype);
-                let number = |word: &u32| match dtype {
-                    Some(DType::I32) => word.cast_signed() as f32,
-                    Some(DType::F32 | DType::Bf16) | None => f32::from_bits(*word),
-                };
-                let mut read = |words: &[u32]| part.extend(words.iter().map(number));
-                memory.download(buffer, &mut read)?;
+        tensors: &[(Tile, BufferId)],
+        parts: &mut Vec<Vec<f32>>,
+    ) -> Result<(), Error> {
+        parts.resize_with(tensors.len(), Vec::new);
+        for ((tile, buffer), part) in tensors.iter().zip(parts) {
+            part.clear();
+            if !is_owner(&tables.mesh, tile, self.rank) {
+                continue;
             }
-            Ok(part)
-        };
-        tensors.map(part).collect()
+            let dtype = tables.buffers.get(*buffer).map(|it| it.dtype);
+            let number = |word: &u32| match dtype {
+                Some(DType::I32) => word.cast_signed() as f32,
+                Some(DType::F32 | DType::Bf16) | None => f32::from_bits(*word),
+            };
+            memory.download(*buffer, &mut |words| part.extend(words.iter().map(number)))?;
+        }
+        Ok(())
     }
 }
 

@@ -27,13 +27,27 @@ pub enum ErrorKind {
     Rank,
     /// Several processes cannot be started together, or do not do the same.
     Process,
+    /// A choice of the run cannot be understood, or contradicts another.
+    Choice,
+    /// A file of results cannot be written.
+    Output,
     /// A data file cannot be read or does not hold what it should.
     Data,
+    /// A checkpoint or a file of tensors cannot be written or read, or does not hold what it should.
+    Checkpoint,
 }
 
 impl Error {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+    /// An error of this kind: what was expected, and what was found where.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
+    }
+
+    /// That a data set cannot be read, or does not hold what it should: what was expected, and what was found where.
+    #[must_use]
+    pub fn data(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Data, message)
     }
 
     /// What kind of error this is.

@@ -9,7 +9,9 @@ mod arena;
 mod backend;
 mod barrier;
 mod check;
+pub mod checkpoint;
 mod config;
+mod counters;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -30,11 +32,14 @@ mod profile;
 mod rank;
 mod ranks;
 mod state;
+mod tensor_file;
 mod trace;
 mod trainer;
+pub mod weights;
 mod worker;
 
 pub use config::{Config, Device};
+pub use counters::Counters;
 #[cfg(feature = "cuda")]
 pub use cuda::compile_kernels;
 pub use devices::{Devices, devices};

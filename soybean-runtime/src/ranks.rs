@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Mutex, time::Instant};
 
-use crate::{Error, Process, Profile, View, state::Stretch, trace::Span};
+use crate::{Counters, Error, Process, Profile, View, state::Stretch, trace::Span};
 
 /// All ranks of a model on one kind of device.
 pub(crate) trait Ranks: Send {
@@ -79,12 +79,19 @@ pub(crate) enum Feed<'a> {
 pub(crate) struct Training<'a> {
     /// What it trains on.
     pub(crate) feed: Feed<'a>,
-    /// The number of the step, from 1.
-    pub(crate) step: u64,
-    /// Its learning rate.
-    pub(crate) learning_rate: f32,
+    /// What run-time scalars follow from.
+    pub(crate) moment: Moment,
     /// The moment from which the times of a trace count, if the step is to be traced.
     pub(crate) trace_from: Option<Instant>,
+}
+
+/// What the run-time scalars of a step follow from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// How far the run has come before the step.
+    pub(crate) counters: Counters,
+    /// The learning rate.
+    pub(crate) learning_rate: f32,
 }
 
 /// What one rank leaves for the trainer.
@@ -93,6 +100,8 @@ pub(crate) struct Report {
     pub(crate) moved_bytes: u64,
     /// The loss; of rank 0 alone.
     pub(crate) loss: f32,
+    /// The norm of all gradients, if the model computes it; of rank 0 alone.
+    pub(crate) gradient_norm: Option<f32>,
     /// Its parts of outputs or of the state; empty where another rank hands out the same elements.
     pub(crate) parts: Vec<Vec<f32>>,
     /// Its time.
@@ -106,6 +115,7 @@ impl Default for Report {
         Self {
             moved_bytes: 0,
             loss: f32::NAN,
+            gradient_norm: None,
             parts: Vec::new(),
             profile: Profile::default(),
             spans: Vec::new(),

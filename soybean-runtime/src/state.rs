@@ -2,6 +2,8 @@
 
 use soybean_plan::{BufferId, Tables, Tile};
 
+use crate::{Array, Error, Process, Trainer};
+
 /// A tensor that stays from step to step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tensor<'a> {
@@ -56,4 +58,45 @@ pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
         parameters.map(|it| Tensor { name: &it.name, tile: it.tile, buffer: it.buffer });
     let states = tables.states.iter();
     parameters.chain(states.map(|it| Tensor { name: &it.name, tile: it.tile, buffer: it.buffer }))
+}
+
+/// Tensors are fetched together as long as they have no more elements than these.
+const FETCHED: usize = 1 << 22;
+
+impl Trainer {
+    /// Calls `take` with each tensor of the state, in its order, until it gives `false`; few of them are in memory at a time.
+    pub(crate) fn for_each_tensor(
+        &mut self,
+        take: &mut dyn FnMut(Array) -> bool,
+    ) -> Result<(), Error> {
+        for stretch in stretches(self.tables()) {
+            let goes_on = self.fetch(stretch)?.into_iter().all(&mut *take);
+            // Other processes fetch all of it.
+            if !goes_on && self.process() == Process::ONLY {
+                break;
+            }
+        }
+        self.forget_parts();
+        Ok(())
+    }
+}
+
+/// The state, in stretches that are fetched together.
+fn stretches(tables: &Tables) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut held = 0;
+    for (number, tensor) in tensors(tables).enumerate() {
+        let n_elements = tensor.tile.shape.n_elements();
+        match stretches.last_mut() {
+            Some(stretch) if held + n_elements <= FETCHED => {
+                held += n_elements;
+                stretch.n_tensors += 1;
+            }
+            Some(_) | None => {
+                held = n_elements;
+                stretches.push(Stretch { first: number, n_tensors: 1 });
+            }
+        }
+    }
+    stretches
 }

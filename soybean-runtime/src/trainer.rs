@@ -1,6 +1,7 @@
 //! The trainer: all ranks of a model, from batches to losses.
 
 mod processes;
+mod updates;
 
 use std::{
     sync::{Arc, Mutex},
@@ -18,15 +19,16 @@ use crate::{
     ends::is_owner,
     model::AnyModel,
     overlap::Overlap,
-    ranks::{Feed, Order, Ranks, Report, Training},
+    ranks::{Feed, Moment, Order, Ranks, Report, Training},
     state::Stretch,
 };
+use updates::Course;
 
 /// Trains a model on all ranks of its mesh, on the device of its choice.
 pub struct Trainer {
     model: AnyModel,
     learning_rate: f32,
-    n_steps: u64,
+    course: Course,
     ranks: Box<dyn Ranks>,
     is_queued: bool,
     /// The first failure, after which nothing goes on.
@@ -53,8 +55,8 @@ impl Trainer {
     fn start(model: AnyModel, config: &Config) -> Result<Self, Error> {
         let ranks = processes::start_ranks(&model, config)?;
         let learning_rate = config.learning_rate;
-        let mut trainer =
-            Self { learning_rate, n_steps: 0, ranks, is_queued: false, failure: None, model };
+        let (course, is_queued, failure) = (Course::default(), false, None);
+        let mut trainer = Self { model, learning_rate, course, ranks, is_queued, failure };
         // Fills the parameters, so that failures show here.
         trainer.call(Order::ResetProfile)?;
         Ok(trainer)
@@ -63,7 +65,8 @@ impl Trainer {
     /// One training step; gives the loss of this batch before the update.
     ///
     /// # Errors
-    /// If the batch does not fit the model, the loss is not finite, or a rank fails; after the latter, all further calls fail.
+    /// If the batch does not fit the model, the loss is not finite, or a rank fails; after the latter, all further calls fail. Models with `non_finite = "skip"` or `"scale"` skip a
+    /// step whose loss or gradients are not finite instead, give its loss, and fail only after a hundred of them in a row.
     pub fn step(&mut self, batch: &[View<'_>]) -> Result<f32, Error> {
         self.check_batch(batch)?;
         self.train(Feed::Batch(batch), None)
@@ -113,20 +116,10 @@ impl Trainer {
     }
 
     fn train(&mut self, feed: Feed<'_>, trace_from: Option<Instant>) -> Result<f32, Error> {
-        let (step, learning_rate) = (self.n_steps + 1, self.learning_rate);
-        self.call(Order::Train(Training { feed, step, learning_rate, trace_from }))?;
-        self.n_steps = step;
-        let loss = lock(&self.ranks.reports()[0]).loss;
-        if loss.is_finite() {
-            return Ok(loss);
-        }
-        let (found, rate) = (name_of(loss), self.learning_rate);
-        Err(Error::new(
-            ErrorKind::Loss,
-            format!(
-                "expected a finite loss, found that the loss is {found} after step {step} (learning rate {rate})"
-            ),
-        ))
+        let (counters, learning_rate) = (self.course.counters, self.learning_rate);
+        let moment = Moment { counters, learning_rate };
+        self.call(Order::Train(Training { feed, moment, trace_from }))?;
+        self.conclude()
     }
 
     /// The forward computation alone: the loss, and the model's further outputs.
@@ -170,6 +163,7 @@ impl Trainer {
 
     fn named(&mut self, stretch: Stretch) -> Result<Vec<(String, Array)>, Error> {
         let arrays = self.fetch(stretch)?;
+        self.forget_parts();
         let names = stretch.tensors(self.tables()).map(|it| it.name.to_owned());
         Ok(names.zip(arrays).collect())
     }
@@ -204,7 +198,7 @@ impl Trainer {
     /// The number of training steps so far.
     #[must_use]
     pub const fn n_steps(&self) -> u64 {
-        self.n_steps
+        self.course.counters.n_steps
     }
 
     /// The time that each rank spent since the start or the last [`Self::reset_profile`].
@@ -227,6 +221,12 @@ impl Trainer {
         self.ranks.device_line()
     }
 
+    /// The error, after which the trainer cannot be used: its state is half one and half another.
+    pub(crate) fn give_up(&mut self, error: Error) -> Error {
+        self.failure.get_or_insert_with(|| error.clone());
+        error
+    }
+
     fn stopped(&self) -> Option<Error> {
         let earlier = self.failure.as_ref()?;
         let message = format!("the trainer has stopped after an earlier failure: {earlier}");
@@ -240,25 +240,33 @@ impl Trainer {
         self.ranks.call(order).inspect_err(|error| self.failure = Some(error.clone()))
     }
 
-    /// Whole tensors, from the parts that the ranks have reported; these are gone then.
+    /// Whole tensors, from the parts that the ranks have reported.
     fn assemble(&self, tiles: &[Tile]) -> Vec<Array> {
-        let mesh = &self.model.get().tables().mesh;
-        let take = |report: &Mutex<Report>| std::mem::take(&mut lock(report).parts);
-        let parts: Vec<Vec<Vec<f32>>> = self.ranks.reports().iter().map(take).collect();
+        let (mesh, reports) = (&self.tables().mesh, self.ranks.reports());
         let assemble = |(number, tile): (usize, &Tile)| {
+            let shape = tile.shape.to_vec();
+            if tile.local_shape(mesh) == tile.shape {
+                return Array { shape, data: std::mem::take(&mut lock(&reports[0]).parts[number]) };
+            }
             let mut data = vec![0.0; tile.shape.n_elements()];
-            for (rank, parts) in parts.iter().enumerate() {
+            for (rank, report) in reports.iter().enumerate() {
                 if !is_owner(mesh, tile, rank) {
                     continue;
                 }
-                let part = &parts[number];
+                let report = lock(report);
+                let part = &report.parts[number];
                 Overlap::with_whole(mesh, tile, rank).for_each(|here, there, length| {
                     data[there..there + length].copy_from_slice(&part[here..here + length]);
                 });
             }
-            Array { shape: tile.shape.to_vec(), data }
+            Array { shape, data }
         };
         tiles.iter().enumerate().map(assemble).collect()
+    }
+
+    /// Lets go of the memory in which the ranks report the state.
+    pub(crate) fn forget_parts(&self) {
+        self.ranks.reports().iter().for_each(|it| lock(it).parts = Vec::new());
     }
 }
 
@@ -286,14 +294,6 @@ fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Erro
                 "expected a device that is built in (cpu), found cuda: the feature `cuda` is off";
             Err(Error::new(ErrorKind::Device, message))
         }
-    }
-}
-
-fn name_of(loss: f32) -> &'static str {
-    match loss {
-        loss if loss.is_nan() => "NaN",
-        loss if loss > 0.0 => "infinite",
-        _ => "minus infinity",
     }
 }
 

@@ -74,26 +74,25 @@ impl Worker {
         let report = Arc::clone(&self.links.reports);
         let report = &report[self.rank];
         match order {
-            Order::Train(Training {
-                feed: Feed::Batch(batch),
-                step,
-                learning_rate,
-                trace_from,
-            }) => {
-                self.cpu.set_scalars(ends.scalars(tables, self.seed, step, learning_rate));
+            Order::Train(Training { feed: Feed::Batch(batch), moment, trace_from }) => {
+                self.cpu.set_scalars(ends.scalars(tables, self.seed, moment));
                 self.step(batch, ends, trace_from, |model, rank| model.train(rank))?;
                 if self.rank == 0 {
-                    lock(report).loss = self.cpu.number(tables.loss)?;
+                    let norm = tables.gradient_norm.map(|it| self.cpu.number(it)).transpose()?;
+                    let mut report = lock(report);
+                    report.loss = self.cpu.number(tables.loss)?;
+                    report.gradient_norm = norm;
                 }
             }
             Order::Evaluate { batch } => {
                 self.step(batch, ends, None, |model, rank| model.evaluate(rank))?;
-                let mut outputs = tables.outputs.iter().map(|it| (it.tile, it.buffer));
-                lock(report).parts = ends.parts(tables, &mut self.cpu, &mut outputs)?;
+                let outputs: Vec<_> =
+                    tables.outputs.iter().map(|it| (it.tile, it.buffer)).collect();
+                ends.parts(tables, &mut self.cpu, &outputs, &mut lock(report).parts)?;
             }
             Order::Fetch(stretch) => {
-                let mut tensors = stretch.buffers(tables).into_iter();
-                lock(report).parts = ends.parts(tables, &mut self.cpu, &mut tensors)?;
+                let tensors = stretch.buffers(tables);
+                ends.parts(tables, &mut self.cpu, &tensors, &mut lock(report).parts)?;
             }
             Order::Load { first, tensors } => ends.load(tables, &mut self.cpu, first, tensors)?,
             Order::Queue { .. } | Order::Train(Training { feed: Feed::Queued { .. }, .. }) => {

@@ -1,12 +1,24 @@
-//! Data files, good and bad, and batches.
+//! Data files, good and bad.
 #![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "data/allocations.rs"]
+mod allocations;
+#[path = "data/files.rs"]
+mod files;
+#[path = "data/fuzz.rs"]
+mod fuzz;
+#[cfg(feature = "image")]
+#[path = "data/images.rs"]
+mod images;
+#[path = "data/loader.rs"]
+mod loader;
 
 use std::{fs, io::Write, path::PathBuf};
 
 use flate2::{Compression, write::GzEncoder};
 use soybean_runtime::{
-    ErrorKind, View,
-    data::{Column, CsvSpec, Dataset, Values},
+    ErrorKind,
+    data::{Column, CsvSpec, Dataset, Table, Values},
 };
 
 fn spec() -> CsvSpec {
@@ -30,13 +42,13 @@ fn plain_and_compressed_files_are_read() {
     let text = "1,2,3\n4,5,6\n";
     for (name, bytes) in [("good.csv", text.as_bytes().to_vec()), ("good.csv.gz", compressed(text))]
     {
-        let dataset = Dataset::from_csv(file(name, &bytes), &spec()).unwrap();
+        let dataset = Table::from_csv(file(name, &bytes), &spec()).unwrap();
         assert_eq!(dataset.n_rows(), 2);
-        assert_eq!(dataset.columns()[0].values, Values::F32(vec![0.5, 1.0, 2.0, 2.5]));
-        assert_eq!(dataset.columns()[1].values, Values::I32(vec![3, 6]));
+        assert_eq!(*dataset.values(0), Values::F32(vec![0.5, 1.0, 2.0, 2.5]));
+        assert_eq!(*dataset.values(1), Values::I32(vec![3, 6]));
     }
     let headed = CsvSpec { has_header: true, ..spec() };
-    let dataset = Dataset::from_csv(file("headed.csv", b"a,b,c\n1,2,3\n"), &headed).unwrap();
+    let dataset = Table::from_csv(file("headed.csv", b"a,b,c\n1,2,3\n"), &headed).unwrap();
     assert_eq!(dataset.n_rows(), 1);
 }
 
@@ -44,7 +56,7 @@ fn plain_and_compressed_files_are_read() {
 #[track_caller]
 fn check(name: &str, bytes: &[u8], message: &str) {
     let path = file(name, bytes);
-    let error = Dataset::from_csv(&path, &spec()).unwrap_err();
+    let error = Table::from_csv(&path, &spec()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Data);
     let found = error.to_string();
     let expected = format!("{}: {message}", path.display());
@@ -71,7 +83,7 @@ fn bad_files_are_refused() {
 
 #[test]
 fn a_missing_file_is_named() {
-    let error = Dataset::from_csv("no/such/file.csv", &spec()).unwrap_err();
+    let error = Table::from_csv("no/such/file.csv", &spec()).unwrap_err();
     assert!(
         error
             .to_string()
@@ -79,75 +91,11 @@ fn a_missing_file_is_named() {
     );
 }
 
-fn numbered(n_rows: usize) -> Dataset {
-    let x = (0..2 * n_rows).map(|it| it as f32).collect();
-    let y = (0..i32::try_from(n_rows).unwrap()).collect();
-    Dataset::new(vec![
-        Column { name: "x".to_owned(), row: vec![2], values: Values::F32(x) },
-        Column { name: "y".to_owned(), row: vec![], values: Values::I32(y) },
-    ])
-    .unwrap()
-}
-
 #[test]
-fn an_epoch_has_every_row_once_in_an_order_of_its_own() {
-    let dataset = numbered(10);
-    let mut batches = dataset.batches(3).unwrap();
-    let mut epoch = |number| {
-        batches.shuffle(1, number);
-        let mut rows = Vec::new();
-        while let Some(batch) = batches.next_padded() {
-            assert_eq!(batch.n_valid, if rows.len() < 9 { 3 } else { 1 });
-            for (row, x) in batch.i32s(1).iter().zip(batch.f32s(0).chunks(2)) {
-                assert_eq!(x, [2.0 * *row as f32, 2.0 * *row as f32 + 1.0]);
-            }
-            assert_eq!(batch.view(1), View::I32(batch.i32s(1)));
-            rows.extend_from_slice(&batch.i32s(1)[..batch.n_valid]);
-        }
-        rows
-    };
-    let (first, second, again) = (epoch(0), epoch(1), epoch(0));
-    assert_eq!(first, again);
-    assert_ne!(first, second);
-    for mut rows in [first, second] {
-        rows.sort_unstable();
-        assert_eq!(rows, (0..10).collect::<Vec<_>>());
-    }
-}
-
-#[test]
-fn training_leaves_out_rows_that_fill_no_batch() {
-    let dataset = numbered(10);
-    let mut batches = dataset.batches(4).unwrap();
-    let mut n_batches = 0;
-    while batches.next_whole().is_some() {
-        n_batches += 1;
-    }
-    assert_eq!((n_batches, batches.n_whole(), batches.n_padded()), (2, 2, 3));
-    batches.restart();
-    assert!(batches.next_whole().is_some());
-}
-
-#[test]
-fn a_split_keeps_every_row_on_one_side() {
-    let (train, held_out) = numbered(50).split(0.2, 3);
-    assert_eq!((train.n_rows(), held_out.n_rows()), (40, 10));
-    let labels = |it: &Dataset| match &it.columns()[1].values {
-        Values::I32(labels) => labels.clone(),
-        Values::F32(_) => Vec::new(),
-    };
-    let mut all = [labels(&train), labels(&held_out)].concat();
-    all.sort_unstable();
-    assert_eq!(all, (0..50).collect::<Vec<_>>());
-    assert_eq!(numbered(50).split(0.2, 3), (train, held_out));
-}
-
-#[test]
-fn columns_and_batches_that_do_not_fit_are_refused() {
+fn columns_that_do_not_fit_are_refused() {
     let column = |row, n| Column { name: "x".to_owned(), row, values: Values::F32(vec![0.0; n]) };
-    let error = Dataset::new(vec![column(vec![2], 4), column(vec![3], 4)]).unwrap_err();
+    let error = Table::new(vec![column(vec![2], 4), column(vec![3], 4)]).unwrap_err();
     assert_eq!(error.to_string(), "column `x`: expected 6 elements for 2 rows, found 4");
-    let error = Dataset::new(vec![]).unwrap_err();
+    let error = Table::new(vec![]).unwrap_err();
     assert_eq!(error.to_string(), "expected at least one column, found none");
-    assert!(numbered(2).batches(0).is_err());
 }

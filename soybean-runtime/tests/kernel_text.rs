@@ -18,6 +18,8 @@ mod device;
 mod dice;
 #[path = "kernel_text/embedding.rs"]
 mod embedding;
+#[path = "kernel_text/large.rs"]
+mod large;
 #[path = "kernel_text/map.rs"]
 mod map;
 #[path = "kernel_text/movement.rs"]
@@ -96,6 +98,23 @@ fn texts_compute_what_the_cpu_computes() {
     }
     for kind in KINDS {
         check(kind.0, &cases(*kind, 1), Sanitize::Nothing);
+    }
+}
+
+#[test]
+fn the_cpu_computes_the_same_bits_on_any_number_of_threads() {
+    let bits = |case: &Case, n_threads| {
+        let results = reference::run_on(case, n_threads);
+        results.iter().flatten().map(|it| it.to_bits()).collect::<Vec<_>>()
+    };
+    for case in (0..16).flat_map(|seed| large::cases(&mut Dice(seed))) {
+        let expected = bits(&case, 1);
+        for n_threads in [1, 2, 3, 5, 8] {
+            let found = bits(&case, n_threads);
+            let place = found.iter().zip(&expected).position(|(found, expected)| found != expected);
+            assert_eq!(place, None, "{n_threads} threads: {case:?}");
+            assert_eq!(found.len(), expected.len(), "{case:?}");
+        }
     }
 }
 

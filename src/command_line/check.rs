@@ -1,22 +1,26 @@
 //! `check`: the generated trainer against the model's own function.
 //!
 //! Loss and outputs are compared directly. The gradients cannot be seen from outside, so the first update is compared with finite
-//! differences: from fresh optimiser state every optimiser's first update is a known function of the gradient.
+//! differences: from fresh optimiser state every optimiser's first update is a known function of the gradient. Where several steps share an update, all of
+//! them are made, on the same batch.
 
-use std::{
-    io::Write,
-    time::{Duration, Instant},
-};
+mod rules;
+#[cfg(test)]
+mod tests;
 
-use soybean_plan::Precision;
-use soybean_runtime::{Config, Trainer, data::Dataset};
+use std::{io::Write, sync::Arc, time::Instant};
+
+use soybean_explain::Changes;
+use soybean_plan::{Precision, RunScalar, Tables};
+use soybean_runtime::{Config, Trainer, View, data::Dataset};
 
 use super::{
     Failure, Subject,
-    batches::{batches, first, views},
     flags::Options,
     oracle::{Numbers, Oracle},
 };
+use crate::run::first;
+use rules::{FirstUpdate, Fit, Sample, sample};
 
 /// How far numbers may be from the function's, which are double, relative to the largest of them.
 struct Tolerance {
@@ -42,24 +46,31 @@ impl Tolerance {
 pub(super) fn check(
     subject: &Subject,
     options: &Options,
-    dataset: &Dataset,
+    dataset: &Arc<dyn Dataset>,
+    output: &mut dyn Write,
+) -> Result<(), Failure> {
+    let batch = first("training", dataset, &subject.model.tables().inputs)?;
+    check_on(subject, &options.run.trainer, &batch.views(), output)
+}
+
+fn check_on(
+    subject: &Subject,
+    config: &Config,
+    batch: &[View<'_>],
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
     let tables = subject.model.tables();
     let tolerance = Tolerance::of(tables.precision);
     let mut report = Report { output, tolerance, n_checks: 0, n_failed: 0 };
-    let mut batches = batches("training", dataset, &tables.inputs)?;
-    let batch = views(&first(&mut batches)?);
     // With a learning rate of 1 the difference of the parameters is the update itself.
-    let mut trainer =
-        Trainer::new(subject.model, Config { learning_rate: 1.0, ..options.config.clone() })?;
+    let mut trainer = Trainer::new(subject.model, Config { learning_rate: 1.0, ..config.clone() })?;
     let before = numbers(&mut trainer)?;
     let started = Instant::now();
-    let mut oracle = Oracle::new(subject, &batch, before, options.config.seed);
+    let mut oracle = Oracle::new(subject, batch, before, config.seed);
     let expected = oracle.evaluation();
     let forward_time = started.elapsed();
 
-    let evaluation = trainer.evaluate(&batch)?;
+    let evaluation = trainer.evaluate(batch)?;
     report.same_bytes("bytes of an evaluation", tables.evaluate_bytes, trainer.moved_bytes())?;
     report.same("loss of an evaluation", &expected[0].elements, &[evaluation.loss])?;
     for (index, (array, numbers)) in evaluation.outputs.iter().zip(&expected[1..]).enumerate() {
@@ -67,106 +78,24 @@ pub(super) fn check(
         report.same(&format!("output `{name}`"), &numbers.elements, &array.data)?;
     }
 
-    let loss = trainer.step(&batch)?;
-    report.same_bytes("bytes of a training step", tables.train_bytes, trainer.moved_bytes())?;
-    report.same("loss of a training step", &[oracle.training_loss()], &[loss])?;
-    let after = numbers(&mut trainer)?;
+    let steps = report.steps(&mut trainer, batch, tables, &oracle)?;
+    let optimizer = Changes::default().apply(subject.plan.recipe)?.options.optimizer;
+    let clipping = match (optimizer.clip_norm, trainer.gradient_norm()) {
+        (Some(limit), Some(norm)) => (limit / (f64::from(norm) + 1e-6)).min(1.0),
+        _ => 1.0,
+    };
+    let parameters = tables.parameters.iter();
+    let is_decayed: Vec<bool> = parameters.map(|it| optimizer.decays(&it.name)).collect();
     let is_trained: Vec<bool> = tables.parameters.iter().map(|it| it.is_trained).collect();
-    let samples = sample(&mut oracle, &after, &is_trained, forward_time);
-    report.update(&samples, !tables.states.is_empty())?;
+    let first =
+        FirstUpdate { steps: &steps, clipping, is_trained: &is_trained, is_decayed: &is_decayed };
+    let samples = sample(&mut oracle, &numbers(&mut trainer)?, &first, forward_time);
+    report.update(&samples, !tables.states.is_empty(), clipping)?;
     report.conclude()
 }
 
 fn numbers(trainer: &mut Trainer) -> Result<Vec<Numbers>, Failure> {
     Ok(trainer.parameters()?.iter().map(|(_, array)| Numbers::of_array(array)).collect())
-}
-
-/// One element of a parameter: its value, what a step took off it, and the derivative of the loss by it.
-struct Sample {
-    value: f64,
-    update: f64,
-    slope: f64,
-}
-
-/// From each parameter the element with the largest update, and others evenly spread; as many as some seconds allow.
-fn sample(
-    oracle: &mut Oracle,
-    after: &[Numbers],
-    is_trained: &[bool],
-    forward_time: Duration,
-) -> Vec<Sample> {
-    const SECONDS: f64 = 8.0;
-    let n_affordable = SECONDS / (2.0 * forward_time.as_secs_f64()).max(1e-6);
-    let n_each = (1..16).rev().find(|n| (n * after.len()) as f64 <= n_affordable).unwrap_or(1);
-    let mut samples = Vec::new();
-    for (parameter, after) in after.iter().enumerate().filter(|it| is_trained[it.0]) {
-        let before = oracle.parameters()[parameter].elements.clone();
-        let updates: Vec<f64> =
-            before.iter().zip(&after.elements).map(|(before, after)| before - after).collect();
-        for element in elements(&updates, n_each) {
-            let slope = oracle.slope(parameter, element);
-            samples.push(Sample { value: before[element], update: updates[element], slope });
-        }
-    }
-    samples
-}
-
-fn elements(updates: &[f64], n_wanted: usize) -> Vec<usize> {
-    let by_size = |i: &usize, j: &usize| updates[*i].abs().total_cmp(&updates[*j].abs());
-    let largest = (0..updates.len()).max_by(by_size);
-    let n_spread = (n_wanted - 1).min(updates.len());
-    let spread = (0..n_spread).map(|index| (2 * index + 1) * updates.len() / (2 * n_spread));
-    let mut elements: Vec<usize> = largest.into_iter().chain(spread).collect();
-    elements.sort_unstable();
-    elements.dedup();
-    elements
-}
-
-/// What the first update of an optimiser is, of the gradient `g` and the parameter `p`; `decay` is fitted to the samples.
-struct Rule {
-    name: &'static str,
-    needs_state: bool,
-    gradient_part: fn(&Sample, &Fit) -> f64,
-}
-
-struct Fit {
-    factor: f64,
-    /// Below this, a slope may have either sign.
-    least_slope: f64,
-}
-
-const RULES: &[Rule] = &[
-    Rule { name: "the gradient", needs_state: false, gradient_part: |sample, _| sample.slope },
-    Rule {
-        // Nesterov's momentum m gives 1 + m.
-        name: "a multiple of the gradient",
-        needs_state: true,
-        gradient_part: |sample, fit| fit.factor * sample.slope,
-    },
-    Rule {
-        // Adam's first step is g / (|g| + eps); where the gradient nearly vanishes, rounding leaves no more than its size.
-        name: "the sign of the gradient",
-        needs_state: true,
-        gradient_part: |sample, fit| {
-            if sample.slope.abs() < fit.least_slope { sample.update } else { sample.slope.signum() }
-        },
-    },
-];
-
-impl Rule {
-    /// The weight decay that fits best, and the largest difference that is left, relative to the largest update.
-    fn fit(&self, samples: &[Sample], fit: &Fit) -> (f64, f64) {
-        let rest = |sample: &Sample| sample.update - (self.gradient_part)(sample, fit);
-        let square: f64 = samples.iter().map(|it| it.value * it.value).sum();
-        let product: f64 = samples.iter().map(|it| it.value * rest(it)).sum();
-        let decay = if square > 0.0 { (product / square).max(0.0) } else { 0.0 };
-        let error = |it: &Sample| (rest(it) - decay * it.value).abs();
-        (decay, largest(samples, error) / largest(samples, |it| it.update).max(f64::MIN_POSITIVE))
-    }
-}
-
-fn largest(samples: &[Sample], size: impl Fn(&Sample) -> f64) -> f64 {
-    samples.iter().map(|sample| size(sample).abs()).fold(0.0, f64::max)
 }
 
 struct Report<'a> {
@@ -177,6 +106,36 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
+    /// Makes steps up to the first update; gives those whose gradients differ.
+    fn steps(
+        &mut self,
+        trainer: &mut Trainer,
+        batch: &[View<'_>],
+        tables: &Tables,
+        oracle: &Oracle,
+    ) -> Result<Vec<u64>, Failure> {
+        let mut steps = Vec::new();
+        let (mut moved_bytes, mut first_loss) = (tables.train_bytes, None);
+        while trainer.counters().n_updates == 0 {
+            let loss = trainer.step(batch)?;
+            let step = trainer.n_steps();
+            if trainer.moved_bytes() != tables.train_bytes {
+                moved_bytes = trainer.moved_bytes();
+            }
+            first_loss.get_or_insert(loss);
+            if !trainer.was_skipped() {
+                steps.push(step);
+            }
+        }
+        self.same_bytes("bytes of a training step", tables.train_bytes, moved_bytes)?;
+        let expected = [oracle.training_loss(1)];
+        self.same("loss of a training step", &expected, first_loss.as_slice())?;
+        if !tables.scalars.contains(&RunScalar::Noise) {
+            steps.truncate(1);
+        }
+        Ok(steps)
+    }
+
     fn line(&mut self, is_good: bool, what: &str, found: &str) -> Result<(), Failure> {
         self.n_checks += 1;
         self.n_failed += usize::from(!is_good);
@@ -203,27 +162,28 @@ impl Report<'_> {
     }
 
     /// Compares the first update with each rule; at the least it must lead downhill.
-    fn update(&mut self, samples: &[Sample], has_state: bool) -> Result<(), Failure> {
-        let product = |size: fn(&Sample) -> f64| samples.iter().map(size).sum::<f64>();
-        let squares = product(|it| it.slope * it.slope).max(f64::MIN_POSITIVE);
-        let fit = Fit {
-            factor: product(|it| it.slope * it.update) / squares,
-            least_slope: self.tolerance.update * largest(samples, |it| it.slope),
-        };
-        let rules = RULES.iter().filter(|rule| has_state || !rule.needs_state);
-        let fits: Vec<_> = rules.map(|rule| (rule, rule.fit(samples, &fit))).collect();
-        // The first that holds, since the later ones are weaker; if none does, the nearest.
-        let nearest = fits.iter().min_by(|left, right| left.1.1.total_cmp(&right.1.1));
-        let best = fits.iter().find(|it| it.1.1 <= self.tolerance.update).or(nearest);
-        let (rule, (decay, error)) = *best.expect("the first rule needs no state");
+    fn update(
+        &mut self,
+        samples: &[Sample],
+        has_state: bool,
+        clipping: f64,
+    ) -> Result<(), Failure> {
+        let tolerance = self.tolerance.update;
+        let fit = Fit::new(samples, tolerance);
+        let (rule, (decay, error)) = fit.rule(samples, has_state, tolerance);
         let decay =
             if decay > 1e-5 { format!(" + {decay:.1e} of the parameter") } else { String::new() };
+        let clipped = if clipping < 1.0 {
+            format!(", clipped to {clipping:.1e} of it")
+        } else {
+            String::new()
+        };
         let detail = format!(
-            "{} elements: is {}{decay}, largest relative difference {error:.1e}",
+            "{} elements: is {}{clipped}{decay}, largest relative difference {error:.1e}",
             samples.len(),
             rule.name
         );
-        self.line(error <= self.tolerance.update && fit.factor > 0.0, "first update", &detail)
+        self.line(error <= tolerance && fit.factor > 0.0, "first update", &detail)
     }
 
     fn conclude(self) -> Result<(), Failure> {

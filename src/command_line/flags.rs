@@ -1,15 +1,26 @@
 //! The table of commands and flags; the parser and the help texts follow from it.
 
+mod device;
+#[cfg(test)]
+mod documentation;
+mod file;
 mod plan;
+mod train;
 
-use std::{ffi::OsString, fmt::Write, path::PathBuf};
+use std::{
+    ffi::OsString,
+    fmt::Write,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use lexopt::{Arg, Parser, ValueExt};
 use soybean_explain::nearest;
-use soybean_runtime::Config;
 
+pub(crate) use self::file::{file_of, with_file};
 pub(super) use self::plan::{Format, PlanOptions};
-use super::{DataOptions, Defaults, Failure};
+use super::Failure;
+use crate::TrainConfig;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
@@ -29,17 +40,29 @@ pub(super) enum Request {
     Run(Box<Options>),
 }
 
-#[derive(Debug)]
+/// What the flags of a command line, or the keys of a file, have set.
+#[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) command: Command,
-    pub(super) n_epochs: usize,
-    pub(super) batch_limit: Option<usize>,
-    pub(super) config: Config,
-    pub(super) data: DataOptions,
-    pub(super) out: Option<PathBuf>,
+    /// What `train` is told; the other commands read the parts that concern them.
+    pub(super) run: TrainConfig,
     pub(super) plan: PlanOptions,
-    pub(super) n_steps: usize,
-    pub(super) trace: Option<PathBuf>,
+    /// Whether `check` compares bits.
+    pub(super) determinism: bool,
+    /// The file whose keys come before the flags.
+    file: Option<PathBuf>,
+}
+
+impl Options {
+    fn new(run: TrainConfig) -> Self {
+        Self {
+            command: Command::Train,
+            run,
+            plan: PlanOptions::default(),
+            determinism: false,
+            file: None,
+        }
+    }
 }
 
 struct CommandEntry {
@@ -72,103 +95,32 @@ struct Flag {
     commands: &'static [Command],
     /// Takes one value.
     set: fn(&mut Options, &str) -> Result<(), String>,
+    key: Key,
 }
 
-const RUNNING: &[Command] = &[Command::Train, Command::Check, Command::Bench];
+/// What a flag is in a file of choices.
+enum Key {
+    /// No key.
+    None,
+    /// True if the flag is given.
+    Switch(fn(&TrainConfig) -> bool),
+    /// A value, if there is one.
+    Value(fn(&TrainConfig) -> Option<Shown>),
+    /// As many values as one likes; the flag may be given as often.
+    List { clear: fn(&mut TrainConfig), values: fn(&TrainConfig) -> &[String] },
+}
 
-const FLAGS: &[Flag] = &[
-    Flag {
-        name: "epochs",
-        value: "N",
-        help: "passes over the training data",
-        commands: &[Command::Train],
-        set: |options, text| set(&mut options.n_epochs, number(text)),
-    },
-    Flag {
-        name: "batch-limit",
-        value: "N",
-        help: "at most this many batches in each epoch",
-        commands: &[Command::Train],
-        set: |options, text| set(&mut options.batch_limit, positive(text).map(Some)),
-    },
-    Flag {
-        name: "lr",
-        value: "X",
-        help: "the learning rate",
-        commands: &[Command::Train, Command::Bench],
-        set: |options, text| set(&mut options.config.learning_rate, learning_rate(text)),
-    },
-    Flag {
-        name: "seed",
-        value: "N",
-        help: "the seed of parameters, data and their order (0)",
-        commands: RUNNING,
-        set: |options, text| {
-            set(&mut options.data.seed, number(text))?;
-            set(&mut options.config.seed, number(text))
-        },
-    },
-    Flag {
-        name: "device",
-        value: "NAME",
-        help: "cpu, cuda or auto (auto)",
-        commands: RUNNING,
-        set: |options, text| set(&mut options.config.device, text.parse()),
-    },
-    Flag {
-        name: "no-graph",
-        value: "",
-        help: "queue each kernel anew in every step on GPUs, for debugging",
-        commands: RUNNING,
-        set: |options, _| set(&mut options.config.uses_graphs, Ok(false)),
-    },
-    Flag {
-        name: "trace",
-        value: "FILE",
-        help: "write what each rank did when in one step, for Perfetto or chrome://tracing",
-        commands: &[Command::Train, Command::Bench],
-        set: |options, text| set(&mut options.trace, Ok(Some(text.into()))),
-    },
-    Flag {
-        name: "threads",
-        value: "N",
-        help: "CPU threads of all ranks together (all cores)",
-        commands: RUNNING,
-        set: |options, text| set(&mut options.config.threads, positive(text).map(Some)),
-    },
-    Flag {
-        name: "data",
-        value: "FILE",
-        help: "another data file than the model's own",
-        commands: RUNNING,
-        set: |options, text| set(&mut options.data.path, Ok(Some(text.into()))),
-    },
-    Flag {
-        name: "data-dir",
-        value: "DIR",
-        help: "another data folder, for models whose data are several files",
-        commands: RUNNING,
-        set: |options, text| set(&mut options.data.path, Ok(Some(text.into()))),
-    },
-    Flag {
-        name: "out",
-        value: "DIR",
-        help: "where metrics.csv and metrics.svg go (runs/<model>)",
-        commands: &[Command::Train],
-        set: |options, text| set(&mut options.out, Ok(Some(text.into()))),
-    },
-    Flag {
-        name: "steps",
-        value: "N",
-        help: "the number of steps to measure (20)",
-        commands: &[Command::Bench],
-        set: |options, text| set(&mut options.n_steps, positive(text)),
-    },
-];
+/// A value in a file.
+enum Shown {
+    /// A number.
+    Number(String),
+    /// A string.
+    Text(String),
+}
 
 /// All flags.
 fn flags() -> impl Iterator<Item = &'static Flag> {
-    FLAGS.iter().chain(plan::FLAGS)
+    train::FLAGS.iter().chain(device::FLAGS).chain(plan::FLAGS)
 }
 
 fn set<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
@@ -176,43 +128,36 @@ fn set<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
     Ok(())
 }
 
-fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
+fn number<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| format!("expected a whole number from 0, found `{text}`"))
 }
 
-fn positive(text: &str) -> Result<usize, String> {
-    number(text)
-        .ok()
-        .filter(|it| *it > 0)
-        .ok_or_else(|| format!("expected a whole number from 1, found `{text}`"))
+fn positive<N: FromStr + PartialEq + Default>(text: &str) -> Result<N, String> {
+    let found = number(text).ok().filter(|it| *it != N::default());
+    found.ok_or_else(|| format!("expected a whole number from 1, found `{text}`"))
 }
 
-fn learning_rate(text: &str) -> Result<f32, String> {
-    text.parse()
-        .ok()
-        .filter(|rate: &f32| rate.is_finite() && *rate >= 0.0)
-        .ok_or_else(|| format!("expected a finite number from 0, found `{text}`"))
+/// Whether a flag without a value, or its key, says yes.
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "" | "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("expected true or false, found `{text}`")),
+    }
+}
+
+fn path(path: &Path) -> Shown {
+    Shown::Text(path.display().to_string())
 }
 
 /// Understands the arguments after the program's name.
 pub(super) fn parse(
     arguments: impl Iterator<Item = OsString>,
-    defaults: Defaults,
+    defaults: TrainConfig,
 ) -> Result<Request, Failure> {
-    let mut options = Options {
-        command: Command::Train,
-        n_epochs: defaults.epochs,
-        batch_limit: None,
-        config: Config { learning_rate: defaults.learning_rate, ..Config::default() },
-        data: DataOptions::default(),
-        out: None,
-        plan: PlanOptions::default(),
-        n_steps: 20,
-        trace: None,
-    };
     let mut parser = Parser::from_args(arguments);
     let mut command = None;
-    let mut given = Vec::new();
+    let mut given: Vec<(&Flag, Vec<String>)> = Vec::new();
     while let Some(argument) = parser.next().map_err(usage)? {
         match argument {
             Arg::Long("help") | Arg::Short('h') => return Ok(Request::Help(help(command))),
@@ -221,8 +166,7 @@ pub(super) fn parse(
                     Arg::Long(name) => find_flag(name)?,
                     Arg::Short(_) | Arg::Value(_) => find_flag("output")?,
                 };
-                take(flag, &mut parser, &mut options)?;
-                given.push(flag);
+                given.push((flag, values(flag, &mut parser)?));
             }
             Arg::Value(name) if command.is_none() => {
                 command = Some(find_command(&name.to_string_lossy())?);
@@ -230,31 +174,45 @@ pub(super) fn parse(
             Arg::Short(_) | Arg::Value(_) => return Err(usage(argument.unexpected())),
         }
     }
-    options.command = command.unwrap_or(Command::Train);
-    let foreign = given.iter().find(|flag| !flag.commands.contains(&options.command));
-    match foreign {
-        Some(flag) => Err(Failure::Usage(format!(
-            "--{} is not a flag of `{}`",
-            flag.name,
-            entry(options.command).name
-        ))),
-        None => Ok(Request::Run(Box::new(options))),
+    let command = command.unwrap_or(Command::Train);
+    if let Some((flag, _)) = given.iter().find(|(flag, _)| !flag.commands.contains(&command)) {
+        let (flag, command) = (flag.name, entry(command).name);
+        return Err(Failure::Usage(format!("--{flag} is not a flag of `{command}`")));
     }
+    let options = Options { command, ..chosen(defaults, &given)? };
+    Ok(Request::Run(Box::new(options)))
 }
 
-/// Takes a flag's values.
-fn take(flag: &Flag, parser: &mut Parser, options: &mut Options) -> Result<(), Failure> {
-    let mut set = |value: &str| {
-        let fault = |fault| Failure::Usage(format!("--{}: {fault}", flag.name));
-        (flag.set)(options, value).map_err(fault)
-    };
+/// The defaults, then the file that the flags name, then the flags.
+fn chosen(defaults: TrainConfig, given: &[(&Flag, Vec<String>)]) -> Result<Options, Failure> {
+    let options = set_all(Options::new(defaults.clone()), given)?;
+    let Some(file) = &options.file else { return Ok(options) };
+    let chosen = with_file(defaults, file).map_err(Failure::Usage)?;
+    set_all(Options::new(chosen), given)
+}
+
+/// Sets what was given on the command line. A list that is given there takes the place of the one before it.
+fn set_all(mut options: Options, given: &[(&Flag, Vec<String>)]) -> Result<Options, Failure> {
+    for (number, (flag, values)) in given.iter().enumerate() {
+        let is_first = given[..number].iter().all(|it| it.0.name != flag.name);
+        if let (Key::List { clear, .. }, true) = (&flag.key, is_first) {
+            clear(&mut options.run);
+        }
+        for value in values {
+            let fault = |fault| Failure::Usage(format!("--{}: {fault}", flag.name));
+            (flag.set)(&mut options, value).map_err(fault)?;
+        }
+    }
+    Ok(options)
+}
+
+/// The values that stand behind a flag; one that is empty, if it takes none.
+fn values(flag: &Flag, parser: &mut Parser) -> Result<Vec<String>, Failure> {
     if flag.value.is_empty() {
-        return set("");
+        return Ok(vec![String::new()]);
     }
-    for _ in flag.value.split_whitespace() {
-        set(&parser.value().and_then(|value| value.string()).map_err(usage)?)?;
-    }
-    Ok(())
+    let value = |_| parser.value().and_then(|value| value.string()).map_err(usage);
+    flag.value.split_whitespace().map(value).collect()
 }
 
 fn usage(error: lexopt::Error) -> Failure {
@@ -290,7 +248,7 @@ fn help(command: Option<Command>) -> String {
         None => {
             line(&mut text, format_args!("Usage: [command] [flags]\n\nCommands:"));
             for CommandEntry { name, help, .. } in COMMANDS {
-                line(&mut text, format_args!("  {name:<22} {help}"));
+                line(&mut text, format_args!("  {name:<26} {help}"));
             }
             line(&mut text, format_args!(""));
         }
@@ -298,9 +256,9 @@ fn help(command: Option<Command>) -> String {
     line(&mut text, format_args!("Flags:"));
     for flag in flags().filter(|it| command.is_none_or(|here| it.commands.contains(&here))) {
         let names = format!("--{} {}", flag.name, flag.value);
-        line(&mut text, format_args!("  {names:<22} {}", flag.help));
+        line(&mut text, format_args!("  {names:<26} {}", flag.help));
     }
-    line(&mut text, format_args!("  {:<22} show this", "--help"));
+    line(&mut text, format_args!("  {:<26} show this", "--help"));
     text
 }
 
@@ -313,11 +271,11 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Request, String> {
-        parse(line.split_whitespace().map(OsString::from), Defaults::default()).map_err(|failure| {
-            match failure {
-                Failure::Usage(message) | Failure::Work(message) => message,
-                Failure::OutputClosed => String::new(),
-            }
+        let arguments = line.split_whitespace().map(OsString::from);
+        parse(arguments, TrainConfig::default()).map_err(|failure| match failure {
+            Failure::Usage(message) | Failure::Work(message) => message,
+            Failure::Stopped { message, .. } => message,
+            Failure::OutputClosed => String::new(),
         })
     }
 
@@ -327,8 +285,9 @@ mod tests {
         else {
             panic!("a good command line");
         };
-        assert_eq!((options.command, options.n_epochs, options.data.seed), (Command::Train, 3, 7));
-        assert_eq!((options.config.learning_rate, options.config.threads), (0.5, Some(2)));
+        let run = options.run;
+        assert_eq!((options.command, run.epochs, run.data.seed), (Command::Train, 3, 7));
+        assert_eq!((run.trainer.learning_rate, run.trainer.threads), (0.5, Some(2)));
     }
 
     #[test]

@@ -60,9 +60,9 @@ impl Oracle {
         &self.parameters
     }
 
-    /// The loss of the first training step.
-    pub(super) fn training_loss(&self) -> f64 {
-        eager::in_training(self.seed, 1, || self.evaluation())[0].elements[0]
+    /// The loss that a training step of this number has, from 1.
+    pub(super) fn training_loss(&self, step: u64) -> f64 {
+        eager::in_training(self.seed, step, || self.evaluation())[0].elements[0]
     }
 
     /// The loss and the further outputs of an evaluation.
@@ -76,14 +76,15 @@ impl Oracle {
         })
     }
 
-    /// The derivative of the training loss by one element of one parameter, by central differences.
-    pub(super) fn slope(&mut self, parameter: usize, element: usize) -> f64 {
+    /// The derivative of the mean loss of these training steps by one element of one parameter, by central differences.
+    pub(super) fn slope(&mut self, parameter: usize, element: usize, steps: &[u64]) -> f64 {
         // In double precision the error of the difference is about 1e-10 for this distance, far below single precision's.
         const DISTANCE: f64 = 1e-5;
         let here = self.parameters[parameter].elements[element];
         let mut loss_at = |value| {
             self.parameters[parameter].elements[element] = value;
-            self.training_loss()
+            let losses: f64 = steps.iter().map(|&it| self.training_loss(it)).sum();
+            losses / steps.len() as f64
         };
         let slope = (loss_at(here + DISTANCE) - loss_at(here - DISTANCE)) / (2.0 * DISTANCE);
         self.parameters[parameter].elements[element] = here;

@@ -4,10 +4,9 @@ use soybean_plan::{
     DType, Input,
     random::{mixed, next_state},
 };
-use soybean_runtime::data::{Column, Dataset, Values};
+use soybean_runtime::data::{Column, Table, Values};
 
-use super::Split;
-use crate::Network;
+use crate::{Network, Split};
 
 impl Split {
     /// Random data for the inputs of the model `N`, the same for the same seed.
@@ -21,11 +20,11 @@ impl Split {
     pub fn random<N: Network>(n_train: usize, n_held_out: usize, seed: u64) -> Self {
         let inputs = &N::model().tables().inputs;
         let part = |n_rows, seed| random(inputs, n_rows, &mut Random(seed));
-        Self { train: part(n_train, 2 * seed), held_out: part(n_held_out, 2 * seed + 1) }
+        Self::new(part(n_train, 2 * seed), part(n_held_out, 2 * seed + 1))
     }
 }
 
-fn random(inputs: &[Input], n_rows: usize, random: &mut Random) -> Dataset {
+fn random(inputs: &[Input], n_rows: usize, random: &mut Random) -> Table {
     let n_classes = inputs.iter().find_map(|input| input.n_classes).unwrap_or(1);
     let classes: Vec<usize> = (0..n_rows).map(|_| random.below(n_classes)).collect();
     let column = |input: &Input| {
@@ -37,8 +36,7 @@ fn random(inputs: &[Input], n_rows: usize, random: &mut Random) -> Dataset {
         };
         Column { name: input.name.clone().into_owned(), row, values }
     };
-    Dataset::new(inputs.iter().map(column).collect())
-        .expect("every column has a row for each class")
+    Table::new(inputs.iter().map(column).collect()).expect("every column has a row for each class")
 }
 
 fn features(classes: &[usize], width: usize, random: &mut Random) -> Vec<f32> {

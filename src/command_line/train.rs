@@ -1,25 +1,22 @@
-//! `train`: epochs over the training data, each followed by an evaluation on the held-out data.
+//! `train`: a run with what is printed of it, and its end by signals.
+
+mod again;
+mod dashboard;
 
 use std::{
-    fs,
-    io::{self, IsTerminal, Write},
+    io::Write,
     path::{Path, PathBuf},
-    time::Instant,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
-use soybean_plan::Input;
-use soybean_runtime::{Array, Trace, Trainer, View, data::Batches};
+use soybean_runtime::{Error, ErrorKind, Trainer};
 
 use super::{
-    Failure, Split, Subject,
-    batches::{batch_size, batches, views},
+    Failure, Subject,
     flags::Options,
-    metrics::{self, Epoch},
+    signals::{Signal, Signals},
 };
-
-/// The steps before the one that is traced: the first ones of a run take longer than all later ones.
-const N_UNTRACED: usize = 3;
+use crate::run::{self, End, Event, Flow, Split, Start, Summary, TrainConfig};
+use dashboard::Dashboard;
 
 pub(super) fn train(
     subject: &Subject,
@@ -28,195 +25,140 @@ pub(super) fn train(
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
     let tables = subject.model.tables();
-    let batch_size = batch_size(&tables.inputs)?;
-    let mut train = batches("training", &split.train, &tables.inputs)?;
-    let mut held_out = batches("held-out", &split.held_out, &tables.inputs)?;
-    if train.n_whole() == 0 {
-        let n_rows = split.train.n_rows();
-        return Err(Failure::Work(format!(
-            "expected at least {batch_size} rows of training data, one batch, found {n_rows}"
-        )));
-    }
+    let mut config = options.run.clone();
+    let out = config.out.get_or_insert_with(|| default_folder(&tables.name)).clone();
     writeln!(output, "{}\n", subject.plan.text.trim_end())?;
     // The first start on a GPU compiles the kernels, which takes seconds.
     output.flush()?;
-    let mut trainer = Trainer::new(subject.model, options.config.clone())?;
+    let mut trainer = Trainer::new(subject.model, config.trainer.clone())?;
     writeln!(output, "{}", trainer.device_line())?;
-    writeln!(
-        output,
-        "{} training and {} held-out samples in batches of {batch_size}",
-        split.train.n_rows(),
-        split.held_out.n_rows(),
-    )?;
-    let mut epochs: Vec<Epoch> = Vec::new();
-    for number in 1..=options.n_epochs {
-        let last_accuracy = epochs.last().and_then(|epoch| epoch.accuracy);
-        let started = Instant::now();
-        train.shuffle(options.config.seed, number as u64);
-        let n_batches = train.n_whole().min(options.batch_limit.unwrap_or(usize::MAX));
-        let progress =
-            Progress::new(n_batches, batch_size, (number, options.n_epochs), last_accuracy);
-        let progress = if trainer.process().is_first() { progress } else { progress.hidden() };
-        let trace = options.trace.as_deref().filter(|_| number == 1);
-        let train_loss = train_epoch(&mut trainer, &mut train, n_batches, trace, progress)?;
-        let n_samples = (n_batches * batch_size) as f64;
-        let samples_per_second = n_samples / started.elapsed().as_secs_f64();
-        let (held_out_loss, accuracy) = evaluate(&mut trainer, &mut held_out, &tables.inputs)?;
-        let epoch = Epoch { number, train_loss, held_out_loss, accuracy, samples_per_second };
-        writeln!(output, "{}", line(&epoch, options.n_epochs))?;
-        output.flush()?;
-        epochs.push(epoch);
-    }
-    let folder = options.out.clone().unwrap_or_else(|| default_folder(&tables.name));
-    if !trainer.process().is_first() {
-        return Ok(());
-    }
-    finish(&epochs, &folder, output)
-}
-
-/// Steps over the next batches; the mean of their losses. Each batch is handed over while the step before it runs.
-fn train_epoch(
-    trainer: &mut Trainer,
-    batches: &mut Batches<'_>,
-    n_batches: usize,
-    trace: Option<&Path>,
-    progress: Progress,
-) -> Result<f64, Failure> {
-    let mut loss_sum = 0.0;
-    let mut n_done = 0;
-    if let Some(batch) = batches.next_whole() {
-        trainer.queue(&views(&batch))?;
-    }
-    while n_done < n_batches {
-        let next = if n_done + 1 < n_batches { batches.next_whole() } else { None };
-        let next = next.as_ref().map(views);
-        let trace = trace.filter(|_| n_done == N_UNTRACED.min(n_batches - 1));
-        let loss = match trace {
-            Some(file) => traced(trainer, next.as_deref(), file)?.0,
-            None => trainer.step_queued(next.as_deref())?,
-        };
-        loss_sum += f64::from(loss);
-        n_done += 1;
-        progress.show(n_done, loss_sum / n_done as f64);
-    }
-    progress.bar.finish_and_clear();
-    Ok(loss_sum / n_batches as f64)
-}
-
-/// A step whose trace goes into a file.
-pub(super) fn traced(
-    trainer: &mut Trainer,
-    next: Option<&[View<'_>]>,
-    file: &Path,
-) -> Result<(f32, Trace), Failure> {
-    let (loss, trace) = trainer.trace_queued(next)?;
-    if !trainer.process().is_first() {
-        return Ok((loss, trace));
-    }
-    fs::write(file, trace.to_json()).map_err(|error| {
-        Failure::Work(format!("cannot write the trace into {}: {error}", file.display()))
-    })?;
-    Ok((loss, trace))
-}
-
-/// The mean loss over the batches of the held-out data and, if the model gives logits, the share of labels that have the largest.
-///
-/// The last batch is padded; the padding counts towards the loss, but not towards the accuracy.
-fn evaluate(
-    trainer: &mut Trainer,
-    batches: &mut Batches<'_>,
-    inputs: &[Input],
-) -> Result<(f64, Option<f64>), Failure> {
-    let labels = labels(inputs);
-    let (mut loss_sum, mut n_labels, mut n_correct) = (0.0, 0, Some(0));
-    batches.restart();
-    while let Some(batch) = batches.next_padded() {
-        let evaluation = trainer.evaluate(&views(&batch))?;
-        loss_sum += f64::from(evaluation.loss);
-        n_labels += batch.n_valid * labels.map_or(1, |it| it.1);
-        let labels = labels.map(|(column, n)| &batch.i32s(column)[..batch.n_valid * n]);
-        let correct = evaluation.outputs.first().zip(labels);
-        let correct = correct.and_then(|(logits, labels)| count_correct(logits, labels));
-        n_correct = n_correct.zip(correct).map(|(sum, correct)| sum + correct);
-    }
-    let accuracy = n_correct.map(|n_correct| n_correct as f64 / n_labels as f64);
-    Ok((loss_sum / batches.n_padded() as f64, accuracy))
-}
-
-/// The input that is the last with classes, which losses compare with, and the number of its labels for each sample.
-fn labels(inputs: &[Input]) -> Option<(usize, usize)> {
-    let column = inputs.iter().rposition(|input| input.n_classes.is_some())?;
-    Some((column, inputs[column].tile.shape[1..].iter().product()))
-}
-
-/// The number of labels that have the largest of their logits, `[.., classes]`; nothing if there are not as many rows of these.
-fn count_correct(logits: &Array, labels: &[i32]) -> Option<usize> {
-    let (n_classes, rows) = logits.shape.split_last()?;
-    let (n_classes, n_rows) = (*n_classes, rows.iter().product::<usize>());
-    let is_correct = |(row, label): &(&[f32], &i32)| {
-        let label = usize::try_from(**label).ok().and_then(|label| row.get(label));
-        label.is_some_and(|label| row.iter().all(|logit| logit <= label))
+    let signals = Signals::catch()
+        .map_err(|error| Failure::Work(format!("cannot wait for Ctrl-C: {error}")))?;
+    let mut printer = Printer::new(output, &config);
+    let mut watch = |event: &Event<'_>| {
+        printer.show(event);
+        match signals.caught() {
+            Some(_) => Flow::Stop,
+            None if printer.is_closed() => Flow::Stop,
+            None => Flow::Continue,
+        }
     };
-    let rows = logits.data.chunks_exact(n_classes.max(1));
-    (labels.len() <= n_rows).then(|| rows.zip(labels).filter(is_correct).count())
-}
-
-/// The bar of one epoch. It goes to standard error; where that is no terminal, the lines for whole epochs are enough.
-struct Progress {
-    bar: ProgressBar,
-    started: Instant,
-    batch_size: usize,
-    accuracy: String,
-}
-
-impl Progress {
-    fn new(
-        n_batches: usize,
-        batch_size: usize,
-        (number, n_epochs): (usize, usize),
-        last_accuracy: Option<f64>,
-    ) -> Self {
-        let style = ProgressStyle::with_template("{prefix} {bar:24} {pos}/{len}  {msg}")
-            .expect("the template is well formed");
-        let bar = if io::stderr().is_terminal() {
-            ProgressBar::new(n_batches as u64)
-        } else {
-            ProgressBar::hidden()
-        };
-        let bar = bar.with_style(style).with_prefix(format!("epoch {number}/{n_epochs}"));
-        let accuracy = last_accuracy.map(|it| format!("  accuracy {it:.4}")).unwrap_or_default();
-        Self { bar, started: Instant::now(), batch_size, accuracy }
+    let outcome = run::fit(&mut trainer, &tables.inputs, &config, split, &mut watch);
+    printer.finish()?;
+    let summary = outcome.map_err(|error| explained(&error, &config))?;
+    match (summary.end, signals.caught()) {
+        (End::Stopped, Some(signal)) => Err(stopped(&summary, signal)),
+        _ => finish(&summary, &config, &out, output),
     }
-
-    fn hidden(self) -> Self {
-        Self { bar: ProgressBar::hidden(), ..self }
-    }
-
-    fn show(&self, n_done: usize, loss: f64) {
-        let rate = (n_done * self.batch_size) as f64 / self.started.elapsed().as_secs_f64();
-        self.bar.set_message(format!("loss {loss:.4}{}  {rate:.0} samples/s", self.accuracy));
-        self.bar.set_position(n_done as u64);
-    }
-}
-
-fn line(epoch: &Epoch, n_epochs: usize) -> String {
-    let Epoch { number, train_loss, held_out_loss, samples_per_second, .. } = epoch;
-    let width = n_epochs.to_string().len();
-    let accuracy = epoch.accuracy.map(|it| format!("  accuracy {it:.4}")).unwrap_or_default();
-    format!(
-        "epoch {number:width$}/{n_epochs}  loss {train_loss:.4}  held-out loss {held_out_loss:.4}{accuracy}  {samples_per_second:.0} samples/s"
-    )
 }
 
 fn default_folder(model: &str) -> PathBuf {
     Path::new("runs").join(model)
 }
 
-fn finish(epochs: &[Epoch], folder: &Path, output: &mut dyn Write) -> Result<(), Failure> {
-    let Some(last) = epochs.last() else { return Ok(()) };
-    metrics::save(epochs, folder)?;
-    writeln!(output, "metrics in {}", folder.display())?;
-    if let Some(accuracy) = last.accuracy {
+/// What a run tells, printed: a line for each evaluation, on a terminal also what is going on.
+struct Printer<'o> {
+    output: &'o mut dyn Write,
+    dashboard: Dashboard,
+    start: Option<Start>,
+    fault: Option<std::io::Error>,
+}
+
+impl<'o> Printer<'o> {
+    fn new(output: &'o mut dyn Write, config: &TrainConfig) -> Self {
+        Self { output, dashboard: Dashboard::new(config), start: None, fault: None }
+    }
+
+    /// Whether nobody reads the output any more.
+    fn is_closed(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    fn show(&mut self, event: &Event<'_>) {
+        self.dashboard.show(event);
+        let line = match event {
+            Event::Start(start) => {
+                self.start = Some((*start).clone());
+                start.to_string()
+            }
+            Event::Note(note) => (*note).to_owned(),
+            Event::Evaluation(record) => {
+                let Some(start) = &self.start else { return };
+                let (number, n_epochs) = (record.epoch, start.n_epochs);
+                let width = n_epochs.to_string().len();
+                let place = match record.ends_epoch {
+                    true => String::new(),
+                    false => format!("  step {}/{}", record.step, start.n_steps),
+                };
+                format!("epoch {number:width$}/{n_epochs}{place}  {record}")
+            }
+            Event::Step(_) | Event::Evaluating { .. } | Event::Checkpoint(_) => return,
+        };
+        let (output, fault) = (&mut self.output, &mut self.fault);
+        self.dashboard.suspend(|| {
+            if let Err(error) = writeln!(output, "{line}").and_then(|()| output.flush()) {
+                fault.get_or_insert(error);
+            }
+        });
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        self.dashboard.clear();
+        self.fault.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+/// An error, with the command that goes on.
+fn explained(error: &Error, config: &TrainConfig) -> Failure {
+    let has_checkpoint = error.to_string().contains("; the last checkpoint is ");
+    let advice = match error.kind() {
+        _ if !has_checkpoint || !config.checkpoints => String::new(),
+        ErrorKind::Loss => format!(
+            "; go on from there with a lower --lr than {:?}: {}",
+            config.trainer.learning_rate,
+            again::command()
+        ),
+        _ => format!("; go on from there with: {}", again::command()),
+    };
+    Failure::Work(format!("{error}{advice}"))
+}
+
+fn stopped(summary: &Summary, signal: Signal) -> Failure {
+    let step = summary.n_steps;
+    let message = match &summary.checkpoint {
+        Some(path) => format!(
+            "stopped after step {step}; the checkpoint is {}; go on with: {}",
+            path.display(),
+            again::command()
+        ),
+        None => format!("stopped after step {step}, without a checkpoint"),
+    };
+    Failure::Stopped { message, code: signal.exit_code() }
+}
+
+fn finish(
+    summary: &Summary,
+    config: &TrainConfig,
+    out: &Path,
+    output: &mut dyn Write,
+) -> Result<(), Failure> {
+    if summary.end == End::NoBetter {
+        let what = config.watch.as_deref().unwrap_or("the held-out loss");
+        let n = config.patience.unwrap_or_default();
+        let (best, step) = (summary.best.unwrap_or(f64::NAN), summary.best_step.unwrap_or(0));
+        writeln!(
+            output,
+            "{what} was no better in {n} evaluations: the best is {best:.4}, after step {step}"
+        )?;
+    }
+    if summary.n_skipped > 0 {
+        writeln!(output, "{} updates were skipped: numbers were not finite", summary.n_skipped)?;
+    }
+    if let Some(best) = &summary.best_checkpoint {
+        writeln!(output, "best checkpoint {}", best.display())?;
+    }
+    writeln!(output, "metrics in {}", out.display())?;
+    if let Some(accuracy) = summary.last.as_ref().and_then(|it| it.metric("accuracy")) {
         writeln!(output, "accuracy {accuracy:.4}")?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 use soybean::{Config, Device, Trainer, runtime};
 
 use crate::{
-    dataset, digits, trainer, views,
+    digits, loader, trainer,
     virtual_gpus::{Machine, on_virtual_gpus},
 };
 
@@ -12,10 +12,8 @@ const N_STEPS: usize = 10;
 
 /// Trains until a step fails: the error, which all later steps repeat.
 fn first_failure(trainer: &mut runtime::Trainer) -> String {
-    let dataset = dataset();
-    let mut batches = dataset.batches(32).unwrap();
-    let batch = batches.next_whole().unwrap();
-    let mut step = || trainer.step(&views(&batch)).err();
+    let batch = loader().next().unwrap().unwrap();
+    let mut step = || trainer.step(&batch.views()).err();
     let first = (0..N_STEPS).find_map(|_| step()).expect("a step fails").to_string();
     let later = step().expect("so does each later one").to_string();
     assert!(later.contains(&first), "{later}");
@@ -107,10 +105,8 @@ fn communication_that_breaks_later() {
         for seed in 0..10 {
             machine.reset(seed);
             let mut trainer = trainer::<digits::Network>(Device::Cuda, seed % 2 == 0);
-            let dataset = dataset();
-            let mut batches = dataset.batches(32).unwrap();
-            for _ in 0..seed {
-                trainer.step(&views(&batches.next_whole().unwrap())).unwrap();
+            for batch in loader().take(usize::try_from(seed).unwrap()) {
+                trainer.step(&batch.unwrap().views()).unwrap();
             }
             machine.fail_communicators(true);
             let error = first_failure(&mut trainer);

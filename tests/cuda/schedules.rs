@@ -3,7 +3,7 @@
 use soybean::{Device, Network};
 
 use crate::{
-    N_STEPS, assert_close, cnn_digits, dataset, digits, is_close, losses, trainer,
+    N_STEPS, assert_close, cnn_digits, digits, is_close, losses, trainer,
     virtual_gpus::{Machine, on_virtual_gpus},
 };
 
@@ -14,15 +14,14 @@ pub(crate) fn trains_as_on_the_cpu<N: Network>(
     machine: &Machine,
     seeds: impl Iterator<Item = u64>,
 ) {
-    let dataset = dataset();
     let mut on_cpu = trainer::<N>(Device::Cpu, true);
-    let expected = losses(&mut on_cpu, &dataset);
+    let expected = losses(&mut on_cpu);
     let expected_bytes = on_cpu.moved_bytes();
     for seed in seeds {
         machine.reset(seed);
         let mut trainer = trainer::<N>(Device::Cuda, seed % 2 == 0);
         let what = format!("seed {seed}, {}", trainer.device_line());
-        assert_close(&losses(&mut trainer, &dataset), &expected, &what);
+        assert_close(&losses(&mut trainer), &expected, &what);
         assert_eq!(trainer.moved_bytes(), expected_bytes, "{what}");
         let launches = machine.n_calls("cuGraphLaunch");
         // All steps but the first, which no graph can be made of; with NCCL none.
@@ -76,13 +75,12 @@ fn cnn_digits_on_one_gpu() {
 fn a_wait_that_is_left_out_shows() {
     let settings = [("SOYBEAN_FAKE_DEVICES", "1")];
     on_virtual_gpus("schedules::a_wait_that_is_left_out_shows", &settings, |machine| {
-        let dataset = dataset();
-        let expected = losses(&mut trainer::<digits::Network>(Device::Cpu, true), &dataset);
+        let expected = losses(&mut trainer::<digits::Network>(Device::Cpu, true));
         let train = |seed, skipped| {
             machine.reset(seed);
             let mut trainer = trainer::<digits::Network>(Device::Cuda, false);
             machine.skip_wait(skipped);
-            let found = losses(&mut trainer, &dataset);
+            let found = losses(&mut trainer);
             machine.skip_wait(0);
             found
         };

@@ -24,7 +24,7 @@ pub(crate) fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]
     }
 }
 
-fn dense(builder: &mut Builder, x: Value, name: &str, units: usize) -> Value {
+pub(crate) fn dense(builder: &mut Builder, x: Value, name: &str, units: usize) -> Value {
     let shape = [units, builder.shape(x)[1]];
     let normal = builder.init("he_normal", &[], &shape).expect("known");
     let zeros = builder.init("uniform", &[Argument::Float(-0.1), Argument::Float(0.1)], &[units]);
@@ -43,9 +43,14 @@ pub(crate) fn perceptron(n_gpus: usize, strategy: Strategy, optimizer: Optimizer
 
 /// The same before it is compiled: the builder, the loss and the outputs.
 pub(crate) fn perceptron_model() -> (Builder, Value, [(String, Value); 1]) {
+    perceptron_of(BATCH)
+}
+
+/// The same for another number of samples.
+pub(crate) fn perceptron_of(batch: usize) -> (Builder, Value, [(String, Value); 1]) {
     let mut builder = Builder::new();
-    let x = builder.input("x", DType::F32, &[BATCH, FEATURES]);
-    let y = builder.input("y", DType::I32, &[BATCH]);
+    let x = builder.input("x", DType::F32, &[batch, FEATURES]);
+    let y = builder.input("y", DType::I32, &[batch]);
     let mut h = x;
     for layer in ["first", "second"] {
         let sum = dense(&mut builder, h, layer, HIDDEN);

@@ -115,6 +115,10 @@ impl Reader {
             ("optimizer", [Datum::Text(name), settings @ ..]) => {
                 self.optimizer = self.optimizer(name, settings)?;
             }
+            (setting, [value]) if Optimizer::SETTINGS.contains(&setting) => {
+                let value = self.argument(value)?;
+                self.optimizer.set(setting, &value).map_err(|fault| fault.message)?;
+            }
             ("at", [Datum::Text(place), Datum::Text(layer)]) => self.stand_at(place, layer),
             ("name", [Datum::Text(name), Datum::Tensor(number)]) => {
                 let value = self.tensor(*number)?;
@@ -153,6 +157,7 @@ impl Reader {
         self.builder.stand_at(place, number);
     }
 
+    /// The optimiser of a line; the lines of what is set besides stand below it.
     fn optimizer(&self, name: &str, settings: &[Datum]) -> Result<Optimizer, String> {
         let setting = |pair: &[Datum]| match pair {
             [Datum::Text(name), value] => Ok((name.clone(), self.argument(value)?)),

@@ -31,7 +31,7 @@ pub struct Parallelism {
 pub(super) fn parallelism(tiled: &Tiled) -> Vec<(String, Parallelism)> {
     let network = &tiled.network;
     let (roles, layers) = (Roles::new(tiled), layers(network));
-    let is_next = network.next_values();
+    let is_of_updates = network.of_updates();
     let (mut names, mut known) = (Vec::new(), BTreeSet::new());
     let mut members: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for value in network.graph.values() {
@@ -40,7 +40,7 @@ pub(super) fn parallelism(tiled: &Tiled) -> Vec<(String, Parallelism)> {
         if is_computed && roles.is_forward(value) && known.insert(name) {
             names.push(name);
         }
-        if !is_next.contains(&value) {
+        if !is_of_updates[value.index()] {
             members.entry(name).or_default().push(value);
         }
     }

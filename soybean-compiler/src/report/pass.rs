@@ -11,7 +11,7 @@ pub enum Pass {
     Forward,
     /// The gradients.
     Backward,
-    /// The next values of parameters, states and buffers.
+    /// The next values of parameters, states and buffers, and the norm of the gradients if they need it.
     Update,
 }
 
@@ -27,9 +27,9 @@ impl fmt::Display for Pass {
 
 /// The pass in which each tensor is computed, by its index.
 pub(super) fn passes(network: &Network) -> Vec<Pass> {
-    let is_next = network.next_values();
+    let is_of_updates = network.of_updates();
     let is_forward = network.forward();
-    let pass = |value: Value| match (is_next.contains(&value), is_forward[value.index()]) {
+    let pass = |value: Value| match (is_of_updates[value.index()], is_forward[value.index()]) {
         (true, _) => Pass::Update,
         (false, true) => Pass::Forward,
         (false, false) => Pass::Backward,

@@ -77,8 +77,8 @@ fn lives(program: &Program) -> Vec<Life> {
             (_, false) => Content::Gradients,
         };
         for &result in step.results.iter().filter(|it| kept[**it].is_none()) {
-            let last =
-                if result == tables.loss { steps.len() } else { last_use(steps, result, at) };
+            let is_left = result == tables.loss || Some(result) == tables.gradient_norm;
+            let last = if is_left { steps.len() } else { last_use(steps, result, at) };
             lives.push(life(result, content, at, last));
         }
     }

@@ -3,9 +3,9 @@
 use soybean_plan::{
     Attention, AttentionForm, AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine,
     Concatenation, Constant, Contraction, Convolution, ConvolutionForm, DType, Embedding,
-    EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Padding,
-    Parameter, Permutation, Placement, Pooling, PoolingForm, Precision, Reduction, RunScalar,
-    ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
+    EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, NonFinite, Output,
+    Padding, Parameter, Permutation, Placement, Pooling, PoolingForm, Precision, Reduction,
+    RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
 };
 
 use super::{literal::Emit, write_to};
@@ -29,7 +29,8 @@ macro_rules! structs {
 
 structs! {
     Tables {
-        name mesh precision arena_bytes buffers inputs parameters states constants scalars loss outputs train_bytes evaluate_bytes
+        name mesh precision arena_bytes buffers inputs parameters states constants scalars loss gradient_norm
+        accumulate ema non_finite outputs train_bytes evaluate_bytes
     }
     Buffer { offset n_elements dtype }
     Input { name dtype tile buffer n_classes }
@@ -66,7 +67,7 @@ macro_rules! names {
     };
 }
 
-names!(DType Precision Combine CollectiveKind ConvolutionForm PoolingForm EmbeddingForm AttentionForm Unary Binary);
+names!(DType Precision NonFinite Combine CollectiveKind ConvolutionForm PoolingForm EmbeddingForm AttentionForm Unary Binary);
 
 // Enums whose variants have one field each.
 macro_rules! wrappers {
@@ -168,6 +169,8 @@ impl Emit for RunScalar {
         match self {
             Self::LearningRate => text.push_str("RunScalar::LearningRate"),
             Self::Noise => text.push_str("RunScalar::Noise"),
+            Self::IsUpdate => text.push_str("RunScalar::IsUpdate"),
+            Self::LossScale => text.push_str("RunScalar::LossScale"),
             Self::OneMinusPower { base } => {
                 text.push_str("RunScalar::OneMinusPower { base: ");
                 base.emit(text);

@@ -95,3 +95,19 @@ fn recipes_name_layers_and_tensors() {
     "#]]
     .assert_eq(&recipe("gpus = 2, optimizer = adam()", NAMED));
 }
+
+#[test]
+fn recipes_say_how_parameters_are_updated() {
+    let text = recipe(
+        "gpus = 2, optimizer = adamw(no_decay = [\"*.b\", \"dense.1*\"]), clip_norm = 1, accumulate = 2 * 2, ema = 0.999, non_finite = \"scale\"",
+        NAMED,
+    );
+    let lines: Vec<&str> = text.lines().skip(5).take(5).collect();
+    expect![[r#"
+        optimizer "adamw" "betas" [0.9, 0.999] "eps" 1e-8 "weight_decay" 0.01 "no_decay" ["*.b", "dense.1*"]
+        clip_norm 1.0
+        accumulate 4
+        ema 0.999
+        non_finite "scale"
+    "#]].assert_eq(&(lines.join("\n") + "\n"));
+}

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use soybean_plan::{Buffer, DType, Kernel, Mesh, Precision, Program, Step, Tables};
+use soybean_plan::{Buffer, DType, Kernel, Mesh, NonFinite, Precision, Program, Step, Tables};
 use soybean_runtime::{Config, Device, Trainer, Work};
 
 /// The most steps that are measured.
@@ -45,6 +45,10 @@ pub(crate) fn seconds_of_steps(
         constants: vec![].into(),
         scalars: vec![].into(),
         loss: 0,
+        gradient_norm: None,
+        accumulate: 1,
+        ema: None,
+        non_finite: NonFinite::Stop,
         outputs: vec![].into(),
         train_bytes: 0,
         evaluate_bytes: 0,

@@ -7,6 +7,8 @@
 mod head;
 mod rows;
 
+use std::ops::Range;
+
 use soybean_plan::{Attention, AttentionForm, Combine, DType};
 
 use self::{
@@ -17,7 +19,7 @@ use super::{
     engine::Region,
     isa::Isa,
     product::{Matrix, Workspace},
-    share::share,
+    share::{N_PIECES, even_pieces, part_of, share},
     vector::{Accumulate, accumulate_each},
 };
 use crate::{Error, ErrorKind};
@@ -26,34 +28,58 @@ use crate::{Error, ErrorKind};
 const PRODUCTS_PER_OPERATION: usize = 8;
 /// Elements of a unit of work that adds up partial gradients.
 const BLOCK: usize = 4096;
+/// The fewest blocks of queries of a part of a head: adding up what the parts give takes time.
+const FEWEST_BLOCKS: usize = 4;
+/// Elements of partial gradients that there may be at once, if there is no need for more.
+const N_PARTIAL: usize = 1 << 23;
 
 /// An [`Attention`] made ready.
 pub(crate) struct AttentionKernel {
     form: AttentionForm,
     heads: usize,
     sizes: Sizes,
-    /// Into how many parts the queries of each head are cut for gradients, because there are too few heads; 1 if there are enough.
+    /// Into how many parts the queries of each head are cut for gradients, because there are too few heads; 1 if there are enough. The number of threads does
+    /// not decide.
     n_parts: usize,
+    n_threads: usize,
     add: Accumulate,
 }
 
 impl AttentionKernel {
     pub(crate) fn new(attention: &Attention, isa: Isa, n_threads: usize) -> Self {
         let Attention { form, heads, .. } = *attention;
-        let is_even = heads.is_multiple_of(n_threads) || heads >= 4 * n_threads;
+        let sizes = Sizes::new(attention, Rows::new(isa));
+        let n_most = (N_PIECES / heads.max(1)).min(sizes.n_blocks() / FEWEST_BLOCKS);
         Self {
             form,
             heads,
-            sizes: Sizes::new(attention, Rows::new(isa)),
-            n_parts: if is_even { 1 } else { n_threads },
+            sizes,
+            n_parts: even_pieces(n_most),
+            n_threads,
             add: accumulate_each(Combine::Sum, isa),
         }
     }
 
-    /// The number of elements for which a call needs room: gradients of keys and values for each part.
-    pub(crate) const fn n_partial(&self) -> usize {
+    /// Whether there are too few heads for all threads, so that they share the parts of each. What a part gives is the same either way.
+    const fn shares_parts(&self) -> bool {
+        let Self { heads, n_threads, .. } = *self;
+        self.n_parts > 1 && heads < 4 * n_threads && !heads.is_multiple_of(n_threads)
+    }
+
+    /// Of how many heads threads share the parts at once.
+    fn n_at_once(&self) -> usize {
+        let n_partial = (self.n_parts - 1) * self.sizes.n_shared();
+        (N_PARTIAL / n_partial.max(1)).clamp(1, self.heads.max(1))
+    }
+
+    /// The number of elements for which a call needs room: the gradients of keys and values that parts of a head give, but for the first.
+    pub(crate) fn n_partial(&self) -> usize {
+        let n_shared = self.sizes.n_shared();
         match self.form {
-            AttentionForm::Gradient if self.n_parts > 1 => self.n_parts * self.sizes.n_shared(),
+            AttentionForm::Gradient if self.shares_parts() => {
+                self.n_at_once() * (self.n_parts - 1) * n_shared
+            }
+            AttentionForm::Gradient if self.n_parts > 1 => self.n_threads * n_shared,
             AttentionForm::Forward | AttentionForm::Gradient => 0,
         }
     }
@@ -87,61 +113,112 @@ impl AttentionKernel {
                     }
                 });
             }
-            AttentionForm::Gradient if self.n_parts > 1 => {
-                for head in 0..heads {
-                    let (from, to) = (self.head(inputs, head), self.written(result, head));
-                    // SAFETY: as above.
-                    unsafe { self.in_parts(workspaces, &mut room[..self.n_partial()], from, to) };
-                }
-            }
             AttentionForm::Gradient => {
-                share(workspaces, heads, 3 * work, |workspace, units| {
-                    for head in units {
-                        let (from, to) = (self.head(inputs, head), self.written(result, head));
-                        // SAFETY: as above.
-                        unsafe { self.sizes.gradients(workspace, from, to, 0..n_blocks) };
-                    }
-                });
+                let room = &mut room[..self.n_partial()];
+                let (pointer, n_elements) = (room.as_mut_ptr(), room.len());
+                let partial = Region { pointer, n_elements, dtype: DType::F32 };
+                // SAFETY: as above; there is room for what the parts give.
+                unsafe { self.gradients(workspaces, partial, inputs, result, 3 * work) };
             }
         }
         Ok(())
     }
 
-    /// The gradients of one head: each part of its queries makes gradients of keys and values, which are then added up.
+    /// The gradients of all heads. Each part of a head's queries makes gradients of keys and values, which are then added up in their order.
     ///
     /// # Safety
-    /// As [`Self::run`]; the places have the elements of a head.
+    /// As [`Self::run`]; there is room for [`Self::n_partial`] elements.
+    unsafe fn gradients(
+        &self,
+        workspaces: &mut [Workspace],
+        room: Region,
+        inputs: &[Region],
+        result: &Region,
+        work: usize,
+    ) {
+        if !self.shares_parts() {
+            let n_threads = workspaces.len();
+            return share(workspaces, n_threads, work, |workspace, threads| {
+                for (thread, head) in threads
+                    .flat_map(|it| part_of(self.heads, it, n_threads).map(move |head| (it, head)))
+                {
+                    let partial = room.at(thread * self.sizes.n_shared());
+                    for part in 0..self.n_parts {
+                        // SAFETY: required of the caller; threads have different heads and room of their own.
+                        unsafe { self.part(workspace, inputs, result, (head, part), partial) };
+                        if part > 0 {
+                            let to = self.written(result, head).key.start;
+                            // SAFETY: as above.
+                            unsafe { (self.add)(to, partial, self.sizes.n_shared()) };
+                        }
+                    }
+                }
+            });
+        }
+        let n_at_once = self.n_at_once();
+        for first in (0..self.heads).step_by(n_at_once) {
+            let heads = first..self.heads.min(first + n_at_once);
+            // SAFETY: required of the caller.
+            unsafe { self.in_parts(workspaces, room, inputs, result, heads) };
+        }
+    }
+
+    /// The gradients of some heads, whose parts are shared.
+    ///
+    /// # Safety
+    /// As [`Self::gradients`].
     unsafe fn in_parts(
         &self,
         workspaces: &mut [Workspace],
-        room: &mut [f32],
-        from: Head,
-        to: Written,
+        room: Region,
+        inputs: &[Region],
+        result: &Region,
+        heads: Range<usize>,
     ) {
-        let (n_parts, n_blocks, n) = (self.n_parts, self.sizes.n_blocks(), self.sizes.n_shared());
-        let work = 3 * self.sizes.n_products() / PRODUCTS_PER_OPERATION;
-        let partial =
-            Region { pointer: room.as_mut_ptr(), n_elements: room.len(), dtype: DType::F32 };
-        share(workspaces, n_parts, work, |workspace, units| {
-            for part in units {
-                let to = self.sizes.written(to.query, partial.at(part * n));
-                let blocks = (part..n_blocks).step_by(n_parts);
-                // SAFETY: as above; parts write different elements.
-                unsafe { self.sizes.gradients(workspace, from, to, blocks) };
+        let (n_parts, n) = (self.n_parts, self.sizes.n_shared());
+        let partial = |head: usize, part: usize| {
+            room.at(((head - heads.start) * (n_parts - 1) + part.saturating_sub(1)) * n)
+        };
+        let work = heads.len() * 3 * self.sizes.n_products() / PRODUCTS_PER_OPERATION;
+        share(workspaces, heads.len() * n_parts, work, |workspace, units| {
+            for unit in units {
+                let (head, part) = (heads.start + unit / n_parts, unit % n_parts);
+                let to = partial(head, part);
+                // SAFETY: required of the caller; parts write different elements.
+                unsafe { self.part(workspace, inputs, result, (head, part), to) };
             }
         });
-        let to = Region { pointer: to.key.start, n_elements: n, dtype: DType::F32 };
-        share(workspaces, n.div_ceil(BLOCK), n * n_parts, |_, blocks| {
-            let (first, n) = (blocks.start * BLOCK, n.min(blocks.end * BLOCK));
-            let length = n.saturating_sub(first);
-            // SAFETY: each part has these elements, and so has the result.
-            unsafe { to.at(first).copy_from_nonoverlapping(partial.at(first), length) };
-            for part in 1..n_parts {
-                let from = partial.at(part * self.sizes.n_shared() + first);
-                // SAFETY: as above.
-                unsafe { (self.add)(to.at(first), from, length) };
+        let n_blocks = n.div_ceil(BLOCK);
+        share(workspaces, heads.len() * n_blocks, heads.len() * n * n_parts, |_, units| {
+            for unit in units {
+                let (head, block) = (heads.start + unit / n_blocks, unit % n_blocks * BLOCK);
+                let to = self.written(result, head).key.start.wrapping_add(block);
+                for part in 1..n_parts {
+                    let from = partial(head, part).wrapping_add(block);
+                    // SAFETY: each part has these elements, and so has the result.
+                    unsafe { (self.add)(to, from, BLOCK.min(n - block)) };
+                }
             }
         });
+    }
+
+    /// The gradients that a part of a head's queries gives: the first one's of keys and values go to the result, the others' to where they are added up.
+    ///
+    /// # Safety
+    /// As [`Self::gradients`]; nobody else writes there.
+    unsafe fn part(
+        &self,
+        workspace: &mut Workspace,
+        inputs: &[Region],
+        result: &Region,
+        (head, part): (usize, usize),
+        partial: *mut f32,
+    ) {
+        let (from, to) = (self.head(inputs, head), self.written(result, head));
+        let to = if part == 0 { to } else { self.sizes.written(to.query, partial) };
+        let blocks = (part..self.sizes.n_blocks()).step_by(self.n_parts);
+        // SAFETY: required of the caller.
+        unsafe { self.sizes.gradients(workspace, from, to, blocks) };
     }
 
     fn head(&self, inputs: &[Region], head: usize) -> Head {

@@ -12,7 +12,7 @@ use super::{
     isa::Isa,
     patches::{Geometry, Patches},
     product::{Matrix, N_SPARE, Workspace},
-    share::share,
+    share::{part_of, share},
     vector::{Accumulate, accumulate_each},
     winograd::Winograd,
 };
@@ -29,6 +29,8 @@ const N_CELL: usize = N_SPARE / BLOCK * BLOCK;
 const FEW_ELEMENTS: usize = 32;
 /// Pixels over which a unit of work sums gradients of filters.
 const N_LEVELS: usize = 384;
+/// The fewest pixels over which a piece sums gradients of filters, before it is added to others.
+const FEWEST_LEVELS: usize = 2 * N_LEVELS;
 
 /// A [`Convolution`] made ready.
 pub(crate) struct ConvolutionKernel {
@@ -43,7 +45,10 @@ pub(crate) struct ConvolutionKernel {
     /// Into how many parts the filters (forward), the channels (gradients of images) or the elements of filters (gradients of filters) are
     /// cut.
     n_parts: usize,
-    /// The loop that adds what another thread has summed.
+    n_threads: usize,
+    /// Into how many pieces the pixels are cut over which gradients of filters are summed.
+    n_pieces: usize,
+    /// The loop that adds what a piece has summed.
     add: Accumulate,
     /// The way by transforms, where it is faster.
     winograd: Option<Winograd>,
@@ -64,20 +69,13 @@ impl ConvolutionKernel {
         let depth = channels * geometry.n_elements();
         let n_products = batch * groups;
         let missing = |n_units: usize| n_threads.div_ceil(n_units.max(1));
-        let n_parts = match convolution.form {
+        let (n_parts, n_pieces) = match convolution.form {
             ConvolutionForm::Forward => {
-                missing(n_products * geometry.n_pixels().div_ceil(BLOCK)).min(filters)
+                let n_blocks = geometry.n_pixels().div_ceil(BLOCK);
+                (missing(n_products * n_blocks).min(filters), 1)
             }
-            ConvolutionForm::Data => missing(n_products).min(channels),
-            ConvolutionForm::Filter => {
-                let n_cells = groups * filters.div_ceil(BLOCK);
-                let fewest = depth.div_ceil(N_CELL / filters.clamp(1, BLOCK));
-                let even = (fewest..fewest + n_threads)
-                    .find(|it| (it * n_cells).is_multiple_of(n_threads));
-                // With many pixels it is better to share these, because each cell packs all results.
-                let is_short = batch * geometry.n_pixels() < N_LEVELS * 4 * n_threads;
-                even.filter(|it| is_short && depth >= it * FEW_ELEMENTS).unwrap_or(fewest)
-            }
+            ConvolutionForm::Data => (missing(n_products).min(channels), 1),
+            ConvolutionForm::Filter => filter::cuts(convolution, &geometry, n_threads),
         };
         Self {
             convolution: *convolution,
@@ -90,6 +88,8 @@ impl ConvolutionKernel {
             geometry,
             depth,
             n_parts,
+            n_threads,
+            n_pieces,
             add,
             winograd,
         }
@@ -97,7 +97,12 @@ impl ConvolutionKernel {
 
     /// The number of elements for which a call needs room.
     pub(crate) fn n_room(&self) -> usize {
-        self.winograd.as_ref().map_or_else(|| self.n_turned(), Winograd::n_room)
+        match self.convolution.form {
+            ConvolutionForm::Filter => self.n_partial(),
+            ConvolutionForm::Forward | ConvolutionForm::Data => {
+                self.winograd.as_ref().map_or_else(|| self.n_turned(), Winograd::n_room)
+            }
+        }
     }
 
     /// The number of elements of turned filters.
@@ -156,7 +161,7 @@ impl ConvolutionKernel {
                 });
             }
             // SAFETY: as above.
-            ConvolutionForm::Filter => unsafe { self.filter(workspaces, regions, work) },
+            ConvolutionForm::Filter => unsafe { self.filter(workspaces, room, regions, work) },
         }
         Ok(())
     }
@@ -297,11 +302,6 @@ fn turned(convolution: &Convolution) -> Option<Convolution> {
         padding: [margin(0)?, margin(1)?],
         ..*convolution
     })
-}
-
-/// The `number`-th of `n_parts` parts of `0..n`.
-const fn part_of(n: usize, number: usize, n_parts: usize) -> Range<usize> {
-    number * n / n_parts..(number + 1) * n / n_parts
 }
 
 #[cfg(test)]

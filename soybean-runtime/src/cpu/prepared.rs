@@ -82,9 +82,9 @@ impl Prepared {
             Self::Convolve(it) => it.n_room(),
             Self::Embed(it) => it.n_places(),
             Self::Attend(it) => it.n_partial(),
+            Self::Reduce(it) => it.n_room(),
             Self::Contract(_)
             | Self::Map(_)
-            | Self::Reduce(_)
             | Self::Permute(_)
             | Self::Pool(_)
             | Self::Pad(_)
@@ -113,9 +113,9 @@ impl Prepared {
             // SAFETY: see above.
             Self::Map(it) => unsafe { it.run(inputs, results, call.scalars) },
             Self::Reduce(it) => {
-                let result = call.one_result()?;
+                let result = *call.one_result()?;
                 // SAFETY: see above.
-                unsafe { it.run(inputs, result, call.scalars) }
+                unsafe { it.run(call.scratch, inputs, &result, call.scalars) }
             }
             Self::Permute(it) => {
                 let ([input], result) = call.regions()?;

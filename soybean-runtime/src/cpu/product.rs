@@ -70,6 +70,7 @@ pub(crate) struct Workspace {
     left: *mut f32,
     right: *mut f32,
     spare: *mut f32,
+    second: *mut f32,
     kernels: Microkernels,
 }
 
@@ -87,17 +88,23 @@ impl Workspace {
         let n_right = COLUMNS.next_multiple_of(kernels.columns) * DEPTH;
         // Pages that are never touched cost nothing, so small products stay small.
         let (n_left, n_right) = (n_left.next_multiple_of(LINE), n_right.next_multiple_of(LINE));
-        let mut memory = vec![0.0; LINE + n_left + n_right + N_SPARE];
+        let mut memory = vec![0.0; LINE + n_left + n_right + 2 * N_SPARE];
         let left = memory.as_mut_ptr();
         let left = left.wrapping_add(left.align_offset(64).min(LINE));
         let right = left.wrapping_add(n_left);
         let spare = right.wrapping_add(n_right);
-        Self { _memory: memory, left, right, spare, kernels }
+        let second = spare.wrapping_add(N_SPARE);
+        Self { _memory: memory, left, right, spare, second, kernels }
     }
 
     /// Room for [`N_SPARE`] elements that products do not use.
     pub(crate) const fn spare(&self) -> *mut f32 {
         self.spare
+    }
+
+    /// As much room again.
+    pub(crate) const fn second_spare(&self) -> *mut f32 {
+        self.second
     }
 
     /// The rows and columns of the tiles into which products are best cut.

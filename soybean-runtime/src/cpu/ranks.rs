@@ -97,20 +97,10 @@ impl Ranks for CpuRanks {
     fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
         match order {
             Order::Queue { batch } => self.queued = kept(batch),
-            Order::Train(Training {
-                feed: Feed::Queued { next },
-                step,
-                learning_rate,
-                trace_from,
-            }) => {
+            Order::Train(Training { feed: Feed::Queued { next }, moment, trace_from }) => {
                 let batch: Vec<View<'_>> = self.queued.iter().map(Values::view).collect();
                 let feed = Feed::Batch(&batch);
-                self.links.post.call(Order::Train(Training {
-                    feed,
-                    step,
-                    learning_rate,
-                    trace_from,
-                }));
+                self.links.post.call(Order::Train(Training { feed, moment, trace_from }));
                 self.queued = next.map(kept).unwrap_or_default();
             }
             order @ (Order::Train(_)

@@ -3,12 +3,12 @@
 
 use std::ops::Range;
 
-use soybean_plan::{Combine, Reduction, Strides};
+use soybean_plan::{Combine, DType, Reduction, Strides};
 
 use super::{
     engine::{Engine, Region, Scratch},
     isa::Isa,
-    share::share,
+    share::{part_of, share},
     space::{Space, offset},
     vector::{Accumulate, accumulate_all, accumulate_each},
 };
@@ -16,11 +16,17 @@ use crate::{Error, ErrorKind};
 
 /// This many values are added before the sum is added to another: sums of sums round less than one long sum.
 const N_SHORT_SUM: usize = 64;
+/// The fewest points of a piece of a task.
+const PIECE: usize = 16 * 1024;
+/// The most pieces of a task.
+const N_PIECES: usize = 32;
 
 /// A [`Reduction`] made ready.
 ///
 /// The dims of its space are ordered: those kept, those reduced, and as the last the innermost one, which may be either. A task is one
-/// block of results (innermost dim kept) or one result (innermost dim reduced); its units are the rows or blocks that are combined.
+/// block of results (innermost dim kept) or one result (innermost dim reduced); its units are the rows or blocks that are combined. Where there are few
+/// tasks, the units are cut into pieces, a power of two of them; neighbours are combined pair by pair, then pairs of these. So threads can share the tasks, or
+/// their pieces, and most pairs are of one thread.
 pub(crate) struct ReductionKernel {
     core: Core,
     parts: Vec<Part>,
@@ -48,14 +54,15 @@ struct Shape {
     is_row_kept: bool,
     n_blocks: usize,
     block: usize,
+    /// Into how many pieces the units of a task are cut.
+    n_pieces: usize,
 }
 
 struct Part {
     scratch: Scratch,
     short: Vec<f32>,
-    total: Vec<f32>,
-    /// The totals of all tasks, where threads share the units of each.
-    totals: Vec<f32>,
+    /// What pieces give that wait for their neighbours; the first is in the end what the task gives.
+    totals: Vec<Vec<f32>>,
 }
 
 impl Shape {
@@ -65,6 +72,15 @@ impl Shape {
 
     const fn n_units(&self) -> usize {
         if self.is_row_kept { self.n_reduced } else { self.n_reduced * self.n_blocks }
+    }
+
+    /// The same with its tasks cut into pieces.
+    fn in_pieces(self) -> Self {
+        let length = self.block.min(self.row).max(1);
+        let fewest = PIECE.div_ceil(length).max(if self.is_row_kept { N_SHORT_SUM } else { 1 });
+        let most = (2 * N_PIECES / self.n_tasks().max(1)).min(self.n_units() / fewest);
+        let n_pieces = most.clamp(1, N_PIECES);
+        Self { n_pieces: 1 << n_pieces.ilog2(), ..self }
     }
 
     /// The most results of a task.
@@ -110,14 +126,13 @@ impl ReductionKernel {
             is_row_kept: results[last] != 0,
             n_blocks: row.div_ceil(engine.block),
             block: engine.block,
+            n_pieces: 1,
         };
-        let n_totals =
-            if shares_units(&shape, n_threads) { shape.n_tasks() * shape.width() } else { 0 };
+        let shape = shape.in_pieces();
         let part = || Part {
             scratch: engine.scratch(),
             short: vec![0.0; shape.width()],
-            total: vec![0.0; shape.width()],
-            totals: vec![0.0; n_totals],
+            totals: vec![vec![0.0; shape.width()]; 1 + shape.n_pieces.ilog2() as usize],
         };
         let parts = (0..n_threads).map(|_| part()).collect();
         let core = Core {
@@ -136,43 +151,60 @@ impl ReductionKernel {
         Self { core, parts }
     }
 
+    /// The number of elements for which a call needs room: what each piece gives, where threads share pieces.
+    pub(crate) fn n_room(&self) -> usize {
+        let shape = &self.core.shape;
+        let n_totals = shape.n_tasks() * shape.n_pieces * shape.width();
+        if shares_pieces(shape, self.parts.len()) { n_totals } else { 0 }
+    }
+
     /// Runs the kernel.
     ///
     /// # Safety
     /// Nobody else uses the regions during the call.
+    ///
+    /// # Panics
+    /// If there is not enough room.
     pub(crate) unsafe fn run(
         &mut self,
+        room: &mut [f32],
         inputs: &[Region],
         result: &Region,
         scalars: &[f32],
     ) -> Result<(), Error> {
+        let room = &mut room[..self.n_room()];
         let Self { core: this, parts } = self;
         this.check(inputs, result)?;
-        let (n_tasks, n_units) = (this.shape.n_tasks(), this.shape.n_units());
+        let (n_tasks, n_pieces) = (this.shape.n_tasks(), this.shape.n_pieces);
         let work = this.engine.space.n_points() * (this.engine.work() + 1);
         let begin = |part: &mut Part| {
             // SAFETY: the inputs were checked to have the elements that are needed; the caller has them alone.
             unsafe { this.engine.begin(&mut part.scratch, inputs, scalars) };
         };
-        if shares_units(&this.shape, parts.len()) {
-            // Parts that get no units contribute nothing.
-            let identity = this.identity();
-            parts.iter_mut().for_each(|part| part.totals.fill(identity));
-            share(parts, n_units, work, |part, units| {
+        if shares_pieces(&this.shape, parts.len()) {
+            let width = this.shape.width();
+            let n_parts = parts.len();
+            let ranges = |part: usize| part_of(n_tasks * n_pieces, part, n_parts);
+            let totals =
+                Region { pointer: room.as_mut_ptr(), n_elements: room.len(), dtype: DType::F32 };
+            share(parts, n_parts, work, |part, threads| {
                 begin(part);
-                for task in 0..n_tasks {
-                    this.run_task(part, inputs, task, units.clone());
-                    let at = task * this.shape.width();
-                    part.totals[at..at + part.total.len()].copy_from_slice(&part.total);
+                for pieces in threads.map(ranges) {
+                    // SAFETY: there is room for what each piece gives; threads have different ones.
+                    unsafe { this.run_pieces(part, inputs, pieces, totals) };
                 }
             });
-            this.join(parts, result);
+            // SAFETY: as above; all pieces are there.
+            unsafe { this.join(n_parts, totals) };
+            for (task, pieces) in room.chunks(n_pieces * width.max(1)).enumerate() {
+                this.store(&pieces[..width], task, result);
+            }
         } else {
             share(parts, n_tasks, work, |part, tasks| {
                 begin(part);
                 for task in tasks {
-                    this.run_task(part, inputs, task, 0..n_units);
-                    this.store(&part.total, task, result);
+                    this.run_task(part, inputs, task);
+                    this.store(&part.totals[0], task, result);
                 }
             });
         }
@@ -188,10 +220,96 @@ impl Core {
         }
     }
 
-    /// Combines these units of a task into the part's total.
-    fn run_task(&self, part: &mut Part, inputs: &[Region], task: usize, units: Range<usize>) {
+    /// Combines all units of a task into the part's first total.
+    fn run_task(&self, part: &mut Part, inputs: &[Region], task: usize) {
+        for piece in 0..self.shape.n_pieces {
+            // As many pieces and pairs wait as the number of the piece has ones.
+            let mut n_waiting = piece.count_ones() as usize;
+            let mut total = std::mem::take(&mut part.totals[n_waiting]);
+            self.run_piece(part, inputs, (task, piece), &mut total);
+            part.totals[n_waiting] = total;
+            for _ in 0..piece.trailing_ones() {
+                let (before, from) = part.totals.split_at_mut(n_waiting);
+                n_waiting -= 1;
+                // SAFETY: all totals have one length.
+                unsafe {
+                    (self.each)(before[n_waiting].as_mut_ptr(), from[0].as_ptr(), from[0].len())
+                };
+            }
+        }
+    }
+
+    /// Combines the units of each of these pieces, and pairs of which both are among them. The totals are one for each piece; that of a pair stands where that
+    /// of its first piece does.
+    ///
+    /// # Safety
+    /// There is a total for each piece, and nobody else uses those of these pieces.
+    unsafe fn run_pieces(
+        &self,
+        part: &mut Part,
+        inputs: &[Region],
+        pieces: Range<usize>,
+        totals: Region,
+    ) {
+        let (n_pieces, width) = (self.shape.n_pieces, self.shape.width());
+        for piece in pieces.clone() {
+            // SAFETY: required of the caller.
+            let total = unsafe { std::slice::from_raw_parts_mut(totals.at(piece * width), width) };
+            self.run_piece(part, inputs, (piece / n_pieces, piece % n_pieces), total);
+            let mut n = 1;
+            while n < n_pieces
+                && (piece + 1).is_multiple_of(2 * n)
+                && piece + 1 >= pieces.start + 2 * n
+            {
+                // SAFETY: as above.
+                unsafe { self.combine_pair(totals, piece + 1 - 2 * n, n) };
+                n *= 2;
+            }
+        }
+    }
+
+    /// Combines the pairs that are left where pieces were shared by so many threads.
+    ///
+    /// # Safety
+    /// There is a total for each piece, and nobody else uses them.
+    unsafe fn join(&self, n_parts: usize, totals: Region) {
+        let n_all = self.shape.n_tasks() * self.shape.n_pieces;
+        let is_left = |pair: &Range<usize>| {
+            (0..n_parts).all(|part| {
+                let of_part = part_of(n_all, part, n_parts);
+                pair.start < of_part.start || pair.end > of_part.end
+            })
+        };
+        let sizes = (0..self.shape.n_pieces.ilog2()).map(|it| 1 << it);
+        for n in sizes {
+            for pair in (0..n_all).step_by(2 * n).map(|it| it..it + 2 * n).filter(is_left) {
+                // SAFETY: required of the caller.
+                unsafe { self.combine_pair(totals, pair.start, n) };
+            }
+        }
+    }
+
+    /// Combines what `n` pieces from the first on gave with what the next `n` gave.
+    ///
+    /// # Safety
+    /// There is a total for each piece, and nobody else uses these.
+    unsafe fn combine_pair(&self, totals: Region, first: usize, n: usize) {
+        let width = self.shape.width();
+        // SAFETY: required of the caller.
+        unsafe { (self.each)(totals.at(first * width), totals.at((first + n) * width), width) };
+    }
+
+    /// Combines the units of a piece of a task: those of each short sum, then these.
+    fn run_piece(
+        &self,
+        part: &mut Part,
+        inputs: &[Region],
+        (task, piece): (usize, usize),
+        total: &mut [f32],
+    ) {
         let (kept, at, n) = self.shape.task(task);
-        part.total.fill(self.identity());
+        let units = part_of(self.shape.n_units(), piece, self.shape.n_pieces);
+        total.fill(self.identity());
         let mut previous = usize::MAX;
         for (count, unit) in units.clone().enumerate() {
             if count % N_SHORT_SUM == 0 {
@@ -216,23 +334,9 @@ impl Core {
             // SAFETY: the block has `n` values; the accumulators are `n` if there is one for each, else one.
             unsafe { accumulate(part.short.as_mut_ptr(), values, n) };
             if count % N_SHORT_SUM == N_SHORT_SUM - 1 || unit + 1 == units.end {
-                let n = part.total.len();
                 // SAFETY: both have this length.
-                unsafe { (self.each)(part.total.as_mut_ptr(), part.short.as_ptr(), n) };
+                unsafe { (self.each)(total.as_mut_ptr(), part.short.as_ptr(), total.len()) };
             }
-        }
-    }
-
-    /// Combines the totals of all parts, in their order.
-    fn join(&self, parts: &mut [Part], result: &Region) {
-        let (first, others) = parts.split_first_mut().expect("a rank has a thread");
-        for part in others {
-            let n = first.totals.len();
-            // SAFETY: all parts have totals of one length.
-            unsafe { (self.each)(first.totals.as_mut_ptr(), part.totals.as_ptr(), n) };
-        }
-        for (task, total) in first.totals.chunks(self.shape.width().max(1)).enumerate() {
-            self.store(total, task, result);
         }
     }
 
@@ -271,9 +375,9 @@ impl Core {
     }
 }
 
-/// Whether there are too few tasks for all threads, so that they share the units of each.
-const fn shares_units(shape: &Shape, n_threads: usize) -> bool {
-    n_threads > 1 && shape.n_tasks() < 2 * n_threads && shape.n_units() > 1
+/// Whether there are too few tasks for all threads, so that they share the pieces of each. What a piece gives is the same either way.
+const fn shares_pieces(shape: &Shape, n_threads: usize) -> bool {
+    n_threads > 1 && shape.n_tasks() < 2 * n_threads && shape.n_pieces > 1
 }
 
 /// The elements of the result of a reduction without points: those of the kept dims.
@@ -286,93 +390,4 @@ fn needed_if_empty(reduction: &Reduction) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use soybean_plan::{DType, MAX_RANK, Map};
-
-    use super::*;
-    use crate::cpu::oracle::{Dice, combined, in_pool, place, points, region, values};
-
-    fn check(dice: &mut Dice, extents: soybean_plan::Shape) {
-        let (n_inputs, n_scalars) = (1 + dice.below(2), dice.below(2));
-        let strides: Vec<_> = (0..n_inputs).map(|_| dice.strides(&extents)).collect();
-        let program = dice.program(n_inputs, n_scalars, 1);
-        let map = Map { extents, inputs: strides.into(), program };
-        let mut result = [0; MAX_RANK];
-        let mut n_results = 1;
-        for dim in (0..extents.len()).rev().filter(|_| dice.below(2) == 0) {
-            result[dim] = n_results;
-            n_results *= extents[dim];
-        }
-        let combine = dice.pick(&[Combine::Sum, Combine::Max]);
-        let reduction = Reduction { map, combine, result: Strides(result) };
-        let isa = dice.pick(&Isa::all());
-        let mut kernel = ReductionKernel::new(&reduction, isa, 1 + dice.below(3));
-        let scalars: Vec<f32> = (0..n_scalars).map(|_| dice.float()).collect();
-        let mut inputs: Vec<(Vec<f32>, DType)> = kernel
-            .core
-            .n_needed
-            .iter()
-            .map(|n| (dice.buffer(*n, DType::F32), DType::F32))
-            .collect();
-        let start = match combine {
-            Combine::Sum => 0.0,
-            Combine::Max => f64::NEG_INFINITY,
-        };
-        let mut expected = vec![(start, 0.0); n_results];
-        let all = values(&reduction.map, &inputs, &scalars);
-        for (point, value) in points(&extents).iter().zip(all) {
-            let (sum, size) = &mut expected[place(point, &reduction.result)];
-            *sum = combined(combine, *sum, value[0]);
-            *size += value[0].abs();
-        }
-        let mut found = vec![f32::NAN; n_results];
-        let regions: Vec<Region> = inputs.iter_mut().map(|it| region(&mut it.0, it.1)).collect();
-        let to = region(&mut found, DType::F32);
-
-        // SAFETY: the buffers are this test's.
-        in_pool(|| unsafe { kernel.run(&regions, &to, &scalars) }.unwrap());
-        for (found, (expected, size)) in found.iter().zip(expected) {
-            let error = (f64::from(*found) - expected).abs();
-            // Sums of up to 40,000 terms in short sums: below 2e-6 of the sum of sizes; the map's own error as in its tests.
-            assert!(
-                error <= 2e-6 * size + 2e-4 || f64::from(*found) == expected,
-                "{reduction:?}: {found}, not {expected}"
-            );
-        }
-    }
-
-    #[test]
-    fn random_reductions_agree_with_plain_loops() {
-        for seed in 0..600 {
-            let mut dice = Dice(seed);
-            let extents = dice.shape();
-            check(&mut dice, extents);
-        }
-    }
-
-    #[test]
-    fn long_reductions_are_shared_and_agree_with_plain_loops() {
-        for seed in 0..30 {
-            let mut dice = Dice(seed);
-            let extents = dice.pick(&[&[100_000][..], &[700, 130], &[3, 40_000], &[2, 300, 200]]);
-            check(&mut dice, soybean_plan::Shape::new(extents));
-        }
-    }
-
-    #[test]
-    fn nothing_combines_to_the_identity() {
-        let program = soybean_plan::ScalarProgram {
-            instructions: vec![soybean_plan::Instruction::Input(0)].into(),
-            results: vec![0].into(),
-        };
-        let extents = soybean_plan::Shape::new(&[2, 0]);
-        let map = Map { extents, inputs: vec![Strides::new(&[0, 1])].into(), program };
-        let reduction = Reduction { map, combine: Combine::Max, result: Strides::new(&[1, 0]) };
-        let mut kernel = ReductionKernel::new(&reduction, Isa::detect(), 1);
-        let mut found = [0.0; 2];
-        let (input, to) = (region(&mut [], DType::F32), region(&mut found, DType::F32));
-        // SAFETY: the buffers are this test's.
-        unsafe { kernel.run(&[input], &to, &[]) }.unwrap();
-        assert_eq!(found, [f32::NEG_INFINITY; 2]);
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! All ranks with their GPUs, and how a phase is queued on them.
 #![expect(unsafe_code, reason = "kernels work on raw memory")]
 
-use soybean_plan::{Lane, Mesh, Tables};
+use soybean_plan::{BufferId, Lane, Mesh, Tables};
 
 use super::{
     cliques::Cliques,
@@ -23,8 +23,8 @@ pub(crate) struct Machine {
     start: Event,
     /// The run-time scalars of the step.
     pub(crate) scalars: PinnedWords,
-    /// Where the loss of a step arrives.
-    pub(crate) loss: PinnedWords,
+    /// Where the scalars that a step leaves for the host arrive, in the order of [`left_by_steps`].
+    pub(crate) left: Vec<PinnedWords>,
     pub(crate) cliques: Cliques,
     pub(crate) places: Vec<Place>,
     pub(crate) kits: Vec<Kit>,
@@ -48,6 +48,11 @@ pub(crate) struct Queuing<'a> {
     pub(crate) marks: Option<&'a Marks>,
 }
 
+/// The scalars that a training step leaves for the host.
+pub(crate) fn left_by_steps(tables: &Tables) -> Vec<BufferId> {
+    [tables.loss].into_iter().chain(tables.gradient_norm).collect()
+}
+
 impl Machine {
     /// Puts the parts together.
     pub(crate) fn new(
@@ -58,10 +63,11 @@ impl Machine {
     ) -> Result<Self, Error> {
         let gpu = &places[0].gpu;
         let n_scalars = model.get().tables().scalars.len();
+        let left = left_by_steps(model.get().tables()).into_iter();
         Ok(Self {
             start: Event::new(gpu)?,
             scalars: PinnedWords::zeroed(gpu, n_scalars)?,
-            loss: PinnedWords::zeroed(gpu, 1)?,
+            left: left.map(|_| PinnedWords::zeroed(gpu, 1)).collect::<Result<_, _>>()?,
             model,
             cliques,
             places,
@@ -169,7 +175,7 @@ impl Machine {
             Action::Exchange(stages) => {
                 stages.iter().try_for_each(|stage| self.exchange(stage, task.lane))?;
             }
-            Action::Feed | Action::Run(_) | Action::Loss => {
+            Action::Feed | Action::Run(_) | Action::Report => {
                 let places = self.places.iter();
                 places.into_iter().try_for_each(|it| self.act(it, &task.action, queuing.slot))?;
             }
@@ -199,12 +205,15 @@ impl Machine {
                 place.slots[slot].unload(place.address(Block::Arena, 0), stream)
             }
             Action::Run(run) => self.run(place, run),
-            Action::Loss if place.rank == 0 => {
-                let loss = self.tables().buffers[self.tables().loss].offset;
-                // SAFETY: the loss has one word, and the host reads it only when the step has ended.
-                unsafe { self.loss.copy_from(place.address(Block::Arena, loss), stream) }
+            Action::Report if place.rank == 0 => {
+                let buffers = left_by_steps(self.tables());
+                self.left.iter().zip(buffers).try_for_each(|(word, buffer)| {
+                    let from = place.address(Block::Arena, self.tables().buffers[buffer].offset);
+                    // SAFETY: the scalar has one word, and the host reads it only when the step has ended.
+                    unsafe { word.copy_from(from, stream) }
+                })
             }
-            Action::Loss | Action::Exchange(_) => Ok(()),
+            Action::Report | Action::Exchange(_) => Ok(()),
         }
     }
 

@@ -41,8 +41,8 @@ pub(crate) enum Action {
     Run(Run),
     /// Passes data between ranks.
     Exchange(Vec<Stage>),
-    /// Hands the loss of rank 0 to the host.
-    Loss,
+    /// Hands the scalars that a step leaves, those of rank 0, to the host.
+    Report,
 }
 
 /// A kernel on buffers, by their offsets in the arena.
@@ -63,7 +63,7 @@ impl Phase {
     pub(crate) fn joint_axes(&self) -> impl Iterator<Item = AxisSet> {
         let stages = |task| match task {
             &Task { action: Action::Exchange(ref stages), .. } => &stages[..],
-            Task { action: Action::Feed | Action::Run(_) | Action::Loss, .. } => &[],
+            Task { action: Action::Feed | Action::Run(_) | Action::Report, .. } => &[],
         };
         self.tasks.iter().flat_map(stages).filter_map(|stage| match stage {
             Stage::Joint(joint) => Some(joint.axes),
@@ -121,8 +121,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The phase of these steps; with the loss at its end, if it is wanted.
-    pub(crate) fn phase(&mut self, fused: &Fused, loss: Option<BufferId>) -> Result<Phase, Error> {
+    /// The phase of these steps; these scalars go to the host at its end.
+    pub(crate) fn phase(&mut self, fused: &Fused, left: &[BufferId]) -> Result<Phase, Error> {
         let mut queue = Queue {
             tasks: Vec::new(),
             accesses: Vec::new(),
@@ -141,9 +141,9 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        if let Some(loss) = loss {
-            let access = compute(vec![self.range(loss)?], Vec::new());
-            queue.push(("loss".to_owned(), None), access, Action::Loss);
+        if !left.is_empty() {
+            let access = compute(self.ranges(left)?, Vec::new());
+            queue.push(("loss".to_owned(), None), access, Action::Report);
         }
         let Queue { tasks, accesses, received } = queue;
         Ok(Phase { tasks, schedule: Schedule::new(&accesses), received })

@@ -18,7 +18,8 @@ use super::{
     gpu::Gpu,
     kit::Kit,
     libraries::find,
-    machine::{Events, Machine, Marks, Queuing},
+    machine::{Events, Machine, Marks, Queuing, left_by_steps},
+    memory::PinnedWords,
     phase::{Phase, Planner},
     place::Place,
     product::{Lt, Product},
@@ -76,9 +77,9 @@ impl CudaRanks {
         let mut planner = Planner::new(tables, kernels, transport);
         let mut fuser = Fuser::new(&gpus[0], kernels, tables)?;
         let steps = record(model.get(), |model, rank| model.train(rank))?;
-        let train = planner.phase(&fuser.fuse(&steps), Some(tables.loss))?;
+        let train = planner.phase(&fuser.fuse(&steps), &left_by_steps(tables))?;
         let steps = record(model.get(), |model, rank| model.evaluate(rank))?;
-        let evaluate = planner.phase(&fuser.fuse(&steps), None)?;
+        let evaluate = planner.phase(&fuser.fuse(&steps), &[])?;
         let wanted = Wanted {
             kernels: &planner.kernels,
             precision: tables.precision,
@@ -153,7 +154,7 @@ impl CudaRanks {
 
     fn train(&mut self, training: Training<'_>) -> Result<(), Error> {
         let started = Instant::now();
-        let Training { feed, step, learning_rate, trace_from } = training;
+        let Training { feed, moment, trace_from } = training;
         let (slot, next) = match feed {
             Feed::Batch(batch) => {
                 let slot = 1 - self.queued;
@@ -163,7 +164,7 @@ impl CudaRanks {
             Feed::Queued { next } => (self.queued, next),
         };
         let model = self.machine.model.clone();
-        let scalars = self.ends[0].scalars(model.get().tables(), self.seed, step, learning_rate);
+        let scalars = self.ends[0].scalars(model.get().tables(), self.seed, moment);
         // SAFETY: no step is running, so that no device reads the words.
         let words = unsafe { self.machine.scalars.words_mut() };
         words.iter_mut().zip(scalars).for_each(|(word, it)| *word = it.to_bits());
@@ -185,9 +186,7 @@ impl CudaRanks {
             self.fill(self.queued, next)?;
         }
         self.wait()?;
-        // SAFETY: the step has ended, so that no device writes the word.
-        let loss = unsafe { self.machine.loss.words() }.first().copied();
-        lock(&self.reports[0]).loss = loss.map_or(f32::NAN, f32::from_bits);
+        self.report_numbers();
         self.report_bytes(|this| &this.train);
         for report in &self.reports {
             let profile = &mut lock(report).profile;
@@ -196,6 +195,18 @@ impl CudaRanks {
             profile.handing_over += handing_over;
         }
         Ok(())
+    }
+
+    fn report_numbers(&self) {
+        let number = |it: &PinnedWords| {
+            // SAFETY: the step has ended, so that no device writes the word.
+            let word = unsafe { it.words() }.first().copied();
+            word.map_or(f32::NAN, f32::from_bits)
+        };
+        let mut numbers = self.machine.left.iter().map(number);
+        let mut report = lock(&self.reports[0]);
+        report.loss = numbers.next().unwrap_or(f32::NAN);
+        report.gradient_norm = numbers.next();
     }
 
     fn fill(&mut self, slot: usize, batch: &[View<'_>]) -> Result<(), Error> {
@@ -242,7 +253,7 @@ impl CudaRanks {
         for ((place, ends), report) in
             self.machine.places.iter_mut().zip(&self.ends).zip(&self.reports)
         {
-            lock(report).parts = ends.parts(tables, place, &mut tensors.iter().copied())?;
+            ends.parts(tables, place, tensors, &mut lock(report).parts)?;
         }
         Ok(())
     }

@@ -152,8 +152,8 @@ pub fn compile_kernels(model: &dyn Model, architecture: &str) -> Result<(usize, 
         steps: steps.into_iter().map(FusedStep::Plain).collect(),
         slots: Vec::new(),
     };
-    planner.phase(&plain(record(model, |model, rank| model.train(rank))?), None)?;
-    planner.phase(&plain(record(model, |model, rank| model.evaluate(rank))?), None)?;
+    planner.phase(&plain(record(model, |model, rank| model.train(rank))?), &[])?;
+    planner.phase(&plain(record(model, |model, rank| model.evaluate(rank))?), &[])?;
     let wanted = Wanted {
         kernels: &planner.kernels,
         precision: tables.precision,

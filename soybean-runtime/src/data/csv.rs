@@ -5,8 +5,8 @@ use std::{fmt::Display, io::Read, ops::Range, path::Path, str::FromStr};
 use csv::{ReaderBuilder, StringRecord};
 
 use crate::{
-    Error, ErrorKind,
-    data::{Column, Dataset, Values, file::open},
+    Error,
+    data::{Column, Table, Values, file::open},
 };
 
 /// Which fields of a CSV file are what.
@@ -26,7 +26,7 @@ pub struct CsvSpec {
     pub n_classes: usize,
 }
 
-impl Dataset {
+impl Table {
     /// Reads a CSV file, which may be compressed by gzip: column 0 has the features of each row, column 1 its label.
     ///
     /// # Errors
@@ -34,13 +34,12 @@ impl Dataset {
     /// range, or there are no rows. The error names the file and the line.
     pub fn from_csv(path: impl AsRef<Path>, spec: &CsvSpec) -> Result<Self, Error> {
         let path = path.as_ref();
-        let fault =
-            |message: String| Error::new(ErrorKind::Data, format!("{}: {message}", path.display()));
+        let fault = |message: String| Error::data(format!("{}: {message}", path.display()));
         read(open(path)?, spec).map_err(fault)
     }
 }
 
-fn read(reader: Box<dyn Read>, spec: &CsvSpec) -> Result<Dataset, String> {
+fn read(reader: Box<dyn Read>, spec: &CsvSpec) -> Result<Table, String> {
     let mut reader =
         ReaderBuilder::new().has_headers(spec.has_header).flexible(true).from_reader(reader);
     let (mut features, mut labels) = (Vec::new(), Vec::new());
@@ -79,7 +78,7 @@ fn read(reader: Box<dyn Read>, spec: &CsvSpec) -> Result<Dataset, String> {
     let row = vec![spec.features.len()];
     let features = Column { name: "features".to_owned(), row, values: Values::F32(features) };
     let labels = Column { name: "label".to_owned(), row: Vec::new(), values: Values::I32(labels) };
-    Dataset::new(vec![features, labels]).map_err(|error| error.to_string())
+    Table::new(vec![features, labels]).map_err(|error| error.to_string())
 }
 
 fn reader_line(record: &StringRecord) -> u64 {

@@ -8,7 +8,18 @@ use std::{
 
 use flate2::read::MultiGzDecoder;
 
-use crate::{Error, ErrorKind};
+use crate::Error;
+
+/// That this is wrong with a file.
+pub(super) fn named(path: &Path, message: &str) -> Error {
+    Error::data(format!("{}: {message}", path.display()))
+}
+
+/// The name of a file without what follows the first dot.
+pub(super) fn stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
 
 /// Opens a file; its contents are decompressed as they are read where it begins as gzip files do.
 ///
@@ -18,7 +29,7 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
     let fault = |error: std::io::Error| {
         let message =
             format!("{}: expected a file that can be read, found: {error}", path.display());
-        Error::new(ErrorKind::Data, message)
+        Error::data(message)
     };
     let mut file = BufReader::new(File::open(path).map_err(fault)?);
     let is_compressed = file.fill_buf().map_err(fault)?.starts_with(&[0x1f, 0x8b]);
@@ -38,7 +49,7 @@ pub fn read_file(path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
             path.display(),
             bytes.len()
         );
-        Error::new(ErrorKind::Data, message)
+        Error::data(message)
     })?;
     Ok(bytes)
 }

@@ -5,8 +5,8 @@ mod office;
 use std::thread;
 
 use soybean_plan::{
-    Buffer, CollectiveKind, Combine, DType, MAX_AXES, Mesh, Placement, Precision, Program, Shape,
-    Tables, Tile, Tiling, bf16,
+    Buffer, CollectiveKind, Combine, DType, MAX_AXES, Mesh, NonFinite, Placement, Precision,
+    Program, Shape, Tables, Tile, Tiling, bf16,
 };
 
 use super::*;
@@ -34,6 +34,10 @@ fn program(mesh: Mesh, collective: Collective) -> Program {
         constants: vec![].into(),
         scalars: vec![].into(),
         loss: 0,
+        gradient_norm: None,
+        accumulate: 1,
+        ema: None,
+        non_finite: NonFinite::Stop,
         outputs: vec![].into(),
         train_bytes: 0,
         evaluate_bytes: 0,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use soybean_plan::{
-    Buffer, DType, Input, Mesh, Output, Precision, Program, RunScalar, Shape, Step, Tables, Tile,
-    Tiling,
+    Buffer, DType, Input, Mesh, NonFinite, Output, Precision, Program, RunScalar, Shape, Step,
+    Tables, Tile, Tiling,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
@@ -23,11 +23,16 @@ pub(crate) fn scalars() -> [f32; 2] {
 
 /// The results of a case; numbers of 16 bits are wider here.
 pub(crate) fn run(case: &Case) -> Vec<Vec<f32>> {
+    run_on(case, 1)
+}
+
+/// [`run`] on so many threads.
+pub(crate) fn run_on(case: &Case, n_threads: usize) -> Vec<Vec<f32>> {
     let config = Config {
         seed: 0,
         learning_rate: LEARNING_RATE,
         device: Device::Cpu,
-        threads: Some(1),
+        threads: Some(n_threads),
         ..Config::default()
     };
     let mut trainer = Trainer::new_shared(Arc::new(program(case)), config).unwrap();
@@ -86,6 +91,10 @@ fn program(case: &Case) -> Program {
         constants: vec![].into(),
         scalars: vec![RunScalar::LearningRate, RunScalar::OneMinusPower { base: BASE }].into(),
         loss,
+        gradient_norm: None,
+        accumulate: 1,
+        ema: None,
+        non_finite: NonFinite::Stop,
         outputs: [loss].into_iter().chain(n_inputs..loss).map(output).collect(),
         buffers: buffers.into(),
         train_bytes: 0,

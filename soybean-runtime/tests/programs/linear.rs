@@ -2,8 +2,9 @@
 
 use soybean_plan::{
     AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Init, Input,
-    Instruction, Kernel, Map, MatrixStrides, Mesh, Output, Parameter, Placement, Precision,
-    Program, Reduction, RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile, Tiling,
+    Instruction, Kernel, Map, MatrixStrides, Mesh, NonFinite, Output, Parameter, Placement,
+    Precision, Program, Reduction, RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile,
+    Tiling,
 };
 
 /// Rows of a batch.
@@ -101,6 +102,10 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
         constants: vec![].into(),
         scalars: vec![RunScalar::LearningRate].into(),
         loss,
+        gradient_norm: None,
+        accumulate: 1,
+        ema: None,
+        non_finite: NonFinite::Stop,
         outputs: vec![
             output("loss".into(), tile(&[], whole), loss),
             output("prediction".into(), tile(&[BATCH, 1], split), PREDICTION),

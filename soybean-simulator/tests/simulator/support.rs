@@ -2,8 +2,8 @@
 
 use soybean_plan::{
     AxisSet, Buffer, Cluster, Collective, CollectiveKind, Combine, DType, Device, Instruction,
-    Kernel, Level, Map, Mesh, Placement, Precision, Program, ScalarProgram, Shape, Step, Tables,
-    Tiling,
+    Kernel, Level, Map, Mesh, NonFinite, Placement, Precision, Program, ScalarProgram, Shape, Step,
+    Tables, Tiling,
 };
 
 /// A level of a cluster: groups, bytes per second and GPUs of each link, latency.
@@ -122,6 +122,10 @@ impl Steps {
             constants: Vec::new().into(),
             scalars: Vec::new().into(),
             loss: 0,
+            gradient_norm: None,
+            accumulate: 1,
+            ema: None,
+            non_finite: NonFinite::Stop,
             outputs: Vec::new().into(),
             train_bytes: self.bytes,
             evaluate_bytes: 0,

@@ -8,7 +8,7 @@ use std::{
 use soybean_explain::{Changes, parse_bytes};
 use soybean_plan::Cluster;
 
-use super::{Command, Flag, positive, set};
+use super::{Command, Flag, Key, positive, set};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::command_line) enum Format {
@@ -30,7 +30,7 @@ const FORMATS: [(&str, Format); 5] = [
 ];
 
 /// What `plan` is asked.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::command_line) struct PlanOptions {
     pub(in crate::command_line) format: Format,
     pub(in crate::command_line) changes: Changes,
@@ -49,6 +49,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "the plan for another number of GPUs",
         commands: &[Command::Plan],
         set: |options, text| set(&mut options.plan.changes.n_gpus, positive(text).map(Some)),
+        key: Key::None,
     },
     Flag {
         name: "strategy",
@@ -56,6 +57,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "the plan by another strategy: auto, recursive, data or model",
         commands: &[Command::Plan],
         set: |options, text| set(&mut options.plan.changes.strategy, text.parse().map(Some)),
+        key: Key::None,
     },
     Flag {
         name: "precision",
@@ -63,6 +65,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "the plan in another precision: f32, tf32 or bf16",
         commands: &[Command::Plan],
         set: |options, text| set(&mut options.plan.changes.precision, text.parse().map(Some)),
+        key: Key::None,
     },
     Flag {
         name: "memory",
@@ -70,6 +73,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "the plan where each GPU has so much memory: 80GiB",
         commands: &[Command::Plan],
         set: |options, text| set(&mut options.plan.changes.memory, parse_bytes(text).map(Some)),
+        key: Key::None,
     },
     Flag {
         name: "cluster",
@@ -77,6 +81,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "the plan on another machine: a preset or a TOML file",
         commands: &[Command::Plan],
         set: |options, text| set(&mut options.plan.changes.cluster, cluster(text).map(Some)),
+        key: Key::None,
     },
     Flag {
         name: "objective",
@@ -84,6 +89,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "the plan that is best by another measure: bytes or time",
         commands: &[Command::Plan],
         set: |options, text| set(&mut options.plan.changes.objective, text.parse().map(Some)),
+        key: Key::None,
     },
     Flag {
         name: "unshared",
@@ -91,6 +97,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "the plan in which every operator converts its operands for itself",
         commands: &[Command::Plan],
         set: |options, _| set(&mut options.plan.changes.shares, Ok(Some(false))),
+        key: Key::None,
     },
     Flag {
         name: "why",
@@ -98,6 +105,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "what every other tiling of a tensor would cost",
         commands: &[Command::Plan],
         set: |options, text| set(&mut options.plan.why, Ok(Some(text.to_owned()))),
+        key: Key::None,
     },
     Flag {
         name: "diff",
@@ -108,6 +116,7 @@ pub(super) const FLAGS: &[Flag] = &[
             options.plan.diff.push(text.to_owned());
             Ok(())
         },
+        key: Key::None,
     },
     Flag {
         name: "format",
@@ -115,6 +124,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "text, json, dot, svg or html (text)",
         commands: &[Command::Plan],
         set: |options, text| set(&mut options.plan.format, format(text)),
+        key: Key::None,
     },
     Flag {
         name: "output",
@@ -122,6 +132,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: "where it goes (standard output); -o FILE is the same",
         commands: &[Command::Plan],
         set: |options, text| set(&mut options.plan.file, Ok(Some(text.into()))),
+        key: Key::None,
     },
 ];
 

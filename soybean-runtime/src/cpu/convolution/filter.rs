@@ -3,14 +3,15 @@
 
 use std::ops::Range;
 
-use soybean_plan::Convolution;
+use soybean_plan::{Convolution, DType};
 
-use super::{BLOCK, ConvolutionKernel, N_LEVELS, part_of};
+use super::{BLOCK, ConvolutionKernel, FEW_ELEMENTS, FEWEST_LEVELS, N_CELL, N_LEVELS};
 use crate::cpu::{
     engine::Region,
     pack::pack,
+    patches::Geometry,
     product::{Matrix, Workspace},
-    share::share,
+    share::{N_PIECES, even_pieces, part_of, share},
 };
 
 /// A block of the gradient of filters.
@@ -26,49 +27,91 @@ impl Cell {
     }
 }
 
+/// Elements of filters for which a unit of work adds up what the pieces have summed.
+const LINE: usize = 16;
+
+/// Into how many parts the elements of filters are cut, and into how many pieces the pixels. The former makes no difference to results; the
+/// latter does, and is the same for all numbers of threads.
+pub(super) fn cuts(it: &Convolution, geometry: &Geometry, n_threads: usize) -> (usize, usize) {
+    let depth = it.channels * geometry.n_elements();
+    let n_blocks = it.groups * it.filters.div_ceil(BLOCK);
+    let fewest = depth.div_ceil(N_CELL / it.filters.clamp(1, BLOCK));
+    let most = it.batch * geometry.n_pixels() / FEWEST_LEVELS;
+    let n_units = it.batch * geometry.n_pixels().div_ceil(N_LEVELS);
+    let n_pieces = even_pieces((N_PIECES / (n_blocks * fewest).max(1)).min(most).min(n_units));
+    let n_shares = |n_parts: usize| n_parts * n_blocks * n_pieces;
+    let is_even = |it: &usize| n_shares(*it).is_multiple_of(n_threads);
+    let even = (fewest..fewest + n_threads).find(is_even);
+    // Cells have as many elements as they can, because each packs all results.
+    let is_coarse = n_shares(fewest) < 4 * n_threads;
+    let n_parts = even.filter(|it| is_coarse && depth >= it * FEW_ELEMENTS).unwrap_or(fewest);
+    (n_parts, n_pieces)
+}
+
 impl ConvolutionKernel {
-    /// The gradient of all filters, cell by cell. Threads share out the cells, or if these are few, the pixels that each one sums.
+    fn n_cells(&self) -> usize {
+        self.convolution.groups * self.convolution.filters.div_ceil(BLOCK) * self.n_parts
+    }
+
+    /// Whether there are too few cells for all threads, so that they share the pieces of each. What a piece sums is the same either way.
+    fn shares_pieces(&self) -> bool {
+        let (n_cells, n_threads) = (self.n_cells(), self.n_threads);
+        self.n_pieces > 1 && n_cells < 4 * n_threads && !n_cells.is_multiple_of(n_threads)
+    }
+
+    /// The elements of what all pieces sum, where threads share pieces.
+    pub(super) fn n_partial(&self) -> usize {
+        let n_gradient = self.convolution.groups * self.sizes[1];
+        if self.shares_pieces() { self.n_pieces * n_gradient } else { 0 }
+    }
+
+    /// The gradient of all filters, cell by cell, and piece by piece of the pixels that each one sums.
     ///
     /// # Safety
     /// As [`Self::forward`].
+    ///
+    /// # Panics
+    /// If there is not enough room.
     pub(super) unsafe fn filter(
         &self,
         workspaces: &mut [Workspace],
+        room: &mut [f32],
         regions: [Region; 3],
         work: usize,
     ) {
-        let Convolution { batch, groups, filters, .. } = self.convolution;
-        let n_cells = groups * filters.div_ceil(BLOCK) * self.n_parts;
-        let n_units = batch * self.geometry.n_pixels().div_ceil(N_LEVELS);
-        let is_short = n_units < 4 * workspaces.len();
-        if is_short && n_cells.is_multiple_of(workspaces.len()) || n_cells > 8 * workspaces.len() {
-            return share(workspaces, n_cells, work, |workspace, cells| {
-                for cell in cells.map(|it| self.cell(it)) {
-                    // SAFETY: required of the caller; cells are different elements.
-                    unsafe { self.sum_filter(workspace, regions, &cell, 0..n_units) };
-                    // SAFETY: as above.
-                    unsafe { self.store_filter(workspace.spare(), regions[2], &cell) };
+        let n_cells = self.n_cells();
+        if self.shares_pieces() {
+            let room = &mut room[..self.n_partial()];
+            let (pointer, n_elements) = (room.as_mut_ptr(), room.len());
+            let sums = Region { pointer, n_elements, dtype: DType::F32 };
+            share(workspaces, n_cells * self.n_pieces, work, |workspace, units| {
+                for unit in units {
+                    let (cell, piece) = (self.cell(unit / self.n_pieces), unit % self.n_pieces);
+                    let to = self.place(sums, &cell, piece);
+                    // SAFETY: required of the caller; pieces of cells have different places.
+                    unsafe { self.sum_filter(workspace, regions, &cell, piece, to) };
                 }
             });
+            // SAFETY: as above; all pieces are there.
+            return unsafe { self.join(workspaces, sums, regions[2]) };
         }
-        for cell in (0..n_cells).map(|it| self.cell(it)) {
-            // Parts that get no units contribute nothing.
-            for workspace in workspaces.iter() {
-                // SAFETY: the cell fits in the spare memory.
-                unsafe { workspace.spare().write_bytes(0, cell.n_elements()) };
+        share(workspaces, n_cells, work, |workspace, cells| {
+            let (sum, total) = (workspace.second_spare(), workspace.spare());
+            for cell in cells.map(|it| self.cell(it)) {
+                for piece in 0..self.n_pieces {
+                    let to = if piece == 0 { total } else { sum };
+                    // SAFETY: required of the caller; only spare memory is written.
+                    unsafe { self.sum_filter(workspace, regions, &cell, piece, to) };
+                    if piece > 0 {
+                        // SAFETY: the cell fits in the spare memory.
+                        unsafe { (self.add)(total, sum, cell.n_elements()) };
+                    }
+                }
+                let elements = cell.elements.clone();
+                // SAFETY: required of the caller; cells are different elements.
+                unsafe { self.store_filter(total, regions[2], &cell, elements) };
             }
-            share(workspaces, n_units, work / n_cells, |workspace, units| {
-                // SAFETY: required of the caller; only spare memory is written.
-                unsafe { self.sum_filter(workspace, regions, &cell, units) };
-            });
-            let total = workspaces[0].spare();
-            for workspace in &workspaces[1..] {
-                // SAFETY: both are spare memory with room for the cell.
-                unsafe { (self.add)(total, workspace.spare(), cell.n_elements()) };
-            }
-            // SAFETY: required of the caller.
-            unsafe { self.store_filter(total, regions[2], &cell) };
-        }
+        });
     }
 
     fn cell(&self, number: usize) -> Cell {
@@ -82,23 +125,54 @@ impl ConvolutionKernel {
         }
     }
 
-    /// Sums these units of a cell into spare memory, where the gradients of one element are next to one another.
+    /// Where the sums of a piece of a cell begin, in memory for those of all pieces.
+    fn place(&self, sums: Region, cell: &Cell, piece: usize) -> *mut f32 {
+        let before = cell.filters.start * self.depth + cell.filters.len() * cell.elements.start;
+        sums.at((piece * self.convolution.groups + cell.group) * self.sizes[1] + before)
+    }
+
+    /// Adds up what all pieces have summed, in their order.
     ///
     /// # Safety
-    /// As [`Self::forward`].
+    /// As [`Self::forward`]; the sums are those of all pieces, and nobody else uses them.
+    unsafe fn join(&self, workspaces: &mut [Workspace], sums: Region, result: Region) {
+        let n_lines = self.depth.div_ceil(self.n_parts).div_ceil(LINE);
+        share(workspaces, self.n_cells() * n_lines, sums.n_elements, |_, units| {
+            for unit in units {
+                let (cell, line) = (self.cell(unit / n_lines), unit % n_lines);
+                let first = cell.elements.start + line * LINE;
+                let elements = first..cell.elements.end.min(first + LINE);
+                let (skipped, n) =
+                    (line * LINE * cell.filters.len(), elements.len() * cell.filters.len());
+                let at = |piece| self.place(sums, &cell, piece).wrapping_add(skipped);
+                for piece in 1..self.n_pieces {
+                    // SAFETY: required of the caller; units are different elements.
+                    unsafe { (self.add)(at(0), at(piece), n) };
+                }
+                // SAFETY: as above.
+                unsafe { self.store_filter(at(0), result, &cell, elements) };
+            }
+        });
+    }
+
+    /// Sums a piece of the pixels, for a cell; the gradients of one element are next to one another.
+    ///
+    /// # Safety
+    /// As [`Self::forward`]; there is room for the cell, which nobody else uses.
     unsafe fn sum_filter(
         &self,
         workspace: &mut Workspace,
         [images, results, _]: [Region; 3],
         cell: &Cell,
-        units: Range<usize>,
+        piece: usize,
+        to: *mut f32,
     ) {
         let n_pixels = self.geometry.n_pixels();
         let n_blocks = n_pixels.div_ceil(N_LEVELS);
-        let total = Matrix { start: workspace.spare(), row: 1, column: cell.filters.len() };
-        // SAFETY: the cell fits in the spare memory.
-        unsafe { total.start.write_bytes(0, cell.n_elements()) };
-        for unit in units {
+        let total = Matrix { start: to, row: 1, column: cell.filters.len() };
+        // SAFETY: required of the caller.
+        unsafe { to.write_bytes(0, cell.n_elements()) };
+        for unit in part_of(self.convolution.batch * n_blocks, piece, self.n_pieces) {
             let (image, pixel) = (unit / n_blocks, unit % n_blocks * N_LEVELS);
             let product = image * self.convolution.groups + cell.group;
             let from = product * self.sizes[2] + cell.filters.start * n_pixels + pixel;
@@ -107,19 +181,26 @@ impl ConvolutionKernel {
             let right = self.patches(image, pixel, cell.elements.start);
             let n_levels = N_LEVELS.min(n_pixels - pixel);
             let sizes = (cell.filters.len(), cell.elements.len(), n_levels);
-            // SAFETY: required of the caller; the cell fits in the spare memory.
+            // SAFETY: required of the caller.
             unsafe { workspace.multiply_add(sizes, left, right, total) };
         }
     }
 
+    /// Stores some elements of a cell, whose gradients `total` has.
+    ///
     /// # Safety
-    /// The result has the elements that are needed, and nobody else writes to those of the cell, which `total` has.
-    unsafe fn store_filter(&self, total: *mut f32, result: Region, cell: &Cell) {
+    /// The result has the elements that are needed, and nobody else writes to these.
+    unsafe fn store_filter(
+        &self,
+        total: *mut f32,
+        result: Region,
+        cell: &Cell,
+        elements: Range<usize>,
+    ) {
         let from = Matrix { start: total, row: cell.filters.len(), column: 1 };
         let place = cell.group * self.sizes[1] + cell.filters.start * self.depth;
-        let to = result.at(place + cell.elements.start);
-        let (n_elements, n_filters) = (cell.elements.len(), cell.filters.len());
+        let to = result.at(place + elements.start);
         // SAFETY: required of the caller.
-        unsafe { pack(from, n_elements, n_filters, to, self.depth) };
+        unsafe { pack(from, elements.len(), cell.filters.len(), to, self.depth) };
     }
 }

@@ -84,7 +84,7 @@ fn gelu_is_fused_with_its_gradient_in_the_place_of_the_product() {
             "b28 = product (b24, b4) gelu-gradient, buffer 9",
         ]
     );
-    assert_eq!(fused.slots, []);
+    assert_eq!(fused.slots, [0_usize; 0]);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use soybean_plan::{
     Binary, Buffer, BufferId, Combine, Contraction, DType, Init, Input, Instruction, Kernel, Map,
-    MatrixStrides, Mesh, Output, Parameter, Precision, Reduction, ScalarProgram, Shape, Step,
-    Strides, Tables, Tile, Tiling, Unary, random::mixed,
+    MatrixStrides, Mesh, NonFinite, Output, Parameter, Precision, Reduction, ScalarProgram, Shape,
+    Step, Strides, Tables, Tile, Tiling, Unary, random::mixed,
 };
 
 use super::formulas::{binary, gelu, gelu_gradient, last};
@@ -377,6 +377,10 @@ fn tables(activation: Activation) -> Tables {
         constants: vec![].into(),
         scalars: vec![].into(),
         loss: 19,
+        gradient_norm: None,
+        accumulate: 1,
+        ema: None,
+        non_finite: NonFinite::Stop,
         outputs: vec![output].into(),
         train_bytes: 0,
         evaluate_bytes: 0,

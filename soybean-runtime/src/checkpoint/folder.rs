@@ -1,0 +1,124 @@
+//! The folder of all checkpoints: what is in it, and how one comes and goes as a whole.
+//!
+//! A checkpoint appears by one renaming, after everything in it is on the disk. It goes by one renaming too, before anything in it is removed.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    naming::{REPLACED, TEMPORARY, steps_of},
+    open::is_complete,
+};
+use crate::{Error, tensor_file::refused};
+
+/// The checkpoints, complete or not, in the order of their steps. One that was giving way to a newer of the same step counts where the newer is not there.
+pub(super) fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let names = names(folder)?;
+    let step = |name: &String| {
+        let given_way =
+            name.strip_prefix(REPLACED).filter(|it| !names.iter().any(|name| name == it));
+        let n_steps = steps_of(given_way.unwrap_or(name))?;
+        Some((n_steps, folder.join(name)))
+    };
+    let mut steps: Vec<(u64, PathBuf)> = names.iter().filter_map(step).collect();
+    steps.sort();
+    Ok(steps.into_iter().map(|it| it.1).collect())
+}
+
+/// Makes the folder where it is not there, and removes what killed runs left.
+pub(super) fn prepare(folder: &Path) -> Result<(), Error> {
+    if !folder.is_dir() {
+        fs::create_dir_all(folder).map_err(|error| refused("make the folder", folder, &error))?;
+        folder.parent().map_or(Ok(()), sync)?;
+    }
+    let names = names(folder)?;
+    for name in &names {
+        let path = folder.join(name);
+        match name.strip_prefix(REPLACED) {
+            Some(step) if !names.iter().any(|it| it == step) => rename(&path, &folder.join(step))?,
+            Some(_) => remove(&path)?,
+            None if name.starts_with(TEMPORARY) => remove(&path)?,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// Lets a folder that is complete on the disk appear under its name, in the place of an earlier one of the same step.
+pub(super) fn put_in_place(temporary: &Path, path: &Path) -> Result<(), Error> {
+    let replaced = beside(path, REPLACED);
+    let is_replacement = path.exists();
+    if is_replacement {
+        rename(path, &replaced)?;
+    }
+    let renamed = rename(temporary, path);
+    if renamed.is_err() && is_replacement {
+        rename(&replaced, path)?;
+    }
+    renamed?;
+    path.parent().map_or(Ok(()), sync)?;
+    if is_replacement { remove(&replaced) } else { Ok(()) }
+}
+
+/// Removes checkpoints that are older than the newest `keep` complete ones, of which the one that was just written is always one.
+pub(super) fn prune(folder: &Path, keep: usize, written: &Path) -> Result<(), Error> {
+    let mut n_kept = 1;
+    for path in checkpoints(folder)?.into_iter().rev().filter(|it| it != written) {
+        if n_kept < keep {
+            n_kept += usize::from(is_complete(&path));
+            continue;
+        }
+        let leaving = beside(&path, TEMPORARY);
+        rename(&path, &leaving)?;
+        remove(&leaving)?;
+    }
+    Ok(())
+}
+
+/// The folder in which a checkpoint is made before it has its name.
+pub(super) fn temporary(path: &Path) -> PathBuf {
+    beside(path, TEMPORARY)
+}
+
+/// Brings to the disk which files are in a folder.
+pub(crate) fn sync(folder: &Path) -> Result<(), Error> {
+    // The parent of a name alone is empty.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    // Elsewhere folders cannot be opened as files.
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    let synced = File::open(folder).and_then(|it| it.sync_all());
+    synced.map_err(|error| refused("bring the folder to the disk", folder, &error))
+}
+
+/// Removes a folder with everything in it.
+pub(super) fn remove(path: &Path) -> Result<(), Error> {
+    fs::remove_dir_all(path).map_err(|error| refused("remove it", path, &error))
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    let what = || format!("rename it to {}", to.display());
+    fs::rename(from, to).map_err(|error| refused(&what(), from, &error))
+}
+
+fn beside(path: &Path, prefix: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_prefix(REPLACED).unwrap_or(&name);
+    path.with_file_name(format!("{prefix}{name}"))
+}
+
+fn names(folder: &Path) -> Result<Vec<String>, Error> {
+    let wrong = |error: std::io::Error| refused("list the folder", folder, &error);
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(wrong(error)),
+    };
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        Ok(entry.map_err(wrong)?.file_name().to_string_lossy().into_owned())
+    };
+    entries.map(name).collect()
+}

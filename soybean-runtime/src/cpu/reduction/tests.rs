@@ -1,0 +1,86 @@
+//! Reductions against plain loops in double precision.
+
+use soybean_plan::{MAX_RANK, Map};
+
+use super::*;
+use crate::cpu::oracle::{Dice, combined, in_pool, place, points, region, values};
+
+fn check(dice: &mut Dice, extents: soybean_plan::Shape) {
+    let (n_inputs, n_scalars) = (1 + dice.below(2), dice.below(2));
+    let strides: Vec<_> = (0..n_inputs).map(|_| dice.strides(&extents)).collect();
+    let program = dice.program(n_inputs, n_scalars, 1);
+    let map = Map { extents, inputs: strides.into(), program };
+    let mut result = [0; MAX_RANK];
+    let mut n_results = 1;
+    for dim in (0..extents.len()).rev().filter(|_| dice.below(2) == 0) {
+        result[dim] = n_results;
+        n_results *= extents[dim];
+    }
+    let combine = dice.pick(&[Combine::Sum, Combine::Max]);
+    let reduction = Reduction { map, combine, result: Strides(result) };
+    let isa = dice.pick(&Isa::all());
+    let mut kernel = ReductionKernel::new(&reduction, isa, 1 + dice.below(3));
+    let scalars: Vec<f32> = (0..n_scalars).map(|_| dice.float()).collect();
+    let mut inputs: Vec<(Vec<f32>, DType)> =
+        kernel.core.n_needed.iter().map(|n| (dice.buffer(*n, DType::F32), DType::F32)).collect();
+    let start = match combine {
+        Combine::Sum => 0.0,
+        Combine::Max => f64::NEG_INFINITY,
+    };
+    let mut expected = vec![(start, 0.0); n_results];
+    let all = values(&reduction.map, &inputs, &scalars);
+    for (point, value) in points(&extents).iter().zip(all) {
+        let (sum, size) = &mut expected[place(point, &reduction.result)];
+        *sum = combined(combine, *sum, value[0]);
+        *size += value[0].abs();
+    }
+    let mut found = vec![f32::NAN; n_results];
+    let regions: Vec<Region> = inputs.iter_mut().map(|it| region(&mut it.0, it.1)).collect();
+    let to = region(&mut found, DType::F32);
+    let mut room = vec![f32::NAN; kernel.n_room()];
+    // SAFETY: the buffers are this test's.
+    in_pool(|| unsafe { kernel.run(&mut room, &regions, &to, &scalars) }.unwrap());
+    for (found, (expected, size)) in found.iter().zip(expected) {
+        let error = (f64::from(*found) - expected).abs();
+        // Sums of up to 40,000 terms in short sums: below 2e-6 of the sum of sizes; the map's own error as in its tests.
+        assert!(
+            error <= 2e-6 * size + 2e-4 || f64::from(*found) == expected,
+            "{reduction:?}: {found}, not {expected}"
+        );
+    }
+}
+
+#[test]
+fn random_reductions_agree_with_plain_loops() {
+    for seed in 0..600 {
+        let mut dice = Dice(seed);
+        let extents = dice.shape();
+        check(&mut dice, extents);
+    }
+}
+
+#[test]
+fn long_reductions_are_shared_and_agree_with_plain_loops() {
+    for seed in 0..30 {
+        let mut dice = Dice(seed);
+        let extents = dice.pick(&[&[100_000][..], &[700, 130], &[3, 40_000], &[2, 300, 200]]);
+        check(&mut dice, soybean_plan::Shape::new(extents));
+    }
+}
+
+#[test]
+fn nothing_combines_to_the_identity() {
+    let program = soybean_plan::ScalarProgram {
+        instructions: vec![soybean_plan::Instruction::Input(0)].into(),
+        results: vec![0].into(),
+    };
+    let extents = soybean_plan::Shape::new(&[2, 0]);
+    let map = Map { extents, inputs: vec![Strides::new(&[0, 1])].into(), program };
+    let reduction = Reduction { map, combine: Combine::Max, result: Strides::new(&[1, 0]) };
+    let mut kernel = ReductionKernel::new(&reduction, Isa::detect(), 1);
+    let mut found = [0.0; 2];
+    let (input, to) = (region(&mut [], DType::F32), region(&mut found, DType::F32));
+    // SAFETY: the buffers are this test's.
+    unsafe { kernel.run(&mut [], &[input], &to, &[]) }.unwrap();
+    assert_eq!(found, [f32::NEG_INFINITY; 2]);
+}

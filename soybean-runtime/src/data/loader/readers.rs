@@ -1,0 +1,167 @@
+//! The threads that read ahead.
+
+use std::{
+    collections::BTreeMap,
+    io, mem,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+};
+
+use crate::{
+    Error,
+    abort::lock,
+    data::{Values, batch::Pool, loader::Source, order::EpochOrder},
+};
+
+/// Threads that read the batches of an epoch ahead; they end when this is dropped.
+pub(super) struct Readers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the threads and the loader share.
+struct Shared {
+    source: Arc<Source>,
+    pool: Arc<Pool>,
+    n_ahead: usize,
+    state: Mutex<State>,
+    /// There may be something to read, or nothing for ever.
+    work: Condvar,
+    /// The batch that is waited for may be there.
+    outcome: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    order: Option<Arc<EpochOrder>>,
+    /// The number of times that an epoch was begun; it tells what was read for an earlier one.
+    n_begun: u64,
+    /// The next batch that a thread reads. It rests at the end of the epoch, or when a batch could not be read.
+    next_read: usize,
+    /// The next batch that is asked for.
+    next_taken: usize,
+    ready: BTreeMap<usize, Outcome>,
+    is_closing: bool,
+}
+
+type Outcome = Result<Vec<Values>, Error>;
+
+impl Readers {
+    /// Starts threads, which wait until an epoch begins.
+    ///
+    /// # Errors
+    /// If the system gives no more threads.
+    pub(super) fn start(
+        source: &Arc<Source>,
+        pool: &Arc<Pool>,
+        n_threads: usize,
+        n_ahead: usize,
+    ) -> Result<Self, Error> {
+        let shared = Shared {
+            source: Arc::clone(source),
+            pool: Arc::clone(pool),
+            n_ahead,
+            state: Mutex::default(),
+            work: Condvar::new(),
+            outcome: Condvar::new(),
+        };
+        // If a thread cannot be started, those before it end when this is dropped.
+        let mut readers = Self { shared: Arc::new(shared), threads: Vec::new() };
+        for number in 0..n_threads {
+            let shared = Arc::clone(&readers.shared);
+            let thread = thread::Builder::new().name(format!("data {number}"));
+            let fault = |error: io::Error| {
+                Error::data(format!("expected {n_threads} threads that read data, found: {error}"))
+            };
+            readers.threads.push(thread.spawn(move || shared.run()).map_err(fault)?);
+        }
+        Ok(readers)
+    }
+
+    /// Begins at a batch of an epoch. What was read ahead is given back.
+    pub(super) fn begin(&self, order: &Arc<EpochOrder>, batch: usize) {
+        let Shared { pool, state, work, .. } = &*self.shared;
+        let mut state = lock(state);
+        for columns in mem::take(&mut state.ready).into_values().flatten() {
+            pool.give_back(columns);
+        }
+        state.order = Some(Arc::clone(order));
+        state.n_begun += 1;
+        (state.next_read, state.next_taken) = (batch, batch);
+        drop(state);
+        work.notify_all();
+    }
+
+    /// Waits for a batch, the next that was not taken.
+    pub(super) fn take(&self, batch: usize) -> Outcome {
+        let Shared { state, work, outcome, .. } = &*self.shared;
+        let mut state = lock(state);
+        loop {
+            if let Some(found) = state.ready.remove(&batch) {
+                state.next_taken = batch + 1;
+                drop(state);
+                work.notify_one();
+                return found;
+            }
+            state = wait(outcome, state);
+        }
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        lock(&self.shared.state).is_closing = true;
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            // What a data set does wrong is an outcome; there is nobody to tell more.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// What one thread does.
+    fn run(&self) {
+        let mut state = lock(&self.state);
+        loop {
+            if state.is_closing {
+                return;
+            }
+            let Some((order, batch)) = state.claim(self.n_ahead, self.source.rows.n_batches())
+            else {
+                state = wait(&self.work, state);
+                continue;
+            };
+            let n_begun = state.n_begun;
+            drop(state);
+            let outcome = self.source.read(&self.pool, &order, batch);
+            state = lock(&self.state);
+            if state.n_begun == n_begun {
+                if outcome.is_err() {
+                    state.next_read = usize::MAX;
+                }
+                state.ready.insert(batch, outcome);
+                if batch == state.next_taken {
+                    self.outcome.notify_one();
+                }
+            } else if let Ok(columns) = outcome {
+                self.pool.give_back(columns);
+            }
+        }
+    }
+}
+
+impl State {
+    /// The next batch to read, if one may be read.
+    fn claim(&mut self, n_ahead: usize, n_batches: usize) -> Option<(Arc<EpochOrder>, usize)> {
+        let batch = self.next_read;
+        let limit = self.next_taken.saturating_add(n_ahead).min(n_batches);
+        let order = self.order.as_ref().filter(|_| batch < limit)?;
+        self.next_read += 1;
+        Some((Arc::clone(order), batch))
+    }
+}
+
+fn wait<'a>(condition: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    condition.wait(state).unwrap_or_else(PoisonError::into_inner)
+}

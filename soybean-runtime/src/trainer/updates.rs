@@ -1,0 +1,134 @@
+//! What becomes of the trainer's steps: updates, steps that wait for others, and steps that are skipped.
+
+use super::Trainer;
+use crate::{Array, Counters, Error, ErrorKind, abort::lock, state::Stretch};
+
+/// The course of a run.
+#[derive(Default)]
+pub(super) struct Course {
+    pub(super) counters: Counters,
+    /// The norm of the gradients in the last step that updated or was skipped.
+    gradient_norm: Option<f32>,
+    /// Whether the last step was skipped.
+    is_skipped: bool,
+    /// The steps that were skipped one after another.
+    n_skipped: u32,
+}
+
+/// The most steps that may be skipped one after another.
+const MAX_SKIPPED: u32 = 100;
+
+impl Trainer {
+    /// How far the run has come.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.course.counters
+    }
+
+    /// Goes on as if the run had come this far: for states that were saved with these counters.
+    pub fn set_counters(&mut self, counters: Counters) {
+        self.course = Course { counters, ..Course::default() };
+    }
+
+    /// The 2-norm of all gradients together, before they were clipped, in the last step: of the mean over the steps that share an update. None if the model
+    /// has no use for it, or the last step only added to the sums of gradients.
+    #[must_use]
+    pub const fn gradient_norm(&self) -> Option<f32> {
+        self.course.gradient_norm
+    }
+
+    /// Whether the last step left everything as it was, because its loss or its gradients were not finite: models with `non_finite = "skip"` or `"scale"` do so.
+    #[must_use]
+    pub const fn was_skipped(&self) -> bool {
+        self.course.is_skipped
+    }
+
+    /// The moving averages of the trained parameters by name, without the bias of their start at 0, and buffers as they are; before the first update the parameters
+    /// themselves. A tensor with decay `d` is `average / (1 - d^n_updates)`.
+    ///
+    /// # Errors
+    /// If the model keeps no averages, or a rank fails.
+    pub fn averaged_parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
+        let Some(decay) = self.tables().ema else {
+            let message = "expected a model that keeps averages of its parameters, such as `ema = 0.999`, found none";
+            return Err(Error::new(ErrorKind::Parameters, message));
+        };
+        let n_updates = self.course.counters.n_updates;
+        if n_updates == 0 {
+            return self.parameters();
+        }
+        let weight = 1.0 - decay.powf(n_updates as f64);
+        let mut averages = Vec::new();
+        for number in 0..self.tables().parameters.len() {
+            let tables = self.tables();
+            let name = tables.parameters[number].name.clone().into_owned();
+            let average = tables.states.iter().position(|it| it.name == format!("{name}.ema"));
+            let first = average.map_or(number, |it| tables.parameters.len() + it);
+            for mut array in self.fetch(Stretch { first, n_tensors: 1 })? {
+                if average.is_some() {
+                    array.data.iter_mut().for_each(|it| *it = without_bias(*it, weight));
+                }
+                averages.push((name.clone(), array));
+            }
+        }
+        Ok(averages)
+    }
+
+    /// Counts the step that was made; gives its loss.
+    pub(super) fn conclude(&mut self) -> Result<f32, Error> {
+        let (loss, norm) = {
+            let report = lock(&self.ranks.reports()[0]);
+            (report.loss, report.gradient_norm)
+        };
+        let is_finite = loss.is_finite() && norm.is_none_or(f32::is_finite);
+        let non_finite = self.tables().non_finite;
+        let before = self.course.counters;
+        let is_skipped = !is_finite && non_finite.skips();
+        let counters = match is_skipped {
+            true => before.after_skip(self.tables()),
+            false => before.after_step(self.tables()),
+        };
+        let is_whole = is_skipped || before.is_update(self.tables());
+        let n_skipped = if is_skipped { self.course.n_skipped + 1 } else { 0 };
+        let gradient_norm = norm.filter(|_| is_whole);
+        self.course = Course { counters, gradient_norm, is_skipped, n_skipped };
+        let step = counters.n_steps;
+        match is_finite || is_skipped && n_skipped < MAX_SKIPPED {
+            true => Ok(loss),
+            false => Err(self.fault(loss, norm, step)),
+        }
+    }
+
+    /// Why training does not go on.
+    fn fault(&self, loss: f32, norm: Option<f32>, step: u64) -> Error {
+        let rate = self.learning_rate;
+        let (what, found) = match norm.filter(|_| loss.is_finite()) {
+            None => ("loss", name_of(loss)),
+            Some(norm) => ("norm of the gradients", name_of(norm)),
+        };
+        let expected = if what == "loss" { "a finite loss" } else { "finite gradients" };
+        let skipped = match self.course.n_skipped {
+            0 => String::new(),
+            n => format!(", and {n} steps in a row were skipped"),
+        };
+        Error::new(
+            ErrorKind::Loss,
+            format!(
+                "expected {expected}, found that the {what} is {found} after step {step} (learning rate {rate}){skipped}"
+            ),
+        )
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "parameters have single precision")]
+fn without_bias(average: f32, weight: f64) -> f32 {
+    (f64::from(average) / weight) as f32
+}
+
+fn name_of(number: f32) -> &'static str {
+    match number {
+        number if number.is_nan() => "NaN",
+        number if number > 0.0 => "infinite",
+        _ => "minus infinity",
+    }
+}

@@ -1,0 +1,140 @@
+//! Weights from elsewhere: files in the format safetensors, such as PyTorch programs write, by name.
+//!
+//! ```
+//! use soybean_runtime::weights::Mapping;
+//!
+//! // The encoder of PyTorch's names, for a model that calls `block` once for each layer.
+//! let mapping: Mapping = "
+//!     encoder.layers.*.linear1.weight = block.*.linear.0.weight
+//!     encoder.layers.*.linear1.bias = block.*.linear.0.bias
+//!     unused *.num_batches_tracked
+//! ".parse()?;
+//! # Ok::<(), soybean_runtime::Error>(())
+//! ```
+
+mod convert;
+mod mapping;
+mod matching;
+mod nearest;
+mod pattern;
+mod source;
+
+use std::{ffi::OsString, fs, path::Path};
+
+use crate::{
+    Array, Error, ErrorKind, Trainer, View,
+    checkpoint::sync_folder,
+    tensor_file::{Reader, Writer, fault, header, refused},
+};
+pub use mapping::Mapping;
+use matching::{Match, matches};
+
+/// What [`load`] left as it was, because the mapping allows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// The number of tensors that were replaced.
+    pub n_tensors: usize,
+    /// Parameters and buffers of the model that the file has not.
+    pub missing: Vec<String>,
+    /// Tensors of the file that the model has not.
+    pub unused: Vec<String>,
+}
+
+/// Replaces the parameters and buffers of a trainer by those of a file: a `.safetensors` file, an index of several (`.index.json`), a folder with either, or a checkpoint's
+/// folder. Elements of the types `F32`, `F64`, `F16` and `BF16` become `f32`. The optimiser's state and the counters stay as they are.
+///
+/// # Errors
+/// If a file cannot be read or is not what it should be; if tensors are missing or unused (unless the mapping allows it), or of another shape: then the trainer is as it was.
+/// If the file changes while it is read, or a rank fails, the trainer cannot be used any more.
+pub fn load(
+    trainer: &mut Trainer,
+    path: impl AsRef<Path>,
+    mapping: &Mapping,
+) -> Result<Loaded, Error> {
+    let source = source::open(path.as_ref())?;
+    let (found, loaded) = matches(trainer.tables(), &source, mapping)?;
+    for (file, matches) in source.files.iter().zip(&found) {
+        convert::check(&file.path, matches)?;
+    }
+    for (file, matches) in source.files.iter().zip(&found) {
+        load_file(trainer, &file.path, matches).map_err(|error| trainer.give_up(error))?;
+    }
+    Ok(loaded)
+}
+
+fn load_file(
+    trainer: &mut Trainer,
+    path: &Path,
+    matches: &[Option<Match<'_>>],
+) -> Result<(), Error> {
+    let mut reader = Reader::open(path)?;
+    for found in matches {
+        let mut data = Vec::new();
+        let read = reader.next(&mut |bytes| {
+            if let Some(found) = found {
+                convert::append(found.entry.dtype, bytes, &mut data);
+            }
+        })?;
+        let Some(found) = found else { continue };
+        if read != Some(found.entry) {
+            let (path, name) = (path.display(), &found.entry.name);
+            return Err(fault(format!(
+                "{path}: expected `{name}` next, as before, found another tensor"
+            )));
+        }
+        if found.is_transposed {
+            data = transposed(&data, &found.entry.shape);
+        }
+        trainer.load(found.number, &[View::F32(&data)])?;
+    }
+    Ok(())
+}
+
+/// A matrix `[rows, columns]` as `[columns, rows]`.
+fn transposed(data: &[f32], shape: &[usize]) -> Vec<f32> {
+    let columns = shape.get(1).copied().unwrap_or(1);
+    (0..columns).flat_map(|column| data.iter().skip(column).step_by(columns)).copied().collect()
+}
+
+/// Writes arrays, such as averaged weights, to one `.safetensors` file, which appears when it is on the disk.
+///
+/// # Errors
+/// If the file cannot be written, a name comes twice, or an array has not as many elements as its shape says.
+pub fn save(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(), Error> {
+    let path = path.as_ref();
+    for (number, (name, array)) in arrays.iter().enumerate() {
+        let (expected, found) = (array.shape.iter().product::<usize>(), array.data.len());
+        let wrong = |message: String| Error::new(ErrorKind::Parameters, message);
+        if expected != found {
+            return Err(wrong(format!("`{name}`: expected {expected} elements, found {found}")));
+        }
+        if arrays[..number].iter().any(|it| it.0 == *name) {
+            return Err(wrong(format!("`{name}`: expected once, found twice")));
+        }
+    }
+    let mut name = OsString::from(".tmp-");
+    name.push(path.file_name().unwrap_or_default());
+    let temporary = path.with_file_name(name);
+    // A killed run may have left it.
+    let _not_there = fs::remove_file(&temporary);
+    write(&temporary, arrays)
+        .and_then(|()| {
+            let what = || format!("rename it to {}", path.display());
+            fs::rename(&temporary, path).map_err(|error| refused(&what(), &temporary, &error))?;
+            path.parent().map_or(Ok(()), sync_folder)
+        })
+        .inspect_err(|_| {
+            let _gone_already = fs::remove_file(&temporary);
+        })
+}
+
+fn write(path: &Path, arrays: &[(String, Array)]) -> Result<(), Error> {
+    let shapes: Vec<_> = arrays.iter().map(|it| (it.0.clone(), it.1.shape.clone())).collect();
+    let mut writer = Writer::create(path)?;
+    writer.write(&header(&shapes)?, "the header")?;
+    for (name, array) in arrays {
+        writer.write_elements(&array.data, name)?;
+    }
+    writer.finish()?;
+    Ok(())
+}

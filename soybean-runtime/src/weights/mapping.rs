@@ -1,0 +1,149 @@
+//! Which tensor of a file is which of the model.
+
+use std::str::FromStr;
+
+use super::pattern::Pattern;
+use crate::{Error, ErrorKind};
+
+/// Which tensor of a file is which of a model. Names that no rule changes stay as they are, and all names must fit, unless some may be missing or unused.
+///
+/// As text a mapping has one line (or part before a `;`) for each of these, where `*` stands for any letters, the same on both sides:
+///
+/// - `layers.*.linear1.weight = block.*.dense.w`: their name, and ours; the first rule that fits counts
+/// - `h.*.c_fc.weight = block.*.dense.w transposed`: the same for a matrix that they have with rows and columns exchanged
+/// - `missing head.*`: parameters of the model that the file need not have
+/// - `unused *.num_batches_tracked`: tensors of the file that the model need not have
+/// - `# ..`: a comment
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    rules: Vec<Rule>,
+    missing: Vec<Pattern>,
+    unused: Vec<Pattern>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    theirs: Pattern,
+    ours: Pattern,
+    is_transposed: bool,
+}
+
+impl Mapping {
+    /// All names as they are.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Names like `theirs` are ours like `ours`.
+    ///
+    /// # Errors
+    /// If the number of `*` differs.
+    pub fn rule(self, theirs: &str, ours: &str) -> Result<Self, Error> {
+        self.with(theirs, ours, false)
+    }
+
+    /// [`Self::rule`], for matrices that they have with rows and columns exchanged.
+    ///
+    /// # Errors
+    /// As [`Self::rule`].
+    pub fn transposed(self, theirs: &str, ours: &str) -> Result<Self, Error> {
+        self.with(theirs, ours, true)
+    }
+
+    /// Parameters of the model with names like this need not be in the file.
+    #[must_use]
+    pub fn may_miss(mut self, ours: &str) -> Self {
+        self.missing.push(Pattern::new(ours));
+        self
+    }
+
+    /// Tensors of the file with names like this need not be in the model.
+    #[must_use]
+    pub fn may_leave(mut self, theirs: &str) -> Self {
+        self.unused.push(Pattern::new(theirs));
+        self
+    }
+
+    fn with(mut self, theirs: &str, ours: &str, is_transposed: bool) -> Result<Self, Error> {
+        let rule = Rule { theirs: Pattern::new(theirs), ours: Pattern::new(ours), is_transposed };
+        let (expected, found) = (rule.theirs.n_stars(), rule.ours.n_stars());
+        if expected != found {
+            let message =
+                format!("`{theirs} = {ours}`: expected {expected} `*` on the right, found {found}");
+            return Err(Error::new(ErrorKind::Parameters, message));
+        }
+        self.rules.push(rule);
+        Ok(self)
+    }
+
+    /// Our name, and whether rows and columns are exchanged.
+    pub(super) fn ours(&self, theirs: &str) -> (String, bool) {
+        let found = self.rules.iter().find_map(|rule| {
+            let captures = rule.theirs.captures(theirs)?;
+            Some((rule.ours.filled(&captures), rule.is_transposed))
+        });
+        found.unwrap_or_else(|| (theirs.to_owned(), false))
+    }
+
+    pub(super) fn is_missing_allowed(&self, ours: &str) -> bool {
+        self.missing.iter().any(|it| it.is_match(ours))
+    }
+
+    pub(super) fn is_unused_allowed(&self, theirs: &str) -> bool {
+        self.unused.iter().any(|it| it.is_match(theirs))
+    }
+}
+
+impl FromStr for Mapping {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let lines = text.lines().filter(|it| !it.trim_start().starts_with('#'));
+        let parts = lines.flat_map(|it| it.split(';')).map(str::trim).filter(|it| !it.is_empty());
+        parts.into_iter().try_fold(Self::new(), |mapping, part| {
+            let words: Vec<&str> = part.split_whitespace().collect();
+            match words[..] {
+                [theirs, "=", ours] => mapping.rule(theirs, ours),
+                [theirs, "=", ours, "transposed"] => mapping.transposed(theirs, ours),
+                ["missing", ours] => Ok(mapping.may_miss(ours)),
+                ["unused", theirs] => Ok(mapping.may_leave(theirs)),
+                _ => Err(Error::new(
+                    ErrorKind::Parameters,
+                    format!(
+                        "expected `theirs = ours`, `theirs = ours transposed`, `missing ours` or `unused theirs`, found `{part}`"
+                    ),
+                )),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rule_that_fits_counts_and_other_names_stay() {
+        let text =
+            "# PyTorch's\na.*.w = b.*.v transposed; a.1.w = c\n\n  missing head.*\nunused *.n";
+        let mapping: Mapping = text.parse().unwrap();
+        let by_calls = Mapping::new().transposed("a.*.w", "b.*.v").unwrap();
+        let by_calls = by_calls.rule("a.1.w", "c").unwrap().may_miss("head.*").may_leave("*.n");
+        assert_eq!(mapping, by_calls);
+        assert_eq!(mapping.ours("a.1.w"), ("b.1.v".to_owned(), true));
+        assert_eq!(mapping.ours("other"), ("other".to_owned(), false));
+        assert!(mapping.is_missing_allowed("head.b") && !mapping.is_missing_allowed("b"));
+        assert!(mapping.is_unused_allowed("x.n") && !mapping.is_unused_allowed("x.m"));
+    }
+
+    #[test]
+    fn what_is_no_rule_is_said() {
+        let error = |text: &str| text.parse::<Mapping>().unwrap_err().to_string();
+        assert_eq!(error("a.* = b"), "`a.* = b`: expected 1 `*` on the right, found 0");
+        assert_eq!(
+            error("a b"),
+            "expected `theirs = ours`, `theirs = ours transposed`, `missing ours` or `unused theirs`, found `a b`"
+        );
+    }
+}

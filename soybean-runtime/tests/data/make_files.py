@@ -1,0 +1,112 @@
+"""Makes the files of `files/`: `make_files.py FOLDER`.
+
+They are written by NumPy, by Pillow, and by Python's own modules `array`, `csv`, `gzip` and `struct`. The tests know what is in them.
+"""
+
+import array
+import csv
+import gzip
+import os
+import struct
+import sys
+
+import numpy as np
+from PIL import Image
+
+folder = sys.argv[1]
+
+
+def path(*names):
+    whole = os.path.join(folder, *names)
+    os.makedirs(os.path.dirname(whole), exist_ok=True)
+    return whole
+
+
+def numpy_files():
+    numbers = np.arange(30).reshape(5, 3, 2)
+    for code in ["b1", "u1", "i1", "<u2", ">i2", "<u4", "<i4", ">i4", "<i8", "<f4", ">f4", "<f8", ">f8"]:
+        kind = np.dtype(code)
+        values = numbers % 2 == 1 if code == "b1" else numbers - 10 * (kind.kind in "if")
+        name = kind.name + ("_big" if code[0] == ">" else "")
+        np.save(path("npy", f"{name}.npy"), values.astype(kind))
+        np.save(path("npy", f"{name}_fortran.npy"), np.asfortranarray(values.astype(kind)))
+    for version in [1, 2, 3]:
+        with open(path("npy", f"version{version}.npy"), "wb") as file:
+            np.lib.format.write_array(file, numbers.astype("<f4"), version=(version, 0))
+    np.save(path("npy", "scalar.npy"), np.float32(1))
+    np.save(path("npy", "complex.npy"), np.zeros(3, "c8"))
+    np.save(path("npy", "structured.npy"), np.zeros(3, [("a", "f4"), ("b", "i4")]))
+    np.save(path("npy", "nan.npy"), np.array([1, 2, np.nan], "f4"))
+    np.save(path("npy", "labels.npy"), np.array([0, 1, 2, 3, 12], "i8"))
+    arrays = {"x": (numbers - 10).astype("f8"), "y": np.array([4, 3, 2, 1, 0])}
+    np.savez(path("stored.npz"), **arrays)
+    np.savez_compressed(path("deflated.npz"), **arrays)
+
+
+def idx_files():
+    pixels = bytes(range(24))
+    images = struct.pack(">BBBBIII", 0, 0, 8, 3, 4, 2, 3) + pixels
+    labels = struct.pack(">BBBBI4B", 0, 0, 8, 1, 4, 3, 1, 4, 1)
+    for name, content in [("images-idx3-ubyte", images), ("labels-idx1-ubyte", labels)]:
+        with open(path(name), "wb") as file:
+            file.write(content)
+        with open(path(name + ".gz"), "wb") as file:
+            file.write(gzip.compress(content, mtime=0))
+    with open(path("doubles.idx"), "wb") as file:
+        file.write(struct.pack(">BBBBII4d", 0, 0, 14, 2, 2, 2, 0.5, -1.5, 2.25, 1e10))
+
+
+def cifar_files():
+    """Record `r` has label `r` and pixels `(7 r + i) % 256`."""
+
+    def record(labels, r):
+        return array.array("B", labels + [(7 * r + i) % 256 for i in range(3072)])
+
+    for name, records in [("data_batch_1.bin", [0, 1, 2]), ("data_batch_2.bin", [3, 4])]:
+        with open(path("cifar10", name), "wb") as file:
+            for r in records:
+                record([r], r).tofile(file)
+    with open(path("cifar100", "train.bin"), "wb") as file:
+        for r in range(2):
+            record([19 - r, 99 - r], r).tofile(file)
+
+
+def table():
+    with open(path("points.csv"), "w", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL)
+        writer.writerow(["x", "y, in metres", "class"])
+        writer.writerows([[0.5, -1.25, 2], [1e-3, 3, 0], [7, "8", 1]])
+    with open(path("points.csv"), "rb") as file, open(path("points.csv.gz"), "wb") as packed:
+        packed.write(gzip.compress(file.read(), mtime=0))
+
+
+def token_files():
+    tokens = [(i * i) % 50_000 for i in range(300)]
+    for name, code in [("tokens.u16", "H"), ("tokens.u32", "I")]:
+        with open(path(name), "wb") as file:
+            array.array(code, tokens).tofile(file)
+
+
+def images():
+    """Left halves are red, right halves blue; the upper half of `grey` is black, its lower half white."""
+    colours = Image.new("RGB", (8, 4), (255, 0, 0))
+    colours.paste((0, 0, 255), (4, 0, 8, 4))
+    grey = Image.new("L", (4, 8), 0)
+    grey.paste(255, (0, 4, 4, 8))
+    colours.save(path("images", "colours", "a.png"))
+    colours.convert("RGBA").save(path("images", "colours", "b.png"))
+    colours.convert("P").save(path("images", "colours", "c.png"))
+    colours.resize((32, 16), Image.Resampling.NEAREST).save(path("images", "colours", "d.JPG"), quality=95)
+    grey.save(path("images", "grey", "a.png"))
+    grey.convert("I;16").point(lambda it: it * 257).save(path("images", "grey", "b.png"))
+    grey.resize((16, 32), Image.Resampling.NEAREST).save(path("images", "grey", "c.jpeg"), quality=95, progressive=True)
+    with open(path("images", "grey", "notes.txt"), "w") as file:
+        file.write("no image\n")
+
+
+numpy_files()
+idx_files()
+cifar_files()
+table()
+token_files()
+images()

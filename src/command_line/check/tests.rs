@@ -1,0 +1,59 @@
+//! `check` on models whose updates take several steps, are clipped, spare parameters, or depend on a scale.
+
+use soybean_runtime::{Config, Device, View};
+
+use super::check_on;
+use crate::{Network, command_line::Subject};
+
+macro_rules! model {
+    ($name:ident, $rate:literal, $($arguments:tt)*) => {
+        #[soybean::model(gpus = 2, $($arguments)*)]
+        mod $name {
+            use soybean::{nn, prelude::*};
+
+            pub(crate) fn forward(x: Tensor<f32, 8, 6>, y: Tensor<i32, 8>) -> Tensor {
+                let h = nn::linear(x, 10).tanh().dropout($rate);
+                nn::linear(h, 4).cross_entropy(y)
+            }
+        }
+    };
+}
+
+model!(clipped, 0.0, optimizer = sgd(weight_decay = 0.1), clip_norm = 0.25);
+model!(
+    clipped_with_momentum,
+    0.0,
+    optimizer = sgd(momentum = 0.9, nesterov = true),
+    clip_norm = 0.25
+);
+model!(accumulated, 0.5, accumulate = 3);
+model!(spared, 0.0, optimizer = sgd(weight_decay = 0.1, no_decay = ["*.bias"]));
+model!(
+    everything,
+    0.25,
+    optimizer = adamw(weight_decay = 0.1, no_decay = ["*1*"]),
+    clip_norm = 1e-2,
+    accumulate = 2,
+    ema = 0.9,
+    non_finite = "scale",
+);
+
+fn check<N: Network>(detail: &str) {
+    let x: Vec<f32> = (0..48).map(|it| ((it * 37) % 23) as f32 / 11.0 - 1.0).collect();
+    let y: Vec<i32> = (0..8).map(|it| it * 3 % 4).collect();
+    let subject = Subject { plan: N::PLAN, model: N::model(), forward: N::forward };
+    let config = Config { seed: 5, device: Device::Cpu, ..Config::default() };
+    let mut output = Vec::new();
+    let outcome = check_on(&subject, &config, &[View::F32(&x), View::I32(&y)], &mut output);
+    let text = String::from_utf8(output).unwrap();
+    assert!(outcome.is_ok() && text.contains(detail), "{text}");
+}
+
+#[test]
+fn all_updates_are_known_functions_of_the_gradient() {
+    check::<clipped::Network>("is the gradient, clipped to");
+    check::<clipped_with_momentum::Network>("is a multiple of the gradient, clipped to");
+    check::<accumulated::Network>("is the gradient, largest");
+    check::<spared::Network>("is the gradient + 1.0e-1 of the parameter");
+    check::<everything::Network>("is the sign of the gradient, clipped to");
+}

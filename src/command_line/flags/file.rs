@@ -1,0 +1,219 @@
+//! Files of choices: TOML whose keys are the names of the flags of `train`, each set as the flag would be.
+
+use std::{fmt::Write, fs, path::Path};
+
+use soybean_explain::nearest;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{Flag, Key, Options, Shown, flags};
+use crate::TrainConfig;
+
+/// The choices of a file; those that it does not make are as they were.
+pub(crate) fn with_file(config: TrainConfig, path: &Path) -> Result<TrainConfig, String> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let mut options = Options::new(config);
+    apply(&mut options, &text)
+        .map_err(|(at, fault)| format!("{}:{}: {fault}", path.display(), line_of(&text, at)))?;
+    Ok(options.run)
+}
+
+/// The line of a byte, counted from 1.
+fn line_of(text: &str, at: usize) -> usize {
+    let before = text.get(..at).unwrap_or(text);
+    before.bytes().filter(|it| *it == b'\n').count() + 1
+}
+
+/// An error with the byte at which it is.
+type Fault = (usize, String);
+
+fn apply(options: &mut Options, text: &str) -> Result<(), Fault> {
+    let table = DeTable::parse(text)
+        .map_err(|error| (error.span().map_or(0, |it| it.start), error.message().to_owned()))?;
+    // In the order of the file, so that its first fault is told.
+    let mut entries: Vec<_> = table.get_ref().iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    for (key, value) in entries {
+        let flag = find(key.get_ref()).map_err(|fault| (key.span().start, fault))?;
+        set(options, flag, value)?;
+    }
+    Ok(())
+}
+
+/// The flags that are keys.
+pub(super) fn keys() -> impl Iterator<Item = &'static Flag> {
+    flags().filter(|it| !matches!(it.key, Key::None))
+}
+
+fn find(key: &str) -> Result<&'static Flag, String> {
+    keys().find(|flag| flag.name == key).ok_or_else(|| {
+        let nearest = nearest(key, keys().map(|flag| flag.name))[0];
+        format!("unknown key `{key}`; the nearest is `{nearest}`")
+    })
+}
+
+fn set(options: &mut Options, flag: &Flag, value: &Spanned<DeValue<'_>>) -> Result<(), Fault> {
+    if let Key::List { clear, .. } = &flag.key {
+        clear(&mut options.run);
+    }
+    let name = flag.name;
+    let at = |value: &Spanned<DeValue<'_>>, fault: String| {
+        (value.span().start, format!("{name}: {fault}"))
+    };
+    let mut set = |value: &Spanned<DeValue<'_>>| {
+        let text = plain(value.get_ref()).map_err(|fault| at(value, fault))?;
+        (flag.set)(options, &text).map_err(|fault| at(value, fault))
+    };
+    match (&flag.key, value.get_ref()) {
+        (Key::List { .. }, DeValue::Array(items)) => items.iter().try_for_each(set),
+        (Key::List { .. }, _) => Err(at(value, "expected a list of strings".to_owned())),
+        (Key::Switch(_), DeValue::Boolean(_)) | (Key::Value(_) | Key::None, _) => set(value),
+        (Key::Switch(_), _) => Err(at(value, "expected true or false".to_owned())),
+    }
+}
+
+/// A value as it stands behind a flag.
+fn plain(value: &DeValue<'_>) -> Result<String, String> {
+    match value {
+        DeValue::String(text) => Ok(text.to_string()),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map(|it| it.to_string())
+            .map_err(|_| format!("expected a smaller number, found {}", number.as_str())),
+        DeValue::Float(number) => Ok(number.as_str().to_owned()),
+        DeValue::Boolean(value) => Ok(value.to_string()),
+        DeValue::Datetime(date) => Err(format!("expected one value, found the date {date}")),
+        DeValue::Array(_) => Err("expected one value, found a list".to_owned()),
+        DeValue::Table(_) => Err("expected one value, found a table".to_owned()),
+    }
+}
+
+/// The choices as a file.
+pub(crate) fn file_of(config: &TrainConfig) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut text =
+        format!("# The choices of a run of soybean {version}; `--config` takes them again.\n");
+    for flag in keys() {
+        if let Some(value) = value(&flag.key, config) {
+            writeln!(text, "{} = {value}", flag.name).expect("writing to a string does not fail");
+        }
+    }
+    text
+}
+
+fn value(key: &Key, config: &TrainConfig) -> Option<String> {
+    match key {
+        Key::None => None,
+        Key::Switch(is_on) => Some(is_on(config).to_string()),
+        Key::Value(value) => value(config).map(|value| match value {
+            Shown::Number(number) => number,
+            Shown::Text(text) => quoted(&text),
+        }),
+        Key::List { values, .. } => {
+            let values: Vec<String> = values(config).iter().map(|it| quoted(it)).collect();
+            Some(format!("[{}]", values.join(", ")))
+        }
+    }
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut quoted = "\"".to_owned();
+    for it in text.chars() {
+        match it {
+            '"' | '\\' => quoted.extend(['\\', it]),
+            it if it.is_control() => {
+                write!(quoted, "\\U{:08X}", u32::from(it)).expect("a string can be written");
+            }
+            it => quoted.push(it),
+        }
+    }
+    quoted + "\""
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Curve, Resume};
+
+    fn read(text: &str) -> Result<TrainConfig, String> {
+        let mut options = Options::new(TrainConfig::default());
+        apply(&mut options, text)
+            .map_err(|(at, fault)| format!("{}: {fault}", line_of(text, at)))?;
+        Ok(options.run)
+    }
+
+    #[test]
+    fn keys_are_set_as_flags_are() {
+        let run = read(
+            "# a run\nepochs = 1_000\nlr = 1e-3\nschedule = 'cosine'\nwarmup = 0x10\nmap = [\"a = b\", 'c = \\d']\n\
+             async-checkpoint = true\nno-graph = false\nresume = \"auto\"\nseed = 7",
+        )
+        .unwrap();
+        assert_eq!((run.epochs, run.trainer.learning_rate, run.schedule.warm_up), (1000, 1e-3, 16));
+        assert_eq!((run.schedule.curve, run.resume), (Curve::Cosine, Resume::Auto));
+        assert_eq!(run.map, ["a = b", "c = \\d"]);
+        assert!(run.async_checkpoint && run.trainer.uses_graphs);
+        assert_eq!((run.trainer.seed, run.data.seed), (7, 7));
+    }
+
+    #[test]
+    fn faults_are_told_with_their_lines() {
+        for (text, message) in [
+            ("epochs = 3\nepoch = 3", "2: unknown key `epoch`; the nearest is `epochs`"),
+            ("learning_rate = 3", "1: unknown key `learning_rate`; the nearest is `weights`"),
+            ("config = 'x.toml'", "1: unknown key `config`; the nearest is `out`"),
+            ("gpus = 3", "1: unknown key `gpus`; the nearest is `out`"),
+            ("\n\nepochs = -1", "3: epochs: expected a whole number from 0, found `-1`"),
+            ("epochs = 2.5", "1: epochs: expected a whole number from 0, found `2.5`"),
+            ("epochs = [1, 2]", "1: epochs: expected one value, found a list"),
+            ("epochs = { n = 1 }", "1: epochs: expected one value, found a table"),
+            ("seed = 2000-01-01", "1: seed: expected one value, found the date 2000-01-01"),
+            ("steps = 0", "1: steps: expected a whole number from 1, found `0`"),
+            ("lr = inf", "1: lr: expected a finite number from 0, found `inf`"),
+            ("lr = true", "1: lr: expected a finite number from 0, found `true`"),
+            ("no-graph = 1", "1: no-graph: expected true or false"),
+            ("map = 'a = b'", "1: map: expected a list of strings"),
+            ("map = [\n'a = b',\n[]]", "3: map: expected one value, found a list"),
+            ("device = 'tpu'", "1: device: expected auto, cpu or cuda, found `tpu`"),
+            (
+                "schedule = 'sine'",
+                "1: schedule: expected one of constant, step, linear, cosine, one-cycle, found `sine`",
+            ),
+        ] {
+            assert_eq!(read(text).err().as_deref(), Some(message), "{text}");
+        }
+        for text in ["epochs", "epochs = 1\nepochs = 2", "lr = 'x", "[[a]"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let text = "epochs = 3\nsteps = 9\nbatch-limit = 2\nlr = 0.1\nschedule = 'step'\nwarmup = 4\nmin-lr = 1e-9\n\
+            decay-every = 5\ndecay = 0.25\nevaluate-every = 6\nwatch = 'accuracy'\npatience = 7\nmin-delta = 0.001\n\
+            out = '/a b/\"c\"\\d'\nlog-every = 8\nno-checkpoints = true\ncheckpoint-every = 10\nkeep = 11\n\
+            async-checkpoint = true\nresume = 'x/step-3'\nweights = 'w.safetensors'\nmap = ['x = y', 'z = \"']\n\
+            loader-threads = 12\nseed = 13\ndevice = 'cpu'\nthreads = 14\nno-graph = true\ntrace = 't'\ndata = 'd'";
+        let written = file_of(&read(text).unwrap());
+        let again = file_of(&read(&written).unwrap());
+        assert_eq!(written, again);
+        // All keys but `data-dir`, which is `data` by another name, and the comment.
+        assert_eq!(written.lines().count(), keys().count(), "{written}");
+        let plain = |text: &str| text.replace(['\'', '"', '\\'], "");
+        for line in text.lines() {
+            let line = line.trim_start();
+            assert!(plain(&written).contains(&plain(line)), "{line} in {written}");
+        }
+    }
+
+    #[test]
+    fn strings_are_written_so_that_toml_reads_them() {
+        for text in ["", "a\"b\\c", "tab\tline\nbell\u{7}", "\u{7f}é\u{1f600}"] {
+            let out = read(&format!("out = {}", quoted(text))).unwrap().out.unwrap();
+            assert_eq!(out.to_str(), Some(text));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Ctrl-C and SIGTERM: the run ends after the step that is under way. A second Ctrl-C ends the program at once.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
+
+/// What was caught since [`Signals::catch`].
+pub(super) struct Signals(Arc<AtomicUsize>);
+
+/// A signal that ends a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    Interrupt,
+    Terminate,
+}
+
+impl Signals {
+    /// Lets signals wait for the end of a step.
+    pub(super) fn catch() -> io::Result<Self> {
+        let (caught, is_interrupted) = (Arc::default(), Arc::new(AtomicBool::new(false)));
+        // In this order: at the first signal there was none before.
+        flag::register_conditional_shutdown(
+            SIGINT,
+            i32::from(Signal::Interrupt.exit_code()),
+            Arc::clone(&is_interrupted),
+        )?;
+        flag::register(SIGINT, is_interrupted)?;
+        for signal in [Signal::Interrupt, Signal::Terminate] {
+            flag::register_usize(
+                signal.number(),
+                Arc::clone(&caught),
+                usize::from(signal.exit_code()),
+            )?;
+        }
+        Ok(Self(caught))
+    }
+
+    /// The last signal.
+    pub(super) fn caught(&self) -> Option<Signal> {
+        let code = self.0.load(Ordering::SeqCst);
+        [Signal::Interrupt, Signal::Terminate]
+            .into_iter()
+            .find(|it| usize::from(it.exit_code()) == code)
+    }
+}
+
+impl Signal {
+    const fn number(self) -> i32 {
+        match self {
+            Self::Interrupt => SIGINT,
+            Self::Terminate => SIGTERM,
+        }
+    }
+
+    /// 128 and the signal's number, as shells have it.
+    pub(super) const fn exit_code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! A training run, from its choices to its metrics and checkpoints.
+
+mod batches;
+mod config;
+mod evaluation;
+mod event;
+mod events;
+mod files;
+mod fit;
+mod keeper;
+mod metric;
+mod plot;
+mod processes;
+mod record;
+mod schedule;
+mod split;
+mod standing;
+mod trace;
+
+pub(crate) use batches::{batch_size, first, loader};
+pub use config::{Resume, TrainConfig};
+pub use event::{End, Event, Flow, Start, Summary};
+pub(crate) use fit::fit;
+pub use metric::{HeldOutBatch, Metric};
+pub use record::{EvaluationRecord, StepRecord};
+pub use schedule::{Curve, Schedule};
+pub use split::Split;
+pub(crate) use trace::traced;
+
+#[cfg(test)]
+pub(crate) use record::tests as record_tests;

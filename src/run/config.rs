@@ -1,0 +1,163 @@
+//! All choices of a run.
+
+use std::path::{Path, PathBuf};
+
+use soybean_runtime::{Config, Error, ErrorKind};
+
+use super::{Metric, Schedule};
+use crate::command_line::{self, DataOptions};
+
+/// All choices of a run: what the flags of `train` set, and the keys of its files.
+///
+/// ```
+/// use soybean::{Curve, Schedule, TrainConfig};
+///
+/// let schedule = Schedule { curve: Curve::Cosine, warm_up: 100, ..Schedule::default() };
+/// let config = TrainConfig { schedule, patience: Some(3), ..TrainConfig::new(20, 0.05) };
+/// assert_eq!((config.epochs, config.trainer.learning_rate), (20, 0.05));
+/// ```
+#[derive(Clone, Debug)]
+pub struct TrainConfig {
+    /// What the trainer is made with: device, threads, the seed, and the learning rate, of which schedules are a part.
+    pub trainer: Config,
+    /// What the loading function of a command line is told.
+    pub data: DataOptions,
+    /// The number of passes over the training data, unless `steps` says something else.
+    pub epochs: u64,
+    /// The number of training steps; the epochs are as many as these take.
+    pub steps: Option<u64>,
+    /// At most this many batches in each epoch.
+    pub batch_limit: Option<u64>,
+    /// The learning rate of each step.
+    pub schedule: Schedule,
+    /// Steps between evaluations, beside those at the ends of epochs.
+    pub evaluate_every: Option<u64>,
+    /// What evaluations measure beside the loss.
+    pub metrics: Vec<Metric>,
+    /// The name of the metric by which the best checkpoint is chosen and the run stopped early; the held-out loss if `None`.
+    pub watch: Option<String>,
+    /// The run ends after this many evaluations in a row that are no better than the best before them.
+    pub patience: Option<u64>,
+    /// By how much an evaluation has to be better to count as better.
+    pub min_delta: f64,
+    /// The folder of all that the run writes; nothing is written if `None`.
+    pub out: Option<PathBuf>,
+    /// Steps between lines of `metrics.jsonl` and points of TensorBoard's curves.
+    pub log_every: u64,
+    /// Whether checkpoints are written: at the ends of epochs, at the best evaluations and where the run is stopped.
+    pub checkpoints: bool,
+    /// Steps between further checkpoints.
+    pub checkpoint_every: Option<u64>,
+    /// The number of checkpoints that are kept; all if it is 0. The best one is kept beside them.
+    pub keep: usize,
+    /// Whether training goes on while a checkpoint is written.
+    pub async_checkpoint: bool,
+    /// Where the run goes on.
+    pub resume: Resume,
+    /// A safetensors file whose weights the run starts with.
+    pub weights: Option<PathBuf>,
+    /// What the weights of that file are called here: `theirs = ours`, each.
+    pub map: Vec<String>,
+    /// The number of threads that read batches ahead.
+    pub loader_threads: usize,
+    /// Where a trace of one of the first steps goes.
+    pub trace: Option<PathBuf>,
+}
+
+/// Where a run goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Resume {
+    /// It starts anew. Checkpoints of an earlier run in its folder are moved aside.
+    #[default]
+    Never,
+    /// At the newest checkpoint of its folder that is whole; it starts anew if there is none.
+    Auto,
+    /// At this checkpoint.
+    From(PathBuf),
+}
+
+impl TrainConfig {
+    /// A run of so many epochs with this learning rate, and the usual choices otherwise.
+    #[must_use]
+    pub fn new(epochs: u64, learning_rate: f32) -> Self {
+        Self {
+            trainer: Config { learning_rate, ..Config::default() },
+            data: DataOptions::default(),
+            epochs,
+            steps: None,
+            batch_limit: None,
+            schedule: Schedule::default(),
+            evaluate_every: None,
+            metrics: Metric::usual(),
+            watch: None,
+            patience: None,
+            min_delta: 0.0,
+            out: None,
+            log_every: 10,
+            checkpoints: true,
+            checkpoint_every: None,
+            keep: 3,
+            async_checkpoint: false,
+            resume: Resume::Never,
+            weights: None,
+            map: Vec::new(),
+            loader_threads: 1,
+            trace: None,
+        }
+    }
+
+    /// Reads a TOML file. Its keys are the names of the flags of `train`; what it does not say is as [`default`](Self::default) has it.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has an unknown key or a wrong value; the error says where.
+    pub fn from_toml(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::default().with_toml(path)
+    }
+
+    /// The same choices, but for those that a TOML file makes.
+    ///
+    /// # Errors
+    /// As [`from_toml`](Self::from_toml).
+    pub fn with_toml(self, path: impl AsRef<Path>) -> Result<Self, Error> {
+        command_line::with_file(self, path.as_ref()).map_err(choice)
+    }
+
+    /// The choices as the text of a TOML file, from which they can be read again. Users' metrics are not part of it.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        command_line::file_of(self)
+    }
+
+    /// Looks for choices that contradict each other.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let needs = |what: &str, other: &str| {
+            Err(choice(format!("expected `{other}`, since `{what}` is given, found none")))
+        };
+        let Schedule { curve, decay_every, .. } = self.schedule;
+        if curve == super::Curve::Step && decay_every.is_none() {
+            return needs("schedule = \"step\"", "decay-every");
+        }
+        if !self.map.is_empty() && self.weights.is_none() {
+            return needs("map", "weights");
+        }
+        if self.out.is_none() && self.resume == Resume::Auto {
+            return needs("resume = \"auto\"", "out");
+        }
+        let Some(watch) = &self.watch else { return Ok(()) };
+        if self.metrics.iter().any(|it| it.name() == watch) {
+            return Ok(());
+        }
+        let known: Vec<&str> = self.metrics.iter().map(Metric::name).collect();
+        Err(choice(format!("watch: expected one of {}, found `{watch}`", known.join(", "))))
+    }
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self::new(10, 0.01)
+    }
+}
+
+pub(crate) fn choice(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Choice, message)
+}

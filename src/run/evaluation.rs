@@ -1,0 +1,84 @@
+//! Evaluations: the loss and the metrics of held-out data.
+
+use soybean_plan::Input;
+use soybean_runtime::{
+    Error, Trainer, View,
+    data::{Batch, DataLoader, Values},
+};
+
+use super::{
+    HeldOutBatch, Metric,
+    metric::Tally,
+    processes::{any, together},
+};
+
+/// What an evaluation found.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The mean over all samples.
+    pub(crate) loss: f64,
+    /// The metrics that say something, by name.
+    pub(crate) metrics: Vec<(String, f64)>,
+}
+
+/// Evaluates on all batches of a loader, or gives nothing if it is told to stop: `is_stopped` is called with the number of batches that are done.
+pub(crate) fn evaluate(
+    trainer: &mut Trainer,
+    loader: &mut DataLoader,
+    inputs: &[Input],
+    metrics: &[Metric],
+    is_stopped: &mut dyn FnMut(usize) -> bool,
+) -> Result<Option<Outcome>, Error> {
+    let mut tally = Tally::new(metrics, inputs);
+    let (mut loss_sum, mut n_samples) = (0.0, 0);
+    loader.start(0, 0);
+    for n_done in 0..loader.n_batches() {
+        let batch = loader.next().transpose().and_then(|batch| {
+            batch.ok_or_else(|| Error::data("expected another batch, found the end of the data"))
+        });
+        if any(trainer, is_stopped(n_done) || batch.is_err())? {
+            return together(trainer, batch).map(|_| None);
+        }
+        let batch = batch?;
+        let views = batch.views();
+        let evaluation = trainer.evaluate(&views)?;
+        loss_sum += loss_of_rows(trainer, &batch, evaluation.loss, inputs)?;
+        n_samples += batch.n_valid;
+        tally.add(&evaluation, &HeldOutBatch::new(inputs, &views, batch.n_valid));
+    }
+    let loss = loss_sum / n_samples.max(1) as f64;
+    Ok(Some(Outcome { loss, metrics: tally.values(loss) }))
+}
+
+/// The loss of a batch, times the number of its samples, without the rows that fill it up.
+///
+/// These repeat its last sample. Where the loss `L` is a mean over `n` rows, the samples among them add up to `n L - n_filling l`, where `l` is the loss of a batch of that
+/// sample alone, and one more evaluation tells it. That is exact as well for sums over rows, and for terms that do not depend on the batch; a loss in which the rows
+/// of a batch compare with each other has no such parts.
+fn loss_of_rows(
+    trainer: &mut Trainer,
+    batch: &Batch,
+    loss: f32,
+    inputs: &[Input],
+) -> Result<f64, Error> {
+    let n_rows = inputs.first().map_or(0, |it| it.tile.shape[0]);
+    let (loss, n_filling) = (f64::from(loss), n_rows - batch.n_valid);
+    if n_filling == 0 {
+        return Ok(loss * n_rows as f64);
+    }
+    let columns = batch.views();
+    let last = columns.iter().map(|it| repeated(it, n_rows, batch.n_valid - 1));
+    let last: Vec<Values> = last.collect();
+    let views: Vec<View<'_>> = last.iter().map(Values::view).collect();
+    let of_last = f64::from(trainer.evaluate(&views)?.loss);
+    Ok(loss * n_rows as f64 - of_last * n_filling as f64)
+}
+
+/// A column whose rows are all one row of this one.
+fn repeated(column: &View<'_>, n_rows: usize, row: usize) -> Values {
+    let n = column.n_elements() / n_rows;
+    match column {
+        View::F32(elements) => Values::F32(elements[row * n..(row + 1) * n].repeat(n_rows)),
+        View::I32(elements) => Values::I32(elements[row * n..(row + 1) * n].repeat(n_rows)),
+    }
+}

@@ -1,0 +1,339 @@
+//! What a held-out data set says of a model, beside the loss: the metrics that are there, and users' own.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use soybean_plan::Input;
+use soybean_runtime::{Array, Evaluation, View};
+
+/// A number that each evaluation gives.
+///
+/// ```
+/// use soybean::Metric;
+///
+/// // The mean absolute error of the first output against the column `y`.
+/// let error = Metric::new("absolute error", |evaluation, batch| {
+///     let pairs = evaluation.outputs[0].data.iter().zip(batch.f32s("y")?);
+///     let (sum, n) = pairs.fold((0.0, 0), |(sum, n), (a, b)| (sum + f64::from((a - b).abs()), n + 1));
+///     Some(sum / f64::from(n))
+/// });
+/// assert_eq!(error.lower_is_better().name(), "absolute error");
+/// ```
+#[derive(Clone)]
+pub struct Metric {
+    name: Cow<'static, str>,
+    better: Better,
+    rule: Rule,
+}
+
+/// Which of two values of a metric is the better one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Better {
+    Higher,
+    Lower,
+}
+
+/// A user's function of one batch.
+type OfBatch = dyn Fn(&Evaluation, &HeldOutBatch<'_>) -> Option<f64> + Send + Sync;
+
+#[derive(Clone)]
+enum Rule {
+    /// The share of labels that are among so many of the largest logits. If there are not more classes than the least number, it says nothing.
+    Top { n: usize, least_classes: usize },
+    /// The exponential of the loss, where each sample has at least so many labels.
+    Perplexity { least_labels: usize },
+    /// The mean over the samples.
+    Mean(Arc<OfBatch>),
+}
+
+/// A batch of an evaluation: the samples without those that fill it up.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldOutBatch<'b> {
+    /// The number of samples that count; the last batch has more rows than these if the data do not fill it.
+    pub n_valid: usize,
+    inputs: &'b [Input],
+    views: &'b [View<'b>],
+}
+
+impl Metric {
+    /// A user's metric. The function gives the mean over the samples of the batch that count (`n_valid`), or nothing if there is none; what the metric gives is the mean over all
+    /// samples.
+    pub fn new(
+        name: impl Into<Cow<'static, str>>,
+        of_batch: impl Fn(&Evaluation, &HeldOutBatch<'_>) -> Option<f64> + Send + Sync + 'static,
+    ) -> Self {
+        Self { name: name.into(), better: Better::Higher, rule: Rule::Mean(Arc::new(of_batch)) }
+    }
+
+    /// The same, but lower values are the better ones.
+    #[must_use]
+    pub fn lower_is_better(self) -> Self {
+        Self { better: Better::Lower, ..self }
+    }
+
+    /// `accuracy`: the share of labels that have the largest logit. The model has to give logits `[.., classes]` as its first output behind the loss.
+    #[must_use]
+    pub const fn accuracy() -> Self {
+        let rule = Rule::Top { n: 1, least_classes: 0 };
+        Self { name: Cow::Borrowed("accuracy"), better: Better::Higher, rule }
+    }
+
+    /// `top-n`: the share of labels that are among the `n` largest logits.
+    #[must_use]
+    pub fn top(n: usize) -> Self {
+        let rule = Rule::Top { n, least_classes: 0 };
+        Self { name: Cow::Owned(format!("top-{n}")), better: Better::Higher, rule }
+    }
+
+    /// `perplexity`: the exponential of the held-out loss, for losses that are mean cross-entropies.
+    #[must_use]
+    pub const fn perplexity() -> Self {
+        let rule = Rule::Perplexity { least_labels: 0 };
+        Self { name: Cow::Borrowed("perplexity"), better: Better::Lower, rule }
+    }
+
+    /// What evaluations give unless a run says otherwise: `accuracy`, `top-5` where there are more than 20 classes, `perplexity` where samples have several labels, as texts have.
+    #[must_use]
+    pub fn usual() -> Vec<Self> {
+        let top = Self { rule: Rule::Top { n: 5, least_classes: 21 }, ..Self::top(5) };
+        let perplexity = Rule::Perplexity { least_labels: 2 };
+        vec![Self::accuracy(), top, Self { rule: perplexity, ..Self::perplexity() }]
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) const fn better(&self) -> Better {
+        self.better
+    }
+}
+
+impl fmt::Debug for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metric").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<'b> HeldOutBatch<'b> {
+    pub(crate) const fn new(inputs: &'b [Input], views: &'b [View<'b>], n_valid: usize) -> Self {
+        Self { n_valid, inputs, views }
+    }
+
+    /// The elements of an input of `f32`, of the samples that count; nothing if there is no such input.
+    #[must_use]
+    pub fn f32s(&self, input: &str) -> Option<&'b [f32]> {
+        let column = self.inputs.iter().position(|it| it.name == input)?;
+        match self.views[column] {
+            View::F32(elements) => Some(&elements[..self.n_valid * self.n_of_row(column)]),
+            View::I32(_) => None,
+        }
+    }
+
+    /// The elements of an input of `i32`, of the samples that count; nothing if there is no such input.
+    #[must_use]
+    pub fn i32s(&self, input: &str) -> Option<&'b [i32]> {
+        self.i32_column(self.inputs.iter().position(|it| it.name == input)?)
+    }
+
+    fn i32_column(&self, column: usize) -> Option<&'b [i32]> {
+        match self.views[column] {
+            View::I32(elements) => Some(&elements[..self.n_valid * self.n_of_row(column)]),
+            View::F32(_) => None,
+        }
+    }
+
+    fn n_of_row(&self, column: usize) -> usize {
+        self.inputs[column].tile.shape[1..].iter().product()
+    }
+
+    /// The input that is the last with classes, which losses compare with.
+    fn labels(&self) -> Option<&'b [i32]> {
+        self.i32_column(label_column(self.inputs)?)
+    }
+}
+
+fn label_column(inputs: &[Input]) -> Option<usize> {
+    inputs.iter().rposition(|input| input.n_classes.is_some())
+}
+
+/// The metrics of an evaluation that is under way.
+pub(crate) struct Tally<'m> {
+    metrics: &'m [Metric],
+    inputs: &'m [Input],
+    /// For each metric a sum and its weight; nothing if the metric says nothing of this model.
+    sums: Vec<Option<(f64, f64)>>,
+}
+
+impl<'m> Tally<'m> {
+    pub(crate) fn new(metrics: &'m [Metric], inputs: &'m [Input]) -> Self {
+        Self { metrics, inputs, sums: vec![Some((0.0, 0.0)); metrics.len()] }
+    }
+
+    pub(crate) fn add(&mut self, evaluation: &Evaluation, batch: &HeldOutBatch<'_>) {
+        for (metric, sum) in self.metrics.iter().zip(&mut self.sums) {
+            let part = match &metric.rule {
+                Rule::Top { n, least_classes } => top(evaluation, batch, *n, *least_classes),
+                Rule::Perplexity { .. } => Some((0.0, 0.0)),
+                Rule::Mean(of_batch) => of_batch(evaluation, batch)
+                    .map(|mean| (mean * batch.n_valid as f64, batch.n_valid as f64)),
+            };
+            *sum = sum.zip(part).map(|(sum, part)| (sum.0 + part.0, sum.1 + part.1));
+        }
+    }
+
+    /// The metrics that say something, by name, of a held-out set with this loss.
+    pub(crate) fn values(&self, loss: f64) -> Vec<(String, f64)> {
+        let labels_of_row = label_column(self.inputs)
+            .map(|it| self.inputs[it].tile.shape[1..].iter().product::<usize>());
+        let value = |(metric, sum): (&Metric, &Option<(f64, f64)>)| {
+            let value = match metric.rule {
+                Rule::Perplexity { least_labels } => {
+                    labels_of_row.filter(|it| *it >= least_labels).map(|_| libm::exp(loss))
+                }
+                Rule::Top { .. } | Rule::Mean(_) => {
+                    sum.filter(|sum| sum.1 > 0.0).map(|(sum, weight)| sum / weight)
+                }
+            };
+            value.map(|value| (metric.name().to_owned(), value))
+        };
+        self.metrics.iter().zip(&self.sums).filter_map(value).collect()
+    }
+}
+
+/// The number of labels that are among the `n` largest of their logits, and the number of labels.
+fn top(
+    evaluation: &Evaluation,
+    batch: &HeldOutBatch<'_>,
+    n: usize,
+    least_classes: usize,
+) -> Option<(f64, f64)> {
+    let (logits, labels) = (evaluation.outputs.first()?, batch.labels()?);
+    let n_classes = *logits.shape.last()?;
+    let n_top = count_top(logits, labels, n).filter(|_| n_classes >= least_classes)?;
+    Some((n_top as f64, labels.len() as f64))
+}
+
+/// The number of labels with fewer than `n` larger logits among theirs, `[.., classes]`; nothing if there are not as many rows of these.
+fn count_top(logits: &Array, labels: &[i32], n: usize) -> Option<usize> {
+    let (n_classes, rows) = logits.shape.split_last()?;
+    let n_rows = rows.iter().product::<usize>();
+    let is_top = |(row, label): &(&[f32], &i32)| {
+        let label = usize::try_from(**label).ok().and_then(|label| row.get(label));
+        // Of NaN nothing is known: it is no hit, and nothing hits beside it.
+        let is_above =
+            |label: f32, it: &f32| it.partial_cmp(&label).is_none_or(std::cmp::Ordering::is_gt);
+        label.is_some_and(|label| row.iter().filter(|it| is_above(*label, it)).count() < n)
+    };
+    let rows = logits.data.chunks_exact((*n_classes).max(1));
+    (labels.len() <= n_rows).then(|| rows.zip(labels).filter(is_top).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{DType, Shape, Tile, Tiling};
+
+    use super::*;
+
+    fn inputs(labels_of_row: &[usize]) -> [Input; 2] {
+        let input = |name: &'static str, row: &[usize], dtype, n_classes| Input {
+            name: name.into(),
+            dtype,
+            tile: Tile { shape: Shape::new(&[&[3], row].concat()), tiling: Tiling::new(&[]) },
+            buffer: 0,
+            n_classes,
+        };
+        [input("x", &[2], DType::F32, None), input("y", labels_of_row, DType::I32, Some(4))]
+    }
+
+    /// Two batches of three rows; the second has one sample, and rows that fill it up.
+    fn values(metrics: &[Metric]) -> Vec<(String, f64)> {
+        let inputs = inputs(&[]);
+        let mut tally = Tally::new(metrics, &inputs);
+        #[rustfmt::skip]
+        let logits = [
+            vec![0.1, 0.2, 0.4, 0.3,   0.4, 0.3, 0.2, 0.1,   0.0, 0.0, 0.0, 1.0],
+            vec![0.5, 0.6, 0.7, 0.8,   9.0, 0.0, 0.0, 0.0,   9.0, 0.0, 0.0, 0.0],
+        ];
+        let batches = [([2, 1, 0], 3), ([1, 0, 0], 1)];
+        let x = [1.0, 10.0, 2.0, 20.0, 6.0, 60.0];
+        for (logits, (labels, n_valid)) in logits.into_iter().zip(batches) {
+            let outputs = vec![Array { shape: vec![3, 4], data: logits }];
+            let views = [View::F32(&x), View::I32(&labels)];
+            let batch = HeldOutBatch::new(&inputs, &views, n_valid);
+            tally.add(&Evaluation { loss: 0.0, outputs }, &batch);
+        }
+        tally.values(2.0)
+    }
+
+    #[test]
+    fn metrics_are_those_computed_by_hand() {
+        let mean_x = Metric::new("x", |_, batch| {
+            let x = batch.f32s("x")?;
+            Some(x.iter().step_by(2).map(|it| f64::from(*it)).sum::<f64>() / (x.len() / 2) as f64)
+        });
+        let metrics = [
+            // Hits: the first row of four.
+            Metric::accuracy(),
+            // The second row, too: its label has the second largest logit.
+            Metric::top(2),
+            // The third label of the first batch ties with two others behind the largest.
+            Metric::top(3),
+            Metric::perplexity(),
+            mean_x,
+            Metric::new("nothing", |_, batch| batch.i32s("x").map(|_| 0.0)),
+        ];
+        let expected = [
+            ("accuracy", 0.25),
+            ("top-2", 0.75),
+            ("top-3", 1.0),
+            ("perplexity", std::f64::consts::E * std::f64::consts::E),
+            // (1 + 2 + 6 + 1) / 4
+            ("x", 2.5),
+        ];
+        for ((name, found), (expected_name, expected)) in values(&metrics).iter().zip(expected) {
+            assert_eq!(name, expected_name);
+            assert!((found - expected).abs() < 1e-12, "{name}: {found}");
+        }
+        assert_eq!(values(&metrics).len(), expected.len());
+    }
+
+    #[test]
+    fn usual_metrics_say_what_suits_the_model() {
+        let names = |inputs: &[Input], n_classes: usize, rows: Vec<usize>| {
+            let metrics = Metric::usual();
+            let mut tally = Tally::new(&metrics, inputs);
+            let n: usize = rows.iter().product();
+            let outputs = vec![Array {
+                shape: [&rows[..], &[n_classes]].concat(),
+                data: vec![0.0; n * n_classes],
+            }];
+            let (x, y) = (vec![0.0; 6], vec![0; n]);
+            let views = [View::F32(&x), View::I32(&y)];
+            tally.add(&Evaluation { loss: 0.0, outputs }, &HeldOutBatch::new(inputs, &views, 3));
+            tally.values(0.0).into_iter().map(|it| it.0).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&inputs(&[]), 10, vec![3]), ["accuracy"]);
+        assert_eq!(names(&inputs(&[]), 21, vec![3]), ["accuracy", "top-5"]);
+        assert_eq!(names(&inputs(&[7]), 20, vec![3, 7]), ["accuracy", "perplexity"]);
+        assert_eq!(names(&inputs(&[7]), 20, vec![21]), ["accuracy", "perplexity"]);
+        assert_eq!(names(&inputs(&[])[..1], 10, vec![3]), [""; 0]);
+    }
+
+    #[test]
+    fn labels_are_among_the_largest_logits() {
+        let count = |logits: &[f32], labels: &[i32], n| {
+            let shape = vec![logits.len() / 3, 3];
+            count_top(&Array { shape, data: logits.to_vec() }, labels, n)
+        };
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[2], 1), Some(1));
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[1], 1), Some(0));
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[1], 2), Some(1));
+        assert_eq!(count(&[2.0, 2.0, 2.0], &[1], 1), Some(1), "none is larger");
+        assert_eq!(count(&[0.0, f32::NAN, 2.0], &[2], 1), Some(0));
+        assert_eq!(count(&[0.0, f32::NAN, 2.0], &[1], 1), Some(0));
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[7], 3), Some(0), "no such class");
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[1, 1], 1), None, "more labels than rows");
+    }
+}

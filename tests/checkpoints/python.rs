@@ -1,0 +1,65 @@
+//! Checkpoints as Python reads them.
+
+use std::{env, path::Path, process::Command};
+
+use soybean::{Array, checkpoint::Checkpoints};
+
+use crate::{
+    network::{progress, train, trainer},
+    surroundings::folder,
+};
+
+/// Prints the metadata of each file, and each tensor's name, type, shape and bits.
+const SCRIPT: &str = "
+import sys
+from safetensors import safe_open
+for path in sys.argv[1:]:
+    with safe_open(path, framework='numpy') as file:
+        print(file.metadata())
+        for name in sorted(file.keys()):
+            tensor = file.get_tensor(name)
+            print(name, tensor.dtype, *tensor.shape, *tensor.reshape(-1).view('uint32'))
+";
+
+/// A Python that has `safetensors` and NumPy.
+fn python() -> Option<String> {
+    let of_ci = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/python/bin/python");
+    let given = env::var("SOYBEAN_PYTHON").ok();
+    let candidates = given.into_iter().chain([of_ci.display().to_string(), "python3".to_owned()]);
+    let can_read = |python: &String| {
+        let mut command = Command::new(python);
+        let tried = command.args(["-c", "import numpy, safetensors.numpy"]).output();
+        tried.is_ok_and(|it| it.status.success())
+    };
+    candidates.into_iter().find(can_read)
+}
+
+#[test]
+fn python_reads_what_was_saved() {
+    let Some(python) = python() else {
+        println!("skipped: no Python with the packages safetensors and numpy");
+        return;
+    };
+    let mut trainer = trainer(4);
+    train(&mut trainer, 2);
+    let path = Checkpoints::new(folder("python"), 1).save(&mut trainer, &progress(0)).unwrap();
+    let all = [trainer.parameters().unwrap(), trainer.optimizer_state().unwrap()];
+    for (file, mut arrays) in ["model.safetensors", "optimizer.safetensors"].into_iter().zip(all) {
+        let output =
+            Command::new(&python).args(["-c", SCRIPT]).arg(path.join(file)).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{stderr}");
+        arrays.sort_by(|one, other| one.0.cmp(&other.0));
+        let line = |(name, array): &(String, Array)| {
+            let bits = array.data.iter().map(|it| it.to_bits().to_string());
+            let numbers: Vec<String> =
+                array.shape.iter().map(usize::to_string).chain(bits).collect();
+            format!("{name} float32 {}\n", numbers.join(" "))
+        };
+        let expected: String = arrays.iter().map(line).collect();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            format!("{{'format': 'pt'}}\n{expected}")
+        );
+    }
+}

@@ -1,0 +1,35 @@
+//! All that can go on around an optimiser's rule, with constants.
+
+#[soybean::model(
+    gpus = 2,
+    optimizer = adamw(weight_decay = DECAY, no_decay = ["*.b", "embed*"]),
+    clip_norm = 2 * 1,
+    accumulate = STEPS,
+    ema = 1.0 - 0.5 * DECAY,
+    non_finite = "scale",
+)]
+mod model {
+    use soybean::prelude::*;
+
+    const DECAY: f64 = 0.1;
+    const STEPS: usize = 4;
+
+    fn dense(x: Tensor) -> Tensor {
+        x.matmul(param("w", [x.dim(1), 8], he_normal())) + param("b", [8], zeros())
+    }
+
+    pub fn forward(x: Tensor<f32, 4, 6>) -> Tensor {
+        (dense(x) * param("embedding", [8], ones())).mean(..)
+    }
+}
+
+fn main() {
+    use soybean::{Network as _, plan::NonFinite};
+
+    let tables = model::Network::model().tables();
+    assert_eq!((tables.accumulate, tables.ema), (4, Some(0.95)));
+    assert_eq!(tables.non_finite, NonFinite::Scale);
+    assert!(tables.gradient_norm.is_some());
+    let states: Vec<&str> = tables.states.iter().map(|it| it.name.as_ref()).collect();
+    assert!(states.contains(&"dense.w.ema") && states.contains(&"dense.b.gradient_sum"));
+}
