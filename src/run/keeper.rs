@@ -237,7 +237,9 @@ mod tests {
             assert_eq!(fs::read_to_string(kept.join("run.json")).unwrap(), step.to_string());
             assert_eq!(fs::read_dir(&best).unwrap().count(), 1);
         }
-        assert!(Keeper::new(&out, 3, false, Writer::Here).best().unwrap().ends_with("step-0000000090"));
+        assert!(
+            Keeper::new(&out, 3, false, Writer::Here).best().unwrap().ends_with("step-0000000090")
+        );
     }
 
     #[test]
