@@ -53,7 +53,13 @@ pub(super) struct Options {
 
 impl Options {
     fn new(run: TrainConfig) -> Self {
-        Self { command: Command::Train, run, plan: PlanOptions::default(), determinism: false, file: None }
+        Self {
+            command: Command::Train,
+            run,
+            plan: PlanOptions::default(),
+            determinism: false,
+            file: None,
+        }
     }
 }
 
