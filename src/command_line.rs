@@ -22,7 +22,7 @@ use std::{
 };
 
 use soybean_plan::Plan;
-use soybean_runtime::{Error, Model};
+use soybean_runtime::{Error, Model, Process};
 
 use self::flags::{Command, CommandEntry, Request};
 pub(crate) use self::flags::{file_of, with_file};
@@ -78,19 +78,38 @@ fn main(
     commands: &'static [CommandEntry],
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
 ) -> ExitCode {
-    let mut output = io::stdout().lock();
+    let process = match Process::start() {
+        Ok(process) => process,
+        Err(error) => return ended(Process::ONLY, "error: ", &error.to_string(), 1),
+    };
+    // All processes do the same; one tells of it.
+    let mut output: Box<dyn Write> =
+        if process.is_first() { Box::new(io::stdout().lock()) } else { Box::new(io::sink()) };
     let request = flags::parse(env::args_os().skip(1), defaults, commands);
     let outcome = request
         .and_then(|it| run(subject, it, load, &mut output))
         .and_then(|()| Ok(output.flush()?));
-    let (message, code) = match outcome {
+    let (kind, message, code) = match outcome {
         Ok(()) | Err(Failure::OutputClosed) => return ExitCode::SUCCESS,
-        Err(Failure::Work(message)) => (format!("error: {message}"), 1),
-        Err(Failure::Usage(message)) => (format!("error: {message} (--help lists all flags)"), 2),
-        Err(Failure::Stopped { message, code }) => (message, code),
+        Err(Failure::Work(message)) => ("error: ", message, 1),
+        Err(Failure::Usage(message)) => {
+            ("error: ", format!("{message} (--help lists all flags)"), 2)
+        }
+        Err(Failure::Stopped { message, code }) => ("", message, code),
     };
-    // If standard error is closed too, the exit code is all that is left to tell.
-    let _ = writeln!(io::stderr(), "{message}");
+    ended(process, kind, &message, code)
+}
+
+/// Says why this process ends, unless another does.
+fn ended(process: Process, kind: &str, message: &str, code: u8) -> ExitCode {
+    if process.fail(message) {
+        let who = match process {
+            Process::ONLY => String::new(),
+            Process { number, .. } => format!("process {number}: "),
+        };
+        // In one piece, so that no other process writes into it. If standard error is closed too, the exit code is all that is left to tell.
+        let _ = io::stderr().write_all(format!("{who}{kind}{message}\n").as_bytes());
+    }
     ExitCode::from(code)
 }
 

@@ -101,13 +101,16 @@ impl Checkpoints {
         &self.folder
     }
 
-    /// Writes a checkpoint and gives its folder. Tensors are written while the next are fetched, so that few of them are in memory.
+    /// Writes a checkpoint and gives its folder. Of several processes the first writes; all of them call this. Tensors are written while the next are fetched, so that few of them are in memory.
     ///
     /// # Errors
     /// If a rank fails, or a file cannot be written; then what was written is removed, and all earlier checkpoints are as they were. Also with the error of an
     /// earlier save in the background, in which case nothing was written now.
     pub fn save(&mut self, trainer: &mut Trainer, progress: &Progress) -> Result<PathBuf, Error> {
         self.wait()?;
+        if !trainer.process().is_first() {
+            return self.saved_elsewhere(trainer, progress);
+        }
         let (sender, receiver) = mpsc::sync_channel(1);
         let saving = self.start(trainer, progress, receiver)?;
         // Where the writer is gone, it says why.
@@ -128,6 +131,9 @@ impl Checkpoints {
         progress: &Progress,
     ) -> Result<(), Error> {
         self.wait()?;
+        if !trainer.process().is_first() {
+            return self.saved_elsewhere(trainer, progress).map(|_| ());
+        }
         let (sender, receiver) = mpsc::channel();
         // Only then it is written, so that the writer does not take time from the copying.
         trainer.for_each_tensor(&mut |array| sender.send(array).is_ok())?;
@@ -163,6 +169,17 @@ impl Checkpoints {
             }
         }
         Ok(Latest { checkpoint: None, refused })
+    }
+
+    /// Takes part in fetching the state, which the first process writes; the folder that the checkpoint gets.
+    fn saved_elsewhere(
+        &self,
+        trainer: &mut Trainer,
+        progress: &Progress,
+    ) -> Result<PathBuf, Error> {
+        let job = Job::new(&self.folder, self.keep, self.shard_bytes, trainer, progress)?;
+        trainer.for_each_tensor(&mut |_| true)?;
+        Ok(job.path())
     }
 
     fn start(

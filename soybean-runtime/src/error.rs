@@ -25,6 +25,8 @@ pub enum ErrorKind {
     Program,
     /// A rank failed, now or in an earlier step.
     Rank,
+    /// Several processes cannot be started together, or do not do the same.
+    Process,
     /// A choice of the run cannot be understood, or contradicts another.
     Choice,
     /// A file of results cannot be written.

@@ -4,6 +4,7 @@
 //! ranks of its mesh, a [`Predictor`] those of a model of mode inference. Nothing here knows graphs, operators or gradients.
 
 mod abort;
+mod across;
 mod arena;
 mod backend;
 mod barrier;
@@ -21,11 +22,13 @@ mod error;
 mod host;
 mod in_process;
 mod init;
+mod mail;
 mod model;
 mod movement;
 mod overlap;
 mod post;
 mod predictor;
+mod processes;
 mod profile;
 mod query;
 mod rank;
@@ -46,6 +49,7 @@ pub use error::{Error, ErrorKind};
 pub use host::{Array, Evaluation, View};
 pub use model::Model;
 pub use predictor::Predictor;
+pub use processes::Process;
 pub use profile::{Profile, Work};
 pub use rank::Rank;
 pub use trace::Trace;

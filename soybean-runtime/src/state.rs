@@ -2,7 +2,7 @@
 
 use soybean_plan::{BufferId, Tables, Tile};
 
-use crate::{Array, Error, Trainer};
+use crate::{Array, Error, Process, Trainer};
 
 /// A tensor that stays from step to step.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,9 @@ impl Trainer {
         take: &mut dyn FnMut(Array) -> bool,
     ) -> Result<(), Error> {
         for stretch in stretches(self.tables()) {
-            if !self.fetch(stretch)?.into_iter().all(&mut *take) {
+            let goes_on = self.fetch(stretch)?.into_iter().all(&mut *take);
+            // Other processes fetch all of it.
+            if !goes_on && self.process() == Process::ONLY {
                 break;
             }
         }

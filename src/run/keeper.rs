@@ -18,10 +18,18 @@ pub(crate) struct Keeper {
     checkpoints: Checkpoints,
     best: PathBuf,
     is_async: bool,
+    writer: Writer,
     /// Whether one is being written, and whether it is the best.
     under_way: Option<Rank>,
     newest: Option<PathBuf>,
     best_one: Option<PathBuf>,
+}
+
+/// Which of several processes writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    Here,
+    Elsewhere,
 }
 
 /// What a checkpoint is among the others.
@@ -32,13 +40,14 @@ pub(crate) enum Rank {
 }
 
 impl Keeper {
-    pub(crate) fn new(out: &Path, keep: usize, is_async: bool) -> Self {
+    pub(crate) fn new(out: &Path, keep: usize, is_async: bool, writer: Writer) -> Self {
         let best = out.join(BEST);
         Self {
             checkpoints: Checkpoints::new(out.join(CHECKPOINTS), keep),
             best_one: names(&best).ok().and_then(|it| it.last().map(|name| best.join(name))),
             best,
             is_async,
+            writer,
             under_way: None,
             newest: None,
         }
@@ -46,8 +55,7 @@ impl Keeper {
 
     /// Says at which checkpoint the run goes on. If it is the best one, it is kept as that: the run may have ended before.
     pub(crate) fn resumed(&mut self, path: &Path, rank: Rank) -> Result<(), Error> {
-        self.newest = Some(path.to_owned());
-        if rank == Rank::Best { self.keep_best(path) } else { Ok(()) }
+        self.settle(path.to_owned(), rank).map(|_| ())
     }
 
     /// Writes a checkpoint, or begins to; gives that which is on the disk.
@@ -58,7 +66,7 @@ impl Keeper {
         rank: Rank,
     ) -> Result<Option<PathBuf>, Error> {
         let earlier = self.wait()?;
-        if self.is_async {
+        if self.is_async && self.writer == Writer::Here {
             self.checkpoints.save_in_background(trainer, progress)?;
             self.under_way = Some(rank);
             return Ok(earlier);
@@ -85,7 +93,7 @@ impl Keeper {
     }
 
     fn settle(&mut self, path: PathBuf, rank: Rank) -> Result<PathBuf, Error> {
-        if rank == Rank::Best {
+        if rank == Rank::Best && self.writer == Writer::Here {
             self.keep_best(&path)?;
         }
         self.newest = Some(path.clone());
@@ -229,7 +237,9 @@ mod tests {
             assert_eq!(fs::read_to_string(kept.join("run.json")).unwrap(), step.to_string());
             assert_eq!(fs::read_dir(&best).unwrap().count(), 1);
         }
-        assert!(Keeper::new(&out, 3, false).best().unwrap().ends_with("step-0000000090"));
+        assert!(
+            Keeper::new(&out, 3, false, Writer::Here).best().unwrap().ends_with("step-0000000090")
+        );
     }
 
     #[test]

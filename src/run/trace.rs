@@ -11,6 +11,9 @@ pub(crate) fn traced(
     file: &Path,
 ) -> Result<(f32, Trace), Error> {
     let (loss, trace) = trainer.trace_queued(next)?;
+    if !trainer.process().is_first() {
+        return Ok((loss, trace));
+    }
     fs::write(file, trace.to_json()).map_err(|error| {
         let file = file.display();
         Error::new(ErrorKind::Output, format!("cannot write the trace into {file}: {error}"))

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use soybean_plan::Input;
 use soybean_runtime::{
-    Error, Trainer,
+    Error, Process, Trainer,
     checkpoint::{Checkpoint, Checkpoints},
     data::{DataLoader, LoaderOptions},
     weights::{self, Mapping},
@@ -16,7 +16,7 @@ use crate::run::{
     batches::{batch_size, loader},
     config::choice,
     files::{Cut, Files, write_whole},
-    keeper::{self, Keeper, Rank},
+    keeper::{self, Keeper, Rank, Writer},
     processes::{is_first, together},
     standing::Standing,
 };
@@ -34,7 +34,7 @@ pub(crate) fn fit(
 ) -> Result<Summary, Error> {
     config.check()?;
     let batch_rows = batch_size(inputs)?;
-    let (train, held_out) = loaders(inputs, config, split, batch_rows)?;
+    let (train, held_out) = loaders(trainer, inputs, config, split, batch_rows)?;
     let n_batches = (train.n_batches() as u64).min(config.batch_limit.unwrap_or(u64::MAX));
     let n_steps = config.steps.unwrap_or_else(|| config.epochs.saturating_mul(n_batches));
     let begun = begin(trainer, config, watch)?;
@@ -83,6 +83,7 @@ pub(crate) fn fit(
 
 /// The loaders of both parts of the data.
 fn loaders(
+    trainer: &Trainer,
     inputs: &[Input],
     config: &TrainConfig,
     split: &Split,
@@ -90,7 +91,9 @@ fn loaders(
 ) -> Result<(DataLoader, DataLoader), Error> {
     let (n_threads, n_ahead) = (config.loader_threads, 4.max(2 * config.loader_threads));
     let training = LoaderOptions::training(batch_rows, config.trainer.seed);
-    let training = LoaderOptions { n_threads, n_ahead, ..training };
+    // Held-out rows are compared with outputs in every process.
+    let rows = (trainer.process() != Process::ONLY).then(|| trainer.rows_needed());
+    let training = LoaderOptions { n_threads, n_ahead, rows, ..training };
     let evaluation = LoaderOptions { n_threads, n_ahead, ..LoaderOptions::evaluation(batch_rows) };
     let train = loader("training", &split.train, inputs, training)?;
     if train.n_batches() == 0 {
@@ -134,8 +137,9 @@ fn begin(
             Ok(None)
         };
         begun.files = together(trainer, files)?;
-        begun.keeper =
-            config.checkpoints.then(|| Keeper::new(out, config.keep, config.async_checkpoint));
+        let writer = if first { Writer::Here } else { Writer::Elsewhere };
+        let keeper = || Keeper::new(out, config.keep, config.async_checkpoint, writer);
+        begun.keeper = config.checkpoints.then(keeper);
     }
     if let (Some(keeper), Some(path)) = (&mut begun.keeper, path) {
         let is_best = begun.standing.best_step == Some(begun.standing.step);
