@@ -11,9 +11,13 @@ use std::{
     error::Error,
     io::{self, Write},
     process::ExitCode,
+    sync::Arc,
 };
 
-use soybean::{Array, Config, DataOptions, data::Dataset};
+use soybean::{
+    Array, Config, DataOptions, TrainConfig,
+    data::{DataLoader, Dataset, LoaderOptions},
+};
 
 /// What the models have in common. Weights have the same names wherever the same functions are called.
 mod layers {
@@ -95,19 +99,13 @@ fn main() -> ExitCode {
 
 fn train_and_predict(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let split = data::load(&DataOptions::default())?;
-    let config = Config { learning_rate: 0.05, ..Config::default() };
-    let mut trainer = digits::Trainer::new(config.clone())?;
-    let mut batches = split.train.batches(digits::BATCH)?;
-    for epoch in 0..N_EPOCHS {
-        batches.shuffle(0, epoch);
-        while let Some(batch) = batches.next_whole() {
-            trainer.step(&digits::Batch { x: batch.f32s(0), y: batch.i32s(1) })?;
-        }
-    }
+    let config = TrainConfig::new(N_EPOCHS, 0.05);
+    let mut trainer = digits::Trainer::new(config.trainer.clone())?;
+    trainer.fit(&config, &split)?;
     let weights = trainer.parameters()?;
-    let mut one = one::Predictor::new(config.clone())?;
+    let mut one = one::Predictor::new(Config::default())?;
     one.set_parameters(&weights)?;
-    let mut dozen = dozen::Predictor::new(config)?;
+    let mut dozen = dozen::Predictor::new(Config::default())?;
     dozen.set_parameters(&weights)?;
 
     let held_out = &split.held_out;
@@ -132,13 +130,15 @@ fn train_and_predict(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
 
 /// The share of images that are told right, so many in each prediction; the last one has what is left.
 fn accuracy(
-    dataset: &Dataset,
+    dataset: &Arc<dyn Dataset>,
     n_rows: usize,
     mut predict: impl FnMut(&[f32]) -> Result<Vec<Array>, soybean::Error>,
 ) -> Result<f64, soybean::Error> {
-    let mut batches = dataset.batches(n_rows)?;
+    let mut loader = DataLoader::new(Arc::clone(dataset), LoaderOptions::evaluation(n_rows))?;
+    loader.start(0, 0);
     let mut n_right = 0;
-    while let Some(batch) = batches.next_padded() {
+    for batch in loader {
+        let batch = batch?;
         let logits = predict(&batch.f32s(0)[..batch.n_valid * 64])?;
         let rows = logits[0].data.chunks(10).zip(batch.i32s(1));
         n_right += rows.filter(|(row, digit)| usize::try_from(**digit) == Ok(largest(row))).count();

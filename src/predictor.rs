@@ -1,9 +1,12 @@
 //! The predictor of one model of mode inference: the runtime's predictor, with the model's batch type.
 
-use std::{fmt, marker::PhantomData, process::ExitCode};
+use std::{fmt, marker::PhantomData, path::Path, process::ExitCode};
 
 use soybean_plan::{Mode, Plan};
-use soybean_runtime::{self as runtime, Array, Config, Error};
+use soybean_runtime::{
+    self as runtime, Array, Config, Error,
+    weights::{Loaded, Mapping},
+};
 
 use crate::{
     Batch, Network,
@@ -25,7 +28,7 @@ impl<N: Network> Predictor<N> {
         "a predictor needs a model of `mode = \"inference\"`; a trainer has `predict` too"
     );
 
-    /// A predictor with freshly drawn weights: see [`Self::set_parameters`].
+    /// A predictor with freshly drawn weights: see [`Self::load_weights`] and [`Self::set_parameters`].
     ///
     /// # Errors
     /// If the device that `config` asks for cannot be used.
@@ -57,6 +60,18 @@ impl<N: Network> Predictor<N> {
     /// If a name is unknown or missing, or a shape differs.
     pub fn set_parameters(&mut self, parameters: &[(String, Array)]) -> Result<(), Error> {
         self.inner.set_parameters(parameters)
+    }
+
+    /// Replaces all parameters and buffers by those of a `.safetensors` file, an index of several, or a checkpoint's folder.
+    ///
+    /// # Errors
+    /// As [`weights::load`](soybean_runtime::weights::load).
+    pub fn load_weights(
+        &mut self,
+        path: impl AsRef<Path>,
+        mapping: &Mapping,
+    ) -> Result<Loaded, Error> {
+        self.inner.load_weights(path, mapping)
     }
 
     /// The bytes that the last prediction moved between ranks, counted while they moved, over all ranks.

@@ -7,8 +7,10 @@ mod arrays;
 use arrays::tensor;
 use soybean::{
     Array, Config, Device, Network, Predictor,
+    checkpoint::{Checkpoints, Progress},
     eager::{self, Tensor},
     plan::Mode,
+    weights::Mapping,
 };
 
 /// What the models of this file have in common.
@@ -157,6 +159,19 @@ fn check_plan<N: Network>(n_rows: usize) {
     let json = soybean::explain::json(plan.recipe).unwrap();
     assert!(json.contains("\"mode\": \"inference\""));
     assert!(json.contains(&format!("\"bytes_total\": {},", plan.bytes_total)));
+}
+
+#[test]
+fn weights_come_from_checkpoints() {
+    let folder = std::env::temp_dir().join(format!("soybean-inference-{}", std::process::id()));
+    let mut trainer = trainer();
+    let saved = trainer.save(&mut Checkpoints::new(&folder, 1), &Progress::default()).unwrap();
+    let mut predictor = six::Predictor::new(config()).unwrap();
+    let weights = trainer.parameters().unwrap();
+    let loaded = predictor.load_weights(&saved, &Mapping::default()).unwrap();
+    assert_eq!((loaded.n_tensors, loaded.missing.len()), (weights.len(), 0));
+    assert_eq!(predictor.parameters().unwrap(), weights);
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

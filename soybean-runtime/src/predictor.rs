@@ -1,10 +1,14 @@
 //! The predictor: all ranks of a model of mode inference, from inputs to outputs.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use soybean_plan::Mode;
 
-use crate::{Array, Config, Error, Model, Trainer, View, model::AnyModel};
+use crate::{
+    Array, Config, Error, Model, Trainer, View,
+    model::AnyModel,
+    weights::{self, Loaded, Mapping},
+};
 
 /// Runs a model of mode inference on all ranks of its mesh, on the device of its choice.
 pub struct Predictor {
@@ -52,6 +56,18 @@ impl Predictor {
     /// If a name is unknown, missing or given twice, if a shape is wrong, or if a rank fails.
     pub fn set_parameters(&mut self, parameters: &[(String, Array)]) -> Result<(), Error> {
         self.inner.set_parameters(parameters)
+    }
+
+    /// Replaces all parameters and buffers by those of a `.safetensors` file, an index of several, or a checkpoint's folder.
+    ///
+    /// # Errors
+    /// As [`weights::load`].
+    pub fn load_weights(
+        &mut self,
+        path: impl AsRef<Path>,
+        mapping: &Mapping,
+    ) -> Result<Loaded, Error> {
+        weights::load(&mut self.inner, path, mapping)
     }
 
     /// The bytes that all ranks together received from others in the last prediction, as counted while they were read.

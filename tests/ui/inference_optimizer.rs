@@ -1,6 +1,6 @@
 use soybean::prelude::*;
 
-#[soybean::model(gpus = 2, mode = "inference", optimizer = sgd(momentum = 0.9))]
+#[soybean::model(gpus = 2, mode = "inference", optimizer = sgd(momentum = 0.9), ema = 0.9)]
 fn logits(x: Tensor<f32, 8, 4>) -> Tensor {
     x.matmul(param("w", [4, 2], zeros()))
 }
