@@ -21,7 +21,7 @@ use std::{
 };
 
 use soybean_plan::Plan;
-use soybean_runtime::{Error, Model};
+use soybean_runtime::{Error, Model, Process};
 
 use self::flags::{Command, Request};
 pub(crate) use self::flags::{file_of, with_file};
@@ -60,17 +60,45 @@ pub(crate) fn main(
     defaults: TrainConfig,
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
 ) -> ExitCode {
-    let mut output = io::stdout().lock();
-    let outcome = run(subject, defaults, load, &mut output).and_then(|()| Ok(output.flush()?));
-    let (message, code) = match outcome {
-        Ok(()) | Err(Failure::OutputClosed) => return ExitCode::SUCCESS,
-        Err(Failure::Work(message)) => (format!("error: {message}"), 1),
-        Err(Failure::Usage(message)) => (format!("error: {message} (--help lists all flags)"), 2),
-        Err(Failure::Stopped { message, code }) => (message, code),
+    let process = match Process::start() {
+        Ok(process) => process,
+        Err(error) => return ended(Process::ONLY, &error.to_string(), 1),
     };
-    // If standard error is closed too, the exit code is all that is left to tell.
-    let _ = writeln!(io::stderr(), "{message}");
+    // All processes do the same; one tells of it.
+    let mut output: Box<dyn Write> =
+        if process.is_first() { Box::new(io::stdout().lock()) } else { Box::new(io::sink()) };
+    let outcome = run(subject, defaults, load, &mut output).and_then(|()| Ok(output.flush()?));
+    match outcome {
+        Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
+        Err(Failure::Work(message)) => ended(process, &message, 1),
+        Err(Failure::Usage(message)) => {
+            ended(process, &format!("{message} (--help lists all flags)"), 2)
+        }
+        Err(Failure::Stopped { message, code }) => {
+            // All processes have agreed on it.
+            if process.is_first() {
+                tell(&message);
+            }
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Says why this process ends, unless another does.
+fn ended(process: Process, message: &str, code: u8) -> ExitCode {
+    if process.fail(message) {
+        let who = match process {
+            Process::ONLY => String::new(),
+            Process { number, .. } => format!("process {number}: "),
+        };
+        tell(&format!("{who}error: {message}"));
+    }
     ExitCode::from(code)
+}
+
+/// Writes a line to standard error, in one piece, so that no other process writes into it. If it is closed, the exit code is all that is left to tell.
+fn tell(line: &str) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 fn run(

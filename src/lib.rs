@@ -93,7 +93,7 @@ pub use soybean_macros::{constant, layer, model};
 pub use soybean_plan as plan;
 pub use soybean_runtime as runtime;
 pub use soybean_runtime::{
-    Array, Config, Counters, Device, Error, Evaluation, Trace, checkpoint, data, weights,
+    Array, Config, Counters, Device, Error, Evaluation, Process, Trace, checkpoint, data, weights,
 };
 
 pub use command_line::DataOptions;

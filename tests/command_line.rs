@@ -277,7 +277,8 @@ fn check_compares_runs_on_several_numbers_of_threads() {
 fn bench_reports_time_and_bytes() {
     let (code, output, errors) = digits("bench --steps 2");
     assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
-    for word in ["steps per second", "waited for", "predicted", "counted", "contraction", "memory"] {
+    for word in ["steps per second", "waited for", "predicted", "counted", "contraction", "memory"]
+    {
         assert!(output.contains(word), "{word} in {output}");
     }
 }

@@ -3,7 +3,9 @@
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error},
+    ops::{Index, Range},
     ptr::NonNull,
+    sync::Arc,
 };
 
 use soybean_plan::Buffer;
@@ -36,11 +38,45 @@ impl Arena {
     pub(crate) const fn pointer(&self, buffer: &Buffer) -> *mut f32 {
         self.start.as_ptr().wrapping_add(buffer.offset).cast()
     }
+
+    /// Where the memory begins.
+    pub(crate) const fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// The arenas of the ranks of this process, by their numbers in the mesh.
+#[derive(Clone)]
+pub(crate) struct Arenas {
+    first: usize,
+    arenas: Arc<[Arena]>,
+}
+
+impl Arenas {
+    /// An arena of this size for each of these ranks.
+    pub(crate) fn new(ranks: Range<usize>, n_bytes: usize) -> Result<Self, Error> {
+        let first = ranks.start;
+        let arenas: Result<Vec<Arena>, Error> = ranks.map(|_| Arena::new(n_bytes)).collect();
+        Ok(Self { first, arenas: arenas?.into() })
+    }
+
+    /// The ranks of this process.
+    pub(crate) fn ranks(&self) -> Range<usize> {
+        self.first..self.first + self.arenas.len()
+    }
+}
+
+impl Index<usize> for Arenas {
+    type Output = Arena;
+
+    fn index(&self, rank: usize) -> &Arena {
+        &self.arenas[rank - self.first]
     }
 }

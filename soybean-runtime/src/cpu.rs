@@ -30,12 +30,12 @@ mod vector;
 mod widen;
 mod winograd;
 
-use std::sync::Arc;
-
 use soybean_plan::{BufferId, Kernel, Tables};
 
 #[cfg(test)]
 pub(crate) use self::oracle::Dice;
+#[cfg(feature = "mpi")]
+pub(crate) use self::ranks::Part;
 pub(crate) use self::{combiner::Combiner, engine::Region, ranks::CpuRanks};
 use self::{
     isa::Isa,
@@ -45,7 +45,7 @@ use self::{
 };
 use crate::{
     Error, ErrorKind,
-    arena::Arena,
+    arena::{Arena, Arenas},
     backend::{Download, Kernels, Upload},
     model::AnyModel,
 };
@@ -55,7 +55,7 @@ const MAX_OPERANDS: usize = 256;
 
 /// One rank's arena and kernels.
 pub(crate) struct Cpu {
-    arenas: Arc<[Arena]>,
+    arenas: Arenas,
     rank: usize,
     model: AnyModel,
     workspaces: Vec<Workspace>,
@@ -69,14 +69,14 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    fn new(arenas: &Arc<[Arena]>, rank: usize, model: &AnyModel, n_threads: usize) -> Self {
+    fn new(arenas: &Arenas, rank: usize, model: &AnyModel, n_threads: usize) -> Self {
         let isa = Isa::detect();
         let workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
         let prepare = |it: &Kernel| Prepared::new(it, isa, &workspaces);
         let kernels: Vec<Prepared> = model.get().kernels().iter().map(prepare).collect();
         let n_scratch = kernels.iter().map(Prepared::n_scratch).max().unwrap_or(0);
         Self {
-            arenas: Arc::clone(arenas),
+            arenas: arenas.clone(),
             rank,
             model: model.clone(),
             kernels,

@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Choice,
     /// A file of results cannot be written.
     Output,
+    /// Several processes cannot be started together, or do not do the same.
+    Process,
     /// A data file cannot be read or does not hold what it should.
     Data,
     /// A checkpoint or a file of tensors cannot be written or read, or does not hold what it should.

@@ -4,6 +4,7 @@
 //! ranks of its mesh. Nothing here knows graphs, operators or gradients.
 
 mod abort;
+mod across;
 mod arena;
 mod backend;
 mod barrier;
@@ -21,10 +22,12 @@ mod error;
 mod host;
 mod in_process;
 mod init;
+mod mail;
 mod model;
 mod movement;
 mod overlap;
 mod post;
+mod processes;
 mod profile;
 mod rank;
 mod ranks;
@@ -43,6 +46,7 @@ pub use devices::{Devices, devices};
 pub use error::{Error, ErrorKind};
 pub use host::{Array, Evaluation, View};
 pub use model::Model;
+pub use processes::Process;
 pub use profile::{Profile, Work};
 pub use rank::Rank;
 pub use trace::Trace;

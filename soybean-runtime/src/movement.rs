@@ -20,8 +20,7 @@ impl Movement {
     /// The part of a rank in a collective.
     pub(crate) fn new(collective: &Collective, mesh: &Mesh, rank: usize) -> Self {
         let group = mesh.group(rank, collective.axes);
-        let (from, to) = (collective.source(), collective.destination());
-        let shared = |peer: usize| Overlap::between(mesh, (&to, rank), (&from, peer));
+        let shared = |peer: usize| taken(collective, mesh, rank, peer);
         match collective.kind {
             CollectiveKind::Slice => Self::Copy(vec![(rank, shared(rank))]),
             CollectiveKind::AllToAll | CollectiveKind::AllGather => {
@@ -35,6 +34,12 @@ impl Movement {
             },
         }
     }
+}
+
+/// Which elements of its result `taker` has from the input of `giver`.
+pub(crate) fn taken(collective: &Collective, mesh: &Mesh, taker: usize, giver: usize) -> Overlap {
+    let (from, to) = (collective.source(), collective.destination());
+    Overlap::between(mesh, (&to, taker), (&from, giver))
 }
 
 /// The collective that a kernel is, if it is one.

@@ -60,6 +60,12 @@ impl Overlap {
         self.dims.iter().map(dim).collect()
     }
 
+    /// The number of elements that are shared.
+    pub(crate) fn n_elements(&self) -> usize {
+        let extent = |dim: &Dim| dim.runs.iter().map(|it| it.length).sum::<usize>();
+        self.dims.iter().map(extent).product()
+    }
+
     /// Calls `visit(here, there, length)` for each stretch, in the order of `here`.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(usize, usize, usize)) {
         walk(&self.dims, 0, 0, &mut visit);

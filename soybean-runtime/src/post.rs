@@ -18,10 +18,10 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// The links among a trainer and this many ranks.
-    pub(crate) fn new(n_ranks: usize) -> Self {
+    /// The links among a trainer and `n_here` of `n_ranks` ranks; the others are in other processes.
+    pub(crate) fn new(n_here: usize, n_ranks: usize) -> Self {
         Self {
-            post: Arc::new(Post::new(n_ranks)),
+            post: Arc::new(Post::new(n_here)),
             abort: Arc::new(Abort::default()),
             reports: (0..n_ranks).map(|_| Mutex::new(Report::default())).collect(),
         }
@@ -48,6 +48,11 @@ impl Post {
     pub(crate) const fn new(n_ranks: usize) -> Self {
         let board = Board { number: 0, order: None, n_done: 0 };
         Self { n_ranks, board: Mutex::new(board), called: Condvar::new(), all_done: Condvar::new() }
+    }
+
+    /// The number of ranks that carry out orders.
+    pub(crate) const fn n_ranks(&self) -> usize {
+        self.n_ranks
     }
 
     /// Tells all ranks that there are no more orders.

@@ -110,6 +110,37 @@ impl Profile {
         self.spent(work).as_secs_f64() / self.total.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
+    /// The number of words that hold a profile.
+    #[cfg(feature = "mpi")]
+    pub(crate) const N_WORDS: usize = 3 + 2 * Work::ALL.len();
+
+    /// The profile as words, times in nanoseconds.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn words(&self) -> [u64; Self::N_WORDS] {
+        let nanoseconds = |it: Duration| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX);
+        let mut words = [0; Self::N_WORDS];
+        words[0] = self.n_steps;
+        words[1] = nanoseconds(self.total);
+        words[2] = nanoseconds(self.handing_over);
+        let kinds = self.spent.iter().zip(&self.calls);
+        for (words, (spent, calls)) in words[3..].chunks_exact_mut(2).zip(kinds) {
+            words.copy_from_slice(&[nanoseconds(*spent), *calls]);
+        }
+        words
+    }
+
+    /// The profile of these words.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn from_words(words: &[u64; Self::N_WORDS]) -> Self {
+        Self {
+            n_steps: words[0],
+            total: Duration::from_nanos(words[1]),
+            handing_over: Duration::from_nanos(words[2]),
+            spent: std::array::from_fn(|it| Duration::from_nanos(words[3 + 2 * it])),
+            calls: std::array::from_fn(|it| words[4 + 2 * it]),
+        }
+    }
+
     pub(crate) fn add(&mut self, work: Work, spent: Duration) {
         self.spent[work as usize] += spent;
         self.calls[work as usize] += 1;

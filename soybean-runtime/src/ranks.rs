@@ -1,8 +1,8 @@
 //! What the trainer asks of its ranks, whatever device they are on.
 
-use std::{sync::Mutex, time::Instant};
+use std::{ops::Range, sync::Mutex, time::Instant};
 
-use crate::{Counters, Error, Profile, View, state::Stretch, trace::Span};
+use crate::{Counters, Error, Process, Profile, View, state::Stretch, trace::Span};
 
 /// All ranks of a model on one kind of device.
 pub(crate) trait Ranks: Send {
@@ -14,6 +14,24 @@ pub(crate) trait Ranks: Send {
 
     /// What runs where, in one line.
     fn device_line(&self) -> String;
+
+    /// Which of the processes of the run this is.
+    fn process(&self) -> Process {
+        Process::ONLY
+    }
+
+    /// The ranks of this process.
+    fn here(&self) -> Range<usize> {
+        0..self.reports().len()
+    }
+
+    /// Whether any process says yes; all of them ask at the same time.
+    fn any(&mut self, flag: bool) -> Result<bool, Error> {
+        Ok(flag)
+    }
+
+    /// This process cannot give the order that the others are about to give. Without others, the next order may be better.
+    fn refuse(&mut self, _error: &Error) {}
 }
 
 /// What all ranks are told to do.

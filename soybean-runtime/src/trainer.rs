@@ -1,5 +1,6 @@
 //! The trainer: all ranks of a model, from batches to losses.
 
+mod processes;
 mod updates;
 
 use std::{
@@ -52,7 +53,7 @@ impl Trainer {
     }
 
     fn start(model: AnyModel, config: &Config) -> Result<Self, Error> {
-        let ranks = start_ranks(&model, config)?;
+        let ranks = processes::start_ranks(&model, config)?;
         let learning_rate = config.learning_rate;
         let (course, is_queued, failure) = (Course::default(), false, None);
         let mut trainer = Self { model, learning_rate, course, ranks, is_queued, failure };
@@ -67,7 +68,7 @@ impl Trainer {
     /// If the batch does not fit the model, the loss is not finite, or a rank fails; after the latter, all further calls fail. Models with `non_finite = "skip"` or `"scale"` skip a
     /// step whose loss or gradients are not finite instead, give its loss, and fail only after a hundred of them in a row.
     pub fn step(&mut self, batch: &[View<'_>]) -> Result<f32, Error> {
-        check_batch(&self.model.get().tables().inputs, batch)?;
+        self.check_batch(batch)?;
         self.train(Feed::Batch(batch), None)
     }
 
@@ -76,7 +77,7 @@ impl Trainer {
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
     pub fn queue(&mut self, batch: &[View<'_>]) -> Result<(), Error> {
-        check_batch(&self.model.get().tables().inputs, batch)?;
+        self.check_batch(batch)?;
         self.call(Order::Queue { batch })?;
         self.is_queued = true;
         Ok(())
@@ -108,7 +109,7 @@ impl Trainer {
             return Err(Error::new(ErrorKind::Batch, message));
         }
         if let Some(next) = next {
-            check_batch(&self.model.get().tables().inputs, next)?;
+            self.check_batch(next)?;
         }
         self.is_queued = next.is_some();
         Ok(())
@@ -126,7 +127,7 @@ impl Trainer {
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
     pub fn evaluate(&mut self, batch: &[View<'_>]) -> Result<Evaluation, Error> {
-        check_batch(&self.model.get().tables().inputs, batch)?;
+        self.check_batch(batch)?;
         self.call(Order::Evaluate { batch })?;
         let outputs = &self.model.get().tables().outputs;
         let tiles: Vec<Tile> = outputs.iter().map(|it| it.tile).collect();
@@ -226,10 +227,15 @@ impl Trainer {
         error
     }
 
+    fn stopped(&self) -> Option<Error> {
+        let earlier = self.failure.as_ref()?;
+        let message = format!("the trainer has stopped after an earlier failure: {earlier}");
+        Some(Error::new(ErrorKind::Rank, message))
+    }
+
     fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
-        if let Some(earlier) = &self.failure {
-            let message = format!("the trainer has stopped after an earlier failure: {earlier}");
-            return Err(Error::new(ErrorKind::Rank, message));
+        if let Some(failure) = self.stopped() {
+            return Err(failure);
         }
         self.ranks.call(order).inspect_err(|error| self.failure = Some(error.clone()))
     }

@@ -9,6 +9,11 @@ pub(crate) fn example(name: &str) -> Command {
     if !cfg!(debug_assertions) {
         build.arg("--release");
     }
+    // With the tests' own features, where these are not the default ones.
+    if cfg!(feature = "mpi") {
+        let features = if cfg!(feature = "cuda") { "mpi,cuda" } else { "mpi" };
+        build.args(["--no-default-features", "--features", features]);
+    }
     let status = build.status().expect("cargo runs");
     assert!(status.success(), "the example {name} does not build");
     Command::new(examples_folder().join(name))

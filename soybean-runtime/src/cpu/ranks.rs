@@ -2,7 +2,8 @@
 
 use std::{
     num::NonZero,
-    sync::{Arc, Mutex},
+    ops::Range,
+    sync::Mutex,
     thread::{self, Builder, JoinHandle},
 };
 
@@ -11,15 +12,34 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use super::Cpu;
 use crate::{
     Config, Error, ErrorKind, View,
-    arena::Arena,
+    arena::Arenas,
     check::check_tables,
     data::Values,
     in_process::Cluster,
+    mail::Mail,
     model::AnyModel,
     post::Links,
     ranks::{Feed, Order, Ranks, Report, Training},
     worker::Worker,
 };
+
+/// Which of a model's ranks this process runs.
+pub(crate) struct Part<'a> {
+    /// Their numbers.
+    pub(crate) ranks: Range<usize>,
+    /// The cores that are theirs.
+    pub(crate) n_cores: usize,
+    /// How a rank reaches those of other processes, where there are any.
+    pub(crate) mail: &'a dyn Fn(usize) -> Option<Box<dyn Mail>>,
+}
+
+impl Part<'static> {
+    /// All ranks.
+    fn whole(n_ranks: usize) -> Self {
+        let n_cores = thread::available_parallelism().map_or(1, NonZero::get);
+        Self { ranks: 0..n_ranks, n_cores, mail: &|_| None }
+    }
+}
 
 /// The ranks of a model, as threads.
 pub(crate) struct CpuRanks {
@@ -40,10 +60,25 @@ impl CpuRanks {
         obstacle: Option<String>,
     ) -> Result<Self, Error> {
         let n_ranks = model.get().tables().mesh.n_ranks();
-        let n_cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let n_each = (config.threads.unwrap_or(n_cores).max(1) / n_ranks).max(1);
-        let links = Links::new(n_ranks);
-        let workers = workers(model, config.seed, n_each, n_ranks > n_cores, &links)?;
+        let links = Links::new(n_ranks, n_ranks);
+        Self::start(model, config, obstacle, &Part::whole(n_ranks), links)
+    }
+
+    /// Starts some of the ranks.
+    pub(crate) fn start(
+        model: &AnyModel,
+        config: &Config,
+        obstacle: Option<String>,
+        part: &Part<'_>,
+        links: Links,
+    ) -> Result<Self, Error> {
+        let n_ranks = links.reports.len();
+        let n_each = match config.threads {
+            Some(n_threads) => n_threads / n_ranks,
+            None => part.n_cores / part.ranks.len(),
+        };
+        let n_each = n_each.max(1);
+        let workers = workers(model, config.seed, n_each, part, &links)?;
         let fault = |error: std::io::Error| {
             Error::new(ErrorKind::Device, format!("a thread for each rank: {error}"))
         };
@@ -95,7 +130,7 @@ impl Ranks for CpuRanks {
 impl Drop for CpuRanks {
     fn drop(&mut self) {
         // Where not all threads could be started, those that were wait for ever: nobody can be told to stop but all of them.
-        if self.threads.len() == self.links.reports.len() {
+        if self.threads.len() == self.links.post.n_ranks() {
             self.links.post.stop();
             for thread in self.threads.drain(..) {
                 // A rank's panic has been reported where it happened.
@@ -113,28 +148,26 @@ fn workers(
     model: &AnyModel,
     seed: u64,
     n_threads: usize,
-    is_crowded: bool,
+    part: &Part<'_>,
     links: &Links,
 ) -> Result<Vec<(Worker, Pool)>, Error> {
     let tables = model.get().tables();
     check_tables(tables)?;
-    let n_ranks = tables.mesh.n_ranks();
-    let arenas: Result<Vec<Arena>, Error> =
-        (0..n_ranks).map(|_| Arena::new(tables.arena_bytes)).collect();
-    let arenas: Arc<[Arena]> = arenas?.into();
+    let arenas = Arenas::new(part.ranks.clone(), tables.arena_bytes)?;
+    let is_crowded = part.ranks.len() > part.n_cores;
     let cluster = Cluster::new(model, &arenas, &links.abort, is_crowded);
     let worker = |rank| {
         let worker = Worker {
             rank,
             model: model.clone(),
             cpu: Cpu::new(&arenas, rank, model, n_threads),
-            member: cluster.member(rank),
+            member: cluster.member(rank, (part.mail)(rank))?,
             links: links.clone(),
             seed,
         };
         Ok((worker, Pool::new(rank, n_threads)?))
     };
-    (0..n_ranks).map(worker).collect()
+    part.ranks.clone().map(worker).collect()
 }
 
 /// The threads of one rank; a rank with one thread needs no pool.

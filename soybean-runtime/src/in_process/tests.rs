@@ -1,5 +1,7 @@
 //! Collectives against their definition, element by element, for random legal tilings.
 
+mod office;
+
 use std::thread;
 
 use soybean_plan::{
@@ -9,6 +11,7 @@ use soybean_plan::{
 
 use super::*;
 use crate::cpu::Dice;
+use office::Office;
 
 fn program(mesh: Mesh, collective: Collective) -> Program {
     let n_source = collective.source().local_shape(&mesh).n_elements();
@@ -178,16 +181,27 @@ fn random(dice: &mut Dice, mesh: &Mesh) -> Option<Collective> {
     (is_legal && is_change).then_some(collective)
 }
 
-/// Two dims that change places along one axis move as stated only if every axis of the group changes; the formula holds then.
-fn check(collective: Collective, mesh: Mesh) {
+/// Two dims that change places along one axis move as stated only if every axis of the group changes; the formula holds then. So it is however the ranks
+/// are parted into processes.
+fn check(collective: Collective, mesh: Mesh, n_processes: usize) {
     let model = AnyModel::Shared(Arc::new(program(mesh, collective)));
     let n_ranks = mesh.n_ranks();
+    let n_here = n_ranks / n_processes;
     let tables = model.get().tables();
-    let arenas: Arc<[Arena]> =
-        (0..n_ranks).map(|_| Arena::new(tables.arena_bytes).unwrap()).collect();
     let abort = Arc::new(Abort::default());
-    let cluster = Cluster::new(&model, &arenas, &abort, true);
-    for rank in 0..n_ranks {
+    let office = Arc::new(Office::default());
+    let mut members = Vec::new();
+    let mut places = Vec::new();
+    for process in 0..n_processes {
+        let ranks = process * n_here..(process + 1) * n_here;
+        let arenas = Arenas::new(ranks.clone(), tables.arena_bytes).unwrap();
+        let cluster = Cluster::new(&model, &arenas, &abort, true);
+        for rank in ranks {
+            places.push(arenas.clone());
+            members.push(cluster.member(rank, Some(office.mail(rank))).unwrap());
+        }
+    }
+    for (rank, arenas) in places.iter().enumerate() {
         let source = cpu::region(tables, &arenas[rank], 0).unwrap();
         let coordinates = mesh.coordinates(rank);
         for (index, element) in elements(&collective.source(), &mesh, rank).iter().enumerate() {
@@ -196,7 +210,6 @@ fn check(collective: Collective, mesh: Mesh) {
             unsafe { write(&source, index, held) };
         }
     }
-    let members: Vec<Member> = (0..n_ranks).map(|it| cluster.member(it)).collect();
     let run = |mut member: Member| {
         // Twice: the second must not disturb what the first left.
         let first = member.communicate(0, 0, 1).unwrap();
@@ -207,34 +220,35 @@ fn check(collective: Collective, mesh: Mesh) {
         let threads: Vec<_> = members.into_iter().map(|it| scope.spawn(move || run(it))).collect();
         threads.into_iter().map(|it| it.join().unwrap()).collect()
     });
-    for rank in 0..n_ranks {
+    let what = format!("{collective:?} on {mesh} in {n_processes} processes");
+    for (rank, arenas) in places.iter().enumerate() {
         let result = cpu::region(tables, &arenas[rank], 1).unwrap();
         for (index, element) in elements(&collective.destination(), &mesh, rank).iter().enumerate()
         {
             // SAFETY: the buffer has an element for each of the tile, and no rank runs any more.
             let found = unsafe { read(&result, index) };
-            assert_eq!(
-                found,
-                expected(&collective, &mesh, element, rank),
-                "{collective:?} on {mesh}: rank {rank}, element {element:?}"
-            );
+            let expected = expected(&collective, &mesh, element, rank);
+            assert_eq!(found, expected, "{what}: rank {rank}, element {element:?}");
         }
     }
     let n_groups = n_ranks / mesh.group_size(collective.axes);
     let n_bytes = (n_groups * group_bytes(&collective, &mesh)) as u64;
-    assert_eq!(received.iter().sum::<u64>(), n_bytes, "{collective:?} on {mesh}");
+    assert_eq!(received.iter().sum::<u64>(), n_bytes, "{what}");
+    assert!(office.is_empty(), "{what}: messages that nobody took");
 }
 
 #[test]
 fn random_collectives_agree_with_their_definition() {
     for n_ranks in [2, 3, 4, 6, 8, 12] {
         let mesh = Mesh::new(n_ranks);
+        let parts: Vec<usize> = (2..=n_ranks).filter(|it| n_ranks % it == 0).collect();
         let mut n_checked = 0;
         for seed in 0.. {
             let Some(collective) = random(&mut Dice(seed), &mesh) else { continue };
             let changes = |axis| collective.from.on(axis) != collective.to.on(axis);
             if collective.axes.iter().all(changes) {
-                check(collective, mesh);
+                check(collective, mesh, 1);
+                check(collective, mesh, parts[n_checked % parts.len()]);
                 n_checked += 1;
             }
             if n_checked == 60 {
@@ -246,8 +260,8 @@ fn random_collectives_agree_with_their_definition() {
 
 #[test]
 fn large_reductions_are_shared() {
-    let cases = [(2, DType::F32), (3, DType::Bf16), (8, DType::F32), (8, DType::Bf16)];
-    for (n_ranks, dtype) in cases {
+    let cases = [(2, 1, DType::F32), (3, 3, DType::Bf16), (8, 2, DType::F32), (8, 8, DType::Bf16)];
+    for (n_ranks, n_processes, dtype) in cases {
         let mesh = Mesh::new(n_ranks);
         let axes: AxisSet = (0..mesh.n_axes()).collect();
         let collective = Collective {
@@ -259,7 +273,7 @@ fn large_reductions_are_shared() {
             from: Tiling::new(&vec![Placement::Partial; mesh.n_axes()]),
             to: Tiling::replicated(mesh.n_axes()),
         };
-        check(collective, mesh);
+        check(collective, mesh, n_processes);
     }
 }
 
@@ -276,13 +290,13 @@ fn a_failed_run_wakes_the_ranks_that_wait() {
         to: Tiling::replicated(1),
     };
     let model = AnyModel::Shared(Arc::new(program(mesh, collective)));
-    let arenas: Arc<[Arena]> = (0..3).map(|_| Arena::new(1024).unwrap()).collect();
+    let arenas = Arenas::new(0..3, 1024).unwrap();
     let abort = Arc::new(Abort::default());
     let cluster = Cluster::new(&model, &arenas, &abort, false);
     thread::scope(|scope| {
         let waiting: Vec<_> = (0..2)
             .map(|rank| {
-                let mut member = cluster.member(rank);
+                let mut member = cluster.member(rank, None).unwrap();
                 scope.spawn(move || member.communicate(0, 0, 1))
             })
             .collect();

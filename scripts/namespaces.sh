@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Trains in processes on two hosts that are network namespaces of this machine, joined by a slowed link, and compares every bit with a run in one process.
+# Usage: scripts/namespaces.sh [PROGRAM], the example `processes_program` built with the feature `mpi`. Needs root, iproute2 and Open MPI.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+program=${1:-${CARGO_TARGET_DIR:-target}/debug/examples/processes_program}
+megabits=${MEGABITS:-100}
+
+skip() {
+    echo "skipped: $*"
+    exit 0
+}
+
+[[ $(id -u) == 0 ]] || skip "expected root, which makes network namespaces"
+for tool in ip tc unshare mpirun; do
+    command -v "$tool" >/dev/null || skip "$tool is not installed"
+done
+[[ -x $program ]] || { echo "expected the program $program, found none" >&2; exit 1; }
+
+name=soybean$$
+folder=$(mktemp -d)
+remove() {
+    ip netns del "$name-0" 2>/dev/null || true
+    ip netns del "$name-1" 2>/dev/null || true
+    rm -rf "$folder"
+}
+trap remove EXIT
+
+for host in 0 1; do
+    ip netns add "$name-$host" || skip "network namespaces cannot be made here"
+    ip -n "$name-$host" link set lo up
+done
+ip link add name wire netns "$name-0" type veth peer name wire netns "$name-1" || skip "pairs of virtual interfaces cannot be made here"
+for host in 0 1; do
+    ip -n "$name-$host" address add "10.77.0.$((host + 1))/24" dev wire
+    ip -n "$name-$host" link set wire up
+    ip netns exec "$name-$host" tc qdisc add dev wire root tbf rate "${megabits}mbit" burst 64kb latency 100ms || skip "the kernel cannot slow a link by tbf"
+done
+
+# A command on a host: in its namespace, and with a name of its own, by which Open MPI tells machines apart.
+cat >"$folder/on" <<END
+#!/bin/sh
+host=\$1
+shift
+exec ip netns exec "$name-\$host" unshare --uts sh -c 'hostname "\$0"; exec "\$@"' "host\$host" "\$@"
+END
+# What Open MPI calls in place of ssh, with the address of a host and one command line.
+cat >"$folder/rsh" <<END
+#!/bin/sh
+address=\$1
+shift
+host=\$((\${address##*.} - 1))
+exec "$folder/on" "\$host" sh -c "\$*"
+END
+chmod +x "$folder/on" "$folder/rsh"
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# on_both PROCESSES ARGUMENT..: half of the processes on each host.
+on_both() {
+    local n=$1 half=$(($1 / 2))
+    shift
+    "$folder/on" 0 mpirun -n "$n" --host "10.77.0.1:$half,10.77.0.2:$half" --oversubscribe \
+        --mca plm_rsh_agent "$folder/rsh" --mca pml ob1 --mca btl tcp,self \
+        --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24 "$program" "$@"
+}
+
+sent() { ip netns exec "$name-0" cat /sys/class/net/wire/statistics/tx_bytes; }
+
+cases=(perceptron/8/auto/6 perceptron/8/data/6)
+"$program" "${cases[@]}" >"$folder/alone" 2>/dev/null
+for n in 2 8; do
+    before=$(sent)
+    started=$(date +%s%N)
+    on_both "$n" "${cases[@]}" >"$folder/both" 2>"$folder/errors" || { cat "$folder/errors" >&2; exit 1; }
+    milliseconds=$((($(date +%s%N) - started) / 1000000))
+    diff "$folder/alone" "$folder/both"
+    echo "$n processes on two hosts, $megabits Mbit/s between them: the same bits; $(($(sent) - before)) bytes sent by the first host, $milliseconds ms"
+done
+
+# A process on the other host is killed.
+on_both 4 perceptron/8/auto/1000000 >"$folder/both" 2>"$folder/errors" &
+run=$!
+for _ in {1..100}; do
+    grep -q '^step 5 ' "$folder/both" && break
+    sleep 0.1
+done
+grep -q '^step 5 ' "$folder/both" || { cat "$folder/errors" >&2; exit 1; }
+started=$(date +%s%N)
+kill -9 "$(sed -n 's/^process 3 has pid //p' "$folder/errors")"
+code=0
+wait "$run" || code=$?
+milliseconds=$((($(date +%s%N) - started) / 1000000))
+[[ $code != 0 && $milliseconds -lt 10000 ]] || { echo "expected an end with an error within 10 s, found $code after $milliseconds ms" >&2; exit 1; }
+grep -q 'process rank 3 .* exited on signal 9' "$folder/errors" || { cat "$folder/errors" >&2; exit 1; }
+echo "a process on the other host killed: all ended with $code after $milliseconds ms"

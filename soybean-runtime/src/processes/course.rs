@@ -1,0 +1,149 @@
+//! How far a trainer is, by the orders that it gives; all processes give the same ones.
+
+use std::{
+    fmt,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use crate::{
+    abort::lock,
+    ranks::{Order, Training},
+};
+
+/// What an order is, as far as processes must agree on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Deed {
+    pub(super) act: Act,
+    /// What is told apart by number: a step, a tensor, a model.
+    pub(super) word: u64,
+    /// And besides: the bits of a learning rate, a number of tensors.
+    pub(super) detail: u32,
+}
+
+/// The kinds of orders, and the other occasions on which processes wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Start,
+    Train,
+    Evaluate,
+    Fetch,
+    Load,
+    ResetProfile,
+    Ask,
+}
+
+const ACTS: [Act; 7] =
+    [Act::Start, Act::Train, Act::Evaluate, Act::Fetch, Act::Load, Act::ResetProfile, Act::Ask];
+
+/// The length of a deed in bytes.
+pub(super) const DEED_BYTES: usize = 13;
+
+impl Deed {
+    /// An act of which nothing more is to be said.
+    pub(super) const fn of(act: Act) -> Self {
+        Self { act, word: 0, detail: 0 }
+    }
+
+    /// What an order is; none where no process waits for another.
+    pub(super) fn of_order(order: &Order<'_>) -> Option<Self> {
+        match order {
+            Order::Train(Training { step, learning_rate, .. }) => {
+                Some(Self { act: Act::Train, word: *step, detail: learning_rate.to_bits() })
+            }
+            Order::Queue { .. } => None,
+            Order::Evaluate { .. } => Some(Self::of(Act::Evaluate)),
+            Order::Fetch(stretch) => {
+                let detail = u32::try_from(stretch.n_tensors).unwrap_or(u32::MAX);
+                Some(Self { act: Act::Fetch, word: stretch.first as u64, detail })
+            }
+            Order::Load { first, tensors } => {
+                let detail = u32::try_from(tensors.len()).unwrap_or(u32::MAX);
+                Some(Self { act: Act::Load, word: *first as u64, detail })
+            }
+            Order::ResetProfile => Some(Self::of(Act::ResetProfile)),
+        }
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; DEED_BYTES] {
+        let mut bytes = [0; DEED_BYTES];
+        bytes[0] = self.act as u8;
+        bytes[1..9].copy_from_slice(&self.word.to_le_bytes());
+        bytes[9..].copy_from_slice(&self.detail.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; DEED_BYTES] = bytes.try_into().ok()?;
+        let act = *ACTS.get(usize::from(bytes[0]))?;
+        let word = u64::from_le_bytes(bytes[1..9].try_into().ok()?);
+        let detail = u32::from_le_bytes(bytes[9..].try_into().ok()?);
+        Some(Self { act, word, detail })
+    }
+}
+
+impl fmt::Display for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { act, word, detail } = self;
+        match act {
+            Act::Start => write!(f, "the start of a trainer (model and configuration {word:016x})"),
+            Act::Train => {
+                write!(f, "training step {word} with learning rate {}", f32::from_bits(*detail))
+            }
+            Act::Evaluate => f.write_str("an evaluation"),
+            Act::Fetch => write!(f, "fetching {detail} tensors from number {word} on"),
+            Act::Load => write!(f, "loading {detail} tensors from number {word} on"),
+            Act::ResetProfile => f.write_str("setting all times to zero"),
+            Act::Ask => f.write_str("asking all processes"),
+        }
+    }
+}
+
+/// How far a trainer is.
+pub(super) struct Course {
+    /// The number of the trainer, the same in all processes.
+    pub(super) trainer: u64,
+    /// The number of the order that is carried out or was last, and what it is.
+    place: Mutex<(u64, Deed)>,
+    /// The last order that was carried out.
+    done: AtomicU64,
+    /// The last order of which others were told that this process waits.
+    told: AtomicU64,
+}
+
+impl Course {
+    /// The beginning of a trainer, which is order 0.
+    pub(super) const fn new(trainer: u64, start: Deed) -> Self {
+        let (done, told) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Self { trainer, place: Mutex::new((0, start)), done, told }
+    }
+
+    /// The next order begins.
+    pub(super) fn go_on(&self, deed: Deed) {
+        let mut place = lock(&self.place);
+        *place = (place.0 + 1, deed);
+    }
+
+    /// The order is carried out, in all processes.
+    pub(super) fn finish(&self) {
+        let (order, _) = self.place();
+        self.done.store(order, Ordering::SeqCst);
+    }
+
+    /// The last order that was carried out.
+    pub(super) fn n_done(&self) -> u64 {
+        self.done.load(Ordering::SeqCst)
+    }
+
+    /// The order that is carried out, or was last.
+    pub(super) fn place(&self) -> (u64, Deed) {
+        *lock(&self.place)
+    }
+
+    /// Whether others have not been told yet that this process waits in this order.
+    pub(super) fn is_news(&self, order: u64) -> bool {
+        self.told.swap(order, Ordering::SeqCst) != order
+    }
+}

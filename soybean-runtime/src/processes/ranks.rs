@@ -1,0 +1,294 @@
+//! The ranks of a model in several processes: this one's are threads, and what any rank reports is handed round after each order.
+#![expect(unsafe_code, reason = "reports on their way are in memory that stays")]
+
+use std::{
+    ffi::c_int,
+    mem,
+    ops::Range,
+    sync::{Arc, Mutex},
+};
+
+use super::{
+    Process,
+    calls::{Channel, Requests},
+    control::differ,
+    course::{Act, Course, Deed},
+    letters::{Letters, MAX_RANKS_HERE},
+    reports::{self, Head, Reader},
+    world::{self, Watch, World},
+};
+use crate::{
+    Config, Device, Error, ErrorKind,
+    abort::lock,
+    cpu::{CpuRanks, Part},
+    mail::Mail,
+    model::AnyModel,
+    post::Links,
+    ranks::{Order, Ranks, Report},
+};
+
+/// The most bytes that all processes together hand round at once: MPI counts them in 31 bits.
+const MAX_ROUND: usize = 1 << 30;
+
+/// This process's ranks, and how it hears of all others.
+struct ProcessRanks {
+    /// Only none while it is dropped.
+    inner: Option<CpuRanks>,
+    links: Links,
+    round: Round,
+}
+
+/// What is handed round after an order.
+struct Round {
+    world: &'static World,
+    channel: Channel,
+    course: Arc<Course>,
+    ranks: Range<usize>,
+    own: Vec<u8>,
+    all: Vec<u8>,
+    /// The bytes that each process has beside those of every order.
+    lengths: Vec<usize>,
+    requests: Requests,
+}
+
+/// Starts the ranks of this process. The first `n / count` of the mesh's `n` ranks are those of process 0, and so on: its slowest axes lie between processes.
+pub(crate) fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Error> {
+    let world = world::join()?;
+    let links = parts(model, world.process).map(|ranks| {
+        let n_ranks = model.get().tables().mesh.n_ranks();
+        (Links::new(ranks.len(), n_ranks), ranks)
+    });
+    let started = links.and_then(|(links, ranks)| {
+        check_device(config.device)?;
+        ProcessRanks::start(world, model, config, links, ranks)
+    });
+    started.map(|it| Box::new(it) as Box<dyn Ranks>).inspect_err(|error| tell(world, error))
+}
+
+/// The ranks of a process.
+fn parts(model: &AnyModel, process: Process) -> Result<Range<usize>, Error> {
+    let n_ranks = model.get().tables().mesh.n_ranks();
+    let fault = |message| Err(Error::new(ErrorKind::Process, message));
+    let Process { number, count } = process;
+    if !n_ranks.is_multiple_of(count) {
+        return fault(format!(
+            "expected a number of processes that divides the model's {n_ranks} ranks, found {count}"
+        ));
+    }
+    let n_here = n_ranks / count;
+    if n_here > MAX_RANKS_HERE {
+        return fault(format!(
+            "expected at most {MAX_RANKS_HERE} ranks in each of several processes, found {n_here}"
+        ));
+    }
+    Ok(number * n_here..(number + 1) * n_here)
+}
+
+/// GPUs are driven by one process.
+fn check_device(device: Device) -> Result<(), Error> {
+    let wants_gpus = match device {
+        Device::Cpu => false,
+        Device::Cuda => true,
+        Device::Auto => has_gpus(),
+    };
+    if !wants_gpus {
+        return Ok(());
+    }
+    let message = "expected the CPU where there are several processes (--device cpu), found GPUs: one process drives all GPUs of its machine";
+    Err(Error::new(ErrorKind::Device, message))
+}
+
+#[cfg(feature = "cuda")]
+fn has_gpus() -> bool {
+    crate::cuda::devices::usable().is_ok()
+}
+
+#[cfg(not(feature = "cuda"))]
+const fn has_gpus() -> bool {
+    false
+}
+
+/// Tells the other processes of a failure; people hear of it where the program ends.
+fn tell(world: &World, error: &Error) {
+    world.control.tell_failure(&error.to_string());
+}
+
+impl ProcessRanks {
+    fn start(
+        world: &'static World,
+        model: &AnyModel,
+        config: &Config,
+        links: Links,
+        ranks: Range<usize>,
+    ) -> Result<Self, Error> {
+        let course = world.course(start_of(model, config));
+        let channel = world.channel(Watch { abort: &links.abort, course: &course })?;
+        let n_here = ranks.len();
+        let mail = |rank| -> Option<Box<dyn Mail>> {
+            let (course, requests) = (Arc::clone(&course), Requests::default());
+            Some(Box::new(Letters { world, channel, course, rank, n_here, requests }))
+        };
+        let part = Part { ranks: ranks.clone(), n_cores: world.n_cores, mail: &mail };
+        let inner = CpuRanks::start(model, config, None, &part, links.clone())?;
+        let (own, all, lengths) = (Vec::new(), Vec::new(), Vec::new());
+        let requests = Requests::default();
+        let round = Round { world, channel, course, ranks, own, all, lengths, requests };
+        let mut ranks = Self { inner: Some(inner), links, round };
+        ranks.round.hand_round(&ranks.links, false)?;
+        Ok(ranks)
+    }
+
+    /// Hands round what came of an order.
+    fn conclude(&mut self, flag: bool) -> Result<bool, Error> {
+        self.round.hand_round(&self.links, flag).inspect_err(|error| {
+            self.links.abort.fail(error.clone());
+            tell(self.round.world, error);
+        })
+    }
+}
+
+impl Ranks for ProcessRanks {
+    fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
+        let Some(inner) = &mut self.inner else { return Ok(()) };
+        let Some(deed) = Deed::of_order(&order) else { return inner.call(order) };
+        self.round.course.go_on(deed);
+        inner.call(order).inspect_err(|error| tell(self.round.world, error))?;
+        self.conclude(false).map(|_| ())
+    }
+
+    fn reports(&self) -> &[Mutex<Report>] {
+        &self.links.reports
+    }
+
+    fn device_line(&self) -> String {
+        let inner = self.inner.as_ref().map(CpuRanks::device_line);
+        format!("{}, in {} processes", inner.unwrap_or_default(), self.process().count)
+    }
+
+    fn process(&self) -> Process {
+        self.round.world.process
+    }
+
+    fn here(&self) -> Range<usize> {
+        self.round.ranks.clone()
+    }
+
+    fn any(&mut self, flag: bool) -> Result<bool, Error> {
+        self.round.course.go_on(Deed::of(Act::Ask));
+        self.conclude(flag)
+    }
+
+    fn refuse(&mut self, error: &Error) {
+        self.links.abort.fail(error.clone());
+        tell(self.round.world, error);
+    }
+}
+
+impl Drop for ProcessRanks {
+    fn drop(&mut self) {
+        // The ranks end before their channel is another trainer's.
+        drop(self.inner.take());
+        self.round.world.close(&self.round.course, self.round.channel);
+        if !self.round.requests.is_empty() {
+            // What is still under way after a failure uses this memory for as long as the process lives.
+            mem::forget(mem::take(&mut self.round.own));
+            mem::forget(mem::take(&mut self.round.all));
+        }
+    }
+}
+
+/// What processes must agree on before they begin.
+fn start_of(model: &AnyModel, config: &Config) -> Deed {
+    let (tables, kernels) = (model.get().tables(), model.get().kernels());
+    let version = env!("CARGO_PKG_VERSION");
+    world::start_of(&format!("{version} {tables:?} {kernels:?} {}", config.seed))
+}
+
+impl Round {
+    /// Hands round the reports of this process's ranks; whether any process has set its flag.
+    fn hand_round(&mut self, links: &Links, flag: bool) -> Result<bool, Error> {
+        let (order, deed) = self.course.place();
+        let mut more = Vec::new();
+        let own = |rank: usize| lock(&links.reports[rank]);
+        if self.ranks.clone().any(|it| reports::has_more(&own(it))) {
+            self.ranks.clone().for_each(|it| reports::write_more(&own(it), &mut more));
+        }
+        let head = Head { order, deed, flag, n_more: more.len() as u64 };
+        self.own.clear();
+        reports::write_head(&head, &mut self.own);
+        self.ranks.clone().for_each(|it| reports::write(&own(it), &mut self.own));
+        let n_bytes = reports::n_bytes(self.ranks.len());
+        let Process { number, count } = self.world.process;
+        self.all.resize(n_bytes * count, 0);
+        // SAFETY: both stay while they are handed round, which `drop` sees to after a failure.
+        unsafe { self.channel.begin_gather(&self.own, &mut self.all, &mut self.requests) }?;
+        self.world.wait(&mut self.requests, Watch { abort: &links.abort, course: &self.course })?;
+
+        let mut any = false;
+        self.lengths.clear();
+        for (process, bytes) in self.all.chunks_exact(n_bytes).enumerate() {
+            let mut reader = Reader(bytes);
+            let found = reader.head()?;
+            if (found.order, found.deed) != (order, deed) {
+                return Err(differ((process, found.deed), (number, deed)));
+            }
+            any |= found.flag;
+            self.lengths.push(usize::try_from(found.n_more).unwrap_or(usize::MAX));
+            let first = process * self.ranks.len();
+            for rank in (first..first + self.ranks.len()).filter(|it| !self.ranks.contains(it)) {
+                reader.report(&mut lock(&links.reports[rank]))?;
+            }
+        }
+        if self.lengths.iter().any(|it| *it > 0) {
+            self.hand_round_more(links, &more)?;
+        }
+        self.course.finish();
+        Ok(any)
+    }
+
+    /// Hands round what only some orders have, in pieces.
+    fn hand_round_more(&mut self, links: &Links, own: &[u8]) -> Result<(), Error> {
+        let lengths = &self.lengths;
+        let max_piece = MAX_ROUND / lengths.len();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let mut whole: Vec<Vec<u8>> = lengths.iter().map(|it| Vec::with_capacity(*it)).collect();
+        for start in (0..longest).step_by(max_piece) {
+            let piece = |length: &usize| length.saturating_sub(start).min(max_piece);
+            let number = |it: usize| c_int::try_from(it).unwrap_or(c_int::MAX);
+            let counts: Vec<c_int> = lengths.iter().map(|it| number(piece(it))).collect();
+            let (mut starts, mut end) = (Vec::new(), 0);
+            for length in lengths {
+                starts.push(number(end));
+                end += piece(length);
+            }
+            self.own.clear();
+            let first = start.min(own.len());
+            self.own.extend_from_slice(&own[first..first + piece(&own.len())]);
+            self.all.resize(end, 0);
+            let stretches = (&starts[..], &counts[..]);
+            let Self { channel, all, requests, .. } = self;
+            // SAFETY: as in `hand_round`; the lists are kept if it fails.
+            unsafe { channel.begin_gather_each(&self.own, all, stretches, requests) }?;
+            let watch = Watch { abort: &links.abort, course: &self.course };
+            if let Err(error) = self.world.wait(&mut self.requests, watch) {
+                mem::forget((starts, counts));
+                return Err(error);
+            }
+            let mut rest = &self.all[..];
+            for (whole, length) in whole.iter_mut().zip(lengths) {
+                let (first, others) = rest.split_at(piece(length));
+                whole.extend_from_slice(first);
+                rest = others;
+            }
+        }
+        let n_here = self.ranks.len();
+        for (process, bytes) in whole.iter().enumerate() {
+            let mut reader = Reader(bytes);
+            let ranks = process * n_here..(process + 1) * n_here;
+            for rank in ranks.filter(|it| !bytes.is_empty() && !self.ranks.contains(it)) {
+                reader.more(&mut lock(&links.reports[rank]))?;
+            }
+        }
+        Ok(())
+    }
+}

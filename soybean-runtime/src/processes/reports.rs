@@ -1,0 +1,192 @@
+//! Reports of ranks as bytes, for the processes that these ranks are not in.
+
+use super::course::{DEED_BYTES, Deed};
+use crate::{Error, ErrorKind, Profile, Work, ranks::Report, trace::Span};
+
+/// What stands before the reports of a process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Head {
+    /// The number of the order.
+    pub(super) order: u64,
+    pub(super) deed: Deed,
+    /// What else it was asked and answers.
+    pub(super) flag: bool,
+    /// The bytes that are too many, or differ too much from process to process, to be among those of every order.
+    pub(super) n_more: u64,
+}
+
+const HEAD_BYTES: usize = 8 + DEED_BYTES + 1 + 8;
+const REPORT_BYTES: usize = 8 + 4 + 8 * Profile::N_WORDS;
+
+/// The bytes of a process with this many ranks.
+pub(super) const fn n_bytes(n_ranks: usize) -> usize {
+    HEAD_BYTES + n_ranks * REPORT_BYTES
+}
+
+/// Writes the head; the reports follow.
+pub(super) fn write_head(head: &Head, bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(&head.order.to_le_bytes());
+    bytes.extend_from_slice(&head.deed.to_bytes());
+    bytes.push(u8::from(head.flag));
+    bytes.extend_from_slice(&head.n_more.to_le_bytes());
+}
+
+/// Writes what every report has.
+pub(super) fn write(report: &Report, bytes: &mut Vec<u8>) {
+    let Report { moved_bytes, loss, profile, parts: _, spans: _ } = report;
+    bytes.extend_from_slice(&moved_bytes.to_le_bytes());
+    bytes.extend_from_slice(&loss.to_le_bytes());
+    for word in profile.words() {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// Whether a report has more than every report has.
+pub(super) fn has_more(report: &Report) -> bool {
+    !report.parts.is_empty() || !report.spans.is_empty()
+}
+
+/// Writes the rest: parts of tensors, and what was done when.
+pub(super) fn write_more(report: &Report, bytes: &mut Vec<u8>) {
+    let count = |bytes: &mut Vec<u8>, n: usize| bytes.extend_from_slice(&(n as u64).to_le_bytes());
+    count(bytes, report.parts.len());
+    for part in &report.parts {
+        count(bytes, part.len());
+        bytes.extend(part.iter().flat_map(|it| it.to_le_bytes()));
+    }
+    count(bytes, report.spans.len());
+    for span in &report.spans {
+        count(bytes, span.name.len());
+        bytes.extend_from_slice(span.name.as_bytes());
+        let work = span.work.and_then(|work| Work::ALL.iter().position(|it| *it == work));
+        count(bytes, work.map_or(0, |it| it + 1));
+        bytes.extend_from_slice(&span.start.to_le_bytes());
+        bytes.extend_from_slice(&span.duration.to_le_bytes());
+    }
+}
+
+/// Bytes that are read from the front.
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl Reader<'_> {
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let (first, rest) = self.0.split_first_chunk().ok_or_else(|| short(N, self.0.len()))?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    fn word(&mut self) -> Result<u64, Error> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+
+    fn slice(&mut self, n_bytes: usize) -> Result<&[u8], Error> {
+        let (first, rest) =
+            self.0.split_at_checked(n_bytes).ok_or_else(|| short(n_bytes, self.0.len()))?;
+        self.0 = rest;
+        Ok(first)
+    }
+
+    fn count(&mut self) -> Result<usize, Error> {
+        let word = self.word()?;
+        usize::try_from(word).map_err(|_| short(usize::MAX, self.0.len()))
+    }
+
+    /// The head of a process.
+    pub(super) fn head(&mut self) -> Result<Head, Error> {
+        let order = self.word()?;
+        let deed = self.bytes::<DEED_BYTES>()?;
+        let deed = Deed::from_bytes(&deed).ok_or_else(|| short(DEED_BYTES, 0))?;
+        let [flag] = self.bytes()?;
+        Ok(Head { order, deed, flag: flag != 0, n_more: self.word()? })
+    }
+
+    /// What [`write`] has written.
+    pub(super) fn report(&mut self, report: &mut Report) -> Result<(), Error> {
+        report.moved_bytes = self.word()?;
+        report.loss = self.bytes().map(f32::from_le_bytes)?;
+        let mut words = [0; Profile::N_WORDS];
+        for word in &mut words {
+            *word = self.word()?;
+        }
+        report.profile = Profile::from_words(&words);
+        Ok(())
+    }
+
+    /// What [`write_more`] has written.
+    pub(super) fn more(&mut self, report: &mut Report) -> Result<(), Error> {
+        report.parts.clear();
+        for _ in 0..self.count()? {
+            let n_elements = self.count()?;
+            let bytes = self.slice(n_elements.saturating_mul(4))?;
+            let numbers = bytes.as_chunks().0.iter();
+            report.parts.push(numbers.map(|it| f32::from_le_bytes(*it)).collect());
+        }
+        report.spans.clear();
+        for _ in 0..self.count()? {
+            let length = self.count()?;
+            let name = String::from_utf8_lossy(self.slice(length)?).into_owned();
+            let work = self.count()?.checked_sub(1).and_then(|it| Work::ALL.get(it)).copied();
+            let start = self.bytes().map(f64::from_le_bytes)?;
+            let duration = self.bytes().map(f64::from_le_bytes)?;
+            // On the CPU ranks have no other stream.
+            report.spans.push(Span { name, work, stream: "thread", start, duration });
+        }
+        Ok(())
+    }
+}
+
+fn short(expected: usize, found: usize) -> Error {
+    let message = format!("a report of another process: expected {expected} bytes, found {found}");
+    Error::new(ErrorKind::Process, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::processes::course::Act;
+
+    #[test]
+    fn reports_come_as_they_were_sent() {
+        let mut profile = Profile::default();
+        profile.n_steps += 3;
+        profile.add(Work::Map, Duration::from_micros(5));
+        let span = |name: &str, work| Span {
+            name: name.to_owned(),
+            work,
+            stream: "thread",
+            start: 0.5,
+            duration: 2.0,
+        };
+        let sent = Report {
+            moved_bytes: 77,
+            loss: 0.25,
+            parts: vec![vec![], vec![1.0, f32::NAN, -0.0]],
+            profile,
+            spans: vec![span("map 3", Some(Work::Map)), span("start", None)],
+        };
+        let deed = Deed { act: Act::Fetch, word: 3, detail: 9 };
+        let head = Head { order: 12, deed, flag: true, n_more: 1 << 40 };
+        let (mut bytes, mut more) = (Vec::new(), Vec::new());
+        write_head(&head, &mut bytes);
+        write(&sent, &mut bytes);
+        assert_eq!(bytes.len(), n_bytes(1));
+        write_more(&sent, &mut more);
+        assert!(has_more(&sent) && !has_more(&Report::default()));
+
+        let mut reader = Reader(&bytes);
+        let mut found = Report::default();
+        assert_eq!(reader.head().unwrap(), head);
+        reader.report(&mut found).unwrap();
+        Reader(&more).more(&mut found).unwrap();
+        assert_eq!((found.moved_bytes, found.loss, found.profile), (77, 0.25, profile));
+        assert_eq!(found.spans, sent.spans);
+        let bits = |report: &Report| -> Vec<Vec<u32>> {
+            report.parts.iter().map(|it| it.iter().map(|it| it.to_bits()).collect()).collect()
+        };
+        assert_eq!(bits(&found), bits(&sent));
+        let error = Reader(&more[..more.len() - 1]).more(&mut found).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Process);
+    }
+}

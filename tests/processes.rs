@@ -1,0 +1,241 @@
+//! A model in several processes, started by `mpirun`: the same bits as in one process, and a clean end whatever goes wrong.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[cfg(feature = "mpi")]
+#[path = "support/example.rs"]
+mod example;
+
+/// Nothing can be started without MPI.
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn the_feature_is_on() {
+    use std::io::Write;
+    std::io::stderr().write_all(b"skipped: built without the feature `mpi`\n").unwrap();
+}
+
+#[cfg(feature = "mpi")]
+mod with_mpi {
+    use std::{
+        fs::File,
+        io::{BufRead, BufReader, Read, Write},
+        path::{Path, PathBuf},
+        process::{Child, Command, Stdio},
+        sync::{Mutex, MutexGuard, PoisonError},
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use super::example::{example, run};
+
+    /// Runs of one test at a time: there are more processes than cores as it is.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is printed by a test that passes too.
+    fn say(line: &str) {
+        std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// The program that is started, where `mpirun` is there.
+    fn program() -> Option<PathBuf> {
+        let found = Command::new("mpirun").arg("--version").output();
+        if !found.is_ok_and(|it| it.status.success()) {
+            say("skipped: mpirun is not installed");
+            return None;
+        }
+        Some(example("processes_program").get_program().into())
+    }
+
+    fn mpirun(n_processes: usize, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new("mpirun");
+        command.args(["--oversubscribe", "-n", &n_processes.to_string()]);
+        // In a container the user may be root, and the cores are few.
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.env("RUST_BACKTRACE", "0").arg(program).args(arguments);
+        command
+    }
+
+    /// What a program prints in one process, and in several.
+    fn check(program: &Path, cases: &[&str], n_processes: &[usize]) -> String {
+        let (code, expected, errors) = run(Command::new(program).args(cases));
+        assert_eq!(code, Some(0), "{errors}");
+        for n_processes in n_processes {
+            let started = Instant::now();
+            let (code, found, errors) = run(&mut mpirun(*n_processes, program, cases));
+            assert_eq!(code, Some(0), "{n_processes} processes: {errors}");
+            assert_eq!(found, expected, "{n_processes} processes");
+            say(&format!(
+                "{n_processes} processes: the same in {:.1} s",
+                started.elapsed().as_secs_f64()
+            ));
+        }
+        expected
+    }
+
+    #[test]
+    fn any_number_of_processes_gives_the_same_bits() {
+        let (_alone, Some(program)) = (alone(), program()) else { return };
+        let cases = [
+            "perceptron/8/auto/6",
+            "perceptron/8/data/6",
+            "perceptron/8/model/6",
+            "rounded/8/auto/6",
+        ];
+        let printed = check(&program, &cases, &[2, 4, 8]);
+        for kind in ["all-gather", "all-reduce", "all-to-all", "reduce-scatter"] {
+            assert!(printed.contains(kind), "no plan has an {kind}");
+        }
+        assert!(!printed.contains("allocations in any process true"), "{printed}");
+        // Axes of size 3, and one process, for which MPI is not even started.
+        check(&program, &["perceptron/6/model/4"], &[1, 3, 6]);
+    }
+
+    #[test]
+    fn digits_learns_alike_in_eight_processes() {
+        let (_alone, Some(_)) = (alone(), program()) else { return };
+        let digits: PathBuf = example("digits").get_program().into();
+        let folder = std::env::temp_dir().join(format!("soybean-processes-{}", std::process::id()));
+        let outcome = |name: &str, n_processes: usize| {
+            let out = folder.join(name);
+            let arguments = ["train", "--epochs", "2", "--device", "cpu", "--out"];
+            let out_text = out.to_str().unwrap();
+            let arguments = [&arguments[..], &[out_text]].concat();
+            let (code, printed, errors) = match n_processes {
+                1 => run(Command::new(&digits).args(&arguments)),
+                _ => run(&mut mpirun(n_processes, &digits, &arguments)),
+            };
+            assert_eq!(code, Some(0), "{errors}");
+            assert_eq!(printed.matches("metrics in").count(), 1, "{printed}");
+            let mut metrics = String::new();
+            File::open(out.join("metrics.csv")).unwrap().read_to_string(&mut metrics).unwrap();
+            // All but the speed.
+            let rows = metrics.lines().map(|it| it.rsplit_once(',').unwrap().0.to_owned());
+            rows.collect::<Vec<_>>()
+        };
+        assert_eq!(outcome("alone", 1), outcome("eight", 8));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn ranks_are_shared_out_evenly() {
+        let (_alone, Some(program)) = (alone(), program()) else { return };
+        let (code, _, errors) = run(&mut mpirun(3, &program, &["perceptron/8/auto/6"]));
+        assert_eq!(code, Some(1), "{errors}");
+        let expected = "expected a number of processes that divides the model's 8 ranks, found 3";
+        assert_eq!(said(&errors), [format!("process 0: error: {expected}")], "{errors}");
+    }
+
+    /// The errors that the program's processes have told people.
+    fn said(errors: &str) -> Vec<&str> {
+        errors.lines().filter(|it| it.contains("error: ")).collect()
+    }
+
+    /// Runs until `end` has ended it, after some steps; the exit code, what was said, and how long it took from then.
+    fn fail(
+        program: &Path,
+        arguments: &[&str],
+        end: impl FnOnce(&Child, &str),
+    ) -> (Option<i32>, String, Duration) {
+        let mut command = mpirun(4, program, arguments);
+        let mut mpirun =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("mpirun starts");
+        let mut output = BufReader::new(mpirun.stdout.take().unwrap()).lines();
+        let mut errors = mpirun.stderr.take().unwrap();
+        // The numbers of the processes come first, on standard error.
+        let mut said = Vec::new();
+        while said.iter().filter(|it| **it == b'\n').count() < 4 {
+            let mut byte = [0];
+            assert_eq!(errors.read(&mut byte).unwrap(), 1, "the processes start");
+            said.push(byte[0]);
+        }
+        let reader = thread::spawn(move || {
+            let mut rest = String::new();
+            errors.read_to_string(&mut rest).unwrap();
+            rest
+        });
+        let running = output.find(|it| it.as_ref().is_ok_and(|it| it.starts_with("step 5 ")));
+        let started = Instant::now();
+        end(&mpirun, &String::from_utf8_lossy(&said));
+        drop(running);
+        let rest_of_output = thread::spawn(move || output.count());
+        let code = mpirun.wait().unwrap().code();
+        let took = started.elapsed();
+        rest_of_output.join().unwrap();
+        (code, reader.join().unwrap(), took)
+    }
+
+    /// Sends a signal by its name.
+    fn signal(name: &str, process: u32) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// The process with this number, by what was printed at the start.
+    fn pid(started: &str, number: usize) -> u32 {
+        let start = format!("process {number} has pid ");
+        let line = started.lines().find_map(|it| it.strip_prefix(&start)).unwrap();
+        line.parse().unwrap()
+    }
+
+    const ENDLESS: &str = "perceptron/8/auto/1000000";
+
+    fn assert_quick(what: &str, took: Duration) {
+        say(&format!("{what}: ended after {:.2} s", took.as_secs_f64()));
+        assert!(took < Duration::from_secs(10), "{what}: {took:?}");
+    }
+
+    #[test]
+    fn a_process_that_fails_ends_all_with_one_error() {
+        let (_alone, Some(program)) = (alone(), program()) else { return };
+        let left = "expected all processes to do the same, found that process 3 has ended its work";
+        let differ = "expected all processes to do the same, found ";
+        let faults = [
+            ("panic@2@6", "process 2: error: rank 4: panicked: tripped"),
+            ("bad-batch@1@6", "process 1: error: input `y`, row 0: expected a label in 0..12"),
+            ("exit@3@6", left),
+            ("end@2@6", differ),
+            ("evaluate@1@6", differ),
+            ("rate@0@6", differ),
+        ];
+        for (fault, expected) in faults {
+            let (code, errors, took) = fail(&program, &[fault, ENDLESS], |_, _| {});
+            assert_eq!(code, Some(1), "{fault}: {errors}");
+            let said = said(&errors);
+            assert_eq!(said.len(), 1, "{fault}: {errors}");
+            let found = said[0].replace("rank 5", "rank 4");
+            assert!(found.contains(expected), "{fault}: {errors}");
+            assert_quick(fault, took);
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_killed_ends_all() {
+        let (_alone, Some(program)) = (alone(), program()) else { return };
+        // Any process; the first is the one that prints.
+        let any = usize::try_from(std::process::id() % 4).unwrap();
+        for (name, number, code) in [("KILL", any, 137), ("KILL", 0, 137), ("TERM", any, 143)] {
+            let end = |_: &Child, started: &str| signal(name, pid(started, number));
+            let (found, errors, took) = fail(&program, &[ENDLESS], end);
+            assert_eq!(found, Some(code), "{errors}");
+            assert!(said(&errors).is_empty(), "{errors}");
+            let expected = format!("mpirun noticed that process rank {number} ");
+            assert!(errors.contains(&expected), "{errors}");
+            assert_quick(&format!("SIG{name} of process {number}"), took);
+        }
+    }
+
+    #[test]
+    fn signals_to_mpirun_end_all() {
+        let (_alone, Some(program)) = (alone(), program()) else { return };
+        for name in ["TERM", "INT"] {
+            let end = |mpirun: &Child, _: &str| signal(name, mpirun.id());
+            let (code, errors, took) = fail(&program, &[ENDLESS], end);
+            assert_ne!(code, Some(0), "{errors}");
+            assert_quick(&format!("SIG{name} of mpirun"), took);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The program that `tests/processes.rs` starts in several processes: it trains one model after another and prints every loss as bits.
+//!
+//! `processes_program [FAULT@PROCESS@STEP] MODEL/RANKS/STRATEGY/STEPS ..`
+
+#![expect(clippy::print_stdout, reason = "what the test reads")]
+#![expect(unsafe_code, reason = "an allocator is unsafe to implement")]
+
+#[path = "../support/models.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod models;
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    collections::BTreeSet,
+    env,
+    error::Error,
+    io::{self, Write},
+    process::{self, ExitCode},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use models::{BATCH, Batch, SEED, finish_with, perceptron_model, sgd};
+use soybean::{
+    Config, Device, Process,
+    runtime::{Array, Model, Rank, Trainer, View},
+};
+use soybean_compiler::{Options, Strategy};
+use soybean_plan::{Kernel, Precision, Program, Tables};
+
+/// The system's allocator, counting.
+struct Counting;
+
+static N_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: all calls go to the system's allocator as they are.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        N_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What goes wrong, in which process, at which step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Fault {
+    what: String,
+    process: usize,
+    step: usize,
+}
+
+impl Fault {
+    fn read(text: &str) -> Option<Self> {
+        let mut words = text.split('@');
+        let what = words.next()?.to_owned();
+        let mut number = || words.next()?.parse().ok();
+        Some(Self { what, process: number()?, step: number()? })
+    }
+}
+
+/// A program of which one rank panics in some step.
+struct Faulty {
+    program: Program,
+    /// The call of a rank of this process in which it does.
+    panics_at: Option<usize>,
+    n_calls: AtomicUsize,
+}
+
+impl Model for Faulty {
+    fn tables(&self) -> &Tables {
+        &self.program.tables
+    }
+
+    fn kernels(&self) -> &[Kernel] {
+        &self.program.kernels
+    }
+
+    fn train(&self, rank: &mut Rank<'_>) {
+        let call = self.n_calls.fetch_add(1, Ordering::SeqCst);
+        assert!(self.panics_at != Some(call), "tripped");
+        self.program.train(rank);
+    }
+
+    fn evaluate(&self, rank: &mut Rank<'_>) {
+        self.program.evaluate(rank);
+    }
+}
+
+fn main() -> ExitCode {
+    let process = match Process::start() {
+        Ok(process) => process,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    say(&format!("process {} has pid {}", process.number, process::id()));
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let fault = arguments.first().and_then(|it| Fault::read(it));
+    let cases = &arguments[usize::from(fault.is_some())..];
+    let outcome = cases.iter().try_for_each(|case| run(process, case, fault.as_ref()));
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    let error = error.to_string();
+    if process.fail(&error) {
+        say(&format!("process {}: error: {error}", process.number));
+    }
+    ExitCode::FAILURE
+}
+
+/// A line in one piece, so that other processes do not write into it.
+fn say(line: &str) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+fn run(process: Process, case: &str, fault: Option<&Fault>) -> Result<(), Box<dyn Error>> {
+    let [model, n_ranks, strategy, n_steps] = case.split('/').collect::<Vec<_>>()[..] else {
+        return Err(format!("expected MODEL/RANKS/STRATEGY/STEPS, found {case}").into());
+    };
+    let (n_ranks, n_steps) = (n_ranks.parse()?, n_steps.parse::<usize>()?);
+    let program = program(model, n_ranks, strategy)?;
+    let kinds: BTreeSet<&str> = program.kernels.iter().filter_map(collective).collect();
+    let predicted = program.tables.evaluate_bytes;
+    let panics_at = fault.filter(|it| (&*it.what, it.process) == ("panic", process.number));
+    let panics_at = panics_at.map(|it| it.step * n_ranks / process.count);
+    let faulty = Faulty { program, panics_at, n_calls: AtomicUsize::new(0) };
+    let config =
+        Config { seed: SEED, learning_rate: 0.05, device: Device::Cpu, ..Config::default() };
+    let mut trainer = Trainer::new_shared(Arc::new(faulty), config)?;
+    let tell = |line: String| {
+        if process.is_first() {
+            println!("{line}");
+        }
+    };
+    tell(format!("{case}: {}", kinds.into_iter().collect::<Vec<_>>().join(" ")));
+    let n_allocations =
+        train(&mut trainer, n_steps, fault.filter(|it| it.process == process.number))?;
+    tell(format!("allocations in any process {}", trainer.any(n_allocations > 0)?));
+    let batches = [Batch::new(0), Batch::new(1)];
+    let evaluation = trainer.evaluate(&batches[0].views())?;
+    tell(format!("bytes of an evaluation {} of {predicted}", trainer.moved_bytes()));
+    let outputs: Vec<String> = evaluation.outputs.iter().map(bits).collect();
+    tell(format!("evaluation {:08x} {}", evaluation.loss.to_bits(), outputs.join(" ")));
+    let parameters = trainer.parameters()?;
+    for (name, array) in parameters.iter().chain(&trainer.optimizer_state()?) {
+        tell(format!("{name} {}", bits(array)));
+    }
+    trainer.queue(&batches[1].views())?;
+    let (loss, trace) = trainer.trace_queued(None)?;
+    tell(format!("traced {:08x}, {} spans", loss.to_bits(), trace.n_spans()));
+    trainer.set_parameters(&parameters)?;
+    let again = trainer.evaluate(&batches[0].views())?;
+    tell(format!("evaluation again {:08x}", again.loss.to_bits()));
+    let yes = trainer.any(process.number + 1 == process.count)?;
+    tell(format!("any {yes} {}", trainer.any(false)?));
+    tell(format!("profiled {}", trainer.profile().iter().filter(|it| it.n_steps > 0).count()));
+    Ok(())
+}
+
+/// Trains, and tells of each step; the allocations in all but the first steps.
+fn train(
+    trainer: &mut Trainer,
+    n_steps: usize,
+    fault: Option<&Fault>,
+) -> Result<usize, Box<dyn Error>> {
+    let batches: Vec<Batch> = (0..4).map(Batch::new).collect();
+    let mut n_allocations = 0;
+    for step in 0..n_steps {
+        let mut views = batches[step % batches.len()].views();
+        match fault.filter(|it| it.step == step).map(|it| it.what.as_str()) {
+            Some("bad-batch") => views[1] = View::I32(&[99; BATCH]),
+            Some("exit") => process::exit(5),
+            Some("end") => return Ok(0),
+            Some("evaluate") => drop(trainer.evaluate(&views)?),
+            Some("rate") => trainer.set_learning_rate(0.5),
+            _ => {}
+        }
+        let before = N_ALLOCATIONS.load(Ordering::Relaxed);
+        let loss = trainer.step(&views)?;
+        if step >= 3 {
+            n_allocations += N_ALLOCATIONS.load(Ordering::Relaxed) - before;
+        }
+        if trainer.process().is_first() {
+            println!("step {step} loss {:08x} bytes {}", loss.to_bits(), trainer.moved_bytes());
+        }
+    }
+    Ok(n_allocations)
+}
+
+fn program(model: &str, n_gpus: usize, strategy: &str) -> Result<Program, Box<dyn Error>> {
+    let (builder, loss, outputs) = match model {
+        "perceptron" | "rounded" => perceptron_model(),
+        _ => return Err(format!("expected a model, found `{model}`").into()),
+    };
+    let precision = if model == "rounded" { Precision::Bf16 } else { Precision::F32 };
+    let search = strategy.parse::<Strategy>()?.into();
+    let (name, optimizer) = (model.to_owned(), sgd(0.9));
+    let options = Options { name, n_gpus, search, precision, optimizer };
+    Ok(finish_with(builder, loss, &outputs, &options).program)
+}
+
+fn collective(kernel: &Kernel) -> Option<&'static str> {
+    match kernel {
+        Kernel::Communicate(collective) => Some(collective.kind.name()),
+        _ => None,
+    }
+}
+
+/// A number for all bits of an array.
+fn bits(array: &Array) -> String {
+    let mixed = |hash: u64, value: &f32| {
+        (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+    };
+    format!("{:016x}", array.data.iter().fold(7, mixed))
+}
