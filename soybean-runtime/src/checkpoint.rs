@@ -41,7 +41,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Array, Error, Trainer, tensor_file::fault};
+use crate::{Array, Error, Process, Trainer, tensor_file::fault};
 pub(crate) use folder::sync as sync_folder;
 use job::Job;
 pub use open::Checkpoint;
@@ -101,17 +101,22 @@ impl Checkpoints {
         &self.folder
     }
 
-    /// Writes a checkpoint and gives its folder. Tensors are written while the next are fetched, so that few of them are in memory.
+    /// Writes a checkpoint and gives its folder. Tensors are written while the next are fetched, so that few of them are in memory. Of several processes all call this, and the first one writes.
     ///
     /// # Errors
     /// If a rank fails, or a file cannot be written; then what was written is removed, and all earlier checkpoints are as they were. Also with the error of an
     /// earlier save in the background, in which case nothing was written now.
     pub fn save(&mut self, trainer: &mut Trainer, progress: &Progress) -> Result<PathBuf, Error> {
         self.wait()?;
+        if !trainer.process().is_first() {
+            trainer.for_each_tensor(&mut |_| true)?;
+            return Ok(self.folder.join(naming::folder(trainer.n_steps())));
+        }
+        let is_alone = trainer.process() == Process::ONLY;
         let (sender, receiver) = mpsc::sync_channel(1);
         let saving = self.start(trainer, progress, receiver)?;
-        // Where the writer is gone, it says why.
-        let fetched = trainer.for_each_tensor(&mut |array| sender.send(array).is_ok());
+        // Where the writer is gone, it says why; other processes fetch all tensors nevertheless.
+        let fetched = trainer.for_each_tensor(&mut |array| sender.send(array).is_ok() || !is_alone);
         drop(sender);
         let saved = saving.join();
         fetched?;
@@ -128,6 +133,9 @@ impl Checkpoints {
         progress: &Progress,
     ) -> Result<(), Error> {
         self.wait()?;
+        if !trainer.process().is_first() {
+            return trainer.for_each_tensor(&mut |_| true);
+        }
         let (sender, receiver) = mpsc::channel();
         // Only then it is written, so that the writer does not take time from the copying.
         trainer.for_each_tensor(&mut |array| sender.send(array).is_ok())?;

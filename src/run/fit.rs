@@ -22,7 +22,7 @@ use super::{
     files::Files,
     keeper::{Keeper, Rank},
     metric::Better,
-    processes::{any, together},
+    processes::together,
     record::Record,
     standing::Standing,
     trace,
@@ -207,7 +207,7 @@ impl Run<'_> {
     /// What is to be done behind a step: an evaluation, a checkpoint, and the end of the run.
     fn end_step(&mut self) -> Result<Option<End>, Error> {
         self.poll();
-        if any(self.trainer, self.is_stopped || self.fault.is_some())? {
+        if self.trainer.any(self.is_stopped || self.fault.is_some())? {
             self.agree()?;
             return self.stop().map(Some);
         }

@@ -9,15 +9,19 @@ use std::{
 };
 
 use soybean_runtime::{
-    Error, ErrorKind, Trainer,
+    Error, ErrorKind, Process, Trainer,
     checkpoint::{Checkpoints, Progress},
 };
+
+use super::TrainConfig;
 
 /// The checkpoints of a run that is under way.
 pub(crate) struct Keeper {
     checkpoints: Checkpoints,
     best: PathBuf,
     is_async: bool,
+    /// Which process this is; the first one writes.
+    process: Process,
     /// Whether one is being written, and whether it is the best.
     under_way: Option<Rank>,
     newest: Option<PathBuf>,
@@ -32,13 +36,14 @@ pub(crate) enum Rank {
 }
 
 impl Keeper {
-    pub(crate) fn new(out: &Path, keep: usize, is_async: bool) -> Self {
+    pub(crate) fn new(out: &Path, config: &TrainConfig, process: Process) -> Self {
         let best = out.join(BEST);
         Self {
-            checkpoints: Checkpoints::new(out.join(CHECKPOINTS), keep),
+            checkpoints: Checkpoints::new(out.join(CHECKPOINTS), config.keep),
             best_one: names(&best).ok().and_then(|it| it.last().map(|name| best.join(name))),
             best,
-            is_async,
+            is_async: config.async_checkpoint,
+            process,
             under_way: None,
             newest: None,
         }
@@ -103,6 +108,9 @@ impl Keeper {
     }
 
     fn keep_best(&mut self, path: &Path) -> Result<(), Error> {
+        if !self.process.is_first() {
+            return Ok(());
+        }
         let kept = link(path, &self.best).map_err(|error| {
             fault(format!("cannot keep {} in {}: {error}", path.display(), self.best.display()))
         })?;
@@ -229,7 +237,12 @@ mod tests {
             assert_eq!(fs::read_to_string(kept.join("run.json")).unwrap(), step.to_string());
             assert_eq!(fs::read_dir(&best).unwrap().count(), 1);
         }
-        assert!(Keeper::new(&out, 3, false).best().unwrap().ends_with("step-0000000090"));
+        assert!(
+            Keeper::new(&out, &TrainConfig::default(), Process::ONLY)
+                .best()
+                .unwrap()
+                .ends_with("step-0000000090")
+        );
     }
 
     #[test]

@@ -50,8 +50,9 @@ impl Deed {
     /// What an order is; none where no process waits for another.
     pub(super) fn of_order(order: &Order<'_>) -> Option<Self> {
         match order {
-            Order::Train(Training { step, learning_rate, .. }) => {
-                Some(Self { act: Act::Train, word: *step, detail: learning_rate.to_bits() })
+            Order::Train(Training { moment, .. }) => {
+                let (word, detail) = (moment.counters.n_steps + 1, moment.learning_rate.to_bits());
+                Some(Self { act: Act::Train, word, detail })
             }
             Order::Queue { .. } => None,
             Order::Evaluate { .. } => Some(Self::of(Act::Evaluate)),

@@ -16,7 +16,7 @@ pub(super) struct Head {
 }
 
 const HEAD_BYTES: usize = 8 + DEED_BYTES + 1 + 8;
-const REPORT_BYTES: usize = 8 + 4 + 8 * Profile::N_WORDS;
+const REPORT_BYTES: usize = 8 + 4 + 1 + 4 + 8 * Profile::N_WORDS;
 
 /// The bytes of a process with this many ranks.
 pub(super) const fn n_bytes(n_ranks: usize) -> usize {
@@ -33,9 +33,11 @@ pub(super) fn write_head(head: &Head, bytes: &mut Vec<u8>) {
 
 /// Writes what every report has.
 pub(super) fn write(report: &Report, bytes: &mut Vec<u8>) {
-    let Report { moved_bytes, loss, profile, parts: _, spans: _ } = report;
+    let Report { moved_bytes, loss, gradient_norm, profile, parts: _, spans: _ } = report;
     bytes.extend_from_slice(&moved_bytes.to_le_bytes());
     bytes.extend_from_slice(&loss.to_le_bytes());
+    bytes.push(u8::from(gradient_norm.is_some()));
+    bytes.extend_from_slice(&gradient_norm.unwrap_or_default().to_le_bytes());
     for word in profile.words() {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
@@ -104,6 +106,9 @@ impl Reader<'_> {
     pub(super) fn report(&mut self, report: &mut Report) -> Result<(), Error> {
         report.moved_bytes = self.word()?;
         report.loss = self.bytes().map(f32::from_le_bytes)?;
+        let [has_norm] = self.bytes()?;
+        let norm = self.bytes().map(f32::from_le_bytes)?;
+        report.gradient_norm = (has_norm != 0).then_some(norm);
         let mut words = [0; Profile::N_WORDS];
         for word in &mut words {
             *word = self.word()?;
@@ -162,6 +167,7 @@ mod tests {
         let sent = Report {
             moved_bytes: 77,
             loss: 0.25,
+            gradient_norm: Some(3.5),
             parts: vec![vec![], vec![1.0, f32::NAN, -0.0]],
             profile,
             spans: vec![span("map 3", Some(Work::Map)), span("start", None)],
@@ -181,6 +187,7 @@ mod tests {
         reader.report(&mut found).unwrap();
         Reader(&more).more(&mut found).unwrap();
         assert_eq!((found.moved_bytes, found.loss, found.profile), (77, 0.25, profile));
+        assert_eq!(found.gradient_norm, Some(3.5));
         assert_eq!(found.spans, sent.spans);
         let bits = |report: &Report| -> Vec<Vec<u32>> {
             report.parts.iter().map(|it| it.iter().map(|it| it.to_bits()).collect()).collect()

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use soybean_plan::Input;
 use soybean_runtime::{
-    Error, Trainer,
+    Error, Process, Trainer,
     checkpoint::{Checkpoint, Checkpoints},
     data::{DataLoader, LoaderOptions},
     weights::{self, Mapping},
@@ -17,7 +17,7 @@ use crate::run::{
     config::choice,
     files::{Cut, Files, write_whole},
     keeper::{self, Keeper, Rank},
-    processes::{is_first, together},
+    processes::together,
     standing::Standing,
 };
 
@@ -34,7 +34,7 @@ pub(crate) fn fit(
 ) -> Result<Summary, Error> {
     config.check()?;
     let batch_rows = batch_size(inputs)?;
-    let (train, held_out) = loaders(inputs, config, split, batch_rows)?;
+    let (train, held_out) = loaders(trainer, inputs, config, split)?;
     let n_batches = (train.n_batches() as u64).min(config.batch_limit.unwrap_or(u64::MAX));
     let n_steps = config.steps.unwrap_or_else(|| config.epochs.saturating_mul(n_batches));
     let begun = begin(trainer, config, watch)?;
@@ -83,14 +83,17 @@ pub(crate) fn fit(
 
 /// The loaders of both parts of the data.
 fn loaders(
+    trainer: &Trainer,
     inputs: &[Input],
     config: &TrainConfig,
     split: &Split,
-    batch_rows: usize,
 ) -> Result<(DataLoader, DataLoader), Error> {
+    let batch_rows = batch_size(inputs)?;
+    // Metrics look at all rows of an evaluation, in every process.
+    let rows = (trainer.process() != Process::ONLY).then(|| trainer.rows_needed());
     let (n_threads, n_ahead) = (config.loader_threads, 4.max(2 * config.loader_threads));
     let training = LoaderOptions::training(batch_rows, config.trainer.seed);
-    let training = LoaderOptions { n_threads, n_ahead, ..training };
+    let training = LoaderOptions { n_threads, n_ahead, rows, ..training };
     let evaluation = LoaderOptions { n_threads, n_ahead, ..LoaderOptions::evaluation(batch_rows) };
     let train = loader("training", &split.train, inputs, training)?;
     if train.n_batches() == 0 {
@@ -127,15 +130,13 @@ fn begin(
     let path = checkpoint.as_ref().map(Checkpoint::path);
     let mut begun = Begun { standing, checkpoint: None, keeper: None, files: None };
     if let Some(out) = &config.out {
-        let first = is_first(trainer);
-        let files = if first {
+        let files = if trainer.process().is_first() {
             open(config, out, path, &begun.standing, watch).map(Some)
         } else {
             Ok(None)
         };
         begun.files = together(trainer, files)?;
-        begun.keeper =
-            config.checkpoints.then(|| Keeper::new(out, config.keep, config.async_checkpoint));
+        begun.keeper = config.checkpoints.then(|| Keeper::new(out, config, trainer.process()));
     }
     if let (Some(keeper), Some(path)) = (&mut begun.keeper, path) {
         let is_best = begun.standing.best_step == Some(begun.standing.step);
