@@ -79,7 +79,7 @@ fn in_background(trainer: &mut Trainer, checkpoints: &mut Checkpoints) {
     let (mut pauses, mut meanwhile) = (vec![], vec![]);
     for _ in 0..ROUNDS {
         pauses.push(seconds(|| {
-            checkpoints.save_in_background(trainer, &Progress::default()).unwrap()
+            checkpoints.save_in_background(trainer, &Progress::default()).unwrap();
         }));
         while checkpoints.is_saving() {
             meanwhile.push(step(trainer));

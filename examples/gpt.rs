@@ -137,11 +137,11 @@ fn write_text(trainer: &mut gpt::Trainer, start: &str) -> Result<String, soybean
     let mut random = 1_u64;
     for _ in 0..N_WRITTEN {
         let seen = &text[text.len().saturating_sub(LENGTH)..];
-        // The other texts of the batch are not looked at.
-        let mut letters = vec![0; BATCH * LENGTH];
+        // One text of the batch; letters do not look at those behind them.
+        let mut letters = vec![0; LENGTH];
         letters[..seen.len()].copy_from_slice(seen);
-        let batch = gpt::Batch { letters: &letters, next: &vec![0; BATCH * LENGTH] };
-        let logits = trainer.evaluate(&batch)?.outputs.remove(0).data;
+        let batch = gpt::Batch { letters: &letters, next: &[] };
+        let logits = trainer.predict(&batch)?.remove(0).data;
         let at = (seen.len() - 1) * VOCABULARY;
         // Marsaglia's xorshift generator.
         random ^= random << 13;

@@ -1,4 +1,4 @@
-//! The ready command line of a trainer: `train`, `plan`, `check`, `bench`, `devices`.
+//! The ready command lines: of a trainer `train`, `plan`, `check`, `bench` and `devices`, of a predictor all but the first.
 //!
 //! Everything here sees a model through its plan, its program and its function, so it is compiled once for all models.
 
@@ -9,6 +9,7 @@ mod devices;
 mod flags;
 mod oracle;
 mod plan;
+mod predictor;
 mod random;
 mod signals;
 mod train;
@@ -23,7 +24,7 @@ use std::{
 use soybean_plan::Plan;
 use soybean_runtime::{Error, Model, Process};
 
-use self::flags::{Command, Request};
+use self::flags::{Command, CommandEntry, Request};
 pub(crate) use self::flags::{file_of, with_file};
 use crate::{Split, Tensor, TrainConfig};
 
@@ -55,9 +56,26 @@ enum Failure {
     OutputClosed,
 }
 
-pub(crate) fn main(
+/// The command line of a trainer.
+pub(crate) fn trainer(
     subject: &Subject,
     defaults: TrainConfig,
+    load: impl FnOnce(&DataOptions) -> Result<Split, String>,
+) -> ExitCode {
+    main(subject, defaults, flags::TRAINER, load)
+}
+
+/// The command line of a predictor.
+pub(crate) fn predictor(subject: &Subject) -> ExitCode {
+    // None of its commands takes data.
+    let load = |_: &DataOptions| Err("expected a command without data".to_owned());
+    main(subject, TrainConfig::default(), flags::PREDICTOR, load)
+}
+
+fn main(
+    subject: &Subject,
+    defaults: TrainConfig,
+    commands: &'static [CommandEntry],
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
 ) -> ExitCode {
     let process = match Process::start() {
@@ -67,7 +85,10 @@ pub(crate) fn main(
     // All processes do the same; one tells of it.
     let mut output: Box<dyn Write> =
         if process.is_first() { Box::new(io::stdout().lock()) } else { Box::new(io::sink()) };
-    let outcome = run(subject, defaults, load, &mut output).and_then(|()| Ok(output.flush()?));
+    let request = flags::parse(env::args_os().skip(1), defaults, commands);
+    let outcome = request
+        .and_then(|it| run(subject, it, load, &mut output))
+        .and_then(|()| Ok(output.flush()?));
     match outcome {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(Failure::Work(message)) => ended(process, &message, 1),
@@ -103,11 +124,11 @@ fn tell(line: &str) {
 
 fn run(
     subject: &Subject,
-    defaults: TrainConfig,
+    request: Request,
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let options = match flags::parse(env::args_os().skip(1), defaults)? {
+    let options = match request {
         Request::Help(text) => return Ok(write!(output, "{text}")?),
         Request::Run(options) => options,
     };
@@ -120,6 +141,8 @@ fn run(
         Command::Check => check::check(subject, &options, &load(&options.run.data)?.train, output),
         Command::Devices => devices::devices(output),
         Command::Bench => bench::bench(subject, &options, &load(&options.run.data)?.train, output),
+        Command::CheckPredictor => predictor::check(subject, &options, output),
+        Command::BenchPredictor => predictor::bench(subject, &options, output),
     }
 }
 

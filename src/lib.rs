@@ -1,4 +1,4 @@
-//! Soybean turns a Rust function that writes a neural network's forward computation into a trainer for N GPUs.
+//! Soybean turns a Rust function that writes a neural network's forward computation into a trainer for N GPUs, or into a predictor.
 //!
 //! `#[soybean::model]` reads the function while the program is built, derives the backward computation, searches the tiling of every tensor
 //! that moves the fewest bytes between the declared number of GPUs, and emits Rust code with all partitions and transfers fixed.
@@ -42,6 +42,55 @@
 //! What the model becomes stands in its module: `Trainer` (see [`Trainer`]), `Batch` with a slice for each argument, and `Network`.
 //! [`Trainer::command_line`] makes a program of it: `train`, `plan`, `check` and `bench`.
 //!
+//! [`Trainer::predict`] gives the results beside the loss, of inputs without labels. A model with `mode = "inference"` is the forward computation alone: its function
+//! returns a tensor or a tuple of tensors, its plan moves the fewest bytes in a prediction and holds no gradients, and instead of `Trainer` there is `Predictor` (see [`Predictor`]). It
+//! takes the weights of a trainer whose model calls the same functions, on any number of GPUs:
+//!
+//! ```
+//! mod layers {
+//!     use soybean::{nn::linear, prelude::*};
+//!
+//!     #[soybean::layer]
+//!     pub(crate) fn classifier(x: Tensor) -> Tensor {
+//!         linear(linear(x, 64).relu(), 10)
+//!     }
+//! }
+//!
+//! #[soybean::model(gpus = 4, optimizer = adam())]
+//! mod learning {
+//!     use super::layers::classifier;
+//!     use soybean::prelude::*;
+//!
+//!     pub(crate) fn forward(x: Tensor<f32, 32, 784>, y: Tensor<i32, 32>) -> (Tensor, Tensor) {
+//!         let logits = classifier(x);
+//!         (logits.cross_entropy(y), logits)
+//!     }
+//! }
+//!
+//! #[soybean::model(gpus = 2, mode = "inference")]
+//! mod serving {
+//!     use super::layers::classifier;
+//!     use soybean::prelude::*;
+//!
+//!     pub(crate) fn forward(x: Tensor<f32, 8, 784>) -> (Tensor, Tensor) {
+//!         let logits = classifier(x);
+//!         (logits.argmax(1), logits.softmax(1))
+//!     }
+//! }
+//!
+//! fn main() -> Result<(), soybean::Error> {
+//!     let mut trainer = learning::Trainer::new(soybean::Config::default())?;
+//!     // .. steps ..
+//!     let mut predictor = serving::Predictor::new(soybean::Config::default())?;
+//!     predictor.set_parameters(&trainer.parameters()?)?;
+//!     let images = [0.5; 3 * 784];
+//!     let outputs = predictor.predict(&serving::Batch { x: &images })?;
+//!     assert_eq!((&outputs[0].shape[..], &outputs[1].shape[..]), (&[3][..], &[3, 10][..]));
+//!     assert_eq!(predictor.moved_bytes(), serving::Predictor::PLAN.bytes_total);
+//!     Ok(())
+//! }
+//! ```
+//!
 //! [`nn`] has layers: linear ones, convolutions, norms, residual blocks, attention. Functions that models of several modules or crates share are marked with
 //! [`macro@layer`]:
 //!
@@ -83,6 +132,7 @@ mod command_line;
 pub mod eager;
 mod network;
 pub mod nn;
+mod predictor;
 mod run;
 mod trainer;
 
@@ -99,6 +149,7 @@ pub use soybean_runtime::{
 pub use command_line::DataOptions;
 pub use eager::Tensor;
 pub use network::{Batch, Network, Outputs};
+pub use predictor::Predictor;
 pub use run::{
     Curve, End, EvaluationRecord, Event, Flow, HeldOutBatch, Metric, Resume, Schedule, Split,
     Start, StepRecord, Summary, TrainConfig,

@@ -10,17 +10,17 @@ pub trait Network: 'static {
     /// What was decided at build time, in the forms in which it is shown.
     const PLAN: Plan;
 
-    /// The tensors of one step: a struct with a slice for each of the function's arguments.
+    /// The tensors of one step or prediction: a struct with a slice for each of the function's arguments.
     type Batch<'a>: Batch;
 
     /// The generated program.
     fn model() -> &'static dyn Model;
 
-    /// The model's own function over eager tensors: the loss, then the further outputs.
+    /// The model's own function over eager tensors: the loss, then the further outputs; in inference all are outputs.
     fn forward(inputs: &[Tensor]) -> Vec<Tensor>;
 }
 
-/// The tensors of one step, in the user's order of elements.
+/// The tensors of one step or prediction, in the user's order of elements.
 pub trait Batch {
     /// Shows them to the runtime, in the order of the function's arguments.
     fn with_views<R>(&self, use_views: impl FnOnce(&[View<'_>]) -> R) -> R;

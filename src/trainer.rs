@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-use soybean_plan::Plan;
+use soybean_plan::{Mode, Plan};
 use soybean_runtime::{
     self as runtime, Array, Config, Counters, Error, Evaluation, Trace,
     checkpoint::{Checkpoint, Checkpoints, Progress},
@@ -30,11 +30,17 @@ impl<N: Network> Trainer<N> {
     /// What was decided at build time.
     pub const PLAN: Plan = N::PLAN;
 
+    const IS_TRAINED: () = assert!(
+        matches!(N::PLAN.mode, Mode::Training),
+        "a trainer needs a model that is trained: this one is of `mode = \"inference\"`"
+    );
+
     /// A trainer with freshly drawn parameters.
     ///
     /// # Errors
     /// If the device that `config` asks for cannot be used.
     pub fn new(config: Config) -> Result<Self, Error> {
+        const { Self::IS_TRAINED };
         Ok(Self { inner: runtime::Trainer::new(N::model(), config)?, network: PhantomData })
     }
 
@@ -83,6 +89,33 @@ impl<N: Network> Trainer<N> {
     /// If a tensor of the batch has the wrong number of elements, or a label is out of range.
     pub fn evaluate(&mut self, batch: &N::Batch<'_>) -> Result<Evaluation, Error> {
         batch.with_views(|views| self.inner.evaluate(views))
+    }
+
+    /// The further outputs alone, of the inputs on which they depend; others, such as labels, are not read: `&[]` will do. Fewer rows than a batch has may be given where every output
+    /// has a part for each row, which most have; outputs are then as much shorter.
+    ///
+    /// ```
+    /// #[soybean::model(gpus = 2)]
+    /// fn classifier(x: Tensor<f32, 32, 784>, y: Tensor<i32, 32>) -> (Tensor, Tensor) {
+    ///     let logits = x.matmul(param("w", [784, 10], he_normal()));
+    ///     (logits.cross_entropy(y), logits)
+    /// }
+    /// # use soybean::prelude::*;
+    ///
+    /// fn main() -> Result<(), soybean::Error> {
+    ///     let mut trainer = classifier::Trainer::new(soybean::Config::default())?;
+    ///     // .. training ..
+    ///     let image = [0.5; 784];
+    ///     let outputs = trainer.predict(&classifier::Batch { x: &image, y: &[] })?;
+    ///     assert_eq!(outputs[0].shape, [1, 10]);
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// If the model has no outputs beside its loss, or a tensor of the batch has a number of elements that does not fit.
+    pub fn predict(&mut self, batch: &N::Batch<'_>) -> Result<Vec<Array>, Error> {
+        batch.with_views(|views| self.inner.predict(views))
     }
 
     /// Trains as `config` says, with checkpoints, metrics and all else that it asks for; prints nothing.
@@ -252,8 +285,9 @@ impl<N: Network> Trainer<N> {
         defaults: TrainConfig,
         load: impl FnOnce(&DataOptions) -> Result<Split, E>,
     ) -> ExitCode {
+        const { Self::IS_TRAINED };
         let subject = Subject { plan: N::PLAN, model: N::model(), forward: N::forward };
-        command_line::main(&subject, defaults, |options| {
+        command_line::trainer(&subject, defaults, |options| {
             load(options).map_err(|error| error.to_string())
         })
     }

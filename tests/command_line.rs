@@ -282,3 +282,38 @@ fn bench_reports_time_and_bytes() {
         assert!(output.contains(word), "{word} in {output}");
     }
 }
+
+fn predict(arguments: &str) -> (Option<i32>, String, String) {
+    run(example("predict").args(arguments.split_whitespace()))
+}
+
+#[test]
+fn predictors_have_a_command_line_of_their_own() {
+    let (code, output, errors) = predict("check --seed 3");
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
+    assert!(output.contains("ok    output `output.0`"), "{output}");
+    assert!(output.contains("bytes of a prediction"), "{output}");
+    let (code, output, _) = predict("bench --steps 2");
+    assert_eq!(code, Some(0));
+    assert!(output.contains("predictions/s"), "{output}");
+    assert_eq!(predict("train").0, Some(2));
+}
+
+#[test]
+fn plans_of_predictors_are_explained() {
+    let (code, output, _) = predict("plan --gpus 2");
+    assert_eq!(code, Some(0));
+    assert!(output.starts_with("plan of `one` in mode inference for 2 GPUs"), "{output}");
+    let (code, output, _) = predict("plan --format json");
+    assert_eq!(code, Some(0));
+    let plan: Value = serde_json::from_str(&output).expect("JSON alone");
+    assert_eq!((&plan["mode"], &plan["gpus"]), (&"inference".into(), &4.into()));
+    let passes = plan["ops"].as_array().unwrap().iter().map(|it| &it["pass"]);
+    assert!(passes.into_iter().all(|it| it == "forward"), "{plan}");
+    let (code, output, _) = predict("plan --why perceptron.linear.1.weight");
+    assert_eq!(code, Some(0));
+    assert!(output.contains("the plan's"), "{output}");
+    let (code, output, _) = predict("plan --diff data model");
+    assert_eq!(code, Some(0));
+    assert!(output.contains("bytes moved in one prediction"), "{output}");
+}

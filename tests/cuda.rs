@@ -30,6 +30,8 @@ mod digits_example;
 mod faults;
 #[path = "../examples/networks/gpt.rs"]
 mod gpt;
+#[path = "cuda/inference.rs"]
+mod inference;
 #[path = "support/joined.rs"]
 mod joined;
 #[path = "cuda/libraries.rs"]

@@ -1,11 +1,12 @@
 //! The builder: makes a graph from calls by name, as users write them.
 
-use soybean_plan::{DType, Init, RunScalar, Shape};
+use soybean_plan::{DType, Init, Mode, RunScalar, Shape};
 
 use crate::{
     fault::Fault,
     graph::{Graph, Source, Value},
     initializers,
+    operators::by_phase::ByPhase,
     surface::{self, arguments::Arguments},
 };
 
@@ -80,6 +81,8 @@ pub(crate) struct Made {
 /// Makes a graph, call by call.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
+    /// What the model is to be compiled for.
+    pub(crate) mode: Mode,
     pub(crate) graph: Graph,
     /// Buffers with their next values.
     pub(crate) updates: Vec<(Value, Value)>,
@@ -99,10 +102,30 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A builder with an empty graph.
+    /// A builder with an empty graph, of a model to be trained.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A builder with an empty graph. In inference operators give what they give in evaluations, and buffers stay as they are.
+    #[must_use]
+    pub fn in_mode(mode: Mode) -> Self {
+        Self { mode, ..Self::default() }
+    }
+
+    /// What the model is to be compiled for.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The first tensor in training steps, the second in evaluations.
+    pub(crate) fn by_phase(&mut self, train: Value, evaluate: Value) -> Value {
+        match self.mode {
+            Mode::Training => self.graph.add(ByPhase.into(), &[train, evaluate]),
+            Mode::Inference => evaluate,
+        }
     }
 
     /// Adds a tensor of the batch.

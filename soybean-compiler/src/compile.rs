@@ -43,11 +43,11 @@ pub struct Compiled {
 /// The most ranks.
 pub const MAX_GPUS: usize = 1 << 12;
 
-/// Compiles a model for a number of GPUs. `now` gives the time in milliseconds, from any origin.
+/// Compiles a model for a number of GPUs, for what its builder's mode says: without a loss in inference. `now` gives the time in milliseconds, from any origin.
 ///
 /// # Errors
 /// All faults of the model as a whole:
-/// - a loss that is not a scalar, or parameters that do not reach it;
+/// - a loss that is not a scalar, or parameters that do not reach it; in inference, a loss, or parameters that reach no output;
 /// - a number of GPUs that is not from 1 to [`MAX_GPUS`], or over which nothing can be split;
 /// - a cluster that has no place for that number, or none for the objective `time`;
 /// - pins that do not fit the mesh;
@@ -55,7 +55,7 @@ pub const MAX_GPUS: usize = 1 << 12;
 /// - a memory limit that no plan found keeps.
 pub fn compile(
     builder: Builder,
-    loss: Value,
+    loss: impl Into<Option<Value>>,
     outputs: &[(String, Value)],
     options: &Options,
     now: &dyn Fn() -> f64,

@@ -3,6 +3,7 @@
 //! The line is short: a [`Builder`] makes a [`graph`], which is differentiated, simplified and fused, tiled by a search that minimises the bytes
 //! moved between ranks, and lowered to a [`soybean_plan::Program`]. It knows nothing of tokens, files, clocks or the environment.
 
+mod batch;
 mod builder;
 mod compile;
 mod edit_distance;
@@ -10,6 +11,7 @@ mod fault;
 mod fuse;
 pub mod gradient;
 pub mod graph;
+mod inference;
 mod initializers;
 mod limit;
 mod lower;

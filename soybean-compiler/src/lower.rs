@@ -13,6 +13,7 @@ use soybean_plan::{
 };
 
 use crate::{
+    batch::Batch,
     graph::{Phase, Source, Value},
     memory::{self, Steps, Storage},
     operator::{Operator, Rules},
@@ -56,13 +57,14 @@ pub(crate) fn lowered_within(name: &str, tiled: &Tiled, limit: Option<u64>) -> L
 fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
     let mut lowering = Lowering::new(tiled, order);
     lowering.place_sources();
-    let train = lowering.steps_of(Phase::Train, &schedule::train(&tiled.network));
-    let loss = lowering.stored[&tiled.network.loss];
+    let tasks = tiled.network.loss.map(|it| schedule::train(&tiled.network, it));
+    let train = lowering.steps_of(Phase::Train, &tasks.unwrap_or_default());
+    let loss = tiled.network.loss.map(|it| lowering.stored[&it]);
     let gradient_norm = tiled.network.gradient_norm.map(|it| lowering.stored[&it]);
     let evaluate = lowering.steps_of(Phase::Evaluate, &schedule::evaluate(&tiled.network));
     let outputs = lowering.outputs();
     let phases = [
-        Steps { steps: &train, kept: [loss].into_iter().chain(gradient_norm).collect(), order },
+        Steps { steps: &train, kept: loss.into_iter().chain(gradient_norm).collect(), order },
         Steps { steps: &evaluate, kept: outputs.iter().map(|it| it.buffer).collect(), order },
     ];
     let memory::Plan { buffers, arena_bytes, held } =
@@ -104,6 +106,7 @@ fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
 
 struct Lowering<'a> {
     tiled: &'a Tiled,
+    batch: Batch,
     order: Order,
     storage: Vec<Storage>,
     /// Whose part each buffer is.
@@ -126,6 +129,7 @@ impl<'a> Lowering<'a> {
     fn new(tiled: &'a Tiled, order: Order) -> Self {
         Self {
             tiled,
+            batch: Batch::of(&tiled.network),
             order,
             storage: Vec::new(),
             owners: Vec::new(),
@@ -173,7 +177,9 @@ impl<'a> Lowering<'a> {
             self.stored.insert(value, buffer);
             match &node.source {
                 &Source::Input { n_classes } => {
-                    self.inputs.push(Input { name, dtype: node.dtype, tile, buffer, n_classes });
+                    let (dtype, is_queried) = (node.dtype, self.batch.is_queried(value));
+                    let input = Input { name, dtype, tile, buffer, n_classes, is_queried };
+                    self.inputs.push(input);
                 }
                 &(Source::Parameter(init) | Source::Buffer(init)) => {
                     let is_trained = matches!(node.source, Source::Parameter(_));
@@ -330,16 +336,17 @@ impl<'a> Lowering<'a> {
         input
     }
 
-    /// The loss and the model's further outputs, where the evaluation leaves them.
+    /// The loss if there is one and the model's further outputs, where the evaluation leaves them.
     fn outputs(&self) -> Vec<Output> {
         let network = &self.tiled.network;
-        let loss = ("loss".to_owned(), network.loss);
-        let all = [loss].into_iter().chain(network.outputs.iter().cloned());
+        let loss = network.loss.map(|it| ("loss".to_owned(), it));
+        let all = loss.into_iter().chain(network.outputs.iter().cloned());
         all.map(|(name, value)| Output {
             name: Cow::Owned(name),
             dtype: network.graph.node(value).dtype,
             tile: self.stored_tile(value),
             buffer: self.stored[&value],
+            rows: self.batch.rows(value),
         })
         .collect()
     }

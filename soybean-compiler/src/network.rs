@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use soybean_plan::{Mesh, Precision, RunScalar, Tiling};
+use soybean_plan::{Mesh, Mode, Precision, RunScalar, Tiling};
 
 use crate::{
     builder::{Builder, Site},
@@ -17,7 +17,7 @@ use crate::{
     pin, precision, share, simplify, updates,
 };
 
-/// A training step as a graph.
+/// A training step as a graph; in inference the forward computation alone.
 #[derive(Clone, Debug)]
 pub struct Network {
     /// All tensors.
@@ -26,8 +26,8 @@ pub struct Network {
     pub inputs: Vec<Value>,
     /// The trained tensors.
     pub parameters: Vec<Value>,
-    /// The scalar that is minimised.
-    pub loss: Value,
+    /// The scalar that is minimised; none in inference.
+    pub loss: Option<Value>,
     /// The model's further outputs, by name.
     pub outputs: Vec<(String, Value)>,
     /// Buffers, then parameters and optimiser states, with their next values; both have the same tiling.
@@ -47,17 +47,24 @@ pub struct Network {
 }
 
 impl Network {
-    /// Differentiates a model, adds the updates, and simplifies and fuses the whole.
+    /// Differentiates a model, adds the updates, and simplifies and fuses the whole. A model of mode inference has no loss, gradients and updates.
     ///
     /// # Errors
-    /// If the loss is not a scalar, or a parameter does not reach it.
+    /// If the loss is not a scalar, or a parameter does not reach it; in inference, if a parameter reaches no output.
     pub fn new(
         builder: Builder,
-        loss: Value,
+        loss: impl Into<Option<Value>>,
         outputs: &[(String, Value)],
         optimizer: &Optimizer,
     ) -> Result<Self, Vec<ModelFault>> {
-        Ok(Self::differentiated(builder, loss, outputs, optimizer)?.fused())
+        let network = match (builder.mode, loss.into()) {
+            (Mode::Training, Some(loss)) => {
+                Self::differentiated(builder, loss, outputs, optimizer)?
+            }
+            (Mode::Inference, None) if !outputs.is_empty() => Self::forward_only(builder, outputs)?,
+            (mode, loss) => return Err(vec![ends_fault(mode, loss)]),
+        };
+        Ok(network.fused())
     }
 
     /// The same network simplified, with elementwise work fused.
@@ -130,7 +137,7 @@ impl Network {
             graph,
             inputs,
             parameters,
-            loss,
+            loss: Some(loss),
             outputs: outputs.to_vec(),
             updates,
             gradient_norm,
@@ -202,10 +209,10 @@ impl Network {
         self.sites.get(self.graph.node(value).origin?)
     }
 
-    /// The tensors that an evaluation gives: the loss, then the outputs.
+    /// The tensors that an evaluation gives: the loss if there is one, then the outputs.
     #[must_use]
     pub fn fetched(&self) -> Vec<Value> {
-        [self.loss].into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
+        self.loss.into_iter().chain(self.outputs.iter().map(|&(_, value)| value)).collect()
     }
 
     /// Which tensors serve the loss or an output: a mark for each.
@@ -214,11 +221,17 @@ impl Network {
         self.graph.ancestors(&self.fetched())
     }
 
-    /// Which tensors a training step needs: a mark for each. The others are computed in evaluations only.
+    /// Which tensors the computation needs by which plans are measured, a training step or in inference a prediction: a mark for each. The others are
+    /// computed in evaluations only.
     #[must_use]
-    pub fn trained(&self) -> Vec<bool> {
-        let left: Vec<Value> = self.left_by_steps().chain([self.loss]).collect();
-        self.graph.ancestors_in(Phase::Train, &left)
+    pub fn measured(&self) -> Vec<bool> {
+        match self.loss {
+            Some(loss) => {
+                let left: Vec<Value> = self.left_by_steps().chain([loss]).collect();
+                self.graph.ancestors_in(Phase::Train, &left)
+            }
+            None => self.forward(),
+        }
     }
 
     /// Which tensors serve updates alone: the next values, the norm of all gradients and what it is added up of, and what follows from it.
@@ -283,7 +296,7 @@ impl Network {
             graph,
             inputs: all(&self.inputs),
             parameters: all(&self.parameters),
-            loss: of[&self.loss],
+            loss: self.loss.map(|it| of[&it]),
             outputs: self.outputs.iter().map(|(name, value)| (name.clone(), of[value])).collect(),
             updates: self.updates.iter().map(|(source, next)| (of[source], of[next])).collect(),
             gradient_norm: self.gradient_norm.map(|it| of[&it]),
@@ -294,6 +307,16 @@ impl Network {
             sites: Arc::clone(&self.sites),
         }
     }
+}
+
+/// A model with a loss where there must be none, or without what it must have.
+fn ends_fault(mode: Mode, loss: Option<Value>) -> ModelFault {
+    let message = match (mode, loss) {
+        (Mode::Training, _) => "a model that is trained must have a loss, found none",
+        (Mode::Inference, Some(_)) => "a model of mode inference has no loss, found one",
+        (Mode::Inference, None) => "a model of mode inference must have an output, found none",
+    };
+    ModelFault { at: At::Loss, message: message.to_owned(), help: None }
 }
 
 fn unused_parameter(graph: &Graph, loss: Value, parameter: Value) -> ModelFault {

@@ -18,7 +18,7 @@ mod wishes;
 
 use std::fmt;
 
-use soybean_plan::Init;
+use soybean_plan::{Init, Mode};
 
 use crate::{
     builder::{Argument, Builder, Made, Site},
@@ -34,8 +34,8 @@ pub use read::RecipeFault;
 pub struct Recipe {
     /// The model.
     pub builder: Builder,
-    /// The scalar that is minimised.
-    pub loss: Value,
+    /// The scalar that is minimised; none in inference.
+    pub loss: Option<Value>,
     /// The model's further outputs, by name.
     pub outputs: Vec<(String, Value)>,
     /// What is asked of the compiler besides the model itself.
@@ -58,7 +58,7 @@ impl Recipe {
 impl fmt::Display for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{HEADING}")?;
-        options(&self.options, f)?;
+        options(&self.options, self.builder.mode(), f)?;
         let mut here = Site::default();
         for (made, site) in self.builder.calls.iter().zip(self.builder.sites()) {
             if (&site.place, &site.layer) != (&here.place, &here.layer) {
@@ -73,7 +73,10 @@ impl fmt::Display for Recipe {
         for (name, value) in &self.outputs {
             writeln!(f, "output {name:?} {value}")?;
         }
-        writeln!(f, "loss {}", self.loss)
+        match self.loss {
+            Some(loss) => writeln!(f, "loss {loss}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -100,11 +103,18 @@ impl Recipe {
     }
 }
 
-fn options(options: &Options, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn options(options: &Options, mode: Mode, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Options { name, n_gpus, search, precision, optimizer } = options;
-    writeln!(f, "model {name:?}\ngpus {n_gpus}")?;
+    writeln!(f, "model {name:?}")?;
+    if mode == Mode::Inference {
+        writeln!(f, "mode {:?}", mode.name())?;
+    }
+    writeln!(f, "gpus {n_gpus}")?;
     writeln!(f, "strategy {:?}\nprecision {:?}", search.strategy.name(), precision.name())?;
     wishes::write(search, f)?;
+    if mode == Mode::Inference {
+        return Ok(());
+    }
     let (name, settings) = optimizer.settings();
     write!(f, "optimizer {name:?}")?;
     for (setting, value) in settings {

@@ -11,7 +11,7 @@ mod transfers;
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{Kernel, Mesh, Precision, Program, Topology};
+use soybean_plan::{Kernel, Mesh, Mode, Precision, Program, Topology};
 
 use crate::{
     graph::{Graph, Source, Value},
@@ -32,13 +32,13 @@ pub struct Report {
     milliseconds: f64,
     peak: Peak,
     memory_limit: Option<u64>,
-    /// The bytes that one training step moves, over all ranks: what the program's collectives move.
+    /// The bytes that one training step, or in inference one prediction, moves, over all ranks: what the program's collectives move.
     pub bytes_total: u64,
     /// The same by axis of the mesh: a transfer counts for the slowest axis along which its two ranks differ.
     pub bytes_per_axis: Vec<u64>,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
-    /// What is predicted of a training step on the cluster, where one is known.
+    /// What is predicted of that step or prediction on the cluster, where one is known.
     pub prediction: Option<Prediction>,
 }
 
@@ -81,7 +81,7 @@ impl Report {
             name: program.tables.name.clone().into_owned(),
             strategy,
             milliseconds,
-            bytes_total: program.tables.train_bytes,
+            bytes_total: program.tables.measured_bytes(),
             bytes_per_axis: bytes_per_axis(program, &found.tiled.mesh),
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
             prediction: found.topology.as_ref().map(|it| prediction(program, it)),
@@ -95,6 +95,15 @@ impl Report {
     #[must_use]
     pub fn model(&self) -> &str {
         &self.name
+    }
+
+    /// What the model was compiled for.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        match self.found.tiled.network.loss {
+            Some(_) => Mode::Training,
+            None => Mode::Inference,
+        }
     }
 
     /// The number of ranks.
@@ -172,7 +181,7 @@ impl Report {
         parallelism::parallelism(&self.found.tiled)
     }
 
-    /// Where the bytes of a training step go, those conversions first that move most.
+    /// Where the bytes of a training step, or in inference of a prediction, go, those conversions first that move most.
     #[must_use]
     pub fn transfers(&self) -> Vec<Transfer> {
         transfers::transfers(self)
@@ -227,7 +236,9 @@ impl Report {
                 names.insert(*value, name.clone());
             }
         }
-        for (name, value) in [("loss", network.loss)]
+        for (name, value) in network
+            .loss
+            .map(|it| ("loss", it))
             .into_iter()
             .chain(network.outputs.iter().map(|(name, it)| (name.as_str(), *it)))
         {
@@ -263,7 +274,7 @@ impl Report {
 
 fn bytes_per_axis(program: &Program, mesh: &Mesh) -> Vec<u64> {
     let mut bytes = vec![0; mesh.n_axes()];
-    for step in &program.train {
+    for step in program.measured() {
         let Kernel::Communicate(collective) = &program.kernels[step.kernel] else { continue };
         for (sum, moved) in bytes.iter_mut().zip(collective.bytes_per_axis(mesh)) {
             *sum += moved;
@@ -275,20 +286,21 @@ fn bytes_per_axis(program: &Program, mesh: &Mesh) -> Vec<u64> {
 fn prediction(program: &Program, topology: &Topology) -> Prediction {
     let cluster = topology.cluster();
     let per_axis = bytes_per_axis(program, &topology.mesh());
-    let seconds = topology.level_seconds(program, &program.train);
+    let seconds = topology.level_seconds(program, program.measured());
     let level = |(at, seconds): (usize, f64)| {
         let axes: Vec<usize> =
             (0..per_axis.len()).filter(|&axis| topology.level(axis) == at).collect();
         let bytes = axes.iter().map(|&axis| per_axis[axis]).sum();
         LevelLoad { name: cluster.levels[at].name.to_string(), axes, bytes, seconds }
     };
-    let collectives = program.train.iter().filter_map(|it| match &program.kernels[it.kernel] {
-        Kernel::Communicate(collective) => Some(topology.collective_seconds(collective)),
-        _ => None,
-    });
+    let collectives =
+        program.measured().iter().filter_map(|it| match &program.kernels[it.kernel] {
+            Kernel::Communicate(collective) => Some(topology.collective_seconds(collective)),
+            _ => None,
+        });
     Prediction {
         cluster: cluster.name.to_string(),
-        seconds: topology.serial_seconds(program, &program.train),
+        seconds: topology.serial_seconds(program, program.measured()),
         communication_seconds: collectives.sum(),
         levels: seconds.into_iter().enumerate().map(level).collect(),
     }

@@ -17,9 +17,17 @@ pub(crate) enum Task {
     Update(Vec<(Value, Value)>),
 }
 
+/// The tasks of the computation by which plans are measured.
+pub(crate) fn measured(network: &Network) -> Vec<Task> {
+    match network.loss {
+        Some(loss) => train(network, loss),
+        None => evaluate(network),
+    }
+}
+
 /// The tasks of a training step: the loss, the gradients, and each update as soon as nothing reads what it replaces.
-pub(crate) fn train(network: &Network) -> Vec<Task> {
-    let roots: Vec<Value> = network.left_by_steps().chain([network.loss]).collect();
+pub(crate) fn train(network: &Network, loss: Value) -> Vec<Task> {
+    let roots: Vec<Value> = network.left_by_steps().chain([loss]).collect();
     let is_next = network.next_values();
     let order = computed(&network.graph, Phase::Train, &roots, |it| !is_next.contains(&it));
     // For each update, the last tensor that reads what it replaces or that it reads.
@@ -51,7 +59,7 @@ fn readers(graph: &Graph, value: Value) -> Vec<Value> {
     readers
 }
 
-/// The tasks of an evaluation: the loss and the outputs.
+/// The tasks of an evaluation: the loss if there is one, and the outputs.
 pub(crate) fn evaluate(network: &Network) -> Vec<Task> {
     let order = computed(&network.graph, Phase::Evaluate, &network.fetched(), |_| true);
     order.into_iter().map(Task::Compute).collect()

@@ -15,8 +15,8 @@ use crate::{
 pub fn verify(network: &Network) -> Result<(), String> {
     network.graph.values().try_for_each(|value| verify_value(network, value))?;
     let graph = &network.graph;
-    if !graph.shape(network.loss).is_empty() {
-        return Err(format!("the loss {} is not a scalar", network.loss));
+    if let Some(loss) = network.loss.filter(|it| !graph.shape(*it).is_empty()) {
+        return Err(format!("the loss {loss} is not a scalar"));
     }
     if let Some(norm) = network.gradient_norm.filter(|it| !graph.shape(*it).is_empty()) {
         return Err(format!("the norm of the gradients {norm} is not a scalar"));
@@ -104,7 +104,7 @@ pub fn verify_program(program: &Program) -> Result<(), String> {
     kept.extend(tables.states.iter().map(|it| it.buffer));
     kept.extend(tables.constants.iter().map(|it| it.buffer));
     let outputs: Vec<BufferId> = tables.outputs.iter().map(|it| it.buffer).collect();
-    let left: Vec<BufferId> = [tables.loss].into_iter().chain(tables.gradient_norm).collect();
+    let left: Vec<BufferId> = tables.loss.into_iter().chain(tables.gradient_norm).collect();
     verify_phase(program, &program.train, &kept, &left)?;
     verify_phase(program, &program.evaluate, &kept, &outputs)
 }

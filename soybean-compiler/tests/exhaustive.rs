@@ -9,7 +9,7 @@ mod forms;
 mod random_networks;
 
 use brute_force::least_bytes;
-use random_networks::{Sizes, random_model};
+use random_networks::{Sizes, random_model, random_predictor};
 use soybean_compiler::{
     Network, Optimizer, Strategy, graph::Value, optimizer, tiling::search_alone,
 };
@@ -39,13 +39,18 @@ fn compared(n_ranks: usize, extents: &'static [usize], n_seeds: u64) -> Compared
     compared
 }
 
-/// The least bytes of a network, where brute force can tell; the test fails where the search finds or proves anything else.
 fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let (builder, loss) = random_model(seed, sizes);
     let updates = optimizer(if seed % 3 == 2 { "adam" } else { "sgd" }, &[]).unwrap();
     let updates = if seed % 5 == 4 { with_everything(updates) } else { updates };
+    let network = Network::new(builder, loss, &[], &updates).unwrap();
+    least_of(network, n_ranks, sizes, seed)
+}
+
+/// The least bytes of a network, where brute force can tell; the test fails where the search finds or proves anything else.
+fn least_of(network: Network, n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let precision = if seed / 3 % 2 == 1 { Precision::Bf16 } else { Precision::F32 };
-    let network = Network::new(builder, loss, &[], &updates).unwrap().in_precision(precision);
+    let network = network.in_precision(precision);
     let mesh = Mesh::new(n_ranks);
     let network = varied(network, &mesh, seed);
     let found = search_alone(&network, mesh, &Strategy::Auto.into());
@@ -115,4 +120,30 @@ fn six_ranks() {
 #[test]
 fn eight_ranks() {
     check(8, &[2, 3, 4, 8, 12, 16], 30, 170);
+}
+
+#[test]
+fn inference() {
+    let mut compared = Compared::default();
+    let meshes: [(usize, &'static [usize]); 4] = [
+        (2, &[1, 2, 3, 5, 6]),
+        (4, &[2, 3, 4, 6, 10]),
+        (6, &[2, 3, 4, 6, 9]),
+        (8, &[2, 3, 4, 6, 8]),
+    ];
+    for (n_ranks, extents) in meshes {
+        for n_operators in 2..=5 {
+            let sizes = Sizes { n_operators, extents, is_trained: true };
+            for seed in 0..20 {
+                let (builder, outputs) = random_predictor(seed, &sizes);
+                let network = Network::new(builder, None, &outputs, &Optimizer::default()).unwrap();
+                let Some(least) = least_of(network, n_ranks, &sizes, seed) else { continue };
+                compared.n_networks += 1;
+                compared.n_that_move += usize::from(least > 0);
+            }
+        }
+    }
+    // Where every rank can have rows of its own nothing moves.
+    assert!(compared.n_networks >= 280, "{compared:?}");
+    assert!(2 * compared.n_that_move >= compared.n_networks, "{compared:?}");
 }

@@ -117,7 +117,7 @@ fn hybrid(parts: &[&Tiled]) -> Tiled {
         hybrid.tilings[value.index()] = mixed(parts, value);
     }
     for value in values.into_iter().filter(|it| parts[0].forms[it.index()].is_some()) {
-        let all = all_forms(&hybrid.network.graph, value, &hybrid.mesh);
+        let all = all_forms(&hybrid.network, value, &hybrid.mesh);
         let mut bytes = |form: &Form| {
             hybrid.forms[value.index()] = Some(form.clone());
             hybrid.conversions(value).iter().map(|it| it.bytes).sum::<u64>()

@@ -188,9 +188,7 @@ impl Descent {
         let shape = network.graph.shape(value);
         let source = network.updates.iter().find(|it| it.1 == value).map(|it| it.0);
         let forms = match network.graph.operator(value) {
-            Some(_) => {
-                all_forms(&network.graph, value, &self.plan.mesh).into_iter().map(Some).collect()
-            }
+            Some(_) => all_forms(network, value, &self.plan.mesh).into_iter().map(Some).collect(),
             None => vec![None],
         };
         let split = (0..u8::try_from(shape.len()).unwrap()).map(Placement::Split);

@@ -27,7 +27,7 @@ fn recipe(builder: Builder, loss: Value, n_gpus: usize) -> Recipe {
         precision: Precision::F32,
         optimizer: Optimizer::default(),
     };
-    Recipe { builder, loss, outputs: Vec::new(), options }
+    Recipe { builder, loss: Some(loss), outputs: Vec::new(), options }
 }
 
 /// Reads the recipe's text back and compares everything that the two make.
@@ -254,9 +254,10 @@ proptest! {
         let operands = [Argument::Tensor(w), Argument::Float(factor)];
         let product = call(&mut recipe.builder, "mul", &operands);
         let product = call(&mut recipe.builder, "mean", &[Argument::Tensor(product), Argument::All]);
-        let operands = [Argument::Tensor(recipe.loss), Argument::Tensor(product)];
-        recipe.loss = call(&mut recipe.builder, "add", &operands);
-        recipe.builder.name_tensor(&name, recipe.loss);
+        let operands = [Argument::Tensor(recipe.loss.unwrap()), Argument::Tensor(product)];
+        let loss = call(&mut recipe.builder, "add", &operands);
+        recipe.loss = Some(loss);
+        recipe.builder.name_tensor(&name, loss);
         recipe.options = Options {
             name,
             n_gpus,

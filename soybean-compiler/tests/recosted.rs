@@ -7,7 +7,7 @@ mod random_networks;
 mod recost;
 mod support;
 
-use random_networks::{Sizes, random_model};
+use random_networks::{Sizes, random_model, random_predictor};
 use recost::{Conversion, fewest_bytes, implied, listed};
 use serde_json::Value;
 use soybean_compiler::{
@@ -29,7 +29,7 @@ fn plan(
 
 fn compiled(
     builder: Builder,
-    loss: soybean_compiler::graph::Value,
+    loss: impl Into<Option<soybean_compiler::graph::Value>>,
     outputs: &[(String, soybean_compiler::graph::Value)],
     n_gpus: usize,
     strategy: Strategy,
@@ -174,6 +174,23 @@ fn check_random(n_gpus: usize, extents: &'static [usize], precision: Precision) 
 }
 
 #[test]
+fn conversions_of_random_networks_in_inference() {
+    let mut n_conversions = 0;
+    for (n_gpus, extents) in [(2, &[2, 3, 5, 6][..]), (6, &[2, 3, 6, 9]), (8, &[2, 4, 6, 8])] {
+        let sizes = Sizes { n_operators: 4, extents, is_trained: true };
+        for (seed, (_, strategy)) in (0..12).flat_map(|seed| Strategy::NAMES.map(|it| (seed, it))) {
+            let (builder, outputs) = random_predictor(seed, &sizes);
+            let compiled = compiled(builder, None, &outputs, n_gpus, strategy, Precision::F32);
+            let Some(compiled) = compiled else { continue };
+            let plan: Value = serde_json::from_str(&compiled.report.json()).unwrap();
+            assert_eq!(plan["mode"], "inference");
+            n_conversions += check(&plan);
+        }
+    }
+    assert!(n_conversions > 150, "{n_conversions}");
+}
+
+#[test]
 fn conversions_of_random_networks() {
     for (n_gpus, extents) in [
         (2, &[2, 3, 4, 6][..]),
@@ -236,7 +253,7 @@ fn conversions_of_evaluations_are_not_of_a_step() {
         let told: Vec<_> = listed.into_iter().map(|it| (it.tensor, it.from, it.to)).collect();
         assert_eq!(told, implied(&plan), "conversions are those that forms and tilings need");
         let tiled = &report.search().tiled;
-        let is_trained = tiled.network.trained();
+        let is_trained = tiled.network.measured();
         let computed = tiled.network.graph.values().filter(|it| tiled.forms[it.index()].is_some());
         let conversions =
             computed.filter(|it| !is_trained[it.index()]).flat_map(|it| tiled.conversions(it));

@@ -136,7 +136,7 @@ fn brute_force(network: &Network, topology: &Topology) -> f64 {
     let choices = network.graph.values().map(|it| all_tilings(network, topology, it)).collect();
     let mesh = topology.mesh();
     let forms_of = |it: Value| {
-        network.graph.operator(it).map_or_else(Vec::new, |_| all_forms(&network.graph, it, &mesh))
+        network.graph.operator(it).map_or_else(Vec::new, |_| all_forms(network, it, &mesh))
     };
     let forms = network.graph.values().map(forms_of).collect();
     let tilings = vec![Tiling::replicated(mesh.n_axes()); network.graph.n_values()];

@@ -24,7 +24,7 @@ pub struct Side {
 /// What differs between two plans, as tables for people.
 ///
 /// # Errors
-/// If they are plans of different models.
+/// If they are plans of different models or modes.
 pub fn diff(left: &Side, right: &Side) -> Result<String, String> {
     check(left, right)?;
     let mut text =
@@ -48,6 +48,13 @@ fn check(left: &Side, right: &Side) -> Result<(), String> {
     if one != other {
         return Err(format!(
             "`{}` is a plan of `{one}`, `{}` one of `{other}`",
+            left.title, right.title
+        ));
+    }
+    let (one_mode, other_mode) = (left.plan.mode, right.plan.mode);
+    if one_mode != other_mode {
+        return Err(format!(
+            "`{}` is a plan for {one_mode}, `{}` one for {other_mode}",
             left.title, right.title
         ));
     }
@@ -86,7 +93,7 @@ fn totals(left: &Side, right: &Side) -> String {
     };
     aligned(&[
         [String::new(), left.title.clone(), right.title.clone(), String::new()],
-        row("bytes moved in one training step", |it| it.bytes_total),
+        row(&format!("bytes moved in one {}", left.plan.mode.unit()), |it| it.bytes_total),
         row("memory of each GPU", |it| it.peak_memory_bytes_per_gpu),
     ])
 }

@@ -6,6 +6,7 @@ mod tables;
 mod tiles;
 
 use soybean_compiler::{Compiled, program_text};
+use soybean_plan::Mode;
 
 use crate::picture::{Drawing, escaped, figure, theme};
 use json::{list, string};
@@ -29,6 +30,7 @@ pub fn html(compiled: &Compiled) -> String {
     let figure = figure(name, &Drawing::new(&compiled.report));
     let part = |name: &str| match name {
         "title" => escaped(compiled.report.model()),
+        "unit" => compiled.report.mode().unit().to_owned(),
         "style" => format!("{}{STYLE}", theme()),
         "figure" => figure.clone(),
         "data" => data(compiled),
@@ -54,8 +56,12 @@ fn filled(template: &str, part: impl Fn(&str) -> String) -> String {
 /// What the scripts show, as JSON that can stand in a script element.
 fn data(compiled: &Compiled) -> String {
     let text = program_text(&compiled.program);
-    let train = text.lines().skip_while(|it| *it != "train:").skip(1);
-    let steps = train.take(compiled.program.train.len()).map(|it| string(it.trim()));
+    let heading = match compiled.report.mode() {
+        Mode::Training => "train:",
+        Mode::Inference => "evaluate:",
+    };
+    let lines = text.lines().skip_while(|it| *it != heading).skip(1);
+    let steps = lines.take(compiled.program.measured().len()).map(|it| string(it.trim()));
     let data = format!(
         "{{\n\"plan\": {},\n\"ranks\": {},\n\"memory\": {},\n\"layers\": {},\n\"transfers\": {},\n\"steps\": {}\n}}",
         compiled.report.json(),

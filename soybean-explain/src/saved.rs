@@ -3,19 +3,22 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use soybean_plan::Mode;
 
 /// A plan as far as two of them are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedPlan {
     /// The name of the model.
     pub model: String,
+    /// What the model is compiled for; plans that do not say so are of training.
+    pub mode: Mode,
     /// The number of ranks.
     pub n_gpus: u64,
     /// The name of the strategy.
     pub strategy: String,
     /// The name of the precision.
     pub precision: String,
-    /// The bytes that a training step moves, over all ranks.
+    /// The bytes that a training step, or in inference a prediction, moves, over all ranks.
     pub bytes_total: u64,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
@@ -124,6 +127,10 @@ impl SavedPlan {
         let operators = plan.list("ops")?.iter().map(operator).collect::<Result<_, String>>()?;
         let saved = Self {
             model: plan.text("model")?,
+            mode: match value.get("mode") {
+                Some(_) => plan.text("mode")?.parse()?,
+                None => Mode::Training,
+            },
             n_gpus: plan.number("gpus")?,
             strategy: plan.text("strategy")?,
             precision: plan.text("precision")?,

@@ -36,7 +36,7 @@ pub struct Why {
 pub struct Choice {
     /// The tiling.
     pub tiling: Tiling,
-    /// The bytes that the best plan found moves in a training step.
+    /// The bytes that the best plan found moves in a training step, or in inference in a prediction.
     pub bytes: u64,
     /// A number of bytes below which no plan with this tiling comes; 0 where bytes are not what was minimised.
     pub lower_bound_bytes: u64,

@@ -15,7 +15,8 @@ fn json(name: &str, strategy: Strategy, precision: Precision, model: Model) -> S
         precision,
         optimizer: optimizer("sgd", &[]).unwrap(),
     };
-    let recipe = Recipe { builder: model.builder, loss: model.loss, outputs: Vec::new(), options };
+    let recipe =
+        Recipe { builder: model.builder, loss: Some(model.loss), outputs: Vec::new(), options };
     recipe.compile(&|| 0.0).unwrap().report.json()
 }
 
@@ -178,4 +179,19 @@ fn what_is_no_plan_is_refused() {
         `left` is a plan of `net`, `right` one of `other`
         the plans are of different versions of `net`: `0.bias` is f32[64] in `left`, but f32[72] in `right`
         the plans are of different versions of `net`: `1.bias` is f32[16] in `left`, but f32[64] in `right`"#]].assert_eq(&faults.join("\n"));
+}
+
+#[test]
+fn plans_of_different_modes_are_not_compared() {
+    let trained = json("net", Strategy::Auto, Precision::F32, model());
+    // Plans that do not say their mode are of training.
+    let before = trained.replacen(" \"mode\": \"training\",", "", 1);
+    assert_ne!(before, trained);
+    assert!(diff(&side("left", &trained), &side("right", &before)).is_ok());
+    let predicting = trained.replacen("\"mode\": \"training\"", "\"mode\": \"inference\"", 1);
+    let message = diff(&side("left", &trained), &side("right", &predicting)).unwrap_err();
+    assert_eq!(message, "`left` is a plan for training, `right` one for inference");
+    let unknown = trained.replacen("\"mode\": \"training\"", "\"mode\": \"guessing\"", 1);
+    let message = SavedPlan::read(&unknown).unwrap_err();
+    assert_eq!(message, "expected one of training, inference, found `guessing`");
 }

@@ -7,9 +7,9 @@ mod support;
 use std::collections::BTreeSet;
 
 use serde_json::Value as Json;
-use soybean_compiler::{Argument, Compiled};
+use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Options, Strategy, compile};
 use soybean_explain::page::html;
-use soybean_plan::{BufferId, DType, Program, Tile};
+use soybean_plan::{BufferId, DType, Init, Mode, Precision, Program, Tile};
 use soybean_zoo::{Layers, cnn5, perceptron};
 
 use browser::opened;
@@ -88,7 +88,7 @@ fn used_at(program: &Program, at: usize) -> usize {
         let is_written = steps[..=at].iter().any(|it| it.results.contains(&buffer));
         let is_read = steps[at..].iter().any(|it| it.inputs.contains(&buffer));
         let is_fresh = steps[at].results.contains(&buffer);
-        if is_written && (is_read || is_fresh || buffer == tables.loss) {
+        if is_written && (is_read || is_fresh || Some(buffer) == tables.loss) {
             used.extend(blocks(program, buffer));
         }
     }
@@ -130,8 +130,42 @@ fn the_timeline_counts_every_byte_in_use_once() {
         // Activations are gone when the updates are made, gradients are not there when the forward work begins.
         assert!(numbers(&steps[0])[4] == 0 && peak(3) > 0 && peak(4) > 0);
         let last = numbers(&steps[steps.len() - 1]);
-        assert!(last[3] <= bytes(program.tables.loss), "{last:?}");
+        assert!(last[3] <= bytes(program.tables.loss.unwrap()), "{last:?}");
     }
+}
+
+#[test]
+fn the_page_of_a_prediction_shows_its_steps() {
+    let mut builder = Builder::in_mode(Mode::Inference);
+    let mut here = builder.input("x", DType::F32, &[1, 64]);
+    for layer in 0..3 {
+        let init = Init::Normal { mean: 0.0, std: 0.1 };
+        let w = builder.parameter(&format!("{layer}.w"), &[64, 64], init);
+        let operands = [here, w].map(Argument::Tensor);
+        let Ok(Argument::Tensor(product)) = builder.call("matmul", &operands) else {
+            unreachable!("the shapes fit")
+        };
+        here = product;
+    }
+    let options = Options {
+        name: "net".to_owned(),
+        n_gpus: 4,
+        search: Strategy::Auto.into(),
+        precision: Precision::F32,
+        optimizer: Optimizer::default(),
+    };
+    let outputs = [("y".to_owned(), here)];
+    let compiled = compile(builder, None, &outputs, &options, &|| 0.0).unwrap();
+    let page = html(&compiled);
+    assert!(page.contains("Bytes moved in one prediction"));
+    let data = data(&page);
+    assert_eq!(data["plan"]["mode"], "inference");
+    let (program, used) = (&compiled.program, data["memory"]["used"].as_array().unwrap());
+    assert_eq!(used.len(), program.evaluate.len());
+    assert_eq!(data["steps"].as_array().unwrap().len(), program.evaluate.len());
+    // Content::NAMES: parameters first, gradients fifth.
+    let weights = 3 * 64 * 64 * 4 / 4;
+    assert!(used.iter().all(|it| numbers(it)[0] == weights && numbers(it)[4] == 0), "{used:?}");
 }
 
 #[test]

@@ -16,7 +16,8 @@ fn compiled(strategy: Strategy, n_gpus: usize, optimizer_name: &str, model: Mode
         precision: Precision::F32,
         optimizer: optimizer(optimizer_name, &[]).unwrap(),
     };
-    let recipe = Recipe { builder: model.builder, loss: model.loss, outputs: Vec::new(), options };
+    let recipe =
+        Recipe { builder: model.builder, loss: Some(model.loss), outputs: Vec::new(), options };
     recipe.compile(&|| 0.0).unwrap()
 }
 

@@ -49,7 +49,7 @@ fn recipe(n_gpus: usize, pin: Option<&str>) -> Recipe {
         precision: Precision::F32,
         optimizer: Optimizer::default(),
     };
-    Recipe { builder, loss, outputs: Vec::new(), options }
+    Recipe { builder, loss: Some(loss), outputs: Vec::new(), options }
 }
 
 fn compiled(n_gpus: usize, pin: Option<&str>) -> Compiled {
@@ -113,7 +113,7 @@ fn a_plan_is_searched_anew_on_its_own_mesh() {
     // Two of three axes take a digit of 12 heads each; of few texts the heads are split as well.
     let sizes = Transformer { batch: 2, tokens: 32, n_blocks: 1, n_words: 256, ..GPT };
     let model = sizes.decoder();
-    let recipe = Recipe { builder: model.builder, loss: model.loss, ..recipe(8, None) };
+    let recipe = Recipe { builder: model.builder, loss: Some(model.loss), ..recipe(8, None) };
     let report = compile_again(&recipe).unwrap().report;
     let tiled = &report.search().tiled;
     assert_eq!(tiled.mesh.turns().collect::<Vec<_>>(), [(12, 1), (768, 1)]);

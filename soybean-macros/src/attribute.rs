@@ -1,7 +1,8 @@
 //! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB",
-//! cluster = "dgx-h100", objective = "time", clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"`.
+//! cluster = "dgx-h100", objective = "time", mode = "inference", clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"`.
 
 mod cluster;
+pub(crate) mod mode;
 mod updates;
 
 use proc_macro2::TokenStream;
@@ -26,7 +27,7 @@ use crate::{
 };
 
 /// The names of all arguments.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "gpus",
     "optimizer",
     "strategy",
@@ -34,6 +35,7 @@ const NAMES: [&str; 11] = [
     "memory",
     "cluster",
     "objective",
+    "mode",
     "clip_norm",
     "accumulate",
     "ema",
@@ -41,7 +43,7 @@ const NAMES: [&str; 11] = [
 ];
 
 /// The arguments with values.
-const KNOWN: &str = "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\", memory = \"80GiB\", cluster = \"dgx-h100\", objective = \"time\", clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = \"skip\"";
+const KNOWN: &str = "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\", memory = \"80GiB\", cluster = \"dgx-h100\", objective = \"time\", mode = \"inference\", clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = \"skip\"";
 
 /// The arguments as they are written.
 #[derive(Default)]
@@ -53,6 +55,7 @@ pub(crate) struct Attribute {
     memory: Option<Expr>,
     cluster: Option<Expr>,
     objective: Option<Expr>,
+    mode: Option<Expr>,
     clip_norm: Option<Expr>,
     accumulate: Option<Expr>,
     ema: Option<Expr>,
@@ -137,6 +140,7 @@ impl Attribute {
             "memory" => &mut self.memory,
             "cluster" => &mut self.cluster,
             "objective" => &mut self.objective,
+            "mode" => &mut self.mode,
             "clip_norm" => &mut self.clip_norm,
             "accumulate" => &mut self.accumulate,
             "ema" => &mut self.ema,
@@ -186,7 +190,7 @@ impl Attribute {
         environment: &Environment,
     ) -> Option<Settings> {
         let n_gpus = self.n_gpus(evaluator, environment.gpus.as_deref());
-        let optimizer = self.read_updates(evaluator);
+        let optimizer = self.optimizer_of_mode(evaluator);
         let strategy = match &self.strategy {
             Some(expression) => read_choice("strategy", expression, &Strategy::NAMES, evaluator),
             None => Some(Strategy::Auto),

@@ -19,8 +19,8 @@ use ::soybean::runtime::{Model, Rank};
 #[allow(unused_imports)]
 use ::soybean::plan::{
     Attention, AttentionForm, AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Concatenation, Constant, Contraction,
-    Convolution, ConvolutionForm, DType, Embedding, EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, NonFinite,
-    Output, Padding, Parameter, Permutation, Placement, Plan, Pooling, PoolingForm, Precision, Reduction, RunScalar, ScalarProgram, Shape, State, Strides,
+    Convolution, ConvolutionForm, DType, Embedding, EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Mode, NonFinite,
+    Output, Padding, Parameter, Permutation, Placement, Plan, Pooling, PoolingForm, Precision, Reduction, Rows, RunScalar, ScalarProgram, Shape, State, Strides,
     Tables, Tile, Tiling, Unary,
 };
 ";
@@ -47,13 +47,14 @@ pub(crate) fn program(text: &mut String, compiled: &Compiled, recipe: &str) {
 }
 
 fn plan(text: &mut String, report: &Report, recipe: &str) {
+    let mode = report.mode();
     let (n_gpus, strategy, is_optimal) = (report.n_gpus(), report.strategy(), report.is_optimal());
     let (bytes_total, memory) = (report.bytes_total, report.peak_memory_bytes_per_gpu);
     let table = report.text();
     write_to(
         text,
         format_args!(
-            "pub(crate) const PLAN: Plan = Plan {{ n_gpus: {n_gpus}, strategy: {strategy:?}, is_optimal: {is_optimal}, \
+            "pub(crate) const PLAN: Plan = Plan {{ mode: Mode::{mode:?}, n_gpus: {n_gpus}, strategy: {strategy:?}, is_optimal: {is_optimal}, \
              bytes_total: {bytes_total}, peak_memory_bytes_per_gpu: {memory}, text: {table:?}, recipe: {recipe:?} }};\n"
         ),
     );

@@ -1,15 +1,15 @@
-//! The expansion: attribute and item in, the item as ordinary Rust and its trainer out.
+//! The expansion: attribute and item in, the item as ordinary Rust and its trainer or predictor out.
 
 use std::{path::PathBuf, time::Instant};
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
-use soybean_compiler::{At, Compiled, ModelFault, Options, Recipe, Request};
-use soybean_plan::{DType, Shape};
+use soybean_compiler::{At, Builder, Compiled, ModelFault, Options, Recipe, Request};
+use soybean_plan::{DType, Mode, Shape};
 use syn::{Expr, ItemFn, Pat, Stmt};
 
 use crate::{
-    attribute::{Attribute, Settings},
+    attribute::{Attribute, Settings, mode::mode_of},
     evaluate::{Evaluator, tensor::Assertion},
     generate,
     item::Model,
@@ -84,7 +84,7 @@ pub(crate) fn expand(
         }
     };
     if environment.is_editor {
-        return stub::for_editor(&model, &stub::inputs(&model));
+        return stub::for_editor(&model, &stub::inputs(&model), mode_of(&attribute));
     }
     let mut problems = Problems::default();
     let dependencies = model.dependencies();
@@ -99,7 +99,7 @@ pub(crate) fn expand(
     let attribute = Attribute::parse(attribute, &mut evaluator.problems);
     match build(&model, &attribute, environment, &mut evaluator) {
         Some(success) => generate::expansion(&model, &attribute, &success),
-        None => stub::for_faults(&model, &stub::inputs(&model), &evaluator),
+        None => stub::for_faults(&model, &stub::inputs(&model), attribute.mode(), &evaluator),
     }
 }
 
@@ -119,11 +119,13 @@ pub(crate) fn evaluate<'a>(
 ) -> Option<Evaluated<'a>> {
     model.check(&mut evaluator.problems);
     let settings = attribute.settings(evaluator, environment);
+    let mode = attribute.mode();
+    evaluator.builder = Builder::in_mode(mode);
     let inputs = add_inputs(model, evaluator);
     let forward = model.forward()?;
     let arguments = inputs.iter().map(|it| it.value.map_or(Value::Poison, Value::Tensor)).collect();
     let result = evaluator.forward(forward, arguments);
-    let outputs = outputs(forward, result, evaluator);
+    let outputs = outputs(forward, result, mode, evaluator);
     name_parameters(evaluator);
     evaluator.builder.name_layers(evaluator.naming.layers());
     for (name, value) in evaluator.naming.tensors() {
@@ -164,7 +166,7 @@ pub(crate) fn build<'a>(
                     model,
                     attribute,
                     &inputs,
-                    outputs.loss_at,
+                    outputs.first_at,
                     evaluator,
                 );
             }
@@ -212,14 +214,17 @@ fn add_inputs<'a>(model: &'a Model, evaluator: &mut Evaluator<'a>) -> Vec<Input>
 
 /// What the function returns.
 struct Outputs<'a> {
-    loss: soybean_compiler::graph::Value,
-    loss_at: &'a dyn ToTokens,
+    /// None in inference.
+    loss: Option<soybean_compiler::graph::Value>,
+    /// Where the first of all stands: the loss, if there is one.
+    first_at: &'a dyn ToTokens,
     others: Vec<(String, soybean_compiler::graph::Value)>,
 }
 
 fn outputs<'a>(
     forward: &'a ItemFn,
     result: Value<'a>,
+    mode: Mode,
     evaluator: &mut Evaluator<'a>,
 ) -> Option<Outputs<'a>> {
     let tail = tail(&forward.block.stmts);
@@ -251,14 +256,26 @@ fn outputs<'a>(
         }
     }
     if tensors.is_empty() {
-        let message = Message::new("a model returns its loss, found nothing")
-            .help("let the function end with the loss: `logits.cross_entropy(y)`");
-        evaluator.problems.report(at, &message);
+        evaluator.problems.report(at, &nothing_returned(mode));
         return None;
     }
-    let (_, loss) = tensors.remove(0);
-    let loss_at = expressions[0].map_or(at, |it| it as &dyn ToTokens);
-    Some(Outputs { loss, loss_at, others: tensors })
+    let loss = match mode {
+        Mode::Training => Some(tensors.remove(0).1),
+        Mode::Inference => None,
+    };
+    let first_at = expressions[0].map_or(at, |it| it as &dyn ToTokens);
+    Some(Outputs { loss, first_at, others: tensors })
+}
+
+fn nothing_returned(mode: Mode) -> Message {
+    match mode {
+        Mode::Training => Message::new("a model returns its loss, found nothing")
+            .help("let the function end with the loss: `logits.cross_entropy(y)`"),
+        Mode::Inference => {
+            Message::new("a model of `mode = \"inference\"` returns its outputs, found nothing")
+                .help("let the function end with an output: `logits`, or `(logits, hidden)`")
+        }
+    }
 }
 
 /// The variable's name where the result is one, else its number.
@@ -304,7 +321,7 @@ fn report(
     model: &Model,
     attribute: &Attribute,
     inputs: &[Input],
-    loss_at: &dyn ToTokens,
+    first_at: &dyn ToTokens,
     evaluator: &mut Evaluator<'_>,
 ) {
     let parameters: Vec<_> = evaluator.naming.parameters().map(|(_, it)| it).collect();
@@ -323,7 +340,7 @@ fn report(
             let pin = evaluator.pins.iter().find(|(it, _)| *it == value);
             pin.map(|&(_, tokens)| tokens as &dyn ToTokens)
         }
-        At::Loss => Some(loss_at),
+        At::Loss => Some(first_at),
         At::Memory => Some(attribute.memory_tokens()),
         At::NoDecay(position) => attribute.no_decay_tokens(position),
         At::Gpus => None,

@@ -1,4 +1,4 @@
-//! The generated items: `Batch`, `Network`, `Trainer`, and the program behind them.
+//! The generated items: `Batch`, `Network`, `Trainer` or `Predictor`, and the program behind them.
 //!
 //! They are written as text and parsed once: rustc's lexer is much faster than building tokens one by one in an unoptimised macro.
 
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use soybean_plan::DType;
+use soybean_plan::{DType, Mode};
 use syn::Visibility;
 
 use crate::{
@@ -28,7 +28,8 @@ pub(crate) fn expansion(model: &Model, attribute: &Attribute, success: &Success)
         1 => "1 GPU".to_owned(),
         n_gpus => format!("{n_gpus} GPUs"),
     };
-    let mut module = interface(model, &success.inputs, &gpus);
+    let mode = success.compiled.report.mode();
+    let mut module = interface(model, &success.inputs, mode, &gpus);
     module.push_str(&program(success));
     let path = path(model);
     let network = network(
@@ -106,8 +107,8 @@ pub(crate) fn tokens(text: &str) -> TokenStream {
     text.parse().expect(REASON)
 }
 
-/// `Batch`, `Network` and `Trainer`.
-pub(crate) fn interface(model: &Model, inputs: &[Input], gpus: &str) -> String {
+/// `Batch`, `Network` and `Trainer`, or in inference `Predictor`.
+pub(crate) fn interface(model: &Model, inputs: &[Input], mode: Mode, gpus: &str) -> String {
     let (name, visibility) = (model.name(), visibility(model));
     let mut fields = String::new();
     for input in inputs {
@@ -120,11 +121,15 @@ pub(crate) fn interface(model: &Model, inputs: &[Input], gpus: &str) -> String {
     if inputs.is_empty() {
         fields.push_str("_nothing: ::core::marker::PhantomData<&'a ()>,\n");
     }
+    let (unit, runner, verb) = match mode {
+        Mode::Training => ("step", "Trainer", "Trains"),
+        Mode::Inference => ("prediction", "Predictor", "Runs"),
+    };
     let views: Vec<_> = inputs.iter().map(view).collect();
     let views = views.join(", ");
     format!(
         r#"{TRACKED}
-/// The tensors of one step of the model `{name}`.
+/// The tensors of one {unit} of the model `{name}`. Predictions do not read those on which no output depends, such as labels: `&[]` will do for them.
 #[derive(::core::clone::Clone, ::core::marker::Copy, ::core::fmt::Debug)]
 {visibility} struct Batch<'a> {{
 {fields}}}
@@ -136,8 +141,8 @@ impl ::soybean::Batch for Batch<'_> {{
 /// The model `{name}`, compiled for {gpus}.
 #[derive(::core::fmt::Debug)]
 {visibility} enum Network {{}}
-/// Trains the model `{name}` as its plan for {gpus} says.
-{visibility} type Trainer = ::soybean::Trainer<Network>;
+/// {verb} the model `{name}` as its plan for {gpus} says.
+{visibility} type {runner} = ::soybean::{runner}<Network>;
 "#
     )
 }

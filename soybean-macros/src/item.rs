@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The names of what the macro generates in the model's module.
-const GENERATED: [&str; 4] = ["Batch", "Network", "Trainer", "__program"];
+const GENERATED: [&str; 5] = ["Batch", "Network", "Trainer", "Predictor", "__program"];
 
 /// What the attribute stands on.
 pub(crate) struct Model {

@@ -32,7 +32,7 @@ mod tests;
 
 use proc_macro::TokenStream;
 
-/// Turns a function, or a module with one public function `forward`, into a trainer for N GPUs.
+/// Turns a function, or a module with one public function `forward`, into a trainer for N GPUs, or a predictor.
 ///
 /// Arguments: `gpus = N`, the number of GPUs (the environment variable `SOYBEAN_GPUS` overrides it); `optimizer = sgd(momentum = 0.9)`,
 /// `adam(..)` or `adamw(..)`; `strategy = "auto"`, `"recursive"`, `"data"` or `"model"`; `precision = "f32"`, `"tf32"` or
@@ -41,10 +41,11 @@ use proc_macro::TokenStream;
 /// `memory = "80GiB"`, the memory of each GPU, for the cheapest plan that fits into it; `clip_norm = 1.0`, the largest norm of all gradients together; `accumulate = 4`, how many
 /// steps share an update; `ema = 0.999`, the decay of moving averages of the parameters; `non_finite = "stop"`, `"skip"` or `"scale"`, what a step does whose loss or gradients are
 /// not finite. Optimizers take patterns of the names of parameters that are not decayed: `adamw(no_decay = ["*.b", "embed*"])`.
+/// `mode = "inference"`, without an optimizer, makes a predictor instead of a trainer.
 ///
 /// The function takes the tensors of a batch, with their dims in their types, and returns a scalar loss, or a tuple of the loss and further
-/// results. It stays in the program as ordinary Rust. Beside it stand the generated `Batch`, `Network` and `Trainer`: in the
-/// module itself, or for a function in a module of its name.
+/// results; in mode inference it returns a tensor, or a tuple of tensors, of any shapes. It stays in the program as ordinary Rust. Beside it stand the generated `Batch`,
+/// `Network` and `Trainer`, or in mode inference `Predictor`: in the module itself, or for a function in a module of its name.
 #[proc_macro_attribute]
 pub fn model(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let environment = expand::Environment::read();

@@ -8,7 +8,7 @@ use quote::{format_ident, quote};
 use syn::{Attribute as Annotation, FnArg, Item, ItemFn, Safety};
 
 use crate::{
-    attribute::Attribute,
+    attribute::{Attribute, mode::mode_of},
     dependency::Dependency,
     erase::erase_dims,
     evaluate::Evaluator,
@@ -28,10 +28,12 @@ pub(crate) fn start(
 ) -> TokenStream {
     let id = identity(model.name(), &model.tokens);
     let bodies = bodies_name(&id);
+    let mode = mode_of(&attribute);
     let state = State { stage: Stage::Model, attribute, item: model.tokens.clone(), id };
     let chain = relay::beside_model(dependencies, &state);
     let gpus = "the GPUs that it is declared for";
-    let inside = generate::tokens(&generate::interface(model, &stub::inputs(model), gpus));
+    let inside = generate::interface(model, &stub::inputs(model), mode, gpus);
+    let inside = generate::tokens(&inside);
     let beside = quote! {
         #[doc(hidden)]
         #[allow(non_camel_case_types, dead_code)]
@@ -74,7 +76,8 @@ pub(crate) fn arrived(arrived: Arrived, environment: &Environment) -> TokenStrea
     let Some(success) = expand::build(&model, &attribute, environment, &mut evaluator) else {
         let errors = evaluator.problems.to_compile_errors();
         let unreachable = "::core::unreachable!()";
-        let network = generate::network(&path, stub::PLAN, unreachable, unreachable);
+        let network =
+            generate::network(&path, &stub::plan(attribute.mode()), unreachable, unreachable);
         let network = generate::tokens(&network);
         let functions = functions.iter().map(|it| stub::without_body(&seen_outside(it)));
         let is_layer = |it: &&Dependency| matches!(layers.links[&it.key], Link::To(_));

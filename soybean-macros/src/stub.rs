@@ -4,7 +4,7 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use soybean_plan::DType;
+use soybean_plan::{DType, Mode};
 use syn::{Item, ItemFn, Pat};
 
 use crate::{
@@ -16,9 +16,14 @@ use crate::{
     tensor_type::TensorType,
 };
 
-pub(crate) const PLAN: &str = r#"::soybean::plan::Plan {
-    n_gpus: 1, strategy: "", is_optimal: false, bytes_total: 0, peak_memory_bytes_per_gpu: 0, text: "", recipe: "",
-}"#;
+/// The plan of no program.
+pub(crate) fn plan(mode: Mode) -> String {
+    format!(
+        r#"::soybean::plan::Plan {{
+    mode: ::soybean::plan::Mode::{mode:?}, n_gpus: 1, strategy: "", is_optimal: false, bytes_total: 0, peak_memory_bytes_per_gpu: 0, text: "", recipe: "",
+}}"#
+    )
+}
 
 /// The model's arguments as far as their tokens tell.
 pub(crate) fn inputs(model: &Model) -> Vec<Input> {
@@ -31,8 +36,8 @@ pub(crate) fn inputs(model: &Model) -> Vec<Input> {
 }
 
 /// The user's item as it is, and types without a program.
-pub(crate) fn for_editor(model: &Model, inputs: &[Input]) -> TokenStream {
-    let (inside, network) = generated(model, inputs);
+pub(crate) fn for_editor(model: &Model, inputs: &[Input], mode: Mode) -> TokenStream {
+    let (inside, network) = generated(model, inputs, mode);
     generate::assemble(model, model.eager(TokenStream::new()), inside, network)
 }
 
@@ -40,10 +45,11 @@ pub(crate) fn for_editor(model: &Model, inputs: &[Input]) -> TokenStream {
 pub(crate) fn for_faults(
     model: &Model,
     inputs: &[Input],
+    mode: Mode,
     evaluator: &Evaluator<'_>,
 ) -> TokenStream {
     let errors = evaluator.problems.to_compile_errors();
-    let (inside, network) = generated(model, inputs);
+    let (inside, network) = generated(model, inputs, mode);
     match &model.form {
         Form::Function(function) => {
             let item = without_body(function);
@@ -63,11 +69,11 @@ pub(crate) fn for_faults(
     }
 }
 
-fn generated(model: &Model, inputs: &[Input]) -> (TokenStream, TokenStream) {
-    let inside = generate::interface(model, inputs, "no GPUs");
+fn generated(model: &Model, inputs: &[Input], mode: Mode) -> (TokenStream, TokenStream) {
+    let inside = generate::interface(model, inputs, mode, "no GPUs");
     let path = generate::path(model);
     let network =
-        generate::network(&path, PLAN, "::core::unreachable!()", "::core::unreachable!()");
+        generate::network(&path, &plan(mode), "::core::unreachable!()", "::core::unreachable!()");
     (generate::tokens(&inside), generate::tokens(&network))
 }
 

@@ -1,6 +1,6 @@
 //! The words that the compiler and the runtime share.
 //!
-//! A [`Program`] says what every rank of a [`Mesh`] does in one training step: kernels over local buffers, collectives along axes
+//! A [`Program`] says what every rank of a [`Mesh`] does in one training step, or one prediction: kernels over local buffers, collectives along axes
 //! of the mesh, and where the user's tensors enter and leave. All descriptors can be written as constants, so that generated
 //! code holds them in statics. This crate decides nothing and depends on nothing.
 
@@ -9,6 +9,7 @@ mod cluster;
 mod collective;
 mod kernel;
 mod mesh;
+mod mode;
 mod non_finite;
 mod operations;
 mod precision;
@@ -28,11 +29,12 @@ pub use kernel::{
     PoolingForm, Reduction,
 };
 pub use mesh::{AxisSet, MAX_AXES, Mesh};
+pub use mode::Mode;
 pub use non_finite::NonFinite;
 pub use precision::Precision;
 pub use program::{
-    Buffer, BufferId, Constant, Init, Input, Output, Parameter, Plan, Program, RunScalar, State,
-    Step, Tables,
+    Buffer, BufferId, Constant, Init, Input, Output, Parameter, Plan, Program, Rows, RunScalar,
+    State, Step, Tables,
 };
 pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
 pub use schedule::{Access, Lane, Schedule, Wait};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{DType, Kernel, Mesh, NonFinite, Precision, Tile, random::mixed};
+use crate::{DType, Kernel, Mesh, Mode, NonFinite, Precision, Tile, random::mixed};
 
 /// The number of a buffer in [`Tables::buffers`].
 pub type BufferId = usize;
@@ -16,10 +16,21 @@ pub struct Program {
     pub tables: Tables,
     /// The descriptors that the steps number, of kernels and collectives alike.
     pub kernels: Cow<'static, [Kernel]>,
-    /// One training step: loss, gradients, updates.
+    /// One training step: loss, gradients, updates. There are none in inference.
     pub train: Vec<Step>,
     /// The forward computation alone: loss and further outputs.
     pub evaluate: Vec<Step>,
+}
+
+impl Program {
+    /// The steps that the plan is measured by: those of a training step, or in inference those of a prediction.
+    #[must_use]
+    pub fn measured(&self) -> &[Step] {
+        match self.tables.mode() {
+            Mode::Training => &self.train,
+            Mode::Inference => &self.evaluate,
+        }
+    }
 }
 
 /// One step of a program: a kernel by number, and the buffers that it reads and writes, in the order that [`Kernel`] says.
@@ -56,8 +67,8 @@ pub struct Tables {
     pub constants: Cow<'static, [Constant]>,
     /// The scalars that are computed anew for each step, in the order in which scalar programs number them.
     pub scalars: Cow<'static, [RunScalar]>,
-    /// Where a training step leaves the loss, a scalar that every rank holds.
-    pub loss: BufferId,
+    /// Where a training step leaves the loss, a scalar that every rank holds; none in inference.
+    pub loss: Option<BufferId>,
     /// Where a training step leaves the 2-norm of all gradients together, a scalar that every rank holds; none if nothing needs it.
     pub gradient_norm: Option<BufferId>,
     /// How many steps share an update, which takes the mean of their gradients; 1 if every step updates.
@@ -66,12 +77,38 @@ pub struct Tables {
     pub ema: Option<f64>,
     /// What a step does where its loss or the norm is not finite.
     pub non_finite: NonFinite,
-    /// What an evaluation leaves: the loss, then the model's further outputs.
+    /// What an evaluation leaves: the loss if there is one, then the model's further outputs.
     pub outputs: Cow<'static, [Output]>,
     /// The bytes that the collectives of one training step move, over all ranks.
     pub train_bytes: u64,
     /// The bytes that the collectives of one evaluation move, over all ranks.
     pub evaluate_bytes: u64,
+}
+
+impl Tables {
+    /// What the program is for: one without a loss does not train.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        match self.loss {
+            Some(_) => Mode::Training,
+            None => Mode::Inference,
+        }
+    }
+
+    /// What a prediction gives: the outputs beside the loss.
+    #[must_use]
+    pub fn predictions(&self) -> &[Output] {
+        &self.outputs[usize::from(self.loss.is_some())..]
+    }
+
+    /// The bytes that the collectives of [`Program::measured`] move, over all ranks.
+    #[must_use]
+    pub const fn measured_bytes(&self) -> u64 {
+        match self.mode() {
+            Mode::Training => self.train_bytes,
+            Mode::Inference => self.evaluate_bytes,
+        }
+    }
 }
 
 /// A stretch of a rank's memory.
@@ -98,6 +135,8 @@ pub struct Input {
     pub buffer: BufferId,
     /// For class labels, the number of classes: values must be in `0..n_classes`.
     pub n_classes: Option<usize>,
+    /// Whether predictions are computed of it; others, such as labels, serve the loss alone.
+    pub is_queried: bool,
 }
 
 /// A trained tensor, or a buffer: a tensor that the model itself keeps from step to step.
@@ -146,6 +185,23 @@ pub struct Output {
     pub tile: Tile,
     /// Where each rank's part lies after the last step.
     pub buffer: BufferId,
+    /// What the rows of a batch are to it.
+    pub rows: Rows,
+}
+
+/// What the rows of a batch are to an output: whether a row's part of it can be told from the others'. A row is an index of dim 0, which the inputs of a
+/// prediction share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// It does not depend on the batch.
+    Fixed,
+    /// Each row has a part of its own, computed of that row alone: an equal share of this dim, in the order of the rows.
+    Own {
+        /// The dim.
+        dim: usize,
+    },
+    /// It is computed of several rows together, or there are no rows that the inputs share.
+    Mixed,
 }
 
 /// How a parameter is filled at the start. Element `i` of the whole tensor is a function of the seed, the parameter's number and `i`
@@ -206,13 +262,15 @@ impl RunScalar {
 /// What is known of a plan once it is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
+    /// What the model is compiled to do.
+    pub mode: Mode,
     /// The number of ranks.
     pub n_gpus: usize,
     /// The strategy that was asked for.
     pub strategy: &'static str,
     /// Whether no plan is better by the objective, and that is proved.
     pub is_optimal: bool,
-    /// The bytes that one training step moves, over all ranks.
+    /// The bytes that one training step, or in inference one prediction, moves, over all ranks.
     pub bytes_total: u64,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,

@@ -1,6 +1,6 @@
 //! What must hold of a model's tables before its ranks are started.
 
-use soybean_plan::{Buffer, Tables};
+use soybean_plan::{Buffer, Output, Rows, Tables};
 
 use crate::{Error, ErrorKind};
 
@@ -31,7 +31,17 @@ pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
             ));
         }
     }
-    Ok(())
+    let has_rows = |it: &&Output| match it.rows {
+        Rows::Own { dim } => dim < it.tile.shape.len(),
+        Rows::Fixed | Rows::Mixed => true,
+    };
+    match tables.outputs.iter().find(|it| !has_rows(it)) {
+        Some(Output { name, tile, rows, .. }) => fault(format!(
+            "output `{name}`: expected rows in a dim of {}, found {rows:?}",
+            tile.shape
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Whether the buffer lies within an arena of this size, aligned.

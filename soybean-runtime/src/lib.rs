@@ -1,7 +1,7 @@
 //! Runs compiled models: devices, kernels, communicators, the trainer and its data.
 //!
 //! A [`Model`] describes its memory and kernels in the words of `soybean-plan` and makes calls on a [`Rank`]; a [`Trainer`] runs all
-//! ranks of its mesh. Nothing here knows graphs, operators or gradients.
+//! ranks of its mesh, a [`Predictor`] those of a model of mode inference. Nothing here knows graphs, operators or gradients.
 
 mod abort;
 mod across;
@@ -27,8 +27,10 @@ mod model;
 mod movement;
 mod overlap;
 mod post;
+mod predictor;
 mod processes;
 mod profile;
+mod query;
 mod rank;
 mod ranks;
 mod state;
@@ -46,6 +48,7 @@ pub use devices::{Devices, devices};
 pub use error::{Error, ErrorKind};
 pub use host::{Array, Evaluation, View};
 pub use model::Model;
+pub use predictor::Predictor;
 pub use processes::Process;
 pub use profile::{Profile, Work};
 pub use rank::Rank;

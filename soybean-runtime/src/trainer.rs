@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use soybean_plan::{Input, Tables, Tile};
+use soybean_plan::{Input, Mode, Tables, Tile};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::{self, CudaRanks};
@@ -19,6 +19,7 @@ use crate::{
     ends::is_owner,
     model::AnyModel,
     overlap::Overlap,
+    query::Query,
     ranks::{Feed, Moment, Order, Ranks, Report, Training},
     state::Stretch,
 };
@@ -39,9 +40,9 @@ impl Trainer {
     /// Starts the ranks of a generated model.
     ///
     /// # Errors
-    /// If the device cannot be used, or the model's tables contradict themselves.
+    /// If the model does not train, the device cannot be used, or the model's tables contradict themselves.
     pub fn new(model: &'static dyn Model, config: Config) -> Result<Self, Error> {
-        Self::start(AnyModel::Static(model), &config)
+        Self::start(AnyModel::Static(model), &config, Mode::Training)
     }
 
     /// Starts the ranks of a model that is a value, such as a [`soybean_plan::Program`].
@@ -49,10 +50,18 @@ impl Trainer {
     /// # Errors
     /// As [`Self::new`].
     pub fn new_shared(model: Arc<dyn Model>, config: Config) -> Result<Self, Error> {
-        Self::start(AnyModel::Shared(model), &config)
+        Self::start(AnyModel::Shared(model), &config, Mode::Training)
     }
 
-    fn start(model: AnyModel, config: &Config) -> Result<Self, Error> {
+    /// Starts the ranks of a model of this mode.
+    pub(crate) fn start(model: AnyModel, config: &Config, mode: Mode) -> Result<Self, Error> {
+        let tables = model.get().tables();
+        if tables.mode() != mode {
+            let (name, found) = (&tables.name, tables.mode());
+            let message =
+                format!("expected a model of mode {mode}, found `{name}`, of mode {found}");
+            return Err(Error::new(ErrorKind::Program, message));
+        }
         let ranks = processes::start_ranks(&model, config)?;
         let learning_rate = config.learning_rate;
         let (course, is_queued, failure) = (Course::default(), false, None);
@@ -127,13 +136,32 @@ impl Trainer {
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
     pub fn evaluate(&mut self, batch: &[View<'_>]) -> Result<Evaluation, Error> {
+        let mut arrays = self.forward(batch)?.into_iter();
+        let loss = arrays.next().and_then(|loss| loss.data.first().copied()).unwrap_or(f32::NAN);
+        Ok(Evaluation { loss, outputs: arrays.collect() })
+    }
+
+    /// The model's outputs beside the loss. Inputs on which they do not depend ([`Input::is_queried`]), such as labels, are not read and may be empty. Fewer rows
+    /// than a batch has may be given where every output has a part for each row; outputs are then as much shorter.
+    ///
+    /// # Errors
+    /// If the model has no such outputs, the batch does not fit the model, or a rank fails.
+    pub fn predict(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
+        let model = self.model.clone();
+        let tables = model.get().tables();
+        let query = Query::new(tables, batch)?;
+        let arrays = self.forward(&query.views())?;
+        let outputs = tables.outputs.iter().zip(arrays).skip(usize::from(tables.loss.is_some()));
+        Ok(outputs.map(|(output, array)| query.cut(array, output.rows)).collect())
+    }
+
+    /// All outputs, the loss among them if there is one.
+    fn forward(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
         self.check_batch(batch)?;
         self.call(Order::Evaluate { batch })?;
         let outputs = &self.model.get().tables().outputs;
         let tiles: Vec<Tile> = outputs.iter().map(|it| it.tile).collect();
-        let mut arrays = self.assemble(&tiles).into_iter();
-        let loss = arrays.next().and_then(|loss| loss.data.first().copied()).unwrap_or(f32::NAN);
-        Ok(Evaluation { loss, outputs: arrays.collect() })
+        Ok(self.assemble(&tiles))
     }
 
     /// All parameters by name, in the order in which the model makes them.
@@ -299,11 +327,7 @@ fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Erro
 
 fn check_batch(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Error> {
     let fault = |message: String| Err(Error::new(ErrorKind::Batch, message));
-    if inputs.len() != batch.len() {
-        let names: Vec<_> = inputs.iter().map(|it| it.name.as_ref()).collect();
-        let (expected, names, found) = (inputs.len(), names.join(", "), batch.len());
-        return fault(format!("expected a batch of {expected} tensors ({names}), found {found}"));
-    }
+    check_count(inputs, batch)?;
     for (input, view) in inputs.iter().zip(batch) {
         let (name, shape) = (&input.name, input.tile.shape);
         let (dtype, n_elements) = (input.dtype, shape.n_elements());
@@ -319,6 +343,17 @@ fn check_batch(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Error> {
         check_labels(input, *view)?;
     }
     Ok(())
+}
+
+/// Checks that there is a tensor for each input.
+pub(crate) fn check_count(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Error> {
+    if inputs.len() == batch.len() {
+        return Ok(());
+    }
+    let names: Vec<_> = inputs.iter().map(|it| it.name.as_ref()).collect();
+    let (expected, names, found) = (inputs.len(), names.join(", "), batch.len());
+    let message = format!("expected a batch of {expected} tensors ({names}), found {found}");
+    Err(Error::new(ErrorKind::Batch, message))
 }
 
 fn check_labels(input: &Input, view: View<'_>) -> Result<(), Error> {

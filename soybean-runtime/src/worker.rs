@@ -77,10 +77,10 @@ impl Worker {
             Order::Train(Training { feed: Feed::Batch(batch), moment, trace_from }) => {
                 self.cpu.set_scalars(ends.scalars(tables, self.seed, moment));
                 self.step(batch, ends, trace_from, |model, rank| model.train(rank))?;
-                if self.rank == 0 {
+                if let (0, Some(loss)) = (self.rank, tables.loss) {
                     let norm = tables.gradient_norm.map(|it| self.cpu.number(it)).transpose()?;
                     let mut report = lock(report);
-                    report.loss = self.cpu.number(tables.loss)?;
+                    report.loss = self.cpu.number(loss)?;
                     report.gradient_norm = norm;
                 }
             }

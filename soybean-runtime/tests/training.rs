@@ -7,8 +7,10 @@ mod linear;
 use std::sync::Arc;
 
 use linear::{BATCH, FEATURES, batch, program};
-use soybean_plan::{Init, Kernel, Program, Tables};
-use soybean_runtime::{Array, Config, Device, ErrorKind, Model, Rank, Trainer, View, Work};
+use soybean_plan::{Init, Kernel, Program, Rows, Tables};
+use soybean_runtime::{
+    Array, Config, Device, ErrorKind, Model, Predictor, Rank, Trainer, View, Work,
+};
 
 fn config() -> Config {
     Config {
@@ -108,6 +110,75 @@ fn evaluation_gives_outputs_in_the_users_order_and_changes_nothing() {
     assert_ne!(trainer.parameters().unwrap(), before);
     trainer.set_parameters(&before).unwrap();
     assert_eq!(trainer.parameters().unwrap(), before);
+}
+
+#[test]
+fn predictions_take_some_rows_and_do_not_read_labels() {
+    let mut trainer = trainer(4);
+    let (x, y) = batch(0);
+    let expected = trainer.evaluate(&[View::F32(&x), View::F32(&y)]).unwrap().outputs;
+    // Labels are not read, whatever they are.
+    for labels in [View::F32(&y), View::F32(&[]), View::I32(&[7])] {
+        assert_eq!(trainer.predict(&[View::F32(&x), labels]).unwrap(), expected);
+        assert_eq!(trainer.moved_bytes(), program(4).tables.evaluate_bytes);
+    }
+    let none = View::F32(&[]);
+    for n_rows in [1, 3, BATCH - 1] {
+        let found = trainer.predict(&[View::F32(&x[..n_rows * FEATURES]), none]).unwrap();
+        assert_eq!(found[0].shape, [n_rows, 1]);
+        assert_eq!(found[0].data, expected[0].data[..n_rows]);
+    }
+    let too_many = vec![0.0; (BATCH + 1) * FEATURES];
+    let labels = [0; BATCH];
+    for query in [
+        &[][..],
+        &[View::F32(&x)],
+        &[View::F32(&x[..FEATURES + 1]), none],
+        &[none, none],
+        &[View::F32(&too_many), none],
+        &[View::I32(&labels), none],
+    ] {
+        assert_eq!(trainer.predict(query).unwrap_err().kind(), ErrorKind::Batch, "{query:?}");
+    }
+    assert_eq!(trainer.predict(&[View::F32(&x), none]).unwrap(), expected);
+}
+
+#[test]
+fn predictions_of_rows_that_are_mixed_take_whole_batches() {
+    let mut program = program(2);
+    let mut outputs = program.tables.outputs.into_owned();
+    outputs[1].rows = Rows::Mixed;
+    program.tables.outputs = outputs.into();
+    let mut trainer = Trainer::new_shared(Arc::new(program), config()).unwrap();
+    let (x, _) = batch(0);
+    assert_eq!(trainer.predict(&[View::F32(&x), View::F32(&[])]).unwrap()[0].shape, [BATCH, 1]);
+    let error = trainer.predict(&[View::F32(&x[..FEATURES]), View::F32(&[])]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "output `prediction` is computed of several rows together: expected all {BATCH} rows of a batch, found 1"
+        )
+    );
+}
+
+#[test]
+fn a_program_without_a_loss_predicts_and_does_not_train() {
+    let mut program = program(2);
+    let (x, y) = batch(0);
+    let expected = trainer(2).evaluate(&[View::F32(&x), View::F32(&y)]).unwrap().outputs;
+    program.train.clear();
+    program.tables.loss = None;
+    program.tables.outputs.to_mut().remove(0);
+    let program = Arc::new(program);
+    let mut predictor = Predictor::new_shared(program.clone(), config()).unwrap();
+    assert_eq!(predictor.predict(&[View::F32(&x), View::F32(&[])]).unwrap(), expected);
+    let error = Trainer::new_shared(program, config()).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "expected a model of mode training, found `linear`, of mode inference"
+    );
+    let error = Predictor::new_shared(Arc::new(self::program(2)), config()).err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Program);
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(super) fn bench(
         output,
         "step              {:.3} ms median, {:.3} ms least, of {} steps",
         median(&milliseconds),
-        milliseconds.iter().copied().fold(f64::INFINITY, f64::min),
+        least(&milliseconds),
         milliseconds.len()
     )?;
     let shares: Vec<String> = Work::ALL
@@ -120,14 +120,20 @@ impl Supply {
     }
 }
 
-fn median(numbers: &[f64]) -> f64 {
+/// The least of some times.
+pub(super) fn least(numbers: &[f64]) -> f64 {
+    numbers.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+/// The time that half of them do not pass.
+pub(super) fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted[sorted.len() / 2]
 }
 
 /// The most memory that the process has held, where the system tells it.
-fn resident() -> String {
+pub(super) fn resident() -> String {
     let kilobytes = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()

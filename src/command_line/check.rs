@@ -60,8 +60,7 @@ fn check_on(
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
     let tables = subject.model.tables();
-    let tolerance = Tolerance::of(tables.precision);
-    let mut report = Report { output, tolerance, n_checks: 0, n_failed: 0 };
+    let mut report = Report::new(output, tables.precision);
     // With a learning rate of 1 the difference of the parameters is the update itself.
     let mut trainer = Trainer::new(subject.model, Config { learning_rate: 1.0, ..config.clone() })?;
     let before = numbers(&mut trainer)?;
@@ -98,11 +97,18 @@ fn numbers(trainer: &mut Trainer) -> Result<Vec<Numbers>, Failure> {
     Ok(trainer.parameters()?.iter().map(|(_, array)| Numbers::of_array(array)).collect())
 }
 
-struct Report<'a> {
+/// What was checked so far.
+pub(super) struct Report<'a> {
     output: &'a mut dyn Write,
     tolerance: Tolerance,
     n_checks: usize,
     n_failed: usize,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(output: &'a mut dyn Write, precision: Precision) -> Self {
+        Self { output, tolerance: Tolerance::of(precision), n_checks: 0, n_failed: 0 }
+    }
 }
 
 impl Report<'_> {
@@ -144,7 +150,12 @@ impl Report<'_> {
     }
 
     /// Compares results of the trainer with the function's, relative to the largest of them.
-    fn same(&mut self, what: &str, expected: &[f64], found: &[f32]) -> Result<(), Failure> {
+    pub(super) fn same(
+        &mut self,
+        what: &str,
+        expected: &[f64],
+        found: &[f32],
+    ) -> Result<(), Failure> {
         let scale = expected.iter().fold(f64::MIN_POSITIVE, |size, it| size.max(it.abs()));
         let error =
             expected.iter().zip(found).map(|(expected, it)| (expected - f64::from(*it)).abs());
@@ -157,7 +168,12 @@ impl Report<'_> {
         self.line(is_good, what, &detail)
     }
 
-    fn same_bytes(&mut self, what: &str, predicted: u64, counted: u64) -> Result<(), Failure> {
+    pub(super) fn same_bytes(
+        &mut self,
+        what: &str,
+        predicted: u64,
+        counted: u64,
+    ) -> Result<(), Failure> {
         self.line(predicted == counted, what, &format!("predicted {predicted}, counted {counted}"))
     }
 
@@ -186,7 +202,7 @@ impl Report<'_> {
         self.line(error <= tolerance && fit.factor > 0.0, "first update", &detail)
     }
 
-    fn conclude(self) -> Result<(), Failure> {
+    pub(super) fn conclude(self) -> Result<(), Failure> {
         match self.n_failed {
             0 => Ok(writeln!(self.output, "all {} checks passed", self.n_checks)?),
             n_failed => {

@@ -5,6 +5,7 @@ mod device;
 mod documentation;
 mod file;
 mod plan;
+mod predictor;
 mod train;
 
 use std::{
@@ -18,7 +19,10 @@ use lexopt::{Arg, Parser, ValueExt};
 use soybean_explain::nearest;
 
 pub(crate) use self::file::{file_of, with_file};
-pub(super) use self::plan::{Format, PlanOptions};
+pub(super) use self::{
+    plan::{Format, PlanOptions},
+    predictor::PREDICTOR,
+};
 use super::Failure;
 use crate::TrainConfig;
 
@@ -29,6 +33,8 @@ pub(super) enum Command {
     Check,
     Bench,
     Devices,
+    CheckPredictor,
+    BenchPredictor,
 }
 
 /// What a command line asks for.
@@ -65,13 +71,14 @@ impl Options {
     }
 }
 
-struct CommandEntry {
+/// A command of a program; the first of a program's is what it does without one.
+pub(super) struct CommandEntry {
     command: Command,
     name: &'static str,
     help: &'static str,
 }
 
-const COMMANDS: &[CommandEntry] = &[
+pub(super) const TRAINER: &[CommandEntry] = &[
     CommandEntry { command: Command::Train, name: "train", help: "train the model (the default)" },
     CommandEntry { command: Command::Plan, name: "plan", help: "show and explain the plan" },
     CommandEntry {
@@ -119,8 +126,14 @@ enum Shown {
 }
 
 /// All flags.
-fn flags() -> impl Iterator<Item = &'static Flag> {
+fn all_flags() -> impl Iterator<Item = &'static Flag> {
     train::FLAGS.iter().chain(device::FLAGS).chain(plan::FLAGS)
+}
+
+/// The flags of a program with these commands.
+fn flags(commands: &'static [CommandEntry]) -> impl Iterator<Item = &'static Flag> {
+    let is_of = |flag: &&Flag| commands.iter().any(|it| flag.commands.contains(&it.command));
+    all_flags().filter(is_of)
 }
 
 fn set<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
@@ -154,29 +167,32 @@ fn path(path: &Path) -> Shown {
 pub(super) fn parse(
     arguments: impl Iterator<Item = OsString>,
     defaults: TrainConfig,
+    commands: &'static [CommandEntry],
 ) -> Result<Request, Failure> {
     let mut parser = Parser::from_args(arguments);
     let mut command = None;
     let mut given: Vec<(&Flag, Vec<String>)> = Vec::new();
     while let Some(argument) = parser.next().map_err(usage)? {
         match argument {
-            Arg::Long("help") | Arg::Short('h') => return Ok(Request::Help(help(command))),
+            Arg::Long("help") | Arg::Short('h') => {
+                return Ok(Request::Help(help(command, commands)));
+            }
             Arg::Long(_) | Arg::Short('o') => {
                 let flag = match argument {
-                    Arg::Long(name) => find_flag(name)?,
-                    Arg::Short(_) | Arg::Value(_) => find_flag("output")?,
+                    Arg::Long(name) => find_flag(name, commands)?,
+                    Arg::Short(_) | Arg::Value(_) => find_flag("output", commands)?,
                 };
                 given.push((flag, values(flag, &mut parser)?));
             }
             Arg::Value(name) if command.is_none() => {
-                command = Some(find_command(&name.to_string_lossy())?);
+                command = Some(find_command(&name.to_string_lossy(), commands)?);
             }
             Arg::Short(_) | Arg::Value(_) => return Err(usage(argument.unexpected())),
         }
     }
-    let command = command.unwrap_or(Command::Train);
+    let command = command.unwrap_or(commands[0].command);
     if let Some((flag, _)) = given.iter().find(|(flag, _)| !flag.commands.contains(&command)) {
-        let (flag, command) = (flag.name, entry(command).name);
+        let (flag, command) = (flag.name, entry(command, commands).name);
         return Err(Failure::Usage(format!("--{flag} is not a flag of `{command}`")));
     }
     let options = Options { command, ..chosen(defaults, &given)? };
@@ -219,42 +235,43 @@ fn usage(error: lexopt::Error) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-fn find_flag(name: &str) -> Result<&'static Flag, Failure> {
-    flags().find(|flag| flag.name == name).ok_or_else(|| {
-        let nearest = nearest(name, flags().map(|flag| flag.name))[0];
+fn find_flag(name: &str, commands: &'static [CommandEntry]) -> Result<&'static Flag, Failure> {
+    flags(commands).find(|flag| flag.name == name).ok_or_else(|| {
+        let nearest = nearest(name, flags(commands).map(|flag| flag.name))[0];
         Failure::Usage(format!("unknown flag --{name}; the nearest is --{nearest}"))
     })
 }
 
-fn find_command(name: &str) -> Result<Command, Failure> {
-    let found = COMMANDS.iter().find(|entry| entry.name == name);
+fn find_command(name: &str, commands: &[CommandEntry]) -> Result<Command, Failure> {
+    let found = commands.iter().find(|entry| entry.name == name);
     found.map(|entry| entry.command).ok_or_else(|| {
-        let nearest = nearest(name, COMMANDS.iter().map(|entry| entry.name))[0];
+        let nearest = nearest(name, commands.iter().map(|entry| entry.name))[0];
         Failure::Usage(format!("unknown command `{name}`; the nearest is `{nearest}`"))
     })
 }
 
-fn entry(command: Command) -> &'static CommandEntry {
-    COMMANDS.iter().find(|entry| entry.command == command).expect("the table has every command")
+fn entry(command: Command, commands: &'static [CommandEntry]) -> &'static CommandEntry {
+    commands.iter().find(|entry| entry.command == command).expect("the table has every command")
 }
 
-fn help(command: Option<Command>) -> String {
+fn help(command: Option<Command>, commands: &'static [CommandEntry]) -> String {
     let mut text = String::new();
     match command {
         Some(command) => {
-            let CommandEntry { name, help, .. } = entry(command);
+            let CommandEntry { name, help, .. } = entry(command, commands);
             line(&mut text, format_args!("{name}: {help}\n\nUsage: {name} [flags]\n"));
         }
         None => {
             line(&mut text, format_args!("Usage: [command] [flags]\n\nCommands:"));
-            for CommandEntry { name, help, .. } in COMMANDS {
+            for CommandEntry { name, help, .. } in commands {
                 line(&mut text, format_args!("  {name:<26} {help}"));
             }
             line(&mut text, format_args!(""));
         }
     }
     line(&mut text, format_args!("Flags:"));
-    for flag in flags().filter(|it| command.is_none_or(|here| it.commands.contains(&here))) {
+    for flag in flags(commands).filter(|it| command.is_none_or(|here| it.commands.contains(&here)))
+    {
         let names = format!("--{} {}", flag.name, flag.value);
         line(&mut text, format_args!("  {names:<26} {}", flag.help));
     }
@@ -271,12 +288,27 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Request, String> {
+        parsed_for(line, TRAINER)
+    }
+
+    fn parsed_for(line: &str, commands: &'static [CommandEntry]) -> Result<Request, String> {
         let arguments = line.split_whitespace().map(OsString::from);
-        parse(arguments, TrainConfig::default()).map_err(|failure| match failure {
+        parse(arguments, TrainConfig::default(), commands).map_err(|failure| match failure {
             Failure::Usage(message) | Failure::Work(message) => message,
             Failure::Stopped { message, .. } => message,
             Failure::OutputClosed => String::new(),
         })
+    }
+
+    #[test]
+    fn predictors_have_commands_of_their_own() {
+        let Ok(Request::Run(options)) = parsed_for("", PREDICTOR) else { panic!("the plan") };
+        assert_eq!(options.command, Command::Plan);
+        let message = |line: &str| parsed_for(line, PREDICTOR).err().unwrap_or_default();
+        assert_eq!(message("train"), "unknown command `train`; the nearest is `plan`");
+        assert_eq!(message("bench --lr 1"), "unknown flag --lr; the nearest is --why");
+        let Ok(Request::Help(text)) = parsed_for("--help", PREDICTOR) else { panic!("help") };
+        assert!(text.contains("--steps") && !text.contains("--data"), "{text}");
     }
 
     #[test]

@@ -4,7 +4,10 @@ use soybean_plan::{
     DType, Input,
     random::{mixed, next_state},
 };
-use soybean_runtime::data::{Column, Table, Values};
+use soybean_runtime::{
+    View,
+    data::{Column, Table, Values},
+};
 
 use crate::{Network, Split};
 
@@ -22,6 +25,41 @@ impl Split {
         let part = |n_rows, seed| random(inputs, n_rows, &mut Random(seed));
         Self::new(part(n_train, 2 * seed), part(n_held_out, 2 * seed + 1))
     }
+}
+
+/// A whole tensor of random numbers.
+pub(super) enum Drawn {
+    F32(Vec<f32>),
+    I32(Vec<i32>),
+}
+
+impl Drawn {
+    pub(super) fn view(&self) -> View<'_> {
+        match self {
+            Self::F32(it) => View::F32(it),
+            Self::I32(it) => View::I32(it),
+        }
+    }
+}
+
+/// Random numbers for a model's inputs: spread evenly over `-1..1`, and classes.
+pub(super) fn drawn(inputs: &[Input], seed: u64) -> Vec<Drawn> {
+    let mut random = Random(seed);
+    let of_input = |input: &Input| {
+        let n_elements = input.tile.shape.n_elements();
+        let n_classes = input.n_classes.unwrap_or(1);
+        match input.dtype {
+            DType::F32 | DType::Bf16 => {
+                Drawn::F32((0..n_elements).map(|_| 2.0 * random.unit() - 1.0).collect())
+            }
+            DType::I32 => {
+                let classes: Vec<usize> =
+                    (0..n_elements).map(|_| random.below(n_classes)).collect();
+                Drawn::I32(labels(&classes, 1))
+            }
+        }
+    };
+    inputs.iter().map(of_input).collect()
 }
 
 fn random(inputs: &[Input], n_rows: usize, random: &mut Random) -> Table {

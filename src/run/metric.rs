@@ -243,6 +243,7 @@ mod tests {
             tile: Tile { shape: Shape::new(&[&[3], row].concat()), tiling: Tiling::new(&[]) },
             buffer: 0,
             n_classes,
+            is_queried: name == "x",
         };
         [input("x", &[2], DType::F32, None), input("y", labels_of_row, DType::I32, Some(4))]
     }

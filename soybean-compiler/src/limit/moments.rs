@@ -1,4 +1,4 @@
-//! What memory holds at least at each moment of a training step, as a sum of one share for each tensor and operator.
+//! What memory holds at least at each moment of the computation by which plans are measured, as a sum of one share for each tensor and operator.
 //!
 //! A moment is a task with a kernel, in the order that needs the least memory ([`crate::overlap::Order::Lean`]). A tensor that is made before and read
 //! after lies in memory as it is stored; the kernel's operands and its result lie there in the tilings of its form. What an operand's conversion holds
@@ -16,7 +16,7 @@ use crate::{
     tiling::{Charges, Tiled, Working},
 };
 
-/// The moments of a training step.
+/// The moments of a training step, or in inference of a prediction.
 pub(super) struct Moments<'a> {
     network: &'a Network,
     moments: Vec<Moment>,
@@ -181,7 +181,7 @@ fn lives(network: &Network, times: &Times, users: &[(usize, Value)]) -> Vec<Rang
     lives
 }
 
-/// When each task of a training step runs.
+/// When each task of that computation runs.
 struct Times {
     /// The computed tensors with their times, in order.
     computed: Vec<(usize, Value)>,
@@ -192,7 +192,7 @@ struct Times {
 impl Times {
     fn new(network: &Network) -> Self {
         let mut this = Self { computed: Vec::new(), of: BTreeMap::new() };
-        for (time, task) in schedule::train(network).iter().enumerate() {
+        for (time, task) in schedule::measured(network).iter().enumerate() {
             match task {
                 Task::Compute(value) => {
                     this.computed.push((time, *value));

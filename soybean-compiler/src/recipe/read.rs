@@ -4,7 +4,7 @@ pub(super) mod datum;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use soybean_plan::{DType, Init, MAX_RANK, Precision};
+use soybean_plan::{DType, Init, MAX_RANK, Mode, Precision};
 
 use super::{HEADING, Recipe, wishes};
 use crate::{
@@ -109,6 +109,7 @@ impl Reader {
     fn said(&mut self, word: &str, data: &[Datum]) -> Result<(), String> {
         match (word, data) {
             ("model", [Datum::Text(name)]) => self.name = Some(name.clone()),
+            ("mode", [Datum::Text(name)]) => self.begin(name.parse()?)?,
             ("gpus", [number]) => self.n_gpus = Some(number.count()?),
             ("strategy", [Datum::Text(name)]) => self.search.strategy = name.parse()?,
             ("precision", [Datum::Text(name)]) => self.precision = name.parse()?,
@@ -144,8 +145,19 @@ impl Reader {
             precision: self.precision,
             optimizer: self.optimizer,
         };
-        let loss = self.loss.ok_or("the loss is missing")?;
-        Ok(Recipe { builder: self.builder, loss, outputs: self.outputs, options })
+        if self.builder.mode() == Mode::Training && self.loss.is_none() {
+            return Err("the loss is missing".to_owned());
+        }
+        Ok(Recipe { builder: self.builder, loss: self.loss, outputs: self.outputs, options })
+    }
+
+    /// Says what the model is compiled for, on which depends what its calls make.
+    fn begin(&mut self, mode: Mode) -> Result<(), String> {
+        if !self.tensors.is_empty() {
+            return Err("expected `mode` above all calls".to_owned());
+        }
+        self.builder = Builder::in_mode(mode);
+        Ok(())
     }
 
     fn stand_at(&mut self, place: &str, layer: &str) {

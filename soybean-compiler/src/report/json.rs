@@ -19,8 +19,9 @@ pub(super) fn json(report: &Report) -> String {
     let baselines = found.baselines;
     let axes: Vec<String> = mesh.sizes().map(|it| it.to_string()).collect();
     let mut text = format!(
-        "{{\n\"model\": {}, \"gpus\": {}, \"axes\": [{}], \"strategy\": {}, \"objective\": {}, \"precision\": {},\n",
+        "{{\n\"model\": {}, \"mode\": {}, \"gpus\": {}, \"axes\": [{}], \"strategy\": {}, \"objective\": {}, \"precision\": {},\n",
         string(&report.name),
+        string(report.mode().name()),
         mesh.n_ranks(),
         axes.join(", "),
         string(report.strategy()),
@@ -116,9 +117,10 @@ fn tensors(report: &Report, values: &[Value]) -> Vec<String> {
 
 fn operators(report: &Report, computed: impl Iterator<Item = Value>) -> Vec<String> {
     let tiled = &report.found.tiled;
-    let (layers, passes, is_trained) = (report.layers(), report.passes(), tiled.network.trained());
+    let (layers, passes, is_measured) =
+        (report.layers(), report.passes(), tiled.network.measured());
     let text = |value: Value| {
-        let conversions = tiled.conversions_of_step(value, &is_trained);
+        let conversions = tiled.conversions_of_step(value, &is_measured);
         operator(report, value, &conversions, &layers[value.index()], passes[value.index()])
     };
     computed.map(text).collect()

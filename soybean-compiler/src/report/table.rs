@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use soybean_plan::Mode;
+
 use super::{
     Parallelism, Pass, Report, Transfer, readable_bytes, readable_seconds,
     rows::{aligned, rows},
@@ -19,8 +21,12 @@ const MAX_TRANSFERS: usize = 8;
 /// baselines.
 pub(super) fn text(report: &Report) -> String {
     let mesh = report.found.tiled.mesh;
+    let mode = match report.mode() {
+        Mode::Training => String::new(),
+        Mode::Inference => format!(" in mode {}", report.mode()),
+    };
     let mut text = format!(
-        "plan of `{}` for {} GPUs, mesh {mesh}, strategy {}, precision {}\n\n",
+        "plan of `{}`{mode} for {} GPUs, mesh {mesh}, strategy {}, precision {}\n\n",
         report.name,
         mesh.n_ranks(),
         report.strategy(),
@@ -29,7 +35,7 @@ pub(super) fn text(report: &Report) -> String {
     text.push_str(&aligned(&tensors(report)));
     if mesh.n_ranks() > 1 {
         text.push('\n');
-        text.push_str(&aligned(&layers(report)));
+        text.push_str(&layers(report));
     }
     text.push_str(&conversions(report));
     text.push_str(&summary(report));
@@ -69,13 +75,24 @@ fn tensors(report: &Report) -> Vec<[String; 4]> {
     })
 }
 
-fn layers(report: &Report) -> Vec<[String; 4]> {
-    let heading = ["layer", "forward", "backward", "weights and states"];
-    rows(heading, report.parallelism(), |name, it| {
-        let Parallelism { forward, backward, weights } = it.clone();
-        let name = if name.is_empty() { "(the model itself)".to_owned() } else { name };
-        [name, forward, backward, weights]
-    })
+fn layers(report: &Report) -> String {
+    let called = |name: String| match name.is_empty() {
+        true => "(the model itself)".to_owned(),
+        false => name,
+    };
+    let layers = report.parallelism();
+    match report.mode() {
+        Mode::Training => {
+            let heading = ["layer", "forward", "backward", "weights and states"];
+            aligned(&rows(heading, layers, |name, it| {
+                let Parallelism { forward, backward, weights } = it.clone();
+                [called(name), forward, backward, weights]
+            }))
+        }
+        Mode::Inference => aligned(&rows(["layer", "forward", "weights"], layers, |name, it| {
+            [called(name), it.forward.clone(), it.weights.clone()]
+        })),
+    }
 }
 
 /// What moves most.
@@ -121,8 +138,8 @@ fn purpose(transfer: &Transfer) -> String {
 
 fn summary(report: &Report) -> String {
     let baselines = report.found.baselines;
-    let mut text =
-        format!("\n  bytes moved in one training step  {:>10}", readable_bytes(report.bytes_total));
+    let label = format!("bytes moved in one {}", report.mode().unit());
+    let mut text = format!("\n  {label:<32}  {:>10}", readable_bytes(report.bytes_total));
     let gap = report.gap().filter(|_| report.objective() == Objective::Bytes);
     match gap {
         Some(0.0) => text.push_str("  proved optimal"),

@@ -42,13 +42,13 @@ pub struct Transfer {
 pub(super) fn transfers(report: &Report) -> Vec<Transfer> {
     let network = &report.found.tiled.network;
     let context = Context::new(report);
-    let is_trained = network.trained();
+    let is_measured = network.measured();
     let mut transfers: Vec<Transfer> = Vec::new();
-    for value in network.graph.values().filter(|it| is_trained[it.index()]) {
+    for value in network.graph.values().filter(|it| is_measured[it.index()]) {
         if report.found.tiled.forms[value.index()].is_none() {
             continue;
         }
-        let conversions = report.found.tiled.conversions_of_step(value, &is_trained);
+        let conversions = report.found.tiled.conversions_of_step(value, &is_measured);
         for conversion in conversions.iter().filter(|it| it.bytes > 0) {
             add(&mut transfers, context.transfer(value, conversion));
         }

@@ -1,5 +1,7 @@
 //! Batch norm: statistics of the batch in training, running ones in evaluation.
 
+use soybean_plan::Mode;
+
 use super::{
     Arguments, Row, SampleArgument, activation, map,
     norm::{eps, vector},
@@ -9,7 +11,7 @@ use crate::{
     builder::{Argument, Builder},
     fault::Fault,
     graph::{Source, Value},
-    operators::{by_phase::ByPhase, elementwise::all_dims},
+    operators::elementwise::all_dims,
     scalar::ScalarBuilder,
     signature::FactorId,
 };
@@ -56,6 +58,10 @@ fn batch_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argume
         return Err(arguments.expected_number(5, "a number from 0 to 1", momentum));
     }
     let eps = eps(arguments, 6)?;
+    if builder.mode() == Mode::Inference {
+        let vectors = [running_mean, running_var, weight, bias];
+        return Ok(Argument::Tensor(normalized_channels(builder, value, vectors, eps)));
+    }
     let n = shape.n_elements() / channels;
     if n < 2 {
         let message =
@@ -66,8 +72,8 @@ fn batch_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argume
     let var = reduction::spread(builder, value, &[1], n);
     follow(builder, (running_mean, mean), momentum, 1.0);
     follow(builder, (running_var, var), momentum, n as f64 / (n - 1) as f64);
-    let mut by_phase = |train, evaluate| builder.graph.add(ByPhase.into(), &[train, evaluate]);
-    let (mean, var) = (by_phase(mean, running_mean), by_phase(var, running_var));
+    let mean = builder.by_phase(mean, running_mean);
+    let var = builder.by_phase(var, running_var);
     Ok(Argument::Tensor(normalized_channels(builder, value, [mean, var, weight, bias], eps)))
 }
 

@@ -1,13 +1,13 @@
 //! Dropout, by numbers that depend on the step and on an element's place in the whole tensor, so that every tiling drops the same.
 
-use soybean_plan::{Binary, RunScalar, Shape};
+use soybean_plan::{Binary, Mode, RunScalar, Shape};
 
 use super::{Arguments, Row, SampleArgument, map};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
     graph::Value,
-    operators::{by_phase::ByPhase, elementwise::all_dims, iota::Iota},
+    operators::{elementwise::all_dims, iota::Iota},
     scalar::{self, ScalarBuilder},
     signature::factor_id,
 };
@@ -32,9 +32,12 @@ fn dropout(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument,
     if !(0.0..1.0).contains(&p) {
         return Err(arguments.expected_number(1, "a number from 0 to below 1", p));
     }
+    if builder.mode() == Mode::Inference {
+        return Ok(Argument::Tensor(value));
+    }
     let shape = builder.shape(value);
     let (train, evaluate) = (constant(builder, p), constant(builder, 0.0));
-    let rate = builder.graph.add(ByPhase.into(), &[train, evaluate]);
+    let rate = builder.by_phase(train, evaluate);
     let mut operands = vec![(value, all_dims(&shape)), (rate, Vec::new())];
     let mut it = ScalarBuilder::default();
     let (x, rate) = (it.input(0), it.input(1));

@@ -5,10 +5,10 @@ use std::str::FromStr;
 /// What the search minimises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Objective {
-    /// The bytes that a training step moves between ranks.
+    /// The bytes that a training step, or in inference a prediction, moves between ranks.
     #[default]
     Bytes,
-    /// The time of a training step on a cluster, as its topology predicts it.
+    /// The time of that on a cluster, as its topology predicts it.
     Time,
 }
 

@@ -57,14 +57,14 @@ impl Price {
 impl Pricing {
     /// Times on this machine.
     pub(super) fn time(network: &Network, topology: &Topology) -> Self {
-        let is_trained = network.trained();
+        let is_measured = network.measured();
         let (mut trained, mut evaluated) = (0.0, 0.0);
         for value in network.graph.values() {
             let operands = network.graph.operands(value);
             let moved =
                 operands.iter().chain([&value]).map(|&it| most_seconds(network, topology, it));
             let sum = moved.sum::<f64>() + whole_seconds(network, topology, value);
-            *(if is_trained[value.index()] { &mut trained } else { &mut evaluated }) += sum;
+            *(if is_measured[value.index()] { &mut trained } else { &mut evaluated }) += sum;
         }
         let mut ticks_per_second = 1.0;
         while trained * ticks_per_second < MOST_TICKS / 2.0 && ticks_per_second < MOST_TICKS {
@@ -75,7 +75,7 @@ impl Pricing {
         }
         let most_evaluated = f64::max(evaluated * ticks_per_second, 1.0);
         let evaluation_tick = 0.25 / most_evaluated;
-        let (topology, tasks) = (topology.clone(), tasks(network, &is_trained));
+        let (topology, tasks) = (topology.clone(), tasks(network, &is_measured));
         Self::Time(Box::new(Clock { topology, ticks_per_second, evaluation_tick, tasks }))
     }
 
@@ -193,11 +193,11 @@ fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
 }
 
 /// For each tensor that a training step computes, a number that equal operators on operands of equal shapes and types share.
-fn tasks(network: &Network, is_trained: &[bool]) -> Vec<Option<usize>> {
+fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
     let graph = &network.graph;
     let mut known = Vec::new();
     let task = |value: Value| {
-        let operator = graph.operator(value).filter(|_| is_trained[value.index()])?;
+        let operator = graph.operator(value).filter(|_| is_measured[value.index()])?;
         let tensors = graph.operands(value).into_iter().chain([value]);
         let types: Vec<DType> = tensors.map(|it| graph.node(it).dtype).collect();
         Some(super::number(&mut known, (operator, graph.operand_shapes(value), types)))

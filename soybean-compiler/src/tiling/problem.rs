@@ -1,6 +1,6 @@
 //! The search problem of a network on a mesh: a variable for each tensor's tiling and for each operator's form, and the pairs of them that cost something.
 //!
-//! A cost is bytes that a training step moves over all ranks, times [`UNIT`], plus shares below that of the bytes that only evaluations move and of
+//! A cost is bytes that a training step, or in inference a prediction, moves over all ranks, times [`UNIT`], plus shares below that of the bytes that only evaluations move and of
 //! memory, so that among plans of equal bytes the one that evaluates with fewer and stores the least wins. What variables can be chosen is another
 //! matter: see [`super::view`].
 
@@ -102,8 +102,8 @@ pub(super) struct Use {
     pub(super) work: usize,
     /// Which operand of the operator the tensor is; none if it is the result.
     pub(super) operand: Option<usize>,
-    /// Whether a training step has it; otherwise an evaluation alone.
-    pub(super) is_trained: bool,
+    /// Whether plans are measured by it; otherwise an evaluation beside training has it alone.
+    pub(super) is_measured: bool,
     /// Whether the operator makes a working copy.
     pub(super) is_copy: bool,
 }
@@ -149,7 +149,7 @@ impl<'a> Problem<'a> {
             return 0;
         }
         let n_ranks = self.mesh.n_ranks() as u64;
-        if usage.is_trained {
+        if usage.is_measured {
             return pricing.trained(price, usage.bytes, n_ranks) * self.unit();
         }
         let part = pricing.evaluated(price, usage.bytes, n_ranks, self.evaluation_byte);

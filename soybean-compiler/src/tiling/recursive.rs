@@ -124,7 +124,7 @@ fn table_of_cut(problem: &Problem<'_>, pair: &Pair, key: &Key, axis: usize) -> R
         let usage = &problem.uses[it];
         let signature = &problem.works[usage.work].signature;
         let needed = columns.iter().map(|&it| placement(signature, usage, it)).collect();
-        let weight = if usage.is_trained { 1 << 8 } else { 1 };
+        let weight = if usage.is_measured { 1 << 8 } else { 1 };
         (usage, (usage.bytes / n_parts) as i64 * weight, needed)
     });
     let uses: Vec<(&Use, i64, Vec<Placement>)> = uses.collect();

@@ -76,18 +76,18 @@ impl Tiled {
         conversions
     }
 
-    /// The same as [`Self::conversions`] with the bytes that a training step moves: none for what only an evaluation makes. `is_trained` has the marks of [`Network::trained`].
+    /// The same as [`Self::conversions`] with the bytes by which plans are measured: none for what only an evaluation beside training makes. `is_measured` has the marks of [`Network::measured`].
     ///
     /// # Panics
     /// If no operator computes the tensor.
     #[must_use]
-    pub fn conversions_of_step(&self, value: Value, is_trained: &[bool]) -> Vec<Conversion> {
+    pub fn conversions_of_step(&self, value: Value, is_measured: &[bool]) -> Vec<Conversion> {
         let mut conversions = self.conversions(value);
         // The last is the result's.
         let result = conversions.len() - 1;
         let is_read = |at: usize| at == result || self.network.graph.reads(value, at, Phase::Train);
         for (at, conversion) in conversions.iter_mut().enumerate() {
-            if !is_trained[value.index()] || !is_read(at) {
+            if !is_measured[value.index()] || !is_read(at) {
                 conversion.bytes = 0;
             }
         }
@@ -101,13 +101,13 @@ impl Tiled {
         Conversion { value, from, to, combine, bytes }
     }
 
-    /// The bytes that one training step moves between ranks, over all ranks.
+    /// The bytes that one training step, or in inference one prediction, moves between ranks, over all ranks.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let is_trained = self.network.trained();
-        let is_made = |it: &Value| is_trained[it.index()] && self.forms[it.index()].is_some();
+        let is_measured = self.network.measured();
+        let is_made = |it: &Value| is_measured[it.index()] && self.forms[it.index()].is_some();
         let computed = self.network.graph.values().filter(is_made);
-        let conversions = computed.flat_map(|it| self.conversions_of_step(it, &is_trained));
+        let conversions = computed.flat_map(|it| self.conversions_of_step(it, &is_measured));
         conversions.map(|it| it.bytes).sum()
     }
 }

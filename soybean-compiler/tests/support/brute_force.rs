@@ -32,7 +32,7 @@ pub(crate) fn least_bytes(network: &Network, mesh: &Mesh, limit: usize) -> Optio
 /// The operators of a training step, in an order that keeps tables small; none if one would be larger than `limit`.
 fn order(all: &Tensors<'_>, limit: usize) -> Option<Vec<Value>> {
     let graph = &all.network.graph;
-    let is_trained = all.network.trained();
+    let is_trained = all.network.measured();
     let is_work = |it: &Value| is_trained[it.index()] && graph.operator(*it).is_some();
     let mut left: Vec<Value> = graph.values().filter(is_work).collect();
     let (mut order, mut shared) = (Vec::new(), Vec::new());
@@ -183,7 +183,7 @@ impl Table {
 fn least_of_operator(all: &Tensors<'_>, value: Value) -> Table {
     let tensors = all.used_by(value);
     let mut table = Table { least: vec![u64::MAX; all.n_entries(&tensors)], tensors };
-    for form in all_forms(&all.network.graph, value, all.mesh) {
+    for form in all_forms(all.network, value, all.mesh) {
         let nothing = Table { tensors: Vec::new(), least: vec![0] };
         let of_tensors = table.tensors.iter().map(|&it| of_tensor(all, value, &form, it));
         let sum = of_tensors.fold(nothing, |sum, it| sum.with(&it, all, &|_| true));

@@ -1,14 +1,16 @@
 //! The forms in which an operator can run, from their definition.
 
 use soybean_compiler::{
-    graph::{Graph, Value},
+    Network,
+    graph::Value,
     operator::Rules,
     signature::{FactorId, Form},
 };
 use soybean_plan::Mesh;
 
 /// All forms of an operator: along each axis a factor that may be split there, or none. None is for work that ranks may repeat, and for axes along which nothing could be split.
-pub(crate) fn all_forms(graph: &Graph, value: Value, mesh: &Mesh) -> Vec<Form> {
+pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<Form> {
+    let graph = &network.graph;
     let operator = graph.operator(value).unwrap();
     let signature = operator.signature(&graph.operand_shapes(value));
     let factors = 0..FactorId::try_from(signature.factors.len()).unwrap();
@@ -29,7 +31,7 @@ pub(crate) fn all_forms(graph: &Graph, value: Value, mesh: &Mesh) -> Vec<Form> {
     let is_idle_in_vain = |form: &Form| {
         (0..mesh.n_axes()).any(|axis| form.0[axis].is_none() && !extended(form, axis).is_empty())
     };
-    if !operator.may_repeat() {
+    if !network.may_repeat()[value.index()] {
         forms.retain(|it| !is_idle_in_vain(it));
     }
     forms

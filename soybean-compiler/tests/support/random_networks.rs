@@ -2,7 +2,7 @@
 
 use soybean_compiler::{Argument, Builder, graph::Value};
 use soybean_plan::{
-    DType, Init,
+    DType, Init, Mode,
     random::{mixed, next_state},
 };
 
@@ -34,12 +34,16 @@ pub(crate) struct Sizes {
 
 /// The model of a seed, and its loss.
 pub(crate) fn random_model(seed: u64, sizes: &Sizes) -> (Builder, Value) {
-    let mut it = Growth::new(seed, sizes);
-    while it.n_operators < sizes.n_operators {
-        it.grow();
-    }
+    let mut it = Growth::grown(Mode::Training, seed, sizes);
     let loss = it.loss();
     (it.builder, loss)
+}
+
+/// The model of a seed in mode inference, and its outputs: all tensors that nothing reads.
+pub(crate) fn random_predictor(seed: u64, sizes: &Sizes) -> (Builder, Vec<(String, Value)>) {
+    let it = Growth::grown(Mode::Inference, seed, sizes);
+    let ends = it.ends().into_iter().map(|it| (it.to_string(), it)).collect();
+    (it.builder, ends)
 }
 
 /// A network under construction.
@@ -54,9 +58,17 @@ struct Growth {
 }
 
 impl Growth {
-    fn new(seed: u64, sizes: &Sizes) -> Self {
+    fn grown(mode: Mode, seed: u64, sizes: &Sizes) -> Self {
+        let mut it = Self::new(mode, seed, sizes);
+        while it.n_operators < sizes.n_operators {
+            it.grow();
+        }
+        it
+    }
+
+    fn new(mode: Mode, seed: u64, sizes: &Sizes) -> Self {
         let mut it = Self {
-            builder: Builder::new(),
+            builder: Builder::in_mode(mode),
             dice: Dice(seed),
             sizes: *sizes,
             tensors: Vec::new(),
@@ -179,9 +191,14 @@ impl Growth {
         integer(self.dice.below(rank))
     }
 
+    /// The tensors that nothing reads.
+    fn ends(&self) -> Vec<Value> {
+        self.tensors.iter().filter(|it| !it.1).map(|it| it.0).collect()
+    }
+
     /// The sum of the means of all tensors that nothing reads.
     fn loss(&mut self) -> Value {
-        let ends: Vec<Value> = self.tensors.iter().filter(|it| !it.1).map(|it| it.0).collect();
+        let ends = self.ends();
         let means: Vec<Value> = ends
             .iter()
             .map(|&it| self.add("mean", &[Argument::Tensor(it), Argument::All]))

@@ -1,4 +1,4 @@
-//! The memory in use at each step of training, by what it is for.
+//! The memory in use at each step of a training step or a prediction, by what it is for.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +28,10 @@ struct Life {
     last: usize,
 }
 
-/// For each step of training, the bytes of each content: of what stays, and of all that was written and is still to be read. Memory that only keeps buffers from
+/// For each step of the program, the bytes of each content: of what stays, and of all that was written and is still to be read. Memory that only keeps buffers from
 /// one another, or waits for collectives under way, is not among them.
 fn in_use(program: &Program) -> Vec<BTreeMap<Content, usize>> {
-    let n_steps = program.train.len();
+    let n_steps = program.measured().len();
     let mut used = vec![BTreeMap::new(); n_steps];
     let mut lives = lives(program);
     // What is written later stands first: a map that writes over its input owns that memory.
@@ -48,7 +48,8 @@ fn in_use(program: &Program) -> Vec<BTreeMap<Content, usize>> {
 }
 
 fn lives(program: &Program) -> Vec<Life> {
-    let (tables, steps) = (&program.tables, &program.train);
+    let (tables, steps) = (&program.tables, program.measured());
+    let ends = ends(program);
     let mut kept: Vec<Option<Content>> = vec![None; tables.buffers.len()];
     for it in tables.parameters.iter() {
         let content = if it.is_trained { Content::Parameters } else { Content::States };
@@ -77,12 +78,20 @@ fn lives(program: &Program) -> Vec<Life> {
             (_, false) => Content::Gradients,
         };
         for &result in step.results.iter().filter(|it| kept[**it].is_none()) {
-            let is_left = result == tables.loss || Some(result) == tables.gradient_norm;
-            let last = if is_left { steps.len() } else { last_use(steps, result, at) };
+            let last =
+                if ends.contains(&result) { steps.len() } else { last_use(steps, result, at) };
             lives.push(life(result, content, at, last));
         }
     }
     lives
+}
+
+/// What is fetched after the last step: the loss and the gradients' norm, or in inference the outputs.
+fn ends(program: &Program) -> Vec<BufferId> {
+    match program.tables.loss {
+        Some(loss) => [loss].into_iter().chain(program.tables.gradient_norm).collect(),
+        None => program.tables.outputs.iter().map(|it| it.buffer).collect(),
+    }
 }
 
 /// The last step that reads a buffer, or the one that writes it.
@@ -90,16 +99,16 @@ fn last_use(steps: &[Step], buffer: BufferId, written: usize) -> usize {
     steps.iter().rposition(|it| it.inputs.contains(&buffer)).unwrap_or(written)
 }
 
-/// Which steps serve the loss, or the next values of buffers that the model itself keeps; the others are of gradients and updates.
+/// Which steps serve the loss, or in inference the outputs, or the next values of buffers that the model itself keeps; the others are of gradients and updates.
 fn forward(program: &Program, stays: &[Option<Content>]) -> Vec<bool> {
     let tables = &program.tables;
     let mut is_needed = vec![false; stays.len()];
-    is_needed[tables.loss] = true;
+    ends(program).into_iter().for_each(|it| is_needed[it] = true);
     for parameter in tables.parameters.iter().filter(|it| !it.is_trained) {
         is_needed[parameter.buffer] = true;
     }
-    let mut is_forward = vec![false; program.train.len()];
-    for (at, step) in program.train.iter().enumerate().rev() {
+    let mut is_forward = vec![false; program.measured().len()];
+    for (at, step) in program.measured().iter().enumerate().rev() {
         is_forward[at] = step.results.iter().any(|it| is_needed[*it]);
         if is_forward[at] {
             // What stays from step to step is not made by the steps that read it.

@@ -16,7 +16,7 @@ function showFacts() {
   const { axes, gpus } = plan;
   byId("facts").append(
     fact(element("b", {}, gpus), ` GPUs, mesh ${axes.length ? axes.join(" × ") : "1"}`),
-    fact(element("b", {}, bytes(plan.bytes_total)), " moved in a step"),
+    fact(element("b", {}, bytes(plan.bytes_total)), ` moved in a ${plan.mode === "inference" ? "prediction" : "step"}`),
     fact(element("b", {}, bytes(plan.peak_memory_bytes_per_gpu)), " on each GPU"),
     fact(`strategy ${plan.strategy}, `, element("b", {}, proof())),
     fact(`${plan.tensors.length} tensors, ${plan.ops.length} operators, ${data.steps.length} steps, ${plan.precision}`),

@@ -24,7 +24,8 @@ function showTransfers() {
 }
 
 function showLayers() {
-  const lines = data.layers.map(([name, ...parts]) => [name || "the model itself", ...parts]);
-  fill(byId("layers"), ["layer", "forward", "gradients", "weights"], lines);
+  const isShown = (_, column) => column !== 2 || plan.mode === "training";
+  const lines = data.layers.map(([name, ...parts]) => [name || "the model itself", ...parts].filter(isShown));
+  fill(byId("layers"), ["layer", "forward", "gradients", "weights"].filter(isShown), lines);
   byId("parallelism").hidden = !lines.length;
 }

@@ -50,7 +50,7 @@ pub(crate) struct Edge {
 pub(crate) struct Change {
     /// The tilings before and after, if they differ.
     pub(crate) tilings: Option<(Tiling, Tiling)>,
-    /// The bytes that it moves in a training step, over all ranks.
+    /// The bytes that it moves in a training step, or in inference in a prediction, over all ranks.
     pub(crate) bytes: u64,
 }
 
@@ -76,12 +76,12 @@ impl Drawing {
     pub(crate) fn new(report: &Report) -> Self {
         let tiled = &report.search().tiled;
         let graph = &tiled.network.graph;
-        let is_trained = tiled.network.trained();
+        let is_measured = tiled.network.measured();
         let mut tensors = tensors(report);
         let mut edges = Vec::new();
         for value in graph.values().filter(|it| tiled.forms[it.index()].is_some()) {
             let operands = graph.operands(value);
-            let conversions = tiled.conversions_of_step(value, &is_trained);
+            let conversions = tiled.conversions_of_step(value, &is_measured);
             for (operand, conversion) in operands.iter().zip(&conversions) {
                 let change = Change::of(conversion);
                 edges.push(Edge { from: operand.index(), to: value.index(), change });

@@ -4,7 +4,7 @@ use soybean_plan::{
     Attention, AttentionForm, AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine,
     Concatenation, Constant, Contraction, Convolution, ConvolutionForm, DType, Embedding,
     EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, NonFinite, Output,
-    Padding, Parameter, Permutation, Placement, Pooling, PoolingForm, Precision, Reduction,
+    Padding, Parameter, Permutation, Placement, Pooling, PoolingForm, Precision, Reduction, Rows,
     RunScalar, ScalarProgram, Shape, State, Strides, Tables, Tile, Tiling, Unary,
 };
 
@@ -33,11 +33,11 @@ structs! {
         accumulate ema non_finite outputs train_bytes evaluate_bytes
     }
     Buffer { offset n_elements dtype }
-    Input { name dtype tile buffer n_classes }
+    Input { name dtype tile buffer n_classes is_queried }
     Parameter { name tile buffer init is_trained }
     State { name tile buffer }
     Constant { tile buffer }
-    Output { name dtype tile buffer }
+    Output { name dtype tile buffer rows }
     Tile { shape tiling }
     Contraction { batch rows columns depth left right result }
     MatrixStrides { batch row column }
@@ -137,6 +137,16 @@ impl Emit for Placement {
             Self::Replicated => text.push_str("Placement::Replicated"),
             Self::Split(dim) => write_to(text, format_args!("Placement::Split({dim})")),
             Self::Partial => text.push_str("Placement::Partial"),
+        }
+    }
+}
+
+impl Emit for Rows {
+    fn emit(&self, text: &mut String) {
+        match self {
+            Self::Fixed => text.push_str("Rows::Fixed"),
+            Self::Own { dim } => write_to(text, format_args!("Rows::Own {{ dim: {dim} }}")),
+            Self::Mixed => text.push_str("Rows::Mixed"),
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn seconds_of_steps(
         states: vec![].into(),
         constants: vec![].into(),
         scalars: vec![].into(),
-        loss: 0,
+        loss: Some(0),
         gradient_norm: None,
         accumulate: 1,
         ema: None,

@@ -50,7 +50,7 @@ pub(crate) struct Queuing<'a> {
 
 /// The scalars that a training step leaves for the host.
 pub(crate) fn left_by_steps(tables: &Tables) -> Vec<BufferId> {
-    [tables.loss].into_iter().chain(tables.gradient_norm).collect()
+    tables.loss.into_iter().chain(tables.gradient_norm).collect()
 }
 
 impl Machine {

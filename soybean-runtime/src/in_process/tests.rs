@@ -33,7 +33,7 @@ fn program(mesh: Mesh, collective: Collective) -> Program {
         states: vec![].into(),
         constants: vec![].into(),
         scalars: vec![].into(),
-        loss: 0,
+        loss: Some(0),
         gradient_norm: None,
         accumulate: 1,
         ema: None,

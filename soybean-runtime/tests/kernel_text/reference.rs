@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use soybean_plan::{
-    Buffer, DType, Input, Mesh, NonFinite, Output, Precision, Program, RunScalar, Shape, Step,
-    Tables, Tile, Tiling,
+    Buffer, DType, Input, Mesh, NonFinite, Output, Precision, Program, Rows, RunScalar, Shape,
+    Step, Tables, Tile, Tiling,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
@@ -73,12 +73,14 @@ fn program(case: &Case) -> Program {
         tile: tile(&[sizes[number].1]),
         buffer: number,
         n_classes: None,
+        is_queried: true,
     };
     let output = |number: usize| Output {
         name: format!("out{number}").into(),
         dtype: sizes[number].0,
         tile: if number == loss { tile(&[]) } else { tile(&[sizes[number].1]) },
         buffer: number,
+        rows: Rows::Mixed,
     };
     let tables = Tables {
         name: "case".into(),
@@ -90,7 +92,7 @@ fn program(case: &Case) -> Program {
         states: vec![].into(),
         constants: vec![].into(),
         scalars: vec![RunScalar::LearningRate, RunScalar::OneMinusPower { base: BASE }].into(),
-        loss,
+        loss: Some(loss),
         gradient_norm: None,
         accumulate: 1,
         ema: None,

@@ -3,8 +3,8 @@
 use soybean_plan::{
     AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Init, Input,
     Instruction, Kernel, Map, MatrixStrides, Mesh, NonFinite, Output, Parameter, Placement,
-    Precision, Program, Reduction, RunScalar, ScalarProgram, Shape, Step, Strides, Tables, Tile,
-    Tiling,
+    Precision, Program, Reduction, Rows, RunScalar, ScalarProgram, Shape, Step, Strides, Tables,
+    Tile, Tiling,
 };
 
 /// Rows of a batch.
@@ -73,14 +73,15 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
     let split = Tiling::new(&vec![Placement::Split(0); mesh.n_axes()]);
     let whole = Tiling::replicated(mesh.n_axes());
     let tile = |shape: &[usize], tiling| Tile { shape: Shape::new(shape), tiling };
-    let input = |name, shape, buffer| Input {
+    let input = |name, shape, buffer, is_queried| Input {
         name,
         dtype: DType::F32,
         tile: tile(shape, split),
         buffer,
         n_classes: None,
+        is_queried,
     };
-    let output = |name, tile, buffer| Output { name, dtype: DType::F32, tile, buffer };
+    let output = |name, tile, buffer, rows| Output { name, dtype: DType::F32, tile, buffer, rows };
     let bytes = |n_elements: usize| 2 * 4 * ((mesh.n_ranks() - 1) * n_elements) as u64;
     Tables {
         name: "linear".into(),
@@ -88,8 +89,11 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
         precision: Precision::F32,
         arena_bytes,
         buffers: buffers.into(),
-        inputs: vec![input("x".into(), &[BATCH, FEATURES], X), input("y".into(), &[BATCH, 1], Y)]
-            .into(),
+        inputs: vec![
+            input("x".into(), &[BATCH, FEATURES], X, true),
+            input("y".into(), &[BATCH, 1], Y, false),
+        ]
+        .into(),
         parameters: vec![Parameter {
             name: "w".into(),
             tile: tile(&[FEATURES, 1], whole),
@@ -101,14 +105,14 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
         states: vec![].into(),
         constants: vec![].into(),
         scalars: vec![RunScalar::LearningRate].into(),
-        loss,
+        loss: Some(loss),
         gradient_norm: None,
         accumulate: 1,
         ema: None,
         non_finite: NonFinite::Stop,
         outputs: vec![
-            output("loss".into(), tile(&[], whole), loss),
-            output("prediction".into(), tile(&[BATCH, 1], split), PREDICTION),
+            output("loss".into(), tile(&[], whole), loss, Rows::Mixed),
+            output("prediction".into(), tile(&[BATCH, 1], split), PREDICTION, Rows::Own { dim: 0 }),
         ]
         .into(),
         train_bytes: bytes(FEATURES + 1),

@@ -121,7 +121,7 @@ impl Steps {
             states: Vec::new().into(),
             constants: Vec::new().into(),
             scalars: Vec::new().into(),
-            loss: 0,
+            loss: Some(0),
             gradient_norm: None,
             accumulate: 1,
             ema: None,

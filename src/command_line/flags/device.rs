@@ -6,7 +6,16 @@ use super::{
     number, path, positive, set, switch,
 };
 
-const RUNNING: &[Command] = &[Command::Train, Command::Check, Command::Bench];
+const RUNNING: &[Command] = &[
+    Command::Train,
+    Command::Check,
+    Command::Bench,
+    Command::CheckPredictor,
+    Command::BenchPredictor,
+];
+
+/// The commands that take data.
+const LOADING: &[Command] = &[Command::Train, Command::Check, Command::Bench];
 
 pub(super) const FLAGS: &[Flag] = &[
     Flag {
@@ -66,7 +75,7 @@ pub(super) const FLAGS: &[Flag] = &[
         name: "data",
         value: "FILE",
         help: "another data file than the model's own",
-        commands: RUNNING,
+        commands: LOADING,
         set: |options, text| set(&mut options.run.data.path, Ok(Some(text.into()))),
         key: Key::Value(|run| run.data.path.as_deref().map(path)),
     },
@@ -74,7 +83,7 @@ pub(super) const FLAGS: &[Flag] = &[
         name: "data-dir",
         value: "DIR",
         help: "another data folder, for models whose data are several files",
-        commands: RUNNING,
+        commands: LOADING,
         set: |options, text| set(&mut options.run.data.path, Ok(Some(text.into()))),
         // It is the same choice as `data`.
         key: Key::Value(|_| None),

@@ -8,7 +8,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Flag, Key, Options, Shown, flags};
+use super::{Flag, Key, Options, Shown, all_flags};
 use crate::TrainConfig;
 
 /// The choices of a file; those that it does not make are as they were.
@@ -45,7 +45,7 @@ fn apply(options: &mut Options, text: &str) -> Result<(), Fault> {
 
 /// The flags that are keys.
 pub(super) fn keys() -> impl Iterator<Item = &'static Flag> {
-    flags().filter(|it| !matches!(it.key, Key::None))
+    all_flags().filter(|it| !matches!(it.key, Key::None))
 }
 
 fn find(key: &str) -> Result<&'static Flag, String> {

@@ -32,7 +32,7 @@ pub(super) const FLAGS: &[Flag] = &[
         name: "steps",
         value: "N",
         help: "the number of steps: to train, whatever --epochs says, or to measure (20)",
-        commands: &[Command::Train, Command::Bench],
+        commands: &[Command::Train, Command::Bench, Command::BenchPredictor],
         set: |options, text| set(&mut options.run.steps, positive(text).map(Some)),
         key: Key::Value(|run| optional(run.steps)),
     },

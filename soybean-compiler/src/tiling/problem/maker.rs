@@ -45,10 +45,11 @@ impl<'a> Problem<'a> {
                 total_bytes: network.graph.values().map(|it| bytes_of(network, it)).sum(),
             },
             sets: Sets::new(&mesh),
+            may_repeat: network.may_repeat(),
             uses: BTreeMap::new(),
             kinds: BTreeMap::new(),
         };
-        let is_trained = network.trained();
+        let is_measured = network.measured();
         let (mut trained, mut evaluated) = (0, 0);
         let (variables, tensors) = variables(network);
         for (variable, is_needless) in variables.into_iter().zip(is_needless) {
@@ -56,9 +57,9 @@ impl<'a> Problem<'a> {
         }
         for (at, variable) in maker.problem.meanings.clone().into_iter().enumerate() {
             let Meaning::Operator { value, work } = variable else { continue };
-            let is_trained = is_trained[value.index()];
-            let used = maker.add_pairs(value, at, work, &tensors, is_trained);
-            *(if is_trained { &mut trained } else { &mut evaluated }) += used;
+            let is_measured = is_measured[value.index()];
+            let used = maker.add_pairs(value, at, work, &tensors, is_measured);
+            *(if is_measured { &mut trained } else { &mut evaluated }) += used;
         }
         // No conversion of a tensor moves as much as two copies of it to every rank.
         let most = |used: u64| used as f64 * 2.0 * mesh.n_ranks() as f64;
@@ -74,6 +75,8 @@ impl<'a> Problem<'a> {
 struct Maker<'a> {
     problem: Problem<'a>,
     sets: Sets,
+    /// The marks of [`Network::may_repeat`].
+    may_repeat: Vec<bool>,
     uses: BTreeMap<Use, usize>,
     kinds: BTreeMap<(Vec<usize>, Vec<bool>), usize>,
 }
@@ -107,7 +110,10 @@ impl Maker<'_> {
         let graph = &self.problem.network.graph;
         let operator = graph.operator(value).expect("an operator computes the tensor");
         let signature = operator.signature(&graph.operand_shapes(value));
-        let repeating = if operator.may_repeat() { Repeating::Free } else { Repeating::Needed };
+        let repeating = match self.may_repeat[value.index()] {
+            true => Repeating::Free,
+            false => Repeating::Needed,
+        };
         let is_same = |it: &Work| {
             it.signature == signature && it.repeating == repeating && it.is_needless == is_needless
         };
@@ -127,7 +133,7 @@ impl Maker<'_> {
         operator: usize,
         work: usize,
         tensors: &[usize],
-        is_trained: bool,
+        is_measured: bool,
     ) -> u64 {
         let network = self.problem.network;
         let is_copy = network.graph.is_copy(user);
@@ -140,8 +146,8 @@ impl Maker<'_> {
             let Meaning::Tensor { kind, .. } = self.problem.meanings[tensor] else {
                 unreachable!("the variable of a tensor")
             };
-            let is_trained = is_trained && is_read;
-            let usage = self.add_use(Use { kind, bytes, work, operand, is_trained, is_copy });
+            let is_measured = is_measured && is_read;
+            let usage = self.add_use(Use { kind, bytes, work, operand, is_measured, is_copy });
             total += bytes;
             uses.entry(tensor).or_default().push(usage);
         }

@@ -33,7 +33,7 @@ impl<'a> Machine<'a> {
     /// What parameters and loss are.
     pub(super) fn lasting(&self) -> Vec<(String, Vec<f64>)> {
         let parameters = self.tables.parameters.iter().map(|it| (it.name.to_string(), it.buffer));
-        let all = parameters.chain([("loss".to_owned(), self.tables.loss)]);
+        let all = parameters.chain(self.tables.loss.map(|it| ("loss".to_owned(), it)));
         all.map(|(name, buffer)| (name, self.read(buffer))).collect()
     }
 

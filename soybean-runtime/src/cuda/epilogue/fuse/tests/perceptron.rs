@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use soybean_plan::{
     Binary, Buffer, BufferId, Combine, Contraction, DType, Init, Input, Instruction, Kernel, Map,
-    MatrixStrides, Mesh, NonFinite, Output, Parameter, Precision, Reduction, ScalarProgram, Shape,
-    Step, Strides, Tables, Tile, Tiling, Unary, random::mixed,
+    MatrixStrides, Mesh, NonFinite, Output, Parameter, Precision, Reduction, Rows, ScalarProgram,
+    Shape, Step, Strides, Tables, Tile, Tiling, Unary, random::mixed,
 };
 
 use super::formulas::{binary, gelu, gelu_gradient, last};
@@ -315,8 +315,8 @@ impl Perceptron {
                 lives.entry(buffer).or_insert((at, at)).1 = at;
             }
         }
-        for buffer in (0..9).chain([self.tables.loss]) {
-            let from = if buffer == self.tables.loss { lives[&buffer].0 } else { 0 };
+        for buffer in (0..9).chain(self.tables.loss) {
+            let from = if Some(buffer) == self.tables.loss { lives[&buffer].0 } else { 0 };
             lives.insert(buffer, (from, usize::MAX));
         }
         lives
@@ -362,9 +362,21 @@ fn tables(activation: Activation) -> Tables {
         init: Init::Constant(0.0),
         is_trained: true,
     };
-    let input =
-        Input { name: "x".into(), dtype: DType::F32, tile: tile(2048), buffer: 0, n_classes: None };
-    let output = Output { name: "logits".into(), dtype: DType::F32, tile: tile(640), buffer: 14 };
+    let input = Input {
+        name: "x".into(),
+        dtype: DType::F32,
+        tile: tile(2048),
+        buffer: 0,
+        n_classes: None,
+        is_queried: true,
+    };
+    let output = Output {
+        name: "logits".into(),
+        dtype: DType::F32,
+        tile: tile(640),
+        buffer: 14,
+        rows: Rows::Mixed,
+    };
     Tables {
         name: "perceptron".into(),
         mesh: Mesh::new(1),
@@ -376,7 +388,7 @@ fn tables(activation: Activation) -> Tables {
         states: vec![].into(),
         constants: vec![].into(),
         scalars: vec![].into(),
-        loss: 19,
+        loss: Some(19),
         gradient_norm: None,
         accumulate: 1,
         ema: None,

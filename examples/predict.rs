@@ -1,0 +1,151 @@
+//! Training on eight devices, predicting on others: `cargo run --release --example predict`.
+//!
+//! A perceptron learns handwritten digits (source: `examples/data/README.md`). Its weights then go into two models of mode inference, whose plans are made for the forward pass alone: one takes
+//! an image at a time on four devices, the other a dozen at a time on six. All three say what the held-out images show. `-- plan` shows the plan of the first, `-- --help` the commands.
+
+#[path = "data/digits.rs"]
+mod data;
+
+use std::{
+    env,
+    error::Error,
+    io::{self, Write},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use soybean::{
+    Array, Config, DataOptions, TrainConfig,
+    data::{DataLoader, Dataset, LoaderOptions},
+};
+
+/// What the models have in common. Weights have the same names wherever the same functions are called.
+mod layers {
+    use soybean::{nn::linear, prelude::*};
+
+    /// The logits of images.
+    #[soybean::layer]
+    pub(crate) fn perceptron(x: Tensor) -> Tensor {
+        let mut h = x;
+        for _ in 0..2 {
+            h = linear(h, 128).relu();
+        }
+        linear(h, 10)
+    }
+}
+
+/// The model that learns.
+#[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
+pub mod digits {
+    use super::layers::perceptron;
+    use soybean::prelude::*;
+
+    /// Images in a step.
+    pub const BATCH: usize = 32;
+
+    /// The cross-entropy, and the logits for predictions.
+    pub fn forward(x: Tensor<f32, BATCH, 64>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
+        let logits = perceptron(x);
+        (logits.cross_entropy(y), logits)
+    }
+}
+
+/// One image at a time: the layers are split over the devices.
+#[soybean::model(gpus = 4, mode = "inference")]
+pub mod one {
+    use super::layers::perceptron;
+    use soybean::prelude::*;
+
+    /// Images in a prediction.
+    pub const BATCH: usize = 1;
+
+    /// The logits.
+    pub fn forward(x: Tensor<f32, BATCH, 64>) -> Tensor {
+        perceptron(x)
+    }
+}
+
+/// A dozen at a time: each device has some of the images.
+#[soybean::model(gpus = 6, mode = "inference")]
+pub mod dozen {
+    use super::layers::perceptron;
+    use soybean::prelude::*;
+
+    /// Images in a prediction.
+    pub const BATCH: usize = 12;
+
+    /// The logits.
+    pub fn forward(x: Tensor<f32, BATCH, 64>) -> Tensor {
+        perceptron(x)
+    }
+}
+
+const N_EPOCHS: u64 = 12;
+
+fn main() -> ExitCode {
+    if env::args_os().len() > 1 {
+        return one::Predictor::command_line();
+    }
+    let mut output = io::stdout().lock();
+    match train_and_predict(&mut output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If standard error is closed too, the exit code is all that is left to tell.
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn train_and_predict(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let split = data::load(&DataOptions::default())?;
+    let config = TrainConfig::new(N_EPOCHS, 0.05);
+    let mut trainer = digits::Trainer::new(config.trainer.clone())?;
+    trainer.fit(&config, &split)?;
+    let weights = trainer.parameters()?;
+    let mut one = one::Predictor::new(Config::default())?;
+    one.set_parameters(&weights)?;
+    let mut dozen = dozen::Predictor::new(Config::default())?;
+    dozen.set_parameters(&weights)?;
+
+    let held_out = &split.held_out;
+    // The trainer takes fewer rows than it was compiled for, and reads no labels.
+    let of_trainer =
+        accuracy(held_out, digits::BATCH, |x| trainer.predict(&digits::Batch { x, y: &[] }))?;
+    let of_one = accuracy(held_out, one::BATCH, |x| one.predict(&one::Batch { x }))?;
+    let of_dozen = accuracy(held_out, dozen::BATCH, |x| dozen.predict(&dozen::Batch { x }))?;
+    writeln!(output, "accuracy {of_trainer:.4} of the trainer on 8 devices")?;
+    for (plan, accuracy, n_rows) in [
+        (one::Predictor::PLAN, of_one, one::BATCH),
+        (dozen::Predictor::PLAN, of_dozen, dozen::BATCH),
+    ] {
+        let (n_gpus, bytes) = (plan.n_gpus, plan.bytes_total);
+        writeln!(
+            output,
+            "accuracy {accuracy:.4} of a predictor on {n_gpus} devices, {bytes} bytes for a prediction of {n_rows}"
+        )?;
+    }
+    Ok(())
+}
+
+/// The share of images that are told right, so many in each prediction; the last one has what is left.
+fn accuracy(
+    dataset: &Arc<dyn Dataset>,
+    n_rows: usize,
+    mut predict: impl FnMut(&[f32]) -> Result<Vec<Array>, soybean::Error>,
+) -> Result<f64, soybean::Error> {
+    let mut loader = DataLoader::new(Arc::clone(dataset), LoaderOptions::evaluation(n_rows))?;
+    loader.start(0, 0);
+    let mut n_right = 0;
+    for batch in loader {
+        let batch = batch?;
+        let logits = predict(&batch.f32s(0)[..batch.n_valid * 64])?;
+        let rows = logits[0].data.chunks(10).zip(batch.i32s(1));
+        n_right += rows.filter(|(row, digit)| usize::try_from(**digit) == Ok(largest(row))).count();
+    }
+    Ok(n_right as f64 / dataset.n_rows() as f64)
+}
+
+fn largest(row: &[f32]) -> usize {
+    (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap_or(0)
+}

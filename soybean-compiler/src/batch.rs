@@ -1,0 +1,152 @@
+//! Which inputs predictions need, and what the rows of a batch are to outputs.
+//!
+//! An operator that can be split along a factor computes its parts apart. So a tensor whose dim carries the rows of a batch from operator to operator has a part for each row that is
+//! computed of that row alone.
+
+use soybean_plan::Rows;
+
+use crate::{
+    graph::{Graph, Phase, Source, Value},
+    network::Network,
+    operator::Rules,
+    signature::Signature,
+};
+
+/// What is known of a network's batches.
+pub(crate) struct Batch {
+    /// For each tensor, whether predictions are computed of it.
+    is_queried: Vec<bool>,
+    rows: Vec<Rows>,
+}
+
+impl Batch {
+    pub(crate) fn of(network: &Network) -> Self {
+        let graph = &network.graph;
+        let outputs: Vec<Value> = network.outputs.iter().map(|&(_, value)| value).collect();
+        let is_queried = graph.ancestors_in(Phase::Evaluate, &outputs);
+        let queried = network.inputs.iter().filter(|it| is_queried[it.index()]);
+        let extents: Vec<_> = queried.map(|&it| graph.shape(it).first().copied()).collect();
+        // One row is never less than all of them.
+        let shared = extents.first().copied().flatten();
+        let n_rows = shared.filter(|it| *it > 1 && extents.iter().all(|other| *other == shared));
+        Self { rows: rows(graph, n_rows), is_queried }
+    }
+
+    /// Whether predictions are computed of this tensor.
+    pub(crate) fn is_queried(&self, value: Value) -> bool {
+        self.is_queried[value.index()]
+    }
+
+    /// What the rows of a batch are to this tensor.
+    pub(crate) fn rows(&self, value: Value) -> Rows {
+        self.rows[value.index()]
+    }
+}
+
+fn rows(graph: &Graph, n_rows: Option<usize>) -> Vec<Rows> {
+    let mut rows: Vec<Rows> = Vec::with_capacity(graph.n_values());
+    for value in graph.values() {
+        rows.push(match (&graph.node(value).source, n_rows) {
+            (Source::Input { .. }, Some(n_rows)) => match graph.shape(value).first() {
+                Some(extent) if *extent == n_rows => Rows::Own { dim: 0 },
+                Some(_) | None => Rows::Mixed,
+            },
+            (Source::Input { .. }, None) => Rows::Mixed,
+            (Source::Parameter(_) | Source::Buffer(_) | Source::State, _) => Rows::Fixed,
+            (Source::Operator(operator), _) => {
+                let signature = operator.signature(&graph.operand_shapes(value));
+                let operands = graph.operands(value).into_iter().enumerate();
+                let read = operands.filter(|&(at, _)| graph.reads(value, at, Phase::Evaluate));
+                let rows = read.map(|(at, it)| (at, rows[it.index()])).collect::<Vec<_>>();
+                of_result(&signature, &rows, n_rows.unwrap_or(1))
+            }
+        });
+    }
+    rows
+}
+
+/// The rows of an operator's result, from those of the operands at these positions.
+fn of_result(signature: &Signature, operands: &[(usize, Rows)], n_rows: usize) -> Rows {
+    let mut found = Rows::Fixed;
+    for &(at, rows) in operands {
+        let of_operand = match rows {
+            Rows::Fixed => continue,
+            Rows::Mixed => return Rows::Mixed,
+            Rows::Own { dim } => carried(signature, at, dim, n_rows),
+        };
+        let Some(dim) = of_operand else { return Rows::Mixed };
+        match found {
+            Rows::Own { dim: known } if known != dim => return Rows::Mixed,
+            Rows::Fixed | Rows::Own { .. } | Rows::Mixed => found = Rows::Own { dim },
+        }
+    }
+    found
+}
+
+/// The dim of the result that has the rows of this dim of an operand.
+fn carried(signature: &Signature, operand: usize, dim: usize, n_rows: usize) -> Option<usize> {
+    let factor = signature.operands[operand][dim].factor?;
+    // The factor is the outermost part of a dim: it must not hold fewer parts than there are rows.
+    let is_whole = signature.factors[usize::from(factor)].is_multiple_of(n_rows);
+    let carries = |it: &crate::signature::Dim| it.factor == Some(factor);
+    signature.result.iter().position(carries).filter(|_| is_whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use soybean_plan::{DType, Rows};
+
+    use super::Batch;
+    use crate::{Argument, Builder, Network, Optimizer, graph::Value};
+
+    fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
+        match builder.call(operator, arguments) {
+            Ok(Argument::Tensor(value)) => value,
+            other => panic!("expected a tensor, found {other:?}"),
+        }
+    }
+
+    /// What the rows are to the result of `make`, of an input of six rows of eight.
+    fn check(make: impl Fn(&mut Builder, Argument) -> Value, expected: Rows) {
+        let mut builder = Builder::in_mode(soybean_plan::Mode::Inference);
+        let x = Argument::Tensor(builder.input("x", DType::F32, &[6, 8]));
+        let output = make(&mut builder, x);
+        let outputs = [("y".to_owned(), output)];
+        let network = Network::new(builder, None, &outputs, &Optimizer::default()).unwrap();
+        let batch = Batch::of(&network);
+        assert_eq!(batch.rows(network.outputs[0].1), expected, "{}", network.graph);
+        assert!(batch.is_queried(network.inputs[0]));
+    }
+
+    #[test]
+    fn rows_are_followed_by_the_factors_that_carry_them() {
+        let list =
+            |shape: &[i64]| Argument::List(shape.iter().map(|&it| Argument::Integer(it)).collect());
+        let own = |dim| Rows::Own { dim };
+        check(|it, x| call(it, "relu", &[x]), own(0));
+        check(|it, x| call(it, "softmax", &[x, Argument::Integer(1)]), own(0));
+        check(|it, x| call(it, "softmax", &[x, Argument::Integer(0)]), Rows::Mixed);
+        check(|it, x| call(it, "transpose", &[x]), own(1));
+        check(|it, x| call(it, "reshape", &[x, list(&[12, 4])]), own(0));
+        check(|it, x| call(it, "reshape", &[x, list(&[3, 16])]), Rows::Mixed);
+        check(|it, x| call(it, "sum", &[x, Argument::Integer(1)]), own(0));
+        check(|it, x| call(it, "sum", &[x, Argument::Integer(0)]), Rows::Mixed);
+        check(|it, x| call(it, "cumsum", &[x, Argument::Integer(0)]), Rows::Mixed);
+        let gram = |it: &mut Builder, x: Argument| {
+            let transposed = Argument::Tensor(call(it, "transpose", std::slice::from_ref(&x)));
+            call(it, "matmul", &[x, transposed])
+        };
+        check(gram, Rows::Mixed);
+    }
+
+    #[test]
+    fn what_no_input_reaches_is_fixed() {
+        let mut builder = Builder::in_mode(soybean_plan::Mode::Inference);
+        builder.input("x", DType::F32, &[6, 8]);
+        let init = builder.init("zeros", &[], &[4]).unwrap();
+        let w = Argument::Tensor(builder.parameter("w", &[4], init));
+        let outputs = [("y".to_owned(), call(&mut builder, "relu", &[w]))];
+        let network = Network::new(builder, None, &outputs, &Optimizer::default()).unwrap();
+        assert_eq!(Batch::of(&network).rows(network.outputs[0].1), Rows::Fixed);
+    }
+}

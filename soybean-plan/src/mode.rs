@@ -1,0 +1,53 @@
+//! What a program is for.
+
+use std::{fmt, str::FromStr};
+
+/// What a model is compiled to do, and so what its plan is measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Mode {
+    /// Training steps, and evaluations beside them.
+    #[default]
+    Training,
+    /// The forward computation alone: no loss, no gradients, no updates.
+    Inference,
+}
+
+impl Mode {
+    /// All modes with their names.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("training", Self::Training), ("inference", Self::Inference)];
+
+    /// The name as users write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Training => "training",
+            Self::Inference => "inference",
+        }
+    }
+
+    /// One run of the computation that plans of this mode are measured by, as people call it.
+    #[must_use]
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Training => "training step",
+            Self::Inference => "prediction",
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::NAMES.map(|(name, _)| name).join(", ");
+        let found = Self::NAMES.iter().find(|(it, _)| *it == name);
+        found.map(|&(_, mode)| mode).ok_or(format!("expected one of {known}, found `{name}`"))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,84 @@
+//! The predictor: all ranks of a model of mode inference, from inputs to outputs.
+
+use std::{path::Path, sync::Arc};
+
+use soybean_plan::Mode;
+
+use crate::{
+    Array, Config, Error, Model, Trainer, View,
+    model::AnyModel,
+    weights::{self, Loaded, Mapping},
+};
+
+/// Runs a model of mode inference on all ranks of its mesh, on the device of its choice.
+pub struct Predictor {
+    /// The same ranks and orders; the model has no training step.
+    inner: Trainer,
+}
+
+impl Predictor {
+    /// Starts the ranks of a generated model, with freshly drawn weights.
+    ///
+    /// # Errors
+    /// If the model is of another mode, the device cannot be used, or the model's tables contradict themselves.
+    pub fn new(model: &'static dyn Model, config: Config) -> Result<Self, Error> {
+        Ok(Self { inner: Trainer::start(AnyModel::Static(model), &config, Mode::Inference)? })
+    }
+
+    /// Starts the ranks of a model that is a value, such as a [`soybean_plan::Program`].
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn new_shared(model: Arc<dyn Model>, config: Config) -> Result<Self, Error> {
+        Ok(Self { inner: Trainer::start(AnyModel::Shared(model), &config, Mode::Inference)? })
+    }
+
+    /// The model's outputs, in the order in which it returns them. Fewer rows than a batch has may be given where every output has a part for each row; outputs
+    /// are then as much shorter.
+    ///
+    /// # Errors
+    /// If the batch does not fit the model, or a rank fails.
+    pub fn predict(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
+        self.inner.predict(batch)
+    }
+
+    /// All parameters and buffers by name, in the order in which the model makes them.
+    ///
+    /// # Errors
+    /// If a rank fails.
+    pub fn parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
+        self.inner.parameters()
+    }
+
+    /// Replaces all parameters and buffers.
+    ///
+    /// # Errors
+    /// If a name is unknown, missing or given twice, if a shape is wrong, or if a rank fails.
+    pub fn set_parameters(&mut self, parameters: &[(String, Array)]) -> Result<(), Error> {
+        self.inner.set_parameters(parameters)
+    }
+
+    /// Replaces all parameters and buffers by those of a `.safetensors` file, an index of several, or a checkpoint's folder.
+    ///
+    /// # Errors
+    /// As [`weights::load`].
+    pub fn load_weights(
+        &mut self,
+        path: impl AsRef<Path>,
+        mapping: &Mapping,
+    ) -> Result<Loaded, Error> {
+        weights::load(&mut self.inner, path, mapping)
+    }
+
+    /// The bytes that all ranks together received from others in the last prediction, as counted while they were read.
+    #[must_use]
+    pub fn moved_bytes(&self) -> u64 {
+        self.inner.moved_bytes()
+    }
+
+    /// What runs where, in one line.
+    #[must_use]
+    pub fn device_line(&self) -> String {
+        self.inner.device_line()
+    }
+}
