@@ -41,7 +41,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Array, Error, Trainer, tensor_file::fault};
+use crate::{Array, Error, Process, Trainer, tensor_file::fault};
 pub(crate) use folder::sync as sync_folder;
 use job::Job;
 pub use open::Checkpoint;
@@ -111,10 +111,11 @@ impl Checkpoints {
         if !trainer.process().is_first() {
             return self.saved_elsewhere(trainer, progress);
         }
+        let is_alone = trainer.process() == Process::ONLY;
         let (sender, receiver) = mpsc::sync_channel(1);
         let saving = self.start(trainer, progress, receiver)?;
-        // Where the writer is gone, it says why.
-        let fetched = trainer.for_each_tensor(&mut |array| sender.send(array).is_ok());
+        // Where the writer is gone, it says why; other processes fetch all tensors nevertheless.
+        let fetched = trainer.for_each_tensor(&mut |array| sender.send(array).is_ok() || !is_alone);
         drop(sender);
         let saved = saving.join();
         fetched?;
