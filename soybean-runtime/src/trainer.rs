@@ -149,7 +149,7 @@ impl Trainer {
     pub fn predict(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
         let model = self.model.clone();
         let tables = model.get().tables();
-        let query = Query::new(tables, batch)?;
+        let query = Query::new(tables, batch).inspect_err(|error| self.ranks.refuse(error))?;
         let arrays = self.forward(&query.views())?;
         let outputs = tables.outputs.iter().zip(arrays).skip(usize::from(tables.loss.is_some()));
         Ok(outputs.map(|(output, array)| query.cut(array, output.rows)).collect())
