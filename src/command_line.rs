@@ -80,7 +80,7 @@ fn main(
 ) -> ExitCode {
     let process = match Process::start() {
         Ok(process) => process,
-        Err(error) => return ended(Process::ONLY, "error: ", &error.to_string(), 1),
+        Err(error) => return ended(Process::ONLY, &error.to_string(), 1),
     };
     // All processes do the same; one tells of it.
     let mut output: Box<dyn Write> =
@@ -89,28 +89,37 @@ fn main(
     let outcome = request
         .and_then(|it| run(subject, it, load, &mut output))
         .and_then(|()| Ok(output.flush()?));
-    let (kind, message, code) = match outcome {
-        Ok(()) | Err(Failure::OutputClosed) => return ExitCode::SUCCESS,
-        Err(Failure::Work(message)) => ("error: ", message, 1),
+    match outcome {
+        Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
+        Err(Failure::Work(message)) => ended(process, &message, 1),
         Err(Failure::Usage(message)) => {
-            ("error: ", format!("{message} (--help lists all flags)"), 2)
+            ended(process, &format!("{message} (--help lists all flags)"), 2)
         }
-        Err(Failure::Stopped { message, code }) => ("", message, code),
-    };
-    ended(process, kind, &message, code)
+        Err(Failure::Stopped { message, code }) => {
+            // All processes have agreed on it.
+            if process.is_first() {
+                tell(&message);
+            }
+            ExitCode::from(code)
+        }
+    }
 }
 
 /// Says why this process ends, unless another does.
-fn ended(process: Process, kind: &str, message: &str, code: u8) -> ExitCode {
+fn ended(process: Process, message: &str, code: u8) -> ExitCode {
     if process.fail(message) {
         let who = match process {
             Process::ONLY => String::new(),
             Process { number, .. } => format!("process {number}: "),
         };
-        // In one piece, so that no other process writes into it. If standard error is closed too, the exit code is all that is left to tell.
-        let _ = io::stderr().write_all(format!("{who}{kind}{message}\n").as_bytes());
+        tell(&format!("{who}error: {message}"));
     }
     ExitCode::from(code)
+}
+
+/// Writes a line to standard error, in one piece, so that no other process writes into it. If it is closed, the exit code is all that is left to tell.
+fn tell(line: &str) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 fn run(

@@ -286,4 +286,56 @@ mod with_mpi {
             assert_quick(&format!("SIG{name} of mpirun"), took);
         }
     }
+
+    /// The bytes of the tensors of a run's last checkpoint.
+    fn last_state(out: &Path) -> [Vec<u8>; 2] {
+        let checkpoints = std::fs::read_dir(out.join("checkpoints")).unwrap();
+        let last = checkpoints.map(|it| it.unwrap().path()).max().unwrap();
+        ["model.safetensors", "optimizer.safetensors"]
+            .map(|name| std::fs::read(last.join(name)).unwrap())
+    }
+
+    #[test]
+    fn a_run_goes_on_in_any_number_of_processes() {
+        let (_alone, Some(_)) = (alone(), program()) else { return };
+        let digits: PathBuf = example("digits").get_program().into();
+        let folder = std::env::temp_dir().join(format!("soybean-goes-on-{}", std::process::id()));
+        let (expected, out) = (folder.join("alone"), folder.join("several"));
+        let arguments = |out: &Path| {
+            let choices = "train --device cpu --epochs 3 --batch-limit 30 --log-every 1 --checkpoint-every 4 --resume auto --out";
+            let words = choices.split(' ').map(str::to_owned);
+            words.chain([out.to_str().unwrap().to_owned()]).collect::<Vec<_>>()
+        };
+        assert_eq!(run(Command::new(&digits).args(arguments(&expected))).0, Some(0));
+        let steps = || {
+            std::fs::read_to_string(out.join("metrics.jsonl")).map_or(0, |it| it.lines().count())
+        };
+        for (n_processes, name, code) in [(4, "KILL", 137), (2, "TERM", 143), (8, "INT", 130)] {
+            let words = arguments(&out);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let before = steps();
+            let mut mpirun = mpirun(n_processes, &digits, &words);
+            let mut mpirun = mpirun.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let started = Instant::now();
+            while steps() < before.max(1) + 5 {
+                assert!(started.elapsed() < Duration::from_secs(60), "no steps");
+                thread::sleep(Duration::from_millis(5));
+            }
+            let children = format!("/proc/{0}/task/{0}/children", mpirun.id());
+            let children = std::fs::read_to_string(children).unwrap();
+            let started = Instant::now();
+            signal(name, children.split_whitespace().last().unwrap().parse().unwrap());
+            let found = mpirun.wait().unwrap().code();
+            let mut errors = String::new();
+            mpirun.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            assert_eq!(found, Some(code), "SIG{name}: {errors}");
+            assert_quick(&format!("SIG{name} of a process that trains"), started.elapsed());
+            if name != "KILL" {
+                assert_eq!(errors.matches("; go on with: ").count(), 1, "{errors}");
+            }
+        }
+        assert_eq!(run(Command::new(&digits).args(arguments(&out))).0, Some(0));
+        assert!(last_state(&out) == last_state(&expected), "other weights");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

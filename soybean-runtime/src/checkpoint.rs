@@ -34,16 +34,16 @@ mod shards;
 
 use std::{
     path::{Path, PathBuf},
-    sync::mpsc::{self, Receiver},
+    sync::mpsc,
     thread::{Builder, JoinHandle},
 };
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Array, Error, Trainer, tensor_file::fault};
+use crate::{Error, Trainer, tensor_file::fault};
 pub(crate) use folder::sync as sync_folder;
-use job::Job;
+use job::{Job, Tensors};
 pub use open::Checkpoint;
 
 /// Files are split above this length, unless [`Checkpoints::with_shard_bytes`] says otherwise.
@@ -112,9 +112,12 @@ impl Checkpoints {
             return self.saved_elsewhere(trainer, progress);
         }
         let (sender, receiver) = mpsc::sync_channel(1);
-        let saving = self.start(trainer, progress, receiver)?;
+        // Memory that was written comes back for later tensors, since fresh memory costs as much as the copying.
+        let (used, spare) = mpsc::channel();
+        let saving = self.start(trainer, progress, Tensors { tensors: receiver, used })?;
+        let mut spare = || spare.try_recv().ok();
         // Where the writer is gone, it says why.
-        let fetched = trainer.for_each_tensor(&mut |array| sender.send(array).is_ok());
+        let fetched = trainer.for_each_tensor(&mut spare, &mut |array| sender.send(array).is_ok());
         drop(sender);
         let saved = saving.join();
         fetched?;
@@ -136,9 +139,10 @@ impl Checkpoints {
         }
         let (sender, receiver) = mpsc::channel();
         // Only then it is written, so that the writer does not take time from the copying.
-        trainer.for_each_tensor(&mut |array| sender.send(array).is_ok())?;
+        trainer.for_each_tensor(&mut || None, &mut |array| sender.send(array).is_ok())?;
         drop(sender);
-        self.background = Some(self.start(trainer, progress, receiver)?);
+        let tensors = Tensors { tensors: receiver, used: mpsc::channel().0 };
+        self.background = Some(self.start(trainer, progress, tensors)?);
         Ok(())
     }
 
@@ -178,7 +182,7 @@ impl Checkpoints {
         progress: &Progress,
     ) -> Result<PathBuf, Error> {
         let job = Job::new(&self.folder, self.keep, self.shard_bytes, trainer, progress)?;
-        trainer.for_each_tensor(&mut |_| true)?;
+        trainer.for_each_tensor(&mut || None, &mut |_| true)?;
         Ok(job.path())
     }
 
@@ -186,7 +190,7 @@ impl Checkpoints {
         &self,
         trainer: &Trainer,
         progress: &Progress,
-        tensors: Receiver<Array>,
+        tensors: Tensors,
     ) -> Result<Saving, Error> {
         let job = Job::new(&self.folder, self.keep, self.shard_bytes, trainer, progress)?;
         let path = job.path();

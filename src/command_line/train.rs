@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use soybean_runtime::{Error, ErrorKind, Trainer};
+use soybean_runtime::{Error, ErrorKind, Process, Trainer};
 
 use super::{
     Failure, Subject,
@@ -34,7 +34,8 @@ pub(super) fn train(
     writeln!(output, "{}", trainer.device_line())?;
     let signals = Signals::catch()
         .map_err(|error| Failure::Work(format!("cannot wait for Ctrl-C: {error}")))?;
-    let mut printer = Printer::new(output, &config);
+    let process = trainer.process();
+    let mut printer = Printer::new(output, &config, process);
     let mut watch = |event: &Event<'_>| {
         printer.show(event);
         match signals.caught() {
@@ -46,7 +47,9 @@ pub(super) fn train(
     let outcome = run::fit(&mut trainer, &tables.inputs, &config, split, &mut watch);
     printer.finish()?;
     let summary = outcome.map_err(|error| explained(&error, &config))?;
-    match (summary.end, signals.caught()) {
+    // Where there are several processes, another may have caught it.
+    let of_another = (process != Process::ONLY).then_some(Signal::Terminate);
+    match (summary.end, signals.caught().or(of_another)) {
         (End::Stopped, Some(signal)) => Err(stopped(&summary, signal)),
         _ => finish(&summary, &config, &out, output),
     }
@@ -65,8 +68,8 @@ struct Printer<'o> {
 }
 
 impl<'o> Printer<'o> {
-    fn new(output: &'o mut dyn Write, config: &TrainConfig) -> Self {
-        Self { output, dashboard: Dashboard::new(config), start: None, fault: None }
+    fn new(output: &'o mut dyn Write, config: &TrainConfig, process: Process) -> Self {
+        Self { output, dashboard: Dashboard::new(config, process), start: None, fault: None }
     }
 
     /// Whether nobody reads the output any more.

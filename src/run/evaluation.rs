@@ -6,11 +6,7 @@ use soybean_runtime::{
     data::{Batch, DataLoader, Values},
 };
 
-use super::{
-    HeldOutBatch, Metric,
-    metric::Tally,
-    processes::{any, together},
-};
+use super::{HeldOutBatch, Metric, metric::Tally};
 
 /// What an evaluation found.
 #[derive(Debug)]
@@ -36,8 +32,8 @@ pub(crate) fn evaluate(
         let batch = loader.next().transpose().and_then(|batch| {
             batch.ok_or_else(|| Error::data("expected another batch, found the end of the data"))
         });
-        if any(trainer, is_stopped(n_done) || batch.is_err())? {
-            return together(trainer, batch).map(|_| None);
+        if trainer.any(is_stopped(n_done) || batch.is_err())? {
+            return trainer.together(batch).map(|_| None);
         }
         let batch = batch?;
         let views = batch.views();

@@ -9,27 +9,23 @@ use std::{
 };
 
 use soybean_runtime::{
-    Error, ErrorKind, Trainer,
+    Error, ErrorKind, Process, Trainer,
     checkpoint::{Checkpoints, Progress},
 };
+
+use super::TrainConfig;
 
 /// The checkpoints of a run that is under way.
 pub(crate) struct Keeper {
     checkpoints: Checkpoints,
     best: PathBuf,
     is_async: bool,
-    writer: Writer,
+    /// Which process this is; the first one writes.
+    process: Process,
     /// Whether one is being written, and whether it is the best.
     under_way: Option<Rank>,
     newest: Option<PathBuf>,
     best_one: Option<PathBuf>,
-}
-
-/// Which of several processes writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writer {
-    Here,
-    Elsewhere,
 }
 
 /// What a checkpoint is among the others.
@@ -40,14 +36,14 @@ pub(crate) enum Rank {
 }
 
 impl Keeper {
-    pub(crate) fn new(out: &Path, keep: usize, is_async: bool, writer: Writer) -> Self {
+    pub(crate) fn new(out: &Path, config: &TrainConfig, process: Process) -> Self {
         let best = out.join(BEST);
         Self {
-            checkpoints: Checkpoints::new(out.join(CHECKPOINTS), keep),
+            checkpoints: Checkpoints::new(out.join(CHECKPOINTS), config.keep),
             best_one: names(&best).ok().and_then(|it| it.last().map(|name| best.join(name))),
             best,
-            is_async,
-            writer,
+            is_async: config.async_checkpoint,
+            process,
             under_way: None,
             newest: None,
         }
@@ -55,7 +51,8 @@ impl Keeper {
 
     /// Says at which checkpoint the run goes on. If it is the best one, it is kept as that: the run may have ended before.
     pub(crate) fn resumed(&mut self, path: &Path, rank: Rank) -> Result<(), Error> {
-        self.settle(path.to_owned(), rank).map(|_| ())
+        self.newest = Some(path.to_owned());
+        if rank == Rank::Best { self.keep_best(path) } else { Ok(()) }
     }
 
     /// Writes a checkpoint, or begins to; gives that which is on the disk.
@@ -66,7 +63,7 @@ impl Keeper {
         rank: Rank,
     ) -> Result<Option<PathBuf>, Error> {
         let earlier = self.wait()?;
-        if self.is_async && self.writer == Writer::Here {
+        if self.is_async {
             self.checkpoints.save_in_background(trainer, progress)?;
             self.under_way = Some(rank);
             return Ok(earlier);
@@ -93,7 +90,7 @@ impl Keeper {
     }
 
     fn settle(&mut self, path: PathBuf, rank: Rank) -> Result<PathBuf, Error> {
-        if rank == Rank::Best && self.writer == Writer::Here {
+        if rank == Rank::Best {
             self.keep_best(&path)?;
         }
         self.newest = Some(path.clone());
@@ -111,6 +108,9 @@ impl Keeper {
     }
 
     fn keep_best(&mut self, path: &Path) -> Result<(), Error> {
+        if !self.process.is_first() {
+            return Ok(());
+        }
         let kept = link(path, &self.best).map_err(|error| {
             fault(format!("cannot keep {} in {}: {error}", path.display(), self.best.display()))
         })?;
@@ -238,7 +238,10 @@ mod tests {
             assert_eq!(fs::read_dir(&best).unwrap().count(), 1);
         }
         assert!(
-            Keeper::new(&out, 3, false, Writer::Here).best().unwrap().ends_with("step-0000000090")
+            Keeper::new(&out, &TrainConfig::default(), Process::ONLY)
+                .best()
+                .unwrap()
+                .ends_with("step-0000000090")
         );
     }
 

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use soybean_runtime::{Error, ErrorKind, Trace, Trainer, View};
 
-/// A step on the batch that was queued, whose trace goes into a file.
+/// A step on the batch that was queued, whose trace goes into a file; the first process writes it.
 pub(crate) fn traced(
     trainer: &mut Trainer,
     next: Option<&[View<'_>]>,

@@ -104,6 +104,7 @@ mod tests {
             tile: Tile { shape: Shape::new(shape), tiling: Tiling::new(tiling) },
             buffer: 0,
             n_classes: None,
+            is_queried: true,
         };
         let inputs: Vec<Input> = inputs.iter().map(input).collect();
         let rows = rows_needed(&inputs, &Mesh::new(4), ranks);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use soybean_runtime::Process;
 
 use crate::run::{EvaluationRecord, Event, Start, StepRecord, TrainConfig};
 
@@ -44,8 +45,9 @@ struct Board {
 }
 
 impl Dashboard {
-    pub(super) fn new(config: &TrainConfig) -> Self {
-        let screen = io::stderr().is_terminal().then(Screen::new);
+    pub(super) fn new(config: &TrainConfig, process: Process) -> Self {
+        let is_seen = process.is_first() && io::stderr().is_terminal();
+        let screen = is_seen.then(Screen::new);
         let board = Board { has_patience: config.patience.is_some(), ..Board::default() };
         Self { screen, board, drawn: None }
     }

@@ -16,8 +16,7 @@ use crate::run::{
     batches::{batch_size, loader},
     config::choice,
     files::{Cut, Files, write_whole},
-    keeper::{self, Keeper, Rank, Writer},
-    processes::{is_first, together},
+    keeper::{self, Keeper, Rank},
     standing::Standing,
 };
 
@@ -34,7 +33,7 @@ pub(crate) fn fit(
 ) -> Result<Summary, Error> {
     config.check()?;
     let batch_rows = batch_size(inputs)?;
-    let (train, held_out) = loaders(trainer, inputs, config, split, batch_rows)?;
+    let (train, held_out) = loaders(trainer, inputs, config, split)?;
     let n_batches = (train.n_batches() as u64).min(config.batch_limit.unwrap_or(u64::MAX));
     let n_steps = config.steps.unwrap_or_else(|| config.epochs.saturating_mul(n_batches));
     let begun = begin(trainer, config, watch)?;
@@ -87,12 +86,12 @@ fn loaders(
     inputs: &[Input],
     config: &TrainConfig,
     split: &Split,
-    batch_rows: usize,
 ) -> Result<(DataLoader, DataLoader), Error> {
+    let batch_rows = batch_size(inputs)?;
+    // Metrics look at all rows of an evaluation, in every process.
+    let rows = (trainer.process() != Process::ONLY).then(|| trainer.rows_needed());
     let (n_threads, n_ahead) = (config.loader_threads, 4.max(2 * config.loader_threads));
     let training = LoaderOptions::training(batch_rows, config.trainer.seed);
-    // Held-out rows are compared with outputs in every process.
-    let rows = (trainer.process() != Process::ONLY).then(|| trainer.rows_needed());
     let training = LoaderOptions { n_threads, n_ahead, rows, ..training };
     let evaluation = LoaderOptions { n_threads, n_ahead, ..LoaderOptions::evaluation(batch_rows) };
     let train = loader("training", &split.train, inputs, training)?;
@@ -119,7 +118,7 @@ fn begin(
     watch: &mut Watch<'_>,
 ) -> Result<Begun, Error> {
     let checkpoint = checkpoint(config, watch);
-    let checkpoint = together(trainer, checkpoint)?;
+    let checkpoint = trainer.together(checkpoint)?;
     let standing = match &checkpoint {
         Some(checkpoint) => restore(trainer, config, checkpoint)?,
         None => {
@@ -130,21 +129,18 @@ fn begin(
     let path = checkpoint.as_ref().map(Checkpoint::path);
     let mut begun = Begun { standing, checkpoint: None, keeper: None, files: None };
     if let Some(out) = &config.out {
-        let first = is_first(trainer);
-        let files = if first {
+        let files = if trainer.process().is_first() {
             open(config, out, path, &begun.standing, watch).map(Some)
         } else {
             Ok(None)
         };
-        begun.files = together(trainer, files)?;
-        let writer = if first { Writer::Here } else { Writer::Elsewhere };
-        let keeper = || Keeper::new(out, config.keep, config.async_checkpoint, writer);
-        begun.keeper = config.checkpoints.then(keeper);
+        begun.files = trainer.together(files)?;
+        begun.keeper = config.checkpoints.then(|| Keeper::new(out, config, trainer.process()));
     }
     if let (Some(keeper), Some(path)) = (&mut begun.keeper, path) {
         let is_best = begun.standing.best_step == Some(begun.standing.step);
         let kept = keeper.resumed(path, if is_best { Rank::Best } else { Rank::Further });
-        together(trainer, kept)?;
+        trainer.together(kept)?;
     }
     Ok(Begun { checkpoint, ..begun })
 }
