@@ -10,7 +10,6 @@ mod fit;
 mod keeper;
 mod metric;
 mod plot;
-mod processes;
 mod record;
 mod schedule;
 mod split;

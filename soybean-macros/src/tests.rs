@@ -185,6 +185,18 @@ fn attributes_are_checked() {
         "#]],
     );
     check(
+        "gpus(8)",
+        model,
+        expect![[r#"
+            1:0-4: the arguments are written `gpus = ..`
+        "#]],
+    );
+}
+
+#[test]
+fn what_goes_on_around_updates_is_checked() {
+    let model = "pub fn model(x: Tensor<f32, 4, 6>) -> Tensor { x.mean(..) }";
+    check(
         "gpus = 8, clip_norm = -1.0, accumulate = N, ema = \"0.9\", non_finite = skip, optimizer = sgd(no_decay = [1])",
         model,
         expect![[r#"
@@ -196,13 +208,6 @@ fn attributes_are_checked() {
             1:50-55: `ema` must be a number above 0 and below 1, found a string
             1:70-74: `non_finite` must be one of "stop", "skip", "scale", found skip
               help: did you mean "skip"?
-        "#]],
-    );
-    check(
-        "gpus(8)",
-        model,
-        expect![[r#"
-            1:0-4: the arguments are written `gpus = ..`
         "#]],
     );
 }

@@ -34,16 +34,16 @@ mod shards;
 
 use std::{
     path::{Path, PathBuf},
-    sync::mpsc::{self, Receiver},
+    sync::mpsc,
     thread::{Builder, JoinHandle},
 };
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Array, Error, Process, Trainer, tensor_file::fault};
+use crate::{Error, Trainer, tensor_file::fault};
 pub(crate) use folder::sync as sync_folder;
-use job::Job;
+use job::{Job, Tensors};
 pub use open::Checkpoint;
 
 /// Files are split above this length, unless [`Checkpoints::with_shard_bytes`] says otherwise.
@@ -101,7 +101,7 @@ impl Checkpoints {
         &self.folder
     }
 
-    /// Writes a checkpoint and gives its folder. Tensors are written while the next are fetched, so that few of them are in memory. Of several processes all call this, and the first one writes.
+    /// Writes a checkpoint and gives its folder. Of several processes the first writes; all of them call this. Tensors are written while the next are fetched, so that few of them are in memory.
     ///
     /// # Errors
     /// If a rank fails, or a file cannot be written; then what was written is removed, and all earlier checkpoints are as they were. Also with the error of an
@@ -109,14 +109,15 @@ impl Checkpoints {
     pub fn save(&mut self, trainer: &mut Trainer, progress: &Progress) -> Result<PathBuf, Error> {
         self.wait()?;
         if !trainer.process().is_first() {
-            trainer.for_each_tensor(&mut |_| true)?;
-            return Ok(self.folder.join(naming::folder(trainer.n_steps())));
+            return self.saved_elsewhere(trainer, progress);
         }
-        let is_alone = trainer.process() == Process::ONLY;
         let (sender, receiver) = mpsc::sync_channel(1);
-        let saving = self.start(trainer, progress, receiver)?;
-        // Where the writer is gone, it says why; other processes fetch all tensors nevertheless.
-        let fetched = trainer.for_each_tensor(&mut |array| sender.send(array).is_ok() || !is_alone);
+        // Memory that was written comes back for later tensors, since fresh memory costs as much as the copying.
+        let (used, spare) = mpsc::channel();
+        let saving = self.start(trainer, progress, Tensors { tensors: receiver, used })?;
+        let mut spare = || spare.try_recv().ok();
+        // Where the writer is gone, it says why.
+        let fetched = trainer.for_each_tensor(&mut spare, &mut |array| sender.send(array).is_ok());
         drop(sender);
         let saved = saving.join();
         fetched?;
@@ -134,13 +135,14 @@ impl Checkpoints {
     ) -> Result<(), Error> {
         self.wait()?;
         if !trainer.process().is_first() {
-            return trainer.for_each_tensor(&mut |_| true);
+            return self.saved_elsewhere(trainer, progress).map(|_| ());
         }
         let (sender, receiver) = mpsc::channel();
         // Only then it is written, so that the writer does not take time from the copying.
-        trainer.for_each_tensor(&mut |array| sender.send(array).is_ok())?;
+        trainer.for_each_tensor(&mut || None, &mut |array| sender.send(array).is_ok())?;
         drop(sender);
-        self.background = Some(self.start(trainer, progress, receiver)?);
+        let tensors = Tensors { tensors: receiver, used: mpsc::channel().0 };
+        self.background = Some(self.start(trainer, progress, tensors)?);
         Ok(())
     }
 
@@ -173,11 +175,22 @@ impl Checkpoints {
         Ok(Latest { checkpoint: None, refused })
     }
 
+    /// Takes part in fetching the state, which the first process writes; the folder that the checkpoint gets.
+    fn saved_elsewhere(
+        &self,
+        trainer: &mut Trainer,
+        progress: &Progress,
+    ) -> Result<PathBuf, Error> {
+        let job = Job::new(&self.folder, self.keep, self.shard_bytes, trainer, progress)?;
+        trainer.for_each_tensor(&mut || None, &mut |_| true)?;
+        Ok(job.path())
+    }
+
     fn start(
         &self,
         trainer: &Trainer,
         progress: &Progress,
-        tensors: Receiver<Array>,
+        tensors: Tensors,
     ) -> Result<Saving, Error> {
         let job = Job::new(&self.folder, self.keep, self.shard_bytes, trainer, progress)?;
         let path = job.path();

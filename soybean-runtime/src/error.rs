@@ -25,12 +25,12 @@ pub enum ErrorKind {
     Program,
     /// A rank failed, now or in an earlier step.
     Rank,
+    /// Several processes cannot be started together, or do not do the same.
+    Process,
     /// A choice of the run cannot be understood, or contradicts another.
     Choice,
     /// A file of results cannot be written.
     Output,
-    /// Several processes cannot be started together, or do not do the same.
-    Process,
     /// A data file cannot be read or does not hold what it should.
     Data,
     /// A checkpoint or a file of tensors cannot be written or read, or does not hold what it should.

@@ -2,7 +2,7 @@
 
 use soybean_plan::{BufferId, Tables, Tile};
 
-use crate::{Array, Error, Trainer};
+use crate::{Array, Error, Process, Trainer, View, ranks::Order};
 
 /// A tensor that stays from step to step.
 #[derive(Clone, Copy, Debug)]
@@ -64,13 +64,44 @@ pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
 const FETCHED: usize = 1 << 22;
 
 impl Trainer {
-    /// Calls `take` with each tensor of the state, in its order, until it gives `false`; few of them are in memory at a time.
+    /// Tensors of the state, by name.
+    pub(crate) fn named(&mut self, stretch: Stretch) -> Result<Vec<(String, Array)>, Error> {
+        let arrays = self.fetch(stretch)?;
+        self.forget_parts();
+        let names = stretch.tensors(self.tables()).map(|it| it.name.to_owned());
+        Ok(names.zip(arrays).collect())
+    }
+
+    /// Whole tensors of the state.
+    pub(crate) fn fetch(&mut self, stretch: Stretch) -> Result<Vec<Array>, Error> {
+        self.fetch_into(stretch, &mut || None)
+    }
+
+    /// [`Self::fetch`], in memory that `spare` has, or in fresh memory.
+    fn fetch_into(
+        &mut self,
+        stretch: Stretch,
+        spare: &mut dyn FnMut() -> Option<Vec<f32>>,
+    ) -> Result<Vec<Array>, Error> {
+        self.call(Order::Fetch(stretch))?;
+        Ok(self.assemble(&stretch.tiles(self.tables()), spare))
+    }
+
+    /// Replaces tensors of the state, from number `first` on, by whole ones.
+    pub(crate) fn load(&mut self, first: usize, tensors: &[View<'_>]) -> Result<(), Error> {
+        self.call(Order::Load { first, tensors })
+    }
+
+    /// Calls `take` with each tensor of the state, in its order, until it gives `false`; few of them are in memory at a time, where `spare` has some.
     pub(crate) fn for_each_tensor(
         &mut self,
+        spare: &mut dyn FnMut() -> Option<Vec<f32>>,
         take: &mut dyn FnMut(Array) -> bool,
     ) -> Result<(), Error> {
         for stretch in stretches(self.tables()) {
-            if !self.fetch(stretch)?.into_iter().all(&mut *take) {
+            let goes_on = self.fetch_into(stretch, spare)?.into_iter().all(&mut *take);
+            // Other processes fetch all of it.
+            if !goes_on && self.process() == Process::ONLY {
                 break;
             }
         }

@@ -149,7 +149,7 @@ impl Trainer {
     pub fn predict(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
         let model = self.model.clone();
         let tables = model.get().tables();
-        let query = Query::new(tables, batch)?;
+        let query = Query::new(tables, batch).inspect_err(|error| self.ranks.refuse(error))?;
         let arrays = self.forward(&query.views())?;
         let outputs = tables.outputs.iter().zip(arrays).skip(usize::from(tables.loss.is_some()));
         Ok(outputs.map(|(output, array)| query.cut(array, output.rows)).collect())
@@ -161,7 +161,7 @@ impl Trainer {
         self.call(Order::Evaluate { batch })?;
         let outputs = &self.model.get().tables().outputs;
         let tiles: Vec<Tile> = outputs.iter().map(|it| it.tile).collect();
-        Ok(self.assemble(&tiles))
+        Ok(self.assemble(&tiles, &mut || None))
     }
 
     /// All parameters by name, in the order in which the model makes them.
@@ -187,24 +187,6 @@ impl Trainer {
     /// If a rank fails.
     pub fn optimizer_state(&mut self) -> Result<Vec<(String, Array)>, Error> {
         self.named(Stretch::states(self.tables()))
-    }
-
-    fn named(&mut self, stretch: Stretch) -> Result<Vec<(String, Array)>, Error> {
-        let arrays = self.fetch(stretch)?;
-        self.forget_parts();
-        let names = stretch.tensors(self.tables()).map(|it| it.name.to_owned());
-        Ok(names.zip(arrays).collect())
-    }
-
-    /// Whole tensors of the state.
-    pub(crate) fn fetch(&mut self, stretch: Stretch) -> Result<Vec<Array>, Error> {
-        self.call(Order::Fetch(stretch))?;
-        Ok(self.assemble(&stretch.tiles(self.tables())))
-    }
-
-    /// Replaces tensors of the state, from number `first` on, by whole ones.
-    pub(crate) fn load(&mut self, first: usize, tensors: &[View<'_>]) -> Result<(), Error> {
-        self.call(Order::Load { first, tensors })
     }
 
     pub(crate) fn tables(&self) -> &Tables {
@@ -261,22 +243,37 @@ impl Trainer {
         Some(Error::new(ErrorKind::Rank, message))
     }
 
-    fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
+    pub(crate) fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
         if let Some(failure) = self.stopped() {
             return Err(failure);
         }
         self.ranks.call(order).inspect_err(|error| self.failure = Some(error.clone()))
     }
 
+    /// Lets go of the memory in which the ranks report tensors.
+    pub(crate) fn forget_parts(&self) {
+        self.ranks.reports().iter().for_each(|it| lock(it).parts = Vec::new());
+    }
+
     /// Whole tensors, from the parts that the ranks have reported.
-    fn assemble(&self, tiles: &[Tile]) -> Vec<Array> {
+    pub(crate) fn assemble(
+        &self,
+        tiles: &[Tile],
+        spare: &mut dyn FnMut() -> Option<Vec<f32>>,
+    ) -> Vec<Array> {
         let (mesh, reports) = (&self.tables().mesh, self.ranks.reports());
         let assemble = |(number, tile): (usize, &Tile)| {
             let shape = tile.shape.to_vec();
             if tile.local_shape(mesh) == tile.shape {
-                return Array { shape, data: std::mem::take(&mut lock(&reports[0]).parts[number]) };
+                let mut other = spare().unwrap_or_default();
+                other.clear();
+                let part = &mut lock(&reports[0]).parts[number];
+                return Array { shape, data: std::mem::replace(part, other) };
             }
-            let mut data = vec![0.0; tile.shape.n_elements()];
+            // Fresh memory is zero without any writing.
+            let n_elements = tile.shape.n_elements();
+            let mut data = spare().unwrap_or_else(|| vec![0.0; n_elements]);
+            data.resize(n_elements, 0.0);
             for (rank, report) in reports.iter().enumerate() {
                 if !is_owner(mesh, tile, rank) {
                     continue;
@@ -290,11 +287,6 @@ impl Trainer {
             Array { shape, data }
         };
         tiles.iter().enumerate().map(assemble).collect()
-    }
-
-    /// Lets go of the memory in which the ranks report the state.
-    pub(crate) fn forget_parts(&self) {
-        self.ranks.reports().iter().for_each(|it| lock(it).parts = Vec::new());
     }
 }
 

@@ -6,7 +6,7 @@ use soybean_runtime::{
     data::{Batch, DataLoader, Values},
 };
 
-use super::{HeldOutBatch, Metric, metric::Tally, processes::together};
+use super::{HeldOutBatch, Metric, metric::Tally};
 
 /// What an evaluation found.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) fn evaluate(
             batch.ok_or_else(|| Error::data("expected another batch, found the end of the data"))
         });
         if trainer.any(is_stopped(n_done) || batch.is_err())? {
-            return together(trainer, batch).map(|_| None);
+            return trainer.together(batch).map(|_| None);
         }
         let batch = batch?;
         let views = batch.views();

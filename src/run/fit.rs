@@ -22,7 +22,6 @@ use super::{
     files::Files,
     keeper::{Keeper, Rank},
     metric::Better,
-    processes::together,
     record::Record,
     standing::Standing,
     trace,
@@ -115,7 +114,7 @@ impl Run<'_> {
         let batch = usize::try_from(self.standing.batch).unwrap_or(usize::MAX);
         self.train.start(self.standing.epoch, batch);
         let first = self.next_batch();
-        let first = together(self.trainer, first)?;
+        let first = self.trainer.together(first)?;
         self.trainer.queue(&first.views())?;
         drop(first);
         let mut busy_before = started.elapsed();
@@ -296,7 +295,7 @@ impl Run<'_> {
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
         let progress = self.standing.progress(self.config.trainer.seed);
         let saved = keeper.save(self.trainer, &progress, rank);
-        let saved = together(self.trainer, saved)?;
+        let saved = self.trainer.together(saved)?;
         self.tell_saved(saved);
         Ok(())
     }
@@ -333,7 +332,7 @@ impl Run<'_> {
     /// Goes on if all processes can.
     fn agree(&mut self) -> Result<(), Error> {
         let here = self.fault.take().map_or(Ok(()), Err);
-        together(self.trainer, here)
+        self.trainer.together(here)
     }
 
     /// Waits for what is being written, and finishes the files.

@@ -233,8 +233,8 @@ impl Core {
                 n_waiting -= 1;
                 // SAFETY: all totals have one length.
                 unsafe {
-                    (self.each)(before[n_waiting].as_mut_ptr(), from[0].as_ptr(), from[0].len())
-                };
+                    (self.each)(before[n_waiting].as_mut_ptr(), from[0].as_ptr(), from[0].len());
+                }
             }
         }
     }

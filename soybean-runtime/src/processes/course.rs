@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     abort::lock,
-    ranks::{Order, Training},
+    ranks::{Moment, Order, Training},
 };
 
 /// What an order is, as far as processes must agree on it.
@@ -50,8 +50,8 @@ impl Deed {
     /// What an order is; none where no process waits for another.
     pub(super) fn of_order(order: &Order<'_>) -> Option<Self> {
         match order {
-            Order::Train(Training { moment, .. }) => {
-                let (word, detail) = (moment.counters.n_steps + 1, moment.learning_rate.to_bits());
+            Order::Train(Training { moment: Moment { counters, learning_rate }, .. }) => {
+                let (word, detail) = (counters.n_steps + 1, learning_rate.to_bits());
                 Some(Self { act: Act::Train, word, detail })
             }
             Order::Queue { .. } => None,
@@ -66,6 +66,11 @@ impl Deed {
             }
             Order::ResetProfile => Some(Self::of(Act::ResetProfile)),
         }
+    }
+
+    /// Whether ranks report parts of tensors.
+    pub(super) const fn has_parts(self) -> bool {
+        matches!(self.act, Act::Evaluate | Act::Fetch)
     }
 
     pub(super) fn to_bytes(self) -> [u8; DEED_BYTES] {

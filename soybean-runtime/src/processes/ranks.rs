@@ -210,7 +210,7 @@ impl Round {
         let (order, deed) = self.course.place();
         let mut more = Vec::new();
         let own = |rank: usize| lock(&links.reports[rank]);
-        if self.ranks.clone().any(|it| reports::has_more(&own(it))) {
+        if deed.has_parts() || self.ranks.clone().any(|it| !own(it).spans.is_empty()) {
             self.ranks.clone().for_each(|it| reports::write_more(&own(it), &mut more));
         }
         let head = Head { order, deed, flag, n_more: more.len() as u64 };

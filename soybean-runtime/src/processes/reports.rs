@@ -16,7 +16,7 @@ pub(super) struct Head {
 }
 
 const HEAD_BYTES: usize = 8 + DEED_BYTES + 1 + 8;
-const REPORT_BYTES: usize = 8 + 4 + 1 + 4 + 8 * Profile::N_WORDS;
+const REPORT_BYTES: usize = 8 + 4 + 5 + 8 * Profile::N_WORDS;
 
 /// The bytes of a process with this many ranks.
 pub(super) const fn n_bytes(n_ranks: usize) -> usize {
@@ -37,15 +37,10 @@ pub(super) fn write(report: &Report, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&moved_bytes.to_le_bytes());
     bytes.extend_from_slice(&loss.to_le_bytes());
     bytes.push(u8::from(gradient_norm.is_some()));
-    bytes.extend_from_slice(&gradient_norm.unwrap_or_default().to_le_bytes());
+    bytes.extend_from_slice(&gradient_norm.unwrap_or(0.0).to_le_bytes());
     for word in profile.words() {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
-}
-
-/// Whether a report has more than every report has.
-pub(super) fn has_more(report: &Report) -> bool {
-    !report.parts.is_empty() || !report.spans.is_empty()
 }
 
 /// Writes the rest: parts of tensors, and what was done when.
@@ -119,12 +114,13 @@ impl Reader<'_> {
 
     /// What [`write_more`] has written.
     pub(super) fn more(&mut self, report: &mut Report) -> Result<(), Error> {
-        report.parts.clear();
-        for _ in 0..self.count()? {
+        // Their memory is used again, where a state is fetched piece by piece.
+        report.parts.resize_with(self.count()?, Vec::new);
+        for part in &mut report.parts {
             let n_elements = self.count()?;
             let bytes = self.slice(n_elements.saturating_mul(4))?;
-            let numbers = bytes.as_chunks().0.iter();
-            report.parts.push(numbers.map(|it| f32::from_le_bytes(*it)).collect());
+            part.clear();
+            part.extend(bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)));
         }
         report.spans.clear();
         for _ in 0..self.count()? {
@@ -167,7 +163,7 @@ mod tests {
         let sent = Report {
             moved_bytes: 77,
             loss: 0.25,
-            gradient_norm: Some(3.5),
+            gradient_norm: Some(2.5),
             parts: vec![vec![], vec![1.0, f32::NAN, -0.0]],
             profile,
             spans: vec![span("map 3", Some(Work::Map)), span("start", None)],
@@ -179,7 +175,6 @@ mod tests {
         write(&sent, &mut bytes);
         assert_eq!(bytes.len(), n_bytes(1));
         write_more(&sent, &mut more);
-        assert!(has_more(&sent) && !has_more(&Report::default()));
 
         let mut reader = Reader(&bytes);
         let mut found = Report::default();
@@ -187,7 +182,7 @@ mod tests {
         reader.report(&mut found).unwrap();
         Reader(&more).more(&mut found).unwrap();
         assert_eq!((found.moved_bytes, found.loss, found.profile), (77, 0.25, profile));
-        assert_eq!(found.gradient_norm, Some(3.5));
+        assert_eq!(found.gradient_norm, Some(2.5));
         assert_eq!(found.spans, sent.spans);
         let bits = |report: &Report| -> Vec<Vec<u32>> {
             report.parts.iter().map(|it| it.iter().map(|it| it.to_bits()).collect()).collect()

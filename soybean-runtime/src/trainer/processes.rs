@@ -27,6 +27,20 @@ impl Trainer {
         self.ranks.any(flag).inspect_err(|error| self.failure = Some(error.clone()))
     }
 
+    /// What came of something that all processes have done each for itself: where it failed in one, all fail, and their trainers have ended. Without others, the outcome itself.
+    ///
+    /// # Errors
+    /// That of this process, or of the first of the others that is heard of.
+    pub fn together<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
+        match outcome {
+            Ok(value) => self.any(false).map(|_| value),
+            Err(error) => {
+                self.ranks.refuse(&error);
+                Err(error)
+            }
+        }
+    }
+
     /// The rows of a batch, by their indices in dim 0 of the inputs, that the ranks of this process read: others may be left as they are. All rows where the inputs
     /// differ in dim 0.
     #[must_use]

@@ -38,7 +38,7 @@ fn case(kernel: impl Into<soybean_plan::Kernel>, inputs: Vec<Data>, n_result: us
 pub(crate) fn reduction(dice: &mut Dice) -> Case {
     let shapes = [
         &[70_000][..],
-        &[200_000],
+        &[100_000],
         &[3, 40_000],
         &[130, 1100],
         &[4100, 17],
@@ -63,15 +63,18 @@ pub(crate) fn reduction(dice: &mut Dice) -> Case {
 
 /// Gradients of few and of many filters, over few and many pixels.
 pub(crate) fn filter_gradient(dice: &mut Dice) -> Case {
-    let convolution = Convolution {
-        form: ConvolutionForm::Filter,
-        batch: dice.pick(&[1, 3, 8, 13]),
-        groups: dice.pick(&[1, 1, 2]),
-        channels: dice.pick(&[1, 3, 16, 60]),
-        filters: dice.pick(&[1, 4, 20, 270]),
-        ..of_side(dice.pick(&[6, 13, 20, 45]))
-    };
-    of(dice, convolution)
+    // Batch, side, groups, channels and filters.
+    let sizes = [
+        [8, 20, 1, 3, 20],
+        [13, 13, 1, 16, 8],
+        [3, 45, 2, 2, 4],
+        [2, 28, 1, 2, 270],
+        [1, 6, 1, 60, 30],
+        [9, 30, 1, 1, 5],
+    ];
+    let [batch, side, groups, channels, filters] = dice.pick(&sizes);
+    let form = ConvolutionForm::Filter;
+    of(dice, Convolution { form, batch, groups, channels, filters, ..of_side(side) })
 }
 
 /// Other convolutions, directly and by transforms.
@@ -119,17 +122,19 @@ fn of(dice: &mut Dice, it: Convolution) -> Case {
 
 /// Attention of few heads over several blocks of queries.
 pub(crate) fn attention(dice: &mut Dice) -> Case {
+    let sizes = [[1, 520, 1030], [3, 520, 70], [5, 600, 33], [7, 65, 150]];
+    let [heads, queries, keys] = dice.pick(&sizes);
     let it = Attention {
         form: dice.pick(&[
             AttentionForm::Forward,
             AttentionForm::Gradient,
             AttentionForm::Gradient,
         ]),
-        heads: dice.pick(&[1, 2, 3, 5, 7]),
-        queries: dice.pick(&[65, 200, 700]),
-        keys: dice.pick(&[64, 150, 1100]),
-        features: dice.pick(&[4, 9]),
-        width: dice.pick(&[4, 7]),
+        heads,
+        queries,
+        keys,
+        features: 4,
+        width: dice.pick(&[3, 4]),
         is_causal: dice.below(2) == 0,
         scale: 0.25,
     };
@@ -143,15 +148,15 @@ pub(crate) fn attention(dice: &mut Dice) -> Case {
         AttentionForm::Forward => (3, sizes[3]),
         AttentionForm::Gradient => (4, sizes[..3].iter().sum()),
     };
-    let inputs = sizes[..n_inputs].iter().map(|it_size| float(dice, it.heads * it_size)).collect();
+    let inputs = sizes[..n_inputs].iter().map(|size| float(dice, it.heads * size)).collect();
     case(it, inputs, it.heads * n_result)
 }
 
 /// Products with a great depth, and of few rows or columns.
 pub(crate) fn contraction(dice: &mut Dice) -> Case {
-    let sides = [1, 7, 65, 130];
+    let sides = [1, 7, 65];
     let (rows, columns) = (dice.pick(&sides), dice.pick(&sides));
-    let (depth, n_products) = (dice.pick(&[65, 400, 1200]), dice.pick(&[1, 1, 2, 6]));
+    let (depth, n_products) = (dice.pick(&[400, 1200]), dice.pick(&[1, 1, 2, 6]));
     let matrix =
         |batch: usize, row, column| MatrixStrides { batch: Strides::new(&[batch]), row, column };
     let it = Contraction {

@@ -17,7 +17,6 @@ use crate::run::{
     config::choice,
     files::{Cut, Files, write_whole},
     keeper::{self, Keeper, Rank},
-    processes::together,
     standing::Standing,
 };
 
@@ -119,7 +118,7 @@ fn begin(
     watch: &mut Watch<'_>,
 ) -> Result<Begun, Error> {
     let checkpoint = checkpoint(config, watch);
-    let checkpoint = together(trainer, checkpoint)?;
+    let checkpoint = trainer.together(checkpoint)?;
     let standing = match &checkpoint {
         Some(checkpoint) => restore(trainer, config, checkpoint)?,
         None => {
@@ -135,13 +134,13 @@ fn begin(
         } else {
             Ok(None)
         };
-        begun.files = together(trainer, files)?;
+        begun.files = trainer.together(files)?;
         begun.keeper = config.checkpoints.then(|| Keeper::new(out, config, trainer.process()));
     }
     if let (Some(keeper), Some(path)) = (&mut begun.keeper, path) {
         let is_best = begun.standing.best_step == Some(begun.standing.step);
         let kept = keeper.resumed(path, if is_best { Rank::Best } else { Rank::Further });
-        together(trainer, kept)?;
+        trainer.together(kept)?;
     }
     Ok(Begun { checkpoint, ..begun })
 }

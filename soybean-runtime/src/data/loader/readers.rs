@@ -92,19 +92,29 @@ impl Readers {
         work.notify_all();
     }
 
-    /// Waits for a batch, the next that was not taken.
+    /// Gives a batch, the next that was not taken. If no thread has begun to read it, the caller does: that takes less time than to wake another.
     pub(super) fn take(&self, batch: usize) -> Outcome {
-        let Shared { state, work, outcome, .. } = &*self.shared;
+        let Shared { source, pool, state, work, outcome, .. } = &*self.shared;
         let mut state = lock(state);
-        loop {
+        let (found, mut state) = loop {
             if let Some(found) = state.ready.remove(&batch) {
-                state.next_taken = batch + 1;
+                break (found, state);
+            }
+            let unread = state.order.clone().filter(|_| state.next_read == batch);
+            if let Some(order) = unread {
+                state.next_read += 1;
                 drop(state);
-                work.notify_one();
-                return found;
+                break (source.read(pool, &order, batch), lock(&self.shared.state));
             }
             state = wait(outcome, state);
+        };
+        state.next_taken = batch + 1;
+        if found.is_err() {
+            state.next_read = usize::MAX;
         }
+        drop(state);
+        work.notify_one();
+        found
     }
 }
 
