@@ -169,7 +169,8 @@ mod tests {
             let next =
                 |c: u32, byte: &u8| table[((c ^ u32::from(*byte)) & 255) as usize] ^ (c >> 8);
             let crc = u64::from(data.iter().fold(u32::MAX, next) ^ u32::MAX);
-            u32::try_from((crc / 32768 + crc * 131_072 % (1 << 32) + 0xA282EAD8) % (1 << 32)).unwrap()
+            u32::try_from((crc / 32768 + crc * 131_072 % (1 << 32) + 0xA282EAD8) % (1 << 32))
+                .unwrap()
         };
         let mut records = Vec::new();
         while !bytes.is_empty() {
