@@ -267,6 +267,7 @@ mod tests {
 
     /// What TensorBoard itself reads, also of a run that went on from step 200.
     #[test]
+    #[expect(clippy::print_stdout, reason = "what is skipped is for who reads the output")]
     fn tensorboard_reads_the_events() {
         let probe = Command::new("python3").args(["-c", "import tensorboard"]).output();
         if !probe.is_ok_and(|it| it.status.success()) {
