@@ -162,19 +162,20 @@ mod tests {
     fn framed(mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let table: Vec<u32> = (0..256_u32)
             .map(|byte| {
-                (0..8).fold(byte, |c, _| if c % 2 == 1 { c / 2 ^ 0x82F63B78 } else { c / 2 })
+                (0..8).fold(byte, |c, _| if c % 2 == 1 { (c / 2) ^ 0x82F63B78 } else { c / 2 })
             })
             .collect();
         let crc = |data: &[u8]| {
             let next =
                 |c: u32, byte: &u8| table[((c ^ u32::from(*byte)) & 255) as usize] ^ (c >> 8);
             let crc = u64::from(data.iter().fold(u32::MAX, next) ^ u32::MAX);
-            ((crc / 32768 + crc * 131_072 % (1 << 32) + 0xA282EAD8) % (1 << 32)) as u32
+            u32::try_from((crc / 32768 + crc * 131_072 % (1 << 32) + 0xA282EAD8) % (1 << 32))
+                .unwrap()
         };
         let mut records = Vec::new();
         while !bytes.is_empty() {
             let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-            let length = word(0) as usize;
+            let length = usize::try_from(word(0)).unwrap();
             assert_eq!((word(4), word(8)), (0, crc(&bytes[..8])));
             let data = &bytes[12..12 + length];
             assert_eq!(word(12 + length), crc(data));
@@ -201,7 +202,7 @@ mod tests {
                     let length = match wire {
                         1 => 8,
                         5 => 4,
-                        _ => varint(&mut bytes) as usize,
+                        _ => usize::try_from(varint(&mut bytes)).unwrap(),
                     };
                     let (head, tail) = bytes.split_at(length);
                     bytes = tail;
@@ -266,6 +267,7 @@ mod tests {
 
     /// What TensorBoard itself reads, also of a run that went on from step 200.
     #[test]
+    #[expect(clippy::print_stdout, reason = "what is skipped is for who reads the output")]
     fn tensorboard_reads_the_events() {
         let probe = Command::new("python3").args(["-c", "import tensorboard"]).output();
         if !probe.is_ok_and(|it| it.status.success()) {

@@ -215,6 +215,8 @@ fn fault(message: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
     use crate::run::files::tests::folder as temporary;
 
@@ -254,7 +256,7 @@ mod tests {
             checkpoint(&checkpoints, step);
         }
         let aside = out.join("checkpoints.old");
-        assert_eq!(move_aside(&out, Some(9)).unwrap(), [aside.clone()]);
+        assert_eq!(move_aside(&out, Some(9)).unwrap(), slice::from_ref(&aside));
         assert_eq!(names(&checkpoints).unwrap(), ["step-0000000003", "step-0000000009"]);
         assert_eq!(names(&aside).unwrap(), ["step-0000000010"]);
         move_aside(&out, None).unwrap();

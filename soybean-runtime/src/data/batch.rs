@@ -124,6 +124,11 @@ impl Pool {
         })
     }
 
+    /// The bytes of one batch.
+    pub(super) const fn batch_bytes(&self) -> usize {
+        self.batch_bytes
+    }
+
     /// Memory for a batch; rows that nobody writes are zero.
     ///
     /// # Errors

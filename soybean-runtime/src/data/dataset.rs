@@ -53,6 +53,11 @@ pub trait Dataset: Send + Sync {
     /// If the rows cannot be read or do not hold what they should; [`Error::data`] makes one.
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error>;
 
+    /// Whether reading costs no more than a copy of memory. Small batches of such data are read by who asks for them: waking a thread takes longer.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+
     /// Splits the rows at random, by their numbers alone: those to train with, and this fraction (0 to 1) held out.
     fn split(self, fraction: f64, seed: u64) -> (Subset, Subset)
     where
@@ -73,6 +78,10 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
 
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
         (**self).read(rows, into)
+    }
+
+    fn is_in_memory(&self) -> bool {
+        (**self).is_in_memory()
     }
 }
 

@@ -55,6 +55,10 @@ impl Dataset for Joined {
         }
         Ok(())
     }
+
+    fn is_in_memory(&self) -> bool {
+        self.parts.iter().all(|it| it.is_in_memory())
+    }
 }
 
 impl fmt::Debug for Joined {

@@ -20,6 +20,9 @@ use crate::{
 
 use self::{readers::Readers, rows::Rows};
 
+/// Batches up to this size are copied in some microseconds, less than it takes to wake a thread.
+const SMALL_BYTES: usize = 64 << 10;
+
 /// How a [`DataLoader`] makes batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoaderOptions {
@@ -29,7 +32,7 @@ pub struct LoaderOptions {
     pub order: RowOrder,
     /// What becomes of rows that do not fill a batch.
     pub last: Last,
-    /// The number of threads that read ahead; with none, batches are read when they are asked for.
+    /// The number of threads that read ahead. With none, batches are read when they are asked for, and so are those of up to 64 KiB whose data are in memory.
     pub n_threads: usize,
     /// How many batches may be read, or be in the making, before they are asked for.
     pub n_ahead: usize,
@@ -112,7 +115,8 @@ impl DataLoader {
         let rows = Rows::new(&options, found)?;
         let source = Source { dataset: Arc::new(dataset), rows, order: options.order };
         let (source, pool) = (Arc::new(source), Arc::new(pool));
-        let readers = if options.n_threads == 0 {
+        let is_small = pool.batch_bytes() <= SMALL_BYTES && source.dataset.is_in_memory();
+        let readers = if options.n_threads == 0 || is_small {
             None
         } else {
             Some(Readers::start(&source, &pool, options.n_threads, options.n_ahead)?)

@@ -61,6 +61,10 @@ impl Dataset for Subset {
         let rows: Vec<usize> = rows.iter().map(|row| self.rows[*row]).collect();
         self.dataset.read(&rows, into)
     }
+
+    fn is_in_memory(&self) -> bool {
+        self.dataset.is_in_memory()
+    }
 }
 
 impl fmt::Debug for Subset {

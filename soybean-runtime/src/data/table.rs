@@ -89,6 +89,10 @@ impl Dataset for Table {
         }
         Ok(())
     }
+
+    fn is_in_memory(&self) -> bool {
+        true
+    }
 }
 
 fn gather<T: Copy>(to: &mut [T], from: &[T], rows: &[usize], row: usize) {

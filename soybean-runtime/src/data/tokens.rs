@@ -167,6 +167,10 @@ impl Dataset for Tokens {
         }
         Ok(())
     }
+
+    fn is_in_memory(&self) -> bool {
+        matches!(self.source, Source::Memory(_))
+    }
 }
 
 impl fmt::Debug for Tokens {

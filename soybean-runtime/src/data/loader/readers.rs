@@ -41,6 +41,8 @@ struct State {
     /// The next batch that is asked for.
     next_taken: usize,
     ready: BTreeMap<usize, Outcome>,
+    /// The threads that wait for work.
+    n_idle: usize,
     is_closing: bool,
 }
 
@@ -94,7 +96,7 @@ impl Readers {
 
     /// Gives a batch, the next that was not taken. If no thread has begun to read it, the caller does: that takes less time than to wake another.
     pub(super) fn take(&self, batch: usize) -> Outcome {
-        let Shared { source, pool, state, work, outcome, .. } = &*self.shared;
+        let Shared { source, pool, n_ahead, state, work, outcome } = &*self.shared;
         let mut state = lock(state);
         let (found, mut state) = loop {
             if let Some(found) = state.ready.remove(&batch) {
@@ -112,8 +114,13 @@ impl Readers {
         if found.is_err() {
             state.next_read = usize::MAX;
         }
+        // A thread that is woken finds several batches to read: waking it costs more than reading a small one.
+        let is_low = state.next_read.saturating_sub(state.next_taken) <= n_ahead / 2;
+        let is_worth_waking = is_low && state.n_idle > 0 && self.shared.has_work(&state);
         drop(state);
-        work.notify_one();
+        if is_worth_waking {
+            work.notify_one();
+        }
         found
     }
 }
@@ -133,16 +140,19 @@ impl Shared {
     /// What one thread does.
     fn run(&self) {
         let mut state = lock(&self.state);
-        loop {
-            if state.is_closing {
-                return;
-            }
-            let Some((order, batch)) = state.claim(self.n_ahead, self.source.rows.n_batches())
-            else {
+        while !state.is_closing {
+            let order = state.order.clone().filter(|_| self.has_work(&state));
+            let Some(order) = order else {
+                state.n_idle += 1;
                 state = wait(&self.work, state);
+                state.n_idle -= 1;
                 continue;
             };
-            let n_begun = state.n_begun;
+            let (batch, n_begun) = (state.next_read, state.n_begun);
+            state.next_read += 1;
+            if state.n_idle > 0 && self.has_work(&state) {
+                self.work.notify_one();
+            }
             drop(state);
             let outcome = self.source.read(&self.pool, &order, batch);
             state = lock(&self.state);
@@ -159,16 +169,11 @@ impl Shared {
             }
         }
     }
-}
 
-impl State {
-    /// The next batch to read, if one may be read.
-    fn claim(&mut self, n_ahead: usize, n_batches: usize) -> Option<(Arc<EpochOrder>, usize)> {
-        let batch = self.next_read;
-        let limit = self.next_taken.saturating_add(n_ahead).min(n_batches);
-        let order = self.order.as_ref().filter(|_| batch < limit)?;
-        self.next_read += 1;
-        Some((Arc::clone(order), batch))
+    /// Whether there is a batch that may be read.
+    fn has_work(&self, state: &State) -> bool {
+        let limit = state.next_taken.saturating_add(self.n_ahead);
+        state.next_read < limit.min(self.source.rows.n_batches())
     }
 }
 
