@@ -89,7 +89,7 @@ mod with_mpi {
         for kind in ["all-gather", "all-reduce", "all-to-all", "reduce-scatter"] {
             assert!(printed.contains(kind), "no plan has an {kind}");
         }
-        assert!(!printed.contains("allocations in any process true"), "{printed}");
+        assert!(!printed.contains("allocations in each step of any process true"), "{printed}");
         // Axes of size 3, and one process, for which MPI is not even started.
         check(&program, &["perceptron/6/model/4"], &[1, 3, 6]);
     }
@@ -328,7 +328,11 @@ mod with_mpi {
             let found = mpirun.wait().unwrap().code();
             let mut errors = String::new();
             mpirun.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-            assert_eq!(found, Some(code), "SIG{name}: {errors}");
+            // Once a process has ended, `mpirun` sends SIGTERM to those that are about to, and may report the code of one of them.
+            assert!(
+                found.is_some_and(|it| it == code || it == 143),
+                "SIG{name}: {found:?} {errors}"
+            );
             assert_quick(&format!("SIG{name} of a process that trains"), started.elapsed());
             if name != "KILL" {
                 assert_eq!(errors.matches("; go on with: ").count(), 1, "{errors}");
