@@ -1,52 +1,18 @@
 //! What a plan predicts of memory is what the runtime allocates, with a limit and without one.
 
-#![expect(unsafe_code, reason = "an allocator is unsafe to implement")]
-
+#[path = "support/allocations.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod allocations;
 #[path = "support/models.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::sync::Arc;
 
 use models::{BATCH, Batch, finish_with, perceptron_model, sgd};
 use soybean::{Config, Device, runtime::Trainer};
 use soybean_compiler::{Options, Request};
 use soybean_plan::Precision;
-
-/// The system's allocator, which counts what it gives in blocks aligned for vectors: the arenas.
-struct Counting;
-
-/// The alignment of arenas.
-const ALIGNMENT: usize = 64;
-
-static N_BYTES: AtomicUsize = AtomicUsize::new(0);
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all calls go to the system's allocator as they are.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.align() == ALIGNMENT {
-            N_BYTES.fetch_add(layout.size(), Ordering::Relaxed);
-            LARGEST.fetch_max(layout.size(), Ordering::Relaxed);
-        }
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn the_runtime_allocates_what_the_plan_predicts() {
@@ -68,12 +34,10 @@ fn the_runtime_allocates_what_the_plan_predicts() {
             let predicted = compiled.report.peak_memory_bytes_per_gpu;
             assert!(limit.is_none_or(|limit| predicted <= limit), "{n_gpus}: {limit:?}");
             let program = Arc::new(compiled.program);
-            let before = N_BYTES.swap(0, Ordering::Relaxed);
-            LARGEST.store(0, Ordering::Relaxed);
-            let mut trainer = Trainer::new_shared(program, config.clone()).expect("sound");
-            let allocated = (N_BYTES.load(Ordering::Relaxed), LARGEST.load(Ordering::Relaxed));
+            let start = || Trainer::new_shared(program, config.clone()).expect("sound");
+            let (mut trainer, allocated) = allocations::arenas_during(start);
             let predicted = usize::try_from(predicted).expect("small");
-            assert_eq!(allocated, (n_gpus * predicted, predicted), "{n_gpus}: after {before}");
+            assert_eq!(allocated, [n_gpus * predicted, predicted], "{n_gpus}");
             losses.push((0..3).map(|_| trainer.step(&batch.views()).expect("runs")).last());
         }
         let [Some(first), others @ ..] = &losses[..] else { unreachable!("three plans ran") };

@@ -1,51 +1,18 @@
 //! A training step allocates nothing, on any rank.
 
-#![expect(unsafe_code, reason = "an allocator is unsafe to implement")]
-
+#[path = "support/allocations.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod allocations;
 #[path = "support/models.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{array, sync::Arc};
 
 use models::{Batch, finish_with, perceptron_model, sgd};
 use soybean::{Config, Device, runtime::Trainer};
 use soybean_compiler::{Options, Strategy};
 use soybean_plan::Precision;
-
-/// The system's allocator, counting.
-struct Counting;
-
-static N_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all calls go to the system's allocator as they are.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        N_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        N_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn steps_allocate_nothing() {
@@ -63,10 +30,9 @@ fn steps_allocate_nothing() {
         for _ in 0..3 {
             trainer.step(&views).expect("warms up");
         }
-        let before = N_ALLOCATIONS.load(Ordering::Relaxed);
-        let losses: [f32; N_STEPS] =
-            std::array::from_fn(|_| trainer.step(&views).unwrap_or(f32::NAN));
-        let n_allocations = N_ALLOCATIONS.load(Ordering::Relaxed) - before;
+        let mut steps =
+            || -> [f32; N_STEPS] { array::from_fn(|_| trainer.step(&views).unwrap_or(f32::NAN)) };
+        let (losses, n_allocations) = allocations::count_during(&mut steps);
         assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
         assert_eq!(n_allocations, 0, "{n_gpus} devices");
     }

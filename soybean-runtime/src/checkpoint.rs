@@ -101,6 +101,14 @@ impl Checkpoints {
         &self.folder
     }
 
+    /// The steps and folders of all checkpoints, complete or not, in the order of their steps.
+    ///
+    /// # Errors
+    /// If the folder is there but cannot be listed.
+    pub fn list(&self) -> Result<Vec<(u64, PathBuf)>, Error> {
+        folder::checkpoints(&self.folder)
+    }
+
     /// Writes a checkpoint and gives its folder. Of several processes the first writes; all of them call this. Tensors are written while the next are fetched, so that few of them are in memory.
     ///
     /// # Errors
@@ -109,7 +117,7 @@ impl Checkpoints {
     pub fn save(&mut self, trainer: &mut Trainer, progress: &Progress) -> Result<PathBuf, Error> {
         self.wait()?;
         if !trainer.process().is_first() {
-            return self.saved_elsewhere(trainer, progress);
+            return self.saved_elsewhere(trainer);
         }
         let (sender, receiver) = mpsc::sync_channel(1);
         // Memory that was written comes back for later tensors, since fresh memory costs as much as the copying.
@@ -135,7 +143,7 @@ impl Checkpoints {
     ) -> Result<(), Error> {
         self.wait()?;
         if !trainer.process().is_first() {
-            return self.saved_elsewhere(trainer, progress).map(|_| ());
+            return self.saved_elsewhere(trainer).map(|_| ());
         }
         let (sender, receiver) = mpsc::channel();
         // Only then it is written, so that the writer does not take time from the copying.
@@ -166,7 +174,7 @@ impl Checkpoints {
     /// If the folder is there but cannot be listed.
     pub fn latest(&self) -> Result<Latest, Error> {
         let mut refused = Vec::new();
-        for path in folder::checkpoints(&self.folder)?.into_iter().rev() {
+        for (_, path) in self.list()?.into_iter().rev() {
             match Checkpoint::open(&path) {
                 Ok(checkpoint) => return Ok(Latest { checkpoint: Some(checkpoint), refused }),
                 Err(why) => refused.push((path, why)),
@@ -176,14 +184,10 @@ impl Checkpoints {
     }
 
     /// Takes part in fetching the state, which the first process writes; the folder that the checkpoint gets.
-    fn saved_elsewhere(
-        &self,
-        trainer: &mut Trainer,
-        progress: &Progress,
-    ) -> Result<PathBuf, Error> {
-        let job = Job::new(&self.folder, self.keep, self.shard_bytes, trainer, progress)?;
+    fn saved_elsewhere(&self, trainer: &mut Trainer) -> Result<PathBuf, Error> {
+        let path = self.folder.join(naming::folder(trainer.counters().n_steps));
         trainer.for_each_tensor(&mut || None, &mut |_| true)?;
-        Ok(job.path())
+        Ok(path)
     }
 
     fn start(

@@ -1,16 +1,12 @@
 //! A training step allocates nothing, on any thread.
-#![expect(unsafe_code, reason = "a global allocator that counts")]
 
+#[path = "../../tests/support/allocations.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod allocations;
 #[path = "programs/linear.rs"]
 mod linear;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::sync::Arc;
 
 use linear::{batch, program};
 use soybean_plan::{
@@ -20,27 +16,6 @@ use soybean_plan::{
     Strides,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
-
-struct Counting;
-
-static N_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        N_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: required of the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: required of the caller.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 /// The linear model with kernels besides that are large enough for several threads.
 fn enlarged(n_ranks: usize) -> Program {
@@ -182,11 +157,7 @@ fn a_step_allocates_nothing() {
         for _ in 0..5 {
             step();
         }
-        let before = N_ALLOCATIONS.load(Ordering::Relaxed);
-        for _ in 0..20 {
-            step();
-        }
-        let n_allocations = N_ALLOCATIONS.load(Ordering::Relaxed) - before;
+        let ((), n_allocations) = allocations::count_during(|| (0..20).for_each(|_| drop(step())));
         assert_eq!(n_allocations, 0, "{n_ranks} ranks");
     }
 }

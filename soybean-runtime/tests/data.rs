@@ -1,7 +1,8 @@
 //! Data files, good and bad.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "data/allocations.rs"]
+#[path = "../../tests/support/allocations.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
 mod allocations;
 #[path = "data/files.rs"]
 mod files;

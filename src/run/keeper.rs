@@ -39,8 +39,8 @@ impl Keeper {
     pub(crate) fn new(out: &Path, config: &TrainConfig, process: Process) -> Self {
         let best = out.join(BEST);
         Self {
-            checkpoints: Checkpoints::new(out.join(CHECKPOINTS), config.keep),
-            best_one: names(&best).ok().and_then(|it| it.last().map(|name| best.join(name))),
+            checkpoints: Checkpoints::new(folder(out), config.keep),
+            best_one: list(&best).ok().and_then(|mut it| it.pop()).map(|it| it.1),
             best,
             is_async: config.async_checkpoint,
             process,
@@ -114,16 +114,24 @@ impl Keeper {
         let kept = link(path, &self.best).map_err(|error| {
             fault(format!("cannot keep {} in {}: {error}", path.display(), self.best.display()))
         })?;
+        for (_, other) in list(&self.best)?.iter().filter(|it| it.1 != kept) {
+            fs::remove_dir_all(other).map_err(|error| {
+                fault(format!(
+                    "cannot remove {}, which is no longer best: {error}",
+                    other.display()
+                ))
+            })?;
+        }
         self.best_one = Some(kept);
         Ok(())
     }
 }
 
-/// Makes `folder/name` a second folder of a checkpoint's files, and removes the others of `folder`.
+/// Makes `folder/name` a second folder of a checkpoint's files.
 fn link(path: &Path, folder: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().unwrap_or_default();
     let kept = folder.join(name);
-    if path == kept || path.canonicalize()?.starts_with(folder) {
+    if path == kept {
         return Ok(kept);
     }
     fs::create_dir_all(folder)?;
@@ -147,9 +155,6 @@ fn link(path: &Path, folder: &Path) -> io::Result<PathBuf> {
     if cfg!(unix) {
         File::open(folder)?.sync_all()?;
     }
-    for other in names(folder)?.iter().filter(|it| name != it.as_str()) {
-        fs::remove_dir_all(folder.join(other))?;
-    }
     Ok(kept)
 }
 
@@ -167,9 +172,8 @@ pub(crate) fn move_aside(out: &Path, behind: Option<u64>) -> Result<Vec<PathBuf>
     let mut moved = Vec::new();
     for folder in [CHECKPOINTS, BEST] {
         let (from, to) = (out.join(folder), out.join(format!("{folder}.old")));
-        let names = names(&from).map_err(|error| cannot_move(&from, &error))?;
-        let is_later = |name: &&String| behind.is_none_or(|behind| step(name) > Some(behind));
-        let later: Vec<&String> = names.iter().filter(is_later).collect();
+        let mut later = list(&from)?;
+        later.retain(|(step, _)| behind.is_none_or(|behind| *step > behind));
         if later.is_empty() {
             continue;
         }
@@ -178,35 +182,20 @@ pub(crate) fn move_aside(out: &Path, behind: Option<u64>) -> Result<Vec<PathBuf>
                 fs::remove_dir_all(&to)?;
             }
             fs::create_dir(&to)?;
-            later.iter().try_for_each(|name| fs::rename(from.join(name), to.join(name)))
+            let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_owned();
+            later.iter().try_for_each(|(_, path)| fs::rename(path, to.join(name(path))))
         };
-        go().map_err(|error| cannot_move(&from, &error))?;
+        go().map_err(|error: io::Error| {
+            fault(format!("cannot move the checkpoints in {} aside: {error}", from.display()))
+        })?;
         moved.push(to);
     }
     Ok(moved)
 }
 
-fn cannot_move(from: &Path, error: &io::Error) -> Error {
-    fault(format!("cannot move the checkpoints in {} aside: {error}", from.display()))
-}
-
-/// The names of the checkpoints in a folder, in the order of their steps.
-fn names(folder: &Path) -> io::Result<Vec<String>> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let mut names = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
-    names.retain(|it| step(it).is_some());
-    names.sort_by_key(|it| step(it));
-    Ok(names)
-}
-
-/// The steps before a checkpoint of this name.
-fn step(name: &str) -> Option<u64> {
-    name.strip_prefix("step-")?.parse().ok()
+/// The checkpoints in a folder, in the order of their steps.
+fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
+    Checkpoints::new(folder, 0).list()
 }
 
 fn fault(message: String) -> Error {
@@ -227,40 +216,42 @@ mod tests {
         path
     }
 
+    fn steps(folder: &Path) -> Vec<u64> {
+        list(folder).unwrap().into_iter().map(|it| it.0).collect()
+    }
+
     #[test]
     fn the_best_checkpoint_outlives_the_one_it_was() {
         let out = temporary("best");
-        let (checkpoints, best) = (out.join(CHECKPOINTS), out.join(BEST));
+        let start = || Keeper::new(&out, &TrainConfig::default(), Process::ONLY);
+        let mut keeper = start();
         for step in [5, 90] {
-            let path = checkpoint(&checkpoints, step);
-            let kept = link(&path, &best).unwrap();
-            assert_eq!(kept, link(&path, &best).unwrap(), "twice is once");
+            let path = checkpoint(&folder(&out), step);
+            keeper.keep_best(&path).unwrap();
+            let kept = keeper.best().unwrap().to_owned();
+            keeper.keep_best(&kept).unwrap();
+            assert_eq!(keeper.best(), Some(&*kept), "twice is once");
             fs::remove_dir_all(path).unwrap();
             assert_eq!(fs::read_to_string(kept.join("run.json")).unwrap(), step.to_string());
-            assert_eq!(fs::read_dir(&best).unwrap().count(), 1);
+            assert_eq!(steps(&out.join(BEST)), [step]);
         }
-        assert!(
-            Keeper::new(&out, &TrainConfig::default(), Process::ONLY)
-                .best()
-                .unwrap()
-                .ends_with("step-0000000090")
-        );
+        assert!(start().best().unwrap().ends_with("step-0000000090"));
     }
 
     #[test]
     fn checkpoints_of_other_runs_are_moved_aside() {
         let out = temporary("aside");
-        let checkpoints = out.join(CHECKPOINTS);
+        let checkpoints = folder(&out);
         assert_eq!(move_aside(&out, None).unwrap(), [] as [PathBuf; 0]);
         for step in [3, 9, 10] {
             checkpoint(&checkpoints, step);
         }
         let aside = out.join("checkpoints.old");
         assert_eq!(move_aside(&out, Some(9)).unwrap(), slice::from_ref(&aside));
-        assert_eq!(names(&checkpoints).unwrap(), ["step-0000000003", "step-0000000009"]);
-        assert_eq!(names(&aside).unwrap(), ["step-0000000010"]);
+        assert_eq!(steps(&checkpoints), [3, 9]);
+        assert_eq!(steps(&aside), [10]);
         move_aside(&out, None).unwrap();
-        assert_eq!(names(&aside).unwrap(), ["step-0000000003", "step-0000000009"]);
-        assert_eq!(names(&checkpoints).unwrap(), [""; 0]);
+        assert_eq!(steps(&aside), [3, 9]);
+        assert_eq!(steps(&checkpoints), [0; 0]);
     }
 }

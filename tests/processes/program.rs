@@ -3,14 +3,15 @@
 //! `processes_program [FAULT@PROCESS@STEP] MODEL/RANKS/STRATEGY/STEPS ..`
 
 #![expect(clippy::print_stdout, reason = "what the test reads")]
-#![expect(unsafe_code, reason = "an allocator is unsafe to implement")]
 
+#[path = "../support/allocations.rs"]
+#[expect(dead_code, reason = "shared with other tests")]
+mod allocations;
 #[path = "../support/models.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
 
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
     collections::BTreeSet,
     env,
     error::Error,
@@ -29,28 +30,6 @@ use soybean::{
 };
 use soybean_compiler::{Options, Strategy};
 use soybean_plan::{Kernel, Precision, Program, Tables};
-
-/// The system's allocator, counting.
-struct Counting;
-
-static N_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: all calls go to the system's allocator as they are.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        N_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// What goes wrong, in which process, at which step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,10 +165,9 @@ fn train(
             Some("rate") => trainer.set_learning_rate(0.5),
             _ => {}
         }
-        let before = N_ALLOCATIONS.load(Ordering::Relaxed);
-        let loss = trainer.step(&views)?;
+        let (loss, n_here) = allocations::count_during(|| trainer.step(&views));
+        let loss = loss?;
         if step >= 3 {
-            let n_here = N_ALLOCATIONS.load(Ordering::Relaxed) - before;
             n_allocations = Some(n_allocations.map_or(n_here, |least: usize| least.min(n_here)));
         }
         if trainer.process().is_first() {

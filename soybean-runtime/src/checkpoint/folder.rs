@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{Error, tensor_file::refused};
 
-/// The checkpoints, complete or not, in the order of their steps. One that was giving way to a newer of the same step counts where the newer is not there.
-pub(super) fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+/// The steps and folders of the checkpoints, complete or not, in the order of their steps. One that was giving way to a newer of the same step counts where the newer is not there.
+pub(super) fn checkpoints(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     let names = names(folder)?;
     let step = |name: &String| {
         let given_way =
@@ -24,7 +24,7 @@ pub(super) fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     };
     let mut steps: Vec<(u64, PathBuf)> = names.iter().filter_map(step).collect();
     steps.sort();
-    Ok(steps.into_iter().map(|it| it.1).collect())
+    Ok(steps)
 }
 
 /// Makes the folder where it is not there, and removes what killed runs left.
@@ -65,7 +65,7 @@ pub(super) fn put_in_place(temporary: &Path, path: &Path) -> Result<(), Error> {
 /// Removes checkpoints that are older than the newest `keep` complete ones, of which the one that was just written is always one.
 pub(super) fn prune(folder: &Path, keep: usize, written: &Path) -> Result<(), Error> {
     let mut n_kept = 1;
-    for path in checkpoints(folder)?.into_iter().rev().filter(|it| it != written) {
+    for (_, path) in checkpoints(folder)?.into_iter().rev().filter(|it| it.1 != written) {
         if n_kept < keep {
             n_kept += usize::from(is_complete(&path));
             continue;

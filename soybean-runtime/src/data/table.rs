@@ -138,27 +138,21 @@ impl Values {
     /// The number of elements.
     #[must_use]
     pub const fn n_elements(&self) -> usize {
-        match self {
-            Self::F32(values) => values.len(),
-            Self::I32(values) => values.len(),
-        }
+        self.view().n_elements()
     }
 
     /// The type of the elements.
     #[must_use]
     pub const fn dtype(&self) -> DType {
-        match self {
-            Self::F32(_) => DType::F32,
-            Self::I32(_) => DType::I32,
-        }
+        self.view().dtype()
     }
 
     /// The elements, borrowed.
     #[must_use]
-    pub fn view(&self) -> View<'_> {
+    pub const fn view(&self) -> View<'_> {
         match self {
-            Self::F32(values) => View::F32(values),
-            Self::I32(values) => View::I32(values),
+            Self::F32(values) => View::F32(values.as_slice()),
+            Self::I32(values) => View::I32(values.as_slice()),
         }
     }
 

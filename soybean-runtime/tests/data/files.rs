@@ -191,18 +191,14 @@ fn idx_files_of_python() {
     assert_eq!((doubles.row, doubles.values), (vec![2], Values::F32(vec![0.5, -1.5, 2.25, 1e10])));
 }
 
+/// The table in `points.csv`.
+pub(crate) const POINTS: CsvSpec =
+    CsvSpec { has_header: true, n_fields: 3, features: 0..2, scale: 1.0, label: 2, n_classes: 3 };
+
 #[test]
 fn tables_of_python() {
-    let spec = CsvSpec {
-        has_header: true,
-        n_fields: 3,
-        features: 0..2,
-        scale: 1.0,
-        label: 2,
-        n_classes: 3,
-    };
     for name in ["points.csv", "points.csv.gz"] {
-        let table = Table::from_csv(made(name), &spec).unwrap();
+        let table = Table::from_csv(made(name), &POINTS).unwrap();
         assert_eq!(table.values(0), &Values::F32(vec![0.5, -1.25, 1e-3, 3.0, 7.0, 8.0]));
         assert_eq!(table.values(1), &Values::I32(vec![2, 0, 1]));
     }

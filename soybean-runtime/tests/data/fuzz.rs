@@ -11,12 +11,12 @@ use std::{
 use soybean_plan::random::mixed;
 use soybean_runtime::{
     Error,
-    data::{Column, CsvSpec, Form, IdxSpec, Records, Table, TokenSpec, TokenWidth, Tokens},
+    data::{Column, Form, IdxSpec, Records, Table, TokenSpec, TokenWidth, Tokens},
 };
 
 use crate::{
     allocations,
-    files::{Contents, contents, made},
+    files::{Contents, POINTS, contents, made},
 };
 
 /// The damaged files of each reader.
@@ -47,15 +47,7 @@ fn table(column: Result<Column, Error>) -> Result<Contents, Error> {
 }
 
 fn csv(path: &Path) -> Result<Contents, Error> {
-    let spec = CsvSpec {
-        has_header: true,
-        n_fields: 3,
-        features: 0..2,
-        scale: 1.0,
-        label: 2,
-        n_classes: 3,
-    };
-    contents(Table::from_csv(path, &spec)?)
+    contents(Table::from_csv(path, &POINTS)?)
 }
 
 fn idx(path: &Path) -> Result<Contents, Error> {

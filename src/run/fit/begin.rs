@@ -33,7 +33,7 @@ pub(crate) fn fit(
 ) -> Result<Summary, Error> {
     config.check()?;
     let batch_rows = batch_size(inputs)?;
-    let (train, held_out) = loaders(trainer, inputs, config, split)?;
+    let (train, held_out) = loaders(trainer, inputs, config, split, batch_rows)?;
     let n_batches = (train.n_batches() as u64).min(config.batch_limit.unwrap_or(u64::MAX));
     let n_steps = config.steps.unwrap_or_else(|| config.epochs.saturating_mul(n_batches));
     let begun = begin(trainer, config, watch)?;
@@ -86,8 +86,8 @@ fn loaders(
     inputs: &[Input],
     config: &TrainConfig,
     split: &Split,
+    batch_rows: usize,
 ) -> Result<(DataLoader, DataLoader), Error> {
-    let batch_rows = batch_size(inputs)?;
     // Metrics look at all rows of an evaluation, in every process.
     let rows = (trainer.process() != Process::ONLY).then(|| trainer.rows_needed());
     let (n_threads, n_ahead) = (config.loader_threads, 4.max(2 * config.loader_threads));
