@@ -9,11 +9,12 @@ fn the_example_of_the_readme_trains_in_a_crate_of_its_own() {
     let (_, rest) = readme.split_once("```rust\n").unwrap();
     let (program, _) = rest.split_once("```").unwrap();
 
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside");
+    let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (folder, target) = (temporary.join("outside"), temporary.parent().unwrap());
     fs::create_dir_all(folder.join("src")).unwrap();
     fs::write(folder.join("src/main.rs"), program).unwrap();
     let manifest = format!(
-        "[package]\nname = \"outside\"\nedition = \"2024\"\n\n[dependencies]\nsoybean = {{ path = {:?} }}\n\n[workspace]\n",
+        "[package]\nname = \"outside\"\nedition = \"2024\"\n\n[dependencies]\nsoybean = {{ path = {:?} }}\n\n[workspace]\n\n[profile.dev]\ndebug = \"line-tables-only\"\n",
         root.display().to_string()
     );
     fs::write(folder.join("Cargo.toml"), manifest).unwrap();
@@ -23,7 +24,8 @@ fn the_example_of_the_readme_trains_in_a_crate_of_its_own() {
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--offline"])
         .current_dir(&folder)
-        .env("CARGO_TARGET_DIR", folder.join("target"))
+        // What the tests were built with serves here too, where features and profile are the same.
+        .env("CARGO_TARGET_DIR", target)
         .output()
         .unwrap();
     let (text, errors) =

@@ -9,10 +9,14 @@ pub(crate) fn example(name: &str) -> Command {
     if !cfg!(debug_assertions) {
         build.arg("--release");
     }
-    // With the tests' own features, where these are not the default ones.
-    if cfg!(feature = "mpi") {
-        let features = if cfg!(feature = "cuda") { "mpi,cuda" } else { "mpi" };
-        build.args(["--no-default-features", "--features", features]);
+    // With the tests' own features.
+    if !cfg!(feature = "cuda") {
+        build.arg("--no-default-features");
+    }
+    for (is_on, feature) in [(cfg!(feature = "image"), "image"), (cfg!(feature = "mpi"), "mpi")] {
+        if is_on {
+            build.args(["--features", feature]);
+        }
     }
     let status = build.status().expect("cargo runs");
     assert!(status.success(), "the example {name} does not build");

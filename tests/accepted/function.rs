@@ -10,7 +10,8 @@ pub fn linear(x: Tensor<f32, 8, { 2 * 3 }>, y: Tensor<f32, 8, 1>) -> (Tensor, Te
     (prediction.mse(y), prediction)
 }
 
-fn main() {
+#[test]
+fn a_function_learns() {
     #[soybean::model(gpus = 1)]
     fn local(x: Tensor<f32, 8, 6>) -> Tensor {
         (x * param("w", [], ones())).mean(..)

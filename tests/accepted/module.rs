@@ -56,7 +56,8 @@ pub mod mlp {
     }
 }
 
-fn main() {
+#[test]
+fn a_module_trains_with_all_of_the_language() {
     assert_eq!(mlp::Trainer::PLAN.n_gpus, 4);
     let (x, y) = ([1.0; 6 * mlp::BATCH], [4; mlp::BATCH]);
     let mut trainer = mlp::Trainer::new(soybean::Config::default()).expect("the CPU is there");

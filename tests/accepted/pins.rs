@@ -8,7 +8,8 @@ fn model(x: Tensor<f32, 64, 784>) -> Tensor {
     x.tiled("P0").matmul(w).relu().tiled("r P1").mean(..)
 }
 
-fn main() {
+#[test]
+fn pins_are_in_the_plan() {
     let plan = model::Trainer::PLAN;
     assert_eq!(plan.n_gpus, 4);
     let json = soybean::explain::json(plan.recipe).unwrap();

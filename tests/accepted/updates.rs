@@ -1,14 +1,15 @@
 //! All that can go on around an optimiser's rule, with constants.
 
+/// A model.
 #[soybean::model(
     gpus = 2,
     optimizer = adamw(weight_decay = DECAY, no_decay = ["*.b", "embed*"]),
-    clip_norm = 2 * 1,
+    clip_norm = 2 * 3,
     accumulate = STEPS,
     ema = 1.0 - 0.5 * DECAY,
     non_finite = "scale",
 )]
-mod model {
+pub mod model {
     use soybean::prelude::*;
 
     const DECAY: f64 = 0.1;
@@ -18,12 +19,14 @@ mod model {
         x.matmul(param("w", [x.dim(1), 8], he_normal())) + param("b", [8], zeros())
     }
 
+    /// The mean of the results.
     pub fn forward(x: Tensor<f32, 4, 6>) -> Tensor {
         (dense(x) * param("embedding", [8], ones())).mean(..)
     }
 }
 
-fn main() {
+#[test]
+fn updates_are_as_the_attribute_says() {
     use soybean::{Network as _, plan::NonFinite};
 
     let tables = model::Network::model().tables();
