@@ -19,6 +19,7 @@ pub mod data;
 mod devices;
 mod ends;
 mod error;
+mod half;
 mod host;
 mod in_process;
 mod init;

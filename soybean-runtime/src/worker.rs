@@ -1,7 +1,6 @@
 //! The thread of one rank on the CPU: it carries out the trainer's orders on its own memory.
 
 use std::{
-    any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Instant,
@@ -9,7 +8,7 @@ use std::{
 
 use crate::{
     Error, ErrorKind, Model, Profile, Rank, View,
-    abort::lock,
+    abort::{lock, said_by},
     cpu::Cpu,
     ends::Ends,
     in_process::Member,
@@ -55,7 +54,10 @@ impl Worker {
         let error = match result {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.on_rank(self.rank),
-            Err(panic) => Error::new(ErrorKind::Rank, said_by(&*panic)).on_rank(self.rank),
+            Err(panic) => {
+                let message = format!("panicked: {}", said_by(&*panic));
+                Error::new(ErrorKind::Rank, message).on_rank(self.rank)
+            }
         };
         self.links.abort.fail(error);
     }
@@ -128,10 +130,4 @@ impl Worker {
         report.spans = spans;
         Ok(())
     }
-}
-
-fn said_by(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("panicked: {}", text.unwrap_or("without a message"))
 }

@@ -1,6 +1,9 @@
 //! Numbers as files have them, and what they become in a column.
 
-use crate::data::{Values, ViewMut};
+use crate::{
+    data::{Values, ViewMut},
+    half,
+};
 
 /// How a number stands in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,10 @@ pub enum ElementKind {
     I32,
     /// A signed integer of 64 bits.
     I64,
+    /// An unsigned integer of 64 bits.
+    U64,
+    /// IEEE 754 half precision.
+    F16,
     /// IEEE 754 single precision.
     F32,
     /// IEEE 754 double precision.
@@ -72,6 +79,8 @@ pub(super) struct Misfit {
 /// One number of a file, before it is put into a column.
 enum Number {
     Whole(i64),
+    /// One that may be too large for the former.
+    Natural(u64),
     Real(f64),
 }
 
@@ -81,14 +90,14 @@ impl ElementKind {
     pub const fn n_bytes(self) -> usize {
         match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
-            Self::U16 | Self::I16 => 2,
+            Self::U16 | Self::I16 | Self::F16 => 2,
             Self::U32 | Self::I32 | Self::F32 => 4,
-            Self::I64 | Self::F64 => 8,
+            Self::I64 | Self::U64 | Self::F64 => 8,
         }
     }
 
     const fn is_whole(self) -> bool {
-        !matches!(self, Self::F32 | Self::F64)
+        !matches!(self, Self::F16 | Self::F32 | Self::F64)
     }
 }
 
@@ -130,7 +139,7 @@ impl Element {
         let n = bytes.len() / self.kind.n_bytes();
         let mut values = Values::zeros(form.dtype(), n)
             .map_err(|error| Misfit { place: 0, message: error.to_string() })?;
-        self.convert(bytes, form, &mut values.part(0..n))?;
+        self.convert(bytes, form, &mut values.view_mut())?;
         Ok(values)
     }
 
@@ -141,7 +150,7 @@ impl Element {
         form: Form,
         into: &mut ViewMut<'_>,
     ) -> Result<(), Misfit> {
-        use Number::{Real, Whole};
+        use Number::{Natural, Real, Whole};
         if self.kind == ElementKind::Bool
             && let Some(place) = bytes.iter().position(|it| *it > 1)
         {
@@ -159,6 +168,10 @@ impl Element {
             ElementKind::U32 => target.fill(bytes, |it| Whole(u32::from_le_bytes(it).into())),
             ElementKind::I32 => target.fill(bytes, |it| Whole(i32::from_le_bytes(it).into())),
             ElementKind::I64 => target.fill(bytes, |it| Whole(i64::from_le_bytes(it))),
+            ElementKind::U64 => target.fill(bytes, |it| Natural(u64::from_le_bytes(it))),
+            ElementKind::F16 => {
+                target.fill(bytes, |it| Real(half::to_f32(u16::from_le_bytes(it)).into()))
+            }
             ElementKind::F32 => target.fill(bytes, |it| Real(f32::from_le_bytes(it).into())),
             ElementKind::F64 => target.fill(bytes, |it| Real(f64::from_le_bytes(it))),
         }
@@ -225,6 +238,7 @@ impl Target<'_, '_> {
 fn scaled(number: &Number, scale: f32) -> Option<f32> {
     let value = match number {
         Number::Whole(number) => *number as f32,
+        Number::Natural(number) => *number as f32,
         Number::Real(number) => *number as f32,
     };
     Some(value * scale).filter(|it| it.is_finite())
@@ -233,6 +247,7 @@ fn scaled(number: &Number, scale: f32) -> Option<f32> {
 fn whole(number: &Number) -> Option<i32> {
     match number {
         Number::Whole(number) => i32::try_from(*number).ok(),
+        Number::Natural(number) => i32::try_from(*number).ok(),
         Number::Real(_) => None,
     }
 }
@@ -240,7 +255,22 @@ fn whole(number: &Number) -> Option<i32> {
 fn misfit(place: usize, expected: &str, found: &Number) -> Misfit {
     let found = match found {
         Number::Whole(number) => number.to_string(),
+        Number::Natural(number) => number.to_string(),
         Number::Real(number) => number.to_string(),
     };
     Misfit { place, message: format!("expected {expected}, found {found}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_naturals_are_numbers_but_no_integers_of_32_bits() {
+        let (element, bytes) = (Element::little(ElementKind::U64), u64::MAX.to_le_bytes());
+        let numbers = element.values(&bytes, Form::Numbers { scale: 0.5 });
+        assert_eq!(numbers, Ok(Values::F32(vec![2_f32.powi(63)])));
+        let message = "expected an integer of 32 bits, found 18446744073709551615".to_owned();
+        assert_eq!(element.values(&bytes, Form::Integers), Err(Misfit { place: 0, message }));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read},
     path::Path,
 };
 
@@ -13,6 +13,11 @@ use crate::Error;
 /// That this is wrong with a file.
 pub(super) fn named(path: &Path, message: &str) -> Error {
     Error::data(format!("{}: {message}", path.display()))
+}
+
+/// That the system does not let a file be read.
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> Error {
+    named(path, &format!("expected a file that can be read, found: {error}"))
 }
 
 /// The name of a file without what follows the first dot.
@@ -26,11 +31,7 @@ pub(super) fn stem(path: &Path) -> String {
 /// # Errors
 /// If it cannot be opened or read; the error names it.
 pub(super) fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
-    let fault = |error: std::io::Error| {
-        let message =
-            format!("{}: expected a file that can be read, found: {error}", path.display());
-        Error::data(message)
-    };
+    let fault = |error| unreadable(path, &error);
     let mut file = BufReader::new(File::open(path).map_err(fault)?);
     let is_compressed = file.fill_buf().map_err(fault)?.starts_with(&[0x1f, 0x8b]);
     Ok(if is_compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) })

@@ -11,7 +11,10 @@ use soybean_plan::DType;
 
 use crate::{
     Error,
-    data::{ColumnSpec, Dataset, ViewMut, file::named},
+    data::{
+        ColumnSpec, Dataset, ViewMut,
+        file::{named, unreadable},
+    },
 };
 
 /// The largest width and height that an image is believed to have.
@@ -141,7 +144,8 @@ impl ImageFolder {
 
     fn decode(&self, path: &Path, pixels: &mut [f32]) -> Result<(), Error> {
         let ImageSpec { height, width, colour, fit, mean, deviation } = self.spec;
-        let image = decoded(path).map_err(|message| named(path, &message))?;
+        let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
+        let image = decoded(bytes).map_err(|message| named(path, &message))?;
         let image = match fit {
             _ if (image.height(), image.width()) == (height, width) => image,
             Fit::Stretch => image.resize_exact(width, height, FilterType::Triangle),
@@ -206,9 +210,7 @@ fn is_image(path: &Path) -> bool {
     extension.is_some_and(|it| it == "png" || it == "jpg" || it == "jpeg")
 }
 
-fn decoded(path: &Path) -> Result<DynamicImage, String> {
-    let bytes =
-        fs::read(path).map_err(|it| format!("expected a file that can be read, found: {it}"))?;
+fn decoded(bytes: Vec<u8>) -> Result<DynamicImage, String> {
     let format = match image::guess_format(&bytes) {
         Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => format,
         Ok(_) | Err(_) => {
@@ -232,10 +234,21 @@ fn decoded(path: &Path) -> Result<DynamicImage, String> {
     reader.decode().map_err(|error| format!("expected a whole image, found: {error}"))
 }
 
-/// Whether the last scan of a JPEG file has its end: decoders fill up with grey what is missing.
-fn is_ended(bytes: &[u8]) -> bool {
-    const START_OF_SCAN: [u8; 2] = [0xff, 0xda];
-    const END_OF_IMAGE: [u8; 2] = [0xff, 0xd9];
-    let last = |marker: [u8; 2]| bytes.windows(2).rposition(|it| it == marker);
-    last(END_OF_IMAGE) > last(START_OF_SCAN)
+/// Whether a JPEG file has the end of its image, behind which anything may follow: decoders fill up with grey what is missing.
+fn is_ended(mut bytes: &[u8]) -> bool {
+    const END_OF_IMAGE: u8 = 0xd9;
+    // What is no marker, or stands alone: an escaped 0xff of a scan, restarts, the start of the image, filling.
+    let is_alone = |code: u8| matches!(code, 0 | 1 | 0xd0..=0xd8 | 0xff);
+    loop {
+        let place = bytes.windows(2).position(|it| it[0] == 0xff && !is_alone(it[1]));
+        match place.map(|it| &bytes[it + 1..]) {
+            Some([END_OF_IMAGE, ..]) => return true,
+            // A segment, which says how long it is, since it may have an image in it. Behind one that starts a scan its elements follow.
+            Some([_, high, low, rest @ ..]) => {
+                let n_bytes = usize::from(u16::from_be_bytes([*high, *low])).saturating_sub(2);
+                bytes = rest.get(n_bytes..).unwrap_or_default();
+            }
+            Some(_) | None => return false,
+        }
+    }
 }

@@ -12,7 +12,7 @@ use crate::{
     data::{
         ByteOrder, Column, Element, ElementKind, Form,
         array::{Header, Layout},
-        file::{named, open, stem},
+        file::{named, open, stem, unreadable},
     },
 };
 
@@ -22,7 +22,7 @@ const MAGIC: [u8; 6] = *b"\x93NUMPY";
 const MAX_HEADER: usize = 1 << 16;
 
 /// The types of elements by their codes, without the order of bytes.
-const KINDS: [(&str, ElementKind); 10] = [
+const KINDS: [(&str, ElementKind); 12] = [
     ("b1", ElementKind::Bool),
     ("u1", ElementKind::U8),
     ("i1", ElementKind::I8),
@@ -30,7 +30,9 @@ const KINDS: [(&str, ElementKind); 10] = [
     ("i2", ElementKind::I16),
     ("u4", ElementKind::U32),
     ("i4", ElementKind::I32),
+    ("u8", ElementKind::U64),
     ("i8", ElementKind::I64),
+    ("f2", ElementKind::F16),
     ("f4", ElementKind::F32),
     ("f8", ElementKind::F64),
 ];
@@ -52,8 +54,7 @@ impl Column {
     /// As [`from_npy`](Self::from_npy); if the file is no archive or has no array of this name.
     pub fn from_npz(path: impl AsRef<Path>, array: &str, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
-        let file = File::open(path)
-            .map_err(|it| named(path, &format!("expected a file that can be read, found: {it}")))?;
+        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
         in_archive(file, array, form).map_err(|message| named(path, &message))
     }
 }
@@ -69,7 +70,7 @@ fn in_archive(file: File, array: &str, form: Form) -> Result<Column, String> {
     let at = |message: String| format!("{name}: {message}");
     let mut entry = archive
         .by_name(&name)
-        .map_err(|error| at(format!("expected a file that can be read, found: {error}")))?;
+        .map_err(|error| at(format!("expected an entry that can be read, found: {error}")))?;
     column(&mut entry, array.to_owned(), form).map_err(at)
 }
 
@@ -262,7 +263,7 @@ mod tests {
         );
         assert_eq!(
             fault("{'descr': '<c8', 'fortran_order': False, 'shape': (3,), }"),
-            "expected elements of a type of b1, u1, i1, u2, i2, u4, i4, i8, f4, f8, found `<c8`"
+            "expected elements of a type of b1, u1, i1, u2, i2, u4, i4, u8, i8, f2, f4, f8, found `<c8`"
         );
         assert_eq!(fault("{'shape': (3, -4), }"), "expected an extent in the header, found ``");
         assert_eq!(fault("{'rows': 3}"), "expected descr, fortran_order or shape, found `rows`");

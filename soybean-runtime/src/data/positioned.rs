@@ -9,7 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{Error, data::file::named};
+use crate::{
+    Error,
+    data::file::{named, unreadable},
+};
 
 /// A file and its size.
 #[derive(Debug)]
@@ -26,8 +29,7 @@ impl PositionedFile {
     /// # Errors
     /// If it cannot be opened, or is no plain file; the error names it.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let fault =
-            |it: io::Error| named(path, &format!("expected a file that can be read, found: {it}"));
+        let fault = |error| unreadable(path, &error);
         let file = File::open(path).map_err(fault)?;
         let about = file.metadata().map_err(fault)?;
         if !about.is_file() {

@@ -156,11 +156,11 @@ impl Values {
         }
     }
 
-    /// Some of the elements, to be written.
-    pub(super) fn part(&mut self, range: Range<usize>) -> ViewMut<'_> {
+    /// The elements, to be written.
+    pub(super) const fn view_mut(&mut self) -> ViewMut<'_> {
         match self {
-            Self::F32(values) => ViewMut::F32(&mut values[range]),
-            Self::I32(values) => ViewMut::I32(&mut values[range]),
+            Self::F32(values) => ViewMut::F32(values.as_mut_slice()),
+            Self::I32(values) => ViewMut::I32(values.as_mut_slice()),
         }
     }
 

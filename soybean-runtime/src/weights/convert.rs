@@ -7,7 +7,7 @@ use soybean_plan::bf16;
 
 use super::matching::Match;
 use crate::{
-    Error,
+    Error, half,
     tensor_file::{Reader, fault},
 };
 
@@ -20,7 +20,7 @@ pub(super) const fn is_number(dtype: Dtype) -> bool {
 pub(super) fn append(dtype: Dtype, bytes: &[u8], to: &mut Vec<f32>) {
     match dtype {
         Dtype::F64 => to.extend(doubles(bytes).map(single)),
-        Dtype::F16 => to.extend(words(bytes).map(half)),
+        Dtype::F16 => to.extend(words(bytes).map(half::to_f32)),
         Dtype::BF16 => to.extend(words(bytes).map(bf16::to_f32)),
         _ => to.extend(bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it))),
     }
@@ -64,40 +64,4 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u16> {
 #[expect(clippy::cast_possible_truncation, reason = "rounding is meant")]
 const fn single(number: f64) -> f32 {
     number as f32
-}
-
-/// The number that the bits of a half precision number are.
-fn half(bits: u16) -> f32 {
-    let (sign, magnitude) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7fff) << 13);
-    // With the exponent where single precision has it, the number is too small by the difference of the biases, 2^112; so are those without an exponent.
-    let scaled = f32::from_bits(magnitude) * f32::from_bits((112 + 127) << 23);
-    let is_finite = bits & 0x7c00 != 0x7c00;
-    let magnitude = if is_finite { scaled.to_bits() } else { magnitude | 0x7f80_0000 };
-    f32::from_bits(sign | magnitude)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn halves_are_what_their_fields_say() {
-        for bits in 0..=u16::MAX {
-            let (exponent, fraction) =
-                (i32::from(bits >> 10 & 31), f64::from(bits & 1023) / 1024.0);
-            let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-            let expected = match exponent {
-                0 => fraction * 2_f64.powi(-14),
-                31 if fraction == 0.0 => f64::INFINITY,
-                31 => f64::NAN,
-                _ => (1.0 + fraction) * 2_f64.powi(exponent - 15),
-            };
-            let found = f64::from(half(bits));
-            assert!(
-                found == sign * expected || found.is_nan() && expected.is_nan(),
-                "{bits:x}: {found}"
-            );
-            assert_eq!(found.is_sign_negative(), bits >> 15 == 1);
-        }
-    }
 }

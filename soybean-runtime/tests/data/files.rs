@@ -55,7 +55,7 @@ fn counted(shift: f32) -> Values {
 #[test]
 fn arrays_of_numpy() {
     let read = |name: &str| Column::from_npy(made(&format!("npy/{name}.npy")), NUMBERS).unwrap();
-    for name in ["uint8", "uint16", "uint32"] {
+    for name in ["uint8", "uint16", "uint32", "uint64"] {
         for name in [name.to_owned(), format!("{name}_fortran")] {
             let column = read(&name);
             assert_eq!(
@@ -64,7 +64,7 @@ fn arrays_of_numpy() {
             );
         }
     }
-    for kind in ["int8", "int32", "int64", "float32", "float64"] {
+    for kind in ["int8", "int32", "int64", "float16", "float32", "float64"] {
         assert_eq!(read(kind).values, counted(10.0), "{kind}");
         assert_eq!(read(&format!("{kind}_fortran")).values, counted(10.0), "{kind}");
     }
@@ -120,7 +120,7 @@ fn arrays_that_cannot_be_columns() {
     );
     assert_eq!(
         fault("complex", NUMBERS),
-        "byte 10: expected elements of a type of b1, u1, i1, u2, i2, u4, i4, i8, f4, f8, found `<c8`"
+        "byte 10: expected elements of a type of b1, u1, i1, u2, i2, u4, i4, u8, i8, f2, f4, f8, found `<c8`"
     );
     assert_eq!(
         fault("structured", NUMBERS),
@@ -283,7 +283,7 @@ fn windows_of_tokens() {
     for (name, width) in [("tokens.u16", TokenWidth::U16), ("tokens.u32", TokenWidth::U32)] {
         let tokens = Tokens::open(made(name), width, WINDOWS).unwrap();
         assert_eq!(contents(tokens).unwrap().values, expected);
-        // 223 and 224 squared are the first beyond 49,728 and the last below 50,000.
+        // 223 squared is 49,729; all other tokens are less.
         let spec = TokenSpec { vocabulary: 49_729, ..WINDOWS };
         let error = contents(Tokens::open(made(name), width, spec).unwrap()).unwrap_err();
         let at = if width == TokenWidth::U16 { 2 * 223 } else { 4 * 223 };

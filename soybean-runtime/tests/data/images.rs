@@ -118,3 +118,27 @@ fn folders_and_files_that_are_no_images() {
     let error = ImageFolder::open(&folder, ImageSpec { deviation: [0.0; 3], ..spec }).unwrap_err();
     assert!(error.to_string().contains("expected deviations that are finite"), "{error}");
 }
+
+#[test]
+fn behind_the_end_of_an_image_anything_may_follow() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("longer_images");
+    fs::create_dir_all(folder.join("class")).unwrap();
+    let read = |bytes: &[u8]| {
+        fs::write(folder.join("class/1.jpg"), bytes).unwrap();
+        ImageFolder::open(&folder, ImageSpec::new(4, 4)).and_then(contents)
+    };
+    for name in ["images/colours/d.JPG", "images/grey/c.jpeg"] {
+        let whole = fs::read(made(name)).unwrap();
+        let expected = read(&whole).unwrap();
+        // Cameras put a film there, whose bytes may look like a scan without an end, or a second image.
+        for rest in [&[0, 0xff, 0xda, 0][..], &whole, &whole[..whole.len() / 2]] {
+            assert_eq!(read(&[&whole, rest].concat()).unwrap(), expected, "{name}");
+        }
+        // The end of a small image within the first segment is not that of the image.
+        let (start, rest) = whole.split_at(2);
+        let small = [0xff, 0xe1, 0, 8, 0xff, 0xd8, 0, 0, 0xff, 0xd9];
+        assert_eq!(read(&[start, &small, rest].concat()).unwrap(), expected, "{name}");
+        let error = read(&[start, &small, &rest[..rest.len() / 2]].concat()).unwrap_err();
+        assert!(error.to_string().contains("expected the marker at the end"), "{name}: {error}");
+    }
+}

@@ -24,7 +24,7 @@ def path(*names):
 
 def numpy_files():
     numbers = np.arange(30).reshape(5, 3, 2)
-    for code in ["b1", "u1", "i1", "<u2", ">i2", "<u4", "<i4", ">i4", "<i8", "<f4", ">f4", "<f8", ">f8"]:
+    for code in ["b1", "u1", "i1", "<u2", ">i2", "<u4", "<i4", ">i4", "<u8", "<i8", "<f2", "<f4", ">f4", "<f8", ">f8"]:
         kind = np.dtype(code)
         values = numbers % 2 == 1 if code == "b1" else numbers - 10 * (kind.kind in "if")
         name = kind.name + ("_big" if code[0] == ">" else "")

@@ -1,7 +1,6 @@
 //! Which rows a batch has, and which of them are read.
 
 use std::{
-    any::Any,
     iter,
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -9,6 +8,7 @@ use std::{
 
 use crate::{
     Error,
+    abort::said_by,
     data::{Dataset, Last, LoaderOptions, Values, batch::Pool, loader::Source, order::EpochOrder},
 };
 
@@ -66,7 +66,11 @@ impl Source {
         let mut columns = pool.lend()?;
         // What a data set leaves half done when it panics is memory that is written anew before anybody reads it.
         let filled = catch_unwind(AssertUnwindSafe(|| self.fill(&mut columns, order, batch)));
-        let filled = filled.unwrap_or_else(|panic| Err(panicked(order.epoch(), batch, &*panic)));
+        let filled = filled.unwrap_or_else(|panic| {
+            let (epoch, found) = (order.epoch(), said_by(&*panic));
+            let place = format!("epoch {epoch}, batch {batch}");
+            Err(Error::data(format!("{place}: expected rows, found a panic: {found}")))
+        });
         match filled {
             Ok(()) => Ok(columns),
             Err(error) => {
@@ -86,12 +90,11 @@ impl Source {
             let numbers: Vec<usize> =
                 (range.start..n_read).map(|row| order.row(place(row))).collect();
             let sizes = self.dataset.columns().iter().map(|it| it.row_elements());
-            let mut views: Vec<_> = columns
-                .iter_mut()
-                .zip(sizes.clone())
-                .map(|(values, n)| values.part(range.start * n..n_read * n))
-                .collect();
-            self.dataset.read(&numbers, &mut views)?;
+            let mut views: Vec<_> = columns.iter_mut().map(Values::view_mut).collect();
+            let parts = views.iter_mut().zip(sizes.clone());
+            let mut parts: Vec<_> =
+                parts.map(|(view, n)| view.part(range.start * n..n_read * n)).collect();
+            self.dataset.read(&numbers, &mut parts)?;
             for (values, n) in columns.iter_mut().zip(sizes) {
                 for row in n_read..range.end {
                     values.repeat((n_read - 1) * n..n_read * n, row * n);
@@ -100,11 +103,4 @@ impl Source {
         }
         Ok(())
     }
-}
-
-fn panicked(epoch: u64, batch: usize, panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let found = text.unwrap_or("no message");
-    Error::data(format!("epoch {epoch}, batch {batch}: expected rows, found a panic: {found}"))
 }
