@@ -32,7 +32,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn mapping() -> Mapping {
-    RULES.parse::<Mapping>().unwrap().may_leave("*.num_batches_tracked")
+    RULES.parse::<Mapping>().unwrap().may_be_unused("*.num_batches_tracked")
 }
 
 /// The numbers of the script.
@@ -191,7 +191,7 @@ fn some_may_be_missing() {
     let mut trainer = trainer(2);
     let before = parameters(&mut trainer);
     let mapping = Mapping::new().rule("net.4.bias", "last.b").unwrap();
-    let mapping = mapping.may_miss("*").may_leave("*");
+    let mapping = mapping.may_be_missing("*").may_be_unused("*");
     let loaded = weights::load(&mut trainer, &path, &mapping).unwrap();
     assert_eq!((loaded.n_tensors, loaded.missing.len(), loaded.unused.len()), (1, 7, 8));
     for (found, before) in parameters(&mut trainer).into_iter().zip(before) {

@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind};
 /// - `h.*.c_fc.weight = block.*.dense.w transposed`: the same for a matrix that they have with rows and columns exchanged
 /// - `missing head.*`: parameters of the model that the file need not have
 /// - `unused *.num_batches_tracked`: tensors of the file that the model need not have
-/// - `# ..`: a comment
+/// - `# ..`: a comment, up to the end of the line
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
     rules: Vec<Rule>,
@@ -53,14 +53,14 @@ impl Mapping {
 
     /// Parameters of the model with names like this need not be in the file.
     #[must_use]
-    pub fn may_miss(mut self, ours: &str) -> Self {
+    pub fn may_be_missing(mut self, ours: &str) -> Self {
         self.missing.push(Pattern::new(ours));
         self
     }
 
     /// Tensors of the file with names like this need not be in the model.
     #[must_use]
-    pub fn may_leave(mut self, theirs: &str) -> Self {
+    pub fn may_be_unused(mut self, theirs: &str) -> Self {
         self.unused.push(Pattern::new(theirs));
         self
     }
@@ -99,15 +99,16 @@ impl FromStr for Mapping {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let lines = text.lines().filter(|it| !it.trim_start().starts_with('#'));
-        let parts = lines.flat_map(|it| it.split(';')).map(str::trim).filter(|it| !it.is_empty());
-        parts.into_iter().try_fold(Self::new(), |mapping, part| {
+        let parts = text
+            .lines()
+            .flat_map(|line| line.split(';').map(str::trim).take_while(|it| !it.starts_with('#')));
+        parts.filter(|it| !it.is_empty()).try_fold(Self::new(), |mapping, part| {
             let words: Vec<&str> = part.split_whitespace().collect();
             match words[..] {
                 [theirs, "=", ours] => mapping.rule(theirs, ours),
                 [theirs, "=", ours, "transposed"] => mapping.transposed(theirs, ours),
-                ["missing", ours] => Ok(mapping.may_miss(ours)),
-                ["unused", theirs] => Ok(mapping.may_leave(theirs)),
+                ["missing", ours] => Ok(mapping.may_be_missing(ours)),
+                ["unused", theirs] => Ok(mapping.may_be_unused(theirs)),
                 _ => Err(Error::new(
                     ErrorKind::Parameters,
                     format!(
@@ -125,11 +126,11 @@ mod tests {
 
     #[test]
     fn the_first_rule_that_fits_counts_and_other_names_stay() {
-        let text =
-            "# PyTorch's\na.*.w = b.*.v transposed; a.1.w = c\n\n  missing head.*\nunused *.n";
+        let text = "# PyTorch's; all\na.*.w = b.*.v transposed; a.1.w = c; # this; that\n\n  missing head.*\nunused *.n";
         let mapping: Mapping = text.parse().unwrap();
         let by_calls = Mapping::new().transposed("a.*.w", "b.*.v").unwrap();
-        let by_calls = by_calls.rule("a.1.w", "c").unwrap().may_miss("head.*").may_leave("*.n");
+        let by_calls =
+            by_calls.rule("a.1.w", "c").unwrap().may_be_missing("head.*").may_be_unused("*.n");
         assert_eq!(mapping, by_calls);
         assert_eq!(mapping.ours("a.1.w"), ("b.1.v".to_owned(), true));
         assert_eq!(mapping.ours("other"), ("other".to_owned(), false));
