@@ -1,6 +1,6 @@
 //! What checkpoints cost: saving about 1 GiB against plain writes of as many bytes to the same disk, and the pause of a save in the background.
 //!
-//! `cargo bench --bench checkpoint [-- FOLDER]`; the folder is `target/checkpoint_bench` unless it is given.
+//! `cargo bench --bench checkpoint [-- FOLDER]` works in a new folder in that one, which is `target/tmp` unless it is given, and removes it at the end.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark has nobody to report to")]
 #![expect(clippy::print_stdout, reason = "a benchmark reports what it measured")]
@@ -14,6 +14,7 @@ use std::{
     fs::{self, File},
     io::Write,
     path::{Path, PathBuf},
+    process,
     time::Instant,
 };
 
@@ -28,13 +29,14 @@ use soybean_plan::DType;
 const ROUNDS: usize = 7;
 const RANKS: usize = 2;
 const BATCH: usize = 64;
-/// Two matrices of this many rows and columns, three times with Adam's means: 1.02 GiB.
+/// Two matrices of this many rows and columns, three times with Adam's means: 1.01 GiB.
 const WIDTH: usize = 6720;
 
 fn main() {
     let folder = env::args().skip(1).find(|it| !it.starts_with("--"));
-    let folder = PathBuf::from(folder.unwrap_or_else(|| "target/checkpoint_bench".to_owned()));
-    fs::create_dir_all(&folder).unwrap();
+    let folder = PathBuf::from(folder.unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").to_owned()));
+    let folder = folder.join(format!("soybean-checkpoint-bench-{}", process::id()));
+    fs::create_dir(&folder).unwrap();
     let mut trainer = network();
     let (mut plain, mut saves, mut opens, mut restores) = (vec![], vec![], vec![], vec![]);
     let mut fetches = vec![];
