@@ -41,7 +41,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Error, Trainer, tensor_file::fault};
+use crate::{Error, Trainer, abort::said_by, tensor_file::fault};
 pub(crate) use folder::sync as sync_folder;
 use job::{Job, Tensors};
 pub use open::Checkpoint;
@@ -82,7 +82,8 @@ pub struct Latest {
 }
 
 impl Checkpoints {
-    /// The checkpoints in `folder`, such as `out/checkpoints`, which is made when it is needed. The newest `keep` whole ones stay; all, if `keep` is 0.
+    /// The checkpoints in `folder`, such as `out/checkpoints`, which is made when it is needed. The newest `keep` whole ones stay, and that which was just written with all that are newer; all, if
+    /// `keep` is 0.
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>, keep: usize) -> Self {
         Self { folder: folder.into(), keep, shard_bytes: SHARD_BYTES, background: None }
@@ -107,6 +108,19 @@ impl Checkpoints {
     /// If the folder is there but cannot be listed.
     pub fn list(&self) -> Result<Vec<(u64, PathBuf)>, Error> {
         folder::checkpoints(&self.folder)
+    }
+
+    /// Gives back its name to a checkpoint that was giving way to another of the same step when its run was killed, unless the other is there, and removes what else killed runs left. Of several processes the first does
+    /// so, and all wait for it. Saving begins with the same.
+    ///
+    /// # Errors
+    /// If a folder cannot be renamed or removed, or with the error of an earlier save in the background.
+    pub fn settle(&mut self, trainer: &mut Trainer) -> Result<(), Error> {
+        let settled = self.wait().and_then(|_| match trainer.process().is_first() {
+            true => folder::settle(&self.folder),
+            false => Ok(()),
+        });
+        trainer.together(settled)
     }
 
     /// Writes a checkpoint and gives its folder. Of several processes the first writes; all of them call this. Tensors are written while the next are fetched, so that few of them are in memory.
@@ -222,8 +236,9 @@ struct Saving {
 
 impl Saving {
     fn join(self) -> Result<PathBuf, Error> {
-        let panicked =
-            |_| Err(fault(format!("{}: the thread that writes it panicked", self.path.display())));
-        self.thread.join().unwrap_or_else(panicked)
+        self.thread.join().unwrap_or_else(|panic| {
+            let (path, said) = (self.path.display(), said_by(&*panic));
+            Err(fault(format!("{path}: the thread that writes it panicked: {said}")))
+        })
     }
 }

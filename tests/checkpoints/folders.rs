@@ -39,8 +39,12 @@ fn what_was_just_written_stays_even_if_it_is_not_the_newest() {
     checkpoints.save(&mut ahead, &progress(0)).unwrap();
     let mut behind = trainer(1);
     train(&mut behind, 2);
-    let path = checkpoints.save(&mut behind, &progress(0)).unwrap();
-    assert!(path.is_dir());
+    checkpoints.save(&mut behind, &progress(0)).unwrap();
+    // Nor does it cost the newer one.
+    assert_eq!(names(&folder), ["step-0000000002", "step-0000000005"]);
+    train(&mut behind, 1);
+    checkpoints.save(&mut behind, &progress(0)).unwrap();
+    assert_eq!(names(&folder), ["step-0000000003", "step-0000000005"]);
 }
 
 #[test]
@@ -53,7 +57,7 @@ fn the_same_step_again_takes_the_place_of_the_first() {
     assert_eq!(names(&folder), ["step-0000000000"]);
     let latest = checkpoints.latest().unwrap().checkpoint.unwrap();
     assert_eq!(latest.progress(), &progress(2));
-    assert_eq!((latest.model(), latest.counters().n_steps), ("model", 0));
+    assert_eq!((latest.model_name(), latest.counters().n_steps), ("model", 0));
 }
 
 #[test]
@@ -68,9 +72,47 @@ fn what_killed_runs_leave_does_no_harm_and_goes() {
     fs::rename(&path, folder.join(".old-step-0000000000")).unwrap();
     let latest = checkpoints.latest().unwrap();
     assert_eq!(latest.checkpoint.unwrap().progress(), &progress(1));
+    checkpoints.settle(&mut trainer).unwrap();
+    assert_eq!(checkpoints.list().unwrap(), [(0, path.clone())]);
+    assert_eq!(names(&folder), ["step-0000000000"]);
+    // Killed before that which gave way was removed.
+    fs::create_dir(folder.join(".old-step-0000000000")).unwrap();
     train(&mut trainer, 1);
     checkpoints.save(&mut trainer, &progress(2)).unwrap();
     assert_eq!(names(&folder), ["step-0000000000", "step-0000000001"]);
+}
+
+#[test]
+fn what_is_not_of_checkpoints_stays_as_it_is() {
+    let folder = folder("not_ours");
+    let theirs = [".old-notes", ".old-step-1", ".tmp-average.safetensors", ".tmp-step-notes"];
+    for name in theirs {
+        match name {
+            ".tmp-average.safetensors" => fs::write(folder.join(name), "being written").unwrap(),
+            _ => fs::create_dir(folder.join(name)).unwrap(),
+        }
+    }
+    let mut checkpoints = Checkpoints::new(&folder, 1);
+    let mut trainer = trainer(1);
+    checkpoints.save(&mut trainer, &progress(0)).unwrap();
+    train(&mut trainer, 1);
+    checkpoints.save(&mut trainer, &progress(0)).unwrap();
+    assert_eq!(names(&folder), [&theirs[..], &["step-0000000001"]].concat());
+}
+
+#[test]
+fn a_checkpoint_that_is_in_its_place_is_saved_whatever_stays_beside_it() {
+    let folder = folder("in_the_way");
+    // What cannot be removed as a folder is.
+    fs::write(folder.join("step-0000000000"), "a file").unwrap();
+    let mut checkpoints = Checkpoints::new(&folder, 1);
+    let error = checkpoints.save(&mut trainer(1), &progress(1)).unwrap_err().to_string();
+    let start = format!(
+        "checkpoint {0}/step-0000000000 is saved, but an older one is not removed: {0}/.old-step-0000000000: ",
+        folder.display()
+    );
+    assert!(error.starts_with(&start), "{error}");
+    assert_eq!(checkpoints.latest().unwrap().checkpoint.unwrap().progress(), &progress(1));
 }
 
 #[test]

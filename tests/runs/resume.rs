@@ -171,6 +171,23 @@ fn a_run_goes_on_from_any_checkpoint() {
     assert!(error.starts_with(&from.display().to_string()), "{error}");
 }
 
+#[test]
+fn a_run_that_was_killed_while_one_checkpoint_took_the_place_of_another_keeps_their_name() {
+    let out = folder("giving_way");
+    let config = TrainConfig { epochs: 1, resume: Resume::Auto, ..config(&out) };
+    run(&config, |_| false);
+    let newest = newest(&out);
+    let kill = || fs::rename(&newest, newest.with_file_name(".old-step-0000000008")).unwrap();
+    kill();
+    fs::remove_dir_all(out.join("best")).unwrap();
+    let summary = trainer(&config).fit(&config, &data()).unwrap();
+    assert_eq!(summary.checkpoint.as_ref(), Some(&newest));
+    assert_eq!(summary.best_checkpoint, Some(out.join("best/step-0000000008")));
+    kill();
+    run(&TrainConfig { resume: Resume::Never, ..config }, |_| false);
+    assert_eq!(checkpoints(&out.join("checkpoints.old")), ["step-0000000008"]);
+}
+
 /// A run that has ended does not begin again, but goes on where there is more to do.
 #[test]
 fn a_finished_run_can_be_made_longer() {

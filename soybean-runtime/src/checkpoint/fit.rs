@@ -18,14 +18,14 @@ pub(super) fn check(tables: &Tables, checkpoint: &Checkpoint) -> Result<(), Erro
     };
     let tensors: Vec<_> = Stretch::parameters(tables).tensors(tables).collect();
     let expected: Shapes<'_> = tensors.iter().map(|it| (it.name, &it.tile.shape[..])).collect();
-    let found = shapes(&checkpoint.model);
+    let found = shapes(&checkpoint.model_files);
     let of_model = misfits(&expected, &found);
     if !of_model.is_empty() {
         return wrong(&of_model);
     }
     let tensors: Vec<_> = Stretch::states(tables).tensors(tables).collect();
     let states: Shapes<'_> = tensors.iter().map(|it| (it.name, &it.tile.shape[..])).collect();
-    let found = shapes(&checkpoint.optimizer);
+    let found = shapes(&checkpoint.optimizer_files);
     let (kinds, found_kinds) = (kinds(&states, &expected), kinds(&found, &expected));
     if kinds != found_kinds {
         return wrong(&format!(

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    naming::{REPLACED, TEMPORARY, steps_of},
+    naming::{self, REPLACED, TEMPORARY, steps_of},
     open::is_complete,
 };
 use crate::{Error, tensor_file::refused};
@@ -27,46 +27,63 @@ pub(super) fn checkpoints(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     Ok(steps)
 }
 
-/// Makes the folder where it is not there, and removes what killed runs left.
-pub(super) fn prepare(folder: &Path) -> Result<(), Error> {
-    if !folder.is_dir() {
-        fs::create_dir_all(folder).map_err(|error| refused("make the folder", folder, &error))?;
-        folder.parent().map_or(Ok(()), sync)?;
-    }
+/// Makes the folder where it is not there, and those that it lies in.
+pub(super) fn make(folder: &Path) -> Result<(), Error> {
+    // The last of the ancestors of a path that does not begin at the root is empty.
+    let is_missing = |it: &&Path| !it.as_os_str().is_empty() && !it.is_dir();
+    let missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
+    fs::create_dir_all(folder).map_err(|error| refused("make the folder", folder, &error))?;
+    missing.into_iter().filter_map(Path::parent).try_for_each(sync)
+}
+
+/// Gives back the names of checkpoints that were giving way to others that are not there, and removes what else killed runs left.
+pub(super) fn settle(folder: &Path) -> Result<(), Error> {
     let names = names(folder)?;
     for name in &names {
         let path = folder.join(name);
-        match name.strip_prefix(REPLACED) {
-            Some(step) if !names.iter().any(|it| it == step) => rename(&path, &folder.join(step))?,
+        let replaced = name.strip_prefix(REPLACED);
+        // Whatever else begins so is somebody else's.
+        let step = replaced.or_else(|| name.strip_prefix(TEMPORARY));
+        match step.filter(|it| steps_of(it).is_some() && path.is_dir()) {
+            Some(step) if replaced.is_some() && !names.iter().any(|it| it == step) => {
+                rename(&path, &folder.join(step))?;
+            }
             Some(_) => remove(&path)?,
-            None if name.starts_with(TEMPORARY) => remove(&path)?,
             None => {}
         }
     }
     Ok(())
 }
 
-/// Lets a folder that is complete on the disk appear under its name, in the place of an earlier one of the same step.
+/// Lets a folder that is complete on the disk appear under its name, in the place of an earlier one of the same step, which [`prune`] removes. After an error all is as before.
 pub(super) fn put_in_place(temporary: &Path, path: &Path) -> Result<(), Error> {
     let replaced = beside(path, REPLACED);
     let is_replacement = path.exists();
     if is_replacement {
         rename(path, &replaced)?;
     }
-    let renamed = rename(temporary, path);
-    if renamed.is_err() && is_replacement {
+    let placed = rename(temporary, path).and_then(|()| {
+        let synced = path.parent().map_or(Ok(()), sync);
+        synced.or_else(|error| rename(path, temporary).and(Err(error)))
+    });
+    if placed.is_err() && is_replacement {
         rename(&replaced, path)?;
     }
-    renamed?;
-    path.parent().map_or(Ok(()), sync)?;
-    if is_replacement { remove(&replaced) } else { Ok(()) }
+    placed
 }
 
-/// Removes checkpoints that are older than the newest `keep` complete ones, of which the one that was just written is always one.
-pub(super) fn prune(folder: &Path, keep: usize, written: &Path) -> Result<(), Error> {
-    let mut n_kept = 1;
-    for (_, path) in checkpoints(folder)?.into_iter().rev().filter(|it| it.1 != written) {
-        if n_kept < keep {
+/// Removes what gave way to the checkpoint that was just written, and those that are older than it and than the newest `keep` complete ones; none of these if `keep` is 0.
+pub(super) fn prune(folder: &Path, keep: usize, written: u64) -> Result<(), Error> {
+    let replaced = beside(&folder.join(naming::folder(written)), REPLACED);
+    if replaced.exists() {
+        remove(&replaced)?;
+    }
+    if keep == 0 {
+        return Ok(());
+    }
+    let mut n_kept = 0;
+    for (n_steps, path) in checkpoints(folder)?.into_iter().rev() {
+        if n_steps >= written || n_kept < keep {
             n_kept += usize::from(is_complete(&path));
             continue;
         }

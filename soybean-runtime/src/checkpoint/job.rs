@@ -78,7 +78,9 @@ impl Job {
         let Self { folder, keep, path, shards, indices, run } = self;
         let temporary = folder::temporary(&path);
         let mut is_made = false;
-        let written = folder::prepare(&folder).and_then(|()| {
+        let n_steps = run.counters.n_steps;
+        let ready = folder::make(&folder).and_then(|()| folder::settle(&folder));
+        let written = ready.and_then(|()| {
             fs::create_dir(&temporary)
                 .map_err(|error| refused("make the folder", &temporary, &error))?;
             is_made = true;
@@ -94,14 +96,10 @@ impl Job {
                 "checkpoint {name} is not saved: {error}; the earlier checkpoints are intact{left}"
             )));
         }
-        if keep > 0 {
-            folder::prune(&folder, keep, &path).map_err(|error| {
-                let path = path.display();
-                fault(format!(
-                    "checkpoint {path} is saved, but an older one is not removed: {error}"
-                ))
-            })?;
-        }
+        folder::prune(&folder, keep, n_steps).map_err(|error| {
+            let path = path.display();
+            fault(format!("checkpoint {path} is saved, but an older one is not removed: {error}"))
+        })?;
         Ok(path)
     }
 }

@@ -22,9 +22,9 @@ pub struct Checkpoint {
     path: PathBuf,
     run: RunFile,
     /// Files of parameters and buffers.
-    pub(super) model: Vec<TensorFile>,
+    pub(super) model_files: Vec<TensorFile>,
     /// Files of what the optimiser keeps.
-    pub(super) optimizer: Vec<TensorFile>,
+    pub(super) optimizer_files: Vec<TensorFile>,
 }
 
 /// A file of tensors that was found whole.
@@ -44,13 +44,14 @@ impl Checkpoint {
         let path = path.into();
         let run = RunFile::read(&path)?;
         check_name(&path, run.counters.n_steps)?;
-        let mut this = Self { path, run, model: Vec::new(), optimizer: Vec::new() };
+        let (model_files, optimizer_files) = (Vec::new(), Vec::new());
+        let mut this = Self { path, run, model_files, optimizer_files };
         for sum in &this.run.files {
             let path = path_in(&this.path, sum)?;
             check_length(&path, sum)?;
             let files = match &sum.name {
-                name if naming::is_shard(name, naming::MODEL) => &mut this.model,
-                name if naming::is_shard(name, naming::OPTIMIZER) => &mut this.optimizer,
+                name if naming::is_shard(name, naming::MODEL) => &mut this.model_files,
+                name if naming::is_shard(name, naming::OPTIMIZER) => &mut this.optimizer_files,
                 _ => {
                     sum.check(&path, read_chunks(&path, &mut |_| {})?)?;
                     continue;
@@ -58,8 +59,8 @@ impl Checkpoint {
             };
             files.push(TensorFile { entries: entries(&path, sum)?, path, sum: sum.clone() });
         }
-        check_names(&this.path, &this.model)?;
-        check_names(&this.path, &this.optimizer)?;
+        check_names(&this.path, &this.model_files)?;
+        check_names(&this.path, &this.optimizer_files)?;
         Ok(this)
     }
 
@@ -71,13 +72,13 @@ impl Checkpoint {
 
     /// The name of the model that was trained.
     #[must_use]
-    pub fn model(&self) -> &str {
+    pub fn model_name(&self) -> &str {
         &self.run.model
     }
 
     /// The files of parameters and buffers, and their tensors.
-    pub(crate) fn model_files(self) -> impl Iterator<Item = (PathBuf, Vec<Entry>)> {
-        self.model.into_iter().map(|it| (it.path, it.entries))
+    pub(crate) fn into_model_files(self) -> impl Iterator<Item = (PathBuf, Vec<Entry>)> {
+        self.model_files.into_iter().map(|it| (it.path, it.entries))
     }
 
     /// How far the trainer had come.

@@ -21,7 +21,8 @@ impl Trainer {
         fit::check(self.tables(), checkpoint)?;
         let parameters = Stretch::parameters(self.tables());
         let states = Stretch::states(self.tables());
-        for (files, stretch) in [(&checkpoint.model, parameters), (&checkpoint.optimizer, states)] {
+        let Checkpoint { model_files, optimizer_files, .. } = checkpoint;
+        for (files, stretch) in [(model_files, parameters), (optimizer_files, states)] {
             let tensors = stretch.tensors(self.tables()).enumerate();
             let numbers: BTreeMap<String, usize> =
                 tensors.map(|(at, it)| (it.name.to_owned(), stretch.first + at)).collect();

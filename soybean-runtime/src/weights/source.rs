@@ -53,7 +53,7 @@ fn file(path: PathBuf) -> Result<SourceFile, Error> {
 fn in_folder(folder: &Path) -> Result<Vec<SourceFile>, Error> {
     if folder.join("run.json").is_file() {
         let checkpoint = Checkpoint::open(folder)?;
-        let files = checkpoint.model_files();
+        let files = checkpoint.into_model_files();
         return Ok(files.map(|(path, entries)| SourceFile { path, entries }).collect());
     }
     let found = IN_FOLDERS.iter().map(|it| folder.join(it)).find(|it| it.is_file());

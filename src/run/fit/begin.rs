@@ -117,6 +117,9 @@ fn begin(
     config: &TrainConfig,
     watch: &mut Watch<'_>,
 ) -> Result<Begun, Error> {
+    if let Some(out) = &config.out {
+        Checkpoints::new(keeper::folder(out), config.keep).settle(trainer)?;
+    }
     let checkpoint = checkpoint(config, watch);
     let checkpoint = trainer.together(checkpoint)?;
     let standing = match &checkpoint {
