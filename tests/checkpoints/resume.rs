@@ -4,7 +4,7 @@ use soybean::{
     checkpoint::{Checkpoint, Checkpoints},
     runtime::{ErrorKind, Trainer},
 };
-use soybean_compiler::{Compiled, optimizer};
+use soybean_compiler::{Compiled, Optimizer, optimizer};
 use soybean_plan::random::mixed;
 
 use crate::{
@@ -100,6 +100,23 @@ fn what_does_not_fit_is_listed() {
         other,
         "expected a checkpoint of the model `model`: without `second.b`, `second.w`; with the unexpected `norm.bias`, `norm.running_mean`, `norm.running_var`, `norm.weight`"
     );
+}
+
+#[test]
+fn steps_that_wait_for_an_update_of_another_model_are_refused() {
+    let start = |accumulate| {
+        let optimizer = Optimizer { accumulate, ..adam() };
+        models::trainer(&network(2, "auto", optimizer), 0.01)
+    };
+    let mut saved = start(8);
+    train(&mut saved, 5);
+    let path = Checkpoints::new(folder("waiting"), 1).save(&mut saved, &progress(0)).unwrap();
+    let checkpoint = Checkpoint::open(path).unwrap();
+    assert_eq!(
+        refusal(&mut start(4), &checkpoint),
+        "expected a checkpoint of the model `model`: expected at most 3 steps that wait for an update, since `accumulate` is 4, found 5"
+    );
+    start(6).restore(&checkpoint).unwrap();
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::{Error, state::Stretch, tensor_file::fault};
 /// Shapes by name.
 type Shapes<'a> = BTreeMap<&'a str, &'a [usize]>;
 
-/// Checks that a checkpoint has the tensors of the model and of its optimiser, and no others.
+/// Checks that a checkpoint has the tensors of the model and of its optimiser, and no others, and that it is one between two steps of the model.
 pub(super) fn check(tables: &Tables, checkpoint: &Checkpoint) -> Result<(), Error> {
     let wrong = |what: &str| {
         let (path, model) = (checkpoint.path().display(), &tables.name);
@@ -35,7 +35,17 @@ pub(super) fn check(tables: &Tables, checkpoint: &Checkpoint) -> Result<(), Erro
         ));
     }
     let of_optimizer = misfits(&states, &found);
-    if of_optimizer.is_empty() { Ok(()) } else { wrong(&of_optimizer) }
+    if !of_optimizer.is_empty() {
+        return wrong(&of_optimizer);
+    }
+    let (most, found) = (tables.accumulate.saturating_sub(1), checkpoint.counters().n_accumulated);
+    if found > most {
+        return wrong(&format!(
+            "expected at most {most} steps that wait for an update, since `accumulate` is {}, found {found}",
+            tables.accumulate
+        ));
+    }
+    Ok(())
 }
 
 fn shapes(files: &[TensorFile]) -> Shapes<'_> {
