@@ -248,6 +248,7 @@ mod with_mpi {
             ("end@2@6", differ),
             ("evaluate@1@6", differ),
             ("rate@0@6", differ),
+            ("save@0@6", "process 0: error: checkpoint step-0000000006 is not saved: "),
         ];
         for (fault, expected) in faults {
             let (code, errors, took) = fail(&program, &[fault, ENDLESS], |_, _| {});
@@ -256,6 +257,7 @@ mod with_mpi {
             assert_eq!(said.len(), 1, "{fault}: {errors}");
             let found = said[0].replace("rank 5", "rank 4");
             assert!(found.contains(expected), "{fault}: {errors}");
+            assert!(!errors.contains("is saved"), "{fault}: {errors}");
             assert_quick(fault, took);
         }
     }

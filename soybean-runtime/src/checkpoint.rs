@@ -123,16 +123,22 @@ impl Checkpoints {
         trainer.together(settled)
     }
 
-    /// Writes a checkpoint and gives its folder. Of several processes the first writes; all of them call this. Tensors are written while the next are fetched, so that few of them are in memory.
+    /// Writes a checkpoint and gives its folder. Of several processes the first writes; all of them call this, and go on when it is written. Tensors are written while the next are fetched, so that few of
+    /// them are in memory.
     ///
     /// # Errors
     /// If a rank fails, or a file cannot be written; then what was written is removed, and all earlier checkpoints are as they were. Also with the error of an
-    /// earlier save in the background, in which case nothing was written now.
+    /// earlier save in the background, in which case nothing was written now. Other processes fail with that of the first, and none of their trainers can be used.
     pub fn save(&mut self, trainer: &mut Trainer, progress: &Progress) -> Result<PathBuf, Error> {
+        let saved = match trainer.process().is_first() {
+            true => self.save_here(trainer, progress),
+            false => self.saved_elsewhere(trainer),
+        };
+        trainer.together(saved)
+    }
+
+    fn save_here(&mut self, trainer: &mut Trainer, progress: &Progress) -> Result<PathBuf, Error> {
         self.wait()?;
-        if !trainer.process().is_first() {
-            return self.saved_elsewhere(trainer);
-        }
         let (sender, receiver) = mpsc::sync_channel(1);
         // Memory that was written comes back for later tensors, since fresh memory costs as much as the copying.
         let (used, spare) = mpsc::channel();
@@ -146,19 +152,25 @@ impl Checkpoints {
         saved
     }
 
-    /// Copies the state, and writes it while training goes on. [`Self::wait`] gives the outcome; so does the next call that saves, if it was an error.
+    /// Copies the state, and writes it while training goes on. [`Self::wait`] gives the outcome; so does the next call that saves, if it was an error. Of several processes all call this, and only
+    /// the first has something to wait for.
     ///
     /// # Errors
-    /// If a rank fails, or with the error of an earlier save in the background.
+    /// If a rank fails, or with the error of an earlier save in the background. Other processes fail with that of the first, and none of their trainers can be used.
     pub fn save_in_background(
         &mut self,
         trainer: &mut Trainer,
         progress: &Progress,
     ) -> Result<(), Error> {
+        let begun = match trainer.process().is_first() {
+            true => self.begin_here(trainer, progress),
+            false => self.saved_elsewhere(trainer).map(|_| ()),
+        };
+        trainer.together(begun)
+    }
+
+    fn begin_here(&mut self, trainer: &mut Trainer, progress: &Progress) -> Result<(), Error> {
         self.wait()?;
-        if !trainer.process().is_first() {
-            return self.saved_elsewhere(trainer).map(|_| ());
-        }
         let (sender, receiver) = mpsc::channel();
         // Only then it is written, so that the writer does not take time from the copying.
         trainer.for_each_tensor(&mut || None, &mut |array| sender.send(array).is_ok())?;
@@ -200,7 +212,7 @@ impl Checkpoints {
     /// Takes part in fetching the state, which the first process writes; the folder that the checkpoint gets.
     fn saved_elsewhere(&self, trainer: &mut Trainer) -> Result<PathBuf, Error> {
         let path = self.folder.join(naming::folder(trainer.counters().n_steps));
-        trainer.for_each_tensor(&mut || None, &mut |_| true)?;
+        trainer.hand_out_tensors()?;
         Ok(path)
     }
 

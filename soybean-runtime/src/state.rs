@@ -2,7 +2,7 @@
 
 use soybean_plan::{BufferId, Tables, Tile};
 
-use crate::{Array, Error, Process, Trainer, View, ranks::Order};
+use crate::{Array, Error, Trainer, View, ranks::Order};
 
 /// A tensor that stays from step to step.
 #[derive(Clone, Copy, Debug)]
@@ -67,14 +67,15 @@ impl Trainer {
     /// Tensors of the state, by name.
     pub(crate) fn named(&mut self, stretch: Stretch) -> Result<Vec<(String, Array)>, Error> {
         let arrays = self.fetch(stretch)?;
-        self.forget_parts();
         let names = stretch.tensors(self.tables()).map(|it| it.name.to_owned());
         Ok(names.zip(arrays).collect())
     }
 
     /// Whole tensors of the state.
     pub(crate) fn fetch(&mut self, stretch: Stretch) -> Result<Vec<Array>, Error> {
-        self.fetch_into(stretch, &mut || None)
+        let arrays = self.fetch_into(stretch, &mut || None);
+        self.forget_parts();
+        arrays
     }
 
     /// [`Self::fetch`], in memory that `spare` has, or in fresh memory.
@@ -99,11 +100,18 @@ impl Trainer {
         take: &mut dyn FnMut(Array) -> bool,
     ) -> Result<(), Error> {
         for stretch in stretches(self.tables()) {
-            let goes_on = self.fetch_into(stretch, spare)?.into_iter().all(&mut *take);
-            // Other processes fetch all of it.
-            if !goes_on && self.process() == Process::ONLY {
+            if !self.fetch_into(stretch, spare)?.into_iter().all(&mut *take) {
                 break;
             }
+        }
+        self.forget_parts();
+        Ok(())
+    }
+
+    /// Takes part in [`Self::for_each_tensor`] of another process.
+    pub(crate) fn hand_out_tensors(&mut self) -> Result<(), Error> {
+        for stretch in stretches(self.tables()) {
+            self.call(Order::Fetch(stretch))?;
         }
         self.forget_parts();
         Ok(())

@@ -4,6 +4,7 @@ mod processes;
 mod updates;
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
     time::Instant,
 };
@@ -177,7 +178,8 @@ impl Trainer {
     /// # Errors
     /// If a name is unknown, missing or given twice, if a shape is wrong, or if a rank fails.
     pub fn set_parameters(&mut self, parameters: &[(String, Array)]) -> Result<(), Error> {
-        let sorted = sorted_parameters(self.tables(), parameters)?;
+        let sorted = sorted_parameters(self.tables(), parameters)
+            .inspect_err(|error| self.ranks.refuse(error))?;
         self.load(0, &sorted)
     }
 
@@ -363,19 +365,21 @@ fn sorted_parameters<'a>(
     given: &'a [(String, Array)],
 ) -> Result<Vec<View<'a>>, Error> {
     let fault = |message: String| Err(Error::new(ErrorKind::Parameters, message));
-    for (number, (name, _)) in given.iter().enumerate() {
-        if given[..number].iter().any(|it| it.0 == *name) {
+    let names = || tables.parameters.iter().map(|it| it.name.as_ref());
+    let (known, mut arrays) = (names().collect::<BTreeSet<&str>>(), BTreeMap::new());
+    for (name, array) in given {
+        if arrays.insert(name.as_str(), array).is_some() {
             return fault(format!("parameter `{name}`: expected once, found twice"));
         }
-        if !tables.parameters.iter().any(|it| it.name == name.as_str()) {
-            let known: Vec<_> = tables.parameters.iter().map(|it| it.name.as_ref()).collect();
-            return fault(format!("expected parameters {}, found `{name}`", known.join(", ")));
+        if !known.contains(name.as_str()) {
+            let known = names().collect::<Vec<_>>().join(", ");
+            return fault(format!("expected parameters {known}, found `{name}`"));
         }
     }
     let mut views = Vec::new();
     for parameter in tables.parameters.iter() {
         let (name, shape) = (&parameter.name, parameter.tile.shape);
-        let Some((_, array)) = given.iter().find(|it| it.0 == name.as_ref()) else {
+        let Some(array) = arrays.get(name.as_ref()) else {
             return fault(format!("parameter `{name}`: expected shape {shape}, found none"));
         };
         let n_elements = array.data.len();

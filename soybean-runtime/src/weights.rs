@@ -45,13 +45,18 @@ pub struct Loaded {
 ///
 /// # Errors
 /// If a file cannot be read or is not what it should be; if tensors are missing or unused (unless the mapping allows it), or of another shape: then the trainer is as it was.
-/// If the file changes while it is read, or a rank fails, the trainer cannot be used any more.
+/// If the file changes while it is read, or a rank fails, the trainer cannot be used any more. Of several processes all fail where one does, and none of their trainers can be used.
 pub fn load(
     trainer: &mut Trainer,
     path: impl AsRef<Path>,
     mapping: &Mapping,
 ) -> Result<Loaded, Error> {
-    let source = source::open(path.as_ref())?;
+    let loaded = load_here(trainer, path.as_ref(), mapping);
+    trainer.together(loaded)
+}
+
+fn load_here(trainer: &mut Trainer, path: &Path, mapping: &Mapping) -> Result<Loaded, Error> {
+    let source = source::open(path)?;
     let (found, loaded) = matches(trainer.tables(), &source, mapping)?;
     for (file, matches) in source.files.iter().zip(&found) {
         convert::check(&file.path, matches)?;

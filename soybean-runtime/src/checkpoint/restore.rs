@@ -16,8 +16,13 @@ impl Trainer {
     ///
     /// # Errors
     /// If the checkpoint is of another model or optimizer, in which case the trainer is as it was; or if a file has changed since the checkpoint was opened, or a rank
-    /// fails, after which the trainer cannot be used.
+    /// fails, after which the trainer cannot be used. Of several processes all fail where one does, and none of their trainers can be used.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Progress, Error> {
+        let restored = self.restore_here(checkpoint);
+        self.together(restored)
+    }
+
+    fn restore_here(&mut self, checkpoint: &Checkpoint) -> Result<Progress, Error> {
         fit::check(self.tables(), checkpoint)?;
         let parameters = Stretch::parameters(self.tables());
         let states = Stretch::states(self.tables());
