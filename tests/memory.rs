@@ -1,4 +1,4 @@
-//! What a plan predicts of memory is what the runtime allocates, with a limit and without one.
+//! What a plan predicts of memory is what the runtime allocates, with a limit and without one; what a save holds is what the documentation says.
 
 #[path = "support/allocations.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
@@ -7,15 +7,68 @@ mod allocations;
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
 
-use std::sync::Arc;
+use std::{
+    fs,
+    path::Path,
+    sync::{Arc, Mutex},
+};
 
-use models::{BATCH, Batch, finish_with, perceptron_model, sgd};
-use soybean::{Config, Device, runtime::Trainer};
-use soybean_compiler::{Options, Request};
-use soybean_plan::Precision;
+use models::{BATCH, Batch, finish_with, perceptron, perceptron_model, sgd};
+use soybean::{
+    Config, Device,
+    checkpoint::{Checkpoint, Checkpoints, Progress},
+    runtime::Trainer,
+};
+use soybean_compiler::{Options, Request, Strategy};
+use soybean_plan::{Buffer, DType, Init, Parameter, Precision, Program, Shape, Tile, Tiling};
+
+/// One test at a time, so that no other allocates.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The program with parameters besides of which nothing is asked.
+fn enlarged(mut program: Program, lengths: impl Iterator<Item = usize>) -> Program {
+    let tables = &mut program.tables;
+    for (number, n_elements) in lengths.enumerate() {
+        let (offset, buffer) = (tables.arena_bytes, tables.buffers.len());
+        tables.arena_bytes += (4 * n_elements).next_multiple_of(64);
+        tables.buffers.to_mut().push(Buffer { offset, n_elements, dtype: DType::F32 });
+        tables.parameters.to_mut().push(Parameter {
+            name: format!("more.{number}").into(),
+            tile: Tile { shape: Shape::new(&[n_elements]), tiling: Tiling::replicated(0) },
+            buffer,
+            init: Init::Constant(0.5),
+            is_trained: false,
+        });
+    }
+    program
+}
+
+/// Fetched two at a time, tensors of this length would be more than is fetched at once.
+const LARGE: usize = (2 << 20) + 1;
+
+#[test]
+fn a_save_holds_four_tensors_at_a_time() {
+    let _alone = ALONE.lock().expect("no test panics");
+    let program = perceptron(1, Strategy::Auto, sgd(0.0)).program;
+    let program = enlarged(program, (0..44).map(|it| if it < 36 { 1 } else { LARGE }));
+    let config = Config { device: Device::Cpu, ..Config::default() };
+    let mut trainer = Trainer::new_shared(Arc::new(program), config).expect("sound");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("held");
+    let _not_there = fs::remove_dir_all(&folder);
+    let mut checkpoints = Checkpoints::new(&folder, 1);
+    let save = || checkpoints.save(&mut trainer, &Progress::default()).expect("saved");
+    let (path, n_bytes) = allocations::most_of_all_during(save);
+    assert!(n_bytes < 5 * 4 * LARGE, "{n_bytes}");
+    let checkpoint = Checkpoint::open(path).expect("whole");
+    let restore = || trainer.restore(&checkpoint).expect("fits");
+    let (_, n_bytes) = allocations::most_of_all_during(restore);
+    assert!(n_bytes < 2 * 4 * LARGE, "{n_bytes}");
+    fs::remove_dir_all(folder).expect("there");
+}
 
 #[test]
 fn the_runtime_allocates_what_the_plan_predicts() {
+    let _alone = ALONE.lock().expect("no test panics");
     let batch = Batch::new(0);
     assert_eq!(batch.y.len(), BATCH);
     let config = Config { device: Device::Cpu, ..Config::default() };

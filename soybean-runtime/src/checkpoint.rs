@@ -140,10 +140,11 @@ impl Checkpoints {
     fn save_here(&mut self, trainer: &mut Trainer, progress: &Progress) -> Result<PathBuf, Error> {
         self.wait()?;
         let (sender, receiver) = mpsc::sync_channel(1);
-        // Memory that was written comes back for later tensors, since fresh memory costs as much as the copying.
+        // Memory that was written comes back for later tensors, since fresh memory costs as much as the copying. Only the newest is kept: as each tensor makes its memory longer, all
+        // would come to be as long as the longest.
         let (used, spare) = mpsc::channel();
         let saving = self.start(trainer, progress, Tensors { tensors: receiver, used })?;
-        let mut spare = || spare.try_recv().ok();
+        let mut spare = || spare.try_iter().last();
         // Where the writer is gone, it says why.
         let fetched = trainer.for_each_tensor(&mut spare, &mut |array| sender.send(array).is_ok());
         drop(sender);

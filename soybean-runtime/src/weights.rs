@@ -19,15 +19,16 @@ mod nearest;
 mod pattern;
 mod source;
 
-use std::{ffi::OsString, fs, path::Path};
+use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
 use crate::{
     Array, Error, ErrorKind, Trainer, View,
     checkpoint::sync_folder,
-    tensor_file::{Reader, Writer, fault, header, refused},
+    tensor_file::{Reader, Writer, header, refused},
 };
 pub use mapping::Mapping;
 use matching::{Match, matches};
+use source::SourceFile;
 
 /// What [`load`] left as it was, because the mapping allows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,33 +63,28 @@ fn load_here(trainer: &mut Trainer, path: &Path, mapping: &Mapping) -> Result<Lo
         convert::check(&file.path, matches)?;
     }
     for (file, matches) in source.files.iter().zip(&found) {
-        load_file(trainer, &file.path, matches).map_err(|error| trainer.give_up(error))?;
+        load_file(trainer, file, matches).map_err(|error| trainer.give_up(error))?;
     }
     Ok(loaded)
 }
 
 fn load_file(
     trainer: &mut Trainer,
-    path: &Path,
+    file: &SourceFile,
     matches: &[Option<Match<'_>>],
 ) -> Result<(), Error> {
-    let mut reader = Reader::open(path)?;
-    for found in matches {
-        let mut data = Vec::new();
-        let read = reader.next(&mut |bytes| {
-            if let Some(found) = found {
-                convert::append(found.entry.dtype, bytes, &mut data);
-            }
-        })?;
-        let Some(found) = found else { continue };
-        if read != Some(found.entry) {
-            let (path, name) = (path.display(), &found.entry.name);
-            return Err(fault(format!(
-                "{path}: expected `{name}` next, as before, found another tensor"
-            )));
-        }
+    let mut reader = Reader::open(&file.path)?;
+    let mut data = Vec::new();
+    for (entry, found) in file.entries.iter().zip(matches) {
+        let Some(found) = found else {
+            reader.next_as(entry, &mut |_| {})?;
+            continue;
+        };
+        data.clear();
+        data.reserve(entry.n_elements());
+        reader.next_as(entry, &mut |bytes| convert::append(entry.dtype, bytes, &mut data))?;
         if found.is_transposed {
-            data = transposed(&data, &found.entry.shape);
+            data = transposed(&data, &entry.shape);
         }
         trainer.load(found.number, &[View::F32(&data)])?;
     }
@@ -107,13 +103,14 @@ fn transposed(data: &[f32], shape: &[usize]) -> Vec<f32> {
 /// If the file cannot be written, a name comes twice, or an array has not as many elements as its shape says.
 pub fn save(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(), Error> {
     let path = path.as_ref();
-    for (number, (name, array)) in arrays.iter().enumerate() {
+    let mut names = BTreeSet::new();
+    for (name, array) in arrays {
         let (expected, found) = (array.shape.iter().product::<usize>(), array.data.len());
         let wrong = |message: String| Error::new(ErrorKind::Parameters, message);
         if expected != found {
             return Err(wrong(format!("`{name}`: expected {expected} elements, found {found}")));
         }
-        if arrays[..number].iter().any(|it| it.0 == *name) {
+        if !names.insert(name) {
             return Err(wrong(format!("`{name}`: expected once, found twice")));
         }
     }

@@ -12,6 +12,10 @@ static N_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 /// The alignment of arenas, which nothing else has.
 const ARENA_ALIGNMENT: usize = 64;
 
+/// The bytes that all threads together hold, and the most that they held.
+static N_HELD: AtomicUsize = AtomicUsize::new(0);
+static MOST_HELD: AtomicUsize = AtomicUsize::new(0);
+
 static N_ARENA_BYTES: AtomicUsize = AtomicUsize::new(0);
 static LARGEST_ARENA: AtomicUsize = AtomicUsize::new(0);
 
@@ -35,6 +39,8 @@ fn taken(layout: Layout) {
 }
 
 fn hold(more: usize, less: usize) {
+    N_HELD.fetch_sub(less, Ordering::Relaxed);
+    MOST_HELD.fetch_max(N_HELD.fetch_add(more, Ordering::Relaxed) + more, Ordering::Relaxed);
     // While a thread ends there is nothing left to count with.
     let _ = HELD.try_with(|it| {
         let (held, most) = it.get();
@@ -83,6 +89,14 @@ pub(crate) fn most_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
     HELD.set((0, 0));
     let given = work();
     (given, HELD.get().1)
+}
+
+/// What `work` gives, and the most bytes that all threads held meanwhile beside those that they held before.
+pub(crate) fn most_of_all_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = N_HELD.load(Ordering::Relaxed);
+    MOST_HELD.store(before, Ordering::Relaxed);
+    let given = work();
+    (given, MOST_HELD.load(Ordering::Relaxed) - before)
 }
 
 /// What `work` gives, and the bytes of all arenas that any thread allocated meanwhile, and of the largest.

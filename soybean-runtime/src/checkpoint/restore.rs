@@ -3,11 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Checkpoint, Progress, fit, open::TensorFile};
-use crate::{
-    Error, Trainer, View,
-    state::Stretch,
-    tensor_file::{Reader, fault},
-};
+use crate::{Error, Trainer, View, state::Stretch, tensor_file::Reader};
 
 impl Trainer {
     /// Takes the parameters, the optimiser's state and the counters of a checkpoint, and gives how far its run had come. Plan, strategy and number of devices may be
@@ -47,17 +43,12 @@ impl Trainer {
         let path = &file.path;
         let mut reader = Reader::open(path)?;
         let mut data = Vec::new();
-        let take = |bytes: &[u8], data: &mut Vec<f32>| {
-            data.extend(bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)));
-        };
         for expected in &file.entries {
             data.clear();
-            if reader.next(&mut |bytes| take(bytes, &mut data))? != Some(expected) {
-                let (path, name) = (path.display(), &expected.name);
-                return Err(fault(format!(
-                    "{path}: expected `{name}` next, as before, found another tensor"
-                )));
-            }
+            data.reserve(expected.n_elements());
+            reader.next_as(expected, &mut |bytes| {
+                data.extend(bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)));
+            })?;
             self.load(numbers[&expected.name], &[View::F32(&data)])?;
         }
         file.sum.check(path, reader.sum())

@@ -36,6 +36,13 @@ pub(crate) struct Entry {
     pub(crate) n_bytes: usize,
 }
 
+impl Entry {
+    /// How many elements it has.
+    pub(crate) fn n_elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
 /// The length of a file that must be there, and be a file.
 pub(crate) fn n_bytes_of(path: &Path) -> Result<u64, Error> {
     let found = fs::metadata(path).map_err(|error| refused("read it", path, &error))?;
@@ -135,6 +142,21 @@ impl Reader {
             take(bytes);
         }
         Ok(Some(entry))
+    }
+
+    /// [`Self::next`], which is this tensor if the file is as it was when its header was read before.
+    pub(crate) fn next_as(
+        &mut self,
+        expected: &Entry,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Error> {
+        if self.entries.get(self.next) != Some(expected) {
+            let (path, name) = (self.path.display(), &expected.name);
+            return Err(fault(format!(
+                "{path}: expected `{name}` next, as before, found another tensor"
+            )));
+        }
+        self.next(take).map(|_| ())
     }
 
     /// What was read, which is the whole file once there is no next tensor.
