@@ -51,6 +51,8 @@ pub(crate) enum Order<'a> {
     },
     /// Hand out these tensors of the state.
     Fetch(Stretch),
+    /// The same, for the trainer of the first process only, which saves them.
+    Save(Stretch),
     /// Take these tensors of the state.
     Load {
         /// The number of the first.

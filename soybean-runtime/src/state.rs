@@ -73,19 +73,10 @@ impl Trainer {
 
     /// Whole tensors of the state.
     pub(crate) fn fetch(&mut self, stretch: Stretch) -> Result<Vec<Array>, Error> {
-        let arrays = self.fetch_into(stretch, &mut || None);
-        self.forget_parts();
-        arrays
-    }
-
-    /// [`Self::fetch`], in memory that `spare` has, or in fresh memory.
-    fn fetch_into(
-        &mut self,
-        stretch: Stretch,
-        spare: &mut dyn FnMut() -> Option<Vec<f32>>,
-    ) -> Result<Vec<Array>, Error> {
         self.call(Order::Fetch(stretch))?;
-        Ok(self.assemble(&stretch.tiles(self.tables()), spare))
+        let arrays = self.assemble(&stretch.tiles(self.tables()), &mut || None);
+        self.forget_parts();
+        Ok(arrays)
     }
 
     /// Replaces tensors of the state, from number `first` on, by whole ones.
@@ -93,14 +84,16 @@ impl Trainer {
         self.call(Order::Load { first, tensors })
     }
 
-    /// Calls `take` with each tensor of the state, in its order, until it gives `false`; few of them are in memory at a time, where `spare` has some.
+    /// Calls `take` with each tensor of the state, in its order, in the first process, until it gives `false`; few of them are in memory at a time, where `spare` has some.
     pub(crate) fn for_each_tensor(
         &mut self,
         spare: &mut dyn FnMut() -> Option<Vec<f32>>,
         take: &mut dyn FnMut(Array) -> bool,
     ) -> Result<(), Error> {
         for stretch in stretches(self.tables()) {
-            if !self.fetch_into(stretch, spare)?.into_iter().all(&mut *take) {
+            self.call(Order::Save(stretch))?;
+            let arrays = self.assemble(&stretch.tiles(self.tables()), spare);
+            if !arrays.into_iter().all(&mut *take) {
                 break;
             }
         }
@@ -108,10 +101,10 @@ impl Trainer {
         Ok(())
     }
 
-    /// Takes part in [`Self::for_each_tensor`] of another process.
+    /// Takes part in [`Self::for_each_tensor`] of the first process.
     pub(crate) fn hand_out_tensors(&mut self) -> Result<(), Error> {
         for stretch in stretches(self.tables()) {
-            self.call(Order::Fetch(stretch))?;
+            self.call(Order::Save(stretch))?;
         }
         self.forget_parts();
         Ok(())

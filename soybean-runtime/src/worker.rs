@@ -92,7 +92,7 @@ impl Worker {
                     tables.outputs.iter().map(|it| (it.tile, it.buffer)).collect();
                 ends.parts(tables, &mut self.cpu, &outputs, &mut lock(report).parts)?;
             }
-            Order::Fetch(stretch) => {
+            Order::Fetch(stretch) | Order::Save(stretch) => {
                 let tensors = stretch.buffers(tables);
                 ends.parts(tables, &mut self.cpu, &tensors, &mut lock(report).parts)?;
             }

@@ -106,6 +106,7 @@ impl Ranks for CpuRanks {
             order @ (Order::Train(_)
             | Order::Evaluate { .. }
             | Order::Fetch(_)
+            | Order::Save(_)
             | Order::Load { .. }
             | Order::ResetProfile) => self.links.post.call(order),
         }

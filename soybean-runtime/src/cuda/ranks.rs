@@ -133,7 +133,7 @@ impl CudaRanks {
                 let outputs = model.get().tables().outputs.iter();
                 self.report_parts(&outputs.map(|it| (it.tile, it.buffer)).collect::<Vec<_>>())
             }
-            Order::Fetch(stretch) => {
+            Order::Fetch(stretch) | Order::Save(stretch) => {
                 let model = self.machine.model.clone();
                 self.report_parts(&stretch.buffers(model.get().tables()))
             }

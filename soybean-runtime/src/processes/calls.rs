@@ -194,35 +194,6 @@ impl Channel {
         })
     }
 
-    /// Begins to hand round what each process has: `stretches` are the places and lengths in `to`.
-    ///
-    /// # Safety
-    /// All stays until the request is done; nobody writes to `from` or uses `to`, which has all stretches, of which this process's is as long as `from`.
-    pub(super) unsafe fn begin_gather_each(
-        self,
-        from: &[u8],
-        to: &mut [u8],
-        (starts, lengths): (&[c_int], &[c_int]),
-        requests: &mut Requests,
-    ) -> Result<(), Error> {
-        let (n_bytes, from, to) = (number(from.len())?, from.as_ptr(), to.as_mut_ptr());
-        let (starts, lengths) = (starts.as_ptr(), lengths.as_ptr());
-        // SAFETY: required of the caller.
-        requests.begin("handing round", |it| unsafe {
-            ffi::MPI_Iallgatherv(
-                from.cast(),
-                n_bytes,
-                bytes(),
-                to.cast(),
-                lengths,
-                starts,
-                bytes(),
-                self.0,
-                it,
-            )
-        })
-    }
-
     /// Begins to wait for all processes.
     pub(super) fn begin_meeting(self, requests: &mut Requests) -> Result<(), Error> {
         // SAFETY: writes one handle.

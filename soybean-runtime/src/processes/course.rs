@@ -30,13 +30,22 @@ pub(super) enum Act {
     Train,
     Evaluate,
     Fetch,
+    Save,
     Load,
     ResetProfile,
     Ask,
 }
 
-const ACTS: [Act; 7] =
-    [Act::Start, Act::Train, Act::Evaluate, Act::Fetch, Act::Load, Act::ResetProfile, Act::Ask];
+const ACTS: [Act; 8] = [
+    Act::Start,
+    Act::Train,
+    Act::Evaluate,
+    Act::Fetch,
+    Act::Save,
+    Act::Load,
+    Act::ResetProfile,
+    Act::Ask,
+];
 
 /// The length of a deed in bytes.
 pub(super) const DEED_BYTES: usize = 13;
@@ -45,6 +54,10 @@ impl Deed {
     /// An act of which nothing more is to be said.
     pub(super) const fn of(act: Act) -> Self {
         Self { act, word: 0, detail: 0 }
+    }
+
+    fn of_tensors(act: Act, first: usize, n_tensors: usize) -> Self {
+        Self { act, word: first as u64, detail: u32::try_from(n_tensors).unwrap_or(u32::MAX) }
     }
 
     /// What an order is; none where no process waits for another.
@@ -57,12 +70,13 @@ impl Deed {
             Order::Queue { .. } => None,
             Order::Evaluate { .. } => Some(Self::of(Act::Evaluate)),
             Order::Fetch(stretch) => {
-                let detail = u32::try_from(stretch.n_tensors).unwrap_or(u32::MAX);
-                Some(Self { act: Act::Fetch, word: stretch.first as u64, detail })
+                Some(Self::of_tensors(Act::Fetch, stretch.first, stretch.n_tensors))
+            }
+            Order::Save(stretch) => {
+                Some(Self::of_tensors(Act::Save, stretch.first, stretch.n_tensors))
             }
             Order::Load { first, tensors } => {
-                let detail = u32::try_from(tensors.len()).unwrap_or(u32::MAX);
-                Some(Self { act: Act::Load, word: *first as u64, detail })
+                Some(Self::of_tensors(Act::Load, *first, tensors.len()))
             }
             Order::ResetProfile => Some(Self::of(Act::ResetProfile)),
         }
@@ -70,7 +84,12 @@ impl Deed {
 
     /// Whether ranks report parts of tensors.
     pub(super) const fn has_parts(self) -> bool {
-        matches!(self.act, Act::Evaluate | Act::Fetch)
+        matches!(self.act, Act::Evaluate | Act::Fetch | Act::Save)
+    }
+
+    /// Whether a process is told these parts.
+    pub(super) const fn is_for(self, process: usize) -> bool {
+        !matches!(self.act, Act::Save) || process == 0
     }
 
     pub(super) fn to_bytes(self) -> [u8; DEED_BYTES] {
@@ -100,6 +119,7 @@ impl fmt::Display for Deed {
             }
             Act::Evaluate => f.write_str("an evaluation"),
             Act::Fetch => write!(f, "fetching {detail} tensors from number {word} on"),
+            Act::Save => write!(f, "saving {detail} tensors from number {word} on"),
             Act::Load => write!(f, "loading {detail} tensors from number {word} on"),
             Act::ResetProfile => f.write_str("setting all times to zero"),
             Act::Ask => f.write_str("asking all processes"),

@@ -11,7 +11,7 @@ use super::{
 use crate::{Error, abort::Abort, mail::Mail};
 
 /// MPI counts bytes in 31 bits; longer messages go in pieces of this size.
-const MAX_PIECE: usize = 1 << 30;
+pub(super) const MAX_PIECE: usize = 1 << 30;
 
 /// The most ranks that a process can have: tags say which of its ranks a message is from and for, and MPI promises no more than 2^15 of them.
 pub(super) const MAX_RANKS_HERE: usize = 128;
@@ -67,7 +67,7 @@ impl Mail for Letters {
 }
 
 /// The starts and lengths of the pieces of a message.
-fn pieces(n_bytes: usize, max_piece: usize) -> impl Iterator<Item = (usize, usize)> {
+pub(super) fn pieces(n_bytes: usize, max_piece: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..n_bytes).step_by(max_piece).map(move |start| (start, max_piece.min(n_bytes - start)))
 }
 

@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "reports on their way are in memory that stays")]
 
 use std::{
-    ffi::c_int,
     mem,
     ops::Range,
     sync::{Arc, Mutex},
@@ -13,7 +12,7 @@ use super::{
     calls::{Channel, Requests},
     control::differ,
     course::{Act, Course, Deed},
-    letters::{Letters, MAX_RANKS_HERE},
+    letters::{Letters, MAX_PIECE, MAX_RANKS_HERE, pieces},
     reports::{self, Head, Reader},
     world::{self, Watch, World},
 };
@@ -27,8 +26,11 @@ use crate::{
     ranks::{Order, Ranks, Report},
 };
 
-/// The most bytes that all processes together hand round at once: MPI counts them in 31 bits.
-const MAX_ROUND: usize = 1 << 30;
+/// The tag of what is handed round beside the reports of every order. No other messages are under way then.
+const TAG: usize = 0;
+
+/// The most bytes of a process that are kept for what is handed round later.
+const MAX_KEPT: usize = 1 << 20;
 
 /// This process's ranks, and how it hears of all others.
 struct ProcessRanks {
@@ -46,8 +48,8 @@ struct Round {
     ranks: Range<usize>,
     own: Vec<u8>,
     all: Vec<u8>,
-    /// The bytes that each process has beside those of every order.
-    lengths: Vec<usize>,
+    /// What each process has beside that which every order has.
+    more: Vec<Vec<u8>>,
     requests: Requests,
 }
 
@@ -130,9 +132,9 @@ impl ProcessRanks {
         };
         let part = Part { ranks: ranks.clone(), n_cores: world.n_cores, mail: &mail };
         let inner = CpuRanks::start(model, config, None, &part, links.clone())?;
-        let (own, all, lengths) = (Vec::new(), Vec::new(), Vec::new());
+        let (own, all, more) = (Vec::new(), Vec::new(), Vec::new());
         let requests = Requests::default();
-        let round = Round { world, channel, course, ranks, own, all, lengths, requests };
+        let round = Round { world, channel, course, ranks, own, all, more, requests };
         let mut ranks = Self { inner: Some(inner), links, round };
         ranks.round.hand_round(&ranks.links, false)?;
         Ok(ranks)
@@ -191,8 +193,8 @@ impl Drop for ProcessRanks {
         self.round.world.close(&self.round.course, self.round.channel);
         if !self.round.requests.is_empty() {
             // What is still under way after a failure uses this memory for as long as the process lives.
-            mem::forget(mem::take(&mut self.round.own));
-            mem::forget(mem::take(&mut self.round.all));
+            let Round { own, all, more, .. } = &mut self.round;
+            mem::forget((mem::take(own), mem::take(all), mem::take(more)));
         }
     }
 }
@@ -208,24 +210,27 @@ impl Round {
     /// Hands round the reports of this process's ranks; whether any process has set its flag.
     fn hand_round(&mut self, links: &Links, flag: bool) -> Result<bool, Error> {
         let (order, deed) = self.course.place();
-        let mut more = Vec::new();
-        let own = |rank: usize| lock(&links.reports[rank]);
-        if deed.has_parts() || self.ranks.clone().any(|it| !own(it).spans.is_empty()) {
-            self.ranks.clone().for_each(|it| reports::write_more(&own(it), &mut more));
+        let Process { number, count } = self.world.process;
+        let report = |rank: usize| lock(&links.reports[rank]);
+        self.more.resize_with(count, Vec::new);
+        self.more.iter_mut().for_each(Vec::clear);
+        let is_read = (0..count).any(|it| it != number && deed.is_for(it));
+        let has_spans = || self.ranks.clone().any(|it| !report(it).spans.is_empty());
+        if is_read && (deed.has_parts() || has_spans()) {
+            let more = &mut self.more[number];
+            self.ranks.clone().for_each(|it| reports::write_more(&report(it), more));
         }
-        let head = Head { order, deed, flag, n_more: more.len() as u64 };
+        let head = Head { order, deed, flag, n_more: self.more[number].len() as u64 };
         self.own.clear();
         reports::write_head(&head, &mut self.own);
-        self.ranks.clone().for_each(|it| reports::write(&own(it), &mut self.own));
+        self.ranks.clone().for_each(|it| reports::write(&report(it), &mut self.own));
         let n_bytes = reports::n_bytes(self.ranks.len());
-        let Process { number, count } = self.world.process;
         self.all.resize(n_bytes * count, 0);
         // SAFETY: both stay while they are handed round, which `drop` sees to after a failure.
         unsafe { self.channel.begin_gather(&self.own, &mut self.all, &mut self.requests) }?;
-        self.world.wait(&mut self.requests, Watch { abort: &links.abort, course: &self.course })?;
+        self.wait(links)?;
 
-        let mut any = false;
-        self.lengths.clear();
+        let (mut any, mut has_more) = (false, false);
         for (process, bytes) in self.all.chunks_exact(n_bytes).enumerate() {
             let mut reader = Reader(bytes);
             let found = reader.head()?;
@@ -233,62 +238,62 @@ impl Round {
                 return Err(differ((process, found.deed), (number, deed)));
             }
             any |= found.flag;
-            self.lengths.push(usize::try_from(found.n_more).unwrap_or(usize::MAX));
-            let first = process * self.ranks.len();
-            for rank in (first..first + self.ranks.len()).filter(|it| !self.ranks.contains(it)) {
-                reader.report(&mut lock(&links.reports[rank]))?;
+            has_more |= found.n_more > 0;
+            if process == number {
+                continue;
+            }
+            if deed.is_for(number) {
+                let n_more = usize::try_from(found.n_more).unwrap_or(usize::MAX);
+                self.more[process].resize(n_more, 0);
+            }
+            for rank in ranks_of(process, self.ranks.len()) {
+                reader.report(&mut report(rank))?;
             }
         }
-        if self.lengths.iter().any(|it| *it > 0) {
-            self.hand_round_more(links, &more)?;
+        if has_more {
+            self.hand_round_more(links, deed)?;
         }
         self.course.finish();
         Ok(any)
     }
 
-    /// Hands round what only some orders have, in pieces.
-    fn hand_round_more(&mut self, links: &Links, own: &[u8]) -> Result<(), Error> {
-        let lengths = &self.lengths;
-        let max_piece = MAX_ROUND / lengths.len();
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        let mut whole: Vec<Vec<u8>> = lengths.iter().map(|it| Vec::with_capacity(*it)).collect();
-        for start in (0..longest).step_by(max_piece) {
-            let piece = |length: &usize| length.saturating_sub(start).min(max_piece);
-            let number = |it: usize| c_int::try_from(it).unwrap_or(c_int::MAX);
-            let counts: Vec<c_int> = lengths.iter().map(|it| number(piece(it))).collect();
-            let (mut starts, mut end) = (Vec::new(), 0);
-            for length in lengths {
-                starts.push(number(end));
-                end += piece(length);
-            }
-            self.own.clear();
-            let first = start.min(own.len());
-            self.own.extend_from_slice(&own[first..first + piece(&own.len())]);
-            self.all.resize(end, 0);
-            let stretches = (&starts[..], &counts[..]);
-            let Self { channel, all, requests, .. } = self;
-            // SAFETY: as in `hand_round`; the lists are kept if it fails.
-            unsafe { channel.begin_gather_each(&self.own, all, stretches, requests) }?;
-            let watch = Watch { abort: &links.abort, course: &self.course };
-            if let Err(error) = self.world.wait(&mut self.requests, watch) {
-                mem::forget((starts, counts));
-                return Err(error);
-            }
-            let mut rest = &self.all[..];
-            for (whole, length) in whole.iter_mut().zip(lengths) {
-                let (first, others) = rest.split_at(piece(length));
-                whole.extend_from_slice(first);
-                rest = others;
+    /// Hands round what only some orders have, to those that need it.
+    fn hand_round_more(&mut self, links: &Links, deed: Deed) -> Result<(), Error> {
+        let Process { number, count } = self.world.process;
+        let others = || (0..count).filter(|it| *it != number);
+        let Self { channel, more, requests, .. } = self;
+        for process in others() {
+            for (start, length) in pieces(more[process].len(), MAX_PIECE) {
+                let to = more[process].as_mut_ptr().wrapping_add(start);
+                // SAFETY: as in `hand_round`.
+                unsafe { channel.begin_receive((process, TAG), to, length, requests) }?;
             }
         }
-        let n_here = self.ranks.len();
-        for (process, bytes) in whole.iter().enumerate() {
-            let mut reader = Reader(bytes);
-            let ranks = process * n_here..(process + 1) * n_here;
-            for rank in ranks.filter(|it| !bytes.is_empty() && !self.ranks.contains(it)) {
+        for process in others().filter(|it| deed.is_for(*it)) {
+            for (start, length) in pieces(more[number].len(), MAX_PIECE) {
+                let from = more[number].as_ptr().wrapping_add(start);
+                // SAFETY: as above.
+                unsafe { channel.begin_send((process, TAG), from, length, requests) }?;
+            }
+        }
+        self.wait(links)?;
+        for process in others().filter(|it| !self.more[*it].is_empty()) {
+            let mut reader = Reader(&self.more[process]);
+            for rank in ranks_of(process, self.ranks.len()) {
                 reader.more(&mut lock(&links.reports[rank]))?;
             }
         }
+        self.more.iter_mut().filter(|it| it.capacity() > MAX_KEPT).for_each(|it| *it = Vec::new());
         Ok(())
     }
+
+    fn wait(&mut self, links: &Links) -> Result<(), Error> {
+        let watch = Watch { abort: &links.abort, course: &self.course };
+        self.world.wait(&mut self.requests, watch)
+    }
+}
+
+/// The ranks of a process, all of which have as many.
+const fn ranks_of(process: usize, n_here: usize) -> Range<usize> {
+    process * n_here..(process + 1) * n_here
 }
