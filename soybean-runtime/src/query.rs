@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use soybean_plan::{DType, Input, Output, Rows, Tables};
 
-use crate::{Array, Error, ErrorKind, View, trainer::check_count};
+use crate::{Array, Error, ErrorKind, View, trainer::batch::check_count};
 
 /// The tensors of a prediction, one for each of the model's inputs.
 pub(crate) struct Query<'a> {

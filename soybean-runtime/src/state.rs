@@ -112,7 +112,7 @@ impl Trainer {
 }
 
 /// The state, in stretches that are fetched together.
-fn stretches(tables: &Tables) -> Vec<Stretch> {
+pub(crate) fn stretches(tables: &Tables) -> Vec<Stretch> {
     let mut stretches: Vec<Stretch> = Vec::new();
     let mut held = 0;
     for (number, tensor) in tensors(tables).enumerate() {

@@ -1,20 +1,22 @@
 //! The trainer: all ranks of a model, from batches to losses.
 
+pub(crate) mod batch;
 mod processes;
 mod updates;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     sync::{Arc, Mutex},
     time::Instant,
 };
 
-use soybean_plan::{Input, Mode, Tables, Tile};
+use soybean_plan::{Mode, Tables, Tile};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::{self, CudaRanks};
 use crate::{
-    Array, Config, Device, Error, ErrorKind, Evaluation, Model, Profile, Trace, View,
+    Array, Config, Device, Error, ErrorKind, Evaluation, Model, Process, Profile, Trace, View,
     abort::lock,
     cpu::CpuRanks,
     ends::is_owner,
@@ -24,14 +26,16 @@ use crate::{
     ranks::{Feed, Moment, Order, Ranks, Report, Training},
     state::Stretch,
 };
-use updates::Course;
+use updates::History;
 
 /// Trains a model on all ranks of its mesh, on the device of its choice.
 pub struct Trainer {
     model: AnyModel,
     learning_rate: f32,
-    course: Course,
+    history: History,
     ranks: Box<dyn Ranks>,
+    /// The rows of a batch that the ranks of this process read.
+    rows: Vec<Range<usize>>,
     is_queued: bool,
     /// The first failure, after which nothing goes on.
     failure: Option<Error>,
@@ -65,8 +69,9 @@ impl Trainer {
         }
         let ranks = processes::start_ranks(&model, config)?;
         let learning_rate = config.learning_rate;
-        let (course, is_queued, failure) = (Course::default(), false, None);
-        let mut trainer = Self { model, learning_rate, course, ranks, is_queued, failure };
+        let rows = processes::rows_needed(&tables.inputs, &tables.mesh, ranks.here());
+        let (history, is_queued, failure) = (History::default(), false, None);
+        let mut trainer = Self { model, learning_rate, history, ranks, rows, is_queued, failure };
         // Fills the parameters, so that failures show here.
         trainer.call(Order::ResetProfile)?;
         Ok(trainer)
@@ -126,7 +131,7 @@ impl Trainer {
     }
 
     fn train(&mut self, feed: Feed<'_>, trace_from: Option<Instant>) -> Result<f32, Error> {
-        let (counters, learning_rate) = (self.course.counters, self.learning_rate);
+        let (counters, learning_rate) = (self.history.counters, self.learning_rate);
         let moment = Moment { counters, learning_rate };
         self.call(Order::Train(Training { feed, moment, trace_from }))?;
         self.conclude()
@@ -142,7 +147,7 @@ impl Trainer {
         Ok(Evaluation { loss, outputs: arrays.collect() })
     }
 
-    /// The model's outputs beside the loss. Inputs on which they do not depend ([`Input::is_queried`]), such as labels, are not read and may be empty. Fewer rows
+    /// The model's outputs beside the loss. Inputs on which they do not depend ([`soybean_plan::Input::is_queried`]), such as labels, are not read and may be empty. Fewer rows
     /// than a batch has may be given where every output has a part for each row; outputs are then as much shorter.
     ///
     /// # Errors
@@ -150,7 +155,7 @@ impl Trainer {
     pub fn predict(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
         let model = self.model.clone();
         let tables = model.get().tables();
-        let query = Query::new(tables, batch).inspect_err(|error| self.ranks.refuse(error))?;
+        let query = Query::new(tables, batch).map_err(|error| self.refuse(error))?;
         let arrays = self.forward(&query.views())?;
         let outputs = tables.outputs.iter().zip(arrays).skip(usize::from(tables.loss.is_some()));
         Ok(outputs.map(|(output, array)| query.cut(array, output.rows)).collect())
@@ -178,8 +183,8 @@ impl Trainer {
     /// # Errors
     /// If a name is unknown, missing or given twice, if a shape is wrong, or if a rank fails.
     pub fn set_parameters(&mut self, parameters: &[(String, Array)]) -> Result<(), Error> {
-        let sorted = sorted_parameters(self.tables(), parameters)
-            .inspect_err(|error| self.ranks.refuse(error))?;
+        let sorted = sorted_parameters(self.tables(), parameters);
+        let sorted = sorted.map_err(|error| self.refuse(error))?;
         self.load(0, &sorted)
     }
 
@@ -210,7 +215,7 @@ impl Trainer {
     /// The number of training steps so far.
     #[must_use]
     pub const fn n_steps(&self) -> u64 {
-        self.course.counters.n_steps
+        self.history.counters.n_steps
     }
 
     /// The time that each rank spent since the start or the last [`Self::reset_profile`].
@@ -233,9 +238,18 @@ impl Trainer {
         self.ranks.device_line()
     }
 
-    /// The error, after which the trainer cannot be used: its state is half one and half another.
+    /// The error, after which the trainer cannot be used, in no process: its state is half one and half another.
     pub(crate) fn give_up(&mut self, error: Error) -> Error {
         self.failure.get_or_insert_with(|| error.clone());
+        self.refuse(error)
+    }
+
+    /// The error of something that came before an order. The other processes are told, and no trainer can be used any more; without others, the next order may be better.
+    fn refuse(&mut self, error: Error) -> Error {
+        if self.ranks.process() != Process::ONLY {
+            self.failure.get_or_insert_with(|| error.clone());
+            self.ranks.refuse(&error);
+        }
         error
     }
 
@@ -317,47 +331,6 @@ fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Erro
             Err(Error::new(ErrorKind::Device, message))
         }
     }
-}
-
-fn check_batch(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Error> {
-    let fault = |message: String| Err(Error::new(ErrorKind::Batch, message));
-    check_count(inputs, batch)?;
-    for (input, view) in inputs.iter().zip(batch) {
-        let (name, shape) = (&input.name, input.tile.shape);
-        let (dtype, n_elements) = (input.dtype, shape.n_elements());
-        if view.dtype() != dtype {
-            return fault(format!("input `{name}`: expected {dtype}, found {}", view.dtype()));
-        }
-        if view.n_elements() != n_elements {
-            let found = view.n_elements();
-            return fault(format!(
-                "input `{name}`: expected {n_elements} elements for shape {shape}, found {found}"
-            ));
-        }
-        check_labels(input, *view)?;
-    }
-    Ok(())
-}
-
-/// Checks that there is a tensor for each input.
-pub(crate) fn check_count(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Error> {
-    if inputs.len() == batch.len() {
-        return Ok(());
-    }
-    let names: Vec<_> = inputs.iter().map(|it| it.name.as_ref()).collect();
-    let (expected, names, found) = (inputs.len(), names.join(", "), batch.len());
-    let message = format!("expected a batch of {expected} tensors ({names}), found {found}");
-    Err(Error::new(ErrorKind::Batch, message))
-}
-
-fn check_labels(input: &Input, view: View<'_>) -> Result<(), Error> {
-    let (Some(n_classes), View::I32(labels)) = (input.n_classes, view) else { return Ok(()) };
-    let is_bad = |label: &i32| usize::try_from(*label).map_or(true, |label| label >= n_classes);
-    let Some(row) = labels.iter().position(is_bad) else { return Ok(()) };
-    let (name, label) = (&input.name, labels[row]);
-    let message =
-        format!("input `{name}`, row {row}: expected a label in 0..{n_classes}, found {label}");
-    Err(Error::new(ErrorKind::Batch, message))
 }
 
 fn sorted_parameters<'a>(

@@ -1,10 +1,10 @@
 //! What a trainer does where there are several processes.
 
-use std::ops::Range;
+use std::{iter, ops::Range};
 
 use soybean_plan::{Input, Mesh};
 
-use super::Trainer;
+use super::{Trainer, batch::check_batch};
 #[cfg(feature = "mpi")]
 use crate::processes;
 use crate::{Config, Error, Process, View, model::AnyModel, ranks::Ranks};
@@ -34,10 +34,7 @@ impl Trainer {
     pub fn together<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
             Ok(value) => self.any(false).map(|_| value),
-            Err(error) => {
-                self.ranks.refuse(&error);
-                Err(error)
-            }
+            Err(error) => Err(self.refuse(error)),
         }
     }
 
@@ -45,14 +42,14 @@ impl Trainer {
     /// differ in dim 0.
     #[must_use]
     pub fn rows_needed(&self) -> Vec<Range<usize>> {
-        let tables = self.tables();
-        rows_needed(&tables.inputs, &tables.mesh, self.ranks.here())
+        self.rows.clone()
     }
 
     /// Where this process has no batch that fits, the others must not wait for it.
     pub(super) fn check_batch(&mut self, batch: &[View<'_>]) -> Result<(), Error> {
         let inputs = &self.model.get().tables().inputs;
-        super::check_batch(inputs, batch).inspect_err(|error| self.ranks.refuse(error))
+        let checked = check_batch(inputs, &self.rows, batch);
+        checked.map_err(|error| self.refuse(error))
     }
 }
 
@@ -68,10 +65,14 @@ pub(super) fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn R
 }
 
 /// The rows of dim 0 that these ranks read of any input, in order.
-fn rows_needed(inputs: &[Input], mesh: &Mesh, ranks: Range<usize>) -> Vec<Range<usize>> {
+pub(super) fn rows_needed(inputs: &[Input], mesh: &Mesh, ranks: Range<usize>) -> Vec<Range<usize>> {
     let extent = |input: &Input| input.tile.shape.first().copied().unwrap_or(1);
     let n_rows = inputs.iter().map(extent).max().unwrap_or(0);
-    let mut is_needed = vec![inputs.iter().any(|it| extent(it) != n_rows); n_rows];
+    let is_each = ranks.len() == mesh.n_ranks() || inputs.iter().any(|it| extent(it) != n_rows);
+    if is_each {
+        return iter::once(0..n_rows).collect();
+    }
+    let mut is_needed = vec![false; n_rows];
     for input in inputs.iter().filter(|it| !it.tile.shape.is_empty()) {
         for rank in ranks.clone() {
             let coordinates = mesh.coordinates(rank);

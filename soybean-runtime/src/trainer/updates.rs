@@ -1,11 +1,15 @@
 //! What becomes of the trainer's steps: updates, steps that wait for others, and steps that are skipped.
 
-use super::Trainer;
-use crate::{Array, Counters, Error, ErrorKind, abort::lock, state::Stretch};
+use std::collections::BTreeMap;
 
-/// The course of a run.
+use soybean_plan::Tables;
+
+use super::Trainer;
+use crate::{Array, Counters, Error, ErrorKind, abort::lock, state::stretches};
+
+/// What came of the steps so far.
 #[derive(Default)]
-pub(super) struct Course {
+pub(super) struct History {
     pub(super) counters: Counters,
     /// The norm of the gradients in the last step that updated or was skipped.
     gradient_norm: Option<f32>,
@@ -22,25 +26,25 @@ impl Trainer {
     /// How far the run has come.
     #[must_use]
     pub const fn counters(&self) -> Counters {
-        self.course.counters
+        self.history.counters
     }
 
     /// Goes on as if the run had come this far: for states that were saved with these counters.
     pub fn set_counters(&mut self, counters: Counters) {
-        self.course = Course { counters, ..Course::default() };
+        self.history = History { counters, ..History::default() };
     }
 
     /// The 2-norm of all gradients together, before they were clipped, in the last step: of the mean over the steps that share an update. None if the model
     /// has no use for it, or the last step only added to the sums of gradients.
     #[must_use]
     pub const fn gradient_norm(&self) -> Option<f32> {
-        self.course.gradient_norm
+        self.history.gradient_norm
     }
 
     /// Whether the last step left everything as it was, because its loss or its gradients were not finite: models with `non_finite = "skip"` or `"scale"` do so.
     #[must_use]
     pub const fn was_skipped(&self) -> bool {
-        self.course.is_skipped
+        self.history.is_skipped
     }
 
     /// The moving averages of the trained parameters by name, without the bias of their start at 0, and buffers as they are; before the first update the parameters
@@ -53,25 +57,27 @@ impl Trainer {
             let message = "expected a model that keeps averages of its parameters, such as `ema = 0.999`, found none";
             return Err(Error::new(ErrorKind::Parameters, message));
         };
-        let n_updates = self.course.counters.n_updates;
+        let n_updates = self.history.counters.n_updates;
         if n_updates == 0 {
             return self.parameters();
         }
         let weight = 1.0 - decay.powf(n_updates as f64);
-        let mut averages = Vec::new();
-        for number in 0..self.tables().parameters.len() {
-            let tables = self.tables();
-            let name = tables.parameters[number].name.clone().into_owned();
-            let average = tables.states.iter().position(|it| it.name == format!("{name}.ema"));
-            let first = average.map_or(number, |it| tables.parameters.len() + it);
-            for mut array in self.fetch(Stretch { first, n_tensors: 1 })? {
-                if average.is_some() {
+        let (names, places) = averages(self.tables());
+        let mut averages: Vec<Option<Array>> = names.iter().map(|_| None).collect();
+        for stretch in stretches(self.tables()) {
+            let numbers = stretch.first..stretch.first + stretch.n_tensors;
+            if places.range(numbers.clone()).next().is_none() {
+                continue;
+            }
+            for (number, mut array) in numbers.zip(self.fetch(stretch)?) {
+                let Some(parameter) = places.get(&number) else { continue };
+                if number >= names.len() {
                     array.data.iter_mut().for_each(|it| *it = without_bias(*it, weight));
                 }
-                averages.push((name.clone(), array));
+                averages[*parameter] = Some(array);
             }
         }
-        Ok(averages)
+        Ok(names.into_iter().zip(averages.into_iter().flatten()).collect())
     }
 
     /// Counts the step that was made; gives its loss.
@@ -82,16 +88,16 @@ impl Trainer {
         };
         let is_finite = loss.is_finite() && norm.is_none_or(f32::is_finite);
         let non_finite = self.tables().non_finite;
-        let before = self.course.counters;
+        let before = self.history.counters;
         let is_skipped = !is_finite && non_finite.skips();
         let counters = match is_skipped {
             true => before.after_skip(self.tables()),
             false => before.after_step(self.tables()),
         };
         let is_whole = is_skipped || before.is_update(self.tables());
-        let n_skipped = if is_skipped { self.course.n_skipped + 1 } else { 0 };
+        let n_skipped = if is_skipped { self.history.n_skipped + 1 } else { 0 };
         let gradient_norm = norm.filter(|_| is_whole);
-        self.course = Course { counters, gradient_norm, is_skipped, n_skipped };
+        self.history = History { counters, gradient_norm, is_skipped, n_skipped };
         let step = counters.n_steps;
         match is_finite || is_skipped && n_skipped < MAX_SKIPPED {
             true => Ok(loss),
@@ -107,7 +113,7 @@ impl Trainer {
             Some(norm) => ("norm of the gradients", name_of(norm)),
         };
         let expected = if what == "loss" { "a finite loss" } else { "finite gradients" };
-        let skipped = match self.course.n_skipped {
+        let skipped = match self.history.n_skipped {
             0 => String::new(),
             n => format!(", and {n} steps in a row were skipped"),
         };
@@ -118,6 +124,18 @@ impl Trainer {
             ),
         )
     }
+}
+
+/// The names of all parameters, and by their numbers in the state the tensors that are their averages, or the parameters themselves where there are none.
+fn averages(tables: &Tables) -> (Vec<String>, BTreeMap<usize, usize>) {
+    let states = tables.states.iter().map(|it| it.name.as_ref());
+    let states: BTreeMap<&str, usize> = states.zip(tables.parameters.len()..).collect();
+    let names: Vec<String> = tables.parameters.iter().map(|it| it.name.to_string()).collect();
+    let place = |(number, name): (usize, &String)| {
+        (states.get(&*format!("{name}.ema")).copied().unwrap_or(number), number)
+    };
+    let places = names.iter().enumerate().map(place).collect();
+    (names, places)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "parameters have single precision")]

@@ -1,0 +1,93 @@
+//! What a batch must be: a tensor for each input, with its elements, and labels that there are.
+
+use std::ops::Range;
+
+use soybean_plan::Input;
+
+use crate::{Error, ErrorKind, View};
+
+/// Checks a batch, of which these rows are read.
+pub(super) fn check_batch(
+    inputs: &[Input],
+    rows: &[Range<usize>],
+    batch: &[View<'_>],
+) -> Result<(), Error> {
+    let fault = |message: String| Err(Error::new(ErrorKind::Batch, message));
+    check_count(inputs, batch)?;
+    for (input, view) in inputs.iter().zip(batch) {
+        let (name, shape) = (&input.name, input.tile.shape);
+        let (dtype, n_elements) = (input.dtype, shape.n_elements());
+        if view.dtype() != dtype {
+            return fault(format!("input `{name}`: expected {dtype}, found {}", view.dtype()));
+        }
+        if view.n_elements() != n_elements {
+            let found = view.n_elements();
+            return fault(format!(
+                "input `{name}`: expected {n_elements} elements for shape {shape}, found {found}"
+            ));
+        }
+        check_labels(input, rows, *view)?;
+    }
+    Ok(())
+}
+
+/// Checks that there is a tensor for each input.
+pub(crate) fn check_count(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Error> {
+    if inputs.len() == batch.len() {
+        return Ok(());
+    }
+    let names: Vec<_> = inputs.iter().map(|it| it.name.as_ref()).collect();
+    let (expected, names, found) = (inputs.len(), names.join(", "), batch.len());
+    let message = format!("expected a batch of {expected} tensors ({names}), found {found}");
+    Err(Error::new(ErrorKind::Batch, message))
+}
+
+fn check_labels(input: &Input, rows: &[Range<usize>], view: View<'_>) -> Result<(), Error> {
+    let (Some(n_classes), View::I32(labels)) = (input.n_classes, view) else { return Ok(()) };
+    let n_each: usize = input.tile.shape.iter().skip(1).product();
+    let is_bad = |label: &i32| usize::try_from(*label).map_or(true, |label| label >= n_classes);
+    let bad = rows.iter().find_map(|rows| {
+        let (start, end) = (rows.start * n_each, labels.len().min(rows.end * n_each));
+        Some(start + labels.get(start..end)?.iter().position(is_bad)?)
+    });
+    let Some(bad) = bad else { return Ok(()) };
+    let (name, row, label) = (&input.name, bad / n_each, labels[bad]);
+    let message =
+        format!("input `{name}`, row {row}: expected a label in 0..{n_classes}, found {label}");
+    Err(Error::new(ErrorKind::Batch, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice;
+
+    use soybean_plan::{DType, Placement, Shape, Tile, Tiling};
+
+    use super::*;
+
+    #[test]
+    fn labels_that_are_not_read_are_not_checked() {
+        let whole = [Placement::Replicated; 2];
+        let shape = Shape::new(&[4, 2]);
+        let input = Input {
+            name: "y".into(),
+            dtype: DType::I32,
+            tile: Tile { shape, tiling: Tiling::new(&whole) },
+            buffer: 0,
+            n_classes: Some(3),
+            is_queried: true,
+        };
+        let labels = [9, 9, 0, 1, 2, 7, 9, 9];
+        let check = |rows: &[Range<usize>]| {
+            let checked = check_batch(slice::from_ref(&input), rows, &[View::I32(&labels)]);
+            checked.map_err(|error| error.to_string())
+        };
+        assert_eq!(check(&[0..0, 1..2]), Ok(()));
+        assert_eq!(check(&[]), Ok(()));
+        let bad = |row, label| {
+            Err(format!("input `y`, row {row}: expected a label in 0..3, found {label}"))
+        };
+        assert_eq!(check(&[1..2, 2..3]), bad(2, 7));
+        assert_eq!(check(&[1..2, 3..4]), bad(3, 9));
+    }
+}
