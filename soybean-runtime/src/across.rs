@@ -63,24 +63,27 @@ enum Place {
 }
 
 impl Across {
-    /// The messages of `rank`, of a process that has the ranks `here`; none where the whole group is here.
+    /// The messages of `rank`, of a process that has the ranks `here`, for its part in a collective; none where all from which it takes are here.
     pub(crate) fn new(
         collective: &Collective,
+        movement: &Movement,
         mesh: &Mesh,
         rank: usize,
         here: &Range<usize>,
     ) -> Option<Self> {
-        let group = mesh.group(rank, collective.axes);
-        let is_outside = |peer: &usize| !here.contains(peer);
-        if !group.iter().any(is_outside) {
+        let peers: Vec<usize> = match movement {
+            Movement::Copy(parts) => parts.iter().map(|it| it.0).collect(),
+            Movement::Scatter { group, .. } | Movement::Reduce { group, .. } => group.clone(),
+        };
+        let outside: Vec<usize> = peers.into_iter().filter(|it| !here.contains(it)).collect();
+        if outside.is_empty() {
             return None;
         }
-        let outside: Vec<usize> = group.iter().copied().filter(is_outside).collect();
         let mut stage = Stage { n_bytes: 0, element_bytes: collective.dtype.bytes() };
         let taken = |taker, giver| taken(collective, mesh, taker, giver);
         let (mut first, mut second, mut sources) =
             (Exchange::default(), Exchange::default(), Vec::new());
-        match Movement::new(collective, mesh, rank) {
+        match movement {
             Movement::Copy(_) => {
                 first.sends = parcels(&outside, |it| stage.sent(taken(it, rank)));
                 first.receives = parcels(&outside, |it| stage.received(taken(rank, it)));
@@ -89,7 +92,7 @@ impl Across {
                 first.sends = parcels(&outside, |it| stage.sent(taken(it, it)));
                 let n_elements = overlap.n_elements();
                 first.receives = parcels(&outside, |_| stage.kept(n_elements));
-                sources = sources_of(&group, &first.receives);
+                sources = sources_of(group, &first.receives);
             }
             Movement::Reduce { group, shares } => {
                 let share = |rank: usize| {
@@ -100,7 +103,7 @@ impl Across {
                 first.receives = parcels(&outside, |_| stage.kept(share(rank).len()));
                 second.sends = parcels(&outside, |_| in_buffer(share(rank)));
                 second.receives = parcels(&outside, |it| in_buffer(share(it)));
-                sources = sources_of(&group, &first.receives);
+                sources = sources_of(group, &first.receives);
             }
         }
         first.drop_empty();
@@ -198,16 +201,16 @@ pub(crate) struct Traffic<'a> {
     abort: &'a Abort,
 }
 
-/// The two rounds of messages.
+/// The two legs of messages.
 #[derive(Clone, Copy)]
-pub(crate) enum Round {
+pub(crate) enum Leg {
     /// [`Across::first`].
     Inputs,
     /// [`Across::second`].
     Shares,
 }
 
-impl Round {
+impl Leg {
     const fn of(self, across: &Across) -> &Exchange {
         match self {
             Self::Inputs => &across.first,
@@ -231,25 +234,25 @@ impl<'a> Traffic<'a> {
     /// As [`Exchange::begin`], for this rank's part of the collective.
     pub(crate) unsafe fn begin(
         &mut self,
-        round: Round,
+        leg: Leg,
         from: &Region,
         to: &Region,
     ) -> Result<(), Error> {
         let Some((outside, across)) = &mut self.outside else { return Ok(()) };
         let (mail, stage) = (&mut *outside.mail, outside.stage.start());
         // SAFETY: required of the caller; the stage was made for the largest of all collectives.
-        unsafe { round.of(across).begin(mail, from, to, stage) }
+        unsafe { leg.of(across).begin(mail, from, to, stage) }
     }
 
     /// Waits until all has come and gone.
     ///
     /// # Safety
     /// As [`Exchange::unpack`].
-    pub(crate) unsafe fn finish(&mut self, round: Round, to: &Region) -> Result<(), Error> {
+    pub(crate) unsafe fn finish(&mut self, leg: Leg, to: &Region) -> Result<(), Error> {
         let Some((outside, across)) = &mut self.outside else { return Ok(()) };
         outside.mail.finish(self.abort)?;
         // SAFETY: required of the caller; all messages have come.
-        unsafe { round.of(across).unpack(to, outside.stage.start()) };
+        unsafe { leg.of(across).unpack(to, outside.stage.start()) };
         Ok(())
     }
 

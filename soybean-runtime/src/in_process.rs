@@ -8,7 +8,7 @@ use soybean_plan::{AxisSet, BufferId, Collective, DType};
 use crate::{
     Error, ErrorKind,
     abort::Abort,
-    across::{Across, Outside, Round, Source, Traffic},
+    across::{Across, Leg, Outside, Source, Traffic},
     arena::Arenas,
     backend::Communicator,
     barrier::Barrier,
@@ -103,7 +103,8 @@ impl Cluster {
     fn prepare(&self, rank: usize, collective: &Collective) -> Prepared {
         let mesh = &self.model.get().tables().mesh;
         let group = mesh.group(rank, collective.axes);
-        let across = Across::new(collective, mesh, rank, &self.arenas.ranks());
+        let movement = Movement::new(collective, mesh, rank);
+        let across = Across::new(collective, &movement, mesh, rank, &self.arenas.ranks());
         let sources = match &across {
             Some(across) => across.sources.clone(),
             None => group.iter().map(|it| Source::Arena(*it)).collect(),
@@ -114,7 +115,7 @@ impl Cluster {
             barrier: Arc::clone(&self.barriers[&(collective.axes, group[0])]),
             n_source: collective.source().local_shape(mesh).n_elements(),
             n_destination: collective.destination().local_shape(mesh).n_elements(),
-            movement: Movement::new(collective, mesh, rank),
+            movement,
             combiner: Combiner::new(collective.combine),
             sources,
             across,
@@ -291,7 +292,7 @@ impl Member {
         let outside = outside.as_mut().zip(prepared.across.as_ref());
         let mut traffic = Traffic::new(outside, &site.abort);
         // SAFETY: this rank writes to its result only, and nobody reads there before the shares are combined.
-        unsafe { traffic.begin(Round::Inputs, &source, &to) }?;
+        unsafe { traffic.begin(Leg::Inputs, &source, &to) }?;
         // What a rank reads was written before the first barrier, and is not written again before the last.
         wait()?;
         let n_bytes = match &prepared.movement {
@@ -299,12 +300,12 @@ impl Member {
                 // SAFETY: all ranks of the group are between the same barriers, and write to their results only.
                 let n_bytes = unsafe { site.copy(parts, input, &to) }?;
                 // SAFETY: as above.
-                unsafe { traffic.finish(Round::Inputs, &to) }?;
+                unsafe { traffic.finish(Leg::Inputs, &to) }?;
                 n_bytes
             }
             Movement::Scatter { overlap, .. } => {
                 // SAFETY: as above.
-                unsafe { traffic.finish(Round::Inputs, &to) }?;
+                unsafe { traffic.finish(Leg::Inputs, &to) }?;
                 // SAFETY: as above.
                 unsafe { site.scatter(prepared, overlap, input, &to, traffic.stage()) }
             }
@@ -312,17 +313,17 @@ impl Member {
                 let own = group.iter().position(|it| *it == site.rank);
                 let own = shares[own.expect("a rank is in its group")].clone();
                 // SAFETY: as above.
-                unsafe { traffic.finish(Round::Inputs, &to) }?;
+                unsafe { traffic.finish(Leg::Inputs, &to) }?;
                 // SAFETY: as above.
                 let combined =
                     unsafe { site.combine_share(prepared, own, input, &to, traffic.stage()) };
                 // SAFETY: this rank's share is combined, and others' shares of the result are written by nobody else.
-                unsafe { traffic.begin(Round::Shares, &to, &to) }?;
+                unsafe { traffic.begin(Leg::Shares, &to, &to) }?;
                 wait()?;
                 // SAFETY: after the barrier all shares are combined, and each rank writes only the others' in its own result.
                 let gathered = unsafe { site.gather_shares(group, shares, (result, &to)) }?;
                 // SAFETY: as above.
-                unsafe { traffic.finish(Round::Shares, &to) }?;
+                unsafe { traffic.finish(Leg::Shares, &to) }?;
                 combined + gathered
             }
         };

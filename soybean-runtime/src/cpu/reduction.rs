@@ -19,7 +19,7 @@ const N_SHORT_SUM: usize = 64;
 /// The fewest points of a piece of a task.
 const PIECE: usize = 16 * 1024;
 /// The most pieces of a task.
-const N_PIECES: usize = 32;
+const MAX_PIECES: usize = 32;
 
 /// A [`Reduction`] made ready.
 ///
@@ -78,8 +78,8 @@ impl Shape {
     fn in_pieces(self) -> Self {
         let length = self.block.min(self.row).max(1);
         let fewest = PIECE.div_ceil(length).max(if self.is_row_kept { N_SHORT_SUM } else { 1 });
-        let most = (2 * N_PIECES / self.n_tasks().max(1)).min(self.n_units() / fewest);
-        let n_pieces = most.clamp(1, N_PIECES);
+        let most = (2 * MAX_PIECES / self.n_tasks().max(1)).min(self.n_units() / fewest);
+        let n_pieces = most.clamp(1, MAX_PIECES);
         Self { n_pieces: 1 << n_pieces.ilog2(), ..self }
     }
 

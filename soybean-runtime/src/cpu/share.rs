@@ -23,7 +23,7 @@ pub(crate) fn share<P: Send>(
         return run(&mut parts[0], 0..n_units);
     }
     parts.par_iter_mut().enumerate().for_each(|(number, part)| {
-        run(part, number * n_units / n_parts..(number + 1) * n_units / n_parts);
+        run(part, part_of(n_units, number, n_parts));
     });
 }
 

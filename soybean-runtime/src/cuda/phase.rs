@@ -143,7 +143,7 @@ impl<'a> Planner<'a> {
         }
         if !left.is_empty() {
             let access = compute(self.ranges(left)?, Vec::new());
-            queue.push(("loss".to_owned(), None), access, Action::Report);
+            queue.push(("report".to_owned(), None), access, Action::Report);
         }
         let Queue { tasks, accesses, received } = queue;
         Ok(Phase { tasks, schedule: Schedule::new(&accesses), received })
