@@ -20,8 +20,13 @@ done
 name=soybean$$
 folder=$(mktemp -d)
 remove() {
-    ip netns del "$name-0" 2>/dev/null || true
-    ip netns del "$name-1" 2>/dev/null || true
+    local host
+    for host in 0 1; do
+        # A run may be left that has no end of its own.
+        ip netns pids "$name-$host" 2>/dev/null | xargs -r kill -9 2>/dev/null || true
+        ip netns del "$name-$host" 2>/dev/null || true
+    done
+    wait
     rm -rf "$folder"
 }
 trap remove EXIT

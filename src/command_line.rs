@@ -87,7 +87,7 @@ fn main(
         if process.is_first() { Box::new(io::stdout().lock()) } else { Box::new(io::sink()) };
     let request = flags::parse(env::args_os().skip(1), defaults, commands);
     let outcome = request
-        .and_then(|it| run(subject, it, load, &mut output))
+        .and_then(|it| run(subject, it, load, process, &mut output))
         .and_then(|()| Ok(output.flush()?));
     match outcome {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
@@ -126,6 +126,7 @@ fn run(
     subject: &Subject,
     request: Request,
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
+    process: Process,
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
     let options = match request {
@@ -133,6 +134,8 @@ fn run(
         Request::Run(options) => options,
     };
     match options.command {
+        // It may write a file.
+        Command::Plan if !process.is_first() => Ok(()),
         Command::Plan => plan::plan(&subject.plan, &options.plan, output),
         Command::Train => train::train(subject, &options, &load(&options.run.data)?, output),
         Command::Check if options.determinism => {
