@@ -2,16 +2,20 @@
 
 #![cfg_attr(feature = "mpi", expect(clippy::unwrap_used, reason = "tests"))]
 
-#[cfg(feature = "mpi")]
 #[path = "support/example.rs"]
 mod example;
+#[cfg(feature = "mpi")]
+#[path = "processes/runs.rs"]
+mod runs;
 
-/// Nothing can be started without MPI.
 #[cfg(not(feature = "mpi"))]
 #[test]
-fn the_feature_is_on() {
-    use std::io::Write;
-    let _ = std::io::stderr().write_all(b"skipped: built without the feature `mpi`\n");
+fn a_program_without_the_feature_says_that_it_needs_it() {
+    let mut plan = example::example("digits");
+    let (code, output, errors) = example::run(plan.arg("plan").env("OMPI_COMM_WORLD_SIZE", "2"));
+    assert_eq!((code, output.as_str()), (Some(1), ""), "{errors}");
+    let expected = "error: expected a program built with `--features mpi`, as 2 processes were started together; found one without\n";
+    assert_eq!(errors, expected);
 }
 
 #[cfg(feature = "mpi")]
@@ -31,7 +35,7 @@ mod with_mpi {
     /// Runs of one test at a time: there are more processes than cores as it is.
     static ALONE: Mutex<()> = Mutex::new(());
 
-    fn alone() -> MutexGuard<'static, ()> {
+    pub(crate) fn alone() -> MutexGuard<'static, ()> {
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -40,17 +44,22 @@ mod with_mpi {
         std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// The program that is started, where `mpirun` is there.
-    fn program() -> Option<PathBuf> {
-        let found = Command::new("mpirun").arg("--version").output();
-        if !found.is_ok_and(|it| it.status.success()) {
-            say("skipped: mpirun is not installed");
-            return None;
+    /// Whether a program is installed; says so if it is not.
+    pub(crate) fn has(program: &str) -> bool {
+        let found = Command::new(program).arg("--version").output();
+        let has = found.is_ok_and(|it| it.status.success());
+        if !has {
+            say(&format!("skipped: {program} is not installed"));
         }
-        Some(example("processes_program").get_program().into())
+        has
     }
 
-    fn mpirun(n_processes: usize, program: &Path, arguments: &[&str]) -> Command {
+    /// The program that is started, where `mpirun` is there.
+    fn program() -> Option<PathBuf> {
+        has("mpirun").then(|| example("processes_program").get_program().into())
+    }
+
+    pub(crate) fn mpirun(n_processes: usize, program: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new("mpirun");
         command.args(["--oversubscribe", "-n", &n_processes.to_string()]);
         // In a container the user may be root, and the cores are few.
@@ -178,7 +187,7 @@ mod with_mpi {
     }
 
     /// The errors that the program's processes have told people.
-    fn said(errors: &str) -> Vec<&str> {
+    pub(crate) fn said(errors: &str) -> Vec<&str> {
         errors.lines().filter(|it| it.contains("error: ")).collect()
     }
 
@@ -231,7 +240,7 @@ mod with_mpi {
 
     const ENDLESS: &str = "perceptron/8/auto/1000000";
 
-    fn assert_quick(what: &str, took: Duration) {
+    pub(crate) fn assert_quick(what: &str, took: Duration) {
         say(&format!("{what}: ended after {:.2} s", took.as_secs_f64()));
         assert!(took < Duration::from_secs(10), "{what}: {took:?}");
     }
@@ -243,9 +252,13 @@ mod with_mpi {
         let differ = "expected all processes to do the same, found ";
         let faults = [
             ("panic@2@6", "process 2: error: rank 4: panicked: tripped"),
-            ("bad-batch@1@6", "process 1: error: input `y`, row 0: expected a label in 0..12"),
+            (
+                "bad-batch@1@6",
+                "process 1: error: the trainer has stopped after an earlier failure: input `y`, row ",
+            ),
             ("exit@3@6", left),
             ("end@2@6", differ),
+            ("start@1@6", differ),
             ("evaluate@1@6", differ),
             ("rate@0@6", differ),
             ("save@0@6", "process 0: error: checkpoint step-0000000006 is not saved: "),
@@ -263,11 +276,24 @@ mod with_mpi {
     }
 
     #[test]
+    fn processes_that_do_not_end_the_same_trainers_are_told() {
+        let (_alone, Some(program)) = (alone(), program()) else { return };
+        let case = "perceptron/8/auto/1";
+        let started = Instant::now();
+        let (code, _, errors) = run(&mut mpirun(4, &program, &["keep@2@0", case, case, case]));
+        assert_eq!(code, Some(1), "{errors}");
+        let expected = "expected all processes to do the same, found the start of a trainer";
+        let said = said(&errors);
+        assert!(said.len() == 1 && said[0].contains(expected), "{errors}");
+        assert!(said[0].contains("channel 1)") && said[0].contains("channel 2)"), "{errors}");
+        assert_quick("a trainer that one process keeps", started.elapsed());
+    }
+
+    #[test]
     fn a_process_that_is_killed_ends_all() {
         let (_alone, Some(program)) = (alone(), program()) else { return };
-        // Any process; the first is the one that prints.
-        let any = usize::try_from(std::process::id() % 4).unwrap();
-        for (name, number, code) in [("KILL", any, 137), ("KILL", 0, 137), ("TERM", any, 143)] {
+        // The first is the one that prints.
+        for (name, number, code) in [("KILL", 2, 137), ("KILL", 0, 137), ("TERM", 3, 143)] {
             let end = |_: &Child, started: &str| signal(name, pid(started, number));
             let (found, errors, took) = fail(&program, &[ENDLESS], end);
             assert_eq!(found, Some(code), "{errors}");

@@ -41,7 +41,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Error, Trainer, abort::said_by, tensor_file::fault};
+use crate::{Error, Trainer, abort::said_by, processes::Writing, tensor_file::fault};
 pub(crate) use folder::sync as sync_folder;
 use job::{Job, Tensors};
 pub use open::Checkpoint;
@@ -225,7 +225,11 @@ impl Checkpoints {
     ) -> Result<Saving, Error> {
         let job = Job::new(&self.folder, self.keep, self.shard_bytes, trainer, progress)?;
         let path = job.path();
-        let thread = Builder::new().name("checkpoint".to_owned()).spawn(move || job.run(&tensors));
+        let writing = Writing::begin();
+        let thread = Builder::new().name("checkpoint".to_owned()).spawn(move || {
+            let _writing = writing;
+            job.run(&tensors)
+        });
         let thread = thread.map_err(|error| fault(format!("a thread that writes: {error}")))?;
         Ok(Saving { path, thread })
     }

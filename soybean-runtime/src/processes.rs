@@ -23,6 +23,8 @@ use std::{env, fmt};
 
 use crate::{Error, ErrorKind};
 #[cfg(feature = "mpi")]
+use messages::Message;
+#[cfg(feature = "mpi")]
 pub(crate) use ranks::start_ranks;
 
 /// Which of the processes of a run this is.
@@ -71,6 +73,33 @@ impl Process {
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {} of {}", self.number, self.count)
+    }
+}
+
+/// Something that this process writes. Until it is dropped, the other processes do not end this one, even after a failure.
+#[derive(Debug)]
+pub(crate) struct Writing(());
+
+impl Writing {
+    pub(crate) fn begin() -> Self {
+        #[cfg(feature = "mpi")]
+        note(&Message::Writing);
+        Self(())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        #[cfg(feature = "mpi")]
+        note(&Message::Written);
+    }
+}
+
+/// Tells the other processes, if there are any.
+#[cfg(feature = "mpi")]
+fn note(message: &Message) {
+    if let Some(world) = world::joined() {
+        world.control.tell(message);
     }
 }
 

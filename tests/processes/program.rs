@@ -16,6 +16,7 @@ use std::{
     env,
     error::Error,
     io::{self, Write},
+    ops::Range,
     process::{self, ExitCode},
     sync::{
         Arc,
@@ -89,7 +90,14 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let fault = arguments.first().and_then(|it| Fault::read(it));
     let cases = &arguments[usize::from(fault.is_some())..];
-    let outcome = cases.iter().try_for_each(|case| run(process, case, fault.as_ref()));
+    let mut trainers = Vec::new();
+    let outcome = cases.iter().try_for_each(|case| {
+        trainers.push(run(process, case, fault.as_ref())?);
+        if trainers.len() == 2 {
+            end(&mut trainers, process, fault.as_ref());
+        }
+        Ok::<(), Box<dyn Error>>(())
+    });
     let Err(error) = outcome else { return ExitCode::SUCCESS };
     let error = error.to_string();
     if process.fail(&error) {
@@ -98,12 +106,21 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Ends trainers, in an order that differs between processes.
+fn end(trainers: &mut Vec<Trainer>, process: Process, fault: Option<&Fault>) {
+    if process.number % 2 == 1 {
+        trainers.reverse();
+    }
+    let keeps = |it: &Fault| (&*it.what, it.process) == ("keep", process.number);
+    trainers.truncate(usize::from(fault.is_some_and(keeps)));
+}
+
 /// A line in one piece, so that other processes do not write into it.
 fn say(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-fn run(process: Process, case: &str, fault: Option<&Fault>) -> Result<(), Box<dyn Error>> {
+fn run(process: Process, case: &str, fault: Option<&Fault>) -> Result<Trainer, Box<dyn Error>> {
     let [model, n_ranks, strategy, n_steps] = case.split('/').collect::<Vec<_>>()[..] else {
         return Err(format!("expected MODEL/RANKS/STRATEGY/STEPS, found {case}").into());
     };
@@ -116,7 +133,9 @@ fn run(process: Process, case: &str, fault: Option<&Fault>) -> Result<(), Box<dy
     let faulty = Faulty { program, panics_at, n_calls: AtomicUsize::new(0) };
     let config =
         Config { seed: SEED, learning_rate: 0.05, device: Device::Cpu, ..Config::default() };
-    let mut trainer = Trainer::new_shared(Arc::new(faulty), config)?;
+    let model = Arc::new(faulty);
+    let mut start = || Trainer::new_shared(Arc::clone(&model) as Arc<dyn Model>, config.clone());
+    let mut trainer = start()?;
     let tell = |line: String| {
         if process.is_first() {
             println!("{line}");
@@ -125,7 +144,7 @@ fn run(process: Process, case: &str, fault: Option<&Fault>) -> Result<(), Box<dy
     tell(format!("{case}: {}", kinds.into_iter().collect::<Vec<_>>().join(" ")));
     // All save, if one cannot.
     let fault = fault.filter(|it| it.process == process.number || it.what == "save");
-    let n_allocations = train(&mut trainer, n_steps, fault)?;
+    let n_allocations = train(&mut trainer, &mut start, n_steps, fault)?;
     tell(format!("allocations in each step of any process {}", trainer.any(n_allocations > 0)?));
     let batches = [Batch::new(0), Batch::new(1)];
     let evaluation = trainer.evaluate(&batches[0].views())?;
@@ -145,22 +164,29 @@ fn run(process: Process, case: &str, fault: Option<&Fault>) -> Result<(), Box<dy
     let yes = trainer.any(process.number + 1 == process.count)?;
     tell(format!("any {yes} {}", trainer.any(false)?));
     tell(format!("profiled {}", trainer.profile().iter().filter(|it| it.n_steps > 0).count()));
-    Ok(())
+    Ok(trainer)
 }
 
 /// Trains, and tells of each step; the least allocations in a step after the first ones. A step in which a process waits for a second says so to the others,
 /// and that takes memory.
 fn train(
     trainer: &mut Trainer,
+    start: &mut dyn FnMut() -> Result<Trainer, soybean::Error>,
     n_steps: usize,
     fault: Option<&Fault>,
 ) -> Result<usize, Box<dyn Error>> {
-    let batches: Vec<Batch> = (0..4).map(Batch::new).collect();
+    let needed = trainer.rows_needed();
+    let batches: Vec<Batch> = (0..4).map(|it| partial(Batch::new(it), &needed)).collect();
     let mut n_allocations = None;
     for step in 0..n_steps {
         let mut views = batches[step % batches.len()].views();
         match fault.filter(|it| it.step == step).map(|it| it.what.as_str()) {
-            Some("bad-batch") => views[1] = View::I32(&[99; BATCH]),
+            Some("bad-batch") => {
+                views[1] = View::I32(&[99; BATCH]);
+                let _refused = trainer.step(&views);
+                trainer.any(false)?;
+            }
+            Some("start") => drop(start()?),
             Some("exit") => process::exit(5),
             Some("end") => return Ok(0),
             Some("evaluate") => drop(trainer.evaluate(&views)?),
@@ -182,6 +208,16 @@ fn train(
         }
     }
     Ok(n_allocations.unwrap_or(0))
+}
+
+/// A batch whose rows are of no use where no rank of this process needs them.
+fn partial(mut batch: Batch, needed: &[Range<usize>]) -> Batch {
+    for row in (0..BATCH).filter(|row| !needed.iter().any(|it| it.contains(row))) {
+        let n_each = batch.x.len() / BATCH;
+        batch.x[row * n_each..(row + 1) * n_each].fill(f32::NAN);
+        batch.y[row] = -1;
+    }
+    batch
 }
 
 fn program(model: &str, n_gpus: usize, strategy: &str) -> Result<Program, Box<dyn Error>> {

@@ -63,7 +63,8 @@ impl Channel {
         Self(unsafe { ffi::RSMPI_COMM_WORLD })
     }
 
-    fn none() -> Self {
+    /// A channel that is not made yet.
+    pub(super) fn none() -> Self {
         // SAFETY: a constant of the library.
         Self(unsafe { ffi::RSMPI_COMM_NULL })
     }
@@ -79,7 +80,7 @@ impl Channel {
     }
 
     /// Errors of calls come back as errors, instead of ending all processes.
-    fn returning_errors(self) -> Result<Self, Error> {
+    pub(super) fn returning_errors(self) -> Result<Self, Error> {
         // SAFETY: a constant of the library.
         let handler = unsafe { ffi::RSMPI_ERRORS_RETURN };
         // SAFETY: both are valid.
@@ -120,16 +121,6 @@ impl Channel {
     ) -> Result<(), Error> {
         // SAFETY: required of the caller.
         requests.begin("a channel", |it| unsafe { ffi::MPI_Comm_idup(self.0, &raw mut new.0, it) })
-    }
-
-    /// A channel that is not made yet.
-    pub(super) fn unmade() -> Self {
-        Self::none()
-    }
-
-    /// A channel that was made by [`Self::begin_duplicate`].
-    pub(super) fn made(self) -> Result<Self, Error> {
-        self.returning_errors()
     }
 
     /// Begins to send.

@@ -3,9 +3,10 @@
 use std::{
     fmt,
     sync::{
-        Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    thread::{self, ThreadId},
 };
 
 use crate::{
@@ -19,7 +20,7 @@ pub(super) struct Deed {
     pub(super) act: Act,
     /// What is told apart by number: a step, a tensor, a model.
     pub(super) word: u64,
-    /// And besides: the bits of a learning rate, a number of tensors.
+    /// And besides: the bits of a learning rate, a number of tensors, the number of a channel.
     pub(super) detail: u32,
 }
 
@@ -113,7 +114,10 @@ impl fmt::Display for Deed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { act, word, detail } = self;
         match act {
-            Act::Start => write!(f, "the start of a trainer (model and configuration {word:016x})"),
+            Act::Start => write!(
+                f,
+                "the start of a trainer (model and configuration {word:016x}, channel {detail})"
+            ),
             Act::Train => {
                 write!(f, "training step {word} with learning rate {}", f32::from_bits(*detail))
             }
@@ -131,25 +135,36 @@ impl fmt::Display for Deed {
 pub(super) struct Course {
     /// The number of the trainer, the same in all processes.
     pub(super) trainer: u64,
-    /// The number of the order that is carried out or was last, and what it is.
-    place: Mutex<(u64, Deed)>,
+    /// The number of its channel.
+    pub(super) channel: u32,
+    place: Mutex<Place>,
     /// The last order that was carried out.
     done: AtomicU64,
     /// The last order of which others were told that this process waits.
     told: AtomicU64,
 }
 
+/// The order that is carried out, or was last.
+struct Place {
+    order: u64,
+    deed: Deed,
+    /// Who gave it.
+    thread: ThreadId,
+}
+
 impl Course {
-    /// The beginning of a trainer, which is order 0.
-    pub(super) const fn new(trainer: u64, start: Deed) -> Self {
+    /// The beginning of a trainer, which is order 0, on a channel that has a number.
+    pub(super) fn new(trainer: u64, channel: u32, start: Deed) -> Self {
         let (done, told) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
-        Self { trainer, place: Mutex::new((0, start)), done, told }
+        let deed = Deed { detail: channel, ..start };
+        let place = Mutex::new(Place { order: 0, deed, thread: thread::current().id() });
+        Self { trainer, channel, place, done, told }
     }
 
     /// The next order begins.
     pub(super) fn go_on(&self, deed: Deed) {
         let mut place = lock(&self.place);
-        *place = (place.0 + 1, deed);
+        *place = Place { order: place.order + 1, deed, thread: thread::current().id() };
     }
 
     /// The order is carried out, in all processes.
@@ -165,11 +180,39 @@ impl Course {
 
     /// The order that is carried out, or was last.
     pub(super) fn place(&self) -> (u64, Deed) {
-        *lock(&self.place)
+        let place = lock(&self.place);
+        (place.order, place.deed)
+    }
+
+    /// Whether the same thread gives the orders of another trainer: then it gives no order of one while it waits in one of the other.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        let thread = lock(&self.place).thread;
+        thread == lock(&other.place).thread
     }
 
     /// Whether others have not been told yet that this process waits in this order.
     pub(super) fn is_news(&self, order: u64) -> bool {
         self.told.swap(order, Ordering::SeqCst) != order
+    }
+}
+
+/// The trainers of this process that have not ended.
+#[derive(Default)]
+pub(super) struct Courses(Mutex<Vec<Weak<Course>>>);
+
+impl Courses {
+    pub(super) fn add(&self, course: &Arc<Course>) {
+        let mut all = lock(&self.0);
+        all.retain(|it| it.strong_count() > 0);
+        all.push(Arc::downgrade(course));
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Course>> {
+        lock(&self.0).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The trainer with this number.
+    pub(super) fn find(&self, trainer: u64) -> Option<Arc<Course>> {
+        lock(&self.0).iter().filter_map(Weak::upgrade).find(|it| it.trainer == trainer)
     }
 }

@@ -1,22 +1,29 @@
-//! What processes tell each other beside the work: that they have failed, wait, or have ended.
+//! What processes tell each other beside the work: that they have failed, wait, write, or have ended.
 
-use super::course::Deed;
+use super::course::{DEED_BYTES, Deed};
 
 /// A message on the channel of control.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Message {
     /// The process has failed, for this reason.
     Failed(String),
-    /// It waits for others in this order of a trainer, and has done so for long.
-    Waiting { trainer: u64, order: u64, deed: Deed },
+    /// It waits for others in this order of a trainer, and has done so for long. `places` are all its trainers, each with the last order that it has begun.
+    Waiting { trainer: u64, order: u64, deed: Deed, places: Vec<(u64, u64)> },
     /// It has ended a trainer after this order.
     Closed { trainer: u64, order: u64 },
     /// It has ended.
     Ended,
+    /// It has begun to write something that must not be cut off.
+    Writing,
+    /// It has written that.
+    Written,
 }
 
 /// The longest message, in bytes: short enough to be sent at once.
 pub(super) const MAX_BYTES: usize = 2048;
+
+/// The most trainers whose places are told.
+const MAX_PLACES: usize = 100;
 
 impl Message {
     /// The message as bytes; texts are cut where they are too long.
@@ -28,18 +35,19 @@ impl Message {
                 let end = text.floor_char_boundary(MAX_BYTES - 1);
                 bytes.extend_from_slice(&text.as_bytes()[..end]);
             }
-            Self::Waiting { trainer, order, deed } => {
+            Self::Waiting { trainer, order, deed, places } => {
                 bytes.push(1);
-                bytes.extend_from_slice(&trainer.to_le_bytes());
-                bytes.extend_from_slice(&order.to_le_bytes());
                 bytes.extend_from_slice(&deed.to_bytes());
+                put(&mut bytes, (*trainer, *order));
+                places.iter().take(MAX_PLACES).for_each(|it| put(&mut bytes, *it));
             }
             Self::Closed { trainer, order } => {
                 bytes.push(2);
-                bytes.extend_from_slice(&trainer.to_le_bytes());
-                bytes.extend_from_slice(&order.to_le_bytes());
+                put(&mut bytes, (*trainer, *order));
             }
             Self::Ended => bytes.push(3),
+            Self::Writing => bytes.push(4),
+            Self::Written => bytes.push(5),
         }
         bytes
     }
@@ -47,21 +55,33 @@ impl Message {
     /// The message with these bytes, if they are one.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
-        let word = |at: usize| {
-            let bytes = rest.get(8 * at..8 * (at + 1))?;
-            Some(u64::from_le_bytes(bytes.try_into().ok()?))
-        };
         match kind {
             0 => Some(Self::Failed(String::from_utf8_lossy(rest).into_owned())),
             1 => {
-                let deed = Deed::from_bytes(rest.get(16..)?)?;
-                Some(Self::Waiting { trainer: word(0)?, order: word(1)?, deed })
+                let (deed, rest) = rest.split_at_checked(DEED_BYTES)?;
+                let mut places = places(rest);
+                let (trainer, order) = places.next()?;
+                let deed = Deed::from_bytes(deed)?;
+                Some(Self::Waiting { trainer, order, deed, places: places.collect() })
             }
-            2 => Some(Self::Closed { trainer: word(0)?, order: word(1)? }),
+            2 => places(rest).next().map(|(trainer, order)| Self::Closed { trainer, order }),
             3 => Some(Self::Ended),
+            4 => Some(Self::Writing),
+            5 => Some(Self::Written),
             _ => None,
         }
     }
+}
+
+/// Writes a trainer and its order.
+fn put(bytes: &mut Vec<u8>, (trainer, order): (u64, u64)) {
+    bytes.extend([trainer, order].iter().flat_map(|it| it.to_le_bytes()));
+}
+
+/// What [`put`] has written.
+fn places(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    let words = bytes.as_chunks().0.as_chunks().0.iter();
+    words.map(|[trainer, order]| (u64::from_le_bytes(*trainer), u64::from_le_bytes(*order)))
 }
 
 #[cfg(test)]
@@ -74,9 +94,11 @@ mod tests {
         let deed = Deed { act: Act::Train, word: 7, detail: 0.5_f32.to_bits() };
         let messages = [
             Message::Failed("rank 3: panicked".to_owned()),
-            Message::Waiting { trainer: 2, order: 300, deed },
+            Message::Waiting { trainer: 2, order: 300, deed, places: vec![(2, 300), (1 << 40, 7)] },
             Message::Closed { trainer: 2, order: 301 },
             Message::Ended,
+            Message::Writing,
+            Message::Written,
         ];
         for message in messages {
             let bytes = message.to_bytes();
@@ -84,6 +106,9 @@ mod tests {
         }
         let long = Message::Failed("ü".repeat(MAX_BYTES)).to_bytes();
         assert!(long.len() <= MAX_BYTES && Message::from_bytes(&long).is_some());
+        let places = vec![(1, 2); MAX_BYTES];
+        let many = Message::Waiting { trainer: 2, order: 300, deed, places }.to_bytes();
+        assert!(many.len() <= MAX_BYTES && Message::from_bytes(&many).is_some());
         assert_eq!(Message::from_bytes(&[]), None);
         assert_eq!(Message::from_bytes(&[1, 2, 3]), None);
     }

@@ -123,8 +123,7 @@ impl ProcessRanks {
         links: Links,
         ranks: Range<usize>,
     ) -> Result<Self, Error> {
-        let course = world.course(start_of(model, config));
-        let channel = world.channel(Watch { abort: &links.abort, course: &course })?;
+        let (course, channel) = world.enter(start_of(model, config), &links.abort)?;
         let n_here = ranks.len();
         let mail = |rank| -> Option<Box<dyn Mail>> {
             let (course, requests) = (Arc::clone(&course), Requests::default());
@@ -235,7 +234,7 @@ impl Round {
             let mut reader = Reader(bytes);
             let found = reader.head()?;
             if (found.order, found.deed) != (order, deed) {
-                return Err(differ((process, found.deed), (number, deed)));
+                return Err(differ((process, &found.deed), (number, &deed)));
             }
             any |= found.flag;
             has_more |= found.n_more > 0;

@@ -2,10 +2,11 @@
 #![expect(unsafe_code, reason = "leaves the other processes when the program exits")]
 
 use std::{
+    collections::BTreeMap,
     ffi::c_int,
     fs, hint,
     num::NonZero,
-    sync::{Arc, Mutex, OnceLock, Weak},
+    sync::{Arc, Mutex, OnceLock},
     thread,
     time::{Duration, Instant},
 };
@@ -17,7 +18,6 @@ use super::{
     calls::{Channel, Requests},
     control::Control,
     course::{Act, Course, Deed},
-    messages::Message,
 };
 use crate::{
     Error, ErrorKind,
@@ -37,9 +37,9 @@ pub(crate) struct World {
 #[derive(Default)]
 struct Trainers {
     n_started: u64,
-    running: Vec<Weak<Course>>,
-    /// Channels of trainers that have ended, for later ones: all processes start and end the same trainers.
-    channels: Vec<Channel>,
+    n_channels: u32,
+    /// The channels of trainers that have ended, by number. Later trainers take the first: all processes start and end the same trainers.
+    channels: BTreeMap<u32, Channel>,
 }
 
 /// What a process that waits must look after.
@@ -70,9 +70,6 @@ unsafe extern "C" {
 /// Leaves the other processes and ends MPI; runs when the program exits, however it does.
 extern "C" fn leave() {
     if let Some(world) = joined() {
-        for course in lock(&world.trainers).running.drain(..).filter_map(|it| it.upgrade()) {
-            world.tell_closed(&course);
-        }
         world.control.leave();
     }
     drop(lock(&UNIVERSE).take());
@@ -105,39 +102,46 @@ impl World {
         Ok(Self { process, control, n_cores, channel, trainers: Mutex::default() })
     }
 
-    /// The course of a new trainer.
-    pub(super) fn course(&self, start: Deed) -> Arc<Course> {
-        let mut trainers = lock(&self.trainers);
-        trainers.n_started += 1;
-        let course = Arc::new(Course::new(trainers.n_started, start));
-        trainers.running.retain(|it| it.strong_count() > 0);
-        trainers.running.push(Arc::downgrade(&course));
-        course
+    /// The course of a new trainer, and its channel: of one that has ended, or a new one. Where processes differ in that, they are told by the channel's number.
+    pub(super) fn enter(
+        &self,
+        start: Deed,
+        abort: &Abort,
+    ) -> Result<(Arc<Course>, Channel), Error> {
+        let (course, channel) = {
+            let mut trainers = lock(&self.trainers);
+            trainers.n_started += 1;
+            let (number, channel) = match trainers.channels.pop_first() {
+                Some((number, channel)) => (number, Some(channel)),
+                None => {
+                    trainers.n_channels += 1;
+                    (trainers.n_channels, None)
+                }
+            };
+            (Arc::new(Course::new(trainers.n_started, number, start)), channel)
+        };
+        self.control.courses.add(&course);
+        let channel = match channel {
+            Some(channel) => channel,
+            None => self.new_channel(Watch { abort, course: &course })?,
+        };
+        Ok((course, channel))
     }
 
-    /// A channel for a trainer.
-    pub(super) fn channel(&self, watch: Watch<'_>) -> Result<Channel, Error> {
-        if let Some(channel) = lock(&self.trainers).channels.pop() {
-            return Ok(channel);
-        }
+    fn new_channel(&self, watch: Watch<'_>) -> Result<Channel, Error> {
         // It stays where it is for as long as the program runs if this fails.
-        let new = Box::leak(Box::new(Channel::unmade()));
+        let new = Box::leak(Box::new(Channel::none()));
         let mut requests = Requests::default();
         // SAFETY: nobody else knows it, and it stays.
         unsafe { self.channel.begin_duplicate(new, &mut requests) }?;
         self.wait(&mut requests, watch)?;
-        new.made()
+        new.returning_errors()
     }
 
     /// Takes back the channel of a trainer that has ended, and tells the others so.
     pub(super) fn close(&self, course: &Course, channel: Channel) {
-        lock(&self.trainers).channels.push(channel);
-        self.tell_closed(course);
-    }
-
-    fn tell_closed(&self, course: &Course) {
-        let (trainer, order) = (course.trainer, course.n_done());
-        self.control.tell(&Message::Closed { trainer, order });
+        lock(&self.trainers).channels.insert(course.channel, channel);
+        self.control.tell_closed(course);
     }
 
     /// Waits until all is done, unless this process or another fails.
@@ -147,7 +151,7 @@ impl World {
             if watch.abort.is_failed() {
                 return Err(Error::new(ErrorKind::Rank, "another rank failed"));
             }
-            if !patience.is_long() {
+            if !patience.pause() {
                 continue;
             }
             if let Some(error) = self.control.look(Some(watch.course)) {
@@ -155,18 +159,10 @@ impl World {
                 return Err(error);
             }
             if patience.is_very_long() {
-                self.tell_waiting(watch.course);
+                self.control.tell_waiting(watch.course);
             }
         }
         Ok(())
-    }
-
-    fn tell_waiting(&self, course: &Course) {
-        let (order, deed) = course.place();
-        if course.is_news(order) {
-            let trainer = course.trainer;
-            self.control.tell(&Message::Waiting { trainer, order, deed });
-        }
     }
 }
 
@@ -185,8 +181,8 @@ const SHORT: Duration = Duration::from_millis(2);
 const LONG: Duration = Duration::from_secs(1);
 
 impl Patience {
-    /// Pauses; whether it is time to look after other things too.
-    fn is_long(&mut self) -> bool {
+    /// Pauses. Gives whether it is time to look after other things too.
+    fn pause(&mut self) -> bool {
         self.n_looks += 1;
         if self.n_looks < N_SPINS {
             hint::spin_loop();
