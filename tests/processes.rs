@@ -40,7 +40,7 @@ mod with_mpi {
     }
 
     /// What is printed by a test that passes too.
-    fn say(line: &str) {
+    pub(crate) fn say(line: &str) {
         std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
@@ -226,7 +226,7 @@ mod with_mpi {
     }
 
     /// Sends a signal by its name.
-    fn signal(name: &str, process: u32) {
+    pub(crate) fn signal(name: &str, process: u32) {
         let status = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status();
         assert!(status.unwrap().success());
     }
@@ -316,7 +316,7 @@ mod with_mpi {
     }
 
     /// The bytes of the tensors of a run's last checkpoint.
-    fn last_state(out: &Path) -> [Vec<u8>; 2] {
+    pub(crate) fn last_state(out: &Path) -> [Vec<u8>; 2] {
         let checkpoints = std::fs::read_dir(out.join("checkpoints")).unwrap();
         let last = checkpoints.map(|it| it.unwrap().path()).max().unwrap();
         ["model.safetensors", "optimizer.safetensors"]

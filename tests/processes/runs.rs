@@ -2,14 +2,16 @@
 
 use std::{
     env, fs,
+    io::{BufRead, BufReader, Lines},
     path::{Path, PathBuf},
-    process::Command,
-    time::Instant,
+    process::{Child, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use crate::{
     example::{example, run},
-    with_mpi::{alone, assert_quick, has, mpirun, said},
+    with_mpi::{alone, assert_quick, has, last_state, mpirun, said, say, signal},
 };
 
 /// The example, where `mpirun` is there, and a folder for its runs.
@@ -71,4 +73,81 @@ fn a_checkpoint_that_is_being_written_is_finished_after_a_failure() {
     assert!(Path::new(last).join("run.json").exists(), "{errors}");
     assert_quick("a failure while a checkpoint is written", started.elapsed());
     fs::remove_dir_all(folder).unwrap();
+}
+
+/// Random numbers, the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        // Knuth's generator, of which the high bits are good.
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % bound
+    }
+}
+
+const N_KILLS: usize = 50;
+/// The steps from one kill to the next, about.
+const N_BETWEEN: usize = if cfg!(debug_assertions) { 4 } else { 60 };
+
+#[test]
+fn processes_that_are_killed_again_and_again_learn_the_same() {
+    let (_alone, Some((digits, folder))) = (alone(), digits("kills")) else { return };
+    let n_steps = (N_KILLS + 3) * N_BETWEEN;
+    let choices = format!("--steps {n_steps} --log-every 1");
+    let (expected, out) = (folder.join("alone"), folder.join("killed"));
+    let started = Instant::now();
+    assert_eq!(run(Command::new(&digits).args(train(&choices, &expected))).0, Some(0));
+    let undisturbed = started.elapsed();
+    let words = train(&format!("{choices} --checkpoint-every 3 --resume auto"), &out);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut command = mpirun(2, &digits, &words);
+    // Else `mpirun` gives the other process a second after SIGTERM.
+    command.env("OMPI_MCA_odls_base_sigkill_timeout", "0");
+    command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut random = Random(24);
+    let (started, mut ending) = (Instant::now(), Duration::ZERO);
+    for kill in 0..N_KILLS {
+        let mut mpirun = command.spawn().unwrap();
+        let until = kill * N_BETWEEN + random.below(2 * N_BETWEEN);
+        let _output = await_steps(&mut mpirun, &out, until);
+        thread::sleep(Duration::from_millis(random.below(20) as u64));
+        let children = format!("/proc/{0}/task/{0}/children", mpirun.id());
+        let children = fs::read_to_string(children).unwrap();
+        let process = children.split_whitespace().nth(random.below(2)).unwrap();
+        let killed = Instant::now();
+        signal("KILL", process.parse().unwrap());
+        let code = mpirun.wait().unwrap().code();
+        assert_eq!(code, Some(137), "kill {kill} after {} steps", n_written(&out));
+        ending += killed.elapsed();
+    }
+    let killing = started.elapsed();
+    assert_eq!(run(&mut command).0, Some(0));
+    let took = [undisturbed, killing, ending, started.elapsed() - killing];
+    let [undisturbed, killing, ending, rest] = took.map(|it| it.as_secs_f64());
+    say(&format!(
+        "undisturbed: {undisturbed:.1} s; {N_KILLS} kills: {killing:.1} s, of which processes ended for {ending:.1} s; to the end: {rest:.1} s"
+    ));
+    assert!(last_state(&out) == last_state(&expected), "other weights");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Waits until a run that begins or goes on has made a step of its own, and all so many; its output, which must stay.
+fn await_steps(mpirun: &mut Child, out: &Path, until: usize) -> Lines<BufReader<ChildStdout>> {
+    let mut output = BufReader::new(mpirun.stdout.take().unwrap()).lines();
+    let is_start = |it: &str| it.contains(" held-out samples in batches of ");
+    assert!(output.any(|it| is_start(&it.unwrap())), "the run does not begin");
+    let (began, started) = (n_written(out), Instant::now());
+    while n_written(out) < until.max(began + 1) {
+        assert!(started.elapsed() < Duration::from_secs(60), "no {until} steps");
+        thread::sleep(Duration::from_millis(1));
+    }
+    output
+}
+
+/// The steps of which a run's metrics tell.
+fn n_written(out: &Path) -> usize {
+    let text = fs::read_to_string(out.join("metrics.jsonl")).unwrap_or_default();
+    text.matches("\"kind\":\"step\"").count()
 }
