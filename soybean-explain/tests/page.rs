@@ -13,7 +13,7 @@ use soybean_plan::{BufferId, DType, Init, Mode, Precision, Program, Tile};
 use soybean_zoo::{Layers, cnn5, perceptron};
 
 use browser::opened;
-use support::{compiled, n_edges, n_tensors, plans};
+use support::{compiled, compiled_with, n_edges, n_tensors, plans};
 
 /// The page's data.
 fn data(page: &str) -> Json {
@@ -88,7 +88,8 @@ fn used_at(program: &Program, at: usize) -> usize {
         let is_written = steps[..=at].iter().any(|it| it.results.contains(&buffer));
         let is_read = steps[at..].iter().any(|it| it.inputs.contains(&buffer));
         let is_fresh = steps[at].results.contains(&buffer);
-        if is_written && (is_read || is_fresh || Some(buffer) == tables.loss) {
+        let is_left = [tables.loss, tables.gradient_norm].contains(&Some(buffer));
+        if is_written && (is_read || is_fresh || is_left) {
             used.extend(blocks(program, buffer));
         }
     }
@@ -97,15 +98,20 @@ fn used_at(program: &Program, at: usize) -> usize {
 
 #[test]
 fn the_timeline_counts_every_byte_in_use_once() {
-    let normalised = Layers::new(DType::F32, &[4, 3, 8, 8], false)
-        .normal_conv(4, [3; 2], 1, [1; 2])
-        .apply("mean", &[Argument::List([2, 3].map(Argument::Integer).to_vec())])
-        .dense(8)
-        .classified(&[4]);
+    let normalised = || {
+        Layers::new(DType::F32, &[4, 3, 8, 8], false)
+            .normal_conv(4, [3; 2], 1, [1; 2])
+            .apply("mean", &[Argument::List([2, 3].map(Argument::Integer).to_vec())])
+            .dense(8)
+            .classified(&[4])
+    };
+    let guarded =
+        [("clip_norm", Argument::Float(1.0)), ("non_finite", Argument::Text("skip".to_owned()))];
     for compiled in [
         compiled("small", 4, perceptron(96, &[64, 128, 10])),
         compiled("cnn5", 2, cnn5(4, 4, 8)),
-        compiled("normalised", 2, normalised),
+        compiled("normalised", 2, normalised()),
+        compiled_with("guarded", 2, normalised(), &guarded),
     ] {
         let program = &compiled.program;
         let memory = &data(&html(&compiled))["memory"];

@@ -49,7 +49,7 @@ fn in_use(program: &Program) -> Vec<BTreeMap<Content, usize>> {
 
 fn lives(program: &Program) -> Vec<Life> {
     let (tables, steps) = (&program.tables, program.measured());
-    let ends = ends(program);
+    let ends: Vec<BufferId> = results(program).into_iter().chain(tables.gradient_norm).collect();
     let mut kept: Vec<Option<Content>> = vec![None; tables.buffers.len()];
     for it in tables.parameters.iter() {
         let content = if it.is_trained { Content::Parameters } else { Content::States };
@@ -86,10 +86,10 @@ fn lives(program: &Program) -> Vec<Life> {
     lives
 }
 
-/// What is fetched after the last step: the loss and the gradients' norm, or in inference the outputs.
-fn ends(program: &Program) -> Vec<BufferId> {
+/// What is computed forward and fetched after the last step: the loss, or in inference the outputs.
+fn results(program: &Program) -> Vec<BufferId> {
     match program.tables.loss {
-        Some(loss) => [loss].into_iter().chain(program.tables.gradient_norm).collect(),
+        Some(loss) => vec![loss],
         None => program.tables.outputs.iter().map(|it| it.buffer).collect(),
     }
 }
@@ -103,7 +103,7 @@ fn last_use(steps: &[Step], buffer: BufferId, written: usize) -> usize {
 fn forward(program: &Program, stays: &[Option<Content>]) -> Vec<bool> {
     let tables = &program.tables;
     let mut is_needed = vec![false; stays.len()];
-    ends(program).into_iter().for_each(|it| is_needed[it] = true);
+    results(program).into_iter().for_each(|it| is_needed[it] = true);
     for parameter in tables.parameters.iter().filter(|it| !it.is_trained) {
         is_needed[parameter.buffer] = true;
     }
@@ -111,11 +111,10 @@ fn forward(program: &Program, stays: &[Option<Content>]) -> Vec<bool> {
     for (at, step) in program.measured().iter().enumerate().rev() {
         is_forward[at] = step.results.iter().any(|it| is_needed[*it]);
         if is_forward[at] {
-            // What stays from step to step is not made by the steps that read it.
-            step.inputs
-                .iter()
-                .filter(|it| stays[**it].is_none())
-                .for_each(|it| is_needed[*it] = true);
+            // What stays from step to step is not made by the steps that read it. By the gradients' norm buffers only tell whether they move.
+            let is_made =
+                |it: &&BufferId| stays[**it].is_none() && Some(**it) != tables.gradient_norm;
+            step.inputs.iter().filter(is_made).for_each(|it| is_needed[*it] = true);
         }
     }
     is_forward

@@ -9,12 +9,25 @@ use soybean_zoo::{GPT, Model, Transformer, perceptron, vgg16};
 
 /// A compiled network, trained with momentum.
 pub(crate) fn compiled(name: &str, n_gpus: usize, model: Model) -> Compiled {
+    compiled_with(name, n_gpus, model, &[])
+}
+
+/// The same with further settings around its rule.
+pub(crate) fn compiled_with(
+    name: &str,
+    n_gpus: usize,
+    model: Model,
+    further: &[(&str, Argument)],
+) -> Compiled {
+    let momentum = ("momentum".to_owned(), Argument::Float(0.9));
+    let mut optimizer = optimizer("sgd", &[momentum]).unwrap();
+    further.iter().for_each(|(setting, value)| optimizer.set(setting, value).unwrap());
     let options = Options {
         name: name.to_owned(),
         n_gpus,
         search: Request::from(Strategy::Auto),
         precision: Precision::F32,
-        optimizer: optimizer("sgd", &[("momentum".to_owned(), Argument::Float(0.9))]).unwrap(),
+        optimizer,
     };
     compile(model.builder, model.loss, &[], &options, &|| 0.0).unwrap()
 }
