@@ -10,7 +10,7 @@ use soybean_plan::Mode;
 pub struct SavedPlan {
     /// The name of the model.
     pub model: String,
-    /// What the model is compiled for; plans that do not say so are of training.
+    /// What the model is compiled for.
     pub mode: Mode,
     /// The number of ranks.
     pub n_gpus: u64,
@@ -127,10 +127,7 @@ impl SavedPlan {
         let operators = plan.list("ops")?.iter().map(operator).collect::<Result<_, String>>()?;
         let saved = Self {
             model: plan.text("model")?,
-            mode: match value.get("mode") {
-                Some(_) => plan.text("mode")?.parse()?,
-                None => Mode::Training,
-            },
+            mode: plan.text("mode")?.parse().map_err(|it| format!("not a plan: {it} at `mode`"))?,
             n_gpus: plan.number("gpus")?,
             strategy: plan.text("strategy")?,
             precision: plan.text("precision")?,
