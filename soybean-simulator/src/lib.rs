@@ -35,7 +35,7 @@ pub fn simulate(
     let mesh = program.tables.mesh;
     let topology = Topology::new(cluster, mesh.n_ranks())?;
     let steps = match settings.phase {
-        Phase::Train => &program.train,
+        Phase::Measured => program.measured(),
         Phase::Evaluate => &program.evaluate,
     };
     let (tasks, schedule) = task::tasks(program, steps, settings.transport, |step| {

@@ -14,10 +14,10 @@ pub struct Settings {
 /// Which steps of a program are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// A training step.
+    /// What its plan is measured by: a training step, or in inference a prediction.
     #[default]
-    Train,
-    /// An evaluation.
+    Measured,
+    /// An evaluation; in inference it is a prediction, too.
     Evaluate,
 }
 

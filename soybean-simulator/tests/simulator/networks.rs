@@ -3,9 +3,10 @@
 use crate::support::{cluster, level};
 use proptest::prelude::*;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Options, Request, Strategy as Search, compile, optimizer,
+    Argument, Builder, Compiled, Optimizer, Options, Request, Strategy as Search, compile,
+    optimizer,
 };
-use soybean_plan::{Cluster, DType, Init, Kernel, Precision, Topology};
+use soybean_plan::{Cluster, DType, Init, Kernel, Mode, Precision, Topology};
 use soybean_simulator::{Lanes, Phase, Settings, Simulation, Transport, simulate};
 
 /// Layers of these widths with ReLU, classified.
@@ -113,6 +114,27 @@ fn an_evaluation_is_a_part_of_a_step() {
         evaluation.bytes_per_level.iter().sum::<u64>(),
         compiled.program.tables.evaluate_bytes
     );
+}
+
+#[test]
+fn of_a_program_that_is_not_trained_a_prediction_is_simulated() {
+    let mut builder = Builder::in_mode(Mode::Inference);
+    let x = builder.input("x", DType::F32, &[64, 128]);
+    let w = builder.parameter("w", &[128, 64], Init::Constant(0.0));
+    let product = builder.call("matmul", &[x, w].map(Argument::Tensor)).unwrap();
+    let Argument::Tensor(output) = product else { unreachable!("a product is a tensor") };
+    let options = Options {
+        name: "net".to_owned(),
+        n_gpus: 4,
+        search: Search::Model.into(),
+        precision: Precision::F32,
+        optimizer: Optimizer::default(),
+    };
+    let compiled = compile(builder, None, &[("y".to_owned(), output)], &options, &|| 0.0).unwrap();
+    let simulation = simulate(&compiled.program, &eight(), &Settings::default()).unwrap();
+    assert!(simulation.seconds > 0.0);
+    let evaluation = Settings { phase: Phase::Evaluate, ..Settings::default() };
+    assert_eq!(simulation, simulate(&compiled.program, &eight(), &evaluation).unwrap());
 }
 
 /// What must hold of every simulation.
