@@ -223,6 +223,16 @@ impl Graph {
         self.tensors.node_indices().map(Value)
     }
 
+    /// The tensors of the batch, in the order in which they were added.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = Value> {
+        self.values().filter(|it| matches!(self.node(*it).source, Source::Input { .. }))
+    }
+
+    /// The trained tensors, in the order in which they were added.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = Value> {
+        self.values().filter(|it| matches!(self.node(*it).source, Source::Parameter(_)))
+    }
+
     /// The number of tensors.
     #[must_use]
     pub fn n_values(&self) -> usize {

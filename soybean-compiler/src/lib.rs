@@ -6,7 +6,6 @@
 mod batch;
 mod builder;
 mod compile;
-mod edit_distance;
 mod fault;
 mod fuse;
 pub mod gradient;
@@ -40,7 +39,6 @@ mod verify;
 
 pub use builder::{Argument, Builder, Site};
 pub use compile::{Compiled, MAX_GPUS, Options, compile};
-pub use edit_distance::edit_distance;
 pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
 pub use lower::{lower, lower_within};

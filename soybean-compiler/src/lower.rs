@@ -57,8 +57,7 @@ pub(crate) fn lowered_within(name: &str, tiled: &Tiled, limit: Option<u64>) -> L
 fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
     let mut lowering = Lowering::new(tiled, order);
     lowering.place_sources();
-    let tasks = tiled.network.loss.map(|it| schedule::train(&tiled.network, it));
-    let train = lowering.steps_of(Phase::Train, &tasks.unwrap_or_default());
+    let train = lowering.steps_of(Phase::Train, &schedule::train(&tiled.network));
     let loss = tiled.network.loss.map(|it| lowering.stored[&it]);
     let gradient_norm = tiled.network.gradient_norm.map(|it| lowering.stored[&it]);
     let evaluate = lowering.steps_of(Phase::Evaluate, &schedule::evaluate(&tiled.network));

@@ -13,6 +13,7 @@ use crate::{
     fuse,
     gradient::differentiate,
     graph::{Graph, Phase, Source, Value},
+    operator::Operator,
     optimizer::{Optimizer, program::Updates},
     pin, precision, share, simplify, updates,
 };
@@ -98,9 +99,8 @@ impl Network {
         outputs: &[(String, Value)],
         optimizer: &Optimizer,
     ) -> Result<Self, Vec<ModelFault>> {
-        let sites = builder.sites().into();
-        let Builder { mut graph, mut updates, mut scalars, names, .. } = builder;
-        let mut names: Vec<_> = names.into_iter().map(|(name, it)| (name, Some(it))).collect();
+        let mut network = Self::made(builder, Some(loss), outputs);
+        let Self { graph, updates, scalars, names, parameters, .. } = &mut network;
         let shape = graph.shape(loss);
         if !shape.is_empty() {
             let message = format!("the loss must be a scalar, found {shape}");
@@ -109,15 +109,9 @@ impl Network {
             );
             return Err(vec![ModelFault { at: At::Loss, message, help }]);
         }
-        let sources = |graph: &Graph, wanted: fn(&Source) -> bool| -> Vec<Value> {
-            graph.values().filter(|&it| wanted(&graph.node(it).source)).collect()
-        };
-        let inputs = sources(&graph, |it| matches!(it, Source::Input { .. }));
-        let parameters = sources(&graph, |it| matches!(it, Source::Parameter(_)));
-        let gradients =
-            differentiate(&mut graph, loss, &parameters, &updates::seed(optimizer, &mut scalars));
+        let gradients = differentiate(graph, loss, parameters, &updates::seed(optimizer, scalars));
         let unused = |(&parameter, gradient): (&Value, &Option<Value>)| {
-            gradient.is_none().then(|| unused_parameter(&graph, loss, parameter))
+            gradient.is_none().then(|| unused_parameter(graph, loss, parameter))
         };
         let faults: Vec<ModelFault> =
             parameters.iter().zip(&gradients).filter_map(unused).collect();
@@ -129,24 +123,39 @@ impl Network {
             .zip(gradients)
             .map(|(&it, gradient)| (it, gradient.expect("parameters without one are faults")))
             .collect();
-        let programs = Updates::new(optimizer, &mut scalars);
-        let mut writer =
-            updates::Writer { graph: &mut graph, updates: &mut updates, names: &mut names };
+        let programs = Updates::new(optimizer, scalars);
+        let mut writer = updates::Writer { graph, updates, names };
         let gradient_norm = writer.add(&programs, optimizer, loss, &gradients);
-        Ok(Self {
+        Ok(Self { gradient_norm, optimizer: optimizer.clone(), ..network })
+    }
+
+    /// What a builder made, without gradients and updates of parameters.
+    pub(crate) fn made(builder: Builder, loss: Option<Value>, outputs: &[(String, Value)]) -> Self {
+        let sites = builder.sites().into();
+        let Builder { graph, updates, scalars, names, .. } = builder;
+        Self {
+            inputs: graph.inputs().collect(),
+            parameters: graph.parameters().collect(),
             graph,
-            inputs,
-            parameters,
-            loss: Some(loss),
+            loss,
             outputs: outputs.to_vec(),
             updates,
-            gradient_norm,
-            optimizer: optimizer.clone(),
+            gradient_norm: None,
+            optimizer: Optimizer::default(),
             scalars,
             precision: Precision::F32,
-            names,
+            names: names.into_iter().map(|(name, it)| (name, Some(it))).collect(),
             sites,
-        })
+        }
+    }
+
+    /// What it computes: a network without a loss is not trained.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        match self.loss {
+            Some(_) => Mode::Training,
+            None => Mode::Inference,
+        }
     }
 
     /// The same network with a tensor stored in this tiling. A parameter, buffer or state and its next value are pinned together.
@@ -192,9 +201,10 @@ impl Network {
         self.fetched().into_iter().chain(self.left_by_steps()).collect()
     }
 
-    /// What a training step leaves besides the loss: the next values, and the gradients' norm.
-    pub(crate) fn left_by_steps(&self) -> impl Iterator<Item = Value> {
-        self.updates.iter().map(|&(_, next)| next).chain(self.gradient_norm)
+    /// What a training step leaves: the loss, the next values, and the gradients' norm. Nothing in inference.
+    pub(crate) fn left_by_steps(&self) -> Vec<Value> {
+        let next = self.updates.iter().map(|&(_, next)| next);
+        self.loss.into_iter().chain(next).chain(self.gradient_norm).collect()
     }
 
     /// The next values of buffers, parameters and states.
@@ -225,41 +235,56 @@ impl Network {
     /// computed in evaluations only.
     #[must_use]
     pub fn measured(&self) -> Vec<bool> {
-        match self.loss {
-            Some(loss) => {
-                let left: Vec<Value> = self.left_by_steps().chain([loss]).collect();
-                self.graph.ancestors_in(Phase::Train, &left)
-            }
-            None => self.forward(),
+        match self.mode() {
+            Mode::Training => self.graph.ancestors_in(Phase::Train, &self.left_by_steps()),
+            Mode::Inference => self.forward(),
         }
+    }
+
+    /// For each tensor, whether ranks may repeat each other's work on it wherever that saves bytes, since there is none, or next to none. In inference that is so for maps and
+    /// changes of shape of weights alone, such as the scales of a batch norm: they are small beside what is computed of the batch.
+    #[must_use]
+    pub fn may_repeat(&self) -> Vec<bool> {
+        let graph = &self.graph;
+        let mut is_of_weights: Vec<bool> = Vec::with_capacity(graph.n_values());
+        for value in graph.values() {
+            let is_input = matches!(graph.node(value).source, Source::Input { .. });
+            let operands = graph.operands(value);
+            is_of_weights.push(!is_input && operands.iter().all(|it| is_of_weights[it.index()]));
+        }
+        let is_light = |it: &Operator| {
+            let changes_nothing = it.is_alias() || matches!(it, Operator::Permute(_));
+            changes_nothing || matches!(it, Operator::Elementwise(_))
+        };
+        let may_repeat = |value: Value| {
+            let is_fixed = self.mode() == Mode::Inference && is_of_weights[value.index()];
+            let is_repeatable = |it: &Operator| it.may_repeat() || is_fixed && is_light(it);
+            graph.operator(value).is_some_and(is_repeatable)
+        };
+        graph.values().map(may_repeat).collect()
     }
 
     /// Which tensors serve updates alone: the next values, the norm of all gradients and what it is added up of, and what follows from it.
     pub(crate) fn of_updates(&self) -> Vec<bool> {
         let graph = &self.graph;
-        let mut marks = vec![false; graph.n_values()];
-        if let Some(norm) = self.gradient_norm {
-            let is_forward = self.forward();
-            let is_sum = |value: &Value| {
-                let is_scalar = graph.shape(*value).is_empty();
-                is_scalar && graph.operator(*value).is_some() && !is_forward[value.index()]
-            };
-            marks[norm.index()] = true;
-            for value in graph.values().rev().filter(|it| *it <= norm) {
-                if marks[value.index()] {
-                    graph
-                        .operands(value)
-                        .iter()
-                        .filter(|it| is_sum(it))
-                        .for_each(|it| marks[it.index()] = true);
-                }
-            }
-            for value in graph.values().filter(|it| *it > norm) {
-                marks[value.index()] |=
-                    graph.operands(value).iter().any(|it| *it >= norm && marks[it.index()]);
+        let is_next = self.next_values();
+        let mut marks: Vec<bool> = graph.values().map(|it| is_next.contains(&it)).collect();
+        let Some(norm) = self.gradient_norm else { return marks };
+        // Gradients serve next values besides the norm; their squares and the sums of these serve the norm alone.
+        let mut serves_others = self.forward();
+        is_next.iter().for_each(|it| serves_others[it.index()] = true);
+        for value in graph.values().rev().filter(|it| *it != norm) {
+            if serves_others[value.index()] {
+                graph.operands(value).iter().for_each(|it| serves_others[it.index()] = true);
             }
         }
-        self.updates.iter().for_each(|(_, next)| marks[next.index()] = true);
+        let mut follows = vec![false; graph.n_values()];
+        for value in graph.values() {
+            let reads_norm = graph.operands(value).iter().any(|it| follows[it.index()]);
+            follows[value.index()] = value == norm || reads_norm;
+            let serves_norm = graph.operator(value).is_some() && !serves_others[value.index()];
+            marks[value.index()] |= follows[value.index()] || serves_norm;
+        }
         marks
     }
 

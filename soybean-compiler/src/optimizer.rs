@@ -1,16 +1,14 @@
 //! Optimisers: the rule by which parameters change, and what goes on around it where runs are long.
 
-mod name_pattern;
 pub(crate) mod program;
 mod rule;
 
-use soybean_plan::NonFinite;
+use soybean_plan::{NonFinite, Pattern, edit_distance};
 
 use crate::{
     builder::Argument,
-    edit_distance,
     fault::{At, Fault, ModelFault, Place},
-    graph::{Graph, Source},
+    graph::Graph,
 };
 
 pub use rule::Rule;
@@ -20,7 +18,7 @@ pub use rule::Rule;
 pub struct Optimizer {
     /// What becomes of a parameter and its gradient.
     pub rule: Rule,
-    /// Patterns of the names of parameters that have no weight decay; `*` stands for any characters.
+    /// The names of parameters that have no weight decay, as texts of [`Pattern`]s.
     pub no_decay: Vec<String>,
     /// The largest 2-norm of all gradients together: larger ones are scaled down to it.
     pub clip_norm: Option<f64>,
@@ -28,7 +26,7 @@ pub struct Optimizer {
     pub accumulate: u64,
     /// The decay of the parameters' moving averages, if there are to be any.
     pub ema: Option<f64>,
-    /// What a step does where its loss or its gradients are not finite.
+    /// What a step does that is not finite.
     pub non_finite: NonFinite,
 }
 
@@ -76,8 +74,7 @@ pub fn optimizer(name: &str, settings: &[(String, Argument)]) -> Result<Optimize
 
 fn patterns(name: &str, value: &Argument) -> Result<Vec<String>, Fault> {
     let wrong = |found: &Argument| {
-        let message =
-            "a list of strings, which are names of parameters with `*` for any characters";
+        let message = "a list of strings, which are names of parameters with `*` for any letters";
         Fault::call(format!("`{name}`: `no_decay` must be {message}; found {}", found.kind()))
             .with_help("write `no_decay = [\"*.b\", \"embed*\"]`")
     };
@@ -125,17 +122,13 @@ impl Optimizer {
     /// If there is no such setting, or the value is not what it takes.
     pub fn set(&mut self, setting: &str, value: &Argument) -> Result<(), Fault> {
         let number = value.as_number();
-        let found = || match value {
-            Argument::Integer(it) => it.to_string(),
-            Argument::Float(it) => it.to_string(),
-            other => other.kind().to_owned(),
-        };
         let wrong =
-            |what: &str| Fault::call(format!("`{setting}` must be {what}, found {}", found()));
+            |what: &str| Fault::call(format!("`{setting}` must be {what}, found {}", found(value)));
         match (setting, value) {
             ("clip_norm", _) => {
-                let norm = number.filter(|it| *it > 0.0 && it.is_finite());
-                self.clip_norm = Some(norm.ok_or_else(|| wrong("a number above 0"))?);
+                let norm = number.filter(|it| single(*it) > 0.0 && single(*it).is_finite());
+                let expected = "a number above 0 in single precision, so from 1e-45 to 3.4e38";
+                self.clip_norm = Some(norm.ok_or_else(|| wrong(expected))?);
             }
             ("accumulate", _) => {
                 let n_steps = match value {
@@ -147,14 +140,15 @@ impl Optimizer {
                 self.accumulate = n_steps.ok_or_else(|| wrong(&expected))?;
             }
             ("ema", _) => {
-                let decay = number.filter(|it| *it > 0.0 && *it < 1.0);
-                self.ema = Some(decay.ok_or_else(|| wrong("a number above 0 and below 1"))?);
+                let decay = number.filter(|it| single(*it) > 0.0 && single(*it) < 1.0);
+                let expected = "a number above 0 and below 1 in single precision";
+                self.ema = Some(decay.ok_or_else(|| wrong(expected))?);
             }
             ("non_finite", Argument::Text(name)) => {
                 let choice = name.parse().map_err(|it| Fault::call(format!("`non_finite` {it}")));
                 self.non_finite = choice?;
             }
-            ("non_finite", _) => return Err(wrong("\"stop\", \"skip\" or \"scale\"")),
+            ("non_finite", _) => return Err(wrong(&NonFinite::expected())),
             _ => return Err(Fault::call(format!("unknown setting `{setting}`"))),
         }
         Ok(())
@@ -163,7 +157,7 @@ impl Optimizer {
     /// Whether a parameter of this name has the weight decay.
     #[must_use]
     pub fn decays(&self, name: &str) -> bool {
-        !self.no_decay.iter().any(|it| name_pattern::matches(it, name))
+        !self.no_decay.iter().any(|it| Pattern::new(it).is_match(name))
     }
 
     /// The rule for a parameter of this name.
@@ -179,11 +173,11 @@ impl Optimizer {
 
     /// The patterns that match no parameter.
     pub(crate) fn faults(&self, graph: &Graph) -> Vec<ModelFault> {
-        let parameters = graph.values().map(|it| graph.node(it));
-        let parameters = parameters.filter(|it| matches!(it.source, Source::Parameter(_)));
-        let names: Vec<&str> = parameters.map(|it| it.name.as_str()).collect();
-        let is_idle = |pattern: &str| !names.iter().any(|it| name_pattern::matches(pattern, it));
-        let patterns = self.no_decay.iter().enumerate().filter(|it| is_idle(it.1));
+        let parameters = graph.parameters();
+        let names: Vec<&str> = parameters.map(|it| graph.node(it).name.as_str()).collect();
+        let is_idle = |pattern: &Pattern| !names.iter().any(|it| pattern.is_match(it));
+        let patterns = self.no_decay.iter().enumerate();
+        let patterns = patterns.filter(|it| is_idle(&Pattern::new(it.1)));
         let fault = |(position, pattern): (usize, &String)| ModelFault {
             at: At::NoDecay(position),
             message: format!("`no_decay`: no parameter has a name like `{pattern}`"),
@@ -191,6 +185,21 @@ impl Optimizer {
         };
         patterns.map(fault).collect()
     }
+}
+
+/// What a setting was given, for error messages.
+fn found(value: &Argument) -> String {
+    match value {
+        Argument::Integer(it) => it.to_string(),
+        Argument::Float(it) => format!("{it:?}"),
+        other => other.kind().to_owned(),
+    }
+}
+
+/// The number as kernels take it.
+#[expect(clippy::cast_possible_truncation, reason = "kernels compute in single precision")]
+const fn single(number: f64) -> f32 {
+    number as f32
 }
 
 /// The most steps that share an update.

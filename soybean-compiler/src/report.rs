@@ -42,7 +42,7 @@ pub struct Report {
     pub prediction: Option<Prediction>,
 }
 
-/// What is predicted of a training step on a cluster.
+/// What is predicted of a training step, or in inference of a prediction, on a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     /// The cluster's name.
@@ -55,7 +55,7 @@ pub struct Prediction {
     pub levels: Vec<LevelLoad>,
 }
 
-/// What a training step asks of a level of a cluster.
+/// What a training step, or in inference a prediction, asks of a level of a cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LevelLoad {
     /// The level's name.
@@ -100,10 +100,7 @@ impl Report {
     /// What the model was compiled for.
     #[must_use]
     pub fn mode(&self) -> Mode {
-        match self.found.tiled.network.loss {
-            Some(_) => Mode::Training,
-            None => Mode::Inference,
-        }
+        self.found.tiled.network.mode()
     }
 
     /// The number of ranks.

@@ -275,6 +275,26 @@ pub fn inputs(program: &ScalarProgram) -> Vec<u8> {
     inputs
 }
 
+/// Whether noise alone reads an input of a program.
+pub(crate) fn is_of_noise(program: &ScalarProgram, input: u8) -> bool {
+    let is_input = |register: Register| {
+        program.instructions[usize::from(register)] == Instruction::Input(input)
+    };
+    let is_noise = |it: &Instruction| matches!(it, Instruction::Binary(Binary::Noise, ..));
+    let reads = |it: &Instruction| !is_noise(it) && sources(it).into_iter().any(is_input);
+    !program.instructions.iter().any(reads) && !program.results.iter().any(|it| is_input(*it))
+}
+
+/// The inputs that a program reads, in increasing order, and the program over these alone.
+pub(crate) fn compact(program: &ScalarProgram) -> (Vec<u8>, ScalarProgram) {
+    let read = inputs(program);
+    let n_inputs = read.last().map_or(0, |it| it + 1);
+    let place = |input: u8| read.iter().filter(|it| **it < input).fold(0, |n, _| n + 1);
+    let of: Vec<u8> = (0..n_inputs).map(place).collect();
+    let program = renumber(program, &of);
+    (read, program)
+}
+
 /// The program in which inputs are replaced: input `i` of `outer` becomes the result of `inner` if `i` is `at`, else input `others[i]`;
 /// the inputs of `inner` become `of_inner`.
 #[must_use]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use soybean_plan::Mode;
+
 use crate::{
     graph::{Graph, Phase, Source, Value},
     network::Network,
@@ -19,15 +21,15 @@ pub(crate) enum Task {
 
 /// The tasks of the computation by which plans are measured.
 pub(crate) fn measured(network: &Network) -> Vec<Task> {
-    match network.loss {
-        Some(loss) => train(network, loss),
-        None => evaluate(network),
+    match network.mode() {
+        Mode::Training => train(network),
+        Mode::Inference => evaluate(network),
     }
 }
 
-/// The tasks of a training step: the loss, the gradients, and each update as soon as nothing reads what it replaces.
-pub(crate) fn train(network: &Network, loss: Value) -> Vec<Task> {
-    let roots: Vec<Value> = network.left_by_steps().chain([loss]).collect();
+/// The tasks of a training step: the loss, the gradients, and each update as soon as nothing reads what it replaces. There are none in inference.
+pub(crate) fn train(network: &Network) -> Vec<Task> {
+    let roots = network.left_by_steps();
     let is_next = network.next_values();
     let order = computed(&network.graph, Phase::Train, &roots, |it| !is_next.contains(&it));
     // For each update, the last tensor that reads what it replaces or that it reads.

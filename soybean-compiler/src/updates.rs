@@ -104,24 +104,20 @@ impl Writer<'_> {
     ) -> Value {
         let shape = self.graph.shape(trained.parameter);
         let (space, nowhere): (Vec<FactorId>, Vec<FactorId>) = (all_dims(&shape), Vec::new());
-        let operand = |input: &Input| match input {
-            Input::Parameter => (Some(trained.parameter), &space),
-            Input::Gradient => (Some(trained.gradient), &space),
-            Input::State(name) => {
-                let state = trained.states.iter().find(|it| it.0 == *name);
-                (state.map(|it| it.1), &space)
-            }
-            Input::Norm => (common.norm, &nowhere),
-            Input::IsFinite => (common.is_finite, &nowhere),
+        let (read, program) = scalar::compact(program);
+        let state = |name| trained.states.iter().find(|it| it.0 == name).map(|it| it.1);
+        let operand = |input: &u8| {
+            let (value, ids) = match updates.inputs()[usize::from(*input)] {
+                Input::Parameter => (Some(trained.parameter), &space),
+                Input::Gradient => (Some(trained.gradient), &space),
+                Input::State(name) => (state(name), &space),
+                Input::Norm => (common.norm, &nowhere),
+                Input::IsFinite => (common.is_finite, &nowhere),
+            };
+            (value.expect("programs read what has been added"), ids.clone())
         };
-        let (values, operands): (Vec<Value>, Vec<Vec<FactorId>>) = updates
-            .inputs()
-            .iter()
-            .map(operand)
-            // What there is not is not read either: the norm, where it is being computed.
-            .map(|(value, ids)| (value.unwrap_or(trained.gradient), ids.clone()))
-            .unzip();
-        add_elementwise(self.graph, shape, &operands, program, &values)
+        let (values, operands): (Vec<Value>, Vec<Vec<FactorId>>) = read.iter().map(operand).unzip();
+        add_elementwise(self.graph, shape, &operands, &program, &values)
     }
 
     /// The 2-norm of all gradients together.

@@ -253,10 +253,10 @@ fn conversions_of_evaluations_are_not_of_a_step() {
         let told: Vec<_> = listed.into_iter().map(|it| (it.tensor, it.from, it.to)).collect();
         assert_eq!(told, implied(&plan), "conversions are those that forms and tilings need");
         let tiled = &report.search().tiled;
-        let is_trained = tiled.network.measured();
+        let is_measured = tiled.network.measured();
         let computed = tiled.network.graph.values().filter(|it| tiled.forms[it.index()].is_some());
         let conversions =
-            computed.filter(|it| !is_trained[it.index()]).flat_map(|it| tiled.conversions(it));
+            computed.filter(|it| !is_measured[it.index()]).flat_map(|it| tiled.conversions(it));
         n_bytes_of_evaluations += conversions.map(|it| it.bytes).sum::<u64>();
     }
     assert!(n_bytes_of_evaluations > 0);

@@ -4,8 +4,8 @@
 mod support;
 
 use expect_test::expect;
-use soybean_compiler::{Optimizer, Options, Pass, Report, Strategy, compile};
-use soybean_plan::{NonFinite, Precision};
+use soybean_compiler::{Argument, Builder, Optimizer, Options, Pass, Report, Strategy, compile};
+use soybean_plan::{DType, Init, NonFinite, Precision};
 
 /// The report of the plan of a perceptron in one function, so that its layers have no names.
 fn report(widths: &[usize], strategy: Strategy) -> Report {
@@ -34,6 +34,33 @@ fn weights_that_lie_otherwise_than_their_copies_are_sharded() {
     assert!(tiled.network.graph.values().any(|it| tiled.network.graph.is_copy(it)), "{tiled}");
     let parallelism = report.parallelism();
     assert_eq!(parallelism[0].1.weights, "split 2 x sharded 2", "{parallelism:?} {tiled}");
+}
+
+#[test]
+fn gradients_of_scalars_belong_to_the_backward_pass() {
+    let mut it = Builder::new();
+    let x = it.input("x", DType::F32, &[8, 4]);
+    let scale = it.parameter("scale", &[], Init::Constant(2.0));
+    let scaled = support::call(&mut it, "mul", &[x, scale].map(Argument::Tensor));
+    let loss = support::call(&mut it, "sum", &[Argument::Tensor(scaled), Argument::All]);
+    let loss = support::call(&mut it, "exp", &[Argument::Tensor(loss)]);
+    let optimizer = Optimizer { clip_norm: Some(1.0), ..Optimizer::default() };
+    let options = Options {
+        name: "scalar".to_owned(),
+        n_gpus: 2,
+        search: Strategy::Data.into(),
+        precision: Precision::F32,
+        optimizer,
+    };
+    let report = compile(it, loss, &[], &options, &|| 0.0).unwrap().report;
+    let (passes, network) = (report.passes(), &report.search().tiled.network);
+    let names = report.names();
+    let of = |pass: Pass| -> Vec<&str> {
+        let values = network.graph.values().filter(|it| network.graph.operator(*it).is_some());
+        values.filter(|it| passes[it.index()] == pass).map(|it| names[&it].as_str()).collect()
+    };
+    assert_eq!(of(Pass::Update), ["gradient_norm", "scale'"], "{}", network.graph);
+    assert_eq!(of(Pass::Backward), ["scale.grad"], "{}", network.graph);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use soybean_compiler::edit_distance;
+use soybean_plan::edit_distance;
 
 /// The names that take the fewest edits to reach from one, the nearest first; names that begin with it are as near as any. Of names that
 /// are as near, those that come first; each once.

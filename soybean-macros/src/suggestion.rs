@@ -1,6 +1,6 @@
 //! Suggestions: the known name that is nearest to the one that was written.
 
-use soybean_compiler::edit_distance;
+use soybean_plan::edit_distance;
 
 /// The candidate with the fewest edits, if they are few for its length.
 pub(crate) fn nearest<'n>(

@@ -200,12 +200,12 @@ fn what_goes_on_around_updates_is_checked() {
         "gpus = 8, clip_norm = -1.0, accumulate = N, ema = \"0.9\", non_finite = skip, optimizer = sgd(no_decay = [1])",
         model,
         expect![[r#"
-            1:92-106: `sgd`: `no_decay` must be a list of strings, which are names of parameters with `*` for any characters; found an integer
+            1:92-106: `sgd`: `no_decay` must be a list of strings, which are names of parameters with `*` for any letters; found an integer
               help: write `no_decay = ["*.b", "embed*"]`
-            1:22-26: `clip_norm` must be a number above 0, found -1
+            1:22-26: `clip_norm` must be a number above 0 in single precision, so from 1e-45 to 3.4e38, found -1.0
             1:41-42: `N` is not known when the model is built
               help: the macro sees only the tokens that it stands on: put the const into the annotated `mod`
-            1:50-55: `ema` must be a number above 0 and below 1, found a string
+            1:50-55: `ema` must be a number above 0 and below 1 in single precision, found a string
             1:70-74: `non_finite` must be one of "stop", "skip", "scale", found skip
               help: did you mean "skip"?
         "#]],

@@ -7,11 +7,13 @@
 pub mod bf16;
 mod cluster;
 mod collective;
+mod edit_distance;
 mod kernel;
 mod mesh;
 mod mode;
 mod non_finite;
 mod operations;
+mod pattern;
 mod precision;
 mod program;
 pub mod random;
@@ -23,6 +25,7 @@ mod tiling;
 
 pub use cluster::{Cluster, Device, Level, Pace, Topology, Unfit, Work, WorkKind};
 pub use collective::{Collective, CollectiveKind};
+pub use edit_distance::edit_distance;
 pub use kernel::{
     Attention, AttentionForm, Combine, Concatenation, Contraction, Convolution, ConvolutionForm,
     Embedding, EmbeddingForm, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling,
@@ -31,6 +34,7 @@ pub use kernel::{
 pub use mesh::{AxisSet, MAX_AXES, Mesh};
 pub use mode::Mode;
 pub use non_finite::NonFinite;
+pub use pattern::Pattern;
 pub use precision::Precision;
 pub use program::{
     Buffer, BufferId, Constant, Init, Input, Output, Parameter, Plan, Program, Rows, RunScalar,

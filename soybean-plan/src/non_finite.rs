@@ -1,8 +1,9 @@
-//! What a training step does where its loss or its gradients are not finite.
+//! What a training step does that is not finite.
 
 use std::{fmt, str::FromStr};
 
-/// What happens in a training step whose loss, or whose gradients' norm, is infinite or not a number.
+/// What happens in a training step that is not finite: one whose loss, or the sum of whose squared gradients, is no number of single precision. The sum is too large for it before
+/// the gradients are: one of 2e19 is enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum NonFinite {
     /// Training ends with an error.
@@ -29,6 +30,12 @@ impl NonFinite {
         }
     }
 
+    /// What can be chosen, for error messages.
+    #[must_use]
+    pub fn expected() -> String {
+        format!("one of {}", Self::ALL.map(|it| format!("\"{}\"", it.name())).join(", "))
+    }
+
     /// Whether such a step leaves everything as it was.
     #[must_use]
     pub const fn skips(self) -> bool {
@@ -44,8 +51,7 @@ impl FromStr for NonFinite {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|it| it.name() == name);
-        let known = || Self::ALL.map(|it| format!("\"{}\"", it.name())).join(", ");
-        found.ok_or_else(|| format!("must be one of {}, found \"{name}\"", known()))
+        found.ok_or_else(|| format!("must be {}, found \"{name}\"", Self::expected()))
     }
 }
 

@@ -75,7 +75,7 @@ pub struct Tables {
     pub accumulate: u64,
     /// The decay of the parameters' moving averages, the states `<parameter>.ema`; none if there are none.
     pub ema: Option<f64>,
-    /// What a step does where its loss or the norm is not finite.
+    /// What a step does that is not finite.
     pub non_finite: NonFinite,
     /// What an evaluation leaves: the loss if there is one, then the model's further outputs.
     pub outputs: Cow<'static, [Output]>,

@@ -16,7 +16,6 @@ mod convert;
 mod mapping;
 mod matching;
 mod nearest;
-mod pattern;
 mod source;
 
 use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};

@@ -331,8 +331,8 @@ fn a_hundred_skipped_steps_in_a_row_are_an_error() {
 }
 
 #[test]
-fn gradients_that_are_not_finite_stop_clipped_training() {
-    // The loss of a batch is finite where its gradients are not: half of the greatest number, squared on the way back.
+fn gradients_whose_norm_is_not_finite_stop_clipped_training() {
+    // The loss and the gradients, 1e30 / 4, are finite. The sum of their squares is too large for single precision.
     let mut it = Builder::new();
     let x = it.input("x", DType::F32, &[4]);
     let w = it.parameter("w", &[4], Init::Constant(1.0));

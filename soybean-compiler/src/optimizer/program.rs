@@ -76,7 +76,7 @@ impl<'a> Updates<'a> {
         &self.inputs
     }
 
-    /// The square of what the gradient adds to the steps' mean so far, element by element.
+    /// The square of the steps' mean gradient so far, this step's included.
     pub(crate) fn square(&self) -> ScalarProgram {
         let mut writer = self.writer();
         let gathered = writer.gathered();
@@ -163,10 +163,7 @@ impl Writer<'_> {
         let kept: Vec<Register> =
             rule.states().iter().map(|it| self.input(Input::State(it))).collect();
         let operands = Operands { parameter, gradient, states: &kept };
-        let mut results = match rule {
-            Rule::Sgd { .. } => sgd(&mut self.b, rule, *scalars, &operands),
-            Rule::Adam { .. } => adam(&mut self.b, rule, *scalars, &operands),
-        };
+        let mut results = ruled(&mut self.b, rule, *scalars, &operands);
         let next = results[0];
         results[0] = self.where_updated(next, parameter);
         for (result, before) in results[1..].iter_mut().zip(kept) {
@@ -236,64 +233,58 @@ struct Operands<'a> {
     states: &'a [Register],
 }
 
-// g += decay p; v = momentum v + g; p -= rate v, or with Nesterov p -= rate (g + momentum v)
-fn sgd(
+/// What a rule makes of a parameter, then of each of its states.
+fn ruled(
     b: &mut ScalarBuilder,
     rule: Rule,
     scalars: Scalars,
     operands: &Operands<'_>,
 ) -> Vec<Register> {
-    let Rule::Sgd { momentum, nesterov, weight_decay } = rule else { return Vec::new() };
-    let (parameter, rate) = (operands.parameter, b.scalar(scalars.learning_rate));
-    let gradient = decayed(b, parameter, operands.gradient, weight_decay);
-    let mut results = Vec::new();
-    let mut direction = gradient;
-    if let &[kept] = operands.states {
-        let kept = b.scale(kept, momentum);
-        let velocity = b.add(kept, gradient);
-        results.push(velocity);
-        direction = velocity;
-        if nesterov {
-            let ahead = b.scale(velocity, momentum);
-            direction = b.add(gradient, ahead);
+    let &Operands { mut parameter, mut gradient, states } = operands;
+    let rate = b.scalar(scalars.learning_rate);
+    match rule {
+        // g += decay p; v = momentum v + g; p -= rate v, or with Nesterov p -= rate (g + momentum v)
+        Rule::Sgd { momentum, nesterov, weight_decay } => {
+            gradient = decayed(b, parameter, gradient, weight_decay);
+            let mut velocities = Vec::new();
+            let mut direction = gradient;
+            for &kept in states {
+                let kept = b.scale(kept, momentum);
+                direction = b.add(kept, gradient);
+                velocities.push(direction);
+                if nesterov {
+                    let ahead = b.scale(direction, momentum);
+                    direction = b.add(gradient, ahead);
+                }
+            }
+            let step = b.mul(rate, direction);
+            let next = b.sub(parameter, step);
+            [next].into_iter().chain(velocities).collect()
+        }
+        // m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2
+        // p -= rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+        Rule::Adam { betas, eps, weight_decay, is_decoupled } => {
+            if is_decoupled && weight_decay != 0.0 {
+                let decay = b.scale(rate, weight_decay);
+                let shrunk = b.mul(parameter, decay);
+                parameter = b.sub(parameter, shrunk);
+            } else if !is_decoupled {
+                gradient = decayed(b, parameter, gradient, weight_decay);
+            }
+            let square = b.mul(gradient, gradient);
+            let mean = moving_mean(b, states[0], gradient, betas.0);
+            let square_mean = moving_mean(b, states[1], square, betas.1);
+            let [first, second] = scalars.corrections.map(|it| b.scalar(it));
+            let (root, root_of_correction) =
+                (b.unary(Unary::Sqrt, square_mean), b.unary(Unary::Sqrt, second));
+            let scaled = b.div(root, root_of_correction);
+            let denominator = b.offset(scaled, eps);
+            let rate = b.div(rate, first);
+            let ratio = b.div(mean, denominator);
+            let step = b.mul(rate, ratio);
+            vec![b.sub(parameter, step), mean, square_mean]
         }
     }
-    let step = b.mul(rate, direction);
-    results.insert(0, b.sub(parameter, step));
-    results
-}
-
-// m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g^2
-// p -= rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
-fn adam(
-    b: &mut ScalarBuilder,
-    rule: Rule,
-    scalars: Scalars,
-    operands: &Operands<'_>,
-) -> Vec<Register> {
-    let Rule::Adam { betas, eps, weight_decay, is_decoupled } = rule else { return Vec::new() };
-    let &[mean, square_mean] = operands.states else { return Vec::new() };
-    let (mut parameter, mut gradient) = (operands.parameter, operands.gradient);
-    let rate = b.scalar(scalars.learning_rate);
-    if is_decoupled && weight_decay != 0.0 {
-        let decay = b.scale(rate, weight_decay);
-        let shrunk = b.mul(parameter, decay);
-        parameter = b.sub(parameter, shrunk);
-    } else if !is_decoupled {
-        gradient = decayed(b, parameter, gradient, weight_decay);
-    }
-    let square = b.mul(gradient, gradient);
-    let mean = moving_mean(b, mean, gradient, betas.0);
-    let square_mean = moving_mean(b, square_mean, square, betas.1);
-    let [first, second] = scalars.corrections.map(|it| b.scalar(it));
-    let (root, root_of_correction) =
-        (b.unary(Unary::Sqrt, square_mean), b.unary(Unary::Sqrt, second));
-    let scaled = b.div(root, root_of_correction);
-    let denominator = b.offset(scaled, eps);
-    let rate = b.div(rate, first);
-    let ratio = b.div(mean, denominator);
-    let step = b.mul(rate, ratio);
-    vec![b.sub(parameter, step), mean, square_mean]
 }
 
 fn decayed(

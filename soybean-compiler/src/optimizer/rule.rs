@@ -1,5 +1,6 @@
 //! The rules by which optimisers change parameters, with their settings. Definitions and defaults are `PyTorch`'s.
 
+use super::{found, single};
 use crate::{
     builder::Argument,
     fault::{Fault, Place},
@@ -106,15 +107,11 @@ impl Rule {
     pub(super) fn set(&mut self, setting: &str, value: &Argument) -> Result<(), Fault> {
         let name = self.name();
         let wrong = |what: &str| {
-            Fault::call(format!("`{name}`: `{setting}` must be {what}, found {}", value.kind()))
+            Fault::call(format!("`{name}`: `{setting}` must be {what}, found {}", found(value)))
         };
-        let number = || match value.as_number() {
-            Some(number) if number >= 0.0 => Ok(number),
-            Some(number) => {
-                let message = format!("`{name}`: `{setting}` must be at least 0, found {number}");
-                Err(Fault::call(message))
-            }
-            None => Err(wrong("a number")),
+        let number = || {
+            let number = value.as_number().filter(|it| *it >= 0.0 && single(*it).is_finite());
+            number.ok_or_else(|| wrong("a number from 0 to 3.4e38"))
         };
         match (self, setting) {
             (Self::Sgd { momentum, .. }, "momentum") => *momentum = number()?,
@@ -128,7 +125,8 @@ impl Rule {
             (Self::Adam { eps, .. }, "eps") => *eps = number()?,
             (Self::Adam { betas, .. }, "betas") => {
                 let pair = pair_below_one(value);
-                *betas = pair.ok_or_else(|| wrong("two numbers from 0 to below 1"))?;
+                let expected = "two numbers from 0 to below 1 in single precision";
+                *betas = pair.ok_or_else(|| wrong(expected))?;
             }
             (rule, _) => return Err(rule.unknown(setting)),
         }
@@ -158,6 +156,6 @@ impl Rule {
 fn pair_below_one(value: &Argument) -> Option<(f64, f64)> {
     let Argument::List(items) = value else { return None };
     let [first, second] = &items[..] else { return None };
-    let valid = |item: &Argument| item.as_number().filter(|it| (0.0..1.0).contains(it));
+    let valid = |item: &Argument| item.as_number().filter(|it| *it >= 0.0 && single(*it) < 1.0);
     Some((valid(first)?, valid(second)?))
 }

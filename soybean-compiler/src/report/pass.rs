@@ -1,10 +1,10 @@
-//! Passes: the parts of a training step.
+//! Passes: the parts of a training step. A prediction is one forward pass.
 
 use std::fmt;
 
 use crate::{graph::Value, network::Network};
 
-/// A part of a training step.
+/// A part of a training step; a prediction is all [`Self::Forward`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
     /// What the loss and the outputs are computed of.

@@ -14,7 +14,7 @@ use crate::{
 /// Conversions that are alike: of repeated layers, at one place of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// The bytes that they move in a training step, over all ranks.
+    /// The bytes that they move in a training step, or in inference a prediction, over all ranks.
     pub bytes: u64,
     /// How many they are.
     pub n_conversions: usize,
@@ -38,7 +38,7 @@ pub struct Transfer {
     pub pass: Pass,
 }
 
-/// All conversions of a training step that move anything, those that move most first.
+/// All conversions of a training step, or in inference of a prediction, that move anything, those that move most first.
 pub(super) fn transfers(report: &Report) -> Vec<Transfer> {
     let network = &report.found.tiled.network;
     let context = Context::new(report);

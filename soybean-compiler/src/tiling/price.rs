@@ -29,7 +29,7 @@ pub(super) struct Clock {
     ticks_per_second: f64,
     /// Cost of a tick that only an evaluation takes.
     evaluation_tick: f64,
-    /// For each tensor that a training step computes, the number of the kernel without its form: equal for equal operators on equal shapes.
+    /// For each tensor that the measured computation computes, the number of the kernel without its form: equal for equal operators on equal shapes.
     tasks: Vec<Option<usize>>,
 }
 
@@ -58,19 +58,19 @@ impl Pricing {
     /// Times on this machine.
     pub(super) fn time(network: &Network, topology: &Topology) -> Self {
         let is_measured = network.measured();
-        let (mut trained, mut evaluated) = (0.0, 0.0);
+        let (mut measured, mut evaluated) = (0.0, 0.0);
         for value in network.graph.values() {
             let operands = network.graph.operands(value);
             let moved =
                 operands.iter().chain([&value]).map(|&it| most_seconds(network, topology, it));
             let sum = moved.sum::<f64>() + whole_seconds(network, topology, value);
-            *(if is_measured[value.index()] { &mut trained } else { &mut evaluated }) += sum;
+            *(if is_measured[value.index()] { &mut measured } else { &mut evaluated }) += sum;
         }
         let mut ticks_per_second = 1.0;
-        while trained * ticks_per_second < MOST_TICKS / 2.0 && ticks_per_second < MOST_TICKS {
+        while measured * ticks_per_second < MOST_TICKS / 2.0 && ticks_per_second < MOST_TICKS {
             ticks_per_second *= 2.0;
         }
-        while trained * ticks_per_second > MOST_TICKS {
+        while measured * ticks_per_second > MOST_TICKS {
             ticks_per_second /= 2.0;
         }
         let most_evaluated = f64::max(evaluated * ticks_per_second, 1.0);
@@ -106,8 +106,8 @@ impl Pricing {
         }
     }
 
-    /// The whole units of a conversion of a tensor of so many bytes that a training step has.
-    pub(super) fn trained(&self, price: Price, bytes: u64, n_ranks: u64) -> i64 {
+    /// The whole units of a conversion of a tensor of so many bytes that the measured computation has.
+    pub(super) fn measured(&self, price: Price, bytes: u64, n_ranks: u64) -> i64 {
         match self {
             Self::Bytes => (price.0 * bytes / n_ranks) as i64,
             Self::Time(clock) => clock.cost(clock.seconds(price, bytes)),
@@ -192,7 +192,7 @@ fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
     8.0 * (latency + bytes as f64 / slowest)
 }
 
-/// For each tensor that a training step computes, a number that equal operators on operands of equal shapes and types share.
+/// For each tensor that the measured computation computes, a number that equal operators on operands of equal shapes and types share.
 fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
     let graph = &network.graph;
     let mut known = Vec::new();

@@ -150,7 +150,7 @@ impl<'a> Problem<'a> {
         }
         let n_ranks = self.mesh.n_ranks() as u64;
         if usage.is_measured {
-            return pricing.trained(price, usage.bytes, n_ranks) * self.unit();
+            return pricing.measured(price, usage.bytes, n_ranks) * self.unit();
         }
         let part = pricing.evaluated(price, usage.bytes, n_ranks, self.evaluation_byte);
         self.part_of_unit(part)

@@ -137,7 +137,7 @@ pub struct Baselines {
     pub recursive: u64,
 }
 
-/// Times of a training step in seconds, as the search counts them: kernels and collectives one after another, without copies that move nothing between ranks.
+/// Times of a training step, or in inference of a prediction, in seconds, as the search counts them: kernels and collectives one after another, without copies that move nothing between ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
     /// Of the plan.

@@ -32,8 +32,8 @@ pub(crate) fn least_bytes(network: &Network, mesh: &Mesh, limit: usize) -> Optio
 /// The operators of a training step, in an order that keeps tables small; none if one would be larger than `limit`.
 fn order(all: &Tensors<'_>, limit: usize) -> Option<Vec<Value>> {
     let graph = &all.network.graph;
-    let is_trained = all.network.measured();
-    let is_work = |it: &Value| is_trained[it.index()] && graph.operator(*it).is_some();
+    let is_measured = all.network.measured();
+    let is_work = |it: &Value| is_measured[it.index()] && graph.operator(*it).is_some();
     let mut left: Vec<Value> = graph.values().filter(is_work).collect();
     let (mut order, mut shared) = (Vec::new(), Vec::new());
     while !left.is_empty() {

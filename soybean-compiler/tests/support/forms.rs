@@ -31,8 +31,20 @@ pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<For
     let is_idle_in_vain = |form: &Form| {
         (0..mesh.n_axes()).any(|axis| form.0[axis].is_none() && !extended(form, axis).is_empty())
     };
-    if !network.may_repeat()[value.index()] {
+    if !may_repeat(network, value) {
         forms.retain(|it| !is_idle_in_vain(it));
     }
     forms
+}
+
+/// Whether ranks may repeat each other's work on a tensor: casts to `bf16` and working copies, and what predictions make elementwise or by changes of shape of no tensor of the batch.
+fn may_repeat(network: &Network, value: Value) -> bool {
+    let graph = &network.graph;
+    let text = graph.operator(value).unwrap().to_string();
+    let is_light = ["map", "permute", "reshape"].contains(&text.split(' ').next().unwrap());
+    let is_ancestor = graph.ancestors(&[value]);
+    let reads_batch = network.inputs.iter().any(|it| is_ancestor[it.index()]);
+    text == "map {x0} to bf16"
+        || text == "share"
+        || network.loss.is_none() && !reads_batch && is_light
 }

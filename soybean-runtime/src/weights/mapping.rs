@@ -2,12 +2,13 @@
 
 use std::str::FromStr;
 
-use super::pattern::Pattern;
+use soybean_plan::Pattern;
+
 use crate::{Error, ErrorKind};
 
 /// Which tensor of a file is which of a model. Names that no rule changes stay as they are, and all names must fit, unless some may be missing or unused.
 ///
-/// As text a mapping has one line (or part before a `;`) for each of these, where `*` stands for any letters, the same on both sides:
+/// As text a mapping has one line (or part before a `;`) for each of these, where `*` stands for any letters (or none), the same on both sides:
 ///
 /// - `layers.*.linear1.weight = block.*.dense.w`: their name, and ours; the first rule that fits counts
 /// - `h.*.c_fc.weight = block.*.dense.w transposed`: the same for a matrix that they have with rows and columns exchanged

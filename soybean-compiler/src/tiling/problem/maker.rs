@@ -50,7 +50,7 @@ impl<'a> Problem<'a> {
             kinds: BTreeMap::new(),
         };
         let is_measured = network.measured();
-        let (mut trained, mut evaluated) = (0, 0);
+        let (mut measured, mut evaluated) = (0, 0);
         let (variables, tensors) = variables(network);
         for (variable, is_needless) in variables.into_iter().zip(is_needless) {
             maker.add_variable(variable, is_needless);
@@ -59,12 +59,12 @@ impl<'a> Problem<'a> {
             let Meaning::Operator { value, work } = variable else { continue };
             let is_measured = is_measured[value.index()];
             let used = maker.add_pairs(value, at, work, &tensors, is_measured);
-            *(if is_measured { &mut trained } else { &mut evaluated }) += used;
+            *(if is_measured { &mut measured } else { &mut evaluated }) += used;
         }
         // No conversion of a tensor moves as much as two copies of it to every rank.
         let most = |used: u64| used as f64 * 2.0 * mesh.n_ranks() as f64;
         maker.problem.evaluation_byte = 0.25 / most(evaluated).max(1.0);
-        while most(trained) * maker.problem.unit as f64 > MOST_COST && maker.problem.unit > 1 {
+        while most(measured) * maker.problem.unit as f64 > MOST_COST && maker.problem.unit > 1 {
             maker.problem.unit /= 2;
         }
         maker.problem

@@ -3,8 +3,8 @@
 /// The number of insertions, deletions and replacements of a character between two words. Source: Wagner & Fischer 1974.
 ///
 /// ```
-/// assert_eq!(soybean_compiler::edit_distance("rellu", "relu"), 1);
-/// assert_eq!(soybean_compiler::edit_distance("", "he"), 2);
+/// assert_eq!(soybean_plan::edit_distance("rellu", "relu"), 1);
+/// assert_eq!(soybean_plan::edit_distance("", "he"), 2);
 /// ```
 #[must_use]
 pub fn edit_distance(from: &str, to: &str) -> usize {
