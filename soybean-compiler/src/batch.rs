@@ -8,8 +8,9 @@ use soybean_plan::Rows;
 use crate::{
     graph::{Graph, Phase, Source, Value},
     network::Network,
-    operator::Rules,
-    signature::Signature,
+    operator::{Operator, Rules},
+    scalar,
+    signature::{Signature, factor_id},
 };
 
 /// What is known of a network's batches.
@@ -56,13 +57,25 @@ fn rows(graph: &Graph, n_rows: Option<usize>) -> Vec<Rows> {
             (Source::Operator(operator), _) => {
                 let signature = operator.signature(&graph.operand_shapes(value));
                 let operands = graph.operands(value).into_iter().enumerate();
-                let read = operands.filter(|&(at, _)| graph.reads(value, at, Phase::Evaluate));
+                let is_read =
+                    |at| graph.reads(value, at, Phase::Evaluate) && !is_of_noise(operator, at);
+                let read = operands.filter(|&(at, _)| is_read(at));
                 let rows = read.map(|(at, it)| (at, rows[it.index()])).collect::<Vec<_>>();
                 of_result(&signature, &rows, n_rows.unwrap_or(1))
             }
         });
     }
     rows
+}
+
+/// Whether an operand serves noise alone, by which dropout drops what it drops: nothing in evaluations.
+fn is_of_noise(operator: &Operator, operand: usize) -> bool {
+    let program = match operator {
+        Operator::Elementwise(map) => &map.program,
+        Operator::Reduce(reduce) => &reduce.map.program,
+        _ => return false,
+    };
+    scalar::is_of_noise(program, factor_id(operand))
 }
 
 /// The rows of an operator's result, from those of the operands at these positions.
@@ -80,7 +93,14 @@ fn of_result(signature: &Signature, operands: &[(usize, Rows)], n_rows: usize) -
             Rows::Fixed | Rows::Own { .. } | Rows::Mixed => found = Rows::Own { dim },
         }
     }
-    found
+    let Rows::Own { dim } = found else { return found };
+    // What stays and has a part for each place in the batch is not the same for a row wherever it stands.
+    let has_rows = |at: usize| {
+        let factor = signature.result[dim].factor;
+        signature.operands[at].iter().any(|it| it.factor == factor)
+    };
+    let is_placed = |&(at, rows): &(usize, Rows)| rows == Rows::Fixed && has_rows(at);
+    if operands.iter().any(is_placed) { Rows::Mixed } else { found }
 }
 
 /// The dim of the result that has the rows of this dim of an operand.
@@ -137,6 +157,17 @@ mod tests {
             call(it, "matmul", &[x, transposed])
         };
         check(gram, Rows::Mixed);
+        let plus = |shape: &'static [usize]| {
+            move |it: &mut Builder, x: Argument| {
+                let init = it.init("zeros", &[], shape).unwrap();
+                let p = Argument::Tensor(it.parameter("p", shape, init));
+                call(it, "add", &[x, p])
+            }
+        };
+        check(plus(&[8]), own(0));
+        check(plus(&[1, 8]), own(0));
+        check(plus(&[6, 1]), Rows::Mixed);
+        check(plus(&[6, 8]), Rows::Mixed);
     }
 
     #[test]
