@@ -1,14 +1,14 @@
-//! The attribute's arguments: `gpus = 8, optimizer = sgd(momentum = 0.9), strategy = "auto", precision = "bf16", memory = "80GiB",
-//! cluster = "dgx-h100", objective = "time", mode = "inference", clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = "skip"`.
+//! The attribute's arguments: what [`ARGUMENTS`] lists, written `gpus = 8, mode = "inference"`.
 
 mod cluster;
-pub(crate) mod mode;
 mod updates;
+
+use std::collections::BTreeMap;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 use soybean_compiler::{MAX_GPUS, Objective, Optimizer, Strategy, parse_bytes};
-use soybean_plan::Precision;
+use soybean_plan::{Mode, Precision};
 use syn::{
     Expr, Ident, Token,
     parse::{Parse, ParseStream},
@@ -26,40 +26,46 @@ use crate::{
     value::Value,
 };
 
-/// The names of all arguments.
-const NAMES: [&str; 12] = [
-    "gpus",
-    "optimizer",
-    "strategy",
-    "precision",
-    "memory",
-    "cluster",
-    "objective",
-    "mode",
-    "clip_norm",
-    "accumulate",
-    "ema",
-    "non_finite",
-];
+/// One argument.
+struct Known {
+    name: &'static str,
+    /// A value that it may have.
+    example: &'static str,
+    /// Whether only models that are trained have it.
+    is_of_training: bool,
+}
 
-/// The arguments with values.
-const KNOWN: &str = "gpus = 8, optimizer = sgd(momentum = 0.9), strategy = \"auto\", precision = \"bf16\", memory = \"80GiB\", cluster = \"dgx-h100\", objective = \"time\", mode = \"inference\", clip_norm = 1.0, accumulate = 4, ema = 0.999, non_finite = \"skip\"";
+const fn always(name: &'static str, example: &'static str) -> Known {
+    Known { name, example, is_of_training: false }
+}
+
+const fn of_training(name: &'static str, example: &'static str) -> Known {
+    Known { name, example, is_of_training: true }
+}
+
+/// All arguments.
+const ARGUMENTS: [Known; 12] = [
+    always("gpus", "8"),
+    of_training("optimizer", "sgd(momentum = 0.9)"),
+    always("strategy", "\"auto\""),
+    always("precision", "\"bf16\""),
+    always("memory", "\"80GiB\""),
+    always("cluster", "\"dgx-h100\""),
+    always("objective", "\"time\""),
+    always("mode", "\"inference\""),
+    of_training("clip_norm", "1.0"),
+    of_training("accumulate", "4"),
+    of_training("ema", "0.999"),
+    of_training("non_finite", "\"skip\""),
+];
 
 /// The arguments as they are written.
 #[derive(Default)]
 pub(crate) struct Attribute {
-    gpus: Option<Expr>,
-    optimizer: Option<Expr>,
-    strategy: Option<Expr>,
-    precision: Option<Expr>,
-    memory: Option<Expr>,
-    cluster: Option<Expr>,
-    objective: Option<Expr>,
-    mode: Option<Expr>,
-    clip_norm: Option<Expr>,
-    accumulate: Option<Expr>,
-    ema: Option<Expr>,
-    non_finite: Option<Expr>,
+    /// The values, by the names in [`ARGUMENTS`].
+    values: BTreeMap<&'static str, Expr>,
+    /// What the model is for. It decides what is generated also where something is wrong; a mode that does not exist is taken for the default.
+    pub(crate) mode: Mode,
     tokens: TokenStream,
     /// Whether some of them could not be read, so that nothing is known to be missing.
     is_broken: bool,
@@ -111,47 +117,44 @@ impl Attribute {
         };
         for Setting { name, value } in settings {
             let text = name.to_string();
-            let Some(slot) = attribute.slot(&text) else {
-                let mut message =
-                    Message::new(format!("unknown argument `{text}`")).note("known", KNOWN);
-                if let Some(nearest) = suggestion::nearest(&text, NAMES) {
-                    message = message.help(format!("did you mean `{nearest}`?"));
-                }
-                problems.report(&name, &message);
+            let Some(known) = ARGUMENTS.iter().find(|it| it.name == text) else {
+                problems.report(&name, &unknown(&text));
                 attribute.is_broken = true;
                 continue;
             };
-            if slot.is_some() {
+            if attribute.values.contains_key(known.name) {
                 problems.report(&name, &Message::new(format!("`{text}` is given twice")));
                 continue;
             }
-            *slot = Some(value);
+            attribute.values.insert(known.name, value);
         }
+        let mode = attribute.choice("mode", &Mode::NAMES, problems);
+        attribute.mode = mode.unwrap_or_default();
         attribute
     }
 
-    /// The place of the argument with this name.
-    fn slot(&mut self, name: &str) -> Option<&mut Option<Expr>> {
-        Some(match name {
-            "gpus" => &mut self.gpus,
-            "optimizer" => &mut self.optimizer,
-            "strategy" => &mut self.strategy,
-            "precision" => &mut self.precision,
-            "memory" => &mut self.memory,
-            "cluster" => &mut self.cluster,
-            "objective" => &mut self.objective,
-            "mode" => &mut self.mode,
-            "clip_norm" => &mut self.clip_norm,
-            "accumulate" => &mut self.accumulate,
-            "ema" => &mut self.ema,
-            "non_finite" => &mut self.non_finite,
-            _ => return None,
-        })
+    /// The value of one of [`ARGUMENTS`], if it is given.
+    fn value(&self, name: &str) -> Option<&Expr> {
+        debug_assert!(ARGUMENTS.iter().any(|it| it.name == name), "no argument `{name}`");
+        self.values.get(name)
+    }
+
+    /// The choice that an argument names, which is the default if it is not given; none if there is no such choice.
+    fn choice<T: Copy + Default>(
+        &self,
+        name: &str,
+        choices: &[(&'static str, T)],
+        problems: &mut Problems,
+    ) -> Option<T> {
+        match self.value(name) {
+            Some(expression) => read_choice(name, expression, choices, problems),
+            None => Some(T::default()),
+        }
     }
 
     /// Where faults of the number of GPUs belong: at the number, or else at all that is written.
     pub(crate) fn gpus_tokens(&self) -> &dyn ToTokens {
-        match &self.gpus {
+        match self.value("gpus") {
             Some(expression) => expression,
             None => &self.tokens,
         }
@@ -159,7 +162,7 @@ impl Attribute {
 
     /// Where faults of the memory belong: at its size, or else where those of the number of GPUs do.
     pub(crate) fn memory_tokens(&self) -> &dyn ToTokens {
-        match &self.memory {
+        match self.value("memory") {
             Some(expression) => expression,
             None => self.gpus_tokens(),
         }
@@ -167,20 +170,13 @@ impl Attribute {
 
     /// The constants that the arguments compute: rustc is to check their names, and to count them as used.
     pub(crate) fn computed(&self) -> impl Iterator<Item = &Expr> {
-        let settings = match self.optimizer.as_ref().map(peeled) {
-            Some(Expr::Call(call)) => Some(&call.args),
-            _ => None,
-        };
-        let values = settings.into_iter().flatten().filter_map(|argument| match argument {
+        let settings = self.optimizer_settings().into_iter().flatten();
+        let of_optimizer = settings.filter_map(|argument| match argument {
             Expr::Assign(assign) => Some(&*assign.right),
             _ => None,
         });
-        let numbers = [&self.clip_norm, &self.accumulate, &self.ema].into_iter().flatten();
-        self.gpus
-            .iter()
-            .chain(numbers)
-            .chain(values)
-            .filter(|it| !matches!(peeled(it), Expr::Lit(_)))
+        let others = self.values.iter().filter(|it| *it.0 != "optimizer").map(|it| it.1);
+        others.chain(of_optimizer).filter(|it| !matches!(peeled(it), Expr::Lit(_)))
     }
 
     /// What the arguments say; the environment's number of GPUs goes before the attribute's.
@@ -190,26 +186,26 @@ impl Attribute {
         environment: &Environment,
     ) -> Option<Settings> {
         let n_gpus = self.n_gpus(evaluator, environment.gpus.as_deref());
-        let optimizer = self.optimizer_of_mode(evaluator);
-        let strategy = match &self.strategy {
-            Some(expression) => read_choice("strategy", expression, &Strategy::NAMES, evaluator),
-            None => Some(Strategy::Auto),
+        let optimizer = match self.mode {
+            Mode::Training => self.read_updates(evaluator),
+            Mode::Inference => self.refuse_updates(&mut evaluator.problems),
         };
+        let problems = &mut evaluator.problems;
+        let strategy = self.choice("strategy", &Strategy::NAMES, problems);
         let precisions = Precision::ALL.map(|it| (it.name(), it));
-        let precision = match &self.precision {
-            Some(expression) => read_choice("precision", expression, &precisions, evaluator),
-            None => Some(Precision::F32),
-        };
-        let memory = match &self.memory {
-            Some(expression) => read_memory(expression, evaluator).map(Some),
+        let precision = self.choice("precision", &precisions, problems);
+        let memory = match self.value("memory") {
+            Some(expression) => read_memory(expression, problems).map(Some),
             None => Some(None),
         };
-        let cluster = match &self.cluster {
-            Some(expression) => read_cluster(expression, environment, evaluator).map(Some),
+        let cluster = match self.value("cluster") {
+            Some(expression) => read_cluster(expression, environment, problems).map(Some),
             None => Some(None),
         };
-        let objective = match &self.objective {
-            Some(expression) => read_objective(expression, self.cluster.is_some(), evaluator),
+        let objective = match self.value("objective") {
+            Some(expression) => {
+                read_objective(expression, self.value("cluster").is_some(), problems)
+            }
             None => Some(Objective::Bytes),
         };
         Some(Settings {
@@ -229,7 +225,7 @@ impl Attribute {
         variable: Option<&str>,
     ) -> Option<usize> {
         let declared =
-            self.gpus.as_ref().map(|expression| (expression, evaluator.constant(expression)));
+            self.value("gpus").map(|expression| (expression, evaluator.constant(expression)));
         let requirement = format!("must be an integer from 1 to {MAX_GPUS}");
         if let Some((expression, value)) = &declared {
             let found = match value {
@@ -266,6 +262,21 @@ impl Attribute {
     }
 }
 
+/// The mode of an attribute that has not been parsed yet; what is wrong with it is reported when it is.
+pub(crate) fn mode_of(attribute: &TokenStream) -> Mode {
+    Attribute::parse(attribute.clone(), &mut Problems::default()).mode
+}
+
+/// What is told of an argument that there is not.
+fn unknown(name: &str) -> Message {
+    let known = ARGUMENTS.map(|it| format!("{} = {}", it.name, it.example)).join(", ");
+    let message = Message::new(format!("unknown argument `{name}`")).note("known", known);
+    match suggestion::nearest(name, ARGUMENTS.map(|it| it.name)) {
+        Some(nearest) => message.help(format!("did you mean `{nearest}`?")),
+        None => message,
+    }
+}
+
 fn number_of_gpus(text: &str) -> Option<usize> {
     text.parse().ok().filter(|n| (1..=MAX_GPUS).contains(n))
 }
@@ -275,7 +286,7 @@ fn read_choice<T: Copy>(
     argument: &str,
     expression: &Expr,
     choices: &[(&'static str, T)],
-    evaluator: &mut Evaluator<'_>,
+    problems: &mut Problems,
 ) -> Option<T> {
     let expression = peeled(expression);
     let text = match expression {
@@ -295,13 +306,13 @@ fn read_choice<T: Copy>(
         if let Some(nearest) = suggestion::nearest(&text, names()) {
             message = message.help(format!("did you mean \"{nearest}\"?"));
         }
-        evaluator.problems.report(expression, &message);
+        problems.report(expression, &message);
     }
     choice
 }
 
 /// The bytes of a size, which must be a string.
-fn read_memory(expression: &Expr, evaluator: &mut Evaluator<'_>) -> Option<u64> {
+fn read_memory(expression: &Expr, problems: &mut Problems) -> Option<u64> {
     let expression = peeled(expression);
     let found = match expression {
         Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(it), .. }) => parse_bytes(&it.value()),
@@ -310,7 +321,7 @@ fn read_memory(expression: &Expr, evaluator: &mut Evaluator<'_>) -> Option<u64> 
     found
         .map_err(|reason| {
             let headline = "`memory` must be a size of memory in a string, such as \"80GiB\"";
-            evaluator.problems.report(expression, &Message::new(format!("{headline}: {reason}")));
+            problems.report(expression, &Message::new(format!("{headline}: {reason}")));
         })
         .ok()
 }

@@ -51,7 +51,7 @@ pub(crate) struct Evaluator<'a> {
     /// Tensors whose tiling the model pins, with the tokens that say to which.
     pub(crate) pins: Vec<(soybean_compiler::graph::Value, &'a Expr)>,
     root: Rc<Items<'a>>,
-    layers: &'a Layers,
+    pub(crate) layers: &'a Layers,
     frames: Vec<Frame<'a>>,
     calls: Vec<Call<'a>>,
     /// Values of consts by their address; `None` while one is being computed.

@@ -9,7 +9,7 @@ use soybean_plan::{DType, Mode, Shape};
 use syn::{Expr, ItemFn, Pat, Stmt};
 
 use crate::{
-    attribute::{Attribute, Settings, mode::mode_of},
+    attribute::{Attribute, Settings, mode_of},
     evaluate::{Evaluator, tensor::Assertion},
     generate,
     item::Model,
@@ -89,7 +89,7 @@ pub(crate) fn expand(
     let mut problems = Problems::default();
     let dependencies = model.dependencies();
     if !dependencies.is_empty() {
-        model.check(&mut problems);
+        model.check(mode_of(&attribute), &mut problems);
         if problems.is_empty() {
             return relayed::start(&model, attribute, &dependencies);
         }
@@ -99,7 +99,7 @@ pub(crate) fn expand(
     let attribute = Attribute::parse(attribute, &mut evaluator.problems);
     match build(&model, &attribute, environment, &mut evaluator) {
         Some(success) => generate::expansion(&model, &attribute, &success),
-        None => stub::for_faults(&model, &stub::inputs(&model), attribute.mode(), &evaluator),
+        None => stub::for_faults(&model, &stub::inputs(&model), attribute.mode, &evaluator),
     }
 }
 
@@ -117,9 +117,9 @@ pub(crate) fn evaluate<'a>(
     environment: &Environment,
     evaluator: &mut Evaluator<'a>,
 ) -> Option<Evaluated<'a>> {
-    model.check(&mut evaluator.problems);
+    let mode = attribute.mode;
+    model.check(mode, &mut evaluator.problems);
     let settings = attribute.settings(evaluator, environment);
-    let mode = attribute.mode();
     evaluator.builder = Builder::in_mode(mode);
     let inputs = add_inputs(model, evaluator);
     let forward = model.forward()?;
@@ -142,8 +142,14 @@ pub(crate) fn build<'a>(
     environment: &Environment,
     evaluator: &mut Evaluator<'a>,
 ) -> Option<Success> {
-    let Evaluated { settings, inputs, outputs } =
-        evaluate(model, attribute, environment, evaluator)?;
+    let Some(evaluated) = evaluate(model, attribute, environment, evaluator) else {
+        if evaluator.problems.is_empty() && !evaluator.layers.has_faults() {
+            let message = "the macro cannot compile this model, and does not know why: this is a fault of `soybean`";
+            evaluator.problems.report(attribute.gpus_tokens(), &message.into());
+        }
+        return None;
+    };
+    let Evaluated { settings, inputs, outputs } = evaluated;
     let options = options(model, &settings);
     let builder = std::mem::take(&mut evaluator.builder);
     let recipe = Recipe { builder, loss: outputs.loss, outputs: outputs.others, options };

@@ -14,7 +14,7 @@ use crate::{
     emit,
     evaluate::tensor::Assertion,
     expand::{Input, Success},
-    item::{Form, Model},
+    item::{Form, Model, runner},
     source_text::whole_text,
 };
 
@@ -121,9 +121,10 @@ pub(crate) fn interface(model: &Model, inputs: &[Input], mode: Mode, gpus: &str)
     if inputs.is_empty() {
         fields.push_str("_nothing: ::core::marker::PhantomData<&'a ()>,\n");
     }
-    let (unit, runner, verb) = match mode {
-        Mode::Training => ("step", "Trainer", "Trains"),
-        Mode::Inference => ("prediction", "Predictor", "Runs"),
+    let runner = runner(mode);
+    let (unit, verb) = match mode {
+        Mode::Training => ("step", "Trains"),
+        Mode::Inference => ("prediction", "Runs"),
     };
     let views: Vec<_> = inputs.iter().map(view).collect();
     let views = views.join(", ");

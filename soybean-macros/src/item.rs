@@ -2,6 +2,7 @@
 
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use quote::ToTokens;
+use soybean_plan::Mode;
 use syn::{FnArg, Item, ItemFn, ItemMod, PatType, Visibility};
 
 use crate::{
@@ -11,8 +12,13 @@ use crate::{
     unsupported,
 };
 
-/// The names of what the macro generates in the model's module.
-const GENERATED: [&str; 5] = ["Batch", "Network", "Trainer", "Predictor", "__program"];
+/// What is generated to run a model, as users call it.
+pub(crate) const fn runner(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Training => "Trainer",
+        Mode::Inference => "Predictor",
+    }
+}
 
 /// What the attribute stands on.
 pub(crate) struct Model {
@@ -104,7 +110,7 @@ impl Model {
     }
 
     /// Reports what is wrong with the item as such.
-    pub(crate) fn check(&self, problems: &mut Problems) {
+    pub(crate) fn check(&self, mode: Mode, problems: &mut Problems) {
         match &self.form {
             Form::Function(it) => report_cfg(it.to_token_stream(), problems),
             Form::Module(it) => {
@@ -114,7 +120,7 @@ impl Model {
                     problems.report(it, &message);
                     return;
                 };
-                items.iter().for_each(|item| check_item(item, problems));
+                items.iter().for_each(|item| check_item(item, mode, problems));
                 self.check_forward(it, problems);
             }
         }
@@ -173,8 +179,8 @@ impl Model {
     }
 }
 
-/// The item's name, if it is one of those that the macro generates.
-pub(crate) fn generated_name(item: &Item) -> Option<&Ident> {
+/// The item's name, if it is one of those that the macro generates in the model's module.
+pub(crate) fn generated_name(item: &Item, mode: Mode) -> Option<&Ident> {
     let name = match item {
         Item::Struct(it) => &it.ident,
         Item::Enum(it) => &it.ident,
@@ -182,16 +188,17 @@ pub(crate) fn generated_name(item: &Item) -> Option<&Ident> {
         Item::Mod(it) => &it.ident,
         _ => return None,
     };
-    GENERATED.contains(&name.to_string().as_str()).then_some(name)
+    let generated = ["Batch", "Network", runner(mode), "__program"];
+    generated.contains(&name.to_string().as_str()).then_some(name)
 }
 
-fn check_item(item: &Item, problems: &mut Problems) {
+fn check_item(item: &Item, mode: Mode, problems: &mut Problems) {
     if let Item::Macro(it) = item {
         let message =
             Message::new("a macro call is not part of the model language").help(unsupported::MACRO);
         problems.report(&it.mac.path, &message);
     }
-    if let Some(name) = generated_name(item) {
+    if let Some(name) = generated_name(item, mode) {
         let message = Message::new(format!("`{name}` is what the macro generates for the model"))
             .help("give this item another name");
         problems.report(name, &message);

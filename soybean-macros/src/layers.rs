@@ -57,6 +57,16 @@ impl Layers {
         layers
     }
 
+    /// Whether something is wrong with one of them, which has been reported where it is defined.
+    pub(crate) fn has_faults(&self) -> bool {
+        let links = self.units.values().map(|it| &it.links).chain([&self.links]);
+        links.flat_map(BTreeMap::values).any(|link| match link {
+            Link::To(id) => !self.units.contains_key(id),
+            Link::Unmarked => false,
+            Link::Faulty => true,
+        })
+    }
+
     /// Layers of which nothing is known, for an item that has faults of its own.
     pub(crate) fn unknown(dependencies: &[Dependency]) -> Self {
         let links = dependencies.iter().map(|it| (it.key.clone(), Link::Faulty));

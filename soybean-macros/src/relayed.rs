@@ -8,7 +8,7 @@ use quote::{format_ident, quote};
 use syn::{Attribute as Annotation, FnArg, Item, ItemFn, Safety};
 
 use crate::{
-    attribute::{Attribute, mode::mode_of},
+    attribute::{Attribute, mode_of},
     dependency::Dependency,
     erase::erase_dims,
     evaluate::Evaluator,
@@ -77,7 +77,7 @@ pub(crate) fn arrived(arrived: Arrived, environment: &Environment) -> TokenStrea
         let errors = evaluator.problems.to_compile_errors();
         let unreachable = "::core::unreachable!()";
         let network =
-            generate::network(&path, &stub::plan(attribute.mode()), unreachable, unreachable);
+            generate::network(&path, &stub::plan(attribute.mode), unreachable, unreachable);
         let network = generate::tokens(&network);
         let functions = functions.iter().map(|it| stub::without_body(&seen_outside(it)));
         let is_layer = |it: &&Dependency| matches!(layers.links[&it.key], Link::To(_));

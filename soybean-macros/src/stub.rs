@@ -58,7 +58,8 @@ pub(crate) fn for_faults(
         }
         Form::Module(module) => {
             let (attributes, visibility, name) = (&module.attrs, &module.vis, &module.ident);
-            let items = model.items().iter().filter_map(|item| without_fault(item, evaluator));
+            let items =
+                model.items().iter().filter_map(|item| without_fault(item, mode, evaluator));
             quote! {
                 #errors
                 #(#attributes)*
@@ -78,12 +79,12 @@ fn generated(model: &Model, inputs: &[Input], mode: Mode) -> (TokenStream, Token
 }
 
 /// The item as far as it can stand without errors of its own.
-fn without_fault(item: &Item, evaluator: &Evaluator<'_>) -> Option<TokenStream> {
+fn without_fault(item: &Item, mode: Mode, evaluator: &Evaluator<'_>) -> Option<TokenStream> {
     match item {
         Item::Fn(it) => Some(without_body(it)),
         Item::Const(it) if evaluator.is_poisoned(it) => None,
         Item::Macro(_) => None,
-        other if generated_name(other).is_some() => None,
+        other if generated_name(other, mode).is_some() => None,
         other => Some(erase_dims(quote!(#other))),
     }
 }

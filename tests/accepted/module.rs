@@ -13,6 +13,9 @@ pub mod mlp {
     const SIZES: [usize; 2] = [8, 4 * 3];
     const IS_DEEP: bool = BATCH > 8 && !(RANKS == 2);
 
+    /// What has this name in mode inference is not generated for a model that is trained.
+    pub struct Predictor;
+
     const fn doubled(n: usize) -> usize {
         2 * n
     }

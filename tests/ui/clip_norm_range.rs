@@ -1,7 +1,17 @@
 use soybean::prelude::*;
 
 #[soybean::model(gpus = 8, clip_norm = 0.0)]
-fn model(x: Tensor<f32, 64, 784>) -> Tensor {
+fn zero(x: Tensor<f32, 64, 784>) -> Tensor {
+    (x * param("dense.w", [784], ones())).mean(..)
+}
+
+#[soybean::model(gpus = 8, clip_norm = 1e39)]
+fn large(x: Tensor<f32, 64, 784>) -> Tensor {
+    (x * param("dense.w", [784], ones())).mean(..)
+}
+
+#[soybean::model(gpus = 8, clip_norm = 1e-46)]
+fn small(x: Tensor<f32, 64, 784>) -> Tensor {
     (x * param("dense.w", [784], ones())).mean(..)
 }
 

@@ -8,9 +8,9 @@ use syn::{Expr, ExprLit, Lit};
 
 use super::read_choice;
 use crate::{
-    evaluate::{Evaluator, expression::peeled},
+    evaluate::expression::peeled,
     expand::Environment,
-    problem::Message,
+    problem::{Message, Problems},
     source_text::source_text,
     suggestion,
 };
@@ -26,7 +26,7 @@ pub(crate) struct Described {
 pub(super) fn read_cluster(
     expression: &Expr,
     environment: &Environment,
-    evaluator: &mut Evaluator<'_>,
+    problems: &mut Problems,
 ) -> Option<Described> {
     let expression = peeled(expression);
     let found = match expression {
@@ -39,7 +39,7 @@ pub(super) fn read_cluster(
             .help("write `cluster = \"dgx-h100\"` or `cluster = \"machine.toml\"`"))
         }
     };
-    found.map_err(|message| evaluator.problems.report(expression, &message)).ok()
+    found.map_err(|message| problems.report(expression, &message)).ok()
 }
 
 fn described(name: &str, environment: &Environment) -> Result<Described, Message> {
@@ -81,13 +81,13 @@ fn unknown(name: &str) -> Message {
 pub(super) fn read_objective(
     expression: &Expr,
     has_cluster: bool,
-    evaluator: &mut Evaluator<'_>,
+    problems: &mut Problems,
 ) -> Option<Objective> {
-    let objective = read_choice("objective", expression, &Objective::NAMES, evaluator)?;
+    let objective = read_choice("objective", expression, &Objective::NAMES, problems)?;
     if objective == Objective::Time && !has_cluster {
         let message = Message::new("`objective = \"time\"` needs a cluster, found none")
             .help("add `cluster = \"dgx-h100\"`, another preset, or a file of your own");
-        evaluator.problems.report(expression, &message);
+        problems.report(expression, &message);
         return None;
     }
     Some(objective)

@@ -5,43 +5,59 @@ use soybean_compiler::{Argument, Optimizer, Place, optimizer};
 use soybean_plan::NonFinite;
 use syn::{Expr, punctuated::Punctuated, token::Comma};
 
-use super::{Attribute, read_choice};
+use super::{ARGUMENTS, Attribute, Known};
 use crate::{
     evaluate::{Evaluator, expression::peeled},
-    problem::Message,
+    problem::{Message, Problems},
     source_text::source_text,
 };
 
 impl Attribute {
     /// The optimiser with all that goes on around its rule.
     pub(super) fn read_updates<'a>(&'a self, evaluator: &mut Evaluator<'a>) -> Option<Optimizer> {
-        let optimizer = match &self.optimizer {
+        let optimizer = match self.value("optimizer") {
             Some(expression) => read_optimizer(expression, evaluator),
             None => Some(Optimizer::default()),
         };
         let mut further = Optimizer::default();
-        let numbers =
-            [("clip_norm", &self.clip_norm), ("accumulate", &self.accumulate), ("ema", &self.ema)];
         let mut is_sound = true;
-        for (setting, expression) in numbers {
-            if let Some(expression) = expression {
+        for setting in ["clip_norm", "accumulate", "ema"] {
+            if let Some(expression) = self.value(setting) {
                 is_sound &= set(&mut further, setting, expression, evaluator).is_some();
             }
         }
         let choices = NonFinite::ALL.map(|it| (it.name(), it));
-        let non_finite = match &self.non_finite {
-            Some(expression) => read_choice("non_finite", expression, &choices, evaluator),
-            None => Some(NonFinite::Stop),
-        };
+        let non_finite = self.choice("non_finite", &choices, &mut evaluator.problems);
         let Optimizer { rule, no_decay, .. } = optimizer?;
         let optimizer = Optimizer { rule, no_decay, non_finite: non_finite?, ..further };
         is_sound.then_some(optimizer)
     }
 
+    /// Reports what a model that is not trained cannot have.
+    pub(super) fn refuse_updates(&self, problems: &mut Problems) -> Option<Optimizer> {
+        let mut is_sound = true;
+        for Known { name, .. } in ARGUMENTS.iter().filter(|it| it.is_of_training) {
+            let Some(expression) = self.value(name) else { continue };
+            let message =
+                Message::new(format!("a model of `mode = \"inference\"` has no `{name}`"))
+                    .help("remove this argument, or the mode");
+            problems.report(expression, &message);
+            is_sound = false;
+        }
+        is_sound.then(Optimizer::default)
+    }
+
+    /// What stands between the brackets of the optimiser.
+    pub(super) fn optimizer_settings(&self) -> Option<&Punctuated<Expr, Comma>> {
+        match peeled(self.value("optimizer")?) {
+            Expr::Call(call) => Some(&call.args),
+            _ => None,
+        }
+    }
+
     /// Where faults of a pattern of `no_decay` belong: at the pattern, or else at what gives it.
     pub(crate) fn no_decay_tokens(&self, position: usize) -> Option<&dyn ToTokens> {
-        let settings = settings(peeled(self.optimizer.as_ref()?))?;
-        let given = settings.iter().find_map(|setting| match setting {
+        let given = self.optimizer_settings()?.iter().find_map(|setting| match setting {
             Expr::Assign(it) if source_text(&it.left) == "no_decay" => Some(peeled(&it.right)),
             _ => None,
         })?;
@@ -52,11 +68,20 @@ impl Attribute {
     }
 }
 
-fn settings(optimizer: &Expr) -> Option<&Punctuated<Expr, Comma>> {
-    match optimizer {
-        Expr::Call(call) => Some(&call.args),
-        _ => None,
+/// The value of a setting; one that no setting takes is reported.
+fn argument<'a>(
+    setting: &str,
+    expression: &'a Expr,
+    evaluator: &mut Evaluator<'a>,
+) -> Option<Argument> {
+    let value = evaluator.constant(expression);
+    let argument = value.to_argument();
+    if argument.is_none() && !value.is_poisoned() {
+        let expected = "a number, `true` or `false`, a string or a list of them";
+        let message = format!("`{setting}` must be {expected}, found {}", value.kind());
+        evaluator.problems.report(expression, &message.into());
     }
+    argument
 }
 
 /// Gives what stands around the rule its value.
@@ -66,13 +91,8 @@ fn set<'a>(
     expression: &'a Expr,
     evaluator: &mut Evaluator<'a>,
 ) -> Option<()> {
-    let value = evaluator.constant(expression);
-    if value.is_poisoned() {
-        return None;
-    }
-    // What is no argument of anything is no number either.
-    let argument = value.to_argument().unwrap_or(Argument::All);
-    let set = optimizer.set(setting, &argument);
+    let value = argument(setting, expression, evaluator)?;
+    let set = optimizer.set(setting, &value);
     set.map_err(|fault| evaluator.problems.report(expression, &fault.message.into())).ok()
 }
 
@@ -118,10 +138,10 @@ fn read_optimizer<'a>(expression: &'a Expr, evaluator: &mut Evaluator<'a>) -> Op
 
 /// `momentum = 0.9`
 fn read_setting<'a>(
-    argument: &'a Expr,
+    setting: &'a Expr,
     evaluator: &mut Evaluator<'a>,
 ) -> Option<(String, Argument)> {
-    let (name, value) = match argument {
+    let (name, value) = match setting {
         Expr::Assign(assign) => (&*assign.left, &*assign.right),
         other => {
             let message = Message::new("the settings of an optimizer are written `name = value`");
@@ -129,6 +149,7 @@ fn read_setting<'a>(
             return None;
         }
     };
-    let argument = evaluator.constant(value).to_argument()?;
-    Some((source_text(name), argument))
+    let name = source_text(name);
+    let argument = argument(&name, value, evaluator)?;
+    Some((name, argument))
 }
