@@ -35,5 +35,13 @@ fn steps_allocate_nothing() {
         let (losses, n_allocations) = allocations::count_during(&mut steps);
         assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
         assert_eq!(n_allocations, 0, "{n_gpus} devices");
+        trainer.queue(&views).expect("the batch fits");
+        let mut steps = || -> [f32; N_STEPS] {
+            array::from_fn(|_| trainer.step_queued(Some(&views)).unwrap_or(f32::NAN))
+        };
+        let (losses, n_allocations) = allocations::count_during(&mut steps);
+        assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
+        // The list of the tensors, but not their elements.
+        assert!(n_allocations <= N_STEPS, "{n_gpus} devices: {n_allocations} with batches queued");
     }
 }

@@ -96,12 +96,14 @@ impl CpuRanks {
 impl Ranks for CpuRanks {
     fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
         match order {
-            Order::Queue { batch } => self.queued = kept(batch),
+            Order::Queue { batch } => keep(batch, &mut self.queued),
             Order::Train(Training { feed: Feed::Queued { next }, moment, trace_from }) => {
                 let batch: Vec<View<'_>> = self.queued.iter().map(Values::view).collect();
                 let feed = Feed::Batch(&batch);
                 self.links.post.call(Order::Train(Training { feed, moment, trace_from }));
-                self.queued = next.map(kept).unwrap_or_default();
+                if let Some(next) = next {
+                    keep(next, &mut self.queued);
+                }
             }
             order @ (Order::Train(_)
             | Order::Evaluate { .. }
@@ -141,8 +143,21 @@ impl Drop for CpuRanks {
     }
 }
 
-fn kept(batch: &[View<'_>]) -> Vec<Values> {
-    batch.iter().map(|it| Values::from(*it)).collect()
+/// Copies a batch into the memory of the one before it.
+fn keep(batch: &[View<'_>], kept: &mut Vec<Values>) {
+    kept.resize(batch.len(), Values::F32(Vec::new()));
+    for (view, values) in batch.iter().zip(kept) {
+        match (view, values) {
+            (View::F32(from), Values::F32(to)) => replace(from, to),
+            (View::I32(from), Values::I32(to)) => replace(from, to),
+            (_, other) => *other = Values::from(*view),
+        }
+    }
+}
+
+fn replace<T: Copy>(from: &[T], to: &mut Vec<T>) {
+    to.clear();
+    to.extend_from_slice(from);
 }
 
 fn workers(
