@@ -11,15 +11,11 @@ mod networks;
 use std::{
     env,
     error::Error,
-    f32::consts::PI,
     io::{self, Write},
     process::ExitCode,
 };
 
-use soybean::{
-    Config, DataOptions, TrainConfig,
-    data::{DataLoader, Last, LoaderOptions},
-};
+use soybean::{Curve, DataOptions, Event, Flow, Schedule, TrainConfig};
 
 /// Four blocks of four heads.
 #[soybean::model(gpus = 8, optimizer = adamw(betas = (0.9, 0.99)))]
@@ -45,13 +41,8 @@ pub mod gpt {
     }
 }
 
-use gpt::{BATCH, LENGTH, VOCABULARY};
+use gpt::{LENGTH, VOCABULARY};
 
-const N_STEPS: usize = 600;
-const N_WARM_UP: usize = 40;
-const LEARNING_RATE: f32 = 0.002;
-/// How often the held-out loss is shown.
-const INTERVAL: usize = 100;
 const N_WRITTEN: usize = 320;
 /// Below 1, likely letters become likelier.
 const TEMPERATURE: f32 = 0.7;
@@ -61,7 +52,7 @@ fn main() -> ExitCode {
         let defaults = TrainConfig::new(1, 0.001);
         return gpt::Trainer::command_line_with(defaults, data::load);
     } else {
-        train_and_write(&mut io::stdout().lock())
+        train_and_write(&mut io::stdout())
     };
     match written {
         Ok(()) => ExitCode::SUCCESS,
@@ -78,57 +69,36 @@ fn train_and_write(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let (learnt, rest) = data::text(&options)?;
     let bigram_loss = data::bigram_loss(&learnt, &rest);
     let split = data::load(&options)?;
-    let mut trainer = gpt::Trainer::new(Config::default())?;
+    let config = config();
+    let mut trainer = gpt::Trainer::new(config.trainer.clone())?;
     writeln!(output, "{}\n{}", gpt::Trainer::PLAN.text, trainer.device_line())?;
-    let options = LoaderOptions { last: Last::Drop, ..LoaderOptions::evaluation(BATCH) };
-    let mut held_out = DataLoader::new(split.held_out, options)?;
-    let mut loader = DataLoader::new(split.train, LoaderOptions::training(BATCH, 0))?;
-    for step in 0..N_STEPS {
-        if step % loader.n_batches() == 0 {
-            loader.start((step / loader.n_batches()) as u64, 0);
+    let mut written = Ok(());
+    let summary = trainer.fit_watched(&config, &split, |event| {
+        if let Event::Evaluation(_) = event {
+            written = writeln!(output, "{event}").and_then(|()| output.flush());
         }
-        let batch = loader.next().expect("an epoch has begun")?;
-        trainer.set_learning_rate(LEARNING_RATE * schedule(step));
-        let batch = gpt::Batch { letters: batch.i32s(0), next: batch.i32s(1) };
-        let loss = trainer.step(&batch)?;
-        if (step + 1) % INTERVAL == 0 {
-            let held_out = held_out_loss(&mut trainer, &mut held_out)?;
-            writeln!(
-                output,
-                "step {:>4}/{N_STEPS}  loss {loss:.4}  held-out loss {held_out:.4}",
-                step + 1
-            )?;
-            output.flush()?;
-        }
-    }
-    let held_out = held_out_loss(&mut trainer, &mut held_out)?;
+        if written.is_ok() { Flow::Continue } else { Flow::Stop }
+    })?;
+    written?;
+    let held_out = summary.last.map_or(f64::NAN, |it| it.held_out_loss);
     writeln!(output, "held-out loss {held_out:.4}, that of a bigram model {bigram_loss:.4}\n")?;
     writeln!(output, "{}", write_text(&mut trainer, "It is a truth universally ")?)?;
     Ok(())
 }
 
-/// Linear warm-up, then half a cosine down to a tenth.
-fn schedule(step: usize) -> f32 {
-    if step < N_WARM_UP {
-        return (step + 1) as f32 / N_WARM_UP as f32;
+/// Linear warm-up, then half a cosine down to a tenth of the learning rate.
+fn config() -> TrainConfig {
+    TrainConfig {
+        steps: Some(600),
+        evaluate_every: Some(100),
+        schedule: Schedule {
+            curve: Curve::Cosine,
+            warm_up: 40,
+            floor: 0.0002,
+            ..Schedule::default()
+        },
+        ..TrainConfig::new(1, 0.002)
     }
-    let progress = (step - N_WARM_UP) as f32 / (N_STEPS - N_WARM_UP) as f32;
-    0.1 + 0.45 * (1.0 + (PI * progress).cos())
-}
-
-fn held_out_loss(
-    trainer: &mut gpt::Trainer,
-    loader: &mut DataLoader,
-) -> Result<f64, soybean::Error> {
-    let (mut sum, mut n) = (0.0, 0);
-    loader.start(0, 0);
-    for batch in loader {
-        let batch = batch?;
-        let batch = gpt::Batch { letters: batch.i32s(0), next: batch.i32s(1) };
-        sum += f64::from(trainer.evaluate(&batch)?.loss);
-        n += 1;
-    }
-    Ok(sum / f64::from(n))
 }
 
 /// Continues a text, each letter drawn by its probability.

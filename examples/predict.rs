@@ -86,8 +86,7 @@ fn main() -> ExitCode {
     if env::args_os().len() > 1 {
         return one::Predictor::command_line();
     }
-    let mut output = io::stdout().lock();
-    match train_and_predict(&mut output) {
+    match train_and_predict(&mut io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If standard error is closed too, the exit code is all that is left to tell.
