@@ -25,7 +25,7 @@ use soybean_plan::Plan;
 use soybean_runtime::{Error, Model, Process};
 
 use self::flags::{Command, CommandEntry, Request};
-pub(crate) use self::flags::{file_of, with_file};
+pub(crate) use self::flags::{check, file_of, with_file};
 use crate::{Split, Tensor, TrainConfig};
 
 /// What the loading function is told.
@@ -82,9 +82,9 @@ fn main(
         Ok(process) => process,
         Err(error) => return ended(Process::ONLY, &error.to_string(), 1),
     };
-    // All processes do the same; one tells of it.
+    // All processes do the same; one tells of it. Standard output is not locked: users' code may print, too, in threads that a run waits for.
     let mut output: Box<dyn Write> =
-        if process.is_first() { Box::new(io::stdout().lock()) } else { Box::new(io::sink()) };
+        if process.is_first() { Box::new(io::stdout()) } else { Box::new(io::sink()) };
     let request = flags::parse(env::args_os().skip(1), defaults, commands);
     let outcome = request
         .and_then(|it| run(subject, it, load, process, &mut output))

@@ -40,7 +40,7 @@
 //! page lists the operators.
 //!
 //! What the model becomes stands in its module: `Trainer` (see [`Trainer`]), `Batch` with a slice for each argument, and `Network`.
-//! [`Trainer::command_line`] makes a program of it: `train`, `plan`, `check` and `bench`.
+//! [`Trainer::command_line`] makes a program of it: `train`, `plan`, `check`, `bench` and `devices`.
 //!
 //! [`Trainer::predict`] gives the results beside the loss, of inputs without labels. A model with `mode = "inference"` is the forward computation alone: its function
 //! returns a tensor or a tuple of tensors, its plan moves the fewest bytes in a prediction and holds no gradients, and instead of `Trainer` there is `Predictor` (see [`Predictor`]). It

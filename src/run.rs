@@ -7,6 +7,7 @@ mod event;
 mod events;
 mod files;
 mod fit;
+mod folder;
 mod keeper;
 mod metric;
 mod plot;
@@ -17,14 +18,16 @@ mod standing;
 mod trace;
 
 pub(crate) use batches::{batch_size, first, loader};
+pub(crate) use config::LOSS;
 pub use config::{Resume, TrainConfig};
 pub use event::{End, Event, Flow, Start, Summary};
-pub(crate) use fit::fit;
+pub(crate) use fit::{Broken, fit};
+pub(crate) use keeper::folder as checkpoints;
 pub use metric::{HeldOutBatch, Metric};
 pub use record::{EvaluationRecord, StepRecord};
 pub use schedule::{Curve, Schedule};
 pub use split::Split;
-pub(crate) use trace::traced;
+pub(crate) use trace::write as write_trace;
 
 #[cfg(test)]
 pub(crate) use record::tests as record_tests;

@@ -159,7 +159,8 @@ impl<N: Network> Trainer<N> {
         data: &Split,
         mut watch: impl FnMut(&Event<'_>) -> Flow,
     ) -> Result<Summary, Error> {
-        run::fit(&mut self.inner, &N::model().tables().inputs, config, data, &mut watch)
+        let fitted = run::fit(&mut self.inner, N::model().tables(), config, data, &mut watch);
+        fitted.map_err(|it| it.error)
     }
 
     /// The parameters by name, in the user's order of elements.
@@ -271,9 +272,9 @@ impl<N: Network> Trainer<N> {
         self.inner.device_line()
     }
 
-    /// A whole program around the model: `train` (also without a subcommand), `plan`, `check` and `bench`, each with `--help`.
+    /// A whole program around the model: `train` (also without a subcommand), `plan`, `check`, `bench` and `devices`, each with `--help`.
     ///
-    /// `load` gives the data; it is not called for `plan`.
+    /// `load` gives the data; it is not called for `plan` and `devices`.
     pub fn command_line<E: fmt::Display>(
         load: impl FnOnce(&DataOptions) -> Result<Split, E>,
     ) -> ExitCode {

@@ -102,6 +102,12 @@ impl Checkpoints {
         &self.folder
     }
 
+    /// The folder of the checkpoint after this many steps, whether it is there or not.
+    #[must_use]
+    pub fn path_after(&self, n_steps: u64) -> PathBuf {
+        self.folder.join(naming::folder(n_steps))
+    }
+
     /// The steps and folders of all checkpoints, complete or not, in the order of their steps.
     ///
     /// # Errors
@@ -212,7 +218,7 @@ impl Checkpoints {
 
     /// Takes part in fetching the state, which the first process writes; the folder that the checkpoint gets.
     fn saved_elsewhere(&self, trainer: &mut Trainer) -> Result<PathBuf, Error> {
-        let path = self.folder.join(naming::folder(trainer.counters().n_steps));
+        let path = self.path_after(trainer.counters().n_steps);
         trainer.hand_out_tensors()?;
         Ok(path)
     }

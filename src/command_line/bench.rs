@@ -1,25 +1,27 @@
 //! `bench`: how long a training step takes, where the time goes, what it moves and holds.
 
 use std::{
-    fs,
+    fmt, fs,
     io::Write,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use soybean_explain::readable_bytes;
+use soybean_plan::Tables;
 use soybean_runtime::{
     Trainer, Work,
     data::{Batch, DataLoader, Dataset, Last, LoaderOptions},
 };
 
 use super::{Failure, Subject, flags::Options};
-use crate::run::{batch_size, loader, traced};
+use crate::run::{batch_size, loader, write_trace};
 
-const N_WARM_UP_STEPS: usize = 3;
+/// The steps or predictions before those that are measured.
+pub(super) const N_WARM_UP: usize = 3;
 
-/// The steps that are measured, unless a flag says otherwise.
-const N_STEPS: u64 = 20;
+/// The steps or predictions that are measured, unless a flag says otherwise.
+pub(super) const N_MEASURED: u64 = 20;
 
 pub(super) fn bench(
     subject: &Subject,
@@ -34,23 +36,16 @@ pub(super) fn bench(
     let loader = loader("training", dataset, &tables.inputs, training)?;
     let mut supply = Supply { loader, epoch: 0, waited: Duration::ZERO };
     let mut trainer = Trainer::new(subject.model, run.trainer.clone())?;
-    let n_steps = run.steps.unwrap_or(N_STEPS);
-    let (milliseconds, waited) = measured(&mut trainer, &mut supply, n_steps)?;
+    let n_steps = options.n_measured.unwrap_or(N_MEASURED);
+    let (times, waited) = measured(&mut trainer, &mut supply, n_steps)?;
     trainer.queue(&supply.next()?.views())?;
-    let trace = match &run.trace {
-        Some(file) => traced(&mut trainer, None, file)?.1,
-        None => trainer.trace_queued(None)?.1,
-    };
-    let mean = milliseconds.iter().sum::<f64>() / milliseconds.len() as f64;
+    let (_, trace) = trainer.trace_queued(None)?;
+    if let Some(file) = &run.trace {
+        write_trace(&trace, trainer.process(), file)?;
+    }
     writeln!(output, "model             {}, {}", tables.name, trainer.device_line())?;
-    writeln!(output, "steps per second  {:.2}", 1e3 / mean)?;
-    writeln!(
-        output,
-        "step              {:.3} ms median, {:.3} ms least, of {} steps",
-        median(&milliseconds),
-        least(&milliseconds),
-        milliseconds.len()
-    )?;
+    writeln!(output, "steps per second  {:.2}", times.per_second())?;
+    writeln!(output, "step              {times} steps")?;
     let shares: Vec<String> = Work::ALL
         .iter()
         .map(|work| format!("{} {:.1} %", work.name(), 100.0 * trace.share(*work)))
@@ -68,9 +63,7 @@ pub(super) fn bench(
         tables.train_bytes,
         trainer.moved_bytes()
     )?;
-    let per_rank = readable_bytes(tables.arena_bytes as u64);
-    let all = readable_bytes((tables.arena_bytes * tables.mesh.n_ranks()) as u64);
-    writeln!(output, "memory            {per_rank} per device, {all} in all{}", resident())?;
+    writeln!(output, "memory            {}", memory(tables))?;
     Ok(())
 }
 
@@ -79,20 +72,18 @@ fn measured(
     trainer: &mut Trainer,
     supply: &mut Supply,
     n_steps: u64,
-) -> Result<(Vec<f64>, f64), Failure> {
-    for _ in 0..N_WARM_UP_STEPS {
+) -> Result<(Times, f64), Failure> {
+    for _ in 0..N_WARM_UP {
         trainer.step(&supply.next()?.views())?;
     }
     let (started, waited) = (Instant::now(), supply.waited());
-    let mut milliseconds = Vec::new();
+    let mut times = Times::default();
     for _ in 0..n_steps {
         let batch = supply.next()?;
-        let started = Instant::now();
-        trainer.step(&batch.views())?;
-        milliseconds.push(started.elapsed().as_secs_f64() * 1e3);
+        times.time(|| trainer.step(&batch.views()))?;
     }
     let waited = supply.waited().saturating_sub(waited);
-    Ok((milliseconds, waited.as_secs_f64() / started.elapsed().as_secs_f64()))
+    Ok((times, waited.as_secs_f64() / started.elapsed().as_secs_f64()))
 }
 
 /// Batches without end.
@@ -120,20 +111,42 @@ impl Supply {
     }
 }
 
-/// The least of some times.
-pub(super) fn least(numbers: &[f64]) -> f64 {
-    numbers.iter().copied().fold(f64::INFINITY, f64::min)
+/// How long the same took, again and again, in milliseconds. It has been done at least once.
+#[derive(Default)]
+pub(super) struct Times(Vec<f64>);
+
+impl Times {
+    pub(super) fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let result = work();
+        self.0.push(started.elapsed().as_secs_f64() * 1e3);
+        result
+    }
+
+    pub(super) fn per_second(&self) -> f64 {
+        1e3 * self.0.len() as f64 / self.0.iter().sum::<f64>()
+    }
 }
 
-/// The time that half of them do not pass.
-pub(super) fn median(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+/// The time that half of them do not pass, and the least.
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let (median, least, n) = (sorted[sorted.len() / 2], sorted[0], sorted.len());
+        write!(f, "{median:.3} ms median, {least:.3} ms least, of {n}")
+    }
+}
+
+/// The memory of a program, and that of the process.
+pub(super) fn memory(tables: &Tables) -> String {
+    let per_rank = readable_bytes(tables.arena_bytes as u64);
+    let all = readable_bytes((tables.arena_bytes * tables.mesh.n_ranks()) as u64);
+    format!("{per_rank} per device, {all} in all{}", resident())
 }
 
 /// The most memory that the process has held, where the system tells it.
-pub(super) fn resident() -> String {
+fn resident() -> String {
     let kilobytes = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()

@@ -18,7 +18,7 @@ use std::{
 use lexopt::{Arg, Parser, ValueExt};
 use soybean_explain::nearest;
 
-pub(crate) use self::file::{file_of, with_file};
+pub(crate) use self::file::{check, file_of, with_file};
 pub(super) use self::{
     plan::{Format, PlanOptions},
     predictor::PREDICTOR,
@@ -53,6 +53,8 @@ pub(super) struct Options {
     /// What `train` is told; the other commands read the parts that concern them.
     pub(super) run: TrainConfig,
     pub(super) plan: PlanOptions,
+    /// What `bench` measures, unless it is the usual number: steps or predictions.
+    pub(super) n_measured: Option<u64>,
     /// Whether `check` compares bits.
     pub(super) determinism: bool,
     /// The file whose keys come before the flags.
@@ -65,6 +67,7 @@ impl Options {
             command: Command::Train,
             run,
             plan: PlanOptions::default(),
+            n_measured: None,
             determinism: false,
             file: None,
         }
@@ -123,6 +126,15 @@ enum Shown {
     Number(String),
     /// A string.
     Text(String),
+}
+
+impl Shown {
+    /// It as it stands behind a flag.
+    fn text(self) -> String {
+        match self {
+            Self::Number(text) | Self::Text(text) => text,
+        }
+    }
 }
 
 /// All flags.

@@ -4,10 +4,7 @@ use soybean_plan::{
     DType, Input,
     random::{mixed, next_state},
 };
-use soybean_runtime::{
-    View,
-    data::{Column, Table, Values},
-};
+use soybean_runtime::data::{Column, Table, Values};
 
 use crate::{Network, Split};
 
@@ -23,39 +20,25 @@ impl Split {
     pub fn random<N: Network>(n_train: usize, n_held_out: usize, seed: u64) -> Self {
         let inputs = &N::model().tables().inputs;
         let part = |n_rows, seed| random(inputs, n_rows, &mut Random(seed));
-        Self::new(part(n_train, 2 * seed), part(n_held_out, 2 * seed + 1))
-    }
-}
-
-/// A whole tensor of random numbers.
-pub(super) enum Drawn {
-    F32(Vec<f32>),
-    I32(Vec<i32>),
-}
-
-impl Drawn {
-    pub(super) fn view(&self) -> View<'_> {
-        match self {
-            Self::F32(it) => View::F32(it),
-            Self::I32(it) => View::I32(it),
-        }
+        let seed = seed.wrapping_mul(2);
+        Self::new(part(n_train, seed), part(n_held_out, seed + 1))
     }
 }
 
 /// Random numbers for a model's inputs: spread evenly over `-1..1`, and classes.
-pub(super) fn drawn(inputs: &[Input], seed: u64) -> Vec<Drawn> {
+pub(super) fn drawn(inputs: &[Input], seed: u64) -> Vec<Values> {
     let mut random = Random(seed);
     let of_input = |input: &Input| {
         let n_elements = input.tile.shape.n_elements();
         let n_classes = input.n_classes.unwrap_or(1);
         match input.dtype {
             DType::F32 | DType::Bf16 => {
-                Drawn::F32((0..n_elements).map(|_| 2.0 * random.unit() - 1.0).collect())
+                Values::F32((0..n_elements).map(|_| 2.0 * random.unit() - 1.0).collect())
             }
             DType::I32 => {
                 let classes: Vec<usize> =
                     (0..n_elements).map(|_| random.below(n_classes)).collect();
-                Drawn::I32(labels(&classes, 1))
+                Values::I32(labels(&classes, 1))
             }
         }
     };

@@ -8,14 +8,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use soybean_runtime::{Error, ErrorKind, Process, Trainer};
+use soybean_runtime::{ErrorKind, Process, Trainer};
 
 use super::{
     Failure, Subject,
     flags::Options,
     signals::{Signal, Signals},
 };
-use crate::run::{self, End, Event, Flow, Split, Start, Summary, TrainConfig};
+use crate::run::{self, Broken, End, Event, Flow, LOSS, Split, Start, Summary, TrainConfig};
 use dashboard::Dashboard;
 
 pub(super) fn train(
@@ -44,13 +44,15 @@ pub(super) fn train(
             None => Flow::Continue,
         }
     };
-    let outcome = run::fit(&mut trainer, &tables.inputs, &config, split, &mut watch);
-    printer.finish()?;
-    let summary = outcome.map_err(|error| explained(&error, &config))?;
+    let outcome = run::fit(&mut trainer, tables, &config, split, &mut watch);
+    let printed = printer.finish();
+    // Why the run has failed says more than that nobody reads the output.
+    let summary = outcome.map_err(|it| explained(&it, &config, &out))?;
+    printed?;
     // Where there are several processes, another may have caught it.
     let of_another = (process != Process::ONLY).then_some(Signal::Terminate);
     match (summary.end, signals.caught().or(of_another)) {
-        (End::Stopped, Some(signal)) => Err(stopped(&summary, signal)),
+        (End::Stopped, Some(signal)) => Err(stopped(&summary, signal, &out)),
         _ => finish(&summary, &config, &out, output),
     }
 }
@@ -112,27 +114,24 @@ impl<'o> Printer<'o> {
 }
 
 /// An error, with the command that goes on.
-fn explained(error: &Error, config: &TrainConfig) -> Failure {
-    let has_checkpoint = error.to_string().contains("; the last checkpoint is ");
-    let advice = match error.kind() {
-        _ if !has_checkpoint || !config.checkpoints => String::new(),
-        ErrorKind::Loss => format!(
-            "; go on from there with a lower --lr than {:?}: {}",
-            config.trainer.learning_rate,
-            again::command()
-        ),
-        _ => format!("; go on from there with: {}", again::command()),
+fn explained(broken: &Broken, config: &TrainConfig, out: &Path) -> Failure {
+    let Broken { error, checkpoint } = broken;
+    let Some(checkpoint) = checkpoint else { return Failure::Work(error.to_string()) };
+    let lower = match error.kind() {
+        ErrorKind::Loss => format!(" a lower --lr than {:?}", config.trainer.learning_rate),
+        _ => String::new(),
     };
-    Failure::Work(format!("{error}{advice}"))
+    let command = again::command(checkpoint, out);
+    Failure::Work(format!("{error}; go on from there with{lower}: {command}"))
 }
 
-fn stopped(summary: &Summary, signal: Signal) -> Failure {
+fn stopped(summary: &Summary, signal: Signal, out: &Path) -> Failure {
     let step = summary.n_steps;
     let message = match &summary.checkpoint {
         Some(path) => format!(
             "stopped after step {step}; the checkpoint is {}; go on with: {}",
             path.display(),
-            again::command()
+            again::command(path, out)
         ),
         None => format!("stopped after step {step}, without a checkpoint"),
     };
@@ -146,7 +145,10 @@ fn finish(
     output: &mut dyn Write,
 ) -> Result<(), Failure> {
     if summary.end == End::NoBetter {
-        let what = config.watch.as_deref().unwrap_or("the held-out loss");
+        let what = match config.watched() {
+            LOSS => "the held-out loss",
+            metric => metric,
+        };
         let n = config.patience.unwrap_or_default();
         let (best, step) = (summary.best.unwrap_or(f64::NAN), summary.best_step.unwrap_or(0));
         writeln!(

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use soybean_runtime::{Config, Error, ErrorKind};
 
-use super::{Metric, Schedule};
+use super::{Metric, Schedule, metric::Facts};
 use crate::command_line::{self, DataOptions};
 
 /// All choices of a run: what the flags of `train` set, and the keys of its files.
@@ -34,9 +34,9 @@ pub struct TrainConfig {
     pub evaluate_every: Option<u64>,
     /// What evaluations measure beside the loss.
     pub metrics: Vec<Metric>,
-    /// The name of the metric by which the best checkpoint is chosen and the run stopped early; the held-out loss if `None`.
+    /// The name of the metric by which the best checkpoint is chosen and the run stopped early; the held-out loss if it is `loss` or `None`.
     pub watch: Option<String>,
-    /// The run ends after this many evaluations in a row that are no better than the best before them.
+    /// The run ends after this many evaluations in a row that are no better than the best before them; never if it is 0.
     pub patience: Option<u64>,
     /// By how much an evaluation has to be better to count as better.
     pub min_delta: f64,
@@ -67,7 +67,7 @@ pub struct TrainConfig {
 /// Where a run goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Resume {
-    /// It starts anew. Checkpoints of an earlier run in its folder are moved aside.
+    /// It starts anew. What an earlier run left in its folder is moved aside.
     #[default]
     Never,
     /// At the newest checkpoint of its folder that is whole; it starts anew if there is none.
@@ -128,8 +128,9 @@ impl TrainConfig {
         command_line::file_of(self)
     }
 
-    /// Looks for choices that contradict each other.
+    /// Looks for choices that flags would refuse, or that contradict each other.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        command_line::check(self).map_err(choice)?;
         let needs = |what: &str, other: &str| {
             Err(choice(format!("expected `{other}`, since `{what}` is given, found none")))
         };
@@ -143,14 +144,37 @@ impl TrainConfig {
         if self.out.is_none() && self.resume == Resume::Auto {
             return needs("resume = \"auto\"", "out");
         }
-        let Some(watch) = &self.watch else { return Ok(()) };
-        if self.metrics.iter().any(|it| it.name() == watch) {
-            return Ok(());
+        Ok(())
+    }
+
+    /// The metric that is watched, which must say something of the model; none if it is the held-out loss.
+    pub(crate) fn watched_metric(&self, facts: &Facts<'_>) -> Result<Option<&Metric>, Error> {
+        if self.watched() == LOSS {
+            return Ok(None);
         }
-        let known: Vec<&str> = self.metrics.iter().map(Metric::name).collect();
-        Err(choice(format!("watch: expected one of {}, found `{watch}`", known.join(", "))))
+        let suited = || self.metrics.iter().filter(|it| it.suits(facts));
+        let found = suited().find(|it| it.name() == self.watched());
+        found
+            .map(Some)
+            .ok_or_else(|| self.unwatched(&suited().map(Metric::name).collect::<Vec<_>>()))
+    }
+
+    /// The error where not the metric that is watched says something of the model, but these do.
+    pub(crate) fn unwatched(&self, names: &[&str]) -> Error {
+        let (names, found) = (names.join(", "), self.watched());
+        choice(format!(
+            "watch: expected {LOSS} or a metric that says something of this model ({names}), found `{found}`"
+        ))
+    }
+
+    /// The name of what is watched.
+    pub(crate) fn watched(&self) -> &str {
+        self.watch.as_deref().unwrap_or(LOSS)
     }
 }
+
+/// The name of the held-out loss where metrics have theirs.
+pub(crate) const LOSS: &str = "loss";
 
 impl Default for TrainConfig {
     fn default() -> Self {

@@ -1,12 +1,15 @@
 //! Evaluations: the loss and the metrics of held-out data.
 
-use soybean_plan::Input;
+use soybean_plan::{Input, Tables};
 use soybean_runtime::{
     Error, Trainer, View,
     data::{Batch, DataLoader, Values},
 };
 
-use super::{HeldOutBatch, Metric, metric::Tally};
+use super::{
+    HeldOutBatch, Metric,
+    metric::{Facts, Tally},
+};
 
 /// What an evaluation found.
 #[derive(Debug)]
@@ -21,11 +24,12 @@ pub(crate) struct Outcome {
 pub(crate) fn evaluate(
     trainer: &mut Trainer,
     loader: &mut DataLoader,
-    inputs: &[Input],
+    tables: &Tables,
     metrics: &[Metric],
     is_stopped: &mut dyn FnMut(usize) -> bool,
 ) -> Result<Option<Outcome>, Error> {
-    let mut tally = Tally::new(metrics, inputs);
+    let inputs = &tables.inputs;
+    let mut tally = Tally::new(metrics, &Facts::new(tables));
     let (mut loss_sum, mut n_samples) = (0.0, 0);
     loader.start(0, 0);
     for n_done in 0..loader.n_batches() {

@@ -1,9 +1,9 @@
-//! What a run leaves in its folder beside checkpoints: `metrics.jsonl`, TensorBoard's events, `metrics.csv` and `metrics.svg`.
+//! What a run leaves in its folder beside checkpoints: `config.toml`, `metrics.jsonl`, TensorBoard's events, `metrics.csv` and `metrics.svg`.
 
 use std::{
     fmt::Display,
     fs::{self, File, OpenOptions},
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -28,26 +28,18 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Begins the files of a new run, or goes on with those of an old one.
-    pub(crate) fn open(folder: &Path, cut: Option<Cut>) -> Result<Self, Error> {
-        fs::create_dir_all(folder).map_err(|it| fault(folder, &it))?;
+    /// Begins the files of a new run in a folder that has none, or goes on with those of an old one. `choices` is the text of `config.toml`.
+    pub(crate) fn open(folder: &Path, cut: Option<Cut>, choices: &str) -> Result<Self, Error> {
         let path = folder.join(LINES);
-        let kept = match cut {
-            Some(cut) => lines(folder)?.into_iter().filter(|it| is_before(it, cut)).collect(),
-            None => {
-                remove_events(folder).map_err(|it| fault(folder, &it))?;
-                Vec::new()
-            }
-        };
-        let text: String = kept.iter().map(|it| it.line() + "\n").collect();
-        write_whole(&path, &text)?;
-        let open = || OpenOptions::new().append(true).open(&path);
+        let lines = OpenOptions::new().create(true).append(true).open(&path);
+        let lines = lines.map_err(|it| fault(&path, &it))?;
+        if let Some(cut) = cut {
+            cut_off(&path, &lines, cut).map_err(|it| fault(&path, &it))?;
+        }
         let events = Events::create(folder, cut.map_or(0, |it| it.step));
-        Ok(Self {
-            folder: folder.to_owned(),
-            lines: open().map_err(|it| fault(&path, &it))?,
-            events: events.map_err(|it| fault(folder, &it))?,
-        })
+        let events = events.map_err(|it| fault(folder, &it))?;
+        write_whole(&folder.join(CHOICES), choices)?;
+        Ok(Self { folder: folder.to_owned(), lines, events })
     }
 
     /// Adds a line, in one piece.
@@ -65,21 +57,27 @@ impl Files {
     /// Writes the table and the plots of all lines.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         let records = lines(&self.folder)?;
-        write_whole(&self.folder.join("metrics.csv"), &plot::csv(&records))?;
-        let path = self.folder.join("metrics.svg");
+        write_whole(&self.folder.join(TABLE), &plot::csv(&records))?;
+        let path = self.folder.join(PLOTS);
         let drawing = plot::svg(&records).map_err(|it| fault(&path, &it))?;
         write_whole(&path, &drawing)
     }
 }
 
-const LINES: &str = "metrics.jsonl";
+pub(crate) const CHOICES: &str = "config.toml";
+pub(crate) const LINES: &str = "metrics.jsonl";
+const TABLE: &str = "metrics.csv";
+const PLOTS: &str = "metrics.svg";
 
-/// The records of a folder. A line that is not whole was being written when a run ended.
+/// Whether a run writes a file of this name.
+pub(crate) fn is_of_run(name: &str) -> bool {
+    let is_events = name.starts_with("events.out.tfevents.") && name.ends_with(".soybean");
+    is_events || [CHOICES, LINES, TABLE, PLOTS].contains(&name)
+}
+
+/// The records of a folder.
 fn lines(folder: &Path) -> Result<Vec<Record>, Error> {
     let path = folder.join(LINES);
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
     let text = fs::read(&path).map_err(|it| fault(&path, &it))?;
     Ok(String::from_utf8_lossy(&text).lines().filter_map(Record::read).collect())
 }
@@ -91,36 +89,45 @@ fn is_before(record: &Record, cut: Cut) -> bool {
     }
 }
 
-/// Removes the events of an earlier run, whose curves would mix with those of this one.
-fn remove_events(folder: &Path) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("events.out.tfevents.") && name.ends_with(".soybean") {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
+/// Cuts lines off from the first that is behind the cut, or not whole: that one was being written when a run ended. Lines before it stay as they are, whatever they say.
+fn cut_off(path: &Path, file: &File, cut: Cut) -> io::Result<()> {
+    let text = fs::read(path)?;
+    let stays = |line: &&[u8]| {
+        let record = Record::read(&String::from_utf8_lossy(line));
+        line.ends_with(b"\n") && record.is_none_or(|it| is_before(&it, cut))
+    };
+    let n_bytes: usize =
+        text.split_inclusive(|it| *it == b'\n').take_while(stays).map(<[u8]>::len).sum();
+    file.set_len(n_bytes as u64)?;
+    file.sync_all()
+}
+
+/// Brings to the disk which files are in a folder.
+pub(crate) fn sync(folder: &Path) -> io::Result<()> {
+    // Elsewhere folders cannot be opened as files.
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
 /// Writes a file so that it is there as a whole, or as it was before.
-pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
+fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
     let write = || {
-        fs::write(&temporary, text)?;
-        fs::rename(&temporary, path)
+        let mut file = File::create(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        path.parent().map_or(Ok(()), sync)
     };
-    write().map_err(|it: std::io::Error| {
+    write().map_err(|it: io::Error| {
         // What is left of it is of no use, on a full disk least of all.
         let _ = fs::remove_file(&temporary);
         fault(path, &it)
     })
 }
 
-fn fault(path: &Path, found: &dyn Display) -> Error {
+pub(crate) fn fault(path: &Path, found: &dyn Display) -> Error {
     Error::new(ErrorKind::Output, format!("cannot write {}: {found}", path.display()))
 }
 
@@ -145,7 +152,7 @@ pub(crate) mod tests {
     #[test]
     fn lines_behind_the_checkpoint_are_cut_off() {
         let folder = folder("lines");
-        let mut files = Files::open(&folder, None).unwrap();
+        let mut files = Files::open(&folder, None, "").unwrap();
         for number in 1..=4 {
             files.add(&Record::Step(step(number))).unwrap();
             files.add(&Record::Evaluation(evaluation(number, Some(0.5)))).unwrap();
@@ -157,27 +164,40 @@ pub(crate) mod tests {
         file.write_all(&torn.as_bytes()[..20]).unwrap();
         let all = |n| (1..=n).flat_map(|it| [(it, true), (it, false)]).collect::<Vec<_>>();
         assert_eq!(written(&folder), all(4));
-        let mut files =
-            Files::open(&folder, Some(Cut { step: 3, before_evaluation: false })).unwrap();
+        let open = |step, before_evaluation| {
+            Files::open(&folder, Some(Cut { step, before_evaluation }), "").unwrap()
+        };
+        drop(open(4, false));
+        let text = fs::read_to_string(folder.join(LINES)).unwrap();
+        assert!(
+            text.ends_with('\n') && written(&folder) == all(4),
+            "the torn line is gone: {text}"
+        );
+        let mut files = open(3, false);
         assert_eq!(written(&folder), all(3));
         files.add(&Record::Step(step(4))).unwrap();
-        Files::open(&folder, Some(Cut { step: 3, before_evaluation: true })).unwrap();
+        open(3, true);
         assert_eq!(written(&folder), all(3)[..5]);
         files.finish().unwrap();
-        assert!(folder.join("metrics.csv").exists() && folder.join("metrics.svg").exists());
-        Files::open(&folder, None).unwrap();
-        assert_eq!(written(&folder), []);
-        let n_events = fs::read_dir(&folder)
-            .unwrap()
-            .filter(|it| it.as_ref().unwrap().file_name().to_string_lossy().contains("tfevents"));
-        assert_eq!(n_events.count(), 1, "a new run has no events of an earlier one");
+        assert!(folder.join(TABLE).exists() && folder.join(PLOTS).exists());
+    }
+
+    /// Lines are not written anew: those of other programs and versions stay as they are.
+    #[test]
+    fn lines_before_the_checkpoint_stay_as_they_are() {
+        let folder = folder("other-lines");
+        let (first, second) = (Record::Step(step(1)).line(), Record::Step(step(2)).line());
+        let kept = format!("{{\"kind\": \"note\"}}\n  {first} \n\n");
+        fs::write(folder.join(LINES), format!("{kept}{second}\n{{\"kind\": \"note\"}}\n")).unwrap();
+        Files::open(&folder, Some(Cut { step: 1, before_evaluation: false }), "").unwrap();
+        assert_eq!(fs::read_to_string(folder.join(LINES)).unwrap(), kept);
     }
 
     #[test]
     fn a_folder_that_cannot_be_written_is_named() {
         let folder = folder("blocked");
         fs::write(folder.join("file"), "").unwrap();
-        let error = Files::open(&folder.join("file"), None).err().unwrap().to_string();
+        let error = Files::open(&folder.join("file"), None, "").err().unwrap().to_string();
         assert!(error.starts_with("cannot write ") && error.contains("blocked"), "{error}");
     }
 }

@@ -4,23 +4,25 @@
 //! has all of these.
 
 mod begin;
+mod pace;
 
 use std::{
+    fs::File,
     path::PathBuf,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use soybean_plan::Input;
+use soybean_plan::Tables;
 use soybean_runtime::{
     Error, Trainer,
     data::{Batch, DataLoader},
 };
 
 use super::{
-    End, EvaluationRecord, Event, Flow, StepRecord, Summary, TrainConfig,
+    End, EvaluationRecord, Event, Flow, Metric, StepRecord, Summary, TrainConfig,
     evaluation::evaluate,
     files::Files,
-    keeper::{Keeper, Rank},
+    keeper::{Keeper, Merit},
     metric::Better,
     record::Record,
     standing::Standing,
@@ -28,15 +30,32 @@ use super::{
 };
 
 pub(crate) use begin::fit;
+use pace::{Pace, Stretch};
 
 /// What a run tells, to whom.
 pub(crate) type Watch<'a> = dyn FnMut(&Event<'_>) -> Flow + 'a;
 
+/// Why a run ended early, and where it can go on.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    /// It names the checkpoint.
+    pub(crate) error: Error,
+    pub(crate) checkpoint: Option<PathBuf>,
+}
+
+impl From<Error> for Broken {
+    fn from(error: Error) -> Self {
+        Self { error, checkpoint: None }
+    }
+}
+
 /// A run that is under way.
 struct Run<'a> {
     trainer: &'a mut Trainer,
-    inputs: &'a [Input],
+    tables: &'a Tables,
     config: &'a TrainConfig,
+    /// What chooses the best, if it is not the held-out loss.
+    metric: Option<&'a Metric>,
     train: DataLoader,
     held_out: DataLoader,
     /// The steps of an epoch.
@@ -55,37 +74,8 @@ struct Run<'a> {
     /// Where the trace goes of the step that is so many away.
     trace: Option<(PathBuf, u64)>,
     last: Option<EvaluationRecord>,
-}
-
-/// How fast steps are: since the last line, and since the epoch began or went on.
-#[derive(Debug, Default)]
-struct Pace {
-    since_line: Stretch,
-    of_epoch: Stretch,
-}
-
-/// Steps, and the time that they took.
-#[derive(Debug, Default)]
-struct Stretch {
-    n_samples: usize,
-    busy: Duration,
-    waited: Duration,
-}
-
-impl Stretch {
-    fn add(&mut self, n_samples: usize, busy: Duration, waited: Duration) {
-        self.n_samples += n_samples;
-        self.busy += busy;
-        self.waited += waited;
-    }
-
-    fn samples_per_second(&self) -> f64 {
-        self.n_samples as f64 / self.busy.as_secs_f64().max(1e-9)
-    }
-
-    fn data_wait(&self) -> f64 {
-        self.waited.as_secs_f64() / self.busy.as_secs_f64().max(1e-9)
-    }
+    /// Keeps other runs out of the folder.
+    _lock: Option<File>,
 }
 
 impl Run<'_> {
@@ -110,7 +100,7 @@ impl Run<'_> {
     /// Trains to the end of the epoch, or of the run. Each batch is handed over while the step before it runs.
     fn epoch(&mut self) -> Result<Option<End>, Error> {
         let started = Instant::now();
-        self.pace = Pace::default();
+        self.pace.of_epoch = Stretch::default();
         let batch = usize::try_from(self.standing.batch).unwrap_or(usize::MAX);
         self.train.start(self.standing.epoch, batch);
         let first = self.next_batch();
@@ -157,7 +147,13 @@ impl Run<'_> {
         let next = if is_last { None } else { self.next_batch().map_err(|it| self.fail(it)).ok() };
         let views = next.as_ref().map(Batch::views);
         let loss = match self.trace.take() {
-            Some((file, 0)) => trace::traced(self.trainer, views.as_deref(), &file)?.0,
+            Some((file, 0)) => {
+                let (loss, trace) = self.trainer.trace_queued(views.as_deref())?;
+                if let Err(error) = trace::write(&trace, self.trainer.process(), &file) {
+                    self.fail(error);
+                }
+                loss
+            }
             waiting => {
                 self.trace = waiting.map(|(file, n)| (file, n - 1));
                 self.trainer.step_queued(views.as_deref())?
@@ -166,9 +162,7 @@ impl Run<'_> {
         let waited_before = if busy_before.is_zero() { waited } else { Duration::ZERO };
         let (busy, waited) =
             (busy_before + started.elapsed(), self.train.waited().saturating_sub(waited_before));
-        for stretch in [&mut self.pace.since_line, &mut self.pace.of_epoch] {
-            stretch.add(self.batch_rows, busy, waited);
-        }
+        self.pace.add(self.batch_rows, busy, waited);
         self.count(loss, learning_rate);
         Ok(())
     }
@@ -188,6 +182,7 @@ impl Run<'_> {
         let record = StepRecord {
             step: standing.step,
             epoch: standing.epoch + 1,
+            batch: standing.batch,
             loss,
             learning_rate,
             gradient_norm: self.trainer.gradient_norm(),
@@ -213,10 +208,10 @@ impl Run<'_> {
         let step = self.standing.step;
         let is_due = |every: Option<u64>| every.is_some_and(|every| step.is_multiple_of(every));
         let is_end = self.is_end_of_epoch();
-        let mut rank = Rank::Further;
+        let mut merit = Merit::Further;
         if is_end || is_due(self.config.evaluate_every) {
             match self.evaluate()? {
-                Some(found) => rank = found,
+                Some(found) => merit = found,
                 None => return self.stop().map(Some),
             }
         }
@@ -225,24 +220,25 @@ impl Run<'_> {
             self.standing.end_epoch();
         }
         let is_over = self.is_patience_over();
-        if is_end || is_over || rank == Rank::Best || is_due(self.config.checkpoint_every) {
-            self.save(rank)?;
+        if is_end || is_over || merit == Merit::Best || is_due(self.config.checkpoint_every) {
+            self.save(merit)?;
         }
         Ok(is_over.then_some(End::NoBetter))
     }
 
     fn is_patience_over(&self) -> bool {
-        self.config.patience.is_some_and(|patience| self.standing.n_worse >= patience)
+        let patience = self.config.patience.filter(|it| *it > 0);
+        patience.is_some_and(|patience| self.standing.n_worse >= patience)
     }
 
     /// Writes a checkpoint of a run that was told to stop.
     fn stop(&mut self) -> Result<End, Error> {
-        self.save(Rank::Further)?;
+        self.save(Merit::Further)?;
         Ok(End::Stopped)
     }
 
     /// Evaluates, and says whether the run was never better; nothing if it was told to stop.
-    fn evaluate(&mut self) -> Result<Option<Rank>, Error> {
+    fn evaluate(&mut self) -> Result<Option<Merit>, Error> {
         let started = Instant::now();
         let (watch, is_stopped) = (&mut *self.watch, &mut self.is_stopped);
         let n_batches = self.held_out.n_batches();
@@ -251,7 +247,7 @@ impl Run<'_> {
             *is_stopped
         };
         let metrics = &self.config.metrics;
-        let outcome = evaluate(self.trainer, &mut self.held_out, self.inputs, metrics, &mut stop)?;
+        let outcome = evaluate(self.trainer, &mut self.held_out, self.tables, metrics, &mut stop)?;
         let Some(outcome) = outcome else { return Ok(None) };
         let record = EvaluationRecord {
             step: self.standing.step,
@@ -269,32 +265,29 @@ impl Run<'_> {
         self.tell(&Event::Evaluation(&record));
         self.write(&Record::Evaluation(record.clone()));
         self.last = Some(record);
-        Ok(Some(if is_better { Rank::Best } else { Rank::Further }))
+        Ok(Some(if is_better { Merit::Best } else { Merit::Further }))
     }
 
     /// The value that is watched, and which values of it are better.
     fn watched(&self, record: &EvaluationRecord) -> Result<(f64, Better), Error> {
-        let Some(name) = &self.config.watch else {
-            return Ok((record.held_out_loss, Better::Lower));
-        };
-        let metric = self.config.metrics.iter().find(|it| it.name() == name);
-        metric.zip(record.metric(name)).map(|(metric, value)| (value, metric.better())).ok_or_else(|| {
-            let known: Vec<&str> = record.metrics.iter().map(|it| it.0.as_str()).collect();
-            super::config::choice(format!(
-                "watch: expected a metric that says something of this model ({}), found `{name}`",
-                known.join(", ")
-            ))
-        })
+        let Some(metric) = self.metric else { return Ok((record.held_out_loss, Better::Lower)) };
+        match record.metric(metric.name()) {
+            Some(value) => Ok((value, metric.better())),
+            None => {
+                let names: Vec<&str> = record.metrics.iter().map(|it| it.0.as_str()).collect();
+                Err(self.config.unwatched(&names))
+            }
+        }
     }
 
-    fn save(&mut self, rank: Rank) -> Result<(), Error> {
+    fn save(&mut self, merit: Merit) -> Result<(), Error> {
         if let Err(error) = self.files.as_ref().map_or(Ok(()), Files::sync) {
             self.fail(error);
         }
         self.agree()?;
         let Some(keeper) = &mut self.keeper else { return Ok(()) };
         let progress = self.standing.progress(self.config.trainer.seed);
-        let saved = keeper.save(self.trainer, &progress, rank);
+        let saved = keeper.save(self.trainer, &progress, merit);
         let saved = self.trainer.together(saved)?;
         self.tell_saved(saved);
         Ok(())
@@ -344,6 +337,10 @@ impl Run<'_> {
         if let Err(error) = self.files.as_ref().map_or(Ok(()), Files::finish) {
             self.fail(error);
         }
+        if let Some((file, _)) = self.trace.take() {
+            let file = file.display();
+            self.tell(&Event::Note(&format!("too few steps were made for a trace in {file}")));
+        }
         self.agree()
     }
 
@@ -362,15 +359,14 @@ impl Run<'_> {
     }
 
     /// The error of a run, with what is left of it.
-    fn explained(&mut self, error: &Error) -> Error {
-        let Some(keeper) = &mut self.keeper else { return error.clone() };
-        // What comes of the checkpoint that is being written says less than this error.
-        let _ = keeper.wait();
-        let left = keeper.newest().map_or_else(
-            || "no checkpoint was written before".to_owned(),
-            |path| format!("the last checkpoint is {}", path.display()),
-        );
-        Error::new(error.kind(), format!("{error}; {left}"))
+    fn broken(&mut self, error: &Error) -> Broken {
+        let Some(keeper) = &mut self.keeper else { return error.clone().into() };
+        let checkpoint = keeper.left().map(PathBuf::from);
+        let left = match &checkpoint {
+            None => "no checkpoint was written before".to_owned(),
+            Some(path) => format!("the last checkpoint is {}", path.display()),
+        };
+        Broken { error: Error::new(error.kind(), format!("{error}; {left}")), checkpoint }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The checkpoints of a run: when they are on the disk, which is the best, and what becomes of those of earlier runs.
+//! The checkpoints of a run: when they are on the disk, and which is the best.
 //!
 //! The best one is in `best/`, beside `checkpoints/`, in a folder of its own whose files are the same as those of the checkpoint: links to them, or copies where there are none.
 
@@ -13,7 +13,7 @@ use soybean_runtime::{
     checkpoint::{Checkpoints, Progress},
 };
 
-use super::TrainConfig;
+use super::{TrainConfig, files::sync};
 
 /// The checkpoints of a run that is under way.
 pub(crate) struct Keeper {
@@ -22,15 +22,15 @@ pub(crate) struct Keeper {
     is_async: bool,
     /// Which process this is; the first one writes.
     process: Process,
-    /// Whether one is being written, and whether it is the best.
-    under_way: Option<Rank>,
+    /// The one that is being written.
+    under_way: Option<(PathBuf, Merit)>,
     newest: Option<PathBuf>,
     best_one: Option<PathBuf>,
 }
 
 /// What a checkpoint is among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rank {
+pub(crate) enum Merit {
     Best,
     Further,
 }
@@ -50,9 +50,8 @@ impl Keeper {
     }
 
     /// Says at which checkpoint the run goes on. If it is the best one, it is kept as that: the run may have ended before.
-    pub(crate) fn resumed(&mut self, path: &Path, rank: Rank) -> Result<(), Error> {
-        self.newest = Some(path.to_owned());
-        if rank == Rank::Best { self.keep_best(path) } else { Ok(()) }
+    pub(crate) fn resumed(&mut self, path: &Path, merit: Merit) -> Result<(), Error> {
+        self.settle(path.to_owned(), merit).map(|_| ())
     }
 
     /// Writes a checkpoint, or begins to; gives that which is on the disk.
@@ -60,37 +59,45 @@ impl Keeper {
         &mut self,
         trainer: &mut Trainer,
         progress: &Progress,
-        rank: Rank,
+        merit: Merit,
     ) -> Result<Option<PathBuf>, Error> {
         let earlier = self.wait()?;
         if self.is_async {
             self.checkpoints.save_in_background(trainer, progress)?;
-            self.under_way = Some(rank);
+            let path = self.checkpoints.path_after(trainer.counters().n_steps);
+            self.under_way = Some((path, merit));
             return Ok(earlier);
         }
         let path = self.checkpoints.save(trainer, progress)?;
-        self.settle(path, rank).map(Some)
+        self.settle(path, merit).map(Some)
     }
 
-    /// The checkpoint that was being written, if it is on the disk since.
+    /// The checkpoint that was being written, if it is on the disk since. Of several processes only the first knows; the others hear of it when all save again.
     pub(crate) fn poll(&mut self) -> Result<Option<PathBuf>, Error> {
-        match self.under_way {
-            Some(_) if !self.checkpoints.is_saving() => self.wait(),
-            Some(_) | None => Ok(None),
+        match self.process.is_first() && !self.checkpoints.is_saving() {
+            true => self.wait(),
+            false => Ok(None),
         }
     }
 
     /// Waits for the checkpoint that is being written.
     pub(crate) fn wait(&mut self) -> Result<Option<PathBuf>, Error> {
-        let Some(rank) = self.under_way.take() else { return Ok(None) };
-        match self.checkpoints.wait()? {
-            Some(path) => self.settle(path, rank).map(Some),
-            None => Ok(None),
-        }
+        let Some((path, merit)) = self.under_way.take() else { return Ok(None) };
+        self.checkpoints.wait()?;
+        self.settle(path, merit).map(Some)
     }
 
-    fn settle(&mut self, path: PathBuf, rank: Rank) -> Result<PathBuf, Error> {
-        if rank == Rank::Best {
+    /// The newest checkpoint of a run that has failed, as far as this process can know.
+    pub(crate) fn left(&mut self) -> Option<&Path> {
+        if self.process.is_first() {
+            // What comes of the checkpoint that is being written says less than why the run has failed.
+            let _ = self.wait();
+        }
+        self.newest()
+    }
+
+    fn settle(&mut self, path: PathBuf, merit: Merit) -> Result<PathBuf, Error> {
+        if merit == Merit::Best {
             self.keep_best(&path)?;
         }
         self.newest = Some(path.clone());
@@ -108,13 +115,19 @@ impl Keeper {
     }
 
     fn keep_best(&mut self, path: &Path) -> Result<(), Error> {
-        if !self.process.is_first() {
-            return Ok(());
+        let kept = self.best.join(path.file_name().unwrap_or_default());
+        if self.process.is_first() {
+            self.link_best(path, &kept)?;
         }
-        let kept = link(path, &self.best).map_err(|error| {
+        self.best_one = Some(kept);
+        Ok(())
+    }
+
+    fn link_best(&self, path: &Path, kept: &Path) -> Result<(), Error> {
+        link(path, kept).map_err(|error| {
             fault(format!("cannot keep {} in {}: {error}", path.display(), self.best.display()))
         })?;
-        for (_, other) in list(&self.best)?.iter().filter(|it| it.1 != kept) {
+        for (_, other) in list(&self.best)?.iter().filter(|it| it.1 != *kept) {
             fs::remove_dir_all(other).map_err(|error| {
                 fault(format!(
                     "cannot remove {}, which is no longer best: {error}",
@@ -122,18 +135,16 @@ impl Keeper {
                 ))
             })?;
         }
-        self.best_one = Some(kept);
         Ok(())
     }
 }
 
-/// Makes `folder/name` a second folder of a checkpoint's files.
-fn link(path: &Path, folder: &Path) -> io::Result<PathBuf> {
-    let name = path.file_name().unwrap_or_default();
-    let kept = folder.join(name);
+/// Makes `kept` a second folder of a checkpoint's files.
+fn link(path: &Path, kept: &Path) -> io::Result<()> {
     if path == kept {
-        return Ok(kept);
+        return Ok(());
     }
+    let folder = kept.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let temporary = folder.join(".tmp-best");
     if temporary.exists() {
@@ -149,52 +160,22 @@ fn link(path: &Path, folder: &Path) -> io::Result<PathBuf> {
         }
     }
     if kept.exists() {
-        fs::remove_dir_all(&kept)?;
+        fs::remove_dir_all(kept)?;
     }
-    fs::rename(&temporary, &kept)?;
-    if cfg!(unix) {
-        File::open(folder)?.sync_all()?;
-    }
-    Ok(kept)
+    fs::rename(&temporary, kept)?;
+    sync(folder)
 }
 
-const CHECKPOINTS: &str = "checkpoints";
-const BEST: &str = "best";
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
+pub(crate) const BEST: &str = "best";
 
 /// The folder of a run's checkpoints.
 pub(crate) fn folder(out: &Path) -> PathBuf {
     out.join(CHECKPOINTS)
 }
 
-/// Moves checkpoints aside that this run does not go on from: those behind this step, or all. They take the place of what was moved there before. Gives the folders to which something was
-/// moved.
-pub(crate) fn move_aside(out: &Path, behind: Option<u64>) -> Result<Vec<PathBuf>, Error> {
-    let mut moved = Vec::new();
-    for folder in [CHECKPOINTS, BEST] {
-        let (from, to) = (out.join(folder), out.join(format!("{folder}.old")));
-        let mut later = list(&from)?;
-        later.retain(|(step, _)| behind.is_none_or(|behind| *step > behind));
-        if later.is_empty() {
-            continue;
-        }
-        let go = || {
-            if to.exists() {
-                fs::remove_dir_all(&to)?;
-            }
-            fs::create_dir(&to)?;
-            let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_owned();
-            later.iter().try_for_each(|(_, path)| fs::rename(path, to.join(name(path))))
-        };
-        go().map_err(|error: io::Error| {
-            fault(format!("cannot move the checkpoints in {} aside: {error}", from.display()))
-        })?;
-        moved.push(to);
-    }
-    Ok(moved)
-}
-
 /// The checkpoints in a folder, in the order of their steps.
-fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
+pub(crate) fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     Checkpoints::new(folder, 0).list()
 }
 
@@ -203,20 +184,18 @@ fn fault(message: String) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::slice;
-
+pub(crate) mod tests {
     use super::*;
     use crate::run::files::tests::folder as temporary;
 
-    fn checkpoint(folder: &Path, step: u64) -> PathBuf {
+    pub(crate) fn checkpoint(folder: &Path, step: u64) -> PathBuf {
         let path = folder.join(format!("step-{step:010}"));
         fs::create_dir_all(&path).unwrap();
         fs::write(path.join("run.json"), step.to_string()).unwrap();
         path
     }
 
-    fn steps(folder: &Path) -> Vec<u64> {
+    pub(crate) fn steps(folder: &Path) -> Vec<u64> {
         list(folder).unwrap().into_iter().map(|it| it.0).collect()
     }
 
@@ -238,20 +217,22 @@ mod tests {
         assert!(start().best().unwrap().ends_with("step-0000000090"));
     }
 
+    /// What is written in one process is known in all.
     #[test]
-    fn checkpoints_of_other_runs_are_moved_aside() {
-        let out = temporary("aside");
-        let checkpoints = folder(&out);
-        assert_eq!(move_aside(&out, None).unwrap(), [] as [PathBuf; 0]);
-        for step in [3, 9, 10] {
-            checkpoint(&checkpoints, step);
-        }
-        let aside = out.join("checkpoints.old");
-        assert_eq!(move_aside(&out, Some(9)).unwrap(), slice::from_ref(&aside));
-        assert_eq!(steps(&checkpoints), [3, 9]);
-        assert_eq!(steps(&aside), [10]);
-        move_aside(&out, None).unwrap();
-        assert_eq!(steps(&aside), [3, 9]);
-        assert_eq!(steps(&checkpoints), [0; 0]);
+    fn processes_that_write_nothing_know_what_is_written() {
+        let out = temporary("elsewhere");
+        let other = Process { number: 1, count: 2 };
+        let mut keeper = Keeper::new(&out, &TrainConfig::default(), other);
+        let path = folder(&out).join("step-0000000004");
+        keeper.under_way = Some((path.clone(), Merit::Best));
+        assert_eq!(
+            keeper.poll().unwrap(),
+            None,
+            "only the first process knows whether it is there"
+        );
+        assert_eq!(keeper.wait().unwrap(), Some(path.clone()));
+        assert_eq!(keeper.newest(), Some(&*path));
+        assert_eq!(keeper.best(), Some(&*out.join("best/step-0000000004")));
+        assert!(!out.join(BEST).exists());
     }
 }

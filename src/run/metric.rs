@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use soybean_plan::Input;
+use soybean_plan::{Input, Tables};
 use soybean_runtime::{Array, Evaluation, View};
 
 /// A number that each evaluation gives.
@@ -37,7 +37,7 @@ type OfBatch = dyn Fn(&Evaluation, &HeldOutBatch<'_>) -> Option<f64> + Send + Sy
 
 #[derive(Clone)]
 enum Rule {
-    /// The share of labels that are among so many of the largest logits. If there are not more classes than the least number, it says nothing.
+    /// The share of labels that are among so many of the largest logits, where there are at least so many classes.
     Top { n: usize, least_classes: usize },
     /// The exponential of the loss, where each sample has at least so many labels.
     Perplexity { least_labels: usize },
@@ -70,7 +70,8 @@ impl Metric {
         Self { better: Better::Lower, ..self }
     }
 
-    /// `accuracy`: the share of labels that have the largest logit. The model has to give logits `[.., classes]` as its first output behind the loss.
+    /// `accuracy`: the share of labels that have the largest logit. The model has to give logits `[.., classes]` as its first output behind the loss, and to have an input with a label of
+    /// one of these classes for each row of them.
     #[must_use]
     pub const fn accuracy() -> Self {
         let rule = Rule::Top { n: 1, least_classes: 0 };
@@ -107,6 +108,59 @@ impl Metric {
 
     pub(crate) const fn better(&self) -> Better {
         self.better
+    }
+
+    /// Whether it says something of a model. A user's metric is asked only in evaluations.
+    pub(crate) fn suits(&self, facts: &Facts<'_>) -> bool {
+        match self.rule {
+            Rule::Top { least_classes, .. } => {
+                facts.labels.is_some_and(|it| it.n_classes >= least_classes)
+            }
+            Rule::Perplexity { least_labels } => {
+                facts.labels_of_row().is_some_and(|it| it >= least_labels)
+            }
+            Rule::Mean(_) => true,
+        }
+    }
+}
+
+/// What decides which metrics say something of a model.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts<'m> {
+    inputs: &'m [Input],
+    labels: Option<Labels>,
+}
+
+/// The input with the labels to which logits belong.
+#[derive(Clone, Copy)]
+struct Labels {
+    column: usize,
+    n_classes: usize,
+}
+
+impl<'m> Facts<'m> {
+    pub(crate) fn new(tables: &'m Tables) -> Self {
+        let output = tables.predictions().first();
+        Self::of(&tables.inputs, output.map_or(&[], |it| &it.tile.shape))
+    }
+
+    /// Of a model whose first output behind the loss has this shape.
+    fn of(inputs: &'m [Input], output: &[usize]) -> Self {
+        let labels = output.split_last().and_then(|(n_classes, rows)| {
+            let n_rows: usize = rows.iter().product();
+            let is_labels = |input: &Input| {
+                input.n_classes == Some(*n_classes) && input.tile.shape.n_elements() == n_rows
+            };
+            let column = inputs.iter().rposition(is_labels)?;
+            Some(Labels { column, n_classes: *n_classes })
+        });
+        Self { inputs, labels }
+    }
+
+    /// The labels of a sample: the elements of the last input with classes.
+    fn labels_of_row(&self) -> Option<usize> {
+        let labels = self.inputs.iter().rfind(|input| input.n_classes.is_some())?;
+        Some(labels.tile.shape[1..].iter().product())
     }
 }
 
@@ -147,56 +201,44 @@ impl<'b> HeldOutBatch<'b> {
     fn n_of_row(&self, column: usize) -> usize {
         self.inputs[column].tile.shape[1..].iter().product()
     }
-
-    /// The input that is the last with classes, which losses compare with.
-    fn labels(&self) -> Option<&'b [i32]> {
-        self.i32_column(label_column(self.inputs)?)
-    }
-}
-
-fn label_column(inputs: &[Input]) -> Option<usize> {
-    inputs.iter().rposition(|input| input.n_classes.is_some())
 }
 
 /// The metrics of an evaluation that is under way.
 pub(crate) struct Tally<'m> {
     metrics: &'m [Metric],
-    inputs: &'m [Input],
+    labels: Option<Labels>,
     /// For each metric a sum and its weight; nothing if the metric says nothing of this model.
     sums: Vec<Option<(f64, f64)>>,
 }
 
 impl<'m> Tally<'m> {
-    pub(crate) fn new(metrics: &'m [Metric], inputs: &'m [Input]) -> Self {
-        Self { metrics, inputs, sums: vec![Some((0.0, 0.0)); metrics.len()] }
+    pub(crate) fn new(metrics: &'m [Metric], facts: &Facts<'_>) -> Self {
+        let sum = |it: &Metric| it.suits(facts).then_some((0.0, 0.0));
+        Self { metrics, labels: facts.labels, sums: metrics.iter().map(sum).collect() }
     }
 
     pub(crate) fn add(&mut self, evaluation: &Evaluation, batch: &HeldOutBatch<'_>) {
         for (metric, sum) in self.metrics.iter().zip(&mut self.sums) {
+            let Some(so_far) = *sum else { continue };
             let part = match &metric.rule {
-                Rule::Top { n, least_classes } => top(evaluation, batch, *n, *least_classes),
+                Rule::Top { n, .. } => self.labels.and_then(|it| top(evaluation, batch, it, *n)),
                 Rule::Perplexity { .. } => Some((0.0, 0.0)),
                 Rule::Mean(of_batch) => of_batch(evaluation, batch)
                     .map(|mean| (mean * batch.n_valid as f64, batch.n_valid as f64)),
             };
-            *sum = sum.zip(part).map(|(sum, part)| (sum.0 + part.0, sum.1 + part.1));
+            *sum = part.map(|part| (so_far.0 + part.0, so_far.1 + part.1));
         }
     }
 
     /// The metrics that say something, by name, of a held-out set with this loss.
     pub(crate) fn values(&self, loss: f64) -> Vec<(String, f64)> {
-        let labels_of_row = label_column(self.inputs)
-            .map(|it| self.inputs[it].tile.shape[1..].iter().product::<usize>());
         let value = |(metric, sum): (&Metric, &Option<(f64, f64)>)| {
+            let (sum, weight) = (*sum)?;
             let value = match metric.rule {
-                Rule::Perplexity { least_labels } => {
-                    labels_of_row.filter(|it| *it >= least_labels).map(|_| libm::exp(loss))
-                }
-                Rule::Top { .. } | Rule::Mean(_) => {
-                    sum.filter(|sum| sum.1 > 0.0).map(|(sum, weight)| sum / weight)
-                }
+                Rule::Perplexity { .. } => libm::exp(loss),
+                Rule::Top { .. } | Rule::Mean(_) => Some(sum / weight).filter(|_| weight > 0.0)?,
             };
-            value.map(|value| (metric.name().to_owned(), value))
+            Some((metric.name().to_owned(), value))
         };
         self.metrics.iter().zip(&self.sums).filter_map(value).collect()
     }
@@ -206,19 +248,15 @@ impl<'m> Tally<'m> {
 fn top(
     evaluation: &Evaluation,
     batch: &HeldOutBatch<'_>,
+    labels: Labels,
     n: usize,
-    least_classes: usize,
 ) -> Option<(f64, f64)> {
-    let (logits, labels) = (evaluation.outputs.first()?, batch.labels()?);
-    let n_classes = *logits.shape.last()?;
-    let n_top = count_top(logits, labels, n).filter(|_| n_classes >= least_classes)?;
-    Some((n_top as f64, labels.len() as f64))
+    let (logits, of_rows) = (evaluation.outputs.first()?, batch.i32_column(labels.column)?);
+    Some((count_top(logits, labels.n_classes, of_rows, n) as f64, of_rows.len() as f64))
 }
 
-/// The number of labels with fewer than `n` larger logits among theirs, `[.., classes]`; nothing if there are not as many rows of these.
-fn count_top(logits: &Array, labels: &[i32], n: usize) -> Option<usize> {
-    let (n_classes, rows) = logits.shape.split_last()?;
-    let n_rows = rows.iter().product::<usize>();
+/// The number of labels with fewer than `n` larger logits among theirs, `[.., classes]`.
+fn count_top(logits: &Array, n_classes: usize, labels: &[i32], n: usize) -> usize {
     let is_top = |(row, label): &(&[f32], &i32)| {
         let label = usize::try_from(**label).ok().and_then(|label| row.get(label));
         // Of NaN nothing is known: it is no hit, and nothing hits beside it.
@@ -226,8 +264,7 @@ fn count_top(logits: &Array, labels: &[i32], n: usize) -> Option<usize> {
             |label: f32, it: &f32| it.partial_cmp(&label).is_none_or(std::cmp::Ordering::is_gt);
         label.is_some_and(|label| row.iter().filter(|it| is_above(*label, it)).count() < n)
     };
-    let rows = logits.data.chunks_exact((*n_classes).max(1));
-    (labels.len() <= n_rows).then(|| rows.zip(labels).filter(is_top).count())
+    logits.data.chunks_exact(n_classes.max(1)).zip(labels).filter(is_top).count()
 }
 
 #[cfg(test)]
@@ -236,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    fn inputs(labels_of_row: &[usize]) -> [Input; 2] {
+    fn inputs(labels_of_row: &[usize], n_classes: usize) -> [Input; 2] {
         let input = |name: &'static str, row: &[usize], dtype, n_classes| Input {
             name: name.into(),
             dtype,
@@ -245,13 +282,13 @@ mod tests {
             n_classes,
             is_queried: name == "x",
         };
-        [input("x", &[2], DType::F32, None), input("y", labels_of_row, DType::I32, Some(4))]
+        [input("x", &[2], DType::F32, None), input("y", labels_of_row, DType::I32, Some(n_classes))]
     }
 
     /// Two batches of three rows; the second has one sample, and rows that fill it up.
     fn values(metrics: &[Metric]) -> Vec<(String, f64)> {
-        let inputs = inputs(&[]);
-        let mut tally = Tally::new(metrics, &inputs);
+        let inputs = inputs(&[], 4);
+        let mut tally = Tally::new(metrics, &Facts::of(&inputs, &[3, 4]));
         #[rustfmt::skip]
         let logits = [
             vec![0.1, 0.2, 0.4, 0.3,   0.4, 0.3, 0.2, 0.1,   0.0, 0.0, 0.0, 1.0],
@@ -302,39 +339,39 @@ mod tests {
 
     #[test]
     fn usual_metrics_say_what_suits_the_model() {
-        let names = |inputs: &[Input], n_classes: usize, rows: Vec<usize>| {
+        let names = |inputs: &[Input], output: &[usize]| {
             let metrics = Metric::usual();
-            let mut tally = Tally::new(&metrics, inputs);
-            let n: usize = rows.iter().product();
-            let outputs = vec![Array {
-                shape: [&rows[..], &[n_classes]].concat(),
-                data: vec![0.0; n * n_classes],
-            }];
-            let (x, y) = (vec![0.0; 6], vec![0; n]);
+            let mut tally = Tally::new(&metrics, &Facts::of(inputs, output));
+            let data = vec![0.0; output.iter().product()];
+            let outputs = vec![Array { shape: output.to_vec(), data }];
+            let (x, y) = (vec![0.0; 6], vec![0; 3 * 7]);
             let views = [View::F32(&x), View::I32(&y)];
             tally.add(&Evaluation { loss: 0.0, outputs }, &HeldOutBatch::new(inputs, &views, 3));
             tally.values(0.0).into_iter().map(|it| it.0).collect::<Vec<_>>()
         };
-        assert_eq!(names(&inputs(&[]), 10, vec![3]), ["accuracy"]);
-        assert_eq!(names(&inputs(&[]), 21, vec![3]), ["accuracy", "top-5"]);
-        assert_eq!(names(&inputs(&[7]), 20, vec![3, 7]), ["accuracy", "perplexity"]);
-        assert_eq!(names(&inputs(&[7]), 20, vec![21]), ["accuracy", "perplexity"]);
-        assert_eq!(names(&inputs(&[])[..1], 10, vec![3]), [""; 0]);
+        assert_eq!(names(&inputs(&[], 10), &[3, 10]), ["accuracy"]);
+        assert_eq!(names(&inputs(&[], 21), &[3, 21]), ["accuracy", "top-5"]);
+        assert_eq!(names(&inputs(&[7], 20), &[3, 7, 20]), ["accuracy", "perplexity"]);
+        assert_eq!(names(&inputs(&[7], 20), &[21, 20]), ["accuracy", "perplexity"]);
+        assert_eq!(names(&inputs(&[], 10)[..1], &[3, 10]), [""; 0]);
+        // Features of samples are no logits, whatever their number; nor is a number for all of them.
+        assert_eq!(names(&inputs(&[], 10), &[3, 16]), [""; 0]);
+        assert_eq!(names(&inputs(&[], 10), &[6, 10]), [""; 0]);
+        assert_eq!(names(&inputs(&[7], 10), &[]), ["perplexity"]);
     }
 
     #[test]
     fn labels_are_among_the_largest_logits() {
         let count = |logits: &[f32], labels: &[i32], n| {
             let shape = vec![logits.len() / 3, 3];
-            count_top(&Array { shape, data: logits.to_vec() }, labels, n)
+            count_top(&Array { shape, data: logits.to_vec() }, 3, labels, n)
         };
-        assert_eq!(count(&[0.0, 1.0, 2.0], &[2], 1), Some(1));
-        assert_eq!(count(&[0.0, 1.0, 2.0], &[1], 1), Some(0));
-        assert_eq!(count(&[0.0, 1.0, 2.0], &[1], 2), Some(1));
-        assert_eq!(count(&[2.0, 2.0, 2.0], &[1], 1), Some(1), "none is larger");
-        assert_eq!(count(&[0.0, f32::NAN, 2.0], &[2], 1), Some(0));
-        assert_eq!(count(&[0.0, f32::NAN, 2.0], &[1], 1), Some(0));
-        assert_eq!(count(&[0.0, 1.0, 2.0], &[7], 3), Some(0), "no such class");
-        assert_eq!(count(&[0.0, 1.0, 2.0], &[1, 1], 1), None, "more labels than rows");
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[2], 1), 1);
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[1], 1), 0);
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[1], 2), 1);
+        assert_eq!(count(&[2.0, 2.0, 2.0], &[1], 1), 1, "none is larger");
+        assert_eq!(count(&[0.0, f32::NAN, 2.0], &[2], 1), 0);
+        assert_eq!(count(&[0.0, f32::NAN, 2.0], &[1], 1), 0);
+        assert_eq!(count(&[0.0, 1.0, 2.0], &[7], 3), 0, "no such class");
     }
 }

@@ -24,9 +24,17 @@ pub(crate) fn csv(records: &[Record]) -> String {
             it.epoch, it.train_loss, it.held_out_loss, it.samples_per_second
         )
     };
-    let names: String = names.iter().map(|name| format!("{name},")).collect();
+    let names: String = names.iter().map(|name| quoted(name) + ",").collect();
     let head = format!("epoch,train_loss,held_out_loss,{names}samples_per_second\n");
     evaluations(records).filter(|it| it.ends_epoch).fold(head, |text, it| text + &row(it))
+}
+
+/// A value of a table (RFC 4180).
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
 }
 
 fn evaluations(records: &[Record]) -> impl Iterator<Item = &EvaluationRecord> {
@@ -174,6 +182,13 @@ mod tests {
         let table = csv(&records);
         let head = "epoch,train_loss,held_out_loss,accuracy,samples_per_second\n";
         assert_eq!(table, format!("{head}1,1.5,2.5,0.25,1000\n2,1.5,2.5,,1000\n"));
+        let named = |name: &str| EvaluationRecord {
+            metrics: vec![(name.to_owned(), 1.0)],
+            ..evaluation(1, None)
+        };
+        let table = csv(&[Record::Evaluation(named("top 3, \"sure\""))]);
+        let head = "epoch,train_loss,held_out_loss,\"top 3, \"\"sure\"\"\",samples_per_second\n";
+        assert_eq!(table, format!("{head}1,1.5,2.5,1,1000\n"));
         let steps: Vec<Record> = (1..=5000).map(|it| Record::Step(step(it))).collect();
         let drawing = svg(&[&steps[..], &records].concat()).expect("an SVG");
         for part in ["accuracy", "loss", "learning rate", "step"] {

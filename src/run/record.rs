@@ -9,6 +9,8 @@ pub struct StepRecord {
     pub step: u64,
     /// The number of its epoch, from 1.
     pub epoch: u64,
+    /// The number of its batch in the epoch, from 1.
+    pub batch: u64,
     /// The loss of its batch before the update.
     pub loss: f32,
     /// The learning rate of its update.
@@ -82,6 +84,7 @@ impl Record {
                 put("kind", "step".into());
                 put("step", it.step.into());
                 put("epoch", it.epoch.into());
+                put("batch", it.batch.into());
                 put("loss", shortest(it.loss));
                 put("learning_rate", shortest(it.learning_rate));
                 if let Some(norm) = it.gradient_norm {
@@ -119,6 +122,7 @@ impl Record {
             "step" => Some(Self::Step(StepRecord {
                 step: whole("step")?,
                 epoch: whole("epoch")?,
+                batch: whole("batch")?,
                 loss: single("loss")?,
                 learning_rate: single("learning_rate")?,
                 gradient_norm: single("gradient_norm"),
@@ -174,6 +178,7 @@ pub(crate) mod tests {
         StepRecord {
             step,
             epoch: 1,
+            batch: step,
             loss: 0.1,
             learning_rate: 0.05,
             gradient_norm: None,

@@ -21,6 +21,8 @@ pub(crate) struct Standing {
     pub(crate) n_losses: u64,
     /// The updates that were left out.
     pub(crate) n_skipped: u64,
+    /// By what the best is chosen; empty where a checkpoint does not say it.
+    pub(crate) watch: String,
     pub(crate) best: Option<f64>,
     pub(crate) best_step: Option<u64>,
     /// The evaluations since the best one.
@@ -43,6 +45,7 @@ impl Standing {
         put("n_skipped", self.n_skipped.into());
         put("n_worse", self.n_worse.into());
         put("is_pending", self.is_pending.into());
+        put("watch", self.watch.clone().into());
         if let (Some(best), Some(step)) = (self.best, self.best_step) {
             put("best", best.into());
             put("best_step", step.into());
@@ -54,6 +57,7 @@ impl Standing {
     pub(crate) fn of(progress: &Progress, n_steps: u64) -> Self {
         let whole = |key: &str| progress.extra.get(key).and_then(Value::as_u64);
         let number = |key: &str| progress.extra.get(key).and_then(Value::as_f64);
+        let text = |key: &str| progress.extra.get(key).and_then(Value::as_str);
         let is = |key: &str| progress.extra.get(key).and_then(Value::as_bool).unwrap_or_default();
         Self {
             epoch: progress.epoch,
@@ -63,11 +67,22 @@ impl Standing {
             loss_sum: number("loss_sum").unwrap_or_default(),
             n_losses: whole("n_losses").unwrap_or_default(),
             n_skipped: whole("n_skipped").unwrap_or_default(),
+            watch: text("watch").unwrap_or_default().to_owned(),
             best: number("best"),
             best_step: whole("best_step"),
             n_worse: whole("n_worse").unwrap_or_default(),
             is_pending: is("is_pending"),
         }
+    }
+
+    /// Says by what the best is chosen from here on. If it was something else, what was best counts no more; gives what that was.
+    pub(crate) fn watch(&mut self, what: &str) -> Option<String> {
+        let before = std::mem::replace(&mut self.watch, what.to_owned());
+        if before.is_empty() || before == what {
+            return None;
+        }
+        (self.best, self.best_step, self.n_worse) = (None, None, 0);
+        Some(before)
     }
 
     /// Takes note of an evaluation; whether it is the best so far.
@@ -111,6 +126,7 @@ mod tests {
             loss_sum: 0.1 + 0.2,
             n_losses: 7,
             n_skipped: 1,
+            watch: "accuracy".to_owned(),
             best: Some(1.0 / 3.0),
             best_step: Some(135),
             n_worse: 2,
@@ -127,6 +143,15 @@ mod tests {
             Standing::of(&foreign, 90),
             Standing { epoch: 2, step: 90, ..Standing::default() }
         );
+    }
+
+    #[test]
+    fn what_was_best_by_another_metric_counts_no_more() {
+        let mut standing = Standing { best: Some(0.5), n_worse: 2, ..Standing::default() };
+        assert_eq!((standing.watch("loss"), standing.watch("loss")), (None, None));
+        assert_eq!((standing.best, standing.n_worse), (Some(0.5), 2));
+        assert_eq!(standing.watch("accuracy").as_deref(), Some("loss"));
+        assert_eq!((standing.best, standing.n_worse), (None, 0));
     }
 
     #[test]

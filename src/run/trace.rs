@@ -2,21 +2,15 @@
 
 use std::{fs, path::Path};
 
-use soybean_runtime::{Error, ErrorKind, Trace, Trainer, View};
+use soybean_runtime::{Error, ErrorKind, Process, Trace};
 
-/// A step on the batch that was queued, whose trace goes into a file; the first process writes it.
-pub(crate) fn traced(
-    trainer: &mut Trainer,
-    next: Option<&[View<'_>]>,
-    file: &Path,
-) -> Result<(f32, Trace), Error> {
-    let (loss, trace) = trainer.trace_queued(next)?;
-    if !trainer.process().is_first() {
-        return Ok((loss, trace));
+/// Writes a trace into a file; of several processes the first does.
+pub(crate) fn write(trace: &Trace, process: Process, file: &Path) -> Result<(), Error> {
+    if !process.is_first() {
+        return Ok(());
     }
     fs::write(file, trace.to_json()).map_err(|error| {
         let file = file.display();
         Error::new(ErrorKind::Output, format!("cannot write the trace into {file}: {error}"))
-    })?;
-    Ok((loss, trace))
+    })
 }

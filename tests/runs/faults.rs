@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    process::Command,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,7 +15,7 @@ use soybean::{
 };
 
 use crate::{
-    example::run,
+    example::{example, run},
     signals::digits,
     small::{checkpoints, config, data, folder, newest, state, trainer},
 };
@@ -42,6 +43,32 @@ fn a_loss_that_is_not_finite_ends_the_run() {
     assert!(error.contains(&last), "{error}");
     assert!(error.contains("go on from there with a lower --lr than 1e30: "), "{error}");
     assert!(error.contains("after step 7 ") || error.contains("after step 8 "), "{error}");
+}
+
+/// The checkpoint of another folder is the only one to go on from, until this run has one of its own.
+#[test]
+fn the_advice_names_a_checkpoint_of_another_folder() {
+    let (out, other) = (folder("advice"), folder("advice-other"));
+    assert_eq!(run(&mut digits(&out, "--epochs 1")).0, Some(0));
+    let from = newest(&out);
+    let choices = format!("--epochs 9 --lr 1e30 --resume {}", from.display());
+    let error = fault(&mut digits(&other, &choices), "NaN in another folder");
+    assert!(error.ends_with(&format!(" --resume {}\n", from.display())), "{error}");
+}
+
+#[test]
+fn an_error_is_told_though_nobody_reads_the_output() {
+    let out = folder("closed");
+    let mut command = example("runs_program");
+    command.args(["train", "--data", "ends", "--out"]).arg(&out);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(output.any(|it| it.unwrap().contains("training and")), "the run begins");
+    drop(output);
+    let ended = child.wait_with_output().unwrap();
+    let errors = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{errors}");
+    assert!(errors.starts_with("error: rows: expected more, found the end; "), "{errors}");
 }
 
 #[test]

@@ -105,13 +105,59 @@ fn users_measure_and_watch_what_they_like() {
         let config = TrainConfig { watch: Some(watch.to_owned()), ..config.clone() };
         trainer(&config).fit(&config, &data()).unwrap_err().to_string()
     };
-    assert_eq!(
-        error("precision"),
-        "watch: expected one of first pixel, nothing, top-5, perplexity, found `precision`"
-    );
-    assert!(error("nothing").starts_with(
-        "watch: expected a metric that says something of this model (first pixel, top-5, perplexity), found `nothing`"
-    ));
+    let expected = |names: &str, found: &str| {
+        format!(
+            "watch: expected loss or a metric that says something of this model ({names}), found `{found}`"
+        )
+    };
+    let known = "first pixel, nothing, top-5, perplexity";
+    assert_eq!(error("precision"), expected(known, "precision"));
+    // What users' metrics say is known after an evaluation.
+    let known = "first pixel, top-5, perplexity";
+    assert!(error("nothing").starts_with(&expected(known, "nothing")));
+}
+
+#[test]
+fn a_metric_that_says_nothing_of_the_model_is_refused_at_once() {
+    for watch in ["top-5", "perplexity"] {
+        let config = TrainConfig { watch: Some(watch.to_owned()), ..TrainConfig::new(1, 0.02) };
+        let error = trainer(&config).fit_watched(&config, &data(), |it| panic!("a step: {it}"));
+        let expected = format!(
+            "watch: expected loss or a metric that says something of this model (accuracy), found `{watch}`"
+        );
+        assert_eq!(error.unwrap_err().to_string(), expected);
+    }
+    let config = TrainConfig { watch: Some("loss".to_owned()), ..TrainConfig::new(1, 0.02) };
+    let summary = trainer(&config).fit(&config, &data()).unwrap();
+    assert_eq!(summary.best, Some(summary.last.unwrap().held_out_loss));
+}
+
+#[test]
+fn a_trace_is_written_or_it_is_said_why_not() {
+    let out = folder("traced");
+    let file = out.join("trace.json");
+    let fit = |config: &TrainConfig| {
+        let mut notes = Vec::new();
+        let fitted = trainer(config).fit_watched(config, &data(), |event| {
+            if let Event::Note(note) = event {
+                notes.push((*note).to_owned());
+            }
+            Flow::Continue
+        });
+        fitted.map(|_| notes).map_err(|it| it.to_string())
+    };
+    let short = TrainConfig { steps: Some(3), trace: Some(file.clone()), ..config(&out) };
+    assert_eq!(fit(&short).unwrap(), [""; 0]);
+    assert!(fs::read_to_string(&file).unwrap().contains("\"ph\":\"X\""));
+    // No step is left of a run that goes on.
+    let over = TrainConfig { resume: Resume::Auto, ..short.clone() };
+    let note = format!("too few steps were made for a trace in {}", file.display());
+    assert_eq!(fit(&over).unwrap(), [note]);
+    let nowhere = out.join("nowhere/trace.json");
+    let error = fit(&TrainConfig { trace: Some(nowhere.clone()), ..short }).unwrap_err();
+    let expected = format!("cannot write the trace into {}: ", nowhere.display());
+    assert!(error.starts_with(&expected), "{error}");
+    assert!(error.ends_with("; no checkpoint was written before"), "{error}");
 }
 
 #[test]
@@ -151,6 +197,13 @@ fn choices_that_contradict_each_other_are_refused() {
         fault(TrainConfig { resume: Resume::Auto, ..new() }),
         "expected `out`, since `resume = \"auto\"` is given, found none"
     );
+    assert_eq!(
+        fault(TrainConfig { batch_limit: Some(0), ..new() }),
+        "batch-limit: expected a whole number from 1, found `0`"
+    );
+    // Never, and not before the first step.
+    let config = TrainConfig { patience: Some(0), ..new() };
+    assert_eq!(trainer(&config).fit(&config, &data()).unwrap().n_steps, 8);
     let few = soybean::Split::random::<mlp::Network>(7, 7, 0);
     let config = new();
     assert_eq!(

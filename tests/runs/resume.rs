@@ -105,7 +105,7 @@ fn damaged_checkpoints_are_refused_by_name_and_the_one_before_is_taken() {
     for (note, name) in notes.iter().zip([&all[2], &all[1]]) {
         assert!(note.starts_with("a checkpoint is refused: ") && note.contains(name), "{note}");
     }
-    assert!(notes[2].ends_with("checkpoints.old"), "{notes:?}");
+    assert!(notes[2].ends_with("/old"), "{notes:?}");
     let start = start.unwrap();
     assert!(start.contains("going on after step 27 of 40, from "), "{start}");
     check_same(&out, &expected, "two damaged checkpoints");
@@ -129,20 +129,93 @@ fn without_a_whole_checkpoint_the_run_starts_anew() {
     assert_eq!(notes, std::slice::from_ref(&anew));
     damage(&out, "step-0000000008");
     let (_, notes) = run(&config, |_| false);
-    assert_eq!(notes.len(), 4, "two folders are moved aside: {notes:?}");
+    assert_eq!(notes.len(), 3, "the folder of the first run is moved aside: {notes:?}");
     assert!(notes[0].contains("model.safetensors") && notes[1] == anew, "{notes:?}");
 }
 
 #[test]
-fn a_new_run_moves_the_checkpoints_of_the_old_one_aside() {
+fn a_new_run_moves_the_old_one_aside_from_where_it_can_go_on() {
     let out = folder("twice");
     let config = TrainConfig { epochs: 1, ..config(&out) };
     run(&config, |_| false);
-    let (_, notes) = run(&config, |_| false);
-    let names = ["checkpoints.old", "best.old"].map(|it| out.join(it).display().to_string());
-    let note = |it: &String| format!("checkpoints that this run does not go on from are in {it}");
-    assert_eq!(notes, names.each_ref().map(note));
-    assert_eq!(lines(&out).iter().filter(|it| it["kind"] == "step").count(), 8);
+    let note = |name: &str| {
+        let folder = out.join(name);
+        format!("what this run does not go on from is in {}", folder.display())
+    };
+    assert_eq!(run(&config, |_| false).1, [note("old")]);
+    assert_eq!(lines(&out), lines(&out.join("old")));
+    // By its checkpoint, in the folder of the new one.
+    let from = out.join("old/checkpoints/step-0000000008");
+    let before = state(&from);
+    let again = TrainConfig { epochs: 2, resume: Resume::From(from.clone()), ..config.clone() };
+    assert_eq!(run(&again, |_| false).1, [note("old.2")]);
+    assert!(state(&from) == before);
+    assert!(checkpoints(&out.join("old.2/checkpoints")) == ["step-0000000008"]);
+    // As a run of its own, in its own folder.
+    let old = out.join("old");
+    let own = TrainConfig { resume: Resume::Auto, out: Some(old.clone()), ..again };
+    assert_eq!(run(&own, |_| false).1, [""; 0]);
+    assert!(state(&newest(&old)) == state(&newest(&out)));
+    assert_eq!(lines(&old).iter().filter(|it| it["kind"] == "step").count(), 16);
+}
+
+/// The trainer's steps count on, those of a run begin anew.
+#[test]
+fn the_second_run_of_a_trainer_can_go_on() {
+    let (first, out) = (folder("first-of-two"), folder("second-of-two"));
+    let mut trainer = trainer(&config(&out));
+    for out in [&first, &out] {
+        let config = TrainConfig { epochs: 2, ..config(out) };
+        trainer.fit(&config, &data()).unwrap();
+    }
+    assert_eq!(newest(&out), out.join("checkpoints/step-0000000032"));
+    let config = TrainConfig { epochs: 3, resume: Resume::Auto, ..config(&out) };
+    let mut n_steps = 0;
+    let (_, notes) = run(&config, |event| {
+        n_steps += u32::from(matches!(event, Event::Step(_)));
+        false
+    });
+    assert_eq!((n_steps, notes), (8, Vec::new()));
+    assert_eq!(lines(&out).iter().filter(|it| it["kind"] == "step").count(), 24);
+}
+
+#[test]
+fn what_is_best_by_another_metric_is_chosen_anew() {
+    let out = folder("watch");
+    let config = TrainConfig { epochs: 3, ..config(&out) };
+    let by_loss = trainer(&config).fit(&config, &data()).unwrap();
+    let watch = Some("accuracy".to_owned());
+    let config = TrainConfig { epochs: 4, watch, resume: Resume::Auto, ..config };
+    let mut notes = Vec::new();
+    let by_accuracy = trainer(&config).fit_watched(&config, &data(), |event| {
+        if let Event::Note(note) = event {
+            notes.push((*note).to_owned());
+        }
+        Flow::Continue
+    });
+    let by_accuracy = by_accuracy.unwrap();
+    assert_eq!(notes, ["the best is chosen anew, by accuracy: it was by loss before"]);
+    assert!(by_loss.best.is_some() && by_loss.best_step <= Some(24));
+    assert_eq!(by_accuracy.best, by_accuracy.last.unwrap().metric("accuracy"));
+    assert_eq!(by_accuracy.best_step, Some(32));
+    assert_eq!(checkpoints(&out.join("best")), ["step-0000000032"]);
+}
+
+#[test]
+fn two_runs_do_not_write_into_one_folder() {
+    let out = folder("shared");
+    let config = TrainConfig { epochs: 1, ..config(&out) };
+    let mut errors = Vec::new();
+    run(&config, |event| {
+        if let Event::Evaluation(_) = event {
+            let again = TrainConfig { resume: Resume::Auto, ..config.clone() };
+            errors.push(trainer(&again).fit(&again, &data()).unwrap_err().to_string());
+        }
+        false
+    });
+    assert_eq!(errors, [format!("cannot write {}: another run is writing there", out.display())]);
+    assert_eq!(lines(&out).len(), 9, "the first run is as it was");
+    run(&config, |_| false);
 }
 
 #[test]
@@ -185,7 +258,7 @@ fn a_run_that_was_killed_while_one_checkpoint_took_the_place_of_another_keeps_th
     assert_eq!(summary.best_checkpoint, Some(out.join("best/step-0000000008")));
     kill();
     run(&TrainConfig { resume: Resume::Never, ..config }, |_| false);
-    assert_eq!(checkpoints(&out.join("checkpoints.old")), ["step-0000000008"]);
+    assert_eq!(checkpoints(&out.join("old/checkpoints")), ["step-0000000008"]);
 }
 
 /// A run that has ended does not begin again, but goes on where there is more to do.

@@ -5,12 +5,13 @@ use std::{
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::mpsc,
     time::{Duration, Instant},
 };
 
 use crate::{
     example::{example, run},
-    small::{folder, lines, newest, state},
+    small::{checkpoints, folder, lines, newest, state},
 };
 
 /// Few samples, so that the program starts quickly.
@@ -84,7 +85,7 @@ fn a_signal_ends_the_run_with_a_checkpoint_and_the_command_that_goes_on() {
     }
 }
 
-/// The second Ctrl-C does not wait for the end of a step.
+/// The second Ctrl-C does not wait for the end of a step: here of one whose batch is a minute away.
 #[test]
 fn a_second_interrupt_ends_the_run_at_once() {
     if cfg!(not(unix)) {
@@ -92,17 +93,27 @@ fn a_second_interrupt_ends_the_run_at_once() {
         return;
     }
     let out = folder("signals-twice");
-    let mut child = digits(&out, "--epochs 1000 --log-every 1")
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    wait_for_lines(&out, 3);
-    // Together the two arrive before a step can end.
-    let pid = child.id().to_string();
-    let twice = format!("kill -STOP {pid}; kill -INT {pid}; kill -TERM {pid}; kill -CONT {pid}");
-    assert!(Command::new("sh").args(["-c", &twice]).status().unwrap().success());
-    send(&child, "-INT");
-    let code = child.wait().unwrap().code();
-    assert!(code == Some(130) || code == Some(143), "{code:?}");
+    let mut command = example("runs_program");
+    command.args(["train", "--data", "sleeps", "--log-every", "1", "--out"]).arg(&out);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The data set prints, in a thread of the loader.
+    let output = BufReader::new(child.stdout.take().unwrap()).lines();
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || output.map_while(Result::ok).for_each(|it| drop(sender.send(it))));
+    let started = Instant::now();
+    while receiver.recv_timeout(Duration::from_secs(30)).expect("a data set may print") != "asleep"
+    {
+    }
+    wait_for_lines(&out, 2);
+    println!("asleep after {} ms", started.elapsed().as_millis());
+    let started = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        assert!(started.elapsed() < Duration::from_secs(20), "the second interrupt is not heard");
+        send(&child, "-INT");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    println!("ended after {} ms", started.elapsed().as_millis());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), ended.stderr), (Some(130), Vec::new()));
+    assert_eq!(checkpoints(&out.join("checkpoints")), [""; 0]);
 }

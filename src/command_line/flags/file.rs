@@ -79,7 +79,7 @@ fn set(options: &mut Options, flag: &Flag, value: &Spanned<DeValue<'_>>) -> Resu
 fn plain(value: &DeValue<'_>) -> Result<String, String> {
     match value {
         DeValue::String(text) => Ok(text.to_string()),
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+        DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
             .map(|it| it.to_string())
             .map_err(|_| format!("expected a smaller number, found {}", number.as_str())),
         DeValue::Float(number) => Ok(number.as_str().to_owned()),
@@ -88,6 +88,22 @@ fn plain(value: &DeValue<'_>) -> Result<String, String> {
         DeValue::Array(_) => Err("expected one value, found a list".to_owned()),
         DeValue::Table(_) => Err("expected one value, found a table".to_owned()),
     }
+}
+
+/// Looks for values that the flags would refuse.
+pub(crate) fn check(config: &TrainConfig) -> Result<(), String> {
+    let mut options = Options::new(config.clone());
+    for flag in keys() {
+        let values = match &flag.key {
+            Key::None | Key::Switch(_) => Vec::new(),
+            Key::Value(value) => value(config).into_iter().map(Shown::text).collect(),
+            Key::List { values, .. } => values(config).to_vec(),
+        };
+        for value in values {
+            (flag.set)(&mut options, &value).map_err(|fault| format!("{}: {fault}", flag.name))?;
+        }
+    }
+    Ok(())
 }
 
 /// The choices as a file.
@@ -207,6 +223,50 @@ mod tests {
             let line = line.trim_start();
             assert!(plain(&written).contains(&plain(line)), "{line} in {written}");
         }
+    }
+
+    #[test]
+    fn large_seeds_are_read_again() {
+        let config = TrainConfig {
+            trainer: soybean_runtime::Config { seed: u64::MAX, ..Default::default() },
+            ..TrainConfig::default()
+        };
+        assert_eq!(read(&file_of(&config)).unwrap().trainer.seed, u64::MAX);
+        let error = read("seed = 18446744073709551616").unwrap_err();
+        assert_eq!(error, "1: seed: expected a whole number from 0, found `18446744073709551616`");
+    }
+
+    #[test]
+    fn choices_of_programs_are_those_that_flags_can_make() {
+        let new = TrainConfig::default;
+        for (config, message) in [
+            (
+                TrainConfig { steps: Some(0), ..new() },
+                "steps: expected a whole number from 1, found `0`",
+            ),
+            (
+                TrainConfig { batch_limit: Some(0), ..new() },
+                "batch-limit: expected a whole number from 1, found `0`",
+            ),
+            (
+                TrainConfig { log_every: 0, ..new() },
+                "log-every: expected a whole number from 1, found `0`",
+            ),
+            (
+                TrainConfig { min_delta: f64::NAN, ..new() },
+                "min-delta: expected a finite number from 0, found `NaN`",
+            ),
+            (TrainConfig::new(1, -0.5), "lr: expected a finite number from 0, found `-0.5`"),
+        ] {
+            assert_eq!(check(&config).unwrap_err(), message);
+        }
+        let schedule = crate::Schedule { decay_every: Some(0), ..crate::Schedule::default() };
+        assert!(
+            check(&TrainConfig { schedule, ..new() }).unwrap_err().starts_with("decay-every: ")
+        );
+        assert!(check(&TrainConfig { map: vec!["x".to_owned()], ..new() }).is_err());
+        // What never happens may be said so.
+        check(&TrainConfig { patience: Some(0), evaluate_every: Some(0), ..new() }).unwrap();
     }
 
     #[test]

@@ -33,7 +33,10 @@ pub(super) const FLAGS: &[Flag] = &[
         value: "N",
         help: "the number of steps: to train, whatever --epochs says, or to measure (20)",
         commands: &[Command::Train, Command::Bench, Command::BenchPredictor],
-        set: |options, text| set(&mut options.run.steps, positive(text).map(Some)),
+        set: |options, text| {
+            set(&mut options.n_measured, positive(text).map(Some))?;
+            set(&mut options.run.steps, positive(text).map(Some))
+        },
         key: Key::Value(|run| optional(run.steps)),
     },
     Flag {
@@ -105,10 +108,8 @@ pub(super) const FLAGS: &[Flag] = &[
         value: "NAME",
         help: "the metric that chooses the best checkpoint and ends the run early (loss)",
         commands: TRAIN,
-        set: |options, text| {
-            set(&mut options.run.watch, Ok(Some(text.to_owned()).filter(|it| it != "loss")))
-        },
-        key: Key::Value(|run| Some(Text(run.watch.clone().unwrap_or_else(|| "loss".to_owned())))),
+        set: |options, text| set(&mut options.run.watch, Ok(Some(text.to_owned()))),
+        key: Key::Value(|run| Some(Text(run.watched().to_owned()))),
     },
     Flag {
         name: "patience",

@@ -1,14 +1,16 @@
 //! The command that goes on with the run of this program.
 
-use std::env;
+use std::{env, path::Path};
 
-/// This program's own command line, resuming at its newest checkpoint.
-pub(super) fn command() -> String {
+use crate::run;
+
+/// This program's own command line, resuming at a checkpoint: at the newest, if it is one of the run's folder.
+pub(super) fn command(checkpoint: &Path, out: &Path) -> String {
     let arguments = env::args_os().map(|it| it.to_string_lossy().into_owned());
-    resuming(arguments)
+    resuming(arguments, checkpoint, out)
 }
 
-fn resuming(arguments: impl Iterator<Item = String>) -> String {
+fn resuming(arguments: impl Iterator<Item = String>, checkpoint: &Path, out: &Path) -> String {
     let mut kept = Vec::new();
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
@@ -18,7 +20,11 @@ fn resuming(arguments: impl Iterator<Item = String>) -> String {
             kept.push(quoted(&argument));
         }
     }
-    kept.push("--resume auto".to_owned());
+    let place = match checkpoint.parent() == Some(&run::checkpoints(out)) {
+        true => "auto".to_owned(),
+        false => quoted(&checkpoint.to_string_lossy()),
+    };
+    kept.push(format!("--resume {place}"));
     kept.join(" ")
 }
 
@@ -37,7 +43,11 @@ mod tests {
 
     #[test]
     fn a_command_resumes_in_the_place_of_what_it_did() {
-        let resuming = |line: &[&str]| resuming(line.iter().map(|it| (*it).to_owned()));
+        let from = |line: &[&str], checkpoint: &str| {
+            let line = line.iter().map(|it| (*it).to_owned());
+            resuming(line, Path::new(checkpoint), Path::new("runs/digits"))
+        };
+        let resuming = |line: &[&str]| from(line, "runs/digits/checkpoints/step-0000000009");
         assert_eq!(resuming(&["./digits"]), "./digits --resume auto");
         assert_eq!(
             resuming(&[
@@ -55,6 +65,14 @@ mod tests {
         assert_eq!(
             resuming(&["d", "--map", "it's = ours"]),
             r"d --map 'it'\''s = ours' --resume auto"
+        );
+        // Before the first checkpoint of a run that goes on from that of another.
+        assert_eq!(
+            from(
+                &["d", "--resume", "x", "--out=runs/digits"],
+                "an other/checkpoints/step-0000000900"
+            ),
+            "d --out=runs/digits --resume 'an other/checkpoints/step-0000000900'"
         );
     }
 }

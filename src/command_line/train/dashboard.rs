@@ -96,10 +96,9 @@ impl Screen {
 
     fn draw(&self, board: &Board) {
         let Some((start, step)) = board.start.as_ref().zip(board.step.as_ref()) else { return };
-        let n_done = step.step - (step.epoch - 1) * start.n_batches;
         self.bar.set_length(start.n_batches);
         self.bar.set_prefix(format!("epoch {}/{}", step.epoch, start.n_epochs));
-        self.bar.set_position(n_done.min(start.n_batches));
+        self.bar.set_position(step.batch.min(start.n_batches));
         self.bar.set_message(board.place(start, step));
         for (line, text) in self.lines.iter().zip(board.lines(step)) {
             line.set_message(text);
@@ -279,6 +278,25 @@ mod tests {
         assert_eq!(pace, expected);
         let place = board.place(&start, &record);
         assert!(place.starts_with("step 50/100  0:00 min left"), "{place}");
+    }
+
+    /// Where a run goes on with more batches in an epoch than before, its steps are fewer than these.
+    #[test]
+    fn the_bar_stands_at_the_batch_of_the_epoch() {
+        let start = Start {
+            n_done: 8,
+            n_steps: 100,
+            n_batches: 50,
+            n_epochs: 2,
+            batch_rows: 32,
+            n_train: 1600,
+            n_held_out: 64,
+            resumed: None,
+        };
+        let step = StepRecord { epoch: 3, batch: 4, ..step(12) };
+        let screen = Screen::new();
+        screen.draw(&Board { start: Some(start), step: Some(step), ..Board::default() });
+        assert_eq!(screen.bar.position(), 4);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! How a run begins, or where it goes on.
 
-use std::path::Path;
+use std::{fs::File, path::Path};
 
-use soybean_plan::Input;
+use soybean_plan::{Input, Tables};
 use soybean_runtime::{
     Error, Process, Trainer,
     checkpoint::{Checkpoint, Checkpoints},
@@ -10,13 +10,15 @@ use soybean_runtime::{
     weights::{self, Mapping},
 };
 
-use super::{Pace, Run, Watch};
+use super::{Broken, Pace, Run, Watch};
 use crate::run::{
     Event, Flow, Resume, Split, Start, Summary, TrainConfig,
     batches::{batch_size, loader},
     config::choice,
-    files::{Cut, Files, write_whole},
-    keeper::{self, Keeper, Rank},
+    files::{Cut, Files},
+    folder,
+    keeper::{self, Keeper, Merit},
+    metric::Facts,
     standing::Standing,
 };
 
@@ -26,14 +28,15 @@ const N_UNTRACED: u64 = 3;
 /// Trains as `config` says. `watch` is told what happens.
 pub(crate) fn fit(
     trainer: &mut Trainer,
-    inputs: &[Input],
+    tables: &Tables,
     config: &TrainConfig,
     split: &Split,
     watch: &mut Watch<'_>,
-) -> Result<Summary, Error> {
+) -> Result<Summary, Broken> {
     config.check()?;
-    let batch_rows = batch_size(inputs)?;
-    let (train, held_out) = loaders(trainer, inputs, config, split, batch_rows)?;
+    let metric = config.watched_metric(&Facts::new(tables))?;
+    let batch_rows = batch_size(&tables.inputs)?;
+    let (train, held_out) = loaders(trainer, &tables.inputs, config, split, batch_rows)?;
     let n_batches = (train.n_batches() as u64).min(config.batch_limit.unwrap_or(u64::MAX));
     let n_steps = config.steps.unwrap_or_else(|| config.epochs.saturating_mul(n_batches));
     let begun = begin(trainer, config, watch)?;
@@ -57,10 +60,12 @@ pub(crate) fn fit(
         resumed: begun.checkpoint.as_ref().map(|it| it.path().to_owned()),
     };
     let is_stopped = watch(&Event::Start(&start)) == Flow::Stop;
+    let n_left = n_steps.saturating_sub(standing.step);
     let mut run = Run {
         trainer,
-        inputs,
+        tables,
         config,
+        metric,
         train,
         held_out,
         n_batches,
@@ -73,11 +78,12 @@ pub(crate) fn fit(
         is_stopped,
         fault: None,
         pace: Pace::default(),
-        trace: config.trace.clone().map(|it| (it, N_UNTRACED.min(n_batches - 1))),
+        trace: config.trace.clone().map(|it| (it, N_UNTRACED.min(n_left.saturating_sub(1)))),
         last: None,
+        _lock: begun.lock,
     };
     let end = run.run().and_then(|end| run.finish().map(|()| end));
-    end.map(|end| run.summary(end)).map_err(|error| run.explained(&error))
+    end.map(|end| run.summary(end)).map_err(|error| run.broken(&error))
 }
 
 /// The loaders of both parts of the data.
@@ -110,6 +116,8 @@ struct Begun {
     checkpoint: Option<Checkpoint>,
     keeper: Option<Keeper>,
     files: Option<Files>,
+    /// Of the first process, which writes.
+    lock: Option<File>,
 }
 
 fn begin(
@@ -117,35 +125,37 @@ fn begin(
     config: &TrainConfig,
     watch: &mut Watch<'_>,
 ) -> Result<Begun, Error> {
+    let process = trainer.process();
+    let ours = config.out.as_deref().filter(|_| process.is_first());
+    let lock = ours.map(folder::lock).transpose();
+    let lock = trainer.together(lock)?;
     if let Some(out) = &config.out {
         Checkpoints::new(keeper::folder(out), config.keep).settle(trainer)?;
     }
     let checkpoint = checkpoint(config, watch);
     let checkpoint = trainer.together(checkpoint)?;
-    let standing = match &checkpoint {
+    let mut standing = match &checkpoint {
         Some(checkpoint) => restore(trainer, config, checkpoint)?,
         None => {
             load_weights(trainer, config, watch)?;
             Standing::default()
         }
     };
-    let path = checkpoint.as_ref().map(Checkpoint::path);
-    let mut begun = Begun { standing, checkpoint: None, keeper: None, files: None };
-    if let Some(out) = &config.out {
-        let files = if trainer.process().is_first() {
-            open(config, out, path, &begun.standing, watch).map(Some)
-        } else {
-            Ok(None)
-        };
-        begun.files = trainer.together(files)?;
-        begun.keeper = config.checkpoints.then(|| Keeper::new(out, config, trainer.process()));
+    if let Some(before) = standing.watch(config.watched()) {
+        let now = &standing.watch;
+        note(watch, &format!("the best is chosen anew, by {now}: it was by {before} before"));
     }
-    if let (Some(keeper), Some(path)) = (&mut begun.keeper, path) {
-        let is_best = begun.standing.best_step == Some(begun.standing.step);
-        let kept = keeper.resumed(path, if is_best { Rank::Best } else { Rank::Further });
+    let files = ours.map(|out| open(config, out, checkpoint.as_ref(), &standing, watch));
+    let files = trainer.together(files.transpose())?;
+    let out = config.out.as_deref().filter(|_| config.checkpoints);
+    let mut keeper = out.map(|out| Keeper::new(out, config, process));
+    if let (Some(keeper), Some(checkpoint)) = (&mut keeper, &checkpoint) {
+        let is_best = standing.best_step == Some(standing.step);
+        let merit = if is_best { Merit::Best } else { Merit::Further };
+        let kept = keeper.resumed(checkpoint.path(), merit);
         trainer.together(kept)?;
     }
-    Ok(Begun { checkpoint, ..begun })
+    Ok(Begun { standing, checkpoint, keeper, files, lock })
 }
 
 /// The checkpoint at which the run goes on.
@@ -211,23 +221,22 @@ fn load_weights(
 fn open(
     config: &TrainConfig,
     out: &Path,
-    resumed: Option<&Path>,
+    resumed: Option<&Checkpoint>,
     standing: &Standing,
     watch: &mut Watch<'_>,
 ) -> Result<Files, Error> {
-    let is_ours = |path: &Path| {
-        let (path, out) = (path.canonicalize().ok(), out.canonicalize().ok());
-        path.zip(out).is_some_and(|(path, out)| path.starts_with(out))
+    let ours = resumed.filter(|it| folder::has(out, it.path()));
+    let aside = match ours {
+        // Folders are named by the steps of the trainer, which may have made others before those of the run.
+        Some(checkpoint) => folder::move_later(out, checkpoint.counters().n_steps)?,
+        None => folder::move_run(out)?,
     };
-    let ours = resumed.filter(|path| is_ours(path));
-    let Standing { step, is_pending: before_evaluation, .. } = *standing;
-    for folder in keeper::move_aside(out, ours.map(|_| step))? {
-        let folder = folder.display();
-        note(watch, &format!("checkpoints that this run does not go on from are in {folder}"));
+    if let Some(aside) = aside {
+        let aside = aside.display();
+        note(watch, &format!("what this run does not go on from is in {aside}"));
     }
-    let files = Files::open(out, ours.map(|_| Cut { step, before_evaluation }))?;
-    write_whole(&out.join("config.toml"), &config.to_toml())?;
-    Ok(files)
+    let Standing { step, is_pending: before_evaluation, .. } = *standing;
+    Files::open(out, ours.map(|_| Cut { step, before_evaluation }), &config.to_toml())
 }
 
 fn note(watch: &mut Watch<'_>, text: &str) {
