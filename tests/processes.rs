@@ -134,6 +134,31 @@ mod with_mpi {
     }
 
     #[test]
+    fn averages_are_evaluated_alike_in_several_processes() {
+        let (_alone, Some(_)) = (alone(), program()) else { return };
+        let program: PathBuf = example("runs_program").get_program().into();
+        let folder = std::env::temp_dir().join(format!("soybean-averages-{}", std::process::id()));
+        let metrics = |n_processes: usize| {
+            let out = folder.join(n_processes.to_string());
+            let arguments = "train --device cpu --evaluate-averages --evaluate-every 3 --async-checkpoint --out";
+            let mut arguments: Vec<&str> = arguments.split(' ').collect();
+            arguments.push(out.to_str().unwrap());
+            let (code, _, errors) = match n_processes {
+                1 => run(Command::new(&program).args(&arguments)),
+                _ => run(&mut mpirun(n_processes, &program, &arguments)),
+            };
+            assert_eq!(code, Some(0), "{errors}");
+            let table = std::fs::read_to_string(out.join("metrics.csv")).unwrap();
+            // All but the speed.
+            let rows = table.lines().map(|it| it.rsplit_once(',').unwrap().0.to_owned());
+            (rows.collect::<Vec<_>>(), last_state(&out))
+        };
+        let alone = metrics(1);
+        assert!(metrics(2) == alone && metrics(4) == alone);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
     fn ranks_are_shared_out_evenly() {
         let (_alone, Some(program)) = (alone(), program()) else { return };
         let (code, _, errors) = run(&mut mpirun(3, &program, &["perceptron/8/auto/6"]));

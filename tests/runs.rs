@@ -3,6 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 #![expect(clippy::print_stdout, reason = "measured times, and why a test is skipped")]
 
+#[path = "runs/averaged.rs"]
+mod averaged;
+#[path = "runs/averages.rs"]
+mod averages;
 #[path = "runs/chaos.rs"]
 mod chaos;
 #[path = "support/example.rs"]

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use soybean_plan::Tables;
 use soybean_runtime::{Config, Error, ErrorKind};
 
 use super::{Metric, Schedule, metric::Facts};
@@ -32,6 +33,8 @@ pub struct TrainConfig {
     pub schedule: Schedule,
     /// Steps between evaluations, beside those at the ends of epochs.
     pub evaluate_every: Option<u64>,
+    /// Whether evaluations take the moving averages of the parameters, which the model has to keep (`ema = 0.999`), instead of the parameters.
+    pub evaluate_averages: bool,
     /// What evaluations measure beside the loss.
     pub metrics: Vec<Metric>,
     /// The name of the metric by which the best checkpoint is chosen and the run stopped early; the held-out loss if it is `loss` or `None`.
@@ -88,6 +91,7 @@ impl TrainConfig {
             batch_limit: None,
             schedule: Schedule::default(),
             evaluate_every: None,
+            evaluate_averages: false,
             metrics: Metric::usual(),
             watch: None,
             patience: None,
@@ -128,8 +132,8 @@ impl TrainConfig {
         command_line::file_of(self)
     }
 
-    /// Looks for choices that flags would refuse, or that contradict each other.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    /// Looks for choices that flags would refuse, or that contradict each other or the model.
+    pub(crate) fn check(&self, tables: &Tables) -> Result<(), Error> {
         command_line::check(self).map_err(choice)?;
         let needs = |what: &str, other: &str| {
             Err(choice(format!("expected `{other}`, since `{what}` is given, found none")))
@@ -143,6 +147,12 @@ impl TrainConfig {
         }
         if self.out.is_none() && self.resume == Resume::Auto {
             return needs("resume = \"auto\"", "out");
+        }
+        if self.evaluate_averages && tables.ema.is_none() {
+            let name = &tables.name;
+            return Err(choice(format!(
+                "evaluate-averages: expected a model that keeps averages of its parameters, such as `ema = 0.999`, found `{name}`, which keeps none"
+            )));
         }
         Ok(())
     }
@@ -170,6 +180,12 @@ impl TrainConfig {
     /// The name of what is watched.
     pub(crate) fn watched(&self) -> &str {
         self.watch.as_deref().unwrap_or(LOSS)
+    }
+
+    /// What is watched, and of which parameters: numbers of the same measure can be compared.
+    pub(crate) fn measure(&self) -> String {
+        let of = if self.evaluate_averages { " of averages" } else { "" };
+        format!("{}{of}", self.watched())
     }
 }
 

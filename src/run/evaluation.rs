@@ -50,6 +50,20 @@ pub(crate) fn evaluate(
     Ok(Some(Outcome { loss, metrics: tally.values(loss) }))
 }
 
+/// Does something with the moving averages of the parameters in their place. Whatever comes of it, the parameters are then what they were, bit for bit.
+pub(crate) fn with_averages<T>(
+    trainer: &mut Trainer,
+    work: impl FnOnce(&mut Trainer) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let plain = trainer.parameters()?;
+    let averages = trainer.averaged_parameters()?;
+    trainer.set_parameters(&averages)?;
+    let outcome = work(trainer);
+    let restored = trainer.set_parameters(&plain);
+    // Where both failed, the first failure is why.
+    outcome.and_then(|it| restored.map(|()| it))
+}
+
 /// The loss of a batch, times the number of its samples, without the rows that fill it up.
 ///
 /// These repeat its last sample. Where the loss `L` is a mean over `n` rows, the samples among them add up to `n L - n_filling l`, where `l` is the loss of a batch of that

@@ -20,7 +20,7 @@ use soybean_runtime::{
 
 use super::{
     End, EvaluationRecord, Event, Flow, Metric, StepRecord, Summary, TrainConfig,
-    evaluation::evaluate,
+    evaluation::{Outcome, evaluate, with_averages},
     files::Files,
     keeper::{Keeper, Merit},
     metric::Better,
@@ -240,15 +240,7 @@ impl Run<'_> {
     /// Evaluates, and says whether the run was never better; nothing if it was told to stop.
     fn evaluate(&mut self) -> Result<Option<Merit>, Error> {
         let started = Instant::now();
-        let (watch, is_stopped) = (&mut *self.watch, &mut self.is_stopped);
-        let n_batches = self.held_out.n_batches();
-        let mut stop = |n_done| {
-            *is_stopped |= watch(&Event::Evaluating { n_done, n_batches }) == Flow::Stop;
-            *is_stopped
-        };
-        let metrics = &self.config.metrics;
-        let outcome = evaluate(self.trainer, &mut self.held_out, self.tables, metrics, &mut stop)?;
-        let Some(outcome) = outcome else { return Ok(None) };
+        let Some(outcome) = self.outcome()? else { return Ok(None) };
         let record = EvaluationRecord {
             step: self.standing.step,
             epoch: self.standing.epoch + 1,
@@ -266,6 +258,23 @@ impl Run<'_> {
         self.write(&Record::Evaluation(record.clone()));
         self.last = Some(record);
         Ok(Some(if is_better { Merit::Best } else { Merit::Further }))
+    }
+
+    /// What an evaluation finds, of the parameters or of their averages.
+    fn outcome(&mut self) -> Result<Option<Outcome>, Error> {
+        let (watch, is_stopped) = (&mut *self.watch, &mut self.is_stopped);
+        let (tables, held_out) = (self.tables, &mut self.held_out);
+        let n_batches = held_out.n_batches();
+        let mut stop = |n_done| {
+            *is_stopped |= watch(&Event::Evaluating { n_done, n_batches }) == Flow::Stop;
+            *is_stopped
+        };
+        let metrics = &self.config.metrics;
+        let mut work = |trainer: &mut _| evaluate(trainer, held_out, tables, metrics, &mut stop);
+        match self.config.evaluate_averages {
+            true => with_averages(self.trainer, work),
+            false => work(self.trainer),
+        }
     }
 
     /// The value that is watched, and which values of it are better.

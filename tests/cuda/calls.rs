@@ -39,6 +39,36 @@ fn parameters_come_back_as_they_were_set() {
     });
 }
 
+/// Evaluations of averages put them in the place of the parameters while the next batch is queued.
+#[test]
+fn parameters_are_replaced_for_a_while() {
+    on_virtual_gpus("calls::parameters_are_replaced_for_a_while", &[], |machine| {
+        let model = Model::perceptron(8, Precision::F32, sgd(0.9));
+        let batch = |step| Columns::new(model.tables(), step);
+        let losses = |seed, is_evaluated: bool| {
+            machine.reset(seed);
+            let mut trainer = model.trainer(Device::Cuda);
+            trainer.queue(&batch(0).views()).unwrap();
+            let step = |step| {
+                let loss = trainer.step_queued(Some(&batch(step + 1).views())).unwrap();
+                if is_evaluated {
+                    let parameters = trainer.parameters().unwrap();
+                    let mut zeros = parameters.clone();
+                    zeros.iter_mut().for_each(|it| it.1.data.fill(0.0));
+                    trainer.set_parameters(&zeros).unwrap();
+                    let loss = trainer.evaluate(&batch(9).views()).unwrap().loss;
+                    assert_near(&[loss], &[12.0_f32.ln()], 1e-6, "zeros");
+                    trainer.set_parameters(&parameters).unwrap();
+                }
+                loss
+            };
+            (0..4_usize).map(step).collect::<Vec<_>>()
+        };
+        let expected = losses(0, false);
+        assert!((1..6).all(|seed| losses(seed, true) == expected));
+    });
+}
+
 #[test]
 fn two_trainers_take_turns() {
     on_virtual_gpus("calls::two_trainers_take_turns", &[], |_| {

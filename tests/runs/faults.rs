@@ -128,9 +128,9 @@ fn a_data_file_that_ends_early_is_named() {
 }
 
 /// Rows of a file that has become shorter since the run began.
-struct Shrunk {
-    inner: Arc<dyn Dataset>,
-    n_left: usize,
+pub(crate) struct Shrunk {
+    pub(crate) inner: Arc<dyn Dataset>,
+    pub(crate) n_left: usize,
 }
 
 impl Dataset for Shrunk {

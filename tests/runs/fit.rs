@@ -201,6 +201,10 @@ fn choices_that_contradict_each_other_are_refused() {
         fault(TrainConfig { batch_limit: Some(0), ..new() }),
         "batch-limit: expected a whole number from 1, found `0`"
     );
+    assert_eq!(
+        fault(TrainConfig { evaluate_averages: true, ..new() }),
+        "evaluate-averages: expected a model that keeps averages of its parameters, such as `ema = 0.999`, found `mlp`, which keeps none"
+    );
     // Never, and not before the first step.
     let config = TrainConfig { patience: Some(0), ..new() };
     assert_eq!(trainer(&config).fit(&config, &data()).unwrap().n_steps, 8);

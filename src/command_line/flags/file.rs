@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let text = "epochs = 3\nsteps = 9\nbatch-limit = 2\nlr = 0.1\nschedule = 'step'\nwarmup = 4\nmin-lr = 1e-9\n\
-            decay-every = 5\ndecay = 0.25\nevaluate-every = 6\nwatch = 'accuracy'\npatience = 7\nmin-delta = 0.001\n\
+            decay-every = 5\ndecay = 0.25\nevaluate-every = 6\nevaluate-averages = true\nwatch = 'accuracy'\npatience = 7\nmin-delta = 0.001\n\
             out = '/a b/\"c\"\\d'\nlog-every = 8\nno-checkpoints = true\ncheckpoint-every = 10\nkeep = 11\n\
             async-checkpoint = true\nresume = 'x/step-3'\nweights = 'w.safetensors'\nmap = ['x = y', 'z = \"']\n\
             loader-threads = 12\nseed = 13\ndevice = 'cpu'\nthreads = 14\nno-graph = true\ntrace = 't'\ndata = 'd'";

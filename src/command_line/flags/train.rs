@@ -104,6 +104,14 @@ pub(super) const FLAGS: &[Flag] = &[
         key: Key::Value(|run| optional(run.evaluate_every)),
     },
     Flag {
+        name: "evaluate-averages",
+        value: "",
+        help: "evaluate the moving averages of the weights, which the model keeps with ema = 0.999",
+        commands: TRAIN,
+        set: |options, text| set(&mut options.run.evaluate_averages, switch(text)),
+        key: Key::Switch(|run| run.evaluate_averages),
+    },
+    Flag {
         name: "watch",
         value: "NAME",
         help: "the metric that chooses the best checkpoint and ends the run early (loss)",

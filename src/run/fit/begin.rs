@@ -33,7 +33,7 @@ pub(crate) fn fit(
     split: &Split,
     watch: &mut Watch<'_>,
 ) -> Result<Summary, Broken> {
-    config.check()?;
+    config.check(tables)?;
     let metric = config.watched_metric(&Facts::new(tables))?;
     let batch_rows = batch_size(&tables.inputs)?;
     let (train, held_out) = loaders(trainer, &tables.inputs, config, split, batch_rows)?;
@@ -141,7 +141,7 @@ fn begin(
             Standing::default()
         }
     };
-    if let Some(before) = standing.watch(config.watched()) {
+    if let Some(before) = standing.watch(&config.measure()) {
         let now = &standing.watch;
         note(watch, &format!("the best is chosen anew, by {now}: it was by {before} before"));
     }
