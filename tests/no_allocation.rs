@@ -14,8 +14,7 @@ use soybean::{Config, Device, runtime::Trainer};
 use soybean_compiler::{Options, Strategy};
 use soybean_plan::Precision;
 
-#[test]
-fn steps_allocate_nothing() {
+fn main() {
     const N_STEPS: usize = 5;
     let batch = Batch::new(0);
     let views = batch.views();
