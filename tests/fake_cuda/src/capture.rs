@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::state::{Event, Meet, State};
 use crate::status::{Answer, Status};
-use crate::work::{Graph, Job, Node, Task, Work};
+use crate::work::{Graph, Job, Node, Ready, Task, Work};
 
 /// A graph in the making.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl State {
         &mut self,
         clique: u64,
         streams: &[u64],
-        job: Job,
+        (job, is_ready): (Job, Option<Ready>),
         follow: Vec<(u64, Task)>,
     ) -> Answer {
         let captures: BTreeSet<Option<u64>> =
@@ -46,12 +46,14 @@ impl State {
         match captures.into_iter().collect::<Vec<_>>().as_slice() {
             [None] => {
                 let meet = self.new_handle();
-                self.meets.insert(meet, Meet { clique, streams: streams.to_vec(), job });
+                let streams_of_it = streams.to_vec();
+                self.meets.insert(meet, Meet { clique, streams: streams_of_it, job, is_ready });
                 for &stream in streams {
                     self.enqueue(stream, Work::Meet(meet))?;
                 }
             }
-            &[Some(number)] => {
+            // What other processes do together with this one is in no graph here.
+            &[Some(number)] if is_ready.is_none() => {
                 let device = self.streams[&streams[0]].device;
                 self.capture(number)?.add(streams, Task { device, job })?;
             }

@@ -1,14 +1,18 @@
-//! NCCL: communicators of the devices of one process, driven by one thread.
+//! NCCL: communicators of the devices of one process, driven by one thread, or of several processes of this machine.
 //!
 //! What several devices do together is asked for within a group. At its end each call finds its counterparts, and an operation begins on no stream before all of its
-//! streams have come to it. A call whose counterparts are missing would wait for ever with one thread, and is refused.
+//! streams have come to it. A call whose counterparts are missing in this process would wait for ever with one thread, and is refused.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
+mod background;
 mod collective;
 mod group;
+mod remote;
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_int};
+use std::process;
 use std::sync::{Mutex, PoisonError};
 
 use crate::c::{Address, Handle, In, Out, constant};
@@ -28,6 +32,8 @@ struct Communicator {
     rank: usize,
     n_ranks: usize,
     device: usize,
+    /// Whether calls wait for other ranks by themselves.
+    is_blocking: bool,
 }
 
 /// `ncclResult_t`.
@@ -43,14 +49,18 @@ type Answer<T = ()> = Result<T, Refusal>;
 impl Status {
     const SUCCESS: Self = Self(0);
     const UNHANDLED_CUDA_ERROR: Self = Self(1);
+    const SYSTEM_ERROR: Self = Self(2);
     const INVALID_ARGUMENT: Self = Self(4);
     const INVALID_USAGE: Self = Self(5);
     const REMOTE_ERROR: Self = Self(6);
+    const IN_PROGRESS: Self = Self(7);
 
     fn text(self) -> &'static CStr {
         match self {
             Self::SUCCESS => c"no error",
             Self::UNHANDLED_CUDA_ERROR => c"unhandled cuda error",
+            Self::SYSTEM_ERROR => c"unhandled system error",
+            Self::IN_PROGRESS => c"NCCL operation in progress",
             Self::INVALID_ARGUMENT => c"invalid argument",
             Self::INVALID_USAGE => c"invalid usage",
             Self::REMOTE_ERROR => c"remote process exited or there was a network error",
@@ -67,6 +77,11 @@ impl Refusal {
     fn usage(text: &'static CStr) -> Self {
         Self(Status::INVALID_USAGE, text)
     }
+
+    /// No refusal, but not done either.
+    fn in_progress() -> Self {
+        Self(Status::IN_PROGRESS, c"")
+    }
 }
 
 /// `ncclUniqueId`: the number of a clique.
@@ -77,6 +92,25 @@ struct UniqueId {
     unused: [u64; 15],
 }
 
+impl UniqueId {
+    /// An id that no other process of this machine has.
+    fn new() -> Self {
+        let clique = u64::from(process::id()) << 32 | lock().new_handle();
+        Self { clique, unused: [0; 15] }
+    }
+}
+
+/// `ncclConfig_t` as its first version has it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Config {
+    size: usize,
+    magic: u32,
+    version: u32,
+    is_blocking: c_int,
+}
+
+const MAGIC: u32 = 0xcafe_beef;
 const VERSION: c_int = 22_809;
 const NOWHERE: &CStr = c"a result has nowhere to go";
 const UNKNOWN: &CStr = c"no such communicator";
@@ -95,8 +129,7 @@ macro_rules! nccl {
 nccl! {
     fn ncclGetVersion(version: Out<c_int>) { version.put(VERSION).ok_or(Refusal::argument(NOWHERE)) }
     fn ncclGetUniqueId(id: Out<UniqueId>) {
-        let clique = lock().new_handle();
-        id.put(UniqueId { clique, unused: [0; 15] }).ok_or(Refusal::argument(NOWHERE))
+        id.put(UniqueId::new()).ok_or(Refusal::argument(NOWHERE))
     }
     fn ncclCommInitAll(communicators: Out<Handle>, count: c_int, devices: In<c_int>) {
         let count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(Refusal::argument(c"a clique has at least one rank"))?;
@@ -105,37 +138,45 @@ nccl! {
         let mut made = Vec::new();
         for (rank, &device) in devices.iter().enumerate() {
             let device = lock().device(device).map_err(|_| Refusal::argument(c"no such device"))?;
-            made.push(Communicator { clique, rank, n_ranks: count, device });
+            made.push(Communicator { clique, rank, n_ranks: count, device, is_blocking: true });
         }
         check_devices(&made)?;
         let handles: Vec<Handle> = made.into_iter().map(|communicator| COMMUNICATORS.add(communicator)).collect();
         communicators.put_list(&handles).ok_or(Refusal::argument(NOWHERE))
     }
     fn ncclCommInitRank(communicator: Out<Handle>, n_ranks: c_int, id: UniqueId, rank: c_int) {
-        let n_ranks = usize::try_from(n_ranks).ok();
-        let rank = usize::try_from(rank).ok().filter(|&rank| n_ranks.is_some_and(|n_ranks| rank < n_ranks));
-        let (Some(n_ranks), Some(rank)) = (n_ranks, rank) else {
-            return Err(Refusal::argument(c"the rank is not one of the ranks"));
-        };
-        let device = lock().current_device().map_err(|_| Refusal(Status::UNHANDLED_CUDA_ERROR, c"no current device"))?;
-        let made = Communicator { clique: id.clique, rank, n_ranks, device };
-        communicator.put(COMMUNICATORS.add(made)).ok_or(Refusal::argument(NOWHERE))?;
-        group::add(Call { communicator: made, stream: 0, action: Action::Join })
+        join(communicator, [n_ranks, rank], id, true)
     }
-    fn ncclCommFinalize(communicator: Handle) { find(communicator).map(|_| ()) }
+    fn ncclCommInitRankConfig(communicator: Out<Handle>, n_ranks: c_int, id: UniqueId, rank: c_int, config: In<Config>) {
+        let config = config.get().filter(|it| it.magic == MAGIC && it.size >= size_of::<Config>() && it.version >= 21_400);
+        let config = config.ok_or(Refusal::argument(c"the configuration was not initialised"))?;
+        join(communicator, [n_ranks, rank], id, config.is_blocking != 0)
+    }
+    fn ncclCommFinalize(communicator: Handle) {
+        let known = find(communicator)?;
+        if known.is_blocking {
+            return Ok(());
+        }
+        background::begin(BTreeSet::from([known.clique]), None, Vec::new());
+        Err(Refusal::in_progress())
+    }
     fn ncclCommDestroy(communicator: Handle) { COMMUNICATORS.remove(communicator).map(|_| ()).ok_or(Refusal::argument(UNKNOWN)) }
     fn ncclCommAbort(communicator: Handle) {
         let known = COMMUNICATORS.remove(communicator).ok_or(Refusal::argument(UNKNOWN))?;
+        background::abandon(known.clique);
         lock().abandon_clique(known.clique, known.device);
         Ok(())
     }
     fn ncclCommGetAsyncError(communicator: Handle, status: Out<Status>) {
-        let device = find(communicator)?.device;
-        let state = lock();
-        let found = match (state.settings.fail_communicators, state.check_device(device)) {
+        let Communicator { clique, device, .. } = find(communicator)?;
+        let (fails, is_whole) = {
+            let state = lock();
+            (state.settings.fail_communicators, state.check_device(device))
+        };
+        let found = match (fails, is_whole) {
             (true, _) => Status::REMOTE_ERROR,
             (false, Err(_)) => Status::UNHANDLED_CUDA_ERROR,
-            (false, Ok(())) => Status::SUCCESS,
+            (false, Ok(())) => background::look(clique),
         };
         status.put(found).ok_or(Refusal::argument(NOWHERE))
     }
@@ -195,6 +236,27 @@ fn find(communicator: Handle) -> Answer<Communicator> {
     COMMUNICATORS.get(communicator).ok_or(Refusal::argument(UNKNOWN))
 }
 
+/// Makes a rank of a clique, on the current device.
+fn join(
+    communicator: Out<Handle>,
+    [n_ranks, rank]: [c_int; 2],
+    id: UniqueId,
+    is_blocking: bool,
+) -> Answer {
+    let n_ranks = usize::try_from(n_ranks).ok();
+    let rank = usize::try_from(rank).ok();
+    let rank = rank.filter(|&rank| n_ranks.is_some_and(|n_ranks| rank < n_ranks));
+    let (Some(n_ranks), Some(rank)) = (n_ranks, rank) else {
+        return Err(Refusal::argument(c"the rank is not one of the ranks"));
+    };
+    let device = lock()
+        .current_device()
+        .map_err(|_| Refusal(Status::UNHANDLED_CUDA_ERROR, c"no current device"))?;
+    let made = Communicator { clique: id.clique, rank, n_ranks, device, is_blocking };
+    communicator.put(COMMUNICATORS.add(made)).ok_or(Refusal::argument(NOWHERE))?;
+    group::add(Call { communicator: made, stream: 0, action: Action::Join })
+}
+
 fn put_count(count: usize, to: Out<c_int>) -> Answer {
     c_int::try_from(count).ok().and_then(|count| to.put(count)).ok_or(Refusal::argument(NOWHERE))
 }
@@ -245,6 +307,9 @@ fn collective(
 /// Adds a call to the group, after a look at its stream and its memory.
 fn add(communicator: Handle, stream: Handle, action: Action, places: &[(u64, usize)]) -> Answer {
     let communicator = find(communicator)?;
+    if background::is_busy(communicator.clique) {
+        return Err(Refusal::usage(c"the communicator works on something in the background"));
+    }
     let stream = {
         let state = lock();
         let stream = state.stream(stream).map_err(|_| Refusal::argument(c"no such stream"))?;

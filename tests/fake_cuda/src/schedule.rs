@@ -4,6 +4,8 @@
 //! ahead of another: where every step is drawn anew, streams stay abreast, and a missing wait is almost never seen. Source of the idea: Burckhardt et al. 2010.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use crate::random::{Random, mix};
 use crate::state::{State, complain};
@@ -118,7 +120,12 @@ impl State {
 
     fn run_until(&mut self, is_done: impl Fn(&Self) -> bool) -> Answer {
         while !is_done(self) {
-            if !self.step() {
+            if self.step() {
+                continue;
+            }
+            if self.waits_for_processes() {
+                thread::sleep(Duration::from_micros(50));
+            } else {
                 let waiting = self.streams.iter().filter_map(|(number, stream)| {
                     Some(format!("stream {number:#x}: {:?}", stream.queue.front()?))
                 });
@@ -128,6 +135,12 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Whether there is work that other processes may let run; without them it waits for ever, as it does with a real device.
+    fn waits_for_processes(&self) -> bool {
+        let is_shared = |work: &Work| matches!(work, Work::Meet(meet) if self.meets.get(meet).is_some_and(|it| it.is_ready.is_some()));
+        self.streams.values().filter_map(|it| it.queue.front()).any(is_shared)
     }
 
     /// Runs one piece of work; false if none can run.
@@ -176,7 +189,7 @@ impl State {
             Work::Wait { event, record } => self.events.get(event).is_none_or(|event| event.happened >= *record),
             Work::Meet(meet) => self.meets.get(meet).is_none_or(|known| {
                 let is_there = |stream: &u64| matches!(self.streams.get(stream).and_then(|it| it.queue.front()), Some(Work::Meet(it)) if it == meet);
-                known.streams.iter().all(is_there)
+                known.streams.iter().all(is_there) && known.is_ready.as_ref().is_none_or(|is_ready| is_ready())
             }),
             // A graph runs once at a time.
             Work::Graph { executable, .. } => {

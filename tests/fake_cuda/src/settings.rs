@@ -1,12 +1,14 @@
 //! What the environment says about the machine that is to be there, and about its faults.
 
 use std::env;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// See the README for the variables.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub(crate) n_devices: usize,
+    /// The numbers of the devices that this process sees, among those of the machine.
+    pub(crate) devices: Vec<usize>,
     pub(crate) driver_version: i32,
     /// Of each device.
     pub(crate) memory_bytes: u64,
@@ -16,12 +18,14 @@ pub(crate) struct Settings {
     pub(crate) skip_wait: Option<u64>,
     /// Whether communicators report a failure when asked.
     pub(crate) fail_communicators: bool,
+    /// By what the ranks of a communicator reach each other that are in several processes.
+    pub(crate) nccl_folder: Option<PathBuf>,
 }
 
 impl Settings {
     pub(crate) fn from_environment() -> Self {
         Self {
-            n_devices: number("SOYBEAN_FAKE_DEVICES").unwrap_or(8),
+            devices: devices(),
             driver_version: number("SOYBEAN_FAKE_DRIVER").unwrap_or(13_000),
             memory_bytes: number("SOYBEAN_FAKE_MEMORY").unwrap_or(1 << 30),
             seed: number("SOYBEAN_FAKE_SEED").unwrap_or(1),
@@ -29,8 +33,17 @@ impl Settings {
             fail_launch: number("SOYBEAN_FAKE_FAIL_LAUNCH"),
             skip_wait: number("SOYBEAN_FAKE_SKIP_WAIT"),
             fail_communicators: number::<u8>("SOYBEAN_FAKE_NCCL_ERROR").is_some(),
+            nccl_folder: env::var_os("SOYBEAN_FAKE_NCCL_FOLDER").map(PathBuf::from),
         }
     }
+}
+
+/// Those of the machine that `CUDA_VISIBLE_DEVICES` names before anything else, or all.
+fn devices() -> Vec<usize> {
+    let all = number("SOYBEAN_FAKE_DEVICES").unwrap_or(8);
+    let Ok(visible) = env::var("CUDA_VISIBLE_DEVICES") else { return (0..all).collect() };
+    let numbers = visible.split(',').map(|it| it.trim().parse().ok().filter(|it| *it < all));
+    numbers.map_while(|it| it).collect()
 }
 
 fn number<T: FromStr>(variable: &str) -> Option<T> {

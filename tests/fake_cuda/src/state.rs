@@ -14,7 +14,7 @@ use crate::random::Random;
 use crate::schedule::Mood;
 use crate::settings::Settings;
 use crate::status::{Answer, Fault, Status};
-use crate::work::{Graph, Job, Machine, Run, Work};
+use crate::work::{Graph, Job, Machine, Ready, Run, Work};
 
 /// The virtual machine.
 #[derive(Debug)]
@@ -82,6 +82,8 @@ pub(crate) struct Meet {
     pub(crate) clique: u64,
     pub(crate) streams: Vec<u64>,
     pub(crate) job: Job,
+    /// Whether those of other processes have come, where there are any.
+    pub(crate) is_ready: Option<Ready>,
 }
 
 impl std::fmt::Debug for Meet {
@@ -132,7 +134,7 @@ pub(crate) fn complain(message: &str) {
 impl State {
     fn new(settings: Settings) -> Self {
         let mut machine = Machine {
-            memory: Memory::new(settings.n_devices, settings.memory_bytes),
+            memory: Memory::new(settings.devices.len(), settings.memory_bytes),
             random: Random::new(settings.seed),
             n_launches: 0,
             failing_launch: settings.fail_launch,
@@ -155,7 +157,7 @@ impl State {
             next_handle: 0x10_0000,
             settings,
         };
-        for device in 0..state.settings.n_devices {
+        for device in 0..state.settings.devices.len() {
             let null_stream = state.new_handle();
             state.streams.insert(null_stream, Stream { device, ..Stream::default() });
             state.devices.push(Device { null_stream, ..Device::default() });

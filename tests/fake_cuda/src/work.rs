@@ -21,6 +21,9 @@ pub(crate) struct Machine {
 /// Runs once for each launch of its graph, or once.
 pub(crate) type Job = Arc<dyn Fn(&mut Machine) -> Result<(), Fault> + Send + Sync>;
 
+/// Asks again and again whether work can run that waits for other processes.
+pub(crate) type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// A piece of work of one device.
 #[derive(Clone)]
 pub(crate) struct Task {

@@ -65,7 +65,7 @@ driver! {
 fn put_uuid(state: &State, uuid: Out<u8>, device: c_int) -> Answer {
     let device = state.device(device)?;
     let mut bytes = *b"virtual device  ";
-    bytes[15] = device.try_into().unwrap_or(u8::MAX);
+    bytes[15] = state.settings.devices[device].try_into().unwrap_or(u8::MAX);
     uuid.put_list(&bytes).ok_or(Status::INVALID_VALUE)
 }
 

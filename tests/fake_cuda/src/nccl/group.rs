@@ -2,14 +2,16 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use std::{mem, thread};
 
 use super::collective::{Kind, Number};
-use super::{Answer, Communicator, Refusal, Status, check_devices};
+use super::remote::{self, Remote};
+use super::{Answer, Communicator, Refusal, Status, background, check_devices};
 use crate::state::lock;
 use crate::status::Fault;
-use crate::work::{Job, Machine, Task};
+use crate::work::{Job, Machine, Ready, Task};
 
 /// A call for one rank.
 #[derive(Clone, Debug)]
@@ -77,18 +79,95 @@ pub(super) fn end() -> Answer {
         *depth = depth.checked_sub(1).ok_or(Refusal::usage(c"no group is open"))?;
         Ok(if *depth == 0 { mem::take(calls) } else { Vec::new() })
     })?;
-    let cliques: BTreeSet<u64> = calls.iter().map(|call| call.communicator.clique).collect();
-    for clique in cliques {
-        let mut ranks: BTreeMap<usize, Vec<Call>> = BTreeMap::new();
-        for call in calls
-            .iter()
-            .filter(|call| call.communicator.clique == clique && !call.action.is_parcel())
-        {
-            ranks.entry(call.communicator.rank).or_default().push(call.clone());
-        }
-        give_collectives(ranks)?;
+    if calls.is_empty() {
+        return Ok(());
     }
-    give_parcels(&calls)
+    let (joining, calls): (Vec<Call>, Vec<Call>) =
+        calls.into_iter().partition(|call| matches!(call.action, Action::Join));
+    let mut goes_on = false;
+    for (_, calls) in by_clique(&joining) {
+        goes_on |= join(&calls)?;
+    }
+    match background::defer(calls) {
+        Ok(()) => goes_on = true,
+        Err(calls) => give_calls(&calls)?,
+    }
+    if goes_on { Err(Refusal::in_progress()) } else { Ok(()) }
+}
+
+fn by_clique(calls: &[Call]) -> BTreeMap<u64, Vec<Call>> {
+    let mut cliques: BTreeMap<u64, Vec<Call>> = BTreeMap::new();
+    for call in calls {
+        cliques.entry(call.communicator.clique).or_default().push(call.clone());
+    }
+    cliques
+}
+
+/// Makes ranks members of their clique; whether that goes on in the background.
+fn join(calls: &[Call]) -> Answer<bool> {
+    let first = calls[0].communicator;
+    check_devices(&calls.iter().map(|call| call.communicator).collect::<Vec<_>>())?;
+    let mut remote = None;
+    if calls.len() < first.n_ranks {
+        let folder = lock().settings.nccl_folder.clone().ok_or(Refusal::usage(ALONE))?;
+        remote = Some(remote::join(&folder, calls)?);
+    }
+    if !first.is_blocking {
+        background::begin(BTreeSet::from([first.clique]), remote, Vec::new());
+        return Ok(true);
+    }
+    while let Some(remote) = &remote
+        && !remote.is_joined()?
+    {
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(false)
+}
+
+/// Gives all calls of a group to their streams.
+pub(super) fn give_calls(calls: &[Call]) -> Answer {
+    let mut parcels = Vec::new();
+    for (clique, calls) in by_clique(calls) {
+        let (sent, collectives): (Vec<Call>, Vec<Call>) =
+            calls.into_iter().partition(|call| call.action.is_parcel());
+        let mut ranks: BTreeMap<usize, Vec<Call>> = BTreeMap::new();
+        for call in collectives {
+            ranks.entry(call.communicator.rank).or_default().push(call);
+        }
+        match remote::find(clique) {
+            Some(remote) => give_remote(&remote, ranks, &sent)?,
+            None => {
+                give_collectives(ranks)?;
+                parcels.extend(sent);
+            }
+        }
+    }
+    give_parcels(&parcels)
+}
+
+/// Gives the calls of a clique with ranks in other processes: here each rank goes by itself, but one thread has to make the calls of all.
+fn give_remote(remote: &Arc<Remote>, ranks: BTreeMap<usize, Vec<Call>>, sent: &[Call]) -> Answer {
+    if !ranks.is_empty() && ranks.len() < remote.n_here() {
+        return Err(Refusal::usage(ALONE));
+    }
+    for call in ranks.values().flatten() {
+        if let Action::Collective { kind, number, count, send, receive } = call.action {
+            refuse_reduction(kind, number)?;
+            remote.give_collective(call, (kind, number, count), [send, receive])?;
+        }
+    }
+    let mut ranks: BTreeMap<usize, Vec<&Call>> = BTreeMap::new();
+    for call in sent {
+        ranks.entry(call.communicator.rank).or_default().push(call);
+    }
+    ranks.values().try_for_each(|calls| remote.give_parcels(calls))
+}
+
+fn refuse_reduction(kind: Kind, number: Number) -> Answer {
+    if kind.reduces() && !number.is_reducible() {
+        return Err(Refusal::argument(c"such numbers cannot be reduced here"));
+    }
+    Ok(())
 }
 
 /// Gives the first calls of all ranks, then the second, and so on.
@@ -107,21 +186,16 @@ fn give_collectives(ranks: BTreeMap<usize, Vec<Call>>) -> Answer {
             Action::Collective { kind, number, count, .. } => {
                 give_collective(&calls, kind, number, count)?;
             }
-            Action::Join => {
-                check_devices(&calls.iter().map(|call| call.communicator).collect::<Vec<_>>())?;
-            }
-            Action::Send { .. } | Action::Receive { .. } => {}
+            Action::Join | Action::Send { .. } | Action::Receive { .. } => {}
         }
     }
 }
 
 /// What each rank receives, from when all have sent until it has received.
-type Results = Arc<Mutex<Vec<Vec<u8>>>>;
+pub(super) type Results = Arc<Mutex<Vec<Vec<u8>>>>;
 
 fn give_collective(calls: &[Call], kind: Kind, number: Number, count: usize) -> Answer {
-    if kind.reduces() && !number.is_reducible() {
-        return Err(Refusal::argument(c"such numbers cannot be reduced here"));
-    }
+    refuse_reduction(kind, number)?;
     let n_bytes = kind.counts(count, calls.len()).0 * number.n_bytes();
     let results = Results::default();
     let mut sends = Vec::new();
@@ -145,12 +219,12 @@ fn give_collective(calls: &[Call], kind: Kind, number: Number, count: usize) -> 
         Ok(())
     });
     let streams: Vec<u64> = calls.iter().map(|call| call.stream).collect();
-    give(calls[0].communicator.clique, &streams, job, follow)
+    give(calls[0].communicator.clique, &streams, (job, None), follow)
 }
 
 /// Writes one result to where it goes, or nothing where the operation was given up. Each stream does so in its own time, as ranks end an operation at
 /// different times.
-fn deliver(device: usize, results: Results, number: usize, to: u64) -> Task {
+pub(super) fn deliver(device: usize, results: Results, number: usize, to: u64) -> Task {
     Task::new(device, move |machine| {
         let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
         let result = results.get_mut(number).map(mem::take).unwrap_or_default();
@@ -158,9 +232,15 @@ fn deliver(device: usize, results: Results, number: usize, to: u64) -> Task {
     })
 }
 
-fn give(clique: u64, streams: &[u64], job: Job, follow: Vec<(u64, Task)>) -> Answer {
+/// Gives streams what they do together, and what follows.
+pub(super) fn give(
+    clique: u64,
+    streams: &[u64],
+    work: (Job, Option<Ready>),
+    follow: Vec<(u64, Task)>,
+) -> Answer {
     lock()
-        .give_together(clique, streams, job, follow)
+        .give_together(clique, streams, work, follow)
         .map_err(|_| Refusal(Status::UNHANDLED_CUDA_ERROR, c"the streams refuse the operation"))
 }
 
@@ -196,7 +276,7 @@ fn give_parcels(calls: &[Call]) -> Answer {
                 sent.collect::<Result<_, Fault>>()?;
             Ok(())
         });
-        give(clique, &streams.into_iter().collect::<Vec<_>>(), job, follow)?;
+        give(clique, &streams.into_iter().collect::<Vec<_>>(), (job, None), follow)?;
     }
     Ok(())
 }

@@ -11,5 +11,6 @@ mod convolutions;
 mod device;
 mod driver;
 mod faults;
+mod processes;
 mod product;
 mod products;

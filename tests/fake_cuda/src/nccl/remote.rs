@@ -1,0 +1,281 @@
+//! Cliques with ranks in several processes of this machine. What a rank gives is appended to files, one for each other rank or for all, which the others read. Who is missing has written
+//! nothing, and is waited for until the operation is given up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::collective::{Kind, Number};
+use super::group::{Action, Call, Results, deliver, give};
+use super::{Answer, Refusal, Status};
+use crate::state::{complain, lock};
+use crate::status::{self, Fault};
+use crate::work::{Job, Machine, Ready, Task};
+
+/// A clique of which some ranks are in this process.
+pub(super) struct Remote {
+    folder: PathBuf,
+    n_ranks: usize,
+    here: BTreeSet<usize>,
+    /// How many entries ranks of this process were asked for, by the names of files.
+    n_asked: Mutex<BTreeMap<String, u64>>,
+    /// What ranks of this process read, by the rank and the name of the file.
+    readers: Mutex<BTreeMap<(usize, String), Reader>>,
+}
+
+/// What another rank writes, entry by entry.
+#[derive(Default)]
+struct Reader {
+    file: Option<File>,
+    /// What has come of the next entry.
+    bytes: Vec<u8>,
+    n_entries: u64,
+    entries: BTreeMap<u64, Vec<u8>>,
+}
+
+/// An entry of a file, as a rank of this process reads it.
+#[derive(Clone)]
+struct Entry {
+    reader: usize,
+    name: String,
+    number: u64,
+}
+
+static ALL: Mutex<BTreeMap<u64, Arc<Remote>>> = Mutex::new(BTreeMap::new());
+const FOLDER: &std::ffi::CStr = c"the folder for several processes cannot be written";
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A clique of several processes.
+pub(super) fn find(clique: u64) -> Option<Arc<Remote>> {
+    locked(&ALL).get(&clique).cloned()
+}
+
+/// Begins to make ranks of this process members of a clique that has more.
+pub(super) fn join(folder: &Path, calls: &[Call]) -> Answer<Arc<Remote>> {
+    let first = calls[0].communicator;
+    let remote = Remote {
+        folder: folder.join(format!("{:016x}", first.clique)),
+        n_ranks: first.n_ranks,
+        here: calls.iter().map(|call| call.communicator.rank).collect(),
+        n_asked: Mutex::default(),
+        readers: Mutex::default(),
+    };
+    let written = fs::create_dir_all(&remote.folder).and_then(|()| {
+        calls.iter().try_for_each(|call| {
+            let device = lock().settings.devices[call.communicator.device] as u64;
+            remote.append(&joined(call.communicator.rank), &device.to_le_bytes())
+        })
+    });
+    written.map_err(|_| Refusal(Status::SYSTEM_ERROR, FOLDER))?;
+    let remote = Arc::new(remote);
+    locked(&ALL).insert(first.clique, Arc::clone(&remote));
+    Ok(remote)
+}
+
+fn joined(rank: usize) -> String {
+    format!("joined-{rank}")
+}
+
+impl Remote {
+    /// How many ranks of the clique are in this process.
+    pub(super) fn n_here(&self) -> usize {
+        self.here.len()
+    }
+
+    /// Whether all ranks are members.
+    pub(super) fn is_joined(&self) -> Answer<bool> {
+        let mut devices = BTreeSet::new();
+        for rank in 0..self.n_ranks {
+            let reader = self.here.first().copied().unwrap_or(0);
+            let entry = Entry { reader, name: joined(rank), number: 0 };
+            let Some(device) = self.look(&entry, <[u8]>::to_vec) else { return Ok(false) };
+            if !devices.insert(device) {
+                return Err(Refusal::usage(c"a device takes part twice"));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Appends an entry to a file, which this process alone writes.
+    fn append(&self, name: &str, entry: &[u8]) -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).open(self.folder.join(name))?;
+        file.write_all(&[&(entry.len() as u64).to_le_bytes(), entry].concat())
+    }
+
+    /// The number of the next entry of a file that a rank of this process writes.
+    fn ask(&self, name: &str) -> u64 {
+        let mut n_asked = locked(&self.n_asked);
+        let number = n_asked.entry(name.to_owned()).or_default();
+        *number += 1;
+        *number - 1
+    }
+
+    /// Looks at an entry, if it has come.
+    fn look<R>(&self, entry: &Entry, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let mut readers = locked(&self.readers);
+        let reader = readers.entry((entry.reader, entry.name.clone())).or_default();
+        if entry.number >= reader.n_entries {
+            reader.read(&self.folder.join(&entry.name));
+        }
+        reader.entries.get(&entry.number).map(|it| look(it))
+    }
+
+    /// An entry that has come, for good.
+    fn take(&self, entry: &Entry) -> Vec<u8> {
+        let mut readers = locked(&self.readers);
+        let reader = readers.get_mut(&(entry.reader, entry.name.clone()));
+        reader.and_then(|it| it.entries.remove(&entry.number)).unwrap_or_default()
+    }
+
+    /// A task that appends an entry when its stream comes to it.
+    fn post(
+        self: &Arc<Self>,
+        device: usize,
+        name: String,
+        entry: impl Fn(&mut Machine) -> Result<Vec<u8>, Fault> + Send + Sync + 'static,
+    ) -> Task {
+        let remote = Arc::clone(self);
+        Task::new(device, move |machine| {
+            let entry = entry(machine)?;
+            remote.append(&name, &entry).map_err(|error| {
+                Fault::new(status::Status::LAUNCH_FAILED, format!("{name}: {error}"))
+            })
+        })
+    }
+
+    /// Gives a rank its part of a collective.
+    pub(super) fn give_collective(
+        self: &Arc<Self>,
+        call: &Call,
+        (kind, number, count): (Kind, Number, usize),
+        [send, receive]: [u64; 2],
+    ) -> Answer {
+        let (rank, device) = (call.communicator.rank, call.communicator.device);
+        let n_bytes = kind.counts(count, self.n_ranks).0 * number.n_bytes();
+        let name = |rank: usize| format!("all-{rank}");
+        let turn = self.ask(&name(rank));
+        let header = format!("{kind:?} {number:?} {count};").into_bytes();
+        let is_sender = kind.sender().is_none_or(|root| root == rank);
+        let start = header.clone();
+        give_task(
+            call.stream,
+            self.post(device, name(rank), move |machine| {
+                let sent = if is_sender { machine.memory.read(send, n_bytes)? } else { Vec::new() };
+                Ok([&start[..], &sent].concat())
+            }),
+        )?;
+        let entries =
+            (0..self.n_ranks).map(|it| Entry { reader: rank, name: name(it), number: turn });
+        let entries: Vec<Entry> = entries.collect();
+        let is_ready = self.ready(entries.clone(), {
+            let header = header.clone();
+            move |_, entry| entry.starts_with(&header)
+        });
+        let results = Results::default();
+        let (remote, all) = (Arc::clone(self), Arc::clone(&results));
+        let job: Job = Arc::new(move |_: &mut Machine| {
+            let inputs = entries.iter().map(|it| remote.take(it).split_off(header.len()));
+            let inputs: Vec<Vec<u8>> = inputs.collect();
+            *locked(&all) = vec![kind.results(number, &inputs).swap_remove(rank)];
+            Ok(())
+        });
+        let is_receiver = kind.receiver().is_none_or(|root| root == rank);
+        let follow = is_receiver.then(|| (call.stream, deliver(device, results, 0, receive)));
+        let follow = follow.into_iter().collect();
+        give(call.communicator.clique, &[call.stream], (job, Some(is_ready)), follow)
+    }
+
+    /// Gives a rank what it sends and receives in a group. Who sends waits for who receives, as it may have to.
+    pub(super) fn give_parcels(self: &Arc<Self>, calls: &[&Call]) -> Answer {
+        let (rank, device) = (calls[0].communicator.rank, calls[0].communicator.device);
+        let (mut entries, mut sizes) = (Vec::new(), Vec::new());
+        let (mut follow, results) = (Vec::new(), Results::default());
+        let mut received = Vec::new();
+        for call in calls {
+            let (own, other, task, size) = match call.action {
+                Action::Send { to, data, n_bytes } => {
+                    let own = format!("sent-{rank}-{to}");
+                    let read = move |machine: &mut Machine| machine.memory.read(data, n_bytes);
+                    (own.clone(), format!("awaited-{to}-{rank}"), self.post(device, own, read), 0)
+                }
+                Action::Receive { from, data, n_bytes } => {
+                    let own = format!("awaited-{rank}-{from}");
+                    received.push(entries.len());
+                    let task = deliver(device, Arc::clone(&results), received.len() - 1, data);
+                    follow.push((call.stream, task));
+                    let task = self.post(device, own.clone(), |_| Ok(Vec::new()));
+                    (own, format!("sent-{from}-{rank}"), task, n_bytes)
+                }
+                Action::Join | Action::Collective { .. } => continue,
+            };
+            give_task(call.stream, task)?;
+            let number = self.ask(&own);
+            entries.push(Entry { reader: rank, name: other, number });
+            sizes.push(size);
+        }
+        let is_ready = self.ready(entries.clone(), move |at, entry| entry.len() == sizes[at]);
+        let (remote, all) = (Arc::clone(self), results);
+        let job: Job = Arc::new(move |_: &mut Machine| {
+            let taken: Vec<Vec<u8>> = entries.iter().map(|it| remote.take(it)).collect();
+            *locked(&all) = received.iter().map(|it| taken[*it].clone()).collect();
+            Ok(())
+        });
+        let streams: BTreeSet<u64> = calls.iter().map(|call| call.stream).collect();
+        let streams: Vec<u64> = streams.into_iter().collect();
+        give(calls[0].communicator.clique, &streams, (job, Some(is_ready)), follow)
+    }
+
+    /// Whether all entries have come. What is not as expected is waited for without end, as NCCL may do.
+    fn ready(
+        self: &Arc<Self>,
+        entries: Vec<Entry>,
+        is_expected: impl Fn(usize, &[u8]) -> bool + Send + Sync + 'static,
+    ) -> Ready {
+        let (remote, is_told) = (Arc::clone(self), AtomicBool::new(false));
+        Arc::new(move || {
+            entries.iter().enumerate().all(|(at, entry)| {
+                match remote.look(entry, |it| is_expected(at, it)) {
+                    Some(true) => true,
+                    None => false,
+                    Some(false) => {
+                        if !is_told.swap(true, Ordering::Relaxed) {
+                            complain("ranks of a clique make different calls");
+                        }
+                        false
+                    }
+                }
+            })
+        })
+    }
+}
+
+fn give_task(stream: u64, task: Task) -> Answer {
+    let refused = |_| Refusal(Status::UNHANDLED_CUDA_ERROR, c"the stream refuses the operation");
+    lock().give(stream, task).map_err(refused)
+}
+
+impl Reader {
+    /// Reads what has come since.
+    fn read(&mut self, path: &Path) {
+        if self.file.is_none() {
+            self.file = File::open(path).ok();
+        }
+        // What cannot be read has not come.
+        let Some(Ok(_)) = self.file.as_mut().map(|it| it.read_to_end(&mut self.bytes)) else {
+            return;
+        };
+        while let Some((length, rest)) = self.bytes.split_first_chunk() {
+            let n_bytes = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+            let Some((entry, rest)) = rest.split_at_checked(n_bytes) else { return };
+            self.entries.insert(self.n_entries, entry.to_vec());
+            self.n_entries += 1;
+            self.bytes = rest.to_vec();
+        }
+    }
+}
