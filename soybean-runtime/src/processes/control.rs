@@ -22,7 +22,7 @@ use crate::{Error, ErrorKind, abort::lock};
 /// How often a process that waits looks for messages.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How long a process that has left may take to say why.
-const REASONS_TAKE: Duration = Duration::from_millis(300);
+pub(super) const REASONS_TAKE: Duration = Duration::from_millis(300);
 /// How long a process that has failed waits to hear whether others have failed alike.
 const OTHERS_TAKE: Duration = Duration::from_millis(500);
 /// How long processes that have failed wait for the others to end, before all are ended.
@@ -274,9 +274,12 @@ fn crossed(waiting: &Message, course: &Course, courses: &Courses) -> Option<(Str
     is_crossed.then(|| (of(other, *trainer), of(&deed, course.trainer)))
 }
 
-/// Whether two errors have the same cause: what was expected is the same.
+/// Whether two errors have the same cause: what was expected is the same, on whatever rank or GPU.
 fn is_alike(one: &str, other: &str) -> bool {
-    let cause = |text: &str| text.split(", found").next().map(str::to_owned);
+    let cause = |text: &str| {
+        let expected = text.split(", found").next().unwrap_or_default();
+        expected.chars().filter(|it| !it.is_ascii_digit()).collect::<String>()
+    };
     cause(one) == cause(other)
 }
 
@@ -360,5 +363,16 @@ mod tests {
             inbox.take(1, message);
             assert_eq!((inbox.writing.len(), inbox.notes.len()), (expected, 0));
         }
+    }
+
+    #[test]
+    fn processes_that_fail_alike_are_told_apart_by_nothing() {
+        let on = |rank: usize, free: usize| {
+            format!(
+                "the tensors of rank {rank}: expected 96 bytes on GPU {rank}, found {free} free"
+            )
+        };
+        assert!(is_alike(&on(0, 5), &on(4, 7)));
+        assert!(!is_alike(&on(0, 5), "input `y`: expected 96 elements, found 5"));
     }
 }
