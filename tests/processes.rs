@@ -18,6 +18,15 @@ fn a_program_without_the_feature_says_that_it_needs_it() {
     assert_eq!(errors, expected);
 }
 
+#[cfg(all(feature = "mpi", feature = "cuda"))]
+#[path = "processes/gpus.rs"]
+mod gpus;
+
+#[cfg(all(feature = "mpi", feature = "cuda"))]
+#[path = "support/virtual_gpus.rs"]
+#[expect(dead_code, clippy::print_stdout, reason = "shared with other tests")]
+mod virtual_gpus;
+
 #[cfg(feature = "mpi")]
 mod with_mpi {
     use std::{
@@ -55,7 +64,7 @@ mod with_mpi {
     }
 
     /// The program that is started, where `mpirun` is there.
-    fn program() -> Option<PathBuf> {
+    pub(crate) fn program() -> Option<PathBuf> {
         has("mpirun").then(|| example("processes_program").get_program().into())
     }
 
@@ -168,14 +177,16 @@ mod with_mpi {
     }
 
     #[test]
-    fn one_process_drives_gpus() {
+    fn gpus_that_are_asked_for_must_be_there() {
         let (_alone, Some(_)) = (alone(), program()) else { return };
         let digits: PathBuf = example("digits").get_program().into();
-        let (code, _, errors) = run(&mut mpirun(2, &digits, &["bench", "--device", "cuda"]));
+        let mut mpirun = mpirun(2, &digits, &["bench", "--device", "cuda"]);
+        // No process sees one, whatever the machine has.
+        let (code, _, errors) = run(mpirun.env("CUDA_VISIBLE_DEVICES", ""));
         assert_eq!(code, Some(1), "{errors}");
         let said = said(&errors);
         assert_eq!(said.len(), 1, "{errors}");
-        assert!(said[0].contains("expected the CPU where there are several processes"), "{errors}");
+        assert!(said[0].contains("process 0: expected "), "{errors}");
     }
 
     #[test]
@@ -222,7 +233,14 @@ mod with_mpi {
         arguments: &[&str],
         end: impl FnOnce(&Child, &str),
     ) -> (Option<i32>, String, Duration) {
-        let mut command = mpirun(4, program, arguments);
+        fail_with(mpirun(4, program, arguments), end)
+    }
+
+    /// The same for a command that starts four processes.
+    pub(crate) fn fail_with(
+        mut command: Command,
+        end: impl FnOnce(&Child, &str),
+    ) -> (Option<i32>, String, Duration) {
         let mut mpirun =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("mpirun starts");
         let mut output = BufReader::new(mpirun.stdout.take().unwrap()).lines();
@@ -257,13 +275,13 @@ mod with_mpi {
     }
 
     /// The process with this number, by what was printed at the start.
-    fn pid(started: &str, number: usize) -> u32 {
+    pub(crate) fn pid(started: &str, number: usize) -> u32 {
         let start = format!("process {number} has pid ");
         let line = started.lines().find_map(|it| it.strip_prefix(&start)).unwrap();
         line.parse().unwrap()
     }
 
-    const ENDLESS: &str = "perceptron/8/auto/1000000";
+    pub(crate) const ENDLESS: &str = "perceptron/8/auto/1000000";
 
     pub(crate) fn assert_quick(what: &str, took: Duration) {
         say(&format!("{what}: ended after {:.2} s", took.as_secs_f64()));

@@ -11,12 +11,14 @@ mod convolution;
 pub(crate) mod devices;
 mod epilogue;
 mod gpu;
+mod here;
 mod kit;
 mod libraries;
 mod machine;
 mod memory;
 mod module;
 mod nccl;
+pub(crate) mod others;
 mod phase;
 mod place;
 mod product;
@@ -29,6 +31,8 @@ mod transfer;
 #[cfg(test)]
 mod virtual_gpus;
 
+#[cfg(feature = "mpi")]
+pub(crate) use here::Here;
 pub(crate) use ranks::CudaRanks;
 pub use text::compile_kernels;
 

@@ -56,7 +56,7 @@ fn others() -> Vec<(String, String)> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn usable() -> Result<usize, String> {
+pub(crate) fn usable() -> Result<usize, String> {
     Err("expected the feature `cuda`, found that this program is built without it".to_owned())
 }
 

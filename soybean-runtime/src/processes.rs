@@ -9,9 +9,13 @@ mod control;
 #[cfg(feature = "mpi")]
 mod course;
 #[cfg(feature = "mpi")]
+mod devices;
+#[cfg(feature = "mpi")]
 mod letters;
 #[cfg(feature = "mpi")]
 mod messages;
+#[cfg(all(feature = "mpi", feature = "cuda"))]
+mod neighbours;
 #[cfg(feature = "mpi")]
 mod ranks;
 #[cfg(feature = "mpi")]

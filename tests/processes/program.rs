@@ -1,6 +1,6 @@
 //! The program that `tests/processes.rs` starts in several processes: it trains one model after another and prints every loss as bits.
 //!
-//! `processes_program [FAULT@PROCESS@STEP] MODEL/RANKS/STRATEGY/STEPS ..`
+//! `processes_program [DEVICE] [FAULT@PROCESS@STEP] MODEL/RANKS/STRATEGY/STEPS ..`
 
 #![expect(clippy::print_stdout, reason = "what the test reads")]
 
@@ -88,11 +88,14 @@ fn main() -> ExitCode {
     };
     say(&format!("process {} has pid {}", process.number, process::id()));
     let arguments: Vec<String> = env::args().skip(1).collect();
+    let device = arguments.first().and_then(|it| it.parse().ok());
+    let arguments = &arguments[usize::from(device.is_some())..];
+    let device: Device = device.unwrap_or(Device::Cpu);
     let fault = arguments.first().and_then(|it| Fault::read(it));
     let cases = &arguments[usize::from(fault.is_some())..];
     let mut trainers = Vec::new();
     let outcome = cases.iter().try_for_each(|case| {
-        trainers.push(run(process, case, fault.as_ref())?);
+        trainers.push(run((process, device), case, fault.as_ref())?);
         if trainers.len() == 2 {
             end(&mut trainers, process, fault.as_ref());
         }
@@ -120,19 +123,22 @@ fn say(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-fn run(process: Process, case: &str, fault: Option<&Fault>) -> Result<Trainer, Box<dyn Error>> {
+fn run(
+    (process, device): (Process, Device),
+    case: &str,
+    fault: Option<&Fault>,
+) -> Result<Trainer, Box<dyn Error>> {
     let [model, n_ranks, strategy, n_steps] = case.split('/').collect::<Vec<_>>()[..] else {
         return Err(format!("expected MODEL/RANKS/STRATEGY/STEPS, found {case}").into());
     };
     let (n_ranks, n_steps) = (n_ranks.parse()?, n_steps.parse::<usize>()?);
     let program = program(model, n_ranks, strategy)?;
     let kinds: BTreeSet<&str> = program.kernels.iter().filter_map(collective).collect();
-    let predicted = program.tables.evaluate_bytes;
+    let (predicted, of_steps) = (program.tables.evaluate_bytes, program.tables.train_bytes);
     let panics_at = fault.filter(|it| (&*it.what, it.process) == ("panic", process.number));
     let panics_at = panics_at.map(|it| it.step * n_ranks / process.count);
     let faulty = Faulty { program, panics_at, n_calls: AtomicUsize::new(0) };
-    let config =
-        Config { seed: SEED, learning_rate: 0.05, device: Device::Cpu, ..Config::default() };
+    let config = Config { seed: SEED, learning_rate: 0.05, device, ..Config::default() };
     let model = Arc::new(faulty);
     let mut start = || Trainer::new_shared(Arc::clone(&model) as Arc<dyn Model>, config.clone());
     let mut trainer = start()?;
@@ -142,6 +148,10 @@ fn run(process: Process, case: &str, fault: Option<&Fault>) -> Result<Trainer, B
         }
     };
     tell(format!("{case}: {}", kinds.into_iter().collect::<Vec<_>>().join(" ")));
+    if device != Device::Cpu {
+        tell(format!("on {}", trainer.device_line()));
+    }
+    tell(format!("bytes predicted of a step {of_steps}"));
     // All save, if one cannot.
     let fault = fault.filter(|it| it.process == process.number || it.what == "save");
     let n_allocations = train(&mut trainer, &mut start, n_steps, fault)?;

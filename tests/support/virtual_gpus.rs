@@ -38,28 +38,14 @@ pub(crate) fn on_virtual_gpus_without(
         });
         return body(&Machine::new());
     }
-    if !soybean_fake_cuda::has_compiler() {
-        println!("skipped: no C++ compiler");
+    let mut command = Command::new(env::current_exe().expect("a test has a path"));
+    if let Err(why) = put_on_virtual_gpus(&mut command, left_out) {
+        println!("skipped: {why}");
         return;
     }
-    if let Some(library) = left_out.iter().find(|it| is_installed(it)) {
-        println!("skipped: this machine has {library} itself");
-        return;
-    }
-    let folder = folder(
-        &["virtual_gpus"].iter().chain(left_out).copied().collect::<Vec<_>>().join("_without_"),
-    );
-    soybean_fake_cuda::install_without(&folder, left_out)
-        .expect("the library is built with the tests");
-    let output = Command::new(env::current_exe().expect("a test has a path"))
+    let output = command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1")
-        .env("LD_LIBRARY_PATH", &folder)
-        .env("SOYBEAN_CACHE_DIR", self::folder("kernels"))
-        .envs(bare_surroundings())
-        .env_remove("VIRTUAL_ENV")
-        .env_remove("CONDA_PREFIX")
-        .env_remove("SOYBEAN_CUDA_LIBS")
         .envs(settings.iter().copied())
         .output()
         .expect("the test starts");
@@ -68,6 +54,29 @@ pub(crate) fn on_virtual_gpus_without(
     assert!(output.status.success(), "on virtual GPUs: {stdout}\n{stderr}");
     assert!(stdout.contains("1 passed"), "expected that {test} runs, found {stdout}");
     println!("{stdout}");
+}
+
+/// Lets a program find virtual GPUs, but for these libraries; or why that cannot be.
+pub(crate) fn put_on_virtual_gpus(command: &mut Command, left_out: &[&str]) -> Result<(), String> {
+    if !soybean_fake_cuda::has_compiler() {
+        return Err("no C++ compiler".to_owned());
+    }
+    if let Some(library) = left_out.iter().find(|it| is_installed(it)) {
+        return Err(format!("this machine has {library} itself"));
+    }
+    let folder = folder(
+        &["virtual_gpus"].iter().chain(left_out).copied().collect::<Vec<_>>().join("_without_"),
+    );
+    soybean_fake_cuda::install_without(&folder, left_out)
+        .expect("the library is built with the tests");
+    command
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("SOYBEAN_CACHE_DIR", self::folder("kernels"))
+        .envs(bare_surroundings());
+    for variable in ["VIRTUAL_ENV", "CONDA_PREFIX", "SOYBEAN_CUDA_LIBS", "CUDA_VISIBLE_DEVICES"] {
+        command.env_remove(variable);
+    }
+    Ok(())
 }
 
 /// Whether a library of CUDA's is where the loader or the runtime finds it without our doing.

@@ -2,12 +2,20 @@
 
 use std::sync::Arc;
 
-use super::{collective::Transport, gpu::Gpu, libraries::find};
+use super::{collective::Transport, gpu::Gpu, libraries::find, others::Others};
 use crate::{Error, ErrorKind};
 
-/// How ranks communicate: through NCCL, where it is there and each has a GPU of its own; else they read each other's memory.
-pub(super) fn transport(gpus: &[Arc<Gpu>], n_ranks: usize) -> Result<Transport, Error> {
-    if n_ranks > 1 && gpus.len() == n_ranks && find().nccl().is_ok() {
+/// How ranks communicate: through NCCL, where it is there and each has a GPU of its own; else they read each other's memory, which those of several processes cannot. `gpus` are those of
+/// `n_here` ranks of this process.
+pub(super) fn transport(
+    gpus: &[Arc<Gpu>],
+    n_here: usize,
+    others: &dyn Others,
+) -> Result<Transport, Error> {
+    if others.are_there() {
+        return find().nccl().map(|_| Transport::Nccl);
+    }
+    if n_here > 1 && gpus.len() == n_here && find().nccl().is_ok() {
         return Ok(Transport::Nccl);
     }
     connect(gpus)?;
@@ -29,16 +37,16 @@ fn connect(gpus: &[Arc<Gpu>]) -> Result<(), Error> {
     Ok(())
 }
 
-/// What runs where, in one line.
-pub(super) fn line(gpus: &[Arc<Gpu>], n_ranks: usize, transport: Transport) -> String {
-    let gibibytes = gpus[0].memory_bytes as f64 / (1_u64 << 30) as f64;
-    let what = format!("{} with {gibibytes:.0} GiB", gpus[0].name);
+/// What runs where, in one line: `n_ranks` of all processes on `n_gpus`, of which one is given.
+pub(super) fn line(gpu: &Gpu, (n_ranks, n_gpus): (usize, usize), transport: Transport) -> String {
+    let gibibytes = gpu.memory_bytes as f64 / (1_u64 << 30) as f64;
+    let what = format!("{} with {gibibytes:.0} GiB", gpu.name);
     let through = match transport {
         Transport::Nccl => "through NCCL",
-        Transport::Direct if gpus.len() == 1 => "by copies on the device",
+        Transport::Direct if n_gpus == 1 => "by copies on the device",
         Transport::Direct => "by copies between the devices",
     };
-    match (n_ranks, gpus.len()) {
+    match (n_ranks, n_gpus) {
         (1, _) => format!("1 GPU, {what}"),
         (n_ranks, 1) => format!("{n_ranks} ranks share 1 GPU, {what}; they communicate {through}"),
         (n_ranks, n_gpus) if n_ranks == n_gpus => {

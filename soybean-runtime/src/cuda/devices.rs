@@ -1,5 +1,7 @@
 //! What there is of CUDA on this machine, in words.
 
+#[cfg(feature = "mpi")]
+use super::gpu::identity;
 use super::{
     gpu::{Description, Version},
     libraries::{Loaded, find},
@@ -9,6 +11,14 @@ use crate::Error;
 /// The number of GPUs that can be used, or why there is none.
 pub(crate) fn usable() -> Result<usize, Error> {
     find().n_usable()
+}
+
+/// What all GPUs are known by that can be used together with those of other processes, or why there is none.
+#[cfg(feature = "mpi")]
+pub(crate) fn joinable() -> Result<Vec<[u8; 16]>, Error> {
+    let n_usable = usable()?;
+    find().nccl()?;
+    (0..n_usable).map(identity).collect()
 }
 
 /// The driver, the libraries and the GPUs: the name of each, and what is known of it.

@@ -38,10 +38,7 @@ impl Description {
             let what = format!("{what} of GPU {ordinal}");
             move |error| fault(&what, error)
         };
-        let number = c_int::try_from(ordinal).map_err(|_| {
-            Error::new(ErrorKind::Device, format!("expected the number of a GPU, found {ordinal}"))
-        })?;
-        let device = result::device::get(number).map_err(of("the handle"))?;
+        let device = handle(ordinal)?;
         let name = result::device::get_name(device).map_err(of("the name"))?;
         let capability = (
             attribute(
@@ -197,6 +194,23 @@ impl fmt::Debug for Gpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GPU {} ({})", self.ordinal, self.name)
     }
+}
+
+/// The driver's handle of the GPU with this number.
+fn handle(ordinal: usize) -> Result<sys::CUdevice, Error> {
+    let number = c_int::try_from(ordinal).map_err(|_| {
+        Error::new(ErrorKind::Device, format!("expected the number of a GPU, found {ordinal}"))
+    })?;
+    result::device::get(number)
+        .map_err(|error| fault(&format!("the handle of GPU {ordinal}"), error))
+}
+
+/// What the GPU with this number is known by in all processes. The driver must be there and initialised.
+#[cfg(feature = "mpi")]
+pub(crate) fn identity(ordinal: usize) -> Result<[u8; 16], Error> {
+    let found = result::device::get_uuid(handle(ordinal)?)
+        .map_err(|error| fault(&format!("the identity of GPU {ordinal}"), error))?;
+    Ok(found.bytes.map(|it| it.to_ne_bytes()[0]))
 }
 
 /// The version of CUDA that the driver is made for.

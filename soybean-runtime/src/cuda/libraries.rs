@@ -10,6 +10,7 @@ mod wanted;
 use std::{
     ffi::c_int,
     fmt, fs,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
@@ -81,12 +82,13 @@ impl Found {
         Self { driver, n_devices, folders, nvrtc, cublaslt, cudnn, nccl: OnceLock::new() }
     }
 
-    /// The first GPUs, at most `n_most` of them.
+    /// The GPUs with these numbers, or as many of them as there are.
     ///
     /// # Errors
     /// As for [`Self::n_usable`], or if a GPU refuses.
-    pub(crate) fn gpus(&self, n_most: usize) -> Result<Vec<Arc<Gpu>>, Error> {
-        (0..self.n_usable()?.min(n_most)).map(Gpu::new).collect()
+    pub(crate) fn gpus(&self, numbers: Range<usize>) -> Result<Vec<Arc<Gpu>>, Error> {
+        let n_usable = self.n_usable()?;
+        numbers.filter(|it| *it < n_usable).map(Gpu::new).collect()
     }
 
     /// The number of GPUs that can run programs; at least one.

@@ -1,4 +1,4 @@
-//! All ranks with their GPUs, and how a phase is queued on them.
+//! All ranks of this process with their GPUs, and how a phase is queued on them.
 #![expect(unsafe_code, reason = "kernels work on raw memory")]
 
 use soybean_plan::{BufferId, Lane, Mesh, Tables};
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{Error, model::AnyModel};
 
-/// The ranks of a model on GPUs.
+/// The ranks of a model that this process has, on GPUs.
 pub(crate) struct Machine {
     pub(crate) model: AnyModel,
     /// Where each step begins: all lanes wait for it.
@@ -26,18 +26,19 @@ pub(crate) struct Machine {
     /// Where the scalars that a step leaves for the host arrive, in the order of [`left_by_steps`].
     pub(crate) left: Vec<PinnedWords>,
     pub(crate) cliques: Cliques,
+    /// In the order of the ranks, which follow each other.
     pub(crate) places: Vec<Place>,
     pub(crate) kits: Vec<Kit>,
 }
 
-/// The events of a phase: for each task that is awaited one for each rank.
+/// The events of a phase: for each task that is awaited one for each place.
 pub(crate) struct Events(Vec<Vec<Event>>);
 
 /// When each task of each rank begins and ends.
 pub(crate) struct Marks {
-    /// For each rank the moment from which times count.
+    /// For each place the moment from which times count.
     pub(crate) from: Vec<Event>,
-    /// For each task and each rank its first and last moment.
+    /// For each task and each place its first and last moment.
     pub(crate) tasks: Vec<Vec<[Event; 2]>>,
 }
 
@@ -81,6 +82,11 @@ impl Machine {
 
     fn mesh(&self) -> &Mesh {
         &self.tables().mesh
+    }
+
+    /// Which of the places a rank has. Nobody asks for ranks of other processes: with these there is NCCL, and then no rank reads another's memory or waits for its events.
+    fn place_of(&self, rank: usize) -> usize {
+        rank - self.places[0].rank
     }
 
     /// The stream on which whole steps begin and end.
@@ -131,7 +137,9 @@ impl Machine {
             let all = self.places.iter().flat_map(|place| Lane::ALL.map(|lane| (place, lane)));
             all.filter(|it| phase.uses(it.1))
         };
-        let is_origin = |(place, lane): &(&Place, Lane)| place.rank == 0 && *lane == Lane::Compute;
+        let first = self.places[0].rank;
+        let is_origin =
+            |(place, lane): &(&Place, Lane)| place.rank == first && *lane == Lane::Compute;
         self.start.record(self.origin())?;
         for (place, lane) in lanes().filter(|it| !is_origin(it)) {
             place.lane(lane).wait(&self.start)?;
@@ -160,15 +168,15 @@ impl Machine {
         queuing: Queuing<'_>,
     ) -> Result<(), Error> {
         let task = &phase.tasks[number];
-        for place in &self.places {
+        for (at, place) in self.places.iter().enumerate() {
             let stream = place.lane(task.lane);
             for wait in &phase.schedule.waits[number] {
                 for rank in self.mesh().group(place.rank, wait.axes) {
-                    stream.wait(&events.0[wait.task][rank])?;
+                    stream.wait(&events.0[wait.task][self.place_of(rank)])?;
                 }
             }
             if let Some(marks) = queuing.marks {
-                marks.tasks[number][place.rank][0].record(stream)?;
+                marks.tasks[number][at][0].record(stream)?;
             }
         }
         match &task.action {
@@ -180,12 +188,12 @@ impl Machine {
                 places.into_iter().try_for_each(|it| self.act(it, &task.action, queuing.slot))?;
             }
         }
-        for place in &self.places {
+        for (at, place) in self.places.iter().enumerate() {
             let stream = place.lane(task.lane);
             if let Some(marks) = queuing.marks {
-                marks.tasks[number][place.rank][1].record(stream)?;
+                marks.tasks[number][at][1].record(stream)?;
             }
-            if let Some(event) = events.0[number].get(place.rank) {
+            if let Some(event) = events.0[number].get(at) {
                 event.record(stream)?;
             }
         }
@@ -244,8 +252,8 @@ impl Machine {
     }
 
     fn transfer(&self, transfer: &Transfer, lane: Lane) -> Result<(), Error> {
-        for (place, launch) in self.places.iter().zip(&transfer.launches) {
-            let Some(launch) = launch else { continue };
+        for place in &self.places {
+            let Some(launch) = &transfer.launches[place.rank] else { continue };
             let threads = Threads {
                 grid: launch.grid,
                 block: soybean_codegen::movement::BLOCK,
@@ -261,13 +269,13 @@ impl Machine {
     }
 
     fn address(&self, at: Position) -> u64 {
-        self.places[at.rank].address(at.block, at.offset)
+        self.places[self.place_of(at.rank)].address(at.block, at.offset)
     }
 
     /// Writes the patterns of a phase's transfers into words that go to each rank's GPU.
     pub(crate) fn write_patterns(&self, phases: &[&Phase], n_words: &[usize]) -> Result<(), Error> {
-        for (place, n_words) in self.places.iter().zip(n_words) {
-            let mut words = vec![0; *n_words];
+        for place in &self.places {
+            let mut words = vec![0; n_words[place.rank]];
             let base = place.patterns.address(0);
             let actions = phases.iter().flat_map(|it| &it.tasks).map(|it| &it.action);
             for action in actions {

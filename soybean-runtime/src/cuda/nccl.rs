@@ -1,27 +1,40 @@
-//! Collectives of several GPUs by NCCL, all called by one thread.
+//! Collectives of several GPUs by NCCL. Those of one process are all called by one thread.
 #![expect(unsafe_code, reason = "NCCL is a C library")]
 
 mod binding;
+mod id;
 
 use std::{
     cell::Cell,
     ffi::{c_int, c_void},
-    sync::Arc,
+    mem, ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
 use soybean_plan::{Combine, DType};
 
-pub(crate) use self::binding::Binding;
-use self::binding::{Communicator, IN_PROGRESS, Outcome, Reduce};
-use super::{gpu::Gpu, libraries::find, stream::Stream};
+use self::binding::{
+    Communicator, IN_PROGRESS, Outcome, Reduce, Settings, operation_number, type_number,
+};
+pub(crate) use self::{binding::Binding, id::Id};
+use super::{gpu::Gpu, libraries::find, others::Others, stream::Stream};
 use crate::{Error, ErrorKind};
 
-/// GPUs that communicate with each other, each different.
+/// GPUs that communicate with each other, each different: the members that are in this process.
 pub(crate) struct Clique {
     nccl: &'static Binding,
+    /// How many members there are in all processes.
+    n_members: usize,
     gpus: Vec<Arc<Gpu>>,
-    communicators: Vec<Communicator>,
-    /// Whether anything has failed: then the GPUs may wait for each other, and are not waited for.
+    /// Those of the GPUs. While they are made, NCCL writes them from threads of its own.
+    communicators: Vec<AtomicPtr<c_void>>,
+    others: Arc<dyn Others>,
+    /// Whether anything has failed: then the GPUs may wait for each other for ever.
     has_failed: Cell<bool>,
 }
 
@@ -39,30 +52,58 @@ pub(crate) struct Member<'a> {
     pub(crate) receive: u64,
 }
 
+/// How long communicators may take to stop whose work is done.
+const LEAVING_TAKES: Duration = Duration::from_secs(2);
+
 /// One call for one member: the communicator and the stream are the member's.
-type Call<'a> = &'a dyn Fn(usize, Member<'_>, Communicator, *mut c_void) -> Outcome;
+type Call<'a> = &'a dyn Fn(Member<'_>, Communicator, *mut c_void) -> Outcome;
 
 impl Clique {
-    /// Connects these GPUs; their places in the list are those of the members in all collectives.
+    /// Connects the `n_members` of a clique. Those of this process are given by their numbers among all, in order, with their GPUs; the others join at the same time.
     ///
     /// # Errors
-    /// If NCCL is missing or cannot connect them, as where two are the same.
-    pub(crate) fn new(gpus: &[Arc<Gpu>]) -> Result<Self, Error> {
-        let nccl = find().nccl()?;
-        let number = |it: &Arc<Gpu>| c_int::try_from(it.ordinal).unwrap_or(c_int::MAX);
-        let devices: Vec<c_int> = gpus.iter().map(number).collect();
-        let count = c_int::try_from(devices.len()).unwrap_or(c_int::MAX);
-        let mut communicators = vec![std::ptr::null_mut(); gpus.len()];
-        // SAFETY: there are as many devices, and as much room for communicators, as it is told.
-        let made = unsafe { (nccl.init_all)(communicators.as_mut_ptr(), count, devices.as_ptr()) };
-        let restored = restore(gpus);
-        if made != 0 {
-            let message = format!("connecting {gpus:?}: {}", nccl.explain(made));
-            return Err(Error::new(ErrorKind::Device, message));
+    /// If NCCL is missing or cannot connect them, as where two GPUs are the same, or another process fails meanwhile.
+    pub(crate) fn new(
+        id: &Id,
+        n_members: usize,
+        here: &[(usize, Arc<Gpu>)],
+        others: &Arc<dyn Others>,
+    ) -> Result<Self, Error> {
+        let clique = Self {
+            nccl: find().nccl()?,
+            n_members,
+            gpus: here.iter().map(|it| Arc::clone(&it.1)).collect(),
+            communicators: here.iter().map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            others: Arc::clone(others),
+            has_failed: Cell::new(false),
+        };
+        let what = format!("connecting {:?}", clique.gpus);
+        clique.start_group(&what)?;
+        let places = here.iter().zip(&clique.communicators);
+        let begun = places.map(|((number, gpu), place)| {
+            gpu.make_current()?;
+            Ok(clique.join(id, *number, place))
+        });
+        let begun: Result<Vec<Outcome>, Error> = begun.collect();
+        let ended = clique.end_group();
+        let begun = begun?.into_iter().chain([ended]);
+        let concluded = clique.conclude(&what, begun);
+        let restored = restore(&clique.gpus);
+        concluded.and(restored).map(|()| clique)
+    }
+
+    /// Begins to make the communicator of a member, whose GPU is the current one.
+    fn join(&self, id: &Id, number: usize, place: &AtomicPtr<c_void>) -> Outcome {
+        let count = |n: usize| c_int::try_from(n).unwrap_or(c_int::MAX);
+        let (n_members, number) = (count(self.n_members), count(number));
+        match self.nccl.non_blocking {
+            // SAFETY: the place stays until the communicator is ended, in `drop`.
+            Some(calls) => unsafe {
+                (calls.join)(place.as_ptr(), n_members, id.raw(), number, &Settings::NON_BLOCKING)
+            },
+            // SAFETY: as above.
+            None => unsafe { (self.nccl.join)(place.as_ptr(), n_members, id.raw(), number) },
         }
-        let has_failed = Cell::new(false);
-        let clique = Self { nccl, gpus: gpus.to_vec(), communicators, has_failed };
-        restored.map(|()| clique)
     }
 
     /// Each receives, element by element, the combination of what all give: `n_elements`.
@@ -94,7 +135,7 @@ impl Clique {
         dtype: DType,
     ) -> Result<(), Error> {
         let dtype = type_number(dtype);
-        self.together("all-gather", members, &|_, member, communicator, stream| {
+        self.together("all-gather", members, &|member, communicator, stream| {
             let (send, receive) = (pointer(member.send), pointer(member.receive));
             // SAFETY: required of the caller.
             unsafe {
@@ -141,7 +182,7 @@ impl Clique {
         combine: Combine,
     ) -> Result<(), Error> {
         let (dtype, combine) = (type_number(dtype), operation_number(combine));
-        self.together(what, members, &|_, member, communicator, stream| {
+        self.together(what, members, &|member, communicator, stream| {
             let (send, receive) = (pointer(member.send), pointer(member.receive));
             // SAFETY: required of the caller.
             unsafe { function(send, receive, n_elements, dtype, combine, communicator, stream) }
@@ -159,8 +200,8 @@ impl Clique {
         dtype: DType,
     ) -> Result<(), Error> {
         let n_bytes = (n_elements * dtype.bytes()) as u64;
-        let (dtype, n_members) = (type_number(dtype), self.gpus.len());
-        self.together("all-to-all", members, &|_, member, communicator, stream| {
+        let (dtype, n_members) = (type_number(dtype), self.n_members);
+        self.together("all-to-all", members, &|member, communicator, stream| {
             let peers = (0..n_members as u64).zip(0..).map(|(peer, number): (u64, c_int)| {
                 let (send, receive) = (
                     pointer(member.send + peer * n_bytes),
@@ -170,7 +211,7 @@ impl Clique {
                 let sent = unsafe {
                     (self.nccl.send)(send, n_elements, dtype, number, communicator, stream)
                 };
-                if sent != 0 {
+                if ![0, IN_PROGRESS].contains(&sent) {
                     return sent;
                 }
                 // SAFETY: required of the caller.
@@ -178,7 +219,7 @@ impl Clique {
                     (self.nccl.receive)(receive, n_elements, dtype, number, communicator, stream)
                 }
             });
-            first_failure(peers)
+            outcome_of(peers)
         })
     }
 
@@ -187,24 +228,56 @@ impl Clique {
     /// # Errors
     /// What went wrong in a collective that was queued before.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        for (gpu, &communicator) in self.gpus.iter().zip(&self.communicators) {
+        self.is_busy().map(|_| ())
+    }
+
+    /// Ends the communicators as those are ended whose work is done in all processes. What does not work is left to the end of the clique, which aborts it.
+    pub(crate) fn leave(&mut self) {
+        if !self.has_failed.get() && self.check().is_ok() && self.finalize().is_ok() {
+            self.end(self.nccl.destroy);
+        }
+    }
+
+    /// Ends all communicators that are left.
+    fn end(&mut self, end: unsafe extern "C" fn(Communicator) -> Outcome) {
+        let left =
+            self.communicators.iter_mut().map(|it| mem::replace(it.get_mut(), ptr::null_mut()));
+        let left: Vec<Communicator> = left.filter(|it| !it.is_null()).collect();
+        for communicator in &left {
+            // SAFETY: made in `new`; whatever NCCL says of it, it is not used again.
+            let _refused = unsafe { end(*communicator) };
+        }
+        if !left.is_empty() {
+            // Without a context that can be used there is nothing left to do.
+            let _refused = restore(&self.gpus);
+        }
+    }
+
+    /// The communicators that are made, or in the making.
+    fn communicators(&self) -> impl Iterator<Item = (&Arc<Gpu>, Communicator)> {
+        let all = self.communicators.iter().map(|it| it.load(Ordering::Acquire));
+        self.gpus.iter().zip(all).filter(|it| !it.1.is_null())
+    }
+
+    /// Whether NCCL works on anything in the background, such as the members' ways to each other.
+    fn is_busy(&self) -> Result<bool, Error> {
+        let mut is_busy = false;
+        for (gpu, communicator) in self.communicators() {
             let mut found = 0;
             // SAFETY: the communicator is alive, and the result is a place of this function.
             let asked = unsafe { (self.nccl.async_error)(communicator, &mut found) };
-            let outcome = if asked == 0 { found } else { asked };
-            if outcome != 0 && outcome != IN_PROGRESS {
-                return Err(self.fault(&format!("communication of {gpu:?}"), outcome));
+            match if asked == 0 { found } else { asked } {
+                0 => {}
+                IN_PROGRESS => is_busy = true,
+                outcome => {
+                    return Err(self.fault(&format!("communication of {gpu:?}"), outcome));
+                }
             }
         }
-        Ok(())
+        Ok(is_busy)
     }
 
-    /// Lets the clique be aborted when it is dropped.
-    pub(crate) fn give_up(&self) {
-        self.has_failed.set(true);
-    }
-
-    /// Makes one call for each member, all as one.
+    /// Makes one call for each member here, all as one. They are queued when this returns.
     fn together(&self, what: &str, members: &[Member<'_>], call: Call<'_>) -> Result<(), Error> {
         if members.len() != self.gpus.len() {
             let (expected, found) = (self.gpus.len(), members.len());
@@ -212,45 +285,84 @@ impl Clique {
             return Err(Error::new(ErrorKind::Program, message));
         }
         let streams: Vec<_> = members.iter().map(|it| it.stream.raw()).collect::<Result<_, _>>()?;
-        // SAFETY: the group is ended below, whatever happens within.
-        let started = unsafe { (self.nccl.group_start)() };
-        if started != 0 {
-            return Err(self.fault(what, started));
-        }
-        let members = members.iter().zip(&self.communicators).zip(streams).enumerate();
-        let called = first_failure(members.map(|(place, ((&member, &communicator), stream))| {
-            call(place, member, communicator, stream.cast())
-        }));
-        // SAFETY: the group is begun above.
-        let ended = unsafe { (self.nccl.group_end)() };
+        self.start_group(what)?;
+        let members = members.iter().zip(self.communicators()).zip(streams);
+        let called = members.map(|((&member, (_, communicator)), stream)| {
+            call(member, communicator, stream.cast())
+        });
+        let called = outcome_of(called);
+        let outcomes = [called, self.end_group()].into_iter();
+        let concluded = self.conclude(&format!("{what} among {:?}", self.gpus), outcomes);
         let restored = restore(&self.gpus);
-        match first_failure([called, ended].into_iter()) {
-            0 => restored,
+        concluded.and(restored)
+    }
+
+    fn start_group(&self, what: &str) -> Result<(), Error> {
+        // SAFETY: whoever starts a group ends it, whatever happens within.
+        match unsafe { (self.nccl.group_start)() } {
+            0 => Ok(()),
+            outcome => Err(self.fault(what, outcome)),
+        }
+    }
+
+    fn end_group(&self) -> Outcome {
+        // SAFETY: a group was started.
+        unsafe { (self.nccl.group_end)() }
+    }
+
+    /// Looks at the outcomes of a group of calls, and waits until NCCL has done in the background what belongs to them. It may wait for other processes there: before, nothing may be
+    /// queued behind the calls.
+    fn conclude(&self, what: &str, outcomes: impl Iterator<Item = Outcome>) -> Result<(), Error> {
+        match outcome_of(outcomes) {
+            0 => Ok(()),
+            IN_PROGRESS => self.settle(Duration::MAX),
+            outcome => Err(self.fault(what, outcome)),
+        }
+    }
+
+    /// Waits until nothing goes on in the background, for this long at most.
+    fn settle(&self, at_most: Duration) -> Result<(), Error> {
+        let started = Instant::now();
+        while self.is_busy().map_err(|error| self.others.reason(error))? {
+            self.others.check(started).inspect_err(|_| self.has_failed.set(true))?;
+            if started.elapsed() > at_most {
+                let message = format!(
+                    "expected that {:?} stop within {at_most:?}, found that they do not",
+                    self.gpus
+                );
+                return Err(Error::new(ErrorKind::Device, message));
+            }
+            thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Lets the communicators stop; those of other processes may have to as well.
+    fn finalize(&self) -> Result<(), Error> {
+        let Some(calls) = self.nccl.non_blocking else { return Ok(()) };
+        let what = "the end of communication";
+        // As one, since the members of one machine may wait for each other.
+        self.start_group(what)?;
+        // SAFETY: the communicator is alive.
+        let begun = self.communicators().map(|(_, it)| unsafe { (calls.finalize)(it) });
+        let begun = outcome_of(begun);
+        match outcome_of([begun, self.end_group()].into_iter()) {
+            0 | IN_PROGRESS => self.settle(LEAVING_TAKES),
             outcome => Err(self.fault(what, outcome)),
         }
     }
 
     fn fault(&self, what: &str, outcome: Outcome) -> Error {
         self.has_failed.set(true);
-        let message = format!("{what} among {:?}: NCCL: {}", self.gpus, self.nccl.explain(outcome));
+        let message = format!("{what}: NCCL: {}", self.nccl.explain(outcome));
         Error::new(ErrorKind::Device, message)
     }
 }
 
 impl Drop for Clique {
     fn drop(&mut self) {
-        // A communicator whose peers have failed would wait for them for ever if it were not aborted.
-        let end = if self.has_failed.get() || self.check().is_err() {
-            self.nccl.abort
-        } else {
-            self.nccl.destroy
-        };
-        for &communicator in &self.communicators {
-            // SAFETY: made in `new`; whatever NCCL says of it, it is not used again.
-            let _refused = unsafe { end(communicator) };
-        }
-        // Without a context that can be used there is nothing left to do.
-        let _refused = restore(&self.gpus);
+        // Communicators whose peers have failed would wait for them for ever if they were not aborted.
+        self.end(self.nccl.abort);
     }
 }
 
@@ -259,30 +371,15 @@ fn restore(gpus: &[Arc<Gpu>]) -> Result<(), Error> {
     gpus.last().map_or(Ok(()), |it| it.make_current())
 }
 
-fn first_failure(outcomes: impl Iterator<Item = Outcome>) -> Outcome {
-    let mut outcomes = outcomes;
-    outcomes.find(|it| *it != 0).unwrap_or(0)
+/// The outcome of several calls: the first failure, else whether anything goes on in the background. After a failure none is made.
+fn outcome_of(mut outcomes: impl Iterator<Item = Outcome>) -> Outcome {
+    let mut all = 0;
+    let is_failure = |it: &Outcome| ![0, IN_PROGRESS].contains(it);
+    outcomes.by_ref().inspect(|it| all = all.max(*it)).find(is_failure).unwrap_or(all)
 }
 
 fn pointer(address: u64) -> *mut c_void {
     address as *mut c_void
-}
-
-/// The number of an element type in NCCL's header.
-fn type_number(dtype: DType) -> c_int {
-    match dtype {
-        DType::I32 => 2,
-        DType::F32 => 7,
-        DType::Bf16 => 9,
-    }
-}
-
-/// The number of an operation in NCCL's header.
-fn operation_number(combine: Combine) -> c_int {
-    match combine {
-        Combine::Sum => 0,
-        Combine::Max => 2,
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! All ranks of a model on GPUs, as the trainer sees them.
+//! All ranks of a model on GPUs, or those of this process, as the trainer sees them.
 #![expect(unsafe_code, reason = "the device writes the host's memory by itself")]
 
 use std::{
@@ -13,9 +13,10 @@ use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
 use super::{
     cliques::Cliques,
     collective::Transport,
-    connection::{line, transport},
+    connection::transport,
     epilogue::{Fused, fuse},
     gpu::Gpu,
+    here::Here,
     kit::Kit,
     libraries::find,
     machine::{Events, Machine, Marks, Queuing, left_by_steps},
@@ -51,7 +52,7 @@ pub(crate) struct CudaRanks {
     ends: Vec<Ends>,
     /// The slot of the batch that is queued.
     queued: usize,
-    reports: Vec<Mutex<Report>>,
+    here: Here,
     line: String,
     has_failed: bool,
     machine: Machine,
@@ -69,11 +70,15 @@ struct Steps {
 impl CudaRanks {
     /// Puts the ranks on GPUs, with first values.
     pub(crate) fn new(model: &AnyModel, config: &Config) -> Result<Self, Error> {
+        Self::start(model, config, Here::whole(model.get().tables().mesh.n_ranks()))
+    }
+
+    /// Puts some of the ranks on GPUs, with first values.
+    pub(crate) fn start(model: &AnyModel, config: &Config, here: Here) -> Result<Self, Error> {
         let (tables, kernels) = (model.get().tables(), model.get().kernels());
         check_tables(tables)?;
-        let n_ranks = tables.mesh.n_ranks();
-        let gpus = find().gpus(n_ranks)?;
-        let transport = transport(&gpus, n_ranks)?;
+        let gpus = find().gpus(here.gpus.clone())?;
+        let transport = transport(&gpus, here.ranks.len(), here.others.as_ref())?;
         let mut planner = Planner::new(tables, kernels, transport);
         let mut fuser = Fuser::new(&gpus[0], kernels, tables)?;
         let steps = record(model.get(), |model, rank| model.train(rank))?;
@@ -88,16 +93,16 @@ impl CudaRanks {
         };
         let kits = gpus.iter().map(|gpu| Kit::new(gpu, &wanted)).collect::<Result<Vec<_>, _>>()?;
         let place = |rank: usize| {
-            let kit = rank * gpus.len() / n_ranks;
+            let kit = (rank - here.ranks.start) * gpus.len() / here.ranks.len();
             let sizes = planner.sizes(rank, kits[kit].workspace_bytes());
             Place::new(rank, (kit, &gpus[kit]), model, sizes)
         };
-        let places = (0..n_ranks).map(place).collect::<Result<Vec<_>, _>>()?;
-        let cliques =
-            Cliques::new(&tables.mesh, train.joint_axes().chain(evaluate.joint_axes()), &gpus)?;
+        let places = here.ranks.clone().map(place).collect::<Result<Vec<_>, _>>()?;
+        let axes = train.joint_axes().chain(evaluate.joint_axes());
+        let cliques = Cliques::new(&tables.mesh, axes, &here.ranks, &gpus, &here.others)?;
         let mut machine = Machine::new(model.clone(), kits, places, cliques)?;
         machine.write_patterns(&[&train, &evaluate], planner.n_words())?;
-        let ends: Vec<Ends> = (0..n_ranks).map(|rank| Ends::new(tables, rank)).collect();
+        let ends: Vec<Ends> = here.ranks.clone().map(|rank| Ends::new(tables, rank)).collect();
         for (place, ends) in machine.places.iter_mut().zip(&ends) {
             ends.fill(tables, place, config.seed)?;
         }
@@ -111,8 +116,8 @@ impl CudaRanks {
             done: Event::new(&gpus[0])?,
             ends,
             queued: 0,
-            reports: (0..n_ranks).map(|_| Mutex::new(Report::default())).collect(),
-            line: line(&gpus, n_ranks, transport),
+            line: here.line(&gpus, transport),
+            here,
             has_failed: false,
             machine,
         })
@@ -146,7 +151,7 @@ impl CudaRanks {
                 })
             }
             Order::ResetProfile => {
-                self.reports.iter().for_each(|it| lock(it).profile = Profile::default());
+                self.here.own().iter().for_each(|it| lock(it).profile = Profile::default());
                 Ok(())
             }
         }
@@ -188,7 +193,7 @@ impl CudaRanks {
         self.wait()?;
         self.report_numbers();
         self.report_bytes(|this| &this.train);
-        for report in &self.reports {
+        for report in self.here.own() {
             let profile = &mut lock(report).profile;
             profile.n_steps += 1;
             profile.total += started.elapsed();
@@ -204,7 +209,11 @@ impl CudaRanks {
             word.map_or(f32::NAN, f32::from_bits)
         };
         let mut numbers = self.machine.left.iter().map(number);
-        let mut report = lock(&self.reports[0]);
+        // Rank 0 has them, in whatever process it is.
+        let Some(report) = self.here.ranks.contains(&0).then(|| &self.here.reports[0]) else {
+            return;
+        };
+        let mut report = lock(report);
         report.loss = numbers.next().unwrap_or(f32::NAN);
         report.gradient_norm = numbers.next();
     }
@@ -223,9 +232,11 @@ impl CudaRanks {
             if started.elapsed() < SPINNING {
                 hint::spin_loop();
             } else {
-                // Where another rank is gone, this wait is for ever, but the driver and NCCL say so when asked.
+                // Where another rank is gone, this wait is for ever, but the driver, NCCL and other processes say so when asked.
                 self.machine.check()?;
-                self.machine.cliques.check()?;
+                let others = &self.here.others;
+                self.machine.cliques.check().map_err(|error| others.reason(error))?;
+                others.check(started)?;
                 thread::yield_now();
             }
         }
@@ -242,28 +253,27 @@ impl CudaRanks {
     }
 
     fn report_bytes(&self, steps: fn(&Self) -> &Steps) {
-        for (report, received) in self.reports.iter().zip(&steps(self).phase.received) {
-            lock(report).moved_bytes = *received;
+        for rank in self.here.ranks.clone() {
+            lock(&self.here.reports[rank]).moved_bytes = steps(self).phase.received[rank];
         }
     }
 
     fn report_parts(&mut self, tensors: &[(Tile, BufferId)]) -> Result<(), Error> {
         let model = self.machine.model.clone();
         let tables = model.get().tables();
-        for ((place, ends), report) in
-            self.machine.places.iter_mut().zip(&self.ends).zip(&self.reports)
-        {
+        let places = self.machine.places.iter_mut();
+        for ((place, ends), report) in places.zip(&self.ends).zip(self.here.own()) {
             ends.parts(tables, place, tensors, &mut lock(report).parts)?;
         }
         Ok(())
     }
 
     fn report_spans(&self, marks: &Marks, queued: f64) -> Result<(), Error> {
-        for (rank, report) in self.reports.iter().enumerate() {
+        for (at, report) in self.here.own().iter().enumerate() {
             let mut spans = Vec::new();
             for (task, marks_of) in self.train.phase.tasks.iter().zip(&marks.tasks) {
-                let [first, last] = &marks_of[rank];
-                let start = first.milliseconds_since(&marks.from[rank])?;
+                let [first, last] = &marks_of[at];
+                let start = first.milliseconds_since(&marks.from[at])?;
                 let duration = last.milliseconds_since(first)?;
                 spans.push(Span {
                     name: task.name.clone(),
@@ -287,7 +297,7 @@ impl Ranks for CudaRanks {
     }
 
     fn reports(&self) -> &[Mutex<Report>] {
-        &self.reports
+        &self.here.reports
     }
 
     fn device_line(&self) -> String {
@@ -297,8 +307,10 @@ impl Ranks for CudaRanks {
 
 impl Drop for CudaRanks {
     fn drop(&mut self) {
-        if self.has_failed {
+        if self.has_failed || self.here.others.check(Instant::now()).is_err() {
             self.machine.cliques.abort();
+        } else {
+            self.machine.cliques.leave();
         }
         // What is still queued uses memory that goes now, the host's too. GPUs that were given up refuse at once, and keep their memory.
         for place in &self.machine.places {

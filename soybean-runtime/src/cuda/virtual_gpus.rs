@@ -42,7 +42,7 @@ pub(super) fn on_virtual_gpus(test: &str, settings: &[(&str, &str)], body: impl 
 
 /// The first virtual GPUs.
 pub(super) fn gpus(n: usize) -> Vec<Arc<Gpu>> {
-    find().gpus(n).unwrap()
+    find().gpus(0..n).unwrap()
 }
 
 /// Values in memory of the host as the device has them.

@@ -1,4 +1,4 @@
-//! The ranks of a model in several processes: this one's are threads, and what any rank reports is handed round after each order.
+//! The ranks of a model in several processes: this one's are threads or on GPUs, and what any rank reports is handed round after each order.
 #![expect(unsafe_code, reason = "reports on their way are in memory that stays")]
 
 use std::{
@@ -7,17 +7,22 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+#[cfg(feature = "cuda")]
+use super::neighbours::Neighbours;
 use super::{
     Process,
     calls::{Channel, Requests},
     control::differ,
     course::{Act, Course, Deed},
+    devices::{Choice, Offer, choose},
     letters::{Letters, MAX_PIECE, MAX_RANKS_HERE, pieces},
     reports::{self, Head, Reader},
     world::{self, Watch, World},
 };
+#[cfg(feature = "cuda")]
+use crate::cuda::{CudaRanks, Here};
 use crate::{
-    Config, Device, Error, ErrorKind,
+    Config, Error, ErrorKind,
     abort::lock,
     cpu::{CpuRanks, Part},
     mail::Mail,
@@ -35,7 +40,7 @@ const MAX_KEPT: usize = 1 << 20;
 /// This process's ranks, and how it hears of all others.
 struct ProcessRanks {
     /// Only none while it is dropped.
-    inner: Option<CpuRanks>,
+    inner: Option<Box<dyn Ranks>>,
     links: Links,
     round: Round,
 }
@@ -60,10 +65,8 @@ pub(crate) fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn R
         let n_ranks = model.get().tables().mesh.n_ranks();
         (Links::new(ranks.len(), n_ranks), ranks)
     });
-    let started = links.and_then(|(links, ranks)| {
-        check_device(config.device)?;
-        ProcessRanks::start(world, model, config, links, ranks)
-    });
+    let started =
+        links.and_then(|(links, ranks)| ProcessRanks::start(world, model, config, links, ranks));
     started.map(|it| Box::new(it) as Box<dyn Ranks>).inspect_err(|error| tell(world, error))
 }
 
@@ -86,33 +89,68 @@ fn parts(model: &AnyModel, process: Process) -> Result<Range<usize>, Error> {
     Ok(number * n_here..(number + 1) * n_here)
 }
 
-/// GPUs are driven by one process.
-fn check_device(device: Device) -> Result<(), Error> {
-    let wants_gpus = match device {
-        Device::Cpu => false,
-        Device::Cuda => true,
-        Device::Auto => has_gpus(),
-    };
-    if !wants_gpus {
-        return Ok(());
-    }
-    let message = "expected the CPU where there are several processes (--device cpu), found GPUs: one process drives all GPUs of its machine";
-    Err(Error::new(ErrorKind::Device, message))
-}
-
-#[cfg(feature = "cuda")]
-fn has_gpus() -> bool {
-    crate::cuda::devices::usable().is_ok()
-}
-
-#[cfg(not(feature = "cuda"))]
-const fn has_gpus() -> bool {
-    false
-}
-
 /// Tells the other processes of a failure; people hear of it where the program ends.
 fn tell(world: &World, error: &Error) {
     world.control.tell_failure(&error.to_string());
+}
+
+/// What the ranks of a process know of it.
+struct Place {
+    world: &'static World,
+    channel: Channel,
+    course: Arc<Course>,
+    ranks: Range<usize>,
+}
+
+impl Place {
+    /// Starts the ranks as threads.
+    fn on_cpu(
+        self,
+        model: &AnyModel,
+        config: &Config,
+        obstacle: Option<String>,
+        links: &Links,
+    ) -> Result<Box<dyn Ranks>, Error> {
+        let Self { world, channel, course, ranks } = self;
+        let n_here = ranks.len();
+        let mail = |rank| -> Option<Box<dyn Mail>> {
+            let (course, requests) = (Arc::clone(&course), Requests::default());
+            Some(Box::new(Letters { world, channel, course, rank, n_here, requests }))
+        };
+        let part = Part { ranks, n_cores: world.n_cores, mail: &mail };
+        let ranks = CpuRanks::start(model, config, obstacle, &part, links.clone())?;
+        Ok(Box::new(ranks))
+    }
+
+    /// Starts the ranks on GPUs, one on each.
+    #[cfg(feature = "cuda")]
+    fn on_gpus(
+        self,
+        model: &AnyModel,
+        config: &Config,
+        gpus: Range<usize>,
+        links: &Links,
+    ) -> Result<Box<dyn Ranks>, Error> {
+        let Self { world, channel, course, ranks } = self;
+        let (reports, abort) = (Arc::clone(&links.reports), Arc::clone(&links.abort));
+        let others = Arc::new(Neighbours { world, channel, course, abort });
+        let here = Here { ranks, gpus, reports, others };
+        Ok(Box::new(CudaRanks::start(model, config, here)?))
+    }
+
+    /// Without the feature no process offers GPUs.
+    #[cfg(not(feature = "cuda"))]
+    fn on_gpus(
+        self,
+        _: &AnyModel,
+        _: &Config,
+        _: Range<usize>,
+        _: &Links,
+    ) -> Result<Box<dyn Ranks>, Error> {
+        let message =
+            "expected a device that is built in (cpu), found cuda: the feature `cuda` is off";
+        Err(Error::new(ErrorKind::Device, message))
+    }
 }
 
 impl ProcessRanks {
@@ -124,13 +162,14 @@ impl ProcessRanks {
         ranks: Range<usize>,
     ) -> Result<Self, Error> {
         let (course, channel) = world.enter(start_of(model, config), &links.abort)?;
-        let n_here = ranks.len();
-        let mail = |rank| -> Option<Box<dyn Mail>> {
-            let (course, requests) = (Arc::clone(&course), Requests::default());
-            Some(Box::new(Letters { world, channel, course, rank, n_here, requests }))
+        let watch = Watch { abort: &links.abort, course: &course };
+        let offer = Offer::of_process(course.place().1, config.device, world.machine);
+        let offers = world.hand_round(channel, &offer.to_bytes(), watch)?;
+        let place = Place { world, channel, course: Arc::clone(&course), ranks: ranks.clone() };
+        let inner = match choose(&offers, world.process.number, ranks.len())? {
+            Choice::Cpu(obstacle) => place.on_cpu(model, config, obstacle, &links)?,
+            Choice::Gpus(gpus) => place.on_gpus(model, config, gpus, &links)?,
         };
-        let part = Part { ranks: ranks.clone(), n_cores: world.n_cores, mail: &mail };
-        let inner = CpuRanks::start(model, config, None, &part, links.clone())?;
         let (own, all, more) = (Vec::new(), Vec::new(), Vec::new());
         let requests = Requests::default();
         let round = Round { world, channel, course, ranks, own, all, more, requests };
@@ -151,10 +190,15 @@ impl ProcessRanks {
 impl Ranks for ProcessRanks {
     fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
         let Some(inner) = &mut self.inner else { return Ok(()) };
-        let Some(deed) = Deed::of_order(&order) else { return inner.call(order) };
-        self.round.course.go_on(deed);
+        let deed = Deed::of_order(&order);
+        if let Some(deed) = deed {
+            self.round.course.go_on(deed);
+        }
         inner.call(order).inspect_err(|error| tell(self.round.world, error))?;
-        self.conclude(false).map(|_| ())
+        if deed.is_some() {
+            self.conclude(false)?;
+        }
+        Ok(())
     }
 
     fn reports(&self) -> &[Mutex<Report>] {
@@ -162,7 +206,7 @@ impl Ranks for ProcessRanks {
     }
 
     fn device_line(&self) -> String {
-        let inner = self.inner.as_ref().map(CpuRanks::device_line);
+        let inner = self.inner.as_ref().map(|it| it.device_line());
         format!("{}, in {} processes", inner.unwrap_or_default(), self.process().count)
     }
 

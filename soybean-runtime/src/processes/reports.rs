@@ -1,5 +1,7 @@
 //! Reports of ranks as bytes, for the processes that these ranks are not in.
 
+use soybean_plan::Lane;
+
 use super::course::{DEED_BYTES, Deed};
 use crate::{Error, ErrorKind, Profile, Work, ranks::Report, trace::Span};
 
@@ -57,10 +59,15 @@ pub(super) fn write_more(report: &Report, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(span.name.as_bytes());
         let work = span.work.and_then(|work| Work::ALL.iter().position(|it| *it == work));
         count(bytes, work.map_or(0, |it| it + 1));
+        let stream = STREAMS.iter().position(|it| *it == span.stream);
+        count(bytes, stream.unwrap_or(0));
         bytes.extend_from_slice(&span.start.to_le_bytes());
         bytes.extend_from_slice(&span.duration.to_le_bytes());
     }
 }
+
+/// The names of all streams of a rank: on the CPU it has one, on GPUs one for each lane.
+const STREAMS: [&str; 3] = ["thread", Lane::Compute.name(), Lane::Communication.name()];
 
 /// Bytes that are read from the front.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
@@ -127,10 +134,10 @@ impl Reader<'_> {
             let length = self.count()?;
             let name = String::from_utf8_lossy(self.slice(length)?).into_owned();
             let work = self.count()?.checked_sub(1).and_then(|it| Work::ALL.get(it)).copied();
+            let stream = STREAMS.get(self.count()?).copied().unwrap_or(STREAMS[0]);
             let start = self.bytes().map(f64::from_le_bytes)?;
             let duration = self.bytes().map(f64::from_le_bytes)?;
-            // On the CPU ranks have no other stream.
-            report.spans.push(Span { name, work, stream: "thread", start, duration });
+            report.spans.push(Span { name, work, stream, start, duration });
         }
         Ok(())
     }
@@ -153,10 +160,10 @@ mod tests {
         let mut profile = Profile::default();
         profile.n_steps += 3;
         profile.add(Work::Map, Duration::from_micros(5));
-        let span = |name: &str, work| Span {
+        let span = |name: &str, work, stream| Span {
             name: name.to_owned(),
             work,
-            stream: "thread",
+            stream,
             start: 0.5,
             duration: 2.0,
         };
@@ -166,7 +173,10 @@ mod tests {
             gradient_norm: Some(2.5),
             parts: vec![vec![], vec![1.0, f32::NAN, -0.0]],
             profile,
-            spans: vec![span("map 3", Some(Work::Map)), span("start", None)],
+            spans: vec![
+                span("map 3", Some(Work::Map), "thread"),
+                span("start", None, "communication"),
+            ],
         };
         let deed = Deed { act: Act::Fetch, word: 3, detail: 9 };
         let head = Head { order: 12, deed, flag: true, n_more: 1 << 40 };

@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     ffi::c_int,
-    fs, hint,
+    fs, hint, mem,
     num::NonZero,
     sync::{Arc, Mutex, OnceLock},
     thread,
@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(super) control: Control,
     /// The cores that this process has to itself, or as its share of those that several may use.
     pub(super) n_cores: usize,
+    /// The number of the first process on this machine.
+    pub(super) machine: usize,
     channel: Channel,
     trainers: Mutex<Trainers>,
 }
@@ -98,8 +100,8 @@ impl World {
         let process = Process { number, count };
         let channel = all.duplicate()?;
         let control = Control::new(channel.duplicate()?, process);
-        let n_cores = n_cores(channel)?;
-        Ok(Self { process, control, n_cores, channel, trainers: Mutex::default() })
+        let (machine, n_cores) = share(channel, process)?;
+        Ok(Self { process, control, n_cores, machine, channel, trainers: Mutex::default() })
     }
 
     /// The course of a new trainer, and its channel: of one that has ended, or a new one. Where processes differ in that, they are told by the channel's number.
@@ -151,18 +153,44 @@ impl World {
             if watch.abort.is_failed() {
                 return Err(Error::new(ErrorKind::Rank, "another rank failed"));
             }
-            if !patience.pause() {
-                continue;
-            }
-            if let Some(error) = self.control.look(Some(watch.course)) {
-                watch.abort.fail(error.clone());
-                return Err(error);
-            }
-            if patience.is_very_long() {
-                self.control.tell_waiting(watch.course);
+            if patience.pause() {
+                self.look(watch, patience.is_very_long())?;
             }
         }
         Ok(())
+    }
+
+    /// Looks at what the other processes say, while this one waits for them: why it need not. After a long time it tells them so.
+    pub(super) fn look(&self, watch: Watch<'_>, is_long: bool) -> Result<(), Error> {
+        if let Some(error) = self.control.look(Some(watch.course)) {
+            watch.abort.fail(error.clone());
+            return Err(error);
+        }
+        if is_long {
+            self.control.tell_waiting(watch.course);
+        }
+        Ok(())
+    }
+
+    /// Gives what all processes have, one after another; each has as many bytes.
+    pub(super) fn hand_round(
+        &self,
+        channel: Channel,
+        own: &[u8],
+        watch: Watch<'_>,
+    ) -> Result<Vec<u8>, Error> {
+        let own = own.to_vec();
+        let mut all = vec![0; own.len() * self.process.count];
+        let mut requests = Requests::default();
+        // SAFETY: both stay until all is done; if that fails, for ever.
+        unsafe { channel.begin_gather(&own, &mut all, &mut requests) }?;
+        match self.wait(&mut requests, watch) {
+            Ok(()) => Ok(all),
+            Err(error) => {
+                mem::forget((own, all));
+                Err(error)
+            }
+        }
     }
 }
 
@@ -178,7 +206,7 @@ const N_SPINS: u32 = 100;
 /// Until then it is likely that the others are about to come.
 const SHORT: Duration = Duration::from_millis(2);
 /// From then on nobody is in a hurry.
-const LONG: Duration = Duration::from_secs(1);
+pub(super) const LONG: Duration = Duration::from_secs(1);
 
 impl Patience {
     /// Pauses. Gives whether it is time to look after other things too.
@@ -201,14 +229,15 @@ impl Patience {
     }
 }
 
-/// The cores of this process: those that it may use, shared with all processes of this machine that may use the same.
-fn n_cores(channel: Channel) -> Result<usize, Error> {
+/// The number of the first process of this machine, and the cores of this one: those that it may use, shared with all processes of the machine that may use the same.
+fn share(channel: Channel, process: Process) -> Result<(usize, usize), Error> {
     let n_usable = thread::available_parallelism().map_or(1, NonZero::get);
     let machine = channel.on_this_machine()?;
     let (_, n_processes) = machine.place()?;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|it| it.starts_with("Cpus_allowed_list:"));
-    let own = fingerprint(line.unwrap_or_default().as_bytes()).to_le_bytes();
+    let cores = fingerprint(line.unwrap_or_default().as_bytes()).to_le_bytes();
+    let own = [(process.number as u64).to_le_bytes(), cores].concat();
     let mut all = vec![0; own.len() * n_processes];
     let mut requests = Requests::default();
     // SAFETY: both stay until all is done below.
@@ -216,8 +245,11 @@ fn n_cores(channel: Channel) -> Result<usize, Error> {
     while !requests.is_done()? {
         thread::yield_now();
     }
-    let n_sharing = all.chunks_exact(own.len()).filter(|it| **it == own).count();
-    Ok((n_usable / n_sharing.max(1)).max(1))
+    let of_all = || all.as_chunks::<8>().0.chunks_exact(2);
+    let n_sharing = of_all().filter(|it| it[1] == cores).count();
+    let first = of_all().map(|it| u64::from_le_bytes(it[0])).min().unwrap_or(0);
+    let first = usize::try_from(first).unwrap_or(usize::MAX);
+    Ok((first, (n_usable / n_sharing.max(1)).max(1)))
 }
 
 /// A number for these bytes, the same in all processes. Source: Fowler, Noll and Vo's hash 1a of 64 bits.

@@ -6,6 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use libloading::Library;
+use soybean_plan::{Combine, DType};
 
 /// A rank's part of a clique.
 pub(super) type Communicator = *mut c_void;
@@ -16,16 +17,61 @@ pub(super) type Outcome = c_int;
 /// A communicator works on something in the background.
 pub(super) const IN_PROGRESS: Outcome = 7;
 
+/// What the members of a clique know it by; made by one of them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct UniqueId(pub(super) [u8; UniqueId::N_BYTES]);
+
+impl UniqueId {
+    pub(super) const N_BYTES: usize = 128;
+}
+
+/// How communicators are made: as version 2.14 knows them, which all later ones take.
+#[repr(C)]
+pub(super) struct Settings {
+    size: usize,
+    magic: u32,
+    version: u32,
+    is_blocking: c_int,
+    /// Later versions have something else here, and know by the version that this is nothing.
+    unused: u32,
+}
+
+impl Settings {
+    /// No call waits for another process; what takes longer goes on in the background.
+    pub(super) const NON_BLOCKING: Self = Self {
+        size: size_of::<Self>(),
+        magic: 0xcafe_beef,
+        version: 21_400,
+        is_blocking: 0,
+        unused: 0,
+    };
+}
+
 type Pointer = *mut c_void;
 /// Sends, receives, count, type, operation, communicator, stream.
 pub(super) type Reduce =
     unsafe extern "C" fn(Pointer, Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+
+/// Communicator, members, id, number of the member, settings.
+type JoinWith =
+    unsafe extern "C" fn(*mut Communicator, c_int, UniqueId, c_int, *const Settings) -> Outcome;
+
+/// What communicators that never wait for other processes have of their own; older versions have none.
+#[derive(Clone, Copy)]
+pub(super) struct NonBlocking {
+    /// Begins to make a member's communicator.
+    pub(super) join: JoinWith,
+    /// Begins to end a communicator whose work is done.
+    pub(super) finalize: unsafe extern "C" fn(Communicator) -> Outcome,
+}
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident: $symbol:literal = fn($($argument:ty),*) -> $result:ty;)*) => {
         /// NCCL, open as long as this is there.
         pub(crate) struct Binding {
             $($(#[$doc])* pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
+            pub(super) non_blocking: Option<NonBlocking>,
             /// What was said last, in words; older versions say nothing.
             last_error: Option<unsafe extern "C" fn(Communicator) -> *const c_char>,
             _library: Library,
@@ -45,7 +91,13 @@ macro_rules! functions {
                 // SAFETY: as above.
                 let found = unsafe { library.get::<unsafe extern "C" fn(Communicator) -> *const c_char>("ncclGetLastError") };
                 let last_error = found.ok().map(|it| *it);
-                Ok(Self { $($name,)* last_error, _library: library })
+                // SAFETY: as above.
+                let join = unsafe { library.get::<JoinWith>("ncclCommInitRankConfig") };
+                // SAFETY: as above.
+                let finalize = unsafe { library.get::<unsafe extern "C" fn(Communicator) -> Outcome>("ncclCommFinalize") };
+                let non_blocking = join.ok().zip(finalize.ok());
+                let non_blocking = non_blocking.map(|(join, finalize)| NonBlocking { join: *join, finalize: *finalize });
+                Ok(Self { $($name,)* non_blocking, last_error, _library: library })
             }
         }
     };
@@ -56,8 +108,10 @@ functions! {
     version: "ncclGetVersion" = fn(*mut c_int) -> Outcome;
     /// The name of an outcome.
     outcome_text: "ncclGetErrorString" = fn(Outcome) -> *const c_char;
-    /// Writes a communicator for each of so many devices.
-    init_all: "ncclCommInitAll" = fn(*mut Communicator, c_int, *const c_int) -> Outcome;
+    /// Writes an id that no other clique has.
+    unique_id: "ncclGetUniqueId" = fn(*mut UniqueId) -> Outcome;
+    /// Makes a member's communicator, on the device whose context is current, and waits for all other members: communicator, members, id, number of the member.
+    join: "ncclCommInitRank" = fn(*mut Communicator, c_int, UniqueId, c_int) -> Outcome;
     /// Ends a communicator whose work is done.
     destroy: "ncclCommDestroy" = fn(Communicator) -> Outcome;
     /// Ends a communicator and its work.
@@ -109,4 +163,21 @@ fn text(start: *const c_char) -> String {
     }
     // SAFETY: NCCL's texts end in zero bytes and are not changed before the next failure.
     unsafe { CStr::from_ptr(start) }.to_string_lossy().trim().to_owned()
+}
+
+/// The number of an element type in NCCL's header.
+pub(super) fn type_number(dtype: DType) -> c_int {
+    match dtype {
+        DType::I32 => 2,
+        DType::F32 => 7,
+        DType::Bf16 => 9,
+    }
+}
+
+/// The number of an operation in NCCL's header.
+pub(super) fn operation_number(combine: Combine) -> c_int {
+    match combine {
+        Combine::Sum => 0,
+        Combine::Max => 2,
+    }
 }

@@ -4,6 +4,7 @@
 use super::*;
 use crate::cuda::{
     memory::DeviceMemory,
+    others::Nobody,
     stream::Priority,
     virtual_gpus::{gpus, on_virtual_gpus},
 };
@@ -13,6 +14,13 @@ const N_ELEMENTS: usize = 6;
 
 /// One of the clique's calls.
 type Collective<'a> = &'a dyn Fn(&Clique, &[Member<'_>], DType) -> Result<(), Error>;
+
+/// A clique of GPUs of this process alone.
+fn clique(gpus: &[Arc<Gpu>]) -> Result<Clique, Error> {
+    let members: Vec<(usize, Arc<Gpu>)> = gpus.iter().cloned().enumerate().collect();
+    let others: Arc<dyn Others> = Arc::new(Nobody);
+    Clique::new(&Id::new()?, gpus.len(), &members, &others)
+}
 
 /// Small numbers, which all types hold exactly, as do their sums.
 fn given(member: usize, n: usize) -> Vec<i16> {
@@ -35,7 +43,7 @@ fn check(
     expected: impl Fn(usize) -> Vec<i16>,
 ) {
     let gpus = gpus(N_MEMBERS);
-    let clique = Clique::new(&gpus).unwrap();
+    let clique = clique(&gpus).unwrap();
     for dtype in [DType::F32, DType::Bf16, DType::I32] {
         let stream = |gpu: &Arc<Gpu>| Stream::new(gpu, Priority::High).unwrap();
         let streams: Vec<Stream> = gpus.iter().map(stream).collect();
@@ -122,10 +130,10 @@ fn what_cannot_be_is_said() {
     on_virtual_gpus("cuda::nccl::tests::what_cannot_be_is_said", &[], || {
         let gpus = gpus(2);
         let twice = [Arc::clone(&gpus[0]), Arc::clone(&gpus[0])];
-        let error = Clique::new(&twice).err().expect("a GPU is not its own peer");
+        let error = clique(&twice).err().expect("a GPU is not its own peer");
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().starts_with("connecting [GPU 0"), "{error}");
-        let clique = Clique::new(&gpus).unwrap();
+        let clique = clique(&gpus).unwrap();
         // SAFETY: nothing is queued, for there are too few members.
         let error = unsafe { clique.all_gather(&[], 1, DType::F32) }.unwrap_err();
         assert_eq!(error.to_string(), "all-gather: expected 2 members, found 0");
@@ -136,8 +144,7 @@ fn what_cannot_be_is_said() {
 fn failures_in_the_background_are_seen() {
     let settings = [("SOYBEAN_FAKE_NCCL_ERROR", "1")];
     on_virtual_gpus("cuda::nccl::tests::failures_in_the_background_are_seen", &settings, || {
-        let clique = Clique::new(&gpus(2)).unwrap();
-        let error = clique.check().unwrap_err();
+        let error = clique(&gpus(2)).err().expect("NCCL says so while it connects");
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().starts_with("communication of GPU 0"), "{error}");
     });

@@ -1,0 +1,270 @@
+//! Several processes with virtual GPUs: NCCL between them, the CPU's losses, the predicted bytes, and a clean end whatever goes wrong.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{self, Child, Command},
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Instant,
+};
+
+use crate::{
+    example::run,
+    virtual_gpus::put_on_virtual_gpus,
+    with_mpi::{ENDLESS, alone, assert_quick, fail_with, mpirun, pid, program, said, say, signal},
+};
+
+/// The folder by which the virtual GPUs of a run reach each other.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static N_MADE: AtomicUsize = AtomicUsize::new(0);
+        let number = N_MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("soybean-nccl-{}-{number}", process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _never_made = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Starts a program in several processes, where there are virtual GPUs. The settings of each follow from a shell's script that runs before it and knows its number as `$R`.
+fn start(
+    folder: &Folder,
+    n_processes: usize,
+    program: &Path,
+    script: &str,
+    arguments: &[&str],
+) -> Option<Command> {
+    let script = format!("R=$OMPI_COMM_WORLD_RANK; {script} exec \"$0\" \"$@\"");
+    let words = ["-c", &script, program.to_str().unwrap()];
+    let mut command = mpirun(n_processes, Path::new("sh"), &[&words, arguments].concat());
+    if let Err(why) = put_on_virtual_gpus(&mut command, &[]) {
+        say(&format!("skipped: {why}"));
+        return None;
+    }
+    command.env("SOYBEAN_FAKE_NCCL_FOLDER", &folder.0);
+    Some(command)
+}
+
+/// What each case has printed: its lines up to the next.
+fn lines_of<'a>(printed: &'a str, case: &str) -> Vec<&'a str> {
+    let lines = printed.lines().skip_while(|it| !it.starts_with(&format!("{case}: "))).skip(1);
+    lines.take_while(|it| !it.contains('/')).collect()
+}
+
+/// All that does not depend on the number of processes: losses, outputs, parameters and the optimiser's state, as bits. That sums do not is more than NCCL promises.
+fn bits_of<'a>(printed: &'a str, case: &str) -> Vec<&'a str> {
+    let others = ["on ", "allocations "];
+    let lines = lines_of(printed, case).into_iter();
+    lines.filter(|it| !others.iter().any(|start| it.starts_with(start))).collect()
+}
+
+/// The number that stands behind these words, in bits.
+fn loss(lines: &[&str], start: &str) -> f32 {
+    let line = lines.iter().find_map(|it| it.strip_prefix(start)).unwrap();
+    f32::from_bits(u32::from_str_radix(&line[..8], 16).unwrap())
+}
+
+/// Losses as on the CPU, up to the order of sums, and bytes as predicted.
+fn compare(case: &str, found: &str, expected: &str, n_processes: usize) {
+    let (found, expected) = (lines_of(found, case), lines_of(expected, case));
+    let n_steps = expected.iter().filter(|it| it.starts_with("step ")).count();
+    let mut starts: Vec<String> = (0..n_steps).map(|it| format!("step {it} loss ")).collect();
+    starts.extend(["evaluation ", "traced ", "evaluation again "].map(str::to_owned));
+    for start in starts {
+        let (found, expected) = (loss(&found, &start), loss(&expected, &start));
+        let is_near = (found - expected).abs() <= 1e-4 * expected.abs();
+        assert!(
+            is_near,
+            "{case} in {n_processes} processes, {start}: expected {expected}, found {found}"
+        );
+    }
+    assert_eq!(loss(&found, "evaluation again "), loss(&found, "evaluation "));
+    let bytes = |lines: &[&str]| -> Vec<String> {
+        let lines = lines.iter().filter_map(|it| Some(it.split_once("bytes ")?.1.to_owned()));
+        lines.collect()
+    };
+    assert_eq!(bytes(&found), bytes(&expected), "{case} in {n_processes} processes");
+    let predicted =
+        found.iter().find_map(|it| it.strip_prefix("bytes predicted of a step ")).unwrap();
+    let of_steps = found.iter().filter_map(|it| it.strip_prefix("step ")?.split_once("bytes "));
+    assert!(
+        of_steps.clone().count() == n_steps && of_steps.clone().all(|it| it.1 == predicted),
+        "{found:?}"
+    );
+    let spans: Vec<&&str> = found.iter().filter(|it| it.starts_with("traced ")).collect();
+    assert!(!spans[0].ends_with(" 0 spans"), "{spans:?}");
+    let line = format!(
+        "8 GPUs, virtual device 0 with 1 GiB each, which communicate through NCCL, in {n_processes} processes"
+    );
+    assert!(found.contains(&format!("on {line}").as_str()), "{found:?}");
+}
+
+#[test]
+fn gpus_of_several_processes_learn_as_one_cpu() {
+    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let cases = ["perceptron/8/auto/5", "perceptron/8/data/5", "perceptron/8/model/5"];
+    let (code, expected, errors) = run(Command::new(&program).args(cases));
+    assert_eq!(code, Some(0), "{errors}");
+    for kind in ["all-gather", "all-reduce", "all-to-all", "reduce-scatter"] {
+        assert!(expected.contains(kind), "no plan has an {kind}");
+    }
+    // The second time each process sees other GPUs.
+    let own = "[ $R = 0 ] && own=0,1,2,3 || own=4,5,6,7; export CUDA_VISIBLE_DEVICES=$own;";
+    let runs = [
+        (2, "cuda", "", &cases[..]),
+        (2, "auto", own, &cases[..1]),
+        (4, "cuda", "", &cases),
+        (8, "cuda", "", &cases[..2]),
+    ];
+    let mut first: Option<String> = None;
+    for (seed, (n_processes, device, script, cases)) in runs.into_iter().enumerate() {
+        let (folder, started) = (Folder::new(), Instant::now());
+        let arguments = [&[device][..], cases].concat();
+        let Some(mut command) = start(&folder, n_processes, &program, script, &arguments) else {
+            return;
+        };
+        command.env("SOYBEAN_FAKE_SEED", seed.to_string());
+        let (code, found, errors) = run(&mut command);
+        assert_eq!(code, Some(0), "{n_processes} processes: {errors}");
+        assert!(!errors.contains("fake CUDA"), "{errors}");
+        for case in cases {
+            compare(case, &found, &expected, n_processes);
+            let first = first.get_or_insert_with(|| found.clone());
+            assert_eq!(bits_of(&found, case), bits_of(first, case), "{n_processes} processes");
+        }
+        say(&format!(
+            "{n_processes} processes with {} virtual GPUs each: the CPU's losses in {:.1} s",
+            8 / n_processes,
+            started.elapsed().as_secs_f64()
+        ));
+    }
+}
+
+/// Starts two processes with four ranks each; the exit code, what was printed, and what was said.
+fn start_two(
+    program: &Path,
+    script: &str,
+    arguments: &[&str],
+) -> Option<(Option<i32>, String, String)> {
+    let folder = Folder::new();
+    let mut command = start(&folder, 2, program, script, arguments)?;
+    Some(run(&mut command))
+}
+
+#[test]
+fn each_rank_needs_a_gpu() {
+    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let case = "perceptron/8/auto/3";
+    let faults = [
+        (
+            "export SOYBEAN_FAKE_DEVICES=4;",
+            "process 0: expected 8 GPUs, one for each rank of each of 2 processes with 4 ranks, found 4",
+        ),
+        (
+            "export SOYBEAN_FAKE_DEVICES=$((8 - 5 * R));",
+            "process 1: expected 4 GPUs, one for each rank of 4 ranks, found 3",
+        ),
+    ];
+    for (script, expected) in faults {
+        let Some((code, _, errors)) = start_two(&program, script, &["cuda", case]) else { return };
+        assert_eq!(code, Some(1), "{errors}");
+        let said = said(&errors);
+        assert_eq!(said.len(), 1, "{errors}");
+        assert!(said[0].contains(expected), "{errors}");
+    }
+    // By itself a run stays on the CPU then, in all processes, and says why.
+    let (_, expected, _) = run(Command::new(&program).arg(case));
+    let Some((code, found, errors)) = start_two(&program, faults[1].0, &["auto", case]) else {
+        return;
+    };
+    assert_eq!(code, Some(0), "{errors}");
+    let (on, found): (Vec<&str>, Vec<&str>) = found.lines().partition(|it| it.starts_with("on "));
+    assert_eq!(found, expected.lines().collect::<Vec<_>>());
+    let obstacle = format!("; GPUs are not used: {}, in 2 processes", faults[1].1);
+    assert!(on.len() == 1 && on[0].ends_with(&obstacle), "{on:?}");
+    let script = "[ $R = 0 ] || set -- cpu \"$2\";";
+    let Some((code, _, errors)) = start_two(&program, script, &["cuda", case]) else { return };
+    assert_eq!(code, Some(1), "{errors}");
+    let expected = "expected the same device in all processes, found --device cuda in process 0, and cpu in process 1";
+    assert_eq!(said(&errors), [format!("process 0: error: {expected}")], "{errors}");
+}
+
+/// Lets a run in four processes fail.
+fn fail_on_gpus(
+    program: &Path,
+    script: &str,
+    arguments: &[&str],
+    end: impl FnOnce(&Child, &str),
+) -> Option<(Option<i32>, String)> {
+    let folder = Folder::new();
+    let command = start(&folder, 4, program, script, &[&["cuda"], arguments].concat())?;
+    let (code, errors, took) = fail_with(command, end);
+    assert_quick(&format!("on virtual GPUs, {script} {}", arguments[0]), took);
+    Some((code, errors))
+}
+
+#[test]
+fn a_failure_ends_all_processes_with_gpus() {
+    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let differ = "expected all processes to do the same, found ";
+    let left = "expected all processes to do the same, found that process 3 has ended its work";
+    let launch = "[ $R != 2 ] || export SOYBEAN_FAKE_FAIL_LAUNCH=1000;";
+    let faults = [
+        ("", "bad-batch@1@6", "expected a label in 0..12, found 99"),
+        ("", "exit@3@6", left),
+        ("", "evaluate@1@6", differ),
+        (launch, ENDLESS, "CUDA_ERROR_LAUNCH_FAILED"),
+    ];
+    for (script, fault, expected) in faults {
+        let arguments = [fault, ENDLESS];
+        let Some((code, errors)) = fail_on_gpus(&program, script, &arguments, |_, _| {}) else {
+            return;
+        };
+        assert!(code.is_some_and(|it| it != 0), "{fault}: {errors}");
+        let said = said(&errors);
+        assert_eq!(said.len(), 1, "{fault}: {errors}");
+        assert!(said[0].contains(expected), "{fault}: {errors}");
+    }
+}
+
+#[test]
+fn a_process_with_gpus_that_is_killed_ends_all() {
+    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let end = |_: &Child, started: &str| signal("KILL", pid(started, 2));
+    let Some((code, errors)) = fail_on_gpus(&program, "", &[ENDLESS], end) else { return };
+    assert_eq!(code, Some(137), "{errors}");
+    assert!(said(&errors).is_empty(), "{errors}");
+    assert!(errors.contains("mpirun noticed that process rank 2 "), "{errors}");
+}
+
+#[test]
+fn a_process_that_cannot_join_is_not_waited_for() {
+    let (_alone, Some(program)) = (alone(), program()) else { return };
+    // All have too little memory, and one says so; one fails when its ranks join the others, which wait for it in NCCL; one never comes.
+    let faults = [
+        ("export SOYBEAN_FAKE_MEMORY=10000;", "rank 0: expected"),
+        ("[ $R = 0 ] || export SOYBEAN_FAKE_NCCL_FOLDER=/dev/null;", "connecting [GPU 4"),
+        (
+            "[ $R = 0 ] || set -- \"$1\";",
+            "found that process 1 has ended its work before the start of a trainer",
+        ),
+    ];
+    for (script, expected) in faults {
+        let started = Instant::now();
+        let Some((code, _, errors)) = start_two(&program, script, &["cuda", "perceptron/8/auto/3"])
+        else {
+            return;
+        };
+        assert!(code.is_some_and(|it| it != 0), "{errors}");
+        let said = said(&errors);
+        assert_eq!(said.len(), 1, "{errors}");
+        assert!(said[0].contains(expected), "{errors}");
+        assert_quick(script, started.elapsed());
+    }
+}
