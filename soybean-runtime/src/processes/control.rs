@@ -23,8 +23,10 @@ use crate::{Error, ErrorKind, abort::lock};
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// How long a process that has left may take to say why.
 pub(super) const REASONS_TAKE: Duration = Duration::from_millis(300);
-/// How long a process that has failed waits to hear whether others have failed alike.
+/// How long a process that has failed by itself waits to hear whether others have failed alike.
 const OTHERS_TAKE: Duration = Duration::from_millis(500);
+/// How long a process waits for the others to come to an error that was not told at once, and so is all processes'.
+const ALL_TAKE: Duration = Duration::from_secs(2);
 /// How long processes that have failed wait for the others to end, before all are ended.
 const ENDING_TAKES: Duration = Duration::from_secs(2);
 
@@ -101,12 +103,13 @@ impl Control {
     pub(super) fn is_to_say(&self, text: &str) -> bool {
         // What was told at once is a failure of this process. Others come to the rest too, when they have finished what they write.
         let is_own = self.has_failed.load(Ordering::SeqCst);
+        let patience = if is_own { OTHERS_TAKE } else { ALL_TAKE };
         self.tell_failure(text);
         if self.is_of_another(text) {
             return false;
         }
         let mut started = Instant::now();
-        while self.process.number > 0 && started.elapsed() < OTHERS_TAKE {
+        while self.process.number > 0 && started.elapsed() < patience {
             self.look(None);
             let inbox = lock(&self.inbox);
             let is_before = |process: usize| process < self.process.number;
