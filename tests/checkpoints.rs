@@ -9,13 +9,15 @@ mod corrupted;
 mod disk;
 #[path = "checkpoints/folders.rs"]
 mod folders;
+#[path = "checkpoints/in_python.rs"]
+mod in_python;
 #[path = "checkpoints/killed.rs"]
 mod killed;
 #[path = "support/models.rs"]
 mod models;
 #[path = "checkpoints/network.rs"]
 mod network;
-#[path = "checkpoints/python.rs"]
+#[path = "support/python.rs"]
 mod python;
 #[path = "checkpoints/resume.rs"]
 mod resume;

@@ -281,6 +281,7 @@ fn bench_reports_time_and_bytes() {
     {
         assert!(output.contains(word), "{word} in {output}");
     }
+    assert!(!output.contains("-0.0"), "{output}");
 }
 
 fn predict(arguments: &str) -> (Option<i32>, String, String) {

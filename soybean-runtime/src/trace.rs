@@ -41,8 +41,10 @@ impl Trace {
     #[must_use]
     pub fn share(&self, work: Work) -> f64 {
         let of_work = |it: &&Span| it.work == Some(work);
-        let spent =
-            |spans: &[Span]| spans.iter().filter(of_work).map(|it| it.duration).sum::<f64>();
+        // The sum of no numbers would be -0.
+        let spent = |spans: &[Span]| {
+            spans.iter().filter(of_work).fold(0.0, |spent, it| spent + it.duration)
+        };
         let share = |spans: &Vec<Span>| spent(spans) / length(spans).max(f64::MIN_POSITIVE);
         self.ranks.iter().map(share).sum::<f64>() / self.ranks.len().max(1) as f64
     }

@@ -149,10 +149,14 @@ fn crc32c(data: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
+#[path = "../../tests/support/python.rs"]
+mod python;
+
+#[cfg(test)]
 mod tests {
     use std::{fs, process::Command};
 
-    use super::*;
+    use super::{python::python_with, *};
     use crate::run::{
         files::tests::folder,
         record::tests::{evaluation, step},
@@ -269,11 +273,10 @@ mod tests {
     #[test]
     #[expect(clippy::print_stdout, reason = "what is skipped is for who reads the output")]
     fn tensorboard_reads_the_events() {
-        let probe = Command::new("python3").args(["-c", "import tensorboard"]).output();
-        if !probe.is_ok_and(|it| it.status.success()) {
-            println!("skipped: no Python with tensorboard");
+        let Some(python) = python_with("tensorboard") else {
+            println!("skipped: no Python with the package tensorboard");
             return;
-        }
+        };
         let folder = folder("tensorboard");
         write(&folder);
         let mut events = Events::create(&folder, 200).unwrap();
@@ -290,8 +293,8 @@ assert [point.step for point in points] == list(range(1, 251)), [point.step for 
 assert all(abs(point.value - 0.1) < 1e-7 and point.wall_time == 1.5e9 for point in points)
 print(sorted(events.Tags()["scalars"]))
 "#;
-        let output =
-            Command::new("python3").args(["-c", SCRIPT]).arg(&folder).output().expect("it starts");
+        let output = Command::new(python).args(["-c", SCRIPT]).arg(&folder).output();
+        let output = output.expect("it starts");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert!(text(&output.stdout).contains("speed/data_wait"), "{}", text(&output.stdout));

@@ -1,11 +1,12 @@
 //! Checkpoints as Python reads them.
 
-use std::{env, path::Path, process::Command};
+use std::process::Command;
 
 use soybean::{Array, checkpoint::Checkpoints};
 
 use crate::{
     network::{progress, train, trainer},
+    python::python_with,
     surroundings::folder,
 };
 
@@ -21,22 +22,9 @@ for path in sys.argv[1:]:
             print(name, tensor.dtype, *tensor.shape, *tensor.reshape(-1).view('uint32'))
 ";
 
-/// A Python that has `safetensors` and NumPy.
-fn python() -> Option<String> {
-    let of_ci = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/python/bin/python");
-    let given = env::var("SOYBEAN_PYTHON").ok();
-    let candidates = given.into_iter().chain([of_ci.display().to_string(), "python3".to_owned()]);
-    let can_read = |python: &String| {
-        let mut command = Command::new(python);
-        let tried = command.args(["-c", "import numpy, safetensors.numpy"]).output();
-        tried.is_ok_and(|it| it.status.success())
-    };
-    candidates.into_iter().find(can_read)
-}
-
 #[test]
 fn python_reads_what_was_saved() {
-    let Some(python) = python() else {
+    let Some(python) = python_with("numpy, safetensors.numpy") else {
         println!("skipped: no Python with the packages safetensors and numpy");
         return;
     };
