@@ -1,7 +1,7 @@
 //! The search on the networks of the zoo: what it finds, and how long it takes.
 //!
-//! `cargo bench -p soybean-zoo --bench search -- [NETWORK..] [--gpus 2,4,8] [--table docs/planner.md]` measures some networks or all; with `--table`, the rows measured are
-//! written into that file's table. In a user's build the same code runs unoptimised inside the macro, as it does with `--profile dev`; the table has a column for each.
+//! `cargo bench -p soybean-zoo --bench search -- [NETWORK..] [--gpus 2,4,8] [--updates] [--table docs/planner.md]` measures some networks or all; with `--updates` they are trained with all that
+//! can go on around an optimiser's rule, and with `--table` the rows measured are written into that file's table. In a user's build the same code runs unoptimised inside the macro, as it does with `--profile dev`; the table has a column for each.
 
 mod measure;
 mod table;
@@ -17,6 +17,7 @@ use soybean_zoo::{Entry, ZOO};
 struct Wanted {
     networks: Vec<&'static Entry>,
     gpus: Vec<usize>,
+    with_updates: bool,
     table: Option<PathBuf>,
 }
 
@@ -27,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for entry in wanted.networks {
         let mut rows = Vec::new();
         for &n_gpus in &wanted.gpus {
-            let row = measure::measure(entry, n_gpus)?.row();
+            let row = measure::measure(entry, n_gpus, wanted.with_updates)?.row();
             writeln!(output, "{row}")?;
             rows.push(row);
         }
@@ -40,7 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn wanted() -> Result<Wanted, Box<dyn Error>> {
     use lexopt::prelude::{Long, Value, ValueExt as _};
-    let mut wanted = Wanted { networks: Vec::new(), gpus: vec![2, 4, 8], table: None };
+    let mut wanted =
+        Wanted { networks: Vec::new(), gpus: vec![2, 4, 8], with_updates: false, table: None };
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
         match argument {
@@ -48,12 +50,16 @@ fn wanted() -> Result<Wanted, Box<dyn Error>> {
                 let list = parser.value()?.string()?;
                 wanted.gpus = list.split(',').map(str::parse).collect::<Result<_, _>>()?;
             }
+            Long("updates") => wanted.with_updates = true,
             Long("table") => wanted.table = Some(parser.value()?.into()),
             // Cargo tells every benchmark that it is one.
             Long("bench") => {}
             Value(name) => wanted.networks.push(network(&name.string()?)?),
             other => return Err(other.unexpected().into()),
         }
+    }
+    if wanted.with_updates && wanted.table.is_some() {
+        return Err("--table has the networks' own optimisers: expected no --updates".into());
     }
     if wanted.networks.is_empty() {
         wanted.networks = ZOO.iter().collect();

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use soybean_compiler::{Compiled, Options, Strategy, compile, optimizer};
-use soybean_plan::Precision;
+use soybean_compiler::{Compiled, Optimizer, Options, Strategy, compile, optimizer};
+use soybean_plan::{NonFinite, Precision};
 use soybean_zoo::{Entry, Model};
 
 use crate::table::Row;
@@ -19,24 +19,36 @@ pub(crate) struct Measured {
     milliseconds: f64,
 }
 
-/// Compiles a network for a number of GPUs.
-pub(crate) fn measure(entry: &Entry, n_gpus: usize) -> Result<Measured, String> {
-    let mut compiled = compiled(entry, n_gpus)?;
+/// Compiles a network for a number of GPUs, with its own optimiser or with all that updates can have.
+pub(crate) fn measure(
+    entry: &Entry,
+    n_gpus: usize,
+    with_updates: bool,
+) -> Result<Measured, String> {
+    let name = if with_updates { "adamw" } else { entry.optimizer };
+    let mut optimizer = optimizer(name, &[]).map_err(|fault| format!("{fault:?}"))?;
+    if with_updates {
+        optimizer.clip_norm = Some(1.0);
+        optimizer.accumulate = 4;
+        optimizer.ema = Some(0.999);
+        optimizer.non_finite = NonFinite::Scale;
+    }
+    let mut compiled = compiled(entry, n_gpus, &optimizer)?;
     let mut milliseconds = compiled.report.milliseconds();
     for _ in 1..N_RUNS {
-        compiled = self::compiled(entry, n_gpus)?;
+        compiled = self::compiled(entry, n_gpus, &optimizer)?;
         milliseconds = milliseconds.min(compiled.report.milliseconds());
     }
     Ok(Measured { network: entry.name, n_gpus, compiled, milliseconds })
 }
 
-fn compiled(entry: &Entry, n_gpus: usize) -> Result<Compiled, String> {
+fn compiled(entry: &Entry, n_gpus: usize, optimizer: &Optimizer) -> Result<Compiled, String> {
     let options = Options {
         name: entry.name.to_owned(),
         n_gpus,
         search: Strategy::Auto.into(),
         precision: Precision::F32,
-        optimizer: optimizer(entry.optimizer, &[]).map_err(|fault| format!("{fault:?}"))?,
+        optimizer: optimizer.clone(),
     };
     let Model { builder, loss, .. } = (entry.model)();
     let start = Instant::now();
