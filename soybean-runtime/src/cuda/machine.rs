@@ -23,8 +23,8 @@ pub(crate) struct Machine {
     start: Event,
     /// The run-time scalars of the step.
     pub(crate) scalars: PinnedWords,
-    /// Where the scalars that a step leaves for the host arrive, in the order of [`left_by_steps`].
-    pub(crate) left: Vec<PinnedWords>,
+    /// The scalars that a step leaves for the host, as [`left_by_steps`] lists them, and where they arrive.
+    pub(crate) left: Vec<(BufferId, PinnedWords)>,
     pub(crate) cliques: Cliques,
     /// In the order of the ranks, which follow each other.
     pub(crate) places: Vec<Place>,
@@ -68,7 +68,9 @@ impl Machine {
         Ok(Self {
             start: Event::new(gpu)?,
             scalars: PinnedWords::zeroed(gpu, n_scalars)?,
-            left: left.map(|_| PinnedWords::zeroed(gpu, 1)).collect::<Result<_, _>>()?,
+            left: left
+                .map(|it| Ok((it, PinnedWords::zeroed(gpu, 1)?)))
+                .collect::<Result<_, Error>>()?,
             model,
             cliques,
             places,
@@ -214,9 +216,8 @@ impl Machine {
             }
             Action::Run(run) => self.run(place, run),
             Action::Report if place.rank == 0 => {
-                let buffers = left_by_steps(self.tables());
-                self.left.iter().zip(buffers).try_for_each(|(word, buffer)| {
-                    let from = place.address(Block::Arena, self.tables().buffers[buffer].offset);
+                self.left.iter().try_for_each(|(buffer, word)| {
+                    let from = place.address(Block::Arena, self.tables().buffers[*buffer].offset);
                     // SAFETY: the scalar has one word, and the host reads it only when the step has ended.
                     unsafe { word.copy_from(from, stream) }
                 })

@@ -203,9 +203,9 @@ impl CudaRanks {
     }
 
     fn report_numbers(&self) {
-        let number = |it: &PinnedWords| {
+        let number = |(_, word): &(BufferId, PinnedWords)| {
             // SAFETY: the step has ended, so that no device writes the word.
-            let word = unsafe { it.words() }.first().copied();
+            let word = unsafe { word.words() }.first().copied();
             word.map_or(f32::NAN, f32::from_bits)
         };
         let mut numbers = self.machine.left.iter().map(number);
