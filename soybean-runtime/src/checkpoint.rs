@@ -105,7 +105,7 @@ impl Checkpoints {
     /// The folder of the checkpoint after this many steps, whether it is there or not.
     #[must_use]
     pub fn path_after(&self, n_steps: u64) -> PathBuf {
-        self.folder.join(naming::folder(n_steps))
+        naming::path(&self.folder, n_steps)
     }
 
     /// The steps and folders of all checkpoints, complete or not, in the order of their steps.

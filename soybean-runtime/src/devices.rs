@@ -4,6 +4,8 @@ use std::{fmt, thread};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::devices as cuda;
+#[cfg(not(feature = "cuda"))]
+use crate::{Error, ErrorKind};
 
 /// What [`devices`] found. It displays as one line that says where [`Device::Auto`](crate::Device::Auto) runs, then one line for each device and each library.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +60,13 @@ fn others() -> Vec<(String, String)> {
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn usable() -> Result<usize, String> {
     Err("expected the feature `cuda`, found that this program is built without it".to_owned())
+}
+
+/// The error of a program without GPUs where these were asked for.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn not_built_in() -> Error {
+    let message = "expected a device that is built in (cpu), found cuda: the feature `cuda` is off";
+    Error::new(ErrorKind::Device, message)
 }
 
 #[cfg(not(feature = "cuda"))]

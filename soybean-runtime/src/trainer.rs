@@ -15,6 +15,8 @@ use soybean_plan::{Mode, Tables, Tile};
 
 #[cfg(feature = "cuda")]
 use crate::cuda::{self, CudaRanks};
+#[cfg(not(feature = "cuda"))]
+use crate::devices;
 use crate::{
     Array, Config, Device, Error, ErrorKind, Evaluation, Model, Process, Profile, Trace, View,
     abort::lock,
@@ -325,11 +327,7 @@ fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Erro
 fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Error> {
     match config.device {
         Device::Auto | Device::Cpu => Ok(Box::new(CpuRanks::new(model, config, None)?)),
-        Device::Cuda => {
-            let message =
-                "expected a device that is built in (cpu), found cuda: the feature `cuda` is off";
-            Err(Error::new(ErrorKind::Device, message))
-        }
+        Device::Cuda => Err(devices::not_built_in()),
     }
 }
 

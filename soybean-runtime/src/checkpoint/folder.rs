@@ -74,7 +74,7 @@ pub(super) fn put_in_place(temporary: &Path, path: &Path) -> Result<(), Error> {
 
 /// Removes what gave way to the checkpoint that was just written, and those that are older than it and than the newest `keep` complete ones; none of these if `keep` is 0.
 pub(super) fn prune(folder: &Path, keep: usize, written: u64) -> Result<(), Error> {
-    let replaced = beside(&folder.join(naming::folder(written)), REPLACED);
+    let replaced = beside(&naming::path(folder, written), REPLACED);
     if replaced.exists() {
         remove(&replaced)?;
     }

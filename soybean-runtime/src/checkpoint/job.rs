@@ -61,7 +61,7 @@ impl Job {
         Ok(Self {
             folder: folder.to_owned(),
             keep,
-            path: folder.join(naming::folder(counters.n_steps)),
+            path: naming::path(folder, counters.n_steps),
             shards: all,
             indices,
             run: RunFile::new(&tables.name, counters, progress),

@@ -1,5 +1,7 @@
 //! The names of folders and files.
 
+use std::path::{Path, PathBuf};
+
 /// The file that tells of all others.
 pub(super) const RUN_FILE: &str = "run.json";
 
@@ -18,6 +20,11 @@ pub(super) const REPLACED: &str = ".old-";
 /// The folder of the checkpoint after this many steps; names are in the order of the steps.
 pub(super) fn folder(n_steps: u64) -> String {
     format!("step-{n_steps:010}")
+}
+
+/// Where the checkpoint after this many steps is in the folder of all.
+pub(super) fn path(all: &Path, n_steps: u64) -> PathBuf {
+    all.join(folder(n_steps))
 }
 
 /// The steps of a checkpoint's folder.

@@ -147,9 +147,7 @@ impl Place {
         _: Range<usize>,
         _: &Links,
     ) -> Result<Box<dyn Ranks>, Error> {
-        let message =
-            "expected a device that is built in (cpu), found cuda: the feature `cuda` is off";
-        Err(Error::new(ErrorKind::Device, message))
+        Err(crate::devices::not_built_in())
     }
 }
 

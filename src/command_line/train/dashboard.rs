@@ -246,11 +246,10 @@ mod tests {
     use super::*;
     use crate::run::record_tests::{evaluation, step};
 
-    #[test]
-    fn the_board_says_how_the_run_stands() {
-        let mut board = Board::default();
-        let start = Start {
-            n_done: 0,
+    /// Two epochs of 50 batches, `n_done` steps of which were made before.
+    fn start(n_done: u64) -> Start {
+        Start {
+            n_done,
             n_steps: 100,
             n_batches: 50,
             n_epochs: 2,
@@ -258,7 +257,13 @@ mod tests {
             n_train: 1600,
             n_held_out: 64,
             resumed: None,
-        };
+        }
+    }
+
+    #[test]
+    fn the_board_says_how_the_run_stands() {
+        let mut board = Board::default();
+        let start = start(0);
         board.take(&Event::Start(&start));
         let lines = board.lines(&step(1));
         assert!(lines[1].contains("not evaluated") && lines[2].ends_with("checkpoint none"));
@@ -283,16 +288,7 @@ mod tests {
     /// Where a run goes on with more batches in an epoch than before, its steps are fewer than these.
     #[test]
     fn the_bar_stands_at_the_batch_of_the_epoch() {
-        let start = Start {
-            n_done: 8,
-            n_steps: 100,
-            n_batches: 50,
-            n_epochs: 2,
-            batch_rows: 32,
-            n_train: 1600,
-            n_held_out: 64,
-            resumed: None,
-        };
+        let start = start(8);
         let step = StepRecord { epoch: 3, batch: 4, ..step(12) };
         let screen = Screen::new();
         screen.draw(&Board { start: Some(start), step: Some(step), ..Board::default() });
