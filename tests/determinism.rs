@@ -31,7 +31,7 @@ images! {
 
 macro_rules! words {
     ($($name:ident on $gpus:literal,)*) => {
-        $(#[soybean::model(gpus = $gpus, optimizer = adamw())]
+        $(#[soybean::model(gpus = $gpus, optimizer = adamw(), clip_norm = 1.0)]
         pub(crate) mod $name {
             use soybean::{nn, prelude::*};
 

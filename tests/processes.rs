@@ -102,6 +102,7 @@ mod with_mpi {
             "perceptron/8/data/6",
             "perceptron/8/model/6",
             "rounded/8/auto/6",
+            "clipped/8/auto/6",
         ];
         let printed = check(&program, &cases, &[2, 4, 8]);
         for kind in ["all-gather", "all-reduce", "all-to-all", "reduce-scatter"] {
@@ -109,7 +110,7 @@ mod with_mpi {
         }
         assert!(!printed.contains("allocations in each step of any process true"), "{printed}");
         // Axes of size 3, and one process, for which MPI is not even started.
-        check(&program, &["perceptron/6/model/4"], &[1, 3, 6]);
+        check(&program, &["perceptron/6/model/4", "clipped/6/data/4"], &[1, 3, 6]);
     }
 
     #[test]

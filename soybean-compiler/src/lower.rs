@@ -8,8 +8,8 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Program, State, Step, Tables,
-    Tile, Tiling,
+    AxisSet, BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Placement, Program,
+    State, Step, Tables, Tile, Tiling,
 };
 
 use crate::{
@@ -17,9 +17,10 @@ use crate::{
     graph::{Phase, Source, Value},
     memory::{self, Steps, Storage},
     operator::{Operator, Rules},
-    operators::by_phase::ByPhase,
+    operators::{by_phase::ByPhase, elementwise::Elementwise},
     overlap::{self, Order},
     peak::{Owner, Peak},
+    scalar,
     schedule::{self, Task},
     tiling::{Tiled, number, route},
 };
@@ -285,7 +286,8 @@ impl<'a> Lowering<'a> {
                 buffer
             });
         }
-        let buffer = self.communicate(value, &collectives, self.stored[&value], None);
+        let input = self.divided(value, self.stored[&value], from, tiling);
+        let buffer = self.communicate(value, &collectives, input, None);
         if is_free {
             self.converted.insert((value, tiling), buffer);
         }
@@ -313,7 +315,24 @@ impl<'a> Lowering<'a> {
         let (signature, form) = self.tiled.signature(value);
         let (from, to) = (signature.result_tiling(form), self.tiled.tilings[value.index()]);
         let collectives = self.route(value, from, to, signature.combine);
+        let result = self.divided(value, result, from, to);
         self.communicate(value, &collectives, result, target)
+    }
+
+    /// Where ranks have equal shares of what they all have, as far as it becomes a partial sum.
+    fn divided(&mut self, value: Value, input: BufferId, from: Tiling, to: Tiling) -> BufferId {
+        let mesh = &self.tiled.mesh;
+        let is_repeated = |&axis: &usize| from.on(axis) == Placement::Replicated;
+        let axes: AxisSet = to.partial_axes().iter().filter(is_repeated).collect();
+        if axes.is_empty() {
+            return input;
+        }
+        let shape = self.tile(value, to).local_shape(mesh);
+        let share = scalar::multiple(1.0 / mesh.group_size(axes) as f64);
+        let kernel = Elementwise::same(shape, 1, share).local(&[shape], shape);
+        let result = self.buffer(value, to, false);
+        self.step(kernel.into(), vec![input], vec![result]);
+        result
     }
 
     /// Runs collectives one after the other, the last into `target` if there is one.

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use soybean_plan::{Mesh, Mode, Precision, RunScalar, Tiling};
+use soybean_plan::{Combine, Mesh, Mode, Precision, RunScalar, Tiling};
 
 use crate::{
     builder::{Builder, Site},
@@ -13,7 +13,7 @@ use crate::{
     fuse,
     gradient::differentiate,
     graph::{Graph, Phase, Source, Value},
-    operator::Operator,
+    operator::{Operator, Rules},
     optimizer::{Optimizer, program::Updates},
     pin, precision, share, simplify, updates,
 };
@@ -262,6 +262,25 @@ impl Network {
             graph.operator(value).is_some_and(is_repeatable)
         };
         graph.values().map(may_repeat).collect()
+    }
+
+    /// Which tensors are stored as partial sums, since only totals read them: there ranks add up what each of them has, and no term goes round by itself.
+    #[must_use]
+    pub fn summands(&self) -> Vec<bool> {
+        let graph = &self.graph;
+        let is_root: BTreeSet<Value> = self.roots().into_iter().collect();
+        let is_total = |it: &Value| matches!(graph.operator(*it), Some(Operator::Total(_)));
+        let is_sum = |value: Value| {
+            let signature = graph.operator(value)?.signature(&graph.operand_shapes(value));
+            Some(signature.combine == Combine::Sum)
+        };
+        let is_summand = |value: Value| {
+            let users = graph.users(value);
+            let is_read_by_totals_alone = !users.is_empty() && users.iter().all(is_total);
+            let is_bound = is_root.contains(&value) || graph.node(value).pinned.is_some();
+            is_read_by_totals_alone && !is_bound && is_sum(value) == Some(true)
+        };
+        graph.values().map(is_summand).collect()
     }
 
     /// Which tensors serve updates alone: the next values, the norm of all gradients and what it is added up of, and what follows from it.

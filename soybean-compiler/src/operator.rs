@@ -12,7 +12,7 @@ use crate::{
     operators::{
         attend::Attend, by_phase::ByPhase, concatenate::Concatenate, contract::Contract,
         convolve::Convolve, elementwise::Elementwise, embed::Embed, iota::Iota, pad::Pad,
-        permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape, share::Share,
+        permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape, share::Share, total::Total,
     },
     scalar,
     signature::Signature,
@@ -88,6 +88,7 @@ macro_rules! operators {
 
 operators! {
     Attend, ByPhase, Concatenate, Contract, Convolve, Elementwise, Embed, Iota, Pad, Permute, Pool, Reduce, Reshape, Share,
+    Total,
 }
 
 impl Operator {

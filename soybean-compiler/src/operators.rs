@@ -14,3 +14,4 @@ pub mod pool;
 pub mod reduce;
 pub mod reshape;
 pub mod share;
+pub mod total;

@@ -102,7 +102,7 @@ impl FromStr for Pin {
 fn placement(entry: &str) -> Result<Placement, String> {
     match entry {
         "r" => Ok(Placement::Replicated),
-        "red" => Err("`red` is how partial results lie, which are never stored".to_owned()),
+        "red" => Err("`red` is how partial results lie, which cannot be pinned".to_owned()),
         _ => {
             let dim = entry.strip_prefix('P').and_then(|it| it.parse().ok());
             let unknown = || format!("unknown entry `{entry}`; entries are `r`, `P0`, `P1`, ..");

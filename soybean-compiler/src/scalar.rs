@@ -220,6 +220,15 @@ pub fn identity() -> ScalarProgram {
     builder.finish(input)
 }
 
+/// The program that gives its only input times a constant.
+#[must_use]
+pub fn multiple(factor: f64) -> ScalarProgram {
+    let mut builder = ScalarBuilder::default();
+    let x = builder.input(0);
+    let result = builder.scale(x, factor);
+    builder.finish(result)
+}
+
 /// The program of one function of one input.
 #[must_use]
 pub fn unary(function: Unary) -> ScalarProgram {

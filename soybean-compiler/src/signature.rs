@@ -21,6 +21,8 @@ pub struct Signature {
     pub result: Vec<Dim>,
     /// How partial results are combined where a reduced factor is split.
     pub combine: Combine,
+    /// How operands and result lie along an axis that splits no factor: replicated, or as partial sums where ranks add up what each of them has.
+    pub idle: Placement,
 }
 
 /// One dim of an operand or result.
@@ -49,7 +51,7 @@ impl Signature {
         };
         let operands = operands.iter().map(|ids| dims(ids)).collect();
         let result = dims(result);
-        Self { factors, operands, result, combine }
+        Self { factors, operands, result, combine, idle: Placement::Replicated }
     }
 
     /// The shape of the result.
@@ -92,13 +94,27 @@ impl Signature {
     /// The tiling in which an operand must lie for this form.
     #[must_use]
     pub fn operand_tiling(&self, operand: usize, form: &Form) -> Tiling {
-        form.tiling(&self.operands[operand], Placement::Replicated)
+        self.tiling(&self.operands[operand], form, Placement::Replicated)
     }
 
     /// The tiling in which the result comes out of this form.
     #[must_use]
     pub fn result_tiling(&self, form: &Form) -> Tiling {
-        form.tiling(&self.result, Placement::Partial)
+        self.tiling(&self.result, form, Placement::Partial)
+    }
+
+    /// The tiling of a tensor with these dims, where an axis whose factor no dim carries is placed as `absent`.
+    fn tiling(&self, dims: &[Dim], form: &Form, absent: Placement) -> Tiling {
+        let placement = |factor: &Option<FactorId>| match factor {
+            None => self.idle,
+            Some(_) => match dims.iter().position(|dim| dim.factor == *factor) {
+                Some(dim) => Placement::Split(factor_id(dim)),
+                None => absent,
+            },
+        };
+        let tiling = Tiling::replicated(form.0.len());
+        let place = |tiling: Tiling, axis: usize| tiling.with(axis, placement(&form.0[axis]));
+        (0..form.0.len()).fold(tiling, place)
     }
 }
 
@@ -126,14 +142,15 @@ impl fmt::Display for Signature {
                 }
                 Some(factor) => format!("({}_)", letter(factor)),
             };
-            dims.iter().map(one).collect()
+            let sums = if self.idle == Placement::Partial { "+" } else { "" };
+            dims.iter().map(one).chain([sums.to_owned()]).collect()
         };
         let operands: Vec<String> = self.operands.iter().map(|dims| text(dims)).collect();
         write!(f, "{}->{}", operands.join(","), text(&self.result))
     }
 }
 
-/// The form in which an operator runs: for each axis of the mesh the factor that is split along it, or none where its work is repeated.
+/// The form in which an operator runs: for each axis of the mesh the factor that is split along it, or none where its work is repeated, be it on parts of sums.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Form(pub Vec<Option<FactorId>>);
 
@@ -142,19 +159,5 @@ impl Form {
     #[must_use]
     pub fn axes_of(&self, factor: FactorId) -> AxisSet {
         (0..self.0.len()).filter(|&axis| self.0[axis] == Some(factor)).collect()
-    }
-
-    /// The tiling of a tensor with these dims, where an axis whose factor no dim carries is placed as `absent`.
-    fn tiling(&self, dims: &[Dim], absent: Placement) -> Tiling {
-        let placement = |factor: &Option<FactorId>| match factor {
-            None => Placement::Replicated,
-            Some(_) => match dims.iter().position(|dim| dim.factor == *factor) {
-                Some(dim) => Placement::Split(factor_id(dim)),
-                None => absent,
-            },
-        };
-        let tiling = Tiling::replicated(self.0.len());
-        let place = |tiling: Tiling, axis: usize| tiling.with(axis, placement(&self.0[axis]));
-        (0..self.0.len()).fold(tiling, place)
     }
 }

@@ -3,9 +3,9 @@
 use soybean_plan::{Combine, DType, NonFinite, RunScalar, ScalarProgram, Shape, Unary};
 
 use crate::{
-    gradient::{self, add_elementwise},
+    gradient::add_elementwise,
     graph::{Graph, Source, Value},
-    operators::{elementwise::all_dims, reduce::Reduce},
+    operators::{elementwise::all_dims, reduce::Reduce, total::Total},
     optimizer::{
         Optimizer,
         program::{self, Input, Updates},
@@ -13,6 +13,9 @@ use crate::{
     scalar::{self, ScalarBuilder},
     signature::FactorId,
 };
+
+/// The most numbers that one kernel adds up.
+const MOST_TERMS: usize = 32;
 
 /// What gradients are multiples of: 1, or the scale of the loss.
 pub(crate) fn seed(optimizer: &Optimizer, scalars: &mut Vec<RunScalar>) -> ScalarProgram {
@@ -122,28 +125,11 @@ impl Writer<'_> {
 
     /// The 2-norm of all gradients together.
     fn norm(&mut self, updates: &Updates<'_>, trained: &[Trained]) -> Value {
-        let square = updates.square();
-        let mut sum: Option<Value> = None;
-        for it in trained {
-            let node = self.graph.node(it.parameter);
-            let (name, shape, origin) = (node.name.clone(), node.shape, node.origin);
-            self.graph.set_origin(origin);
-            let squares = self.map(updates, it, Common { norm: None, is_finite: None }, &square);
-            let of_tensor = match shape.is_empty() {
-                true => squares,
-                false => {
-                    self.graph.add(Reduce::new(shape, Combine::Sum, Vec::new()).into(), &[squares])
-                }
-            };
-            self.names.push((format!("{name}.grad.square_sum"), Some(of_tensor)));
-            self.graph.set_origin(None);
-            sum = Some(match sum {
-                Some(sum) => gradient::add(self.graph, sum, of_tensor),
-                None => of_tensor,
-            });
-        }
-        let norm = match sum {
+        let sums: Vec<Value> = trained.iter().map(|it| self.square_sum(updates, it)).collect();
+        self.graph.set_origin(None);
+        let norm = match add_total(self.graph, sums) {
             Some(sum) => {
+                self.names.push(("gradient_square_sum".to_owned(), Some(sum)));
                 add_elementwise_of_scalars(self.graph, &scalar::unary(Unary::Sqrt), &[sum])
             }
             // Nothing is trained.
@@ -151,6 +137,23 @@ impl Writer<'_> {
         };
         self.names.push(("gradient_norm".to_owned(), Some(norm)));
         norm
+    }
+
+    /// The sum of the squares of one gradient.
+    fn square_sum(&mut self, updates: &Updates<'_>, trained: &Trained) -> Value {
+        let node = self.graph.node(trained.parameter);
+        let (name, shape, origin) = (node.name.clone(), node.shape, node.origin);
+        self.graph.set_origin(origin);
+        let common = Common { norm: None, is_finite: None };
+        let squares = self.map(updates, trained, common, &updates.square());
+        let sum = match shape.is_empty() {
+            true => squares,
+            false => {
+                self.graph.add(Reduce::new(shape, Combine::Sum, Vec::new()).into(), &[squares])
+            }
+        };
+        self.names.push((format!("{name}.grad.square_sum"), Some(sum)));
+        sum
     }
 
     /// Lets buffers stay as they are in steps that are skipped.
@@ -176,6 +179,19 @@ impl Writer<'_> {
             self.updates.push((source, next));
         }
     }
+}
+
+/// Adds the sum of these numbers; none if there are none.
+fn add_total(graph: &mut Graph, numbers: Vec<Value>) -> Option<Value> {
+    let mut numbers = numbers;
+    while numbers.len() > 1 {
+        let total = |terms: &[Value]| match terms {
+            [one] => *one,
+            several => graph.add(Total { n_terms: several.len() }.into(), several),
+        };
+        numbers = numbers.chunks(MOST_TERMS).map(total).collect();
+    }
+    numbers.pop()
 }
 
 fn zero() -> ScalarProgram {

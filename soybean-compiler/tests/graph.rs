@@ -68,16 +68,17 @@ fn clipped_gradients_have_a_norm() {
     check_updates(
         &optimizer,
         &expect![[r#"
-        v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
-        v12: f32[2] = sum {x0} ij->j (v11)
-        v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
-        v14: f32[] = sum {mul(x0, x0)} ij-> (v13)
-        v15: f32[] = sum {mul(x0, x0)} i-> (v12)
-        v16: f32[] = map {sqrt(add(x0, x1))} ,-> (v14, v15)
-        v17: f32[4, 2] = map {sub(x0, mul(s0, mul(x1, div(2, maximum(add(x2, 0.000001), 2)))))} ij,ij,->ij (v1, v13, v16)
-        v18: f32[2] = map {sub(x0, mul(s0, mul(x1, div(2, maximum(add(x2, 0.000001), 2)))))} i,i,->i (v3, v12, v16)
-        [LearningRate]
-    "#]],
+            v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
+            v12: f32[2] = sum {x0} ij->j (v11)
+            v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
+            v14: f32[] = sum {mul(x0, x0)} ij-> (v13)
+            v15: f32[] = sum {mul(x0, x0)} i-> (v12)
+            v16: f32[] = total +,+->+ (v14, v15)
+            v17: f32[] = map {sqrt(x0)} -> (v16)
+            v18: f32[4, 2] = map {sub(x0, mul(s0, mul(x1, div(2, maximum(add(x2, 0.000001), 2)))))} ij,ij,->ij (v1, v13, v17)
+            v19: f32[2] = map {sub(x0, mul(s0, mul(x1, div(2, maximum(add(x2, 0.000001), 2)))))} i,i,->i (v3, v12, v17)
+            [LearningRate]
+        "#]],
     );
 }
 
@@ -127,16 +128,17 @@ fn steps_that_are_not_finite_are_skipped() {
     check_updates(
         &optimizer,
         &expect![[r#"
-        v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
-        v12: f32[2] = sum {x0} ij->j (v11)
-        v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
-        v14: f32[] = sum {mul(x0, x0)} ij-> (v13)
-        v15: f32[] = sum {mul(x0, x0)} i-> (v12)
-        v16: f32[] = map {sqrt(add(x0, x1))} ,-> (v14, v15)
-        v17: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s0, x1)), x0)} ij,ij,,->ij (v1, v13, v10, v16)
-        v18: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s0, x1)), x0)} i,i,,->i (v3, v12, v10, v16)
-        [LearningRate]
-    "#]],
+            v11: f32[8, 2] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v4, v8, v6, v7)
+            v12: f32[2] = sum {x0} ij->j (v11)
+            v13: f32[4, 2] = contract ik,ij->kj (v0, v11)
+            v14: f32[] = sum {mul(x0, x0)} ij-> (v13)
+            v15: f32[] = sum {mul(x0, x0)} i-> (v12)
+            v16: f32[] = total +,+->+ (v14, v15)
+            v17: f32[] = map {sqrt(x0)} -> (v16)
+            v18: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s0, x1)), x0)} ij,ij,,->ij (v1, v13, v10, v17)
+            v19: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), sub(x0, mul(s0, x1)), x0)} i,i,,->i (v3, v12, v10, v17)
+            [LearningRate]
+        "#]],
     );
 }
 
@@ -155,11 +157,12 @@ fn losses_are_scaled() {
             v16: f32[2] = state "b0.gradient_sum"
             v17: f32[] = sum {mul(mul(add(x1, mul(x0, div(1, s0))), 0.5), mul(add(x1, mul(x0, div(1, s0))), 0.5))} ij,ij-> (v14, v15)
             v18: f32[] = sum {mul(mul(add(x1, mul(x0, div(1, s0))), 0.5), mul(add(x1, mul(x0, div(1, s0))), 0.5))} i,i-> (v13, v16)
-            v19: f32[] = map {sqrt(add(x0, x1))} ,-> (v17, v18)
-            v20: f32[4, 2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} ij,ij,ij,,->ij (v1, v14, v15, v10, v19)
-            v21: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} ij,ij,,->ij (v14, v15, v10, v19)
-            v22: f32[2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} i,i,i,,->i (v3, v13, v16, v10, v19)
-            v23: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} i,i,,->i (v13, v16, v10, v19)
+            v19: f32[] = total +,+->+ (v17, v18)
+            v20: f32[] = map {sqrt(x0)} -> (v19)
+            v21: f32[4, 2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} ij,ij,ij,,->ij (v1, v14, v15, v10, v20)
+            v22: f32[4, 2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} ij,ij,,->ij (v14, v15, v10, v20)
+            v23: f32[2] = map {select(mul(s2, eq(add(mul(x3, 0), mul(x4, 0)), 0)), sub(x0, mul(s1, mul(add(x2, mul(x1, div(1, s0))), 0.5))), x0)} i,i,i,,->i (v3, v13, v16, v10, v20)
+            v24: f32[2] = map {select(eq(add(mul(x2, 0), mul(x3, 0)), 0), select(s2, 0, add(x1, mul(x0, div(1, s0)))), x1)} i,i,,->i (v13, v16, v10, v20)
             [LossScale, LearningRate, IsUpdate]
         "#]],
     );

@@ -8,7 +8,7 @@ use soybean_compiler::{
     Argument, Compiled, Network, Optimizer, Options, Rule, Strategy, compile, lower, program_text,
     tiling::search, verify_program,
 };
-use soybean_plan::{Mesh, NonFinite, Precision};
+use soybean_plan::{Kernel, Mesh, NonFinite, Precision, Step};
 
 fn optimizers() -> [Optimizer; 4] {
     let adam =
@@ -43,6 +43,38 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
                     found.tiled.bytes(),
                     "{n_ranks} {strategy:?}"
                 );
+            }
+        }
+    }
+}
+
+/// The collectives of a training step in which each rank has one number.
+fn n_numbers_that_go_round(optimizer: &Optimizer, n_ranks: usize, strategy: Strategy) -> usize {
+    // Some of the 82 gradients can be split along all axes, some along a few, some along none.
+    let widths = [&[10, 36, 20, 12, 7][..], &[16; 36], &[10]].concat();
+    let (builder, loss, _) = support::classifier(24, &widths, true);
+    let network = Network::new(builder, loss, &[], optimizer).unwrap();
+    let found = search(&network, Mesh::new(n_ranks), &strategy.into());
+    let program = lower("mlp", &found.tiled);
+    verify_program(&program).unwrap();
+    let goes_round = |step: &&Step| match &program.kernels[step.kernel] {
+        Kernel::Communicate(it) => it.bytes(&program.tables.mesh) > 0 && it.shape.is_empty(),
+        _ => false,
+    };
+    program.train.iter().filter(goes_round).count()
+}
+
+#[test]
+fn one_number_goes_round_for_the_norm_of_all_gradients() {
+    let plain = Optimizer::default();
+    let clipped = Optimizer { clip_norm: Some(1.0), ..plain.clone() };
+    let skipping = Optimizer { non_finite: NonFinite::Skip, ..plain.clone() };
+    for n_ranks in [2, 4, 6, 8] {
+        for (_, strategy) in Strategy::NAMES {
+            let of_loss = n_numbers_that_go_round(&plain, n_ranks, strategy);
+            for optimizer in [&clipped, &skipping] {
+                let found = n_numbers_that_go_round(optimizer, n_ranks, strategy);
+                assert_eq!(found, of_loss + 1, "{n_ranks} ranks, {strategy:?}");
             }
         }
     }

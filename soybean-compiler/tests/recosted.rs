@@ -11,7 +11,7 @@ use random_networks::{Sizes, random_model, random_predictor};
 use recost::{Conversion, fewest_bytes, implied, listed};
 use serde_json::Value;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Options, Strategy, compile, optimizer, tiling::route,
+    Argument, Builder, Compiled, Optimizer, Options, Strategy, compile, optimizer, tiling::route,
 };
 use soybean_plan::{Combine, DType, Mesh, Placement, Precision, Shape, Tile, Tiling};
 
@@ -35,14 +35,18 @@ fn compiled(
     strategy: Strategy,
     precision: Precision,
 ) -> Option<Compiled> {
-    let options = Options {
+    let options = Options { precision, ..options(n_gpus, strategy) };
+    compile(builder, loss, outputs, &options, &|| 0.0).ok()
+}
+
+fn options(n_gpus: usize, strategy: Strategy) -> Options {
+    Options {
         name: "model".to_owned(),
         n_gpus,
         search: strategy.into(),
-        precision,
+        precision: Precision::F32,
         optimizer: optimizer("sgd", &[]).unwrap(),
-    };
-    compile(builder, loss, outputs, &options, &|| 0.0).ok()
+    }
 }
 
 /// The number of conversions of a plan, each of which moves what counting says.
@@ -215,6 +219,34 @@ fn conversions_of_a_perceptron() {
             assert!(check(&plan) > 0);
         }
     }
+}
+
+/// Ranks add up the squares of all that they have of gradients, in equal shares where they have the same: what goes round is one number.
+#[test]
+fn conversions_of_clipped_gradients() {
+    let mut n_shared = 0;
+    for n_gpus in [2, 3, 4, 6, 8] {
+        for (_, strategy) in Strategy::NAMES {
+            let (builder, loss, _) = support::classifier(24, &[8, 12, 10, 6], true);
+            let optimizer = Optimizer { clip_norm: Some(1.0), ..Optimizer::default() };
+            let options = Options { optimizer, ..options(n_gpus, strategy) };
+            let compiled = compile(builder, loss, &[], &options, &|| 0.0).unwrap();
+            let plan: Value = serde_json::from_str(&compiled.report.json()).unwrap();
+            check(&plan);
+            let listed = listed(&plan);
+            let of_sums = listed.iter().filter(|it| named(&plan, it.tensor).contains("square_sum"));
+            let (moved, kept): (Vec<_>, Vec<_>) = of_sums.partition(|it| it.bytes > 0);
+            let moved: Vec<&str> = moved.iter().map(|it| named(&plan, it.tensor)).collect();
+            assert_eq!(moved, ["gradient_square_sum"], "{n_gpus} ranks, {strategy:?}");
+            n_shared += kept.iter().filter(|it| it.from.contains(&"r".to_owned())).count();
+        }
+    }
+    assert!(n_shared > 0, "some gradients lie whole on several ranks");
+}
+
+fn named(plan: &Value, tensor: u64) -> &str {
+    let tensors = plan["tensors"].as_array().unwrap();
+    tensors.iter().find(|it| it["id"] == tensor).unwrap()["name"].as_str().unwrap()
 }
 
 #[test]

@@ -262,6 +262,29 @@ fn deep_networks_are_proved_fastest() {
     }
 }
 
+/// However many gradients there are, whether or not they can be split over all ranks, and where times are searched too.
+#[test]
+fn the_norm_of_all_gradients_waits_for_one_all_reduce() {
+    let cluster = cluster(&[level(8, 1e9, 1e-3)]);
+    for (name, strategy) in Strategy::NAMES {
+        let [plain, clipped] = [None, Some(1.0)].map(|clip_norm| {
+            let (builder, loss, _) = support::classifier(24, &[10, 36, 20, 12], true);
+            let optimizer = Optimizer { clip_norm, ..Optimizer::default() };
+            let network = Network::new(builder, loss, &[], &optimizer).unwrap();
+            searched(&network, &cluster, strategy)
+        });
+        let topology = clipped.topology.as_ref().unwrap();
+        let axes = (0..topology.mesh().n_axes()).collect();
+        let latency = topology.pace(CollectiveKind::AllReduce, axes).latency_seconds;
+        let bytes = clipped.tiled.bytes() - plain.tiled.bytes();
+        let moved = bytes as f64 / 8.0 / 1e9;
+        let more = clipped.times.unwrap().plan - plain.times.unwrap().plan;
+        assert_eq!(bytes, 2 * 7 * 4, "{name}");
+        assert!((more - latency - moved).abs() < 1e-8, "{name}: {more} s");
+        assert!(is_close(program_seconds(&clipped), clipped.times.unwrap().plan), "{name}");
+    }
+}
+
 #[test]
 fn reports_tell_times_and_loads() {
     let cluster = slow(&[level(2, 1e5, 2e-3), level(2, 1e6, 1e-3)]);

@@ -210,7 +210,7 @@ fn learns_as_on_the_cpu(machine: &Machine, model: &Model) {
 
 macro_rules! texts {
     ($($name:ident on $gpus:literal in $precision:literal;)*) => {
-        $(#[soybean::model(gpus = $gpus, precision = $precision, optimizer = sgd(momentum = 0.9))]
+        $(#[soybean::model(gpus = $gpus, precision = $precision, optimizer = sgd(momentum = 0.9), clip_norm = 1.0)]
         pub(crate) mod $name {
             use soybean::prelude::*;
 
@@ -327,7 +327,7 @@ fn perceptrons_on_four_gpus_with_all_optimizers() {
     let path = "networks::perceptrons_on_four_gpus_with_all_optimizers";
     on_virtual_gpus(path, &settings, |machine| {
         for optimizer in optimizers() {
-            for n_ranks in [6, 12] {
+            for n_ranks in [6, 8, 12] {
                 let model = Model::perceptron(n_ranks, Precision::F32, optimizer.clone());
                 learns_as_on_the_cpu(machine, &model);
             }

@@ -108,7 +108,8 @@ fn compare(case: &str, found: &str, expected: &str, n_processes: usize) {
 #[test]
 fn gpus_of_several_processes_learn_as_one_cpu() {
     let (_alone, Some(program)) = (alone(), program()) else { return };
-    let cases = ["perceptron/8/auto/5", "perceptron/8/data/5", "perceptron/8/model/5"];
+    let cases =
+        ["perceptron/8/auto/5", "clipped/8/auto/5", "perceptron/8/data/5", "perceptron/8/model/5"];
     let (code, expected, errors) = run(Command::new(&program).args(cases));
     assert_eq!(code, Some(0), "{errors}");
     for kind in ["all-gather", "all-reduce", "all-to-all", "reduce-scatter"] {

@@ -30,7 +30,7 @@ use soybean::{
     checkpoint::{Checkpoints, Progress},
     runtime::{Array, Model, Rank, Trainer, View},
 };
-use soybean_compiler::{Options, Strategy};
+use soybean_compiler::{Optimizer, Options, Strategy};
 use soybean_plan::{Kernel, Precision, Program, Tables};
 
 /// What goes wrong, in which process, at which step.
@@ -232,12 +232,13 @@ fn partial(mut batch: Batch, needed: &[Range<usize>]) -> Batch {
 
 fn program(model: &str, n_gpus: usize, strategy: &str) -> Result<Program, Box<dyn Error>> {
     let (builder, loss, outputs) = match model {
-        "perceptron" | "rounded" => perceptron_model(),
+        "perceptron" | "rounded" | "clipped" => perceptron_model(),
         _ => return Err(format!("expected a model, found `{model}`").into()),
     };
     let precision = if model == "rounded" { Precision::Bf16 } else { Precision::F32 };
     let search = strategy.parse::<Strategy>()?.into();
-    let (name, optimizer) = (model.to_owned(), sgd(0.9));
+    let clip_norm = (model == "clipped").then_some(0.5);
+    let (name, optimizer) = (model.to_owned(), Optimizer { clip_norm, ..sgd(0.9) });
     let options = Options { name, n_gpus, search, precision, optimizer };
     Ok(finish_with(builder, loss, &outputs, &options).program)
 }

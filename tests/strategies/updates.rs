@@ -18,7 +18,8 @@ use crate::{
     plain::{Stepper, Tensors, gradients, norm},
 };
 
-const DEVICES: [usize; 4] = [1, 2, 4, 6];
+// The extents of some parameters lack a factor for 8: ranks have the same of their gradients.
+const DEVICES: [usize; 5] = [1, 2, 4, 6, 8];
 /// Between the norms of the gradients at the start and at the end, so that some updates are clipped and others are not.
 const CLIP_NORM: f64 = 0.8;
 

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use soybean_plan::{Combine, Concatenation, DType, Kernel, Shape};
+use soybean_plan::{Combine, Concatenation, DType, Kernel, Placement, Shape};
 
 use crate::{
     gradient::Tape,
@@ -36,6 +36,7 @@ impl Rules for Concatenate {
             operands: operands.iter().map(dims).collect(),
             result: dims(&first.with(self.dim, total)),
             combine: Combine::Sum,
+            idle: Placement::Replicated,
         }
     }
 

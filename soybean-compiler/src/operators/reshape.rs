@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, DType, Kernel, Shape};
+use soybean_plan::{Combine, DType, Kernel, Placement, Shape};
 
 use crate::{
     gradient::Tape,
@@ -75,7 +75,13 @@ impl Rules for Reshape {
                 factors.push(extent);
             }
         }
-        Signature { factors, operands: vec![operand], result, combine: Combine::Sum }
+        Signature {
+            factors,
+            operands: vec![operand],
+            result,
+            combine: Combine::Sum,
+            idle: Placement::Replicated,
+        }
     }
 
     // d reshape(x) = reshape back

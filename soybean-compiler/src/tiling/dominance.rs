@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use soybean_plan::{AxisSet, Mesh, may_split};
+use soybean_plan::{AxisSet, Mesh, Placement, may_split};
 
 use super::problem::{maker::variables, operator_of};
 use crate::{
@@ -179,9 +179,10 @@ impl<'a> Loops<'a> {
 
 /// Whether every rank computes all of a tensor, by an operator without factors. It is best stored so, and read in any tiling at no cost.
 pub(super) fn is_known_everywhere(graph: &Graph, value: Value) -> bool {
-    graph
-        .operator(value)
-        .is_some_and(|operator| operator.signature(&graph.operand_shapes(value)).factors.is_empty())
+    graph.operator(value).is_some_and(|operator| {
+        let signature = operator.signature(&graph.operand_shapes(value));
+        signature.factors.is_empty() && signature.idle == Placement::Replicated
+    })
 }
 
 /// The representative of a set; what leads to it is shortened on the way.

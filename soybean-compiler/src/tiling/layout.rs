@@ -125,8 +125,11 @@ impl Choice {
     fn placed(&self, places: &[Place]) -> Self {
         match self {
             Self::Tensor(tiling) => {
-                let placement =
-                    |place: Place| place.map_or(Placement::Replicated, Placement::Split);
+                let idle = match tiling.partial_axes().is_empty() {
+                    true => Placement::Replicated,
+                    false => Placement::Partial,
+                };
+                let placement = |place: Place| place.map_or(idle, Placement::Split);
                 let all = places.iter().enumerate();
                 Self::Tensor(all.fold(*tiling, |tiling: Tiling, (axis, &place)| {
                     tiling.with(axis, placement(place))

@@ -157,7 +157,7 @@ impl Pricing {
 const MOST_TICKS: f64 = (1_u64 << 42) as f64;
 
 impl Clock {
-    /// Slices take no time here: those of one tensor are shared by all that read it.
+    /// Slices take no time here: those of one tensor are shared by all that read it. Nor does it take time to divide a number among ranks.
     #[expect(clippy::cast_possible_truncation, reason = "seven digits are more than is known")]
     fn conversion(&self, splits: &Splits, changes: &[Change]) -> Price {
         let n_ranks = self.topology.mesh().n_ranks() as f64;

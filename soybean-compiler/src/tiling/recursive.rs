@@ -53,11 +53,8 @@ fn options(problem: &Problem<'_>, meaning: &Meaning, choice: &Choice, axis: usiz
     match (*meaning, choice) {
         (Meaning::Tensor { kind, .. }, Choice::Tensor(tiling)) => {
             let splits = &problem.kinds[kind];
-            let split = (0..splits.rank()).map(|dim| Placement::Split(factor_id(dim)));
-            let placements = [Placement::Replicated].into_iter().chain(split);
-            let tilings =
-                placements.map(|it| tiling.with(axis, it)).filter(|it| splits.are_legal(it));
-            tilings.map(Choice::Tensor).collect()
+            let tilings = splits.placements().map(|it| tiling.with(axis, it));
+            tilings.filter(|it| splits.are_legal(it)).map(Choice::Tensor).collect()
         }
         (Meaning::Operator { work, .. }, Choice::Operator(form)) => {
             let work = &problem.works[work];
@@ -160,6 +157,6 @@ fn shares_moved(from: Placement, to: Placement, size: i64) -> i64 {
         (Split(_), Split(_)) => size - 1,
         (Split(_), Replicated) | (Partial, Split(_)) => size * (size - 1),
         (Partial, Replicated) => 2 * size * (size - 1),
-        (Split(_), Partial) => unreachable!("nothing is made partial"),
+        (Split(_), Partial) => unreachable!("what lies in partial sums has no dims"),
     }
 }

@@ -18,6 +18,7 @@ use super::{
     price::{Price, Pricing},
     resolution::Resolution,
 };
+use crate::signature::factor_id;
 
 /// Which sets of axes can split which dim, looked up once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(super) struct Splits {
     mesh: Mesh,
     /// For each dim, a mark for each set of axes.
     is_legal: Vec<Arc<[bool]>>,
+    /// How a stored tensor lies along an axis that splits none of its dims.
+    idle: Placement,
 }
 
 impl Splits {
@@ -33,13 +36,14 @@ impl Splits {
     }
 
     pub(super) fn looked_up(sets: &mut Sets, mesh: &Mesh, shape: &Shape) -> Self {
-        Self { mesh: *mesh, is_legal: shape.iter().map(|&extent| sets.of(extent)).collect() }
+        let is_legal = shape.iter().map(|&extent| sets.of(extent)).collect();
+        Self { mesh: *mesh, is_legal, idle: Placement::Replicated }
     }
 
     /// Those of a tensor with this many dims that any axes can split.
     pub(super) fn unlimited(mesh: &Mesh, rank: usize) -> Self {
         let all: Arc<[bool]> = vec![true; 1 << mesh.n_axes()].into();
-        Self { mesh: *mesh, is_legal: vec![all; rank] }
+        Self { mesh: *mesh, is_legal: vec![all; rank], idle: Placement::Replicated }
     }
 
     /// The same without the dims that are not worth splitting.
@@ -48,6 +52,17 @@ impl Splits {
             *marks = (0..marks.len()).map(|mask| mask == 0).collect();
         }
         self
+    }
+
+    /// Those of a tensor that is stored as partial sums.
+    pub(super) fn of_summand(self) -> Self {
+        Self { idle: Placement::Partial, ..self }
+    }
+
+    /// How a stored tensor can lie along an axis.
+    pub(super) fn placements(&self) -> impl Iterator<Item = Placement> {
+        let splits = (0..self.rank()).map(|dim| Placement::Split(factor_id(dim)));
+        [self.idle].into_iter().chain(splits)
     }
 
     pub(super) fn n_axes(&self) -> usize {
@@ -96,7 +111,7 @@ impl Splits {
 
     fn seen(&self, resolution: &Resolution) -> Self {
         let is_legal = self.is_legal.iter().map(|it| resolution.possible(it).into()).collect();
-        Self { mesh: self.mesh, is_legal }
+        Self { is_legal, ..self.clone() }
     }
 }
 
@@ -104,7 +119,7 @@ impl Splits {
 #[derive(Debug)]
 pub(super) struct Space {
     splits: Splits,
-    /// The tilings that a stored tensor can have, then those with partial results.
+    /// The tilings that a stored tensor can have, then those in which operators can give or need it besides.
     tilings: Vec<Tiling>,
     /// The number of the former.
     n_stored: usize,
@@ -142,7 +157,7 @@ impl Space {
         self.splits.n_parts(&self.tilings[tiling])
     }
 
-    /// The position of a tiling, stored or with partial results, or of the one that stands for it; none if this resolution has none.
+    /// The position of a tiling, stored or not, or of the one that stands for it; none if this resolution has none.
     pub(super) fn position(&self, tiling: &Tiling) -> Option<usize> {
         let tiling = match &self.counts {
             Some(counts) => counts.sorted(tiling),
@@ -153,8 +168,12 @@ impl Space {
         Some(self.positions[at].1 as usize)
     }
 
-    /// The cost from one tiling to a stored one: [`Splits::price`].
+    /// The cost from one tiling to a stored one or to partial sums: [`Splits::price`].
     pub(super) fn cost(&self, from: usize, to: usize) -> Price {
+        // Ranks make what they have parts of a sum without the others.
+        if !self.tilings[to].partial_axes().is_empty() {
+            return Price::NONE;
+        }
         let at = from * self.n_stored + to;
         if let Some(price) = self.known.get(at) {
             return price;
@@ -215,7 +234,7 @@ fn code(tiling: &Tiling, rank: usize) -> u64 {
     tiling.placements().iter().fold(0, |code, placement| code * base + digit(placement))
 }
 
-/// All legal tilings, those without partial results first, and the number of those.
+/// All legal tilings, those of stored tensors first, and the number of those.
 fn tilings(splits: &Splits, resolution: &Resolution) -> (Vec<Tiling>, usize) {
     let rank = u8::try_from(splits.rank()).expect("ranks are small");
     let choices: Vec<Placement> = [Placement::Replicated]
@@ -223,6 +242,7 @@ fn tilings(splits: &Splits, resolution: &Resolution) -> (Vec<Tiling>, usize) {
         .chain((0..rank).map(Placement::Split))
         .chain([Placement::Partial])
         .collect();
+    let stored: Vec<Placement> = splits.placements().collect();
     let mut tilings = vec![Tiling::replicated(splits.n_axes())];
     for axis in 0..splits.n_axes() {
         let before = resolution.before(axis);
@@ -234,8 +254,8 @@ fn tilings(splits: &Splits, resolution: &Resolution) -> (Vec<Tiling>, usize) {
         };
         tilings = tilings.iter().flat_map(extend).filter(|it| splits.are_legal(it)).collect();
     }
-    let (stored, partial): (Vec<Tiling>, Vec<Tiling>) =
-        tilings.into_iter().partition(|tiling| tiling.partial_axes().is_empty());
+    let (stored, others): (Vec<Tiling>, Vec<Tiling>) =
+        tilings.into_iter().partition(|it| it.placements().iter().all(|it| stored.contains(it)));
     let n_stored = stored.len();
-    (stored.into_iter().chain(partial).collect(), n_stored)
+    (stored.into_iter().chain(others).collect(), n_stored)
 }

@@ -120,16 +120,25 @@ fn all_tilings(network: &Network, mesh: &Mesh, value: Value) -> Vec<Tiling> {
     }
     let shape = network.graph.shape(value);
     let rank = u8::try_from(shape.len()).unwrap();
+    let splits = (0..rank).map(Placement::Split);
+    let sums = is_summand(network, value).then_some(Placement::Partial);
+    let placements: Vec<Placement> =
+        [Placement::Replicated].into_iter().chain(splits).chain(sums).collect();
     let mut tilings = vec![Tiling::replicated(mesh.n_axes())];
     for axis in 0..mesh.n_axes() {
-        let with = |it: &Tiling| {
-            let split = (0..rank).map(|dim| it.with(axis, Placement::Split(dim)));
-            [*it].into_iter().chain(split).collect::<Vec<_>>()
-        };
+        let with = |it: &Tiling| placements.iter().map(|&to| it.with(axis, to)).collect::<Vec<_>>();
         tilings = tilings.iter().flat_map(with).collect();
     }
     tilings.retain(|&tiling| Tile { shape, tiling }.is_legal(mesh));
     tilings
+}
+
+/// Whether a tensor may be stored as partial sums along any axes: all that reads it adds those up.
+fn is_summand(network: &Network, value: Value) -> bool {
+    let graph = &network.graph;
+    let users = graph.users(value);
+    let is_total = |it: &Value| graph.operator(*it).unwrap().to_string() == "total";
+    !users.is_empty() && users.iter().all(is_total) && !network.roots().contains(&value)
 }
 
 /// The least bytes for every combination of tilings of some tensors; the last tensor's tilings change fastest.

@@ -83,8 +83,9 @@ fn strings(list: &Value) -> Vec<String> {
     list.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
 }
 
-/// The tiling of dims such as `i(j_)_` in a form; `absent` where they lack an axis's factor.
+/// The tiling of dims such as `i(j_)_` in a form; `absent` where they lack an axis's factor. What ends in `+` lies as partial sums along axes without one.
 fn tiling(dims: &str, form: &[String], absent: &str) -> Vec<String> {
+    let idle = if dims.ends_with('+') { "red" } else { "r" };
     let mut letters: Vec<char> = Vec::new();
     let mut outermost = None;
     for character in dims.chars() {
@@ -99,7 +100,7 @@ fn tiling(dims: &str, form: &[String], absent: &str) -> Vec<String> {
     let placement = |factor: &String| {
         let dim = letters.iter().position(|it| factor.starts_with(*it));
         match (factor.as_str(), dim) {
-            ("-", _) => "r".to_owned(),
+            ("-", _) => idle.to_owned(),
             (_, Some(dim)) => format!("P{dim}"),
             (_, None) => absent.to_owned(),
         }
@@ -129,13 +130,14 @@ fn tiles(mesh: &Mesh, shape: &[usize], tiling: &[String]) -> Vec<BTreeSet<usize>
 
 /// The fewest bytes that a conversion can move, over all ranks: element by element in each group of ranks that differ only along axes whose placement changes.
 ///
-/// Along axes where a replicated tensor becomes split, ranks drop first what they will not keep. Of the ranks that then hold an element, or a part of it, each but one sends what it
+/// Along axes where a replicated tensor becomes a partial sum, ranks keep shares of what they have. Along axes where one becomes split, they drop first what they will not keep. Of the ranks that then hold an element, or a part of it, each but one sends what it
 /// has towards a sum; then each rank that wants the element and lacks it receives it once.
 pub(crate) fn fewest_bytes(mesh: &Mesh, it: &Conversion) -> u64 {
     let kept = |(from, to): (&String, &String)| if from == "r" { to } else { from }.clone();
     let kept: Vec<String> = it.from.iter().zip(&it.to).map(kept).collect();
     let (before, after) = (tiles(mesh, &it.shape, &kept), tiles(mesh, &it.shape, &it.to));
-    let changed = (0..mesh.n_axes()).filter(|&axis| it.from[axis] != it.to[axis]).collect();
+    let moves = |&axis: &usize| it.from[axis] != it.to[axis] && it.to[axis] != "red";
+    let changed = (0..mesh.n_axes()).filter(moves).collect();
     let groups: BTreeSet<Vec<usize>> =
         (0..mesh.n_ranks()).map(|rank| mesh.group(rank, changed)).collect();
     let mut n_received = 0;

@@ -46,6 +46,7 @@ impl<'a> Problem<'a> {
             },
             sets: Sets::new(&mesh),
             may_repeat: network.may_repeat(),
+            is_summand: network.summands(),
             uses: BTreeMap::new(),
             kinds: BTreeMap::new(),
         };
@@ -77,8 +78,10 @@ struct Maker<'a> {
     sets: Sets,
     /// The marks of [`Network::may_repeat`].
     may_repeat: Vec<bool>,
+    /// The marks of [`Network::summands`].
+    is_summand: Vec<bool>,
     uses: BTreeMap<Use, usize>,
-    kinds: BTreeMap<(Vec<usize>, Vec<bool>), usize>,
+    kinds: BTreeMap<(Vec<usize>, Vec<bool>, bool), usize>,
 }
 
 impl Maker<'_> {
@@ -96,12 +99,15 @@ impl Maker<'_> {
 
     fn add_kind(&mut self, value: Value, is_needless: &[bool]) -> usize {
         let shape = self.problem.network.graph.shape(value);
-        let key = (shape.to_vec(), is_needless.to_vec());
+        let is_summand = self.is_summand[value.index()];
+        let key = (shape.to_vec(), is_needless.to_vec(), is_summand);
         if let Some(&kind) = self.kinds.get(&key) {
             return kind;
         }
         let splits = Splits::looked_up(&mut self.sets, &self.problem.mesh, &shape);
-        let number = number(&mut self.problem.kinds, splits.without(is_needless));
+        let splits = splits.without(is_needless);
+        let splits = if is_summand { splits.of_summand() } else { splits };
+        let number = number(&mut self.problem.kinds, splits);
         self.kinds.insert(key, number);
         number
     }

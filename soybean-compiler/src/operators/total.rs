@@ -1,0 +1,66 @@
+//! `total`: the sum of some numbers of which every rank may hold a part. Ranks add up the parts that they have, and one number goes round instead of one for each.
+
+use std::fmt;
+
+use soybean_plan::{Combine, Kernel, Placement, ScalarProgram, Shape};
+
+use crate::{
+    gradient::Tape,
+    graph::Value,
+    operator::{Call, Rounding, Rules},
+    operators::elementwise::Elementwise,
+    scalar::ScalarBuilder,
+    signature::{Signature, factor_id},
+};
+
+/// A sum of so many numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Total {
+    /// How many they are.
+    pub n_terms: usize,
+}
+
+impl Rules for Total {
+    fn signature(&self, _operands: &[Shape]) -> Signature {
+        let number: Vec<Vec<_>> = vec![Vec::new(); self.n_terms];
+        Signature {
+            idle: Placement::Partial,
+            ..Signature::plain(Vec::new(), &number, &[], Combine::Sum)
+        }
+    }
+
+    // d (x + y + ..) = dx + dy + ..
+    fn gradient(&self, call: &Call<'_>, _tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+        vec![Some(call.gradient); self.n_terms]
+    }
+
+    fn flops_per_point(&self) -> u64 {
+        self.n_terms.saturating_sub(1) as u64
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Exact
+    }
+
+    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
+        let map = Elementwise::same(*result, self.n_terms, sum(self.n_terms));
+        Some(map.local(operands, *result).into())
+    }
+}
+
+/// The sum of so many inputs, one after another.
+fn sum(n_terms: usize) -> ScalarProgram {
+    let mut it = ScalarBuilder::default();
+    let first = it.input(0);
+    let sum = (1..n_terms).fold(first, |sum, term| {
+        let term = it.input(factor_id(term));
+        it.add(sum, term)
+    });
+    it.finish(sum)
+}
+
+impl fmt::Display for Total {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("total")
+    }
+}
