@@ -123,6 +123,10 @@ fn stored_so(
     mesh: &Mesh,
     kinds: &[usize],
 ) -> Option<(Tiling, Network)> {
+    if !tiling.partial_axes().is_empty() {
+        // What is added up with others lies in parts of sums by itself.
+        return Some((tiling, network.clone()));
+    }
     let legal = |it: Tiling| Some((it, network.clone().pinned(tensor, it, mesh).ok()?));
     let rotated = |n: usize| {
         let placement = |axis: usize| {

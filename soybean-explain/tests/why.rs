@@ -165,6 +165,24 @@ fn axes_of_other_levels_are_told_apart_by_time_and_not_by_bytes() {
     }
 }
 
+/// What every rank must know goes round by itself; what is added up with others does not.
+#[test]
+fn sums_of_squares_are_cheapest_in_parts() {
+    let mut recipe = recipe(4, None);
+    recipe.options.optimizer.clip_norm = Some(1.0);
+    let report = compile_again(&recipe).unwrap().report;
+    let choices = ask(&report, "dense.0.w.grad.square_sum").unwrap().choices;
+    let found: Vec<(String, bool)> =
+        choices.iter().map(|it| (it.tiling.to_string(), it.is_chosen)).collect();
+    assert_eq!(found, [("[red red]".to_owned(), true), ("[r r]".to_owned(), false)]);
+    // Three of four ranks send their parts of a number of four bytes, and receive the sum.
+    let all_reduce = 2 * 3 * 4;
+    assert_eq!(
+        choices.iter().map(|it| it.bytes).collect::<Vec<_>>(),
+        [report.bytes_total, report.bytes_total + all_reduce]
+    );
+}
+
 #[test]
 fn other_pins_are_kept_and_break_the_symmetry() {
     let report = compiled(4, Some("P0 r")).report;
