@@ -30,7 +30,6 @@ mod schedule;
 mod share;
 pub mod signature;
 mod simplify;
-mod size;
 mod surface;
 mod text;
 pub mod tiling;
@@ -51,7 +50,6 @@ pub use report::{
     LevelLoad, Parallelism, Pass, Prediction, Report, Transfer, readable_bytes, readable_seconds,
     rows,
 };
-pub use size::{parse_bytes, readable_memory};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
     operator_samples,
