@@ -7,7 +7,7 @@ use crate::{
     fault::{At, ModelFault},
     graph::Value,
     limit::{self, Shortage},
-    lower::{Lowered, lowered_within},
+    lower::lowered_within,
     network::Network,
     optimizer::Optimizer,
     pin,
@@ -78,9 +78,9 @@ pub fn compile(
         return Err(vec![too_many_gpus(options.n_gpus, most)]);
     }
     let memory = options.search.memory;
-    let Lowered { program, peak } = lowered_within(&options.name, &found.tiled, memory);
-    let report = Report::new(found, &program, peak, options.search.strategy, milliseconds, memory);
-    Ok(Compiled { program, report })
+    let lowered = lowered_within(&options.name, &found.tiled, memory);
+    let report = Report::new(found, &lowered, options.search.strategy, milliseconds, memory);
+    Ok(Compiled { program: lowered.program, report })
 }
 
 /// The plan of a network, with working copies if they are wanted and of use.

@@ -10,6 +10,7 @@ mod fault;
 mod fuse;
 pub mod gradient;
 pub mod graph;
+mod holdings;
 mod inference;
 mod initializers;
 mod limit;
