@@ -38,7 +38,7 @@ mod updates;
 mod verify;
 
 pub use builder::{Argument, Builder, Site};
-pub use compile::{Compiled, MAX_GPUS, Options, compile};
+pub use compile::{Compiled, MAX_GPUS, Options, best_plan, compile};
 pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
 pub use lower::{lower, lower_within};
