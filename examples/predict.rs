@@ -108,11 +108,10 @@ fn train_and_predict(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     dozen.set_parameters(&weights)?;
 
     let held_out = &split.held_out;
-    // The trainer takes fewer rows than it was compiled for, and reads no labels.
-    let of_trainer =
-        accuracy(held_out, digits::BATCH, |x| trainer.predict(&digits::Batch { x, y: &[] }))?;
-    let of_one = accuracy(held_out, one::BATCH, |x| one.predict(&one::Batch { x }))?;
-    let of_dozen = accuracy(held_out, dozen::BATCH, |x| dozen.predict(&dozen::Batch { x }))?;
+    // All images in one call; each model takes as many at a time as it was compiled for. The trainer reads no labels.
+    let of_trainer = accuracy(held_out, |x| trainer.predict(&digits::Batch { x, y: &[] }))?;
+    let of_one = accuracy(held_out, |x| one.predict(&one::Batch { x }))?;
+    let of_dozen = accuracy(held_out, |x| dozen.predict(&dozen::Batch { x }))?;
     writeln!(output, "accuracy {of_trainer:.4} of the trainer on 8 devices")?;
     for (plan, accuracy, n_rows) in [
         (one::Predictor::PLAN, of_one, one::BATCH),
@@ -127,18 +126,18 @@ fn train_and_predict(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The share of images that are told right, so many in each prediction; the last one has what is left.
+/// The share of images that are told right.
 fn accuracy(
     dataset: &Arc<dyn Dataset>,
-    n_rows: usize,
     mut predict: impl FnMut(&[f32]) -> Result<Vec<Array>, soybean::Error>,
 ) -> Result<f64, soybean::Error> {
-    let mut loader = DataLoader::new(Arc::clone(dataset), LoaderOptions::evaluation(n_rows))?;
+    let options = LoaderOptions::evaluation(dataset.n_rows());
+    let mut loader = DataLoader::new(Arc::clone(dataset), options)?;
     loader.start(0, 0);
     let mut n_right = 0;
     for batch in loader {
         let batch = batch?;
-        let logits = predict(&batch.f32s(0)[..batch.n_valid * 64])?;
+        let logits = predict(batch.f32s(0))?;
         let rows = logits[0].data.chunks(10).zip(batch.i32s(1));
         n_right += rows.filter(|(row, digit)| usize::try_from(**digit) == Ok(largest(row))).count();
     }

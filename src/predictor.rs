@@ -37,8 +37,8 @@ impl<N: Network> Predictor<N> {
         Ok(Self { inner: runtime::Predictor::new(N::model(), config)?, network: PhantomData })
     }
 
-    /// The model's outputs, in the order in which its function returns them. Fewer rows than a batch has may be given where every output has a part for each row, which most
-    /// have; outputs are then as much shorter.
+    /// The model's outputs, in the order in which its function returns them. Any number of rows may be given where every output has a part for each row, which most
+    /// have: they are taken batch by batch, and outputs are as long.
     ///
     /// # Errors
     /// If a tensor of the batch has a number of elements that does not fit.
@@ -74,7 +74,7 @@ impl<N: Network> Predictor<N> {
         self.inner.load_weights(path, mapping)
     }
 
-    /// The bytes that the last prediction moved between ranks, counted while they moved, over all ranks.
+    /// The bytes that the last batch of a prediction moved between ranks, counted while they moved, over all ranks.
     pub fn moved_bytes(&self) -> u64 {
         self.inner.moved_bytes()
     }

@@ -91,8 +91,8 @@ impl<N: Network> Trainer<N> {
         batch.with_views(|views| self.inner.evaluate(views))
     }
 
-    /// The further outputs alone, of the inputs on which they depend; others, such as labels, are not read: `&[]` will do. Fewer rows than a batch has may be given where every output
-    /// has a part for each row, which most have; outputs are then as much shorter.
+    /// The further outputs alone, of the inputs on which they depend; others, such as labels, are not read: `&[]` will do. Any number of rows may be given where every output
+    /// has a part for each row, which most have: they are taken batch by batch, and outputs are as long. After several batches [`moved_bytes`](Self::moved_bytes) is of the last.
     ///
     /// ```
     /// #[soybean::model(gpus = 2)]

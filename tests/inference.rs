@@ -128,7 +128,7 @@ fn check<N: Network>(with_batch: WithBatch<N>) {
     predictor.set_parameters(&weights).unwrap();
     assert_eq!(predictor.parameters().unwrap(), weights);
     let n_rows = N::model().tables().inputs[0].tile.shape[0];
-    for n_given in [n_rows, n_rows.div_ceil(2), 1] {
+    for n_given in [n_rows, n_rows.div_ceil(2), 1, 11] {
         let mut found = Vec::new();
         with_batch(&x[..n_given * ROW], &mut |batch| found = predictor.predict(batch).unwrap());
         let what = format!("{n_given} rows of {n_rows}");
@@ -214,15 +214,30 @@ fn without_outputs(x: Tensor<f32, 4, 6>) -> Tensor {
     x.matmul(param("w", [6, 6], he_normal())).square().mean(..)
 }
 
+#[soybean::model(gpus = 2, mode = "inference")]
+fn words(x: Tensor<i32, 4>) -> Tensor {
+    x.embedding(param("w", [10, 6], he_normal()))
+}
+
+#[test]
+fn a_word_that_is_none_is_refused_by_its_row_among_all() {
+    let mut predictor = words::Predictor::new(config()).unwrap();
+    let mut x = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+    assert_eq!(predictor.predict(&words::Batch { x: &x }).unwrap()[0].shape, [10, 6]);
+    x[9] = 10;
+    let message = predictor.predict(&words::Batch { x: &x }).unwrap_err().to_string();
+    assert_eq!(message, "input `x`, row 9: expected a label in 0..10, found 10");
+}
+
 #[test]
 fn what_cannot_be_predicted_is_refused() {
     let mut predictor = mixing::Predictor::new(config()).unwrap();
     let x = [0.5; 24];
     assert_eq!(predictor.predict(&mixing::Batch { x: &x }).unwrap()[0].shape, [4, 6]);
     let message = predictor.predict(&mixing::Batch { x: &x[..6] }).unwrap_err().to_string();
-    assert!(message.contains("is computed of several rows together"), "{message}");
+    assert!(message.contains("the rows of output `output.0` cannot be told apart"), "{message}");
     let message = predictor.predict(&mixing::Batch { x: &x[..7] }).unwrap_err().to_string();
-    let expected = "input `x`: expected from 1 to 4 rows of 6 elements, found 7 elements";
+    let expected = "input `x`: expected rows of 6 elements, found 7 elements";
     assert_eq!(message, expected);
     let mut predictor = without_rows::Predictor::new(config()).unwrap();
     let mask = [1.0; 36];

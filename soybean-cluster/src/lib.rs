@@ -46,7 +46,7 @@ use toml::de::{DeTable, DeValue};
 
 pub use error::Error;
 pub use preset::{preset, preset_names};
-use quantity::{BYTES, BYTES_PER_SECOND, FLOPS, SECONDS};
+use quantity::{BYTES_PER_SECOND, FLOPS, SECONDS};
 use table::{Place, Table};
 
 /// Reads a cluster from the text of a file; `file` is what the file is called in errors.
@@ -73,7 +73,7 @@ fn device(mut table: Table<'_>) -> Result<Device, Error> {
         tf32_flops: table.quantity("tf32", &FLOPS)?,
         bf16_flops: table.quantity("bf16", &FLOPS)?,
         memory_bytes_per_second: table.quantity("memory_bandwidth", &BYTES_PER_SECOND)?,
-        memory_bytes: table.whole_quantity("memory", &BYTES)?,
+        memory_bytes: table.bytes("memory")?,
         launch_seconds: table.quantity_from_zero("launch", &SECONDS)?,
         efficiency: table.share("efficiency")?,
     };

@@ -1,4 +1,4 @@
-//! Quantities: a number and its unit in one string, such as `"450 GB/s"`.
+//! Quantities: a number and its unit in one string, such as `"450 GB/s"`. Sizes of memory are whole bytes, which `soybean_plan::parse_bytes` reads.
 
 /// A kind of quantity: what it is called, its unit, and an example.
 pub(crate) struct Kind {
@@ -11,28 +11,11 @@ pub(crate) struct Kind {
 const DECIMAL: [(&str, f64); 6] =
     [("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("P", 1e15)];
 
-const KIBI: f64 = 1024.0;
-
 pub(crate) const FLOPS: Kind =
     Kind { noun: "speed of arithmetic", unit: "FLOP/s", prefixes: &DECIMAL, example: "67 TFLOP/s" };
 
 pub(crate) const BYTES_PER_SECOND: Kind =
     Kind { noun: "bandwidth", unit: "B/s", prefixes: &DECIMAL, example: "450 GB/s" };
-
-pub(crate) const BYTES: Kind = Kind {
-    noun: "size",
-    unit: "B",
-    prefixes: &[
-        ("", 1.0),
-        ("M", 1e6),
-        ("G", 1e9),
-        ("T", 1e12),
-        ("Mi", KIBI * KIBI),
-        ("Gi", KIBI * KIBI * KIBI),
-        ("Ti", KIBI * KIBI * KIBI * KIBI),
-    ],
-    example: "80 GiB",
-};
 
 pub(crate) const SECONDS: Kind = Kind {
     noun: "time",

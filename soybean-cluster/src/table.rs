@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use soybean_plan::parse_bytes;
 use toml::de::{DeTable, DeValue};
 
 use crate::{error::Error, kind, quantity::Kind};
@@ -168,16 +169,16 @@ impl<'a> Table<'a> {
         self.read_quantity(key, kind, &expected, |it| it >= 0.0)
     }
 
-    /// A quantity of at least one unit, rounded down to whole ones.
-    pub(crate) fn whole_quantity(&mut self, key: &'static str, kind: &Kind) -> Result<u64, Error> {
-        let expected = format!("a {} such as \"{}\"", kind.noun, kind.example);
-        let quantity = self.read_quantity(key, kind, &expected, |it| (1.0..1e18).contains(&it))?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 1 and 10^18"
-        )]
-        Ok(quantity as u64)
+    /// The bytes of a size of memory.
+    pub(crate) fn bytes(&mut self, key: &'static str) -> Result<u64, Error> {
+        const EXPECTED: &str = "a size of memory in a string, such as \"80GiB\"";
+        let found = self.get(key, EXPECTED)?;
+        let DeValue::String(text) = found.value else {
+            return Err(self.wrong(key, EXPECTED, &found));
+        };
+        parse_bytes(text).map_err(|reason| {
+            self.place.error(found.span.start, format!("`{key}` must be {EXPECTED}: {reason}"))
+        })
     }
 
     fn read_quantity(

@@ -78,6 +78,8 @@ fn mistakes_of_gpus_are_told_with_their_line() {
         ["6TFLOP/s", "6 tera"],
         ["6TFLOP/s", "0 TFLOP/s"],
         ["2 GiB", "2 KiB/s"],
+        ["2 GiB", "0.5 B"],
+        ["\"2 GiB\"", "2147483648"],
         ["\"abacus\"", "[1, 2]"],
     ];
     check(
@@ -90,7 +92,9 @@ fn mistakes_of_gpus_are_told_with_their_line() {
         mine.toml:6: `bf16` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found 6e12
         mine.toml:6: `bf16` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found "6 tera"
         mine.toml:6: `bf16` must be a speed of arithmetic above 0 such as "67 TFLOP/s", found "0 TFLOP/s"
-        mine.toml:7: `memory` must be a size such as "80 GiB", found "2 KiB/s"
+        mine.toml:7: `memory` must be a size of memory in a string, such as "80GiB": unknown unit `KiB/s`; the units are B, kB, MB, GB, TB, KiB, MiB, GiB, TiB
+        mine.toml:7: `memory` must be a size of memory in a string, such as "80GiB": it must lie between 1 B and 2^63 B
+        mine.toml:7: `memory` must be a size of memory in a string, such as "80GiB", found 2147483648
         mine.toml:3: `name` must be a string, found a list
     "#]],
     );

@@ -10,7 +10,7 @@ use crate::{
     network::Network,
     operator::{Operator, Rules},
     scalar,
-    signature::{Signature, factor_id},
+    signature::{Dim, Signature, factor_id},
 };
 
 /// What is known of a network's batches.
@@ -27,9 +27,8 @@ impl Batch {
         let is_queried = graph.ancestors_in(Phase::Evaluate, &outputs);
         let queried = network.inputs.iter().filter(|it| is_queried[it.index()]);
         let extents: Vec<_> = queried.map(|&it| graph.shape(it).first().copied()).collect();
-        // One row is never less than all of them.
         let shared = extents.first().copied().flatten();
-        let n_rows = shared.filter(|it| *it > 1 && extents.iter().all(|other| *other == shared));
+        let n_rows = shared.filter(|_| extents.iter().all(|it| *it == shared));
         Self { rows: rows(graph, n_rows), is_queried }
     }
 
@@ -94,21 +93,25 @@ fn of_result(signature: &Signature, operands: &[(usize, Rows)], n_rows: usize) -
         }
     }
     let Rows::Own { dim } = found else { return found };
-    // What stays and has a part for each place in the batch is not the same for a row wherever it stands.
+    // What stays and has a part for each place in the batch is not the same for a row wherever it stands. A batch of one row has one place.
     let has_rows = |at: usize| {
         let factor = signature.result[dim].factor;
         signature.operands[at].iter().any(|it| it.factor == factor)
     };
     let is_placed = |&(at, rows): &(usize, Rows)| rows == Rows::Fixed && has_rows(at);
-    if operands.iter().any(is_placed) { Rows::Mixed } else { found }
+    if n_rows > 1 && operands.iter().any(is_placed) { Rows::Mixed } else { found }
 }
 
 /// The dim of the result that has the rows of this dim of an operand.
 fn carried(signature: &Signature, operand: usize, dim: usize, n_rows: usize) -> Option<usize> {
-    let factor = signature.operands[operand][dim].factor?;
+    let Some(factor) = signature.operands[operand][dim].factor else {
+        // Changes of shape have no factors for dims of one index. Where that is the batch, all is computed of its one row.
+        let is_alone = |dim: &Dim| n_rows == 1 && dim.extent == 1;
+        return signature.result.get(dim).is_some_and(is_alone).then_some(dim);
+    };
     // The factor is the outermost part of a dim: it must not hold fewer parts than there are rows.
     let is_whole = signature.factors[usize::from(factor)].is_multiple_of(n_rows);
-    let carries = |it: &crate::signature::Dim| it.factor == Some(factor);
+    let carries = |it: &Dim| it.factor == Some(factor);
     signature.result.iter().position(carries).filter(|_| is_whole)
 }
 
@@ -128,8 +131,12 @@ mod tests {
 
     /// What the rows are to the result of `make`, of an input of six rows of eight.
     fn check(make: impl Fn(&mut Builder, Argument) -> Value, expected: Rows) {
+        check_of(6, make, expected);
+    }
+
+    fn check_of(n_rows: usize, make: impl Fn(&mut Builder, Argument) -> Value, expected: Rows) {
         let mut builder = Builder::in_mode(soybean_plan::Mode::Inference);
-        let x = Argument::Tensor(builder.input("x", DType::F32, &[6, 8]));
+        let x = Argument::Tensor(builder.input("x", DType::F32, &[n_rows, 8]));
         let output = make(&mut builder, x);
         let outputs = [("y".to_owned(), output)];
         let network = Network::new(builder, None, &outputs, &Optimizer::default()).unwrap();
@@ -168,6 +175,26 @@ mod tests {
         check(plus(&[1, 8]), own(0));
         check(plus(&[6, 1]), Rows::Mixed);
         check(plus(&[6, 8]), Rows::Mixed);
+    }
+
+    #[test]
+    fn a_batch_of_one_row_has_nothing_to_mix_it_with() {
+        let list =
+            |shape: &[i64]| Argument::List(shape.iter().map(|&it| Argument::Integer(it)).collect());
+        let own = |dim| Rows::Own { dim };
+        check_of(1, |it, x| call(it, "relu", &[x]), own(0));
+        check_of(1, |it, x| call(it, "transpose", &[x]), own(1));
+        check_of(1, |it, x| call(it, "sum", &[x, Argument::Integer(1)]), own(0));
+        check_of(1, |it, x| call(it, "reshape", &[x, list(&[1, 2, 4])]), own(0));
+        let placed = |it: &mut Builder, x: Argument| {
+            let init = it.init("zeros", &[], &[1, 8]).unwrap();
+            let p = Argument::Tensor(it.parameter("p", &[1, 8], init));
+            call(it, "add", &[x, p])
+        };
+        check_of(1, placed, own(0));
+        // No dim of the result is that of the batch.
+        check_of(1, |it, x| call(it, "reshape", &[x, list(&[8])]), Rows::Mixed);
+        check_of(1, |it, x| call(it, "sum", &[x, Argument::Integer(0)]), Rows::Mixed);
     }
 
     #[test]

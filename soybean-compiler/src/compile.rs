@@ -7,13 +7,14 @@ use crate::{
     fault::{At, ModelFault},
     graph::Value,
     limit::{self, Shortage},
-    lower::{Lowered, lowered_within},
+    lower::lowered_within,
     network::Network,
     optimizer::Optimizer,
+    peak::Peak,
     pin,
     report::Report,
     share,
-    tiling::{Objective, Request, Search, Strategy, Tiled, search},
+    tiling::{Objective, Request, Search, Strategy, Tiled, search, search_alone},
 };
 
 /// What is asked of the compiler besides the model itself.
@@ -71,20 +72,45 @@ pub fn compile(
     let network = Network::new(builder, loss, outputs, &options.optimizer)?;
     let network = network.in_precision(options.precision);
     let start = now();
-    let found = planned(&network, mesh, &options.search)?;
+    let found = planned(&network, mesh, &options.search, search);
     let milliseconds = now() - start;
+    let found = found.map_err(|it| vec![shortage(&network, mesh, options.search.strategy, &it)])?;
     let most = most_ranks_at_work(&found.tiled);
     if most < options.n_gpus {
         return Err(vec![too_many_gpus(options.n_gpus, most)]);
     }
     let memory = options.search.memory;
-    let Lowered { program, peak } = lowered_within(&options.name, &found.tiled, memory);
-    let report = Report::new(found, &program, peak, options.search.strategy, milliseconds, memory);
-    Ok(Compiled { program, report })
+    let lowered = lowered_within(&options.name, &found.tiled, memory);
+    let report = Report::new(found, &lowered, options.search.strategy, milliseconds, memory);
+    Ok(Compiled { program: lowered.program, report })
 }
 
-/// The plan of a network, with working copies if they are wanted and of use.
-fn planned(network: &Network, mesh: Mesh, request: &Request) -> Result<Search, Vec<ModelFault>> {
+/// The plan that [`compile`] lowers: the best that is found for a network and, where the request says what memory each rank has, fits into it, with working copies if they
+/// are wanted and of use. None if none that fits is found.
+///
+/// # Panics
+/// Where [`search`] does.
+#[must_use]
+pub fn best_plan(network: &Network, mesh: Mesh, request: &Request) -> Option<Search> {
+    planned(network, mesh, request, search_alone).ok()
+}
+
+/// Why no plan was found that fits.
+struct Shortfall {
+    /// The memory that each rank has.
+    memory: u64,
+    /// The most ranks at work in the best of all plans.
+    most_at_work: usize,
+    /// What the leanest plan found holds.
+    peak: Peak,
+}
+
+fn planned(
+    network: &Network,
+    mesh: Mesh,
+    request: &Request,
+    search: fn(&Network, Mesh, &Request) -> Search,
+) -> Result<Search, Shortfall> {
     if request.shares {
         let shared = network.shared();
         let found = search(&shared, mesh, request);
@@ -105,32 +131,13 @@ fn planned(network: &Network, mesh: Mesh, request: &Request) -> Result<Search, V
         }
     }
     let found = search(network, mesh, request);
-    match request.memory {
-        Some(memory) => within(network, found, memory, request.strategy),
-        None => Ok(found),
-    }
-}
-
-/// The plan that was found, or a dearer one whose program fits.
-fn within(
-    network: &Network,
-    found: Search,
-    memory: u64,
-    strategy: Strategy,
-) -> Result<Search, Vec<ModelFault>> {
-    let mesh = found.tiled.mesh;
-    let most = most_ranks_at_work(&found.tiled);
-    let plan = match strategy {
+    let Some(memory) = request.memory else { return Ok(found) };
+    let most_at_work = most_ranks_at_work(&found.tiled);
+    let fitting = match request.strategy {
         Strategy::Auto => limit::fitting(network, found, memory),
         Strategy::Recursive | Strategy::Data | Strategy::Model => limit::checked(found, memory),
     };
-    plan.map_err(|peak| {
-        if most < mesh.n_ranks() {
-            return vec![too_many_gpus(mesh.n_ranks(), most)];
-        }
-        let shortage = Shortage { network, mesh, memory, strategy, peak: &peak };
-        vec![shortage.fault(MAX_GPUS)]
-    })
+    fitting.map_err(|peak| Shortfall { memory, most_at_work, peak })
 }
 
 fn check_n_gpus(n_gpus: usize) -> Result<(), ModelFault> {
@@ -162,6 +169,14 @@ fn most_ranks_at_work(tiled: &Tiled) -> usize {
         tiled.mesh.group_size(axes)
     };
     tiled.forms.iter().flatten().map(ranks).max().unwrap_or(1)
+}
+
+fn shortage(network: &Network, mesh: Mesh, strategy: Strategy, found: &Shortfall) -> ModelFault {
+    let &Shortfall { memory, most_at_work, ref peak } = found;
+    match most_at_work < mesh.n_ranks() {
+        true => too_many_gpus(mesh.n_ranks(), most_at_work),
+        false => Shortage { network, mesh, memory, strategy, peak }.fault(MAX_GPUS),
+    }
 }
 
 fn too_many_gpus(n_gpus: usize, most: usize) -> ModelFault {

@@ -72,7 +72,7 @@ pub enum Source {
 }
 
 /// What a step is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Loss, gradients and updates.
     Train,

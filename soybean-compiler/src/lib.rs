@@ -10,6 +10,7 @@ mod fault;
 mod fuse;
 pub mod gradient;
 pub mod graph;
+mod holdings;
 mod inference;
 mod initializers;
 mod limit;
@@ -30,7 +31,6 @@ mod schedule;
 mod share;
 pub mod signature;
 mod simplify;
-mod size;
 mod surface;
 mod text;
 pub mod tiling;
@@ -38,7 +38,7 @@ mod updates;
 mod verify;
 
 pub use builder::{Argument, Builder, Site};
-pub use compile::{Compiled, MAX_GPUS, Options, compile};
+pub use compile::{Compiled, MAX_GPUS, Options, best_plan, compile};
 pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
 pub use lower::{lower, lower_within};
@@ -51,7 +51,6 @@ pub use report::{
     LevelLoad, Parallelism, Pass, Prediction, Report, Transfer, readable_bytes, readable_seconds,
     rows,
 };
-pub use size::{parse_bytes, readable_memory};
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
     operator_samples,

@@ -15,11 +15,11 @@ use soybean_plan::{
 use crate::{
     batch::Batch,
     graph::{Phase, Source, Value},
+    holdings::{Holdings, Owner},
     memory::{self, Steps, Storage},
     operator::{Operator, Rules},
     operators::{by_phase::ByPhase, elementwise::Elementwise},
     overlap::{self, Order},
-    peak::{Owner, Peak},
     scalar,
     schedule::{self, Task},
     tiling::{Tiled, number, route},
@@ -37,22 +37,23 @@ pub fn lower_within(name: &str, tiled: &Tiled, memory: u64) -> Program {
     lowered_within(name, tiled, Some(memory)).program
 }
 
-/// A program, and what its memory holds at most.
+/// A program, and what its memory holds.
 #[derive(Debug)]
 pub(crate) struct Lowered {
     pub(crate) program: Program,
-    pub(crate) peak: Peak,
+    pub(crate) holdings: Holdings,
 }
 
 /// Lowers a tiled network to a program whose arena has at most this many bytes, if the order that needs the least memory allows it: the order in which
 /// devices can communicate while they compute is used where there is room for it.
 pub(crate) fn lowered_within(name: &str, tiled: &Tiled, limit: Option<u64>) -> Lowered {
+    let bytes = |lowered: &Lowered| lowered.program.tables.arena_bytes;
     let overlapped = lowered(name, tiled, Order::Overlapped);
-    if limit.is_none_or(|limit| overlapped.peak.bytes() <= limit) {
+    if limit.is_none_or(|limit| bytes(&overlapped) as u64 <= limit) {
         return overlapped;
     }
     let lean = lowered(name, tiled, Order::Lean);
-    if lean.peak.bytes() < overlapped.peak.bytes() { lean } else { overlapped }
+    if bytes(&lean) < bytes(&overlapped) { lean } else { overlapped }
 }
 
 fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
@@ -63,15 +64,16 @@ fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
     let gradient_norm = tiled.network.gradient_norm.map(|it| lowering.stored[&it]);
     let evaluate = lowering.steps_of(Phase::Evaluate, &schedule::evaluate(&tiled.network));
     let outputs = lowering.outputs();
+    let left_by_training = loss.into_iter().chain(gradient_norm).collect();
+    let left_by_evaluations = outputs.iter().map(|it| it.buffer).collect();
     let phases = [
-        Steps { steps: &train, kept: loss.into_iter().chain(gradient_norm).collect(), order },
-        Steps { steps: &evaluate, kept: outputs.iter().map(|it| it.buffer).collect(), order },
+        Steps { phase: Phase::Train, steps: &train, kept: left_by_training, order },
+        Steps { phase: Phase::Evaluate, steps: &evaluate, kept: left_by_evaluations, order },
     ];
-    let memory::Plan { buffers, arena_bytes, held } =
+    let memory::Plan { buffers, arena_bytes, lives } =
         memory::plan(&lowering.storage, &lowering.kernels, &phases);
-    let held: Vec<(Owner, u64)> =
-        held.iter().map(|&it| (lowering.owners[it], lowering.storage[it].bytes() as u64)).collect();
-    let peak = Peak::new(&tiled.network, &held, arena_bytes as u64);
+    let Lowering { owners, storage, .. } = &lowering;
+    let holdings = Holdings::new(&tiled.network, owners, storage, &lives, arena_bytes);
     let mesh = tiled.mesh;
     let bytes = |steps: &[Step]| -> u64 {
         let moved = |step: &Step| match &lowering.kernels[step.kernel] {
@@ -101,7 +103,7 @@ fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
         evaluate_bytes: bytes(&evaluate),
     };
     let program = Program { tables, kernels: Cow::Owned(lowering.kernels), train, evaluate };
-    Lowered { program, peak }
+    Lowered { program, holdings }
 }
 
 struct Lowering<'a> {

@@ -4,11 +4,14 @@
 //! dies with it. What a collective reads and writes lives as long as the collective may be under way, in the order that lets it be. Larger buffers are placed first, each at the
 //! lowest offset that is free for all its life.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use soybean_plan::{Buffer, BufferId, DType, Kernel, Step, Strides};
 
-use crate::overlap::{self, Order};
+use crate::{
+    graph::Phase,
+    overlap::{self, Order},
+};
 
 /// What is to be placed.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +32,7 @@ impl Storage {
 /// A stretch of memory that one buffer, or several one after another, live in.
 struct Slot {
     bytes: usize,
-    phase: usize,
+    phase: Phase,
     first: usize,
     last: usize,
     offset: usize,
@@ -39,18 +42,28 @@ struct Slot {
 
 /// Steps that run one after the other, and the buffers that must outlive them.
 pub(crate) struct Steps<'a> {
+    pub(crate) phase: Phase,
     pub(crate) steps: &'a [Step],
     pub(crate) kept: Vec<BufferId>,
     pub(crate) order: Order,
 }
 
-/// Where everything lies.
+/// The steps of a phase during which a buffer that does not stay has its memory, the first and the last among them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub(crate) buffer: BufferId,
+    pub(crate) phase: Phase,
+    pub(crate) first: usize,
+    pub(crate) last: usize,
+}
+
+/// Where everything lies, and when.
 pub(crate) struct Plan {
     pub(crate) buffers: Vec<Buffer>,
     /// The size of the arena.
     pub(crate) arena_bytes: usize,
-    /// The buffers that are held when the most bytes are.
-    pub(crate) held: Vec<BufferId>,
+    /// Of all buffers that do not stay.
+    pub(crate) lives: Vec<Life>,
 }
 
 /// Places all buffers for the phases' steps.
@@ -63,8 +76,8 @@ pub(crate) fn plan(storage: &[Storage], kernels: &[Kernel], phases: &[Steps<'_>]
     }
     let mut slot_of: Vec<Option<usize>> = vec![None; storage.len()];
     let mut slots = Vec::new();
-    for (number, phase) in phases.iter().enumerate() {
-        assign_slots(number, phase, storage, kernels, &mut slots, &mut slot_of);
+    for steps in phases {
+        assign_slots(steps, storage, kernels, &mut slots, &mut slot_of);
     }
     let transient_bytes = place(&mut slots);
     for (buffer, slot) in slot_of.iter().enumerate() {
@@ -77,80 +90,62 @@ pub(crate) fn plan(storage: &[Storage], kernels: &[Kernel], phases: &[Steps<'_>]
         n_elements: storage.n_elements,
         dtype: storage.dtype,
     };
-    let persistent = (0..storage.len()).filter(|&it| storage[it].is_persistent);
     Plan {
         buffers: storage.iter().zip(&offsets).map(buffer).collect(),
         arena_bytes: persistent_bytes + transient_bytes,
-        held: persistent.chain(held_at_peak(&slots)).collect(),
+        lives: slots.iter().flat_map(lives).collect(),
     }
 }
 
-/// The transient buffers that are held at the step at which they take the most bytes.
-fn held_at_peak(slots: &[Slot]) -> Vec<BufferId> {
-    let lives = |slot: &Slot, (phase, at): (usize, usize)| {
-        slot.phase == phase && slot.first <= at && at <= slot.last
-    };
-    // The sum rises only where a slot begins.
-    let mut sums: BTreeMap<(usize, usize), isize> = BTreeMap::new();
-    for slot in slots {
-        let bytes = slot.bytes.cast_signed();
-        *sums.entry((slot.phase, slot.first)).or_default() += bytes;
-        *sums.entry((slot.phase, slot.last + 1)).or_default() -= bytes;
-    }
-    let mut held = 0;
-    let peak = sums.into_iter().map(|(moment, change)| {
-        held += change;
-        (held, Reverse(moment))
-    });
-    let Some((_, Reverse(peak))) = peak.max() else { return Vec::new() };
-    let live = slots.iter().filter(|slot| lives(slot, peak));
-    live.filter_map(|slot| slot.buffers.iter().rev().find(|it| it.0 <= peak.1))
-        .map(|&(_, buffer)| buffer)
-        .collect()
+/// The lives of a slot's buffers: each has the memory until the next is written over it.
+fn lives(slot: &Slot) -> impl Iterator<Item = Life> {
+    let ends = slot.buffers[1..].iter().map(|it| it.0 - 1).chain([slot.last]);
+    let phase = slot.phase;
+    let life = move |(&(first, buffer), last)| Life { buffer, phase, first, last };
+    slot.buffers.iter().zip(ends).map(life)
 }
 
 /// Gives every transient buffer of a phase a slot.
 fn assign_slots(
-    number: usize,
-    phase: &Steps<'_>,
+    steps: &Steps<'_>,
     storage: &[Storage],
     kernels: &[Kernel],
     slots: &mut Vec<Slot>,
     slot_of: &mut [Option<usize>],
 ) {
     let mut last_use = vec![0; storage.len()];
-    for (at, step) in phase.steps.iter().enumerate() {
+    for (at, step) in steps.steps.iter().enumerate() {
         for buffer in step.inputs.iter().copied() {
             last_use[buffer] = at;
         }
     }
-    let ends = match phase.order {
-        Order::Overlapped => overlap::ends(phase.steps, kernels),
+    let ends = match steps.order {
+        Order::Overlapped => overlap::ends(steps.steps, kernels),
         Order::Lean => BTreeMap::new(),
     };
     for (collective, end) in ends {
-        let step = &phase.steps[collective];
+        let step = &steps.steps[collective];
         for buffer in step.inputs.iter().chain(&step.results).copied() {
             last_use[buffer] = last_use[buffer].max(end);
         }
     }
-    for &buffer in &phase.kept {
-        last_use[buffer] = phase.steps.len();
+    for &buffer in &steps.kept {
+        last_use[buffer] = steps.steps.len();
     }
-    for (at, step) in phase.steps.iter().enumerate() {
+    for (at, step) in steps.steps.iter().enumerate() {
         for result in step.results.iter().copied() {
             if storage[result].is_persistent {
                 continue;
             }
             let dies = |&input: &BufferId| {
                 slot_of[input]
-                    .is_some_and(|slot| slots[slot].last == at && slots[slot].phase == number)
+                    .is_some_and(|slot| slots[slot].last == at && slots[slot].phase == steps.phase)
             };
             let over = overwritable(step, kernels, storage, result).into_iter().find(dies);
             let slot = over.and_then(|input| slot_of[input]).unwrap_or_else(|| {
                 slots.push(Slot {
                     bytes: storage[result].bytes(),
-                    phase: number,
+                    phase: steps.phase,
                     first: at,
                     last: at,
                     offset: 0,
@@ -189,15 +184,13 @@ fn overwritable(
 fn place(slots: &mut [Slot]) -> usize {
     let mut order: Vec<usize> = (0..slots.len()).collect();
     order.sort_by_key(|&it| (usize::MAX - slots[it].bytes, it));
-    let mut placed: Vec<Vec<usize>> = Vec::new();
+    // Of each phase.
+    let mut placed: [Vec<usize>; 2] = [Vec::new(), Vec::new()];
     let mut total = 0;
     for slot in order {
         let &Slot { phase, first, last, bytes, .. } = &slots[slot];
-        if placed.len() <= phase {
-            placed.resize(phase + 1, Vec::new());
-        }
         // Slots of the phase by offset. Flat loops, because the macro that runs them is compiled without optimisation.
-        let others = &placed[phase][..];
+        let others = &placed[phase as usize][..];
         let (mut offset, mut at) = (0, 0);
         while at < others.len() {
             let other = &slots[others[at]];
@@ -212,8 +205,9 @@ fn place(slots: &mut [Slot]) -> usize {
         }
         slots[slot].offset = offset;
         total = total.max(offset + bytes);
-        let position = placed[phase].partition_point(|&it| slots[it].offset <= offset);
-        placed[phase].insert(position, slot);
+        let placed = &mut placed[phase as usize];
+        let position = placed.partition_point(|&it| slots[it].offset <= offset);
+        placed.insert(position, slot);
     }
     total
 }

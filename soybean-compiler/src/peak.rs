@@ -2,11 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{
-    graph::{Source, Value},
-    network::Network,
-    operator::Operator,
-};
+use crate::graph::Value;
 
 /// What memory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,31 +54,9 @@ pub struct Peak {
     pub held: Vec<Held>,
 }
 
-/// Whose part a buffer is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
-    pub(crate) value: Value,
-    /// Whether it lies otherwise than the tensor is stored.
-    pub(crate) is_converted: bool,
-}
-
 impl Peak {
-    /// The peak at which these buffers are held, with what each takes.
-    pub(crate) fn new(network: &Network, buffers: &[(Owner, u64)], arena_bytes: u64) -> Self {
-        let is_forward = network.forward();
-        let content = |owner: &Owner| match &network.graph.node(owner.value).source {
-            Source::Parameter(_) => Content::Parameters,
-            Source::Buffer(_) | Source::State => Content::States,
-            Source::Input { .. } => Content::Inputs,
-            Source::Operator(Operator::Iota(_)) => Content::Inputs,
-            Source::Operator(_) if is_forward[owner.value.index()] => Content::Activations,
-            Source::Operator(_) => Content::Gradients,
-        };
-        let held = |(owner, bytes): &(Owner, u64)| {
-            let content = if owner.is_converted { Content::Collectives } else { content(owner) };
-            Held { value: Some(owner.value), content, bytes: *bytes }
-        };
-        let mut held: Vec<Held> = buffers.iter().map(held).collect();
+    /// The peak at which all this is held in an arena of so many bytes.
+    pub(crate) fn new(mut held: Vec<Held>, arena_bytes: u64) -> Self {
         let total: u64 = held.iter().map(|it| it.bytes).sum();
         if arena_bytes > total {
             held.push(Held { value: None, content: Content::Gaps, bytes: arena_bytes - total });
@@ -100,11 +74,16 @@ impl Peak {
     /// The bytes of each content, zeros among them.
     #[must_use]
     pub fn by_content(&self) -> BTreeMap<Content, u64> {
-        let mut bytes: BTreeMap<Content, u64> =
-            Content::NAMES.into_iter().map(|(.., it)| (it, 0)).collect();
-        for held in &self.held {
-            *bytes.entry(held.content).or_default() += held.bytes;
-        }
-        bytes
+        by_content(&self.held)
     }
+}
+
+/// The bytes of each content, zeros among them.
+pub(crate) fn by_content(held: &[Held]) -> BTreeMap<Content, u64> {
+    let mut bytes: BTreeMap<Content, u64> =
+        Content::NAMES.into_iter().map(|(.., it)| (it, 0)).collect();
+    for held in held {
+        *bytes.entry(held.content).or_default() += held.bytes;
+    }
+    bytes
 }

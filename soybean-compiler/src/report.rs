@@ -14,8 +14,9 @@ use std::collections::BTreeMap;
 use soybean_plan::{Kernel, Mesh, Mode, Precision, Program, Topology};
 
 use crate::{
-    graph::{Graph, Source, Value},
-    peak::Peak,
+    graph::{Graph, Phase, Source, Value},
+    lower::Lowered,
+    peak::{Content, Peak},
     tiling::{Objective, Search, Strategy},
 };
 
@@ -31,6 +32,7 @@ pub struct Report {
     found: Search,
     milliseconds: f64,
     peak: Peak,
+    memory_by_step: Vec<BTreeMap<Content, u64>>,
     memory_limit: Option<u64>,
     /// The bytes that one training step, or in inference one prediction, moves, over all ranks: what the program's collectives move.
     pub bytes_total: u64,
@@ -71,12 +73,16 @@ pub struct LevelLoad {
 impl Report {
     pub(crate) fn new(
         found: Search,
-        program: &Program,
-        peak: Peak,
+        lowered: &Lowered,
         strategy: Strategy,
         milliseconds: f64,
         memory_limit: Option<u64>,
     ) -> Self {
+        let Lowered { program, holdings } = lowered;
+        let phase = match program.tables.mode() {
+            Mode::Training => Phase::Train,
+            Mode::Inference => Phase::Evaluate,
+        };
         Self {
             name: program.tables.name.clone().into_owned(),
             strategy,
@@ -86,7 +92,8 @@ impl Report {
             peak_memory_bytes_per_gpu: program.tables.arena_bytes as u64,
             prediction: found.topology.as_ref().map(|it| prediction(program, it)),
             found,
-            peak,
+            peak: holdings.peak(),
+            memory_by_step: holdings.by_step(phase, program.measured().len()),
             memory_limit,
         }
     }
@@ -152,6 +159,13 @@ impl Report {
     #[must_use]
     pub fn peak(&self) -> &Peak {
         &self.peak
+    }
+
+    /// The bytes of each content that a rank's memory holds at each step of a training step, or in inference of a prediction, without gaps: at each what stays, what was
+    /// written and is still to be read, and what collectives that may be under way read and write.
+    #[must_use]
+    pub fn memory_by_step(&self) -> &[BTreeMap<Content, u64>] {
+        &self.memory_by_step
     }
 
     /// The time that the search took.

@@ -12,5 +12,5 @@ pub use again::{Changes, compile_again, json};
 pub use diff::{Side, diff};
 pub use near::nearest;
 pub use saved::{SavedConversion, SavedOperator, SavedPlan, SavedTensor};
-pub use soybean_compiler::{Compiled, Objective, Strategy, parse_bytes, readable_bytes};
+pub use soybean_compiler::{Compiled, Objective, Strategy, readable_bytes};
 pub use why::{Choice, Why, why};

@@ -66,7 +66,7 @@ fn data(compiled: &Compiled) -> String {
         "{{\n\"plan\": {},\n\"ranks\": {},\n\"memory\": {},\n\"layers\": {},\n\"transfers\": {},\n\"steps\": {}\n}}",
         compiled.report.json(),
         tiles::json(&compiled.report.search().tiled),
-        memory::json(&compiled.program),
+        memory::json(&compiled.report),
         tables::layers(&compiled.report),
         tables::transfers(&compiled.report),
         list(steps),

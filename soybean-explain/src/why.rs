@@ -1,4 +1,4 @@
-//! Why a tensor lies as it does: what every other tiling of it would cost, everything else searched anew.
+//! Why a tensor lies as it does: what every other tiling of it would cost, everything else searched anew, within the plan's memory limit if it has one.
 
 use std::{
     num::NonZero,
@@ -7,8 +7,8 @@ use std::{
 };
 
 use soybean_compiler::{
-    Network, Objective, Report, Request, Strategy, graph::Value, readable_bytes, readable_seconds,
-    rows::aligned, tiling::search_alone,
+    Network, Objective, Report, Request, Strategy, best_plan, graph::Value, readable_bytes,
+    readable_seconds, rows::aligned, tiling::Search,
 };
 use soybean_plan::{AxisSet, Mesh, Placement, Tiling};
 
@@ -29,6 +29,8 @@ pub struct Why {
     pub name: String,
     /// The tilings; of those that differ by an exchange of axes that are alike, one.
     pub choices: Vec<Choice>,
+    /// The tilings with which no plan was found that fits into the memory.
+    pub unfit: Vec<Tiling>,
 }
 
 /// What a tiling of a tensor costs.
@@ -49,13 +51,24 @@ pub struct Choice {
 }
 
 impl Choice {
+    fn new(tiling: Tiling, found: &Search, is_chosen: bool) -> Self {
+        Self {
+            tiling,
+            bytes: found.tiled.bytes(),
+            lower_bound_bytes: found.lower_bound_bytes,
+            seconds: found.times.map(|it| (it.plan, it.lower_bound)),
+            is_optimal: found.is_optimal,
+            is_chosen,
+        }
+    }
+
     /// What was minimised.
     fn cost(&self) -> f64 {
         self.seconds.map_or(self.bytes as f64, |it| it.0)
     }
 }
 
-/// Tries every tiling of the tensor with this name. `request` is what was asked of the plan's search; a limit of its memory is not kept.
+/// Tries every tiling of the tensor with this name. `request` is what was asked of the plan's search.
 ///
 /// # Errors
 /// If there is no such tensor, it is not stored, or it has more tilings than can be tried.
@@ -74,23 +87,22 @@ pub fn why(report: &Report, request: &Request, name: &str) -> Result<Why, String
         .filter_map(|it| stored_so(network, tensor, *it, &tiled.mesh, &kinds))
         .collect();
     let request = Request { strategy: Strategy::Auto, ..request.clone() };
-    let mut choices = in_parallel(&pinned, |(tiling, network)| {
-        let shared = if request.shares { &network.shared() } else { network };
-        let found = search_alone(shared, tiled.mesh, &request);
-        Choice {
-            tiling: *tiling,
-            bytes: found.tiled.bytes(),
-            lower_bound_bytes: found.lower_bound_bytes,
-            seconds: found.times.map(|it| (it.plan, it.lower_bound)),
-            is_optimal: found.is_optimal,
-            is_chosen: *tiling == chosen,
-        }
+    let found = in_parallel(&pinned, |(tiling, network)| {
+        let is_chosen = *tiling == chosen;
+        let choice = |found: &Search| Choice::new(*tiling, found, is_chosen);
+        let found = best_plan(network, tiled.mesh, &request).as_ref().map(choice);
+        // Searches within memory are not exact: another may be worse than the plan's own.
+        let own = is_chosen.then(|| choice(report.search()));
+        found.into_iter().chain(own).min_by(|a, b| a.cost().total_cmp(&b.cost())).ok_or(*tiling)
     });
+    let (found, unfit): (Vec<_>, Vec<_>) = found.into_iter().partition(Result::is_ok);
+    let mut choices: Vec<Choice> = found.into_iter().flatten().collect();
     choices.sort_by(|a, b| {
         let order = a.cost().total_cmp(&b.cost()).then(b.is_chosen.cmp(&a.is_chosen));
         order.then(a.tiling.cmp(&b.tiling))
     });
-    Ok(Why { tensor, name: name.to_owned(), choices })
+    let unfit = unfit.into_iter().filter_map(Result::err).collect();
+    Ok(Why { tensor, name: name.to_owned(), choices, unfit })
 }
 
 /// For each axis the first one that is alike: an exchange of the two in a plan as a whole changes no cost.
@@ -248,8 +260,10 @@ impl Why {
     pub fn text(&self, report: &Report) -> String {
         let node = report.search().tiled.network.graph.node(self.tensor);
         let plural = if report.n_gpus() == 1 { "" } else { "s" };
+        let limit = |it| format!(" within {} of memory", readable_bytes(it));
+        let limit = report.memory_limit().map_or_else(String::new, limit);
         let heading = format!(
-            "`{}` {}{} in the plan of `{}` for {} GPU{plural}: its tilings, everything else searched anew\n\n",
+            "`{}` {}{} in the plan of `{}` for {} GPU{plural}: its tilings, everything else searched anew{limit}\n\n",
             self.name,
             node.dtype,
             node.shape,
@@ -274,8 +288,13 @@ impl Why {
             Objective::Time => "time",
         };
         let heads = ["tiling", unit, "ratio", "", ""].map(str::to_owned);
-        let rows: Vec<[String; 5]> =
-            [heads].into_iter().chain(self.choices.iter().map(row)).collect();
+        let unfit =
+            |it: &Tiling| [&it.to_string(), "-", "", "none found that fits", ""].map(str::to_owned);
+        let rows: Vec<[String; 5]> = [heads]
+            .into_iter()
+            .chain(self.choices.iter().map(row))
+            .chain(self.unfit.iter().map(unfit))
+            .collect();
         heading + &aligned(&rows)
     }
 }

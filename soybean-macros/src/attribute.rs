@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
-use soybean_compiler::{MAX_GPUS, Objective, Optimizer, Strategy, parse_bytes};
-use soybean_plan::{Mode, Precision};
+use soybean_compiler::{MAX_GPUS, Objective, Optimizer, Strategy};
+use soybean_plan::{Mode, Precision, parse_bytes};
 use syn::{
     Expr, Ident, Token,
     parse::{Parse, ParseStream},

@@ -20,6 +20,7 @@ pub mod random;
 mod scalar;
 mod schedule;
 mod shape;
+mod size;
 mod tile;
 mod tiling;
 
@@ -43,5 +44,6 @@ pub use program::{
 pub use scalar::{Binary, Instruction, Register, ScalarProgram, Unary, noise};
 pub use schedule::{Access, Lane, Schedule, Wait};
 pub use shape::{DType, MAX_RANK, Shape, Strides};
+pub use size::{parse_bytes, readable_memory};
 pub use tile::{Run, Tile, carried_axes, carries_split, may_split, splitting_sets};
 pub use tiling::{Placement, Tiling};

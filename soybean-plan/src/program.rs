@@ -200,7 +200,7 @@ pub enum Rows {
         /// The dim.
         dim: usize,
     },
-    /// It is computed of several rows together, or there are no rows that the inputs share.
+    /// It is computed of several rows together, no dim of it is known to be theirs, or there are no rows that the inputs share.
     Mixed,
 }
 

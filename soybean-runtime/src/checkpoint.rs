@@ -42,7 +42,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{Error, Trainer, abort::said_by, processes::Writing, tensor_file::fault};
-pub(crate) use folder::sync as sync_folder;
+pub(crate) use folder::sync;
+#[doc(hidden)]
+pub use folder::sync_folder;
 use job::{Job, Tensors};
 pub use open::Checkpoint;
 

@@ -33,8 +33,8 @@ impl Predictor {
         Ok(Self { inner: Trainer::start(AnyModel::Shared(model), &config, Mode::Inference)? })
     }
 
-    /// The model's outputs, in the order in which it returns them. Fewer rows than a batch has may be given where every output has a part for each row; outputs
-    /// are then as much shorter.
+    /// The model's outputs, in the order in which it returns them. Any number of rows may be given where every output has a part for each row: they are taken batch by batch, and
+    /// outputs are as long.
     ///
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
@@ -70,7 +70,7 @@ impl Predictor {
         weights::load(&mut self.inner, path, mapping)
     }
 
-    /// The bytes that all ranks together received from others in the last prediction, as counted while they were read.
+    /// The bytes that all ranks together received from others in the last batch of a prediction, as counted while they were read.
     #[must_use]
     pub fn moved_bytes(&self) -> u64 {
         self.inner.moved_bytes()

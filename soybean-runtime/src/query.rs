@@ -1,23 +1,35 @@
-//! Queries: what a prediction is asked of, made a batch of the model's size.
+//! Queries: what a prediction is asked of, made batches of the model's size, and their outputs made one answer.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 use soybean_plan::{DType, Input, Output, Rows, Tables};
 
-use crate::{Array, Error, ErrorKind, View, trainer::batch::check_count};
+use crate::{
+    Array, Error, ErrorKind, View,
+    trainer::batch::{check_count, check_labels},
+};
 
 /// The tensors of a prediction, one for each of the model's inputs.
 pub(crate) struct Query<'a> {
-    columns: Vec<Column<'a>>,
-    /// How many rows are given of how many that the batch has, where that is fewer.
-    part: Option<Part>,
+    inputs: &'a [Input],
+    given: &'a [View<'a>],
+    /// How many rows there are; none where only a batch as a whole can be given.
+    extent: Option<Extent>,
 }
 
-/// A part of the rows of a batch.
+/// Rows of inputs that share dim 0.
 #[derive(Clone, Copy)]
-struct Part {
+struct Extent {
     n_given: usize,
+    /// Of a batch.
     n_rows: usize,
+}
+
+/// One batch of a query.
+pub(crate) struct Part<'a> {
+    columns: Vec<Column<'a>>,
+    /// How many of how many rows are those of the query, where rows are known.
+    extent: Option<Extent>,
 }
 
 /// A whole tensor of a batch.
@@ -27,31 +39,56 @@ enum Column<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// The batch of these tensors, of which those that predictions do not need are not read but zero. Where fewer rows are given than a batch has, the last is
-    /// repeated.
-    pub(crate) fn new(tables: &Tables, given: &[View<'a>]) -> Result<Self, Error> {
+    /// The query of these tensors, of which those that predictions do not need are not read. `needed` are the rows of each batch that are read.
+    pub(crate) fn new(
+        tables: &'a Tables,
+        given: &'a [View<'a>],
+        needed: &[Range<usize>],
+    ) -> Result<Self, Error> {
         if tables.predictions().is_empty() {
             return fault("expected a model with outputs beside its loss, found none".to_owned());
         }
         check_count(&tables.inputs, given)?;
-        let pairs = || tables.inputs.iter().zip(given);
-        let part = part(&pairs().filter(|(input, _)| input.is_queried).collect::<Vec<_>>())?;
-        if let Some(Part { n_given, n_rows }) = part {
-            let is_mixed = |it: &&Output| it.rows == Rows::Mixed;
-            if let Some(output) = tables.predictions().iter().find(is_mixed) {
-                let name = &output.name;
-                return fault(format!(
-                    "output `{name}` is computed of several rows together: expected all {n_rows} rows of a batch, found {n_given}"
-                ));
-            }
+        let pairs = tables.inputs.iter().zip(given).filter(|(input, _)| input.is_queried);
+        let queried: Vec<(&Input, &View<'_>)> = pairs.collect();
+        let query = Self { inputs: &tables.inputs, given, extent: extent(&queried)? };
+        let Some(Extent { n_given, n_rows }) = query.extent else { return Ok(query) };
+        let is_mixed = |it: &&Output| it.rows == Rows::Mixed;
+        let mixed = tables.predictions().iter().find(is_mixed);
+        if let Some(output) = mixed.filter(|_| n_given != n_rows) {
+            let name = &output.name;
+            return fault(format!(
+                "the rows of output `{name}` cannot be told apart: expected as many as a batch has, {n_rows}, found {n_given}"
+            ));
         }
-        let column = |(input, view): (&Input, &View<'a>)| match input.is_queried {
-            true => Column::of(*view, input, part),
-            false => Column::zeros(input),
-        };
-        Ok(Self { columns: pairs().map(column).collect(), part })
+        let starts = || (0..n_given).step_by(n_rows);
+        let needed: Vec<Range<usize>> = starts()
+            .flat_map(|start| needed.iter().map(move |it| start + it.start..start + it.end))
+            .collect();
+        // Before anything is computed of other rows.
+        queried.iter().try_for_each(|(input, view)| check_labels(input, &needed, **view))?;
+        Ok(query)
     }
 
+    /// The batches, one after the other. The last is filled up with its last row.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'a>> {
+        let Extent { n_given, n_rows } = self.extent.unwrap_or(Extent { n_given: 1, n_rows: 1 });
+        (0..n_given).step_by(n_rows).map(move |start| self.part(start..n_given.min(start + n_rows)))
+    }
+
+    fn part(&self, rows: Range<usize>) -> Part<'a> {
+        let column = |(input, view): (&Input, &View<'a>)| match (input.is_queried, self.extent) {
+            (false, _) => Column::zeros(input),
+            (true, None) => Column::whole(*view),
+            (true, Some(_)) => Column::of_rows(*view, input, &rows),
+        };
+        let columns = self.inputs.iter().zip(self.given).map(column).collect();
+        let extent = self.extent.map(|it| Extent { n_given: rows.len(), ..it });
+        Part { columns, extent }
+    }
+}
+
+impl Part<'_> {
     /// What ranks are fed with.
     pub(crate) fn views(&self) -> Vec<View<'_>> {
         self.columns.iter().map(Column::view).collect()
@@ -59,8 +96,8 @@ impl<'a> Query<'a> {
 
     /// An output without what belongs to the rows that were not given.
     pub(crate) fn cut(&self, array: Array, rows: Rows) -> Array {
-        match (rows, self.part) {
-            (Rows::Own { dim }, Some(Part { n_given, n_rows })) => {
+        match (rows, self.extent) {
+            (Rows::Own { dim }, Some(Extent { n_given, n_rows })) if n_given < n_rows => {
                 let n_kept = array.shape[dim] / n_rows * n_given;
                 first_of_dim(array, dim, n_kept)
             }
@@ -78,13 +115,19 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// The rows of an input, the last of which is repeated where a part of the batch is given.
-    fn of(view: View<'a>, input: &Input, part: Option<Part>) -> Self {
-        match (view, part) {
-            (View::F32(given), None) => Self::F32(given.into()),
-            (View::I32(given), None) => Self::I32(given.into()),
-            (View::F32(given), Some(_)) => Self::F32(padded(given, input)),
-            (View::I32(given), Some(_)) => Self::I32(padded(given, input)),
+    fn whole(view: View<'a>) -> Self {
+        match view {
+            View::F32(given) => Self::F32(given.into()),
+            View::I32(given) => Self::I32(given.into()),
+        }
+    }
+
+    /// Some rows of an input, the last of which is repeated up to a whole batch.
+    fn of_rows(view: View<'a>, input: &Input, rows: &Range<usize>) -> Self {
+        let elements = rows.start * row(input)..rows.end * row(input);
+        match view {
+            View::F32(given) => Self::F32(padded(&given[elements], input)),
+            View::I32(given) => Self::I32(padded(&given[elements], input)),
         }
     }
 
@@ -98,6 +141,9 @@ impl<'a> Column<'a> {
 
 fn padded<'a, T: Copy>(given: &'a [T], input: &Input) -> Cow<'a, [T]> {
     let n_missing = input.tile.shape.n_elements().saturating_sub(given.len());
+    if n_missing == 0 {
+        return given.into();
+    }
     let last = &given[given.len().saturating_sub(row(input))..];
     given.iter().chain(last.iter().cycle().take(n_missing)).copied().collect()
 }
@@ -107,16 +153,11 @@ fn row(input: &Input) -> usize {
     input.tile.shape.iter().skip(1).product()
 }
 
-/// How many rows are given; none if it is a whole batch, or what is given has another type and is refused later.
-fn part(queried: &[(&Input, &View<'_>)]) -> Result<Option<Part>, Error> {
-    let is_whole =
-        |(input, view): &(&Input, &View<'_>)| view.n_elements() == input.tile.shape.n_elements();
-    if queried.iter().all(is_whole) {
-        return Ok(None);
-    }
-    let extent = |it: &(&Input, &View<'_>)| it.0.tile.shape.first().copied();
-    let shared = queried.first().and_then(extent);
-    let Some(n_rows) = shared.filter(|it| queried.iter().all(|other| extent(other) == Some(*it)))
+/// How many rows are given; none if the inputs have none that they share.
+fn extent(queried: &[(&Input, &View<'_>)]) -> Result<Option<Extent>, Error> {
+    let of_batch = |it: &(&Input, &View<'_>)| it.0.tile.shape.first().copied();
+    let shared = queried.first().and_then(of_batch);
+    let Some(n_rows) = shared.filter(|it| queried.iter().all(|other| of_batch(other) == Some(*it)))
     else {
         // The check of the whole batch says which tensor has another size.
         return Ok(None);
@@ -125,9 +166,9 @@ fn part(queried: &[(&Input, &View<'_>)]) -> Result<Option<Part>, Error> {
     for (input, view) in queried {
         let (name, row, n_elements) = (input.name.as_ref(), row(input), view.n_elements());
         let n_given = n_elements / row;
-        if n_elements % row != 0 || n_given == 0 || n_given > n_rows {
+        if n_elements % row != 0 || n_given == 0 {
             return fault(format!(
-                "input `{name}`: expected from 1 to {n_rows} rows of {row} elements, found {n_elements} elements"
+                "input `{name}`: expected rows of {row} elements, found {n_elements} elements"
             ));
         }
         match known {
@@ -139,7 +180,7 @@ fn part(queried: &[(&Input, &View<'_>)]) -> Result<Option<Part>, Error> {
             Some(_) | None => known = Some((n_given, name)),
         }
     }
-    Ok(known.map(|(n_given, _)| Part { n_given, n_rows }))
+    Ok(known.map(|(n_given, _)| Extent { n_given, n_rows }))
 }
 
 /// The first indices of a dim.
@@ -152,6 +193,44 @@ fn first_of_dim(array: Array, dim: usize, n_kept: usize) -> Array {
     Array { shape, data }
 }
 
+/// An output of a whole query, from those of its parts.
+pub(crate) fn joined(mut parts: Vec<Array>, rows: Rows) -> Array {
+    let dim = match rows {
+        Rows::Own { dim } if parts.len() > 1 => dim,
+        // Of several parts each gives the same.
+        Rows::Own { .. } | Rows::Fixed | Rows::Mixed => return parts.swap_remove(0),
+    };
+    let mut shape = parts[0].shape.clone();
+    let (outer, inner) = (shape[..dim].iter(), shape[dim + 1..].iter());
+    let (n_blocks, inner): (usize, usize) = (outer.product(), inner.product());
+    shape[dim] = parts.iter().map(|it| it.shape[dim]).sum();
+    let mut data = Vec::with_capacity(shape.iter().product());
+    for at in 0..n_blocks {
+        for part in &parts {
+            let block = part.shape[dim] * inner;
+            data.extend_from_slice(&part.data[at * block..][..block]);
+        }
+    }
+    Array { shape, data }
+}
+
 fn fault<T>(message: String) -> Result<T, Error> {
     Err(Error::new(ErrorKind::Batch, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_joined_along_the_dim_of_rows() {
+        // Rows are columns here: elements of two lines, numbered by line and column.
+        let part = |columns: Range<usize>| {
+            let line = |it: usize| columns.clone().map(move |column| (10 * it + column) as f32);
+            Array { shape: vec![2, columns.len(), 1], data: (0..2).flat_map(line).collect() }
+        };
+        let parts = || vec![part(0..3), part(3..6), part(6..7)];
+        assert_eq!(joined(parts(), Rows::Own { dim: 1 }), part(0..7));
+        assert_eq!(joined(parts(), Rows::Fixed), part(0..3));
+    }
 }

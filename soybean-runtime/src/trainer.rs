@@ -24,7 +24,7 @@ use crate::{
     ends::is_owner,
     model::AnyModel,
     overlap::Overlap,
-    query::Query,
+    query::{Query, joined},
     ranks::{Feed, Moment, Order, Ranks, Report, Training},
     state::Stretch,
 };
@@ -149,18 +149,28 @@ impl Trainer {
         Ok(Evaluation { loss, outputs: arrays.collect() })
     }
 
-    /// The model's outputs beside the loss. Inputs on which they do not depend ([`soybean_plan::Input::is_queried`]), such as labels, are not read and may be empty. Fewer rows
-    /// than a batch has may be given where every output has a part for each row; outputs are then as much shorter.
+    /// The model's outputs beside the loss. Inputs on which they do not depend ([`soybean_plan::Input::is_queried`]), such as labels, are not read and may be empty. Any number
+    /// of rows may be given where every output has a part for each row: they are taken batch by batch, and outputs are as long. After several batches [`Self::moved_bytes`] is of
+    /// the last.
     ///
     /// # Errors
     /// If the model has no such outputs, the batch does not fit the model, or a rank fails.
     pub fn predict(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
         let model = self.model.clone();
         let tables = model.get().tables();
-        let query = Query::new(tables, batch).map_err(|error| self.refuse(error))?;
-        let arrays = self.forward(&query.views())?;
-        let outputs = tables.outputs.iter().zip(arrays).skip(usize::from(tables.loss.is_some()));
-        Ok(outputs.map(|(output, array)| query.cut(array, output.rows)).collect())
+        let query = Query::new(tables, batch, &self.rows).map_err(|error| self.refuse(error))?;
+        let mut answers = vec![Vec::new(); tables.predictions().len()];
+        for part in query.parts() {
+            let arrays = self.forward(&part.views())?;
+            let arrays = arrays.into_iter().skip(usize::from(tables.loss.is_some()));
+            for ((output, answer), array) in
+                tables.predictions().iter().zip(&mut answers).zip(arrays)
+            {
+                answer.push(part.cut(array, output.rows));
+            }
+        }
+        let outputs = tables.predictions().iter().zip(answers);
+        Ok(outputs.map(|(output, parts)| joined(parts, output.rows)).collect())
     }
 
     /// All outputs, the loss among them if there is one.

@@ -22,7 +22,7 @@ use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
 use crate::{
     Array, Error, ErrorKind, Trainer, View,
-    checkpoint::sync_folder,
+    checkpoint::sync,
     tensor_file::{Reader, Writer, header, refused},
 };
 pub use mapping::Mapping;
@@ -122,7 +122,7 @@ pub fn save(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(), Er
         .and_then(|()| {
             let what = || format!("rename it to {}", path.display());
             fs::rename(&temporary, path).map_err(|error| refused(&what(), &temporary, &error))?;
-            path.parent().map_or(Ok(()), sync_folder)
+            path.parent().map_or(Ok(()), sync)
         })
         .inspect_err(|_| {
             let _gone_already = fs::remove_file(&temporary);

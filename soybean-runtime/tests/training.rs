@@ -113,7 +113,7 @@ fn evaluation_gives_outputs_in_the_users_order_and_changes_nothing() {
 }
 
 #[test]
-fn predictions_take_some_rows_and_do_not_read_labels() {
+fn predictions_take_any_number_of_rows_and_do_not_read_labels() {
     let mut trainer = trainer(4);
     let (x, y) = batch(0);
     let expected = trainer.evaluate(&[View::F32(&x), View::F32(&y)]).unwrap().outputs;
@@ -128,14 +128,24 @@ fn predictions_take_some_rows_and_do_not_read_labels() {
         assert_eq!(found[0].shape, [n_rows, 1]);
         assert_eq!(found[0].data, expected[0].data[..n_rows]);
     }
-    let too_many = vec![0.0; (BATCH + 1) * FEATURES];
+    // Rows of two batches and a bit, of which each has the result that it has elsewhere.
+    let (more, _) = batch(1);
+    let of_more = trainer.predict(&[View::F32(&more), none]).unwrap();
+    let all = [&more[..], &x, &more].concat();
+    let of_all = [&of_more[0], &expected[0], &of_more[0]].map(|it| &it.data[..]).concat();
+    for n_rows in [BATCH + 1, 2 * BATCH, 2 * BATCH + 3] {
+        let found = trainer.predict(&[View::F32(&all[..n_rows * FEATURES]), none]).unwrap();
+        assert_eq!((found.len(), &found[0].shape[..]), (1, &[n_rows, 1][..]));
+        assert_eq!(found[0].data, of_all[..n_rows]);
+        assert_eq!(trainer.moved_bytes(), program(4).tables.evaluate_bytes);
+    }
     let labels = [0; BATCH];
     for query in [
         &[][..],
         &[View::F32(&x)],
         &[View::F32(&x[..FEATURES + 1]), none],
         &[none, none],
-        &[View::F32(&too_many), none],
+        &[View::F32(&all[..2 * BATCH * FEATURES + 1]), none],
         &[View::I32(&labels), none],
     ] {
         assert_eq!(trainer.predict(query).unwrap_err().kind(), ErrorKind::Batch, "{query:?}");
@@ -152,13 +162,16 @@ fn predictions_of_rows_that_are_mixed_take_whole_batches() {
     let mut trainer = Trainer::new_shared(Arc::new(program), config()).unwrap();
     let (x, _) = batch(0);
     assert_eq!(trainer.predict(&[View::F32(&x), View::F32(&[])]).unwrap()[0].shape, [BATCH, 1]);
-    let error = trainer.predict(&[View::F32(&x[..FEATURES]), View::F32(&[])]).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        format!(
-            "output `prediction` is computed of several rows together: expected all {BATCH} rows of a batch, found 1"
-        )
-    );
+    let twice = [&x[..], &x].concat();
+    for (x, n_rows) in [(&x[..FEATURES], 1), (&twice, 2 * BATCH)] {
+        let error = trainer.predict(&[View::F32(x), View::F32(&[])]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "the rows of output `prediction` cannot be told apart: expected as many as a batch has, {BATCH}, found {n_rows}"
+            )
+        );
+    }
 }
 
 #[test]

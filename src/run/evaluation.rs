@@ -33,9 +33,7 @@ pub(crate) fn evaluate(
     let (mut loss_sum, mut n_samples) = (0.0, 0);
     loader.start(0, 0);
     for n_done in 0..loader.n_batches() {
-        let batch = loader.next().transpose().and_then(|batch| {
-            batch.ok_or_else(|| Error::data("expected another batch, found the end of the data"))
-        });
+        let batch = next_batch(loader);
         if trainer.any(is_stopped(n_done) || batch.is_err())? {
             return trainer.together(batch).map(|_| None);
         }
@@ -48,6 +46,29 @@ pub(crate) fn evaluate(
     }
     let loss = loss_sum / n_samples.max(1) as f64;
     Ok(Some(Outcome { loss, metrics: tally.values(loss) }))
+}
+
+/// The metrics that say something of the first batch of a loader, by name.
+pub(crate) fn metrics_of_first_batch(
+    trainer: &mut Trainer,
+    loader: &mut DataLoader,
+    tables: &Tables,
+    metrics: &[Metric],
+) -> Result<Vec<(String, f64)>, Error> {
+    let mut tally = Tally::new(metrics, &Facts::new(tables));
+    loader.start(0, 0);
+    let batch = next_batch(loader);
+    let batch = trainer.together(batch)?;
+    let views = batch.views();
+    let evaluation = trainer.evaluate(&views)?;
+    tally.add(&evaluation, &HeldOutBatch::new(&tables.inputs, &views, batch.n_valid));
+    Ok(tally.values(f64::from(evaluation.loss)))
+}
+
+fn next_batch(loader: &mut DataLoader) -> Result<Batch, Error> {
+    loader.next().transpose().and_then(|batch| {
+        batch.ok_or_else(|| Error::data("expected another batch, found the end of the data"))
+    })
 }
 
 /// Does something with the moving averages of the parameters in their place. Whatever comes of it, the parameters are then what they were, bit for bit.

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use soybean_runtime::{Error, ErrorKind};
+use soybean_runtime::{Error, ErrorKind, checkpoint::sync_folder};
 
 use super::{events::Events, plot, record::Record};
 
@@ -102,12 +102,6 @@ fn cut_off(path: &Path, file: &File, cut: Cut) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Brings to the disk which files are in a folder.
-pub(crate) fn sync(folder: &Path) -> io::Result<()> {
-    // Elsewhere folders cannot be opened as files.
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
-}
-
 /// Writes a file so that it is there as a whole, or as it was before.
 fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -118,7 +112,7 @@ fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&temporary, path)?;
-        path.parent().map_or(Ok(()), sync)
+        path.parent().map_or(Ok(()), sync_folder)
     };
     write().map_err(|it: io::Error| {
         // What is left of it is of no use, on a full disk least of all.

@@ -10,10 +10,10 @@ use std::{
 
 use soybean_runtime::{
     Error, ErrorKind, Process, Trainer,
-    checkpoint::{Checkpoints, Progress},
+    checkpoint::{Checkpoints, Progress, sync_folder},
 };
 
-use super::{TrainConfig, files::sync};
+use super::TrainConfig;
 
 /// The checkpoints of a run that is under way.
 pub(crate) struct Keeper {
@@ -163,7 +163,7 @@ fn link(path: &Path, kept: &Path) -> io::Result<()> {
         fs::remove_dir_all(kept)?;
     }
     fs::rename(&temporary, kept)?;
-    sync(folder)
+    sync_folder(folder)
 }
 
 pub(crate) const CHECKPOINTS: &str = "checkpoints";

@@ -56,7 +56,7 @@ pub struct HeldOutBatch<'b> {
 
 impl Metric {
     /// A user's metric. The function gives the mean over the samples of the batch that count (`n_valid`), or nothing if there is none; what the metric gives is the mean over all
-    /// samples.
+    /// samples, or nothing if it is so for a batch. If it is watched, it must give something from the first batch and the first parameters on.
     pub fn new(
         name: impl Into<Cow<'static, str>>,
         of_batch: impl Fn(&Evaluation, &HeldOutBatch<'_>) -> Option<f64> + Send + Sync + 'static,
@@ -110,7 +110,12 @@ impl Metric {
         self.better
     }
 
-    /// Whether it says something of a model. A user's metric is asked only in evaluations.
+    /// Whether only its function knows if it says something of a model.
+    pub(crate) const fn is_users(&self) -> bool {
+        matches!(self.rule, Rule::Mean(_))
+    }
+
+    /// Whether it says something of a model, as far as that is known without an evaluation.
     pub(crate) fn suits(&self, facts: &Facts<'_>) -> bool {
         match self.rule {
             Rule::Top { least_classes, .. } => {

@@ -9,7 +9,7 @@ use super::{
     moments::Moments,
 };
 use crate::{
-    lower::{Lowered, lowered_within},
+    lower::lowered_within,
     network::Network,
     peak::Peak,
     tiling::{Charges, Priced, Search, Tiled, Times},
@@ -32,7 +32,7 @@ const NEGLIGIBLE: f64 = 1e-3;
 
 /// The plan itself if its program takes at most `limit` bytes on each rank; else what it holds.
 pub(crate) fn checked(found: Search, limit: u64) -> Result<Search, Peak> {
-    let Lowered { peak, .. } = lowered_within("", &found.tiled, Some(limit));
+    let peak = lowered_within("", &found.tiled, Some(limit)).holdings.peak();
     if peak.bytes() <= limit { Ok(found) } else { Err(peak) }
 }
 
@@ -110,7 +110,7 @@ impl<'a> Hunt<'a> {
         if let Some(known) = self.candidates.iter().position(is_same) {
             return known;
         }
-        let Lowered { peak, .. } = lowered_within("", &tiled, Some(self.limit));
+        let peak = lowered_within("", &tiled, Some(self.limit)).holdings.peak();
         let (cost, held) = (self.priced.cost(&tiled), self.moments.bytes(&tiled));
         self.candidates.push(Candidate { tiled, cost, held, peak });
         self.candidates.len() - 1

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Mesh, Shape};
+use soybean_plan::{Mesh, Shape, readable_memory};
 
 use super::fit::leanest;
 use crate::{
@@ -10,7 +10,6 @@ use crate::{
     network::Network,
     peak::{Content, Held, Peak},
     pin,
-    size::readable_memory,
     tiling::Strategy,
 };
 

@@ -4,6 +4,7 @@
 
 use std::{
     fs::{self, File},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -100,15 +101,19 @@ pub(super) fn temporary(path: &Path) -> PathBuf {
 }
 
 /// Brings to the disk which files are in a folder.
-pub(crate) fn sync(folder: &Path) -> Result<(), Error> {
+///
+/// # Errors
+/// Those of the operating system.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
     // The parent of a name alone is empty.
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     // Elsewhere folders cannot be opened as files.
-    if !cfg!(unix) {
-        return Ok(());
-    }
-    let synced = File::open(folder).and_then(|it| it.sync_all());
-    synced.map_err(|error| refused("bring the folder to the disk", folder, &error))
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+/// [`sync_folder`] for checkpoints and weights, whose errors say what was refused.
+pub(crate) fn sync(folder: &Path) -> Result<(), Error> {
+    sync_folder(folder).map_err(|error| refused("bring the folder to the disk", folder, &error))
 }
 
 /// Removes a folder with everything in it.
@@ -128,13 +133,13 @@ fn beside(path: &Path, prefix: &str) -> PathBuf {
 }
 
 fn names(folder: &Path) -> Result<Vec<String>, Error> {
-    let wrong = |error: std::io::Error| refused("list the folder", folder, &error);
+    let wrong = |error: io::Error| refused("list the folder", folder, &error);
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(wrong(error)),
     };
-    let name = |entry: std::io::Result<fs::DirEntry>| {
+    let name = |entry: io::Result<fs::DirEntry>| {
         Ok(entry.map_err(wrong)?.file_name().to_string_lossy().into_owned())
     };
     entries.map(name).collect()

@@ -42,7 +42,12 @@ pub(crate) fn check_count(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Er
     Err(Error::new(ErrorKind::Batch, message))
 }
 
-fn check_labels(input: &Input, rows: &[Range<usize>], view: View<'_>) -> Result<(), Error> {
+/// Checks the labels of these rows.
+pub(crate) fn check_labels(
+    input: &Input,
+    rows: &[Range<usize>],
+    view: View<'_>,
+) -> Result<(), Error> {
     let (Some(n_classes), View::I32(labels)) = (input.n_classes, view) else { return Ok(()) };
     let n_each: usize = input.tile.shape.iter().skip(1).product();
     let is_bad = |label: &i32| usize::try_from(*label).map_or(true, |label| label >= n_classes);

@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use soybean_explain::{Changes, parse_bytes};
-use soybean_plan::Cluster;
+use soybean_explain::Changes;
+use soybean_plan::{Cluster, parse_bytes};
 
 use super::{Command, Flag, Key, positive, set};
 

@@ -12,9 +12,10 @@ use soybean_runtime::{
 
 use super::{Broken, Pace, Run, Watch};
 use crate::run::{
-    Event, Flow, Resume, Split, Start, Summary, TrainConfig,
+    Event, Flow, Metric, Resume, Split, Start, Summary, TrainConfig,
     batches::{batch_size, loader},
     config::choice,
+    evaluation::metrics_of_first_batch,
     files::{Cut, Files},
     folder,
     keeper::{self, Keeper, Merit},
@@ -36,10 +37,13 @@ pub(crate) fn fit(
     config.check(tables)?;
     let metric = config.watched_metric(&Facts::new(tables))?;
     let batch_rows = batch_size(&tables.inputs)?;
-    let (train, held_out) = loaders(trainer, &tables.inputs, config, split, batch_rows)?;
+    let (train, mut held_out) = loaders(trainer, &tables.inputs, config, split, batch_rows)?;
     let n_batches = (train.n_batches() as u64).min(config.batch_limit.unwrap_or(u64::MAX));
     let n_steps = config.steps.unwrap_or_else(|| config.epochs.saturating_mul(n_batches));
-    let begun = begin(trainer, config, watch)?;
+    let asked = metric.filter(|it| it.is_users());
+    let begun = begin(trainer, config, watch, |trainer| {
+        asked.map_or(Ok(()), |it| ask(it, trainer, &mut held_out, tables, config))
+    })?;
     let mut standing = begun.standing;
     if begun.checkpoint.is_some() && standing.n_batches != n_batches {
         let found = standing.n_batches;
@@ -110,6 +114,19 @@ fn loaders(
     Ok((train, loader("held-out", &split.held_out, inputs, evaluation)?))
 }
 
+/// An error if a user's metric, which is watched, says nothing of the first held-out batch: it would be found after an epoch otherwise.
+fn ask(
+    metric: &Metric,
+    trainer: &mut Trainer,
+    held_out: &mut DataLoader,
+    tables: &Tables,
+    config: &TrainConfig,
+) -> Result<(), Error> {
+    let found = metrics_of_first_batch(trainer, held_out, tables, &config.metrics)?;
+    let names: Vec<&str> = found.iter().map(|it| it.0.as_str()).collect();
+    if names.contains(&metric.name()) { Ok(()) } else { Err(config.unwatched(&names)) }
+}
+
 /// How a run stands at its beginning.
 struct Begun {
     standing: Standing,
@@ -120,10 +137,12 @@ struct Begun {
     lock: Option<File>,
 }
 
+/// `check` sees the trainer with the parameters with which the run goes on, before its folder is changed.
 fn begin(
     trainer: &mut Trainer,
     config: &TrainConfig,
     watch: &mut Watch<'_>,
+    check: impl FnOnce(&mut Trainer) -> Result<(), Error>,
 ) -> Result<Begun, Error> {
     let process = trainer.process();
     let ours = config.out.as_deref().filter(|_| process.is_first());
@@ -141,6 +160,7 @@ fn begin(
             Standing::default()
         }
     };
+    check(trainer)?;
     if let Some(before) = standing.watch(&config.measure()) {
         let now = &standing.watch;
         note(watch, &format!("the best is chosen anew, by {now}: it was by {before} before"));

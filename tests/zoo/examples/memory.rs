@@ -3,11 +3,8 @@
 
 use std::time::Instant;
 
-use soybean_compiler::{
-    Content, Options, Request, Strategy, compile, optimizer, parse_bytes, readable_bytes,
-    readable_memory,
-};
-use soybean_plan::Precision;
+use soybean_compiler::{Content, Options, Request, Strategy, compile, optimizer, readable_bytes};
+use soybean_plan::{Precision, parse_bytes, readable_memory};
 use soybean_zoo::{Model, Transformer};
 
 /// 2.8 * 10^9 parameters.

@@ -1,4 +1,4 @@
-//! Sizes of memory as people write them: `80GiB`, `24 GB`, `512MB`.
+//! Sizes of memory as people write them: `80GiB`, `24 GB`, `512MB`. Attributes, flags and cluster files are read by the same function.
 
 /// The units with their bytes, those with powers of 1000 before those with powers of 1024.
 const UNITS: [(&str, u64); 9] = [
@@ -16,9 +16,9 @@ const UNITS: [(&str, u64); 9] = [
 /// The bytes of a size such as `80GiB` or `1.5 GB`: a decimal number and a unit.
 ///
 /// ```
-/// assert_eq!(soybean_compiler::parse_bytes("80GiB"), Ok(80 << 30));
-/// assert_eq!(soybean_compiler::parse_bytes("1.5 MB"), Ok(1_500_000));
-/// assert!(soybean_compiler::parse_bytes("80").is_err());
+/// assert_eq!(soybean_plan::parse_bytes("80GiB"), Ok(80 << 30));
+/// assert_eq!(soybean_plan::parse_bytes("1.5 MB"), Ok(1_500_000));
+/// assert!(soybean_plan::parse_bytes("80").is_err());
 /// ```
 ///
 /// # Errors

@@ -1,0 +1,109 @@
+//! What a rank's memory holds over the steps of a program: the buffers that the memory plan placed, what each is for, and when it has its memory.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use soybean_plan::BufferId;
+
+use crate::{
+    graph::{Phase, Source, Value},
+    memory::{Life, Storage},
+    network::Network,
+    operator::Operator,
+    peak::{Content, Held, Peak, by_content},
+};
+
+/// Whose part a buffer is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    pub(crate) value: Value,
+    /// Whether it lies otherwise than the tensor is stored.
+    pub(crate) is_converted: bool,
+}
+
+/// All buffers, those that stay and the others with their lives.
+#[derive(Debug)]
+pub(crate) struct Holdings {
+    persistent: Vec<Held>,
+    transient: Vec<(Life, Held)>,
+    arena_bytes: u64,
+}
+
+impl Holdings {
+    /// What the memory plan of a network's buffers holds.
+    pub(crate) fn new(
+        network: &Network,
+        owners: &[Owner],
+        storage: &[Storage],
+        lives: &[Life],
+        arena_bytes: usize,
+    ) -> Self {
+        let is_forward = network.forward();
+        let held = |buffer: BufferId| {
+            let Owner { value, is_converted } = owners[buffer];
+            let content = match &network.graph.node(value).source {
+                _ if is_converted => Content::Collectives,
+                Source::Parameter(_) => Content::Parameters,
+                Source::Buffer(_) | Source::State => Content::States,
+                Source::Input { .. } | Source::Operator(Operator::Iota(_)) => Content::Inputs,
+                Source::Operator(_) if is_forward[value.index()] => Content::Activations,
+                Source::Operator(_) => Content::Gradients,
+            };
+            Held { value: Some(value), content, bytes: storage[buffer].bytes() as u64 }
+        };
+        let persistent = (0..storage.len()).filter(|&it| storage[it].is_persistent);
+        Self {
+            persistent: persistent.map(held).collect(),
+            transient: lives.iter().map(|it| (*it, held(it.buffer))).collect(),
+            arena_bytes: arena_bytes as u64,
+        }
+    }
+
+    /// What is held at the first step at which that is the most.
+    pub(crate) fn peak(&self) -> Peak {
+        // The sum rises only where a life begins.
+        let mut changes: BTreeMap<(Phase, usize), i64> = BTreeMap::new();
+        for (life, held) in &self.transient {
+            let bytes = held.bytes.cast_signed();
+            *changes.entry((life.phase, life.first)).or_default() += bytes;
+            *changes.entry((life.phase, life.last + 1)).or_default() -= bytes;
+        }
+        let mut sum = 0;
+        let most = changes.into_iter().map(|(moment, change)| {
+            sum += change;
+            (sum, Reverse(moment))
+        });
+        let peak = most.max().map(|(_, Reverse(moment))| moment);
+        let is_live = |life: &Life| {
+            peak.is_some_and(|(phase, at)| {
+                life.phase == phase && (life.first..=life.last).contains(&at)
+            })
+        };
+        let transient = self.transient.iter().filter(|it| is_live(&it.0)).map(|it| it.1);
+        Peak::new(self.persistent.iter().copied().chain(transient).collect(), self.arena_bytes)
+    }
+
+    /// The bytes of each content at each of the steps of a phase, without gaps.
+    pub(crate) fn by_step(&self, phase: Phase, n_steps: usize) -> Vec<BTreeMap<Content, u64>> {
+        let mut begin: Vec<Vec<&Held>> = vec![Vec::new(); n_steps];
+        let mut end = begin.clone();
+        for (life, held) in self.transient.iter().filter(|it| it.0.phase == phase) {
+            begin[life.first].push(held);
+            // What is fetched outlives the last step.
+            if let Some(end) = end.get_mut(life.last) {
+                end.push(held);
+            }
+        }
+        let mut bytes = by_content(&self.persistent);
+        let mut steps = Vec::with_capacity(n_steps);
+        for (begin, end) in begin.iter().zip(&end) {
+            for held in begin {
+                *bytes.entry(held.content).or_default() += held.bytes;
+            }
+            steps.push(bytes.clone());
+            for held in end {
+                *bytes.entry(held.content).or_default() -= held.bytes;
+            }
+        }
+        steps
+    }
+}
