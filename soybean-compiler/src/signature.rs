@@ -54,6 +54,11 @@ impl Signature {
         Self { factors, operands, result, combine, idle: Placement::Replicated }
     }
 
+    /// Whether every rank computes all of the result, which is best stored so and read in any tiling at no cost.
+    pub(crate) fn is_known_everywhere(&self) -> bool {
+        self.factors.is_empty() && self.idle == Placement::Replicated
+    }
+
     /// The shape of the result.
     #[must_use]
     pub fn result_shape(&self) -> Shape {

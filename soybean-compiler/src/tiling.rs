@@ -16,6 +16,7 @@ mod forced;
 mod forms;
 mod held;
 mod layout;
+mod minimum;
 mod objective;
 mod optimum;
 mod order;

@@ -8,7 +8,7 @@
 use std::{cmp::Reverse, rc::Rc};
 
 use super::{
-    eliminate::{Table, minimum, neighbors},
+    minimum::{Table, minimum},
     order::{Limits, Order},
     pairwise::Pairwise,
 };
@@ -27,10 +27,17 @@ pub(super) struct Bucketed {
 /// What a combination of states costs besides the entries looked at for it, in such entries.
 const ENTRIES_OF_COMBINATION: usize = 4;
 
+/// One of the tables that are added up; the last of its variables changes fastest.
+#[derive(Clone)]
+struct Term {
+    variables: Vec<usize>,
+    costs: Rc<[i64]>,
+}
+
 /// A variable that is gone: the tables that mentioned it.
 struct Gone {
     variable: usize,
-    tables: Vec<Table>,
+    tables: Vec<Term>,
 }
 
 /// Eliminates all variables with at most this many entries looked at for each bucket.
@@ -40,12 +47,12 @@ pub(super) fn bucketed(problem: &Pairwise, n_entries: u64) -> Bucketed {
     let mut rank = vec![0; sizes.len()];
     order.variables.iter().enumerate().for_each(|(at, &variable)| rank[variable] = at);
     // The bucket of a table is that of the first of its variables to go.
-    let mut buckets: Vec<Vec<Table>> = (0..sizes.len()).map(|_| Vec::new()).collect();
+    let mut buckets: Vec<Vec<Term>> = (0..sizes.len()).map(|_| Vec::new()).collect();
     let mut bound = 0;
     let (mut largest_table, mut work) = (0, 0);
     let n_entries = usize::try_from(n_entries).unwrap_or(usize::MAX);
     for (variable, costs) in problem.unary.iter().enumerate() {
-        buckets[variable].push(Table { variables: vec![variable], costs: costs.as_slice().into() });
+        buckets[variable].push(Term { variables: vec![variable], costs: costs.as_slice().into() });
     }
     for edge in &problem.edges {
         // A variable with one state is no variable.
@@ -53,7 +60,7 @@ pub(super) fn bucketed(problem: &Pairwise, n_entries: u64) -> Bucketed {
         let variables: Vec<usize> = both.into_iter().filter(|&it| sizes[it] > 1).collect();
         let costs = Rc::clone(&edge.table);
         match variables.iter().copied().min_by_key(|&it| rank[it]) {
-            Some(first) => buckets[first].push(Table { variables, costs }),
+            Some(first) => buckets[first].push(Term { variables, costs }),
             None => bound += costs[0],
         }
     }
@@ -64,11 +71,11 @@ pub(super) fn bucketed(problem: &Pairwise, n_entries: u64) -> Bucketed {
             grouped(&sizes, variable, tables.clone(), n_entries).into_iter().unzip();
         let groups = if groups.len() > 1 { shared_out(&sizes, variable, groups) } else { groups };
         for (scope, group) in scopes.into_iter().zip(&groups) {
-            let (costs, _) = minimum(&sizes, variable, &scope, group);
+            let costs = least_sums(&sizes, variable, &scope, group);
             largest_table = largest_table.max(costs.len());
             work += (costs.len() * (sizes[variable] + ENTRIES_OF_COMBINATION) * group.len()) as u64;
             match scope.iter().copied().min_by_key(|&it| rank[it]) {
-                Some(next) => buckets[next].push(Table { variables: scope, costs: costs.into() }),
+                Some(next) => buckets[next].push(Term { variables: scope, costs: costs.into() }),
                 None => bound += costs[0],
             }
         }
@@ -85,12 +92,12 @@ pub(super) fn bucketed(problem: &Pairwise, n_entries: u64) -> Bucketed {
 fn grouped(
     sizes: &[usize],
     variable: usize,
-    mut tables: Vec<Table>,
+    mut tables: Vec<Term>,
     n_entries: usize,
-) -> Vec<(Vec<usize>, Vec<Table>)> {
+) -> Vec<(Vec<usize>, Vec<Term>)> {
     tables.sort_by_key(|it| Reverse(it.costs.len()));
     // With the entries of a table over all variables of the group.
-    let mut groups: Vec<(usize, Vec<usize>, Vec<Table>)> = Vec::new();
+    let mut groups: Vec<(usize, Vec<usize>, Vec<Term>)> = Vec::new();
     for table in tables {
         let others = table.variables.iter().copied().filter(|&it| it != variable);
         let growth = |scope: &[usize]| {
@@ -117,7 +124,7 @@ fn grouped(
 }
 
 /// Adds to each group a table of the variable alone, which add up to nothing, so that all groups cost as much at least in each state.
-fn shared_out(sizes: &[usize], variable: usize, groups: Vec<Vec<Table>>) -> Vec<Vec<Table>> {
+fn shared_out(sizes: &[usize], variable: usize, groups: Vec<Vec<Term>>) -> Vec<Vec<Term>> {
     let least: Vec<Vec<i64>> = groups.iter().map(|it| least(sizes, variable, it)).collect();
     let n = i64::try_from(groups.len()).expect("a handful of groups");
     let mut rest = vec![0; sizes[variable]];
@@ -128,7 +135,7 @@ fn shared_out(sizes: &[usize], variable: usize, groups: Vec<Vec<Table>>) -> Vec<
         let costs: Vec<i64> =
             (0..sizes[variable]).map(|state| if at == 0 { 0 } else { share(state) }).collect();
         costs.iter().zip(&mut rest).for_each(|(cost, rest)| *rest -= cost);
-        group.push(Table { variables: vec![variable], costs: costs.into() });
+        group.push(Term { variables: vec![variable], costs: costs.into() });
         shared.push(group);
     }
     let last = shared[0].last_mut().expect("a table was added");
@@ -137,16 +144,16 @@ fn shared_out(sizes: &[usize], variable: usize, groups: Vec<Vec<Table>>) -> Vec<
 }
 
 /// What a group costs at least in each state of the variable.
-fn least(sizes: &[usize], variable: usize, group: &[Table]) -> Vec<i64> {
-    let mut group: Vec<Table> = group.to_vec();
+fn least(sizes: &[usize], variable: usize, group: &[Term]) -> Vec<i64> {
+    let mut group: Vec<Term> = group.to_vec();
     // The others go one by one; no table that this makes is larger than that of the whole group.
     for other in neighbors(variable, &group) {
-        let (with, without): (Vec<Table>, Vec<Table>) =
+        let (with, without): (Vec<Term>, Vec<Term>) =
             group.into_iter().partition(|it| it.variables.contains(&other));
         let rest = neighbors(other, &with);
-        let (costs, _) = minimum(sizes, other, &rest, &with);
+        let costs = least_sums(sizes, other, &rest, &with);
         group = without;
-        group.push(Table { variables: rest, costs: costs.into() });
+        group.push(Term { variables: rest, costs: costs.into() });
     }
     let mut least = vec![0; sizes[variable]];
     for table in &group {
@@ -160,7 +167,7 @@ fn least(sizes: &[usize], variable: usize, group: &[Table]) -> Vec<i64> {
 
 fn best_state(sizes: &[usize], gone: &Gone, states: &[usize]) -> usize {
     let cost = |state: usize| -> i64 {
-        let of_table = |table: &Table| {
+        let of_table = |table: &Term| {
             let at = table.variables.iter().fold(0, |at, &it| {
                 at * sizes[it] + if it == gone.variable { state } else { states[it] }
             });
@@ -169,4 +176,20 @@ fn best_state(sizes: &[usize], gone: &Gone, states: &[usize]) -> usize {
         gone.tables.iter().map(of_table).sum()
     };
     (0..sizes[gone.variable]).min_by_key(|&it| cost(it)).expect("variables have states")
+}
+
+/// The least sums of the group over the states of a variable, for each combination of states of the others.
+fn least_sums(sizes: &[usize], variable: usize, others: &[usize], group: &[Term]) -> Vec<i64> {
+    let tables = group.iter().map(|Term { variables, costs }| Table { variables, costs });
+    let tables: Vec<Table<'_>> = tables.collect();
+    minimum(sizes, variable, others, &tables).0
+}
+
+/// The variables that share one of these tables with this one, in increasing order.
+fn neighbors(variable: usize, group: &[Term]) -> Vec<usize> {
+    let all = group.iter().flat_map(|it| it.variables.iter().copied());
+    let mut neighbors: Vec<usize> = all.filter(|&it| it != variable).collect();
+    neighbors.sort_unstable();
+    neighbors.dedup();
+    neighbors
 }

@@ -6,13 +6,11 @@
 //! out split instead of partial, equal tilings stay equal, and all else is as before: no conversion moves more. So some optimal plan splits H nowhere.
 //! A loop that a user's pin splits is kept. Pinned tensors that split no loop in question are among what is as before.
 
-use std::collections::BTreeSet;
-
-use soybean_plan::{AxisSet, Mesh, Placement, may_split};
+use soybean_plan::{AxisSet, Mesh, may_split};
 
 use super::problem::{maker::variables, operator_of};
 use crate::{
-    graph::{Graph, Value},
+    graph::Value,
     network::Network,
     operator::Rules,
     signature::{Signature, factor_id},
@@ -31,12 +29,14 @@ pub(super) enum Variable {
 pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> {
     let this = Loops::new(network, mesh);
     let n_loops = this.loops.iter().flatten().max().map_or(0, |it| it + 1);
-    let mut variables_of: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); n_loops];
+    let mut variables_of: Vec<Vec<usize>> = vec![Vec::new(); n_loops];
     let mut can_split = vec![true; n_loops];
     let mut is_pinned = vec![false; n_loops];
     for (variable, loops) in this.loops.iter().enumerate() {
         for (at, &number) in loops.iter().enumerate() {
-            variables_of[number].insert(variable);
+            if variables_of[number].last() != Some(&variable) {
+                variables_of[number].push(variable);
+            }
             can_split[number] &= this.splits_along_all_axes(variable, at);
             is_pinned[number] |= this.is_pinned_along(variable, at);
         }
@@ -71,6 +71,8 @@ struct Loops<'a> {
     variables: Vec<Variable>,
     /// The signatures of the variables that are operators.
     signatures: Vec<Option<Signature>>,
+    /// A mark for each value that every rank computes whole.
+    is_known_everywhere: Vec<bool>,
     loops: Vec<Vec<usize>>,
 }
 
@@ -83,8 +85,15 @@ impl<'a> Loops<'a> {
                 Some(operator_of(network, value).signature(&network.graph.operand_shapes(value)))
             }
         };
-        let signatures = variables.iter().map(signature).collect();
-        let mut this = Self { network, mesh, variables, signatures, loops: Vec::new() };
+        let signatures: Vec<Option<Signature>> = variables.iter().map(signature).collect();
+        let mut is_known_everywhere = vec![false; network.graph.n_values()];
+        for (variable, signature) in variables.iter().zip(&signatures) {
+            if let (Variable::Operator(value), Some(signature)) = (variable, signature) {
+                is_known_everywhere[value.index()] = signature.is_known_everywhere();
+            }
+        }
+        let loops = Vec::new();
+        let mut this = Self { network, mesh, variables, signatures, is_known_everywhere, loops };
         this.loops = this.tied(&tensors);
         this
     }
@@ -115,7 +124,7 @@ impl<'a> Loops<'a> {
             };
             let operands = graph.operands(user).into_iter().zip(&signature.operands);
             for (value, dims) in operands.chain([(user, &signature.result)]) {
-                if is_known_everywhere(graph, value) {
+                if self.is_known_everywhere[value.index()] {
                     continue;
                 }
                 for (dim, of_dim) in dims.iter().enumerate() {
@@ -165,8 +174,8 @@ impl<'a> Loops<'a> {
         };
         let graph = &self.network.graph;
         let operands = graph.operands(value).into_iter().enumerate();
-        let varying =
-            operands.filter(|(_, it)| !is_known_everywhere(graph, *it)).map(|(at, _)| Some(at));
+        let is_known = |value: Value| self.is_known_everywhere[value.index()];
+        let varying = operands.filter(|(_, it)| !is_known(*it)).map(|(at, _)| Some(at));
         varying.chain([None]).all(|operand| {
             let dims = signature.dims(operand);
             let has = |wanted: &dyn Fn(usize) -> bool| {
@@ -175,14 +184,6 @@ impl<'a> Loops<'a> {
             !has(&|it| loops[it] == inner) || has(&|it| it == position)
         })
     }
-}
-
-/// Whether every rank computes all of a tensor, by an operator without factors. It is best stored so, and read in any tiling at no cost.
-pub(super) fn is_known_everywhere(graph: &Graph, value: Value) -> bool {
-    graph.operator(value).is_some_and(|operator| {
-        let signature = operator.signature(&graph.operand_shapes(value));
-        signature.factors.is_empty() && signature.idle == Placement::Replicated
-    })
 }
 
 /// The representative of a set; what leads to it is shortened on the way.

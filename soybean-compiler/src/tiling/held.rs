@@ -12,10 +12,10 @@ impl Problem<'_> {
         }
     }
 
-    /// What it costs to convert a working copy to as many parts: where it lies as the tensor, it is the tensor.
-    pub(super) fn cost_of_copy(&self, usage: &Use, is_converted: bool, n_parts: u64) -> i64 {
-        let is_held = usage.is_copy && is_converted;
-        if is_held { self.cost_of_holding(usage.bytes / n_parts) } else { 0 }
+    /// What it costs besides the conversion to get a tensor in a tiling with as many parts: where it lies otherwise, a working copy is held. Where it lies
+    /// so, the copy is the tensor.
+    pub(super) fn cost_of_copy(&self, usage: &Use, n_parts: u64) -> i64 {
+        if usage.is_copy { self.cost_of_holding(usage.bytes / n_parts) } else { 0 }
     }
 
     fn cost_of_holding(&self, bytes: u64) -> i64 {

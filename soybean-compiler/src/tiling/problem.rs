@@ -244,10 +244,13 @@ impl<'a> Problem<'a> {
         tiling: Tiling,
         other: Tiling,
     ) -> i64 {
+        if tiling == other {
+            return 0;
+        }
         let (from, to) = if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
         let price = self.kinds[usage.kind].price(pricing, from, to);
         let n_parts = self.kinds[usage.kind].n_parts(&to);
-        self.cost_of_use_by(pricing, usage, price) + self.cost_of_copy(usage, from != to, n_parts)
+        self.cost_of_use_by(pricing, usage, price) + self.cost_of_copy(usage, n_parts)
     }
 
     /// What the choices of a pair cost together in memory.

@@ -9,7 +9,7 @@ use soybean_plan::{Placement, Tiling};
 
 use super::{
     forms::Repeating,
-    pairwise::Pairwise,
+    pairwise::{Numbers, Pairwise},
     problem::{Choice, Meaning, Pair, Plan, Problem, Use},
     solve::{Goal, solve},
 };
@@ -27,108 +27,117 @@ pub(super) fn recursive(problem: &Problem<'_>) -> Plan {
     };
     let mut plan: Plan = problem.meanings.iter().map(uncut).collect();
     for axis in 0..n_axes {
-        let options: Vec<Vec<Choice>> = problem
-            .meanings
-            .iter()
-            .zip(&plan)
-            .enumerate()
-            .map(|(variable, (meaning, choice))| match problem.pin(variable) {
-                Some(pin) => vec![Choice::Tensor(choice.tiling().with(axis, pin.on(axis)))],
-                None => options(problem, meaning, choice, axis),
-            })
-            .collect();
-        let costs = costs_of_cut(problem, &plan, &options, axis);
+        let options: Vec<Options> =
+            (0..plan.len()).map(|it| Options::new(problem, it, &plan[it], axis)).collect();
+        let costs = costs_of_cut(problem, &options, axis);
         let states = solve(&costs, None, Goal::proof(problem.work(WORK))).states;
-        plan = options
-            .into_iter()
-            .zip(states)
-            .map(|(mut options, state)| options.swap_remove(state))
-            .collect();
+        for ((choice, options), state) in plan.iter_mut().zip(&options).zip(states) {
+            options.choose(state, choice, axis);
+        }
     }
     plan
 }
 
-/// All ways to extend what has been chosen for a variable along the next axis.
-fn options(problem: &Problem<'_>, meaning: &Meaning, choice: &Choice, axis: usize) -> Vec<Choice> {
-    match (*meaning, choice) {
-        (Meaning::Tensor { kind, .. }, Choice::Tensor(tiling)) => {
-            let splits = &problem.kinds[kind];
-            let tilings = splits.placements().map(|it| tiling.with(axis, it));
-            tilings.filter(|it| splits.are_legal(it)).map(Choice::Tensor).collect()
-        }
-        (Meaning::Operator { work, .. }, Choice::Operator(form)) => {
-            let work = &problem.works[work];
-            let may_split = |factor: &FactorId| {
-                work.splittable.may_split(*factor, form.axes_of(*factor).with(axis))
-            };
-            let with = |factor| {
-                let mut form = form.clone();
-                form.0[axis] = factor;
-                Choice::Operator(form)
-            };
-            let factors = (0..work.signature.factors.len()).map(factor_id).filter(may_split);
-            let mut options: Vec<Choice> = factors.map(Some).map(with).collect();
-            if options.is_empty() || work.repeating == Repeating::Free {
-                options.push(with(None));
+/// What can be chosen for a variable along an axis.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Options {
+    /// How the tensor can lie, of which the cuts before left so many parts.
+    Tensor(u64, Vec<Placement>),
+    /// Which factor of the operator can be split.
+    Operator(Vec<Option<FactorId>>),
+}
+
+impl Options {
+    /// All ways to extend what has been chosen for a variable along the next axis.
+    fn new(problem: &Problem<'_>, variable: usize, choice: &Choice, axis: usize) -> Self {
+        match (problem.meanings[variable], choice) {
+            (Meaning::Tensor { kind, .. }, Choice::Tensor(tiling)) => {
+                let splits = &problem.kinds[kind];
+                let is_legal = |it: &Placement| splits.are_legal(&tiling.with(axis, *it));
+                let placements = match problem.pin(variable) {
+                    Some(pin) => vec![pin.on(axis)],
+                    None => splits.placements().filter(is_legal).collect(),
+                };
+                Self::Tensor(splits.n_parts(tiling), placements)
             }
-            options
+            (Meaning::Operator { work, .. }, Choice::Operator(form)) => {
+                let work = &problem.works[work];
+                let may_split = |factor: &FactorId| {
+                    work.splittable.may_split(*factor, form.axes_of(*factor).with(axis))
+                };
+                let factors = (0..work.signature.factors.len()).map(factor_id).filter(may_split);
+                let mut factors: Vec<Option<FactorId>> = factors.map(Some).collect();
+                if factors.is_empty() || work.repeating == Repeating::Free {
+                    factors.push(None);
+                }
+                Self::Operator(factors)
+            }
+            _ => unreachable!("a choice is of the kind of its variable"),
         }
-        _ => unreachable!("a choice is of the kind of its variable"),
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Tensor(_, placements) => placements.len(),
+            Self::Operator(factors) => factors.len(),
+        }
+    }
+
+    /// Extends a choice by one of the options.
+    fn choose(&self, option: usize, choice: &mut Choice, axis: usize) {
+        match (self, choice) {
+            (Self::Tensor(_, placements), Choice::Tensor(tiling)) => {
+                *tiling = tiling.with(axis, placements[option]);
+            }
+            (Self::Operator(factors), Choice::Operator(form)) => form.0[axis] = factors[option],
+            _ => unreachable!("options are of the kind of their variable"),
+        }
     }
 }
+
+/// What a table follows from: the uses of a tensor by an operator, and the numbers of what can be chosen for them.
+type Key<'a> = (&'a [usize], [usize; 2]);
 
 /// The costs of one cut, in parts of an element; all cuts of a group count alike, so the number of groups does not matter. What only evaluations move
 /// counts for next to nothing.
-fn costs_of_cut(
-    problem: &Problem<'_>,
-    before: &[Choice],
-    options: &[Vec<Choice>],
-    axis: usize,
-) -> Pairwise {
-    let unary = options.iter().map(|it| vec![0; it.len()]).collect();
-    let mut known: BTreeMap<Key, Rc<[i64]>> = BTreeMap::new();
-    let mut edges = Vec::with_capacity(problem.pairs.len());
-    for pair in &problem.pairs {
-        let rows = options[pair.tensor].iter().map(|it| it.tiling().on(axis)).collect();
-        let columns = options[pair.operator].iter().map(|it| it.form().0[axis]).collect();
-        let key =
-            (n_parts(problem, &pair.uses, &before[pair.tensor]), pair.uses.clone(), rows, columns);
-        let table = match known.get(&key) {
-            Some(table) => Rc::clone(table),
-            None => {
-                let table = table_of_cut(problem, pair, &key, axis);
-                known.insert(key, Rc::clone(&table));
-                table
-            }
-        };
-        edges.push(pair.edge(table));
+fn costs_of_cut<'a>(problem: &'a Problem<'_>, options: &[Options], axis: usize) -> Pairwise {
+    let mut numbers = Numbers::default();
+    let number_of: Vec<usize> = options.iter().map(|it| numbers.of(it)).collect();
+    let mut known: BTreeMap<Key<'_>, Rc<[i64]>> = BTreeMap::new();
+    let mut edge = |pair: &'a Pair| {
+        let variables = [pair.tensor, pair.operator];
+        let table = || table_of_cut(problem, pair, variables.map(|it| &options[it]), axis);
+        let key = (&pair.uses[..], variables.map(|it| number_of[it]));
+        pair.edge(Rc::clone(known.entry(key).or_insert_with(table)))
+    };
+    Pairwise {
+        unary: options.iter().map(|it| vec![0; it.len()]).collect(),
+        edges: problem.pairs.iter().map(&mut edge).collect(),
     }
-    Pairwise { unary, edges }
 }
 
-/// What the costs of a pair follow from: the number of parts that the cuts before left of the tensor, its uses, and what can be chosen for
-/// the tensor and for the operator.
-type Key = (u64, Vec<usize>, Vec<Placement>, Vec<Option<FactorId>>);
-
-fn n_parts(problem: &Problem<'_>, uses: &[usize], before: &Choice) -> u64 {
-    problem.kinds[problem.uses[uses[0]].kind].n_parts(&before.tiling())
-}
-
-fn table_of_cut(problem: &Problem<'_>, pair: &Pair, key: &Key, axis: usize) -> Rc<[i64]> {
-    let (n_parts, uses, rows, columns) = key;
+fn table_of_cut(
+    problem: &Problem<'_>,
+    pair: &Pair,
+    options: [&Options; 2],
+    axis: usize,
+) -> Rc<[i64]> {
+    let [Options::Tensor(n_parts, placements), Options::Operator(factors)] = options else {
+        unreachable!("a pair is of a tensor and an operator")
+    };
     let size = i64::try_from(problem.mesh.size(axis)).expect("axes are small");
-    let uses = uses.iter().map(|&it| {
+    let uses = pair.uses.iter().map(|&it| {
         let usage = &problem.uses[it];
         let signature = &problem.works[usage.work].signature;
-        let needed = columns.iter().map(|&it| placement(signature, usage, it)).collect();
+        let needed = factors.iter().map(|&it| placement(signature, usage, it)).collect();
         let weight = if usage.is_measured { 1 << 8 } else { 1 };
         (usage, (usage.bytes / n_parts) as i64 * weight, needed)
     });
     let uses: Vec<(&Use, i64, Vec<Placement>)> = uses.collect();
-    let numbers: Vec<usize> = (0..columns.len()).collect();
-    pair.table(rows, &numbers, |&stored, &column| {
+    let numbers: Vec<usize> = (0..factors.len()).collect();
+    pair.table(placements, &numbers, |&stored, &factor| {
         let of_use = |(usage, elements, needed): &(&Use, i64, Vec<Placement>)| {
-            let needed = needed[column];
+            let needed = needed[factor];
             let (from, to) =
                 if usage.operand.is_some() { (stored, needed) } else { (needed, stored) };
             // Of equal cuts, that is wanted in which working copies lie as their tensors.

@@ -6,7 +6,6 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use super::{
     counts::Counts,
-    dominance::is_known_everywhere,
     forms::enumerate,
     pairwise::{Edge, Numbers, Pairwise},
     problem::{Choice, Meaning, Pair, Plan, Problem},
@@ -105,17 +104,19 @@ impl<'a> View<'a> {
 
     /// The states from which a search chooses; of pinned tensors, the one that they are pinned to.
     pub(super) fn all_states(&self) -> Vec<Vec<usize>> {
+        let mut is_known_everywhere = vec![false; self.problem.network.graph.n_values()];
+        for meaning in &self.problem.meanings {
+            if let Meaning::Operator { value, work } = *meaning {
+                let signature = &self.problem.works[work].signature;
+                is_known_everywhere[value.index()] = signature.is_known_everywhere();
+            }
+        }
         let of_variable = |variable: usize| match self.problem.meanings[variable] {
             Meaning::Tensor { kind, .. } if let Some(pin) = self.problem.pin(variable) => {
                 let state = self.spaces[kind].position(&pin);
                 vec![state.expect("pins are uniform along axes that are not told apart")]
             }
-            // It is read in any tiling at no cost.
-            Meaning::Tensor { value, .. }
-                if is_known_everywhere(&self.problem.network.graph, value) =>
-            {
-                vec![0]
-            }
+            Meaning::Tensor { value, .. } if is_known_everywhere[value.index()] => vec![0],
             _ => (0..self.n_states(variable)).collect(),
         };
         (0..self.problem.meanings.len()).map(of_variable).collect()
@@ -201,11 +202,14 @@ impl<'a> View<'a> {
     /// The cost of converting between a tensor's tiling and the tiling that an operator's form needs or gives.
     fn cost_of_use(&self, usage: usize, tiling: usize, form: usize) -> i64 {
         let other = self.positions[usage][form];
+        if tiling == other {
+            return 0;
+        }
         let usage = &self.problem.uses[usage];
         let (from, to) = if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
         let space = &self.spaces[usage.kind];
         self.problem.cost_of_use(usage, space.cost(from, to))
-            + self.problem.cost_of_copy(usage, from != to, space.n_parts(to))
+            + self.problem.cost_of_copy(usage, space.n_parts(to))
     }
 
     /// The costs over some of each variable's states.
