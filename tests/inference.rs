@@ -237,7 +237,7 @@ fn what_cannot_be_predicted_is_refused() {
     let message = predictor.predict(&mixing::Batch { x: &x[..6] }).unwrap_err().to_string();
     assert!(message.contains("the rows of output `output.0` cannot be told apart"), "{message}");
     let message = predictor.predict(&mixing::Batch { x: &x[..7] }).unwrap_err().to_string();
-    let expected = "input `x`: expected rows of 6 elements, found 7 elements";
+    let expected = "input `x`: expected one or more rows of 6 elements, found 7 elements";
     assert_eq!(message, expected);
     let mut predictor = without_rows::Predictor::new(config()).unwrap();
     let mask = [1.0; 36];

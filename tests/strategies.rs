@@ -4,6 +4,8 @@
 
 #[path = "support/models.rs"]
 mod models;
+#[path = "strategies/norm.rs"]
+mod norm;
 #[path = "strategies/plain.rs"]
 mod plain;
 #[path = "strategies/updates.rs"]

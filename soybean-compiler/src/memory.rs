@@ -184,13 +184,13 @@ fn overwritable(
 fn place(slots: &mut [Slot]) -> usize {
     let mut order: Vec<usize> = (0..slots.len()).collect();
     order.sort_by_key(|&it| (usize::MAX - slots[it].bytes, it));
-    // Of each phase.
-    let mut placed: [Vec<usize>; 2] = [Vec::new(), Vec::new()];
+    let mut placed: BTreeMap<Phase, Vec<usize>> = BTreeMap::new();
     let mut total = 0;
     for slot in order {
         let &Slot { phase, first, last, bytes, .. } = &slots[slot];
         // Slots of the phase by offset. Flat loops, because the macro that runs them is compiled without optimisation.
-        let others = &placed[phase as usize][..];
+        let placed = placed.entry(phase).or_default();
+        let others = &placed[..];
         let (mut offset, mut at) = (0, 0);
         while at < others.len() {
             let other = &slots[others[at]];
@@ -205,7 +205,6 @@ fn place(slots: &mut [Slot]) -> usize {
         }
         slots[slot].offset = offset;
         total = total.max(offset + bytes);
-        let placed = &mut placed[phase as usize];
         let position = placed.partition_point(|&it| slots[it].offset <= offset);
         placed.insert(position, slot);
     }

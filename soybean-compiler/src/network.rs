@@ -278,7 +278,8 @@ impl Network {
             let users = graph.users(value);
             let is_read_by_totals_alone = !users.is_empty() && users.iter().all(is_total);
             let is_bound = is_root.contains(&value) || graph.node(value).pinned.is_some();
-            is_read_by_totals_alone && !is_bound && is_sum(value) == Some(true)
+            let is_number = graph.shape(value).is_empty();
+            is_number && is_read_by_totals_alone && !is_bound && is_sum(value) == Some(true)
         };
         graph.values().map(is_summand).collect()
     }

@@ -51,6 +51,17 @@ impl Signature {
         };
         let operands = operands.iter().map(|ids| dims(ids)).collect();
         let result = dims(result);
+        Self::new(factors, operands, result, combine)
+    }
+
+    /// The signature in which tensors are replicated along the axes that split no factor.
+    #[must_use]
+    pub fn new(
+        factors: Vec<usize>,
+        operands: Vec<Vec<Dim>>,
+        result: Vec<Dim>,
+        combine: Combine,
+    ) -> Self {
         Self { factors, operands, result, combine, idle: Placement::Replicated }
     }
 

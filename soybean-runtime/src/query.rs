@@ -168,7 +168,7 @@ fn extent(queried: &[(&Input, &View<'_>)]) -> Result<Option<Extent>, Error> {
         let n_given = n_elements / row;
         if n_elements % row != 0 || n_given == 0 {
             return fault(format!(
-                "input `{name}`: expected rows of {row} elements, found {n_elements} elements"
+                "input `{name}`: expected one or more rows of {row} elements, found {n_elements} elements"
             ));
         }
         match known {

@@ -48,13 +48,13 @@ pub(crate) fn evaluate(
     Ok(Some(Outcome { loss, metrics: tally.values(loss) }))
 }
 
-/// The metrics that say something of the first batch of a loader, by name.
-pub(crate) fn metrics_of_first_batch(
+/// The names of the metrics that say something of the first batch of a loader.
+pub(crate) fn known_of_first_batch(
     trainer: &mut Trainer,
     loader: &mut DataLoader,
     tables: &Tables,
     metrics: &[Metric],
-) -> Result<Vec<(String, f64)>, Error> {
+) -> Result<Vec<String>, Error> {
     let mut tally = Tally::new(metrics, &Facts::new(tables));
     loader.start(0, 0);
     let batch = next_batch(loader);
@@ -62,7 +62,7 @@ pub(crate) fn metrics_of_first_batch(
     let views = batch.views();
     let evaluation = trainer.evaluate(&views)?;
     tally.add(&evaluation, &HeldOutBatch::new(&tables.inputs, &views, batch.n_valid));
-    Ok(tally.values(f64::from(evaluation.loss)))
+    Ok(tally.values(f64::from(evaluation.loss)).into_iter().map(|it| it.0).collect())
 }
 
 fn next_batch(loader: &mut DataLoader) -> Result<Batch, Error> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Attention, AttentionForm, Combine, Kernel, Placement, Shape};
+use soybean_plan::{Attention, AttentionForm, Combine, Kernel, Shape};
 
 use crate::{
     gradient::Tape,
@@ -53,13 +53,7 @@ impl Rules for Attend {
             AttentionForm::Gradient => dims(&[self.lengths().iter().sum()]),
         };
         let operands = operands.iter().map(|shape| dims(&shape[n_leading..])).collect();
-        Signature {
-            factors: leading.to_vec(),
-            operands,
-            result,
-            combine: Combine::Sum,
-            idle: Placement::Replicated,
-        }
+        Signature::new(leading.to_vec(), operands, result, Combine::Sum)
     }
 
     // One kernel computes the gradients of all three operands, which are its parts.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
-use soybean_plan::{Combine, Concatenation, DType, Kernel, Placement, Shape};
+use soybean_plan::{Combine, Concatenation, DType, Kernel, Shape};
 
 use crate::{
     gradient::Tape,
@@ -31,13 +31,12 @@ impl Rules for Concatenate {
         let total = operands.iter().map(|shape| shape[self.dim]).sum();
         let mut factors = first.to_vec();
         factors.remove(self.dim);
-        Signature {
+        Signature::new(
             factors,
-            operands: operands.iter().map(dims).collect(),
-            result: dims(&first.with(self.dim, total)),
-            combine: Combine::Sum,
-            idle: Placement::Replicated,
-        }
+            operands.iter().map(dims).collect(),
+            dims(&first.with(self.dim, total)),
+            Combine::Sum,
+        )
     }
 
     // Each operand has its part of the gradient.

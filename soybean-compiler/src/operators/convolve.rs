@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Convolution, ConvolutionForm, Kernel, Placement, Shape};
+use soybean_plan::{Combine, Convolution, ConvolutionForm, Kernel, Shape};
 
 use crate::{
     gradient::Tape,
@@ -83,7 +83,7 @@ impl Rules for Convolve {
             ConvolutionForm::Data => (vec![result, filter], image),
             ConvolutionForm::Filter => (vec![image, result], filter),
         };
-        Signature { factors, operands, result, combine: Combine::Sum, idle: Placement::Replicated }
+        Signature::new(factors, operands, result, Combine::Sum)
     }
 
     // The gradient of each operand is the convolution of the other two.

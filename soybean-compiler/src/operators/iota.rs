@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Kernel, Placement, Shape};
+use soybean_plan::{Combine, Kernel, Shape};
 
 use crate::{
     gradient::Tape,
@@ -22,13 +22,7 @@ impl Rules for Iota {
     fn signature(&self, _operands: &[Shape]) -> Signature {
         // No factor: every rank knows all indices, and a part of them costs nothing.
         let result = vec![Dim { extent: self.extent, factor: None }];
-        Signature {
-            factors: Vec::new(),
-            operands: Vec::new(),
-            result,
-            combine: Combine::Sum,
-            idle: Placement::Replicated,
-        }
+        Signature::new(Vec::new(), Vec::new(), result, Combine::Sum)
     }
 
     fn gradient(&self, _call: &Call<'_>, _tape: &mut Tape<'_>) -> Vec<Option<Value>> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, DType, Kernel, MAX_RANK, Padding, Placement, Shape};
+use soybean_plan::{Combine, DType, Kernel, MAX_RANK, Padding, Shape};
 
 use crate::{
     gradient::Tape,
@@ -49,13 +49,7 @@ impl Rules for Pad {
             operand.push(Dim { extent: before, factor });
             result.push(Dim { extent: after, factor });
         }
-        Signature {
-            factors,
-            operands: vec![operand],
-            result,
-            combine: Combine::Sum,
-            idle: Placement::Replicated,
-        }
+        Signature::new(factors, vec![operand], result, Combine::Sum)
     }
 
     // d pad(x) = pad back, with zeros where the window left elements out

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, Kernel, Placement, Pooling, PoolingForm, Shape};
+use soybean_plan::{Combine, Kernel, Pooling, PoolingForm, Shape};
 
 use crate::{
     gradient::Tape,
@@ -53,13 +53,7 @@ impl Rules for Pool {
             PoolingForm::MaxGradient => (vec![image.clone(), result], image),
             PoolingForm::SumGradient => (vec![result], image),
         };
-        Signature {
-            factors: self.image[..2].to_vec(),
-            operands,
-            result,
-            combine: Combine::Sum,
-            idle: Placement::Replicated,
-        }
+        Signature::new(self.image[..2].to_vec(), operands, result, Combine::Sum)
     }
 
     // The gradient of a maximum goes to the first pixel that has it; that of a sum to all pixels of the window.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use soybean_plan::{Combine, DType, Kernel, Placement, Shape};
+use soybean_plan::{Combine, DType, Kernel, Shape};
 
 use crate::{
     gradient::Tape,
@@ -75,13 +75,7 @@ impl Rules for Reshape {
                 factors.push(extent);
             }
         }
-        Signature {
-            factors,
-            operands: vec![operand],
-            result,
-            combine: Combine::Sum,
-            idle: Placement::Replicated,
-        }
+        Signature::new(factors, vec![operand], result, Combine::Sum)
     }
 
     // d reshape(x) = reshape back

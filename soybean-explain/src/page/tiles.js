@@ -87,7 +87,8 @@ function showTiles(tensor, dims = firstDims(tensor)) {
     const lines = tensor.shape.map((_, dim) => [dim, held(tensor, dim, rank)]).filter(([dim]) => axesOf(tensor, dim).length);
     const words = lines.map(([dim, part]) => `dim ${dim}: ${stretches(part)}`);
     const caption = element("figcaption", {}, element("b", {}, `GPU ${rank}`), at.length ? ` (${at})` : "");
-    for (const line of words.length ? words : ["all of it"]) caption.append(element("br"), line);
+    const whole = tensor.tiling.includes("red") ? "a part of the sum" : "all of it";
+    for (const line of words.length ? words : [whole]) caption.append(element("br"), line);
     return element("figure", { "data-rank": rank }, drawing, caption);
   });
   byId("tiles").style.setProperty("--columns", meshColumns());

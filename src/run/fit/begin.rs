@@ -15,7 +15,7 @@ use crate::run::{
     Event, Flow, Metric, Resume, Split, Start, Summary, TrainConfig,
     batches::{batch_size, loader},
     config::choice,
-    evaluation::metrics_of_first_batch,
+    evaluation::known_of_first_batch,
     files::{Cut, Files},
     folder,
     keeper::{self, Keeper, Merit},
@@ -122,9 +122,10 @@ fn ask(
     tables: &Tables,
     config: &TrainConfig,
 ) -> Result<(), Error> {
-    let found = metrics_of_first_batch(trainer, held_out, tables, &config.metrics)?;
-    let names: Vec<&str> = found.iter().map(|it| it.0.as_str()).collect();
-    if names.contains(&metric.name()) { Ok(()) } else { Err(config.unwatched(&names)) }
+    let found = known_of_first_batch(trainer, held_out, tables, &config.metrics)?;
+    let names: Vec<&str> = found.iter().map(String::as_str).collect();
+    let is_known = names.contains(&metric.name());
+    trainer.together(if is_known { Ok(()) } else { Err(config.unwatched(&names)) })
 }
 
 /// How a run stands at its beginning.
@@ -137,7 +138,7 @@ struct Begun {
     lock: Option<File>,
 }
 
-/// `check` sees the trainer with the parameters with which the run goes on, before its folder is changed.
+/// `check` sees the trainer with the parameters with which the run goes on, before anything of an earlier run is moved aside.
 fn begin(
     trainer: &mut Trainer,
     config: &TrainConfig,
