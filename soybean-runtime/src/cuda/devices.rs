@@ -1,5 +1,7 @@
 //! What there is of CUDA on this machine, in words.
 
+use soybean_plan::readable_memory;
+
 #[cfg(feature = "mpi")]
 use super::gpu::identity;
 use super::{
@@ -48,6 +50,5 @@ pub(crate) fn lines() -> Vec<(String, String)> {
 fn description(ordinal: usize) -> Result<String, Error> {
     let Description { name, capability: (major, minor), memory_bytes, .. } =
         Description::of(ordinal)?;
-    let gibibytes = memory_bytes as f64 / (1_u64 << 30) as f64;
-    Ok(format!("{name}, capability {major}.{minor}, {gibibytes:.1} GiB"))
+    Ok(format!("{name}, capability {major}.{minor}, {}", readable_memory(memory_bytes as u64)))
 }
