@@ -7,7 +7,7 @@ use crate::{
     fault::{At, ModelFault},
     graph::Value,
     limit::{self, Shortage},
-    lower::lowered_within,
+    lower::{Lowered, lowered_within},
     network::Network,
     optimizer::Optimizer,
     peak::Peak,
@@ -80,9 +80,10 @@ pub fn compile(
         return Err(vec![too_many_gpus(options.n_gpus, most)]);
     }
     let memory = options.search.memory;
-    let lowered = lowered_within(&options.name, &found.tiled, memory);
-    let report = Report::new(found, &lowered, options.search.strategy, milliseconds, memory);
-    Ok(Compiled { program: lowered.program, report })
+    let Lowered { program, holdings } = lowered_within(&options.name, &found.tiled, memory);
+    let strategy = options.search.strategy;
+    let report = Report::new(found, &program, holdings, strategy, milliseconds, memory);
+    Ok(Compiled { program, report })
 }
 
 /// The plan that [`compile`] lowers: the best that is found for a network and, where the request says what memory each rank has, fits into it, with working copies if they

@@ -21,7 +21,7 @@ pub(crate) struct Owner {
 }
 
 /// All buffers, those that stay and the others with their lives.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Holdings {
     persistent: Vec<Held>,
     transient: Vec<(Life, Held)>,

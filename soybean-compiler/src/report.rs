@@ -15,7 +15,7 @@ use soybean_plan::{Kernel, Mesh, Mode, Precision, Program, Topology};
 
 use crate::{
     graph::{Graph, Phase, Source, Value},
-    lower::Lowered,
+    holdings::Holdings,
     peak::{Content, Peak},
     tiling::{Objective, Search, Strategy},
 };
@@ -32,7 +32,9 @@ pub struct Report {
     found: Search,
     milliseconds: f64,
     peak: Peak,
-    memory_by_step: Vec<BTreeMap<Content, u64>>,
+    holdings: Holdings,
+    /// The number of the program's steps that are measured.
+    n_steps: usize,
     memory_limit: Option<u64>,
     /// The bytes that one training step, or in inference one prediction, moves, over all ranks: what the program's collectives move.
     pub bytes_total: u64,
@@ -73,16 +75,12 @@ pub struct LevelLoad {
 impl Report {
     pub(crate) fn new(
         found: Search,
-        lowered: &Lowered,
+        program: &Program,
+        holdings: Holdings,
         strategy: Strategy,
         milliseconds: f64,
         memory_limit: Option<u64>,
     ) -> Self {
-        let Lowered { program, holdings } = lowered;
-        let phase = match program.tables.mode() {
-            Mode::Training => Phase::Train,
-            Mode::Inference => Phase::Evaluate,
-        };
         Self {
             name: program.tables.name.clone().into_owned(),
             strategy,
@@ -93,7 +91,8 @@ impl Report {
             prediction: found.topology.as_ref().map(|it| prediction(program, it)),
             found,
             peak: holdings.peak(),
-            memory_by_step: holdings.by_step(phase, program.measured().len()),
+            holdings,
+            n_steps: program.measured().len(),
             memory_limit,
         }
     }
@@ -164,8 +163,12 @@ impl Report {
     /// The bytes of each content that a rank's memory holds at each step of a training step, or in inference of a prediction, without gaps: at each what stays, what was
     /// written and is still to be read, and what collectives that may be under way read and write.
     #[must_use]
-    pub fn memory_by_step(&self) -> &[BTreeMap<Content, u64>] {
-        &self.memory_by_step
+    pub fn memory_by_step(&self) -> Vec<BTreeMap<Content, u64>> {
+        let phase = match self.mode() {
+            Mode::Training => Phase::Train,
+            Mode::Inference => Phase::Evaluate,
+        };
+        self.holdings.by_step(phase, self.n_steps)
     }
 
     /// The time that the search took.

@@ -125,7 +125,8 @@ impl Writer<'_> {
 
     /// The 2-norm of all gradients together.
     fn norm(&mut self, updates: &Updates<'_>, trained: &[Trained]) -> Value {
-        let sums: Vec<Value> = trained.iter().map(|it| self.square_sum(updates, it)).collect();
+        let square = updates.square();
+        let sums = trained.iter().map(|it| self.square_sum(updates, it, &square)).collect();
         self.graph.set_origin(None);
         let norm = match add_total(self.graph, sums) {
             Some(sum) => {
@@ -139,13 +140,18 @@ impl Writer<'_> {
         norm
     }
 
-    /// The sum of the squares of one gradient.
-    fn square_sum(&mut self, updates: &Updates<'_>, trained: &Trained) -> Value {
+    /// The sum of the squares of one gradient, which this program gives.
+    fn square_sum(
+        &mut self,
+        updates: &Updates<'_>,
+        trained: &Trained,
+        square: &ScalarProgram,
+    ) -> Value {
         let node = self.graph.node(trained.parameter);
         let (name, shape, origin) = (node.name.clone(), node.shape, node.origin);
         self.graph.set_origin(origin);
         let common = Common { norm: None, is_finite: None };
-        let squares = self.map(updates, trained, common, &updates.square());
+        let squares = self.map(updates, trained, common, square);
         let sum = match shape.is_empty() {
             true => squares,
             false => {

@@ -86,12 +86,12 @@ impl<'a> Loops<'a> {
             }
         };
         let signatures: Vec<Option<Signature>> = variables.iter().map(signature).collect();
-        let mut is_known_everywhere = vec![false; network.graph.n_values()];
-        for (variable, signature) in variables.iter().zip(&signatures) {
-            if let (Variable::Operator(value), Some(signature)) = (variable, signature) {
-                is_known_everywhere[value.index()] = signature.is_known_everywhere();
-            }
-        }
+        let all = variables.iter().zip(&signatures);
+        let operators = all.filter_map(|(variable, signature)| match *variable {
+            Variable::Operator(value) => Some((value, signature.as_ref()?)),
+            Variable::Tensor(_) => None,
+        });
+        let is_known_everywhere = known_everywhere(network, &operators.collect::<Vec<_>>());
         let loops = Vec::new();
         let mut this = Self { network, mesh, variables, signatures, is_known_everywhere, loops };
         this.loops = this.tied(&tensors);
@@ -184,6 +184,13 @@ impl<'a> Loops<'a> {
             !has(&|it| loops[it] == inner) || has(&|it| it == position)
         })
     }
+}
+
+/// A mark for each value that every rank computes whole, from the signatures of the operators that make values.
+pub(super) fn known_everywhere(network: &Network, operators: &[(Value, &Signature)]) -> Vec<bool> {
+    let mut marks = vec![false; network.graph.n_values()];
+    operators.iter().for_each(|(value, it)| marks[value.index()] = it.is_known_everywhere());
+    marks
 }
 
 /// The representative of a set; what leads to it is shortened on the way.

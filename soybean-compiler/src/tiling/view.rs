@@ -6,6 +6,7 @@ use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use super::{
     counts::Counts,
+    dominance::known_everywhere,
     forms::enumerate,
     pairwise::{Edge, Numbers, Pairwise},
     problem::{Choice, Meaning, Pair, Plan, Problem},
@@ -104,13 +105,12 @@ impl<'a> View<'a> {
 
     /// The states from which a search chooses; of pinned tensors, the one that they are pinned to.
     pub(super) fn all_states(&self) -> Vec<Vec<usize>> {
-        let mut is_known_everywhere = vec![false; self.problem.network.graph.n_values()];
-        for meaning in &self.problem.meanings {
-            if let Meaning::Operator { value, work } = *meaning {
-                let signature = &self.problem.works[work].signature;
-                is_known_everywhere[value.index()] = signature.is_known_everywhere();
-            }
-        }
+        let problem = self.problem;
+        let operators = problem.meanings.iter().filter_map(|meaning| match *meaning {
+            Meaning::Operator { value, work } => Some((value, &problem.works[work].signature)),
+            Meaning::Tensor { .. } => None,
+        });
+        let is_known_everywhere = known_everywhere(problem.network, &operators.collect::<Vec<_>>());
         let of_variable = |variable: usize| match self.problem.meanings[variable] {
             Meaning::Tensor { kind, .. } if let Some(pin) = self.problem.pin(variable) => {
                 let state = self.spaces[kind].position(&pin);
