@@ -6,6 +6,7 @@
 mod alike;
 mod bound;
 mod buckets;
+mod chain;
 mod charge;
 mod choices;
 mod conversion;

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use super::pairwise::{Edge, Pairwise};
 
 /// Costs on the move.
+#[derive(Clone)]
 pub(super) struct Bound {
     problem: Pairwise,
     /// For each edge what has moved from it to the states of its first and its second variable.
@@ -28,7 +29,7 @@ pub(super) struct Bound {
 }
 
 /// Room for the costs of a variable's states, kept from visit to visit.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Scratch {
     costs: Vec<i64>,
     scores: Vec<i64>,
@@ -165,13 +166,67 @@ impl Bound {
         }
     }
 
+    /// The bound with one state of a variable alone.
+    pub(super) fn given(&self, variable: usize, state: usize) -> Self {
+        let cost = self.costs(variable)[state];
+        let mut this = self.clone();
+        this.value += cost - this.kept[variable];
+        this.kept[variable] = cost;
+        this.problem.unary[variable] = vec![this.problem.unary[variable][state]];
+        for (side, edges) in [1, 0].into_iter().zip(&self.edges_of[variable]) {
+            for &edge in edges {
+                let n_second = self.moved[edge][1].len();
+                let table = &mut this.problem.edges[edge].table;
+                *table = match side {
+                    0 => table[state * n_second..][..n_second].into(),
+                    _ => table[state..].iter().copied().step_by(n_second).collect(),
+                };
+                this.moved[edge][side] = vec![self.moved[edge][side][state]];
+            }
+        }
+        this
+    }
+
+    /// Gives an edge another table; the bound is right again after the next pass.
+    pub(super) fn replace(&mut self, edge: usize, table: Rc<[i64]>) {
+        self.problem.edges[edge].table = table;
+    }
+
+    /// What all costs at least with each two states of an edge's variables, after a pass.
+    pub(super) fn joint(&self, edge: usize) -> Vec<i64> {
+        let Edge { first, second, table } = &self.problem.edges[edge];
+        let [of_first, of_second] = [*first, *second].map(|it| self.costs(it));
+        let elsewhere = self.value - self.kept[*first] - self.kept[*second];
+        let moved = &self.moved[edge];
+        let n_columns = of_second.len();
+        let mut joint = Vec::with_capacity(table.len());
+        let mut row = 0;
+        while row < of_first.len() {
+            let of_row = elsewhere + of_first[row] - moved[0][row];
+            let mut column = 0;
+            while column < n_columns {
+                let of_column = of_second[column] - moved[1][column];
+                joint.push(table[row * n_columns + column] + of_row + of_column);
+                column += 1;
+            }
+            row += 1;
+        }
+        joint
+    }
+
+    /// What a variable's states cost with all that has moved there.
+    fn costs(&self, variable: usize) -> Vec<i64> {
+        let [behind, ahead] = &self.edges_of[variable];
+        let mut costs = self.problem.unary[variable].clone();
+        behind.iter().for_each(|&edge| add(&mut costs, &self.moved[edge][1]));
+        ahead.iter().for_each(|&edge| add(&mut costs, &self.moved[edge][0]));
+        costs
+    }
+
     /// The same costs as those of the problem over some of each variable's states, with all that has moved where it is.
     pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> Pairwise {
         let unary = (0..kept.len()).map(|variable| {
-            let [behind, ahead] = &self.edges_of[variable];
-            let mut costs = self.problem.unary[variable].clone();
-            behind.iter().for_each(|&edge| add(&mut costs, &self.moved[edge][1]));
-            ahead.iter().for_each(|&edge| add(&mut costs, &self.moved[edge][0]));
+            let costs = self.costs(variable);
             kept[variable].iter().map(|&it| costs[it]).collect()
         });
         let edges = self.problem.edges.iter().zip(&self.moved).map(|(edge, moved)| {

@@ -17,8 +17,10 @@ use super::{
 
 /// The most axes that are told apart, all of them, where that is needed for a proof.
 const MAX_FINE_AXES: usize = 4;
-/// The most entries of all tables together: 128 MB.
-const MAX_ENTRIES: usize = 1 << 24;
+/// The most entries of the tables of all pairs; those of pairs that are alike are one in memory.
+const MAX_ENTRIES: usize = 1 << 26;
+/// The work of a proof in pieces, where there are few axes.
+const WORK_IN_PIECES: u64 = 1 << 35;
 /// The axes for which the work is stated. Twice as much is done for each of the next few.
 const N_AXES_AT_ONCE: usize = 3;
 const MOST_DOUBLINGS: usize = 3;
@@ -101,8 +103,10 @@ impl<'a> Searcher<'a> {
         let start = in_hand.iter().min_by_key(|it| it.cost);
         let from = start.and_then(|it| self.counts.positions(allowed, &it.plan));
         let costs = self.counts.restricted(allowed);
-        let goal =
-            Goal { work: self.work_in_counts, gap: self.negligible(start.map_or(0, |it| it.cost)) };
+        let goal = Goal {
+            gap: self.negligible(start.map_or(0, |it| it.cost)),
+            ..Goal::proof(self.work_in_counts)
+        };
         let found = solve(&costs, from.as_deref(), goal);
         let mut layout = Layout {
             searcher: self,
@@ -221,10 +225,12 @@ impl Layout<'_> {
             return;
         }
         let from = view.positions(&kept, &self.found.plan);
+        let is_small = problem.mesh.n_axes() <= N_AXES_AT_ONCE;
+        let work_in_pieces = if is_small { WORK_IN_PIECES } else { 0 };
         let found = solve(
             &view.restricted(&kept),
             from.as_deref(),
-            Goal::proof(self.searcher.work_in_counts),
+            Goal { work_in_pieces, ..Goal::proof(self.searcher.work_in_counts) },
         );
         self.found.bound = self.found.bound.max(found.bound.min(self.found.cost));
         self.found.largest_table = self.found.largest_table.max(found.largest_table);

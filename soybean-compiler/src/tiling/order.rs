@@ -32,10 +32,17 @@ impl Limits {
 
 impl Order {
     pub(super) fn new(problem: &Pairwise, limits: Limits) -> Self {
+        Self::without(problem, limits, &vec![false; problem.unary.len()])
+    }
+
+    /// An order of variables that do not stay.
+    pub(super) fn without(problem: &Pairwise, limits: Limits, stays: &[bool]) -> Self {
         let mut adjacency = Adjacency::new(problem);
-        let mut queue: BinaryHeap<Reverse<(u64, usize)>> =
-            (0..problem.unary.len()).map(|it| Reverse((adjacency.work(it), it))).collect();
-        let mut is_gone = vec![false; problem.unary.len()];
+        let mut queue: BinaryHeap<Reverse<(u64, usize)>> = (0..stays.len())
+            .filter(|&it| !stays[it])
+            .map(|it| Reverse((adjacency.work(it), it)))
+            .collect();
+        let mut is_gone = stays.to_vec();
         let mut order = Self { variables: Vec::new(), is_complete: false, work: 0 };
         while let Some(Reverse((work, variable))) = queue.pop() {
             let is_outdated = is_gone[variable] || work != adjacency.work(variable);
@@ -56,7 +63,7 @@ impl Order {
                 queue.push(Reverse((adjacency.work(it), it)));
             }
         }
-        order.is_complete = order.variables.len() == problem.unary.len();
+        order.is_complete = is_gone.iter().all(|it| *it);
         order
     }
 }

@@ -3,12 +3,13 @@
 //! Variables with few neighbours are eliminated. What is left gets a lower bound, in two ways by turns: passes that move costs between tables, and elimination
 //! in buckets, which look just above the bound, and grow where that is not told. Either raises the bound and finds better states; passes also rule out states
 //! that cannot be part of anything better. With states gone, more variables can be eliminated, and so on, until all are, or none is left to be better, or the
-//! work is used up.
+//! work is used up. What falls into pieces can be looked at piece by piece then ([`super::chain`]).
 
 use super::{
     alike::Folded,
     bound::{Bound, Pass},
     buckets::bucketed,
+    chain::Chain,
     eliminate::{Elimination, minimise},
     order::{Limits, Order},
     pairwise::Pairwise,
@@ -30,9 +31,9 @@ pub(super) const WORK: u64 = 1 << 27;
 /// The most for the elimination of one variable before there is a bound.
 const WORK_FIRST: u64 = 1 << 13;
 /// What a state costs in elimination, in entries of a pass.
-const ENTRIES_OF_STATE: u64 = 8;
+pub(super) const ENTRIES_OF_STATE: u64 = 8;
 /// What a table costs in a pass besides its entries.
-const ENTRIES_OF_TABLE: u64 = 256;
+pub(super) const ENTRIES_OF_TABLE: u64 = 256;
 /// Passes after which progress is judged.
 const N_PASSES: u64 = 4;
 /// Entries of the first buckets.
@@ -55,12 +56,14 @@ pub(super) struct Goal {
     pub(super) work: u64,
     /// What may be left between the states found and the bound, where the proof is not cheap.
     pub(super) gap: i64,
+    /// The entries looked at in addition where the problem falls into pieces and the gap is still open.
+    pub(super) work_in_pieces: u64,
 }
 
 impl Goal {
     /// The proof, as far as this much work goes.
     pub(super) fn proof(work: u64) -> Self {
-        Self { work, gap: 0 }
+        Self { work, gap: 0, work_in_pieces: 0 }
     }
 }
 
@@ -102,11 +105,19 @@ struct Budget {
     patience: u64,
     /// Whether layers that are alike were not looked for yet.
     may_fold: bool,
+    /// That of a look at pieces, until it was had.
+    work_in_pieces: u64,
 }
 
 impl Budget {
-    fn new(Goal { work, gap }: Goal) -> Self {
-        Self { work_left: work, gap, patience: work - work / PATIENCE, may_fold: true }
+    fn new(Goal { work, gap, work_in_pieces }: Goal) -> Self {
+        Self {
+            work_left: work,
+            gap,
+            work_in_pieces,
+            patience: work - work / PATIENCE,
+            may_fold: true,
+        }
     }
 
     /// What may be left between the states found and the bound, now.
@@ -168,6 +179,9 @@ impl Core {
     fn refined(mut self, budget: &mut Budget) -> Refined {
         if !self.is_eliminated(N_PASSES * self.work, budget) {
             self.improve(budget);
+            if !self.is_settled(budget) {
+                self.part(budget);
+            }
         }
         self.known
     }
@@ -179,13 +193,27 @@ impl Core {
         }
         if let Some(folded) = Folded::new(&self.problem) {
             let share = budget.work_left / 8;
-            let goal = Goal { work: share, gap: budget.gap };
+            let goal = Goal { gap: budget.gap, ..Goal::proof(share) };
             let mut inner = Budget { may_fold: false, ..Budget::new(goal) };
             let found = refine(&folded.problem, self.limit, &mut inner);
             budget.spend(share - inner.work_left);
             if let Some(states) = found.better {
                 self.learn(folded.unfolded(&states));
             }
+        }
+    }
+
+    /// Looks at the pieces that the problem falls into, where nothing else told enough.
+    fn part(&mut self, budget: &mut Budget) {
+        let work = std::mem::take(&mut budget.work_in_pieces);
+        if work == 0 {
+            return;
+        }
+        let Some(chain) = Chain::new(&self.problem, work) else { return };
+        let proved = chain.proved(self.limit);
+        self.known.bound = self.known.bound.max(proved.bound);
+        if let Some(states) = proved.better {
+            self.learn(states);
         }
     }
 
