@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
-use super::pairwise::{Edge, Numbers, Pairwise};
+use super::pairwise::{Edge, Numbers, Pairwise, transposed};
 
 /// The fewest variables worth it: with fewer, the search finds good states by itself.
 const N_VARIABLES: usize = 1 << 11;
@@ -87,8 +87,7 @@ fn sums(problem: &Pairwise, class_of: &[usize], n_classes: usize) -> Pairwise {
         if first < second {
             add(sum, table.iter().copied());
         } else {
-            let column = |it: usize| table[it..].iter().copied().step_by(n_second);
-            add(sum, (0..n_second).flat_map(column));
+            add(sum, transposed(table, n_second));
         }
     }
     let edge = |((first, second), table)| Edge { first, second, table: Rc::from(table) };

@@ -9,6 +9,14 @@ use std::rc::Rc;
 
 use super::pairwise::{Edge, Pairwise};
 
+/// What a table costs in a pass besides its entries.
+const ENTRIES_OF_TABLE: u64 = 256;
+
+/// The entries of a pass.
+pub(super) fn work(problem: &Pairwise) -> u64 {
+    problem.edges.iter().map(|it| it.table.len() as u64 + ENTRIES_OF_TABLE).sum()
+}
+
 /// Costs on the move.
 #[derive(Clone)]
 pub(super) struct Bound {
@@ -187,6 +195,13 @@ impl Bound {
         this
     }
 
+    /// One pass, which leaves of these states those with which the whole need not cost more than the limit.
+    pub(super) fn narrow(&mut self, limit: i64, kept: &mut [Vec<usize>]) {
+        for (kept, found) in kept.iter_mut().zip(self.pass(limit).within) {
+            kept.retain(|it| found.binary_search(it).is_ok());
+        }
+    }
+
     /// Gives an edge another table; the bound is right again after the next pass.
     pub(super) fn replace(&mut self, edge: usize, table: Rc<[i64]>) {
         self.problem.edges[edge].table = table;
@@ -295,7 +310,7 @@ fn share_out(costs: &[i64], n: usize, shares: &mut Vec<i64>) {
 }
 
 /// The least of the costs.
-fn least(costs: &[i64]) -> i64 {
+pub(super) fn least(costs: &[i64]) -> i64 {
     costs[least_state(costs)]
 }
 

@@ -31,7 +31,6 @@ const SLOW: i64 = 32;
 const STUCK: i64 = 1 << 11;
 /// What is listed first lies within one part of the gap among as many.
 const AIM: i64 = 32;
-
 /// A list takes at most one part of the work done so far among as many.
 const SHARE: u64 = 4;
 /// How much further the next list reaches once one was too long, or how much less far: one part among as many.
@@ -147,6 +146,7 @@ impl Chain {
             margin = gap / (2 * self.pieces.len() as i64);
             if round == N_ROUNDS {
                 self.split();
+                judged = bound;
             } else if round % N_ROUNDS == 0 {
                 let gain = bound - judged;
                 let done = work - self.work_left;
@@ -157,8 +157,6 @@ impl Chain {
                         break;
                     }
                 }
-            }
-            if round % N_ROUNDS == 0 {
                 judged = bound;
             }
             self.shift(&changes);
@@ -199,24 +197,26 @@ impl Chain {
         self.parts.iter().map(|it| it.n_pieces * (it.least + self.kinds[it.kind].constant)).sum()
     }
 
-    /// The tables of a part's joints.
-    fn tables(&self, part: &Part) -> [Rc<[i64]>; 2] {
-        let kind = &self.kinds[part.kind];
-        let of_edge = |side: usize| kind.problem.edges[kind.joints[side]].table.iter();
-        let potential = |side: usize| self.joints[part.joints[side]].potential.iter();
-        let before = of_edge(0).zip(potential(0)).map(|(cost, it)| cost + it).collect();
-        [before, of_edge(1).zip(potential(1)).map(|(cost, it)| cost - it).collect()]
+    /// For each part the tables of the joints before and behind, at the present potentials.
+    fn tables_of_joints(&self) -> Vec<[Rc<[i64]>; 2]> {
+        let of_part = |part: &Part| {
+            let kind = &self.kinds[part.kind];
+            let of_edge = |side: usize| kind.problem.edges[kind.joints[side]].table.iter();
+            let potential = |side: usize| self.joints[part.joints[side]].potential.iter();
+            let before = of_edge(0).zip(potential(0)).map(|(cost, it)| cost + it).collect();
+            [before, of_edge(1).zip(potential(1)).map(|(cost, it)| cost - it).collect()]
+        };
+        self.parts.iter().map(of_part).collect()
     }
 
     /// Raises the bounds of all parts; gives for each joint how its potential should change.
     fn visit(&mut self, margin: i64) -> Vec<Change> {
         let mut changes: Vec<Vec<i64>> =
             self.joints.iter().map(|it| vec![0; it.potential.len()]).collect();
-        for number in 0..self.parts.len() {
-            let tables = self.tables(&self.parts[number]);
-            let part = &mut self.parts[number];
+        let tables = self.tables_of_joints();
+        for (part, tables) in self.parts.iter_mut().zip(&tables) {
             let kind = &self.kinds[part.kind];
-            let (marginals, n_visited) = part.visit(kind, &tables, margin);
+            let (marginals, n_visited) = part.visit(kind, tables, margin);
             self.work_left = self.work_left.saturating_sub(n_visited * 2 * kind.work());
             let [before, behind] = part.joints;
             add(&mut changes[before], &marginals[0], -part.n_pieces);
@@ -255,11 +255,10 @@ impl Chain {
         slack: i64,
         work: &mut u64,
     ) -> Result<Option<(Vec<usize>, i64)>, TooMuch> {
+        let of_joints = self.tables_of_joints();
         let mut tables = Vec::with_capacity(self.parts.len());
-        for number in 0..self.parts.len() {
-            let of_joints = self.tables(&self.parts[number]);
-            let part = &mut self.parts[number];
-            tables.push(part.table(&self.kinds[part.kind], &of_joints, slack, work)?);
+        for (part, of_joints) in self.parts.iter_mut().zip(&of_joints) {
+            tables.push(part.table(&self.kinds[part.kind], of_joints, slack, work)?);
         }
         Ok(self.walked(&tables).filter(|(_, cost)| *cost <= slack))
     }

@@ -33,6 +33,11 @@ impl Pairwise {
     }
 }
 
+/// The entries of a table with its variables exchanged, where the second has this many states.
+pub(super) fn transposed(table: &[i64], n_second: usize) -> impl Iterator<Item = i64> {
+    (0..n_second).flat_map(move |it| table[it..].iter().copied().step_by(n_second))
+}
+
 /// Things by number, where many are alike: numbers are compared faster than lists.
 #[derive(Debug)]
 pub(super) struct Numbers<T>(BTreeMap<T, usize>);

@@ -7,7 +7,7 @@
 
 use super::{
     alike::Folded,
-    bound::{Bound, Pass},
+    bound::{self, Bound, Pass},
     buckets::bucketed,
     chain::Chain,
     eliminate::{Elimination, minimise},
@@ -32,8 +32,6 @@ pub(super) const WORK: u64 = 1 << 27;
 const WORK_FIRST: u64 = 1 << 13;
 /// What a state costs in elimination, in entries of a pass.
 pub(super) const ENTRIES_OF_STATE: u64 = 8;
-/// What a table costs in a pass besides its entries.
-pub(super) const ENTRIES_OF_TABLE: u64 = 256;
 /// Passes after which progress is judged.
 const N_PASSES: u64 = 4;
 /// Entries of the first buckets.
@@ -90,9 +88,7 @@ pub(super) fn within(problem: &Pairwise, limit: i64, n_passes: u64) -> Vec<Vec<u
     let mut within: Vec<Vec<usize>> =
         problem.unary.iter().map(|it| (0..it.len()).collect()).collect();
     for _ in 0..n_passes {
-        for (kept, found) in within.iter_mut().zip(bound.pass(limit).within) {
-            kept.retain(|it| found.binary_search(it).is_ok());
-        }
+        bound.narrow(limit, &mut within);
     }
     within
 }
@@ -171,7 +167,7 @@ struct Core {
 
 impl Core {
     fn new(problem: Pairwise, limit: i64) -> Self {
-        let work = problem.edges.iter().map(|it| it.table.len() as u64 + ENTRIES_OF_TABLE).sum();
+        let work = bound::work(&problem);
         let known = Refined { better: None, bound: i64::MIN, largest_table: 0 };
         Self { problem, limit, known, work }
     }

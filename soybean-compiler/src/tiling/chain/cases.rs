@@ -6,11 +6,11 @@
 use std::{cmp::Reverse, rc::Rc};
 
 use crate::tiling::{
-    bound::Bound,
+    bound::{self, Bound, least},
     eliminate::Elimination,
     order::{Limits, Order},
     pairwise::{Edge, Pairwise},
-    solve::{ENTRIES_OF_TABLE, NO_LIMIT},
+    solve::NO_LIMIT,
 };
 
 /// The most work for the elimination of one variable before any states are ruled out.
@@ -66,7 +66,7 @@ impl Kind {
 
     /// The entries of a pass.
     pub(super) fn work(&self) -> u64 {
-        self.problem.edges.iter().map(|it| it.table.len() as u64 + ENTRIES_OF_TABLE).sum()
+        bound::work(&self.problem)
     }
 
     /// The states of the piece with these states of what is left.
@@ -115,7 +115,6 @@ impl Case {
     /// Raises the bound with these tables of the joints.
     pub(super) fn visit(&mut self, kind: &Kind, tables: &[Rc<[i64]>; 2]) {
         let bound = &mut self.bound;
-
         for (&edge, table) in kind.joints.iter().zip(tables) {
             bound.replace(edge, Rc::clone(table));
         }
@@ -164,8 +163,4 @@ impl Change {
         let most = costs.iter().copied().max().expect("joints have states");
         Self { least: least(&costs), most, costs }
     }
-}
-
-fn least(costs: &[i64]) -> i64 {
-    costs.iter().copied().min().expect("joints have states")
 }

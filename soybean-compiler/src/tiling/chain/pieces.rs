@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::separators::Separators;
-use crate::tiling::pairwise::{Edge, Pairwise};
+use crate::tiling::pairwise::{Edge, Pairwise, transposed};
 
 /// The fewest variables between two joints.
 const N_BETWEEN: usize = 48;
@@ -40,20 +40,23 @@ impl Pieces {
         }
         let separators = Separators::new(problem)?;
         let joints = joints(problem, &separators);
+        if joints.is_empty() {
+            return None;
+        }
         let mut pieces = Vec::with_capacity(joints.len() + 1);
         let mut kinds: Vec<Pairwise> = Vec::new();
-        let mut transposed = BTreeMap::new();
+        let mut known = BTreeMap::new();
         for (mut variables, edges) in parted(problem, &separators, &joints) {
             arrange(problem, &mut variables, &edges);
-            let local = local(problem, &variables, &edges, &mut transposed);
-            let known = kinds.iter().position(|it| are_alike(it, &local));
-            let kind = known.unwrap_or(kinds.len());
+            let local = local(problem, &variables, &edges, &mut known);
+            let same = kinds.iter().position(|it| are_alike(it, &local));
+            let kind = same.unwrap_or(kinds.len());
             if kind == kinds.len() {
                 kinds.push(local);
             }
             pieces.push(Piece { variables, kind });
         }
-        (!joints.is_empty()).then_some(Self { pieces, kinds })
+        Some(Self { pieces, kinds })
     }
 }
 
@@ -148,7 +151,7 @@ fn local(
     problem: &Pairwise,
     variables: &[Option<usize>],
     edges: &[usize],
-    transposed: &mut BTreeMap<*const i64, Rc<[i64]>>,
+    known: &mut BTreeMap<*const i64, Rc<[i64]>>,
 ) -> Pairwise {
     let costs = |it: &Option<usize>| it.map_or_else(|| vec![0], |it| problem.unary[it].clone());
     let mut unary: Vec<Vec<i64>> = variables.iter().map(costs).collect();
@@ -163,11 +166,8 @@ fn local(
         if first < second {
             return Edge { first, second, table: Rc::clone(table) };
         }
-        let turned = || {
-            let column = |it: usize| table[it..].iter().copied().step_by(n_columns);
-            (0..n_columns).flat_map(column).collect()
-        };
-        let table = transposed.entry(table.as_ptr()).or_insert_with(turned);
+        let exchanged = || transposed(table, n_columns).collect();
+        let table = known.entry(table.as_ptr()).or_insert_with(exchanged);
         Edge { first: second, second: first, table: Rc::clone(table) }
     };
     let mut edges: Vec<Edge> = edges.iter().map(&mut edge).collect();

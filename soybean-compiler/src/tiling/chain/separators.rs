@@ -53,12 +53,9 @@ fn best_end(neighbors: &[Vec<usize>], end: usize) -> Option<(usize, Cuts)> {
 /// For each variable those that it shares a table with.
 fn neighbors(problem: &Pairwise) -> Vec<Vec<usize>> {
     let mut neighbors = vec![Vec::new(); problem.unary.len()];
-    let is_free = |variable: usize| problem.unary[variable].len() > 1;
     for &Edge { first, second, .. } in &problem.edges {
-        if is_free(first) && is_free(second) {
-            neighbors[first].push(second);
-            neighbors[second].push(first);
-        }
+        neighbors[first].push(second);
+        neighbors[second].push(first);
     }
     neighbors
 }

@@ -5,7 +5,7 @@ use crate::tiling::{
     eliminate::Elimination,
     order::{Limits, Order},
     pairwise::{Edge, Pairwise},
-    solve::ENTRIES_OF_STATE,
+    solve::{ENTRIES_OF_STATE, chosen},
 };
 
 /// Passes that rule out states, as many forward as backward: each costs little beside what elimination saves.
@@ -83,22 +83,21 @@ impl CaseTable {
         let [before, behind] =
             [(0, 0), (1, n - 1)].map(|(side, it)| self.joined.pairs[side][joined[it]].0);
         let positions = [&before[..], &joined[1..n - 1], &behind].concat();
-        self.kept.iter().zip(positions).map(|(kept, at)| kept[at]).collect()
+        chosen(&self.kept, &positions)
     }
 }
 
 /// For each variable the states with which the case need not cost more than the limit, and what it costs at least with each two states of joints.
 fn within(kind: &Kind, case: &mut Case, limit: i64) -> Option<(Vec<Vec<usize>>, Marginals)> {
-    let mut kept = case.bound.pass(limit).within;
-    let mut marginals = kind.joints.map(|it| case.bound.joint(it));
-    for pass in 1..N_PASSES {
-        for (kept, found) in kept.iter_mut().zip(case.bound.pass(limit).within) {
-            kept.retain(|it| found.binary_search(it).is_ok());
-        }
-        // A pass forward comes to the joint behind last, one backward to that before.
-        let side = (pass % 2) as usize;
-        marginals[side] = case.bound.joint(kind.joints[side]);
+    let mut kept: Vec<Vec<usize>> = case.bound.pass(limit).within;
+    for _ in 0..N_PASSES - 3 {
+        case.bound.narrow(limit, &mut kept);
     }
+    // Passes went backward first, and as often forward: the joint before is the last that the next one comes to.
+    let marginals = kind.joints.map(|joint| {
+        case.bound.narrow(limit, &mut kept);
+        case.bound.joint(joint)
+    });
     kept.iter().all(|it| !it.is_empty()).then_some((kept, marginals))
 }
 
