@@ -1,8 +1,5 @@
 //! What a plan predicts of memory is what the runtime allocates, with a limit and without one; what a save holds is what the documentation says.
 
-#[path = "support/allocations.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod allocations;
 #[path = "support/models.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
@@ -21,6 +18,7 @@ use soybean::{
 };
 use soybean_compiler::{Options, Request, Strategy};
 use soybean_plan::{Buffer, DType, Init, Parameter, Precision, Program, Shape, Tile, Tiling};
+use soybean_test_support::allocations;
 
 /// One test at a time, so that no other allocates.
 static ALONE: Mutex<()> = Mutex::new(());

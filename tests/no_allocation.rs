@@ -1,8 +1,5 @@
 //! A training step allocates nothing, on any rank.
 
-#[path = "support/allocations.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod allocations;
 #[path = "support/models.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
@@ -13,6 +10,7 @@ use models::{Batch, finish_with, perceptron_model, sgd};
 use soybean::{Config, Device, runtime::Trainer};
 use soybean_compiler::{Options, Strategy};
 use soybean_plan::Precision;
+use soybean_test_support::allocations;
 
 fn main() {
     const N_STEPS: usize = 5;

@@ -1,14 +1,9 @@
 //! A training step allocates nothing, on any thread.
-
-#[path = "../../tests/support/allocations.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod allocations;
-#[path = "programs/linear.rs"]
-mod linear;
+//!
+//! This test is a program of its own: threads that run other tests would allocate meanwhile.
 
 use std::sync::Arc;
 
-use linear::{batch, program};
 use soybean_plan::{
     Attention, AttentionForm, Buffer, Combine, Concatenation, Contraction, Convolution,
     ConvolutionForm, DType, Embedding, EmbeddingForm, Instruction, Kernel, Map, MatrixStrides,
@@ -16,6 +11,10 @@ use soybean_plan::{
     Strides,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
+use soybean_test_support::{
+    allocations,
+    linear::{batch, program},
+};
 
 /// The linear model with kernels besides that are large enough for several threads.
 fn enlarged(n_ranks: usize) -> Program {

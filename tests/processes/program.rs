@@ -4,9 +4,6 @@
 
 #![expect(clippy::print_stdout, reason = "what the test reads")]
 
-#[path = "../support/allocations.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod allocations;
 #[path = "../support/models.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
@@ -32,6 +29,7 @@ use soybean::{
 };
 use soybean_compiler::{Optimizer, Options, Strategy};
 use soybean_plan::{Kernel, Precision, Program, Tables};
+use soybean_test_support::allocations;
 
 /// What goes wrong, in which process, at which step.
 #[derive(Clone, Debug, PartialEq, Eq)]

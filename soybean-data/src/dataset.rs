@@ -1,0 +1,149 @@
+//! What a data set is: rows that can be read by number, column by column.
+
+use std::{ops::Range, sync::Arc};
+
+use soybean_plan::DType;
+
+use crate::{Error, Subset};
+
+/// Rows that can be read in any order, from several threads at once.
+///
+/// A data set of one's own says how many rows it has, what each of them holds, and fills the memory that it is given:
+///
+/// ```
+/// use soybean_data::{ColumnSpec, DataLoader, Dataset, Error, LoaderOptions, ViewMut};
+/// use soybean_plan::DType;
+///
+/// /// The squares of all numbers below a hundred.
+/// struct Squares(Vec<ColumnSpec>);
+///
+/// impl Dataset for Squares {
+///     fn n_rows(&self) -> usize {
+///         100
+///     }
+///
+///     fn columns(&self) -> &[ColumnSpec] {
+///         &self.0
+///     }
+///
+///     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
+///         for (to, row) in into[0].f32s().iter_mut().zip(rows) {
+///             *to = (row * row) as f32;
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let squares = Squares(vec![ColumnSpec { name: "square".to_owned(), row: vec![], dtype: DType::F32 }]);
+/// let mut loader = DataLoader::new(squares, LoaderOptions::evaluation(32))?;
+/// let first = loader.next().expect("there are four batches")?;
+/// assert_eq!(first.f32s(0)[..4], [0.0, 1.0, 4.0, 9.0]);
+/// # Ok::<(), Error>(())
+/// ```
+pub trait Dataset: Send + Sync {
+    /// The number of rows.
+    fn n_rows(&self) -> usize;
+
+    /// What each row holds, in the order of the model's inputs.
+    fn columns(&self) -> &[ColumnSpec];
+
+    /// Reads these rows, all of them below [`n_rows`](Self::n_rows): `into` has memory for each column, in which they stand one after the other.
+    ///
+    /// # Errors
+    /// If the rows cannot be read or do not hold what they should; [`Error::data`] makes one.
+    fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error>;
+
+    /// Whether reading costs no more than a copy of memory. Small batches of such data are read by who asks for them: waking a thread takes longer.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+
+    /// Splits the rows at random, by their numbers alone: those to train with, and this fraction (0 to 1) held out.
+    fn split(self, fraction: f64, seed: u64) -> (Subset, Subset)
+    where
+        Self: Sized + 'static,
+    {
+        Subset::split(Arc::new(self), fraction, seed)
+    }
+}
+
+impl<D: Dataset + ?Sized> Dataset for Arc<D> {
+    fn n_rows(&self) -> usize {
+        (**self).n_rows()
+    }
+
+    fn columns(&self) -> &[ColumnSpec] {
+        (**self).columns()
+    }
+
+    fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
+        (**self).read(rows, into)
+    }
+
+    fn is_in_memory(&self) -> bool {
+        (**self).is_in_memory()
+    }
+}
+
+/// What a column holds: one tensor for each row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnSpec {
+    /// The name, for messages.
+    pub name: String,
+    /// The shape of one row's tensor; empty for a scalar.
+    pub row: Vec<usize>,
+    /// The type of the elements: `f32` or `i32`.
+    pub dtype: DType,
+}
+
+impl ColumnSpec {
+    /// The number of elements of one row.
+    #[must_use]
+    pub fn row_elements(&self) -> usize {
+        self.row.iter().product()
+    }
+}
+
+/// Memory for elements of one type.
+#[derive(Debug, PartialEq)]
+pub enum ViewMut<'a> {
+    /// Single precision numbers.
+    F32(&'a mut [f32]),
+    /// Integers, such as class labels.
+    I32(&'a mut [i32]),
+}
+
+impl ViewMut<'_> {
+    /// Some of the elements.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn part(&mut self, range: Range<usize>) -> ViewMut<'_> {
+        match self {
+            Self::F32(elements) => ViewMut::F32(&mut elements[range]),
+            Self::I32(elements) => ViewMut::I32(&mut elements[range]),
+        }
+    }
+
+    /// The memory of a column of `f32`.
+    ///
+    /// # Panics
+    /// If the column is of another type.
+    pub fn f32s(&mut self) -> &mut [f32] {
+        match self {
+            Self::F32(elements) => elements,
+            Self::I32(_) => unreachable!("expected a column of f32, found i32"),
+        }
+    }
+
+    /// The memory of a column of `i32`.
+    ///
+    /// # Panics
+    /// If the column is of another type.
+    pub fn i32s(&mut self) -> &mut [i32] {
+        match self {
+            Self::I32(elements) => elements,
+            Self::F32(_) => unreachable!("expected a column of i32, found f32"),
+        }
+    }
+}
