@@ -1,4 +1,4 @@
-//! Checkpoints that were read to the last byte, and found whole.
+//! Opening a checkpoint: all of its bytes are read and checked.
 
 use std::{
     collections::BTreeSet,
@@ -13,18 +13,18 @@ use crate::{
     tensor_file::{Entry, Reader, checkpoint_error, n_bytes_of, read_chunks},
 };
 
-/// A checkpoint on disk, all bytes of which were found to be those that were written.
+/// A checkpoint on disk whose lengths and checksums were found to be right.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     path: PathBuf,
     run: RunFile,
-    /// Files of parameters and buffers.
+    /// The files of parameters and buffers.
     pub(crate) model_files: Vec<TensorFile>,
-    /// Files of what the optimiser keeps.
+    /// The files of the optimiser's tensors.
     pub(crate) optimizer_files: Vec<TensorFile>,
 }
 
-/// A file of tensors that was found whole.
+/// A file of tensors that was checked.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorFile {
     pub(crate) path: PathBuf,
@@ -33,10 +33,11 @@ pub(crate) struct TensorFile {
 }
 
 impl Checkpoint {
-    /// Opens a checkpoint's folder, and reads all of it.
+    /// Opens the folder of a checkpoint, and reads and checks all of its files.
     ///
     /// # Errors
-    /// If a file is missing or cannot be read, or is not what was written: its length, its checksum, its header, or the step that the folder's name says.
+    /// If a file is missing or cannot be read, or if a length, a checksum, a header or the step in
+    /// the folder's name is wrong.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
         let run = RunFile::read(&path)?;
@@ -61,44 +62,44 @@ impl Checkpoint {
         Ok(this)
     }
 
-    /// Its folder.
+    /// Returns the folder of the checkpoint.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The name of the model that was trained.
+    /// Returns the name of the model that was trained.
     #[must_use]
     pub fn model_name(&self) -> &str {
         &self.run.model
     }
 
-    /// The files of parameters and buffers, and their tensors.
+    /// Returns the files of parameters and buffers, and their tensors.
     pub(crate) fn into_model_files(self) -> impl Iterator<Item = (PathBuf, Vec<Entry>)> {
         self.model_files.into_iter().map(|it| (it.path, it.entries))
     }
 
-    /// How far the trainer had come.
+    /// Returns the counters of the trainer.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.run.counters
     }
 
-    /// How far the run had come.
+    /// Returns the progress of the run.
     #[must_use]
     pub const fn progress(&self) -> &Progress {
         &self.run.progress
     }
 }
 
-/// Whether all files are there in their full length, without a look at what is in them.
+/// Returns true if all files exist and have their full length. Their contents are not read.
 pub(crate) fn is_complete(folder: &Path) -> bool {
     let is_there =
         |sum: &FileSum| path_in(folder, sum).and_then(|path| check_length(&path, sum)).is_ok();
     RunFile::read(folder).is_ok_and(|run| run.files.iter().all(is_there))
 }
 
-/// A folder that was renamed to another step would be taken for newer or older than it is.
+/// Checks the step in the folder's name, since the newest checkpoint is found by name.
 fn check_name(path: &Path, n_steps: u64) -> Result<(), Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_prefix(naming::REPLACED).unwrap_or(&name);

@@ -1,6 +1,8 @@
-//! The folder of all checkpoints: what is in it, and how one comes and goes as a whole.
+//! The folder that contains all checkpoints of a run.
 //!
-//! A checkpoint appears by one renaming, after everything in it is on the disk. It goes by one renaming too, before anything in it is removed.
+//! A checkpoint is written to a temporary folder, which is renamed when everything in it is on
+//! disk. Before a checkpoint is removed, its folder is renamed to a temporary name. So a folder
+//! with the name of a checkpoint is never partly written or partly removed.
 
 use std::{
     fs::{self, File},
@@ -15,13 +17,15 @@ use crate::{
     tensor_file::io_error,
 };
 
-/// The steps and folders of the checkpoints, complete or not, in the order of their steps. One that was giving way to a newer of the same step counts where the newer is not there.
+/// Lists the steps and folders of the checkpoints, complete or not, in the order of steps.
+///
+/// A checkpoint that was being replaced counts if its replacement does not exist.
 pub(crate) fn checkpoints(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     let names = names(folder)?;
     let step = |name: &String| {
-        let given_way =
+        let replaced =
             name.strip_prefix(REPLACED).filter(|it| !names.iter().any(|name| name == it));
-        let n_steps = steps_of(given_way.unwrap_or(name))?;
+        let n_steps = steps_of(replaced.unwrap_or(name))?;
         Some((n_steps, folder.join(name)))
     };
     let mut steps: Vec<(u64, PathBuf)> = names.iter().filter_map(step).collect();
@@ -29,22 +33,25 @@ pub(crate) fn checkpoints(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     Ok(steps)
 }
 
-/// Makes the folder where it is not there, and those that it lies in.
+/// Creates the folder and its parents if they do not exist.
 pub(crate) fn create(folder: &Path) -> Result<(), Error> {
-    // The last of the ancestors of a path that does not begin at the root is empty.
+    // The last ancestor of a relative path is empty.
     let is_missing = |it: &&Path| !it.as_os_str().is_empty() && !it.is_dir();
     let missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
     fs::create_dir_all(folder).map_err(|error| io_error("make the folder", folder, &error))?;
     missing.into_iter().filter_map(Path::parent).try_for_each(sync)
 }
 
-/// Gives back the names of checkpoints that were giving way to others that are not there, and removes what else killed runs left.
+/// Cleans up after runs that were killed while they saved.
+///
+/// A checkpoint that was being replaced gets its name back if its replacement does not exist. All
+/// other temporary folders are removed.
 pub(crate) fn settle(folder: &Path) -> Result<(), Error> {
     let names = names(folder)?;
     for name in &names {
         let path = folder.join(name);
         let replaced = name.strip_prefix(REPLACED);
-        // Whatever else begins so is somebody else's.
+        // Folders with these prefixes and other names do not belong to us.
         let step = replaced.or_else(|| name.strip_prefix(TEMPORARY));
         match step.filter(|it| steps_of(it).is_some() && path.is_dir()) {
             Some(step) if replaced.is_some() && !names.iter().any(|it| it == step) => {
@@ -57,7 +64,10 @@ pub(crate) fn settle(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Lets a folder that is complete on the disk appear under its name, in the place of an earlier one of the same step, which [`prune`] removes. After an error all is as before.
+/// Renames a folder that is complete on disk to its final name.
+///
+/// An earlier checkpoint of the same step is renamed first; [`prune`] removes it. After an error
+/// the names are as before.
 pub(crate) fn put_in_place(temporary: &Path, path: &Path) -> Result<(), Error> {
     let replaced = beside(path, REPLACED);
     let is_replacement = path.exists();
@@ -74,7 +84,10 @@ pub(crate) fn put_in_place(temporary: &Path, path: &Path) -> Result<(), Error> {
     placed
 }
 
-/// Removes what gave way to the checkpoint that was just written, and those that are older than it and than the newest `keep` complete ones; none of these if `keep` is 0.
+/// Removes the checkpoint that was replaced by the one just written, and old checkpoints.
+///
+/// A checkpoint is old if it is older than the one just written and not among the newest `keep`
+/// complete ones. If `keep` is 0, none is old.
 pub(crate) fn prune(folder: &Path, keep: usize, written: u64) -> Result<(), Error> {
     let replaced = beside(&naming::path(folder, written), REPLACED);
     if replaced.exists() {
@@ -89,35 +102,35 @@ pub(crate) fn prune(folder: &Path, keep: usize, written: u64) -> Result<(), Erro
             n_kept += usize::from(is_complete(&path));
             continue;
         }
-        let leaving = beside(&path, TEMPORARY);
-        rename(&path, &leaving)?;
-        remove(&leaving)?;
+        let temporary = temporary(&path);
+        rename(&path, &temporary)?;
+        remove(&temporary)?;
     }
     Ok(())
 }
 
-/// The folder in which a checkpoint is made before it has its name.
+/// Returns the folder in which a checkpoint is written before it gets its final name.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     beside(path, TEMPORARY)
 }
 
-/// Brings to the disk which files are in a folder.
+/// Waits until the list of files in a folder is on disk.
 ///
 /// # Errors
-/// Those of the operating system.
+/// Errors of the operating system.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    // The parent of a name alone is empty.
+    // The parent of a bare file name is empty.
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    // Elsewhere folders cannot be opened as files.
+    // Only Unix can open a folder as a file.
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// [`sync_folder`] for checkpoints and weights, whose errors say what was refused.
+/// Does the same as [`sync_folder`], with an error that names the folder.
 pub(crate) fn sync(folder: &Path) -> Result<(), Error> {
     sync_folder(folder).map_err(|error| io_error("bring the folder to the disk", folder, &error))
 }
 
-/// Removes a folder with everything in it.
+/// Removes a folder and its contents.
 pub(crate) fn remove(path: &Path) -> Result<(), Error> {
     fs::remove_dir_all(path).map_err(|error| io_error("remove it", path, &error))
 }

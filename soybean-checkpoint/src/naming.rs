@@ -2,38 +2,39 @@
 
 use std::path::{Path, PathBuf};
 
-/// The file that tells of all others.
+/// The file that lists all other files.
 pub(crate) const RUN_FILE: &str = "run.json";
 
-/// The file of parameters and buffers, without its ending.
+/// The file of parameters and buffers, without its extension.
 pub(crate) const MODEL: &str = "model";
 
-/// The file of what the optimiser keeps, without its ending.
+/// The file of the optimiser's tensors, without its extension.
 pub(crate) const OPTIMIZER: &str = "optimizer";
 
-/// What the names of folders begin with that are not checkpoints: being written, or being removed.
+/// The prefix of folders that are being written or removed, which are not checkpoints.
 pub(crate) const TEMPORARY: &str = ".tmp-";
 
-/// What the names of folders begin with that are giving way to a newer checkpoint of the same step.
+/// The prefix of checkpoints that are being replaced by a newer one of the same step.
 pub(crate) const REPLACED: &str = ".old-";
 
-/// The folder of the checkpoint after this many steps; names are in the order of the steps.
+/// Returns the name of the checkpoint after this many steps. Names sort in the order of steps.
 pub(crate) fn folder(n_steps: u64) -> String {
     format!("step-{n_steps:010}")
 }
 
-/// Where the checkpoint after this many steps is in the folder of all.
-pub(crate) fn path(all: &Path, n_steps: u64) -> PathBuf {
-    all.join(folder(n_steps))
+/// Returns the path of the checkpoint after this many steps.
+pub(crate) fn path(checkpoints: &Path, n_steps: u64) -> PathBuf {
+    checkpoints.join(folder(n_steps))
 }
 
-/// The steps of a checkpoint's folder.
+/// Returns the number of steps in the name of a checkpoint, or `None` for other names.
 pub(crate) fn steps_of(folder: &str) -> Option<u64> {
     let n_steps = folder.strip_prefix("step-")?.parse().ok()?;
     (self::folder(n_steps) == folder).then_some(n_steps)
 }
 
-/// The file of one of several shards, numbered from 1, as Hugging Face names them; of the only one, without a number.
+/// Returns the file name of a shard, as Hugging Face names them. Shards are numbered from 1; a
+/// single shard has no number.
 pub(crate) fn shard(stem: &str, number: usize, count: usize) -> String {
     match count {
         1 => format!("{stem}.safetensors"),
@@ -41,12 +42,12 @@ pub(crate) fn shard(stem: &str, number: usize, count: usize) -> String {
     }
 }
 
-/// The file that says which shard has which tensor.
+/// Returns the name of the index, the file that maps tensors to shards.
 pub(crate) fn index(stem: &str) -> String {
     format!("{stem}.safetensors.index.json")
 }
 
-/// Whether this is a file of tensors of this stem.
+/// Returns true if this is the name of a shard with this stem.
 pub(crate) fn is_shard(file: &str, stem: &str) -> bool {
     file.strip_prefix(stem).is_some_and(|it| {
         it.ends_with(".safetensors") && (it.starts_with('-') || it.starts_with('.'))

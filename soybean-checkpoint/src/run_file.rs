@@ -1,6 +1,7 @@
-//! `run.json`: what is not a tensor, and the lengths and checksums of all files, its own too.
+//! The file `run.json`: the counters, the progress, and the lengths and checksums of all files.
 //!
-//! Its checksum is the last member, and stands on the last line but one: the CRC-32 of all text before that line.
+//! The last member, on the last line but one, is the file's own checksum: the CRC-32 of all text
+//! before that line.
 
 use std::path::Path;
 
@@ -12,10 +13,10 @@ use crate::{
     tensor_file::{Sum, checkpoint_error, text},
 };
 
-/// What `format` says.
+/// The value of `format`.
 const FORMAT: &str = "soybean checkpoint 1";
 
-/// Before and after the eight digits of the checksum.
+/// The text before and after the eight digits of the checksum.
 const CHECKSUM: (&str, &str) = ("  \"crc32\": \"", "\"\n}\n");
 
 /// The contents of `run.json`.
@@ -23,26 +24,26 @@ const CHECKSUM: (&str, &str) = ("  \"crc32\": \"", "\"\n}\n");
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunFile {
     format: String,
-    /// The model's name.
+    /// The name of the model.
     pub(crate) model: String,
-    /// How far the trainer has come.
+    /// The counters of the trainer.
     pub(crate) counters: Counters,
-    /// How far the run has come.
+    /// The progress of the run.
     pub(crate) progress: Progress,
     /// All other files.
     pub(crate) files: Vec<FileSum>,
     crc32: String,
 }
 
-/// A file of the checkpoint.
+/// The length and the checksum of a file of the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileSum {
-    /// Its name, within the folder.
+    /// The name of the file within the folder.
     pub(crate) name: String,
-    /// Its length.
+    /// The length of the file.
     pub(crate) bytes: u64,
-    /// The CRC-32 of its bytes, as eight digits.
+    /// The CRC-32 of the bytes, as eight hexadecimal digits.
     pub(crate) crc32: String,
 }
 
@@ -51,7 +52,7 @@ impl FileSum {
         Self { name: name.to_owned(), bytes: sum.n_bytes, crc32: digits(sum.crc32) }
     }
 
-    /// Whether a file that was read has this length and checksum.
+    /// Checks the length and the checksum of a file that was read.
     pub(crate) fn check(&self, path: &Path, found: Sum) -> Result<(), Error> {
         let (path, expected) = (path.display(), self);
         if found.n_bytes != expected.bytes {
@@ -82,7 +83,7 @@ impl RunFile {
         }
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     pub(crate) fn to_text(&self) -> Result<String, Error> {
         let mut text = serde_json::to_string_pretty(self)
             .map_err(|error| checkpoint_error(format!("{RUN_FILE}: {error}")))?;
@@ -111,7 +112,8 @@ impl RunFile {
         let expected = digits(crc32fast::hash(summed.as_bytes()));
         if found != Some(expected.as_str()) {
             return Err(format!(
-                "expected the checksum `crc32` of what comes before it as the last member, {expected}, found {rest:?}"
+                "expected the checksum `crc32` of all text before it as the last member, {expected}, \
+                 found {rest:?}"
             ));
         }
         let run: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;

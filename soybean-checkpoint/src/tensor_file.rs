@@ -1,6 +1,7 @@
-//! Files of tensors in the format safetensors: a header in JSON, then the elements one after the other.
+//! Files of tensors in the format safetensors: a header in JSON, then the elements.
 //!
-//! The header is the crate `safetensors`' own; elements are streamed past it, because that crate takes and gives whole files in memory.
+//! The crate `safetensors` reads and writes the header. The elements are streamed by this module,
+//! because that crate needs whole files in memory.
 
 mod read;
 mod write;
@@ -12,12 +13,12 @@ use std::path::Path;
 
 use crate::{Error, ErrorKind};
 
-/// The error of a file that is not what it should be.
+/// Creates the error of a file with unexpected contents.
 pub(crate) fn checkpoint_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Checkpoint, message)
 }
 
-/// The error of a call that the operating system refused: what was expected of which file.
+/// Creates the error of a failed system call: `what` was expected to be done with this file.
 pub(crate) fn io_error(what: &str, path: &Path, error: &std::io::Error) -> Error {
     checkpoint_error(format!("{}: expected to {what}, found: {error}", path.display()))
 }

@@ -1,9 +1,9 @@
-//! Weights from elsewhere: files in the format safetensors, such as PyTorch programs write, by name.
+//! Weights of other programs, such as PyTorch's, in the format safetensors. They are loaded by name.
 //!
 //! ```
 //! use soybean_checkpoint::weights::Mapping;
 //!
-//! // The encoder of PyTorch's names, for a model that calls `block` once for each layer.
+//! // Maps the names of PyTorch's encoder to a model that calls `block` once for each layer.
 //! let mapping: Mapping = "
 //!     encoder.layers.*.linear1.weight = block.*.linear.0.weight
 //!     encoder.layers.*.linear1.bias = block.*.linear.0.bias
@@ -29,23 +29,30 @@ pub use mapping::Mapping;
 use matching::{Match, matches};
 use source::SourceFile;
 
-/// What [`load`] left as it was, because the mapping allows it.
+/// The number of tensors that [`load`] replaced, and the names that it did not match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// The number of tensors that were replaced.
     pub n_tensors: usize,
-    /// Parameters and buffers of the model that the file has not.
+    /// The parameters and buffers of the model that are not in the file.
     pub missing: Vec<String>,
-    /// Tensors of the file that the model has not.
+    /// The tensors of the file that are not in the model.
     pub unused: Vec<String>,
 }
 
-/// Replaces the parameters and buffers of a trainer by those of a file: a `.safetensors` file, an index of several (`.index.json`), a folder with either, or a checkpoint's
-/// folder. Elements of the types `F32`, `F64`, `F16` and `BF16` become `f32`. The optimiser's state and the counters stay as they are.
+/// Replaces the parameters and buffers of a trainer by those of a file.
+///
+/// `path` is a `.safetensors` file, an index of several (`.index.json`), a folder with either, or
+/// the folder of a checkpoint. Elements of the types `F32`, `F64`, `F16` and `BF16` become `f32`.
+/// The optimiser's tensors and the counters do not change.
 ///
 /// # Errors
-/// If a file cannot be read or is not what it should be; if tensors are missing or unused (unless the mapping allows it), or of another shape: then the trainer is as it was.
-/// If the file changes while it is read, or a rank fails, the trainer cannot be used any more. Of several processes all fail where one does, and none of their trainers can be used.
+/// - If a file cannot be read or has unexpected contents, if tensors are missing or unused and the
+///   mapping does not allow it, or if a shape differs. Then the trainer is unchanged.
+/// - If the file changes while it is read, or a device fails. Then the trainer cannot be used any
+///   more.
+///
+/// If one of several processes fails, all of them fail, and none of their trainers can be used.
 pub fn load(
     state: &mut impl TrainingState,
     path: impl AsRef<Path>,
@@ -94,16 +101,18 @@ fn load_file(
     Ok(())
 }
 
-/// A matrix `[rows, columns]` as `[columns, rows]`.
+/// Transposes a matrix `[rows, columns]` to `[columns, rows]`.
 fn transposed(data: &[f32], shape: &[usize]) -> Vec<f32> {
     let columns = shape.get(1).copied().unwrap_or(1);
     (0..columns).flat_map(|column| data.iter().skip(column).step_by(columns)).copied().collect()
 }
 
-/// Writes arrays, such as averaged weights, to one `.safetensors` file, which appears when it is on the disk.
+/// Writes arrays, such as averaged weights, to a `.safetensors` file. The file gets its name when
+/// all of it is on disk.
 ///
 /// # Errors
-/// If the file cannot be written, a name comes twice, or an array has not as many elements as its shape says.
+/// If the file cannot be written, a name occurs twice, or the number of elements of an array does
+/// not match its shape.
 pub fn save(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(), Error> {
     let path = path.as_ref();
     let mut names = BTreeSet::new();
@@ -120,8 +129,8 @@ pub fn save(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(), Er
     let mut name = OsString::from(".tmp-");
     name.push(path.file_name().unwrap_or_default());
     let temporary = path.with_file_name(name);
-    // A killed run may have left it.
-    let _not_there = fs::remove_file(&temporary);
+    // A killed run may have left this file.
+    let _may_not_exist = fs::remove_file(&temporary);
     write(&temporary, arrays)
         .and_then(|()| {
             let what = || format!("rename it to {}", path.display());
@@ -129,7 +138,7 @@ pub fn save(path: impl AsRef<Path>, arrays: &[(String, Array)]) -> Result<(), Er
             path.parent().map_or(Ok(()), sync)
         })
         .inspect_err(|_| {
-            let _gone_already = fs::remove_file(&temporary);
+            let _may_not_exist = fs::remove_file(&temporary);
         })
 }
 

@@ -1,24 +1,24 @@
-//! Arrays of files, and columns made of them.
+//! Arrays in files, and the columns made of them.
 
 use std::io::Read;
 
 use crate::{Column, Element, Form, Values};
 
-/// The most elements that a file is believed to have.
+/// The limit for the number of elements in a header; larger numbers are errors of the file.
 const MAX_ELEMENTS: usize = 1 << 40;
 
-/// What a file says about its array.
+/// The description of an array at the start of its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) element: Element,
     /// The extents, outermost first.
     pub(super) shape: Vec<usize>,
     pub(super) layout: Layout,
-    /// The byte of the file at which the elements begin.
+    /// The byte offset of the elements in the file.
     pub(super) start: usize,
 }
 
-/// In which order an array's elements stand.
+/// The order of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// The last index changes fastest.
@@ -28,10 +28,10 @@ pub(super) enum Layout {
 }
 
 impl Header {
-    /// The number of elements.
+    /// Returns the number of elements.
     ///
     /// # Errors
-    /// If there is none, the array is a scalar, or no file has so many.
+    /// If there are no elements or too many, or the array is a scalar.
     pub(super) fn n_elements(&self) -> Result<usize, String> {
         let shape = &self.shape;
         let product = shape.iter().try_fold(1_usize, |product, it| product.checked_mul(*it));
@@ -43,15 +43,15 @@ impl Header {
         })
     }
 
-    /// The extents of one row.
+    /// Returns the extents of one row.
     pub(super) fn row(&self) -> &[usize] {
         &self.shape[1..]
     }
 
-    /// Reads the elements, of which there must be neither fewer nor more, as a column.
+    /// Reads the elements as a column. The file must end after the last element.
     ///
     /// # Errors
-    /// What was expected and found, with the byte.
+    /// A message with the byte offset, and what was expected and found.
     pub(super) fn column(
         &self,
         file: &mut dyn Read,
@@ -63,7 +63,8 @@ impl Header {
         let n_elements = self.n_elements()?;
         let n_bytes = n_elements * size;
         let mut bytes = Vec::new();
-        // Memory grows with what is there, not with what the header says. One more byte than there should be, so that too long a file is noticed.
+        // Memory grows with the bytes read, since the header may be wrong. One more byte is
+        // requested, so that a file that is too long is noticed.
         file.take(n_bytes as u64 + 1).read_to_end(&mut bytes).map_err(|error| {
             format!("byte {}: expected more data, found: {error}", start + bytes.len())
         })?;
@@ -74,9 +75,8 @@ impl Header {
             return Err(format!("from byte {start}: expected {message}"));
         }
         let values = self.element.values(&bytes, form);
-        let values = values.map_err(|misfit| {
-            format!("byte {}: {}", start + misfit.place * size, misfit.message)
-        })?;
+        let values = values
+            .map_err(|error| format!("byte {}: {}", start + error.place * size, error.message))?;
         let values = match (self.layout, values) {
             (Layout::RowMajor, values) => values,
             (Layout::ColumnMajor, Values::F32(values)) => {
@@ -90,7 +90,7 @@ impl Header {
     }
 }
 
-/// The elements of an array whose first index changes fastest, so that the last does.
+/// Reorders the elements of a column-major array to row-major.
 fn row_major<T: Copy>(elements: &[T], shape: &[usize]) -> Vec<T> {
     let mut strides = Vec::new();
     let mut stride = 1;

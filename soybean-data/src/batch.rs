@@ -1,4 +1,4 @@
-//! Batches, and the memory that they lend and give back.
+//! Batches, and the pool from which they take their memory.
 
 use std::{
     fmt, mem,
@@ -10,13 +10,14 @@ use std::{
 
 use crate::{ColumnSpec, Error, Values, View};
 
-/// Rows of a data set: for each column the rows' elements, one after the other. Its memory goes back to the loader when it is dropped.
+/// Rows of a dataset: for each column, the elements of the rows, one after the other. When a batch is
+/// dropped, its memory returns to the loader.
 pub struct Batch {
-    /// The epoch that it belongs to.
+    /// The epoch of the batch.
     pub epoch: u64,
-    /// Its number in the epoch, from 0.
+    /// The number of the batch in the epoch, from 0.
     pub number: usize,
-    /// The number of rows that are data; the others repeat the last of them.
+    /// The number of rows that are data. The others are padding, which repeats the last row.
     pub n_valid: usize,
     columns: Vec<Values>,
     pool: Arc<Pool>,
@@ -32,16 +33,16 @@ impl Batch {
         Self { epoch, number, n_valid, columns, pool }
     }
 
-    /// The elements of all columns, as a trainer takes them.
+    /// Returns the elements of all columns, in the format that a trainer takes.
     #[must_use]
     pub fn views(&self) -> Vec<View<'_>> {
         self.columns.iter().map(Values::view).collect()
     }
 
-    /// The elements of a column of `f32`.
+    /// Returns the elements of a column of `f32`.
     ///
     /// # Panics
-    /// If there is no such column, or its type is another.
+    /// If there is no such column, or it has another type.
     #[must_use]
     pub fn f32s(&self, column: usize) -> &[f32] {
         match &self.columns[column] {
@@ -50,10 +51,10 @@ impl Batch {
         }
     }
 
-    /// The elements of a column of `i32`.
+    /// Returns the elements of a column of `i32`.
     ///
     /// # Panics
-    /// If there is no such column, or its type is another.
+    /// If there is no such column, or it has another type.
     #[must_use]
     pub fn i32s(&self, column: usize) -> &[i32] {
         match &self.columns[column] {
@@ -80,21 +81,21 @@ impl fmt::Debug for Batch {
     }
 }
 
-/// The memory of batches: what was given back is lent again.
+/// A pool of memory for batches. Memory that was given back is lent again.
 pub(super) struct Pool {
     sizes: Vec<(soybean_plan::DType, usize)>,
     batch_bytes: usize,
     free: Mutex<Vec<Vec<Values>>>,
     n_held: AtomicUsize,
-    /// Where there are more than these, what is given back is not kept.
+    /// If more batches than these are allocated, memory that is given back is freed.
     most_held: usize,
 }
 
 impl Pool {
-    /// Memory for batches of `n_rows` rows with these columns.
+    /// Creates a pool for batches of `n_rows` rows with these columns.
     ///
     /// # Errors
-    /// If no memory can be so large.
+    /// If a batch is larger than the address space.
     pub(super) fn new(
         columns: &[ColumnSpec],
         n_rows: usize,
@@ -120,12 +121,12 @@ impl Pool {
         })
     }
 
-    /// The bytes of one batch.
+    /// Returns the bytes of one batch.
     pub(super) const fn batch_bytes(&self) -> usize {
         self.batch_bytes
     }
 
-    /// Memory for a batch; rows that nobody writes are zero.
+    /// Lends memory for a batch. Rows that are never written are zero.
     ///
     /// # Errors
     /// If there is too little memory.
@@ -139,6 +140,7 @@ impl Pool {
         Ok(columns)
     }
 
+    /// Takes back the memory of a batch.
     pub(super) fn give_back(&self, columns: Vec<Values>) {
         let mut free = lock(&self.free);
         if self.n_held.load(Ordering::Relaxed) <= self.most_held {
@@ -148,7 +150,7 @@ impl Pool {
         }
     }
 
-    /// The bytes of all batches, lent or not.
+    /// Returns the bytes of all batches, lent or not.
     pub(super) fn n_bytes(&self) -> usize {
         self.n_held.load(Ordering::Relaxed) * self.batch_bytes
     }

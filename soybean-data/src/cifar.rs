@@ -1,4 +1,6 @@
-//! CIFAR-10 and CIFAR-100 in their binary form: records of labels and 3 x 32 x 32 pixels. Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images".
+//! CIFAR-10 and CIFAR-100 in their binary format: records of labels and 3 x 32 x 32 pixels.
+//!
+//! Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images".
 
 use std::path::Path;
 
@@ -7,7 +9,7 @@ use crate::{Element, ElementKind, Error, Field, Form, Records};
 const ROW: [usize; 3] = [3, 32, 32];
 const N_PIXELS: usize = 3 * 32 * 32;
 
-/// Which of the two labels of an image in CIFAR-100.
+/// The choice between the two labels of an image in CIFAR-100.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CifarLabel {
     /// One of 100 classes.
@@ -17,19 +19,22 @@ pub enum CifarLabel {
 }
 
 impl Records {
-    /// The binary files of CIFAR-10, such as `data_batch_1.bin`: column 0 has the pixels of each image, `[3, 32, 32]`, times `scale`, column 1 its label.
+    /// Opens the binary files of CIFAR-10, such as `data_batch_1.bin`.
+    ///
+    /// Column 0 has the pixels of each image, `[3, 32, 32]`, times `scale`. Column 1 has its label.
     ///
     /// # Errors
-    /// If a file cannot be opened, or is not of whole records.
+    /// If a file cannot be opened, or its size is not a multiple of a record.
     pub fn cifar10(paths: &[impl AsRef<Path>], scale: f32) -> Result<Self, Error> {
         let fields = vec![pixels(1, scale), label(0, 10)];
         Self::open(paths, 1 + N_PIXELS, fields)
     }
 
-    /// The binary files of CIFAR-100, such as `train.bin`: columns as those of [`cifar10`](Self::cifar10).
+    /// Opens the binary files of CIFAR-100, such as `train.bin`. The columns are those of
+    /// [`cifar10`](Self::cifar10).
     ///
     /// # Errors
-    /// If a file cannot be opened, or is not of whole records.
+    /// If a file cannot be opened, or its size is not a multiple of a record.
     pub fn cifar100(
         paths: &[impl AsRef<Path>],
         which: CifarLabel,

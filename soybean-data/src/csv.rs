@@ -1,4 +1,4 @@
-//! Data sets from CSV files, plain or compressed by gzip.
+//! Datasets from CSV files, plain or compressed with gzip.
 
 use std::{fmt::Display, io::Read, ops::Range, path::Path, str::FromStr};
 
@@ -6,29 +6,31 @@ use csv::{ReaderBuilder, StringRecord};
 
 use crate::{Column, Error, Table, Values, file::open};
 
-/// Which fields of a CSV file are what.
+/// The meaning of the fields of a CSV file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CsvSpec {
-    /// Whether the first line names the fields.
+    /// True if the first line names the fields.
     pub has_header: bool,
     /// The number of fields of each line.
     pub n_fields: usize,
-    /// The fields that are features, numbered from 0; they become column 0, `features`.
+    /// The fields that are features, numbered from 0. They become column 0, `features`.
     pub features: Range<usize>,
-    /// What each feature is multiplied by.
+    /// The factor of all features.
     pub scale: f32,
-    /// The field that is the class label, numbered from 0; it becomes column 1, `label`.
+    /// The field that is the class label, numbered from 0. It becomes column 1, `label`.
     pub label: usize,
     /// The number of classes; labels must be in `0..n_classes`.
     pub n_classes: usize,
 }
 
 impl Table {
-    /// Reads a CSV file, which may be compressed by gzip: column 0 has the features of each row, column 1 its label.
+    /// Reads a CSV file, which may be compressed with gzip. Column 0 has the features of each row,
+    /// column 1 its label.
     ///
     /// # Errors
-    /// If the file cannot be read or is not whole, a line has the wrong number of fields, a field is not a number, a label is not in its
-    /// range, or there are no rows. The error names the file and the line.
+    /// If the file cannot be read or is truncated, a line has the wrong number of fields, a field
+    /// is not a number, a label is out of range, or there are no rows. The error names the file and
+    /// the line.
     pub fn from_csv(path: impl AsRef<Path>, spec: &CsvSpec) -> Result<Self, Error> {
         let path = path.as_ref();
         let fault = |message: String| Error::data(format!("{}: {message}", path.display()));

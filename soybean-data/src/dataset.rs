@@ -1,4 +1,4 @@
-//! What a data set is: rows that can be read by number, column by column.
+//! The trait of datasets: rows that are read by number, column by column.
 
 use std::{ops::Range, sync::Arc};
 
@@ -8,7 +8,8 @@ use crate::{Error, Subset};
 
 /// Rows that can be read in any order, from several threads at once.
 ///
-/// A data set of one's own says how many rows it has, what each of them holds, and fills the memory that it is given:
+/// An implementation returns the number of rows and the columns, and fills memory with the rows that
+/// a loader asks for:
 ///
 /// ```
 /// use soybean_data::{ColumnSpec, DataLoader, Dataset, Error, LoaderOptions, ViewMut};
@@ -41,24 +42,27 @@ use crate::{Error, Subset};
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Dataset: Send + Sync {
-    /// The number of rows.
+    /// Returns the number of rows.
     fn n_rows(&self) -> usize;
 
-    /// What each row holds, in the order of the model's inputs.
+    /// Returns the columns, in the order of the model's inputs.
     fn columns(&self) -> &[ColumnSpec];
 
-    /// Reads these rows, all of them below [`n_rows`](Self::n_rows): `into` has memory for each column, in which they stand one after the other.
+    /// Reads the rows with these numbers, which are all below [`n_rows`](Self::n_rows). `into` has
+    /// memory for each column; the rows are stored there one after the other.
     ///
     /// # Errors
-    /// If the rows cannot be read or do not hold what they should; [`Error::data`] makes one.
+    /// If the rows cannot be read or have unexpected contents; [`Error::data`] creates such an error.
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error>;
 
-    /// Whether reading costs no more than a copy of memory. Small batches of such data are read by who asks for them: waking a thread takes longer.
+    /// Returns true if reading costs no more than a copy of memory. Small batches of such data are
+    /// read by the caller, because waking a thread takes longer.
     fn is_in_memory(&self) -> bool {
         false
     }
 
-    /// Splits the rows at random, by their numbers alone: those to train with, and this fraction (0 to 1) held out.
+    /// Splits the rows at random into those for training and a held-out `fraction`, from 0 to 1. The
+    /// split depends only on the number of rows and the seed.
     fn split(self, fraction: f64, seed: u64) -> (Subset, Subset)
     where
         Self: Sized + 'static,
@@ -85,10 +89,10 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
 }
 
-/// What a column holds: one tensor for each row.
+/// The description of a column, which has one tensor for each row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnSpec {
-    /// The name, for messages.
+    /// The name, which is used in messages.
     pub name: String,
     /// The shape of one row's tensor; empty for a scalar.
     pub row: Vec<usize>,
@@ -97,14 +101,14 @@ pub struct ColumnSpec {
 }
 
 impl ColumnSpec {
-    /// The number of elements of one row.
+    /// Returns the number of elements of one row.
     #[must_use]
     pub fn row_elements(&self) -> usize {
         self.row.iter().product()
     }
 }
 
-/// Memory for elements of one type.
+/// Borrowed memory for elements of one type.
 #[derive(Debug, PartialEq)]
 pub enum ViewMut<'a> {
     /// Single precision numbers.
@@ -114,10 +118,10 @@ pub enum ViewMut<'a> {
 }
 
 impl ViewMut<'_> {
-    /// Some of the elements.
+    /// Borrows a range of the elements.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If the range is out of bounds.
     pub fn part(&mut self, range: Range<usize>) -> ViewMut<'_> {
         match self {
             Self::F32(elements) => ViewMut::F32(&mut elements[range]),
@@ -125,10 +129,10 @@ impl ViewMut<'_> {
         }
     }
 
-    /// The memory of a column of `f32`.
+    /// Returns the memory of a column of `f32`.
     ///
     /// # Panics
-    /// If the column is of another type.
+    /// If the column has another type.
     pub fn f32s(&mut self) -> &mut [f32] {
         match self {
             Self::F32(elements) => elements,
@@ -136,10 +140,10 @@ impl ViewMut<'_> {
         }
     }
 
-    /// The memory of a column of `i32`.
+    /// Returns the memory of a column of `i32`.
     ///
     /// # Panics
-    /// If the column is of another type.
+    /// If the column has another type.
     pub fn i32s(&mut self) -> &mut [i32] {
         match self {
             Self::I32(elements) => elements,

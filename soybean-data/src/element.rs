@@ -1,15 +1,15 @@
-//! Numbers as files have them, and what they become in a column.
+//! Numbers in files, and their conversion to the elements of a column.
 
 use soybean_plan::{DType, f16};
 
 use crate::{Values, ViewMut};
 
-/// How a number stands in a file.
+/// The representation of a number in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// Its type.
+    /// The type.
     pub kind: ElementKind,
-    /// The order of its bytes.
+    /// The byte order.
     pub order: ByteOrder,
 }
 
@@ -42,24 +42,24 @@ pub enum ElementKind {
     F64,
 }
 
-/// Which byte of a number comes first.
+/// The order of the bytes of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteOrder {
-    /// The lowest.
+    /// The least significant byte comes first.
     Little,
-    /// The highest.
+    /// The most significant byte comes first.
     Big,
 }
 
-/// What numbers of a file become.
+/// The conversion of a file's numbers to a column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Form {
-    /// A column of `f32`: each number times `scale`. They must be finite.
+    /// A column of `f32`: each number times `scale`. The products must be finite.
     Numbers {
-        /// What each is multiplied by.
+        /// The factor of all numbers.
         scale: f32,
     },
-    /// A column of `i32`: integers as they are.
+    /// A column of `i32`: the integers themselves.
     Integers,
     /// A column of `i32`: class labels.
     Labels {
@@ -68,9 +68,9 @@ pub enum Form {
     },
 }
 
-/// A number that does not fit: its place among those that were converted, and what was expected and found.
+/// The error of a number that cannot be converted: its index, and what was expected and found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Misfit {
+pub(super) struct ConversionError {
     pub(super) place: usize,
     pub(super) message: String,
 }
@@ -78,13 +78,13 @@ pub(super) struct Misfit {
 /// One number of a file, before it is put into a column.
 enum Number {
     Whole(i64),
-    /// One that may be too large for the former.
+    /// A number that may be too large for `Whole`.
     Natural(u64),
     Real(f64),
 }
 
 impl ElementKind {
-    /// The size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn n_bytes(self) -> usize {
         match self {
@@ -101,7 +101,7 @@ impl ElementKind {
 }
 
 impl Form {
-    /// The type of the column.
+    /// Returns the type of the column.
     pub(super) const fn dtype(self) -> DType {
         match self {
             Self::Numbers { .. } => DType::F32,
@@ -111,19 +111,19 @@ impl Form {
 }
 
 impl Element {
-    /// A little-endian number.
+    /// Describes a little-endian number.
     #[must_use]
     pub const fn little(kind: ElementKind) -> Self {
         Self { kind, order: ByteOrder::Little }
     }
 
-    /// A big-endian number.
+    /// Describes a big-endian number.
     #[must_use]
     pub const fn big(kind: ElementKind) -> Self {
         Self { kind, order: ByteOrder::Big }
     }
 
-    /// Whether such numbers can become that.
+    /// Checks that numbers of this type can be converted to `form`.
     pub(super) fn check(self, form: Form) -> Result<(), String> {
         match form {
             Form::Integers | Form::Labels { .. } if !self.kind.is_whole() => {
@@ -133,28 +133,28 @@ impl Element {
         }
     }
 
-    /// All numbers of these bytes, as a column's elements.
-    pub(super) fn values(self, bytes: &[u8], form: Form) -> Result<Values, Misfit> {
+    /// Converts all numbers in these bytes to the elements of a column.
+    pub(super) fn values(self, bytes: &[u8], form: Form) -> Result<Values, ConversionError> {
         let n = bytes.len() / self.kind.n_bytes();
         let mut values = Values::zeros(form.dtype(), n)
-            .map_err(|error| Misfit { place: 0, message: error.to_string() })?;
+            .map_err(|error| ConversionError { place: 0, message: error.to_string() })?;
         self.convert(bytes, form, &mut values.view_mut())?;
         Ok(values)
     }
 
-    /// Puts the numbers of these bytes into memory for as many elements.
+    /// Converts the numbers in these bytes and stores them in memory for as many elements.
     pub(super) fn convert(
         self,
         bytes: &[u8],
         form: Form,
         into: &mut ViewMut<'_>,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ConversionError> {
         use Number::{Natural, Real, Whole};
         if self.kind == ElementKind::Bool
             && let Some(place) = bytes.iter().position(|it| *it > 1)
         {
             let message = format!("expected 0 or 1 for a bool, found {}", bytes[place]);
-            return Err(Misfit { place, message });
+            return Err(ConversionError { place, message });
         }
         let target = Target { big: self.order == ByteOrder::Big, form, into };
         match self.kind {
@@ -177,7 +177,7 @@ impl Element {
     }
 }
 
-/// Where numbers go.
+/// The destination of converted numbers.
 struct Target<'a, 'b> {
     big: bool,
     form: Form,
@@ -185,12 +185,12 @@ struct Target<'a, 'b> {
 }
 
 impl Target<'_, '_> {
-    /// `read` takes little-endian bytes.
+    /// Stores all numbers. `read` takes little-endian bytes.
     fn fill<const N: usize>(
         self,
         bytes: &[u8],
         read: impl Fn([u8; N]) -> Number,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ConversionError> {
         let read = |bytes: &[u8; N]| {
             let mut bytes = *bytes;
             if self.big {
@@ -203,20 +203,20 @@ impl Target<'_, '_> {
             (ViewMut::F32(into), Form::Numbers { scale }) => {
                 for ((place, number), to) in numbers.zip(into.iter_mut()) {
                     *to = scaled(&number, scale)
-                        .ok_or_else(|| misfit(place, "a finite number", &number))?;
+                        .ok_or_else(|| conversion_error(place, "a finite number", &number))?;
                 }
             }
             (ViewMut::I32(into), Form::Integers) => {
                 for ((place, number), to) in numbers.zip(into.iter_mut()) {
                     *to = whole(&number)
-                        .ok_or_else(|| misfit(place, "an integer of 32 bits", &number))?;
+                        .ok_or_else(|| conversion_error(place, "an integer of 32 bits", &number))?;
                 }
             }
             (ViewMut::I32(into), Form::Labels { n_classes }) => {
                 let is_label = |it: &i32| usize::try_from(*it).is_ok_and(|label| label < n_classes);
                 for ((place, number), to) in numbers.zip(into.iter_mut()) {
                     *to = whole(&number).filter(is_label).ok_or_else(|| {
-                        misfit(place, &format!("a label in 0..{n_classes}"), &number)
+                        conversion_error(place, &format!("a label in 0..{n_classes}"), &number)
                     })?;
                 }
             }
@@ -251,13 +251,13 @@ fn whole(number: &Number) -> Option<i32> {
     }
 }
 
-fn misfit(place: usize, expected: &str, found: &Number) -> Misfit {
+fn conversion_error(place: usize, expected: &str, found: &Number) -> ConversionError {
     let found = match found {
         Number::Whole(number) => number.to_string(),
         Number::Natural(number) => number.to_string(),
         Number::Real(number) => number.to_string(),
     };
-    Misfit { place, message: format!("expected {expected}, found {found}") }
+    ConversionError { place, message: format!("expected {expected}, found {found}") }
 }
 
 #[cfg(test)]
@@ -270,6 +270,9 @@ mod tests {
         let numbers = element.values(&bytes, Form::Numbers { scale: 0.5 });
         assert_eq!(numbers, Ok(Values::F32(vec![2_f32.powi(63)])));
         let message = "expected an integer of 32 bits, found 18446744073709551615".to_owned();
-        assert_eq!(element.values(&bytes, Form::Integers), Err(Misfit { place: 0, message }));
+        assert_eq!(
+            element.values(&bytes, Form::Integers),
+            Err(ConversionError { place: 0, message })
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Files that may be compressed by gzip.
+//! Reading files that may be compressed with gzip, and errors that name a file.
 
 use std::{
     fs::File,
@@ -10,26 +10,26 @@ use flate2::read::MultiGzDecoder;
 
 use crate::Error;
 
-/// That this is wrong with a file.
+/// Creates an error that names a file.
 pub(super) fn named(path: &Path, message: &str) -> Error {
     Error::data(format!("{}: {message}", path.display()))
 }
 
-/// That the system does not let a file be read.
+/// Creates the error of a file that cannot be read.
 pub(super) fn unreadable(path: &Path, error: &io::Error) -> Error {
     named(path, &format!("expected a file that can be read, found: {error}"))
 }
 
-/// The name of a file without what follows the first dot.
+/// Returns the name of a file up to the first dot.
 pub(super) fn stem(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-/// Opens a file; its contents are decompressed as they are read where it begins as gzip files do.
+/// Opens a file. If it begins like a gzip file, its contents are decompressed as they are read.
 ///
 /// # Errors
-/// If it cannot be opened or read; the error names it.
+/// If the file cannot be opened or read. The error names it.
 pub(super) fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
     let fault = |error| unreadable(path, &error);
     let mut file = BufReader::new(File::open(path).map_err(fault)?);
@@ -37,10 +37,10 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
     Ok(if is_compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) })
 }
 
-/// The bytes of a file, decompressed where it begins as gzip files do.
+/// Reads all bytes of a file. If it begins like a gzip file, they are decompressed.
 ///
 /// # Errors
-/// If it cannot be read, or is compressed and not whole; the error names it.
+/// If the file cannot be read, or is compressed and truncated. The error names it.
 pub fn read_file(path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
     let path = path.as_ref();
     let mut bytes = Vec::new();

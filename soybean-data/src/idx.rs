@@ -1,7 +1,8 @@
-//! IDX files, the format of MNIST and its family, plain or compressed by gzip.
+//! IDX files, the format of MNIST and similar datasets, plain or compressed with gzip.
 //!
-//! A file is `0, 0, type, number of dims`, the extents as big-endian 32-bit numbers, and the elements, row by row, big-endian too. Source: LeCun, Cortes & Burges, "The MNIST
-//! database of handwritten digits".
+//! A file begins with four bytes: `0, 0, type, number of dims`. Then follow the extents as
+//! big-endian 32-bit numbers, and the elements, row-major and big-endian. Source: LeCun, Cortes &
+//! Burges, "The MNIST database of handwritten digits".
 
 use std::{io::Read, path::Path};
 
@@ -11,7 +12,7 @@ use crate::{
     file::{named, open, stem},
 };
 
-/// The types of elements by their codes.
+/// The codes of element types.
 const KINDS: [(u8, ElementKind); 6] = [
     (0x08, ElementKind::U8),
     (0x09, ElementKind::I8),
@@ -21,20 +22,22 @@ const KINDS: [(u8, ElementKind); 6] = [
     (0x0e, ElementKind::F64),
 ];
 
-/// What the numbers of IDX files become.
+/// The conversion of images and labels in IDX files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IdxSpec {
-    /// What each pixel, from 0 to 255, is multiplied by.
+    /// The factor of all pixels, which are from 0 to 255.
     pub scale: f32,
     /// The number of classes; labels must be in `0..n_classes`.
     pub n_classes: usize,
 }
 
 impl Column {
-    /// Reads an IDX file, which may be compressed by gzip: an array `[rows, ..]` of any of the format's types. The column has the file's name.
+    /// Reads an IDX file, which may be compressed with gzip, with an array `[rows, ..]`. The column
+    /// has the file's name.
     ///
     /// # Errors
-    /// If the file cannot be read, is not whole or longer than it says, or a number does not have the form. The error names the file and the place in it.
+    /// If the file cannot be read, its length does not match its header, or a number cannot be
+    /// converted to `form`. The error names the file and the byte.
     pub fn from_idx(path: impl AsRef<Path>, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
         let mut file = open(path)?;
@@ -44,11 +47,13 @@ impl Column {
 }
 
 impl Table {
-    /// Reads images and their labels from two IDX files, which may be compressed by gzip: column 0 has the pixels of each image, row by row, column 1 its label.
+    /// Reads images `[n, ..]` and their labels `[n]` from two IDX files, which may be compressed with
+    /// gzip. Column 0 has the pixels of each image, row-major, column 1 its label.
     ///
     /// # Errors
-    /// If a file cannot be read, is not whole or longer than it says, or has other dims than images `[n, ..]` and labels `[n]` do; if
-    /// there are not as many labels as images, or a label is not in its range. The error names the file and the place in it.
+    /// If a file cannot be read, its length does not match its header, or it has other dims; if the
+    /// numbers of labels and images differ, or a label is out of range. The error names the file and
+    /// the byte.
     pub fn from_idx(
         images: impl AsRef<Path>,
         labels: impl AsRef<Path>,

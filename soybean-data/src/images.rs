@@ -14,15 +14,20 @@ use crate::{
     file::{named, unreadable},
 };
 
-/// The largest width and height that an image is believed to have.
+/// The limit for the width and the height of an image.
 const MAX_SIDE: u32 = 1 << 15;
 
-/// The most bytes that a decoder may take for one image, and for each byte of the file: deflate makes 1032 bytes of one, and a byte may have 8 pixels.
+/// The limit for the bytes that a decoder may allocate for one image.
 const MAX_BYTES: u64 = 1 << 30;
-const MAX_BYTES_OF_BYTE: u64 = 8 * 1032;
 
-/// Images in folders, `folder/class/image.png` or `.jpg`: column 0, `images`, has the pixels of each, column 1, `label`, the number of its class. Classes are numbered in the order of their
-/// names. Images are decoded when they are asked for.
+/// The limit for the bytes that a decoder may allocate for each byte of the file. Deflate expands a
+/// byte to at most 1032, and a byte may contain 8 pixels.
+const MAX_BYTES_PER_BYTE: u64 = 8 * 1032;
+
+/// Images in folders, `folder/class/image.png` or `.jpg`.
+///
+/// Column 0, `images`, has the pixels of each image. Column 1, `label`, has the number of its class.
+/// Classes are numbered in the order of their names. Images are decoded when they are read.
 #[derive(Debug)]
 pub struct ImageFolder {
     images: Vec<(PathBuf, i32)>,
@@ -31,7 +36,9 @@ pub struct ImageFolder {
     columns: [ColumnSpec; 2],
 }
 
-/// What becomes of the pixels of an image: `(pixel / 255 - mean) / deviation` for each channel, channels first.
+/// The conversion of images: size, channels and normalisation.
+///
+/// Each pixel becomes `(pixel / 255 - mean) / deviation` of its channel; channels come first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ImageSpec {
     /// The number of rows of pixels.
@@ -40,34 +47,34 @@ pub struct ImageSpec {
     pub width: u32,
     /// The channels: `[1, height, width]` or `[3, height, width]`.
     pub colour: Colour,
-    /// What becomes of images of another size.
+    /// The treatment of images of another size.
     pub fit: Fit,
-    /// What is taken off red, green and blue; of grey images, the first.
+    /// The means of red, green and blue, which are subtracted. Grey images use the first.
     pub mean: [f32; 3],
-    /// What they are divided by then.
+    /// The standard deviations of red, green and blue, by which the differences are divided.
     pub deviation: [f32; 3],
 }
 
-/// Which channels images have.
+/// The channels of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
-    /// Brightness alone.
+    /// Brightness.
     Grey,
     /// Red, green and blue.
     Rgb,
 }
 
-/// How images of another size come to the one that is asked for.
+/// The way in which images of another size are resized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// The whole image, stretched.
+    /// The whole image is stretched.
     Stretch,
-    /// The largest part around its centre that has the right proportions.
+    /// The largest central part with the right aspect ratio is taken.
     Crop,
 }
 
 impl ImageSpec {
-    /// Coloured images of this size, cropped, with pixels from 0 to 1.
+    /// Describes RGB images of this size, cropped, with pixels from 0 to 1.
     #[must_use]
     pub const fn new(height: u32, width: u32) -> Self {
         let (colour, fit) = (Colour::Rgb, Fit::Crop);
@@ -85,10 +92,11 @@ impl Colour {
 }
 
 impl ImageFolder {
-    /// The images of all classes. Files that are named neither `.png` nor `.jpg` or `.jpeg` are left out.
+    /// Lists the images of all classes: files with the extensions `.png`, `.jpg` and `.jpeg`.
     ///
     /// # Errors
-    /// If a folder cannot be read, there is no class, a class has no image, or images shall have no pixels or too many.
+    /// If a folder cannot be read, there is no class, a class has no image, or `spec` asks for images
+    /// with no pixels or too many.
     pub fn open(folder: impl AsRef<Path>, spec: ImageSpec) -> Result<Self, Error> {
         let folder = folder.as_ref();
         let ImageSpec { height, width, colour, .. } = spec;
@@ -128,13 +136,13 @@ impl ImageFolder {
         Ok(Self { images, classes, spec, columns })
     }
 
-    /// The names of the classes, in the order of their numbers.
+    /// Returns the names of the classes, in the order of their numbers.
     #[must_use]
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    /// The file of each row.
+    /// Returns the file of each row.
     pub fn files(&self) -> impl ExactSizeIterator<Item = &Path> {
         self.images.iter().map(|it| it.0.as_path())
     }
@@ -187,7 +195,7 @@ impl Dataset for ImageFolder {
     }
 }
 
-/// What a folder holds, of what is asked for, sorted by name.
+/// Lists the wanted entries of a folder, sorted by name.
 fn entries(folder: &Path, is_wanted: fn(&Path) -> bool) -> Result<Vec<PathBuf>, Error> {
     let fault =
         |it: io::Error| named(folder, &format!("expected a folder that can be read, found: {it}"));
@@ -224,23 +232,26 @@ fn decoded(bytes: Vec<u8>) -> Result<DynamicImage, String> {
     let mut limits = Limits::default();
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
-    let n_bytes = (bytes.len() as u64).saturating_mul(MAX_BYTES_OF_BYTE);
+    let n_bytes = (bytes.len() as u64).saturating_mul(MAX_BYTES_PER_BYTE);
     limits.max_alloc = Some(n_bytes.clamp(1 << 20, MAX_BYTES));
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
     reader.limits(limits);
     reader.decode().map_err(|error| format!("expected a whole image, found: {error}"))
 }
 
-/// Whether a JPEG file has the end of its image, behind which anything may follow: decoders fill up with grey what is missing.
+/// Returns true if a JPEG file contains the marker at the end of its image. Other data may follow it.
+///
+/// The check is needed because decoders fill missing parts of a truncated image with grey.
 fn is_ended(mut bytes: &[u8]) -> bool {
     const END_OF_IMAGE: u8 = 0xd9;
-    // What is no marker, or stands alone: an escaped 0xff of a scan, restarts, the start of the image, filling.
-    let is_alone = |code: u8| matches!(code, 0 | 1 | 0xd0..=0xd8 | 0xff);
+    // Codes without a segment: an escaped 0xff of a scan, restarts, the start of the image, padding.
+    let has_no_segment = |code: u8| matches!(code, 0 | 1 | 0xd0..=0xd8 | 0xff);
     loop {
-        let place = bytes.windows(2).position(|it| it[0] == 0xff && !is_alone(it[1]));
+        let place = bytes.windows(2).position(|it| it[0] == 0xff && !has_no_segment(it[1]));
         match place.map(|it| &bytes[it + 1..]) {
             Some([END_OF_IMAGE, ..]) => return true,
-            // A segment, which says how long it is, since it may have an image in it. Behind one that starts a scan its elements follow.
+            // A segment is skipped by its length, since it may contain another image. A scan's data
+            // follow its segment.
             Some([_, high, low, rest @ ..]) => {
                 let n_bytes = usize::from(u16::from_be_bytes([*high, *low])).saturating_sub(2);
                 bytes = rest.get(n_bytes..).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! The columns of several data sets, side by side.
+//! Datasets joined column by column.
 
 use std::{fmt, sync::Arc};
 
 use crate::{ColumnSpec, Dataset, Error, ViewMut};
 
-/// Data sets with the same rows, such as a file of images and one of labels: the columns of all, in their order.
+/// The columns of several datasets with the same rows, such as a file of images and one of labels.
 #[derive(Clone)]
 pub struct Joined {
     parts: Vec<Arc<dyn Dataset>>,
@@ -13,20 +13,20 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// The columns of these data sets.
+    /// Joins the columns of these datasets, in their order.
     ///
     /// # Errors
-    /// If there is none, or they differ in their number of rows.
+    /// If there is no dataset, or their numbers of rows differ.
     pub fn new(parts: Vec<Arc<dyn Dataset>>) -> Result<Self, Error> {
         let Some(first) = parts.first() else {
-            return Err(Error::data("expected at least one data set to join, found none"));
+            return Err(Error::data("expected at least one dataset to join, found none"));
         };
         let n_rows = first.n_rows();
         if let Some(other) = parts.iter().find(|it| it.n_rows() != n_rows) {
             let (found, column) = (other.n_rows(), other.columns().first());
             let name = column.map_or("", |it| &it.name);
             return Err(Error::data(format!(
-                "data set of `{name}`: expected {n_rows} rows, as the first one has, found {found}"
+                "dataset of `{name}`: expected {n_rows} rows, as the first one has, found {found}"
             )));
         }
         let columns = parts.iter().flat_map(|it| it.columns()).cloned().collect();

@@ -1,10 +1,15 @@
-//! Data: where rows come from ([`Dataset`]), and how they become batches ([`DataLoader`]).
+//! Datasets, their readers, and the loader that makes batches of them.
+//!
+//! A [`Dataset`] has rows that are read by number. A [`DataLoader`] puts them into batches. Nothing
+//! here knows devices or models.
 //!
 //! ```
 //! use soybean_data::{Column, DataLoader, Dataset, LoaderOptions, Table, Values};
 //!
-//! let x = Column { name: "x".to_owned(), row: vec![2], values: Values::F32((0..20).map(|it| it as f32).collect()) };
-//! let y = Column { name: "y".to_owned(), row: vec![], values: Values::I32((0..10).collect()) };
+//! let values = Values::F32((0..20).map(|it| it as f32).collect());
+//! let x = Column { name: "x".to_owned(), row: vec![2], values };
+//! let values = Values::I32((0..10).collect());
+//! let y = Column { name: "y".to_owned(), row: vec![], values };
 //! let (train, held_out) = Table::new(vec![x, y])?.split(0.2, 7);
 //! assert_eq!((train.n_rows(), held_out.n_rows()), (8, 2));
 //! let mut loader = DataLoader::new(train, LoaderOptions::training(4, 7))?;

@@ -1,7 +1,7 @@
-//! The loader: batches of a data set in the order of an epoch, read ahead by threads.
+//! The loader: batches of a dataset in the order of an epoch, read ahead by threads.
 //!
-//! Which rows a batch has follows from the options, the epoch and its number alone. Threads take the numbers one after the other and read different batches at the same time; whoever asks gets them in
-//! their order.
+//! The rows of a batch depend only on the options, the epoch and the number of the batch. So threads
+//! can read different batches at the same time. The caller gets them in order.
 
 mod readers;
 mod rows;
@@ -17,37 +17,40 @@ use crate::{Batch, Dataset, Error, RowOrder, batch::Pool, order::EpochOrder};
 
 use self::{readers::Readers, rows::Rows};
 
-/// Batches up to this size are copied in some microseconds, less than it takes to wake a thread.
+/// The size up to which copying a batch takes less time than waking a thread.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// How a [`DataLoader`] makes batches.
+/// The options of a [`DataLoader`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoaderOptions {
     /// The number of rows of a batch.
     pub batch_rows: usize,
-    /// In which order an epoch goes through the rows.
+    /// The order in which an epoch visits the rows.
     pub order: RowOrder,
-    /// What becomes of rows that do not fill a batch.
+    /// The treatment of rows that do not fill a batch.
     pub last: Last,
-    /// The number of threads that read ahead. With none, batches are read when they are asked for, and so are those of up to 64 KiB whose data are in memory.
+    /// The number of threads that read ahead. With none, the caller reads each batch. It also does so
+    /// if batches have at most 64 KiB and their data are in memory.
     pub n_threads: usize,
-    /// How many batches may be read, or be in the making, before they are asked for.
+    /// The maximum number of batches that threads read before they are asked for.
     pub n_ahead: usize,
-    /// The rows of each batch that are needed here, in rising order; all if `None`. The others are not read, and are zero.
+    /// The rows of each batch that this process needs, in rising order; all if `None`. Other rows are
+    /// not read, and are zero.
     pub rows: Option<Vec<Range<usize>>>,
 }
 
-/// What becomes of the rows at the end of an epoch that do not fill a batch.
+/// The treatment of rows at the end of an epoch that do not fill a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Last {
-    /// They are left out until the next epoch.
+    /// They are left out of this epoch.
     Drop,
-    /// They become a batch whose other rows repeat the last of them.
+    /// They become a batch that is padded by repeating the last row.
     Pad,
 }
 
 impl LoaderOptions {
-    /// For training: shuffled batches, and one thread that reads them ahead. Rows that do not fill a batch are left out.
+    /// Returns options for training: shuffled batches, which one thread reads ahead. Rows that do not
+    /// fill a batch are left out.
     #[must_use]
     pub const fn training(batch_rows: usize, seed: u64) -> Self {
         Self {
@@ -60,7 +63,8 @@ impl LoaderOptions {
         }
     }
 
-    /// For evaluations: every row once, in the order of the data, read ahead by one thread. The last batch is padded.
+    /// Returns options for evaluations: every row once, in the order of the dataset, read ahead by one
+    /// thread. The last batch is padded.
     #[must_use]
     pub fn evaluation(batch_rows: usize) -> Self {
         let training = Self::training(batch_rows, 0);
@@ -68,21 +72,21 @@ impl LoaderOptions {
     }
 }
 
-/// Gives the batches of one epoch after the other.
+/// An iterator over the batches of an epoch.
 pub struct DataLoader {
     source: Arc<Source>,
     pool: Arc<Pool>,
-    /// `None` where batches are read when they are asked for.
+    /// `None` if the caller reads each batch.
     readers: Option<Readers>,
     order: Option<Arc<EpochOrder>>,
     /// The number of the next batch.
     next: usize,
-    /// An error ends the epoch.
+    /// True after an error, which ends the epoch.
     is_failed: bool,
     waited: Duration,
 }
 
-/// What batches are read from; shared by all threads.
+/// The source of batches, which all threads share.
 struct Source {
     dataset: Arc<dyn Dataset>,
     rows: Rows,
@@ -90,10 +94,12 @@ struct Source {
 }
 
 impl DataLoader {
-    /// A loader of this data set. Nothing is read before [`start`](Self::start) or the first batch is asked for.
+    /// Creates a loader of this dataset. Nothing is read until [`start`](Self::start) is called or the
+    /// first batch is asked for.
     ///
     /// # Errors
-    /// If the data set or a batch has no rows, a batch cannot fit into memory, `rows` are not ranges of a batch's rows in rising order, or threads cannot be started.
+    /// If the dataset or a batch has no rows, a batch is larger than the address space, `rows` are not
+    /// ranges of a batch's rows in rising order, or threads cannot be started.
     pub fn new(dataset: impl Dataset + 'static, options: LoaderOptions) -> Result<Self, Error> {
         let (batch_rows, found) = (options.batch_rows, dataset.n_rows());
         if batch_rows == 0 || found == 0 {
@@ -106,7 +112,8 @@ impl DataLoader {
                 "expected at least one batch ahead for threads to read, found none",
             ));
         }
-        // Beside those that are read ahead, callers have one at hand, or two while they take the next.
+        // In addition to the batches that are read ahead, a caller holds one, or two while it takes
+        // the next.
         let most_held = options.n_ahead.saturating_add(2);
         let pool = Pool::new(dataset.columns(), batch_rows, most_held)?;
         let rows = Rows::new(&options, found)?;
@@ -129,7 +136,8 @@ impl DataLoader {
         })
     }
 
-    /// Begins an epoch at one of its batches, whatever came before; threads start to read. What follows is the same as if all batches before had been taken.
+    /// Begins an epoch at one of its batches, and lets threads start to read. The batches are the same
+    /// as if all earlier ones had been taken.
     pub fn start(&mut self, epoch: u64, batch: usize) {
         let n_rows = self.source.dataset.n_rows();
         let order = match self.order.take().filter(|it| it.epoch() == epoch) {
@@ -143,32 +151,34 @@ impl DataLoader {
         (self.is_failed, self.waited) = (false, Duration::ZERO);
     }
 
-    /// The number of batches in an epoch.
+    /// Returns the number of batches in an epoch.
     #[must_use]
     pub fn n_batches(&self) -> usize {
         self.source.rows.n_batches()
     }
 
-    /// How long callers have waited for batches since the epoch was started.
+    /// Returns the time that callers have waited for batches since the epoch began.
     #[must_use]
     pub const fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// The bytes that batches and the order of rows hold: those of batches that are read ahead, in the making or in the hands of callers, and of memory that waits to be used again.
+    /// Returns the bytes of memory that the loader holds: the order of the rows, batches that are read
+    /// ahead, being read or held by callers, and memory for reuse.
     #[must_use]
     pub fn n_bytes(&self) -> usize {
         self.pool.n_bytes() + self.order.as_ref().map_or(0, |it| it.n_bytes())
     }
 
-    /// The data set.
+    /// Returns the dataset.
     #[must_use]
     pub fn dataset(&self) -> &Arc<dyn Dataset> {
         &self.source.dataset
     }
 }
 
-/// The batches that are left of the epoch, the first one if none was started. The first error ends it; [`start`](DataLoader::start) begins anew.
+/// The remaining batches of the epoch. If no epoch was started, epoch 0 begins. An error ends the
+/// epoch; [`start`](DataLoader::start) begins another.
 impl Iterator for DataLoader {
     type Item = Result<Batch, Error>;
 

@@ -1,6 +1,8 @@
-//! NumPy's files: `.npy` with one array, plain or compressed by gzip, and `.npz`, an archive of them.
+//! NumPy's files: `.npy` with one array, plain or compressed with gzip, and `.npz`, an archive of
+//! such files.
 //!
-//! A `.npy` file is a magic number, a version, the length of a header, the header, which is a dictionary in Python's syntax, and the elements. Source: NumPy Enhancement Proposal 1 and
+//! A `.npy` file consists of a magic number, a version, the length of a header, the header and the
+//! elements. The header is a dictionary in Python's syntax. Source: NumPy Enhancement Proposal 1 and
 //! `numpy.lib.format`.
 
 use std::{fs::File, io::Read, path::Path};
@@ -15,10 +17,10 @@ use crate::{
 
 const MAGIC: [u8; 6] = *b"\x93NUMPY";
 
-/// The most bytes that a header is believed to have. NumPy itself refuses more than 10,000.
+/// The limit for the bytes of a header. NumPy itself refuses more than 10,000.
 const MAX_HEADER: usize = 1 << 16;
 
-/// The types of elements by their codes, without the order of bytes.
+/// The codes of element types, without the byte order.
 const KINDS: [(&str, ElementKind); 12] = [
     ("b1", ElementKind::Bool),
     ("u1", ElementKind::U8),
@@ -35,20 +37,24 @@ const KINDS: [(&str, ElementKind); 12] = [
 ];
 
 impl Column {
-    /// Reads a `.npy` file, which may be compressed by gzip: an array `[rows, ..]` in the order of C or Fortran. The column has the file's name.
+    /// Reads a `.npy` file, which may be compressed with gzip, with an array `[rows, ..]` in C or
+    /// Fortran order. The column has the file's name.
     ///
     /// # Errors
-    /// If the file cannot be read, is not whole or longer than it says, is of another type than bool, integers or floats, or a number does not have the form. The error names the file and the
-    /// place in it.
+    /// If the file cannot be read, its length does not match its header, its elements are neither
+    /// bool nor integers nor floats, or a number cannot be converted to `form`. The error names the
+    /// file and the byte.
     pub fn from_npy(path: impl AsRef<Path>, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
         column(&mut open(path)?, stem(path), form).map_err(|message| named(path, &message))
     }
 
-    /// Reads one array of a `.npz` file, as [`from_npy`](Self::from_npy) does. The column has the array's name.
+    /// Reads one array of a `.npz` file, as [`from_npy`](Self::from_npy) does. The column has the
+    /// array's name.
     ///
     /// # Errors
-    /// As [`from_npy`](Self::from_npy); if the file is no archive or has no array of this name.
+    /// As [`from_npy`](Self::from_npy), and if the file is not an archive or has no array of this
+    /// name.
     pub fn from_npz(path: impl AsRef<Path>, array: &str, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| unreadable(path, &error))?;
@@ -75,10 +81,10 @@ fn column(file: &mut dyn Read, name: String, form: Form) -> Result<Column, Strin
     header(file)?.column(file, name, form)
 }
 
-/// Reads what stands before the elements.
+/// Reads everything before the elements.
 ///
 /// # Errors
-/// What was expected and found, with the byte.
+/// A message with the byte offset, and what was expected and found.
 pub(super) fn header(file: &mut dyn Read) -> Result<Header, String> {
     let mut start = [0; 8];
     take(file, &mut start, 0, "the start of a .npy file")?;
@@ -143,10 +149,10 @@ fn checked(dictionary: Dictionary<'_>, start: usize) -> Result<Header, String> {
     Ok(Header { element: Element { kind, order }, shape, layout, start })
 }
 
-/// What is left of a header.
+/// The rest of a header that is being parsed.
 struct Text<'t>(&'t str);
 
-/// Reads `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
+/// Parses `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
 fn dictionary(text: &str) -> Result<Dictionary<'_>, String> {
     let mut text = Text(text);
     let mut found = Dictionary::default();
@@ -198,7 +204,7 @@ impl<'t> Text<'t> {
         Ok(string)
     }
 
-    /// Letters and digits up to something else.
+    /// Takes letters and digits up to another character.
     fn word(&mut self) -> &'t str {
         let text = self.0.trim_start();
         let end = text.find(|it: char| !it.is_ascii_alphanumeric()).unwrap_or(text.len());

@@ -4,25 +4,25 @@ use std::sync::OnceLock;
 
 use soybean_plan::random::mixed;
 
-/// In which order an epoch goes through the rows.
+/// The order in which an epoch visits the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOrder {
-    /// That of their numbers.
+    /// The order of the row numbers.
     Sequential,
-    /// One that depends on the seed and the epoch alone.
+    /// A random order that depends only on the seed and the epoch.
     Shuffled {
         /// The seed of all epochs.
         seed: u64,
     },
 }
 
-/// One epoch's order.
+/// The order of the rows in one epoch.
 #[derive(Debug)]
 pub(super) struct EpochOrder {
     order: RowOrder,
     epoch: u64,
     n_rows: usize,
-    /// Made by who needs it first: shuffling many rows takes a while.
+    /// Computed by the first thread that needs it, since shuffling many rows takes time.
     shuffled: OnceLock<Vec<usize>>,
 }
 
@@ -35,28 +35,28 @@ impl EpochOrder {
         self.epoch
     }
 
-    /// The number of the row that stands at this place.
-    pub(super) fn row(&self, place: usize) -> usize {
-        let RowOrder::Shuffled { seed } = self.order else { return place };
+    /// Returns the number of the row at this position of the epoch.
+    pub(super) fn row(&self, position: usize) -> usize {
+        let RowOrder::Shuffled { seed } = self.order else { return position };
         let shuffled = || {
             let mut rows = (0..self.n_rows).collect::<Vec<_>>();
             shuffle(&mut rows, mixed(mixed(seed).wrapping_add(self.epoch)));
             rows
         };
-        self.shuffled.get_or_init(shuffled)[place]
+        self.shuffled.get_or_init(shuffled)[position]
     }
 
-    /// The bytes that it holds.
+    /// Returns the bytes of memory that the order takes.
     pub(super) fn n_bytes(&self) -> usize {
         self.shuffled.get().map_or(0, |it| size_of_val(it.as_slice()))
     }
 }
 
-/// Shuffles by the method of Fisher and Yates, with numbers that depend on `key` alone.
+/// Shuffles by the Fisher-Yates method, with random numbers that depend only on `key`.
 pub(super) fn shuffle(rows: &mut [usize], key: u64) {
     for last in (1..rows.len()).rev() {
         let word = mixed(key ^ mixed(last as u64));
-        // The high half of the product is below `last + 1`.
+        // The high half of the product is at most `last`. Source: Lemire 2019.
         #[expect(clippy::cast_possible_truncation, reason = "below a `usize`")]
         let other = ((u128::from(word) * (last as u128 + 1)) >> 64) as usize;
         rows.swap(last, other);

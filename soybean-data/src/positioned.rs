@@ -1,7 +1,8 @@
-//! Files of which any part can be read by several threads at once.
+//! Files that several threads read at any offset at once.
 //!
-//! They are read by calls rather than mapped into memory: if another program cuts a file short while it is mapped, the next touch of the mapping ends the process with a signal, and no check before
-//! the touch can exclude that. A read of what is gone is an ordinary error, and costs a copy out of the system's cache.
+//! Files are read by system calls and not mapped into memory. If another program truncates a mapped
+//! file, the next access ends the process with a signal, and no check can prevent that. A read beyond
+//! the new end is an ordinary error. The price is a copy from the system's cache.
 
 use std::{
     fs::File,
@@ -19,7 +20,7 @@ use crate::{
 pub(super) struct PositionedFile {
     file: File,
     path: PathBuf,
-    /// In bytes, when it was opened.
+    /// The size in bytes when the file was opened.
     n_bytes: u64,
 }
 
@@ -27,7 +28,7 @@ impl PositionedFile {
     /// Opens a file.
     ///
     /// # Errors
-    /// If it cannot be opened, or is no plain file; the error names it.
+    /// If the file cannot be opened, or is not a plain file. The error names it.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let fault = |error| unreadable(path, &error);
         let file = File::open(path).map_err(fault)?;
@@ -46,10 +47,10 @@ impl PositionedFile {
         &self.path
     }
 
-    /// Reads bytes from this place on.
+    /// Fills `bytes` with the bytes of the file from this offset on.
     ///
     /// # Errors
-    /// If the file has become shorter, or cannot be read; the error names it and the place.
+    /// If the file was truncated or cannot be read. The error names the file and the offset.
     pub(super) fn read(&self, bytes: &mut [u8], at: u64) -> Result<(), Error> {
         let mut n_read = 0;
         while n_read < bytes.len() {
@@ -59,7 +60,8 @@ impl PositionedFile {
                     return Err(self.fault(
                         at,
                         &format!(
-                            "expected {n} bytes, found the end of the file at byte {end}; it had {before} bytes when it was opened"
+                            "expected {n} bytes, found the end of the file at byte {end}; it had \
+                             {before} bytes when it was opened"
                         ),
                     ));
                 }
@@ -74,7 +76,7 @@ impl PositionedFile {
         Ok(())
     }
 
-    /// That this is wrong at this byte.
+    /// Creates an error that names the file and the byte offset.
     pub(super) fn fault(&self, at: u64, message: &str) -> Error {
         named(&self.path, &format!("byte {at}: {message}"))
     }

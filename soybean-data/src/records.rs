@@ -1,4 +1,4 @@
-//! Files of records that all have one size, read record by record when they are asked for.
+//! Files of records of one size, which are read on demand.
 
 use std::path::Path;
 
@@ -10,16 +10,21 @@ use crate::{
     positioned::PositionedFile,
 };
 
-/// Records in one or several files, one row each. They are read when they are asked for, so the files may be larger than memory.
+/// Records in one or several files, one row each. They are read on demand, so the files may be
+/// larger than memory.
 ///
 /// ```
 /// use soybean_data::{Dataset, Element, ElementKind, Field, Form, Records};
 ///
 /// # let path = std::env::temp_dir().join(format!("soybean-records-{}", std::process::id()));
-/// // As Python's `struct.pack("<h3f", label, x, y, z)` writes them.
-/// let record = |label: i16, point: [f32; 3]| [&label.to_le_bytes()[..], &point.map(f32::to_le_bytes).concat()].concat();
+/// // Records as Python's `struct.pack("<h3f", label, x, y, z)` writes them.
+/// let record = |label: i16, point: [f32; 3]| {
+///     [&label.to_le_bytes()[..], &point.map(f32::to_le_bytes).concat()].concat()
+/// };
 /// std::fs::write(&path, [record(1, [0.5, 1.0, 1.5]), record(0, [2.0, 3.0, 4.0])].concat()).unwrap();
-/// let field = |name: &str, start, row, kind, form| Field { name: name.to_owned(), start, row, element: Element::little(kind), form };
+/// let field = |name: &str, start, row, kind, form| {
+///     Field { name: name.to_owned(), start, row, element: Element::little(kind), form }
+/// };
 /// let records = Records::open(&[&path], 14, vec![
 ///     field("point", 2, vec![3], ElementKind::F32, Form::Numbers { scale: 1.0 }),
 ///     field("label", 0, vec![], ElementKind::I16, Form::Labels { n_classes: 2 }),
@@ -30,43 +35,44 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct Records {
-    files: Vec<Part>,
+    files: Vec<RecordFile>,
     n_rows: usize,
     record_bytes: usize,
     fields: Vec<Field>,
     columns: Vec<ColumnSpec>,
 }
 
-/// Numbers that stand in each record, side by side; they become a column.
+/// Consecutive numbers in each record, which become a column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
     /// The name of the column.
     pub name: String,
-    /// The byte of the record at which they begin.
+    /// The byte offset of the first number in the record.
     pub start: usize,
-    /// The shape that they have; empty for one number.
+    /// The shape of the numbers; empty for a single number.
     pub row: Vec<usize>,
-    /// How each stands in the file.
+    /// The type of each number in the file.
     pub element: Element,
-    /// What they become.
+    /// The conversion of the numbers.
     pub form: Form,
 }
 
 /// One of the files.
 #[derive(Debug)]
-struct Part {
+struct RecordFile {
     file: PositionedFile,
-    /// The row of its first record.
+    /// The row of the first record.
     first_row: usize,
-    /// The byte at which that begins.
+    /// The byte offset of the first record.
     start: u64,
 }
 
 impl Records {
-    /// Files that hold nothing but records of so many bytes.
+    /// Opens files that contain only records of `record_bytes` bytes.
     ///
     /// # Errors
-    /// If a file cannot be opened or its size is no multiple of a record's, if there is no record or no field, or a field does not lie within a record or cannot have its form.
+    /// If a file cannot be opened or its size is not a multiple of a record, if there is no record or
+    /// no field, or if a field is not within a record or cannot be converted to its form.
     pub fn open(
         paths: &[impl AsRef<Path>],
         record_bytes: usize,
@@ -91,10 +97,12 @@ impl Records {
         Ok(records)
     }
 
-    /// An uncompressed `.npy` file of an array `[rows, ..]` in the order of C; [`Column::from_npy`](crate::Column::from_npy) reads the others. The column has the file's name.
+    /// Opens an uncompressed `.npy` file with an array `[rows, ..]` in C order. The column has the
+    /// file's name. [`Column::from_npy`](crate::Column::from_npy) reads other `.npy` files.
     ///
     /// # Errors
-    /// If the file cannot be opened, is not whole or longer than it says, is compressed or in the order of Fortran, or has elements that cannot have this form.
+    /// If the file cannot be opened, its length does not match its header, it is compressed or in
+    /// Fortran order, or its elements cannot be converted to `form`.
     pub fn open_npy(path: impl AsRef<Path>, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
         let fault = |message: String| named(path, &message);
@@ -104,9 +112,9 @@ impl Records {
         let mut magic = [0; 2];
         file.read(&mut magic, 0)?;
         if magic == [0x1f, 0x8b] || layout == Layout::ColumnMajor {
-            let found = if layout == Layout::ColumnMajor { "the order of Fortran" } else { "gzip" };
+            let found = if layout == Layout::ColumnMajor { "Fortran order" } else { "gzip" };
             return Err(fault(format!(
-                "expected an uncompressed array in the order of C, of which rows can be read, found {found}"
+                "expected an uncompressed array in C order, of which rows can be read, found {found}"
             )));
         }
         let header = Header { element, shape, layout, start };
@@ -159,7 +167,7 @@ impl Records {
         self.n_rows = first_row.checked_add(n_records).ok_or_else(|| {
             named(file.path(), "expected fewer records than a program can count, found more")
         })?;
-        self.files.push(Part { file, first_row, start });
+        self.files.push(RecordFile { file, first_row, start });
         Ok(())
     }
 }
@@ -176,17 +184,17 @@ impl Dataset for Records {
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
         let mut record = vec![0; self.record_bytes];
         for (number, row) in rows.iter().enumerate() {
-            let part = self.files.partition_point(|it| it.first_row <= *row) - 1;
-            let Part { file, first_row, start } = &self.files[part];
+            let number_of_file = self.files.partition_point(|it| it.first_row <= *row) - 1;
+            let RecordFile { file, first_row, start } = &self.files[number_of_file];
             let at = start + (row - first_row) as u64 * self.record_bytes as u64;
             file.read(&mut record, at)?;
             for ((field, column), to) in self.fields.iter().zip(&self.columns).zip(&mut *into) {
                 let (n, size) = (column.row_elements(), field.element.kind.n_bytes());
                 let bytes = &record[field.start..field.start + n * size];
                 let mut to = to.part(number * n..(number + 1) * n);
-                field.element.convert(bytes, field.form, &mut to).map_err(|misfit| {
-                    let at = at + (field.start + misfit.place * size) as u64;
-                    file.fault(at, &format!("`{}`: {}", field.name, misfit.message))
+                field.element.convert(bytes, field.form, &mut to).map_err(|error| {
+                    let at = at + (field.start + error.place * size) as u64;
+                    file.fault(at, &format!("`{}`: {}", field.name, error.message))
                 })?;
             }
         }

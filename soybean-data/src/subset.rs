@@ -1,4 +1,4 @@
-//! Some rows of another data set, by their numbers.
+//! Some rows of another dataset, by their numbers.
 
 use std::{fmt, sync::Arc};
 
@@ -6,7 +6,7 @@ use soybean_plan::random::mixed;
 
 use crate::{ColumnSpec, Dataset, Error, ViewMut, order::shuffle};
 
-/// Some rows of a data set, in an order of their own; nothing is copied.
+/// Some rows of a dataset, in any order. Nothing is copied.
 #[derive(Clone)]
 pub struct Subset {
     dataset: Arc<dyn Dataset>,
@@ -14,10 +14,10 @@ pub struct Subset {
 }
 
 impl Subset {
-    /// The rows with these numbers.
+    /// Selects the rows with these numbers.
     ///
     /// # Errors
-    /// If there is no row of such a number.
+    /// If a number is not that of a row.
     pub fn new(dataset: Arc<dyn Dataset>, rows: Vec<usize>) -> Result<Self, Error> {
         let n_rows = dataset.n_rows();
         match rows.iter().find(|it| **it >= n_rows) {
@@ -26,7 +26,7 @@ impl Subset {
         }
     }
 
-    /// Splits the rows at random: those to train with, and this fraction (0 to 1) held out.
+    /// Splits the rows at random into those for training and a held-out `fraction`, from 0 to 1.
     pub(super) fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> (Self, Self) {
         let n_rows = dataset.n_rows();
         let mut rows: Vec<usize> = (0..n_rows).collect();
@@ -34,7 +34,7 @@ impl Subset {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "a share of a number of rows"
+            reason = "a fraction of a number of rows"
         )]
         let n_held_out = (n_rows as f64 * fraction.clamp(0.0, 1.0)).round() as usize;
         let (held_out, train) = rows.split_at(n_held_out);

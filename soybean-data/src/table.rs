@@ -1,4 +1,4 @@
-//! Data sets in memory.
+//! Datasets in memory.
 
 use std::ops::Range;
 
@@ -14,10 +14,10 @@ pub struct Table {
     n_rows: usize,
 }
 
-/// One tensor for each row.
+/// A column of a table: one tensor for each row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// The name, for messages.
+    /// The name, which is used in messages.
     pub name: String,
     /// The shape of one row's tensor; empty for a scalar.
     pub row: Vec<usize>,
@@ -35,10 +35,10 @@ pub enum Values {
 }
 
 impl Table {
-    /// A data set with these columns.
+    /// Creates a dataset with these columns.
     ///
     /// # Errors
-    /// If there is no column, or they differ in their number of rows.
+    /// If there is no column, or the numbers of rows differ.
     pub fn new(columns: Vec<Column>) -> Result<Self, Error> {
         let Some(first) = columns.first() else {
             return Err(Error::data("expected at least one column, found none"));
@@ -53,11 +53,11 @@ impl Table {
                 )));
             }
         }
-        let (specs, values) = columns.into_iter().map(Column::parted).unzip();
+        let (specs, values) = columns.into_iter().map(Column::into_parts).unzip();
         Ok(Self { specs, values, n_rows })
     }
 
-    /// All elements of a column.
+    /// Returns all elements of a column.
     ///
     /// # Panics
     /// If there is no such column.
@@ -99,20 +99,20 @@ fn gather<T: Copy>(to: &mut [T], from: &[T], rows: &[usize], row: usize) {
 }
 
 impl Column {
-    /// The number of elements of one row.
+    /// Returns the number of elements of one row.
     #[must_use]
     pub fn row_elements(&self) -> usize {
         self.row.iter().product()
     }
 
-    fn parted(self) -> (ColumnSpec, Values) {
+    fn into_parts(self) -> (ColumnSpec, Values) {
         let Self { name, row, values } = self;
         (ColumnSpec { name, row, dtype: values.dtype() }, values)
     }
 }
 
 impl Values {
-    /// So many zeros.
+    /// Allocates this many zeros.
     ///
     /// # Errors
     /// If there is not enough memory, or the type is neither `f32` nor `i32`.
@@ -132,19 +132,19 @@ impl Values {
         }
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     #[must_use]
     pub const fn n_elements(&self) -> usize {
         self.view().n_elements()
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     #[must_use]
     pub const fn dtype(&self) -> DType {
         self.view().dtype()
     }
 
-    /// The elements, borrowed.
+    /// Borrows the elements.
     #[must_use]
     pub const fn view(&self) -> View<'_> {
         match self {
@@ -153,7 +153,7 @@ impl Values {
         }
     }
 
-    /// The elements, to be written.
+    /// Borrows the elements for writing.
     pub(super) const fn view_mut(&mut self) -> ViewMut<'_> {
         match self {
             Self::F32(values) => ViewMut::F32(values.as_mut_slice()),
@@ -161,7 +161,7 @@ impl Values {
         }
     }
 
-    /// Copies some of the elements to another place.
+    /// Copies a range of elements to another position.
     pub(super) fn repeat(&mut self, range: Range<usize>, to: usize) {
         match self {
             Self::F32(values) => values.copy_within(range, to),

@@ -1,4 +1,4 @@
-//! Texts as numbers, in windows: for each token the one that follows it.
+//! Tokenised text in windows, with the next token of each token as the target.
 
 use std::{fmt, path::Path};
 
@@ -6,7 +6,8 @@ use soybean_plan::DType;
 
 use crate::{ColumnSpec, Dataset, Error, ViewMut, positioned::PositionedFile};
 
-/// A text of numbered tokens in windows: column 0, `tokens`, has a window's tokens, column 1, `next`, the one that follows each of them.
+/// A text of numbered tokens, one window for each row. Column 0, `tokens`, has the tokens of the
+/// window. Column 1, `next`, has the token that follows each of them.
 pub struct Tokens {
     source: Source,
     spec: TokenSpec,
@@ -14,12 +15,13 @@ pub struct Tokens {
     columns: [ColumnSpec; 2],
 }
 
-/// How a text becomes rows.
+/// The division of a text into windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenSpec {
     /// The number of tokens in a window.
     pub length: usize,
-    /// The number of tokens from the start of a window to that of the next: `length` for windows that do not overlap.
+    /// The number of tokens between the starts of consecutive windows. With `length`, windows do not
+    /// overlap.
     pub stride: usize,
     /// The number of different tokens; all must be in `0..vocabulary`.
     pub vocabulary: usize,
@@ -49,10 +51,11 @@ impl TokenWidth {
 }
 
 impl Tokens {
-    /// A text in memory.
+    /// Creates a dataset from a text in memory.
     ///
     /// # Errors
-    /// If a window or the stride has no token, the text is too short for one window, or a token is not in the vocabulary.
+    /// If a window or the stride has no token, the text is too short for one window, or a token is
+    /// not in the vocabulary.
     pub fn new(text: Vec<i32>, spec: TokenSpec) -> Result<Self, Error> {
         if let Some(place) = text.iter().position(|it| !spec.knows(*it)) {
             return Err(Error::data(format!("token {place}: {}", spec.unknown(text[place]))));
@@ -61,10 +64,12 @@ impl Tokens {
         Self::of(Source::Memory(text), n_tokens, spec).map_err(Error::data)
     }
 
-    /// A file that holds nothing but tokens. Windows are read when they are asked for, and so are their tokens compared with the vocabulary; the file may be larger than memory.
+    /// Opens a file that contains only tokens. Windows are read on demand, so the file may be larger
+    /// than memory. Their tokens are compared with the vocabulary when they are read.
     ///
     /// # Errors
-    /// If the file cannot be opened, its size is no multiple of a token's, a window or the stride has no token, or the file is too short for one window.
+    /// If the file cannot be opened, its size is not a multiple of a token, a window or the stride has
+    /// no token, or the file is too short for one window.
     pub fn open(path: impl AsRef<Path>, width: TokenWidth, spec: TokenSpec) -> Result<Self, Error> {
         let file = PositionedFile::open(path.as_ref())?;
         let (size, n_bytes) = (width.n_bytes() as u64, file.n_bytes());
@@ -98,7 +103,7 @@ impl Tokens {
         Ok(Self { source, spec, n_windows, columns: [column("tokens"), column("next")] })
     }
 
-    /// The tokens of a window and the one that follows, in a file.
+    /// Reads the tokens of a window and the token that follows from a file.
     fn read_window(
         &self,
         file: &PositionedFile,

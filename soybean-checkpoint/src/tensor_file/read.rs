@@ -1,6 +1,6 @@
-//! Reading: the header, checked against the file's length, then elements in their order.
+//! Reading files of tensors: first the header, then the elements in their order.
 //!
-//! Nothing is allocated by what a file says of itself before it was compared with the length of the file.
+//! The header is checked against the length of the file before memory is allocated for elements.
 
 use std::{
     fs::{self, File},
@@ -14,36 +14,36 @@ use safetensors::tensor::{Dtype, Metadata};
 use super::{Sum, checkpoint_error, io_error};
 use crate::Error;
 
-/// Bytes that are read at a time.
+/// The number of bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// No header is longer, as the format says.
+/// The limit of the format for headers.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// No file of JSON beside the tensors is longer.
+/// The limit for JSON files beside the tensors.
 const MAX_TEXT_BYTES: u64 = 1 << 28;
 
 /// A tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its name.
+    /// The name of the tensor.
     pub(crate) name: String,
-    /// The type of its elements.
+    /// The type of the elements.
     pub(crate) dtype: Dtype,
-    /// Its shape.
+    /// The shape of the tensor.
     pub(crate) shape: Vec<usize>,
-    /// How many bytes its elements have.
+    /// The number of bytes of the elements.
     pub(crate) n_bytes: usize,
 }
 
 impl Entry {
-    /// How many elements it has.
+    /// Returns the number of elements.
     pub(crate) fn n_elements(&self) -> usize {
         self.shape.iter().product()
     }
 }
 
-/// The length of a file that must be there, and be a file.
+/// Returns the length of a file. It is an error if the path is not that of a file.
 pub(crate) fn n_bytes_of(path: &Path) -> Result<u64, Error> {
     let found = fs::metadata(path).map_err(|error| io_error("read it", path, &error))?;
     if !found.is_file() {
@@ -55,7 +55,7 @@ pub(crate) fn n_bytes_of(path: &Path) -> Result<u64, Error> {
     Ok(found.len())
 }
 
-/// A file of JSON.
+/// Reads a file of JSON as text.
 pub(crate) fn text(path: &Path) -> Result<String, Error> {
     let n_bytes = n_bytes_of(path)?;
     if n_bytes > MAX_TEXT_BYTES {
@@ -67,12 +67,12 @@ pub(crate) fn text(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|error| io_error("read it as text", path, &error))
 }
 
-/// The tensors of a file, in the order of their elements, which fill it to its end.
+/// Reads the header of a file and returns its tensors in the order of their elements.
 pub(crate) fn entries(path: &Path) -> Result<Vec<Entry>, Error> {
     Ok(Reader::open(path)?.entries)
 }
 
-/// A file of tensors that is read from its start to its end, and summed.
+/// A file of tensors that is read from start to end while its checksum is computed.
 pub(crate) struct Reader {
     file: File,
     path: PathBuf,
@@ -84,7 +84,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Reads the header.
+    /// Opens a file and reads its header.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let n_bytes = n_bytes_of(path)?;
         let mut file = File::open(path).map_err(|error| io_error("open it", path, &error))?;
@@ -126,7 +126,7 @@ impl Reader {
         Ok(Self { file, path, hasher, n_bytes: 8 + length, entries, next: 0, bytes: Vec::new() })
     }
 
-    /// Calls `take` with the elements of the next tensor, as bytes, some at a time.
+    /// Reads the next tensor. Calls `take` with chunks of its elements, as bytes.
     pub(crate) fn next(&mut self, take: &mut dyn FnMut(&[u8])) -> Result<Option<&Entry>, Error> {
         let Some(entry) = self.entries.get(self.next) else { return Ok(None) };
         self.next += 1;
@@ -147,7 +147,8 @@ impl Reader {
         Ok(Some(entry))
     }
 
-    /// [`Self::next`], which is this tensor if the file is as it was when its header was read before.
+    /// Does the same as [`Self::next`], and checks that the next tensor is the expected one. It is
+    /// another if the file has changed since `expected` was read from its header.
     pub(crate) fn next_as(
         &mut self,
         expected: &Entry,
@@ -162,13 +163,14 @@ impl Reader {
         self.next(take).map(|_| ())
     }
 
-    /// What was read, which is the whole file once there is no next tensor.
+    /// Returns the length and the checksum of the bytes read so far. After the last tensor, these
+    /// are the values of the whole file.
     pub(crate) fn sum(self) -> Sum {
         Sum { n_bytes: self.n_bytes, crc32: self.hasher.finalize() }
     }
 }
 
-/// Sums a file and calls `take` with its bytes, some at a time.
+/// Computes the length and the checksum of a file. Calls `take` with chunks of its bytes.
 pub(crate) fn read_chunks(path: &Path, take: &mut dyn FnMut(&[u8])) -> Result<Sum, Error> {
     let mut file = File::open(path).map_err(|error| io_error("open it", path, &error))?;
     let (mut hasher, mut n_bytes, mut bytes) = (Hasher::new(), 0, vec![0; CHUNK_BYTES]);

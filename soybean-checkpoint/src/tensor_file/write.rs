@@ -1,4 +1,4 @@
-//! Writing: the header, then elements as they come, summed on the way.
+//! Writing files of tensors: first the header, then the elements.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,13 +12,13 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use super::{checkpoint_error, io_error};
 use crate::{Error, TensorSpec};
 
-/// Elements that are turned into bytes at a time.
+/// The number of elements that are converted to bytes at a time.
 const CHUNK: usize = 1 << 18;
 
-/// What a file holds, in two numbers.
+/// The length and the checksum of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
-    /// Its length.
+    /// The length in bytes.
     pub(crate) n_bytes: u64,
     /// The CRC-32 of all its bytes.
     pub(crate) crc32: u32,
@@ -34,21 +34,21 @@ pub(crate) fn header(tensors: &[TensorSpec]) -> Result<Vec<u8>, Error> {
         (tensor.name.clone(), TensorInfo { dtype: Dtype::F32, shape, data_offsets })
     };
     let infos = tensors.iter().map(info).collect();
-    // Tools around PyTorch ask for it.
+    // Tools for PyTorch expect this entry.
     let format = [("format".to_owned(), "pt".to_owned())];
     let wrong =
         |error: &dyn std::fmt::Display| checkpoint_error(format!("a header of tensors: {error}"));
     let metadata =
         Metadata::new(Some(format.into_iter().collect()), infos).map_err(|it| wrong(&it))?;
     let mut text = serde_json::to_vec(&metadata).map_err(|it| wrong(&it))?;
-    // The format asks for elements at multiples of 8.
+    // The format requires that elements start at a multiple of 8.
     text.resize(text.len().next_multiple_of(8), b' ');
     let mut header = (text.len() as u64).to_le_bytes().to_vec();
     header.append(&mut text);
     Ok(header)
 }
 
-/// A file that is being written and summed.
+/// A file that is being written while its checksum is computed.
 pub(crate) struct Writer {
     file: File,
     path: PathBuf,
@@ -58,7 +58,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// A new file, which must not be there.
+    /// Creates a new file. It is an error if the file exists.
     pub(crate) fn create(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new().write(true).create_new(true).open(path);
         let file = file.map_err(|error| io_error("create it", path, &error))?;
@@ -70,7 +70,7 @@ impl Writer {
         Self { file, path, hasher, n_bytes: 0, bytes: Vec::new() }
     }
 
-    /// Writes bytes; `what` they are is for the error.
+    /// Writes bytes. `what` names them in the error.
     pub(crate) fn write(&mut self, bytes: &[u8], what: &str) -> Result<(), Error> {
         self.hasher.update(bytes);
         let written = self.n_bytes;
@@ -97,7 +97,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until the file is on the disk.
+    /// Waits until the file is on disk.
     pub(crate) fn finish(self) -> Result<Sum, Error> {
         let n_bytes = self.n_bytes;
         self.file.sync_all().map_err(|error| {

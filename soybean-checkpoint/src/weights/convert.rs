@@ -1,4 +1,4 @@
-//! Elements of other types as `f32`.
+//! Conversion of elements of other types to `f32`.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use crate::{
     tensor_file::{Reader, checkpoint_error},
 };
 
-/// Whether elements of this type become `f32`.
+/// Returns true if elements of this type can be converted to `f32`.
 pub(super) const fn is_number(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F32 | Dtype::F64 | Dtype::F16 | Dtype::BF16)
 }
 
-/// Appends elements, of which these are the bytes, as the nearest `f32`.
+/// Converts the bytes of elements to the nearest `f32` and appends them.
 pub(super) fn append(dtype: Dtype, bytes: &[u8], to: &mut Vec<f32>) {
     match dtype {
         Dtype::F64 => to.extend(doubles(bytes).map(single)),
@@ -26,7 +26,7 @@ pub(super) fn append(dtype: Dtype, bytes: &[u8], to: &mut Vec<f32>) {
     }
 }
 
-/// Checks that no number of 64 bits becomes infinite.
+/// Checks that no finite 64-bit number becomes infinite.
 pub(super) fn check(path: &Path, matches: &[Option<Match<'_>>]) -> Result<(), Error> {
     let is_double =
         |it: &Option<Match<'_>>| it.as_ref().is_some_and(|it| it.entry.dtype == Dtype::F64);
@@ -46,7 +46,7 @@ pub(super) fn check(path: &Path, matches: &[Option<Match<'_>>]) -> Result<(), Er
         if let (Some(number), Some(entry)) = (too_large, entry) {
             let (path, name) = (path.display(), &entry.name);
             return Err(checkpoint_error(format!(
-                "{path}: `{name}`: expected numbers that an f32 can be, found {number:e}"
+                "{path}: `{name}`: expected numbers in the range of f32, found {number:e}"
             )));
         }
     }
@@ -61,7 +61,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u16> {
     bytes.as_chunks().0.iter().map(|it| u16::from_le_bytes(*it))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "rounding is meant")]
+#[expect(clippy::cast_possible_truncation, reason = "rounded on purpose")]
 const fn single(number: f64) -> f32 {
     number as f32
 }

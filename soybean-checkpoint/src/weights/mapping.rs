@@ -1,4 +1,4 @@
-//! Which tensor of a file is which of the model.
+//! The mapping from the names of a file to the names of a model.
 
 use std::str::FromStr;
 
@@ -6,14 +6,20 @@ use soybean_plan::Pattern;
 
 use crate::{Error, ErrorKind};
 
-/// Which tensor of a file is which of a model. Names that no rule changes stay as they are, and all names must fit, unless some may be missing or unused.
+/// A mapping from the names of a file to the names of a model.
 ///
-/// As text a mapping has one line (or part before a `;`) for each of these, where `*` stands for any letters (or none), the same on both sides:
+/// A name that matches no rule maps to itself. All tensors of the file and all parameters of the
+/// model must be matched, unless the mapping allows them to be unused or missing.
 ///
-/// - `layers.*.linear1.weight = block.*.dense.w`: their name, and ours; the first rule that fits counts
-/// - `h.*.c_fc.weight = block.*.dense.w transposed`: the same for a matrix that they have with rows and columns exchanged
-/// - `missing head.*`: parameters of the model that the file need not have
-/// - `unused *.num_batches_tracked`: tensors of the file that the model need not have
+/// A mapping is written as text with one entry on each line, or several separated by `;`. A `*`
+/// matches any text, including none, and stands for the same text on both sides:
+///
+/// - `layers.*.linear1.weight = block.*.dense.w`: the name in the file, then the name in the
+///   model; the first rule that matches applies
+/// - `h.*.c_fc.weight = block.*.dense.w transposed`: the same for a matrix whose rows and columns
+///   are exchanged in the file
+/// - `missing head.*`: parameters of the model that may be missing in the file
+/// - `unused *.num_batches_tracked`: tensors of the file that the model may leave unused
 /// - `# ..`: a comment, up to the end of the line
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mapping {
@@ -30,13 +36,13 @@ struct Rule {
 }
 
 impl Mapping {
-    /// All names as they are.
+    /// Creates the mapping in which each name maps to itself.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Names like `theirs` are ours like `ours`.
+    /// Adds a rule: names in the file that match `theirs` map to `ours`.
     ///
     /// # Errors
     /// If the number of `*` differs.
@@ -44,7 +50,7 @@ impl Mapping {
         self.with(theirs, ours, false)
     }
 
-    /// [`Self::rule`], for matrices that they have with rows and columns exchanged.
+    /// Adds a rule for matrices whose rows and columns are exchanged in the file.
     ///
     /// # Errors
     /// As [`Self::rule`].
@@ -52,14 +58,14 @@ impl Mapping {
         self.with(theirs, ours, true)
     }
 
-    /// Parameters of the model with names like this need not be in the file.
+    /// Allows parameters of the model that match `ours` to be missing in the file.
     #[must_use]
     pub fn may_be_missing(mut self, ours: &str) -> Self {
         self.missing.push(Pattern::new(ours));
         self
     }
 
-    /// Tensors of the file with names like this need not be in the model.
+    /// Allows tensors of the file that match `theirs` to be unused.
     #[must_use]
     pub fn may_be_unused(mut self, theirs: &str) -> Self {
         self.unused.push(Pattern::new(theirs));
@@ -78,7 +84,7 @@ impl Mapping {
         Ok(self)
     }
 
-    /// Our name, and whether rows and columns are exchanged.
+    /// Returns the name in the model, and whether rows and columns are exchanged.
     pub(super) fn ours(&self, theirs: &str) -> (String, bool) {
         let found = self.rules.iter().find_map(|rule| {
             let captures = rule.theirs.captures(theirs)?;
@@ -113,7 +119,8 @@ impl FromStr for Mapping {
                 _ => Err(Error::new(
                     ErrorKind::Parameters,
                     format!(
-                        "expected `theirs = ours`, `theirs = ours transposed`, `missing ours` or `unused theirs`, found `{part}`"
+                        "expected `theirs = ours`, `theirs = ours transposed`, `missing ours` or \
+                         `unused theirs`, found `{part}`"
                     ),
                 )),
             }
@@ -126,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_rule_that_fits_counts_and_other_names_stay() {
+    fn the_first_matching_rule_applies_and_other_names_stay() {
         let text = "# PyTorch's; all\na.*.w = b.*.v transposed; a.1.w = c; # this; that\n\n  missing head.*\nunused *.n";
         let mapping: Mapping = text.parse().unwrap();
         let by_calls = Mapping::new().transposed("a.*.w", "b.*.v").unwrap();
@@ -140,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_said() {
+    fn text_that_is_not_a_rule_is_refused() {
         let error = |text: &str| text.parse::<Mapping>().unwrap_err().to_string();
         assert_eq!(error("a.* = b"), "`a.* = b`: expected 1 `*` on the right, found 0");
         assert_eq!(

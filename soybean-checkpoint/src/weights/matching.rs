@@ -1,25 +1,25 @@
-//! The tensors of a file beside those of a model.
+//! Matching the tensors of a file with those of a model.
 
 use std::collections::BTreeMap;
 
 use super::{Loaded, Mapping, convert::is_number, nearest::nearest, source::Source};
 use crate::{Error, ErrorKind, StateSpec, tensor_file::Entry};
 
-/// Suggestions are made for so many names at most, since each is compared with all others.
+/// The limit of suggestions in a message, since each compares a name with all others.
 const MAX_SUGGESTIONS: usize = 20;
 
-/// A tensor of a file that is one of the model's.
+/// A tensor of a file that matches one of the model's.
 pub(super) struct Match<'a> {
     pub(super) entry: &'a Entry,
-    /// The model's number of it.
+    /// The number of the tensor in the state.
     pub(super) number: usize,
     pub(super) is_transposed: bool,
 }
 
-/// For each file and each of its tensors what it is in the model, if anything.
+/// The match of each tensor of each file, if there is one.
 type Matches<'a> = Vec<Vec<Option<Match<'a>>>>;
 
-/// Finds for each tensor of the files what it is in the model.
+/// Finds the matching tensor of the model for each tensor of the files.
 pub(super) fn matches<'a>(
     spec: &StateSpec,
     source: &'a Source,
@@ -64,7 +64,7 @@ pub(super) fn matches<'a>(
     Ok((found, Loaded { n_tensors, missing: owned(missing), unused: owned(unused) }))
 }
 
-/// What is wrong with a tensor that the model has.
+/// Describes the error in a matched tensor, if there is one.
 fn fault_of(entry: &Entry, ours: &str, expected: &[usize], is_transposed: bool) -> Option<String> {
     let Entry { name, dtype, shape, .. } = entry;
     let turned: Vec<usize> = match is_transposed {
@@ -84,10 +84,10 @@ fn fault_of(entry: &Entry, ours: &str, expected: &[usize], is_transposed: bool) 
     (!is_number(*dtype)).then(fault)
 }
 
-/// What has no counterpart.
+/// The names without a counterpart.
 struct Refused<'a> {
     missing: &'a [&'a str],
-    /// Their names, and what these are by the mapping.
+    /// The names in the file, and the names to which they are mapped.
     unused: &'a [(&'a str, String)],
     mapping: &'a Mapping,
 }

@@ -1,8 +1,8 @@
-//! Which name was meant: the one that most letters have in common with.
+//! Suggestions for misspelt names.
 
 use soybean_plan::edit_distance;
 
-/// The name that is nearest to this one, if it is near at all.
+/// Returns the name with the least edit distance, if at most half of the letters differ.
 pub(super) fn nearest<'a>(name: &str, others: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let (distance, found) = others.map(|it| (edit_distance(name, it), it)).min()?;
     (2 * distance <= name.len().max(found.len())).then_some(found)

@@ -1,4 +1,4 @@
-//! Files of tensors from elsewhere: one, several with an index, or a checkpoint.
+//! The files from which weights are loaded: one file, several with an index, or a checkpoint.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,10 +12,10 @@ use crate::{
     tensor_file::{Entry, checkpoint_error, entries, text},
 };
 
-/// The files of a folder of weights, in the order in which they are looked for.
+/// The file names that are looked for in a folder, in this order.
 const IN_FOLDERS: [&str; 2] = ["model.safetensors.index.json", "model.safetensors"];
 
-/// All tensors that there are.
+/// The files with all tensors.
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) files: Vec<SourceFile>,
@@ -27,13 +27,13 @@ pub(super) struct SourceFile {
     pub(super) entries: Vec<Entry>,
 }
 
-/// The part of an index that counts; others differ between programs.
+/// The part of an index that all programs write.
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Opens a file, an index, a folder with either, or a checkpoint.
+/// Opens a file, an index, a folder with either of them, or a checkpoint.
 pub(super) fn open(path: &Path) -> Result<Source, Error> {
     let files = if path.is_dir() {
         in_folder(path)?
@@ -88,7 +88,7 @@ fn by_index(path: &Path) -> Result<Vec<SourceFile>, Error> {
             let tensor = found.symmetric_difference(&tensors).next().copied().unwrap_or_default();
             let which = if found.contains(tensor) { "without" } else { "with" };
             return Err(wrong(format!(
-                "expected `{name}` {which} the tensor `{tensor}`, found that it is otherwise"
+                "expected `{name}` {which} the tensor `{tensor}`, found the opposite"
             )));
         }
         files.push(file);

@@ -1,4 +1,4 @@
-//! The threads that read ahead.
+//! The threads that read batches ahead.
 
 use std::{
     collections::BTreeMap,
@@ -9,35 +9,35 @@ use std::{
 
 use crate::{Error, Values, batch::Pool, batch::lock, loader::Source, order::EpochOrder};
 
-/// Threads that read the batches of an epoch ahead; they end when this is dropped.
+/// Threads that read the batches of an epoch ahead. They end when this is dropped.
 pub(super) struct Readers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads and the loader share.
+/// The data that the threads and the loader share.
 struct Shared {
     source: Arc<Source>,
     pool: Arc<Pool>,
     n_ahead: usize,
     state: Mutex<State>,
-    /// There may be something to read, or nothing for ever.
+    /// Signals that there may be a batch to read, or that the loader closes.
     work: Condvar,
-    /// The batch that is waited for may be there.
+    /// Signals that the batch that the caller waits for may be ready.
     outcome: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     order: Option<Arc<EpochOrder>>,
-    /// The number of times that an epoch was begun; it tells what was read for an earlier one.
+    /// The number of epochs that were begun. It identifies batches that were read for an earlier one.
     n_begun: u64,
-    /// The next batch that a thread reads. It rests at the end of the epoch, or when a batch could not be read.
+    /// The next batch that a thread reads. After an error it is `usize::MAX`.
     next_read: usize,
-    /// The next batch that is asked for.
+    /// The next batch that the caller takes.
     next_taken: usize,
     ready: BTreeMap<usize, Outcome>,
-    /// The threads that wait for work.
+    /// The number of threads that wait for work.
     n_idle: usize,
     is_closing: bool,
 }
@@ -45,10 +45,10 @@ struct State {
 type Outcome = Result<Vec<Values>, Error>;
 
 impl Readers {
-    /// Starts threads, which wait until an epoch begins.
+    /// Starts the threads, which wait until an epoch begins.
     ///
     /// # Errors
-    /// If the system gives no more threads.
+    /// If the system cannot start a thread.
     pub(super) fn start(
         source: &Arc<Source>,
         pool: &Arc<Pool>,
@@ -63,7 +63,7 @@ impl Readers {
             work: Condvar::new(),
             outcome: Condvar::new(),
         };
-        // If a thread cannot be started, those before it end when this is dropped.
+        // If a thread cannot be started, the earlier ones end when this is dropped.
         let mut readers = Self { shared: Arc::new(shared), threads: Vec::new() };
         for number in 0..n_threads {
             let shared = Arc::clone(&readers.shared);
@@ -76,7 +76,7 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Begins at a batch of an epoch. What was read ahead is given back.
+    /// Begins at a batch of an epoch. The memory of batches that were read ahead is given back.
     pub(super) fn begin(&self, order: &Arc<EpochOrder>, batch: usize) {
         let Shared { pool, state, work, .. } = &*self.shared;
         let mut state = lock(state);
@@ -90,7 +90,8 @@ impl Readers {
         work.notify_all();
     }
 
-    /// Gives a batch, the next that was not taken. If no thread has begun to read it, the caller does: that takes less time than to wake another.
+    /// Takes the next batch. If no thread has begun to read it, the caller reads it, which takes less
+    /// time than waking a thread.
     pub(super) fn take(&self, batch: usize) -> Outcome {
         let Shared { source, pool, n_ahead, state, work, outcome } = &*self.shared;
         let mut state = lock(state);
@@ -110,7 +111,8 @@ impl Readers {
         if found.is_err() {
             state.next_read = usize::MAX;
         }
-        // A thread that is woken finds several batches to read: waking it costs more than reading a small one.
+        // A thread is woken only when there are several batches to read, because waking it costs
+        // more than reading a small batch.
         let is_low = state.next_read.saturating_sub(state.next_taken) <= n_ahead / 2;
         let is_worth_waking = is_low && state.n_idle > 0 && self.shared.has_work(&state);
         drop(state);
@@ -126,14 +128,14 @@ impl Drop for Readers {
         lock(&self.shared.state).is_closing = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // What a data set does wrong is an outcome; there is nobody to tell more.
+            // Errors and panics of the dataset were returned as outcomes.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    /// What one thread does.
+    /// Reads batches until the loader closes. Each thread runs this function.
     fn run(&self) {
         let mut state = lock(&self.state);
         while !state.is_closing {
@@ -166,7 +168,7 @@ impl Shared {
         }
     }
 
-    /// Whether there is a batch that may be read.
+    /// Returns true if there is a batch that may be read.
     fn has_work(&self, state: &State) -> bool {
         let limit = state.next_taken.saturating_add(self.n_ahead);
         state.next_read < limit.min(self.source.rows.n_batches())

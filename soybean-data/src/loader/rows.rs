@@ -1,4 +1,4 @@
-//! Which rows a batch has, and which of them are read.
+//! The rows of a batch, and reading them.
 
 use std::{
     iter,
@@ -12,7 +12,7 @@ use crate::{
     Dataset, Error, Last, LoaderOptions, Values, batch::Pool, loader::Source, order::EpochOrder,
 };
 
-/// How a number of rows is divided into batches.
+/// The division of rows into batches.
 #[derive(Debug)]
 pub(super) struct Rows {
     n_rows: usize,
@@ -46,7 +46,7 @@ impl Rows {
         self.n_batches
     }
 
-    /// The number of rows of a batch that are data.
+    /// Returns the number of rows of a batch that are not padding.
     pub(super) fn n_valid(&self, batch: usize) -> usize {
         self.batch_rows.min(self.n_rows - batch * self.batch_rows)
     }
@@ -56,7 +56,7 @@ impl Source {
     /// Reads a batch into memory of the pool.
     ///
     /// # Errors
-    /// If the data set fails, or there is too little memory.
+    /// If the dataset returns an error or panics, or there is too little memory.
     pub(super) fn read(
         &self,
         pool: &Pool,
@@ -64,7 +64,7 @@ impl Source {
         batch: usize,
     ) -> Result<Vec<Values>, Error> {
         let mut columns = pool.lend()?;
-        // What a data set leaves half done when it panics is memory that is written anew before anybody reads it.
+        // After a panic, the memory may be partly written. It is overwritten before it is read.
         let filled = catch_unwind(AssertUnwindSafe(|| self.fill(&mut columns, order, batch)));
         let filled = filled.unwrap_or_else(|panic| {
             let (epoch, found) = (order.epoch(), panic_message(&*panic));
@@ -84,11 +84,11 @@ impl Source {
         let Rows { batch_rows, needed, .. } = &self.rows;
         let (first, n_valid) = (batch * batch_rows, self.rows.n_valid(batch));
         for range in needed.iter().filter(|it| !it.is_empty()) {
-            // Of rows that repeat the last valid one, only the first is read.
+            // Padding rows repeat the last valid row. Only the first of them is read.
             let n_read = n_valid.clamp(range.start + 1, range.end);
-            let place = |row: usize| first + row.min(n_valid - 1);
+            let position = |row: usize| first + row.min(n_valid - 1);
             let numbers: Vec<usize> =
-                (range.start..n_read).map(|row| order.row(place(row))).collect();
+                (range.start..n_read).map(|row| order.row(position(row))).collect();
             let sizes = self.dataset.columns().iter().map(|it| it.row_elements());
             let mut views: Vec<_> = columns.iter_mut().map(Values::view_mut).collect();
             let parts = views.iter_mut().zip(sizes.clone());

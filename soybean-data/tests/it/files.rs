@@ -25,7 +25,7 @@ fn copied(name: &str, copy: &str) -> PathBuf {
     path
 }
 
-/// What a data set holds: its columns and all their elements.
+/// The contents of a dataset: its columns and all their elements.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Contents {
     pub(crate) n_rows: usize,
@@ -138,7 +138,7 @@ fn rows_of_a_numpy_file_are_read_when_they_are_asked_for() {
     assert_eq!((found.columns[0].row.as_slice(), found.values), (&[3, 2][..], vec![counted(10.0)]));
     let path = made("npy/uint8_fortran.npy");
     let error = Records::open_npy(&path, NUMBERS).unwrap_err().to_string();
-    assert!(error.ends_with("found the order of Fortran"), "{error}");
+    assert!(error.ends_with("found Fortran order"), "{error}");
     let labels = Records::open_npy(made("npy/labels.npy"), Form::Integers).unwrap();
     let joined = Joined::new(vec![Arc::new(records()), Arc::new(labels)]).unwrap();
     let found = contents(joined).unwrap().values;
@@ -146,7 +146,7 @@ fn rows_of_a_numpy_file_are_read_when_they_are_asked_for() {
     let uneven = Joined::new(vec![Arc::new(records()), Arc::new(ThreeRows)]);
     assert_eq!(
         uneven.unwrap_err().to_string(),
-        "data set of ``: expected 5 rows, as the first one has, found 3"
+        "dataset of ``: expected 5 rows, as the first one has, found 3"
     );
 }
 
