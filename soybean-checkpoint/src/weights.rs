@@ -1,4 +1,5 @@
-//! Weights of other programs, such as PyTorch's, in the format safetensors. They are loaded by name.
+//! Weights of other programs, such as PyTorch's, in the format safetensors. They are loaded by
+//! name.
 //!
 //! ```
 //! use soybean_checkpoint::weights::Mapping;

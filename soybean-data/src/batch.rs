@@ -10,8 +10,8 @@ use std::{
 
 use crate::{ColumnSpec, Error, Values, View};
 
-/// Rows of a dataset: for each column, the elements of the rows, one after the other. When a batch is
-/// dropped, its memory returns to the loader.
+/// Rows of a dataset: for each column, the elements of the rows, one after the other. When a batch
+/// is dropped, its memory returns to the loader.
 pub struct Batch {
     /// The epoch of the batch.
     pub epoch: u64,

@@ -8,8 +8,8 @@ use crate::{Error, Subset};
 
 /// Rows that can be read in any order, from several threads at once.
 ///
-/// An implementation returns the number of rows and the columns, and fills memory with the rows that
-/// a loader asks for:
+/// An implementation returns the number of rows and the columns, and fills memory with the rows
+/// that a loader asks for:
 ///
 /// ```
 /// use soybean_data::{ColumnSpec, DataLoader, Dataset, Error, LoaderOptions, ViewMut};
@@ -35,7 +35,8 @@ use crate::{Error, Subset};
 ///     }
 /// }
 ///
-/// let squares = Squares(vec![ColumnSpec { name: "square".to_owned(), row: vec![], dtype: DType::F32 }]);
+/// let column = ColumnSpec { name: "square".to_owned(), row: vec![], dtype: DType::F32 };
+/// let squares = Squares(vec![column]);
 /// let mut loader = DataLoader::new(squares, LoaderOptions::evaluation(32))?;
 /// let first = loader.next().expect("there are four batches")?;
 /// assert_eq!(first.f32s(0)[..4], [0.0, 1.0, 4.0, 9.0]);
@@ -52,7 +53,8 @@ pub trait Dataset: Send + Sync {
     /// memory for each column; the rows are stored there one after the other.
     ///
     /// # Errors
-    /// If the rows cannot be read or have unexpected contents; [`Error::data`] creates such an error.
+    /// If the rows cannot be read or have unexpected contents; [`Error::data`] creates such an
+    /// error.
     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error>;
 
     /// Returns true if reading costs no more than a copy of memory. Small batches of such data are
@@ -61,8 +63,8 @@ pub trait Dataset: Send + Sync {
         false
     }
 
-    /// Splits the rows at random into those for training and a held-out `fraction`, from 0 to 1. The
-    /// split depends only on the number of rows and the seed.
+    /// Splits the rows at random into those for training and a held-out `fraction`, from 0 to 1.
+    /// The split depends only on the number of rows and the seed.
     fn split(self, fraction: f64, seed: u64) -> (Subset, Subset)
     where
         Self: Sized + 'static,

@@ -47,13 +47,13 @@ impl Column {
 }
 
 impl Table {
-    /// Reads images `[n, ..]` and their labels `[n]` from two IDX files, which may be compressed with
-    /// gzip. Column 0 has the pixels of each image, row-major, column 1 its label.
+    /// Reads images `[n, ..]` and their labels `[n]` from two IDX files, which may be compressed
+    /// with gzip. Column 0 has the pixels of each image, row-major, column 1 its label.
     ///
     /// # Errors
     /// If a file cannot be read, its length does not match its header, or it has other dims; if the
-    /// numbers of labels and images differ, or a label is out of range. The error names the file and
-    /// the byte.
+    /// numbers of labels and images differ, or a label is out of range. The error names the file
+    /// and the byte.
     pub fn from_idx(
         images: impl AsRef<Path>,
         labels: impl AsRef<Path>,

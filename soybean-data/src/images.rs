@@ -26,8 +26,8 @@ const MAX_BYTES_PER_BYTE: u64 = 8 * 1032;
 
 /// Images in folders, `folder/class/image.png` or `.jpg`.
 ///
-/// Column 0, `images`, has the pixels of each image. Column 1, `label`, has the number of its class.
-/// Classes are numbered in the order of their names. Images are decoded when they are read.
+/// Column 0, `images`, has the pixels of each image. Column 1, `label`, has the number of its
+/// class. Classes are numbered in the order of their names. Images are decoded when they are read.
 #[derive(Debug)]
 pub struct ImageFolder {
     images: Vec<(PathBuf, i32)>,
@@ -95,8 +95,8 @@ impl ImageFolder {
     /// Lists the images of all classes: files with the extensions `.png`, `.jpg` and `.jpeg`.
     ///
     /// # Errors
-    /// If a folder cannot be read, there is no class, a class has no image, or `spec` asks for images
-    /// with no pixels or too many.
+    /// If a folder cannot be read, there is no class, a class has no image, or `spec` asks for
+    /// images with no pixels or too many.
     pub fn open(folder: impl AsRef<Path>, spec: ImageSpec) -> Result<Self, Error> {
         let folder = folder.as_ref();
         let ImageSpec { height, width, colour, .. } = spec;
@@ -239,12 +239,14 @@ fn decoded(bytes: Vec<u8>) -> Result<DynamicImage, String> {
     reader.decode().map_err(|error| format!("expected a whole image, found: {error}"))
 }
 
-/// Returns true if a JPEG file contains the marker at the end of its image. Other data may follow it.
+/// Returns true if a JPEG file contains the marker at the end of its image. Other data may follow
+/// it.
 ///
 /// The check is needed because decoders fill missing parts of a truncated image with grey.
 fn is_ended(mut bytes: &[u8]) -> bool {
     const END_OF_IMAGE: u8 = 0xd9;
-    // Codes without a segment: an escaped 0xff of a scan, restarts, the start of the image, padding.
+    // Codes without a segment: an escaped 0xff of a scan, restarts, the start of the image,
+    // padding.
     let has_no_segment = |code: u8| matches!(code, 0 | 1 | 0xd0..=0xd8 | 0xff);
     loop {
         let place = bytes.windows(2).position(|it| it[0] == 0xff && !has_no_segment(it[1]));

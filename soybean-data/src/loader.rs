@@ -1,7 +1,7 @@
 //! The loader: batches of a dataset in the order of an epoch, read ahead by threads.
 //!
-//! The rows of a batch depend only on the options, the epoch and the number of the batch. So threads
-//! can read different batches at the same time. The caller gets them in order.
+//! The rows of a batch depend only on the options, the epoch and the number of the batch. So
+//! threads can read different batches at the same time. The caller gets them in order.
 
 mod readers;
 mod rows;
@@ -29,13 +29,13 @@ pub struct LoaderOptions {
     pub order: RowOrder,
     /// The treatment of rows that do not fill a batch.
     pub last: Last,
-    /// The number of threads that read ahead. With none, the caller reads each batch. It also does so
-    /// if batches have at most 64 KiB and their data are in memory.
+    /// The number of threads that read ahead. With none, the caller reads each batch. It also does
+    /// so if batches have at most 64 KiB and their data are in memory.
     pub n_threads: usize,
     /// The maximum number of batches that threads read before they are asked for.
     pub n_ahead: usize,
-    /// The rows of each batch that this process needs, in rising order; all if `None`. Other rows are
-    /// not read, and are zero.
+    /// The rows of each batch that this process needs, in rising order; all if `None`. Other rows
+    /// are not read, and are zero.
     pub rows: Option<Vec<Range<usize>>>,
 }
 
@@ -49,8 +49,8 @@ pub enum Last {
 }
 
 impl LoaderOptions {
-    /// Returns options for training: shuffled batches, which one thread reads ahead. Rows that do not
-    /// fill a batch are left out.
+    /// Returns options for training: shuffled batches, which one thread reads ahead. Rows that do
+    /// not fill a batch are left out.
     #[must_use]
     pub const fn training(batch_rows: usize, seed: u64) -> Self {
         Self {
@@ -63,8 +63,8 @@ impl LoaderOptions {
         }
     }
 
-    /// Returns options for evaluations: every row once, in the order of the dataset, read ahead by one
-    /// thread. The last batch is padded.
+    /// Returns options for evaluations: every row once, in the order of the dataset, read ahead by
+    /// one thread. The last batch is padded.
     #[must_use]
     pub fn evaluation(batch_rows: usize) -> Self {
         let training = Self::training(batch_rows, 0);
@@ -94,12 +94,12 @@ struct Source {
 }
 
 impl DataLoader {
-    /// Creates a loader of this dataset. Nothing is read until [`start`](Self::start) is called or the
-    /// first batch is asked for.
+    /// Creates a loader of this dataset. Nothing is read until [`start`](Self::start) is called or
+    /// the first batch is asked for.
     ///
     /// # Errors
-    /// If the dataset or a batch has no rows, a batch is larger than the address space, `rows` are not
-    /// ranges of a batch's rows in rising order, or threads cannot be started.
+    /// If the dataset or a batch has no rows, a batch is larger than the address space, `rows` are
+    /// not ranges of a batch's rows in rising order, or threads cannot be started.
     pub fn new(dataset: impl Dataset + 'static, options: LoaderOptions) -> Result<Self, Error> {
         let (batch_rows, found) = (options.batch_rows, dataset.n_rows());
         if batch_rows == 0 || found == 0 {
@@ -136,8 +136,8 @@ impl DataLoader {
         })
     }
 
-    /// Begins an epoch at one of its batches, and lets threads start to read. The batches are the same
-    /// as if all earlier ones had been taken.
+    /// Begins an epoch at one of its batches, and lets threads start to read. The batches are the
+    /// same as if all earlier ones had been taken.
     pub fn start(&mut self, epoch: u64, batch: usize) {
         let n_rows = self.source.dataset.n_rows();
         let order = match self.order.take().filter(|it| it.epoch() == epoch) {
@@ -163,8 +163,8 @@ impl DataLoader {
         self.waited
     }
 
-    /// Returns the bytes of memory that the loader holds: the order of the rows, batches that are read
-    /// ahead, being read or held by callers, and memory for reuse.
+    /// Returns the bytes of memory that the loader holds: the order of the rows, batches that are
+    /// read ahead, being read or held by callers, and memory for reuse.
     #[must_use]
     pub fn n_bytes(&self) -> usize {
         self.pool.n_bytes() + self.order.as_ref().map_or(0, |it| it.n_bytes())

@@ -2,8 +2,8 @@
 //! such files.
 //!
 //! A `.npy` file consists of a magic number, a version, the length of a header, the header and the
-//! elements. The header is a dictionary in Python's syntax. Source: NumPy Enhancement Proposal 1 and
-//! `numpy.lib.format`.
+//! elements. The header is a dictionary in Python's syntax. Source: NumPy Enhancement Proposal 1
+//! and `numpy.lib.format`.
 
 use std::{fs::File, io::Read, path::Path};
 

@@ -1,8 +1,8 @@
 //! Files that several threads read at any offset at once.
 //!
 //! Files are read by system calls and not mapped into memory. If another program truncates a mapped
-//! file, the next access ends the process with a signal, and no check can prevent that. A read beyond
-//! the new end is an ordinary error. The price is a copy from the system's cache.
+//! file, the next access ends the process with a signal, and no check can prevent that. A read
+//! beyond the new end is an ordinary error. The price is a copy from the system's cache.
 
 use std::{
     fs::File,

@@ -21,7 +21,8 @@ use crate::{
 /// let record = |label: i16, point: [f32; 3]| {
 ///     [&label.to_le_bytes()[..], &point.map(f32::to_le_bytes).concat()].concat()
 /// };
-/// std::fs::write(&path, [record(1, [0.5, 1.0, 1.5]), record(0, [2.0, 3.0, 4.0])].concat()).unwrap();
+/// let both = [record(1, [0.5, 1.0, 1.5]), record(0, [2.0, 3.0, 4.0])].concat();
+/// std::fs::write(&path, both).unwrap();
 /// let field = |name: &str, start, row, kind, form| {
 ///     Field { name: name.to_owned(), start, row, element: Element::little(kind), form }
 /// };
@@ -71,8 +72,8 @@ impl Records {
     /// Opens files that contain only records of `record_bytes` bytes.
     ///
     /// # Errors
-    /// If a file cannot be opened or its size is not a multiple of a record, if there is no record or
-    /// no field, or if a field is not within a record or cannot be converted to its form.
+    /// If a file cannot be opened or its size is not a multiple of a record, if there is no record
+    /// or no field, or if a field is not within a record or cannot be converted to its form.
     pub fn open(
         paths: &[impl AsRef<Path>],
         record_bytes: usize,

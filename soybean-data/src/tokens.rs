@@ -20,8 +20,8 @@ pub struct Tokens {
 pub struct TokenSpec {
     /// The number of tokens in a window.
     pub length: usize,
-    /// The number of tokens between the starts of consecutive windows. With `length`, windows do not
-    /// overlap.
+    /// The number of tokens between the starts of consecutive windows. With `length`, windows do
+    /// not overlap.
     pub stride: usize,
     /// The number of different tokens; all must be in `0..vocabulary`.
     pub vocabulary: usize,
@@ -64,12 +64,12 @@ impl Tokens {
         Self::of(Source::Memory(text), n_tokens, spec).map_err(Error::data)
     }
 
-    /// Opens a file that contains only tokens. Windows are read on demand, so the file may be larger
-    /// than memory. Their tokens are compared with the vocabulary when they are read.
+    /// Opens a file that contains only tokens. Windows are read on demand, so the file may be
+    /// larger than memory. Their tokens are compared with the vocabulary when they are read.
     ///
     /// # Errors
-    /// If the file cannot be opened, its size is not a multiple of a token, a window or the stride has
-    /// no token, or the file is too short for one window.
+    /// If the file cannot be opened, its size is not a multiple of a token, a window or the stride
+    /// has no token, or the file is too short for one window.
     pub fn open(path: impl AsRef<Path>, width: TokenWidth, spec: TokenSpec) -> Result<Self, Error> {
         let file = PositionedFile::open(path.as_ref())?;
         let (size, n_bytes) = (width.n_bytes() as u64, file.n_bytes());

@@ -30,7 +30,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     order: Option<Arc<EpochOrder>>,
-    /// The number of epochs that were begun. It identifies batches that were read for an earlier one.
+    /// The number of epochs that were begun. It identifies batches that were read for an earlier
+    /// one.
     n_begun: u64,
     /// The next batch that a thread reads. After an error it is `usize::MAX`.
     next_read: usize,
@@ -90,8 +91,8 @@ impl Readers {
         work.notify_all();
     }
 
-    /// Takes the next batch. If no thread has begun to read it, the caller reads it, which takes less
-    /// time than waking a thread.
+    /// Takes the next batch. If no thread has begun to read it, the caller reads it, which takes
+    /// less time than waking a thread.
     pub(super) fn take(&self, batch: usize) -> Outcome {
         let Shared { source, pool, n_ahead, state, work, outcome } = &*self.shared;
         let mut state = lock(state);

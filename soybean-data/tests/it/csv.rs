@@ -36,7 +36,7 @@ fn plain_and_compressed_files_are_read() {
     assert_eq!(dataset.n_rows(), 1);
 }
 
-/// The error must name the file, the line, what was expected and what was found.
+/// Checks that the error names the file, the line, what was expected and what was found.
 #[track_caller]
 fn check(name: &str, bytes: &[u8], message: &str) {
     let path = file(name, bytes);

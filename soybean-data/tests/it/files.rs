@@ -1,4 +1,4 @@
-//! Files that NumPy, Pillow and Python wrote (`make_files.py` says what is in them), and what is said of those that are not as they should be.
+//! Files that `make_files.py` wrote with NumPy, Pillow and Python, and errors of damaged files.
 
 use std::{
     env, fs,
@@ -12,13 +12,13 @@ use soybean_data::{
     Tokens, Values,
 };
 
-/// The files in the repository, or others that the script has just made.
+/// Returns a file of the repository, or of the folder to which the script has just written.
 pub(crate) fn made(name: &str) -> PathBuf {
     let ours = || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files");
     env::var_os("SOYBEAN_DATA_FILES").map_or_else(ours, PathBuf::from).join(name)
 }
 
-/// A copy of one of these files that can be changed.
+/// Returns a copy of one of these files, which a test may change.
 fn copied(name: &str, copy: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(copy);
     fs::copy(made(name), &path).unwrap();
@@ -44,7 +44,7 @@ pub(crate) fn contents(dataset: impl Dataset + 'static) -> Result<Contents, Erro
 
 const NUMBERS: Form = Form::Numbers { scale: 1.0 };
 
-/// `0, 1, .. 29` less `shift`.
+/// Returns `0, 1, .. 29`, each minus `shift`.
 fn counted(shift: f32) -> Values {
     Values::F32((0_i16..30).map(|it| f32::from(it) - shift).collect())
 }
@@ -150,7 +150,7 @@ fn rows_of_a_numpy_file_are_read_when_they_are_asked_for() {
     );
 }
 
-/// Three rows of nothing.
+/// Three rows without columns.
 struct ThreeRows;
 
 impl Dataset for ThreeRows {
@@ -188,7 +188,7 @@ fn idx_files_of_python() {
     assert_eq!((doubles.row, doubles.values), (vec![2], Values::F32(vec![0.5, -1.5, 2.25, 1e10])));
 }
 
-/// The table in `points.csv`.
+/// Returns the contents of `points.csv`.
 pub(crate) const POINTS: CsvSpec =
     CsvSpec { has_header: true, n_fields: 3, features: 0..2, scale: 1.0, label: 2, n_classes: 3 };
 
@@ -201,7 +201,7 @@ fn tables_of_python() {
     }
 }
 
-/// `(7 r + i) % 256` for these records.
+/// Returns `(7 r + i) % 256` for each pixel `i` of these records `r`.
 fn cifar_pixels(records: std::ops::Range<u16>) -> Values {
     let pixels = records.flat_map(|r| (0..3072).map(move |i| f32::from((7 * r + i) % 256)));
     Values::F32(pixels.collect())
@@ -225,7 +225,7 @@ fn cifar() {
     let message =
         "byte 6146: expected records of 3073 bytes, found 2 of them and a rest of 3072 bytes";
     assert_eq!(error, format!("{}: {message}", path.display()));
-    // One that is truncated after it was opened, and one with a label that there is not.
+    // A file that is truncated after it was opened, and one with a label out of range.
     let path = copied("cifar10/data_batch_1.bin", "shrinking.bin");
     let records = Records::cifar10(&[&path], 1.0).unwrap();
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(7000).unwrap();
@@ -307,7 +307,7 @@ fn token_files_that_are_not_whole() {
         fault(TokenWidth::U16),
         "expected at least 9 tokens, those of a window and the one that follows, found 8"
     );
-    // A file that another program cuts short while it is in use.
+    // A file that another program truncates while it is in use.
     let path = copied("tokens.u32", "shrinking.u32");
     let tokens = open(&path, TokenWidth::U32).unwrap();
     let mut loader = DataLoader::new(tokens, LoaderOptions::evaluation(1)).unwrap();

@@ -1,5 +1,8 @@
-//! Files that were damaged at random, the same in every run: flipped bytes, lost ends, appended bytes, beginnings of noise. No reader panics, hangs, takes memory out of all proportion to the file, or
-//! accepts what a checksum or the file's size can tell.
+//! Files with random damage, the same in every run: flipped bytes, missing ends, appended bytes and
+//! noise at the start.
+//!
+//! No reader panics, hangs or allocates much more memory than the file is long. Damage that a
+//! checksum or the size of the file reveals is an error.
 
 use std::{
     fs,
@@ -15,24 +18,24 @@ use soybean_test_support::allocations;
 
 use crate::files::{Contents, POINTS, contents, made};
 
-/// The damaged files of each reader.
+/// The number of damaged files for each reader.
 const N_FILES: u64 = 240;
 
-/// What a file's contents are known by.
+/// The property of a file by which a reader finds damage.
 #[derive(Clone, Copy, PartialEq)]
-enum Told {
-    /// A checksum: what is read is right.
+enum DetectedBy {
+    /// A checksum: contents that are read are right.
     Checksum,
     /// The size of the file: there are no more elements than bytes.
     Size,
-    /// Nothing, as the contents are compressed without a checksum.
+    /// Nothing: the contents are compressed without a checksum.
     #[cfg(feature = "image")]
     Nothing,
 }
 
 struct Reader {
     file: &'static str,
-    told: Told,
+    detected_by: DetectedBy,
     read: fn(&Path) -> Result<Contents, Error>,
 }
 
@@ -65,51 +68,51 @@ fn npz(path: &Path) -> Result<Contents, Error> {
 const WINDOWS: TokenSpec = TokenSpec { length: 16, stride: 16, vocabulary: 50_000 };
 
 const READERS: &[Reader] = &[
-    Reader { file: "points.csv", told: Told::Size, read: csv },
-    Reader { file: "points.csv.gz", told: Told::Checksum, read: csv },
-    Reader { file: "images-idx3-ubyte", told: Told::Size, read: idx },
-    Reader { file: "images-idx3-ubyte.gz", told: Told::Checksum, read: idx },
+    Reader { file: "points.csv", detected_by: DetectedBy::Size, read: csv },
+    Reader { file: "points.csv.gz", detected_by: DetectedBy::Checksum, read: csv },
+    Reader { file: "images-idx3-ubyte", detected_by: DetectedBy::Size, read: idx },
+    Reader { file: "images-idx3-ubyte.gz", detected_by: DetectedBy::Checksum, read: idx },
     Reader {
         file: "doubles.idx",
-        told: Told::Size,
+        detected_by: DetectedBy::Size,
         read: |path| table(Column::from_idx(path, NUMBERS)),
     },
-    Reader { file: "npy/float32.npy", told: Told::Size, read: npy },
-    Reader { file: "npy/int64_fortran.npy", told: Told::Size, read: npy },
-    Reader { file: "npy/version3.npy", told: Told::Size, read: npy },
-    Reader { file: "stored.npz", told: Told::Checksum, read: npz },
-    Reader { file: "deflated.npz", told: Told::Checksum, read: npz },
+    Reader { file: "npy/float32.npy", detected_by: DetectedBy::Size, read: npy },
+    Reader { file: "npy/int64_fortran.npy", detected_by: DetectedBy::Size, read: npy },
+    Reader { file: "npy/version3.npy", detected_by: DetectedBy::Size, read: npy },
+    Reader { file: "stored.npz", detected_by: DetectedBy::Checksum, read: npz },
+    Reader { file: "deflated.npz", detected_by: DetectedBy::Checksum, read: npz },
     Reader {
         file: "npy/uint8.npy",
-        told: Told::Size,
+        detected_by: DetectedBy::Size,
         read: |path| contents(Records::open_npy(path, NUMBERS)?),
     },
     Reader {
         file: "cifar10/data_batch_2.bin",
-        told: Told::Size,
+        detected_by: DetectedBy::Size,
         read: |path| contents(Records::cifar10(&[path], 1.0)?),
     },
     Reader {
         file: "tokens.u16",
-        told: Told::Size,
+        detected_by: DetectedBy::Size,
         read: |path| contents(Tokens::open(path, TokenWidth::U16, WINDOWS)?),
     },
     Reader {
         file: "tokens.u32",
-        told: Told::Size,
+        detected_by: DetectedBy::Size,
         read: |path| contents(Tokens::open(path, TokenWidth::U32, WINDOWS)?),
     },
     #[cfg(feature = "image")]
-    Reader { file: "images/colours/b.png", told: Told::Checksum, read: image },
+    Reader { file: "images/colours/b.png", detected_by: DetectedBy::Checksum, read: image },
     #[cfg(feature = "image")]
-    Reader { file: "images/colours/c.png", told: Told::Checksum, read: image },
+    Reader { file: "images/colours/c.png", detected_by: DetectedBy::Checksum, read: image },
     #[cfg(feature = "image")]
-    Reader { file: "images/colours/d.JPG", told: Told::Nothing, read: image },
+    Reader { file: "images/colours/d.JPG", detected_by: DetectedBy::Nothing, read: image },
     #[cfg(feature = "image")]
-    Reader { file: "images/grey/c.jpeg", told: Told::Nothing, read: image },
+    Reader { file: "images/grey/c.jpeg", detected_by: DetectedBy::Nothing, read: image },
 ];
 
-/// The folder of the folder of an image is one of classes.
+/// Opens the image folder of an image, two levels above the file.
 #[cfg(feature = "image")]
 fn image(path: &Path) -> Result<Contents, Error> {
     use soybean_data::{ImageFolder, ImageSpec};
@@ -117,7 +120,7 @@ fn image(path: &Path) -> Result<Contents, Error> {
     contents(ImageFolder::open(classes, ImageSpec::new(8, 8))?)
 }
 
-/// Numbers that look random, by their place.
+/// Returns pseudorandom numbers that depend on their index.
 struct Dice(u64);
 
 impl Dice {
@@ -135,7 +138,7 @@ fn damaged(whole: &[u8], number: u64) -> Vec<u8> {
     let mut dice = Dice(number << 32);
     let mut bytes = whole.to_vec();
     match number % 6 {
-        // One bit, anywhere and near the beginning.
+        // One flipped bit, anywhere or near the beginning.
         0 => bytes[dice.below(whole.len())] ^= 1 << dice.below(8),
         1 => bytes[dice.below(whole.len().min(64))] ^= 1 << dice.below(8),
         2 => {
@@ -153,7 +156,8 @@ fn damaged(whole: &[u8], number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Makes these bytes the contents of a file. Some file systems wait for the disk when a file was emptied before.
+/// Replaces the contents of a file without truncating it first, because some file systems wait for
+/// the disk after a truncation.
 fn put(path: &Path, bytes: &[u8]) {
     let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(path);
     let mut file = file.unwrap();
@@ -162,7 +166,7 @@ fn put(path: &Path, bytes: &[u8]) {
 }
 
 fn check(reader: &Reader) {
-    let Reader { file, told, read } = reader;
+    let Reader { file, detected_by, read } = reader;
     let whole = fs::read(made(file)).unwrap();
     let folder =
         PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("damaged").join(file).join("class");
@@ -181,7 +185,8 @@ fn check(reader: &Reader) {
             "{file} {number}: {:?}",
             started.elapsed()
         );
-        // What decoders and readers take at once for buffers and tables, then some copies of contents that are at most four times as large in memory.
+        // A fixed size for buffers and tables of decoders and readers, and some copies of the
+        // contents, which are at most four times as large in memory.
         assert!(n_most < (1 << 20) + 64 * bytes.len(), "{file} {number}: {n_most} bytes");
         match outcome {
             Err(error) => {
@@ -194,25 +199,25 @@ fn check(reader: &Reader) {
             }
             Ok(found) => {
                 n_alike += usize::from(found == expected);
-                check_shapes(&found, bytes.len(), *told, &format!("{file} {number}"));
-                assert!(*told != Told::Checksum || found == expected, "{file} {number}: {found:?}");
+                check_shapes(&found, bytes.len(), *detected_by, &format!("{file} {number}"));
+                assert!(*detected_by != DetectedBy::Checksum || found == expected, "{file} {number}: {found:?}");
             }
         }
     }
-    // Some damage must show, and that of a place without meaning need not.
+    // Some damage must be found. Damage of bytes without meaning need not be.
     assert!(n_refused >= N_FILES / 10, "{file}: {n_refused} refused, {n_alike} alike");
 }
 
-fn check_shapes(found: &Contents, n_bytes: usize, told: Told, what: &str) {
+fn check_shapes(found: &Contents, n_bytes: usize, detected_by: DetectedBy, what: &str) {
     let mut n_elements = 0;
     for (column, values) in found.columns.iter().zip(&found.values) {
         assert_eq!(values.n_elements(), found.n_rows * column.row_elements(), "{what}");
         assert_eq!(values.dtype(), column.dtype, "{what}");
         n_elements += values.n_elements();
     }
-    // Each token of a window is in both columns, and labels of images come from another file.
+    // Each token of a window is in both columns, and the labels of images are in another file.
     assert!(
-        told != Told::Size || n_elements <= n_bytes + 4,
+        detected_by != DetectedBy::Size || n_elements <= n_bytes + 4,
         "{what}: {n_elements} of {n_bytes} bytes"
     );
 }

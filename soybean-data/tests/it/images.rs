@@ -7,7 +7,7 @@ use soybean_test_support::allocations;
 
 use crate::files::{contents, made};
 
-/// The pixels of each image.
+/// Reads the pixels of each image, and the labels.
 fn pixels(spec: ImageSpec) -> (Vec<Vec<f32>>, Values) {
     let folder = ImageFolder::open(made("images"), spec).unwrap();
     let row = folder.columns()[0].row_elements();
@@ -19,7 +19,7 @@ fn pixels(spec: ImageSpec) -> (Vec<Vec<f32>>, Values) {
     (images.chunks(row).map(<[f32]>::to_vec).collect(), found.values[1].clone())
 }
 
-/// Rounding to 8 bits, and what JPEG loses at quality 95.
+/// Compares pixels. The tolerance covers rounding to 8 bits and the losses of JPEG at quality 95.
 fn assert_near(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (place, (found, expected)) in found.iter().zip(expected).enumerate() {
@@ -42,11 +42,12 @@ fn folders_of_images() {
     for image in &images[..3] {
         assert_eq!(image, &colours);
     }
-    // The 32 x 16 pixels of the JPEG file were shrunk; beside the edge, colours are those of both sides.
+    // The 32 x 16 pixels of the JPEG file were shrunk. Near the edge, the colours of both sides
+    // mix.
     for (found, expected) in images[3].chunks(4).zip(colours.chunks(4)) {
         assert_near(&[found[0], found[3]], &[expected[0], expected[3]], 0.15, "JPEG");
     }
-    // The middle of an image of 4 x 8 pixels, magnified: black above, white below.
+    // The centre of an image of 4 x 8 pixels, magnified: black above, white below.
     for image in &images[4..] {
         for channel in image.chunks(32) {
             assert_near(&channel[..8], &[0.0; 8], 0.03, "black");
@@ -69,7 +70,7 @@ fn pixels_are_stretched_and_normalised() {
     for image in &images[4..] {
         assert_near(image, &grey, 0.6, "grey");
     }
-    // 0.2126 red, 0.0722 blue.
+    // The brightness is 0.2126 of red and 0.0722 of blue.
     let [red, blue] = [0.2126_f32, 0.0722].map(|it| (it - 0.5) / 0.25);
     assert_near(&images[0], &[red, blue, red, blue], 0.6, "red and blue");
 }
@@ -88,7 +89,7 @@ fn folders_and_files_that_are_no_images() {
     let image = folder.join("cat/1.png");
     fs::write(&image, "GIF89a").unwrap();
     assert!(fault().contains("cat/1.png: byte 0: expected a PNG or a JPEG file, found [71, 73,"));
-    // Decoders of JPEG fill up with grey what is missing.
+    // JPEG decoders fill missing parts with grey.
     for name in ["images/colours/d.JPG", "images/grey/c.jpeg"] {
         let whole = fs::read(made(name)).unwrap();
         for n in [whole.len() / 2, whole.len() - 2, whole.len() - 1] {
@@ -97,7 +98,7 @@ fn folders_and_files_that_are_no_images() {
             assert!(fault().contains(&expected), "{}", fault());
         }
     }
-    // A few hundred bytes that say they are a thousand million pixels.
+    // A few hundred bytes whose header states a thousand million pixels.
     let mut huge = fs::read(made("images/colours/d.JPG")).unwrap();
     let frame = huge.windows(2).position(|it| it == [0xff, 0xc0]).unwrap();
     huge[frame + 5..frame + 9].copy_from_slice(&[0x7f, 0xff, 0x7f, 0xff]);
@@ -128,11 +129,11 @@ fn behind_the_end_of_an_image_anything_may_follow() {
     for name in ["images/colours/d.JPG", "images/grey/c.jpeg"] {
         let whole = fs::read(made(name)).unwrap();
         let expected = read(&whole).unwrap();
-        // Cameras put a film there, whose bytes may look like a scan without an end, or a second image.
+        // Cameras append a video, whose bytes may look like an unfinished scan, or a second image.
         for rest in [&[0, 0xff, 0xda, 0][..], &whole, &whole[..whole.len() / 2]] {
             assert_eq!(read(&[&whole, rest].concat()).unwrap(), expected, "{name}");
         }
-        // The end of a small image within the first segment is not that of the image.
+        // The end marker of a thumbnail within the first segment is not that of the image.
         let (start, rest) = whole.split_at(2);
         let small = [0xff, 0xe1, 0, 8, 0xff, 0xd8, 0, 0, 0xff, 0xd9];
         assert_eq!(read(&[start, &small, rest].concat()).unwrap(), expected, "{name}");

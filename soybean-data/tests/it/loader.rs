@@ -1,4 +1,4 @@
-//! Batches: which rows they have, whoever reads them; what happens when reading fails; how long a loader's threads live.
+//! Batches of a loader: their rows, errors while reading, memory, and the life of the threads.
 
 use std::{
     sync::{
@@ -15,7 +15,8 @@ use soybean_data::{
 };
 use soybean_plan::DType;
 
-/// Row `i` has `x = [2 i, 2 i + 1]` and `y = i`. Threads read it, as it does not say that it is in memory.
+/// A dataset whose row `i` has `x = [2 i, 2 i + 1]` and `y = i`. Threads read it, because its
+/// `is_in_memory` returns false.
 struct Numbered(usize, [ColumnSpec; 2]);
 
 fn numbered(n_rows: usize) -> Numbered {
@@ -43,7 +44,7 @@ impl Dataset for Numbered {
     }
 }
 
-/// The same in memory.
+/// Returns the same rows in memory.
 fn table(n_rows: usize) -> Table {
     let x = (0..2 * n_rows).map(|it| it as f32).collect();
     let y = (0..i32::try_from(n_rows).unwrap()).collect();
@@ -54,7 +55,7 @@ fn table(n_rows: usize) -> Table {
     .unwrap()
 }
 
-/// The rows of what is left of an epoch, batch by batch, without padding.
+/// Returns the rows of the remaining batches of an epoch, without padding.
 fn rows(loader: &mut DataLoader) -> Vec<Vec<i32>> {
     let rows = |batch: Result<soybean_data::Batch, Error>| {
         let batch = batch.unwrap();
@@ -80,7 +81,7 @@ fn an_epoch_has_every_row_once_in_an_order_of_its_own() {
     let (first, second, again) = (epoch(0), epoch(1), epoch(0));
     assert_eq!(first, again);
     assert_ne!(first, second);
-    // The order is part of what a seed promises: runs can be continued by later versions.
+    // The order for a seed must never change, so that later versions can continue a run.
     assert_eq!(first, [6, 7, 2, 8, 9, 4, 5, 0, 1, 3]);
     for mut rows in [first, second] {
         rows.sort_unstable();
@@ -122,7 +123,7 @@ fn threads_and_a_start_in_the_middle_change_nothing() {
         for first in [0, 4, 14, 15] {
             for epoch in [2, 0, 1] {
                 loader.start(epoch, first);
-                // Also after an epoch that was left in the middle.
+                // The order is the same after an epoch that was not finished.
                 loader.next();
                 loader.start(epoch, first);
                 let expected = &expected[usize::try_from(epoch).unwrap()][first.min(15)..];
@@ -153,7 +154,7 @@ fn rows_that_are_not_needed_are_not_read() {
     let first = loader.next().unwrap().unwrap();
     assert_eq!(first.i32s(1), [0, 1, 0, 0, 4, 5]);
     assert_eq!(first.f32s(0), [0.0, 0.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 8.0, 9.0, 10.0, 11.0]);
-    // Rows 6 to 9, then padding.
+    // The last batch has rows 6 to 9, then padding.
     let second = loader.next().unwrap().unwrap();
     assert_eq!((second.i32s(1), second.n_valid), (&[0, 7, 0, 0, 9, 9][..], 4));
     assert_eq!(watched.1.load(Ordering::SeqCst), 3 + 2);
@@ -164,7 +165,7 @@ fn rows_that_are_not_needed_are_not_read() {
     }
 }
 
-/// Squares, with something that happens at some rows.
+/// A dataset of squares, with an action at some rows.
 struct Eventful<F>(Vec<ColumnSpec>, F);
 
 impl<F: Fn(usize) -> Result<(), Error>> Eventful<F> {
@@ -227,7 +228,7 @@ fn check_failure(dataset: impl Dataset + 'static, message: &str) {
 fn memory_is_bounded_and_used_again() {
     let options = LoaderOptions { n_threads: 3, n_ahead: 5, ..LoaderOptions::evaluation(10) };
     let mut loader = DataLoader::new(numbered(5000), options).unwrap();
-    // Five ahead, the one in hand, and one more that is kept for later.
+    // Five batches ahead, the one in use, and one more for reuse.
     let most = 7 * 10 * 3 * 4;
     for epoch in 0..3 {
         loader.start(epoch, 0);
@@ -236,7 +237,7 @@ fn memory_is_bounded_and_used_again() {
             assert!((1..=most).contains(&loader.n_bytes()), "{}", loader.n_bytes());
         }
     }
-    // Batches may be kept; then there are as many more.
+    // Batches that the caller keeps are additional.
     loader.start(0, 0);
     let kept: Vec<_> = loader.by_ref().take(100).map(Result::unwrap).collect();
     assert!((12_000..=12_000 + most).contains(&loader.n_bytes()), "{}", loader.n_bytes());
@@ -266,7 +267,7 @@ fn threads_read_ahead_and_end_with_the_loader() {
     loader.next().unwrap().unwrap();
     assert!(loader.waited() < Duration::from_millis(15), "{:?}", loader.waited());
     drop(loader);
-    // Three batches ahead, and one more since the first was taken.
+    // Three batches ahead, and one more because the first was taken.
     let n_at_the_end = n_read.load(Ordering::SeqCst);
     assert!((60..=80).contains(&n_at_the_end), "{n_at_the_end}");
     thread::sleep(Duration::from_millis(30));

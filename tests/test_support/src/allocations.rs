@@ -1,4 +1,4 @@
-//! What is allocated: the system's allocator, counting.
+//! The system's allocator, with counters.
 #![expect(unsafe_code, reason = "an allocator is unsafe to implement")]
 
 use std::{
@@ -9,10 +9,10 @@ use std::{
 
 static N_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// The alignment of arenas, which nothing else has.
+/// The alignment of arenas. Nothing else has this alignment.
 const ARENA_ALIGNMENT: usize = 64;
 
-/// The bytes that all threads together hold, and the most that they held.
+/// The bytes that all threads together hold, and the maximum so far.
 static N_HELD: AtomicUsize = AtomicUsize::new(0);
 static MOST_HELD: AtomicUsize = AtomicUsize::new(0);
 
@@ -20,7 +20,7 @@ static N_ARENA_BYTES: AtomicUsize = AtomicUsize::new(0);
 static LARGEST_ARENA: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The bytes that this thread holds, and the most that it held.
+    /// The bytes that this thread holds, and the maximum so far.
     static HELD: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
@@ -41,7 +41,7 @@ fn taken(layout: Layout) {
 fn hold(more: usize, less: usize) {
     N_HELD.fetch_sub(less, Ordering::Relaxed);
     MOST_HELD.fetch_max(N_HELD.fetch_add(more, Ordering::Relaxed) + more, Ordering::Relaxed);
-    // While a thread ends there is nothing left to count with.
+    // The counter no longer exists while a thread ends.
     let _ = HELD.try_with(|it| {
         let (held, most) = it.get();
         let held = held.saturating_add(more).saturating_sub(less);
@@ -49,7 +49,7 @@ fn hold(more: usize, less: usize) {
     });
 }
 
-// SAFETY: all calls go to the system's allocator as they are; counting allocates nothing.
+// SAFETY: all calls are forwarded to the system's allocator, and counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         taken(layout);
@@ -77,21 +77,23 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What `work` gives, and how often any thread allocated meanwhile.
+/// Runs `work`. Returns its result and the number of allocations of all threads meanwhile.
 pub fn count_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = N_ALLOCATIONS.load(Ordering::Relaxed);
     let given = work();
     (given, N_ALLOCATIONS.load(Ordering::Relaxed) - before)
 }
 
-/// What `work` gives, and the most bytes that this thread held of what it allocated meanwhile.
+/// Runs `work`. Returns its result and the maximum of the bytes that this thread allocated
+/// meanwhile and held at once.
 pub fn most_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
     HELD.set((0, 0));
     let given = work();
     (given, HELD.get().1)
 }
 
-/// What `work` gives, and the most bytes that all threads held meanwhile beside those that they held before.
+/// Runs `work`. Returns its result and the maximum of the bytes that all threads held meanwhile,
+/// less those that they held before.
 pub fn most_of_all_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = N_HELD.load(Ordering::Relaxed);
     MOST_HELD.store(before, Ordering::Relaxed);
@@ -99,7 +101,8 @@ pub fn most_of_all_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (given, MOST_HELD.load(Ordering::Relaxed) - before)
 }
 
-/// What `work` gives, and the bytes of all arenas that any thread allocated meanwhile, and of the largest.
+/// Runs `work`. Returns its result, the bytes of all arenas that were allocated meanwhile, and the
+/// bytes of the largest.
 pub fn arenas_during<T>(work: impl FnOnce() -> T) -> (T, [usize; 2]) {
     N_ARENA_BYTES.store(0, Ordering::Relaxed);
     LARGEST_ARENA.store(0, Ordering::Relaxed);

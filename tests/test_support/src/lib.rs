@@ -1,6 +1,6 @@
-//! Tools for tests of several crates.
+//! Tools for the tests of several crates.
 //!
-//! A program that links this crate allocates through [`allocations`], which counts.
+//! In a program that uses this crate, the allocator of [`allocations`] replaces the default one.
 
 pub mod allocations;
 pub mod linear;

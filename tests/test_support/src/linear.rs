@@ -1,4 +1,4 @@
-//! A linear model with squared errors, its batch split over all ranks: a program written by hand.
+//! A program written by hand: a linear model with squared errors, its batch split over all ranks.
 
 use soybean_plan::{
     AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Contraction, DType, Init, Input,
@@ -7,9 +7,9 @@ use soybean_plan::{
     Tile, Tiling,
 };
 
-/// Rows of a batch.
+/// The number of rows of a batch.
 pub const BATCH: usize = 32;
-/// Columns of `x`.
+/// The number of columns of `x`.
 pub const FEATURES: usize = 8;
 
 const X: usize = 0;
@@ -22,7 +22,7 @@ const LOSS: usize = 6;
 const GRADIENT_PART: usize = 7;
 const GRADIENT: usize = 8;
 
-/// The program for this many ranks, a power of two up to the batch.
+/// Returns the program for this many ranks, a power of two up to the batch.
 pub fn program(n_ranks: usize) -> Program {
     let mesh = Mesh::new(n_ranks);
     let rows = BATCH / n_ranks;
@@ -120,7 +120,7 @@ fn tables(mesh: Mesh, arena_bytes: usize, buffers: Vec<Buffer>, loss: usize) -> 
     }
 }
 
-/// `x w`, or `x^T e`.
+/// Returns the product `x w`, or `x^T e`.
 fn product(rows: usize, depth: usize, is_transposed: bool) -> Contraction {
     let matrix = |row, column| MatrixStrides { batch: Strides::default(), row, column };
     Contraction {
@@ -143,7 +143,7 @@ fn difference(rows: usize) -> Map {
     dense_map(&[rows, 1], 2, instructions, 2)
 }
 
-/// `w - rate * 2 / batch * gradient`
+/// Returns the update `w - rate * 2 / batch * gradient`.
 fn update() -> Map {
     let instructions = vec![
         Instruction::Input(0),
@@ -190,7 +190,7 @@ fn sum(mesh: &Mesh, shape: &[usize]) -> Collective {
     }
 }
 
-/// A batch that depends on the step.
+/// Returns a batch that depends on the step.
 pub fn batch(step: usize) -> (Vec<f32>, Vec<f32>) {
     let number = |index: usize| ((index * 7919 + step * 104_729) % 2003) as f32 / 1001.0 - 1.0;
     let x: Vec<f32> = (0..BATCH * FEATURES).map(number).collect();
