@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use soybean_counting_allocator::count_during;
+use soybean_linear_program::{batch, program};
 use soybean_plan::{
     Attention, AttentionForm, Buffer, Combine, Concatenation, Contraction, Convolution,
     ConvolutionForm, DType, Embedding, EmbeddingForm, Instruction, Kernel, Map, MatrixStrides,
@@ -11,10 +13,6 @@ use soybean_plan::{
     Strides,
 };
 use soybean_runtime::{Config, Device, Trainer, View};
-use soybean_test_support::{
-    allocations,
-    linear::{batch, program},
-};
 
 /// The linear model with kernels besides that are large enough for several threads.
 fn enlarged(n_ranks: usize) -> Program {
@@ -156,7 +154,7 @@ fn main() {
             }
         };
         steps(5);
-        let ((), n_allocations) = allocations::count_during(|| steps(20));
+        let ((), n_allocations) = count_during(|| steps(20));
         assert_eq!(n_allocations, 0, "{n_ranks} ranks");
     }
 }

@@ -14,7 +14,7 @@ use std::{
 use soybean_data::{Column, Error, Form, IdxSpec, Records, Table, TokenSpec, TokenWidth, Tokens};
 use soybean_plan::random::mixed;
 
-use soybean_test_support::allocations;
+use soybean_counting_allocator as allocations;
 
 use crate::files::{Contents, POINTS, contents, made};
 
@@ -200,7 +200,10 @@ fn check(reader: &Reader) {
             Ok(found) => {
                 n_alike += usize::from(found == expected);
                 check_shapes(&found, bytes.len(), *detected_by, &format!("{file} {number}"));
-                assert!(*detected_by != DetectedBy::Checksum || found == expected, "{file} {number}: {found:?}");
+                assert!(
+                    *detected_by != DetectedBy::Checksum || found == expected,
+                    "{file} {number}: {found:?}"
+                );
             }
         }
     }

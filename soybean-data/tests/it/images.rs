@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use soybean_counting_allocator as allocations;
 use soybean_data::{Colour, Dataset, Fit, ImageFolder, ImageSpec, Values};
-use soybean_test_support::allocations;
 
 use crate::files::{contents, made};
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use soybean_linear_program::{BATCH, FEATURES, batch, program};
 use soybean_plan::{Init, Kernel, Program, Rows, Tables};
 use soybean_runtime::{
     Array, Config, Device, ErrorKind, Model, Predictor, Rank, Trainer, View, Work,
 };
-use soybean_test_support::linear::{BATCH, FEATURES, batch, program};
 
 fn config() -> Config {
     Config {
