@@ -1,25 +1,25 @@
 //! Processes: a program that `mpirun` starts several times trains one model together, each process with a block of the ranks.
 //!
-//! Every process makes the same calls in the same order; what the ranks report is handed round after each, so that a trainer looks the same in all of them.
+//! Every process makes the same calls in the same order; what the ranks report is handed exchange after each, so that a trainer looks the same in all of them.
 
-#[cfg(feature = "mpi")]
-mod calls;
 #[cfg(feature = "mpi")]
 mod control;
 #[cfg(feature = "mpi")]
-mod course;
+mod control_message;
 #[cfg(feature = "mpi")]
-mod devices;
+mod device_choice;
 #[cfg(feature = "mpi")]
-mod letters;
-#[cfg(feature = "mpi")]
-mod messages;
+mod mpi_communicator;
 #[cfg(all(feature = "mpi", feature = "cuda"))]
-mod neighbours;
+mod mpi_peers;
+#[cfg(feature = "mpi")]
+mod mpi_transport;
+#[cfg(feature = "mpi")]
+mod progress;
 #[cfg(feature = "mpi")]
 mod ranks;
 #[cfg(feature = "mpi")]
-mod reports;
+mod report_codec;
 #[cfg(feature = "mpi")]
 mod world;
 
@@ -27,7 +27,7 @@ use std::{env, fmt};
 
 use crate::{Error, ErrorKind};
 #[cfg(feature = "mpi")]
-use messages::Message;
+use control_message::ControlMessage;
 #[cfg(feature = "mpi")]
 pub(crate) use ranks::start_ranks;
 
@@ -40,16 +40,16 @@ pub struct Process {
     pub count: usize,
 }
 
-/// The variables in which programs that start processes say how many they are: `mpirun` of Open MPI, and that of MPICH and others.
-const SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
+/// The variables in which programs that start processes say how many they are: `mpirun` of Open MPI, and that of MPICH and peers.
+const SIZE_VARIABLES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 
 impl Process {
-    /// A process without others.
+    /// A process without peers.
     pub const ONLY: Self = Self { number: 0, count: 1 };
 
     /// Joins the other processes, if `mpirun` has started several; else this is the only one. Further calls do nothing else than to say the same again.
     ///
-    /// A process that has joined leaves when it exits, and waits for the others then.
+    /// A process that has joined leaves when it exits, and waits for the peers then.
     ///
     /// # Errors
     /// If there are several, and the program is built without the feature `mpi`, or MPI cannot be used from several threads.
@@ -87,7 +87,7 @@ pub(crate) struct Writing(());
 impl Writing {
     pub(crate) fn begin() -> Self {
         #[cfg(feature = "mpi")]
-        note(&Message::Writing);
+        broadcast(&ControlMessage::Writing);
         Self(())
     }
 }
@@ -95,21 +95,21 @@ impl Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         #[cfg(feature = "mpi")]
-        note(&Message::Written);
+        broadcast(&ControlMessage::Written);
     }
 }
 
 /// Tells the other processes, if there are any.
 #[cfg(feature = "mpi")]
-fn note(message: &Message) {
+fn broadcast(message: &ControlMessage) {
     if let Some(world) = world::joined() {
-        world.control.tell(message);
+        world.control.broadcast(message);
     }
 }
 
 /// The number of processes that were started together; 0 if nobody says.
 fn started(variable: impl Fn(&str) -> Option<String>) -> usize {
-    let sizes = SIZES.iter().filter_map(|it| variable(it)?.trim().parse().ok());
+    let sizes = SIZE_VARIABLES.iter().filter_map(|it| variable(it)?.trim().parse().ok());
     sizes.max().unwrap_or(0)
 }
 
@@ -140,7 +140,7 @@ fn join(count: usize) -> Result<Process, Error> {
 
 #[cfg(feature = "mpi")]
 fn tell(message: &str) -> bool {
-    world::joined().is_none_or(|world| world.control.is_to_say(message))
+    world::joined().is_none_or(|world| world.control.should_report(message))
 }
 
 #[cfg(not(feature = "mpi"))]

@@ -15,9 +15,9 @@ use mpi::{Threading, environment::Universe};
 
 use super::{
     Process,
-    calls::{Channel, Requests},
     control::Control,
-    course::{Act, Course, Deed},
+    mpi_communicator::{MpiCommunicator, Requests},
+    progress::{Operation, OperationKind, Progress},
 };
 use crate::{
     Error, ErrorKind,
@@ -32,7 +32,7 @@ pub(crate) struct World {
     pub(super) n_cores: usize,
     /// The number of the first process on this machine.
     pub(super) machine: usize,
-    channel: Channel,
+    communicator: MpiCommunicator,
     trainers: Mutex<Trainers>,
 }
 
@@ -41,14 +41,14 @@ struct Trainers {
     n_started: u64,
     n_channels: u32,
     /// The channels of trainers that have ended, by number. Later trainers take the first: all processes start and end the same trainers.
-    channels: BTreeMap<u32, Channel>,
+    communicators: BTreeMap<u32, MpiCommunicator>,
 }
 
-/// What a process that waits must look after.
+/// What a process that waits must poll after.
 #[derive(Clone, Copy)]
-pub(super) struct Watch<'a> {
+pub(super) struct WaitContext<'a> {
     pub(super) abort: &'a Abort,
-    pub(super) course: &'a Course,
+    pub(super) progress: &'a Progress,
 }
 
 static WORLD: OnceLock<Result<World, Error>> = OnceLock::new();
@@ -95,96 +95,100 @@ impl World {
                 "expected an MPI library that several threads may call (MPI_THREAD_MULTIPLE), found {threading:?}"
             ));
         }
-        let all = Channel::world();
-        let (number, count) = all.place()?;
+        let all = MpiCommunicator::world();
+        let (number, count) = all.rank_and_size()?;
         let process = Process { number, count };
-        let channel = all.duplicate()?;
-        let control = Control::new(channel.duplicate()?, process);
-        let (machine, n_cores) = share(channel, process)?;
-        Ok(Self { process, control, n_cores, machine, channel, trainers: Mutex::default() })
+        let communicator = all.duplicate()?;
+        let control = Control::new(communicator.duplicate()?, process);
+        let (machine, n_cores) = machine_and_cores(communicator, process)?;
+        Ok(Self { process, control, n_cores, machine, communicator, trainers: Mutex::default() })
     }
 
-    /// The course of a new trainer, and its channel: of one that has ended, or a new one. Where processes differ in that, they are told by the channel's number.
-    pub(super) fn enter(
+    /// The progress of a new trainer, and its communicator: of one that has ended, or a new one. Where processes mismatch in that, they are told by the channel's number.
+    pub(super) fn open_trainer(
         &self,
-        start: Deed,
+        start: Operation,
         abort: &Abort,
-    ) -> Result<(Arc<Course>, Channel), Error> {
-        let (course, channel) = {
+    ) -> Result<(Arc<Progress>, MpiCommunicator), Error> {
+        let (progress, communicator) = {
             let mut trainers = lock(&self.trainers);
             trainers.n_started += 1;
-            let (number, channel) = match trainers.channels.pop_first() {
-                Some((number, channel)) => (number, Some(channel)),
+            let (number, communicator) = match trainers.communicators.pop_first() {
+                Some((number, communicator)) => (number, Some(communicator)),
                 None => {
                     trainers.n_channels += 1;
                     (trainers.n_channels, None)
                 }
             };
-            (Arc::new(Course::new(trainers.n_started, number, start)), channel)
+            (Arc::new(Progress::new(trainers.n_started, number, start)), communicator)
         };
-        self.control.courses.add(&course);
-        let channel = match channel {
-            Some(channel) => channel,
-            None => self.new_channel(Watch { abort, course: &course })?,
+        self.control.trainers.add(&progress);
+        let communicator = match communicator {
+            Some(communicator) => communicator,
+            None => self.new_channel(WaitContext { abort, progress: &progress })?,
         };
-        Ok((course, channel))
+        Ok((progress, communicator))
     }
 
-    fn new_channel(&self, watch: Watch<'_>) -> Result<Channel, Error> {
+    fn new_channel(&self, context: WaitContext<'_>) -> Result<MpiCommunicator, Error> {
         // It stays where it is for as long as the program runs if this fails.
-        let new = Box::leak(Box::new(Channel::none()));
+        let new = Box::leak(Box::new(MpiCommunicator::none()));
         let mut requests = Requests::default();
         // SAFETY: nobody else knows it, and it stays.
-        unsafe { self.channel.begin_duplicate(new, &mut requests) }?;
-        self.wait(&mut requests, watch)?;
-        new.returning_errors()
+        unsafe { self.communicator.begin_duplicate(new, &mut requests) }?;
+        self.wait(&mut requests, context)?;
+        new.with_returned_errors()
     }
 
-    /// Takes back the channel of a trainer that has ended, and tells the others so.
-    pub(super) fn close(&self, course: &Course, channel: Channel) {
-        lock(&self.trainers).channels.insert(course.channel, channel);
-        self.control.tell_closed(course);
+    /// Takes back the channel of a trainer that has ended, and tells the peers so.
+    pub(super) fn close_trainer(&self, progress: &Progress, communicator: MpiCommunicator) {
+        lock(&self.trainers).communicators.insert(progress.communicator, communicator);
+        self.control.announce_close(progress);
     }
 
     /// Waits until all is done, unless this process or another fails.
-    pub(super) fn wait(&self, requests: &mut Requests, watch: Watch<'_>) -> Result<(), Error> {
-        let mut patience = Patience::default();
+    pub(super) fn wait(
+        &self,
+        requests: &mut Requests,
+        context: WaitContext<'_>,
+    ) -> Result<(), Error> {
+        let mut backoff = Backoff::default();
         while !requests.is_done()? {
-            if watch.abort.is_failed() {
+            if context.abort.is_failed() {
                 return Err(Error::new(ErrorKind::Rank, "another rank failed"));
             }
-            if patience.pause() {
-                self.look(watch, patience.is_very_long())?;
+            if backoff.pause() {
+                self.poll(context, backoff.is_long())?;
             }
         }
         Ok(())
     }
 
     /// Looks at what the other processes say, while this one waits for them: why it need not. After a long time it tells them so.
-    pub(super) fn look(&self, watch: Watch<'_>, is_long: bool) -> Result<(), Error> {
-        if let Some(error) = self.control.look(Some(watch.course)) {
-            watch.abort.fail(error.clone());
+    pub(super) fn poll(&self, context: WaitContext<'_>, is_long: bool) -> Result<(), Error> {
+        if let Some(error) = self.control.poll(Some(context.progress)) {
+            context.abort.fail(error.clone());
             return Err(error);
         }
         if is_long {
-            self.control.tell_waiting(watch.course);
+            self.control.announce_wait(context.progress);
         }
         Ok(())
     }
 
     /// Gives what all processes have, one after another; each has as many bytes.
-    pub(super) fn hand_round(
+    pub(super) fn all_gather(
         &self,
-        channel: Channel,
+        communicator: MpiCommunicator,
         own: &[u8],
-        watch: Watch<'_>,
+        context: WaitContext<'_>,
     ) -> Result<Vec<u8>, Error> {
         let own = own.to_vec();
         let mut all = vec![0; own.len() * self.process.count];
         let mut requests = Requests::default();
         // SAFETY: both stay until all is done; if that fails, for ever.
-        unsafe { channel.begin_gather(&own, &mut all, &mut requests) }?;
-        match self.wait(&mut requests, watch) {
+        unsafe { communicator.begin_all_gather(&own, &mut all, &mut requests) }?;
+        match self.wait(&mut requests, context) {
             Ok(()) => Ok(all),
             Err(error) => {
                 mem::forget((own, all));
@@ -194,22 +198,22 @@ impl World {
     }
 }
 
-/// How a process waits: it looks all the time first, then lets others run, and sleeps in the end.
+/// How a process waits: it looks all the time first, then lets peers run, and sleeps in the end.
 #[derive(Default)]
-struct Patience {
+struct Backoff {
     n_looks: u32,
     started: Option<Instant>,
 }
 
 /// Looks at messages in a row.
 const N_SPINS: u32 = 100;
-/// Until then it is likely that the others are about to come.
-const SHORT: Duration = Duration::from_millis(2);
+/// Until then it is likely that the peers are about to come.
+const SHORT_WAIT: Duration = Duration::from_millis(2);
 /// From then on nobody is in a hurry.
-pub(super) const LONG: Duration = Duration::from_secs(1);
+pub(super) const LONG_WAIT: Duration = Duration::from_secs(1);
 
-impl Patience {
-    /// Pauses. Gives whether it is time to look after other things too.
+impl Backoff {
+    /// Pauses. Gives whether it is time to poll after other things too.
     fn pause(&mut self) -> bool {
         self.n_looks += 1;
         if self.n_looks < N_SPINS {
@@ -217,23 +221,26 @@ impl Patience {
             return false;
         }
         match self.started.get_or_insert_with(Instant::now).elapsed() {
-            waited if waited < SHORT => thread::yield_now(),
-            waited if waited < LONG => thread::sleep(Duration::from_micros(50)),
+            waited if waited < SHORT_WAIT => thread::yield_now(),
+            waited if waited < LONG_WAIT => thread::sleep(Duration::from_micros(50)),
             _ => thread::sleep(Duration::from_millis(1)),
         }
         true
     }
 
-    fn is_very_long(&self) -> bool {
-        self.started.is_some_and(|it| it.elapsed() > LONG)
+    fn is_long(&self) -> bool {
+        self.started.is_some_and(|it| it.elapsed() > LONG_WAIT)
     }
 }
 
 /// The number of the first process of this machine, and the cores of this one: those that it may use, shared with all processes of the machine that may use the same.
-fn share(channel: Channel, process: Process) -> Result<(usize, usize), Error> {
+fn machine_and_cores(
+    communicator: MpiCommunicator,
+    process: Process,
+) -> Result<(usize, usize), Error> {
     let n_usable = thread::available_parallelism().map_or(1, NonZero::get);
-    let machine = channel.on_this_machine()?;
-    let (_, n_processes) = machine.place()?;
+    let machine = communicator.split_by_machine()?;
+    let (_, n_processes) = machine.rank_and_size()?;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|it| it.starts_with("Cpus_allowed_list:"));
     let cores = fingerprint(line.unwrap_or_default().as_bytes()).to_le_bytes();
@@ -241,7 +248,7 @@ fn share(channel: Channel, process: Process) -> Result<(usize, usize), Error> {
     let mut all = vec![0; own.len() * n_processes];
     let mut requests = Requests::default();
     // SAFETY: both stay until all is done below.
-    unsafe { machine.begin_gather(&own, &mut all, &mut requests) }?;
+    unsafe { machine.begin_all_gather(&own, &mut all, &mut requests) }?;
     while !requests.is_done()? {
         thread::yield_now();
     }
@@ -260,6 +267,6 @@ pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
 }
 
 /// The start of a trainer; processes must agree on what is described.
-pub(super) fn start_of(description: &str) -> Deed {
-    Deed { word: fingerprint(description.as_bytes()), ..Deed::of(Act::Start) }
+pub(super) fn start_operation(description: &str) -> Operation {
+    Operation { id: fingerprint(description.as_bytes()), ..Operation::of(OperationKind::Start) }
 }

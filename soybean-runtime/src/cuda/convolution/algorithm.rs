@@ -12,16 +12,16 @@ use cudarc::cudnn::{
 use soybean_plan::ConvolutionForm;
 
 use super::{
-    MOST_WORKSPACE_BYTES,
-    description::{Filter, NOT_SUPPORTED, Tensor, Walk},
+    MAX_WORKSPACE_BYTES,
+    descriptor::{ConvolutionDescriptor, FilterDescriptor, NOT_SUPPORTED, TensorDescriptor},
 };
 
 /// What a convolution works on, whichever of them it computes.
-pub(super) struct Parts {
-    pub(super) images: Tensor,
-    pub(super) filters: Filter,
-    pub(super) results: Tensor,
-    pub(super) walk: Walk,
+pub(super) struct Descriptors {
+    pub(super) images: TensorDescriptor,
+    pub(super) filters: FilterDescriptor,
+    pub(super) results: TensorDescriptor,
+    pub(super) walk: ConvolutionDescriptor,
 }
 
 /// An algorithm of one of the forms.
@@ -34,7 +34,7 @@ pub(super) enum Algorithm {
 
 /// Where a convolution finds its tensors: addresses on the GPU.
 #[derive(Clone, Copy)]
-pub(super) struct Places {
+pub(super) struct TensorPointers {
     pub(super) left: *const c_void,
     pub(super) right: *const c_void,
     pub(super) result: *mut c_void,
@@ -77,7 +77,7 @@ macro_rules! search {
             // The same input has the same result, bit by bit.
             it.status == Status::CUDNN_STATUS_SUCCESS
                 && it.determinism == Determinism::CUDNN_DETERMINISTIC
-                && it.memory <= MOST_WORKSPACE_BYTES
+                && it.memory <= MAX_WORKSPACE_BYTES
         });
         fitting.next().map(|it| (Self::$form(it.algo), it.mathType)).ok_or(NOT_SUPPORTED)?
     }};
@@ -88,9 +88,9 @@ impl Algorithm {
     pub(super) fn find(
         handle: sys::cudnnHandle_t,
         form: ConvolutionForm,
-        parts: &Parts,
+        parts: &Descriptors,
     ) -> Result<(Self, Math), CudnnError> {
-        let Parts { images, filters, results, walk } = parts;
+        let Descriptors { images, filters, results, walk } = parts;
         let (images, filters, results) = (images.raw(), filters.raw(), results.raw());
         let walk_over = walk.raw();
         Ok(match form {
@@ -112,9 +112,9 @@ impl Algorithm {
     pub(super) fn workspace_bytes(
         self,
         handle: sys::cudnnHandle_t,
-        parts: &Parts,
+        parts: &Descriptors,
     ) -> Result<usize, CudnnError> {
-        let Parts { images, filters, results, walk } = parts;
+        let Descriptors { images, filters, results, walk } = parts;
         let (images, filters, results, walk) =
             (images.raw(), filters.raw(), results.raw(), walk.raw());
         let mut n_bytes = 0;
@@ -145,19 +145,19 @@ impl Algorithm {
     /// Queues the convolution on the handle's stream.
     ///
     /// # Safety
-    /// The tensors that the parts describe are at these places until the stream has come to it.
+    /// The tensors that the parts describe are at these pointers until the stream has come to it.
     pub(super) unsafe fn run(
         self,
         handle: sys::cudnnHandle_t,
-        parts: &Parts,
-        places: Places,
+        parts: &Descriptors,
+        pointers: TensorPointers,
     ) -> Result<(), CudnnError> {
         let (one, zero) = (1.0_f32, 0.0_f32);
         let (alpha, beta) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&zero).cast());
-        let Parts { images, filters, results, walk } = parts;
+        let Descriptors { images, filters, results, walk } = parts;
         let (images, filters, results, walk) =
             (images.raw(), filters.raw(), results.raw(), walk.raw());
-        let Places { left, right, result, workspace, workspace_bytes } = places;
+        let TensorPointers { left, right, result, workspace, workspace_bytes } = pointers;
         let queued = match self {
             // SAFETY: required of the caller.
             Self::Forward(it) => unsafe {

@@ -6,11 +6,11 @@ use soybean_plan::Kernel;
 use super::*;
 use crate::cuda::{
     epilogue::Epilogue,
-    kit::{Kit, Operands},
+    kernels::{GpuKernels, KernelOperands},
     memory::DeviceMemory,
+    source::{KernelCall, KernelRequests},
     stream::Priority,
-    text::{Call, Wanted},
-    virtual_gpus::{Tensor, gpus, on_virtual_gpus},
+    virtual_gpus::{HostTensor, gpus, on_virtual_gpus},
 };
 
 const PLAIN: Convolution = Convolution {
@@ -32,11 +32,11 @@ const SPREAD: Convolution =
 
 #[test]
 fn results_are_counted_as_cudnn_counts_them() {
-    assert!(is_usual(&PLAIN));
-    assert!(is_usual(&SPREAD));
-    assert!(!is_usual(&Convolution { result: [3, 3], ..SPREAD }));
-    assert!(!is_usual(&Convolution { window: [8, 3], ..PLAIN }));
-    assert!(!is_usual(&Convolution { batch: 0, ..PLAIN }));
+    assert!(has_standard_extents(&PLAIN));
+    assert!(has_standard_extents(&SPREAD));
+    assert!(!has_standard_extents(&Convolution { result: [3, 3], ..SPREAD }));
+    assert!(!has_standard_extents(&Convolution { window: [8, 3], ..PLAIN }));
+    assert!(!has_standard_extents(&Convolution { batch: 0, ..PLAIN }));
 }
 
 /// Channels and filters that tensor cores can take.
@@ -52,12 +52,12 @@ const WIDENED: [DType; 3] = [DType::Bf16, DType::Bf16, DType::F32];
 fn all_tensors_have_one_type_but_for_gradients_of_filters() {
     use DType::{Bf16, F32, I32};
     for form in FORMS {
-        assert_eq!(computed_in(form, [F32; 3]), Some(F32));
-        assert_eq!(computed_in(form, [Bf16; 3]), Some(Bf16));
-        assert_eq!(computed_in(form, [Bf16, F32, F32]), None);
-        assert_eq!(computed_in(form, [I32; 3]), None);
+        assert_eq!(compute_type(form, [F32; 3]), Some(F32));
+        assert_eq!(compute_type(form, [Bf16; 3]), Some(Bf16));
+        assert_eq!(compute_type(form, [Bf16, F32, F32]), None);
+        assert_eq!(compute_type(form, [I32; 3]), None);
         let is_gradient = form == ConvolutionForm::Filter;
-        assert_eq!(computed_in(form, WIDENED), is_gradient.then_some(Bf16));
+        assert_eq!(compute_type(form, WIDENED), is_gradient.then_some(Bf16));
     }
 }
 
@@ -84,7 +84,7 @@ fn sizes(it: &Convolution) -> [usize; 3] {
     [images, filters, it.batch * it.groups * it.filters * it.result[0] * it.result[1]]
 }
 
-/// Calls `visit` with the places of each product that the convolution sums, in images, filters and results.
+/// Calls `visit` with the pointers of each product that the convolution sums, in images, filters and results.
 fn walk(it: &Convolution, mut visit: impl FnMut([usize; 3])) {
     let inside = |axis: usize, at: usize, window: usize| {
         let place =
@@ -123,30 +123,30 @@ fn walk(it: &Convolution, mut visit: impl FnMut([usize; 3])) {
 /// A convolution, and the types of its operands.
 type Case = (Convolution, [DType; 3]);
 
-/// Computes them in one kit, each in a workspace that is full of what is no number.
+/// Computes them in one kernels, each in a workspace that is full of what is no number.
 fn check(cases: &[Case], precision: Precision) {
     let gpu = &gpus(1)[0];
     let kernels: Vec<Kernel> = cases.iter().map(|it| it.0.into()).collect();
-    let call = |(kernel, (_, types)): (usize, &Case)| Call {
+    let call = |(kernel, (_, types)): (usize, &Case)| KernelCall {
         kernel,
         inputs: types[..2].to_vec(),
         results: types[2..].to_vec(),
         epilogue: Epilogue::default(),
     };
-    let calls: Vec<Call> = cases.iter().enumerate().map(call).collect();
-    let wanted = Wanted { kernels: &kernels, precision, calls: &calls, transfers: &[] };
-    let kit = Kit::new(gpu, &wanted).unwrap();
+    let calls: Vec<KernelCall> = cases.iter().enumerate().map(call).collect();
+    let requests = KernelRequests { kernels: &kernels, precision, calls: &calls, transfers: &[] };
+    let kernels = GpuKernels::new(gpu, &requests).unwrap();
     let stream = Stream::new(gpu, Priority::Normal).unwrap();
-    let workspace = DeviceMemory::zeroed(gpu, kit.workspace_bytes(), "the workspace").unwrap();
+    let workspace = DeviceMemory::zeroed(gpu, kernels.workspace_bytes(), "the workspace").unwrap();
     for (call, case) in cases.iter().enumerate() {
-        workspace.write(0, &vec![0xff_u8; kit.workspace_bytes()]).unwrap();
-        run(&kit, call, &stream, &workspace, case, precision);
+        workspace.write(0, &vec![0xff_u8; kernels.workspace_bytes()]).unwrap();
+        run(&kernels, call, &stream, &workspace, case, precision);
     }
 }
 
 /// Runs one of them and compares it with plain loops.
 fn run(
-    kit: &Kit,
+    kernels: &GpuKernels,
     call: usize,
     stream: &Stream,
     workspace: &DeviceMemory,
@@ -160,31 +160,31 @@ fn run(
         ConvolutionForm::Filter => [0, 2, 1],
     };
     let sizes = sizes(convolution);
-    let mut tensors: Vec<Tensor> = [(left, types[0]), (right, types[1]), (target, types[2])]
+    let mut tensors: Vec<HostTensor> = [(left, types[0]), (right, types[1]), (target, types[2])]
         .iter()
-        .map(|&(part, dtype)| Tensor::new(dtype, sizes[part], part as u64 + 1))
+        .map(|&(part, dtype)| HostTensor::new(dtype, sizes[part], part as u64 + 1))
         .collect();
     let gpu = &gpus(1)[0];
     let memories: Vec<DeviceMemory> = tensors.iter().map(|it| it.upload(gpu)).collect();
     let at: Vec<u64> = memories.iter().map(|it| it.address(0)).collect();
-    let operands = Operands {
+    let operands = KernelOperands {
         inputs: &at[..2],
         results: &at[2..],
         scalars: 0,
         workspace: workspace.address(0),
         bias: 0,
-        kept: 0,
+        aux: 0,
     };
     // SAFETY: the memories are as large as the convolution says, and live until the stream is done.
-    unsafe { kit.run(call, stream, operands) }.unwrap();
+    unsafe { kernels.run(call, stream, operands) }.unwrap();
     stream.synchronize().unwrap();
     let mut sums = vec![0.0; sizes[target]];
     let mut terms = vec![0.0; sums.len()];
-    walk(convolution, |places| {
-        let term = f64::from(tensors[0].values[places[left]])
-            * f64::from(tensors[1].values[places[right]]);
-        sums[places[target]] += term;
-        terms[places[target]] += term.abs();
+    walk(convolution, |pointers| {
+        let term = f64::from(tensors[0].values[pointers[left]])
+            * f64::from(tensors[1].values[pointers[right]]);
+        sums[pointers[target]] += term;
+        terms[pointers[target]] += term.abs();
     });
     tensors[2].download(&memories[2]);
     // The error of a sum in single precision, and of rounding its operands or the sum.
@@ -214,8 +214,8 @@ fn cases(convolutions: &[Convolution], dtype: DType) -> Vec<Case> {
 
 /// The plan for a convolution; none if cuDNN leaves it to others.
 fn plan((convolution, types): &Case, precision: Precision) -> Option<ConvolutionPlan> {
-    let dnn = Dnn::new(&gpus(1)[0]).unwrap();
-    ConvolutionPlan::new(&dnn, convolution, *types, precision).unwrap()
+    let cudnn = Cudnn::new(&gpus(1)[0]).unwrap();
+    ConvolutionPlan::new(&cudnn, convolution, *types, precision).unwrap()
 }
 
 /// Without a multiple of 8 channels or filters: with groups, of one row, and spread out.
@@ -236,7 +236,7 @@ fn convolutions_of_all_forms_and_types() {
             let cases = cases(&narrow(), dtype);
             for case in &cases {
                 let plan = plan(case, precision).expect("cuDNN has such convolutions");
-                let Arrangement { before, after, .. } = plan.arrangement();
+                let ConvolutionLayout { before, after, .. } = plan.layout_plan();
                 assert!(before.is_empty(), "{case:?}: {before:?}");
                 assert_eq!(after.len(), usize::from(case.1[2] != dtype), "{case:?}");
             }
@@ -255,8 +255,8 @@ fn convolutions_with_channels_last() {
         let cases = cases(&[WIDE, grouped, large, point], DType::Bf16);
         for case in &cases {
             let plan = plan(case, Precision::Bf16).expect("cuDNN has such convolutions");
-            let Arrangement { before, after, .. } = plan.arrangement();
-            // Filters of one pixel lie as wanted.
+            let ConvolutionLayout { before, after, .. } = plan.layout_plan();
+            // Filters of one pixel lie as requests.
             let are_filters_copied = case.0.window != [1, 1];
             let is_gradient = case.0.form == ConvolutionForm::Filter;
             let n_before = if is_gradient || are_filters_copied { 2 } else { 1 };
@@ -290,16 +290,16 @@ fn what_is_too_large_to_copy_stays_as_it_is() {
         "cuda::convolution::tests::what_is_too_large_to_copy_stays_as_it_is",
         &[],
         || {
-            // Images and results of 1 GiB each, and filters. Nothing is computed.
+            // Images and results of 1 GiB each, and filters. Nothing is compute_type.
             let batch = (1 << 30) / (2 * 8 * 64 * 64);
             let (image, result) = ([64, 64], [64, 64]);
             let large = Convolution { batch, filters: 8, image, result, padding: [1, 1], ..PLAIN };
             let large = Convolution { channels: 8, ..large };
             let types = [DType::Bf16; 3];
             let plan = |it| plan(&(it, types), Precision::Bf16).unwrap();
-            assert_eq!(plan(large).arrangement().copied_bytes, 0);
+            assert_eq!(plan(large).layout_plan().copied_bytes, 0);
             let smaller = Convolution { batch: batch - 1, ..large };
-            assert!(plan(smaller).arrangement().copied_bytes > 0);
+            assert!(plan(smaller).layout_plan().copied_bytes > 0);
         },
     );
 }

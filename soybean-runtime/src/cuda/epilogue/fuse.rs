@@ -3,17 +3,17 @@
 //! A fused step stands in one place, while its parts stood in several, and buffers share memory over time. So a product is fused only where the bytes of its own result are read by nobody
 //! else before they are overwritten, and where a place can be found at which its operands are still there and the bytes that it writes are not yet, or no longer, needed.
 
-mod contents;
+mod liveness;
 
 use std::ops::Range;
 
 use soybean_plan::{BufferId, Combine, Contraction, DType, Instruction, Kernel, Map, Step, Tables};
 
-use self::contents::meet;
+use self::liveness::overlaps;
 use super::{
     Epilogue, Function,
     pattern::{Pattern, is_along_columns, is_dense, pattern},
-    steps::{Fused, FusedProduct, FusedStep, Location, buffer},
+    steps::{Fused, FusedMatmul, FusedStep, Location, buffer},
 };
 
 /// Whether there is a product of this contraction, these types and this epilogue.
@@ -54,7 +54,7 @@ struct Chain {
     columns: usize,
     pattern: Pattern,
     /// The map's inputs.
-    others: Vec<BufferId>,
+    map_inputs: Vec<BufferId>,
     /// All steps that read what the contraction writes.
     readers: Vec<usize>,
 }
@@ -88,7 +88,7 @@ impl Fuser<'_> {
             rows,
             columns,
             pattern,
-            others: map_step.inputs.clone(),
+            map_inputs: map_step.inputs.clone(),
             readers,
         })
     }
@@ -96,7 +96,7 @@ impl Fuser<'_> {
     /// Fuses a chain that begins with a forward pattern, together with its gradient if there is one.
     fn fuse_chain(&mut self, chain: &Chain) -> Option<()> {
         let Pattern::Forward { function, bias } = chain.pattern else { return None };
-        let product = chain.product(function, bias.map(|it| chain.others[it]), self.tables);
+        let product = chain.product(function, bias.map(|it| chain.map_inputs[it]), self.tables);
         if matches!(function, Function::Relu | Function::Gelu)
             && let Some(gradient) = self.gradient(chain)
             && self.fuse_both(chain, &product, &gradient).is_some()
@@ -113,19 +113,19 @@ impl Fuser<'_> {
     }
 
     /// The product as it can be computed: as it is, or with a rounded bias.
-    fn taken(&mut self, product: &FusedProduct) -> Option<FusedProduct> {
-        if self.takes(product) {
+    fn taken(&mut self, product: &FusedMatmul) -> Option<FusedMatmul> {
+        if self.can_compute(product) {
             return Some(product.clone());
         }
         let is_rounded =
             product.epilogue.bias == Some(DType::F32) && self.dtype(product.result) == DType::Bf16;
         let mut rounded = product.clone();
         rounded.epilogue.bias = Some(DType::Bf16);
-        (is_rounded && self.takes(&rounded)).then_some(rounded)
+        (is_rounded && self.can_compute(&rounded)).then_some(rounded)
     }
 
     /// Puts a forward product in its place; if its bias is rounded, the rounding before it.
-    fn put_forward(&mut self, place: usize, chain: &Chain, mut product: FusedProduct) {
+    fn put_forward(&mut self, place: usize, chain: &Chain, mut product: FusedMatmul) {
         let mut round = None;
         if let Some(input) = buffer(product.bias)
             && product.epilogue.bias != Some(self.dtype(input))
@@ -134,8 +134,7 @@ impl Fuser<'_> {
             product.bias = Some(Location::Slot(slot));
             round = Some(FusedStep::Round { input, slot });
         }
-        let steps: Vec<FusedStep> =
-            round.into_iter().chain([FusedStep::Product(product)]).collect();
+        let steps: Vec<FusedStep> = round.into_iter().chain([FusedStep::Matmul(product)]).collect();
         self.put(place, &[chain.product, chain.map], &steps);
     }
 
@@ -154,12 +153,12 @@ impl Fuser<'_> {
         chains.find(|it| match &it.pattern {
             Pattern::Forward { .. } => false,
             Pattern::ReluGradient { result } => {
-                let is_result = it.others[*result] == forward.result;
+                let is_result = it.map_inputs[*result] == forward.result;
                 is_result && self.is_unchanged(forward.result, forward.map + 1..it.map)
             }
             Pattern::GeluGradient { argument } => {
                 let mut argument: Vec<BufferId> =
-                    argument.iter().map(|&at| it.others[at]).collect();
+                    argument.iter().map(|&at| it.map_inputs[at]).collect();
                 argument.sort_unstable();
                 let mut expected: Vec<BufferId> =
                     forward.bias().into_iter().chain([forward.between]).collect();
@@ -173,44 +172,44 @@ impl Fuser<'_> {
         })
     }
 
-    /// Fuses a function and its gradient, for which the first keeps something.
-    fn fuse_both(&mut self, forward: &Chain, product: &FusedProduct, chain: &Chain) -> Option<()> {
+    /// Fuses a function and its gradient, for which the first has_aux something.
+    fn fuse_both(&mut self, forward: &Chain, product: &FusedMatmul, chain: &Chain) -> Option<()> {
         // What a product no longer writes must be read by its map alone; what gelu's writes anew, by its gradient too.
         let is_own =
             forward.readers == [forward.map] || forward.readers == [forward.map, chain.map];
         if chain.readers != [chain.map] || !is_own {
             return None;
         }
-        let (function, gradient, kept) = match chain.pattern {
+        let (function, gradient, aux) = match chain.pattern {
             Pattern::Forward { .. } => return None,
             Pattern::ReluGradient { .. } => {
                 let slot = Location::Slot(self.fused.slots.len());
-                (Function::ReluKept, Function::ReluGradient, slot)
+                (Function::ReluAux, Function::ReluGradient, slot)
             }
             Pattern::GeluGradient { .. } => {
                 let buffer = Location::Buffer(forward.between);
-                (Function::GeluKept, Function::GeluGradient, buffer)
+                (Function::GeluAux, Function::GeluGradient, buffer)
             }
         };
-        let mut product = FusedProduct { kept: Some(kept), ..product.clone() };
+        let mut product = FusedMatmul { aux: Some(aux), ..product.clone() };
         product.epilogue.function = function;
         let mut back = chain.product(gradient, None, self.tables);
-        back.kept = Some(kept);
+        back.aux = Some(aux);
         let [dtype, of_gradient, between] =
             [product.result, back.result, forward.between].map(|it| self.dtype(it));
-        let size = product.epilogue.kept(forward.rows, forward.columns, dtype)?;
+        let size = product.epilogue.aux(forward.rows, forward.columns, dtype)?;
         // In the program's own buffer there is room for what it would hold anyway, and no more.
-        let has_room = match kept {
+        let has_room = match aux {
             Location::Slot(_) => true,
             Location::Buffer(_) => dtype == between && size.row == forward.columns,
         };
-        if !has_room || dtype != of_gradient || !self.takes(&back) {
+        if !has_room || dtype != of_gradient || !self.can_compute(&back) {
             return None;
         }
         let taken = self.taken(&product)?;
         let place = self.place(forward, &product)?;
         let place_back = self.place(chain, &back)?;
-        if let Location::Slot(_) = kept {
+        if let Location::Slot(_) = aux {
             self.slot(size.n_bytes);
         }
         let mut parts = vec![chain.product, chain.map];
@@ -219,7 +218,7 @@ impl Fuser<'_> {
             parts.push(at);
         }
         // The later one first, so that the places of the earlier stay what they are.
-        self.put(place_back, &parts, &[FusedStep::Product(back)]);
+        self.put(place_back, &parts, &[FusedStep::Matmul(back)]);
         self.put_forward(place, forward, taken);
         Some(())
     }
@@ -228,17 +227,17 @@ impl Fuser<'_> {
     fn bias_gradient(
         &mut self,
         chain: &Chain,
-        product: &FusedProduct,
+        product: &FusedMatmul,
         place: usize,
     ) -> Option<(usize, BufferId)> {
         let later = chain.map + 1..self.fused.steps.len();
         let found = later.into_iter().find_map(|at| Some((at, self.sum_of_rows(at, chain)?)));
         let (at, buffer) = found?;
         let (sum, result) = (self.range(buffer), self.range(product.result));
-        let is_apart = FusedStep::Product(product.clone())
+        let is_apart = FusedStep::Matmul(product.clone())
             .inputs()
             .iter()
-            .all(|it| !meet(&sum, &self.range(*it)));
+            .all(|it| !overlaps(&sum, &self.range(*it)));
         let crossed = |it: usize| it != chain.product && it != chain.map;
         let is_free = (place..at)
             .filter(|&it| crossed(it))
@@ -247,8 +246,8 @@ impl Fuser<'_> {
         let mut with = product.clone();
         (with.bias, with.epilogue.bias) =
             (Some(Location::Buffer(buffer)), Some(self.dtype(buffer)));
-        let fits = is_apart && is_free && is_unchanged && !meet(&sum, &result);
-        (fits && self.takes(&with)).then_some((at, buffer))
+        let fits = is_apart && is_free && is_unchanged && !overlaps(&sum, &result);
+        (fits && self.can_compute(&with)).then_some((at, buffer))
     }
 
     /// The buffer that the step at this place writes, if it is the sum of the rows of the chain's result.
@@ -267,15 +266,15 @@ impl Fuser<'_> {
         is_sum.then_some(sum)
     }
 
-    fn takes(&mut self, product: &FusedProduct) -> bool {
+    fn can_compute(&mut self, product: &FusedMatmul) -> bool {
         let [left, right] = product.inputs;
         let types = [left, right, product.result].map(|it| self.dtype(it));
         (self.can)(product.kernel, types, product.epilogue)
     }
 
     /// A place for the product, from its contraction's to its map's, at which it does what both did.
-    fn place(&self, chain: &Chain, product: &FusedProduct) -> Option<usize> {
-        let step = FusedStep::Product(product.clone());
+    fn place(&self, chain: &Chain, product: &FusedMatmul) -> Option<usize> {
+        let step = FusedStep::Matmul(product.clone());
         let ranges = |buffers: Vec<BufferId>| -> Vec<Range<usize>> {
             buffers.into_iter().map(|it| self.range(it)).collect()
         };
@@ -283,7 +282,7 @@ impl Fuser<'_> {
         let (operands, extra) = (ranges(product.inputs.to_vec()), ranges(product.extra_inputs()));
         let is_apart = writes.iter().enumerate().all(|(number, one)| {
             let others = writes[..number].iter().chain(&reads);
-            others.into_iter().all(|it| !meet(one, it))
+            others.into_iter().all(|it| !overlaps(one, it))
         });
         let is_free = |place: &usize| {
             let earlier = chain.product + 1..*place;
@@ -314,17 +313,17 @@ impl Fuser<'_> {
 impl Chain {
     fn bias(&self) -> Option<BufferId> {
         match self.pattern {
-            Pattern::Forward { bias, .. } => bias.map(|it| self.others[it]),
+            Pattern::Forward { bias, .. } => bias.map(|it| self.map_inputs[it]),
             Pattern::ReluGradient { .. } | Pattern::GeluGradient { .. } => None,
         }
     }
 
-    fn product(&self, function: Function, bias: Option<BufferId>, tables: &Tables) -> FusedProduct {
+    fn product(&self, function: Function, bias: Option<BufferId>, tables: &Tables) -> FusedMatmul {
         let dtype = bias.map(|it| tables.buffers[it].dtype);
         let epilogue = Epilogue { function, bias: dtype };
         let (kernel, inputs, result) = (self.kernel, self.inputs, self.result);
         let bias = bias.map(Location::Buffer);
-        FusedProduct { kernel, inputs, result, epilogue, bias, kept: None }
+        FusedMatmul { kernel, inputs, result, epilogue, bias, aux: None }
     }
 }
 

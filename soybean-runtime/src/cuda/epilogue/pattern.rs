@@ -152,7 +152,7 @@ pub(super) fn is_dense(extents: &Shape, strides: &Strides) -> bool {
     (0..extents.len()).all(|dim| extents[dim] == 1 || strides.0[dim] == dense.0[dim])
 }
 
-/// Whether the strides are those of a vector along the last dims, which together have this extent, repeated along all others.
+/// Whether the strides are those of a vector along the last dims, which together have this extent, repeated along all map_inputs.
 pub(super) fn is_along_columns(extents: &Shape, strides: &Strides, columns: usize) -> bool {
     let mut within = 1;
     (0..extents.len()).rev().filter(|&dim| extents[dim] != 1).all(|dim| {

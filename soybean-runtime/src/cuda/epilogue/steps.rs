@@ -10,7 +10,7 @@ pub(crate) enum FusedStep {
     /// As it was recorded.
     Plain(Step),
     /// A product with what followed it.
-    Product(FusedProduct),
+    Matmul(FusedMatmul),
     /// A vector of `f32` to be rounded to `bf16` into a slot, for the product that follows.
     Round {
         /// The vector.
@@ -22,7 +22,7 @@ pub(crate) enum FusedStep {
 
 /// A product that does several steps' work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FusedProduct {
+pub(crate) struct FusedMatmul {
     /// The number of the contraction.
     pub(crate) kernel: usize,
     /// Left and right operand.
@@ -33,8 +33,8 @@ pub(crate) struct FusedProduct {
     pub(crate) epilogue: Epilogue,
     /// The vector of [`Epilogue::bias`]: read, or for gradients written.
     pub(crate) bias: Option<Location>,
-    /// Where [`Epilogue::kept`] is.
-    pub(crate) kept: Option<Location>,
+    /// Where [`Epilogue::aux`] is.
+    pub(crate) aux: Option<Location>,
 }
 
 /// Where something is.
@@ -60,7 +60,7 @@ impl FusedStep {
     pub(crate) fn inputs(&self) -> Vec<BufferId> {
         match self {
             Self::Plain(step) => step.inputs.clone(),
-            Self::Product(it) => it.inputs.into_iter().chain(it.extra_inputs()).collect(),
+            Self::Matmul(it) => it.inputs.into_iter().chain(it.extra_inputs()).collect(),
             Self::Round { input, .. } => vec![*input],
         }
     }
@@ -69,17 +69,17 @@ impl FusedStep {
     pub(crate) fn results(&self) -> Vec<BufferId> {
         match self {
             Self::Plain(step) => step.results.clone(),
-            Self::Product(it) => {
+            Self::Matmul(it) => {
                 let written = buffer(it.bias).filter(|_| it.is_gradient());
-                let kept = buffer(it.kept).filter(|_| !it.is_gradient());
-                [Some(it.result), written, kept].into_iter().flatten().collect()
+                let aux = buffer(it.aux).filter(|_| !it.is_gradient());
+                [Some(it.result), written, aux].into_iter().flatten().collect()
             }
             Self::Round { .. } => Vec::new(),
         }
     }
 }
 
-impl FusedProduct {
+impl FusedMatmul {
     pub(super) fn is_gradient(&self) -> bool {
         matches!(self.epilogue.function, Function::ReluGradient | Function::GeluGradient)
     }
@@ -87,8 +87,8 @@ impl FusedProduct {
     /// What is read besides the operands.
     pub(super) fn extra_inputs(&self) -> Vec<BufferId> {
         let read = buffer(self.bias).filter(|_| !self.is_gradient());
-        let kept = buffer(self.kept).filter(|_| self.is_gradient());
-        read.into_iter().chain(kept).collect()
+        let aux = buffer(self.aux).filter(|_| self.is_gradient());
+        read.into_iter().chain(aux).collect()
     }
 }
 

@@ -12,9 +12,9 @@ use std::{
 
 /// The variables of the environment that say where to look.
 #[derive(Default)]
-pub(super) struct Surroundings {
+pub(super) struct SearchEnvironment {
     /// `SOYBEAN_CUDA_LIBS`, folders separated as in `PATH`.
-    pub(super) chosen: Option<OsString>,
+    pub(super) explicit: Option<OsString>,
     /// `VIRTUAL_ENV` and `CONDA_PREFIX`.
     pub(super) prefixes: Vec<OsString>,
     /// `PATH`, in which the Python that is in use stands.
@@ -23,20 +23,20 @@ pub(super) struct Surroundings {
     pub(super) home: Option<OsString>,
 }
 
-/// Folders with libraries, those to be asked first at the front.
+/// SearchFolders with libraries, those to be asked first at the front.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Folders {
+pub(super) struct SearchFolders {
     /// Those that the user names: they go before what the loader finds.
-    pub(super) chosen: Vec<PathBuf>,
+    pub(super) explicit: Vec<PathBuf>,
     /// All others: they come after it.
-    pub(super) usual: Vec<PathBuf>,
+    pub(super) standard: Vec<PathBuf>,
 }
 
-impl Surroundings {
+impl SearchEnvironment {
     /// What the environment of this process says.
-    pub(super) fn of_process() -> Self {
+    pub(super) fn from_process() -> Self {
         Self {
-            chosen: env::var_os("SOYBEAN_CUDA_LIBS"),
+            explicit: env::var_os("SOYBEAN_CUDA_LIBS"),
             prefixes: ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).collect(),
             path: env::var_os("PATH"),
             home: env::var_os("HOME"),
@@ -44,13 +44,13 @@ impl Surroundings {
     }
 
     /// The folders that exist.
-    pub(super) fn folders(&self) -> Folders {
-        let chosen = self.chosen.iter().flat_map(env::split_paths);
-        let chosen = chosen.flat_map(|it| [vec![it.clone()], of_wheels(&it)].concat());
+    pub(super) fn folders(&self) -> SearchFolders {
+        let explicit = self.explicit.iter().flat_map(env::split_paths);
+        let explicit = explicit.flat_map(|it| [vec![it.clone()], of_wheels(&it)].concat());
         let toolkit = ["/usr/local/cuda/lib64", "/usr/local/cuda/lib"].map(PathBuf::from);
         let prefixes = self.prefixes();
-        let usual = toolkit.into_iter().chain(prefixes.iter().flat_map(|it| of_prefix(it)));
-        Folders { chosen: existing(chosen), usual: existing(usual) }
+        let standard = toolkit.into_iter().chain(prefixes.iter().flat_map(|it| of_prefix(it)));
+        SearchFolders { explicit: existing(explicit), standard: existing(standard) }
     }
 
     /// The folders below which Pythons have their packages.
@@ -134,19 +134,20 @@ mod tests {
         }
     }
 
-    fn usual(surroundings: &Surroundings, below: &Tree) -> Vec<PathBuf> {
-        let mut folders = surroundings.folders().usual;
+    fn standard(surroundings: &SearchEnvironment, below: &Tree) -> Vec<PathBuf> {
+        let mut folders = surroundings.folders().standard;
         folders.retain(|it| it.starts_with(&below.0));
         folders
     }
 
     #[test]
     fn chosen_folders_may_hold_libraries_or_packages() {
-        let tree = Tree::new("chosen", &["libs", "packages/nvidia/cu13/lib"]);
-        let chosen = env::join_paths([tree.at("libs"), tree.at("packages"), tree.at("none")]);
-        let surroundings = Surroundings { chosen: chosen.ok(), ..Surroundings::default() };
+        let tree = Tree::new("explicit", &["libs", "packages/nvidia/cu13/lib"]);
+        let explicit = env::join_paths([tree.at("libs"), tree.at("packages"), tree.at("none")]);
+        let surroundings =
+            SearchEnvironment { explicit: explicit.ok(), ..SearchEnvironment::default() };
         let expected = [tree.at("libs"), tree.at("packages"), tree.at("packages/nvidia/cu13/lib")];
-        assert_eq!(surroundings.folders().chosen, expected);
+        assert_eq!(surroundings.folders().explicit, expected);
     }
 
     #[test]
@@ -157,9 +158,9 @@ mod tests {
             &[&format!("{packages}/cu13/lib"), &format!("{packages}/cudnn/lib")],
         );
         let prefixes = vec![tree.0.clone().into_os_string()];
-        let surroundings = Surroundings { prefixes, ..Surroundings::default() };
+        let surroundings = SearchEnvironment { prefixes, ..SearchEnvironment::default() };
         let expected = ["lib", &format!("{packages}/cudnn/lib"), &format!("{packages}/cu13/lib")];
-        assert_eq!(usual(&surroundings, &tree), expected.map(|it| tree.at(it)));
+        assert_eq!(standard(&surroundings, &tree), expected.map(|it| tree.at(it)));
     }
 
     #[test]
@@ -173,9 +174,9 @@ mod tests {
         std::os::unix::fs::symlink(tree.at("usr/bin/python3.11"), tree.at("venv/bin/python3"))
             .unwrap();
         let path = env::join_paths([tree.at("empty"), tree.at("venv/bin")]).ok();
-        let surroundings = Surroundings { path, ..Surroundings::default() };
+        let surroundings = SearchEnvironment { path, ..SearchEnvironment::default() };
         let expected = ["venv/lib", environment, "usr/lib", real].map(|it| tree.at(it));
-        assert_eq!(usual(&surroundings, &tree), expected);
+        assert_eq!(standard(&surroundings, &tree), expected);
     }
 
     #[test]

@@ -9,26 +9,26 @@ use libloading::Library;
 use soybean_plan::{Combine, DType};
 
 /// A rank's part of a clique.
-pub(super) type Communicator = *mut c_void;
+pub(super) type RawCommunicator = *mut c_void;
 
 /// What a function returns; 0 for success.
-pub(super) type Outcome = c_int;
+pub(super) type NcclResult = c_int;
 
 /// A communicator works on something in the background.
-pub(super) const IN_PROGRESS: Outcome = 7;
+pub(super) const IN_PROGRESS: NcclResult = 7;
 
 /// What the members of a clique know it by; made by one of them.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct UniqueId(pub(super) [u8; UniqueId::N_BYTES]);
+pub(super) struct RawUniqueId(pub(super) [u8; RawUniqueId::N_BYTES]);
 
-impl UniqueId {
+impl RawUniqueId {
     pub(super) const N_BYTES: usize = 128;
 }
 
 /// How communicators are made: as version 2.14 knows them, which all later ones take.
 #[repr(C)]
-pub(super) struct Settings {
+pub(super) struct Config {
     size: usize,
     magic: u32,
     version: u32,
@@ -37,7 +37,7 @@ pub(super) struct Settings {
     unused: u32,
 }
 
-impl Settings {
+impl Config {
     /// No call waits for another process; what takes longer goes on in the background.
     pub(super) const NON_BLOCKING: Self = Self {
         size: size_of::<Self>(),
@@ -50,20 +50,32 @@ impl Settings {
 
 type Pointer = *mut c_void;
 /// Sends, receives, count, type, operation, communicator, stream.
-pub(super) type Reduce =
-    unsafe extern "C" fn(Pointer, Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+pub(super) type Reduce = unsafe extern "C" fn(
+    Pointer,
+    Pointer,
+    usize,
+    c_int,
+    c_int,
+    RawCommunicator,
+    Pointer,
+) -> NcclResult;
 
-/// Communicator, members, id, number of the member, settings.
-type JoinWith =
-    unsafe extern "C" fn(*mut Communicator, c_int, UniqueId, c_int, *const Settings) -> Outcome;
+/// RawCommunicator, members, id, number of the member, settings.
+type InitRankConfig = unsafe extern "C" fn(
+    *mut RawCommunicator,
+    c_int,
+    RawUniqueId,
+    c_int,
+    *const Config,
+) -> NcclResult;
 
 /// What communicators that never wait for other processes have of their own; older versions have none.
 #[derive(Clone, Copy)]
 pub(super) struct NonBlocking {
     /// Begins to make a member's communicator.
-    pub(super) join: JoinWith,
+    pub(super) init_rank: InitRankConfig,
     /// Begins to end a communicator whose work is done.
-    pub(super) finalize: unsafe extern "C" fn(Communicator) -> Outcome,
+    pub(super) finalize: unsafe extern "C" fn(RawCommunicator) -> NcclResult,
 }
 
 macro_rules! functions {
@@ -73,7 +85,7 @@ macro_rules! functions {
             $($(#[$doc])* pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
             pub(super) non_blocking: Option<NonBlocking>,
             /// What was said last, in words; older versions say nothing.
-            last_error: Option<unsafe extern "C" fn(Communicator) -> *const c_char>,
+            last_error: Option<unsafe extern "C" fn(RawCommunicator) -> *const c_char>,
             _library: Library,
         }
 
@@ -89,14 +101,14 @@ macro_rules! functions {
                     let $name = *found.map_err(|_| format!("NCCL: expected {} in the library, found no such function", $symbol))?;
                 )*
                 // SAFETY: as above.
-                let found = unsafe { library.get::<unsafe extern "C" fn(Communicator) -> *const c_char>("ncclGetLastError") };
+                let found = unsafe { library.get::<unsafe extern "C" fn(RawCommunicator) -> *const c_char>("ncclGetLastError") };
                 let last_error = found.ok().map(|it| *it);
                 // SAFETY: as above.
-                let join = unsafe { library.get::<JoinWith>("ncclCommInitRankConfig") };
+                let init_rank = unsafe { library.get::<InitRankConfig>("ncclCommInitRankConfig") };
                 // SAFETY: as above.
-                let finalize = unsafe { library.get::<unsafe extern "C" fn(Communicator) -> Outcome>("ncclCommFinalize") };
-                let non_blocking = join.ok().zip(finalize.ok());
-                let non_blocking = non_blocking.map(|(join, finalize)| NonBlocking { join: *join, finalize: *finalize });
+                let finalize = unsafe { library.get::<unsafe extern "C" fn(RawCommunicator) -> NcclResult>("ncclCommFinalize") };
+                let non_blocking = init_rank.ok().zip(finalize.ok());
+                let non_blocking = non_blocking.map(|(init_rank, finalize)| NonBlocking { init_rank: *init_rank, finalize: *finalize });
                 Ok(Self { $($name,)* non_blocking, last_error, _library: library })
             }
         }
@@ -105,33 +117,33 @@ macro_rules! functions {
 
 functions! {
     /// Writes the version.
-    version: "ncclGetVersion" = fn(*mut c_int) -> Outcome;
+    version: "ncclGetVersion" = fn(*mut c_int) -> NcclResult;
     /// The name of an outcome.
-    outcome_text: "ncclGetErrorString" = fn(Outcome) -> *const c_char;
+    outcome_text: "ncclGetErrorString" = fn(NcclResult) -> *const c_char;
     /// Writes an id that no other clique has.
-    unique_id: "ncclGetUniqueId" = fn(*mut UniqueId) -> Outcome;
+    unique_id: "ncclGetUniqueId" = fn(*mut RawUniqueId) -> NcclResult;
     /// Makes a member's communicator, on the device whose context is current, and waits for all other members: communicator, members, id, number of the member.
-    join: "ncclCommInitRank" = fn(*mut Communicator, c_int, UniqueId, c_int) -> Outcome;
+    init_rank: "ncclCommInitRank" = fn(*mut RawCommunicator, c_int, RawUniqueId, c_int) -> NcclResult;
     /// Ends a communicator whose work is done.
-    destroy: "ncclCommDestroy" = fn(Communicator) -> Outcome;
+    destroy: "ncclCommDestroy" = fn(RawCommunicator) -> NcclResult;
     /// Ends a communicator and its work.
-    abort: "ncclCommAbort" = fn(Communicator) -> Outcome;
+    abort: "ncclCommAbort" = fn(RawCommunicator) -> NcclResult;
     /// Writes what has gone wrong since.
-    async_error: "ncclCommGetAsyncError" = fn(Communicator, *mut Outcome) -> Outcome;
+    async_error: "ncclCommGetAsyncError" = fn(RawCommunicator, *mut NcclResult) -> NcclResult;
     /// Calls from here on are made together.
-    group_start: "ncclGroupStart" = fn() -> Outcome;
+    group_start: "ncclGroupStart" = fn() -> NcclResult;
     /// Makes the calls.
-    group_end: "ncclGroupEnd" = fn() -> Outcome;
+    group_end: "ncclGroupEnd" = fn() -> NcclResult;
     /// Sends, receives, count, type, operation, communicator, stream.
-    all_reduce: "ncclAllReduce" = fn(Pointer, Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+    all_reduce: "ncclAllReduce" = fn(Pointer, Pointer, usize, c_int, c_int, RawCommunicator, Pointer) -> NcclResult;
     /// Sends, receives, count, type, communicator, stream.
-    all_gather: "ncclAllGather" = fn(Pointer, Pointer, usize, c_int, Communicator, Pointer) -> Outcome;
+    all_gather: "ncclAllGather" = fn(Pointer, Pointer, usize, c_int, RawCommunicator, Pointer) -> NcclResult;
     /// Sends, receives, count, type, operation, communicator, stream.
-    reduce_scatter: "ncclReduceScatter" = fn(Pointer, Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+    reduce_scatter: "ncclReduceScatter" = fn(Pointer, Pointer, usize, c_int, c_int, RawCommunicator, Pointer) -> NcclResult;
     /// Sends, count, type, peer, communicator, stream.
-    send: "ncclSend" = fn(Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+    send: "ncclSend" = fn(Pointer, usize, c_int, c_int, RawCommunicator, Pointer) -> NcclResult;
     /// Receives, count, type, peer, communicator, stream.
-    receive: "ncclRecv" = fn(Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+    receive: "ncclRecv" = fn(Pointer, usize, c_int, c_int, RawCommunicator, Pointer) -> NcclResult;
 }
 
 impl Binding {
@@ -144,7 +156,7 @@ impl Binding {
     }
 
     /// What NCCL says of a failure.
-    pub(super) fn explain(&self, outcome: Outcome) -> String {
+    pub(super) fn explain(&self, outcome: NcclResult) -> String {
         // SAFETY: gives a text that stays.
         let name = text(unsafe { (self.outcome_text)(outcome) });
         // SAFETY: without a communicator it gives the text of this thread's last failure.

@@ -61,7 +61,7 @@ const BUFFERS: [(usize, usize); 31] = [
     (1536, 24384),
 ];
 /// Where those buffers lie for relu whose places differ.
-const RELU_PLACES: [(BufferId, usize); 19] = [
+const RELU_OFFSETS: [(BufferId, usize); 19] = [
     (10, 24384),
     (12, 48960),
     (13, 36672),
@@ -222,12 +222,12 @@ impl Perceptron {
     }
 
     /// Where the compiler put the buffers.
-    pub(super) fn at_compiled_places(self) -> Self {
+    pub(super) fn with_compiled_offsets(self) -> Self {
         self
     }
 
     /// Every buffer has memory that no other has.
-    pub(super) fn in_places_of_their_own(mut self) -> Self {
+    pub(super) fn with_separate_buffers(mut self) -> Self {
         let mut buffers = self.tables.buffers.to_vec();
         let mut end = 0;
         for buffer in &mut buffers {
@@ -246,7 +246,7 @@ impl Perceptron {
             buffers[number].dtype = DType::Bf16;
         }
         self.tables.buffers = buffers.into();
-        self.in_places_of_their_own()
+        self.with_separate_buffers()
     }
 
     /// In another order, in which every step still finds what it reads.
@@ -264,7 +264,7 @@ impl Perceptron {
     }
 
     /// Buffers that are not needed at the same time share memory at random.
-    pub(super) fn in_random_places(mut self, seed: u64) -> Self {
+    pub(super) fn with_random_offsets(mut self, seed: u64) -> Self {
         let mut random = Random(seed ^ 0x5EED);
         let lives = self.lives();
         let mut buffers = self.tables.buffers.to_vec();
@@ -325,10 +325,10 @@ impl Perceptron {
 
 /// Whether the later step must stay behind the earlier.
 fn depends(later: &Step, earlier: &Step) -> bool {
-    let meet = |one: &[BufferId], other: &[BufferId]| one.iter().any(|it| other.contains(it));
-    meet(&later.inputs, &earlier.results)
-        || meet(&later.results, &earlier.inputs)
-        || meet(&later.results, &earlier.results)
+    let overlaps = |one: &[BufferId], other: &[BufferId]| one.iter().any(|it| other.contains(it));
+    overlaps(&later.inputs, &earlier.results)
+        || overlaps(&later.results, &earlier.inputs)
+        || overlaps(&later.results, &earlier.results)
 }
 
 struct Random(u64);
@@ -351,7 +351,7 @@ fn tables(activation: Activation) -> Tables {
         |&(n_elements, offset): &(usize, usize)| Buffer { offset, n_elements, dtype: DType::F32 };
     let mut buffers: Vec<Buffer> = BUFFERS.iter().map(make).collect();
     if activation == Activation::Relu {
-        RELU_PLACES.iter().for_each(|&(buffer, offset)| buffers[buffer].offset = offset);
+        RELU_OFFSETS.iter().for_each(|&(buffer, offset)| buffers[buffer].offset = offset);
         buffers[30].offset = 36672;
     }
     let tile = |n: usize| Tile { shape: Shape::new(&[n]), tiling: Tiling::replicated(0) };
