@@ -1,4 +1,4 @@
-//! How the trainer calls its ranks and hears from them.
+//! Dispatch of the trainer's orders to the threads of its ranks.
 #![expect(unsafe_code, reason = "a batch is lent to threads that outlive the dispatch")]
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,17 +8,17 @@ use crate::{
     ranks::{Order, Report},
 };
 
-/// What the trainer and its ranks share.
+/// State that the trainer shares with its ranks.
 #[derive(Clone)]
 pub(crate) struct SharedState {
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) abort: Arc<Abort>,
-    /// One for each rank.
+    /// One report for each rank.
     pub(crate) reports: Arc<[Mutex<Report>]>,
 }
 
 impl SharedState {
-    /// The links among a trainer and `n_here` of `n_ranks` ranks; the others are in other processes.
+    /// Creates the state for `n_here` of `n_ranks` ranks. The others are in other processes.
     pub(crate) fn new(n_here: usize, n_ranks: usize) -> Self {
         Self {
             dispatcher: Arc::new(Dispatcher::new(n_here)),
@@ -28,7 +28,7 @@ impl SharedState {
     }
 }
 
-/// A state with one order at a time, which all ranks carry out before the next.
+/// Broadcasts one order at a time. All ranks carry it out before the next.
 pub(crate) struct Dispatcher {
     n_ranks: usize,
     state: Mutex<DispatchState>,
@@ -38,13 +38,13 @@ pub(crate) struct Dispatcher {
 
 struct DispatchState {
     number: u64,
-    /// The order, or none when there are to be no more.
+    /// The order, or `None` to stop the ranks.
     order: Option<Order<'static>>,
     n_done: usize,
 }
 
 impl Dispatcher {
-    /// A state for this many ranks.
+    /// Creates a dispatcher for this many ranks.
     pub(crate) const fn new(n_ranks: usize) -> Self {
         let state = DispatchState { number: 0, order: None, n_done: 0 };
         Self {
@@ -55,20 +55,20 @@ impl Dispatcher {
         }
     }
 
-    /// The number of ranks that carry out orders.
+    /// Returns the number of ranks.
     pub(crate) const fn n_ranks(&self) -> usize {
         self.n_ranks
     }
 
-    /// Tells all ranks that there are no more orders.
+    /// Tells all ranks to stop.
     pub(crate) fn stop(&self) {
         self.publish(None);
     }
 
-    /// Gives an order and waits until all ranks have carried it out.
+    /// Gives an order to all ranks and waits until all have carried it out.
     pub(crate) fn dispatch(&self, order: Order<'_>) {
-        // SAFETY: ranks see the order only until they report it done, and this function returns only after all of them have; it cannot
-        // unwind before.
+        // SAFETY: ranks use the order only until they report completion. This function waits for
+        // all of them and cannot unwind before that.
         let order = unsafe { std::mem::transmute::<Order<'_>, Order<'static>>(order) };
         self.publish(Some(order));
     }
@@ -82,11 +82,12 @@ impl Dispatcher {
         while state.n_done < self.n_ranks {
             state = self.all_done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        // Nothing that was lent stays on the state.
+        // The order borrows from the caller.
         state.order = None;
     }
 
-    /// Carries out the next order after `number`, and reports it done whatever happens in `work`.
+    /// Waits for the order after `number`, runs `work`, and reports completion even if `work`
+    /// panics.
     pub(crate) fn serve_next(&self, number: u64, work: impl FnOnce(Option<Order<'_>>)) {
         let mut state = lock(&self.state);
         while state.number == number {

@@ -1,6 +1,8 @@
-//! Processes: a program that `mpirun` starts several times trains one model together, each process with a block of the ranks.
+//! Runs in several processes: `mpirun` starts the program several times, and each process runs a
+//! block of the ranks of one model.
 //!
-//! Every process makes the same calls in the same order; what the ranks report is handed exchange after each, so that a trainer looks the same in all of them.
+//! Every process gives the same orders. After each order the reports of all ranks are exchanged, so
+//! that trainers have the same state in all processes.
 
 #[cfg(feature = "mpi")]
 mod control;
@@ -31,28 +33,31 @@ use control_message::ControlMessage;
 #[cfg(feature = "mpi")]
 pub(crate) use ranks::start_ranks;
 
-/// Which of the processes of a run this is.
+/// Identity of a process within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number, from 0.
+    /// Number of the process, from 0.
     pub number: usize,
-    /// How many processes there are.
+    /// Number of processes.
     pub count: usize,
 }
 
-/// The variables in which programs that start processes say how many they are: `mpirun` of Open MPI, and that of MPICH and peers.
+/// Environment variables with the number of processes: those of Open MPI and of MPICH and its
+/// derivatives.
 const SIZE_VARIABLES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 
 impl Process {
-    /// A process without peers.
+    /// A process that runs alone.
     pub const ONLY: Self = Self { number: 0, count: 1 };
 
-    /// Joins the other processes, if `mpirun` has started several; else this is the only one. Further calls do nothing else than to say the same again.
+    /// Joins the other processes if `mpirun` has started several. Further calls return the same
+    /// value.
     ///
-    /// A process that has joined leaves when it exits, and waits for the peers then.
+    /// A process that has joined waits for the others when it exits.
     ///
     /// # Errors
-    /// If there are several, and the program is built without the feature `mpi`, or MPI cannot be used from several threads.
+    /// If there are several processes and the program is built without the feature `mpi`, or if MPI
+    /// does not support calls from several threads.
     pub fn start() -> Result<Self, Error> {
         match started(|name| env::var(name).ok()) {
             0 | 1 => Ok(Self::ONLY),
@@ -60,14 +65,15 @@ impl Process {
         }
     }
 
-    /// Whether it is this one that prints and writes files.
+    /// Returns true if this process prints and writes files.
     #[must_use]
     pub const fn is_first(self) -> bool {
         self.number == 0
     }
 
-    /// Tells the other processes that this one ends with an error, so that none waits for it. Returns whether this one is to tell people: not so where the
-    /// error is another's, or another of a lower number ends with the same.
+    /// Tells the other processes that this one ends with an error, so that none waits for it.
+    /// Returns true if this process should print the error. It should not if the error comes from
+    /// another process, or a process of a lower number fails with the same error.
     #[must_use]
     pub fn fail(self, message: &str) -> bool {
         self.count == 1 || tell(message)
@@ -80,7 +86,8 @@ impl fmt::Display for Process {
     }
 }
 
-/// Something that this process writes. Until it is dropped, the other processes do not end this one, even after a failure.
+/// A write in progress. Until it is dropped, other processes do not abort this one, even after a
+/// failure.
 #[derive(Debug)]
 pub(crate) struct Writing(());
 
@@ -99,7 +106,7 @@ impl Drop for Writing {
     }
 }
 
-/// Tells the other processes, if there are any.
+/// Sends a control message to the other processes, if there are any.
 #[cfg(feature = "mpi")]
 fn broadcast(message: &ControlMessage) {
     if let Some(world) = world::joined() {
@@ -107,7 +114,7 @@ fn broadcast(message: &ControlMessage) {
     }
 }
 
-/// The number of processes that were started together; 0 if nobody says.
+/// Returns the number of processes from the environment, or 0 if it is unknown.
 fn started(variable: impl Fn(&str) -> Option<String>) -> usize {
     let sizes = SIZE_VARIABLES.iter().filter_map(|it| variable(it)?.trim().parse().ok());
     sizes.max().unwrap_or(0)

@@ -1,5 +1,5 @@
-//! What one rank sends to ranks of other processes in a collective, and what it receives from them: the same elements that ranks of one process read
-//! in each other's arenas.
+//! Messages to and from ranks of other processes in a collective. They carry the same elements that
+//! ranks of one process read from each other's arenas.
 #![expect(unsafe_code, reason = "messages lie in arenas that other ranks read")]
 
 use std::{ops::Range, ptr};
@@ -17,53 +17,54 @@ use crate::{
     transport::Transport,
 };
 
-/// The messages of one rank in one collective.
+/// All messages of one rank in one collective.
 pub(crate) struct RemoteExchange {
-    /// Parts of inputs.
+    /// Parts of the inputs.
     pub(crate) inputs: MessageBatch,
-    /// Shares of the result, once they are combined.
+    /// Shares of the result, after they are combined.
     pub(crate) shares: MessageBatch,
-    /// Where what is combined comes from, in the order of the group; empty where nothing is.
+    /// Sources of the operands that are combined, in the order of the group. Empty for copies.
     pub(crate) sources: Vec<PartialSource>,
-    /// The staging memory that all this needs.
+    /// Size of the staging memory.
     pub(crate) staging_bytes: usize,
 }
 
-/// Messages that are under way together.
+/// Messages that are pending at the same time.
 #[derive(Default)]
 pub(crate) struct MessageBatch {
     sends: Vec<Message>,
     receives: Vec<Message>,
 }
 
-/// Where partial results of a rank are.
+/// Location of a rank's partial results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartialSource {
-    /// In the arena of this rank.
+    /// The arena of this rank.
     Arena(usize),
-    /// In staging memory from this byte on, those that are combined only, one after the other.
+    /// Staging memory from this byte on. Only elements that are combined are stored, contiguously.
     Staged(usize),
 }
 
-/// One message.
+/// A message.
 struct Message {
     peer: usize,
     n_elements: usize,
     location: MessageLocation,
 }
 
-/// Where the elements of a message lie on this rank.
+/// Location of a message's elements on this rank.
 enum MessageLocation {
-    /// In a buffer in one piece, from this element on.
+    /// Contiguous in a buffer, from this element on.
     Contiguous(usize),
-    /// In staging memory from this byte on, where they stay.
+    /// In staging memory from this byte on.
     Staged(usize),
-    /// In a buffer in pieces, and so in staging memory while they are under way.
+    /// Strided in a buffer, and packed in staging memory while the message is pending.
     Packed { start: usize, overlap: Overlap },
 }
 
 impl RemoteExchange {
-    /// The messages of `rank`, of a process that has the ranks `local`, for its part in a collective; none where all from which it takes are local.
+    /// Plans the messages of `rank` in a collective. `local` are the ranks of its process. Returns
+    /// `None` if all peers are local.
     pub(crate) fn new(
         collective: &Collective,
         movement: &Movement,
@@ -115,11 +116,13 @@ impl RemoteExchange {
 }
 
 impl MessageBatch {
-    /// Begins to receive parts of `to`, and to send parts of `from`.
+    /// Starts to receive parts of `to` and to send parts of `from`.
     ///
     /// # Safety
-    /// Both regions have the elements of the tiles, and the staging the bytes of [`RemoteExchange::staging_bytes`]. They stay until the transport has finished, nobody writes to `from`, and nobody else uses the
-    /// staging and those parts of `to`.
+    /// Both regions have the elements of the tiles, and `staging` has
+    /// [`RemoteExchange::staging_bytes`] bytes. They stay valid until the transport has finished.
+    /// Until then nothing writes to `from`, and nothing else uses the staging memory and those
+    /// parts of `to`.
     pub(crate) unsafe fn begin(
         &self,
         transport: &mut dyn Transport,
@@ -155,10 +158,10 @@ impl MessageBatch {
         Ok(())
     }
 
-    /// Puts in their places what has come in pieces.
+    /// Unpacks strided elements from staging memory.
     ///
     /// # Safety
-    /// As [`Self::begin`], whose transport has finished.
+    /// As [`Self::begin`], after the transport has finished.
     pub(crate) unsafe fn unpack(&self, to: &Region, staging: *const u8) {
         let element_bytes = to.dtype.bytes();
         for message in &self.receives {
@@ -173,39 +176,39 @@ impl MessageBatch {
         }
     }
 
-    /// Nobody waits for messages without elements.
+    /// Drops messages without elements, which no peer expects.
     fn drop_empty(&mut self) {
         self.sends.retain(|it| it.n_elements > 0);
         self.receives.retain(|it| it.n_elements > 0);
     }
 }
 
-/// How a rank reaches those of other processes.
+/// Connection of a rank to ranks of other processes.
 pub(crate) struct RemoteEndpoint {
     transport: Box<dyn Transport>,
-    /// Staging memory, for one collective at a time.
+    /// Staging memory, used by one collective at a time.
     staging: Arena,
 }
 
 impl RemoteEndpoint {
-    /// With staging memory of this size.
+    /// Allocates staging memory of this size.
     pub(crate) fn new(transport: Box<dyn Transport>, n_bytes: usize) -> Result<Self, Error> {
         Ok(Self { transport, staging: Arena::new(n_bytes)? })
     }
 
-    /// Whether no message is under way.
+    /// Returns true if no message is pending.
     pub(crate) fn is_idle(&self) -> bool {
         self.transport.is_idle()
     }
 }
 
-/// The messages of one collective while it runs; without other processes there are none.
+/// The messages of a collective while it runs. Empty without other processes.
 pub(crate) struct ActiveExchange<'a> {
     endpoint: Option<(&'a mut RemoteEndpoint, &'a RemoteExchange)>,
     abort: &'a Abort,
 }
 
-/// The two legs of messages.
+/// The two phases of an exchange.
 #[derive(Clone, Copy)]
 pub(crate) enum ExchangePhase {
     /// [`RemoteExchange::inputs`].
@@ -224,7 +227,7 @@ impl ExchangePhase {
 }
 
 impl<'a> ActiveExchange<'a> {
-    /// Of a collective among ranks of this process only, without anything.
+    /// Creates the exchange of a collective. `endpoint` is `None` if all ranks are in this process.
     pub(crate) const fn new(
         endpoint: Option<(&'a mut RemoteEndpoint, &'a RemoteExchange)>,
         abort: &'a Abort,
@@ -232,7 +235,7 @@ impl<'a> ActiveExchange<'a> {
         Self { endpoint, abort }
     }
 
-    /// Begins to receive parts of `to`, and to send parts of `from`.
+    /// Starts to receive parts of `to` and to send parts of `from`.
     ///
     /// # Safety
     /// As [`MessageBatch::begin`], for this rank's part of the collective.
@@ -244,28 +247,30 @@ impl<'a> ActiveExchange<'a> {
     ) -> Result<(), Error> {
         let Some((endpoint, remote)) = &mut self.endpoint else { return Ok(()) };
         let (transport, staging) = (&mut *endpoint.transport, endpoint.staging.start());
-        // SAFETY: required of the caller; the staging was made for the largest of all collectives.
+        // SAFETY: required of the caller; the staging memory was sized for the largest collective.
         unsafe { phase.of(remote).begin(transport, from, to, staging) }
     }
 
-    /// Waits until all has come and gone.
+    /// Waits for all messages of a phase and unpacks them.
     ///
     /// # Safety
     /// As [`MessageBatch::unpack`].
     pub(crate) unsafe fn finish(&mut self, phase: ExchangePhase, to: &Region) -> Result<(), Error> {
         let Some((endpoint, remote)) = &mut self.endpoint else { return Ok(()) };
         endpoint.transport.finish(self.abort)?;
-        // SAFETY: required of the caller; all messages have come.
+        // SAFETY: required of the caller; all messages have arrived.
         unsafe { phase.of(remote).unpack(to, endpoint.staging.start()) };
         Ok(())
     }
 
-    /// Where staging memory begins.
+    /// Returns the start of the staging memory.
     pub(crate) fn staging(&self) -> *const u8 {
         self.endpoint.as_ref().map_or(ptr::null(), |it| it.0.staging.start().cast_const())
     }
 }
 
+/// Packs strided elements into contiguous memory.
+///
 /// # Safety
 /// As [`MessageBatch::begin`].
 unsafe fn pack(overlap: &Overlap, from: &Region, packed: *mut u8) {
@@ -278,19 +283,19 @@ unsafe fn pack(overlap: &Overlap, from: &Region, packed: *mut u8) {
     });
 }
 
-/// Staging memory that is handed out piece by piece.
+/// Allocator of staging memory.
 struct StagingLayout {
     n_bytes: usize,
     element_bytes: usize,
 }
 
 impl StagingLayout {
-    /// How elements of the input are sent.
+    /// Returns the location of elements of the input that are sent.
     fn place_sent(&mut self, overlap: Overlap) -> (usize, MessageLocation) {
         self.place(overlap, |_, there| there)
     }
 
-    /// How elements of the result are received.
+    /// Returns the location of elements of the result that are received.
     fn place_received(&mut self, overlap: Overlap) -> (usize, MessageLocation) {
         self.place(overlap, |local, _| local)
     }
@@ -314,7 +319,7 @@ impl StagingLayout {
         }
     }
 
-    /// How partial results are received.
+    /// Returns the location of partial results that are received.
     fn place_partials(&mut self, n_elements: usize) -> (usize, MessageLocation) {
         (n_elements, MessageLocation::Staged(self.reserve(n_elements)))
     }

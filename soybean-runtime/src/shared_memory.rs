@@ -1,4 +1,5 @@
-//! Collectives: ranks of one process read each other's arenas, between barriers; what ranks of other processes have comes as messages.
+//! Collectives in shared memory. Between barriers, ranks of one process read each other's arenas.
+//! Elements from ranks of other processes arrive as messages.
 #![expect(unsafe_code, reason = "ranks read each other's arenas")]
 
 use std::{collections::BTreeMap, mem, ops::Range, sync::Arc};
@@ -21,23 +22,24 @@ use crate::{
     transport::Transport,
 };
 
-/// All ranks of a process.
+/// Memory and barriers of all ranks of a process.
 pub(crate) struct SharedMemoryGroup {
     model: AnyModel,
     arenas: Arenas,
     abort: Arc<Abort>,
-    /// A barrier for each set of axes and each first rank of a group, among those of its ranks that are here.
+    /// A barrier for each set of axes and each first rank of a group. It counts the group's ranks
+    /// in this process.
     barriers: BTreeMap<(AxisSet, usize), Arc<Barrier>>,
 }
 
-/// One rank of a shared_memory.
+/// Communicator of one rank.
 pub(crate) struct SharedMemoryCommunicator {
     local: LocalRank,
     collectives: Vec<Option<PreparedCollective>>,
     endpoint: Option<RemoteEndpoint>,
 }
 
-/// Where one rank is, among the others of its process.
+/// A rank and the memory of its process.
 struct LocalRank {
     model: AnyModel,
     arenas: Arenas,
@@ -49,12 +51,12 @@ struct PreparedCollective {
     name: &'static str,
     dtype: DType,
     barrier: Arc<Barrier>,
-    /// The elements of this rank's tile before and after.
+    /// Elements of this rank's tile before and after the collective.
     n_source: usize,
     n_destination: usize,
     movement: Movement,
     combiner: Combiner,
-    /// Where what is combined comes from.
+    /// Sources of the operands that are combined.
     sources: Vec<PartialSource>,
     remote: Option<RemoteExchange>,
 }
@@ -82,7 +84,8 @@ impl SharedMemoryGroup {
         Self { model: model.clone(), arenas: arenas.clone(), abort: Arc::clone(abort), barriers }
     }
 
-    /// The part of one rank, with its transport where there are other processes.
+    /// Creates the communicator of a rank. `transport` reaches the ranks of other processes, if
+    /// there are any.
     pub(crate) fn communicator(
         &self,
         rank: usize,
@@ -132,13 +135,10 @@ impl SharedMemoryGroup {
 impl PreparedCollective {
     fn check(&self, input: &Region, result: &Region) -> Result<(), Error> {
         let error = |message: &str| Err(Error::new(ErrorKind::Program, message));
-        let (expected, found) =
-            ((self.n_source, self.n_destination), (input.n_elements, result.n_elements));
-        if expected != found {
-            let (expected, found) = (format!("{} and {}", expected.0, expected.1), found);
+        if (self.n_source, self.n_destination) != (input.n_elements, result.n_elements) {
             return error(&format!(
-                "expected tiles of {expected} elements before and after, found {} and {}",
-                found.0, found.1
+                "expected tiles of {} and {} elements before and after, found {} and {}",
+                self.n_source, self.n_destination, input.n_elements, result.n_elements
             ));
         }
         if input.overlaps(result) {
@@ -160,7 +160,8 @@ impl LocalRank {
         cpu::region(self.model.get().tables(), &self.arenas[rank], buffer)
     }
 
-    /// Where an element of a buffer that [`Self::region`] has found stands on another rank.
+    /// Returns the address of an element on another rank, in a buffer that [`Self::region`] has
+    /// checked.
     fn element(&self, rank: usize, buffer: BufferId, index: usize) -> *const u8 {
         let buffer = &self.model.get().tables().buffers[buffer];
         let start = self.arenas[rank].pointer(buffer).cast::<u8>().cast_const();
@@ -171,10 +172,11 @@ impl LocalRank {
         self.arenas.ranks().contains(&rank)
     }
 
-    /// Copies the elements that are shared with each peer of this process; returns the bytes received from those and from others.
+    /// Copies the overlaps with local peers. Returns the number of bytes received from local and
+    /// remote peers.
     ///
     /// # Safety
-    /// Nobody writes to the sources, and nobody else uses the result.
+    /// Nothing writes to the sources, and nothing else uses the result.
     unsafe fn copy(
         &self,
         parts: &[(usize, Overlap)],
@@ -191,7 +193,8 @@ impl LocalRank {
             overlap.for_each(|here, there, length| {
                 let (from, to) = (source.place(there), result.place(here));
                 let n_bytes = length * result.dtype.bytes();
-                // SAFETY: overlaps stay within the tiles, whose sizes were checked; the caller vouches for the rest.
+                // SAFETY: overlaps stay within the tiles, whose sizes were checked; the rest is
+                // required of the caller.
                 unsafe { to.copy_from_nonoverlapping(from, n_bytes) };
                 n_received += if *peer == self.rank { 0 } else { n_bytes };
             });
@@ -199,10 +202,11 @@ impl LocalRank {
         Ok(n_received as u64)
     }
 
-    /// Combines from all ranks of the group the elements that this rank keeps; returns the bytes received.
+    /// Combines the elements that this rank keeps from all ranks of the group. Returns the number
+    /// of bytes received.
     ///
     /// # Safety
-    /// As [`Self::copy`], and what came from other processes is in the staging.
+    /// As [`Self::copy`], and the staging memory holds the messages from other processes.
     unsafe fn scatter(
         &self,
         prepared: &PreparedCollective,
@@ -219,14 +223,15 @@ impl LocalRank {
                 PartialSource::Staged(start) => staging.wrapping_add(start + n_before),
             });
             let to = result.place(here);
-            // SAFETY: overlaps stay within the tiles, whose sizes were checked; the caller vouches for the rest.
+            // SAFETY: overlaps stay within the tiles, whose sizes were checked; the rest is
+            // required of the caller.
             unsafe { prepared.combiner.combine(result.dtype, sources, to, length) };
             n_combined += length;
         });
         (n_combined * (prepared.sources.len() - 1) * result.dtype.bytes()) as u64
     }
 
-    /// Combines this rank's share of the elements; returns the bytes received.
+    /// Combines this rank's share of the elements. Returns the number of bytes received.
     ///
     /// # Safety
     /// As [`Self::scatter`].
@@ -243,15 +248,17 @@ impl LocalRank {
             PartialSource::Staged(start) => staging.wrapping_add(*start),
         });
         let to = result.place(share.start);
-        // SAFETY: shares stay within the tiles, whose sizes were checked; the caller vouches for the rest.
+        // SAFETY: shares stay within the tiles, whose sizes were checked; the rest is required of
+        // the caller.
         unsafe { prepared.combiner.combine(result.dtype, sources, to, share.len()) };
         (share.len() * (prepared.sources.len() - 1) * result.dtype.bytes()) as u64
     }
 
-    /// Copies the shares that the others of this process have combined; returns the bytes received from those and from others.
+    /// Copies the shares that local peers have combined. Returns the number of bytes received from
+    /// local and remote peers.
     ///
     /// # Safety
-    /// Nobody writes to the others' shares, and nobody else uses those shares of the result here.
+    /// Nothing writes to the shares of the peers, and nothing else uses those shares of the result.
     unsafe fn gather_shares(
         &self,
         group: &[usize],
@@ -267,7 +274,8 @@ impl LocalRank {
             }
             let from = self.region(*peer, result.0)?.place(share.start);
             let to = result.1.place(share.start);
-            // SAFETY: shares stay within the tiles, whose sizes were checked; the caller vouches for the rest.
+            // SAFETY: shares stay within the tiles, whose sizes were checked; the rest is required
+            // of the caller.
             unsafe { to.copy_from_nonoverlapping(from, n_bytes) };
         }
         Ok(n_received as u64)
@@ -292,14 +300,16 @@ impl SharedMemoryCommunicator {
         if let Movement::Copy(parts) = &prepared.movement
             && parts.iter().all(|it| it.0 == local.rank)
         {
-            // SAFETY: only this rank uses its arena endpoint of collectives.
+            // SAFETY: outside collectives, only this rank uses its arena.
             return unsafe { local.copy(parts, input, &to) };
         }
         let endpoint = endpoint.as_mut().zip(prepared.remote.as_ref());
         let mut exchange = ActiveExchange::new(endpoint, &local.abort);
-        // SAFETY: this rank writes to its result only, and nobody reads there before the shares are combined.
+        // SAFETY: this rank writes to its result only, which nobody reads before the shares are
+        // combined.
         unsafe { exchange.begin(ExchangePhase::Inputs, &source, &to) }?;
-        // What a rank reads was written before the first barrier, and is not written again before the last.
+        // Everything a rank reads was written before the first barrier, and does not change before
+        // the last.
         wait()?;
         let n_bytes = match &prepared.movement {
             Movement::Copy(parts) => {
@@ -323,10 +333,12 @@ impl SharedMemoryCommunicator {
                 // SAFETY: as above.
                 let combined =
                     unsafe { local.combine_share(prepared, own, input, &to, exchange.staging()) };
-                // SAFETY: this rank's share is combined, and others' shares of the result are written by nobody else.
+                // SAFETY: this rank's share is combined, and nothing else writes the other shares
+                // of the result.
                 unsafe { exchange.begin(ExchangePhase::Shares, &to, &to) }?;
                 wait()?;
-                // SAFETY: after the barrier all shares are combined, and each rank writes only the others' in its own result.
+                // SAFETY: all shares are combined after the barrier, and each rank writes only the
+                // others' shares in its own result.
                 let gathered = unsafe { local.gather_shares(group, shares, (result, &to)) }?;
                 // SAFETY: as above.
                 unsafe { exchange.finish(ExchangePhase::Shares, &to) }?;
@@ -340,7 +352,7 @@ impl SharedMemoryCommunicator {
 
 impl Drop for SharedMemoryCommunicator {
     fn drop(&mut self) {
-        // Messages that are still under way after a failure use this memory for as long as the process lives.
+        // After a failure, pending messages use this memory as long as the process lives.
         if self.endpoint.as_ref().is_some_and(|it| !it.is_idle()) {
             mem::forget(self.local.arenas.clone());
             mem::forget(self.endpoint.take());

@@ -80,7 +80,7 @@ impl BatchSlot {
     }
 
     /// Queues the copies from the slot to the buffers of the program.
-    pub(crate) fn unload(&self, arena: u64, stream: &Stream) -> Result<(), Error> {
+    pub(crate) fn copy_to_arena(&self, arena: u64, stream: &Stream) -> Result<(), Error> {
         self.inputs.iter().try_for_each(|input| {
             let to = arena + input.offset as u64;
             let from = self.device.address(4 * input.first_word);

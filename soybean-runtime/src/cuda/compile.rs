@@ -104,7 +104,7 @@ const LOG_LINES: usize = 12;
 /// Runs NVRTC, which must be available.
 fn compile(text: &str, options: &[String]) -> Result<Vec<u8>, Error> {
     let program = NvrtcProgram::new(text)?;
-    let options: Vec<CString> = options.iter().map(|it| c_text(it)).collect::<Result<_, _>>()?;
+    let options: Vec<CString> = options.iter().map(|it| c_string(it)).collect::<Result<_, _>>()?;
     let pointers: Vec<*const c_char> = options.iter().map(|it| it.as_ptr()).collect();
     let count = i32::try_from(pointers.len()).expect("there are two options");
     // SAFETY: the program is alive, and the options are C strings that outlive the call.
@@ -114,7 +114,7 @@ fn compile(text: &str, options: &[String]) -> Result<Vec<u8>, Error> {
         Err(error) => {
             let log = program.log();
             let lines: Vec<&str> = log.lines().take(LOG_LINES).collect();
-            let message = format!("compiling kernels: {}\n{}", explain(error), lines.join("\n"));
+            let message = format!("compiling kernels: {}\n{}", error_text(error), lines.join("\n"));
             Err(Error::new(ErrorKind::Program, message))
         }
     }
@@ -125,7 +125,7 @@ struct NvrtcProgram(nvrtcProgram);
 
 impl NvrtcProgram {
     fn new(text: &str) -> Result<Self, Error> {
-        let text = c_text(text)?;
+        let text = c_string(text)?;
         let mut program = std::ptr::null_mut();
         let (name, none) = (c"soybean.cu", std::ptr::null());
         // SAFETY: the text and the name are C strings, which NVRTC copies; there are no headers.
@@ -172,7 +172,7 @@ impl Drop for NvrtcProgram {
     }
 }
 
-fn c_text(text: &str) -> Result<CString, Error> {
+fn c_string(text: &str) -> Result<CString, Error> {
     CString::new(text).map_err(|_| {
         Error::new(
             ErrorKind::Program,
@@ -183,11 +183,11 @@ fn c_text(text: &str) -> Result<CString, Error> {
 
 fn check(what: &str, outcome: nvrtcResult) -> Result<(), Error> {
     outcome.result().map_err(|error| {
-        Error::new(ErrorKind::Program, format!("compiling kernels: {what}: {}", explain(error)))
+        Error::new(ErrorKind::Program, format!("compiling kernels: {what}: {}", error_text(error)))
     })
 }
 
-fn explain(NvrtcError(code): NvrtcError) -> String {
+fn error_text(NvrtcError(code): NvrtcError) -> String {
     // SAFETY: returns a static C string.
     let text = unsafe { sys::nvrtcGetErrorString(code) };
     if text.is_null() {

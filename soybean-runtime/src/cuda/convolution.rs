@@ -68,7 +68,7 @@ impl Drop for Cudnn {
 
 /// A convolution of a program with its descriptors and algorithm.
 pub(crate) struct ConvolutionPlan {
-    parts: Descriptors,
+    descriptors: Descriptors,
     algorithm: Algorithm,
     layout_plan: ConvolutionLayout,
     /// Workspace of the algorithm alone.
@@ -77,6 +77,14 @@ pub(crate) struct ConvolutionPlan {
 
 // SAFETY: this value owns its descriptors.
 unsafe impl Send for ConvolutionPlan {}
+
+/// Element type, math type and layout of a convolution.
+#[derive(Clone, Copy)]
+struct Format {
+    dtype: DType,
+    math: Math,
+    layout: Layout,
+}
 
 impl ConvolutionPlan {
     /// Plans the convolution for these element types of the two inputs and the result. Returns
@@ -101,7 +109,8 @@ impl ConvolutionPlan {
             if layout != Layout::ChannelsFirst && layout_plan.copied_bytes > MAX_COPIED_BYTES {
                 continue;
             }
-            match Self::with(cudnn, convolution, (compute_type, math, layout), layout_plan) {
+            let format = Format { dtype: compute_type, math, layout };
+            match Self::with(cudnn, convolution, format, layout_plan) {
                 Ok(plan) => return Ok(Some(plan)),
                 // Try the next layout. If none works, a generated kernel computes the convolution.
                 Err(error) if is_refusal(error) => {}
@@ -114,28 +123,28 @@ impl ConvolutionPlan {
     fn with(
         cudnn: &Cudnn,
         convolution: &Convolution,
-        (dtype, math, layout): (DType, Math, Layout),
+        Format { dtype, math, layout }: Format,
         layout_plan: ConvolutionLayout,
     ) -> Result<Self, CudnnError> {
         let [images, filters, results] =
             [ConvolutionTensor::Images, ConvolutionTensor::Filters, ConvolutionTensor::Results]
                 .map(|it| it.extents(convolution));
-        let parts = Descriptors {
+        let descriptors = Descriptors {
             images: TensorDescriptor::new(dtype, layout, images)?,
             filters: FilterDescriptor::new(dtype, layout, filters)?,
             results: TensorDescriptor::new(dtype, layout, results)?,
-            walk: ConvolutionDescriptor::new(convolution, math)?,
+            convolution: ConvolutionDescriptor::new(convolution, math)?,
         };
-        let (algorithm, suited) = Algorithm::find(cudnn.raw, convolution.form, &parts)?;
+        let (algorithm, suited) = Algorithm::find(cudnn.raw, convolution.form, &descriptors)?;
         // An algorithm must not lower the precision that was asked for.
         if math != Math::CUDNN_FMA_MATH {
-            parts.walk.set_math(suited)?;
+            descriptors.convolution.set_math(suited)?;
         }
-        let workspace_bytes = algorithm.workspace_bytes(cudnn.raw, &parts)?;
+        let workspace_bytes = algorithm.workspace_bytes(cudnn.raw, &descriptors)?;
         if workspace_bytes > MAX_WORKSPACE_BYTES {
             return Err(NOT_SUPPORTED);
         }
-        Ok(Self { parts, algorithm, layout_plan, workspace_bytes })
+        Ok(Self { descriptors, algorithm, layout_plan, workspace_bytes })
     }
 
     /// Returns the operands that [`Self::run`] expects, and the copies before and after it.
@@ -174,7 +183,7 @@ impl ConvolutionPlan {
             workspace_bytes: self.workspace_bytes,
         };
         // SAFETY: required of the caller.
-        unsafe { self.algorithm.run(cudnn.raw, &self.parts, pointers) }.map_err(refused)
+        unsafe { self.algorithm.run(cudnn.raw, &self.descriptors, pointers) }.map_err(refused)
     }
 }
 

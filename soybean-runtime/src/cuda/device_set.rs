@@ -127,7 +127,7 @@ impl DeviceSet {
     }
 
     /// Makes the next step wait until the batch of a slot is on all GPUs.
-    pub(crate) fn await_batch(&self, slot: usize) -> Result<(), Error> {
+    pub(crate) fn wait_for_batch(&self, slot: usize) -> Result<(), Error> {
         self.contexts
             .iter()
             .try_for_each(|context| self.origin_stream().wait(&context.slots[slot].ready))
@@ -196,7 +196,9 @@ impl DeviceSet {
             }
             Action::Feed | Action::Kernel(_) | Action::Report => {
                 let contexts = self.contexts.iter();
-                contexts.into_iter().try_for_each(|it| self.act(it, &task.action, launch.slot))?;
+                contexts
+                    .into_iter()
+                    .try_for_each(|it| self.queue_local(it, &task.action, launch.slot))?;
             }
         }
         for (at, context) in self.contexts.iter().enumerate() {
@@ -212,7 +214,12 @@ impl DeviceSet {
     }
 
     /// Queues a task that involves one rank only.
-    fn act(&self, context: &RankContext, action: &Action, slot: usize) -> Result<(), Error> {
+    fn queue_local(
+        &self,
+        context: &RankContext,
+        action: &Action,
+        slot: usize,
+    ) -> Result<(), Error> {
         let stream = context.lane(Lane::Compute);
         match action {
             Action::Feed => {
@@ -223,7 +230,7 @@ impl DeviceSet {
                     // the step ends.
                     unsafe { self.scalars.copy_to(scalars, n_scalars, stream) }?;
                 }
-                context.slots[slot].unload(context.address(MemoryBlock::Arena, 0), stream)
+                context.slots[slot].copy_to_arena(context.address(MemoryBlock::Arena, 0), stream)
             }
             Action::Kernel(run) => self.run(context, run),
             Action::Report if context.rank == 0 => {

@@ -69,7 +69,7 @@ pub(crate) fn installation() -> &'static Installation {
 
 impl Installation {
     fn detect() -> Self {
-        let driver = find_driver();
+        let driver = load_driver();
         let n_devices = if driver.is_ok() { count_devices() } else { Ok(0) };
         let (driver, n_devices) = match n_devices {
             Ok(n_devices) => (driver, n_devices),
@@ -165,7 +165,7 @@ impl Installation {
         as_device_error(self.nccl.get_or_init(|| {
             let binding = Binding::new(self.open(&NCCL, &[2])?)?;
             let version = version_parts(binding.version_number().unwrap_or(0));
-            Ok((LoadedLibrary { version, path: loaded_from(NCCL.stem) }, binding))
+            Ok((LoadedLibrary { version, path: loaded_path(NCCL.stem) }, binding))
         }))
     }
 
@@ -183,7 +183,7 @@ impl Installation {
         };
         // It stays open until the process ends, like everything that cudarc opens.
         opened.into_iter().for_each(std::mem::forget);
-        Ok(LoadedLibrary { version, path: loaded_from(spec.stem) })
+        Ok(LoadedLibrary { version, path: loaded_path(spec.stem) })
     }
 
     /// Opens a library from the first folder that has it: folders of the user, of the loader, then
@@ -199,7 +199,7 @@ impl Installation {
         let n_known = by_loader.len();
         let mut refusal = None;
         for (place, path) in explicit.iter().chain(&by_loader).chain(&standard).enumerate() {
-            open_builtins_beside(path);
+            open_builtins_next_to(path);
             match open(path) {
                 Ok(library) => return Ok(library),
                 // The loader need not know a name, but a file that exists and cannot be opened is
@@ -260,11 +260,11 @@ fn open(path: &Path) -> Result<Library, String> {
     unsafe { Library::new(path) }.map_err(|error| error.to_string())
 }
 
-fn open_builtins_beside(path: &Path) {
+fn open_builtins_next_to(path: &Path) {
     let name = path.file_name().map(|it| it.to_string_lossy()).unwrap_or_default();
     let Some(major) = name.strip_prefix(NVRTC.stem) else { return };
     let start = format!("{NVRTC_BUILTINS}{major}.");
-    let beside = path.parent().and_then(|folder| search::file_beginning_with(folder, &start));
+    let beside = path.parent().and_then(|folder| search::file_with_prefix(folder, &start));
     if let Some(library) = beside.and_then(|it| open(&it).ok()) {
         // NVRTC finds it among the open libraries, so it stays open.
         std::mem::forget(library);
@@ -272,7 +272,7 @@ fn open_builtins_beside(path: &Path) {
 }
 
 /// Returns the version of the driver.
-fn find_driver() -> Result<i32, String> {
+fn load_driver() -> Result<i32, String> {
     // SAFETY: only opens the library.
     if !unsafe { driver::sys::is_culib_present() } {
         return Err("expected NVIDIA's driver (libcuda.so.1), found none".to_owned());
@@ -329,7 +329,7 @@ fn version_parts(version: usize) -> [usize; 3] {
 }
 
 /// Returns the path of an open library from `/proc/self/maps`.
-fn loaded_from(stem: &str) -> Option<PathBuf> {
+fn loaded_path(stem: &str) -> Option<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let start = format!("/{}", stem.trim_end_matches('.'));
     maps.lines()

@@ -19,7 +19,9 @@ use cudarc::cublaslt::{
 use soybean_plan::{Contraction, DType, Precision};
 
 use self::{
-    descriptor::{MatmulDescriptor, MatmulPreference, MatrixLayout, NOT_SUPPORTED, number, to_i64},
+    descriptor::{
+        MatmulDescriptor, MatmulPreference, MatrixLayout, NOT_SUPPORTED, data_type, to_i64,
+    },
     layout::{MatmulLayout, OperandOrder, candidate_layouts},
 };
 use super::{
@@ -271,7 +273,7 @@ fn describe(
     // The heuristic needs to see that addresses will be set, but not their values.
     let some_address = 256_u64;
     if let Some(dtype) = epilogue.bias {
-        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &number(dtype)?)?;
+        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &data_type(dtype)?)?;
         descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &some_address)?;
     }
     let (rows, columns) = (layout.result.columns, layout.result.rows);

@@ -36,7 +36,7 @@ impl DeviceMemory {
         // SAFETY: the allocation has this many bytes.
         unsafe { result::memset_d8_sync(start, 0, n_bytes) }
             .map_err(|error| gpu.error(what, error))?;
-        memory.settle()?;
+        memory.wait_for_default_stream()?;
         Ok(memory)
     }
 
@@ -52,7 +52,7 @@ impl DeviceMemory {
         // SAFETY: the range lies within the allocation.
         unsafe { result::memcpy_htod_sync(self.address(offset), from) }
             .map_err(|error| self.gpu.error("copying to the device", error))?;
-        self.settle()
+        self.wait_for_default_stream()
     }
 
     /// Copies values from the device. All earlier work on its streams must be complete.
@@ -65,7 +65,7 @@ impl DeviceMemory {
 
     /// Waits until a synchronous write or memset has reached the device. These driver calls may
     /// return earlier, and non-blocking streams do not wait for the null stream.
-    fn settle(&self) -> Result<(), Error> {
+    fn wait_for_default_stream(&self) -> Result<(), Error> {
         // SAFETY: the null handle is the default stream.
         unsafe { result::stream::synchronize(std::ptr::null_mut()) }
             .map_err(|error| self.gpu.error("waiting for a copy to the device", error))

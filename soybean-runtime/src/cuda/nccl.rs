@@ -19,7 +19,7 @@ use std::{
 use soybean_plan::{Combine, DType};
 
 use self::binding::{
-    Config, IN_PROGRESS, NcclResult, RawCommunicator, Reduce, operation_number, type_number,
+    Config, IN_PROGRESS, NcclResult, RawCommunicator, Reduce, data_type, reduce_op,
 };
 pub(crate) use self::{binding::Binding, unique_id::UniqueId};
 use super::{gpu::Gpu, libraries::installation, peers::Peers, stream::Stream};
@@ -90,7 +90,7 @@ impl CommunicatorGroup {
         let begun: Result<Vec<NcclResult>, Error> = begun.collect();
         let ended = group.end_group();
         let begun = begun?.into_iter().chain([ended]);
-        let checked = group.check_outcomes(&what, begun);
+        let checked = group.check_results(&what, begun);
         let restored = restore_context(&group.gpus);
         checked.and(restored).map(|()| group)
     }
@@ -145,7 +145,7 @@ impl CommunicatorGroup {
         n_elements: usize,
         dtype: DType,
     ) -> Result<(), Error> {
-        let dtype = type_number(dtype);
+        let dtype = data_type(dtype);
         self.grouped_call("all-gather", members, &|member, communicator, stream| {
             let (send, receive) = (pointer(member.send), pointer(member.receive));
             // SAFETY: required of the caller.
@@ -192,7 +192,7 @@ impl CommunicatorGroup {
         dtype: DType,
         combine: Combine,
     ) -> Result<(), Error> {
-        let (dtype, combine) = (type_number(dtype), operation_number(combine));
+        let (dtype, combine) = (data_type(dtype), reduce_op(combine));
         self.grouped_call(what, members, &|member, communicator, stream| {
             let (send, receive) = (pointer(member.send), pointer(member.receive));
             // SAFETY: required of the caller.
@@ -212,7 +212,7 @@ impl CommunicatorGroup {
         dtype: DType,
     ) -> Result<(), Error> {
         let n_bytes = (n_elements * dtype.bytes()) as u64;
-        let (dtype, group_size) = (type_number(dtype), self.group_size);
+        let (dtype, group_size) = (data_type(dtype), self.group_size);
         self.grouped_call("all-to-all", members, &|member, communicator, stream| {
             let peers = (0..group_size as u64).zip(0..).map(|(peer, group_rank): (u64, c_int)| {
                 let (send, receive) = (
@@ -238,7 +238,7 @@ impl CommunicatorGroup {
                     )
                 }
             });
-            outcome_of(peers)
+            combined_result(peers)
         })
     }
 
@@ -247,7 +247,7 @@ impl CommunicatorGroup {
     /// # Errors
     /// The error of a collective that was queued before.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.is_busy().map(|_| ())
+        self.is_in_progress().map(|_| ())
     }
 
     /// Finalizes and destroys the communicators after their work is complete. Communicators that do
@@ -280,21 +280,21 @@ impl CommunicatorGroup {
     }
 
     /// Returns true if NCCL is working in the background, for example to connect ranks.
-    fn is_busy(&self) -> Result<bool, Error> {
-        let mut is_busy = false;
+    fn is_in_progress(&self) -> Result<bool, Error> {
+        let mut is_in_progress = false;
         for (gpu, communicator) in self.communicators() {
             let mut found = 0;
             // SAFETY: the communicator is valid, and the result is a local variable.
             let asked = unsafe { (self.nccl.async_error)(communicator, &mut found) };
             match if asked == 0 { found } else { asked } {
                 0 => {}
-                IN_PROGRESS => is_busy = true,
-                outcome => {
-                    return Err(self.error_of(&format!("communication of {gpu:?}"), outcome));
+                IN_PROGRESS => is_in_progress = true,
+                result => {
+                    return Err(self.error_of(&format!("communication of {gpu:?}"), result));
                 }
             }
         }
-        Ok(is_busy)
+        Ok(is_in_progress)
     }
 
     /// Makes one call for each local rank, within an NCCL group. The work is queued when this
@@ -316,9 +316,9 @@ impl CommunicatorGroup {
         let called = members.map(|((&member, (_, communicator)), stream)| {
             call(member, communicator, stream.cast())
         });
-        let called = outcome_of(called);
-        let outcomes = [called, self.end_group()].into_iter();
-        let checked = self.check_outcomes(&format!("{what} among {:?}", self.gpus), outcomes);
+        let called = combined_result(called);
+        let results = [called, self.end_group()].into_iter();
+        let checked = self.check_results(&format!("{what} among {:?}", self.gpus), results);
         let restored = restore_context(&self.gpus);
         checked.and(restored)
     }
@@ -327,7 +327,7 @@ impl CommunicatorGroup {
         // SAFETY: every started group is ended.
         match unsafe { (self.nccl.group_start)() } {
             0 => Ok(()),
-            outcome => Err(self.error_of(what, outcome)),
+            result => Err(self.error_of(what, result)),
         }
     }
 
@@ -338,22 +338,22 @@ impl CommunicatorGroup {
 
     /// Checks the results of a group of calls, and waits for NCCL's work in the background. That
     /// work may wait for other processes. Nothing may be queued behind the calls before it is done.
-    fn check_outcomes(
+    fn check_results(
         &self,
         what: &str,
-        outcomes: impl Iterator<Item = NcclResult>,
+        results: impl Iterator<Item = NcclResult>,
     ) -> Result<(), Error> {
-        match outcome_of(outcomes) {
+        match combined_result(results) {
             0 => Ok(()),
             IN_PROGRESS => self.wait_until_idle(Duration::MAX),
-            outcome => Err(self.error_of(what, outcome)),
+            result => Err(self.error_of(what, result)),
         }
     }
 
     /// Waits until NCCL has no work in the background, at most for this time.
     fn wait_until_idle(&self, at_most: Duration) -> Result<(), Error> {
         let started = Instant::now();
-        while self.is_busy().map_err(|error| self.peers.root_cause(error))? {
+        while self.is_in_progress().map_err(|error| self.peers.root_cause(error))? {
             self.peers.check(started).inspect_err(|_| self.has_failed.set(true))?;
             if started.elapsed() > at_most {
                 let message = format!(
@@ -375,16 +375,16 @@ impl CommunicatorGroup {
         self.start_group(what)?;
         // SAFETY: the communicator is valid.
         let begun = self.communicators().map(|(_, it)| unsafe { (calls.finalize)(it) });
-        let begun = outcome_of(begun);
-        match outcome_of([begun, self.end_group()].into_iter()) {
+        let begun = combined_result(begun);
+        match combined_result([begun, self.end_group()].into_iter()) {
             0 | IN_PROGRESS => self.wait_until_idle(FINALIZE_TIMEOUT),
-            outcome => Err(self.error_of(what, outcome)),
+            result => Err(self.error_of(what, result)),
         }
     }
 
-    fn error_of(&self, what: &str, outcome: NcclResult) -> Error {
+    fn error_of(&self, what: &str, result: NcclResult) -> Error {
         self.has_failed.set(true);
-        let message = format!("{what}: NCCL: {}", self.nccl.explain(outcome));
+        let message = format!("{what}: NCCL: {}", self.nccl.error_text(result));
         Error::new(ErrorKind::Device, message)
     }
 }
@@ -403,10 +403,10 @@ fn restore_context(gpus: &[Arc<Gpu>]) -> Result<(), Error> {
 
 /// Combines the results of several calls: the first error, otherwise whether work is in progress.
 /// No call is made after an error.
-fn outcome_of(mut outcomes: impl Iterator<Item = NcclResult>) -> NcclResult {
+fn combined_result(mut results: impl Iterator<Item = NcclResult>) -> NcclResult {
     let mut all = 0;
     let is_failure = |it: &NcclResult| ![0, IN_PROGRESS].contains(it);
-    outcomes.by_ref().inspect(|it| all = all.max(*it)).find(is_failure).unwrap_or(all)
+    results.by_ref().inspect(|it| all = all.max(*it)).find(is_failure).unwrap_or(all)
 }
 
 fn pointer(address: u64) -> *mut c_void {

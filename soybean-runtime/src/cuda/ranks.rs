@@ -341,7 +341,7 @@ impl PhaseRunner {
 
     /// Queues a step kernel by kernel.
     fn queue(&self, devices: &DeviceSet, launch: StepLaunch<'_>) -> Result<(), Error> {
-        devices.await_batch(launch.slot)?;
+        devices.wait_for_batch(launch.slot)?;
         devices.queue(&self.phase, &self.events, launch)
     }
 
@@ -362,7 +362,7 @@ impl PhaseRunner {
             self.has_run = true;
             return done.record(devices.origin_stream());
         }
-        devices.await_batch(slot)?;
+        devices.wait_for_batch(slot)?;
         if self.graphs[slot].is_none() {
             devices.origin_stream().begin_capture()?;
             let queued = devices.queue(&self.phase, &self.events, launch);

@@ -1,4 +1,5 @@
-//! What processes tell each other beside the work, so that none waits for another that will not come.
+//! Control messages between processes. They report failures and mismatches, so that no process
+//! waits for another that will not come.
 #![expect(unsafe_code, reason = "messages on their way are in memory that stays")]
 
 use std::{
@@ -19,46 +20,53 @@ use super::{
 };
 use crate::{Error, ErrorKind, abort::lock};
 
-/// How often a process that waits looks for messages.
+/// Interval at which a waiting process polls for messages.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// How long a process that has left may take to say why.
+/// Time for a process that has ended to send the reason.
 pub(super) const REASON_TIMEOUT: Duration = Duration::from_millis(300);
-/// How long a process that has failed by itself waits to hear whether peers have failed alike.
+/// Time for which a failed process waits to hear whether others fail with the same error.
 const PEER_FAILURE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long a process waits for the peers to come to an error that was not told at once, and so is all processes'.
+/// Time for which a process waits for others to reach an error that all processes have in common.
 const COMMON_FAILURE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long processes that have failed wait for the peers to end, before all are ended.
+/// Time for which failed processes wait for the others to end, before all are aborted.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The channel of control, and what came by it.
+/// The control channel and the messages received.
 pub(super) struct Control {
     communicator: MpiCommunicator,
     process: Process,
     inbox: Mutex<Inbox>,
     outbox: Mutex<Outbox>,
     pub(super) trainers: ProgressList,
-    /// Whether this process has told of a failure of its own.
+    /// Set after this process has reported a failure of its own.
     has_failed: AtomicBool,
 }
 
 struct Inbox {
-    looked: Instant,
-    /// The processes that write something that must not be cut off, once for each such thing.
+    last_poll: Instant,
+    /// Processes with a write in progress, once per write.
     writing: Vec<usize>,
-    /// The failures of peers, with the number of the process.
+    /// Failures of other processes, with their numbers.
     failures: Vec<(usize, String)>,
-    /// What else peers said, and when.
-    statuses: Vec<(usize, ControlMessage, Instant)>,
+    /// Other messages.
+    statuses: Vec<Status>,
     buffer: Box<[u8; MAX_BYTES]>,
 }
 
 #[derive(Default)]
 struct Outbox {
-    /// Whether this process has left, and MPI is about to end.
+    /// Set when MPI is about to be finalised.
     is_closed: bool,
     requests: Requests,
-    /// What is under way.
+    /// Buffers of pending messages.
     messages: Vec<Box<[u8]>>,
+}
+
+/// A message about the progress of another process.
+struct Status {
+    process: usize,
+    message: ControlMessage,
+    received: Instant,
 }
 
 impl Control {
@@ -73,7 +81,8 @@ impl Control {
         }
     }
 
-    /// Tells all other processes. What cannot be sent is lost; they learn of the end of this process in other ways.
+    /// Sends a message to all other processes. Messages that cannot be sent are dropped, since the
+    /// other processes also detect the end of this one by other means.
     pub(super) fn broadcast(&self, message: &ControlMessage) {
         let mut outbox = lock(&self.outbox);
         let Outbox { is_closed, requests, messages } = &mut *outbox;
@@ -93,20 +102,21 @@ impl Control {
         }
     }
 
-    /// Tells the peers of a failure, unless it is theirs.
+    /// Reports a failure to the other processes, unless one of them caused it.
     pub(super) fn report_failure(&self, text: &str) {
-        if !self.is_of_another(text) && !self.has_failed.swap(true, Ordering::SeqCst) {
+        if !self.is_peer_failure(text) && !self.has_failed.swap(true, Ordering::SeqCst) {
             self.broadcast(&ControlMessage::Failed(text.to_owned()));
         }
     }
 
-    /// Tells the peers of a failure, and finds out whether this process is the one that tells people.
+    /// Reports a failure to the other processes. Returns true if this process should print it.
     pub(super) fn should_report(&self, text: &str) -> bool {
-        // What was told at once is a failure of this process. Peers come to the rest too, when they have finished what they write.
+        // A failure that was reported at once belongs to this process. All processes reach the
+        // other errors, after they have finished their writes.
         let is_own = self.has_failed.load(Ordering::SeqCst);
         let backoff = if is_own { PEER_FAILURE_TIMEOUT } else { COMMON_FAILURE_TIMEOUT };
         self.report_failure(text);
-        if self.is_of_another(text) {
+        if self.is_peer_failure(text) {
             return false;
         }
         let mut started = Instant::now();
@@ -114,7 +124,7 @@ impl Control {
             self.poll(None);
             let inbox = lock(&self.inbox);
             let is_before = |process: usize| process < self.process.number;
-            if inbox.failures.iter().any(|it| is_before(it.0) && is_alike(&it.1, text)) {
+            if inbox.failures.iter().any(|it| is_before(it.0) && has_same_cause(&it.1, text)) {
                 return false;
             }
             if !is_own && inbox.writing.iter().any(|it| is_before(*it)) {
@@ -126,26 +136,27 @@ impl Control {
         true
     }
 
-    /// Whether an error is what another process has told.
-    fn is_of_another(&self, text: &str) -> bool {
-        let told =
-            |(process, failure): &(usize, String)| text.contains(&said_by(*process, failure));
-        lock(&self.inbox).failures.iter().any(told)
+    /// Returns true if the error was reported by another process.
+    fn is_peer_failure(&self, text: &str) -> bool {
+        let is_reported =
+            |(process, failure): &(usize, String)| text.contains(&with_process(*process, failure));
+        lock(&self.inbox).failures.iter().any(is_reported)
     }
 
-    /// Whether a process has failed.
+    /// Returns true if any process has failed.
     fn is_failed(&self) -> bool {
         self.has_failed.load(Ordering::SeqCst) || !lock(&self.inbox).failures.is_empty()
     }
 
-    /// Takes what peers have said: why this process cannot go on with what it does, if so.
+    /// Receives control messages. Returns an error if this process cannot continue with its
+    /// operation.
     pub(super) fn poll(&self, progress: Option<&Progress>) -> Option<Error> {
-        // Where another thread looks, that is enough.
+        // One polling thread is enough.
         let mut inbox = self.inbox.try_lock().ok()?;
-        if inbox.looked.elapsed() < POLL_INTERVAL {
+        if inbox.last_poll.elapsed() < POLL_INTERVAL {
             return None;
         }
-        inbox.looked = Instant::now();
+        inbox.last_poll = Instant::now();
         loop {
             let taken = self.communicator.try_receive(&mut inbox.buffer[..]);
             let (process, n_bytes) = match taken {
@@ -162,28 +173,29 @@ impl Control {
         inbox.diagnose(progress, &self.trainers, self.process)
     }
 
-    /// Tells the peers that this process waits in an order of this trainer, once.
+    /// Tells the other processes once that this one waits in an order of this trainer.
     pub(super) fn announce_wait(&self, progress: &Progress) {
-        let (order, operation) = progress.current();
-        if progress.announce(order) {
-            let places =
+        let (sequence, operation) = progress.current();
+        if progress.announce(sequence) {
+            let positions =
                 self.trainers.all().iter().map(|it| (it.trainer, it.current().0)).collect();
             self.broadcast(&ControlMessage::Waiting {
                 trainer: progress.trainer,
-                order,
+                sequence,
                 operation,
-                places,
+                positions,
             });
         }
     }
 
-    /// Tells the peers that a trainer has ended.
+    /// Tells the other processes that a trainer has ended.
     pub(super) fn announce_close(&self, progress: &Progress) {
-        let (trainer, order) = (progress.trainer, progress.last_done());
-        self.broadcast(&ControlMessage::Closed { trainer, order });
+        let (trainer, sequence) = (progress.trainer, progress.last_done());
+        self.broadcast(&ControlMessage::Closed { trainer, sequence });
     }
 
-    /// Leaves the other processes: waits until all want to end, or after a failure for a while, after which all are ended. What a process writes is finished before.
+    /// Leaves the run. Waits until all processes want to end. After a failure all are aborted when
+    /// the time limit expires, unless one has a write in progress.
     pub(super) fn leave(&self) {
         self.trainers.all().iter().for_each(|it| self.announce_close(it));
         self.broadcast(&ControlMessage::Ended);
@@ -208,7 +220,7 @@ impl Inbox {
     fn new() -> Self {
         let (failures, statuses, writing) = (Vec::new(), Vec::new(), Vec::new());
         let buffer = Box::new([0; MAX_BYTES]);
-        Self { looked: Instant::now(), writing, failures, statuses, buffer }
+        Self { last_poll: Instant::now(), writing, failures, statuses, buffer }
     }
 
     fn accept(&mut self, from: usize, message: ControlMessage) {
@@ -222,12 +234,13 @@ impl Inbox {
             ControlMessage::Waiting { .. }
             | ControlMessage::Closed { .. }
             | ControlMessage::Ended => {
-                self.statuses.push((from, message, Instant::now()));
+                self.statuses.push(Status { process: from, message, received: Instant::now() });
             }
         }
     }
 
-    /// Why a process that waits in an order of the trainer `progress`, one of `trainers`, cannot go on.
+    /// Returns an error if a process that waits in an order of the trainer `progress` cannot
+    /// continue. `trainers` are all trainers of this process.
     fn diagnose(
         &mut self,
         progress: Option<&Progress>,
@@ -235,36 +248,38 @@ impl Inbox {
         process: Process,
     ) -> Option<Error> {
         if let Some((from, text)) = self.failures.first() {
-            return Some(Error::new(ErrorKind::Rank, said_by(*from, text)));
+            return Some(Error::new(ErrorKind::Rank, with_process(*from, text)));
         }
         let progress = progress?;
-        // What this process has behind it is over.
-        self.statuses.retain(|note| match note.1 {
-            ControlMessage::Waiting { trainer, order, .. } => match trainers.find(trainer) {
-                Some(own) => order >= own.current().0,
+        // Messages about completed orders are obsolete.
+        self.statuses.retain(|status| match status.message {
+            ControlMessage::Waiting { trainer, sequence, .. } => match trainers.find(trainer) {
+                Some(own) => sequence >= own.current().0,
                 None => trainer > progress.trainer,
             },
             ControlMessage::Closed { .. } | ControlMessage::Ended => true,
             ControlMessage::Failed(_) | ControlMessage::Writing | ControlMessage::Written => false,
         });
-        self.statuses.iter().find_map(|(from, message, at)| {
+        self.statuses.iter().find_map(|Status { process: from, message, received }| {
             if let Some((theirs, own)) = deadlock(message, progress, trainers) {
                 return Some(mismatch((*from, &theirs), (process.number, &own)));
             }
-            let is_left = at.elapsed() > REASON_TIMEOUT && self.has_left(*from, message, progress);
-            is_left.then(|| left(*from, &progress.current().1))
+            let is_left =
+                received.elapsed() > REASON_TIMEOUT && self.has_left(*from, message, progress);
+            is_left.then(|| departed(*from, &progress.current().1))
         })
     }
 
-    /// Whether a process that has told of its end, or of that of a trainer, does not come to what this one waits in.
+    /// Returns true if a process has ended, or closed the trainer, without reaching the current
+    /// order.
     fn has_left(&self, from: usize, message: &ControlMessage, progress: &Progress) -> bool {
         let is_closed = |it: &ControlMessage| matches!(it, ControlMessage::Closed { trainer, .. } if *trainer == progress.trainer);
         match message {
-            ControlMessage::Closed { order, .. } => {
-                is_closed(message) && *order < progress.current().0
+            ControlMessage::Closed { sequence, .. } => {
+                is_closed(message) && *sequence < progress.current().0
             }
             ControlMessage::Ended => {
-                !self.statuses.iter().any(|it| it.0 == from && is_closed(&it.1))
+                !self.statuses.iter().any(|it| it.process == from && is_closed(&it.message))
             }
             ControlMessage::Failed(_)
             | ControlMessage::Waiting { .. }
@@ -274,33 +289,35 @@ impl Inbox {
     }
 }
 
-/// What another process waits in and what this one waits in, if they wait for each other.
+/// Returns the operations that this process and the sender wait in, if they wait for each other.
 fn deadlock(
     waiting: &ControlMessage,
     progress: &Progress,
     trainers: &ProgressList,
 ) -> Option<(String, String)> {
-    let ControlMessage::Waiting { trainer, order: theirs, operation: other, places } = waiting
+    let ControlMessage::Waiting { trainer, sequence: theirs, operation: other, positions } =
+        waiting
     else {
         return None;
     };
-    let (order, operation) = progress.current();
+    let (sequence, operation) = progress.current();
     if *trainer == progress.trainer {
-        let is_other = *theirs == order && *other != operation;
+        let is_other = *theirs == sequence && *other != operation;
         return is_other.then(|| (other.to_string(), operation.to_string()));
     }
-    // Each has yet to begin what the other waits in; one that has done so may wait for a third.
+    // Both must have yet to begin the operation of the other. Otherwise the other may wait for a
+    // third process.
     let own = trainers.find(*trainer)?;
-    let place = places.iter().find(|it| it.0 == progress.trainer);
+    let position = positions.iter().find(|it| it.0 == progress.trainer);
     let is_crossed = own.has_same_thread_as(progress)
         && own.current().0 < *theirs
-        && place.is_none_or(|it| it.1 < order);
+        && position.is_none_or(|it| it.1 < sequence);
     let of = |operation: &Operation, trainer| format!("{operation} of trainer {trainer}");
     is_crossed.then(|| (of(other, *trainer), of(&operation, progress.trainer)))
 }
 
-/// Whether two errors have the same cause: what was expected is the same, on whatever rank or GPU.
-fn is_alike(one: &str, other: &str) -> bool {
+/// Returns true if two errors have the same cause: they expected the same, on whatever rank or GPU.
+fn has_same_cause(one: &str, other: &str) -> bool {
     let cause = |text: &str| {
         let expected = text.split(", found").next().unwrap_or_default();
         expected.chars().filter(|it| !it.is_ascii_digit()).collect::<String>()
@@ -308,11 +325,11 @@ fn is_alike(one: &str, other: &str) -> bool {
     cause(one) == cause(other)
 }
 
-fn said_by(process: usize, text: &str) -> String {
+fn with_process(process: usize, text: &str) -> String {
     format!("process {process}: {text}")
 }
 
-/// The error where processes do not do the same.
+/// Returns the error for processes that do different things.
 pub(super) fn mismatch(one: (usize, &dyn Display), other: (usize, &dyn Display)) -> Error {
     let (first, second) = if one.0 < other.0 { (one, other) } else { (other, one) };
     let message = format!(
@@ -322,7 +339,7 @@ pub(super) fn mismatch(one: (usize, &dyn Display), other: (usize, &dyn Display))
     Error::new(ErrorKind::Process, message)
 }
 
-fn left(process: usize, operation: &Operation) -> Error {
+fn departed(process: usize, operation: &Operation) -> Error {
     let message = format!(
         "expected all processes to do the same, found that process {process} has ended its work before {operation}"
     );
@@ -340,16 +357,18 @@ mod tests {
         Operation { kind: OperationKind::Train, id, argument: 0 }
     }
 
-    /// A trainer that is at this order, which the calling thread has given.
-    fn progress(trainers: &ProgressList, trainer: u64, order: u64) -> Arc<Progress> {
+    /// Returns the progress of a trainer at this order, given by the calling thread.
+    fn progress(trainers: &ProgressList, trainer: u64, sequence: u64) -> Arc<Progress> {
         let progress = Arc::new(Progress::new(trainer, 1, Operation::of(OperationKind::Start)));
         trainers.add(&progress);
-        (1..=order).for_each(|it| progress.begin(step(it)));
+        (1..=sequence).for_each(|it| progress.begin(step(it)));
         progress
     }
 
-    /// What process 0 concludes, which waits in order 5 of trainer 1 and has come to order 3 of trainer 2, when process 1 waits in this order of trainer 2, and has come to that of trainer 1.
-    fn diagnosed(theirs: u64, place: Option<u64>, in_two_threads: bool) -> Option<String> {
+    /// Diagnoses process 0, which waits in order 5 of trainer 1 and has reached order 3 of trainer
+    /// 2. Process 1 waits in order `theirs` of trainer 2 and has reached order `position` of
+    /// trainer 1.
+    fn diagnosed(theirs: u64, position: Option<u64>, in_two_threads: bool) -> Option<String> {
         let trainers = ProgressList::default();
         let first = progress(&trainers, 1, 5);
         let _second = match in_two_threads {
@@ -357,10 +376,10 @@ mod tests {
             false => progress(&trainers, 2, 3),
         };
         let mut inbox = Inbox::new();
-        let places = place.map(|it| (1, it)).into_iter().chain([(2, theirs)]).collect();
+        let positions = position.map(|it| (1, it)).into_iter().chain([(2, theirs)]).collect();
         inbox.accept(
             1,
-            ControlMessage::Waiting { trainer: 2, order: theirs, operation: step(9), places },
+            ControlMessage::Waiting { trainer: 2, sequence: theirs, operation: step(9), positions },
         );
         let process = Process { number: 0, count: 2 };
         inbox.diagnose(Some(&first), &trainers, process).map(|it| it.to_string())
@@ -373,14 +392,14 @@ mod tests {
             (format!("{} of trainer 1", step(5)), format!("{} of trainer 2", step(9)));
         let expected = format!("found {here} in process 0, and {there} in process 1");
         assert!(found.ends_with(&expected), "{found}");
-        // It has not even started the trainer.
+        // Process 1 has not even started trainer 1.
         assert!(diagnosed(4, None, false).is_some());
-        // It has made the step in which this process waits, perhaps for a third.
+        // Process 1 has begun the step in which this process waits. It may wait for a third.
         assert_eq!(diagnosed(4, Some(5), false), None);
-        // This process has made the step in which the other waits.
+        // This process has begun the step in which process 1 waits.
         assert_eq!(diagnosed(3, Some(4), false), None);
         assert_eq!(diagnosed(2, Some(4), false), None);
-        // Another thread may come to it.
+        // Another thread of this process may still reach it.
         assert_eq!(diagnosed(4, Some(4), true), None);
     }
 
@@ -400,7 +419,7 @@ mod tests {
                 "the tensors of rank {rank}: expected 96 bytes on GPU {rank}, found {free} free"
             )
         };
-        assert!(is_alike(&on(0, 5), &on(4, 7)));
-        assert!(!is_alike(&on(0, 5), "input `y`: expected 96 elements, found 5"));
+        assert!(has_same_cause(&on(0, 5), &on(4, 7)));
+        assert!(!has_same_cause(&on(0, 5), "input `y`: expected 96 elements, found 5"));
     }
 }

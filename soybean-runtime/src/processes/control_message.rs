@@ -1,32 +1,33 @@
-//! What processes tell each other beside the work: that they have failed, wait, write, or have ended.
+//! Control messages between processes and their encoding.
 
 use super::progress::{OPERATION_BYTES, Operation};
 
-/// A message on the channel of control.
+/// A control message.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ControlMessage {
-    /// The process has failed, for this root_cause.
+    /// The process has failed for this reason.
     Failed(String),
-    /// It waits for peers in this order of a trainer, and has done so for long. `places` are all its trainers, each with the last order that it has begun.
-    Waiting { trainer: u64, order: u64, operation: Operation, places: Vec<(u64, u64)> },
-    /// It has ended a trainer after this order.
-    Closed { trainer: u64, order: u64 },
-    /// It has ended.
+    /// The process has waited for long in this order of a trainer. `positions` lists all its
+    /// trainers with the last order that each has begun.
+    Waiting { trainer: u64, sequence: u64, operation: Operation, positions: Vec<(u64, u64)> },
+    /// The process has closed a trainer after this order.
+    Closed { trainer: u64, sequence: u64 },
+    /// The process has ended.
     Ended,
-    /// It has begun to write something that must not be cut off.
+    /// The process has started a write that must not be interrupted.
     Writing,
-    /// It has written that.
+    /// The process has finished that write.
     Written,
 }
 
-/// The longest message, in bytes: short enough to be sent at once.
+/// Maximum length of a message in bytes, short enough to be sent eagerly.
 pub(super) const MAX_BYTES: usize = 2048;
 
-/// The most trainers whose places are told.
-const MAX_PLACES: usize = 100;
+/// Maximum number of trainers in a message.
+const MAX_POSITIONS: usize = 100;
 
 impl ControlMessage {
-    /// The message as bytes; texts are cut where they are too long.
+    /// Encodes the message. Long texts are truncated.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
@@ -35,15 +36,15 @@ impl ControlMessage {
                 let end = text.floor_char_boundary(MAX_BYTES - 1);
                 bytes.extend_from_slice(&text.as_bytes()[..end]);
             }
-            Self::Waiting { trainer, order, operation, places } => {
+            Self::Waiting { trainer, sequence, operation, positions } => {
                 bytes.push(1);
                 bytes.extend_from_slice(&operation.to_bytes());
-                put(&mut bytes, (*trainer, *order));
-                places.iter().take(MAX_PLACES).for_each(|it| put(&mut bytes, *it));
+                write_position(&mut bytes, (*trainer, *sequence));
+                positions.iter().take(MAX_POSITIONS).for_each(|it| write_position(&mut bytes, *it));
             }
-            Self::Closed { trainer, order } => {
+            Self::Closed { trainer, sequence } => {
                 bytes.push(2);
-                put(&mut bytes, (*trainer, *order));
+                write_position(&mut bytes, (*trainer, *sequence));
             }
             Self::Ended => bytes.push(3),
             Self::Writing => bytes.push(4),
@@ -52,19 +53,21 @@ impl ControlMessage {
         bytes
     }
 
-    /// The message with these bytes, if they are one.
+    /// Decodes a message. Returns `None` if the bytes are not valid.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (kind, rest) = bytes.split_first()?;
         match kind {
             0 => Some(Self::Failed(String::from_utf8_lossy(rest).into_owned())),
             1 => {
                 let (operation, rest) = rest.split_at_checked(OPERATION_BYTES)?;
-                let mut places = places(rest);
-                let (trainer, order) = places.next()?;
+                let mut positions = positions(rest);
+                let (trainer, sequence) = positions.next()?;
                 let operation = Operation::from_bytes(operation)?;
-                Some(Self::Waiting { trainer, order, operation, places: places.collect() })
+                Some(Self::Waiting { trainer, sequence, operation, positions: positions.collect() })
             }
-            2 => places(rest).next().map(|(trainer, order)| Self::Closed { trainer, order }),
+            2 => {
+                positions(rest).next().map(|(trainer, sequence)| Self::Closed { trainer, sequence })
+            }
             3 => Some(Self::Ended),
             4 => Some(Self::Writing),
             5 => Some(Self::Written),
@@ -73,15 +76,15 @@ impl ControlMessage {
     }
 }
 
-/// Writes a trainer and its order.
-fn put(bytes: &mut Vec<u8>, (trainer, order): (u64, u64)) {
-    bytes.extend([trainer, order].iter().flat_map(|it| it.to_le_bytes()));
+/// Writes a trainer and the number of its order.
+fn write_position(bytes: &mut Vec<u8>, (trainer, sequence): (u64, u64)) {
+    bytes.extend([trainer, sequence].iter().flat_map(|it| it.to_le_bytes()));
 }
 
-/// What [`put`] has written.
-fn places(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+/// Reads the output of [`write_position`].
+fn positions(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     let words = bytes.as_chunks().0.as_chunks().0.iter();
-    words.map(|[trainer, order]| (u64::from_le_bytes(*trainer), u64::from_le_bytes(*order)))
+    words.map(|[trainer, sequence]| (u64::from_le_bytes(*trainer), u64::from_le_bytes(*sequence)))
 }
 
 #[cfg(test)]
@@ -97,11 +100,11 @@ mod tests {
             ControlMessage::Failed("rank 3: panicked".to_owned()),
             ControlMessage::Waiting {
                 trainer: 2,
-                order: 300,
+                sequence: 300,
                 operation,
-                places: vec![(2, 300), (1 << 40, 7)],
+                positions: vec![(2, 300), (1 << 40, 7)],
             },
-            ControlMessage::Closed { trainer: 2, order: 301 },
+            ControlMessage::Closed { trainer: 2, sequence: 301 },
             ControlMessage::Ended,
             ControlMessage::Writing,
             ControlMessage::Written,
@@ -112,8 +115,9 @@ mod tests {
         }
         let long = ControlMessage::Failed("ü".repeat(MAX_BYTES)).to_bytes();
         assert!(long.len() <= MAX_BYTES && ControlMessage::from_bytes(&long).is_some());
-        let places = vec![(1, 2); MAX_BYTES];
-        let many = ControlMessage::Waiting { trainer: 2, order: 300, operation, places }.to_bytes();
+        let positions = vec![(1, 2); MAX_BYTES];
+        let many =
+            ControlMessage::Waiting { trainer: 2, sequence: 300, operation, positions }.to_bytes();
         assert!(many.len() <= MAX_BYTES && ControlMessage::from_bytes(&many).is_some());
         assert_eq!(ControlMessage::from_bytes(&[]), None);
         assert_eq!(ControlMessage::from_bytes(&[1, 2, 3]), None);

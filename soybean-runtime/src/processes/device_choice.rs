@@ -1,4 +1,5 @@
-//! On which devices several processes start a model's ranks. Each tells the peers what it has, and all decide alike.
+//! Choice of devices in several processes. Each process tells the others which GPUs it has, and all
+//! reach the same decision.
 
 use std::ops::Range;
 
@@ -8,40 +9,40 @@ use super::{
 };
 use crate::{Device, Error, ErrorKind};
 
-/// What a process tells the peers before its ranks start.
+/// The devices that a process offers before its ranks start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeviceOffer {
-    /// The model and the configuration.
+    /// Fingerprint of the model and the configuration.
     start: Operation,
-    /// What was asked for.
+    /// Device that the user requested.
     device: Device,
-    /// The machine that it is on.
+    /// Identifies the machine of the process.
     machine: u64,
-    /// A number for each GPU that it can use, the same in all processes.
+    /// A number for each usable GPU, the same in all processes.
     gpus: Vec<u64>,
-    /// Whether people expect that it has GPUs.
+    /// True if the machine has a driver, so that the user expects GPUs to be used.
     has_driver: bool,
-    /// Why it cannot use any; empty if it can.
+    /// Reason why no GPU can be used, or empty.
     obstacle: String,
 }
 
-/// Where the ranks of a process start.
+/// The devices of a process's ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeviceChoice {
-    /// On the CPU; with the root_cause why not on GPUs, if that is to be said.
+    /// The CPU, with the reason why not GPUs if the user should know it.
     Cpu(Option<String>),
-    /// On the GPUs with these numbers, one for each rank.
+    /// GPUs with these ordinals, one for each rank.
     Gpus(Range<usize>),
 }
 
-/// The most GPUs of a process that peers hear of.
+/// Maximum number of GPUs in an offer.
 const MAX_GPUS: usize = 64;
 const MAX_TEXT: usize = 512;
-/// The length of an offer, the same for all.
+/// Length of an encoded offer, the same for all processes.
 const N_BYTES: usize = OPERATION_BYTES + 1 + 8 + 1 + 8 * MAX_GPUS + 1 + 2 + MAX_TEXT;
 
 impl DeviceOffer {
-    /// What this process has.
+    /// Returns the offer of this process.
     pub(super) fn of_process(start: Operation, device: Device, machine: usize) -> Self {
         let (found, has_driver) = match device {
             Device::Cpu => (Ok(Vec::new()), false),
@@ -55,7 +56,7 @@ impl DeviceOffer {
         Self { start, device, machine: machine as u64, gpus, has_driver, obstacle }
     }
 
-    /// The offer as bytes; a long text is cut.
+    /// Encodes the offer. Long texts are truncated.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.start.to_bytes().to_vec();
         bytes.push(self.device as u8);
@@ -72,7 +73,7 @@ impl DeviceOffer {
         bytes
     }
 
-    /// The offer with these bytes, if they are one.
+    /// Decodes an offer. Returns `None` if the bytes are not valid.
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (start, rest) = bytes.split_at_checked(OPERATION_BYTES)?;
         let (&[device], rest) = rest.split_first_chunk()?;
@@ -94,7 +95,8 @@ impl DeviceOffer {
     }
 }
 
-/// The GPUs of this process, each by a number that other processes give it too, or why there is none; and whether there is a driver.
+/// Returns the GPUs of this process as numbers that all processes share, or the reason why there is
+/// none, and whether there is a driver.
 #[cfg(feature = "cuda")]
 fn gpus() -> (Result<Vec<u64>, String>, bool) {
     let found = crate::cuda::devices::uuids().map_err(|error| error.to_string());
@@ -109,10 +111,11 @@ fn gpus() -> (Result<Vec<u64>, String>, bool) {
     (crate::devices::usable().map(|_| Vec::new()), false)
 }
 
-/// Where the ranks of process `number` start, `n_here` in each; `offers` are the bytes of all processes' offers.
+/// Chooses the devices of process `number`, which has `n_here` ranks like every process. `offers`
+/// are the encoded offers of all processes.
 ///
 /// # Errors
-/// If processes do not start the same, or GPUs were asked for and a process has too few.
+/// If processes start differently, or GPUs were requested and a process has too few.
 pub(super) fn choose_devices(
     offers: &[u8],
     number: usize,
@@ -152,7 +155,7 @@ pub(super) fn choose_devices(
     }
 }
 
-/// The processes that see the same GPUs as this one.
+/// Returns the processes that see the same GPUs as this one.
 fn sharing(offers: &[DeviceOffer], number: usize) -> impl Iterator<Item = usize> {
     let key = |it: &DeviceOffer| (it.machine, it.gpus.clone());
     let own = key(&offers[number]);
@@ -160,13 +163,20 @@ fn sharing(offers: &[DeviceOffer], number: usize) -> impl Iterator<Item = usize>
     all.map(|(process, _)| process)
 }
 
-/// The GPUs of a process: those that see the same ones take theirs in order.
+/// Returns the GPUs of a process. Processes that see the same GPUs take them in order.
 fn range(offers: &[DeviceOffer], number: usize, n_here: usize) -> Range<usize> {
     let n_before = sharing(offers, number).take_while(|it| *it != number).count();
     n_before * n_here..(n_before + 1) * n_here
 }
 
-/// Why not every rank has a GPU of its own, if so.
+/// A GPU that a rank of a process takes.
+struct TakenGpu {
+    machine: u64,
+    gpu: u64,
+    process: usize,
+}
+
+/// Returns the reason why some rank has no GPU of its own, if there is one.
 fn obstacle(offers: &[DeviceOffer], n_here: usize) -> Option<String> {
     for (process, offer) in offers.iter().enumerate() {
         if !offer.obstacle.is_empty() {
@@ -185,16 +195,16 @@ fn obstacle(offers: &[DeviceOffer], n_here: usize) -> Option<String> {
             ));
         }
     }
-    let mut taken: Vec<(u64, u64, usize)> = Vec::new();
+    let mut taken: Vec<TakenGpu> = Vec::new();
     for (process, offer) in offers.iter().enumerate() {
         for gpu in &offer.gpus[range(offers, process, n_here)] {
-            let is_same = |it: &&(u64, u64, usize)| (it.0, it.1) == (offer.machine, *gpu);
-            if let Some((_, _, other)) = taken.iter().find(is_same) {
+            let is_same = |it: &&TakenGpu| (it.machine, it.gpu) == (offer.machine, *gpu);
+            if let Some(TakenGpu { process: other, .. }) = taken.iter().find(is_same) {
                 return Some(format!(
                     "expected a GPU for each rank, found one that processes {other} and {process} would both take: let all of a machine see the same GPUs, or each its own"
                 ));
             }
-            taken.push((offer.machine, *gpu, process));
+            taken.push(TakenGpu { machine: offer.machine, gpu: *gpu, process });
         }
     }
     None
@@ -212,7 +222,7 @@ mod tests {
         DeviceOffer { start, device, machine, gpus, has_driver: false, obstacle }
     }
 
-    /// What all processes decide.
+    /// Checks the decisions of all processes.
     fn check(offers: &[DeviceOffer], n_here: usize, expected: &[&str]) {
         let bytes: Vec<u8> = offers.iter().flat_map(DeviceOffer::to_bytes).collect();
         let found = (0..offers.len()).map(|number| match choose_devices(&bytes, number, n_here) {

@@ -1,4 +1,4 @@
-//! The calls of MPI that are used, with their errors.
+//! Wrappers of the MPI functions in use, with errors as values.
 #![expect(unsafe_code, reason = "MPI is a library of C")]
 
 use std::{
@@ -11,23 +11,23 @@ use mpi::ffi::{self, MPI_Comm, MPI_Datatype, MPI_Request, MPI_Status};
 
 use crate::{Error, ErrorKind};
 
-/// A communicator: its messages reach no other.
+/// An MPI communicator.
 #[derive(Clone, Copy)]
 pub(super) struct MpiCommunicator(MPI_Comm);
 
-// SAFETY: MPI is asked for calls from any thread before there is a communicator.
+// SAFETY: MPI is initialised for calls from any thread before a communicator exists.
 unsafe impl Send for MpiCommunicator {}
 // SAFETY: as above.
 unsafe impl Sync for MpiCommunicator {}
 
-/// Messages and collectives that are under way.
+/// Pending messages and collectives.
 #[derive(Default)]
 pub(super) struct Requests(Vec<MPI_Request>);
 
 // SAFETY: as above.
 unsafe impl Send for Requests {}
 
-/// Runs a call; its error says what was tried.
+/// Runs an MPI function. The error names the operation.
 fn call(what: &str, run: impl FnOnce() -> c_int) -> Result<(), Error> {
     let code = run();
     // MPI_SUCCESS is 0 by the standard.
@@ -37,7 +37,7 @@ fn call(what: &str, run: impl FnOnce() -> c_int) -> Result<(), Error> {
     // MPI_MAX_ERROR_STRING is 256 with Open MPI, and 512 with MPICH.
     let (mut text, mut length) = ([0_u8; 512], 0);
     let start = text.as_mut_ptr().cast::<c_char>();
-    // SAFETY: there is room for the longest text.
+    // SAFETY: the buffer holds the longest text.
     unsafe { ffi::MPI_Error_string(code, start, &raw mut length) };
     let text = &text[..usize::try_from(length).unwrap_or(0).min(512)];
     let text = String::from_utf8_lossy(text);
@@ -50,46 +50,46 @@ fn number(n: usize) -> Result<c_int, Error> {
     c_int::try_from(n).map_err(fault)
 }
 
-/// The type of all messages.
+/// Returns the datatype of all messages.
 fn bytes() -> MPI_Datatype {
     // SAFETY: a constant of the library.
     unsafe { ffi::RSMPI_UINT8_T }
 }
 
 impl MpiCommunicator {
-    /// All processes.
+    /// Returns the communicator of all processes.
     pub(super) fn world() -> Self {
         // SAFETY: a constant of the library.
         Self(unsafe { ffi::RSMPI_COMM_WORLD })
     }
 
-    /// A communicator that is not made yet.
+    /// Returns the null communicator.
     pub(super) fn none() -> Self {
         // SAFETY: a constant of the library.
         Self(unsafe { ffi::RSMPI_COMM_NULL })
     }
 
-    /// The number of this process, and how many there are.
+    /// Returns the rank of this process and the number of processes.
     pub(super) fn rank_and_size(self) -> Result<(usize, usize), Error> {
         let (mut own, mut all) = (0, 0);
-        // SAFETY: writes one number.
+        // SAFETY: writes one integer.
         call("counting processes", || unsafe { ffi::MPI_Comm_rank(self.0, &raw mut own) })?;
         // SAFETY: as above.
         call("counting processes", || unsafe { ffi::MPI_Comm_size(self.0, &raw mut all) })?;
         Ok((usize::try_from(own).unwrap_or(0), usize::try_from(all).unwrap_or(1)))
     }
 
-    /// Errors of calls come back as errors, instead of ending all processes.
+    /// Makes MPI return errors instead of aborting.
     pub(super) fn with_returned_errors(self) -> Result<Self, Error> {
         // SAFETY: a constant of the library.
         let handler = unsafe { ffi::RSMPI_ERRORS_RETURN };
-        // SAFETY: both are valid.
+        // SAFETY: both handles are valid.
         let run = || unsafe { ffi::MPI_Comm_set_errhandler(self.0, handler) };
         call("a handler of errors", run)?;
         Ok(self)
     }
 
-    /// The same processes, once extra; all of them take part.
+    /// Duplicates the communicator. All its processes take part.
     pub(super) fn duplicate(self) -> Result<Self, Error> {
         let mut new = Self::none();
         // SAFETY: writes one handle.
@@ -97,7 +97,7 @@ impl MpiCommunicator {
         new.with_returned_errors()
     }
 
-    /// Those processes that are on this one's machine; all take part.
+    /// Returns a communicator of the processes on this machine. All processes take part.
     pub(super) fn split_by_machine(self) -> Result<Self, Error> {
         let mut new = Self::none();
         // SAFETY: a constant of the library.
@@ -110,10 +110,10 @@ impl MpiCommunicator {
         new.with_returned_errors()
     }
 
-    /// Begins to make a further channel of the same processes, at `new`.
+    /// Starts to duplicate the communicator into `new`.
     ///
     /// # Safety
-    /// Nobody moves or reads `new` before the request is done.
+    /// Nothing moves or reads `new` before the request is complete.
     pub(super) unsafe fn begin_duplicate(
         self,
         new: &mut Self,
@@ -123,10 +123,10 @@ impl MpiCommunicator {
         requests.begin("a channel", |it| unsafe { ffi::MPI_Comm_idup(self.0, &raw mut new.0, it) })
     }
 
-    /// Begins to send.
+    /// Starts to send a message.
     ///
     /// # Safety
-    /// The memory stays, and nobody writes there, until the request is done.
+    /// The memory stays valid and unchanged until the request is complete.
     pub(super) unsafe fn begin_send(
         self,
         (process, tag): (usize, usize),
@@ -141,10 +141,10 @@ impl MpiCommunicator {
         })
     }
 
-    /// Begins to receive.
+    /// Starts to receive a message.
     ///
     /// # Safety
-    /// The memory stays, and nobody else uses it, until the request is done.
+    /// The memory stays valid, and nothing else uses it, until the request is complete.
     pub(super) unsafe fn begin_receive(
         self,
         (process, tag): (usize, usize),
@@ -159,10 +159,11 @@ impl MpiCommunicator {
         })
     }
 
-    /// Begins to hand exchange what each process has, all alike in length.
+    /// Starts an all-gather of equally many bytes from each process.
     ///
     /// # Safety
-    /// The memory stays until the request is done; nobody writes to `from` or uses `to`, which is as long for each process.
+    /// Both buffers stay valid until the request is complete. Until then nothing writes to `from`
+    /// or uses `to`, which holds the bytes of all processes.
     pub(super) unsafe fn begin_all_gather(
         self,
         from: &[u8],
@@ -185,13 +186,14 @@ impl MpiCommunicator {
         })
     }
 
-    /// Begins to wait for all processes.
+    /// Starts a barrier.
     pub(super) fn begin_barrier(self, requests: &mut Requests) -> Result<(), Error> {
         // SAFETY: writes one handle.
         requests.begin("meeting", |it| unsafe { ffi::MPI_Ibarrier(self.0, it) })
     }
 
-    /// The next message from anyone, if one has come: who sent it, and how many bytes of `to` it has; longer ones are an error.
+    /// Receives the next message from any process, if one has arrived. Returns its sender and its
+    /// length. A message longer than `to` is an error.
     pub(super) fn try_receive(self, to: &mut [u8]) -> Result<Option<(usize, usize)>, Error> {
         let (mut has_come, mut status) = (0, MaybeUninit::<MPI_Status>::uninit());
         // SAFETY: a constant of the library.
@@ -201,7 +203,7 @@ impl MpiCommunicator {
         // SAFETY: as above.
         let any_tag = unsafe { ffi::RSMPI_ANY_TAG };
         let (come, from) = (&raw mut has_come, status.as_mut_ptr());
-        // SAFETY: writes flag, handle and status.
+        // SAFETY: writes a flag, a handle and a status.
         let run =
             || unsafe { ffi::MPI_Improbe(anyone, any_tag, self.0, come, &raw mut message, from) };
         call("looking for messages", run)?;
@@ -214,7 +216,7 @@ impl MpiCommunicator {
         let run = || unsafe { ffi::MPI_Mrecv(to, n_bytes, bytes(), &raw mut message, from) };
         call("receiving", run)?;
         let mut length = 0;
-        // SAFETY: the status was written.
+        // SAFETY: the status is initialised.
         let run = || unsafe { ffi::MPI_Get_count(from, bytes(), &raw mut length) };
         call("the length of a message", run)?;
         // SAFETY: as above.
@@ -222,7 +224,7 @@ impl MpiCommunicator {
         Ok(Some((usize::try_from(process).unwrap_or(0), usize::try_from(length).unwrap_or(0))))
     }
 
-    /// Ends all processes at once.
+    /// Aborts all processes.
     pub(super) fn abort(self) {
         // SAFETY: no memory is involved.
         unsafe { ffi::MPI_Abort(self.0, 1) };
@@ -230,7 +232,7 @@ impl MpiCommunicator {
 }
 
 impl Requests {
-    /// Whether nothing is under way.
+    /// Returns true if no request is pending.
     pub(super) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -250,7 +252,7 @@ impl Requests {
         begun
     }
 
-    /// Whether all is done; it is forgotten then.
+    /// Returns true if all requests are complete, and clears them.
     pub(super) fn is_done(&mut self) -> Result<bool, Error> {
         if self.0.is_empty() {
             return Ok(true);
@@ -259,7 +261,7 @@ impl Requests {
         let requests = self.0.as_mut_ptr();
         // SAFETY: a constant of the library.
         let statuses = unsafe { ffi::RSMPI_STATUSES_IGNORE };
-        // SAFETY: there are as many requests.
+        // SAFETY: the array holds this many requests.
         let run = || unsafe { ffi::MPI_Testall(n_requests, requests, &raw mut is_done, statuses) };
         call("messages", run)?;
         if is_done != 0 {

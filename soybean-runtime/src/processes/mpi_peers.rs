@@ -1,4 +1,4 @@
-//! The other processes, as ranks on GPUs know them.
+//! The other processes, for ranks on GPUs.
 
 use std::{
     sync::Arc,

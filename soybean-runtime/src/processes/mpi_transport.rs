@@ -1,4 +1,5 @@
-//! The transport of one rank, by MPI: point to point, which serves groups with any number of ranks in each process.
+//! Transport of one rank by MPI point-to-point messages, which allow groups with any number of
+//! ranks in each process.
 #![expect(unsafe_code, reason = "messages lie in arenas that other ranks read")]
 
 use std::sync::Arc;
@@ -10,26 +11,29 @@ use super::{
 };
 use crate::{Error, abort::Abort, transport::Transport};
 
-/// MPI counts bytes in 31 bits; longer messages go in chunks of this size.
+/// Maximum size of an MPI message. MPI counts bytes in 31 bits, so longer messages are sent in
+/// chunks.
 pub(super) const MAX_MESSAGE_BYTES: usize = 1 << 30;
 
-/// The most ranks that a process can have: tags say which of its ranks a message is from and for, and MPI promises no extra than 2^15 of them.
+/// Maximum number of ranks of a process. Tags encode the sending and the receiving rank, and MPI
+/// guarantees only 2^15 of them.
 pub(super) const MAX_RANKS_HERE: usize = 128;
 
-/// Who a rank is, and how it reaches peers.
+/// A rank and its connection to other ranks.
 pub(super) struct MpiTransport {
     pub(super) world: &'static World,
     pub(super) communicator: MpiCommunicator,
     pub(super) progress: Arc<Progress>,
     pub(super) rank: usize,
-    /// The ranks of each process.
+    /// Ranks per process.
     pub(super) n_here: usize,
     pub(super) requests: Requests,
 }
 
 impl MpiTransport {
-    /// The process of a rank, and the tag of messages between two ranks. Those of training steps and of evaluations are kept apart, so that processes which do not do the same wait, and are
-    /// told, before they misread anything.
+    /// Returns the process of a rank, and the tag of messages between two ranks. Training steps and
+    /// evaluations have different tags. Processes that do different things therefore wait and
+    /// receive an error, rather than misread a message.
     fn address(&self, peer: usize, (from, to): (usize, usize)) -> (usize, usize) {
         let is_training = usize::from(self.progress.current().1.kind == OperationKind::Train);
         let pair = (from % self.n_here) * self.n_here + to % self.n_here;
@@ -66,7 +70,7 @@ impl Transport for MpiTransport {
     }
 }
 
-/// The starts and lengths of the chunks of a message.
+/// Returns the start and length of each chunk of a message.
 pub(super) fn chunks(n_bytes: usize, max_piece: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..n_bytes).step_by(max_piece).map(move |start| (start, max_piece.min(n_bytes - start)))
 }

@@ -1,4 +1,4 @@
-//! How far a trainer is, by the orders that it gives; all processes give the same ones.
+//! Progress of a trainer through its orders, which are the same in all processes.
 
 use std::{
     fmt,
@@ -14,17 +14,18 @@ use crate::{
     ranks::{Moment, Order, Training},
 };
 
-/// What an order is, as far as processes must agree on it.
+/// The aspects of an order on which processes must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
     pub(super) kind: OperationKind,
-    /// What is announced apart by number: a step, a tensor, a model.
+    /// Number that identifies a step, a tensor or a model.
     pub(super) id: u64,
-    /// And besides: the bits of a learning rate, a number of tensors, the number of a communicator.
+    /// Further argument: the bits of a learning rate, a number of tensors, or the number of a
+    /// communicator.
     pub(super) argument: u32,
 }
 
-/// The kinds of orders, and the other occasions on which processes wait for each other.
+/// Kinds of orders, and other events at which processes wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperationKind {
     Start,
@@ -48,11 +49,11 @@ const KINDS: [OperationKind; 8] = [
     OperationKind::Ask,
 ];
 
-/// The length of a operation in bytes.
+/// Length of an encoded operation in bytes.
 pub(super) const OPERATION_BYTES: usize = 13;
 
 impl Operation {
-    /// An kind of which nothing extra is to be said.
+    /// Returns an operation without arguments.
     pub(super) const fn of(kind: OperationKind) -> Self {
         Self { kind, id: 0, argument: 0 }
     }
@@ -61,7 +62,7 @@ impl Operation {
         Self { kind, id: first as u64, argument: u32::try_from(n_tensors).unwrap_or(u32::MAX) }
     }
 
-    /// What an order is; none where no process waits for another.
+    /// Returns the operation of an order, or `None` if no process waits for another.
     pub(super) fn of_order(order: &Order<'_>) -> Option<Self> {
         match order {
             Order::Train(Training { moment: Moment { counters, learning_rate }, .. }) => {
@@ -83,12 +84,12 @@ impl Operation {
         }
     }
 
-    /// Whether ranks report parts of tensors.
+    /// Returns true if ranks report parts of tensors.
     pub(super) const fn has_parts(self) -> bool {
         matches!(self.kind, OperationKind::Evaluate | OperationKind::Fetch | OperationKind::Save)
     }
 
-    /// Whether a process is announced these parts.
+    /// Returns true if a process receives these parts.
     pub(super) const fn is_for(self, process: usize) -> bool {
         !matches!(self.kind, OperationKind::Save) || process == 0
     }
@@ -131,77 +132,78 @@ impl fmt::Display for Operation {
     }
 }
 
-/// How far a trainer is.
+/// Progress of a trainer.
 pub(super) struct Progress {
-    /// The number of the trainer, the same in all processes.
+    /// Number of the trainer, the same in all processes.
     pub(super) trainer: u64,
-    /// The number of its communicator.
+    /// Number of its communicator.
     pub(super) communicator: u32,
     current_order: Mutex<CurrentOrder>,
-    /// The last order that was carried out.
+    /// The last completed order.
     done: AtomicU64,
-    /// The last order of which peers were announced that this process waits.
+    /// The last order for which this process has announced that it waits.
     announced: AtomicU64,
 }
 
-/// The order that is carried out, or was last.
+/// The current order, or the last one.
 struct CurrentOrder {
-    order: u64,
+    sequence: u64,
     operation: Operation,
-    /// Who gave it.
+    /// Thread that gave the order.
     thread: ThreadId,
 }
 
 impl Progress {
-    /// The beginning of a trainer, which is order 0, on a communicator that has a number.
+    /// Creates the progress of a new trainer, whose start is order 0.
     pub(super) fn new(trainer: u64, communicator: u32, start: Operation) -> Self {
         let (done, announced) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
         let operation = Operation { argument: communicator, ..start };
         let current_order =
-            Mutex::new(CurrentOrder { order: 0, operation, thread: thread::current().id() });
+            Mutex::new(CurrentOrder { sequence: 0, operation, thread: thread::current().id() });
         Self { trainer, communicator, current_order, done, announced }
     }
 
-    /// The next order begins.
+    /// Begins the next order.
     pub(super) fn begin(&self, operation: Operation) {
         let mut current_order = lock(&self.current_order);
         *current_order = CurrentOrder {
-            order: current_order.order + 1,
+            sequence: current_order.sequence + 1,
             operation,
             thread: thread::current().id(),
         };
     }
 
-    /// The order is carried out, in all processes.
+    /// Completes the order in all processes.
     pub(super) fn finish(&self) {
-        let (order, _) = self.current();
-        self.done.store(order, Ordering::SeqCst);
+        let (sequence, _) = self.current();
+        self.done.store(sequence, Ordering::SeqCst);
     }
 
-    /// The last order that was carried out.
+    /// Returns the last completed order.
     pub(super) fn last_done(&self) -> u64 {
         self.done.load(Ordering::SeqCst)
     }
 
-    /// The order that is carried out, or was last.
+    /// Returns the number and the operation of the current order.
     pub(super) fn current(&self) -> (u64, Operation) {
         let current_order = lock(&self.current_order);
-        (current_order.order, current_order.operation)
+        (current_order.sequence, current_order.operation)
     }
 
-    /// Whether the same thread gives the orders of another trainer: then it gives no order of one while it waits in one of the other.
+    /// Returns true if the same thread drives another trainer. It then begins no order of one while
+    /// it waits in the other.
     pub(super) fn has_same_thread_as(&self, other: &Self) -> bool {
         let thread = lock(&self.current_order).thread;
         thread == lock(&other.current_order).thread
     }
 
-    /// Whether peers have not been announced yet that this process waits in this order.
-    pub(super) fn announce(&self, order: u64) -> bool {
-        self.announced.swap(order, Ordering::SeqCst) != order
+    /// Marks an order as announced. Returns true if it was not announced before.
+    pub(super) fn announce(&self, sequence: u64) -> bool {
+        self.announced.swap(sequence, Ordering::SeqCst) != sequence
     }
 }
 
-/// The trainers of this process that have not ended.
+/// The open trainers of this process.
 #[derive(Default)]
 pub(super) struct ProgressList(Mutex<Vec<Weak<Progress>>>);
 
@@ -216,7 +218,7 @@ impl ProgressList {
         lock(&self.0).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The trainer with this number.
+    /// Returns the trainer with this number.
     pub(super) fn find(&self, trainer: u64) -> Option<Arc<Progress>> {
         lock(&self.0).iter().filter_map(Weak::upgrade).find(|it| it.trainer == trainer)
     }

@@ -1,4 +1,5 @@
-//! The ranks of a model in several processes: this one's are threads or on GPUs, and what any rank reports is handed exchange after each order.
+//! The ranks of a model in several processes. Local ranks are threads or on GPUs. The reports of
+//! all ranks are exchanged after each order.
 #![expect(unsafe_code, reason = "reports on their way are in memory that stays")]
 
 use std::{
@@ -31,21 +32,22 @@ use crate::{
     transport::Transport,
 };
 
-/// The tag of what is handed exchange beside the reports of every order. No other messages are under way then.
+/// Tag of the extra data that only some orders exchange. No other messages are pending at that
+/// time.
 const TAG: usize = 0;
 
-/// The most bytes of a process that are kept for what is handed exchange later.
+/// Maximum capacity of a buffer that is kept for later exchanges.
 const MAX_RETAINED_BYTES: usize = 1 << 20;
 
-/// This process's ranks, and how it hears of all peers.
+/// The local ranks, and the exchange of reports with other processes.
 struct ProcessRanks {
-    /// Only none while it is dropped.
+    /// `None` only while it is dropped.
     inner: Option<Box<dyn Ranks>>,
     shared: SharedState,
     exchange: ReportExchange,
 }
 
-/// What is handed exchange after an order.
+/// The exchange of reports after an order.
 struct ReportExchange {
     world: &'static World,
     communicator: MpiCommunicator,
@@ -53,12 +55,13 @@ struct ReportExchange {
     ranks: Range<usize>,
     own: Vec<u8>,
     all: Vec<u8>,
-    /// What each process has beside that which every order has.
+    /// Extra data of each process, in addition to the fixed part of every order.
     extra: Vec<Vec<u8>>,
     requests: Requests,
 }
 
-/// Starts the ranks of this process. The first `n / count` of the mesh's `n` ranks are those of process 0, and so on: its slowest axes lie between processes.
+/// Starts the ranks of this process. Process 0 has the first `n / count` of the mesh's `n` ranks,
+/// and so on. The slowest axes of the mesh are therefore between processes.
 pub(crate) fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Error> {
     let world = world::join()?;
     let shared = local_ranks(model, world.process).map(|ranks| {
@@ -72,7 +75,7 @@ pub(crate) fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn R
         .inspect_err(|error| report_failure(world, error))
 }
 
-/// The ranks of a process.
+/// Returns the ranks of a process.
 fn local_ranks(model: &AnyModel, process: Process) -> Result<Range<usize>, Error> {
     let n_ranks = model.get().tables().mesh.n_ranks();
     let fault = |message| Err(Error::new(ErrorKind::Process, message));
@@ -91,12 +94,12 @@ fn local_ranks(model: &AnyModel, process: Process) -> Result<Range<usize>, Error
     Ok(number * n_here..(number + 1) * n_here)
 }
 
-/// Tells the other processes of a failure; people hear of it where the program ends.
+/// Reports a failure to the other processes. It is printed where the program ends.
 fn report_failure(world: &World, error: &Error) {
     world.control.report_failure(&error.to_string());
 }
 
-/// What the ranks of a process know of it.
+/// The context in which the ranks of a process start.
 struct RankStarter {
     world: &'static World,
     communicator: MpiCommunicator,
@@ -106,7 +109,7 @@ struct RankStarter {
 
 impl RankStarter {
     /// Starts the ranks as threads.
-    fn on_cpu(
+    fn start_on_cpu(
         self,
         model: &AnyModel,
         config: &Config,
@@ -126,7 +129,7 @@ impl RankStarter {
 
     /// Starts the ranks on GPUs, one on each.
     #[cfg(feature = "cuda")]
-    fn on_gpus(
+    fn start_on_gpus(
         self,
         model: &AnyModel,
         config: &Config,
@@ -140,9 +143,9 @@ impl RankStarter {
         Ok(Box::new(CudaRanks::start(model, config, local)?))
     }
 
-    /// Without the feature no process offers GPUs.
+    /// Without the feature, no process offers GPUs.
     #[cfg(not(feature = "cuda"))]
-    fn on_gpus(
+    fn start_on_gpus(
         self,
         _: &AnyModel,
         _: &Config,
@@ -173,8 +176,10 @@ impl ProcessRanks {
             ranks: ranks.clone(),
         };
         let inner = match choose_devices(&offers, world.process.number, ranks.len())? {
-            DeviceChoice::Cpu(obstacle) => starter.on_cpu(model, config, obstacle, &shared)?,
-            DeviceChoice::Gpus(gpus) => starter.on_gpus(model, config, gpus, &shared)?,
+            DeviceChoice::Cpu(obstacle) => {
+                starter.start_on_cpu(model, config, obstacle, &shared)?
+            }
+            DeviceChoice::Gpus(gpus) => starter.start_on_gpus(model, config, gpus, &shared)?,
         };
         let (own, all, extra) = (Vec::new(), Vec::new(), Vec::new());
         let requests = Requests::default();
@@ -185,7 +190,7 @@ impl ProcessRanks {
         Ok(ranks)
     }
 
-    /// Hands exchange what came of an order.
+    /// Exchanges the reports of an order. Returns true if any process has set its flag.
     fn exchange_reports(&mut self, flag: bool) -> Result<bool, Error> {
         self.exchange.all_gather(&self.shared, flag).inspect_err(|error| {
             self.shared.abort.fail(error.clone());
@@ -238,18 +243,18 @@ impl Ranks for ProcessRanks {
 
 impl Drop for ProcessRanks {
     fn drop(&mut self) {
-        // The ranks end before their communicator is another trainer's.
+        // The ranks must end before another trainer takes their communicator.
         drop(self.inner.take());
         self.exchange.world.close_trainer(&self.exchange.progress, self.exchange.communicator);
         if !self.exchange.requests.is_empty() {
-            // What is still under way after a failure uses this memory for as long as the process lives.
+            // After a failure, pending requests use this memory as long as the process lives.
             let ReportExchange { own, all, extra, .. } = &mut self.exchange;
             mem::forget((mem::take(own), mem::take(all), mem::take(extra)));
         }
     }
 }
 
-/// What processes must agree on before they begin.
+/// Returns the operation on which all processes must agree before they start.
 fn start_operation(model: &AnyModel, config: &Config) -> Operation {
     let (tables, kernels) = (model.get().tables(), model.get().kernels());
     let version = env!("CARGO_PKG_VERSION");
@@ -257,9 +262,9 @@ fn start_operation(model: &AnyModel, config: &Config) -> Operation {
 }
 
 impl ReportExchange {
-    /// Hands exchange the reports of this process's ranks; whether any process has set its flag.
+    /// Exchanges the reports of the local ranks. Returns true if any process has set its flag.
     fn all_gather(&mut self, shared: &SharedState, flag: bool) -> Result<bool, Error> {
-        let (order, operation) = self.progress.current();
+        let (sequence, operation) = self.progress.current();
         let Process { number, count } = self.world.process;
         let report = |rank: usize| lock(&shared.reports[rank]);
         self.extra.resize_with(count, Vec::new);
@@ -270,14 +275,18 @@ impl ReportExchange {
             let extra = &mut self.extra[number];
             self.ranks.clone().for_each(|it| report_codec::write_extra(&report(it), extra));
         }
-        let header =
-            ReportHeader { order, operation, flag, n_extra_bytes: self.extra[number].len() as u64 };
+        let header = ReportHeader {
+            sequence,
+            operation,
+            flag,
+            n_extra_bytes: self.extra[number].len() as u64,
+        };
         self.own.clear();
         report_codec::write_header(&header, &mut self.own);
         self.ranks.clone().for_each(|it| report_codec::write(&report(it), &mut self.own));
         let n_bytes = report_codec::n_bytes(self.ranks.len());
         self.all.resize(n_bytes * count, 0);
-        // SAFETY: both stay while they are handed exchange, which `drop` sees to after a failure.
+        // SAFETY: both buffers stay valid during the request; `drop` leaks them after a failure.
         unsafe {
             self.communicator.begin_all_gather(&self.own, &mut self.all, &mut self.requests)
         }?;
@@ -287,7 +296,7 @@ impl ReportExchange {
         for (process, bytes) in self.all.chunks_exact(n_bytes).enumerate() {
             let mut reader = ReportReader(bytes);
             let found = reader.header()?;
-            if (found.order, found.operation) != (order, operation) {
+            if (found.sequence, found.operation) != (sequence, operation) {
                 return Err(mismatch((process, &found.operation), (number, &operation)));
             }
             any |= found.flag;
@@ -310,7 +319,7 @@ impl ReportExchange {
         Ok(any)
     }
 
-    /// Hands exchange what only some orders have, to those that need it.
+    /// Exchanges the extra data of some orders with the processes that need it.
     fn exchange_extra(&mut self, shared: &SharedState, operation: Operation) -> Result<(), Error> {
         let Process { number, count } = self.world.process;
         let peers = || (0..count).filter(|it| *it != number);
@@ -349,7 +358,7 @@ impl ReportExchange {
     }
 }
 
-/// The ranks of a process, all of which have as many.
+/// Returns the ranks of a process. All processes have equally many.
 const fn ranks_of(process: usize, n_here: usize) -> Range<usize> {
     process * n_here..(process + 1) * n_here
 }

@@ -1,39 +1,39 @@
-//! Reports of ranks as bytes, for the processes that these ranks are not in.
+//! Encoding of reports for other processes.
 
 use soybean_plan::Lane;
 
 use super::progress::{OPERATION_BYTES, Operation};
 use crate::{Error, ErrorKind, Profile, Work, ranks::Report, trace::Span};
 
-/// What stands before the reports of a process.
+/// Header of the reports of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ReportHeader {
-    /// The number of the order.
-    pub(super) order: u64,
+    /// Number of the order.
+    pub(super) sequence: u64,
     pub(super) operation: Operation,
-    /// What else it was asked and answers.
+    /// Answer of the process to a question asked of all.
     pub(super) flag: bool,
-    /// The bytes that are too many, or mismatch too much from process to process, to be among those of every order.
+    /// Length of the extra data, which is too large or too variable for the fixed part.
     pub(super) n_extra_bytes: u64,
 }
 
 const HEADER_BYTES: usize = 8 + OPERATION_BYTES + 1 + 8;
 const REPORT_BYTES: usize = 8 + 4 + 5 + 8 * Profile::N_WORDS;
 
-/// The bytes of a process with this many ranks.
+/// Returns the length of the reports of a process with this many ranks.
 pub(super) const fn n_bytes(n_ranks: usize) -> usize {
     HEADER_BYTES + n_ranks * REPORT_BYTES
 }
 
-/// Writes the header; the reports follow.
+/// Writes the header, which the reports follow.
 pub(super) fn write_header(header: &ReportHeader, bytes: &mut Vec<u8>) {
-    bytes.extend_from_slice(&header.order.to_le_bytes());
+    bytes.extend_from_slice(&header.sequence.to_le_bytes());
     bytes.extend_from_slice(&header.operation.to_bytes());
     bytes.push(u8::from(header.flag));
     bytes.extend_from_slice(&header.n_extra_bytes.to_le_bytes());
 }
 
-/// Writes what every report has.
+/// Writes the fixed part of a report.
 pub(super) fn write(report: &Report, bytes: &mut Vec<u8>) {
     let Report { moved_bytes, loss, gradient_norm, profile, parts: _, spans: _ } = report;
     bytes.extend_from_slice(&moved_bytes.to_le_bytes());
@@ -45,7 +45,7 @@ pub(super) fn write(report: &Report, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Writes the rest: parts of tensors, and what was done when.
+/// Writes the extra data of a report: parts of tensors and spans of a trace.
 pub(super) fn write_extra(report: &Report, bytes: &mut Vec<u8>) {
     let count = |bytes: &mut Vec<u8>, n: usize| bytes.extend_from_slice(&(n as u64).to_le_bytes());
     count(bytes, report.parts.len());
@@ -66,10 +66,10 @@ pub(super) fn write_extra(report: &Report, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The names of all streams of a rank: on the CPU it has one, on GPUs one for each lane.
+/// Names of the streams of a rank: one on the CPU, one for each lane on GPUs.
 const STREAMS: [&str; 3] = ["thread", Lane::Compute.name(), Lane::Communication.name()];
 
-/// Bytes that are read from the front.
+/// Reader of encoded reports.
 pub(super) struct ReportReader<'a>(pub(super) &'a [u8]);
 
 impl ReportReader<'_> {
@@ -95,17 +95,17 @@ impl ReportReader<'_> {
         usize::try_from(word).map_err(|_| short(usize::MAX, self.0.len()))
     }
 
-    /// The header of a process.
+    /// Reads the header of a process.
     pub(super) fn header(&mut self) -> Result<ReportHeader, Error> {
-        let order = self.word()?;
+        let sequence = self.word()?;
         let operation = self.bytes::<OPERATION_BYTES>()?;
         let operation =
             Operation::from_bytes(&operation).ok_or_else(|| short(OPERATION_BYTES, 0))?;
         let [flag] = self.bytes()?;
-        Ok(ReportHeader { order, operation, flag: flag != 0, n_extra_bytes: self.word()? })
+        Ok(ReportHeader { sequence, operation, flag: flag != 0, n_extra_bytes: self.word()? })
     }
 
-    /// What [`write`] has written.
+    /// Reads the output of [`write`].
     pub(super) fn report(&mut self, report: &mut Report) -> Result<(), Error> {
         report.moved_bytes = self.word()?;
         report.loss = self.bytes().map(f32::from_le_bytes)?;
@@ -120,9 +120,9 @@ impl ReportReader<'_> {
         Ok(())
     }
 
-    /// What [`write_extra`] has written.
+    /// Reads the output of [`write_extra`].
     pub(super) fn extra(&mut self, report: &mut Report) -> Result<(), Error> {
-        // Their memory is used again, where a state is fetched piece by piece.
+        // The memory is reused when a state is fetched piece by piece.
         report.parts.resize_with(self.count()?, Vec::new);
         for part in &mut report.parts {
             let n_elements = self.count()?;
@@ -180,7 +180,7 @@ mod tests {
             ],
         };
         let operation = Operation { kind: OperationKind::Fetch, id: 3, argument: 9 };
-        let header = ReportHeader { order: 12, operation, flag: true, n_extra_bytes: 1 << 40 };
+        let header = ReportHeader { sequence: 12, operation, flag: true, n_extra_bytes: 1 << 40 };
         let (mut bytes, mut extra) = (Vec::new(), Vec::new());
         write_header(&header, &mut bytes);
         write(&sent, &mut bytes);

@@ -1,4 +1,4 @@
-//! All processes of a run, and this one's place among them.
+//! All processes of a run, and this process among them.
 #![expect(unsafe_code, reason = "leaves the other processes when the program exits")]
 
 use std::{
@@ -28,9 +28,10 @@ use crate::{
 pub(crate) struct World {
     pub(super) process: Process,
     pub(super) control: Control,
-    /// The cores that this process has to itself, or as its share of those that several may use.
+    /// Number of cores for this process. Cores that several processes may use are divided among
+    /// them.
     pub(super) n_cores: usize,
-    /// The number of the first process on this machine.
+    /// Number of the first process on this machine.
     pub(super) machine: usize,
     communicator: MpiCommunicator,
     trainers: Mutex<Trainers>,
@@ -40,11 +41,12 @@ pub(crate) struct World {
 struct Trainers {
     n_started: u64,
     n_channels: u32,
-    /// The channels of trainers that have ended, by number. Later trainers take the first: all processes start and end the same trainers.
+    /// Communicators of closed trainers by number. New trainers take the lowest, which is the same
+    /// in all processes if they open and close the same trainers.
     communicators: BTreeMap<u32, MpiCommunicator>,
 }
 
-/// What a process that waits must poll after.
+/// Run and trainer of a process that waits.
 #[derive(Clone, Copy)]
 pub(super) struct WaitContext<'a> {
     pub(super) abort: &'a Abort,
@@ -52,7 +54,7 @@ pub(super) struct WaitContext<'a> {
 }
 
 static WORLD: OnceLock<Result<World, Error>> = OnceLock::new();
-/// What ends MPI when it is dropped.
+/// The universe, which finalises MPI when it is dropped.
 static UNIVERSE: Mutex<Option<Universe>> = Mutex::new(None);
 
 /// Joins the other processes, once.
@@ -60,7 +62,7 @@ pub(super) fn join() -> Result<&'static World, Error> {
     WORLD.get_or_init(World::start).as_ref().map_err(Clone::clone)
 }
 
-/// The processes that were joined.
+/// Returns the processes that were joined.
 pub(super) fn joined() -> Option<&'static World> {
     WORLD.get()?.as_ref().ok()
 }
@@ -69,7 +71,7 @@ unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
 }
 
-/// Leaves the other processes and ends MPI; runs when the program exits, however it does.
+/// Leaves the run and finalises MPI when the program exits.
 extern "C" fn leave() {
     if let Some(world) = joined() {
         world.control.leave();
@@ -80,11 +82,11 @@ extern "C" fn leave() {
 impl World {
     fn start() -> Result<Self, Error> {
         let fault = |message: String| Err(Error::new(ErrorKind::Process, message));
-        // Where the program has started MPI by itself, it ends it too.
+        // If the program has initialised MPI itself, it also finalises it.
         let threading = match mpi::initialize_with_threading(Threading::Multiple) {
             Some((universe, threading)) => {
                 *lock(&UNIVERSE) = Some(universe);
-                // SAFETY: the function may be called at any time.
+                // SAFETY: `atexit` may be called at any time.
                 unsafe { atexit(leave) };
                 threading
             }
@@ -104,7 +106,8 @@ impl World {
         Ok(Self { process, control, n_cores, machine, communicator, trainers: Mutex::default() })
     }
 
-    /// The progress of a new trainer, and its communicator: of one that has ended, or a new one. Where processes mismatch in that, they are told by the channel's number.
+    /// Opens a trainer. Returns its progress and its communicator, which is new or that of a closed
+    /// trainer. A mismatch between processes shows in the communicator's number.
     pub(super) fn open_trainer(
         &self,
         start: Operation,
@@ -131,22 +134,22 @@ impl World {
     }
 
     fn new_channel(&self, context: WaitContext<'_>) -> Result<MpiCommunicator, Error> {
-        // It stays where it is for as long as the program runs if this fails.
+        // Leaked: if the request fails, MPI may write to it as long as the program runs.
         let new = Box::leak(Box::new(MpiCommunicator::none()));
         let mut requests = Requests::default();
-        // SAFETY: nobody else knows it, and it stays.
+        // SAFETY: nothing else knows the memory, and it is never freed.
         unsafe { self.communicator.begin_duplicate(new, &mut requests) }?;
         self.wait(&mut requests, context)?;
         new.with_returned_errors()
     }
 
-    /// Takes back the channel of a trainer that has ended, and tells the peers so.
+    /// Returns the communicator of a closed trainer, and tells the other processes.
     pub(super) fn close_trainer(&self, progress: &Progress, communicator: MpiCommunicator) {
         lock(&self.trainers).communicators.insert(progress.communicator, communicator);
         self.control.announce_close(progress);
     }
 
-    /// Waits until all is done, unless this process or another fails.
+    /// Waits for all requests, unless this process or another fails.
     pub(super) fn wait(
         &self,
         requests: &mut Requests,
@@ -164,7 +167,8 @@ impl World {
         Ok(())
     }
 
-    /// Looks at what the other processes say, while this one waits for them: why it need not. After a long time it tells them so.
+    /// Polls for control messages while this process waits. After a long wait it announces that it
+    /// waits.
     pub(super) fn poll(&self, context: WaitContext<'_>, is_long: bool) -> Result<(), Error> {
         if let Some(error) = self.control.poll(Some(context.progress)) {
             context.abort.fail(error.clone());
@@ -176,7 +180,7 @@ impl World {
         Ok(())
     }
 
-    /// Gives what all processes have, one after another; each has as many bytes.
+    /// Gathers equally many bytes from all processes.
     pub(super) fn all_gather(
         &self,
         communicator: MpiCommunicator,
@@ -186,7 +190,8 @@ impl World {
         let own = own.to_vec();
         let mut all = vec![0; own.len() * self.process.count];
         let mut requests = Requests::default();
-        // SAFETY: both stay until all is done; if that fails, for ever.
+        // SAFETY: both buffers stay valid until the request is complete; after a failure they are
+        // leaked.
         unsafe { communicator.begin_all_gather(&own, &mut all, &mut requests) }?;
         match self.wait(&mut requests, context) {
             Ok(()) => Ok(all),
@@ -198,22 +203,22 @@ impl World {
     }
 }
 
-/// How a process waits: it looks all the time first, then lets peers run, and sleeps in the end.
+/// Backoff of a waiting process: first it spins, then it yields, and finally it sleeps.
 #[derive(Default)]
 struct Backoff {
     n_looks: u32,
     started: Option<Instant>,
 }
 
-/// Looks at messages in a row.
+/// Number of polls before the first yield.
 const N_SPINS: u32 = 100;
-/// Until then it is likely that the peers are about to come.
+/// Time for which a waiting process yields instead of sleeping.
 const SHORT_WAIT: Duration = Duration::from_millis(2);
-/// From then on nobody is in a hurry.
+/// Time after which a waiting process sleeps longer and announces that it waits.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(1);
 
 impl Backoff {
-    /// Pauses. Gives whether it is time to poll after other things too.
+    /// Pauses. Returns true if it is time to poll for control messages.
     fn pause(&mut self) -> bool {
         self.n_looks += 1;
         if self.n_looks < N_SPINS {
@@ -233,7 +238,8 @@ impl Backoff {
     }
 }
 
-/// The number of the first process of this machine, and the cores of this one: those that it may use, shared with all processes of the machine that may use the same.
+/// Returns the number of the first process on this machine, and the number of cores for this
+/// process. Cores are divided among the processes with the same affinity.
 fn machine_and_cores(
     communicator: MpiCommunicator,
     process: Process,
@@ -247,7 +253,7 @@ fn machine_and_cores(
     let own = [(process.number as u64).to_le_bytes(), cores].concat();
     let mut all = vec![0; own.len() * n_processes];
     let mut requests = Requests::default();
-    // SAFETY: both stay until all is done below.
+    // SAFETY: both buffers stay valid until the request completes below.
     unsafe { machine.begin_all_gather(&own, &mut all, &mut requests) }?;
     while !requests.is_done()? {
         thread::yield_now();
@@ -259,14 +265,15 @@ fn machine_and_cores(
     Ok((first, (n_usable / n_sharing.max(1)).max(1)))
 }
 
-/// A number for these bytes, the same in all processes. Source: Fowler, Noll and Vo's hash 1a of 64 bits.
+/// Returns a hash of these bytes, the same in all processes. Source: Fowler, Noll and Vo's FNV-1a
+/// with 64 bits.
 pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// The start of a trainer; processes must agree on what is described.
+/// Returns the operation that starts a trainer with this description.
 pub(super) fn start_operation(description: &str) -> Operation {
     Operation { id: fingerprint(description.as_bytes()), ..Operation::of(OperationKind::Start) }
 }

@@ -1,4 +1,4 @@
-//! Collectives against their definition, element by element, for random legal tilings.
+//! Tests of collectives against their definition, element by element, for random legal tilings.
 
 mod in_memory_transport;
 
@@ -46,7 +46,7 @@ fn program(mesh: Mesh, collective: Collective) -> Program {
     Program { tables, kernels, train: vec![], evaluate: vec![] }
 }
 
-/// The global coordinates of the elements of a rank's tile, in order.
+/// Returns the global coordinates of the elements of a rank's tile, in order.
 fn elements(tile: &Tile, mesh: &Mesh, rank: usize) -> Vec<Vec<usize>> {
     let coordinates = mesh.coordinates(rank);
     let mut elements = vec![Vec::new()];
@@ -61,8 +61,8 @@ fn elements(tile: &Tile, mesh: &Mesh, rank: usize) -> Vec<Vec<usize>> {
     elements
 }
 
-/// What the ranks with these coordinates hold of an element: whole numbers, so that sums are exact in any order. Those of `bf16` are below 256, and
-/// sums of them are rounded.
+/// Returns the value of an element on the ranks with these coordinates. Values are whole numbers,
+/// so that sums are exact in any order. Values of `bf16` are below 256, and their sums are rounded.
 fn value(tile: &Tile, dtype: DType, element: &[usize], coordinates: &[usize; MAX_AXES]) -> f32 {
     let tiling = &tile.tiling;
     let base = element.iter().fold(7, |value, index| (value * 31 + index) % 1009);
@@ -76,7 +76,7 @@ fn value(tile: &Tile, dtype: DType, element: &[usize], coordinates: &[usize; MAX
 }
 
 /// # Safety
-/// The region has this element, and nobody else uses it.
+/// The region has this element, and nothing else uses it.
 unsafe fn write(region: &Region, index: usize, value: f32) {
     let place = region.place(index);
     match region.dtype {
@@ -88,7 +88,7 @@ unsafe fn write(region: &Region, index: usize, value: f32) {
 }
 
 /// # Safety
-/// The region has this element, and nobody writes there.
+/// The region has this element, and nothing writes there.
 unsafe fn read(region: &Region, index: usize) -> f32 {
     let place = region.place(index);
     match region.dtype {
@@ -99,7 +99,7 @@ unsafe fn read(region: &Region, index: usize) -> f32 {
     }
 }
 
-/// What a rank must hold afterwards.
+/// Returns the value that a rank must have after the collective.
 fn expected(collective: &Collective, mesh: &Mesh, element: &[usize], rank: usize) -> f32 {
     let coordinates = mesh.coordinates(rank);
     let (source, dtype) = (collective.source(), collective.dtype);
@@ -122,7 +122,7 @@ fn expected(collective: &Collective, mesh: &Mesh, element: &[usize], rank: usize
     }
 }
 
-/// The bytes that one group receives.
+/// Returns the number of bytes that one group receives.
 fn group_bytes(collective: &Collective, mesh: &Mesh) -> usize {
     let n_bytes = collective.dtype.bytes() * collective.source().local_shape(mesh).n_elements();
     let size = mesh.group_size(collective.axes);
@@ -134,7 +134,7 @@ fn group_bytes(collective: &Collective, mesh: &Mesh) -> usize {
     }
 }
 
-/// A random collective over the mesh, if the dice find a legal one.
+/// Returns a random collective over the mesh, or `None` if it is not legal.
 fn random(dice: &mut Dice, mesh: &Mesh) -> Option<Collective> {
     let n_dims = 1 + dice.below(3);
     let shape: Shape =
@@ -181,8 +181,9 @@ fn random(dice: &mut Dice, mesh: &Mesh) -> Option<Collective> {
     (is_legal && is_change).then_some(collective)
 }
 
-/// Two dims that change arenas_of_ranks along one axis move as stated only if every axis of the group changes; the formula holds then. So it is however the ranks
-/// are parted into processes.
+/// Checks the values and the number of bytes that all ranks receive, however the ranks are divided
+/// among processes. Every axis of the group must change its placement, otherwise the formula for
+/// the bytes does not hold.
 fn check(collective: Collective, mesh: Mesh, n_processes: usize) {
     let model = AnyModel::Shared(Arc::new(program(mesh, collective)));
     let n_ranks = mesh.n_ranks();
@@ -207,12 +208,12 @@ fn check(collective: Collective, mesh: Mesh, n_processes: usize) {
         let coordinates = mesh.coordinates(rank);
         for (index, element) in elements(&collective.source(), &mesh, rank).iter().enumerate() {
             let held = value(&collective.source(), collective.dtype, element, &coordinates);
-            // SAFETY: the buffer has an element for each of the tile, and no rank runs yet.
+            // SAFETY: the buffer has an element for each of the tile, and no rank is running yet.
             unsafe { write(&source, index, held) };
         }
     }
     let run = |mut communicator: SharedMemoryCommunicator| {
-        // Twice: the second must not disturb what the first left.
+        // The second run must not disturb the results of the first.
         let first = communicator.communicate(0, 0, 1).unwrap();
         assert_eq!(communicator.communicate(0, 0, 1).unwrap(), first);
         first
@@ -227,7 +228,8 @@ fn check(collective: Collective, mesh: Mesh, n_processes: usize) {
         let result = cpu::region(tables, &arenas[rank], 1).unwrap();
         for (index, element) in elements(&collective.destination(), &mesh, rank).iter().enumerate()
         {
-            // SAFETY: the buffer has an element for each of the tile, and no rank runs any more.
+            // SAFETY: the buffer has an element for each of the tile, and no rank is running any
+            // more.
             let found = unsafe { read(&result, index) };
             let expected = expected(&collective, &mesh, element, rank);
             assert_eq!(found, expected, "{what}: rank {rank}, element {element:?}");

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::state::{Event, Meet, State};
-use crate::status::{Answer, Status};
+use crate::state::{Event, Rendezvous, State};
+use crate::status::{ApiResult, Status};
 use crate::work::{Graph, Job, Node, Ready, Task, Work};
 
 /// A graph in the making.
@@ -26,7 +26,7 @@ pub(crate) struct Captured {
 
 impl State {
     /// Gives a task to a stream, or to the graph that it captures.
-    pub(crate) fn give(&mut self, stream: u64, task: Task) -> Answer {
+    pub(crate) fn submit(&mut self, stream: u64, task: Task) -> ApiResult {
         match self.streams[&stream].capture {
             None => self.enqueue(stream, Work::Task(task)),
             Some(number) => self.capture(number)?.add(&[stream], task),
@@ -34,22 +34,25 @@ impl State {
     }
 
     /// Gives streams work that none begins before all have come to it, and then to each what follows on it alone.
-    pub(crate) fn give_together(
+    pub(crate) fn submit_rendezvous(
         &mut self,
-        clique: u64,
+        comm_id: u64,
         streams: &[u64],
         (job, is_ready): (Job, Option<Ready>),
         follow: Vec<(u64, Task)>,
-    ) -> Answer {
+    ) -> ApiResult {
         let captures: BTreeSet<Option<u64>> =
             streams.iter().map(|stream| self.streams[stream].capture).collect();
         match captures.into_iter().collect::<Vec<_>>().as_slice() {
             [None] => {
-                let meet = self.new_handle();
+                let rendezvous = self.new_handle();
                 let streams_of_it = streams.to_vec();
-                self.meets.insert(meet, Meet { clique, streams: streams_of_it, job, is_ready });
+                self.rendezvous.insert(
+                    rendezvous,
+                    Rendezvous { comm_id, streams: streams_of_it, job, is_ready },
+                );
                 for &stream in streams {
-                    self.enqueue(stream, Work::Meet(meet))?;
+                    self.enqueue(stream, Work::Rendezvous(rendezvous))?;
                 }
             }
             // What other processes do together with this one is in no graph here.
@@ -59,7 +62,7 @@ impl State {
             }
             _ => return Err(Status::STREAM_CAPTURE_UNSUPPORTED),
         }
-        follow.into_iter().try_for_each(|(stream, task)| self.give(stream, task))
+        follow.into_iter().try_for_each(|(stream, task)| self.submit(stream, task))
     }
 
     pub(crate) fn new_event(&mut self, device: usize, has_time: bool) -> u64 {
@@ -68,7 +71,7 @@ impl State {
         event
     }
 
-    pub(crate) fn record(&mut self, number: u64, stream: u64) -> Answer {
+    pub(crate) fn record(&mut self, number: u64, stream: u64) -> ApiResult {
         let capture = self.streams[&stream].capture;
         let device = self.streams[&stream].device;
         let event = self
@@ -94,7 +97,7 @@ impl State {
     }
 
     /// Lets a stream wait for an event; an event of a capture takes the stream into it.
-    pub(crate) fn wait(&mut self, stream: u64, number: u64) -> Answer {
+    pub(crate) fn wait(&mut self, stream: u64, number: u64) -> ApiResult {
         let event = self.events.get(&number).ok_or(Status::INVALID_HANDLE)?;
         let (record, captured) = (event.recorded, event.captured.clone());
         let is_skipped = self.is_skipped_wait();
@@ -126,7 +129,7 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn begin_capture(&mut self, stream: u64) -> Answer {
+    pub(crate) fn begin_capture(&mut self, stream: u64) -> ApiResult {
         let number = self.new_handle();
         let device = self.streams[&stream].device;
         if self.devices[device].null_stream == stream {
@@ -145,7 +148,7 @@ impl State {
     }
 
     /// The graph that a stream has captured, which must be the one that the capture began with.
-    pub(crate) fn end_capture(&mut self, stream: u64) -> Answer<Graph> {
+    pub(crate) fn end_capture(&mut self, stream: u64) -> ApiResult<Graph> {
         let number = self.streams[&stream].capture.ok_or(Status::ILLEGAL_STATE)?;
         if self.captures[&number].origin != stream {
             self.invalidate(number);
@@ -176,21 +179,21 @@ impl State {
     }
 
     /// Refuses what a capture does not allow, and spoils the capture if the stream is in one.
-    pub(crate) fn refuse_in_capture(&mut self, stream: u64) -> Answer {
+    pub(crate) fn refuse_in_capture(&mut self, stream: u64) -> ApiResult {
         let Some(capture) = self.streams[&stream].capture else { return Ok(()) };
         self.invalidate(capture);
         Err(Status::STREAM_CAPTURE_UNSUPPORTED)
     }
 
     /// Refuses what no capture of any stream allows, and spoils them all.
-    pub(crate) fn refuse_in_captures(&mut self) -> Answer {
+    pub(crate) fn refuse_in_captures(&mut self) -> ApiResult {
         for capture in self.captures.values_mut() {
             capture.is_invalid = true;
         }
         if self.captures.is_empty() { Ok(()) } else { Err(Status::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
-    fn capture(&mut self, number: u64) -> Answer<&mut Capture> {
+    fn capture(&mut self, number: u64) -> ApiResult<&mut Capture> {
         let capture = self.captures.get_mut(&number).ok_or(Status::ILLEGAL_STATE)?;
         if capture.is_invalid { Err(Status::STREAM_CAPTURE_INVALIDATED) } else { Ok(capture) }
     }
@@ -198,7 +201,7 @@ impl State {
 
 impl Capture {
     /// Adds a node that waits for what all these streams have done, and that they wait for.
-    fn add(&mut self, streams: &[u64], task: Task) -> Answer {
+    fn add(&mut self, streams: &[u64], task: Task) -> ApiResult {
         let mut dependencies = BTreeSet::new();
         for stream in streams {
             dependencies.extend(

@@ -1,6 +1,6 @@
 //! CUDA C to a shared library, by way of a C++ compiler.
 //!
-//! The launcher is compiled once and kept, so that a text costs no more than itself; texts are kept too, by their hash.
+//! The launcher is compiled build_once and kept, so that a text costs no more than itself; texts are kept too, by their hash.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -68,10 +68,10 @@ pub fn compile(text: &str, sanitize: Sanitize) -> Result<PathBuf, String> {
 pub fn compile_in(folder: &Path, text: &str, sanitize: Sanitize) -> Result<PathBuf, String> {
     let launcher = launcher(folder, sanitize)?;
     let library = folder.join(format!("{:016x}.so", hash_of(&(text, sanitize))));
-    once(&library, |work| {
+    build_once(&library, |work| {
         fs::create_dir_all(work)
             .and_then(|()| fs::write(work.join("kernels.cu"), text))
-            .map_err(|error| said(work, &error))?;
+            .map_err(|error| io_error(work, &error))?;
         let mut command = compiler(work, sanitize);
         // Weak symbols, which inline functions would have, need sections of their own for what they share. The order of the text is that of shared memory.
         command.args(["-fno-weak", "-fno-toplevel-reorder", "-fvisibility=hidden"]);
@@ -116,13 +116,13 @@ fn compiler(folder: &Path, sanitize: Sanitize) -> Command {
 /// The folder with the launcher's headers and its one object file.
 fn launcher(folder: &Path, sanitize: Sanitize) -> Result<PathBuf, String> {
     let made = folder.join(format!("simt-{:016x}", hash_of(&sanitize)));
-    once(&made, |work| {
+    build_once(&made, |work| {
         for (name, text) in HEADERS.iter().chain(&SOURCES) {
             let path = work.join(name);
             path.parent()
                 .map_or(Ok(()), fs::create_dir_all)
                 .and_then(|()| fs::write(&path, text))
-                .map_err(|error| said(&path, &error))?;
+                .map_err(|error| io_error(&path, &error))?;
         }
         let mut command = compiler(work, sanitize);
         command
@@ -133,16 +133,16 @@ fn launcher(folder: &Path, sanitize: Sanitize) -> Result<PathBuf, String> {
     })
 }
 
-/// Of the thing given and of all that every compilation depends on.
-fn hash_of(thing: &impl Hash) -> u64 {
+/// Of the input given and of all that every compilation depends on.
+fn hash_of(input: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    thing.hash(&mut hasher);
+    input.hash(&mut hasher);
     (compiler_name(), FLAGS, HEADERS, SOURCES).hash(&mut hasher);
     hasher.finish()
 }
 
 /// Makes `path` unless it is there: `make` works in a folder of its own, and what it gives is moved, so that no process ever finds half of it.
-fn once(
+fn build_once(
     path: &Path,
     make: impl FnOnce(&Path) -> Result<PathBuf, String>,
 ) -> Result<PathBuf, String> {
@@ -156,7 +156,7 @@ fn once(
         NUMBER.fetch_add(1, Ordering::Relaxed)
     ));
     let made = make(&work).and_then(|made| match fs::rename(&made, path) {
-        Err(error) if !path.exists() => Err(said(path, &error)),
+        Err(error) if !path.exists() => Err(io_error(path, &error)),
         Ok(()) | Err(_) => Ok(path.to_owned()),
     });
     // What is left is of no use, and no harm if it stays.
@@ -173,6 +173,6 @@ fn run(mut command: Command) -> Result<(), String> {
     }
 }
 
-fn said(path: &Path, error: &io::Error) -> String {
+fn io_error(path: &Path, error: &io::Error) -> String {
     format!("{}: {error}", path.display())
 }

@@ -4,10 +4,10 @@
 
 use std::ffi::c_char;
 
-use crate::c::In;
-use crate::state::{lock, n_complaints};
+use crate::ffi::In;
+use crate::state::{lock, n_problems};
 
-/// Begins another schedule, with all counts at zero and no device broken.
+/// Begins another schedule, with all counts at zero and no device error.
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_reset(seed: u64) {
     lock().reset(seed);
@@ -22,7 +22,7 @@ extern "C" fn soybean_fake_counters(name: In<c_char>) -> u64 {
 /// How often something has been wrong since the library was loaded: a fault of a device, work that waits for itself, or a handle that is none.
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_complaints() -> u64 {
-    n_complaints()
+    n_problems()
 }
 
 /// Leaves out the n-th `cuStreamWaitEvent` from here or from the next reset on, or none if `number` is not positive.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::c::Handle;
+use crate::ffi::Handle;
 use crate::state::lock;
 
 /// All things of one kind.

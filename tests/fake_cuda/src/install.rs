@@ -36,13 +36,13 @@ pub fn install(folder: &Path) -> Result<PathBuf, String> {
 /// # Errors
 ///
 /// As [`install`].
-pub fn install_without(folder: &Path, left_out: &[&str]) -> Result<PathBuf, String> {
+pub fn install_without(folder: &Path, omitted: &[&str]) -> Result<PathBuf, String> {
     let library = library()?;
-    let said = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    fs::create_dir_all(folder).map_err(|error| said(folder, error))?;
-    let is_there =
-        |name: &&str| !left_out.iter().any(|other| name.starts_with(&format!("lib{other}.so")));
-    for name in NAMES.into_iter().filter(is_there) {
+    let io_error = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    fs::create_dir_all(folder).map_err(|error| io_error(folder, error))?;
+    let is_installed =
+        |name: &&str| !omitted.iter().any(|other| name.starts_with(&format!("lib{other}.so")));
+    for name in NAMES.into_iter().filter(is_installed) {
         let path = folder.join(name);
         if fs::read_link(&path).is_ok_and(|found| found == library) {
             continue;
@@ -52,7 +52,7 @@ pub fn install_without(folder: &Path, left_out: &[&str]) -> Result<PathBuf, Stri
         let aside = folder.join(format!("{name}.{}.{number}", process::id()));
         symlink(&library, &aside)
             .and_then(|()| fs::rename(&aside, &path))
-            .map_err(|error| said(&path, error))?;
+            .map_err(|error| io_error(&path, error))?;
     }
     Ok(folder.to_owned())
 }

@@ -3,19 +3,19 @@
 //! [`compile`] makes a shared library of the text that NVRTC would compile, and [`Module`] runs its kernels on the CPU. The library itself, loaded in place of
 //! CUDA's as [`install`] puts it there, is a driver, NVRTC, cuBLASLt, cuDNN and NCCL for as many devices as one likes. The README says what can be set.
 
-mod c;
 mod capture;
 mod compile;
 mod control;
 mod cublaslt;
 mod cudnn;
 mod driver;
+mod element_type;
+mod ffi;
 mod handles;
 mod install;
 mod memory;
 mod module;
 mod nccl;
-mod numbers;
 mod nvrtc;
 mod random;
 mod schedule;

@@ -1,6 +1,6 @@
 //! The memory of all devices, and the host's memory that devices see.
 //!
-//! Every block is an allocation of its own between two red zones, filled with NaN. Whatever reads or writes by way of this table is checked against it.
+//! Every block is an allocation of its own between two red red_zones, filled with NaN. Whatever reads or writes by way of this table is checked against it.
 
 #![expect(unsafe_code, reason = "addresses are handed out to C")]
 
@@ -8,11 +8,11 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
 use std::ptr;
 
-use crate::status::{Answer, Fault, Status};
+use crate::status::{ApiResult, DeviceError, Status};
 
 /// Whose memory it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MemoryKind {
     Device(usize),
     /// Pinned memory of the host.
     Host,
@@ -30,7 +30,7 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 struct Block {
     n_bytes: usize,
-    place: Place,
+    kind: MemoryKind,
 }
 
 /// Numbers of which every pattern of bits is one.
@@ -44,7 +44,7 @@ impl Plain for f32 {}
 /// As CUDA aligns memory.
 const ALIGNMENT: usize = 256;
 /// What lies before and after each block.
-const ZONE: [u8; 256] = [0xa5; 256];
+const RED_ZONE: [u8; 256] = [0xa5; 256];
 /// NaN as f32 and as bf16, and minus one.
 const POISON: u8 = 0xff;
 
@@ -59,68 +59,71 @@ impl Memory {
     }
 
     /// Gives the address of a new block.
-    pub(crate) fn allocate(&mut self, place: Place, n_bytes: usize) -> Answer<u64> {
+    pub(crate) fn allocate(&mut self, kind: MemoryKind, n_bytes: usize) -> ApiResult<u64> {
         let layout = layout(n_bytes).filter(|_| n_bytes > 0).ok_or(Status::INVALID_VALUE)?;
-        if let Place::Device(device) = place {
+        if let MemoryKind::Device(device) = kind {
             let used = self.used[device].saturating_add(n_bytes as u64);
             if used > self.capacity {
                 return Err(Status::OUT_OF_MEMORY);
             }
             self.used[device] = used;
         }
-        // SAFETY: the layout is larger than its two zones.
+        // SAFETY: the layout is larger than its two red_zones.
         let start = unsafe { alloc(layout) };
         if start.is_null() {
             return Err(Status::OUT_OF_MEMORY);
         }
-        let address = start as u64 + ZONE.len() as u64;
+        let address = start as u64 + RED_ZONE.len() as u64;
         // SAFETY: the allocation has room for a zone, the bytes and another zone.
         unsafe { ptr::write_bytes(address as *mut u8, POISON, n_bytes) };
-        for zone in zones(address, n_bytes) {
+        for zone in red_zones(address, n_bytes) {
             // SAFETY: as above.
-            unsafe { ptr::copy_nonoverlapping(ZONE.as_ptr(), zone as *mut u8, ZONE.len()) };
+            unsafe { ptr::copy_nonoverlapping(RED_ZONE.as_ptr(), zone as *mut u8, RED_ZONE.len()) };
         }
-        self.blocks.insert(address, Block { n_bytes, place });
+        self.blocks.insert(address, Block { n_bytes, kind });
         Ok(address)
     }
 
     /// Frees a block by the address that it was given out with.
-    pub(crate) fn free(&mut self, address: u64, is_host: bool) -> Result<(), Fault> {
+    pub(crate) fn free(&mut self, address: u64, is_host: bool) -> Result<(), DeviceError> {
         let invalid = || {
-            Fault::new(Status::INVALID_VALUE, format!("{address:#x} is not the start of a block"))
+            DeviceError::new(
+                Status::INVALID_VALUE,
+                format!("{address:#x} is not the start of a block"),
+            )
         };
         let block =
-            self.blocks.get(&address).filter(|block| (block.place == Place::Host) == is_host);
+            self.blocks.get(&address).filter(|block| (block.kind == MemoryKind::Host) == is_host);
         let n_bytes = block.ok_or_else(invalid)?.n_bytes;
-        let mut zone = ZONE;
+        let mut zone = RED_ZONE;
         let mut is_whole = true;
-        for at in zones(address, n_bytes) {
+        for at in red_zones(address, n_bytes) {
             // SAFETY: the allocation has this zone.
-            unsafe { ptr::copy_nonoverlapping(at as *const u8, zone.as_mut_ptr(), ZONE.len()) };
-            is_whole &= zone == ZONE;
+            unsafe { ptr::copy_nonoverlapping(at as *const u8, zone.as_mut_ptr(), RED_ZONE.len()) };
+            is_whole &= zone == RED_ZONE;
         }
-        if let Some(Block { place: Place::Device(device), .. }) = self.blocks.remove(&address) {
+        if let Some(Block { kind: MemoryKind::Device(device), .. }) = self.blocks.remove(&address) {
             self.used[device] -= n_bytes as u64;
         }
         if let Some(layout) = layout(n_bytes) {
             // SAFETY: `allocate` made it with this layout, and it has just left the table.
-            unsafe { dealloc((address - ZONE.len() as u64) as *mut u8, layout) };
+            unsafe { dealloc((address - RED_ZONE.len() as u64) as *mut u8, layout) };
         }
         let message = || format!("something wrote outside of the {n_bytes} bytes at {address:#x}");
-        if is_whole { Ok(()) } else { Err(Fault::new(Status::ILLEGAL_ADDRESS, message())) }
+        if is_whole { Ok(()) } else { Err(DeviceError::new(Status::ILLEGAL_ADDRESS, message())) }
     }
 
     /// Whose memory these bytes are, if they lie within one block.
-    pub(crate) fn place(&self, address: u64, n_bytes: usize) -> Option<Place> {
+    pub(crate) fn kind(&self, address: u64, n_bytes: usize) -> Option<MemoryKind> {
         let (start, block) = self.blocks.range(..=address).next_back()?;
         let end = address.checked_add(n_bytes as u64)?;
         // The address just behind a block is no part of it, even of no bytes.
         (end <= start + block.n_bytes as u64 && address < start + block.n_bytes as u64)
-            .then_some(block.place)
+            .then_some(block.kind)
     }
 
     /// Copies bytes from block to block.
-    pub(crate) fn copy(&self, to: u64, from: u64, n_bytes: usize) -> Result<(), Fault> {
+    pub(crate) fn copy(&self, to: u64, from: u64, n_bytes: usize) -> Result<(), DeviceError> {
         self.check(to, n_bytes)?;
         self.check(from, n_bytes)?;
         // SAFETY: both lie within blocks that are there.
@@ -129,7 +132,7 @@ impl Memory {
     }
 
     /// The numbers at an address.
-    pub(crate) fn read<T: Plain>(&self, from: u64, count: usize) -> Result<Vec<T>, Fault> {
+    pub(crate) fn read<T: Plain>(&self, from: u64, count: usize) -> Result<Vec<T>, DeviceError> {
         let mut values = vec![T::default(); count];
         self.check(from, size_of_val(&*values))?;
         // SAFETY: the bytes lie within a block, and are valid numbers whatever they are.
@@ -144,7 +147,7 @@ impl Memory {
     }
 
     /// Puts numbers at an address.
-    pub(crate) fn write<T: Plain>(&self, to: u64, values: &[T]) -> Result<(), Fault> {
+    pub(crate) fn write<T: Plain>(&self, to: u64, values: &[T]) -> Result<(), DeviceError> {
         self.check(to, size_of_val(values))?;
         // SAFETY: the bytes lie within a block.
         unsafe {
@@ -153,20 +156,20 @@ impl Memory {
         Ok(())
     }
 
-    fn check(&self, address: u64, n_bytes: usize) -> Result<(), Fault> {
-        if n_bytes == 0 || self.place(address, n_bytes).is_some() {
+    fn check(&self, address: u64, n_bytes: usize) -> Result<(), DeviceError> {
+        if n_bytes == 0 || self.kind(address, n_bytes).is_some() {
             return Ok(());
         }
         let message = format!("{n_bytes} bytes at {address:#x} are not within one block of memory");
-        Err(Fault::new(Status::ILLEGAL_ADDRESS, message))
+        Err(DeviceError::new(Status::ILLEGAL_ADDRESS, message))
     }
 }
 
 fn layout(n_bytes: usize) -> Option<Layout> {
-    Layout::from_size_align(n_bytes.checked_add(2 * ZONE.len())?, ALIGNMENT).ok()
+    Layout::from_size_align(n_bytes.checked_add(2 * RED_ZONE.len())?, ALIGNMENT).ok()
 }
 
-/// Where the zones of a block are.
-fn zones(address: u64, n_bytes: usize) -> [u64; 2] {
-    [address - ZONE.len() as u64, address + n_bytes as u64]
+/// Where the red_zones of a block are.
+fn red_zones(address: u64, n_bytes: usize) -> [u64; 2] {
+    [address - RED_ZONE.len() as u64, address + n_bytes as u64]
 }

@@ -24,13 +24,13 @@ pub enum Order {
 pub struct Module {
     kernels: Vec<Kernel>,
     launch: Launch,
-    static_shared: unsafe extern "C" fn(*const Description) -> usize,
+    static_shared: unsafe extern "C" fn(*const KernelDescriptor) -> usize,
     // Last, so that everything that points into it goes first.
     _library: Library,
 }
 
 type Launch = unsafe extern "C" fn(
-    *const Description,
+    *const KernelDescriptor,
     *const c_uint,
     *const c_uint,
     c_uint,
@@ -42,7 +42,7 @@ type Launch = unsafe extern "C" fn(
 /// `SimtKernel` of the launcher.
 #[derive(Debug)]
 #[repr(C)]
-struct Description {
+struct KernelDescriptor {
     name: *const c_char,
     function: *const c_void,
     call: *const c_void,
@@ -55,10 +55,10 @@ struct Description {
 struct Kernel {
     name: String,
     arguments: usize,
-    description: *const Description,
+    descriptor: *const KernelDescriptor,
 }
 
-// SAFETY: a description is constant, and lives as long as the library.
+// SAFETY: a descriptor is constant, and lives as long as the library.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
@@ -67,7 +67,7 @@ unsafe impl Sync for Kernel {}
 static LAUNCHING: Mutex<()> = Mutex::new(());
 
 /// As many threads as a block can have.
-const MOST_THREADS: u64 = 1024;
+const MAX_THREADS: u64 = 1024;
 
 impl Module {
     /// Loads what [`crate::compile`] made.
@@ -76,34 +76,35 @@ impl Module {
     ///
     /// If the file is not such a library, or the process lacks the sanitizers that it was compiled for.
     pub fn load(path: &Path) -> Result<Self, String> {
-        let said = |error: libloading::Error| format!("{}: {error}", path.display());
+        let load_error = |error: libloading::Error| format!("{}: {error}", path.display());
         // SAFETY: loading runs the constructors that fill the table of kernels, and nothing else.
-        let library = unsafe { Library::new(path) }.map_err(said)?;
+        let library = unsafe { Library::new(path) }.map_err(load_error)?;
         // SAFETY: the launcher defines it so.
         let count = *unsafe { library.get::<unsafe extern "C" fn() -> c_uint>(b"simt_kernels") }
-            .map_err(said)?;
+            .map_err(load_error)?;
         // SAFETY: as above.
         let kernel_at = *unsafe {
-            library.get::<unsafe extern "C" fn(c_uint) -> *const Description>(b"simt_kernel_at")
+            library
+                .get::<unsafe extern "C" fn(c_uint) -> *const KernelDescriptor>(b"simt_kernel_at")
         }
-        .map_err(said)?;
+        .map_err(load_error)?;
         // SAFETY: as above.
-        let launch = *unsafe { library.get::<Launch>(b"simt_launch") }.map_err(said)?;
+        let launch = *unsafe { library.get::<Launch>(b"simt_launch") }.map_err(load_error)?;
         // SAFETY: as above.
-        let static_shared = *unsafe { library.get(b"simt_static_shared") }.map_err(said)?;
+        let static_shared = *unsafe { library.get(b"simt_static_shared") }.map_err(load_error)?;
         // SAFETY: the function only subtracts two addresses.
         let count = unsafe { count() };
         let kernels = (0..count).map(|number| {
             // SAFETY: `number` is below the count.
-            let description = unsafe { kernel_at(number) };
+            let descriptor = unsafe { kernel_at(number) };
             // SAFETY: the table holds as many descriptions as it counts, in static memory of the library.
-            let read = unsafe { &*description };
+            let read = unsafe { &*descriptor };
             // SAFETY: the name is a literal of the text.
             let name = unsafe { CStr::from_ptr(read.name) };
             Kernel {
                 name: name.to_string_lossy().into_owned(),
                 arguments: read.arguments as usize,
-                description,
+                descriptor,
             }
         });
         Ok(Self { kernels: kernels.collect(), launch, static_shared, _library: library })
@@ -123,10 +124,10 @@ impl Module {
     /// The bytes of static shared memory that a kernel takes, with what lies between its arrays.
     #[must_use]
     pub fn static_shared_bytes(&self, function: &str) -> Option<usize> {
-        let description = self.kernel(function)?.description;
+        let descriptor = self.kernel(function)?.descriptor;
         let _guard = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the description is of this library, and the lock keeps others away from the launcher's variables.
-        Some(unsafe { (self.static_shared)(description) })
+        // SAFETY: the descriptor is of this library, and the lock keeps others away from the launcher's variables.
+        Some(unsafe { (self.static_shared)(descriptor) })
     }
 
     /// Runs a kernel on a grid of blocks and waits for it. Arguments are the values of its pointers.
@@ -150,7 +151,7 @@ impl Module {
         let kernel =
             self.kernel(function).ok_or_else(|| format!("no kernel is named {function}"))?;
         let threads: u64 = block.iter().map(|&extent| u64::from(extent)).product();
-        if grid.contains(&0) || threads == 0 || threads > MOST_THREADS {
+        if grid.contains(&0) || threads == 0 || threads > MAX_THREADS {
             return Err(format!(
                 "kernel {function}: a grid of {grid:?} blocks of {block:?} threads cannot be launched"
             ));
@@ -169,10 +170,10 @@ impl Module {
         };
         let mut arguments = arguments.to_vec();
         let _guard = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the description is of this library, there are as many arguments as it says, and the caller answers for what they point to.
+        // SAFETY: the descriptor is of this library, there are as many arguments as it says, and the caller answers for what they point to.
         let message = unsafe {
             (self.launch)(
-                kernel.description,
+                kernel.descriptor,
                 grid.as_ptr(),
                 block.as_ptr(),
                 shared_bytes,

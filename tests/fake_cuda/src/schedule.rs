@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::random::{Random, mix};
-use crate::state::{State, complain};
-use crate::status::{Answer, Fault, Status};
-use crate::work::{Run, Task, Work};
+use crate::state::{State, report_problem};
+use crate::status::{ApiResult, DeviceError, Status};
+use crate::work::{GraphRun, Task, Work};
 
 /// Something that could run next.
 #[derive(Clone, Copy, Debug)]
@@ -23,33 +23,33 @@ enum Step {
 
 /// Who is fast, and for how long.
 #[derive(Debug)]
-pub(crate) struct Mood {
+pub(crate) struct SchedulePolicy {
     /// Decides on the order of the streams.
-    favour: u64,
-    /// One step in so many changes the mood.
-    change: u64,
+    stream_order: u64,
+    /// One step in so many changes the policy.
+    change_interval: u64,
     /// One piece of work in so many lets some run at once.
-    eager: u64,
+    eager_interval: u64,
 }
 
-impl Mood {
+impl SchedulePolicy {
     /// Short and long moods, since some faults need many changes, and others a stream that is slow all the time.
     pub(crate) fn new(random: &mut Random) -> Self {
-        let favour = random.next();
-        let change = 16 << (3 * random.below(3));
-        let eager = 8 << (6 * random.below(3));
-        Self { favour, change, eager }
+        let stream_order = random.next();
+        let change_interval = 16 << (3 * random.below(3));
+        let eager_interval = 8 << (6 * random.below(3));
+        Self { stream_order, change_interval, eager_interval }
     }
 }
 
 impl State {
     /// Puts work at the end of a stream's queue, which must not be capturing.
-    pub(crate) fn enqueue(&mut self, stream: u64, work: Work) -> Answer {
+    pub(crate) fn enqueue(&mut self, stream: u64, work: Work) -> ApiResult {
         let device = self.streams[&stream].device;
         self.check_device(device)?;
         self.wait_for_null_stream(stream);
         self.push(stream, work);
-        if self.machine.random.below(self.mood.eager) == 0 {
+        if self.machine.random.below(self.policy.eager_interval) == 0 {
             self.run_some();
         }
         Ok(())
@@ -95,7 +95,7 @@ impl State {
     }
 
     /// Runs work until the stream has none.
-    pub(crate) fn finish_stream(&mut self, stream: u64) -> Answer {
+    pub(crate) fn finish_stream(&mut self, stream: u64) -> ApiResult {
         self.run_until(|state| {
             state.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty())
         })?;
@@ -103,22 +103,22 @@ impl State {
     }
 
     /// Runs work until no stream of the device has any.
-    pub(crate) fn finish_device(&mut self, device: usize) -> Answer {
+    pub(crate) fn finish_device(&mut self, device: usize) -> ApiResult {
         self.run_until(|state| {
             state.streams.values().all(|stream| stream.device != device || stream.queue.is_empty())
         })?;
         self.check_device(device)
     }
 
-    /// Runs work until the event has happened as it was last recorded.
-    pub(crate) fn finish_event(&mut self, event: u64) -> Answer {
+    /// Runs work until the event has completed as it was last recorded.
+    pub(crate) fn finish_event(&mut self, event: u64) -> ApiResult {
         self.run_until(|state| {
-            state.events.get(&event).is_none_or(|event| event.happened >= event.recorded)
+            state.events.get(&event).is_none_or(|event| event.completed >= event.recorded)
         })?;
         self.events.get(&event).map_or(Ok(()), |event| self.check_device(event.device))
     }
 
-    fn run_until(&mut self, is_done: impl Fn(&Self) -> bool) -> Answer {
+    fn run_until(&mut self, is_done: impl Fn(&Self) -> bool) -> ApiResult {
         while !is_done(self) {
             if self.step() {
                 continue;
@@ -130,7 +130,7 @@ impl State {
                     Some(format!("stream {number:#x}: {:?}", stream.queue.front()?))
                 });
                 let waiting: Vec<String> = waiting.collect();
-                complain(&format!("all wait for each other\n{}", waiting.join("\n")));
+                report_problem(&format!("all wait for each other\n{}", waiting.join("\n")));
                 return Err(Status::LAUNCH_TIMEOUT);
             }
         }
@@ -139,14 +139,14 @@ impl State {
 
     /// Whether there is work that other processes may let run; without them it waits for ever, as it does with a real device.
     fn waits_for_processes(&self) -> bool {
-        let is_shared = |work: &Work| matches!(work, Work::Meet(meet) if self.meets.get(meet).is_some_and(|it| it.is_ready.is_some()));
+        let is_shared = |work: &Work| matches!(work, Work::Rendezvous(rendezvous) if self.rendezvous.get(rendezvous).is_some_and(|it| it.is_ready.is_some()));
         self.streams.values().filter_map(|it| it.queue.front()).any(is_shared)
     }
 
     /// Runs one piece of work; false if none can run.
     fn step(&mut self) -> bool {
-        if self.machine.random.below(self.mood.change) == 0 {
-            self.mood = Mood::new(&mut self.machine.random);
+        if self.machine.random.below(self.policy.change_interval) == 0 {
+            self.policy = SchedulePolicy::new(&mut self.machine.random);
         }
         let Some(step) = self.next_step() else { return false };
         self.clock += 1000 + self.machine.random.below(1000);
@@ -161,7 +161,7 @@ impl State {
     fn next_step(&self) -> Option<Step> {
         let mut best: Option<(u64, Step)> = None;
         let mut offer = |key: u64, step: Step| {
-            let rank = mix(key ^ self.mood.favour);
+            let rank = mix(key ^ self.policy.stream_order);
             if best.is_none_or(|(least, _)| rank < least) {
                 best = Some((rank, step));
             }
@@ -170,7 +170,7 @@ impl State {
             match (&stream.run, stream.queue.front()) {
                 (Some(run), _) => {
                     let is_whole = |node: &&usize| {
-                        self.devices[run.graph.nodes[**node].task.device].broken.is_none()
+                        self.devices[run.graph.nodes[**node].task.device].error.is_none()
                     };
                     for &node in run.ready.iter().filter(is_whole) {
                         offer(run.graph.nodes[node].stream, Step::Node(number, node));
@@ -186,9 +186,9 @@ impl State {
     fn can_run(&self, work: &Work) -> bool {
         match work {
             Work::Task(_) | Work::Record { .. } => true,
-            Work::Wait { event, record } => self.events.get(event).is_none_or(|event| event.happened >= *record),
-            Work::Meet(meet) => self.meets.get(meet).is_none_or(|known| {
-                let is_there = |stream: &u64| matches!(self.streams.get(stream).and_then(|it| it.queue.front()), Some(Work::Meet(it)) if it == meet);
+            Work::Wait { event, record } => self.events.get(event).is_none_or(|event| event.completed >= *record),
+            Work::Rendezvous(rendezvous) => self.rendezvous.get(rendezvous).is_none_or(|known| {
+                let is_there = |stream: &u64| matches!(self.streams.get(stream).and_then(|it| it.queue.front()), Some(Work::Rendezvous(it)) if it == rendezvous);
                 known.streams.iter().all(is_there) && known.is_ready.as_ref().is_none_or(|is_ready| is_ready())
             }),
             // A graph runs once at a time.
@@ -205,11 +205,11 @@ impl State {
             Work::Task(task) => {
                 let _ = self.run_task(&task);
             }
-            Work::Record { event, record } => self.happen(event, record),
+            Work::Record { event, record } => self.complete_event(event, record),
             Work::Wait { .. } => {}
-            Work::Meet(meet) => self.run_meet(meet),
+            Work::Rendezvous(rendezvous) => self.run_rendezvous(rendezvous),
             Work::Graph { executable, graph } => {
-                let run = Run::new(executable, Arc::clone(&graph));
+                let run = GraphRun::new(executable, Arc::clone(&graph));
                 if !run.is_done() {
                     // The stream goes on when the last node has run.
                     stream.queue.push_front(Work::Graph { executable, graph });
@@ -239,32 +239,32 @@ impl State {
         }
     }
 
-    fn run_task(&mut self, task: &Task) -> Result<(), Fault> {
+    fn run_task(&mut self, task: &Task) -> Result<(), DeviceError> {
         let outcome = (task.job)(&mut self.machine);
         if let Err(fault) = &outcome {
-            self.break_device(task.device, fault);
+            self.fail_device(task.device, fault);
         }
         outcome
     }
 
     /// Runs what streams do together; the one that was favoured has taken it from its queue.
-    fn run_meet(&mut self, number: u64) {
-        let Some(meet) = self.meets.remove(&number) else { return };
-        for stream in &meet.streams {
+    fn run_rendezvous(&mut self, number: u64) {
+        let Some(rendezvous) = self.rendezvous.remove(&number) else { return };
+        for stream in &rendezvous.streams {
             if let Some(stream) = self.streams.get_mut(stream)
-                && matches!(stream.queue.front(), Some(Work::Meet(it)) if *it == number)
+                && matches!(stream.queue.front(), Some(Work::Rendezvous(it)) if *it == number)
             {
                 stream.queue.pop_front();
             }
         }
-        if let Err(fault) = (meet.job)(&mut self.machine) {
-            let devices: Vec<usize> = meet
+        if let Err(fault) = (rendezvous.job)(&mut self.machine) {
+            let devices: Vec<usize> = rendezvous
                 .streams
                 .iter()
                 .filter_map(|stream| Some(self.streams.get(stream)?.device))
                 .collect();
             for device in devices {
-                self.break_device(device, &fault);
+                self.fail_device(device, &fault);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use crate::c::{Address, constant};
+use crate::ffi::{Address, constant};
 
 /// `CUresult`.
 #[repr(transparent)]
@@ -10,7 +10,7 @@ use crate::c::{Address, constant};
 pub(crate) struct Status(pub(crate) u32);
 
 /// What a function of the driver does: nothing to tell, or why not.
-pub(crate) type Answer<T = ()> = Result<T, Status>;
+pub(crate) type ApiResult<T = ()> = Result<T, Status>;
 
 macro_rules! statuses {
     ($($name:ident = $number:literal $full:literal $text:literal;)*) => {
@@ -56,14 +56,14 @@ statuses! {
     CAPTURED_EVENT = 907 c"CUDA_ERROR_CAPTURED_EVENT" c"operation not permitted on an event last recorded in a capturing stream";
 }
 
-/// What goes wrong while work runs, for the error log, and the status that all later calls give.
+/// What goes wrong while work runs, for the error log, and the status that all later calls submit.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct DeviceError {
     pub(crate) status: Status,
     pub(crate) message: String,
 }
 
-impl Fault {
+impl DeviceError {
     pub(crate) fn new(status: Status, message: String) -> Self {
         Self { status, message }
     }

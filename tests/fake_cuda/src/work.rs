@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::memory::Memory;
 use crate::random::Random;
-use crate::status::Fault;
+use crate::status::DeviceError;
 
-/// What work can change.
+/// What work can change_interval.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) memory: Memory,
@@ -19,7 +19,7 @@ pub(crate) struct Machine {
 }
 
 /// Runs once for each launch of its graph, or once.
-pub(crate) type Job = Arc<dyn Fn(&mut Machine) -> Result<(), Fault> + Send + Sync>;
+pub(crate) type Job = Arc<dyn Fn(&mut Machine) -> Result<(), DeviceError> + Send + Sync>;
 
 /// Asks again and again whether work can run that waits for other processes.
 pub(crate) type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -35,18 +35,18 @@ pub(crate) struct Task {
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Task(Task),
-    /// The event has happened as it was recorded by that record.
+    /// The event has completed as it was recorded by that record.
     Record {
         event: u64,
         record: u64,
     },
-    /// Nothing goes on until the event has happened as that record recorded it.
+    /// Nothing goes on until the event has completed as that record recorded it.
     Wait {
         event: u64,
         record: u64,
     },
     /// Work that several streams do together once all have come to it.
-    Meet(u64),
+    Rendezvous(u64),
     Graph {
         executable: u64,
         graph: Arc<Graph>,
@@ -71,7 +71,7 @@ pub(crate) struct Node {
 
 /// A launch of a graph that has begun.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct GraphRun {
     pub(crate) graph: Arc<Graph>,
     pub(crate) executable: u64,
     /// For each node, how many of its dependencies have not run.
@@ -83,7 +83,7 @@ pub(crate) struct Run {
 impl Task {
     pub(crate) fn new(
         device: usize,
-        job: impl Fn(&mut Machine) -> Result<(), Fault> + Send + Sync + 'static,
+        job: impl Fn(&mut Machine) -> Result<(), DeviceError> + Send + Sync + 'static,
     ) -> Self {
         Self { device, job: Arc::new(job) }
     }
@@ -107,7 +107,7 @@ impl Graph {
     }
 }
 
-impl Run {
+impl GraphRun {
     pub(crate) fn new(executable: u64, graph: Arc<Graph>) -> Self {
         let missing: Vec<usize> = graph.nodes.iter().map(|node| node.dependencies.len()).collect();
         let ready = (0..missing.len()).filter(|&node| missing[node] == 0).collect();

@@ -1,4 +1,4 @@
-//! cuDNN's descriptions of tensors, filters and convolutions, each destroyed when it is no longer needed.
+//! Descriptors of cuDNN for tensors, filters and convolutions, destroyed on drop.
 #![expect(unsafe_code, reason = "cuDNN is a C library")]
 
 use std::ffi::c_int;
@@ -20,7 +20,7 @@ macro_rules! descriptions {
             impl $name {
                 fn empty() -> Result<Self, CudnnError> {
                     let mut handle = std::ptr::null_mut();
-                    // SAFETY: the result is a place of this function.
+                    // SAFETY: the result is a local variable.
                     unsafe { sys::$create(&mut handle) }.result()?;
                     Ok(Self(handle))
                 }
@@ -32,7 +32,7 @@ macro_rules! descriptions {
 
             impl Drop for $name {
                 fn drop(&mut self) {
-                    // SAFETY: made in `empty`; whatever cuDNN says of it, it is not used again.
+                    // SAFETY: created in `empty`; whatever cuDNN returns, it is not used again.
                     let _refused = unsafe { sys::$destroy(self.0) };
                 }
             }
@@ -41,11 +41,11 @@ macro_rules! descriptions {
 }
 
 descriptions! {
-    /// Images or results, dense; extents are batch, channels, height, width, whatever the layout.
+    /// Dense images or results. Extents are batch, channels, height and width in every layout.
     TensorDescriptor(sys::cudnnTensorDescriptor_t) = cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor;
-    /// Filters, dense; extents are filters, channels, height, width, whatever the layout.
+    /// Dense filters. Extents are filters, channels, height and width in every layout.
     FilterDescriptor(sys::cudnnFilterDescriptor_t) = cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor;
-    /// How the filters go over the images.
+    /// Padding, strides, dilation and groups of a convolution.
     ConvolutionDescriptor(sys::cudnnConvolutionDescriptor_t) = cudnnCreateConvolutionDescriptor, cudnnDestroyConvolutionDescriptor;
 }
 
@@ -55,10 +55,10 @@ impl TensorDescriptor {
         layout: Layout,
         extents: [usize; 4],
     ) -> Result<Self, CudnnError> {
-        let (tensor, dtype) = (Self::empty()?, number(dtype)?);
+        let (tensor, dtype) = (Self::empty()?, data_type(dtype)?);
         let [batch, channels, height, width] = to_ints(extents)?;
         let format = layout.format();
-        // SAFETY: the descriptor is alive.
+        // SAFETY: the descriptor is valid.
         let set = unsafe {
             sys::cudnnSetTensor4dDescriptor(tensor.0, format, dtype, batch, channels, height, width)
         };
@@ -72,10 +72,10 @@ impl FilterDescriptor {
         layout: Layout,
         extents: [usize; 4],
     ) -> Result<Self, CudnnError> {
-        let (filter, dtype) = (Self::empty()?, number(dtype)?);
+        let (filter, dtype) = (Self::empty()?, data_type(dtype)?);
         let [filters, channels, height, width] = to_ints(extents)?;
         let format = layout.format();
-        // SAFETY: the descriptor is alive.
+        // SAFETY: the descriptor is valid.
         let set = unsafe {
             sys::cudnnSetFilter4dDescriptor(
                 filter.0, dtype, format, filters, channels, height, width,
@@ -87,16 +87,16 @@ impl FilterDescriptor {
 
 impl ConvolutionDescriptor {
     pub(super) fn new(convolution: &Convolution, math: Math) -> Result<Self, CudnnError> {
-        let walk = Self::empty()?;
+        let descriptor = Self::empty()?;
         let Convolution { padding, stride, dilation, groups, .. } = *convolution;
         let [pad_height, pad_width, stride_height, stride_width] =
             to_ints([padding[0], padding[1], stride[0], stride[1]])?;
         let [dilation_height, dilation_width, groups] =
             to_ints([dilation[0], dilation[1], groups])?;
-        // SAFETY: the descriptor is alive.
+        // SAFETY: the descriptor is valid.
         let set = unsafe {
             sys::cudnnSetConvolution2dDescriptor(
-                walk.0,
+                descriptor.0,
                 pad_height,
                 pad_width,
                 stride_height,
@@ -108,21 +108,21 @@ impl ConvolutionDescriptor {
             )
         };
         set.result()?;
-        // SAFETY: the descriptor is alive.
-        unsafe { sys::cudnnSetConvolutionGroupCount(walk.0, groups) }.result()?;
-        walk.set_math(math).map(|()| walk)
+        // SAFETY: the descriptor is valid.
+        unsafe { sys::cudnnSetConvolutionGroupCount(descriptor.0, groups) }.result()?;
+        descriptor.set_math(math).map(|()| descriptor)
     }
 
     pub(super) fn set_math(&self, math: Math) -> Result<(), CudnnError> {
-        // SAFETY: the descriptor is alive.
+        // SAFETY: the descriptor is valid.
         unsafe { sys::cudnnSetConvolutionMathType(self.0, math) }.result()
     }
 }
 
-/// What cuDNN says of what it cannot do.
+/// The error for requests that cuDNN does not support.
 pub(super) const NOT_SUPPORTED: CudnnError = CudnnError(Status::CUDNN_STATUS_NOT_SUPPORTED);
 
-fn number(dtype: DType) -> Result<sys::cudnnDataType_t, CudnnError> {
+fn data_type(dtype: DType) -> Result<sys::cudnnDataType_t, CudnnError> {
     match dtype {
         DType::F32 => Ok(sys::cudnnDataType_t::CUDNN_DATA_FLOAT),
         DType::Bf16 => Ok(sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16),
@@ -132,8 +132,8 @@ fn number(dtype: DType) -> Result<sys::cudnnDataType_t, CudnnError> {
 
 fn to_ints<const N: usize>(numbers: [usize; N]) -> Result<[c_int; N], CudnnError> {
     let mut ints = [0; N];
-    for (int, number) in ints.iter_mut().zip(numbers) {
-        *int = c_int::try_from(number).map_err(|_| NOT_SUPPORTED)?;
+    for (int, data_type) in ints.iter_mut().zip(numbers) {
+        *int = c_int::try_from(data_type).map_err(|_| NOT_SUPPORTED)?;
     }
     Ok(ints)
 }

@@ -1,35 +1,38 @@
-//! How the tensors of a convolution lie where cuDNN works on them, and the copies that put them there.
+//! Layouts of a convolution's tensors, and the copies between layouts.
 //!
-//! In a program channels stand before pixels. Tensor cores sum over channels and read them as neighbours, so cuDNN's kernels for them want channels last; of tensors that lie otherwise it
-//! makes copies of its own each time, or takes a slower kernel. The copies here are made by transpositions of the model's text, in which shapes and strides are constants.
+//! Programs store tensors as NCHW. Tensor cores sum over channels and read them contiguously, so
+//! cuDNN's kernels for them need NHWC. For NCHW tensors cuDNN copies internally on every call or
+//! takes a slower kernel. The copies here are generated transpositions with constant shapes and
+//! strides.
 //!
-//! Convolutions whose numbers of channels or filters are no multiples of 8, as in most first layers, stay as they are: tensor cores take eight numbers of `bf16` at once. So do those in
-//! `f32`: NVIDIA's guide to convolutions compares the orders for 16 bits only, and copies of 32 bits cost twice as much.
+//! Convolutions keep NCHW if their channels or filters are no multiple of 8, as in most first
+//! layers: tensor cores take eight `bf16` values at once. So do those in `f32`: NVIDIA's guide to
+//! convolutions compares layouts for 16 bits only, and copies of 32 bits cost twice as much.
 
 use cudarc::cudnn::sys::cudnnTensorFormat_t as Format;
 use soybean_codegen::Address;
 use soybean_plan::{Convolution, ConvolutionForm, DType, Permutation, Shape, Strides};
 
-/// Tensors in the workspace begin at multiples of so many bytes.
+/// Alignment of tensors in the workspace.
 const ALIGNMENT_BYTES: usize = 256;
 
-/// Tensor cores take so many numbers of 16 bits at once.
+/// Number of 16-bit values that tensor cores take at once.
 const CHANNEL_MULTIPLE: usize = 8;
 
-/// The most memory for copies that only change the order. Where they need more, cuDNN works on what is there.
+/// Maximum memory for copies that only change the layout.
 pub(super) const MAX_COPIED_BYTES: usize = 2 << 30;
 
-/// The order of the dims of a convolution's tensors; images, filters or results are outermost in both.
+/// Dimension order of a convolution's tensors. The batch or the filters are outermost in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// Channels, height, width: as in programs.
+    /// NCHW, as in programs.
     ChannelsFirst,
-    /// Height, width, channels.
+    /// NHWC.
     ChannelsLast,
 }
 
 impl Layout {
-    /// The layouts to try for a convolution that is compute_type with numbers of this type, the best first.
+    /// Returns the layouts to try for a convolution with this compute type, the best first.
     pub(super) fn candidates(convolution: &Convolution, compute_type: DType) -> &'static [Self] {
         if wants_channels_last(convolution, compute_type) {
             &[Self::ChannelsLast, Self::ChannelsFirst]
@@ -38,7 +41,7 @@ impl Layout {
         }
     }
 
-    /// cuDNN's name for it.
+    /// Returns cuDNN's name of the layout.
     pub(super) const fn format(self) -> Format {
         match self {
             Self::ChannelsFirst => Format::CUDNN_TENSOR_NCHW,
@@ -46,7 +49,7 @@ impl Layout {
         }
     }
 
-    /// How a dense tensor with these extents lies, in the order of programs.
+    /// Returns the strides of a dense tensor, in the dimension order of programs.
     const fn strides(self, [_, channels, height, width]: [usize; 4]) -> [usize; 4] {
         match self {
             Self::ChannelsFirst => [channels * height * width, height * width, width, 1],
@@ -55,7 +58,7 @@ impl Layout {
     }
 }
 
-/// Whether copies with channels last pay.
+/// Returns true if copies to NHWC pay off.
 fn wants_channels_last(convolution: &Convolution, compute_type: DType) -> bool {
     let Convolution { channels, filters, .. } = *convolution;
     compute_type == DType::Bf16
@@ -63,7 +66,7 @@ fn wants_channels_last(convolution: &Convolution, compute_type: DType) -> bool {
         && filters.is_multiple_of(CHANNEL_MULTIPLE)
 }
 
-/// The tensors of a convolution.
+/// Tensors of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConvolutionTensor {
     Images,
@@ -72,7 +75,7 @@ pub(super) enum ConvolutionTensor {
 }
 
 impl ConvolutionTensor {
-    /// What the two inputs and the result of a kernel are.
+    /// Returns the roles of a kernel's two inputs and its result.
     const fn operands(form: ConvolutionForm) -> [Self; 3] {
         match form {
             ConvolutionForm::Forward => [Self::Images, Self::Filters, Self::Results],
@@ -81,7 +84,7 @@ impl ConvolutionTensor {
         }
     }
 
-    /// In the order of programs.
+    /// Returns the extents in the dimension order of programs.
     pub(super) const fn extents(self, convolution: &Convolution) -> [usize; 4] {
         let Convolution { batch, groups, channels, filters, image, window, result, .. } =
             *convolution;
@@ -93,29 +96,29 @@ impl ConvolutionTensor {
     }
 }
 
-/// A copy of a tensor into the workspace or out of it, in another order or with other numbers.
+/// A copy of a tensor into or out of the workspace, with another layout or element type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LayoutCopy {
     pub(crate) permutation: Permutation,
-    /// What is read, and what is written.
+    /// Element types of source and destination.
     pub(crate) types: [DType; 2],
     pub(crate) from: Address,
     pub(crate) to: Address,
 }
 
-/// Where cuDNN finds the operands, and what is done before and after.
+/// Operands of a cuDNN call, and the copies before and after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConvolutionLayout {
-    /// In the order of the kernel's.
+    /// Locations of the kernel's operands, in its order.
     pub(crate) operands: [Address; 3],
     pub(crate) before: Vec<LayoutCopy>,
     pub(crate) after: Vec<LayoutCopy>,
-    /// The bytes of the workspace that copies take; from there on it is cuDNN's.
+    /// Bytes of the workspace for copies. cuDNN's workspace follows.
     pub(crate) copied_bytes: usize,
 }
 
 impl ConvolutionLayout {
-    /// For operands of these types, to be compute_type with numbers of one type in a layout.
+    /// Plans the copies for operands of these types, one compute type and a layout.
     pub(super) fn new(
         convolution: &Convolution,
         types: [DType; 3],
@@ -137,13 +140,13 @@ impl ConvolutionLayout {
             this.operands[number] = place;
             match from {
                 Address::Result(_) => this.after.push(LayoutCopy {
-                    permutation: back(extents, layout),
+                    permutation: from_layout(extents, layout),
                     types: [compute_type, dtype],
                     from: place,
                     to: from,
                 }),
                 Address::Input(_) | Address::Scalars | Address::Workspace(_) => {
-                    let permutation = there(extents, layout);
+                    let permutation = to_layout(extents, layout);
                     this.before.push(LayoutCopy {
                         permutation,
                         types: [dtype, compute_type],
@@ -157,14 +160,15 @@ impl ConvolutionLayout {
     }
 }
 
-/// Whether a tensor lies in a layout as it does in programs: where there is one channel or one pixel, the order does not show.
+/// Returns true if a layout equals that of programs: with one channel or one pixel, both orders are
+/// the same.
 fn has_program_order(extents: [usize; 4], layout: Layout) -> bool {
     let [_, channels, height, width] = extents;
     layout == Layout::ChannelsFirst || channels == 1 || height * width == 1
 }
 
-/// From the order of programs to that of a layout.
-fn there(extents: [usize; 4], layout: Layout) -> Permutation {
+/// Returns the permutation from the layout of programs.
+fn to_layout(extents: [usize; 4], layout: Layout) -> Permutation {
     let strides = Layout::ChannelsFirst.strides(extents);
     let order = match layout {
         Layout::ChannelsFirst => [0, 1, 2, 3],
@@ -176,8 +180,8 @@ fn there(extents: [usize; 4], layout: Layout) -> Permutation {
     }
 }
 
-/// From the order of a layout to that of programs.
-fn back(extents: [usize; 4], layout: Layout) -> Permutation {
+/// Returns the permutation to the layout of programs.
+fn from_layout(extents: [usize; 4], layout: Layout) -> Permutation {
     Permutation { extents: Shape::new(&extents), input: Strides::new(&layout.strides(extents)) }
 }
 
@@ -210,7 +214,7 @@ mod tests {
         assert!(!wants(3, 64, DType::Bf16));
         assert!(!wants(64, 10, DType::Bf16));
         assert!(!wants(64, 64, DType::F32));
-        // Of each group, not of all of them.
+        // The number of channels counts per group.
         let depthwise = Convolution { groups: 64, channels: 1, filters: 1, ..WIDE };
         assert!(!wants_channels_last(&depthwise, DType::Bf16));
     }
@@ -220,7 +224,7 @@ mod tests {
         let plain = ConvolutionLayout::new(&WIDE, ROUNDED, DType::Bf16, Layout::ChannelsFirst);
         assert_eq!(plain.operands, [Address::Input(0), Address::Input(1), Address::Result(0)]);
         assert_eq!((plain.before, plain.after, plain.copied_bytes), (vec![], vec![], 0));
-        // Filters of one pixel have their channels last as they are.
+        // For filters of one pixel both layouts are the same.
         let flat = Convolution { window: [1, 1], result: [5, 4], ..WIDE };
         let flat = ConvolutionLayout::new(&flat, ROUNDED, DType::Bf16, Layout::ChannelsLast);
         let [images, results] = [2 * 8 * 5 * 4 * 2, 2 * 16 * 5 * 4 * 2_usize];
@@ -236,8 +240,8 @@ mod tests {
         let types = [DType::Bf16, DType::Bf16, DType::F32];
         let it = ConvolutionLayout::new(&filter, types, DType::Bf16, Layout::ChannelsLast);
         // 640, 384 and 2304 bytes.
-        let pointers = [0, 768, 768 + 512].map(Address::Workspace);
-        assert_eq!((it.operands, it.copied_bytes), (pointers, 768 + 512 + 2304));
+        let offsets = [0, 768, 768 + 512].map(Address::Workspace);
+        assert_eq!((it.operands, it.copied_bytes), (offsets, 768 + 512 + 2304));
         let images = LayoutCopy {
             permutation: Permutation {
                 extents: Shape::new(&[2, 5, 4, 8]),
@@ -245,7 +249,7 @@ mod tests {
             },
             types: [DType::Bf16; 2],
             from: Address::Input(0),
-            to: pointers[0],
+            to: offsets[0],
         };
         assert_eq!((it.before.len(), &it.before[0]), (2, &images));
         let filters = LayoutCopy {
@@ -254,7 +258,7 @@ mod tests {
                 input: Strides::new(&[72, 1, 24, 8]),
             },
             types: [DType::Bf16, DType::F32],
-            from: pointers[2],
+            from: offsets[2],
             to: Address::Result(0),
         };
         assert_eq!(it.after, [filters]);

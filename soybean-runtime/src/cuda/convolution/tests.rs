@@ -1,4 +1,5 @@
-//! What is decided before cuDNN is asked, and convolutions on a virtual GPU against plain loops.
+//! Tests of the decisions before a cuDNN call, and of convolutions on a virtual GPU against plain
+//! loops.
 #![expect(unsafe_code, reason = "convolutions run on raw memory")]
 
 use soybean_plan::Kernel;
@@ -39,13 +40,13 @@ fn results_are_counted_as_cudnn_counts_them() {
     assert!(!has_standard_extents(&Convolution { batch: 0, ..PLAIN }));
 }
 
-/// Channels and filters that tensor cores can take.
+/// Channels and filters that suit tensor cores.
 const WIDE: Convolution = Convolution { channels: 8, filters: 16, ..SPREAD };
 
 const FORMS: [ConvolutionForm; 3] =
     [ConvolutionForm::Forward, ConvolutionForm::Data, ConvolutionForm::Filter];
 
-/// What gradients of filters read and write where the rest of a program is rounded.
+/// Types of filter gradients in mixed precision.
 const WIDENED: [DType; 3] = [DType::Bf16, DType::Bf16, DType::F32];
 
 #[test]
@@ -77,15 +78,16 @@ fn refusals_are_not_failures() {
     assert!(!is_refusal(CudnnError(Status::CUDNN_STATUS_NOT_INITIALIZED)));
 }
 
-/// The elements of images, filters and results.
+/// Returns the number of elements of images, filters and results.
 fn sizes(it: &Convolution) -> [usize; 3] {
     let images = it.batch * it.groups * it.channels * it.image[0] * it.image[1];
     let filters = it.groups * it.filters * it.channels * it.window[0] * it.window[1];
     [images, filters, it.batch * it.groups * it.filters * it.result[0] * it.result[1]]
 }
 
-/// Calls `visit` with the pointers of each product that the convolution sums, in images, filters and results.
-fn walk(it: &Convolution, mut visit: impl FnMut([usize; 3])) {
+/// Calls `visit` for each product that the convolution sums, with the element offsets in images,
+/// filters and results.
+fn for_each_product(it: &Convolution, mut visit: impl FnMut([usize; 3])) {
     let inside = |axis: usize, at: usize, window: usize| {
         let place =
             (at * it.stride[axis] + window * it.dilation[axis]).checked_sub(it.padding[axis])?;
@@ -120,10 +122,10 @@ fn walk(it: &Convolution, mut visit: impl FnMut([usize; 3])) {
     }
 }
 
-/// A convolution, and the types of its operands.
+/// A convolution and the types of its operands.
 type Case = (Convolution, [DType; 3]);
 
-/// Computes them in one kernels, each in a workspace that is full of what is no number.
+/// Computes all cases with one set of kernels, each with a workspace full of NaNs.
 fn check(cases: &[Case], precision: Precision) {
     let gpu = &gpus(1)[0];
     let kernels: Vec<Kernel> = cases.iter().map(|it| it.0.into()).collect();
@@ -144,7 +146,7 @@ fn check(cases: &[Case], precision: Precision) {
     }
 }
 
-/// Runs one of them and compares it with plain loops.
+/// Runs a case and compares it with plain loops.
 fn run(
     kernels: &GpuKernels,
     call: usize,
@@ -175,19 +177,20 @@ fn run(
         bias: 0,
         aux: 0,
     };
-    // SAFETY: the memories are as large as the convolution says, and live until the stream is done.
+    // SAFETY: the allocations are as large as the convolution requires, and live until the stream
+    // is done.
     unsafe { kernels.run(call, stream, operands) }.unwrap();
     stream.synchronize().unwrap();
     let mut sums = vec![0.0; sizes[target]];
     let mut terms = vec![0.0; sums.len()];
-    walk(convolution, |pointers| {
-        let term = f64::from(tensors[0].values[pointers[left]])
-            * f64::from(tensors[1].values[pointers[right]]);
-        sums[pointers[target]] += term;
-        terms[pointers[target]] += term.abs();
+    for_each_product(convolution, |offsets| {
+        let term = f64::from(tensors[0].values[offsets[left]])
+            * f64::from(tensors[1].values[offsets[right]]);
+        sums[offsets[target]] += term;
+        terms[offsets[target]] += term.abs();
     });
     tensors[2].download(&memories[2]);
-    // The error of a sum in single precision, and of rounding its operands or the sum.
+    // The error of a sum in single precision, and of rounding the operands or the sum.
     let unit = match (types[0], precision) {
         (DType::Bf16, _) => 2_f64.powi(-8),
         (_, Precision::Tf32) => 2_f64.powi(-10),
@@ -199,7 +202,7 @@ fn run(
     }
 }
 
-/// Each of these in all forms, and gradients of filters with results of two types where they have them.
+/// Returns all kinds of these convolutions, and mixed-precision filter gradients for `bf16`.
 fn cases(convolutions: &[Convolution], dtype: DType) -> Vec<Case> {
     let mut cases = Vec::new();
     for convolution in convolutions {
@@ -212,13 +215,14 @@ fn cases(convolutions: &[Convolution], dtype: DType) -> Vec<Case> {
     cases
 }
 
-/// The plan for a convolution; none if cuDNN leaves it to others.
+/// Returns the plan of a convolution, or `None` if cuDNN does not compute it.
 fn plan((convolution, types): &Case, precision: Precision) -> Option<ConvolutionPlan> {
     let cudnn = Cudnn::new(&gpus(1)[0]).unwrap();
     ConvolutionPlan::new(&cudnn, convolution, *types, precision).unwrap()
 }
 
-/// Without a multiple of 8 channels or filters: with groups, of one row, and spread out.
+/// Convolutions without a multiple of 8 channels or filters: plain, strided, grouped and
+/// one-dimensional.
 fn narrow() -> [Convolution; 4] {
     let grouped = Convolution { groups: 2, ..SPREAD };
     let flat = Convolution { image: [1, 8], window: [1, 3], result: [1, 6], ..PLAIN };
@@ -249,14 +253,14 @@ fn convolutions_of_all_forms_and_types() {
 fn convolutions_with_channels_last() {
     on_virtual_gpus("cuda::convolution::tests::convolutions_with_channels_last", &[], || {
         let grouped = Convolution { groups: 2, ..WIDE };
-        // Large enough for copies by tiles, and with parts of them.
+        // Large enough for tiled copies, with partial tiles.
         let large = Convolution { channels: 40, image: [9, 8], result: [4, 4], ..WIDE };
         let point = Convolution { padding: [0, 0], window: [1, 1], result: [4, 3], ..WIDE };
         let cases = cases(&[WIDE, grouped, large, point], DType::Bf16);
         for case in &cases {
             let plan = plan(case, Precision::Bf16).expect("cuDNN has such convolutions");
             let ConvolutionLayout { before, after, .. } = plan.layout_plan();
-            // Filters of one pixel lie as requests.
+            // For filters of one pixel both layouts are the same.
             let are_filters_copied = case.0.window != [1, 1];
             let is_gradient = case.0.form == ConvolutionForm::Filter;
             let n_before = if is_gradient || are_filters_copied { 2 } else { 1 };
@@ -290,7 +294,7 @@ fn what_is_too_large_to_copy_stays_as_it_is() {
         "cuda::convolution::tests::what_is_too_large_to_copy_stays_as_it_is",
         &[],
         || {
-            // Images and results of 1 GiB each, and filters. Nothing is compute_type.
+            // Images and results of 1 GiB each, and filters. Nothing is computed.
             let batch = (1 << 30) / (2 * 8 * 64 * 64);
             let (image, result) = ([64, 64], [64, 64]);
             let large = Convolution { batch, filters: 8, image, result, padding: [1, 1], ..PLAIN };

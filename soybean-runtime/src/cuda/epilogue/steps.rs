@@ -7,56 +7,56 @@ use super::{Epilogue, Function};
 /// A step of a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FusedStep {
-    /// As it was recorded.
+    /// A recorded step.
     Plain(Step),
-    /// A product with what followed it.
+    /// A product with its epilogue.
     Matmul(FusedMatmul),
-    /// A vector of `f32` to be rounded to `bf16` into a slot, for the product that follows.
+    /// Rounding of an `f32` vector to `bf16` in a slot, for the product that follows.
     Round {
         /// The vector.
         input: BufferId,
-        /// The number of its slot.
+        /// Number of the slot.
         slot: usize,
     },
 }
 
-/// A product that does several steps' work.
+/// A product with an epilogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FusedMatmul {
-    /// The number of the contraction.
+    /// Index of the contraction.
     pub(crate) kernel: usize,
     /// Left and right operand.
     pub(crate) inputs: [BufferId; 2],
-    /// What is written in place of the product.
+    /// Result of the epilogue.
     pub(crate) result: BufferId,
-    /// How.
+    /// The epilogue.
     pub(crate) epilogue: Epilogue,
-    /// The vector of [`Epilogue::bias`]: read, or for gradients written.
+    /// Vector of [`Epilogue::bias`]. Gradients write it, other functions read it.
     pub(crate) bias: Option<Location>,
-    /// Where [`Epilogue::aux`] is.
+    /// Buffer of [`Epilogue::aux`].
     pub(crate) aux: Option<Location>,
 }
 
-/// Where something is.
+/// Location of a bias or an auxiliary buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// Memory besides the arena: the number of its size in [`Fused::slots`].
+    /// Memory besides the arena: an index into [`Fused::slots`].
     Slot(usize),
     /// A buffer of the program.
     Buffer(BufferId),
 }
 
-/// A phase's steps after fusion.
+/// The steps of a phase after fusion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fused {
     /// The steps.
     pub(crate) steps: Vec<FusedStep>,
-    /// The bytes of each slot.
+    /// Size of each slot in bytes.
     pub(crate) slots: Vec<usize>,
 }
 
 impl FusedStep {
-    /// The buffers that are read.
+    /// Returns the buffers that are read.
     pub(crate) fn inputs(&self) -> Vec<BufferId> {
         match self {
             Self::Plain(step) => step.inputs.clone(),
@@ -65,7 +65,7 @@ impl FusedStep {
         }
     }
 
-    /// The buffers that are written.
+    /// Returns the buffers that are written.
     pub(crate) fn results(&self) -> Vec<BufferId> {
         match self {
             Self::Plain(step) => step.results.clone(),
@@ -84,7 +84,7 @@ impl FusedMatmul {
         matches!(self.epilogue.function, Function::ReluGradient | Function::GeluGradient)
     }
 
-    /// What is read besides the operands.
+    /// Returns the buffers that are read besides the operands.
     pub(super) fn extra_inputs(&self) -> Vec<BufferId> {
         let read = buffer(self.bias).filter(|_| !self.is_gradient());
         let aux = buffer(self.aux).filter(|_| self.is_gradient());
@@ -92,7 +92,7 @@ impl FusedMatmul {
     }
 }
 
-/// The buffer, if it is one.
+/// Returns the buffer of a location, if it is one.
 pub(super) fn buffer(location: Option<Location>) -> Option<BufferId> {
     match location {
         Some(Location::Buffer(buffer)) => Some(buffer),

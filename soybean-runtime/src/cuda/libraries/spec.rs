@@ -1,14 +1,14 @@
-//! The libraries that are spec, and where they come from.
+//! Names and sources of the required libraries.
 
-/// A library by the names under which it is found.
+/// Names of a library.
 pub(super) struct LibrarySpec {
-    /// What it is called.
+    /// Display name.
     pub(super) name: &'static str,
-    /// The file's name up to the major version.
+    /// File name up to the major version.
     pub(super) stem: &'static str,
-    /// What brings it, as an alternative to Python's package.
+    /// Product that contains the library, as an alternative to the Python package.
     pub(super) product: &'static str,
-    /// Python's package that brings it.
+    /// Python package that contains the library.
     pub(super) package: &'static str,
 }
 
@@ -33,7 +33,7 @@ pub(super) const CUDNN: LibrarySpec = LibrarySpec {
 pub(super) const NCCL: LibrarySpec =
     LibrarySpec { name: "NCCL", stem: "libnccl.so.", product: "NCCL", package: "nvidia-nccl-cu13" };
 impl LibrarySpec {
-    /// What to say where no version is found.
+    /// Returns the error message for a missing library.
     pub(super) fn missing(&self, majors: &[usize]) -> String {
         let names: Vec<String> = majors.iter().map(|it| format!("{}{it}", self.stem)).collect();
         format!(

@@ -1,4 +1,4 @@
-//! cuBLASLt's descriptions of matrices and products, each destroyed when it is no longer needed.
+//! Descriptors of cuBLASLt for matrices and products, destroyed on drop.
 #![expect(unsafe_code, reason = "cuBLASLt is a C library")]
 
 use cudarc::cublaslt::{
@@ -9,7 +9,7 @@ use soybean_plan::DType;
 
 use super::layout::StoredMatrix;
 
-/// How a batch of matrices lies.
+/// Layout of a batch of matrices.
 pub(super) struct MatrixLayout(sys::cublasLtMatrixLayout_t);
 
 impl MatrixLayout {
@@ -21,7 +21,7 @@ impl MatrixLayout {
         use sys::cublasLtMatrixLayoutAttribute_t as Attribute;
         let StoredMatrix { rows, columns, leading, batch, .. } = *stored;
         let (rows, columns, leading) = (rows as u64, columns as u64, to_i64(leading)?);
-        let layout = Self(result::create_matrix_layout(number(dtype)?, rows, columns, leading)?);
+        let layout = Self(result::create_matrix_layout(data_type(dtype)?, rows, columns, leading)?);
         if n_batch > 1 {
             let count = i32::try_from(n_batch).map_err(|_| NOT_SUPPORTED)?;
             layout.set(Attribute::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count)?;
@@ -41,19 +41,19 @@ impl MatrixLayout {
         value: &T,
     ) -> Result<(), CublasError> {
         let place = std::ptr::from_ref(value).cast();
-        // SAFETY: the layout is alive, and cuBLASLt copies as many bytes as the value has.
+        // SAFETY: the layout is valid, and cuBLASLt copies the bytes of the value.
         unsafe { result::set_matrix_layout_attribute(self.0, attribute, place, size_of::<T>()) }
     }
 }
 
 impl Drop for MatrixLayout {
     fn drop(&mut self) {
-        // SAFETY: made in `new`; whatever cuBLASLt says of it, it is not used again.
+        // SAFETY: created in `new`; whatever cuBLASLt returns, it is not used again.
         let _refused = unsafe { result::destroy_matrix_layout(self.0) };
     }
 }
 
-/// What is computed, apart from the matrices.
+/// Descriptor of a product, apart from the matrices.
 pub(super) struct MatmulDescriptor(sys::cublasLtMatmulDesc_t);
 
 impl MatmulDescriptor {
@@ -71,23 +71,23 @@ impl MatmulDescriptor {
         value: &T,
     ) -> Result<(), CublasError> {
         let place = std::ptr::from_ref(value).cast();
-        // SAFETY: the descriptor is alive, and cuBLASLt copies as many bytes as the value has.
+        // SAFETY: the descriptor is valid, and cuBLASLt copies the bytes of the value.
         unsafe { result::set_matmul_desc_attribute(self.0, attribute, place, size_of::<T>()) }
     }
 }
 
 impl Drop for MatmulDescriptor {
     fn drop(&mut self) {
-        // SAFETY: made in `new`; whatever cuBLASLt says of it, it is not used again.
+        // SAFETY: created in `new`; whatever cuBLASLt returns, it is not used again.
         let _refused = unsafe { result::destroy_matmul_desc(self.0) };
     }
 }
 
-/// What an algorithm may use.
+/// Requirements for the search of an algorithm.
 pub(super) struct MatmulPreference(sys::cublasLtMatmulPreference_t);
 
 impl MatmulPreference {
-    /// At most this much memory of its own; first operand, second operand and result begin at multiples of these bytes.
+    /// Sets the maximum workspace, and the alignments of first operand, second operand and result.
     pub(super) fn new(workspace_bytes: usize, alignments: [u32; 3]) -> Result<Self, CublasError> {
         use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
         let preference = Self(result::create_matmul_pref()?);
@@ -115,24 +115,24 @@ impl MatmulPreference {
         value: &T,
     ) -> Result<(), CublasError> {
         let place = std::ptr::from_ref(value).cast();
-        // SAFETY: the preference is alive, and cuBLASLt copies as many bytes as the value has.
+        // SAFETY: the preference is valid, and cuBLASLt copies the bytes of the value.
         unsafe { result::set_matmul_pref_attribute(self.0, attribute, place, size_of::<T>()) }
     }
 }
 
 impl Drop for MatmulPreference {
     fn drop(&mut self) {
-        // SAFETY: made in `new`; whatever cuBLASLt says of it, it is not used again.
+        // SAFETY: created in `new`; whatever cuBLASLt returns, it is not used again.
         let _refused = unsafe { result::destroy_matmul_pref(self.0) };
     }
 }
 
-/// What cuBLASLt says of what it cannot do.
+/// The error for requests that cuBLASLt does not support.
 pub(super) const NOT_SUPPORTED: CublasError =
     CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED);
 
-/// The number of an element type.
-pub(super) fn number(dtype: DType) -> Result<sys::cudaDataType_t, CublasError> {
+/// Returns the CUDA data type of an element type.
+pub(super) fn data_type(dtype: DType) -> Result<sys::cudaDataType_t, CublasError> {
     match dtype {
         DType::F32 => Ok(sys::cudaDataType_t::CUDA_R_32F),
         DType::Bf16 => Ok(sys::cudaDataType_t::CUDA_R_16BF),

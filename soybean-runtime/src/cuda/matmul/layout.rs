@@ -1,29 +1,31 @@
-//! A product of row-major matrices in the words of cuBLASLt, for which all matrices are column-major.
+//! Translation of row-major products to cuBLASLt, whose matrices are column-major.
 //!
-//! A row-major matrix is the transpose of a column-major one, so a row-major result is computed as `result^T = right^T left^T`: the operands change
-//! places, and none is copied. A vector along the result's columns is then one along the rows of what cuBLASLt computes, which is how it adds one.
+//! A row-major matrix is the transpose of a column-major one. A row-major result is therefore
+//! computed as `result^T = right^T left^T`: the operands are swapped and not copied. A vector along
+//! the result's columns becomes one along the rows of cuBLASLt's result, which is how cuBLASLt adds
+//! a bias.
 
 use soybean_plan::{Contraction, MatrixStrides};
 
-/// The most calls that one product is worth where its batch cannot be walked by one stride.
+/// Maximum number of calls for a product whose batch has no single stride.
 const MAX_CALLS: usize = 64;
 
-/// One product of column-major matrices, or several.
+/// A product of column-major matrices, in one or several calls.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct MatmulLayout {
-    /// Which of left and right cuBLASLt's first operand is.
+    /// Order of the operands.
     pub(super) order: OperandOrder,
-    /// Its operands as they strides, before they are transposed.
+    /// Operands as stored, before they are transposed.
     pub(super) operands: [StoredMatrix; 2],
-    /// Its result.
+    /// Result.
     pub(super) result: StoredMatrix,
-    /// The matrices of a call.
+    /// Matrices per call.
     pub(super) n_batch: usize,
-    /// For each call, where left, right and result begin, in elements.
+    /// Offsets of left, right and result for each call, in elements.
     pub(super) calls: Vec<[usize; 3]>,
 }
 
-/// What cuBLASLt computes.
+/// Order of cuBLASLt's operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OperandOrder {
     /// `result^T = right^T left^T`
@@ -35,52 +37,52 @@ pub(super) enum OperandOrder {
 /// A batch of column-major matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StoredMatrix {
-    /// Whether it is the transpose that takes part.
+    /// True if the product uses the transpose.
     pub(super) is_transposed: bool,
-    /// The rows as stored.
+    /// Rows as stored.
     pub(super) rows: usize,
-    /// The columns as stored.
+    /// Columns as stored.
     pub(super) columns: usize,
-    /// The distance from column to column, in elements.
+    /// Leading dimension: the distance between columns in elements.
     pub(super) leading: usize,
-    /// The distance from matrix to matrix, in elements.
+    /// Distance between matrices in elements.
     pub(super) batch: usize,
 }
 
-/// All ways in which cuBLASLt can compute the product, the better first; none if the matrices have no dim whose elements are neighbours.
+/// Returns all ways in which cuBLASLt can compute the product, the best first. Empty if some matrix
+/// has no contiguous dimension.
 pub(super) fn candidate_layouts(contraction: &Contraction) -> Vec<MatmulLayout> {
-    let (n_batch, [left_batch, right_batch, result_batch], calls) = match batch(contraction) {
-        Some(batch) => batch,
-        None => return Vec::new(),
-    };
+    let Some(Batch { n_matrices, strides, calls }) = batch(contraction) else { return Vec::new() };
+    let [left_batch, right_batch, result_batch] = strides;
     let Contraction { rows, columns, depth, left, right, result, .. } = contraction;
-    if [*rows, *columns, *depth, n_batch].contains(&0) {
+    if [*rows, *columns, *depth, n_matrices].contains(&0) {
         return Vec::new();
     }
     let stored = |result: Option<StoredMatrix>| result.filter(|it| !it.is_transposed);
     let by_columns = || {
-        let result = stored(store(*columns, *rows, turned(result), result_batch))?;
-        let right = store(*columns, *depth, turned(right), right_batch)?;
-        let left = store(*depth, *rows, turned(left), left_batch)?;
+        let result = stored(store(*columns, *rows, transposed(result), result_batch))?;
+        let right = store(*columns, *depth, transposed(right), right_batch)?;
+        let left = store(*depth, *rows, transposed(left), left_batch)?;
         let (order, operands, calls) = (OperandOrder::RightLeft, [right, left], calls.clone());
-        Some(MatmulLayout { order, operands, result, n_batch, calls })
+        Some(MatmulLayout { order, operands, result, n_batch: n_matrices, calls })
     };
     let by_rows = || {
         let result = stored(store(*rows, *columns, *result, result_batch))?;
         let left = store(*rows, *depth, *left, left_batch)?;
         let right = store(*depth, *columns, *right, right_batch)?;
         let (order, operands, calls) = (OperandOrder::LeftRight, [left, right], calls.clone());
-        Some(MatmulLayout { order, operands, result, n_batch, calls })
+        Some(MatmulLayout { order, operands, result, n_batch: n_matrices, calls })
     };
     by_columns().into_iter().chain(by_rows()).collect()
 }
 
-/// The strides of the transpose.
-fn turned(strides: &MatrixStrides) -> MatrixStrides {
+/// Returns the strides of the transpose.
+fn transposed(strides: &MatrixStrides) -> MatrixStrides {
     MatrixStrides { row: strides.column, column: strides.row, batch: strides.batch }
 }
 
-/// How a matrix is stored, if the elements of its rows or columns are neighbours and no two are the same.
+/// Returns how a matrix is stored, if its rows or columns are contiguous and its elements are
+/// distinct.
 fn store(
     rows: usize,
     columns: usize,
@@ -98,10 +100,18 @@ fn store(
     Some(StoredMatrix { is_transposed: true, rows: columns, columns: rows, leading, batch })
 }
 
-/// The matrices of a call, their strides in left, right and result, and where each call begins.
-type Batch = (usize, [usize; 3], Vec<[usize; 3]>);
+/// The batch dims as strided calls.
+struct Batch {
+    /// Matrices per call.
+    n_matrices: usize,
+    /// Distances between matrices of left, right and result, in elements.
+    strides: [usize; 3],
+    /// Offsets of left, right and result for each call, in elements.
+    calls: Vec<[usize; 3]>,
+}
 
-/// The batch dims as one stride and a few calls; none if there would be too many.
+/// Returns the batch dims as one stride and a few calls, or `None` if there would be too many
+/// calls.
 fn batch(contraction: &Contraction) -> Option<Batch> {
     let Contraction { batch, left, right, result, .. } = contraction;
     let of = |dim: usize| [left.batch.0[dim], right.batch.0[dim], result.batch.0[dim]];
@@ -111,7 +121,7 @@ fn batch(contraction: &Contraction) -> Option<Batch> {
     let mut merged: Vec<(usize, [usize; 3])> = Vec::new();
     for (extent, strides) in dims {
         match merged.last_mut() {
-            // Walking the outer dim is walking the inner one further.
+            // The outer dim continues the inner one.
             Some((outer, wide)) if *wide == strides.map(|it| it * extent) => {
                 (*outer, *wide) = (*outer * extent, strides);
             }
@@ -119,7 +129,7 @@ fn batch(contraction: &Contraction) -> Option<Batch> {
         }
     }
     let widest = (0..merged.len()).max_by_key(|&dim| merged[dim].0);
-    let (n_batch, strides) = widest.map_or((1, [0; 3]), |dim| merged.remove(dim));
+    let (n_matrices, strides) = widest.map_or((1, [0; 3]), |dim| merged.remove(dim));
     let n_calls: usize = merged.iter().map(|(extent, _)| extent).product();
     if n_calls > MAX_CALLS {
         return None;
@@ -131,7 +141,7 @@ fn batch(contraction: &Contraction) -> Option<Batch> {
         };
         calls = calls.iter().flat_map(|&it| (0..extent).map(move |at| along(at)(it))).collect();
     }
-    Some((n_batch, strides, calls))
+    Some(Batch { n_matrices, strides, calls })
 }
 
 #[cfg(test)]
@@ -148,7 +158,8 @@ mod tests {
         Contraction { batch: Shape::new(&[]), rows: 2, columns: 3, depth: 4, left, right, result }
     }
 
-    /// The sums that the layout stands for, over operands whose elements are their own places.
+    /// Returns the sums that the layout describes, over operands whose elements are their own
+    /// offsets.
     fn computed(layout: &MatmulLayout) -> Vec<(usize, u64)> {
         let at = |stored: &StoredMatrix, row: usize, column: usize, number: usize| {
             let (row, column) = if stored.is_transposed { (column, row) } else { (row, column) };
@@ -189,7 +200,8 @@ mod tests {
         sums
     }
 
-    /// What stands for the product of the left operand's element at one place and the right one's at another.
+    /// Returns a number for the product of the left element at one offset and the right element at
+    /// another.
     fn value(left: usize, right: usize) -> u64 {
         soybean_plan::random::mixed((left as u64) << 32 | right as u64)
     }

@@ -1,4 +1,5 @@
-//! What is decided before cuBLASLt is asked, and products on a virtual GPU against plain loops.
+//! Tests of the decisions before a cuBLASLt call, and of products on a virtual GPU against plain
+//! loops.
 #![expect(unsafe_code, reason = "products run on raw memory")]
 
 use soybean_plan::{MatrixStrides, Shape, Strides};
@@ -28,7 +29,7 @@ fn products_are_summed_in_single_precision() {
     assert_eq!(compute([I32; 3], Precision::F32), None);
 }
 
-/// A product with all that an epilogue may need, on one GPU.
+/// A product with the operands of its epilogue, on one GPU.
 struct Case {
     contraction: Contraction,
     types: [DType; 3],
@@ -36,14 +37,14 @@ struct Case {
     epilogue: Epilogue,
 }
 
-/// What a run leaves.
+/// Results of a run.
 struct Outcome {
     result: Vec<f32>,
     bias: Vec<f32>,
     aux: Vec<u8>,
 }
 
-/// The elements that a batch of matrices reaches over.
+/// Returns the number of elements that a batch of matrices spans.
 fn reach(batch: &Shape, rows: usize, columns: usize, strides: &MatrixStrides) -> usize {
     let outer: usize = (0..batch.len()).map(|dim| (batch[dim] - 1) * strides.batch.0[dim]).sum();
     outer + (rows - 1) * strides.row + (columns - 1) * strides.column + 1
@@ -61,7 +62,7 @@ impl Case {
         ]
     }
 
-    /// Runs it; `aux` is there before.
+    /// Runs the product with this initial content of the auxiliary buffer.
     fn run(&self, aux: &[u8]) -> Option<Outcome> {
         let gpu = &gpus(1)[0];
         let (lt, stream) =
@@ -82,7 +83,8 @@ impl Case {
             bias: at_bias,
             aux: aux_memory.address(0),
         };
-        // SAFETY: the memories are as large as the contraction says, and live until the stream is done.
+        // SAFETY: the allocations are as large as the contraction requires, and live until the
+        // stream is done.
         unsafe { product.run(&lt, &stream, operands, workspace.address(0)) }.unwrap();
         stream.synchronize().unwrap();
         let [_, _, of_result, of_bias] = &memories;
@@ -93,7 +95,7 @@ impl Case {
         Some(Outcome { result: result.values, bias: bias.values, aux: after })
     }
 
-    /// The product's elements by plain loops, with their places.
+    /// Returns the elements of the product by plain loops, with their offsets.
     fn expected(&self) -> Vec<(usize, f64)> {
         let Contraction { batch, rows, columns, depth, left, right, result } = &self.contraction;
         let [of_left, of_right, ..] = self.operands();
@@ -121,9 +123,10 @@ impl Case {
         elements
     }
 
-    /// How far a result may be from that in double precision.
+    /// Returns the tolerance against results in double precision.
     fn tolerance(&self) -> f64 {
-        // Sums of up to 24 products below 1: some units in the last place of the result, or of the operands.
+        // Sums of up to 24 products below 1: a few units in the last place of the result or the
+        // operands.
         match (self.types[2], self.precision) {
             (DType::Bf16, _) => 24.0 * 2_f64.powi(-9),
             (_, Precision::Tf32) => 24.0 * 2_f64.powi(-11),
@@ -161,7 +164,7 @@ fn plain(rows: usize, depth: usize, columns: usize) -> Contraction {
 
 const PLAIN: Epilogue = Epilogue { function: Function::Identity, bias: None };
 
-/// All ways in which types and precision go together.
+/// All combinations of types and precision.
 const TYPES: [([DType; 3], Precision); 4] = [
     ([DType::F32; 3], Precision::F32),
     ([DType::F32; 3], Precision::Tf32),
@@ -192,7 +195,7 @@ fn products_of_all_layouts_and_types() {
                 result: matrix(24, 1, &[3 * 192, 192]),
                 ..plain(8, 16, 24)
             },
-            // Heads of attention, between the dims of the batch and the queries.
+            // Attention heads, between the dims of the batch and the queries.
             Contraction {
                 batch: Shape::new(&[2, 4]),
                 left: matrix(64, 1, &[8 * 64, 16]),
@@ -236,7 +239,7 @@ fn gelu(x: f64) -> f64 {
     x / 2.0 * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044_715 * x.powi(3))).tanh())
 }
 
-/// The derivative from both sides, which errs by the square of the distance.
+/// Returns the central difference, whose error is of second order.
 fn gelu_derivative(x: f64) -> f64 {
     (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5
 }

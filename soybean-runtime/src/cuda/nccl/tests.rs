@@ -1,4 +1,4 @@
-//! Collectives on virtual GPUs against plain loops.
+//! Tests of collectives on virtual GPUs against plain loops.
 #![expect(unsafe_code, reason = "collectives run on raw memory")]
 
 use super::*;
@@ -12,18 +12,18 @@ use crate::cuda::{
 const N_RANKS: usize = 4;
 const N_ELEMENTS: usize = 6;
 
-/// One of the group's calls.
+/// A collective of a group.
 type Collective<'a> =
     &'a dyn Fn(&CommunicatorGroup, &[Participant<'_>], DType) -> Result<(), Error>;
 
-/// A group of GPUs of this process alone.
+/// Connects GPUs of this process.
 fn group(gpus: &[Arc<Gpu>]) -> Result<CommunicatorGroup, Error> {
     let members: Vec<(usize, Arc<Gpu>)> = gpus.iter().cloned().enumerate().collect();
     let peers: Arc<dyn Peers> = Arc::new(NoPeers);
     CommunicatorGroup::new(&UniqueId::new()?, gpus.len(), &members, &peers)
 }
 
-/// Small numbers, which all types hold exactly, as do their sums.
+/// Returns small numbers, which all types represent exactly, as well as their sums.
 fn given(member: usize, n: usize) -> Vec<i16> {
     (0..n).map(|at| i16::try_from((at * 5 + member * 3) % 17).unwrap() - 8).collect()
 }
@@ -37,7 +37,7 @@ fn encoded(dtype: DType, values: &[i16]) -> Vec<u8> {
     values.iter().flat_map(bytes).collect()
 }
 
-/// Runs the collective on members that give `n_given` and receive `n_received` elements, twice in a row.
+/// Runs the collective twice on ranks that send `n_given` and receive `n_received` elements.
 fn check(
     [n_given, n_received]: [usize; 2],
     collective: Collective<'_>,
@@ -72,7 +72,7 @@ fn check(
     }
 }
 
-/// What all members give, element by element combined.
+/// Returns the combination of what all ranks send.
 fn combined(n: usize, combine: Combine) -> Vec<i16> {
     let all: Vec<Vec<i16>> = (0..N_RANKS).map(|it| given(it, n)).collect();
     let at = |place: usize| all.iter().map(move |it| it[place]);
@@ -92,7 +92,8 @@ fn all_members_receive_what_they_should() {
     on_virtual_gpus("cuda::nccl::tests::all_members_receive_what_they_should", &[], || {
         let (one, all) = (N_ELEMENTS, N_RANKS * N_ELEMENTS);
         for combine in [Combine::Sum, Combine::Max] {
-            // SAFETY: `check` gives memory for as many elements, which lives until the streams are done.
+            // SAFETY: `check` allocates the elements, and waits for the streams before it frees
+            // them.
             check(
                 [one, one],
                 &|group, members, dtype| unsafe { group.all_reduce(members, one, dtype, combine) },
@@ -133,7 +134,7 @@ fn what_cannot_be_is_said() {
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().starts_with("connecting [GPU 0"), "{error}");
         let group = group(&gpus).unwrap();
-        // SAFETY: nothing is queued, for there are too few members.
+        // SAFETY: nothing is queued, since there are too few ranks.
         let error = unsafe { group.all_gather(&[], 1, DType::F32) }.unwrap_err();
         assert_eq!(error.to_string(), "all-gather: expected 2 members, found 0");
     });

@@ -1,4 +1,4 @@
-//! A post network in memory, for ranks of processes that are none.
+//! A transport in memory, for tests that simulate several processes in one.
 
 use std::{
     collections::VecDeque,
@@ -14,7 +14,7 @@ use crate::{
 
 type MessageQueues = BTreeMap<(usize, usize), VecDeque<Vec<u8>>>;
 
-/// Messages on their way, by sender and receiver.
+/// Pending messages by sender and receiver.
 #[derive(Default)]
 pub(super) struct InMemoryNetwork {
     messages: Mutex<MessageQueues>,
@@ -22,7 +22,7 @@ pub(super) struct InMemoryNetwork {
 }
 
 impl InMemoryNetwork {
-    /// The transport of a rank.
+    /// Returns the transport of a rank.
     pub(super) fn transport(self: &Arc<Self>, rank: usize) -> Box<dyn Transport> {
         Box::new(InMemoryTransport {
             network: Arc::clone(self),
@@ -32,46 +32,60 @@ impl InMemoryNetwork {
         })
     }
 
-    /// Whether all that was sent was received.
+    /// Returns true if all messages were received.
     pub(super) fn is_empty(&self) -> bool {
         lock(&self.messages).values().all(VecDeque::is_empty)
     }
 }
 
+#[derive(Clone, Copy)]
+struct PendingSend {
+    to: usize,
+    from: *const u8,
+    n_bytes: usize,
+}
+
+#[derive(Clone, Copy)]
+struct PendingReceive {
+    from: usize,
+    to: *mut u8,
+    n_bytes: usize,
+}
+
 struct InMemoryTransport {
     network: Arc<InMemoryNetwork>,
     rank: usize,
-    sends: Vec<(usize, *const u8, usize)>,
-    receives: Vec<(usize, *mut u8, usize)>,
+    sends: Vec<PendingSend>,
+    receives: Vec<PendingReceive>,
 }
 
-// SAFETY: the memory stays until `finish`, wherever that is called.
+// SAFETY: the memory stays valid until `finish`, on whichever thread that is called.
 unsafe impl Send for InMemoryTransport {}
 
 impl Transport for InMemoryTransport {
     unsafe fn receive(&mut self, from: usize, to: *mut u8, n_bytes: usize) -> Result<(), Error> {
-        self.receives.push((from, to, n_bytes));
+        self.receives.push(PendingReceive { from, to, n_bytes });
         Ok(())
     }
 
     unsafe fn send(&mut self, to: usize, from: *const u8, n_bytes: usize) -> Result<(), Error> {
-        self.sends.push((to, from, n_bytes));
+        self.sends.push(PendingSend { to, from, n_bytes });
         Ok(())
     }
 
-    /// Reads what is sent as late as it may.
+    /// Reads the sent memory as late as the contract allows.
     fn finish(&mut self, abort: &Abort) -> Result<(), Error> {
         let mut messages = lock(&self.network.messages);
-        for (to, from, n_bytes) in self.sends.drain(..) {
-            // SAFETY: the sender has promised that the memory stays and that nobody writes there.
+        for PendingSend { to, from, n_bytes } in self.sends.drain(..) {
+            // SAFETY: the sender keeps the memory unchanged.
             let message = unsafe { std::slice::from_raw_parts(from, n_bytes) }.to_vec();
             messages.entry((self.rank, to)).or_default().push_back(message);
         }
         self.network.arrived.notify_all();
-        while let Some((from, to, n_bytes)) = self.receives.first().copied() {
+        while let Some(PendingReceive { from, to, n_bytes }) = self.receives.first().copied() {
             if let Some(message) = messages.entry((from, self.rank)).or_default().pop_front() {
                 assert_eq!(message.len(), n_bytes, "from {from} to {}", self.rank);
-                // SAFETY: the receiver has promised that the memory stays and that nobody uses it.
+                // SAFETY: the receiver keeps the memory for this message.
                 unsafe { to.copy_from_nonoverlapping(message.as_ptr(), n_bytes) };
                 self.receives.remove(0);
                 continue;

@@ -4,9 +4,9 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use crate::c::{Address, Handle, In, Out};
+use crate::ffi::{Address, Handle, In, Out};
 use crate::state::State;
-use crate::status::{Answer, Status};
+use crate::status::{ApiResult, Status};
 
 driver! {
     fn cuInit(_flags: c_uint) |state| {
@@ -62,14 +62,14 @@ driver! {
     }
 }
 
-fn put_uuid(state: &State, uuid: Out<u8>, device: c_int) -> Answer {
+fn put_uuid(state: &State, uuid: Out<u8>, device: c_int) -> ApiResult {
     let device = state.device(device)?;
     let mut bytes = *b"virtual device  ";
     bytes[15] = state.settings.devices[device].try_into().unwrap_or(u8::MAX);
     uuid.put_list(&bytes).ok_or(Status::INVALID_VALUE)
 }
 
-fn put_pool(state: &State, pool: Out<Handle>, device: c_int) -> Answer {
+fn put_pool(state: &State, pool: Out<Handle>, device: c_int) -> ApiResult {
     let device = state.device(device)?;
     pool.put(Handle(0x800 + device as u64 * 8)).ok_or(Status::INVALID_VALUE)
 }

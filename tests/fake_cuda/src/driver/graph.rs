@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::c::{Handle, Out};
+use crate::ffi::{Handle, Out};
 use crate::status::Status;
 use crate::work::Work;
 

@@ -5,9 +5,9 @@
 use std::ffi::{c_int, c_uint};
 
 use super::context::PRIORITIES;
-use crate::c::{Address, Handle, Out};
+use crate::ffi::{Address, Handle, Out};
 use crate::state::{State, Stream};
-use crate::status::{Answer, Status};
+use crate::status::{ApiResult, Status};
 
 driver! {
     fn cuStreamCreate(stream: Out<Handle>, flags: c_uint) |state| { create(state, stream, flags, 0) }
@@ -72,7 +72,7 @@ driver! {
     }
 }
 
-fn create(state: &mut State, stream: Out<Handle>, flags: c_uint, priority: c_int) -> Answer {
+fn create(state: &mut State, stream: Out<Handle>, flags: c_uint, priority: c_int) -> ApiResult {
     let device = state.current_device()?;
     let number = state.new_handle();
     let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
@@ -97,7 +97,7 @@ fn put_capture(
     status: Out<c_uint>,
     number: Out<u64>,
     unasked: &[bool],
-) -> Answer {
+) -> ApiResult {
     let stream = state.stream(stream)?;
     status.put(capture_status(state, stream)).ok_or(Status::INVALID_VALUE)?;
     if !number.is_null() {

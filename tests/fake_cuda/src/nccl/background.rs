@@ -4,18 +4,18 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::group::{Call, give_calls};
-use super::remote::Remote;
-use super::{Refusal, Status};
+use super::group::{Call, submit_calls};
+use super::remote::RemoteGroup;
+use super::{NcclError, Status};
 use crate::state::lock;
 
 /// Something that goes on in the background.
 struct Pending {
-    cliques: BTreeSet<u64>,
+    comm_ids: BTreeSet<u64>,
     /// How often it is to be asked for.
     n_polls: u64,
-    /// The clique whose ranks are to join.
-    joining: Option<Arc<Remote>>,
+    /// The comm_id whose ranks are to join.
+    joining: Option<Arc<RemoteGroup>>,
     calls: Vec<Call>,
 }
 
@@ -35,39 +35,39 @@ fn all() -> MutexGuard<'static, Background> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins something for these cliques.
-pub(super) fn begin(cliques: BTreeSet<u64>, joining: Option<Arc<Remote>>, calls: Vec<Call>) {
+/// Begins something for these comm_ids.
+pub(super) fn begin(comm_ids: BTreeSet<u64>, joining: Option<Arc<RemoteGroup>>, calls: Vec<Call>) {
     let n_polls = lock().machine.random.below(4);
-    all().pending.push(Pending { cliques, n_polls, joining, calls });
+    all().pending.push(Pending { comm_ids, n_polls, joining, calls });
 }
 
 /// Leaves calls for later if they are the first of a communicator that does not block.
 pub(super) fn defer(calls: Vec<Call>) -> Result<(), Vec<Call>> {
-    let cliques: BTreeSet<u64> = calls.iter().map(|call| call.communicator.clique).collect();
+    let comm_ids: BTreeSet<u64> = calls.iter().map(|call| call.communicator.comm_id).collect();
     let mut background = all();
     let n_before = background.connected.len();
-    background.connected.extend(&cliques);
+    background.connected.extend(&comm_ids);
     let is_first = background.connected.len() > n_before;
     drop(background);
     if !is_first || calls.iter().any(|call| call.communicator.is_blocking) {
         return Err(calls);
     }
-    begin(cliques, None, calls);
+    begin(comm_ids, None, calls);
     Ok(())
 }
 
-/// Whether something goes on for a clique.
-pub(super) fn is_busy(clique: u64) -> bool {
-    all().pending.iter().any(|it| it.cliques.contains(&clique))
+/// Whether something goes on for a comm_id.
+pub(super) fn is_busy(comm_id: u64) -> bool {
+    all().pending.iter().any(|it| it.comm_ids.contains(&comm_id))
 }
 
-/// Goes on with what there is for a clique, and tells how far it is.
-pub(super) fn look(clique: u64) -> Status {
+/// Goes on with what there is for a comm_id, and tells how far it is.
+pub(super) fn poll(comm_id: u64) -> Status {
     let mut background = all();
-    if let Some((_, status)) = background.failed.iter().find(|it| it.0 == clique) {
+    if let Some((_, status)) = background.failed.iter().find(|it| it.0 == comm_id) {
         return *status;
     }
-    let Some(at) = background.pending.iter().position(|it| it.cliques.contains(&clique)) else {
+    let Some(at) = background.pending.iter().position(|it| it.comm_ids.contains(&comm_id)) else {
         return Status::SUCCESS;
     };
     let pending = &mut background.pending[at];
@@ -79,19 +79,19 @@ pub(super) fn look(clique: u64) -> Status {
     let Pending { calls, .. } = match is_joined {
         Ok(true) => background.pending.remove(at),
         Ok(false) => return Status::IN_PROGRESS,
-        Err(Refusal(status, _)) => return status,
+        Err(NcclError(status, _)) => return status,
     };
     drop(background);
-    match give_calls(&calls) {
+    match submit_calls(&calls) {
         Ok(()) => Status::SUCCESS,
-        Err(Refusal(status, _)) => {
-            all().failed.push((clique, status));
+        Err(NcclError(status, _)) => {
+            all().failed.push((comm_id, status));
             status
         }
     }
 }
 
-/// Gives up what goes on for a clique.
-pub(super) fn abandon(clique: u64) {
-    all().pending.retain(|it| !it.cliques.contains(&clique));
+/// Gives up what goes on for a comm_id.
+pub(super) fn abandon(comm_id: u64) {
+    all().pending.retain(|it| !it.comm_ids.contains(&comm_id));
 }

@@ -1,4 +1,4 @@
-//! What stands in memory from which step to which.
+//! Liveness of the memory of buffers.
 
 use std::ops::Range;
 
@@ -7,7 +7,8 @@ use soybean_plan::{BufferId, DType, Tables};
 use super::Fuser;
 
 impl Fuser<'_> {
-    /// The steps that read what the step at this place writes to the buffer; `None` if it is wanted after all steps.
+    /// Returns the steps that read what the step `writer` writes to the buffer. `None` if the
+    /// content is needed after the last step.
     pub(super) fn readers(&self, writer: usize, buffer: BufferId) -> Option<Vec<usize>> {
         let mut live = vec![self.range(buffer)];
         let mut readers = Vec::new();
@@ -20,10 +21,10 @@ impl Fuser<'_> {
             }
             for written in self.fused.steps[at].results() {
                 let written = self.range(written);
-                live = live.iter().flat_map(|it| without(it, &written)).collect();
+                live = live.iter().flat_map(|it| subtract(it, &written)).collect();
             }
         }
-        let is_wanted = !live.is_empty() && is_lasting(self.tables, buffer);
+        let is_wanted = !live.is_empty() && is_live_at_end(self.tables, buffer);
         (!is_wanted).then_some(readers)
     }
 
@@ -50,8 +51,8 @@ impl Fuser<'_> {
     }
 }
 
-/// Whether the buffer's liveness matter after the last step.
-fn is_lasting(tables: &Tables, buffer: BufferId) -> bool {
+/// Returns true if the content of the buffer is needed after the last step.
+fn is_live_at_end(tables: &Tables, buffer: BufferId) -> bool {
     let inputs = tables.inputs.iter().map(|it| it.buffer);
     let parameters = tables.parameters.iter().map(|it| it.buffer);
     let states = tables.states.iter().map(|it| it.buffer);
@@ -66,8 +67,8 @@ pub(super) fn overlaps(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// What is left of a stretch when another is taken away.
-fn without(range: &Range<usize>, gone: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
+/// Returns the parts of a range outside another range.
+fn subtract(range: &Range<usize>, gone: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let parts = [range.start..range.end.min(gone.start), range.start.max(gone.end)..range.end];
     parts.into_iter().filter(|it| it.start < it.end)
 }

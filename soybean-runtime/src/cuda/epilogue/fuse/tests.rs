@@ -1,4 +1,4 @@
-//! Fused steps do what the steps did, wherever buffers lie.
+//! Tests that fused steps compute the same as the original steps, in any memory plan.
 
 mod formulas;
 mod interpreter;
@@ -12,8 +12,8 @@ use self::{
 };
 use super::*;
 
-/// Lets every product be fused.
-fn anything(_: usize, _: [DType; 3], _: Epilogue) -> bool {
+/// Allows all fusions.
+fn allow_all(_: usize, _: [DType; 3], _: Epilogue) -> bool {
     true
 }
 
@@ -21,20 +21,20 @@ fn fused(model: &Perceptron, can: CanFuse<'_>) -> Fused {
     fuse(&model.steps, &model.kernels, &model.tables, can)
 }
 
-/// Whether the steps leave the same as those of the model in all buffers that matter.
+/// Checks that the fused steps leave the same values in all lasting_values buffers.
 #[track_caller]
 fn check(model: &Perceptron, fused: &Fused) {
     let plain: Vec<FusedStep> = model.steps.iter().cloned().map(FusedStep::Plain).collect();
     let run = |steps: &[FusedStep], slots: &[usize]| {
         let mut interpreter = Interpreter::new(&model.tables, &model.kernels, slots);
-        // The second round shows what a step leaves for the next.
+        // The second round shows the state that a step leaves for the next.
         (0..2).for_each(|_| steps.iter().for_each(|it| interpreter.run(it)));
-        interpreter.lasting()
+        interpreter.lasting_values()
     };
     let (expected, found) = (run(&plain, &[]), run(&fused.steps, &fused.slots));
     for ((name, expected), (_, found)) in expected.iter().zip(&found) {
         for (one, other) in expected.iter().zip(found) {
-            // The order of operations differs in double precision.
+            // Reordering changes results in double precision slightly.
             assert!((one - other).abs() <= 1e-9 * (1.0 + one.abs()), "{name}: {one}, but {other}");
         }
     }
@@ -44,7 +44,7 @@ fn check(model: &Perceptron, fused: &Fused) {
 #[test]
 fn relu_is_fused_with_its_gradient_and_the_gradient_of_its_bias() {
     let model = Perceptron::new(Activation::Relu, true).with_compiled_offsets();
-    let fused = fused(&model, &mut anything);
+    let fused = fused(&model, &mut allow_all);
     check(&model, &fused);
     let lines = text(&fused, &model.kernels);
     assert_eq!(
@@ -63,14 +63,14 @@ fn relu_is_fused_with_its_gradient_and_the_gradient_of_its_bias() {
             "b28, b29 = matmul (b24, b4) relu-gradient, slot 0",
         ]
     );
-    // Rows of bits, of which there are multiples of 128.
+    // Rows of bits, padded to multiples of 128.
     assert_eq!(fused.slots, [64 * 128 / 8, 64 * 128 / 8]);
 }
 
 #[test]
 fn gelu_is_fused_with_its_gradient_in_the_place_of_the_product() {
     let model = Perceptron::new(Activation::Gelu, true).with_compiled_offsets();
-    let fused = fused(&model, &mut anything);
+    let fused = fused(&model, &mut allow_all);
     check(&model, &fused);
     let lines = text(&fused, &model.kernels);
     let gelu: Vec<&String> = lines.iter().filter(|it| it.contains("gelu")).collect();
@@ -79,7 +79,7 @@ fn gelu_is_fused_with_its_gradient_in_the_place_of_the_product() {
         [
             "b10, b9 = matmul (b0, b2) gelu-aux + b3, buffer 9",
             "b12, b11 = matmul (b10, b4) gelu-aux + b5, buffer 11",
-            // The sums of their rows have their places in these buffers, once they are no longer needed.
+            // The row sums use the memory of these buffers later.
             "b24 = matmul (b20, b6) gelu-gradient, buffer 11",
             "b28 = matmul (b24, b4) gelu-gradient, buffer 9",
         ]
@@ -92,7 +92,7 @@ fn evaluations_keep_nothing() {
     for (activation, name) in [(Activation::Relu, "relu"), (Activation::Gelu, "gelu")] {
         let mut model = Perceptron::new(activation, true).with_compiled_offsets();
         model.steps.truncate(6);
-        let fused = fused(&model, &mut anything);
+        let fused = fused(&model, &mut allow_all);
         let expected = [
             format!("b10 = matmul (b0, b2) {name} + b3"),
             format!("b12 = matmul (b10, b4) {name} + b5"),
@@ -118,7 +118,8 @@ fn functions_are_fused_without_their_gradients_where_only_they_can_be() {
     check(&model, &fused);
     assert_eq!(text(&fused, &model.kernels)[0], "b10 = matmul (b0, b2) relu + b3");
     assert!(fused.slots.is_empty());
-    // The gradient of gelu wants its argument, which only a product that has_aux it leaves.
+    // The gradient of gelu needs its argument, which only a product with an auxiliary output
+    // stores.
     let model = Perceptron::new(Activation::Gelu, true).with_compiled_offsets();
     let fused = fuse(&model.steps, &model.kernels, &model.tables, &mut forward.clone());
     check(&model, &fused);
@@ -137,7 +138,7 @@ fn biases_are_rounded_for_rounded_products() {
         lines[..2],
         ["slot 1 = round b3", "b10 = matmul (b0, b2) relu-aux + slot 1, slot 0"]
     );
-    // The sum of the rows is wanted in single precision, which the product would not give.
+    // The row sums are needed in single precision, which the product does not provide.
     assert!(
         lines.contains(&"b24 = matmul (b20, b6) relu-gradient, slot 2".to_owned()),
         "{lines:#?}"
@@ -148,7 +149,7 @@ fn biases_are_rounded_for_rounded_products() {
 fn results_that_others_read_stay() {
     let mut model = Perceptron::new(Activation::Relu, true).with_separate_buffers();
     let (contraction, map) = (model.steps[0].results[0], model.steps[1].results[0]);
-    // The first layer's gradient reads the product itself, not what relu made of it.
+    // The first layer's gradient reads the product itself, not the result of relu.
     for step in &mut model.steps[2..] {
         let is_product = matches!(model.kernels[step.kernel], Kernel::Contract(_));
         step.inputs
@@ -156,7 +157,7 @@ fn results_that_others_read_stay() {
             .filter(|it| **it == map && is_product)
             .for_each(|it| *it = contraction);
     }
-    let fused = fused(&model, &mut anything);
+    let fused = fused(&model, &mut allow_all);
     check(&model, &fused);
     assert_eq!(text(&fused, &model.kernels)[0], "b9 = contraction (b0, b2)");
 }
@@ -168,7 +169,7 @@ fn results_that_are_fetched_stay() {
     let mut outputs = model.tables.outputs.to_vec();
     outputs[0].buffer = model.steps[4].results[0];
     model.tables.outputs = outputs.into();
-    let lines = text(&fused(&model, &mut anything), &model.kernels);
+    let lines = text(&fused(&model, &mut allow_all), &model.kernels);
     assert_eq!(lines[2..], ["b13 = contraction (b12, b6)", "b14 = map (b13, b7)"]);
 }
 
@@ -176,12 +177,12 @@ fn results_that_are_fetched_stay() {
 fn products_wait_for_their_biases() {
     let mut model = Perceptron::new(Activation::Relu, true).with_separate_buffers();
     model.steps.truncate(6);
-    // The update of a bias, early: it reads as gradient what has as many elements.
+    // An early update of the bias. The gradient is any vector of its size.
     let update =
         model.kernels.iter().position(|it| matches!(it, Kernel::Map(it) if it.extents[..] == [48]));
     let update = Step { kernel: update.unwrap(), inputs: vec![3, 3], results: vec![3] };
     model.steps.insert(1, update);
-    let lines = text(&fused(&model, &mut anything), &model.kernels);
+    let lines = text(&fused(&model, &mut allow_all), &model.kernels);
     assert_eq!(lines[..2], ["b3 = map (b3, b3)", "b10 = matmul (b0, b2) relu + b3"]);
 }
 
@@ -192,7 +193,7 @@ fn steps_keep_their_meaning_in_all_memory_plans() {
         let activation = if seed % 2 == 0 { Activation::Relu } else { Activation::Gelu };
         let model =
             Perceptron::new(activation, seed % 3 > 0).shuffled(seed).with_random_offsets(seed);
-        let fused = fused(&model, &mut anything);
+        let fused = fused(&model, &mut allow_all);
         check(&model, &fused);
         n_fused += fused.steps.iter().filter(|it| matches!(it, FusedStep::Matmul(_))).count();
     }

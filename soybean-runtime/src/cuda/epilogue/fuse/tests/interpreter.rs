@@ -1,4 +1,4 @@
-//! Runs steps, fused or not, element by element in double precision.
+//! Interpreter of steps, fused or not, in double precision.
 
 use soybean_plan::{
     Binary, BufferId, Combine, Contraction, Instruction, Kernel, Map, ScalarProgram, Shape,
@@ -7,7 +7,8 @@ use soybean_plan::{
 
 use super::super::{Function, Fused, FusedMatmul, FusedStep, Location};
 
-/// One rank's memory. Bytes are aux in pairs, so that a `bf16` has one word and an `f32` two; what is written over is not a number any more.
+/// Memory of one rank. One word stands for two bytes, so that a `bf16` takes one word and an `f32`
+/// two. Overwritten words become NaN.
 pub(super) struct Interpreter<'a> {
     tables: &'a Tables,
     kernels: &'a [Kernel],
@@ -16,7 +17,7 @@ pub(super) struct Interpreter<'a> {
 }
 
 impl<'a> Interpreter<'a> {
-    /// Inputs and parameters have some values; everything else is not a number.
+    /// Creates the memory with values for inputs and parameters, and NaN elsewhere.
     pub(super) fn new(tables: &'a Tables, kernels: &'a [Kernel], slots: &[usize]) -> Self {
         let slots = slots.iter().map(|n_bytes| vec![f64::NAN; *n_bytes * 8]).collect();
         let mut interpreter =
@@ -30,8 +31,8 @@ impl<'a> Interpreter<'a> {
         interpreter
     }
 
-    /// What parameters and loss are.
-    pub(super) fn lasting(&self) -> Vec<(String, Vec<f64>)> {
+    /// Returns the parameters and the loss.
+    pub(super) fn lasting_values(&self) -> Vec<(String, Vec<f64>)> {
         let parameters = self.tables.parameters.iter().map(|it| (it.name.to_string(), it.buffer));
         let all = parameters.chain(self.tables.loss.map(|it| ("loss".to_owned(), it)));
         all.map(|(name, buffer)| (name, self.read(buffer))).collect()
@@ -49,7 +50,7 @@ impl<'a> Interpreter<'a> {
                         let n_results = self.tables.buffers[step.results[0]].n_elements;
                         let mut sums = vec![0.0; n_results];
                         let values = map(&it.map, &inputs);
-                        for (value, at) in values.iter().zip(places(&it.map.extents, &it.result)) {
+                        for (value, at) in values.iter().zip(offsets(&it.map.extents, &it.result)) {
                             sums[at] += value;
                         }
                         sums
@@ -70,7 +71,7 @@ impl<'a> Interpreter<'a> {
         let Kernel::Contract(contraction) = &self.kernels[step.kernel] else {
             unreachable!("a contraction")
         };
-        // A device may write some of the result before it has read all of the operands.
+        // A device may write parts of the result before it has read all operands.
         for buffer in FusedStep::Matmul(step.clone()).results() {
             let n_elements = self.tables.buffers[buffer].n_elements;
             self.write(buffer, &vec![f64::NAN; n_elements]);
@@ -79,10 +80,10 @@ impl<'a> Interpreter<'a> {
         let mut result = product(contraction, &left, &right);
         let columns = contraction.columns;
         if let (Some(bias), false) = (step.bias, step.is_gradient()) {
-            let bias = self.look(bias);
+            let bias = self.read_location(bias);
             result.iter_mut().enumerate().for_each(|(at, it)| *it += bias[at % columns]);
         }
-        let aux = step.aux.map(|it| self.look(it)).unwrap_or_default();
+        let aux = step.aux.map(|it| self.read_location(it)).unwrap_or_default();
         let given = result.clone();
         for (at, it) in result.iter_mut().enumerate() {
             *it = match step.epilogue.function {
@@ -96,30 +97,30 @@ impl<'a> Interpreter<'a> {
                         0.0
                     }
                 }
-                // The derivative from both sides, which errs by the square of the distance.
+                // The central difference, whose error is of second order.
                 Function::GeluGradient => {
                     *it * (gelu(aux[at] + 1e-5) - gelu(aux[at] - 1e-5)) / 2e-5
                 }
             };
         }
         if let (Some(aux), false) = (step.aux, step.is_gradient()) {
-            self.put(aux, &given);
+            self.replace(aux, &given);
         }
         if let (Some(bias), true) = (step.bias, step.is_gradient()) {
             let sum = |column: usize| result.iter().skip(column).step_by(columns).sum();
-            self.put(bias, &(0..columns).map(sum).collect::<Vec<_>>());
+            self.replace(bias, &(0..columns).map(sum).collect::<Vec<_>>());
         }
         self.write(step.result, &result);
     }
 
-    fn look(&self, location: Location) -> Vec<f64> {
+    fn read_location(&self, location: Location) -> Vec<f64> {
         match location {
             Location::Slot(slot) => self.slots[slot].clone(),
             Location::Buffer(buffer) => self.read(buffer),
         }
     }
 
-    fn put(&mut self, location: Location, values: &[f64]) {
+    fn replace(&mut self, location: Location, values: &[f64]) {
         match location {
             Location::Slot(slot) => self.slots[slot][..values.len()].copy_from_slice(values),
             Location::Buffer(buffer) => self.write(buffer, values),
@@ -160,7 +161,7 @@ fn product(contraction: &Contraction, left: &[f64], right: &[f64]) -> Vec<f64> {
 }
 
 fn map(map: &Map, inputs: &[Vec<f64>]) -> Vec<f64> {
-    let all: Vec<Vec<usize>> = map.inputs.iter().map(|it| places(&map.extents, it)).collect();
+    let all: Vec<Vec<usize>> = map.inputs.iter().map(|it| offsets(&map.extents, it)).collect();
     let point = |at: usize| {
         let values: Vec<f64> = all.iter().zip(inputs).map(|(it, input)| input[it[at]]).collect();
         value(&map.program, &values)
@@ -168,8 +169,8 @@ fn map(map: &Map, inputs: &[Vec<f64>]) -> Vec<f64> {
     (0..map.extents.n_elements()).map(point).collect()
 }
 
-/// Where the elements of an index space lie.
-fn places(extents: &Shape, strides: &Strides) -> Vec<usize> {
+/// Returns the offsets of the elements of an index space.
+fn offsets(extents: &Shape, strides: &Strides) -> Vec<usize> {
     let mut all = vec![0];
     for (dim, extent) in extents.iter().enumerate() {
         let stride = strides.0[dim];
@@ -208,7 +209,7 @@ fn gelu(x: f64) -> f64 {
     x / 2.0 * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh())
 }
 
-/// The steps as lines.
+/// Formats the steps as lines.
 pub(super) fn text(fused: &Fused, kernels: &[Kernel]) -> Vec<String> {
     let names = |buffers: Vec<BufferId>| -> String {
         buffers.iter().map(|it| format!("b{it}")).collect::<Vec<_>>().join(", ")

@@ -1,16 +1,16 @@
 //! The numbers that libraries compute with: held as f32, stored as their type says.
 
 use crate::memory::Memory;
-use crate::status::Fault;
+use crate::status::DeviceError;
 
 /// How numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Number {
+pub(crate) enum ElementType {
     F32,
     Bf16,
 }
 
-impl Number {
+impl ElementType {
     pub(crate) fn n_bytes(self) -> u64 {
         match self {
             Self::F32 => 4,
@@ -18,14 +18,19 @@ impl Number {
         }
     }
 
-    pub(crate) fn read(self, memory: &Memory, from: u64, count: usize) -> Result<Vec<f32>, Fault> {
+    pub(crate) fn read(
+        self,
+        memory: &Memory,
+        from: u64,
+        count: usize,
+    ) -> Result<Vec<f32>, DeviceError> {
         match self {
             Self::F32 => memory.read(from, count),
             Self::Bf16 => Ok(memory.read(from, count)?.into_iter().map(from_bf16).collect()),
         }
     }
 
-    pub(crate) fn write(self, memory: &Memory, to: u64, values: &[f32]) -> Result<(), Fault> {
+    pub(crate) fn write(self, memory: &Memory, to: u64, values: &[f32]) -> Result<(), DeviceError> {
         match self {
             Self::F32 => memory.write(to, values),
             Self::Bf16 => {

@@ -4,8 +4,8 @@ use cudarc::driver::sys::{CUresult, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaSlice, DriverError, result, sys};
 use cudarc::nvrtc::Ptx;
 
-use crate::child::with_devices;
-use crate::device::{Device, N, TEXT, address, compile};
+use crate::child_process::with_devices;
+use crate::test_device::{Device, N, TEXT, address, compile};
 
 /// Each device doubles its shard and collects all shards: whether all of them end up with all of them. What was there before is different for each seed.
 fn gathers(devices: &[Device], blocks: &[[CudaSlice<f32>; 3]], seed: u64) -> bool {

@@ -8,7 +8,7 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, result};
 use cudarc::nccl::sys;
 use cudarc::nccl::sys::{ncclDataType_t as Type, ncclRedOp_t as Reduction, ncclResult_t as Status};
 
-use crate::child::with_devices;
+use crate::child_process::with_devices;
 
 const RANKS: usize = 4;
 const N: usize = 8;

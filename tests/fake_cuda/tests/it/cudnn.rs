@@ -6,8 +6,10 @@ use cudarc::cudnn::sys::{
     cudnnTensorFormat_t as Format,
 };
 
-use crate::child::with_devices;
-use crate::convolution::{CASES, Case, Direction, Library, Tensor, count, describe_walk, numbers};
+use crate::child_process::with_devices;
+use crate::convolution_reference::{
+    CASES, Case, Direction, Library, Tensor, convolution_descriptor, count, numbers,
+};
 
 #[test]
 fn convolutions_and_gradients_are_right() {
@@ -42,7 +44,7 @@ fn convolutions_and_gradients_are_right() {
                         .unwrap();
                     let mut expected: Vec<f32> =
                         values[computed].iter().map(|value| 0.5 * value).collect();
-                    case.walk(|x, w, y| match computed {
+                    case.for_each_product(|x, w, y| match computed {
                         0 => expected[x] += 2.0 * values[1][w] * values[2][y],
                         1 => expected[w] += 2.0 * values[0][x] * values[2][y],
                         _ => expected[y] += 2.0 * values[0][x] * values[1][w],
@@ -77,8 +79,8 @@ fn algorithms_say_what_they_are() {
         };
         let (x, w, y) = (tensor(case.images), tensor(case.filters), tensor(case.results()));
         let (x_description, w_description, y_description) =
-            (x.describe(), w.describe_filter(), y.describe());
-        let walk = describe_walk(&case, Mathematics::CUDNN_DEFAULT_MATH);
+            (x.tensor_descriptor(), w.filter_descriptor(), y.tensor_descriptor());
+        let descriptor = convolution_descriptor(&case, Mathematics::CUDNN_DEFAULT_MATH);
         // SAFETY: numbers may have any bits here, and these are those of a number each.
         let mut found: [sys::cudnnConvolutionBwdFilterAlgoPerf_t; 8] =
             unsafe { std::mem::zeroed() };
@@ -89,7 +91,7 @@ fn algorithms_say_what_they_are() {
                 library.handle,
                 x_description,
                 y_description,
-                walk,
+                descriptor,
                 w_description,
                 8,
                 &raw mut n_found,
@@ -108,7 +110,7 @@ fn algorithms_say_what_they_are() {
                 library.handle,
                 x_description,
                 y_description,
-                walk,
+                descriptor,
                 w_description,
                 found[2].algo,
                 &raw mut n_bytes,

@@ -1,31 +1,31 @@
 //! Descriptors, and the attributes that can be set.
 
-use super::{Answer, Status};
-use crate::c::Address;
-use crate::numbers::Number;
+use super::{ApiResult, Status};
+use crate::element_type::ElementType;
+use crate::ffi::Address;
 
 /// `cublasLtMatmulDesc_t`.
 #[derive(Clone, Debug)]
-pub(super) struct Description {
+pub(super) struct MatmulDescriptor {
     compute: u32,
     /// Of A and B.
     pub(super) transposed: [bool; 2],
     pub(super) epilogue: Epilogue,
     pub(super) bias: u64,
     /// None: as the result.
-    pub(super) bias_number: Option<Number>,
+    pub(super) bias_type: Option<ElementType>,
     /// Elements from one matrix of a batch to the next.
     pub(super) bias_stride: i64,
     pub(super) auxiliary: u64,
     pub(super) auxiliary_leading: i64,
     pub(super) auxiliary_stride: i64,
-    pub(super) auxiliary_number: Option<Number>,
+    pub(super) auxiliary_type: Option<ElementType>,
 }
 
 /// `cublasLtMatrixLayout_t`, by columns.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
-    pub(super) number: Number,
+pub(super) struct MatrixLayout {
+    pub(super) dtype: ElementType,
     pub(super) rows: u64,
     pub(super) columns: u64,
     pub(super) leading: i64,
@@ -35,7 +35,7 @@ pub(super) struct Layout {
 
 /// `cublasLtMatmulPreference_t`.
 #[derive(Clone, Debug)]
-pub(super) struct Preference {
+pub(super) struct MatmulPreference {
     pub(super) workspace_bytes: u64,
     /// Of A, B, C and D; what is not said may be relied on to be 256.
     pub(super) alignments: [u32; 4],
@@ -60,7 +60,7 @@ impl Epilogue {
     /// The sums that the library has a name for.
     const NAMED: [u32; 16] = [1, 2, 130, 4, 6, 134, 136, 152, 32, 160, 36, 164, 192, 208, 256, 512];
 
-    fn new(number: u32) -> Answer<Self> {
+    fn new(number: u32) -> ApiResult<Self> {
         if Self::NAMED.contains(&number) { Ok(Self(number)) } else { Err(Status::NOT_SUPPORTED) }
     }
 
@@ -75,31 +75,31 @@ impl Epilogue {
 }
 
 /// The value of an attribute, whose size must be right.
-fn value<T: Copy>(at: Address, n_bytes: usize) -> Answer<T> {
+fn value<T: Copy>(offset_address: Address, n_bytes: usize) -> ApiResult<T> {
     if n_bytes == size_of::<T>() {
-        at.value().ok_or(Status::INVALID_VALUE)
+        offset_address.value().ok_or(Status::INVALID_VALUE)
     } else {
         Err(Status::INVALID_VALUE)
     }
 }
 
 /// `cudaDataType_t`.
-fn number(data_type: u32) -> Answer<Number> {
+fn element_type(data_type: u32) -> ApiResult<ElementType> {
     match data_type {
-        0 => Ok(Number::F32),
-        14 => Ok(Number::Bf16),
+        0 => Ok(ElementType::F32),
+        14 => Ok(ElementType::Bf16),
         _ => Err(Status::NOT_SUPPORTED),
     }
 }
 
-impl Description {
+impl MatmulDescriptor {
     /// `cublasComputeType_t`: plain, and with operands rounded to tf32.
     const COMPUTE_32F: u32 = 68;
     const COMPUTE_32F_FAST_TF32: u32 = 77;
 
-    pub(super) fn new(compute: u32, scale: u32) -> Answer<Self> {
+    pub(super) fn new(compute: u32, scale: u32) -> ApiResult<Self> {
         if !matches!(compute, Self::COMPUTE_32F | Self::COMPUTE_32F_FAST_TF32)
-            || number(scale)? != Number::F32
+            || element_type(scale)? != ElementType::F32
         {
             return Err(Status::NOT_SUPPORTED);
         }
@@ -108,12 +108,12 @@ impl Description {
             transposed: [false; 2],
             epilogue: Epilogue(Epilogue::DEFAULT),
             bias: 0,
-            bias_number: None,
+            bias_type: None,
             bias_stride: 0,
             auxiliary: 0,
             auxiliary_leading: 0,
             auxiliary_stride: 0,
-            auxiliary_number: None,
+            auxiliary_type: None,
         })
     }
 
@@ -121,10 +121,15 @@ impl Description {
         self.compute == Self::COMPUTE_32F_FAST_TF32
     }
 
-    pub(super) fn set(&mut self, attribute: u32, at: Address, n_bytes: usize) -> Answer {
+    pub(super) fn set(
+        &mut self,
+        attribute: u32,
+        offset_address: Address,
+        n_bytes: usize,
+    ) -> ApiResult {
         match attribute {
             3 | 4 => {
-                let operation = value::<u32>(at, n_bytes)?;
+                let operation = value::<u32>(offset_address, n_bytes)?;
                 let place = usize::from(attribute == 4);
                 // The conjugate of a real matrix is the matrix.
                 self.transposed[place] = match operation {
@@ -133,20 +138,20 @@ impl Description {
                     _ => return Err(Status::INVALID_VALUE),
                 };
             }
-            7 => self.epilogue = Epilogue::new(value(at, n_bytes)?)?,
-            8 => self.bias = value(at, n_bytes)?,
-            10 => self.bias_stride = value(at, n_bytes)?,
-            11 => self.auxiliary = value(at, n_bytes)?,
-            12 => self.auxiliary_leading = value(at, n_bytes)?,
-            13 => self.auxiliary_stride = value(at, n_bytes)?,
-            22 => self.auxiliary_number = Some(number(value(at, n_bytes)?)?),
-            26 => self.bias_number = Some(number(value(at, n_bytes)?)?),
+            7 => self.epilogue = Epilogue::new(value(offset_address, n_bytes)?)?,
+            8 => self.bias = value(offset_address, n_bytes)?,
+            10 => self.bias_stride = value(offset_address, n_bytes)?,
+            11 => self.auxiliary = value(offset_address, n_bytes)?,
+            12 => self.auxiliary_leading = value(offset_address, n_bytes)?,
+            13 => self.auxiliary_stride = value(offset_address, n_bytes)?,
+            22 => self.auxiliary_type = Some(element_type(value(offset_address, n_bytes)?)?),
+            26 => self.bias_type = Some(element_type(value(offset_address, n_bytes)?)?),
             _ => return Err(Status::NOT_SUPPORTED),
         }
         Ok(())
     }
 
-    pub(super) fn bytes(&self, attribute: u32) -> Answer<Vec<u8>> {
+    pub(super) fn bytes(&self, attribute: u32) -> ApiResult<Vec<u8>> {
         Ok(match attribute {
             0 => self.compute.to_ne_bytes().to_vec(),
             3 | 4 => u32::from(self.transposed[usize::from(attribute == 4)]).to_ne_bytes().to_vec(),
@@ -159,38 +164,48 @@ impl Description {
     }
 }
 
-impl Layout {
-    pub(super) fn new(data_type: u32, rows: u64, columns: u64, leading: i64) -> Answer<Self> {
-        Ok(Self { number: number(data_type)?, rows, columns, leading, batch: 1, stride: 0 })
+impl MatrixLayout {
+    pub(super) fn new(data_type: u32, rows: u64, columns: u64, leading: i64) -> ApiResult<Self> {
+        Ok(Self { dtype: element_type(data_type)?, rows, columns, leading, batch: 1, stride: 0 })
     }
 
-    pub(super) fn set(&mut self, attribute: u32, at: Address, n_bytes: usize) -> Answer {
+    pub(super) fn set(
+        &mut self,
+        attribute: u32,
+        offset_address: Address,
+        n_bytes: usize,
+    ) -> ApiResult {
         match attribute {
-            0 => self.number = number(value(at, n_bytes)?)?,
-            1 if value::<u32>(at, n_bytes)? == 0 => {}
-            2 => self.rows = value(at, n_bytes)?,
-            3 => self.columns = value(at, n_bytes)?,
-            4 => self.leading = value(at, n_bytes)?,
-            5 => self.batch = value(at, n_bytes)?,
-            6 => self.stride = value(at, n_bytes)?,
+            0 => self.dtype = element_type(value(offset_address, n_bytes)?)?,
+            1 if value::<u32>(offset_address, n_bytes)? == 0 => {}
+            2 => self.rows = value(offset_address, n_bytes)?,
+            3 => self.columns = value(offset_address, n_bytes)?,
+            4 => self.leading = value(offset_address, n_bytes)?,
+            5 => self.batch = value(offset_address, n_bytes)?,
+            6 => self.stride = value(offset_address, n_bytes)?,
             _ => return Err(Status::NOT_SUPPORTED),
         }
         Ok(())
     }
 }
 
-impl Default for Preference {
+impl Default for MatmulPreference {
     fn default() -> Self {
         Self { workspace_bytes: 0, alignments: [256; 4] }
     }
 }
 
-impl Preference {
-    pub(super) fn set(&mut self, attribute: u32, at: Address, n_bytes: usize) -> Answer {
+impl MatmulPreference {
+    pub(super) fn set(
+        &mut self,
+        attribute: u32,
+        offset_address: Address,
+        n_bytes: usize,
+    ) -> ApiResult {
         match attribute {
-            1 => self.workspace_bytes = value(at, n_bytes)?,
+            1 => self.workspace_bytes = value(offset_address, n_bytes)?,
             5..=8 => {
-                let alignment: u32 = value(at, n_bytes)?;
+                let alignment: u32 = value(offset_address, n_bytes)?;
                 if !alignment.is_power_of_two() {
                     return Err(Status::INVALID_VALUE);
                 }

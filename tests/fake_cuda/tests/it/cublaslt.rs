@@ -7,8 +7,8 @@ use cudarc::cublaslt::sys::{
 };
 use cudarc::driver::CudaSlice;
 
-use crate::child::with_devices;
-use crate::product::{
+use crate::child_process::with_devices;
+use crate::matmul_reference::{
     Extras, Library, Matrix, PRECISE, Shape, assert_close, from_bytes, numbers, to_bytes,
 };
 

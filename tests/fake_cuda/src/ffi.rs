@@ -130,7 +130,7 @@ impl In<c_char> {
     }
 }
 
-/// A text that lives as long as the program, for functions that give one.
+/// A text that lives as long as the program, for functions that submit one.
 pub(crate) fn constant(text: &'static CStr) -> Address {
     Address(text.as_ptr().cast_mut().cast())
 }

@@ -175,7 +175,7 @@ impl Library {
         Matrix::new(&self.stream, number, shape.0, shape.1, batch, values)
     }
 
-    pub(crate) fn describe(
+    pub(crate) fn descriptor(
         transposed: [bool; 2],
         extras: &Extras<'_>,
     ) -> Result<sys::cublasLtMatmulDesc_t, CublasError> {
@@ -216,7 +216,7 @@ impl Library {
         transposed: [bool; 2],
         extras: &Extras<'_>,
     ) -> Result<(), CublasError> {
-        let description = Self::describe(transposed, extras)?;
+        let description = Self::descriptor(transposed, extras)?;
         let layouts = [a.layout(), b.layout(), d.layout()];
         let preference = result::create_matmul_pref()?;
         let workspace_bytes = 1_usize << 16;

@@ -12,7 +12,7 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, result};
 use cudarc::nccl::sys;
 use cudarc::nccl::sys::{ncclDataType_t as Type, ncclRedOp_t as Reduction, ncclResult_t as Status};
 
-use crate::child::with_devices;
+use crate::child_process::with_devices;
 
 const N: usize = 5;
 const N_ROUNDS: usize = 30;
@@ -60,7 +60,7 @@ impl Rank {
         assert_eq!(begun, Status::ncclInProgress);
         let (send, receive) = (stream.alloc_zeros(N).unwrap(), stream.alloc_zeros(N).unwrap());
         let rank = Self { stream, communicator, side, number, send, receive };
-        rank.settle();
+        rank.wait_until_idle();
         rank
     }
 
@@ -72,14 +72,14 @@ impl Rank {
     }
 
     /// Waits until nothing goes on in the background.
-    fn settle(&self) {
+    fn wait_until_idle(&self) {
         while self.state() == Status::ncclInProgress {
             thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(self.state(), Status::ncclSuccess);
     }
 
-    fn put(&self, round: usize) {
+    fn write_input(&self, round: usize) {
         self.stream.context().bind_to_thread().unwrap();
         let (to, from) = (pointer(&self.send) as u64, sent(self.side, self.number, round));
         // SAFETY: the block has as many numbers.
@@ -94,7 +94,7 @@ impl Rank {
             sys::ncclAllReduce(send, receive, N, Type::ncclFloat32, sum, self.communicator, stream)
         };
         assert!([Status::ncclSuccess, Status::ncclInProgress].contains(&begun), "{begun:?}");
-        self.settle();
+        self.wait_until_idle();
     }
 
     /// Swaps with the rank of the other process.
@@ -128,7 +128,7 @@ fn run(side: usize) {
     let in_turn = || if side == 0 { [&ranks[0], &ranks[1]] } else { [&ranks[1], &ranks[0]] };
     for round in 0..N_ROUNDS {
         for rank in in_turn() {
-            rank.put(round);
+            rank.write_input(round);
             rank.sum();
         }
         for rank in in_turn() {

@@ -1,20 +1,20 @@
 //! `D = epilogue(alpha op(A) op(B) + beta C)`, for each matrix of a batch.
 
-use super::description::{Description, Epilogue, Layout};
-use super::{Answer, Status};
-use crate::c::Handle;
-use crate::memory::{Memory, Place};
-use crate::numbers::{Number, rounded_to_tf32};
+use super::descriptor::{Epilogue, MatmulDescriptor, MatrixLayout};
+use super::{ApiResult, Status};
+use crate::element_type::{ElementType, rounded_to_tf32};
+use crate::ffi::Handle;
+use crate::memory::{Memory, MemoryKind};
 use crate::state::lock;
-use crate::status::Fault;
+use crate::status::DeviceError;
 use crate::work::Task;
 
-/// A product of matrices.
+/// A matmul of matrices.
 #[derive(Clone, Debug)]
-pub(super) struct Product {
-    description: Description,
+pub(super) struct Matmul {
+    descriptor: MatmulDescriptor,
     /// Of A, B, C and D.
-    layouts: [Layout; 4],
+    layouts: [MatrixLayout; 4],
     pub(super) addresses: [u64; 4],
     pub(super) alpha: f32,
     pub(super) beta: f32,
@@ -30,18 +30,18 @@ struct Matrix {
     values: Vec<f32>,
 }
 
-impl Product {
-    /// A product of such matrices, if there is an algorithm for it.
-    pub(super) fn new(description: Description, layouts: [Layout; 4]) -> Answer<Self> {
+impl Matmul {
+    /// A matmul of such matrices, if there is an algorithm for it.
+    pub(super) fn new(descriptor: MatmulDescriptor, layouts: [MatrixLayout; 4]) -> ApiResult<Self> {
         let [a, b, c, d] = layouts;
-        let is_kept = |layout: &Layout| {
+        let is_kept = |layout: &MatrixLayout| {
             i64::try_from(layout.rows).is_ok_and(|rows| layout.leading >= rows)
                 && layout.batch == d.batch
         };
         if !layouts.iter().all(is_kept) || d.batch < 1 {
             return Err(Status::INVALID_VALUE);
         }
-        let extents = |layout: Layout, is_transposed: bool| {
+        let extents = |layout: MatrixLayout, is_transposed: bool| {
             if is_transposed {
                 (layout.columns, layout.rows)
             } else {
@@ -49,7 +49,7 @@ impl Product {
             }
         };
         let (a_extents, b_extents) =
-            (extents(a, description.transposed[0]), extents(b, description.transposed[1]));
+            (extents(a, descriptor.transposed[0]), extents(b, descriptor.transposed[1]));
         let is_same = a_extents.1 == b_extents.0
             && (a_extents.0, b_extents.1) == (d.rows, d.columns)
             && (c.rows, c.columns) == (d.rows, d.columns);
@@ -57,21 +57,21 @@ impl Product {
             return Err(Status::INVALID_VALUE);
         }
         let is_known = matches!(
-            (a.number, b.number, d.number),
-            (Number::F32, Number::F32, Number::F32)
-                | (Number::Bf16, Number::Bf16, Number::F32 | Number::Bf16)
+            (a.dtype, b.dtype, d.dtype),
+            (ElementType::F32, ElementType::F32, ElementType::F32)
+                | (ElementType::Bf16, ElementType::Bf16, ElementType::F32 | ElementType::Bf16)
         );
         if !is_known
-            || c.number != d.number
-            || (description.rounds_to_tf32() && a.number != Number::F32)
+            || c.dtype != d.dtype
+            || (descriptor.rounds_to_tf32() && a.dtype != ElementType::F32)
         {
             return Err(Status::NOT_SUPPORTED);
         }
-        check_epilogue(&description, d)?;
+        check_epilogue(&descriptor, d)?;
         let count = |extent: u64| usize::try_from(extent).map_err(|_| Status::INVALID_VALUE);
         let (rows, depth) = (count(d.rows)?, count(a_extents.1)?);
         Ok(Self {
-            description,
+            descriptor,
             layouts,
             addresses: [0; 4],
             alpha: 1.0,
@@ -82,56 +82,57 @@ impl Product {
         })
     }
 
-    /// Gives the product to a stream, after a look at its addresses.
-    pub(super) fn give(self, stream: Handle) -> Answer {
+    /// Gives the matmul to a stream, after a look offset_address its addresses.
+    pub(super) fn submit(self, stream: Handle) -> ApiResult {
         let mut state = lock();
         let stream = state.stream(stream).map_err(|_| Status::INVALID_VALUE)?;
         let device = state.streams[&stream].device;
         let memory = &state.machine.memory;
-        let is_there = |address: u64, n_bytes: u64, number: Number| {
+        let is_there = |address: u64, n_bytes: u64, number: ElementType| {
             let place =
-                usize::try_from(n_bytes).ok().and_then(|n_bytes| memory.place(address, n_bytes));
-            place == Some(Place::Device(device)) && address.is_multiple_of(number.n_bytes())
+                usize::try_from(n_bytes).ok().and_then(|n_bytes| memory.kind(address, n_bytes));
+            place == Some(MemoryKind::Device(device)) && address.is_multiple_of(number.n_bytes())
         };
-        let epilogue = self.description.epilogue;
+        let epilogue = self.descriptor.epilogue;
         let are_there = self
             .addresses
             .iter()
             .zip(&self.layouts)
-            .all(|(&address, layout)| is_there(address, 0, layout.number))
-            && (self.workspace.1 == 0 || is_there(self.workspace.0, self.workspace.1, Number::F32))
-            && (!epilogue.has_bias() || is_there(self.description.bias, 0, self.bias_number()))
+            .all(|(&address, layout)| is_there(address, 0, layout.dtype))
+            && (self.workspace.1 == 0
+                || is_there(self.workspace.0, self.workspace.1, ElementType::F32))
+            && (!epilogue.has_bias() || is_there(self.descriptor.bias, 0, self.bias_type()))
             && (!epilogue.has(Epilogue::AUXILIARY)
-                || is_there(self.description.auxiliary, 0, Number::F32));
+                || is_there(self.descriptor.auxiliary, 0, ElementType::F32));
         if !are_there {
             return Err(Status::INVALID_VALUE);
         }
         state
-            .give(stream, Task::new(device, move |machine| self.run(&machine.memory)))
+            .submit(stream, Task::new(device, move |machine| self.run(&machine.memory)))
             .map_err(|_| Status::EXECUTION_FAILED)
     }
 
-    fn bias_number(&self) -> Number {
-        self.description.bias_number.unwrap_or(self.layouts[3].number)
+    fn bias_type(&self) -> ElementType {
+        self.descriptor.bias_type.unwrap_or(self.layouts[3].dtype)
     }
 
-    fn run(&self, memory: &Memory) -> Result<(), Fault> {
+    fn run(&self, memory: &Memory) -> Result<(), DeviceError> {
         let (workspace, n_bytes) = self.workspace;
         // What lies where the workspace is must not be needed any longer.
         memory.write(workspace, &vec![0xff_u8; usize::try_from(n_bytes).unwrap_or(0)])?;
-        (0..i64::from(self.layouts[3].batch)).try_for_each(|number| self.run_one(memory, number))
+        (0..i64::from(self.layouts[3].batch)).try_for_each(|number| self.run_matrix(memory, number))
     }
 
-    fn run_one(&self, memory: &Memory, number: i64) -> Result<(), Fault> {
+    fn run_matrix(&self, memory: &Memory, number: i64) -> Result<(), DeviceError> {
         let mut a = self.matrix(memory, 0, number)?;
         let mut b = self.matrix(memory, 1, number)?;
-        if self.description.transposed[0] {
+        if self.descriptor.transposed[0] {
             a = a.transposed();
         }
-        if self.description.transposed[1] {
+        if self.descriptor.transposed[1] {
             b = b.transposed();
         }
-        if self.description.rounds_to_tf32() {
+        if self.descriptor.rounds_to_tf32() {
             a.values
                 .iter_mut()
                 .chain(&mut b.values)
@@ -143,50 +144,60 @@ impl Product {
             let c = self.matrix(memory, 2, number)?;
             d.iter_mut().zip(&c.values).for_each(|(value, c)| *value += self.beta * c);
         }
-        self.finish(memory, &mut d, number)?;
+        self.apply_epilogue(memory, &mut d, number)?;
         self.write_bias_gradient(memory, [&a, &b], &d, number)?;
         self.write(memory, &d, number)
     }
 
     /// The matrix of a batch, without gaps.
-    fn matrix(&self, memory: &Memory, operand: usize, number: i64) -> Result<Matrix, Fault> {
+    fn matrix(&self, memory: &Memory, operand: usize, number: i64) -> Result<Matrix, DeviceError> {
         let layout = self.layouts[operand];
-        let start = at(self.addresses[operand], number * layout.stride, layout.number);
+        let start = offset_address(self.addresses[operand], number * layout.stride, layout.dtype);
         let rows = count(layout.rows);
         let mut values = Vec::with_capacity(rows * count(layout.columns));
         for column in 0..layout.columns.cast_signed() {
-            values.extend(layout.number.read(
+            values.extend(layout.dtype.read(
                 memory,
-                at(start, column * layout.leading, layout.number),
+                offset_address(start, column * layout.leading, layout.dtype),
                 rows,
             )?);
         }
         Ok(Matrix { rows, values })
     }
 
-    fn write(&self, memory: &Memory, d: &[f32], number: i64) -> Result<(), Fault> {
+    fn write(&self, memory: &Memory, d: &[f32], number: i64) -> Result<(), DeviceError> {
         let layout = self.layouts[3];
-        let start = at(self.addresses[3], number * layout.stride, layout.number);
+        let start = offset_address(self.addresses[3], number * layout.stride, layout.dtype);
         let mut columns = (0..).zip(d.chunks(self.rows));
         columns.try_for_each(|(column, values): (i64, _)| {
-            layout.number.write(memory, at(start, column * layout.leading, layout.number), values)
+            layout.dtype.write(
+                memory,
+                offset_address(start, column * layout.leading, layout.dtype),
+                values,
+            )
         })
     }
 
     /// Adds the vector, and applies the function or its gradient.
-    fn finish(&self, memory: &Memory, d: &mut [f32], number: i64) -> Result<(), Fault> {
-        let description = &self.description;
-        let epilogue = description.epilogue;
+    fn apply_epilogue(
+        &self,
+        memory: &Memory,
+        d: &mut [f32],
+        number: i64,
+    ) -> Result<(), DeviceError> {
+        let descriptor = &self.descriptor;
+        let epilogue = descriptor.epilogue;
         if epilogue.has(Epilogue::BIAS) {
-            let start = at(description.bias, number * description.bias_stride, self.bias_number());
-            let bias = self.bias_number().read(memory, start, self.rows)?;
+            let start =
+                offset_address(descriptor.bias, number * descriptor.bias_stride, self.bias_type());
+            let bias = self.bias_type().read(memory, start, self.rows)?;
             d.chunks_mut(self.rows).for_each(|column| {
                 column.iter_mut().zip(&bias).for_each(|(value, bias)| *value += bias);
             });
         }
         for (number_of_column, column) in (0..).zip(d.chunks_mut(self.rows)) {
-            let place = number * description.auxiliary_stride
-                + number_of_column * description.auxiliary_leading;
+            let place = number * descriptor.auxiliary_stride
+                + number_of_column * descriptor.auxiliary_leading;
             if epilogue.has(Epilogue::RELU | Epilogue::RELU_GRADIENT) {
                 self.relu(memory, column, place)?;
             } else if epilogue.has(Epilogue::GELU | Epilogue::GELU_GRADIENT) {
@@ -197,10 +208,10 @@ impl Product {
     }
 
     /// Relu of a column, or its gradient; the auxiliary matrix has a bit for each element.
-    fn relu(&self, memory: &Memory, column: &mut [f32], place: i64) -> Result<(), Fault> {
-        let epilogue = self.description.epilogue;
+    fn relu(&self, memory: &Memory, column: &mut [f32], place: i64) -> Result<(), DeviceError> {
+        let epilogue = self.descriptor.epilogue;
         // The leading extent is a multiple of 128 bits.
-        let start = self.description.auxiliary.wrapping_add_signed(place / 8);
+        let start = self.descriptor.auxiliary.wrapping_add_signed(place / 8);
         if epilogue.has(Epilogue::RELU_GRADIENT) {
             let bits: Vec<u8> = memory.read(start, column.len().div_ceil(8))?;
             for (row, value) in column.iter_mut().enumerate() {
@@ -221,10 +232,10 @@ impl Product {
     }
 
     /// Gelu of a column, or its gradient; the auxiliary matrix has the argument.
-    fn gelu(&self, memory: &Memory, column: &mut [f32], place: i64) -> Result<(), Fault> {
-        let epilogue = self.description.epilogue;
-        let number = self.description.auxiliary_number.unwrap_or(self.layouts[3].number);
-        let start = at(self.description.auxiliary, place, number);
+    fn gelu(&self, memory: &Memory, column: &mut [f32], place: i64) -> Result<(), DeviceError> {
+        let epilogue = self.descriptor.epilogue;
+        let number = self.descriptor.auxiliary_type.unwrap_or(self.layouts[3].dtype);
+        let start = offset_address(self.descriptor.auxiliary, place, number);
         if epilogue.has(Epilogue::GELU_GRADIENT) {
             let arguments = number.read(memory, start, column.len())?;
             column.iter_mut().zip(arguments).for_each(|(value, x)| *value *= gelu_gradient(x));
@@ -244,8 +255,8 @@ impl Product {
         [a, b]: [&Matrix; 2],
         d: &[f32],
         number: i64,
-    ) -> Result<(), Fault> {
-        let epilogue = self.description.epilogue;
+    ) -> Result<(), DeviceError> {
+        let epilogue = self.descriptor.epilogue;
         let along_rows = |values: &[f32]| {
             (0..self.rows).map(|row| values.iter().skip(row).step_by(self.rows).sum()).collect()
         };
@@ -258,9 +269,12 @@ impl Product {
         } else {
             return Ok(());
         };
-        let start =
-            at(self.description.bias, number * self.description.bias_stride, self.bias_number());
-        self.bias_number().write(memory, start, &sums)
+        let start = offset_address(
+            self.descriptor.bias,
+            number * self.descriptor.bias_stride,
+            self.bias_type(),
+        );
+        self.bias_type().write(memory, start, &sums)
     }
 }
 
@@ -278,32 +292,32 @@ impl Matrix {
 /// `a b`, column by column of the result.
 fn multiply(a: &Matrix, b: &Matrix, depth: usize) -> Vec<f32> {
     let rows = a.rows;
-    let mut product = vec![0.0; rows * (b.values.len() / depth)];
-    for (result, factors) in product.chunks_mut(rows).zip(b.values.chunks(depth)) {
+    let mut matmul = vec![0.0; rows * (b.values.len() / depth)];
+    for (result, factors) in matmul.chunks_mut(rows).zip(b.values.chunks(depth)) {
         for (column, factor) in a.values.chunks(rows).zip(factors) {
             for (sum, value) in result.iter_mut().zip(column) {
                 *sum += value * factor;
             }
         }
     }
-    product
+    matmul
 }
 
 /// Refuses what an epilogue cannot do with such a result.
-fn check_epilogue(description: &Description, d: Layout) -> Answer {
-    let epilogue = description.epilogue;
-    if epilogue.has_bias() && description.bias_number.is_some_and(|number| number != d.number) {
+fn check_epilogue(descriptor: &MatmulDescriptor, d: MatrixLayout) -> ApiResult {
+    let epilogue = descriptor.epilogue;
+    if epilogue.has_bias() && descriptor.bias_type.is_some_and(|number| number != d.dtype) {
         return Err(Status::NOT_SUPPORTED);
     }
     if epilogue.has(Epilogue::AUXILIARY) {
         // Bits are written in words, numbers in vectors.
         let is_mask = epilogue.has(Epilogue::RELU | Epilogue::RELU_GRADIENT);
         let multiple = if is_mask { 128 } else { 8 };
-        let is_wide = i64::try_from(d.rows).is_ok_and(|rows| description.auxiliary_leading >= rows);
-        if !is_wide || description.auxiliary_leading % multiple != 0 {
+        let is_wide = i64::try_from(d.rows).is_ok_and(|rows| descriptor.auxiliary_leading >= rows);
+        if !is_wide || descriptor.auxiliary_leading % multiple != 0 {
             return Err(Status::INVALID_VALUE);
         }
-        if !is_mask && description.auxiliary_number.is_some_and(|number| number != d.number) {
+        if !is_mask && descriptor.auxiliary_type.is_some_and(|number| number != d.dtype) {
             return Err(Status::NOT_SUPPORTED);
         }
     }
@@ -311,7 +325,7 @@ fn check_epilogue(description: &Description, d: Layout) -> Answer {
 }
 
 /// The address so many elements further on.
-fn at(address: u64, elements: i64, number: Number) -> u64 {
+fn offset_address(address: u64, elements: i64, number: ElementType) -> u64 {
     address.wrapping_add_signed(elements * number.n_bytes().cast_signed())
 }
 

@@ -1,8 +1,5 @@
 //! Kernels on the CPU: right where they are right, and found out where they are wrong.
 
-#![expect(unsafe_code, reason = "kernels take pointers")]
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
-
 use std::env;
 use std::ffi::c_void;
 use std::process::Command;
@@ -330,7 +327,9 @@ fn writes_out_of_bounds_are_found() {
         [("beyond_the_end", "heap-buffer-overflow"), ("beyond_shared", "index 32 out of bounds")]
     {
         let mut child = Command::new(env::current_exe().unwrap());
-        child.args(["--exact", "sanitized", "--nocapture"]).env("SOYBEAN_TEST_SANITIZED", kernel);
+        child
+            .args(["--exact", "simt::sanitized", "--nocapture"])
+            .env("SOYBEAN_TEST_SANITIZED", kernel);
         child.env("LD_PRELOAD", &library).env("ASAN_OPTIONS", "detect_leaks=0");
         let output = child.output().unwrap();
         let report = String::from_utf8_lossy(&output.stderr);

@@ -3,8 +3,8 @@
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::{CudaStream, PushKernelArg, result, sys};
 
-use crate::child::with_devices;
-use crate::device::{Device, N, ONE_BLOCK, TEXT, address, compile};
+use crate::child_process::with_devices;
+use crate::test_device::{Device, N, ONE_BLOCK, TEXT, address, compile};
 
 #[test]
 fn memory_is_poisoned_and_guarded() {

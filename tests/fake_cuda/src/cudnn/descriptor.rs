@@ -1,23 +1,23 @@
-//! Descriptors: how tensors lie in memory, and how filters walk over images.
+//! Descriptors: how tensors lie in memory, and how filters descriptor over images.
 
 use std::ffi::c_int;
 
-use super::{Answer, Status};
+use super::{ApiResult, Status};
+use crate::element_type::ElementType;
 use crate::memory::Memory;
-use crate::numbers::Number;
-use crate::status::Fault;
+use crate::status::DeviceError;
 
 /// A tensor with four extents: images, channels, rows and columns, or results, channels, rows and columns of filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tensor {
-    pub(super) number: Number,
+pub(super) struct TensorDescriptor {
+    pub(super) dtype: ElementType,
     pub(super) extents: [usize; 4],
     pub(super) strides: [usize; 4],
 }
 
-/// How filters walk over images.
+/// How filters descriptor over images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Walk {
+pub(super) struct ConvolutionDescriptor {
     /// Along rows and columns, as those below.
     pub(super) padding: [usize; 2],
     pub(super) stride: [usize; 2],
@@ -27,9 +27,9 @@ pub(super) struct Walk {
     pub(super) mathematics: u32,
 }
 
-impl Tensor {
+impl TensorDescriptor {
     /// One without gaps, with channels (`CUDNN_TENSOR_NCHW`) or columns (`CUDNN_TENSOR_NHWC`) outside of what they are made of.
-    pub(super) fn new(number: u32, format: u32, extents: [c_int; 4]) -> Answer<Self> {
+    pub(super) fn new(number: u32, format: u32, extents: [c_int; 4]) -> ApiResult<Self> {
         let [_, c, h, w] = extents;
         let strides = match format {
             0 => [c * h * w, h * w, w, 1],
@@ -43,13 +43,13 @@ impl Tensor {
         number: u32,
         extents: [c_int; 4],
         strides: [c_int; 4],
-    ) -> Answer<Self> {
-        let number = match number {
-            0 => Number::F32,
-            9 => Number::Bf16,
+    ) -> ApiResult<Self> {
+        let dtype = match number {
+            0 => ElementType::F32,
+            9 => ElementType::Bf16,
             _ => return Err(Status::NOT_SUPPORTED),
         };
-        Ok(Self { number, extents: counts(extents, 1)?, strides: counts(strides, 1)? })
+        Ok(Self { dtype, extents: counts(extents, 1)?, strides: counts(strides, 1)? })
     }
 
     /// The elements from the first to the last.
@@ -63,19 +63,19 @@ impl Tensor {
     }
 
     /// All elements from the first to the last, with those in the gaps.
-    pub(super) fn read(&self, memory: &Memory, data: u64) -> Result<Vec<f32>, Fault> {
-        self.number.read(memory, data, self.span())
+    pub(super) fn read(&self, memory: &Memory, data: u64) -> Result<Vec<f32>, DeviceError> {
+        self.dtype.read(memory, data, self.span())
     }
 }
 
-impl Walk {
+impl ConvolutionDescriptor {
     pub(super) fn new(
         padding: [c_int; 2],
         stride: [c_int; 2],
         dilation: [c_int; 2],
         mode: u32,
         compute: u32,
-    ) -> Answer<Self> {
+    ) -> ApiResult<Self> {
         // Cross-correlation, with sums in f32.
         if mode != 1 || compute != 0 {
             return Err(Status::NOT_SUPPORTED);
@@ -90,7 +90,7 @@ impl Walk {
     }
 }
 
-fn counts<const N: usize>(numbers: [c_int; N], least: usize) -> Answer<[usize; N]> {
+fn counts<const N: usize>(numbers: [c_int; N], least: usize) -> ApiResult<[usize; N]> {
     let mut counts = [0; N];
     for (count, number) in counts.iter_mut().zip(numbers) {
         *count = usize::try_from(number)

@@ -10,7 +10,7 @@ use cudarc::cudnn::sys::{
 };
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 
-/// Extents of images, filters and results, and how filters walk.
+/// Extents of images, filters and results, and how filters descriptor.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) images: [i32; 4],
@@ -66,7 +66,7 @@ impl Case {
     }
 
     /// Calls with the places of an image's, a filter's and a result's element that belong together.
-    pub(crate) fn walk(&self, mut visit: impl FnMut(usize, usize, usize)) {
+    pub(crate) fn for_each_product(&self, mut visit: impl FnMut(usize, usize, usize)) {
         let results = self.results();
         let place = |extents: [i32; 4], at: [i32; 4]| {
             extents.iter().zip(at).fold(0, |sum, (extent, at)| sum * extent + at) as usize
@@ -168,7 +168,7 @@ impl Tensor {
         self.memory.device_ptr(self.memory.stream()).0 as *mut c_void
     }
 
-    pub(crate) fn describe(&self) -> sys::cudnnTensorDescriptor_t {
+    pub(crate) fn tensor_descriptor(&self) -> sys::cudnnTensorDescriptor_t {
         let ([n, c, h, w], mut made) = (self.extents, std::ptr::null_mut());
         // SAFETY: the result is a place of this function.
         unsafe { sys::cudnnCreateTensorDescriptor(&raw mut made) }.result().unwrap();
@@ -179,7 +179,7 @@ impl Tensor {
         made
     }
 
-    pub(crate) fn describe_filter(&self) -> sys::cudnnFilterDescriptor_t {
+    pub(crate) fn filter_descriptor(&self) -> sys::cudnnFilterDescriptor_t {
         let ([k, c, h, w], mut made) = (self.extents, std::ptr::null_mut());
         // SAFETY: the result is a place of this function.
         unsafe { sys::cudnnCreateFilterDescriptor(&raw mut made) }.result().unwrap();
@@ -191,7 +191,7 @@ impl Tensor {
     }
 }
 
-pub(crate) fn describe_walk(
+pub(crate) fn convolution_descriptor(
     case: &Case,
     mathematics: Mathematics,
 ) -> sys::cudnnConvolutionDescriptor_t {
@@ -245,9 +245,9 @@ impl Library {
         let [x, w, y] = tensors;
         let call = Call {
             handle: self.handle,
-            tensors: [(x.describe(), x.pointer()), (y.describe(), y.pointer())],
-            filters: (w.describe_filter(), w.pointer()),
-            walk: describe_walk(case, Mathematics::CUDNN_FMA_MATH),
+            tensors: [(x.tensor_descriptor(), x.pointer()), (y.tensor_descriptor(), y.pointer())],
+            filters: (w.filter_descriptor(), w.pointer()),
+            descriptor: convolution_descriptor(case, Mathematics::CUDNN_FMA_MATH),
             workspace: self.workspace.device_ptr(&self.stream).0 as *mut c_void,
         };
         match direction {
@@ -272,7 +272,7 @@ pub(crate) struct Call {
     /// Images and results.
     pub(crate) tensors: [(sys::cudnnTensorDescriptor_t, *mut c_void); 2],
     pub(crate) filters: (sys::cudnnFilterDescriptor_t, *mut c_void),
-    pub(crate) walk: sys::cudnnConvolutionDescriptor_t,
+    pub(crate) descriptor: sys::cudnnConvolutionDescriptor_t,
     pub(crate) workspace: *mut c_void,
 }
 
@@ -286,7 +286,7 @@ pub(crate) fn scale(value: &'static f32) -> *const c_void {
 
 impl Call {
     pub(crate) fn forward(&self) -> Status {
-        let Self { handle, tensors: [x, y], filters: w, walk, workspace } = *self;
+        let Self { handle, tensors: [x, y], filters: w, descriptor, workspace } = *self;
         let algorithm =
             sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
         // SAFETY: all tensors are as described.
@@ -298,7 +298,7 @@ impl Call {
                 x.1,
                 w.0,
                 w.1,
-                walk,
+                descriptor,
                 algorithm,
                 workspace,
                 WORKSPACE_BYTES,
@@ -310,7 +310,7 @@ impl Call {
     }
 
     pub(crate) fn backward_data(&self) -> Status {
-        let Self { handle, tensors: [x, y], filters: w, walk, workspace } = *self;
+        let Self { handle, tensors: [x, y], filters: w, descriptor, workspace } = *self;
         let algorithm = sys::cudnnConvolutionBwdDataAlgo_t::CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
         // SAFETY: all tensors are as described.
         unsafe {
@@ -321,7 +321,7 @@ impl Call {
                 w.1,
                 y.0,
                 y.1,
-                walk,
+                descriptor,
                 algorithm,
                 workspace,
                 WORKSPACE_BYTES,
@@ -333,7 +333,7 @@ impl Call {
     }
 
     pub(crate) fn backward_filter(&self) -> Status {
-        let Self { handle, tensors: [x, y], filters: w, walk, workspace } = *self;
+        let Self { handle, tensors: [x, y], filters: w, descriptor, workspace } = *self;
         let algorithm = sys::cudnnConvolutionBwdFilterAlgo_t::CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
         // SAFETY: all tensors are as described.
         unsafe {
@@ -344,7 +344,7 @@ impl Call {
                 x.1,
                 y.0,
                 y.1,
-                walk,
+                descriptor,
                 algorithm,
                 workspace,
                 WORKSPACE_BYTES,
