@@ -1,4 +1,5 @@
-//! Files of choices: TOML whose keys are the names of the flags of `train`, each set as the flag would be.
+//! TOML files of settings. A key has the name of the flag of `train`, and its value is parsed as the
+//! flag's value.
 
 use std::{fmt::Write, fs, path::Path};
 
@@ -8,74 +9,136 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::{Flag, Key, Options, Shown, all_flags};
-use crate::TrainConfig;
+use soybean_plan::Tables;
+use soybean_runtime::Error;
 
-/// The choices of a file; those that it does not make are as they were.
-pub(crate) fn with_file(config: TrainConfig, path: &Path) -> Result<TrainConfig, String> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let mut options = Options::new(config);
-    apply(&mut options, &text)
-        .map_err(|(at, fault)| format!("{}:{}: {fault}", path.display(), line_of(&text, at)))?;
-    Ok(options.run)
+use super::{
+    Resume, TrainConfig, choice,
+    setting::{Key, Setting, Value},
+    settings::settings,
+};
+use crate::run::{Curve, Schedule};
+
+impl TrainConfig {
+    /// Reads a TOML file, whose keys are the names of the flags of `train`.
+    ///
+    /// Settings that the file lacks are those of [`default`](Self::default).
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or has an unknown key or a wrong value; the error says where.
+    pub fn from_toml(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::default().with_toml(path)
+    }
+
+    /// Replaces the settings that a TOML file has.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_toml`](Self::from_toml).
+    pub fn with_toml(self, path: impl AsRef<Path>) -> Result<Self, Error> {
+        read(self, path.as_ref()).map_err(choice)
+    }
+
+    /// Returns the settings as the text of a TOML file, which [`from_toml`](Self::from_toml) reads.
+    ///
+    /// Metrics of the user are left out.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        to_toml(self)
+    }
+
+    /// Checks that the flags would accept all values, and that the settings fit each other and the
+    /// model.
+    pub(crate) fn check(&self, tables: &Tables) -> Result<(), Error> {
+        check(self).map_err(choice)?;
+        let needs = |what: &str, other: &str| {
+            Err(choice(format!("expected `{other}`, since `{what}` is given, found none")))
+        };
+        let Schedule { curve, decay_every, .. } = self.schedule;
+        if curve == Curve::Step && decay_every.is_none() {
+            return needs("schedule = \"step\"", "decay-every");
+        }
+        if !self.map.is_empty() && self.weights.is_none() {
+            return needs("map", "weights");
+        }
+        if self.out.is_none() && self.resume == Resume::Auto {
+            return needs("resume = \"auto\"", "out");
+        }
+        if self.evaluate_averages && tables.ema.is_none() {
+            let name = &tables.name;
+            return Err(choice(format!(
+                "evaluate-averages: expected a model that keeps averages of its parameters, such as `ema = 0.999`, found `{name}`, which keeps none"
+            )));
+        }
+        Ok(())
+    }
 }
 
-/// The line of a byte, counted from 1.
+/// Reads the settings of a file; settings that the file lacks keep their values.
+pub(super) fn read(config: TrainConfig, path: &Path) -> Result<TrainConfig, String> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let mut config = config;
+    apply(&mut config, &text)
+        .map_err(|(at, message)| format!("{}:{}: {message}", path.display(), line_of(&text, at)))?;
+    Ok(config)
+}
+
+/// Returns the line of a byte, counted from 1.
 fn line_of(text: &str, at: usize) -> usize {
     let before = text.get(..at).unwrap_or(text);
     before.bytes().filter(|it| *it == b'\n').count() + 1
 }
 
-/// An error with the byte at which it is.
-type Fault = (usize, String);
+/// The byte at which an error is, and its message.
+type ErrorAt = (usize, String);
 
-fn apply(options: &mut Options, text: &str) -> Result<(), Fault> {
+fn apply(config: &mut TrainConfig, text: &str) -> Result<(), ErrorAt> {
     let table = DeTable::parse(text)
         .map_err(|error| (error.span().map_or(0, |it| it.start), error.message().to_owned()))?;
-    // In the order of the file, so that its first fault is told.
+    // In the order of the file, so that its first error is reported.
     let mut entries: Vec<_> = table.get_ref().iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
     for (key, value) in entries {
-        let flag = find(key.get_ref()).map_err(|fault| (key.span().start, fault))?;
-        set(options, flag, value)?;
+        let setting = find(key.get_ref()).map_err(|message| (key.span().start, message))?;
+        set(config, setting, value)?;
     }
     Ok(())
 }
 
-/// The flags that are keys.
-pub(super) fn keys() -> impl Iterator<Item = &'static Flag> {
-    all_flags().filter(|it| !matches!(it.key, Key::None))
-}
-
-fn find(key: &str) -> Result<&'static Flag, String> {
-    keys().find(|flag| flag.name == key).ok_or_else(|| {
-        let nearest = nearest(key, keys().map(|flag| flag.name))[0];
+fn find(key: &str) -> Result<&'static Setting, String> {
+    settings().find(|it| it.name == key).ok_or_else(|| {
+        let nearest = nearest(key, settings().map(|it| it.name))[0];
         format!("unknown key `{key}`; the nearest is `{nearest}`")
     })
 }
 
-fn set(options: &mut Options, flag: &Flag, value: &Spanned<DeValue<'_>>) -> Result<(), Fault> {
-    if let Key::List { clear, .. } = &flag.key {
-        clear(&mut options.run);
+fn set(
+    config: &mut TrainConfig,
+    setting: &Setting,
+    value: &Spanned<DeValue<'_>>,
+) -> Result<(), ErrorAt> {
+    if let Key::List { clear, .. } = &setting.key {
+        clear(config);
     }
-    let name = flag.name;
-    let at = |value: &Spanned<DeValue<'_>>, fault: String| {
-        (value.span().start, format!("{name}: {fault}"))
+    let name = setting.name;
+    let at = |value: &Spanned<DeValue<'_>>, message: String| {
+        (value.span().start, format!("{name}: {message}"))
     };
     let mut set = |value: &Spanned<DeValue<'_>>| {
-        let text = plain(value.get_ref()).map_err(|fault| at(value, fault))?;
-        (flag.set)(options, &text).map_err(|fault| at(value, fault))
+        let text = plain(value.get_ref()).map_err(|message| at(value, message))?;
+        (setting.set)(config, &text).map_err(|message| at(value, message))
     };
-    match (&flag.key, value.get_ref()) {
+    match (&setting.key, value.get_ref()) {
         (Key::List { .. }, DeValue::Array(items)) => items.iter().try_for_each(set),
         (Key::List { .. }, _) => Err(at(value, "expected a list of strings".to_owned())),
-        (Key::Switch(_), DeValue::Boolean(_)) | (Key::Value(_) | Key::None, _) => set(value),
+        (Key::Switch(_), DeValue::Boolean(_)) | (Key::Value(_), _) => set(value),
         (Key::Switch(_), _) => Err(at(value, "expected true or false".to_owned())),
     }
 }
 
-/// A value as it stands behind a flag.
+/// Returns a value as written on a command line.
 fn plain(value: &DeValue<'_>) -> Result<String, String> {
     match value {
         DeValue::String(text) => Ok(text.to_string()),
@@ -90,30 +153,32 @@ fn plain(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// Looks for values that the flags would refuse.
-pub(crate) fn check(config: &TrainConfig) -> Result<(), String> {
-    let mut options = Options::new(config.clone());
-    for flag in keys() {
-        let values = match &flag.key {
-            Key::None | Key::Switch(_) => Vec::new(),
-            Key::Value(value) => value(config).into_iter().map(Shown::text).collect(),
+/// Checks that the flags would accept all values.
+pub(super) fn check(config: &TrainConfig) -> Result<(), String> {
+    let mut parsed = config.clone();
+    for setting in settings() {
+        let values = match &setting.key {
+            Key::Switch(_) => Vec::new(),
+            Key::Value(value) => value(config).into_iter().map(Value::into_text).collect(),
             Key::List { values, .. } => values(config).to_vec(),
         };
         for value in values {
-            (flag.set)(&mut options, &value).map_err(|fault| format!("{}: {fault}", flag.name))?;
+            (setting.set)(&mut parsed, &value)
+                .map_err(|message| format!("{}: {message}", setting.name))?;
         }
     }
     Ok(())
 }
 
-/// The choices as a file.
-pub(crate) fn file_of(config: &TrainConfig) -> String {
+/// Returns the settings as the text of a file.
+pub(super) fn to_toml(config: &TrainConfig) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let mut text =
         format!("# The choices of a run of soybean {version}; `--config` takes them again.\n");
-    for flag in keys() {
-        if let Some(value) = value(&flag.key, config) {
-            writeln!(text, "{} = {value}", flag.name).expect("writing to a string does not fail");
+    for setting in settings() {
+        if let Some(value) = value(&setting.key, config) {
+            writeln!(text, "{} = {value}", setting.name)
+                .expect("writing to a string does not fail");
         }
     }
     text
@@ -121,11 +186,10 @@ pub(crate) fn file_of(config: &TrainConfig) -> String {
 
 fn value(key: &Key, config: &TrainConfig) -> Option<String> {
     match key {
-        Key::None => None,
         Key::Switch(is_on) => Some(is_on(config).to_string()),
         Key::Value(value) => value(config).map(|value| match value {
-            Shown::Number(number) => number,
-            Shown::Text(text) => quoted(&text),
+            Value::Number(number) => number,
+            Value::Text(text) => quoted(&text),
         }),
         Key::List { values, .. } => {
             let values: Vec<String> = values(config).iter().map(|it| quoted(it)).collect();
@@ -134,7 +198,7 @@ fn value(key: &Key, config: &TrainConfig) -> Option<String> {
     }
 }
 
-/// A basic string of TOML.
+/// Quotes a text as a basic string of TOML.
 fn quoted(text: &str) -> String {
     let mut quoted = "\"".to_owned();
     for it in text.chars() {
@@ -152,18 +216,17 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Curve, Resume};
 
-    fn read(text: &str) -> Result<TrainConfig, String> {
-        let mut options = Options::new(TrainConfig::default());
-        apply(&mut options, text)
-            .map_err(|(at, fault)| format!("{}: {fault}", line_of(text, at)))?;
-        Ok(options.run)
+    fn parse(text: &str) -> Result<TrainConfig, String> {
+        let mut config = TrainConfig::default();
+        apply(&mut config, text)
+            .map_err(|(at, message)| format!("{}: {message}", line_of(text, at)))?;
+        Ok(config)
     }
 
     #[test]
     fn keys_are_set_as_flags_are() {
-        let run = read(
+        let run = parse(
             "# a run\nepochs = 1_000\nlr = 1e-3\nschedule = 'cosine'\nwarmup = 0x10\nmap = [\"a = b\", 'c = \\d']\n\
              async-checkpoint = true\nno-graph = false\nresume = \"auto\"\nseed = 7",
         )
@@ -199,10 +262,10 @@ mod tests {
                 "1: schedule: expected one of constant, step, linear, cosine, one-cycle, found `sine`",
             ),
         ] {
-            assert_eq!(read(text).err().as_deref(), Some(message), "{text}");
+            assert_eq!(parse(text).err().as_deref(), Some(message), "{text}");
         }
         for text in ["epochs", "epochs = 1\nepochs = 2", "lr = 'x", "[[a]"] {
-            assert!(read(text).is_err(), "{text}");
+            assert!(parse(text).is_err(), "{text}");
         }
     }
 
@@ -213,11 +276,11 @@ mod tests {
             out = '/a b/\"c\"\\d'\nlog-every = 8\nno-checkpoints = true\ncheckpoint-every = 10\nkeep = 11\n\
             async-checkpoint = true\nresume = 'x/step-3'\nweights = 'w.safetensors'\nmap = ['x = y', 'z = \"']\n\
             loader-threads = 12\nseed = 13\ndevice = 'cpu'\nthreads = 14\nno-graph = true\ntrace = 't'\ndata = 'd'";
-        let written = file_of(&read(text).unwrap());
-        let again = file_of(&read(&written).unwrap());
+        let written = to_toml(&parse(text).unwrap());
+        let again = to_toml(&parse(&written).unwrap());
         assert_eq!(written, again);
-        // All keys but `data-dir`, which is `data` by another name, and the comment.
-        assert_eq!(written.lines().count(), keys().count(), "{written}");
+        // All keys except `data-dir`, an alias of `data`, and the comment.
+        assert_eq!(written.lines().count(), settings().count(), "{written}");
         let plain = |text: &str| text.replace(['\'', '"', '\\'], "");
         for line in text.lines() {
             let line = line.trim_start();
@@ -231,8 +294,8 @@ mod tests {
             trainer: soybean_runtime::Config { seed: u64::MAX, ..Default::default() },
             ..TrainConfig::default()
         };
-        assert_eq!(read(&file_of(&config)).unwrap().trainer.seed, u64::MAX);
-        let error = read("seed = 18446744073709551616").unwrap_err();
+        assert_eq!(parse(&to_toml(&config)).unwrap().trainer.seed, u64::MAX);
+        let error = parse("seed = 18446744073709551616").unwrap_err();
         assert_eq!(error, "1: seed: expected a whole number from 0, found `18446744073709551616`");
     }
 
@@ -260,19 +323,19 @@ mod tests {
         ] {
             assert_eq!(check(&config).unwrap_err(), message);
         }
-        let schedule = crate::Schedule { decay_every: Some(0), ..crate::Schedule::default() };
+        let schedule = Schedule { decay_every: Some(0), ..Schedule::default() };
         assert!(
             check(&TrainConfig { schedule, ..new() }).unwrap_err().starts_with("decay-every: ")
         );
         assert!(check(&TrainConfig { map: vec!["x".to_owned()], ..new() }).is_err());
-        // What never happens may be said so.
+        // 0 means never.
         check(&TrainConfig { patience: Some(0), evaluate_every: Some(0), ..new() }).unwrap();
     }
 
     #[test]
     fn strings_are_written_so_that_toml_reads_them() {
         for text in ["", "a\"b\\c", "tab\tline\nbell\u{7}", "\u{7f}é\u{1f600}"] {
-            let out = read(&format!("out = {}", quoted(text))).unwrap().out.unwrap();
+            let out = parse(&format!("out = {}", quoted(text))).unwrap().out.unwrap();
             assert_eq!(out.to_str(), Some(text));
         }
     }

@@ -1,22 +1,22 @@
-//! The keys in `docs/training.md`, written from the table of flags: a test fails when they are stale; `UPDATE_EXPECT=1` writes them anew.
+//! The table of keys in `docs/training.md`. A test fails if it is stale; `UPDATE_EXPECT=1` rewrites it.
 
 use std::{env, fmt::Write, fs};
 
-use super::{Key, file::keys};
+use super::{setting::Key, settings::settings};
 
-const BEGIN: &str = "<!-- keys: written by a test of src/command_line/flags/documentation.rs -->\n";
+const BEGIN: &str = "<!-- keys: written by a test of src/run/config/documentation.rs -->\n";
 const END: &str = "<!-- end of keys -->\n";
 
-/// A row for each flag of `train` that is a key, with its default in parentheses.
+/// Returns the table, a row for each setting.
 fn table() -> String {
     let mut table = "| key | value | what it says |\n| --- | --- | --- |\n".to_owned();
-    for flag in keys() {
-        let value = match &flag.key {
+    for setting in settings() {
+        let value = match &setting.key {
             Key::Switch(_) => "`true` or `false`".to_owned(),
-            Key::List { .. } => format!("list of `\"{}\"`", flag.value),
-            Key::Value(_) | Key::None => format!("`{}`", flag.value),
+            Key::List { .. } => format!("list of `\"{}\"`", setting.value),
+            Key::Value(_) => format!("`{}`", setting.value),
         };
-        writeln!(table, "| `{}` | {value} | {} |", flag.name, flag.help).unwrap();
+        writeln!(table, "| `{}` | {value} | {} |", setting.name, setting.help).unwrap();
     }
     table
 }
