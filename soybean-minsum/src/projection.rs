@@ -1,17 +1,19 @@
-//! The least sum of some tables over the states of one variable, for each combination of states of the others.
+//! Minimises one variable out of a sum of tables.
 //!
-//! This file and [`super::bound`] hold the search's inner loops; they are flat tables and index arithmetic because the macro that runs them is compiled without
+//! This file and [`super::reparametrisation`] hold the inner loops of the solver. They use flat
+//! tables, index arithmetic and `while` loops, because procedural macros run them without
 //! optimisation.
 
-/// A table over several variables, the last of which changes fastest.
+/// A table over several variables; the last one changes fastest.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Table<'a> {
-    pub(super) variables: &'a [usize],
-    pub(super) costs: &'a [i64],
+pub(crate) struct Table<'a> {
+    pub(crate) variables: &'a [usize],
+    pub(crate) costs: &'a [i64],
 }
 
-/// The least sum of the tables over the states of `variable`, for each combination of states of its neighbours, and the state that reaches it.
-pub(super) fn minimum(
+/// Minimises the sum of the tables over the labels of `variable`, for each combination of labels of
+/// its neighbours. Returns the least costs and the labels that reach them.
+pub(crate) fn project_out(
     sizes: &[usize],
     variable: usize,
     neighbors: &[usize],
@@ -23,31 +25,31 @@ pub(super) fn minimum(
     };
     let n_inner = inner.map_or(1, |it| sizes[it]);
     let n_outer: usize = outer.iter().map(|&it| sizes[it]).product();
-    // What does not depend on the last neighbour is summed once for all its states.
-    let (mut fixed, mut varying): (Vec<View<'_>>, Vec<View<'_>>) = tables
+    // Tables without the last neighbour are summed once for all its labels.
+    let (mut fixed, mut varying): (Vec<Cursor<'_>>, Vec<Cursor<'_>>) = tables
         .iter()
-        .map(|&it| View::new(sizes, it, variable, inner, outer))
+        .map(|&it| Cursor::new(sizes, it, variable, inner, outer))
         .partition(|it| it.inner_stride == 0);
     let mut last = varying.pop();
     let mut counters = vec![0; outer.len()];
     let n_combinations = n_outer * n_inner;
     let mut best = Best {
         costs: Vec::with_capacity(n_combinations),
-        states: Vec::with_capacity(n_combinations),
+        labels: Vec::with_capacity(n_combinations),
     };
     let mut sums = vec![0; sizes[variable]];
     let mut row = sums.clone();
     for _ in 0..n_outer {
         sums.fill(0);
         fixed.iter().for_each(|it| it.add_to(&mut sums, 0));
-        for state in 0..n_inner {
+        for label in 0..n_inner {
             if varying.is_empty() {
-                best.push(&sums, last.as_ref(), state);
+                best.push(&sums, last.as_ref(), label);
                 continue;
             }
             row.copy_from_slice(&sums);
-            varying.iter().for_each(|it| it.add_to(&mut row, state));
-            best.push(&row, last.as_ref(), state);
+            varying.iter().for_each(|it| it.add_to(&mut row, label));
+            best.push(&row, last.as_ref(), label);
         }
         if let Some(position) = advance(&mut counters, sizes, outer) {
             fixed.iter_mut().for_each(|it| it.step(position));
@@ -55,22 +57,24 @@ pub(super) fn minimum(
             last.iter_mut().for_each(|it| it.step(position));
         }
     }
-    (best.costs, best.states)
+    (best.costs, best.labels)
 }
 
-/// A table as an elimination walks it.
-struct View<'a> {
+/// A position in a table during a projection.
+struct Cursor<'a> {
     costs: &'a [i64],
-    /// Where the present combination of the outer neighbours' states begins.
+    /// The first entry of the present combination of labels of the outer neighbours.
     offset: usize,
-    /// Its strides along the variable that is eliminated, and along the last neighbour.
+    /// The stride of the variable that is projected out.
     stride: usize,
+    /// The stride of the last neighbour.
     inner_stride: usize,
-    /// How far a step of each of the other neighbours leads, while those after it begin anew.
+    /// For each outer neighbour, the change of `offset` when its label advances and the labels of
+    /// the neighbours after it start again.
     steps: Vec<isize>,
 }
 
-impl<'a> View<'a> {
+impl<'a> Cursor<'a> {
     fn new(
         sizes: &[usize],
         table: Table<'a>,
@@ -83,11 +87,11 @@ impl<'a> View<'a> {
             None => 0,
         };
         let mut steps = vec![0; outer.len()];
-        let mut begun = 0;
+        let mut rewind = 0;
         for (step, &neighbor) in steps.iter_mut().zip(outer).rev() {
             let stride = stride(neighbor).cast_signed();
-            *step = stride - begun;
-            begun += stride * (sizes[neighbor].cast_signed() - 1);
+            *step = stride - rewind;
+            rewind += stride * (sizes[neighbor].cast_signed() - 1);
         }
         Self {
             costs: table.costs,
@@ -98,53 +102,55 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Goes to the next combination of the outer neighbours' states, where this is the first whose state changes.
+    /// Moves to the next combination of labels of the outer neighbours; `position` is the first
+    /// neighbour whose label changes.
     fn step(&mut self, position: usize) {
         self.offset = self.offset.wrapping_add_signed(self.steps[position]);
     }
 
-    /// Adds the entries for each state of the variable, with this state of the last neighbour.
-    fn add_to(&self, sums: &mut [i64], inner_state: usize) {
+    /// Adds the entries of all labels of the variable, for one label of the last neighbour.
+    fn add_to(&self, sums: &mut [i64], inner_label: usize) {
         let (costs, stride) = (self.costs, self.stride);
-        let mut at = self.offset + inner_state * self.inner_stride;
-        let mut state = 0;
-        while state < sums.len() {
-            sums[state] += costs[at];
+        let mut at = self.offset + inner_label * self.inner_stride;
+        let mut label = 0;
+        while label < sums.len() {
+            sums[label] += costs[at];
             at += stride;
-            state += 1;
+            label += 1;
         }
     }
 }
 
-/// The least costs, and the states that reach them.
+/// The least costs, and the labels that reach them.
 struct Best {
     costs: Vec<i64>,
-    states: Vec<u16>,
+    labels: Vec<u16>,
 }
 
 impl Best {
-    /// Adds the least of the sums, plus the last table's entries if there is one.
-    fn push(&mut self, sums: &[i64], last: Option<&View<'_>>, inner_state: usize) {
+    /// Appends the minimum of the sums plus the entries of the last table, if there is one.
+    fn push(&mut self, sums: &[i64], last: Option<&Cursor<'_>>, inner_label: usize) {
         let (costs, mut at, stride) = match last {
-            Some(it) => (it.costs, it.offset + inner_state * it.inner_stride, it.stride),
+            Some(it) => (it.costs, it.offset + inner_label * it.inner_stride, it.stride),
             None => (&[0][..], 0, 0),
         };
-        let (mut best, mut least, mut state) = (0, i64::MAX, 0);
-        while state < sums.len() {
-            let cost = sums[state] + costs[at];
+        let (mut best, mut least, mut label) = (0, i64::MAX, 0);
+        while label < sums.len() {
+            let cost = sums[label] + costs[at];
             if cost < least {
-                best = state;
+                best = label;
                 least = cost;
             }
             at += stride;
-            state += 1;
+            label += 1;
         }
         self.costs.push(least);
-        self.states.push(u16::try_from(best).expect("the search is not asked for more states"));
+        self.labels.push(u16::try_from(best).expect("variables have at most 65,536 labels"));
     }
 }
 
-/// Steps to the next combination of the neighbours' states, the last fastest; gives the first neighbour whose state changes, if there is another combination.
+/// Advances to the next combination of labels of the neighbours; the last neighbour changes
+/// fastest. Returns the first neighbour whose label changes, or `None` after the last combination.
 fn advance(counters: &mut [usize], sizes: &[usize], neighbors: &[usize]) -> Option<usize> {
     let mut position = counters.len();
     while position > 0 {

@@ -1,27 +1,27 @@
-//! Exact minimisation of a sum of tables by variable elimination.
+//! Exact minimisation by bucket elimination (Dechter 1999).
 //!
-//! Eliminating a variable replaces the tables that mention it by one over its neighbours: for each of their states the best that the variable
-//! can do.
+//! Eliminating a variable replaces the tables that mention it by one table over its neighbours: for
+//! each combination of their labels, the least cost over the labels of the variable.
 
 use std::{collections::BTreeMap, ops::Range, rc::Rc};
 
 use super::{
-    minimum::{Table, minimum},
-    order::Order,
-    pairwise::{Edge, Pairwise},
+    elimination_order::EliminationOrder,
+    problem::{Edge, PairwiseProblem},
+    projection::{Table, project_out},
 };
 
 /// The entries of a table.
 type Costs = Rc<[i64]>;
 
-/// One of the tables that are added up: where its variables stand among [`Elimination::scopes`], and its entries.
+/// A summand: its variables, as a range of [`Elimination::scopes`], and its entries.
 #[derive(Debug)]
 struct Term {
     scope: Range<usize>,
     costs: Costs,
 }
 
-/// A variable that is gone: its best state for each combination of its neighbours' states.
+/// An eliminated variable, with its best label for each combination of its neighbours' labels.
 #[derive(Debug)]
 struct Eliminated {
     variable: usize,
@@ -31,23 +31,23 @@ struct Eliminated {
 
 /// An elimination in progress.
 #[derive(Debug)]
-pub(super) struct Elimination {
+pub(crate) struct Elimination {
     sizes: Vec<usize>,
-    /// The variables of all tables that there ever were, one table after the other.
+    /// The variables of all tables ever made, one table after the other.
     scopes: Vec<usize>,
-    /// The tables; those that mentioned a variable that is gone are gone too.
+    /// The tables; `None` for those that mentioned an eliminated variable.
     tables: Vec<Option<Term>>,
     /// For each variable, the numbers of the tables that mention it.
     tables_of: Vec<Vec<usize>>,
-    is_left: Vec<bool>,
+    is_remaining: Vec<bool>,
     eliminated: Vec<Eliminated>,
-    known: Known,
-    /// The largest table made so far.
-    pub(super) largest_table: usize,
+    cache: Cache,
+    /// The number of entries of the largest table made so far.
+    pub(crate) largest_table: usize,
 }
 
 impl Elimination {
-    pub(super) fn new(problem: &Pairwise) -> Self {
+    pub(crate) fn new(problem: &PairwiseProblem) -> Self {
         let n = problem.unary.len();
         let sizes = problem.unary.iter().map(Vec::len).collect();
         let mut n_tables = vec![1; n];
@@ -60,9 +60,9 @@ impl Elimination {
             scopes: Vec::with_capacity(4 * n + 2 * problem.edges.len()),
             tables: Vec::with_capacity(2 * n + problem.edges.len()),
             tables_of: n_tables.into_iter().map(Vec::with_capacity).collect(),
-            is_left: vec![true; n],
+            is_remaining: vec![true; n],
             eliminated: Vec::with_capacity(n),
-            known: Known::default(),
+            cache: Cache::default(),
             largest_table: 0,
         };
         let mut known: BTreeMap<&[i64], Costs> = BTreeMap::new();
@@ -72,7 +72,8 @@ impl Elimination {
             let scope = this.scope_of([variable]);
             this.add(scope, Rc::clone(costs));
         }
-        // A variable with one state is no variable: it would only make neighbours of all that depend on it.
+        // A variable with one label is a constant. As a variable it would only connect its
+        // neighbours with each other.
         let is_free = |variable: &usize| problem.unary[*variable].len() > 1;
         for edge in &problem.edges {
             let scope = this.scope_of([edge.first, edge.second].into_iter().filter(is_free));
@@ -81,7 +82,7 @@ impl Elimination {
         this
     }
 
-    /// A new scope of these variables.
+    /// Adds a scope of these variables.
     fn scope_of(&mut self, variables: impl IntoIterator<Item = usize>) -> Range<usize> {
         let start = self.scopes.len();
         self.scopes.extend(variables);
@@ -96,7 +97,7 @@ impl Elimination {
     }
 
     /// Eliminates variables in this order.
-    pub(super) fn run(&mut self, order: &Order) {
+    pub(crate) fn run(&mut self, order: &EliminationOrder) {
         order.variables.iter().for_each(|&it| self.eliminate(it));
     }
 
@@ -108,15 +109,16 @@ impl Elimination {
             self.tables_of[neighbor].retain(|it| !numbers.contains(it));
         }
         let neighbors = &self.scopes[scope.clone()];
-        let Minimum { costs, best } =
-            self.known.minimum(&self.sizes, &self.scopes, variable, neighbors, tables);
+        let Projection { costs, best } =
+            self.cache.projection(&self.sizes, &self.scopes, variable, neighbors, tables);
         self.largest_table = self.largest_table.max(costs.len());
-        self.is_left[variable] = false;
+        self.is_remaining[variable] = false;
         self.eliminated.push(Eliminated { variable, neighbors: scope.clone(), best });
         self.add_or_merge(scope, costs);
     }
 
-    /// A new scope of the variables that share one of these tables with this one, in increasing order.
+    /// Adds a scope of the variables that share one of the tables with `variable`, in increasing
+    /// order.
     fn scope_around(&mut self, variable: usize, tables: &[Term]) -> Range<usize> {
         let start = self.scopes.len();
         for at in tables.iter().flat_map(|it| it.scope.clone()) {
@@ -129,29 +131,32 @@ impl Elimination {
         start..self.scopes.len()
     }
 
-    /// Adds a table, or adds its costs to one over the same variables, so that pairs stay pairs.
+    /// Adds a table, or adds its costs to a table over the same variables. So there is at most one
+    /// table for each pair of variables.
     fn add_or_merge(&mut self, scope: Range<usize>, costs: Costs) {
         let variables = &self.scopes[scope.clone()];
         let of_first = variables.first().map_or(&[][..], |first| &self.tables_of[*first]);
-        let is_twin = |it: &&usize| {
+        let has_same_scope = |it: &&usize| {
             let table = self.tables[**it].as_ref();
             table.is_some_and(|it| self.scopes[it.scope.clone()] == *variables)
         };
-        match of_first.iter().find(is_twin).and_then(|it| self.tables[*it].as_mut()) {
-            Some(twin) => twin.costs = self.known.sum(&twin.costs, &costs),
+        match of_first.iter().find(has_same_scope).and_then(|it| self.tables[*it].as_mut()) {
+            Some(twin) => twin.costs = self.cache.sum(&twin.costs, &costs),
             None => self.add(scope, costs),
         }
     }
 
-    /// What is left, if all tables are of one or two variables: its variables, renumbered, and their former numbers.
-    pub(super) fn left(&self) -> (Pairwise, Vec<usize>) {
-        let numbers: Vec<usize> = (0..self.sizes.len()).filter(|&it| self.is_left[it]).collect();
+    /// Returns the problem over the remaining variables, renumbered, and their former numbers. All
+    /// remaining tables must have one or two variables.
+    pub(crate) fn remaining(&self) -> (PairwiseProblem, Vec<usize>) {
+        let numbers: Vec<usize> =
+            (0..self.sizes.len()).filter(|&it| self.is_remaining[it]).collect();
         let mut renumbered = vec![0; self.sizes.len()];
         for (new, &old) in numbers.iter().enumerate() {
             renumbered[old] = new;
         }
         let unary = numbers.iter().map(|&it| vec![0; self.sizes[it]]).collect();
-        let mut problem = Pairwise { unary, edges: Vec::new() };
+        let mut problem = PairwiseProblem { unary, edges: Vec::new() };
         for Term { scope, costs } in self.tables.iter().flatten() {
             match self.scopes[scope.clone()] {
                 [variable] => {
@@ -165,7 +170,7 @@ impl Elimination {
                 ref variables => {
                     debug_assert!(
                         variables.is_empty(),
-                        "only small neighbourhoods were eliminated"
+                        "only variables with at most two neighbours were eliminated"
                     );
                 }
             }
@@ -173,47 +178,49 @@ impl Elimination {
         (problem, numbers)
     }
 
-    /// The cost of what is gone whatever the others do.
-    pub(super) fn constant(&self) -> i64 {
+    /// Returns the part of the cost that depends on no remaining variable.
+    pub(crate) fn constant(&self) -> i64 {
         let is_constant = |it: &&Term| it.scope.is_empty();
         self.tables.iter().flatten().filter(is_constant).flat_map(|it| &*it.costs).sum()
     }
 
-    /// The best states of the variables that are gone, given those that are left.
-    pub(super) fn complete(&self, states: &mut [usize]) {
-        for gone in self.eliminated.iter().rev() {
-            let neighbors = &self.scopes[gone.neighbors.clone()];
-            let at = neighbors.iter().fold(0, |at, &it| at * self.sizes[it] + states[it]);
-            states[gone.variable] = gone.best[at] as usize;
+    /// Sets the best labels of the eliminated variables, given the labels of the remaining ones.
+    pub(crate) fn complete(&self, labels: &mut [usize]) {
+        for it in self.eliminated.iter().rev() {
+            let neighbors = &self.scopes[it.neighbors.clone()];
+            let at = neighbors.iter().fold(0, |at, &it| at * self.sizes[it] + labels[it]);
+            labels[it.variable] = it.best[at] as usize;
         }
     }
 }
 
-/// The least sum of tables, and the state that reaches it, for each combination of the neighbours' states.
+/// The result of [`project_out`].
 #[derive(Clone, Debug)]
-struct Minimum {
+struct Projection {
     costs: Costs,
     best: Rc<[u16]>,
 }
 
-/// What was found for some tables is found for all that are alike: layers repeat.
+/// Projections and sums found so far. Equal tables share an allocation, so that an address
+/// identifies a table.
 #[derive(Debug, Default)]
-struct Known {
-    /// For the addresses of tables and the positions of their variables. The tables are kept, so that no others come to lie there.
-    minima: BTreeMap<Vec<usize>, (Minimum, Vec<Term>)>,
+struct Cache {
+    /// The key has the addresses of the tables and the positions of their variables. The tables are
+    /// kept alive, so that no other table gets the same address.
+    projections: BTreeMap<Vec<usize>, (Projection, Vec<Term>)>,
     sums: BTreeMap<[usize; 2], (Costs, [Costs; 2])>,
     key: Vec<usize>,
 }
 
-impl Known {
-    fn minimum(
+impl Cache {
+    fn projection(
         &mut self,
         sizes: &[usize],
         scopes: &[usize],
         variable: usize,
         neighbors: &[usize],
         tables: Vec<Term>,
-    ) -> Minimum {
+    ) -> Projection {
         self.key.clear();
         for table in &tables {
             self.key.push(table.costs.as_ptr().addr());
@@ -221,7 +228,7 @@ impl Known {
             let positions = scopes[table.scope.clone()].iter().map(position);
             self.key.extend(positions.map(|it| it.unwrap_or(neighbors.len())));
         }
-        if let Some((known, _)) = self.minima.get(&self.key) {
+        if let Some((known, _)) = self.projections.get(&self.key) {
             return known.clone();
         }
         let all = tables.iter().map(|Term { scope, costs }| {
@@ -229,9 +236,9 @@ impl Known {
             Table { variables, costs }
         });
         let all: Vec<Table<'_>> = all.collect();
-        let (costs, best) = minimum(sizes, variable, neighbors, &all);
-        let found = Minimum { costs: costs.into(), best: best.into() };
-        self.minima.insert(self.key.clone(), (found.clone(), tables));
+        let (costs, best) = project_out(sizes, variable, neighbors, &all);
+        let found = Projection { costs: costs.into(), best: best.into() };
+        self.projections.insert(self.key.clone(), (found.clone(), tables));
         found
     }
 
@@ -245,11 +252,12 @@ impl Known {
     }
 }
 
-/// The states of least cost, found in this order of all variables; and the size of the largest table.
-pub(super) fn minimise(problem: &Pairwise, order: &Order) -> (Vec<usize>, usize) {
+/// Eliminates all variables in this order. Returns the optimal labels and the number of entries of
+/// the largest table.
+pub(crate) fn minimise(problem: &PairwiseProblem, order: &EliminationOrder) -> (Vec<usize>, usize) {
     let mut elimination = Elimination::new(problem);
     elimination.run(order);
-    let mut states = vec![0; problem.unary.len()];
-    elimination.complete(&mut states);
-    (states, elimination.largest_table)
+    let mut labels = vec![0; problem.unary.len()];
+    elimination.complete(&mut labels);
+    (labels, elimination.largest_table)
 }

@@ -1,53 +1,57 @@
-//! In which order variables are eliminated: the least work first.
+//! Elimination orders: greedily, the variable whose elimination takes the least work goes first.
+//!
+//! This is the minimum-weight heuristic: the work is the product of the numbers of labels of the
+//! variable and its neighbours (Kjaerulff 1990).
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use super::pairwise::{Edge, Pairwise};
+use super::problem::{Edge, PairwiseProblem};
 
-/// An order of elimination, and what it takes.
+/// An order in which variables are eliminated.
 #[derive(Debug)]
-pub(super) struct Order {
-    pub(super) variables: Vec<usize>,
-    /// Whether all variables are in the order.
-    pub(super) is_complete: bool,
-    /// The states that are looked at, over all combinations of states of the neighbours.
-    pub(super) work: u64,
+pub(crate) struct EliminationOrder {
+    pub(crate) variables: Vec<usize>,
+    /// Whether all variables that may be eliminated are in the order.
+    pub(crate) is_complete: bool,
+    /// The number of label combinations that the elimination visits.
+    pub(crate) work: u64,
 }
 
-/// What may be eliminated.
+/// Limits on what is eliminated.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// The most neighbours of a variable.
-    pub(super) n_neighbors: usize,
+pub(crate) struct Limits {
+    /// The largest number of neighbours of a variable.
+    pub(crate) n_neighbors: usize,
     /// The most work for one variable.
-    pub(super) work_each: u64,
-    /// The most work for all.
-    pub(super) work: u64,
+    pub(crate) work_each: u64,
+    /// The most work in total.
+    pub(crate) work: u64,
 }
 
 impl Limits {
-    pub(super) const NONE: Self =
+    pub(crate) const NONE: Self =
         Self { n_neighbors: usize::MAX, work_each: u64::MAX, work: u64::MAX };
 }
 
-impl Order {
-    pub(super) fn new(problem: &Pairwise, limits: Limits) -> Self {
-        Self::without(problem, limits, &vec![false; problem.unary.len()])
+impl EliminationOrder {
+    /// Returns an order of all variables, as far as the limits allow.
+    pub(crate) fn new(problem: &PairwiseProblem, limits: Limits) -> Self {
+        Self::keeping(problem, limits, &vec![false; problem.unary.len()])
     }
 
-    /// An order of variables that do not stay.
-    pub(super) fn without(problem: &Pairwise, limits: Limits, stays: &[bool]) -> Self {
+    /// Returns an order of the variables that are not marked in `keep`.
+    pub(crate) fn keeping(problem: &PairwiseProblem, limits: Limits, keep: &[bool]) -> Self {
         let mut adjacency = Adjacency::new(problem);
-        let mut queue: BinaryHeap<Reverse<(u64, usize)>> = (0..stays.len())
-            .filter(|&it| !stays[it])
+        let mut queue: BinaryHeap<Reverse<(u64, usize)>> = (0..keep.len())
+            .filter(|&it| !keep[it])
             .map(|it| Reverse((adjacency.work(it), it)))
             .collect();
-        let mut is_gone = stays.to_vec();
+        let mut is_done = keep.to_vec();
         let mut order = Self { variables: Vec::new(), is_complete: false, work: 0 };
         while let Some(Reverse((work, variable))) = queue.pop() {
-            let is_outdated = is_gone[variable] || work != adjacency.work(variable);
+            let is_outdated = is_done[variable] || work != adjacency.work(variable);
             if is_outdated || adjacency.neighbors[variable].len() > limits.n_neighbors {
-                // Comes back, or came, when its neighbourhood has changed.
+                // A change of its neighbourhood queues the variable again.
                 continue;
             }
             let sum = order.work.saturating_add(work);
@@ -56,26 +60,26 @@ impl Order {
             }
             order.work = sum;
             order.variables.push(variable);
-            is_gone[variable] = true;
+            is_done[variable] = true;
             let neighbors = std::mem::take(&mut adjacency.neighbors[variable]);
             adjacency.connect(variable, &neighbors);
             for &it in &neighbors {
                 queue.push(Reverse((adjacency.work(it), it)));
             }
         }
-        order.is_complete = is_gone.iter().all(|it| *it);
+        order.is_complete = is_done.iter().all(|it| *it);
         order
     }
 }
 
-/// Which variables share a table.
+/// The interaction graph: which variables share a table.
 struct Adjacency {
     sizes: Vec<u64>,
     neighbors: Vec<Vec<usize>>,
 }
 
 impl Adjacency {
-    fn new(problem: &Pairwise) -> Self {
+    fn new(problem: &PairwiseProblem) -> Self {
         let sizes: Vec<u64> = problem.unary.iter().map(|it| it.len() as u64).collect();
         let is_free = |it: &&Edge| sizes[it.first] > 1 && sizes[it.second] > 1;
         let mut n_neighbors = vec![0; sizes.len()];
@@ -100,7 +104,7 @@ impl Adjacency {
         work
     }
 
-    /// Takes a variable away and makes its neighbours each other's.
+    /// Removes a variable and connects its neighbours with each other.
     fn connect(&mut self, variable: usize, neighbors: &[usize]) {
         for &neighbor in neighbors {
             let others = &mut self.neighbors[neighbor];

@@ -1,57 +1,60 @@
-//! Pairs of variables that part a problem, one pair after another.
+//! Separators of two variables, in order along a problem.
 //!
-//! Layers follow each other, and often just a tensor leads from one to the next, and its gradient back. Given both, what lies before the pair and what lies behind it
-//! are problems of their own.
+//! Layers follow each other, and often only an activation and its gradient lead from one to the
+//! next. Given the labels of both, the two sides of the pair are independent problems.
 //!
-//! Two paths without a common variable lead from one end of the problem to the other. Where no third one does, variables on them, one on each, part the ends: the
-//! minimum cuts of a flow, which a search through what the flow leaves open meets in order. Source: Ford and Fulkerson 1956.
+//! The separators are minimum vertex cuts between two ends of the interaction graph. If a flow of
+//! two vertex-disjoint paths is maximal, one variable on each path separates the ends. A search
+//! through the residual graph meets these cuts in order. Source: Ford and Fulkerson 1956.
 
 use std::collections::VecDeque;
 
-use crate::tiling::pairwise::{Edge, Pairwise};
+use crate::problem::{Edge, PairwiseProblem};
 
-/// How many variables are tried as ends.
-const N_PEAKS: usize = 16;
+/// The number of variables tried as ends.
+const MAX_PEAKS: usize = 16;
 
-/// Where a problem can be parted.
+/// The separators of a problem.
 #[derive(Debug)]
 pub(super) struct Separators {
-    /// The pairs, from one end to the other; all first variables lie on one path, all second ones on the other.
+    /// The pairs, from one end to the other. The first variables are on one path, the second ones on
+    /// the other.
     pub(super) pairs: Vec<[usize; 2]>,
-    /// For each variable, how many pairs lie before it. No pair lies before itself.
+    /// For each variable the number of pairs before it; a pair is not before itself.
     pub(super) n_before: Vec<usize>,
 }
 
 impl Separators {
-    /// None if no pair parts the problem's ends.
-    pub(super) fn new(problem: &Pairwise) -> Option<Self> {
+    /// Returns the separators, or `None` if no pair separates the ends of the problem.
+    pub(super) fn new(problem: &PairwiseProblem) -> Option<Self> {
         let neighbors = neighbors(problem);
         let somewhere = (0..neighbors.len()).find(|&it| !neighbors[it].is_empty())?;
-        let target = *walk(&neighbors, somewhere).0.last()?;
+        let target = *breadth_first(&neighbors, somewhere).0.last()?;
         let (source, _) = best_end(&neighbors, target)?;
         let (_, (pairs, n_before)) = best_end(&neighbors, source)?;
         Some(Self { pairs, n_before })
     }
 }
 
-/// The cuts between two ends, and how many lie before each variable.
+/// The cuts between two ends, and the number of cuts before each variable.
 type Cuts = (Vec<[usize; 2]>, Vec<usize>);
 
-/// The other end with the most cuts between: what is farther away than all around it may be an end.
+/// Returns the opposite end with the most cuts between. Candidates are variables at least as far
+/// away as all their neighbours.
 fn best_end(neighbors: &[Vec<usize>], end: usize) -> Option<(usize, Cuts)> {
-    let (order, distances) = walk(neighbors, end);
+    let (order, distances) = breadth_first(neighbors, end);
     let is_peak =
         |it: &usize| neighbors[*it].iter().all(|other| distances[*other] <= distances[*it]);
     let cuts = |other: usize| {
         let mut flow = Flow::new(neighbors, end, other);
         (flow.augment() && flow.augment()).then(|| flow.cuts()).flatten().map(|it| (other, it))
     };
-    let peaks = order.iter().rev().copied().filter(is_peak).take(N_PEAKS);
+    let peaks = order.iter().rev().copied().filter(is_peak).take(MAX_PEAKS);
     peaks.filter_map(cuts).max_by_key(|(_, (pairs, _))| pairs.len())
 }
 
-/// For each variable those that it shares a table with.
-fn neighbors(problem: &Pairwise) -> Vec<Vec<usize>> {
+/// Returns for each variable those that it shares a table with.
+fn neighbors(problem: &PairwiseProblem) -> Vec<Vec<usize>> {
     let mut neighbors = vec![Vec::new(); problem.unary.len()];
     for &Edge { first, second, .. } in &problem.edges {
         neighbors[first].push(second);
@@ -60,8 +63,8 @@ fn neighbors(problem: &Pairwise) -> Vec<Vec<usize>> {
     neighbors
 }
 
-/// The variables that can be reached from one, the nearest first, and how far each is away.
-fn walk(neighbors: &[Vec<usize>], start: usize) -> (Vec<usize>, Vec<usize>) {
+/// Returns the variables reachable from one, nearest first, and the distance of each.
+fn breadth_first(neighbors: &[Vec<usize>], start: usize) -> (Vec<usize>, Vec<usize>) {
     let mut distances = vec![usize::MAX; neighbors.len()];
     distances[start] = 0;
     let mut order = vec![start];
@@ -79,21 +82,23 @@ fn walk(neighbors: &[Vec<usize>], start: usize) -> (Vec<usize>, Vec<usize>) {
     (order, distances)
 }
 
-/// Paths from a source to a target that share no other variable.
+/// A flow: paths from a source to a target that share no other variable.
 struct Flow<'a> {
     neighbors: &'a [Vec<usize>],
     source: usize,
     target: usize,
-    /// For variables on paths.
+    /// The next variable of each variable on a path.
     next: Vec<Option<usize>>,
+    /// The previous variable of each variable on a path.
     previous: Vec<Option<usize>>,
 }
 
-/// The place at which a search enters a variable; the next number is that at which it leaves it.
+/// Returns the node of the split graph by which a path enters a variable.
 fn entrance(variable: usize) -> usize {
     2 * variable
 }
 
+/// Returns the node of the split graph by which a path leaves a variable.
 fn exit(variable: usize) -> usize {
     2 * variable + 1
 }
@@ -104,25 +109,25 @@ impl<'a> Flow<'a> {
         Self { neighbors, source, target, next: nothing.clone(), previous: nothing }
     }
 
-    /// Finds one path more, if there is one.
+    /// Adds one path, if there is one. Returns whether there was.
     fn augment(&mut self) -> bool {
         let mut search = Search::new(self);
-        search.spread(self);
+        search.run(self);
         if !search.is_reached(entrance(self.target)) {
             return false;
         }
         let mut added = Vec::new();
-        let mut place = entrance(self.target);
-        while let Some(origin) = search.origins[place].filter(|it| *it != place) {
-            let (from, to) = (origin / 2, place / 2);
-            if from != to && place == entrance(to) {
+        let mut node = entrance(self.target);
+        while let Some(origin) = search.origins[node].filter(|it| *it != node) {
+            let (from, to) = (origin / 2, node / 2);
+            if from != to && node == entrance(to) {
                 added.push((from, to));
             } else if from != to {
-                // The way back along a path takes this part of it away.
+                // A step back along a path removes this part of it.
                 self.next[to] = None;
                 self.previous[from] = None;
             }
-            place = origin;
+            node = origin;
         }
         for (from, to) in added {
             self.next[from] = Some(to);
@@ -133,10 +138,10 @@ impl<'a> Flow<'a> {
         true
     }
 
-    /// The pairs of variables that part source and target, and how many lie before each variable; none if there are none.
+    /// Returns the pairs that separate source and target, or `None` if there are none.
     fn cuts(&self) -> Option<Cuts> {
         let mut search = Search::new(self);
-        search.spread(self);
+        search.run(self);
         let is_first = |it: &usize| self.previous[*it] == Some(self.source);
         let firsts: Vec<usize> = (0..self.neighbors.len()).filter(is_first).collect();
         let mut at: [usize; 2] = firsts.try_into().ok()?;
@@ -150,20 +155,20 @@ impl<'a> Flow<'a> {
             pairs.push(at);
             search.n_pairs = pairs.len();
             at.iter().for_each(|&it| search.reach(exit(it), exit(it)));
-            search.spread(self);
+            search.run(self);
         }
         (!pairs.is_empty()).then_some((pairs, search.n_before))
     }
 }
 
-/// A search for what can be reached besides the paths, or by giving parts of them up.
+/// A breadth-first search of the residual graph of a flow.
 struct Search {
-    /// For each place the one from which it was reached.
+    /// The node from which each node was reached.
     origins: Vec<Option<usize>>,
     queue: VecDeque<usize>,
-    /// The pairs found so far.
+    /// The number of pairs found so far.
     n_pairs: usize,
-    /// For each variable how many pairs were found when it was reached.
+    /// For each variable, the number of pairs found when it was reached.
     n_before: Vec<usize>,
 }
 
@@ -180,32 +185,32 @@ impl Search {
         this
     }
 
-    fn is_reached(&self, place: usize) -> bool {
-        self.origins[place].is_some()
+    fn is_reached(&self, node: usize) -> bool {
+        self.origins[node].is_some()
     }
 
-    fn reach(&mut self, place: usize, origin: usize) {
-        if self.is_reached(place) {
+    fn reach(&mut self, node: usize, origin: usize) {
+        if self.is_reached(node) {
             return;
         }
-        if !self.is_reached(place ^ 1) {
-            self.n_before[place / 2] = self.n_pairs;
+        if !self.is_reached(node ^ 1) {
+            self.n_before[node / 2] = self.n_pairs;
         }
-        self.origins[place] = Some(origin);
-        self.queue.push_back(place);
+        self.origins[node] = Some(origin);
+        self.queue.push_back(node);
     }
 
-    fn spread(&mut self, flow: &Flow<'_>) {
-        while let Some(place) = self.queue.pop_front() {
-            let variable = place / 2;
+    fn run(&mut self, flow: &Flow<'_>) {
+        while let Some(node) = self.queue.pop_front() {
+            let variable = node / 2;
             let previous = flow.previous[variable];
-            if place == entrance(variable) {
-                self.reach(previous.map_or(exit(variable), exit), place);
+            if node == entrance(variable) {
+                self.reach(previous.map_or(exit(variable), exit), node);
                 continue;
             }
-            flow.neighbors[variable].iter().for_each(|&it| self.reach(entrance(it), place));
+            flow.neighbors[variable].iter().for_each(|&it| self.reach(entrance(it), node));
             if previous.is_some() {
-                self.reach(entrance(variable), place);
+                self.reach(entrance(variable), node);
             }
         }
     }
