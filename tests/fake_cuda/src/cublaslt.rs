@@ -1,4 +1,4 @@
-//! cuBLASLt: descriptors of products, and products on streams.
+//! cuBLASLt: descriptors, and products on streams.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -44,13 +44,14 @@ impl Status {
     }
 }
 
-/// `cublasLtMatmulAlgo_t`: what the matmul may rely on, and a mark that tells it from memory that nobody has written.
+/// `cublasLtMatmulAlgo_t`: requirements of the product, and a mark that distinguishes it from
+/// uninitialised memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Algorithm {
     mark: u64,
     workspace_bytes: u64,
-    /// Of A, B, C and D.
+    /// Alignments of A, B, C and D.
     alignments: [u32; 4],
     unused: [u64; 4],
 }
@@ -67,7 +68,7 @@ struct Suggestion {
 }
 
 const MARK: u64 = 0x5aa5_0a11_9021_7e44;
-/// What every algorithm takes if it may, so that callers come to hand it out.
+/// Workspace that every algorithm uses if allowed, so that callers must provide it.
 const WORKSPACE_BYTES: u64 = 4096;
 const VERSION: usize = 130_100;
 
@@ -176,7 +177,7 @@ extern "C" fn cublasLtGetStatusString(status: Status) -> Address {
     constant(status.text())
 }
 
-/// The matmul that these descriptors describe, as yet of no matrices.
+/// Returns the product of these descriptors, without addresses.
 fn matmul(descriptor: Handle, layouts: [Handle; 4]) -> ApiResult<Matmul> {
     let descriptor = DESCRIPTORS.get(descriptor).ok_or(Status::INVALID_VALUE)?;
     let [a, b, c, d] = layouts.map(|layout| LAYOUTS.get(layout).ok_or(Status::INVALID_VALUE));

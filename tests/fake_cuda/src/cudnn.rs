@@ -1,4 +1,4 @@
-//! cuDNN: convolutions and their gradients, on streams.
+//! cuDNN: convolutions and their gradients on streams.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -13,13 +13,13 @@ use crate::state::lock;
 use convolution::{Convolution, Direction};
 use descriptor::{ConvolutionDescriptor, TensorDescriptor};
 
-/// The stream of each library handle; 0 is the null stream.
+/// The stream of each library handle. 0 is the null stream.
 static LIBRARIES: Handles<Handle> = Handles::new();
-/// Filters are tensors too: their outputs are the first extent, their inputs the second.
+/// Descriptors of tensors and filters. A filter's extents begin with outputs and inputs.
 static TENSORS: Handles<Option<TensorDescriptor>> = Handles::new();
 static CONVOLUTIONS: Handles<Option<ConvolutionDescriptor>> = Handles::new();
 
-/// `cudnnStatus_t`, as version 9 counts.
+/// `cudnnStatus_t` of version 9.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Status(u32);
@@ -45,7 +45,7 @@ impl Status {
     }
 }
 
-/// `cudnnConvolutionFwdAlgoPerf_t` and its two likes.
+/// `cudnnConvolutionFwdAlgoPerf_t` and the types of the two gradients.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Suggestion {
@@ -196,7 +196,7 @@ fn change_convolution(
         .ok_or(Status::BAD_PARAM)
 }
 
-/// The convolution that these descriptors describe: of images, filters and results, whichever of them it computes.
+/// Returns the convolution of these descriptors: images, filters and results in every direction.
 fn convolution(
     direction: Direction,
     tensors: [Handle; 3],

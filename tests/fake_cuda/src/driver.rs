@@ -1,6 +1,6 @@
-//! The driver, libcuda: functions as CUDA declares them, each a few lines over the state.
+//! The driver API, libcuda: each function is a few lines over the state.
 
-/// Declares functions of the driver's interface, which C finds by their names. Each has the state for itself while it runs.
+/// Declares exported functions of the driver API. Each holds the lock of the state.
 macro_rules! driver {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) |$state:ident| $body:block)*) => {$(
         #[unsafe(no_mangle)]

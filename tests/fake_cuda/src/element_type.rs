@@ -1,9 +1,9 @@
-//! The numbers that libraries compute with: held as f32, stored as their type says.
+//! Element types of libraries. Values are computed in f32.
 
 use crate::memory::Memory;
 use crate::status::DeviceError;
 
-/// How numbers are stored.
+/// Storage type of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ElementType {
     F32,
@@ -44,7 +44,7 @@ pub(crate) fn from_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// Rounds to the nearest, ties to even; NaN stays NaN.
+/// Rounds to nearest, ties to even. NaN stays NaN.
 pub(crate) fn to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     let rounded = if value.is_nan() { bits | 0x40_0000 } else { bits + 0x7fff + (bits >> 16 & 1) };
@@ -52,7 +52,7 @@ pub(crate) fn to_bf16(value: f32) -> u16 {
     u16::from_le_bytes([low, high])
 }
 
-/// Rounds to the 10 bits of mantissa of tf32, ties away from zero, as `cvt.rna.tf32.f32` does.
+/// Rounds to the 10 mantissa bits of tf32, ties away from zero, as `cvt.rna.tf32.f32` does.
 pub(crate) fn rounded_to_tf32(value: f32) -> f32 {
     if value.is_finite() { f32::from_bits((value.to_bits() + 0x1000) & !0x1fff) } else { value }
 }
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn numbers_round_to_the_nearest() {
         let there_and_back = |value: f32| from_bf16(to_bf16(value));
-        // bf16 has 7 bits of mantissa: between 1 and 1 + 2^-7 the middle goes to the even one.
+        // bf16 has 7 mantissa bits: the midpoint between 1 and 1 + 2^-7 rounds to the even one.
         assert_eq!(there_and_back(1.0 + 0.003_906_25), 1.0);
         assert_eq!(there_and_back(1.0 + 0.011_718_75), 1.015_625);
         assert_eq!(there_and_back(-1.004), -1.007_812_5);

@@ -1,4 +1,4 @@
-//! A compiled text, loaded: its kernels by name, run on the CPU.
+//! Loaded kernel libraries, whose kernels run on the CPU.
 
 #![expect(unsafe_code, reason = "kernels are C functions in a shared library")]
 
@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 
 use libloading::Library;
 
-/// In which order the threads of a block run between barriers, and the blocks of a grid.
+/// Order in which the threads of a block run between barriers, and the blocks of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// By their numbers.
+    /// Ascending.
     Forward,
-    /// Against their numbers.
+    /// Descending.
     Reverse,
-    /// Another order at each barrier, from this seed.
+    /// Another random order after each barrier, from this seed.
     Random(u64),
 }
 
@@ -25,7 +25,7 @@ pub struct Module {
     kernels: Vec<Kernel>,
     launch: Launch,
     static_shared: unsafe extern "C" fn(*const KernelDescriptor) -> usize,
-    // Last, so that everything that points into it goes first.
+    // Last, so that it is dropped after everything that points into it.
     _library: Library,
 }
 
@@ -58,28 +58,30 @@ struct Kernel {
     descriptor: *const KernelDescriptor,
 }
 
-// SAFETY: a descriptor is constant, and lives as long as the library.
+// SAFETY: a descriptor is constant and lives as long as the library.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
 
-/// The launcher keeps its threads in static variables, and one library is loaded once however often it is asked for.
+/// Lock of the launcher, which keeps its threads in static variables. A library is loaded once,
+/// however often it is requested.
 static LAUNCHING: Mutex<()> = Mutex::new(());
 
-/// As many threads as a block can have.
+/// Maximum number of threads per block.
 const MAX_THREADS: u64 = 1024;
 
 impl Module {
-    /// Loads what [`crate::compile`] made.
+    /// Loads the output of [`crate::compile`].
     ///
     /// # Errors
     ///
-    /// If the file is not such a library, or the process lacks the sanitizers that it was compiled for.
+    /// If the file is not such a library, or the process lacks the sanitizers that it was compiled
+    /// for.
     pub fn load(path: &Path) -> Result<Self, String> {
         let load_error = |error: libloading::Error| format!("{}: {error}", path.display());
         // SAFETY: loading runs the constructors that fill the table of kernels, and nothing else.
         let library = unsafe { Library::new(path) }.map_err(load_error)?;
-        // SAFETY: the launcher defines it so.
+        // SAFETY: the launcher declares this type.
         let count = *unsafe { library.get::<unsafe extern "C" fn() -> c_uint>(b"simt_kernels") }
             .map_err(load_error)?;
         // SAFETY: as above.
@@ -97,9 +99,9 @@ impl Module {
         let kernels = (0..count).map(|number| {
             // SAFETY: `number` is below the count.
             let descriptor = unsafe { kernel_at(number) };
-            // SAFETY: the table holds as many descriptions as it counts, in static memory of the library.
+            // SAFETY: the table has `count` descriptors in static memory of the library.
             let read = unsafe { &*descriptor };
-            // SAFETY: the name is a literal of the text.
+            // SAFETY: the name is a string literal.
             let name = unsafe { CStr::from_ptr(read.name) };
             Kernel {
                 name: name.to_string_lossy().into_owned(),
@@ -110,35 +112,38 @@ impl Module {
         Ok(Self { kernels: kernels.collect(), launch, static_shared, _library: library })
     }
 
-    /// The names of the kernels, in the order of the text.
+    /// Returns the names of the kernels in source order.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         self.kernels.iter().map(|kernel| kernel.name.as_str())
     }
 
-    /// How many arguments a kernel takes, if there is one of that name.
+    /// Returns the number of a kernel's arguments, if the kernel exists.
     #[must_use]
     pub fn n_arguments(&self, function: &str) -> Option<usize> {
         Some(self.kernel(function)?.arguments)
     }
 
-    /// The bytes of static shared memory that a kernel takes, with what lies between its arrays.
+    /// Returns the bytes of a kernel's static shared memory, including padding.
     #[must_use]
     pub fn static_shared_bytes(&self, function: &str) -> Option<usize> {
         let descriptor = self.kernel(function)?.descriptor;
         let _guard = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the descriptor is of this library, and the lock keeps others away from the launcher's variables.
+        // SAFETY: the descriptor belongs to this library, and the lock protects the launcher's
+        // variables.
         Some(unsafe { (self.static_shared)(descriptor) })
     }
 
-    /// Runs a kernel on a grid of blocks and waits for it. Arguments are the values of its pointers.
+    /// Runs a kernel on a grid and waits for it. The arguments are pointers.
     ///
     /// # Errors
     ///
-    /// If there is no such kernel, sizes are beyond what a GPU takes, or the kernel does what a GPU would hang or trap at; with the line of the text.
+    /// If the kernel does not exist, the launch exceeds the limits of a GPU, or the kernel would
+    /// hang or trap on a GPU. The message names the source line.
     ///
     /// # Safety
     ///
-    /// The kernel must be right about the memory that its arguments point to, and nobody else may use that memory meanwhile.
+    /// The kernel must stay within the memory that its arguments point to, and nothing else may use
+    /// that memory meanwhile.
     pub unsafe fn launch(
         &self,
         function: &str,
@@ -170,7 +175,8 @@ impl Module {
         };
         let mut arguments = arguments.to_vec();
         let _guard = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the descriptor is of this library, there are as many arguments as it says, and the caller answers for what they point to.
+        // SAFETY: the descriptor belongs to this library and determines the number of arguments.
+        // Their targets are required of the caller.
         let message = unsafe {
             (self.launch)(
                 kernel.descriptor,
@@ -185,7 +191,7 @@ impl Module {
         if message.is_null() {
             return Ok(());
         }
-        // SAFETY: the text holds until the next launch, which the lock keeps off.
+        // SAFETY: the text is valid until the next launch, which the lock prevents.
         Err(unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned())
     }
 

@@ -1,7 +1,9 @@
-//! NCCL: communicators of the devices of one process, driven by one thread, or of several processes of this machine.
+//! NCCL for the devices of one process, driven by one thread, or of several processes of this
+//! machine.
 //!
-//! What several devices do together is asked for within a group. At its end each call finds its counterparts, and an operation begins on no stream before all of its
-//! streams have come to it. A call whose counterparts are missing in this process would wait for ever with one thread, and is refused.
+//! At the end of a group each call is matched with its counterparts. An operation starts only after
+//! all of its streams have reached it. Without counterparts in this process a call would wait for
+//! ever with one thread, so it is rejected.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -25,14 +27,14 @@ use group::{Action, Call};
 static COMMUNICATORS: Handles<Communicator> = Handles::new();
 static LAST_ERROR: Mutex<&CStr> = Mutex::new(c"");
 
-/// One device's part in a comm_id.
+/// A rank of a communicator, on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Communicator {
     comm_id: u64,
     rank: usize,
     n_ranks: usize,
     device: usize,
-    /// Whether calls wait for other ranks by themselves.
+    /// True if calls wait for other ranks.
     is_blocking: bool,
 }
 
@@ -41,7 +43,7 @@ struct Communicator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Status(u32);
 
-/// Why a call is refused.
+/// Error of a call with its text.
 struct NcclError(Status, &'static CStr);
 
 type ApiResult<T = ()> = Result<T, NcclError>;
@@ -78,13 +80,13 @@ impl NcclError {
         Self(Status::INVALID_USAGE, text)
     }
 
-    /// No refusal, but not done either.
+    /// Returns the result of a call that continues in the background.
     fn in_progress() -> Self {
         Self(Status::IN_PROGRESS, c"")
     }
 }
 
-/// `ncclUniqueId`: the number of a comm_id.
+/// `ncclUniqueId`: the number of a communicator.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct UniqueId {
@@ -93,14 +95,14 @@ struct UniqueId {
 }
 
 impl UniqueId {
-    /// An id that no other process of this machine has.
+    /// Returns an id that is unique on this machine.
     fn new() -> Self {
         let comm_id = u64::from(process::id()) << 32 | lock().new_handle();
         Self { comm_id, unused: [0; 15] }
     }
 }
 
-/// `ncclConfig_t` as its first version has it.
+/// `ncclConfig_t` of its first version.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Config {
@@ -132,7 +134,7 @@ nccl! {
         id.put(UniqueId::new()).ok_or(NcclError::argument(NULL_RESULT))
     }
     fn ncclCommInitAll(communicators: Out<Handle>, count: c_int, devices: In<c_int>) {
-        let count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(NcclError::argument(c"a comm_id has at least one rank"))?;
+        let count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(NcclError::argument(c"a communicator has at least one rank"))?;
         let devices = if devices.is_null() { (0..).take(count).collect() } else { devices.list(count).unwrap_or_default() };
         let comm_id = lock().new_handle();
         let mut made = Vec::new();
@@ -236,7 +238,7 @@ fn find(communicator: Handle) -> ApiResult<Communicator> {
     COMMUNICATORS.get(communicator).ok_or(NcclError::argument(UNKNOWN_COMMUNICATOR))
 }
 
-/// Makes a rank of a comm_id, on the current device.
+/// Creates a rank of a communicator on the current device.
 fn join(
     communicator: Out<Handle>,
     [n_ranks, rank]: [c_int; 2],
@@ -264,7 +266,7 @@ fn put_count(count: usize, to: Out<c_int>) -> ApiResult {
         .ok_or(NcclError::argument(NULL_RESULT))
 }
 
-/// A rank of the communicator's comm_id.
+/// Returns a rank of the communicator.
 fn peer(communicator: Handle, rank: c_int) -> ApiResult<usize> {
     let n_ranks = find(communicator)?.n_ranks;
     usize::try_from(rank)
@@ -273,12 +275,12 @@ fn peer(communicator: Handle, rank: c_int) -> ApiResult<usize> {
         .ok_or(NcclError::argument(c"no such rank"))
 }
 
-/// No device takes part twice: its parts would wait for each other.
-fn check_devices(comm_id: &[Communicator]) -> ApiResult {
+/// Rejects communicators with two ranks on one device, which would wait for each other.
+fn check_devices(communicators: &[Communicator]) -> ApiResult {
     let is_twice = |(number, one): (usize, &Communicator)| {
-        comm_id[..number].iter().any(|other| other.device == one.device)
+        communicators[..number].iter().any(|other| other.device == one.device)
     };
-    if comm_id.iter().enumerate().any(is_twice) {
+    if communicators.iter().enumerate().any(is_twice) {
         Err(NcclError::usage(c"a device takes part twice"))
     } else {
         Ok(())
@@ -293,21 +295,21 @@ fn collective(
     communicator: Handle,
     stream: Handle,
 ) -> ApiResult {
-    let number = NcclType::new(number)?;
+    let dtype = NcclType::new(number)?;
     let known = find(communicator)?;
     let (sent, received) = kind.counts(count, known.n_ranks);
     let mut ranges = Vec::new();
-    // Only the root's data are looked at where there is a root.
+    // With a root, only the root's buffer is checked.
     if kind.sender().is_none_or(|root| root == known.rank) {
-        ranges.push((send, sent * number.n_bytes()));
+        ranges.push((send, sent * dtype.n_bytes()));
     }
     if kind.receiver().is_none_or(|root| root == known.rank) {
-        ranges.push((receive, received * number.n_bytes()));
+        ranges.push((receive, received * dtype.n_bytes()));
     }
-    add(communicator, stream, Action::Collective { kind, number, count, send, receive }, &ranges)
+    add(communicator, stream, Action::Collective { kind, dtype, count, send, receive }, &ranges)
 }
 
-/// Adds a call to the group, after a poll at its stream and its memory.
+/// Adds a call to the group, after checks of its stream and memory.
 fn add(communicator: Handle, stream: Handle, action: Action, ranges: &[(u64, usize)]) -> ApiResult {
     let communicator = find(communicator)?;
     if background::is_busy(communicator.comm_id) {

@@ -1,4 +1,4 @@
-//! NVRTC: texts become shared libraries by way of a C++ compiler. What it gives as a CUBIN names the file.
+//! NVRTC by a C++ compiler. A CUBIN contains the path of a shared library.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -10,10 +10,10 @@ use crate::compile::{Sanitize, compile};
 use crate::ffi::{Address, Handle, In, Out, constant};
 use crate::state::lock;
 
-/// How an image begins that [`crate::state::State`] can load.
+/// First bytes of an image that [`crate::state::State`] can load.
 pub(crate) const CUBIN: &[u8] = b"SOYBEAN-FAKE-CUBIN\n";
 
-/// The instruction sets that can be asked for, newest last.
+/// Supported architectures, newest last.
 const ARCHITECTURES: [c_int; 5] = [75, 80, 86, 90, 100];
 
 struct Program {
@@ -53,7 +53,7 @@ fn counted(name: &'static str, result: Result<(), Status>) -> Status {
     result.err().unwrap_or(Status::SUCCESS)
 }
 
-/// Gives a text to a function, if there is one by this handle.
+/// Runs a function on a program. Fails if the handle is invalid.
 fn with_program(
     program: Handle,
     body: impl FnOnce(&mut Program) -> Result<(), Status>,
@@ -96,7 +96,7 @@ nvrtc! {
         program.put(Handle(number)).ok_or(Status::INVALID_INPUT)
     }
     fn nvrtcDestroyProgram(program: Out<Handle>) {
-        // The argument is read too, but only here.
+        // An in-out argument.
         let handle = program.get().ok_or(Status::INVALID_PROGRAM)?;
         PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0).ok_or(Status::INVALID_PROGRAM)?;
         program.put(Handle(0)).ok_or(Status::INVALID_PROGRAM)
@@ -130,7 +130,7 @@ extern "C" fn nvrtcGetErrorString(status: Status) -> Address {
 
 impl Program {
     fn compile(&mut self, options: &[String]) -> Result<(), Status> {
-        // Only a real instruction set gives a CUBIN.
+        // A CUBIN requires a real architecture.
         let is_known = |option: &str| {
             ARCHITECTURES
                 .iter()

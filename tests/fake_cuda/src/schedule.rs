@@ -1,7 +1,9 @@
-//! In which order work runs: any order that streams and events allow, and rather a nasty one.
+//! Adversarial scheduling of work within the order of streams and events.
 //!
-//! Nothing runs before somebody waits, save for a little now and then. Who runs next is decided by priorities that hold for a while, so that one stream can be far
-//! ahead of another: where every step is drawn anew, streams stay abreast, and a missing wait is almost never seen. Source of the idea: Burckhardt et al. 2010.
+//! Nothing runs before somebody waits, except for a little now and then. Random priorities that
+//! hold for a while select the next stream, so that one stream can run far ahead of another. With a
+//! new choice for every step, streams would progress evenly and hide a missing wait. Source:
+//! Burckhardt et al. 2010 (probabilistic concurrency testing).
 
 use std::sync::Arc;
 use std::thread;
@@ -12,7 +14,7 @@ use crate::state::{State, report_problem};
 use crate::status::{ApiResult, DeviceError, Status};
 use crate::work::{GraphRun, Task, Work};
 
-/// Something that could run next.
+/// A piece of work that could run next.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The front of a stream's queue.
@@ -21,19 +23,19 @@ enum Step {
     Node(u64, usize),
 }
 
-/// Who is fast, and for how long.
+/// Random priorities of streams, and how long they hold.
 #[derive(Debug)]
 pub(crate) struct SchedulePolicy {
-    /// Decides on the order of the streams.
+    /// Seed of the priorities.
     stream_order: u64,
-    /// One step in so many changes the policy.
+    /// Average number of steps until the policy changes.
     change_interval: u64,
-    /// One piece of work in so many lets some run at once.
+    /// Average number of submissions until some work runs at once.
     eager_interval: u64,
 }
 
 impl SchedulePolicy {
-    /// Short and long moods, since some faults need many changes, and others a stream that is slow all the time.
+    /// Short and long intervals: some errors need many changes, others a stream that stays slow.
     pub(crate) fn new(random: &mut Random) -> Self {
         let stream_order = random.next();
         let change_interval = 16 << (3 * random.below(3));
@@ -43,7 +45,7 @@ impl SchedulePolicy {
 }
 
 impl State {
-    /// Puts work at the end of a stream's queue, which must not be capturing.
+    /// Appends work to the queue of a stream that is not capturing.
     pub(crate) fn enqueue(&mut self, stream: u64, work: Work) -> ApiResult {
         let device = self.streams[&stream].device;
         self.check_device(device)?;
@@ -61,7 +63,7 @@ impl State {
         }
     }
 
-    /// Blocking streams wait for what the null stream has to do, and it for what they have to do.
+    /// Adds the implicit synchronisation between the null stream and blocking streams.
     fn wait_for_null_stream(&mut self, stream: u64) {
         let device = self.streams[&stream].device;
         let null_stream = self.devices[device].null_stream;
@@ -94,7 +96,7 @@ impl State {
         }
     }
 
-    /// Runs work until the stream has none.
+    /// Runs work until the stream is idle.
     pub(crate) fn finish_stream(&mut self, stream: u64) -> ApiResult {
         self.run_until(|state| {
             state.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty())
@@ -102,7 +104,7 @@ impl State {
         self.streams.get(&stream).map_or(Ok(()), |stream| self.check_device(stream.device))
     }
 
-    /// Runs work until no stream of the device has any.
+    /// Runs work until all streams of the device are idle.
     pub(crate) fn finish_device(&mut self, device: usize) -> ApiResult {
         self.run_until(|state| {
             state.streams.values().all(|stream| stream.device != device || stream.queue.is_empty())
@@ -110,7 +112,7 @@ impl State {
         self.check_device(device)
     }
 
-    /// Runs work until the event has completed as it was last recorded.
+    /// Runs work until the last recording of the event is complete.
     pub(crate) fn finish_event(&mut self, event: u64) -> ApiResult {
         self.run_until(|state| {
             state.events.get(&event).is_none_or(|event| event.completed >= event.recorded)
@@ -137,13 +139,14 @@ impl State {
         Ok(())
     }
 
-    /// Whether there is work that other processes may let run; without them it waits for ever, as it does with a real device.
+    /// Returns true if pending work waits for other processes. Without them it waits for ever, as
+    /// on a real device.
     fn waits_for_processes(&self) -> bool {
         let is_shared = |work: &Work| matches!(work, Work::Rendezvous(rendezvous) if self.rendezvous.get(rendezvous).is_some_and(|it| it.is_ready.is_some()));
         self.streams.values().filter_map(|it| it.queue.front()).any(is_shared)
     }
 
-    /// Runs one piece of work; false if none can run.
+    /// Runs one piece of work. Returns false if none can run.
     fn step(&mut self) -> bool {
         if self.machine.random.below(self.policy.change_interval) == 0 {
             self.policy = SchedulePolicy::new(&mut self.machine.random);
@@ -157,7 +160,7 @@ impl State {
         true
     }
 
-    /// Of the steps that can be taken, that of the most favoured stream.
+    /// Returns the possible step of the stream with the highest priority.
     fn next_step(&self) -> Option<Step> {
         let mut best: Option<(u64, Step)> = None;
         let mut offer = |key: u64, step: Step| {
@@ -191,7 +194,7 @@ impl State {
                 let is_there = |stream: &u64| matches!(self.streams.get(stream).and_then(|it| it.queue.front()), Some(Work::Rendezvous(it)) if it == rendezvous);
                 known.streams.iter().all(is_there) && known.is_ready.as_ref().is_none_or(|is_ready| is_ready())
             }),
-            // A graph runs once at a time.
+            // An executable graph runs once at a time.
             Work::Graph { executable, .. } => {
                 self.streams.values().all(|stream| stream.run.as_ref().is_none_or(|run| run.executable != *executable))
             }
@@ -211,7 +214,7 @@ impl State {
             Work::Graph { executable, graph } => {
                 let run = GraphRun::new(executable, Arc::clone(&graph));
                 if !run.is_done() {
-                    // The stream goes on when the last node has run.
+                    // The stream continues after the last node.
                     stream.queue.push_front(Work::Graph { executable, graph });
                     stream.run = Some(run);
                 }
@@ -225,10 +228,10 @@ impl State {
         };
         let task = run.graph.nodes[node].task.clone();
         let outcome = self.run_task(&task);
-        // A fault may have emptied the stream.
+        // An error may have emptied the stream.
         let Some(stream) = self.streams.get_mut(&number) else { return };
         let Some(run) = &mut stream.run else { return };
-        // What depends on a node that has failed never runs, nor does the graph end.
+        // After an error, dependent nodes never run and the graph never completes.
         match outcome {
             Ok(()) => run.finish(node),
             Err(_) => run.ready.retain(|&it| it != node),
@@ -247,7 +250,8 @@ impl State {
         outcome
     }
 
-    /// Runs what streams do together; the one that was favoured has taken it from its queue.
+    /// Runs work that several streams share. The selected stream has already removed it from its
+    /// queue.
     fn run_rendezvous(&mut self, number: u64) {
         let Some(rendezvous) = self.rendezvous.remove(&number) else { return };
         for stream in &rendezvous.streams {

@@ -1,4 +1,4 @@
-//! All that the virtual machine is, and the lock around it.
+//! State of the virtual devices, behind one lock.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::status::{ApiResult, DeviceError, Status};
 use crate::work::{Graph, GraphRun, Job, Machine, Ready, Work};
 
-/// The virtual machine.
+/// State of the driver and its devices.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) settings: Settings,
@@ -30,9 +30,9 @@ pub(crate) struct State {
     pub(crate) executables: BTreeMap<u64, std::sync::Arc<Graph>>,
     pub(crate) programs: BTreeMap<u64, Program>,
     pub(crate) functions: BTreeMap<u64, Function>,
-    /// How often each function has been called.
+    /// Number of calls of each function.
     pub(crate) counters: BTreeMap<&'static str, u64>,
-    /// Nanoseconds; each piece of work takes some.
+    /// Time in nanoseconds, which each piece of work advances.
     pub(crate) clock: u64,
     pub(crate) policy: SchedulePolicy,
     n_waits: u64,
@@ -41,13 +41,13 @@ pub(crate) struct State {
 
 #[derive(Debug, Default)]
 pub(crate) struct Device {
-    /// How often the context has been retained.
+    /// Reference count of the primary context.
     pub(crate) retained: u32,
-    /// The stream that null names.
+    /// Null stream of the device.
     pub(crate) null_stream: u64,
-    /// Devices whose memory its kernels may use.
+    /// Devices whose memory its kernels may access.
     pub(crate) peers: BTreeSet<usize>,
-    /// What every call gives since work has failed.
+    /// Error that all calls return after work has failed.
     pub(crate) error: Option<Status>,
 }
 
@@ -55,11 +55,11 @@ pub(crate) struct Device {
 pub(crate) struct Stream {
     pub(crate) device: usize,
     pub(crate) queue: VecDeque<Work>,
-    /// Whether it waits for the null stream, and the null stream for it.
+    /// True if the stream synchronises with the null stream.
     pub(crate) is_blocking: bool,
     pub(crate) priority: i32,
     pub(crate) capture: Option<u64>,
-    /// The graph at the front of the queue, once it has begun.
+    /// The graph at the front of the queue, after it has started.
     pub(crate) run: Option<GraphRun>,
 }
 
@@ -67,22 +67,22 @@ pub(crate) struct Stream {
 pub(crate) struct Event {
     pub(crate) device: usize,
     pub(crate) has_time: bool,
-    /// How often it has been recorded, and the last record that has completed.
+    /// Number of recordings, and the last completed one.
     pub(crate) recorded: u64,
     pub(crate) completed: u64,
     pub(crate) clock: u64,
     pub(crate) captured: Option<Captured>,
-    /// The record after which it is forgotten.
+    /// The recording after which the event is removed.
     pub(crate) last: Option<u64>,
 }
 
-/// Work that several streams do together.
+/// Work that starts when several streams have reached it.
 pub(crate) struct Rendezvous {
-    /// The comm_id of NCCL whose work it is.
+    /// The communicator that the work belongs to.
     pub(crate) comm_id: u64,
     pub(crate) streams: Vec<u64>,
     pub(crate) job: Job,
-    /// Whether those of other processes have come, where there are any.
+    /// Returns true if ranks of other processes are ready, for work that involves them.
     pub(crate) is_ready: Option<Ready>,
 }
 
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Rendezvous {
     }
 }
 
-/// Handles of contexts: the first, and how far they lie apart.
+/// Context handles: the first, and the distance between handles.
 const CONTEXTS: (u64, u64) = (0x1000, 0x10);
 
 static STATE: LazyLock<Mutex<State>> =
@@ -102,12 +102,12 @@ thread_local! {
     static CURRENT: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The state, for this thread alone until the guard goes.
+/// Locks the state.
 pub(crate) fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a function of the driver's interface.
+/// Runs a function of the driver API.
 pub(crate) fn call(name: &'static str, body: impl FnOnce(&mut State) -> ApiResult) -> Status {
     let mut state = lock();
     state.count(name);
@@ -119,15 +119,15 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce(&mut State) -> ApiResul
 
 static N_PROBLEMS: AtomicU64 = AtomicU64::new(0);
 
-/// How often something has been wrong, since the start.
+/// Returns the number of problems since the start.
 pub(crate) fn n_problems() -> u64 {
     N_PROBLEMS.load(Ordering::Relaxed)
 }
 
-/// Tells who runs the test; there is no other way out of a driver.
+/// Reports a problem on standard error, since a driver has no other channel.
 pub(crate) fn report_problem(message: &str) {
     N_PROBLEMS.fetch_add(1, Ordering::Relaxed);
-    // Nothing can be done where not even this can be said.
+    // A failed write cannot be reported.
     let _ = writeln!(stderr(), "fake CUDA: {message}");
 }
 
@@ -165,7 +165,8 @@ impl State {
         state
     }
 
-    /// Begins another schedule, with all counts at zero and no device error. Where one was, nobody knows what is left to do on the others: that is lost too.
+    /// Starts another schedule, with all counters at zero and no device failed. After a failure,
+    /// pending work on all devices is dropped.
     pub(crate) fn reset(&mut self, seed: u64) {
         if self.devices.iter().any(|device| device.error.is_some()) {
             (0..self.devices.len()).for_each(|device| self.drop_work(device));
@@ -181,7 +182,7 @@ impl State {
         }
     }
 
-    /// A number that no other thing has.
+    /// Returns a unique handle.
     pub(crate) fn new_handle(&mut self) -> u64 {
         self.next_handle += 0x10;
         self.next_handle
@@ -191,20 +192,20 @@ impl State {
         *self.counters.entry(name).or_default() += 1;
     }
 
-    /// Leaves out the n-th wait from here on.
+    /// Skips the n-th wait from now.
     pub(crate) fn skip_wait(&mut self, number: Option<u64>) {
         self.n_waits = 0;
         self.settings.skip_wait = number;
     }
 
-    /// Whether the wait that is asked for is the one to be left out.
+    /// Counts a wait, and returns true if it must be skipped.
     pub(crate) fn is_skipped_wait(&mut self) -> bool {
         self.n_waits += 1;
         self.settings.skip_wait == Some(self.n_waits)
     }
 
-    /// Notes that work of a device has failed: what the device had to do is lost, and no event of it is waited for any longer. Who is to rendezvous it in an
-    /// operation of NCCL waits for ever.
+    /// Marks a device as failed. Its pending work is dropped, and its events complete. Other
+    /// devices wait for ever for its part of NCCL operations.
     pub(crate) fn fail_device(&mut self, device: usize, fault: &DeviceError) {
         report_problem(&format!("device {device}: {}", fault.message));
         self.devices[device].error = Some(fault.status);
@@ -229,7 +230,7 @@ impl State {
         }
     }
 
-    /// Lets a device submit up what it has not yet done of the work of a comm_id; the others go on waiting for it.
+    /// Drops a device's pending work of a communicator. The other devices keep waiting for it.
     pub(crate) fn abandon_communicator(&mut self, comm_id: u64, device: usize) {
         let of_communicator = |work: &Work| matches!(work, Work::Rendezvous(rendezvous) if self.rendezvous.get(rendezvous).is_some_and(|it| it.comm_id == comm_id));
         for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
@@ -247,7 +248,7 @@ impl State {
         }
     }
 
-    /// Forgets an event once that record of it has completed; nobody waits for an event that is not there.
+    /// Removes an event after a recording completes. Waits for a removed event return at once.
     pub(crate) fn forget_event(&mut self, event: u64, last: u64) {
         if let Some(known) = self.events.get_mut(&event) {
             known.last = Some(last);
@@ -257,14 +258,14 @@ impl State {
         }
     }
 
-    /// Refuses if work of the device has failed.
+    /// Returns the error of a failed device.
     pub(crate) fn check_device(&self, device: usize) -> ApiResult {
         self.devices[device].error.map_or(Ok(()), Err)
     }
 
-    /// The stream that a handle names: one that was made, or the null stream of the current context.
+    /// Returns the stream of a handle: a created stream, or the null stream of the current context.
     pub(crate) fn stream(&self, handle: Handle) -> ApiResult<u64> {
-        // 1 and 2 name the null stream too, that of all threads and that of this thread.
+        // 1 and 2 are the legacy and the per-thread null stream.
         if handle.0 <= 2 {
             return Ok(self.devices[self.current_device()?].null_stream);
         }
@@ -278,7 +279,7 @@ impl State {
             .ok_or(Status::INVALID_DEVICE)
     }
 
-    /// The device of this thread's current context, if its work has not failed.
+    /// Returns the device of this thread's current context, unless it has failed.
     pub(crate) fn current_device(&self) -> ApiResult<usize> {
         let device = self.context_device(current_context())?;
         self.check_device(device).map(|()| device)
@@ -289,7 +290,7 @@ impl State {
         device.filter(|&device| self.devices[device].retained > 0).ok_or(Status::INVALID_CONTEXT)
     }
 
-    /// The handle of a device's context, for who holds it.
+    /// Retains the primary context of a device and returns its handle.
     pub(crate) fn retain_context(&mut self, device: usize) -> Handle {
         self.devices[device].retained += 1;
         context_of(device)
@@ -300,12 +301,12 @@ fn context_of(device: usize) -> Handle {
     Handle(CONTEXTS.0 + device as u64 * CONTEXTS.1)
 }
 
-/// The context that this thread has made current, null if none.
+/// Returns this thread's current context, or null.
 pub(crate) fn current_context() -> Handle {
     CURRENT.with_borrow(|contexts| contexts.last().copied().unwrap_or(Handle(0)))
 }
 
-/// Replaces the current context of this thread.
+/// Replaces this thread's current context.
 pub(crate) fn set_context(context: Handle) {
     let _ = pop_context();
     push_context(context);

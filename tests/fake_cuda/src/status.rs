@@ -1,4 +1,4 @@
-//! What functions of the driver answer.
+//! Results of driver functions.
 
 use std::ffi::CStr;
 
@@ -9,7 +9,7 @@ use crate::ffi::{Address, constant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status(pub(crate) u32);
 
-/// What a function of the driver does: nothing to tell, or why not.
+/// Result of a driver function.
 pub(crate) type ApiResult<T = ()> = Result<T, Status>;
 
 macro_rules! statuses {
@@ -17,7 +17,7 @@ macro_rules! statuses {
         impl Status {
             $(pub(crate) const $name: Self = Self($number);)*
 
-            /// The name and the description that the driver gives; none for a number that it does not know.
+            /// Returns the name and description of a result, if it is known.
             pub(crate) fn texts(self) -> Option<(Address, Address)> {
                 let texts: (&'static CStr, &'static CStr) = match self {
                     $(Self::$name => ($full, $text),)*
@@ -56,7 +56,7 @@ statuses! {
     CAPTURED_EVENT = 907 c"CUDA_ERROR_CAPTURED_EVENT" c"operation not permitted on an event last recorded in a capturing stream";
 }
 
-/// What goes wrong while work runs, for the error log, and the status that all later calls submit.
+/// An asynchronous error of a device, with the status that all later calls return.
 #[derive(Debug)]
 pub(crate) struct DeviceError {
     pub(crate) status: Status,

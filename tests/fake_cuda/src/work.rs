@@ -1,4 +1,4 @@
-//! What streams and graphs are made of.
+//! Work items of streams and graphs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use crate::memory::Memory;
 use crate::random::Random;
 use crate::status::DeviceError;
 
-/// What work can change_interval.
+/// The state that work can modify.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) memory: Memory,
     pub(crate) random: Random,
-    /// Kernels that have begun, for the fault that names one by its number.
+    /// Number of kernel launches so far.
     pub(crate) n_launches: u64,
-    /// The launch that fails.
+    /// Number of the launch that fails.
     pub(crate) failing_launch: Option<u64>,
 }
 
-/// Runs once for each launch of its graph, or once.
+/// The action of a task, which may run several times in a graph.
 pub(crate) type Job = Arc<dyn Fn(&mut Machine) -> Result<(), DeviceError> + Send + Sync>;
 
-/// Asks again and again whether work can run that waits for other processes.
+/// Polled condition for work that waits for other processes.
 pub(crate) type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// A piece of work of one device.
+/// A piece of work on one device.
 #[derive(Clone)]
 pub(crate) struct Task {
     pub(crate) device: usize,
@@ -35,17 +35,17 @@ pub(crate) struct Task {
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Task(Task),
-    /// The event has completed as it was recorded by that record.
+    /// Completes this recording of an event.
     Record {
         event: u64,
         record: u64,
     },
-    /// Nothing goes on until the event has completed as that record recorded it.
+    /// Waits for this recording of an event.
     Wait {
         event: u64,
         record: u64,
     },
-    /// Work that several streams do together once all have come to it.
+    /// Work that starts when several streams have reached it.
     Rendezvous(u64),
     Graph {
         executable: u64,
@@ -53,11 +53,11 @@ pub(crate) enum Work {
     },
 }
 
-/// Tasks, each with those that it waits for.
+/// Tasks with dependencies.
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
-    /// For each node, those that wait for it.
+    /// Dependents of each node.
     waiting: Vec<Vec<usize>>,
 }
 
@@ -65,16 +65,16 @@ pub(crate) struct Graph {
 pub(crate) struct Node {
     pub(crate) task: Task,
     pub(crate) dependencies: Vec<usize>,
-    /// The stream that it was captured from: work of one stream tends to run at one speed.
+    /// Stream that the node was captured from. Nodes of one stream share its priority.
     pub(crate) stream: u64,
 }
 
-/// A launch of a graph that has begun.
+/// A launched graph that has started.
 #[derive(Debug)]
 pub(crate) struct GraphRun {
     pub(crate) graph: Arc<Graph>,
     pub(crate) executable: u64,
-    /// For each node, how many of its dependencies have not run.
+    /// Number of open dependencies of each node.
     missing: Vec<usize>,
     pub(crate) ready: Vec<usize>,
     left: usize,
@@ -118,7 +118,7 @@ impl GraphRun {
         self.left == 0
     }
 
-    /// Notes that a ready node has run.
+    /// Marks a node as complete.
     pub(crate) fn finish(&mut self, done: usize) {
         self.left -= 1;
         self.ready.retain(|&node| node != done);

@@ -1,4 +1,4 @@
-//! Descriptors, and the attributes that can be set.
+//! Descriptors and their attributes.
 
 use super::{ApiResult, Status};
 use crate::element_type::ElementType;
@@ -8,13 +8,13 @@ use crate::ffi::Address;
 #[derive(Clone, Debug)]
 pub(super) struct MatmulDescriptor {
     compute: u32,
-    /// Of A and B.
+    /// For A and B.
     pub(super) transposed: [bool; 2],
     pub(super) epilogue: Epilogue,
     pub(super) bias: u64,
-    /// None: as the result.
+    /// `None` means the type of the result.
     pub(super) bias_type: Option<ElementType>,
-    /// Elements from one matrix of a batch to the next.
+    /// Distance between the vectors of a batch in elements.
     pub(super) bias_stride: i64,
     pub(super) auxiliary: u64,
     pub(super) auxiliary_leading: i64,
@@ -22,7 +22,7 @@ pub(super) struct MatmulDescriptor {
     pub(super) auxiliary_type: Option<ElementType>,
 }
 
-/// `cublasLtMatrixLayout_t`, by columns.
+/// `cublasLtMatrixLayout_t` in column-major order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatrixLayout {
     pub(super) dtype: ElementType,
@@ -37,11 +37,11 @@ pub(super) struct MatrixLayout {
 #[derive(Clone, Debug)]
 pub(super) struct MatmulPreference {
     pub(super) workspace_bytes: u64,
-    /// Of A, B, C and D; what is not said may be relied on to be 256.
+    /// Alignments of A, B, C and D. The default is 256.
     pub(super) alignments: [u32; 4],
 }
 
-/// `cublasLtEpilogue_t`, a sum of these.
+/// `cublasLtEpilogue_t`, a sum of these flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Epilogue(u32);
 
@@ -57,7 +57,7 @@ impl Epilogue {
     pub(super) const BIAS_GRADIENT_A: u32 = 256;
     pub(super) const BIAS_GRADIENT_B: u32 = 512;
 
-    /// The sums that the library has a name for.
+    /// The sums that the library defines.
     const NAMED: [u32; 16] = [1, 2, 130, 4, 6, 134, 136, 152, 32, 160, 36, 164, 192, 208, 256, 512];
 
     fn new(number: u32) -> ApiResult<Self> {
@@ -68,13 +68,13 @@ impl Epilogue {
         self.0 & part != 0
     }
 
-    /// Whether it reads or writes a vector.
+    /// Returns true if the epilogue reads or writes a bias vector.
     pub(super) fn has_bias(self) -> bool {
         self.has(Self::BIAS | Self::BIAS_GRADIENT | Self::BIAS_GRADIENT_A | Self::BIAS_GRADIENT_B)
     }
 }
 
-/// The value of an attribute, whose size must be right.
+/// Reads the value of an attribute and checks its size.
 fn value<T: Copy>(offset_address: Address, n_bytes: usize) -> ApiResult<T> {
     if n_bytes == size_of::<T>() {
         offset_address.value().ok_or(Status::INVALID_VALUE)
@@ -93,7 +93,7 @@ fn element_type(data_type: u32) -> ApiResult<ElementType> {
 }
 
 impl MatmulDescriptor {
-    /// `cublasComputeType_t`: plain, and with operands rounded to tf32.
+    /// `cublasComputeType_t`, without and with rounding to tf32.
     const COMPUTE_32F: u32 = 68;
     const COMPUTE_32F_FAST_TF32: u32 = 77;
 
@@ -131,7 +131,7 @@ impl MatmulDescriptor {
             3 | 4 => {
                 let operation = value::<u32>(offset_address, n_bytes)?;
                 let place = usize::from(attribute == 4);
-                // The conjugate of a real matrix is the matrix.
+                // A real matrix equals its conjugate.
                 self.transposed[place] = match operation {
                     0 => false,
                     1 | 2 => true,

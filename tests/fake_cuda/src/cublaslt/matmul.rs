@@ -1,4 +1,4 @@
-//! `D = epilogue(alpha op(A) op(B) + beta C)`, for each matrix of a batch.
+//! `D = epilogue(alpha op(A) op(B) + beta C)` for each matrix of a batch.
 
 use super::descriptor::{Epilogue, MatmulDescriptor, MatrixLayout};
 use super::{ApiResult, Status};
@@ -9,29 +9,29 @@ use crate::state::lock;
 use crate::status::DeviceError;
 use crate::work::Task;
 
-/// A matmul of matrices.
+/// A matrix product.
 #[derive(Clone, Debug)]
 pub(super) struct Matmul {
     descriptor: MatmulDescriptor,
-    /// Of A, B, C and D.
+    /// Layouts of A, B, C and D.
     layouts: [MatrixLayout; 4],
     pub(super) addresses: [u64; 4],
     pub(super) alpha: f32,
     pub(super) beta: f32,
-    /// Where it may leave what it likes, and how many bytes.
+    /// Address and size of the workspace.
     pub(super) workspace: (u64, u64),
     rows: usize,
     depth: usize,
 }
 
-/// A matrix by columns, without gaps.
+/// A dense column-major matrix.
 struct Matrix {
     rows: usize,
     values: Vec<f32>,
 }
 
 impl Matmul {
-    /// A matmul of such matrices, if there is an algorithm for it.
+    /// Creates the product, if there is an algorithm for these layouts.
     pub(super) fn new(descriptor: MatmulDescriptor, layouts: [MatrixLayout; 4]) -> ApiResult<Self> {
         let [a, b, c, d] = layouts;
         let is_kept = |layout: &MatrixLayout| {
@@ -82,7 +82,7 @@ impl Matmul {
         })
     }
 
-    /// Gives the matmul to a stream, after a look offset_address its addresses.
+    /// Checks the addresses and submits the product to a stream.
     pub(super) fn submit(self, stream: Handle) -> ApiResult {
         let mut state = lock();
         let stream = state.stream(stream).map_err(|_| Status::INVALID_VALUE)?;
@@ -118,7 +118,7 @@ impl Matmul {
 
     fn run(&self, memory: &Memory) -> Result<(), DeviceError> {
         let (workspace, n_bytes) = self.workspace;
-        // What lies where the workspace is must not be needed any longer.
+        // Poisons the workspace, whose content must not be needed.
         memory.write(workspace, &vec![0xff_u8; usize::try_from(n_bytes).unwrap_or(0)])?;
         (0..i64::from(self.layouts[3].batch)).try_for_each(|number| self.run_matrix(memory, number))
     }
@@ -149,7 +149,7 @@ impl Matmul {
         self.write(memory, &d, number)
     }
 
-    /// The matrix of a batch, without gaps.
+    /// Reads a matrix of a batch.
     fn matrix(&self, memory: &Memory, operand: usize, number: i64) -> Result<Matrix, DeviceError> {
         let layout = self.layouts[operand];
         let start = offset_address(self.addresses[operand], number * layout.stride, layout.dtype);
@@ -178,7 +178,7 @@ impl Matmul {
         })
     }
 
-    /// Adds the vector, and applies the function or its gradient.
+    /// Adds the bias, and applies the function or its gradient.
     fn apply_epilogue(
         &self,
         memory: &Memory,
@@ -207,10 +207,10 @@ impl Matmul {
         Ok(())
     }
 
-    /// Relu of a column, or its gradient; the auxiliary matrix has a bit for each element.
+    /// Applies relu to a column, or its gradient. The auxiliary matrix has one bit per element.
     fn relu(&self, memory: &Memory, column: &mut [f32], place: i64) -> Result<(), DeviceError> {
         let epilogue = self.descriptor.epilogue;
-        // The leading extent is a multiple of 128 bits.
+        // The leading dimension is a multiple of 128 bits.
         let start = self.descriptor.auxiliary.wrapping_add_signed(place / 8);
         if epilogue.has(Epilogue::RELU_GRADIENT) {
             let bits: Vec<u8> = memory.read(start, column.len().div_ceil(8))?;
@@ -231,7 +231,7 @@ impl Matmul {
         Ok(())
     }
 
-    /// Gelu of a column, or its gradient; the auxiliary matrix has the argument.
+    /// Applies gelu to a column, or its gradient. The auxiliary matrix stores the argument.
     fn gelu(&self, memory: &Memory, column: &mut [f32], place: i64) -> Result<(), DeviceError> {
         let epilogue = self.descriptor.epilogue;
         let number = self.descriptor.auxiliary_type.unwrap_or(self.layouts[3].dtype);
@@ -248,7 +248,8 @@ impl Matmul {
         Ok(())
     }
 
-    /// Sums of the result along its rows, of op(A) along its rows, or of op(B) along its columns.
+    /// Writes the bias gradient: sums of the rows of the result or op(A), or of the columns of
+    /// op(B).
     fn write_bias_gradient(
         &self,
         memory: &Memory,
@@ -289,7 +290,7 @@ impl Matrix {
     }
 }
 
-/// `a b`, column by column of the result.
+/// Computes `a b` in column-major order.
 fn multiply(a: &Matrix, b: &Matrix, depth: usize) -> Vec<f32> {
     let rows = a.rows;
     let mut matmul = vec![0.0; rows * (b.values.len() / depth)];
@@ -303,7 +304,7 @@ fn multiply(a: &Matrix, b: &Matrix, depth: usize) -> Vec<f32> {
     matmul
 }
 
-/// Refuses what an epilogue cannot do with such a result.
+/// Rejects epilogues that do not fit the result.
 fn check_epilogue(descriptor: &MatmulDescriptor, d: MatrixLayout) -> ApiResult {
     let epilogue = descriptor.epilogue;
     if epilogue.has_bias() && descriptor.bias_type.is_some_and(|number| number != d.dtype) {
@@ -324,7 +325,7 @@ fn check_epilogue(descriptor: &MatmulDescriptor, d: MatrixLayout) -> ApiResult {
     Ok(())
 }
 
-/// The address so many elements further on.
+/// Returns the address after this many elements.
 fn offset_address(address: u64, elements: i64, number: ElementType) -> u64 {
     address.wrapping_add_signed(elements * number.n_bytes().cast_signed())
 }

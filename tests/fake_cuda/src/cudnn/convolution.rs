@@ -9,7 +9,7 @@ use crate::state::lock;
 use crate::status::DeviceError;
 use crate::work::Task;
 
-/// Which of the three tensors is output from the other two.
+/// Selects the tensor that is computed from the other two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Forward,
@@ -25,14 +25,14 @@ pub(super) struct Convolution {
     tensors: [TensorDescriptor; 3],
     descriptor: ConvolutionDescriptor,
     pub(super) data: [u64; 3],
-    /// Of the sum, and of what was there before.
+    /// Factors of the sum and of the previous content.
     pub(super) scales: [f32; 2],
     pub(super) workspace: (u64, usize),
 }
 
 /// `CUDNN_FMA_MATH`: no conversion of operands.
 const FMA_MATH: u32 = 3;
-/// What all algorithms but the plainest take.
+/// Workspace of all algorithms but the simplest.
 const WORKSPACE_BYTES: usize = 4096;
 
 impl Convolution {
@@ -66,7 +66,8 @@ impl Convolution {
         })
     }
 
-    /// The algorithms that can do it, the fastest first; as with the library, this is not always one that gives the same result every time.
+    /// Returns the possible algorithms, the fastest first. As with the real library, the first is
+    /// not always deterministic.
     pub(super) fn algorithms(&self) -> Vec<u32> {
         let is_transformable = self.tensors[1].extents[2..] == [3, 3]
             && self.descriptor.stride == [1, 1]
@@ -95,12 +96,12 @@ impl Convolution {
         if algorithm == 0 { 0 } else { WORKSPACE_BYTES }
     }
 
-    /// Which conversions it is output with.
+    /// Returns the math type.
     pub(super) fn mathematics(&self) -> u32 {
         self.descriptor.mathematics
     }
 
-    /// Gives the convolution to a stream, after a look at its addresses.
+    /// Checks the addresses and submits the convolution to a stream.
     pub(super) fn submit(self, stream: Handle) -> ApiResult {
         let mut state = lock();
         let stream = state.stream(stream).map_err(|_| Status::BAD_PARAM)?;
@@ -121,7 +122,7 @@ impl Convolution {
     }
 
     fn run(&self, memory: &Memory) -> Result<(), DeviceError> {
-        // What lies where the workspace is must not be needed any longer.
+        // Poisons the workspace, whose content must not be needed.
         memory.write(self.workspace.0, &vec![0xff_u8; self.workspace.1])?;
         let output = match self.direction {
             Direction::Forward => 2,
@@ -146,8 +147,8 @@ impl Convolution {
         self.write(memory, output, &values[output], stored)
     }
 
-    /// Where the elements of a tensor lie, in the order in which they are output with: those next to each other differ in the dim of which sums go into many
-    /// results, or out of.
+    /// Returns the offsets of a tensor's elements in the order of the computation. The innermost
+    /// dim is the one that `accumulate_channels` iterates.
     fn places(&self, number: usize) -> impl Iterator<Item = usize> {
         let order = match (number, self.direction) {
             (1, Direction::BackwardData) => [2, 3, 0, 1],
@@ -167,7 +168,7 @@ impl Convolution {
         })
     }
 
-    /// Adds all products to the tensor that is output.
+    /// Adds all products to the output tensor.
     fn accumulate(&self, values: &mut [Vec<f32>; 3]) {
         let [x, w, y] = self.tensors.map(|tensor| tensor.extents);
         for n in 0..y[0] {
@@ -186,7 +187,8 @@ impl Convolution {
         }
     }
 
-    /// Adds the products of one place of the image, one of the filters and one of the results, which begin at `origins`; of the channels of one group.
+    /// Adds the products of one pixel, one filter position and one result, at `origins`, for the
+    /// channels of a group.
     fn accumulate_channels(&self, values: &mut [Vec<f32>; 3], origins: [usize; 3], group: usize) {
         let [n_out, n_in, ..] = self.tensors[1].extents;
         let n_of_group = n_out / self.descriptor.groups;
@@ -208,7 +210,7 @@ impl Convolution {
         }
     }
 
-    /// Where a filter's element lies on the image for a place of the result; none if in the padding.
+    /// Returns the pixel that a filter position covers for a result, or `None` in the padding.
     fn image_position(&self, axis: usize, result: usize, filter: usize) -> Option<usize> {
         let position = (result * self.descriptor.stride[axis]
             + filter * self.descriptor.dilation[axis])
@@ -216,7 +218,7 @@ impl Convolution {
         (position < self.tensors[0].extents[2 + axis]).then_some(position)
     }
 
-    /// Writes the elements of the tensor, and leaves those in the gaps as they were.
+    /// Writes the elements of the output, and leaves the gaps unchanged.
     fn write(
         &self,
         memory: &Memory,
@@ -226,7 +228,7 @@ impl Convolution {
     ) -> Result<(), DeviceError> {
         let [alpha, beta] = self.scales;
         for (place, sum) in self.places(output).zip(sums) {
-            // What was there before may be anything where it does not count.
+            // The previous content may be NaN if it is not used.
             let before = if beta == 0.0 { 0.0 } else { beta * stored[place] };
             stored[place] = alpha * sum + before;
         }

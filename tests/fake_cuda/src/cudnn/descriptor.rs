@@ -1,4 +1,4 @@
-//! Descriptors: how tensors lie in memory, and how filters descriptor over images.
+//! Descriptors of tensors and convolutions.
 
 use std::ffi::c_int;
 
@@ -7,7 +7,8 @@ use crate::element_type::ElementType;
 use crate::memory::Memory;
 use crate::status::DeviceError;
 
-/// A tensor with four extents: images, channels, rows and columns, or results, channels, rows and columns of filters.
+/// A tensor with four extents: images, channels, rows and columns. Filters have results, channels,
+/// rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TensorDescriptor {
     pub(super) dtype: ElementType,
@@ -15,10 +16,10 @@ pub(super) struct TensorDescriptor {
     pub(super) strides: [usize; 4],
 }
 
-/// How filters descriptor over images.
+/// Padding, strides, dilation and groups of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConvolutionDescriptor {
-    /// Along rows and columns, as those below.
+    /// Along rows and columns, as the fields below.
     pub(super) padding: [usize; 2],
     pub(super) stride: [usize; 2],
     pub(super) dilation: [usize; 2],
@@ -28,7 +29,7 @@ pub(super) struct ConvolutionDescriptor {
 }
 
 impl TensorDescriptor {
-    /// One without gaps, with channels (`CUDNN_TENSOR_NCHW`) or columns (`CUDNN_TENSOR_NHWC`) outside of what they are made of.
+    /// Creates a dense tensor in NCHW or NHWC layout.
     pub(super) fn new(number: u32, format: u32, extents: [c_int; 4]) -> ApiResult<Self> {
         let [_, c, h, w] = extents;
         let strides = match format {
@@ -52,7 +53,7 @@ impl TensorDescriptor {
         Ok(Self { dtype, extents: counts(extents, 1)?, strides: counts(strides, 1)? })
     }
 
-    /// The elements from the first to the last.
+    /// Returns the number of elements from the first to the last.
     fn span(&self) -> usize {
         1 + self
             .extents
@@ -62,7 +63,7 @@ impl TensorDescriptor {
             .sum::<usize>()
     }
 
-    /// All elements from the first to the last, with those in the gaps.
+    /// Reads all elements from the first to the last, including gaps.
     pub(super) fn read(&self, memory: &Memory, data: u64) -> Result<Vec<f32>, DeviceError> {
         self.dtype.read(memory, data, self.span())
     }
@@ -76,7 +77,7 @@ impl ConvolutionDescriptor {
         mode: u32,
         compute: u32,
     ) -> ApiResult<Self> {
-        // Cross-correlation, with sums in f32.
+        // Cross-correlation with sums in f32.
         if mode != 1 || compute != 0 {
             return Err(Status::NOT_SUPPORTED);
         }

@@ -1,4 +1,4 @@
-//! Contexts: one for each device, and one current for each thread.
+//! Contexts: one per device, and one current context per thread.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -8,7 +8,7 @@ use crate::ffi::{Handle, Out};
 use crate::state::{State, current_context, pop_context, push_context, set_context};
 use crate::status::{ApiResult, Status};
 
-/// The least and the greatest priority of streams.
+/// Lowest and highest priority of streams.
 pub(super) const PRIORITIES: (c_int, c_int) = (0, -5);
 
 driver! {

@@ -1,7 +1,9 @@
-//! Copies and fills.
+//! Copies and memsets.
 //!
-//! The host's ordinary memory is read when a copy from it is asked for, and written before a copy to it returns; pinned memory is read and written when the copy runs.
-//! A copy from ordinary memory is not done when the function returns, not even that of `cuMemcpyHtoD`: CUDA promises no more than that the bytes have been read.
+//! Copies from pageable host memory read it when they are submitted. Copies to it have written it
+//! when they return. Pinned memory is accessed when the copy runs. A copy from pageable memory may
+//! be incomplete on the device when `cuMemcpyHtoD` returns: CUDA only promises that the bytes have
+//! been read.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -66,7 +68,7 @@ driver! {
     }
 }
 
-/// That of the current context, where functions work that name no stream.
+/// Returns the null stream of the current context.
 fn null_stream(state: &mut State) -> ApiResult<u64> {
     let stream = state.stream(Handle(0))?;
     state.refuse_in_captures()?;
@@ -77,7 +79,7 @@ fn is_pinned(state: &State, address: u64, n_bytes: usize) -> bool {
     state.machine.memory.kind(address, n_bytes) == Some(MemoryKind::Host)
 }
 
-/// Refuses bytes that are not in the memory of one of these devices.
+/// Rejects ranges that are not in the memory of one of these devices.
 fn check(state: &State, address: u64, n_bytes: usize, devices: &[usize]) -> ApiResult {
     match state.machine.memory.kind(address, n_bytes) {
         Some(MemoryKind::Device(device)) if devices.contains(&device) => Ok(()),
@@ -108,7 +110,7 @@ fn to_host(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -
     put_host_bytes(to, &bytes).ok_or(Status::INVALID_VALUE)
 }
 
-/// Between blocks of a device, or of devices that it may use.
+/// Copies within a device, or between devices with peer access.
 fn between(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> ApiResult {
     let device = state.streams[&stream].device;
     let mut devices: Vec<usize> = state.devices[device].peers.iter().copied().collect();

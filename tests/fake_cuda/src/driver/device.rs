@@ -1,4 +1,4 @@
-//! The driver's own version, and what its devices are.
+//! Driver version and device properties.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -74,20 +74,20 @@ fn put_pool(state: &State, pool: Out<Handle>, device: c_int) -> ApiResult {
     pool.put(Handle(0x800 + device as u64 * 8)).ok_or(Status::INVALID_VALUE)
 }
 
-/// Bytes of shared memory that a kernel may take without having asked for more, and at most.
+/// Shared memory that a kernel may use by default, and at most.
 pub(super) const SHARED_BYTES: (u32, u32) = (48 << 10, 227 << 10);
 
-/// As of an H100, save that four multiprocessors are enough for a test.
+/// Attributes of an H100, but with four multiprocessors, which suffice for tests.
 fn attribute_value(attribute: c_uint, device: usize) -> c_int {
     match attribute {
-        // Threads of a block, and the extents of blocks and grids.
+        // Threads per block, and the extents of blocks and grids.
         1..=3 => 1024,
         4 => 64,
         5 => c_int::MAX,
         6 | 7 => 65535,
         8 => SHARED_BYTES.0.cast_signed(),
         10 => 32,
-        // Registers of a block and of a multiprocessor.
+        // Registers per block and per multiprocessor.
         12 | 82 => 65536,
         // Kilohertz.
         13 => 1_980_000,

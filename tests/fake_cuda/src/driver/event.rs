@@ -18,7 +18,7 @@ driver! {
         event.put(Handle(number)).ok_or(Status::INVALID_VALUE)
     }
     fn cuEventDestroy_v2(event: Handle) |state| {
-        // Who waits for it already still does.
+        // Pending waits remain valid.
         let last = find(state, event)?.recorded;
         state.forget_event(event.0, last);
         Ok(())
@@ -54,7 +54,7 @@ fn find(state: &State, event: Handle) -> ApiResult<&Event> {
     state.events.get(&event.0).ok_or(Status::INVALID_HANDLE)
 }
 
-/// An event of a capture says nothing before the graph runs, and not even then.
+/// Rejects events that were recorded in a capture, which have no state.
 fn refuse_captured(state: &State, event: Handle) -> ApiResult {
     if find(state, event)?.captured.is_some() { Err(Status::CAPTURED_EVENT) } else { Ok(()) }
 }

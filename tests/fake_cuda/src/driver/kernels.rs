@@ -1,4 +1,4 @@
-//! Modules, functions and their launches.
+//! Modules, functions and launches.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -29,18 +29,18 @@ pub(crate) struct Function {
     device: usize,
     module: Arc<Module>,
     name: String,
-    /// Bytes of dynamic shared memory that launches may ask for.
+    /// Maximum dynamic shared memory of a launch.
     most_shared: u32,
 }
 
-/// A launch, with all that was known when it was asked for.
+/// A launch with its arguments.
 struct Launch {
     function: Function,
     grid: [u32; 3],
     block: [u32; 3],
     shared_bytes: u32,
     pointers: Vec<u64>,
-    /// Whose memory the kernel may use.
+    /// Devices whose memory the kernel may access.
     devices: Vec<usize>,
 }
 
@@ -119,7 +119,7 @@ driver! {
     }
 }
 
-/// Loads an image, which is a line that says what it is and the path of what [`crate::compile`] made.
+/// Loads an image: a header line, and the path of a library from [`crate::compile`].
 fn load(state: &mut State, module: Out<Handle>, image: In<c_char>) -> ApiResult {
     let device = state.current_device()?;
     if !image.starts_with(CUBIN) {
@@ -142,7 +142,7 @@ fn static_bytes(function: &Function) -> ApiResult<u32> {
     bytes.try_into().map_err(|_| Status::INVALID_VALUE)
 }
 
-/// Whether a GPU takes such a launch.
+/// Returns true if the launch is within the limits of a GPU.
 fn is_launchable(grid: [u32; 3], block: [u32; 3]) -> bool {
     let n_threads: u64 = block.iter().map(|&extent| u64::from(extent)).product();
     !grid.contains(&0)
@@ -183,7 +183,8 @@ impl Launch {
         };
         let pointers: Vec<*mut c_void> =
             self.pointers.iter().map(|&pointer| pointer as *mut c_void).collect();
-        // SAFETY: each pointer is in memory of this machine, which nothing else uses while the state is locked; how much of it the kernel uses is the kernel's affair.
+        // SAFETY: each pointer is in memory of this process that nothing else uses while the state
+        // is locked. Accesses beyond it are errors of the kernel.
         let outcome = unsafe {
             self.function.module.launch(
                 name,

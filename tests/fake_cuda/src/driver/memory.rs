@@ -1,4 +1,4 @@
-//! Memory of devices, and pinned memory of the host.
+//! Device memory and pinned host memory.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -18,7 +18,7 @@ driver! {
     }
     fn cuMemAllocAsync(address: Out<u64>, n_bytes: usize, stream: Handle) |state| {
         let stream = state.stream(stream)?;
-        // A graph with memory of its own is none that can be launched twice.
+        // A graph that allocates memory cannot be launched twice.
         state.refuse_in_capture(stream)?;
         let device = state.streams[&stream].device;
         state.check_device(device)?;
@@ -52,7 +52,8 @@ driver! {
     fn cuMemFreeHost(address: u64) |state| {
         let device = state.current_device()?;
         state.refuse_in_captures()?;
-        // Unlike that of a device, this does not wait: work that still uses it is the caller's fault, and is found out when it runs.
+        // Unlike `cuMemFree`, this does not wait. Work that still uses the memory fails when it
+        // runs.
         let freed = state.machine.memory.free(address, true);
         freed.map_err(|fault| error(state, device, &fault))
     }

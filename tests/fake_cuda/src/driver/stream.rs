@@ -17,7 +17,7 @@ driver! {
         priority.put(state.streams[&stream].priority).ok_or(Status::INVALID_VALUE)
     }
     fn cuStreamDestroy_v2(stream: Handle) |state| {
-        // The driver lets the work end first; what uses the stream meanwhile is the caller's fault.
+        // The driver completes pending work first.
         let stream = state.streams.contains_key(&stream.0).then_some(stream.0).ok_or(Status::INVALID_HANDLE)?;
         state.refuse_in_capture(stream)?;
         let finished = state.finish_stream(stream);
@@ -90,7 +90,7 @@ fn capture_status(state: &State, stream: u64) -> c_uint {
         .map_or(0, |capture| if state.is_invalid(capture) { 2 } else { 1 })
 }
 
-/// Tells whether a stream captures; a graph in the making is not shown, so whoever asks for it is refused.
+/// Returns the capture status of a stream. The graph of a capture is not available.
 fn put_capture(
     state: &State,
     stream: Handle,

@@ -1,5 +1,6 @@
-//! What communicators that do not block leave for later: joining, and the first calls of each, for which the library must find a way to the other ranks first. It is done when the state of a
-//! communicator was asked for often enough; whoever goes on before finds nothing in the streams.
+//! Background work of non-blocking communicators: initialisation, and the first calls of each,
+//! which connect the ranks. It completes after the state was polled often enough. Work queued too
+//! early runs before it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +10,12 @@ use super::remote::RemoteGroup;
 use super::{NcclError, Status};
 use crate::state::lock;
 
-/// Something that goes on in the background.
+/// An operation in the background.
 struct Pending {
     comm_ids: BTreeSet<u64>,
-    /// How often it is to be asked for.
+    /// Number of polls until it may complete.
     n_polls: u64,
-    /// The comm_id whose ranks are to join.
+    /// The ranks that are joining.
     joining: Option<Arc<RemoteGroup>>,
     calls: Vec<Call>,
 }
@@ -22,9 +23,9 @@ struct Pending {
 #[derive(Default)]
 struct Background {
     pending: Vec<Pending>,
-    /// Cliques whose ranks have a way to each other.
+    /// Communicators whose ranks are connected.
     connected: BTreeSet<u64>,
-    /// Cliques for which something has failed.
+    /// Communicators with an error.
     failed: Vec<(u64, Status)>,
 }
 
@@ -35,13 +36,13 @@ fn all() -> MutexGuard<'static, Background> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins something for these comm_ids.
+/// Starts an operation for these communicators.
 pub(super) fn begin(comm_ids: BTreeSet<u64>, joining: Option<Arc<RemoteGroup>>, calls: Vec<Call>) {
     let n_polls = lock().machine.random.below(4);
     all().pending.push(Pending { comm_ids, n_polls, joining, calls });
 }
 
-/// Leaves calls for later if they are the first of a communicator that does not block.
+/// Defers calls if they are the first of a non-blocking communicator.
 pub(super) fn defer(calls: Vec<Call>) -> Result<(), Vec<Call>> {
     let comm_ids: BTreeSet<u64> = calls.iter().map(|call| call.communicator.comm_id).collect();
     let mut background = all();
@@ -56,12 +57,12 @@ pub(super) fn defer(calls: Vec<Call>) -> Result<(), Vec<Call>> {
     Ok(())
 }
 
-/// Whether something goes on for a comm_id.
+/// Returns true if an operation of a communicator is in progress.
 pub(super) fn is_busy(comm_id: u64) -> bool {
     all().pending.iter().any(|it| it.comm_ids.contains(&comm_id))
 }
 
-/// Goes on with what there is for a comm_id, and tells how far it is.
+/// Advances the operation of a communicator and returns its state.
 pub(super) fn poll(comm_id: u64) -> Status {
     let mut background = all();
     if let Some((_, status)) = background.failed.iter().find(|it| it.0 == comm_id) {
@@ -91,7 +92,7 @@ pub(super) fn poll(comm_id: u64) -> Status {
     }
 }
 
-/// Gives up what goes on for a comm_id.
+/// Drops the operations of a communicator.
 pub(super) fn abandon(comm_id: u64) {
     all().pending.retain(|it| !it.comm_ids.contains(&comm_id));
 }

@@ -1,9 +1,9 @@
-//! What collectives compute, from what all ranks send to what each receives.
+//! Results of collectives, from the inputs of all ranks.
 
 use super::{ApiResult, NcclError};
 use crate::element_type::{from_bf16, to_bf16};
 
-/// `ncclDataType_t`; the last are moved, not reduced.
+/// `ncclDataType_t`. The last two cannot be reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NcclType {
     I32,
@@ -29,6 +29,14 @@ pub(super) enum CollectiveKind {
     ReduceScatter(Reduction),
     AllGather,
     Broadcast(usize),
+}
+
+/// A collective as a rank calls it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CollectiveCall {
+    pub(super) kind: CollectiveKind,
+    pub(super) dtype: NcclType,
+    pub(super) count: usize,
 }
 
 impl NcclType {
@@ -67,7 +75,7 @@ impl Reduction {
         }
     }
 
-    /// Reduces what all ranks send, element by element.
+    /// Reduces the inputs of all ranks element by element.
     fn reduce(self, number: NcclType, inputs: &[Vec<u8>]) -> Vec<u8> {
         match number {
             NcclType::F32 => self.reduce_as(
@@ -84,7 +92,7 @@ impl Reduction {
                 |bytes: [u8; 4]| i32::from_ne_bytes(bytes),
                 |it| self.integer(&it).to_ne_bytes(),
             ),
-            // Refused when it was asked for.
+            // Rejected when it was called.
             NcclType::Byte | NcclType::Word => Vec::new(),
         }
     }
@@ -122,7 +130,7 @@ impl Reduction {
 }
 
 impl CollectiveKind {
-    /// The elements that a rank sends and receives, of the count that it gives.
+    /// Returns the number of elements that a rank sends and receives for a count.
     pub(super) fn counts(self, count: usize, n_ranks: usize) -> (usize, usize) {
         match self {
             Self::AllReduce(_) | Self::Reduce(..) | Self::Broadcast(_) => (count, count),
@@ -131,12 +139,12 @@ impl CollectiveKind {
         }
     }
 
-    /// The rank that alone sends.
+    /// Returns the only rank that sends, if there is one.
     pub(super) fn sender(self) -> Option<usize> {
         if let Self::Broadcast(root) = self { Some(root) } else { None }
     }
 
-    /// The rank that alone receives.
+    /// Returns the only rank that receives, if there is one.
     pub(super) fn receiver(self) -> Option<usize> {
         if let Self::Reduce(_, root) = self { Some(root) } else { None }
     }
@@ -145,7 +153,7 @@ impl CollectiveKind {
         matches!(self, Self::AllReduce(_) | Self::Reduce(..) | Self::ReduceScatter(_))
     }
 
-    /// What each rank receives, of what all send.
+    /// Returns the result of each rank.
     pub(super) fn results(self, number: NcclType, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let n_ranks = inputs.len();
         match self {

@@ -1,4 +1,5 @@
-//! Groups of calls: at the end of a group the calls of all ranks find each other, and go to their streams.
+//! Groups of calls. At the end of a group, the calls of all ranks are matched and submitted to
+//! their streams.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{mem, thread};
 
-use super::collective::{CollectiveKind, NcclType};
+use super::collective::{CollectiveCall, CollectiveKind, NcclType};
 use super::remote::{self, RemoteGroup};
 use super::{ApiResult, Communicator, NcclError, Status, background, check_devices};
 use crate::state::lock;
@@ -23,11 +24,11 @@ pub(super) struct Call {
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    /// The rank becomes one of its comm_id.
+    /// The rank joins its communicator.
     Join,
     Collective {
         kind: CollectiveKind,
-        number: NcclType,
+        dtype: NcclType,
         count: usize,
         send: u64,
         receive: u64,
@@ -44,7 +45,7 @@ pub(super) enum Action {
     },
 }
 
-/// Data on their way from one rank to another.
+/// A point-to-point message between two ranks.
 #[derive(Clone, Copy, Debug)]
 struct Message {
     ranks: [(u64, usize); 2],
@@ -55,25 +56,25 @@ struct Message {
 }
 
 thread_local! {
-    /// How many groups are open, and the calls within.
+    /// Number of open groups, and their calls.
     static OPEN: RefCell<(usize, Vec<Call>)> = const { RefCell::new((0, Vec::new())) };
 }
 
-const NO_COUNTERPART: &std::ffi::CStr = c"the other ranks of the comm_id make no such call in this group, so that this one would wait for ever";
-const DIFFERENT: &std::ffi::CStr = c"ranks of a comm_id make different calls";
+const NO_COUNTERPART: &std::ffi::CStr = c"the other ranks of the communicator make no such call in this group, so that this one would wait for ever";
+const DIFFERENT: &std::ffi::CStr = c"ranks of a communicator make different calls";
 
 pub(super) fn start() {
     OPEN.with_borrow_mut(|(depth, _)| *depth += 1);
 }
 
-/// Adds a call to the open group, or makes a group of it.
+/// Adds a call to the open group, or makes it a group of its own.
 pub(super) fn add(call: Call) -> ApiResult {
     start();
     OPEN.with_borrow_mut(|(_, calls)| calls.push(call));
     end()
 }
 
-/// Ends a group; the outermost gives all calls to their streams.
+/// Ends a group. The outermost submits all calls.
 pub(super) fn end() -> ApiResult {
     let calls = OPEN.with_borrow_mut(|(depth, calls)| {
         *depth = depth.checked_sub(1).ok_or(NcclError::usage(c"no group is open"))?;
@@ -103,7 +104,7 @@ fn by_communicator(calls: &[Call]) -> BTreeMap<u64, Vec<Call>> {
     comm_ids
 }
 
-/// Makes ranks members of their comm_id; whether that goes on in the background.
+/// Joins ranks to their communicator. Returns true if that continues in the background.
 fn join(calls: &[Call]) -> ApiResult<bool> {
     let first = calls[0].communicator;
     check_devices(&calls.iter().map(|call| call.communicator).collect::<Vec<_>>())?;
@@ -124,7 +125,7 @@ fn join(calls: &[Call]) -> ApiResult<bool> {
     Ok(false)
 }
 
-/// Gives all calls of a group to their streams.
+/// Submits all calls of a group.
 pub(super) fn submit_calls(calls: &[Call]) -> ApiResult {
     let mut messages = Vec::new();
     for (comm_id, calls) in by_communicator(calls) {
@@ -145,7 +146,8 @@ pub(super) fn submit_calls(calls: &[Call]) -> ApiResult {
     submit_messages(&messages)
 }
 
-/// Gives the calls of a comm_id with ranks in other processes: here each rank goes by itself, but one thread has to make the calls of all.
+/// Submits the calls of a communicator with ranks in other processes. Each rank progresses
+/// independently, but one thread must make the calls of all local ranks.
 fn submit_remote(
     remote: &Arc<RemoteGroup>,
     ranks: BTreeMap<usize, Vec<Call>>,
@@ -155,9 +157,13 @@ fn submit_remote(
         return Err(NcclError::usage(NO_COUNTERPART));
     }
     for call in ranks.values().flatten() {
-        if let Action::Collective { kind, number, count, send, receive } = call.action {
-            check_reduction(kind, number)?;
-            remote.submit_collective(call, (kind, number, count), [send, receive])?;
+        if let Action::Collective { kind, dtype, count, send, receive } = call.action {
+            check_reduction(kind, dtype)?;
+            remote.submit_collective(
+                call,
+                CollectiveCall { kind, dtype, count },
+                [send, receive],
+            )?;
         }
     }
     let mut ranks: BTreeMap<usize, Vec<&Call>> = BTreeMap::new();
@@ -167,14 +173,14 @@ fn submit_remote(
     ranks.values().try_for_each(|calls| remote.submit_messages(calls))
 }
 
-fn check_reduction(kind: CollectiveKind, number: NcclType) -> ApiResult {
-    if kind.reduces() && !number.is_reducible() {
+fn check_reduction(kind: CollectiveKind, dtype: NcclType) -> ApiResult {
+    if kind.reduces() && !dtype.is_reducible() {
         return Err(NcclError::argument(c"such numbers cannot be reduced here"));
     }
     Ok(())
 }
 
-/// Gives the first calls of all ranks, then the second, and so on.
+/// Submits the first calls of all ranks, then the second, and so on.
 fn submit_collectives(ranks: BTreeMap<usize, Vec<Call>>) -> ApiResult {
     let mut ranks: Vec<_> = ranks.into_values().map(Vec::into_iter).collect();
     loop {
@@ -187,25 +193,25 @@ fn submit_collectives(ranks: BTreeMap<usize, Vec<Call>>) -> ApiResult {
             return Err(NcclError::usage(DIFFERENT));
         }
         match first.action {
-            Action::Collective { kind, number, count, .. } => {
-                submit_collective(&calls, kind, number, count)?;
+            Action::Collective { kind, dtype, count, .. } => {
+                submit_collective(&calls, kind, dtype, count)?;
             }
             Action::Join | Action::Send { .. } | Action::Receive { .. } => {}
         }
     }
 }
 
-/// What each rank receives, from when all have sent until it has received.
+/// The results of all ranks, between the operation and the last write.
 pub(super) type Results = Arc<Mutex<Vec<Vec<u8>>>>;
 
 fn submit_collective(
     calls: &[Call],
     kind: CollectiveKind,
-    number: NcclType,
+    dtype: NcclType,
     count: usize,
 ) -> ApiResult {
-    check_reduction(kind, number)?;
-    let n_bytes = kind.counts(count, calls.len()).0 * number.n_bytes();
+    check_reduction(kind, dtype)?;
+    let n_bytes = kind.counts(count, calls.len()).0 * dtype.n_bytes();
     let results = Results::default();
     let mut sends = Vec::new();
     let mut after = Vec::new();
@@ -224,15 +230,15 @@ fn submit_collective(
             .iter()
             .map(|send| send.map_or(Ok(Vec::new()), |send| machine.memory.read(send, n_bytes)));
         let inputs: Vec<Vec<u8>> = inputs.collect::<Result<_, DeviceError>>()?;
-        *results.lock().unwrap_or_else(PoisonError::into_inner) = kind.results(number, &inputs);
+        *results.lock().unwrap_or_else(PoisonError::into_inner) = kind.results(dtype, &inputs);
         Ok(())
     });
     let streams: Vec<u64> = calls.iter().map(|call| call.stream).collect();
     submit(calls[0].communicator.comm_id, &streams, (job, None), after)
 }
 
-/// Writes one result to where it goes, or nothing where the operation was given up. Each stream does so in its own time, as ranks end an operation at
-/// different times.
+/// Writes a result to its destination, or nothing if the operation was aborted. Each stream does so
+/// on its own, since ranks complete an operation at different times.
 pub(super) fn write_result(device: usize, results: Results, number: usize, to: u64) -> Task {
     Task::new(device, move |machine| {
         let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
@@ -241,7 +247,7 @@ pub(super) fn write_result(device: usize, results: Results, number: usize, to: u
     })
 }
 
-/// Gives streams what they do together, and what follows.
+/// Submits work that several streams share, and the tasks after it.
 pub(super) fn submit(
     comm_id: u64,
     streams: &[u64],
@@ -253,7 +259,8 @@ pub(super) fn submit(
         .map_err(|_| NcclError(Status::UNHANDLED_CUDA_ERROR, c"the streams refuse the operation"))
 }
 
-/// Gives what is sent and received. Ranks between which nothing goes, not even by way of others, do not wait for each other.
+/// Submits messages. Only ranks that exchange messages, directly or through others, wait for each
+/// other.
 fn submit_messages(calls: &[Call]) -> ApiResult {
     let mut messages = messages(calls)?;
     while let Some(first) = messages.pop() {
@@ -291,7 +298,7 @@ fn submit_messages(calls: &[Call]) -> ApiResult {
     Ok(())
 }
 
-/// Finds the receiver of each sender: the n-th call for a pair of ranks on one side is that of the n-th on the other.
+/// Matches senders and receivers: the n-th send of a pair of ranks with its n-th receive.
 fn messages(calls: &[Call]) -> ApiResult<Vec<Message>> {
     let mut senders: BTreeMap<[(u64, usize); 2], Vec<&Call>> = BTreeMap::new();
     let mut receivers = senders.clone();
@@ -349,14 +356,14 @@ impl Action {
         matches!(self, Self::Send { .. } | Self::Receive { .. })
     }
 
-    /// Whether another rank's call is part of the same operation.
+    /// Returns true if another rank's call belongs to the same operation.
     fn is_counterpart(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Join, Self::Join) => true,
             (
-                Self::Collective { kind, number, count, .. },
-                Self::Collective { kind: its_kind, number: its_number, count: its_count, .. },
-            ) => (kind, number, count) == (its_kind, its_number, its_count),
+                Self::Collective { kind, dtype, count, .. },
+                Self::Collective { kind: its_kind, dtype: its_dtype, count: its_count, .. },
+            ) => (kind, dtype, count) == (its_kind, its_dtype, its_count),
             _ => false,
         }
     }

@@ -1,5 +1,5 @@
-//! Cliques with ranks in several processes of this machine. What a rank gives is appended to files, one for each other rank or for all, which the others read. Who is missing has written
-//! nothing, and is waited for until the operation is given up.
+//! Communicators with ranks in several processes of this machine. A rank appends its data to files,
+//! which the other ranks read. Missing data are awaited until the operation is aborted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -8,35 +8,35 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::collective::{CollectiveKind, NcclType};
+use super::collective::CollectiveCall;
 use super::group::{Action, Call, Results, submit, write_result};
 use super::{ApiResult, NcclError, Status};
 use crate::state::{lock, report_problem};
 use crate::status::{self, DeviceError};
 use crate::work::{Job, Machine, Ready, Task};
 
-/// A comm_id of which some ranks are in this process.
+/// A communicator with some ranks in this process.
 pub(super) struct RemoteGroup {
     folder: PathBuf,
     n_ranks: usize,
     here: BTreeSet<usize>,
-    /// How many entries ranks of this process were asked for, by the names of files.
+    /// Number of entries that local ranks have requested, by file name.
     n_requested: Mutex<BTreeMap<String, u64>>,
-    /// What ranks of this process read, by the rank and the name of the file.
+    /// Readers of local ranks, by rank and file name.
     readers: Mutex<BTreeMap<(usize, String), Reader>>,
 }
 
-/// What another rank writes, entry by entry.
+/// Reader of the entries that another rank writes.
 #[derive(Default)]
 struct Reader {
     file: Option<File>,
-    /// What has come of the next entry.
+    /// Bytes of the next entry so far.
     bytes: Vec<u8>,
     n_entries: u64,
     entries: BTreeMap<u64, Vec<u8>>,
 }
 
-/// An entry of a file, as a rank of this process reads it.
+/// An entry of a file, read by a local rank.
 #[derive(Clone)]
 struct Entry {
     reader: usize,
@@ -51,12 +51,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A comm_id of several processes.
+/// Returns the communicator, if it has ranks in several processes.
 pub(super) fn find(comm_id: u64) -> Option<Arc<RemoteGroup>> {
     locked(&ALL).get(&comm_id).cloned()
 }
 
-/// Begins to make ranks of this process members of a comm_id that has more.
+/// Starts to join local ranks to a communicator that has more ranks.
 pub(super) fn join(folder: &Path, calls: &[Call]) -> ApiResult<Arc<RemoteGroup>> {
     let first = calls[0].communicator;
     let remote = RemoteGroup {
@@ -83,12 +83,12 @@ fn joined(rank: usize) -> String {
 }
 
 impl RemoteGroup {
-    /// How many ranks of the comm_id are in this process.
+    /// Returns the number of local ranks.
     pub(super) fn n_here(&self) -> usize {
         self.here.len()
     }
 
-    /// Whether all ranks are members.
+    /// Returns true if all ranks have joined.
     pub(super) fn is_joined(&self) -> ApiResult<bool> {
         let mut devices = BTreeSet::new();
         for rank in 0..self.n_ranks {
@@ -102,13 +102,13 @@ impl RemoteGroup {
         Ok(true)
     }
 
-    /// Appends an entry to a file, which this process alone writes.
+    /// Appends an entry to a file that only this process writes.
     fn append(&self, name: &str, entry: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(self.folder.join(name))?;
         file.write_all(&[&(entry.len() as u64).to_le_bytes(), entry].concat())
     }
 
-    /// The number of the next entry of a file that a rank of this process writes.
+    /// Returns the number of the next entry of a file.
     fn next_entry(&self, name: &str) -> u64 {
         let mut n_requested = locked(&self.n_requested);
         let number = n_requested.entry(name.to_owned()).or_default();
@@ -116,7 +116,7 @@ impl RemoteGroup {
         *number - 1
     }
 
-    /// Looks at an entry, if it has come.
+    /// Reads an entry, if it has arrived.
     fn poll<R>(&self, entry: &Entry, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let mut readers = locked(&self.readers);
         let reader = readers.entry((entry.reader, entry.name.clone())).or_default();
@@ -126,14 +126,14 @@ impl RemoteGroup {
         reader.entries.get(&entry.number).map(|it| read(it))
     }
 
-    /// An entry that has come, for good.
+    /// Removes an entry that has arrived.
     fn take(&self, entry: &Entry) -> Vec<u8> {
         let mut readers = locked(&self.readers);
         let reader = readers.get_mut(&(entry.reader, entry.name.clone()));
         reader.and_then(|it| it.entries.remove(&entry.number)).unwrap_or_default()
     }
 
-    /// A task that appends an entry when its stream comes to it.
+    /// Returns a task that appends an entry.
     fn append_task(
         self: &Arc<Self>,
         device: usize,
@@ -149,18 +149,18 @@ impl RemoteGroup {
         })
     }
 
-    /// Gives a rank its part of a collective.
+    /// Submits a rank's part of a collective.
     pub(super) fn submit_collective(
         self: &Arc<Self>,
         call: &Call,
-        (kind, number, count): (CollectiveKind, NcclType, usize),
+        CollectiveCall { kind, dtype, count }: CollectiveCall,
         [send, receive]: [u64; 2],
     ) -> ApiResult {
         let (rank, device) = (call.communicator.rank, call.communicator.device);
-        let n_bytes = kind.counts(count, self.n_ranks).0 * number.n_bytes();
+        let n_bytes = kind.counts(count, self.n_ranks).0 * dtype.n_bytes();
         let name = |rank: usize| format!("all-{rank}");
         let turn = self.next_entry(&name(rank));
-        let header = format!("{kind:?} {number:?} {count};").into_bytes();
+        let header = format!("{kind:?} {dtype:?} {count};").into_bytes();
         let is_sender = kind.sender().is_none_or(|root| root == rank);
         let start = header.clone();
         submit_task(
@@ -182,7 +182,7 @@ impl RemoteGroup {
         let job: Job = Arc::new(move |_: &mut Machine| {
             let inputs = entries.iter().map(|it| remote.take(it).split_off(header.len()));
             let inputs: Vec<Vec<u8>> = inputs.collect();
-            *locked(&all) = vec![kind.results(number, &inputs).swap_remove(rank)];
+            *locked(&all) = vec![kind.results(dtype, &inputs).swap_remove(rank)];
             Ok(())
         });
         let is_receiver = kind.receiver().is_none_or(|root| root == rank);
@@ -191,7 +191,7 @@ impl RemoteGroup {
         submit(call.communicator.comm_id, &[call.stream], (job, Some(is_ready)), after)
     }
 
-    /// Gives a rank what it sends and receives in a group. Who sends waits for who receives, as it may have to.
+    /// Submits the messages of a rank in a group. A send waits for its receive, as NCCL permits.
     pub(super) fn submit_messages(self: &Arc<Self>, calls: &[&Call]) -> ApiResult {
         let (rank, device) = (calls[0].communicator.rank, calls[0].communicator.device);
         let (mut entries, mut sizes) = (Vec::new(), Vec::new());
@@ -236,7 +236,8 @@ impl RemoteGroup {
         submit(calls[0].communicator.comm_id, &streams, (job, Some(is_ready)), after)
     }
 
-    /// Whether all entries have come. What is not as expected is waited for without end, as NCCL may do.
+    /// Returns the condition that all entries have arrived. An unexpected entry blocks for ever, as
+    /// in NCCL.
     fn ready(
         self: &Arc<Self>,
         entries: Vec<Entry>,
@@ -250,7 +251,7 @@ impl RemoteGroup {
                     None => false,
                     Some(false) => {
                         if !is_told.swap(true, Ordering::Relaxed) {
-                            report_problem("ranks of a comm_id make different calls");
+                            report_problem("ranks of a communicator make different calls");
                         }
                         false
                     }
@@ -266,12 +267,12 @@ fn submit_task(stream: u64, task: Task) -> ApiResult {
 }
 
 impl Reader {
-    /// Reads what has come since.
+    /// Reads new bytes.
     fn read(&mut self, path: &Path) {
         if self.file.is_none() {
             self.file = File::open(path).ok();
         }
-        // What cannot be read has not come.
+        // A file that cannot be read has not arrived yet.
         let Some(Ok(_)) = self.file.as_mut().map(|it| it.read_to_end(&mut self.bytes)) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Tests that run in a process of their own, which finds the virtual devices in place of CUDA.
+//! Child processes for tests that need the virtual devices in place of CUDA.
 
 use std::any::type_name;
 use std::env;
@@ -9,10 +9,11 @@ use std::process::Command;
 use libloading::Library;
 use soybean_fake_cuda::{has_compiler, install};
 
-/// Runs `body`, a closure of the test that calls this, in a process that is started with the virtual devices and these variables.
+/// Runs `body`, a closure of the calling test, in a child process with the virtual devices and
+/// these variables.
 pub(crate) fn with_devices<F: FnOnce(&Control)>(variables: &[(&str, &str)], body: F) {
     const CHILD: &str = "SOYBEAN_TEST_CHILD";
-    // A closure's type is named after the function that it is written in, and a test after its function.
+    // The type name of a closure contains the path of its function, which is the name of the test.
     let name = type_name::<F>().trim_end_matches("::{{closure}}").split_once("::").unwrap().1;
     if env::var(CHILD).is_ok_and(|child| child == name) {
         return body(&Control::new());
@@ -34,7 +35,7 @@ pub(crate) fn with_devices<F: FnOnce(&Control)>(variables: &[(&str, &str)], body
     assert!(output.status.success() && out.contains("1 passed"), "{out}\n{error}");
 }
 
-/// The functions by which a test controls the devices.
+/// The functions that control the devices.
 pub(crate) struct Control {
     library: Library,
 }
@@ -45,24 +46,24 @@ impl Control {
         Self { library: unsafe { Library::new("libcuda.so.1") }.unwrap() }
     }
 
-    /// Begins the schedule with this seed.
+    /// Starts the schedule of this seed.
     pub(crate) fn reset(&self, seed: u64) {
-        // SAFETY: the library declares it so.
+        // SAFETY: the library declares this type.
         let reset =
             unsafe { self.library.get::<extern "C" fn(u64)>(b"soybean_fake_reset") }.unwrap();
         reset(seed);
     }
 
-    /// Calls one of the functions that take a number.
+    /// Calls a control function with an integer argument.
     pub(crate) fn set(&self, function: &str, number: i64) {
-        // SAFETY: the library declares them so.
+        // SAFETY: the library declares this type.
         let set = unsafe { self.library.get::<extern "C" fn(i64)>(function.as_bytes()) }.unwrap();
         set(number);
     }
 
-    /// How often a function has been called since the last reset.
+    /// Returns the number of calls of a function since the last reset.
     pub(crate) fn n_calls(&self, function: &CStr) -> u64 {
-        // SAFETY: the library declares it so.
+        // SAFETY: the library declares this type.
         let counters = unsafe {
             self.library.get::<extern "C" fn(*const c_char) -> u64>(b"soybean_fake_counters")
         }

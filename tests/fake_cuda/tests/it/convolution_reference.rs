@@ -1,4 +1,4 @@
-//! Tensors on a virtual device, their convolutions by cuDNN, and the places that belong together.
+//! Tensors on a virtual device, convolutions by cuDNN, and the products of a convolution.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use cudarc::cudnn::sys::{
 };
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 
-/// Extents of images, filters and results, and how filters descriptor.
+/// Extents of images, filters and results, and the parameters of the convolution.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) images: [i32; 4],
@@ -65,7 +65,7 @@ impl Case {
         [self.images[0], self.filters[0], extent(2), extent(3)]
     }
 
-    /// Calls with the places of an image's, a filter's and a result's element that belong together.
+    /// Calls `visit` with the offsets of the elements of image, filter and result of each product.
     pub(crate) fn for_each_product(&self, mut visit: impl FnMut(usize, usize, usize)) {
         let results = self.results();
         let place = |extents: [i32; 4], at: [i32; 4]| {
@@ -106,7 +106,7 @@ pub(crate) fn count(extents: [i32; 4]) -> i32 {
     extents.iter().product()
 }
 
-/// The element of a tensor by channels first that is at this place of one by channels last.
+/// Returns the NCHW offset of the element at an NHWC offset.
 pub(crate) fn channels_first(extents: [i32; 4], place: usize) -> usize {
     let [_, c, h, w] = extents.map(|extent| extent as usize);
     let [n, y, x, channel] = [place / (h * w * c), place / (w * c) % h, place / c % w, place % c];
@@ -170,9 +170,9 @@ impl Tensor {
 
     pub(crate) fn tensor_descriptor(&self) -> sys::cudnnTensorDescriptor_t {
         let ([n, c, h, w], mut made) = (self.extents, std::ptr::null_mut());
-        // SAFETY: the result is a place of this function.
+        // SAFETY: the result is a local variable.
         unsafe { sys::cudnnCreateTensorDescriptor(&raw mut made) }.result().unwrap();
-        // SAFETY: it has just been made.
+        // SAFETY: it was just created.
         unsafe { sys::cudnnSetTensor4dDescriptor(made, self.format, self.number, n, c, h, w) }
             .result()
             .unwrap();
@@ -181,9 +181,9 @@ impl Tensor {
 
     pub(crate) fn filter_descriptor(&self) -> sys::cudnnFilterDescriptor_t {
         let ([k, c, h, w], mut made) = (self.extents, std::ptr::null_mut());
-        // SAFETY: the result is a place of this function.
+        // SAFETY: the result is a local variable.
         unsafe { sys::cudnnCreateFilterDescriptor(&raw mut made) }.result().unwrap();
-        // SAFETY: it has just been made.
+        // SAFETY: it was just created.
         unsafe { sys::cudnnSetFilter4dDescriptor(made, self.number, self.format, k, c, h, w) }
             .result()
             .unwrap();
@@ -196,11 +196,11 @@ pub(crate) fn convolution_descriptor(
     mathematics: Mathematics,
 ) -> sys::cudnnConvolutionDescriptor_t {
     let mut made = std::ptr::null_mut();
-    // SAFETY: the result is a place of this function.
+    // SAFETY: the result is a local variable.
     unsafe { sys::cudnnCreateConvolutionDescriptor(&raw mut made) }.result().unwrap();
     let (pad, stride, dilation) = (case.padding, case.stride, case.dilation);
     let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
-    // SAFETY: it has just been made.
+    // SAFETY: it was just created.
     unsafe {
         sys::cudnnSetConvolution2dDescriptor(
             made,
@@ -233,14 +233,15 @@ impl Library {
     pub(crate) fn new() -> Self {
         let stream = CudaContext::new(0).unwrap().new_stream().unwrap();
         let mut handle = std::ptr::null_mut();
-        // SAFETY: the result is a place of this function.
+        // SAFETY: the result is a local variable.
         unsafe { sys::cudnnCreate(&raw mut handle) }.result().unwrap();
-        // SAFETY: both are there.
+        // SAFETY: both are valid.
         unsafe { sys::cudnnSetStream(handle, stream.cu_stream().cast()) }.result().unwrap();
         Self { workspace: stream.alloc_zeros(WORKSPACE_BYTES).unwrap(), stream, handle }
     }
 
-    /// Computes one of the three tensors from the others, with weights 2 and 0.5 of what is new and what was there.
+    /// Computes one of the three tensors from the others, with factors 2 for the sum and 0.5 for
+    /// the previous content.
     pub(crate) fn run(&self, direction: Direction, tensors: [&Tensor; 3], case: &Case) -> Status {
         let [x, w, y] = tensors;
         let call = Call {
@@ -258,7 +259,7 @@ impl Library {
     }
 }
 
-/// Which of the three tensors is computed.
+/// Selects the tensor that is computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Direction {
     Forward,
@@ -266,7 +267,7 @@ pub(crate) enum Direction {
     BackwardFilter,
 }
 
-/// The arguments of a call.
+/// Arguments of a call.
 pub(crate) struct Call {
     pub(crate) handle: sys::cudnnHandle_t,
     /// Images and results.
@@ -289,7 +290,7 @@ impl Call {
         let Self { handle, tensors: [x, y], filters: w, descriptor, workspace } = *self;
         let algorithm =
             sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
-        // SAFETY: all tensors are as described.
+        // SAFETY: all tensors match their descriptors.
         unsafe {
             sys::cudnnConvolutionForward(
                 handle,
@@ -312,7 +313,7 @@ impl Call {
     pub(crate) fn backward_data(&self) -> Status {
         let Self { handle, tensors: [x, y], filters: w, descriptor, workspace } = *self;
         let algorithm = sys::cudnnConvolutionBwdDataAlgo_t::CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
-        // SAFETY: all tensors are as described.
+        // SAFETY: all tensors match their descriptors.
         unsafe {
             sys::cudnnConvolutionBackwardData(
                 handle,
@@ -335,7 +336,7 @@ impl Call {
     pub(crate) fn backward_filter(&self) -> Status {
         let Self { handle, tensors: [x, y], filters: w, descriptor, workspace } = *self;
         let algorithm = sys::cudnnConvolutionBwdFilterAlgo_t::CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
-        // SAFETY: all tensors are as described.
+        // SAFETY: all tensors match their descriptors.
         unsafe {
             sys::cudnnConvolutionBackwardFilter(
                 handle,

@@ -1,4 +1,4 @@
-//! cuBLASLt on virtual devices, against products computed plainly.
+//! Tests of cuBLASLt on virtual devices against plain loops.
 
 use cudarc::cublaslt::result;
 use cudarc::cublaslt::sys::{
@@ -45,7 +45,7 @@ fn fast_products_round_their_operands() {
     with_devices(&[], |_| {
         let library = Library::new();
         let single = Type::CUDA_R_32F;
-        // 1 + 2^-11 is between two numbers of tf32, and goes to the greater.
+        // 1 + 2^-11 is the midpoint of two tf32 numbers, and rounds away from zero.
         let (a, b) = (
             library.matrix(single, (1, 1), 1, &[1.000_488_3]),
             library.matrix(single, (1, 1), 1, &[1.0]),
@@ -67,16 +67,16 @@ fn gelu(x: f32) -> f32 {
     0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x.powi(3))).tanh())
 }
 
-/// A product of `[20, 4]` and `[4, 6]` to which a vector is added, for epilogues.
+/// A product of `[20, 4]` and `[4, 6]` with a bias, for epilogues.
 struct Setting {
     library: Library,
     a: Vec<f32>,
     b: Vec<f32>,
     bias: CudaSlice<u8>,
-    /// The product, and with the vector added to each column.
+    /// The product without and with the bias.
     product: Vec<f32>,
     argument: Vec<f32>,
-    /// Room for what epilogues keep, and for the vectors that they write.
+    /// Buffers for auxiliary outputs and bias gradients.
     kept: CudaSlice<u8>,
     sums: CudaSlice<u8>,
 }
@@ -94,7 +94,7 @@ impl Setting {
         Self { library, a, b, bias, product, argument, kept, sums }
     }
 
-    /// What the product is with this epilogue.
+    /// Computes the product with this epilogue.
     fn run(&self, epilogue: Epilogue, bias: &CudaSlice<u8>, leading: i64) -> Vec<f32> {
         let matrix =
             |shape, values: &[f32]| self.library.matrix(Type::CUDA_R_32F, shape, 1, values);
@@ -110,7 +110,7 @@ impl Setting {
         self.argument.iter().map(|&x| function(x)).collect()
     }
 
-    /// The product, each element times a function of its argument.
+    /// Returns the product, each element times a function of its argument.
     fn scaled(&self, function: fn(f32) -> f32) -> Vec<f32> {
         self.product.iter().zip(&self.argument).map(|(it, &x)| it * function(x)).collect()
     }
@@ -120,7 +120,7 @@ impl Setting {
     }
 }
 
-/// The sum of each row of a matrix of 20 rows.
+/// Returns the row sums of a matrix with 20 rows.
 fn along_rows(values: &[f32]) -> Vec<f32> {
     (0..20).map(|row| values.iter().skip(row).step_by(20).sum()).collect()
 }
@@ -169,7 +169,8 @@ fn epilogues_keep_what_their_gradients_need() {
             &it.mapped(gelu),
             1e-5,
         );
-        // The derivative by differences: an error of h^2 / 6 times the third one and of rounding over h.
+        // The central difference: its error is h^2 / 6 times the third derivative, plus rounding
+        // over h.
         let gradient = it.scaled(|x| (gelu(x + 0.01) - gelu(x - 0.01)) / 0.02);
         assert_close(
             &it.run(Epilogue::CUBLASLT_EPILOGUE_DGELU_BGRAD, &it.sums, 24),

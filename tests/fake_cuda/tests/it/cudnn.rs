@@ -1,4 +1,4 @@
-//! cuDNN on virtual devices, against convolutions computed plainly.
+//! Tests of cuDNN on virtual devices against plain loops.
 
 use cudarc::cudnn::sys;
 use cudarc::cudnn::sys::{
@@ -81,11 +81,11 @@ fn algorithms_say_what_they_are() {
         let (x_description, w_description, y_description) =
             (x.tensor_descriptor(), w.filter_descriptor(), y.tensor_descriptor());
         let descriptor = convolution_descriptor(&case, Mathematics::CUDNN_DEFAULT_MATH);
-        // SAFETY: numbers may have any bits here, and these are those of a number each.
+        // SAFETY: zero is valid for all fields.
         let mut found: [sys::cudnnConvolutionBwdFilterAlgoPerf_t; 8] =
             unsafe { std::mem::zeroed() };
         let mut n_found = 0;
-        // SAFETY: there is room for as many as are asked for.
+        // SAFETY: there is memory for as many results as are requested.
         let asked = unsafe {
             sys::cudnnGetConvolutionBackwardFilterAlgorithm_v7(
                 library.handle,
@@ -104,7 +104,7 @@ fn algorithms_say_what_they_are() {
         assert_eq!(found[2].determinism, sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC);
         assert!(found.iter().take(4).is_sorted_by(|one, other| one.time < other.time));
         let mut n_bytes = 0;
-        // SAFETY: all descriptions are there.
+        // SAFETY: all descriptors are valid.
         let size = unsafe {
             sys::cudnnGetConvolutionBackwardFilterWorkspaceSize(
                 library.handle,

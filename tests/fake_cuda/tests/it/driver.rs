@@ -1,4 +1,4 @@
-//! Streams, events, copies, kernels and graphs of the virtual driver.
+//! Tests of streams, events, copies, kernels and graphs of the virtual driver.
 
 use cudarc::driver::sys::{CUresult, CUstreamCaptureMode};
 use cudarc::driver::{CudaContext, CudaSlice, DriverError, result, sys};
@@ -7,7 +7,8 @@ use cudarc::nvrtc::Ptx;
 use crate::child_process::with_devices;
 use crate::test_device::{Device, N, TEXT, address, compile};
 
-/// Each device doubles its shard and collects all shards: whether all of them end up with all of them. What was there before is different for each seed.
+/// Each device doubles its shard and gathers all shards. Returns true if all of them have the
+/// complete result. The initial content depends on the seed.
 fn gathers(devices: &[Device], blocks: &[[CudaSlice<f32>; 3]], seed: u64) -> bool {
     let shards: Vec<Vec<f32>> =
         (0..devices.len()).map(|rank| vec![(4 * seed + rank as u64) as f32; N]).collect();
@@ -15,7 +16,7 @@ fn gathers(devices: &[Device], blocks: &[[CudaSlice<f32>; 3]], seed: u64) -> boo
     for ((device, [x, y, _]), shard) in devices.iter().zip(blocks).zip(&shards) {
         device.context.bind_to_thread().unwrap();
         let raw = device.compute.cu_stream();
-        // SAFETY: the block has as many numbers.
+        // SAFETY: the allocation has that many numbers.
         unsafe { result::memcpy_htod_async(address(x), shard, raw) }.unwrap();
         device.launch_twice(address(y), address(x)).unwrap();
         events.push(device.compute.record_event(None).unwrap());
@@ -26,7 +27,7 @@ fn gathers(devices: &[Device], blocks: &[[CudaSlice<f32>; 3]], seed: u64) -> boo
         {
             let (to, stream) =
                 (address(all) + (number * N * 4) as u64, device.communication.cu_stream());
-            // SAFETY: both blocks have room for a shard.
+            // SAFETY: both allocations can hold a shard.
             unsafe {
                 result::memcpy_peer_async(
                     device.context.cu_ctx(),
@@ -74,7 +75,7 @@ fn gather_by_copies_is_right_under_every_schedule_and_wrong_without_a_wait() {
     });
 }
 
-/// Captures, on two devices, `y = 2 x`, a copy of `y` to the other device, and there `all = 2 copy`.
+/// Captures on two devices: `y = 2 x`, a copy of `y` to the other device, and `all = 2 copy` there.
 fn capture(
     devices: &[Device; 2],
     blocks: [sys::CUdeviceptr; 4],
@@ -87,7 +88,7 @@ fn capture(
     first.launch_twice(y, x).unwrap();
     second.compute.wait(&first.compute.record_event(None).unwrap()).unwrap();
     let contexts = (second.context.cu_ctx(), first.context.cu_ctx());
-    // SAFETY: both blocks have as many bytes.
+    // SAFETY: both allocations have that many bytes.
     unsafe {
         result::memcpy_peer_async(
             contexts.0,
@@ -104,7 +105,7 @@ fn capture(
         first.compute.wait(&second.compute.record_event(None).unwrap()).unwrap();
     }
     first.context.bind_to_thread().unwrap();
-    // SAFETY: the stream has begun a capture.
+    // SAFETY: the stream is capturing.
     unsafe { result::stream::end_capture(first.compute.cu_stream()) }
 }
 
@@ -117,29 +118,30 @@ fn one_graph_spans_two_devices() {
         let blocks = [&x, &y, &copy, &all].map(address);
         let graph = capture(&devices, blocks, true).unwrap();
         let mut n_nodes = 0;
-        // SAFETY: no nodes are asked for.
+        // SAFETY: no nodes are requested.
         unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &raw mut n_nodes) }
             .result()
             .unwrap();
         assert_eq!(n_nodes, 3);
         let mut executable = std::ptr::null_mut();
-        // SAFETY: the graph has just been captured.
+        // SAFETY: the graph was just captured.
         unsafe { sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) }
             .result()
             .unwrap();
-        // SAFETY: the executable does not need it.
+        // SAFETY: the executable graph is independent of it.
         unsafe { result::graph::destroy(graph) }.unwrap();
         for seed in 0..50 {
             control.reset(seed);
             let value = 1.0 + seed as f32;
-            // SAFETY: the block has as many numbers.
+            // SAFETY: the allocation has that many numbers.
             unsafe {
                 result::memcpy_htod_async(blocks[0], &[value; N], devices[0].compute.cu_stream())
             }
             .unwrap();
-            // SAFETY: both are there.
+            // SAFETY: both are valid.
             unsafe { result::graph::launch(executable, devices[0].compute.cu_stream()) }.unwrap();
-            // The graph is part of the stream that it was launched in, so this is all that there is to wait for.
+            // The graph belongs to the stream that it was launched in, so waiting for that stream
+            // is enough.
             devices[0].compute.synchronize().unwrap();
             let n_calls = [c"cuGraphLaunch", c"cuLaunchKernel"].map(|it| control.n_calls(it));
             assert_eq!(n_calls, [1, 0]);
@@ -149,7 +151,7 @@ fn one_graph_spans_two_devices() {
                 "seed {seed}"
             );
         }
-        // SAFETY: it has run.
+        // SAFETY: it has completed.
         unsafe { result::graph::exec_destroy(executable) }.unwrap();
     });
 }
@@ -165,7 +167,7 @@ fn captures_refuse_what_cuda_refuses() {
         let begin = || {
             stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
         };
-        // SAFETY: the stream captures.
+        // SAFETY: the stream is capturing.
         let end = || unsafe { result::stream::end_capture(stream.cu_stream()) }.unwrap_err().0;
         assert_eq!(
             capture(&devices, blocks, false).unwrap_err().0,
@@ -197,12 +199,12 @@ fn captures_refuse_what_cuda_refuses() {
         assert_eq!(end(), CUresult::CUDA_ERROR_ILLEGAL_STATE);
         begin();
         let inside = stream.record_event(None).unwrap();
-        // SAFETY: the event is there.
+        // SAFETY: the event is valid.
         let asked = unsafe { result::event::query(inside.cu_event()) };
         assert_eq!(asked.unwrap_err().0, CUresult::CUDA_ERROR_CAPTURED_EVENT);
-        // SAFETY: the stream captures.
+        // SAFETY: the stream is capturing.
         let empty = unsafe { result::stream::end_capture(stream.cu_stream()) }.unwrap();
-        // SAFETY: it has just been captured.
+        // SAFETY: it was just captured.
         unsafe { result::graph::destroy(empty) }.unwrap();
         devices[0].launch_twice(blocks[1], blocks[0]).unwrap();
         stream.synchronize().unwrap();
@@ -217,13 +219,13 @@ fn pinned_memory_is_copied_when_the_copy_runs() {
         let stream = device.compute.cu_stream();
         // SAFETY: freed below.
         let pinned = unsafe { result::malloc_host(N * 4, 0) }.unwrap().cast::<f32>();
-        // SAFETY: it has just been allocated with this size; it is NaN from the beginning.
+        // SAFETY: it was just allocated with this size and is NaN initially.
         let host = unsafe { std::slice::from_raw_parts_mut(pinned, N) };
         let (mut n_late, mut n_unread) = (0, 0);
         for seed in 0..50 {
             control.reset(seed);
             let mut pageable = vec![1.0_f32; N];
-            // SAFETY: the block has as many numbers.
+            // SAFETY: the allocation has that many numbers.
             unsafe { result::memcpy_htod_async(address(&x), &pageable, stream) }.unwrap();
             pageable.fill(2.0);
             assert_eq!(device.compute.clone_dtoh(&x).unwrap(), [1.0; N], "seed {seed}");
@@ -257,7 +259,7 @@ fn time_goes_on_while_work_runs() {
             let start = device.compute.record_event(timed).unwrap();
             device.launch_twice(address(&y), address(&x)).unwrap();
             let end = device.compute.record_event(timed).unwrap();
-            // SAFETY: both events are there.
+            // SAFETY: both events are valid.
             let early = unsafe { result::event::elapsed(start.cu_event(), end.cu_event()) };
             n_early +=
                 usize::from(early.is_err_and(|error| error.0 == CUresult::CUDA_ERROR_NOT_READY));

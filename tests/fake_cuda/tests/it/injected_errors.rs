@@ -1,4 +1,4 @@
-//! What the virtual driver refuses, and the faults that can be asked for.
+//! Tests of calls that the virtual driver rejects, and of injected errors.
 
 use cudarc::driver::sys::CUresult;
 use cudarc::driver::{CudaStream, PushKernelArg, result, sys};
@@ -17,7 +17,7 @@ fn memory_is_poisoned_and_guarded() {
         let too_large = unsafe { result::malloc_sync(4096) }.unwrap_err();
         assert_eq!(too_large.0, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
 
-        // SAFETY: nothing is copied, since the memory is another device's, or not enough.
+        // SAFETY: nothing is copied, since the memory belongs to another device or is too small.
         let copy = |stream: &CudaStream, n| unsafe {
             result::memcpy_htod_async(address(&x), &vec![1.0_f32; n], stream.cu_stream())
         };
@@ -33,7 +33,7 @@ fn memory_is_poisoned_and_guarded() {
             .unwrap();
         // SAFETY: freed below.
         let y = unsafe { result::malloc_sync(N * 4) }.unwrap();
-        // SAFETY: it is not, but the byte behind the block is a zone that is looked at.
+        // SAFETY: the write is out of bounds, but hits a red zone, which is checked.
         unsafe { device.compute.launch_builder(&beyond).arg(&y).launch(ONE_BLOCK) }.unwrap();
         // SAFETY: nothing uses it any longer.
         let freed = unsafe { result::free_sync(y) };
@@ -57,7 +57,7 @@ fn kernels_need_leave_to_read_a_peer() {
             CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
         );
         control.reset(1);
-        // SAFETY: both contexts are there.
+        // SAFETY: both contexts are valid.
         unsafe { sys::cuCtxEnablePeerAccess(other.context.cu_ctx(), 0) }.result().unwrap();
         // SAFETY: as above.
         let again = unsafe { sys::cuCtxEnablePeerAccess(other.context.cu_ctx(), 0) };
@@ -72,7 +72,7 @@ fn peer_access_can_be_missing() {
     with_devices(&[("SOYBEAN_FAKE_NO_PEER", "1")], |_| {
         let (device, other) = (Device::new(0), Device::new(1));
         let mut can_access = 1;
-        // SAFETY: both devices are there.
+        // SAFETY: both devices are valid.
         unsafe {
             sys::cuDeviceCanAccessPeer(
                 &raw mut can_access,
@@ -83,7 +83,7 @@ fn peer_access_can_be_missing() {
         .result()
         .unwrap();
         assert_eq!(can_access, 0);
-        // SAFETY: the context is there.
+        // SAFETY: the context is valid.
         let enabled = unsafe { sys::cuCtxEnablePeerAccess(device.context.cu_ctx(), 0) };
         assert_eq!(enabled, CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     });
@@ -122,7 +122,7 @@ fn failed_launches_stay() {
             .unwrap()
             .load_function("hang")
             .unwrap();
-        // SAFETY: the block has as many numbers as threads.
+        // SAFETY: the allocation has one number per thread.
         unsafe { device.compute.launch_builder(&hang).arg(&address(&y)).launch(ONE_BLOCK) }
             .unwrap();
         assert_eq!(device.compute.synchronize().unwrap_err().0, CUresult::CUDA_ERROR_LAUNCH_FAILED);

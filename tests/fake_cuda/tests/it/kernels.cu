@@ -1,4 +1,4 @@
-//! Kernels for the tests of the launcher: some right, some with a planted fault.
+//! Kernels for tests of the launcher: some correct, some with a deliberate error.
 
 __device__ __forceinline__ float block_maximum(float x, float* shared) {
     for (int lanes = 16; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
@@ -20,7 +20,7 @@ __device__ __forceinline__ float block_sum(float x, float* shared) {
     return x;
 }
 
-// Functions that share memory of their own, templates and members of structs.
+// Functions with their own shared memory, templates and members of structs.
 __device__ __forceinline__ float inline_first(float x) {
     __shared__ float first;
     if (threadIdx.x == 0) first = x;
@@ -70,7 +70,7 @@ extern "C" __global__ void reverse(float* y, const float* x) {
 }
 SOYBEAN_EXPORT(reverse, 1)
 
-// Fault: no barrier between the writes and the reads.
+// Error: no barrier between the writes and the reads.
 extern "C" __global__ void reverse_without_barrier(float* y, const float* x) {
     __shared__ float shared[64];
     shared[threadIdx.x] = x[blockIdx.x * 64 + threadIdx.x];
@@ -78,14 +78,14 @@ extern "C" __global__ void reverse_without_barrier(float* y, const float* x) {
 }
 SOYBEAN_EXPORT(reverse_without_barrier, 1)
 
-// Fault: the second half of the block never comes.
+// Error: the second half of the block never reaches the barrier.
 extern "C" __global__ void divergent(float* y) {
     if (threadIdx.x < 16) __syncthreads(); // the line that is reported
     y[threadIdx.x] = 1.0f;
 }
 SOYBEAN_EXPORT(divergent, 1)
 
-// Fault: two barriers that wait for each other.
+// Error: two barriers that wait for each other.
 extern "C" __global__ void two_barriers(float* y) {
     if (threadIdx.x < 16) {
         __syncthreads();
@@ -96,24 +96,24 @@ extern "C" __global__ void two_barriers(float* y) {
 }
 SOYBEAN_EXPORT(two_barriers, 1)
 
-// Fault: lane 31 does not take part in what the others wait for.
+// Error: lane 31 does not take part in the collective.
 extern "C" __global__ void missing_lane(float* y) {
     if (threadIdx.x != 31) y[threadIdx.x] = __shfl_down_sync(0xffffffffu, y[threadIdx.x], 1);
 }
 SOYBEAN_EXPORT(missing_lane, 1)
 
-// Fault: the export says that there is no barrier.
+// Error: the export claims that there is no barrier.
 extern "C" __global__ void exported_wrongly(float* y) {
     y[threadIdx.x] = 1.0f;
     __syncthreads();
 }
 SOYBEAN_EXPORT(exported_wrongly, 0)
 
-// Fault: no guard, so that a grid larger than the array writes past its end.
+// Error: no bounds check, so that a grid larger than the array writes past its end.
 extern "C" __global__ void beyond_the_end(float* y) { y[blockIdx.x * blockDim.x + threadIdx.x] = 1.0f; }
 SOYBEAN_EXPORT(beyond_the_end, 0)
 
-// Fault: writes past the end of its shared array.
+// Error: writes past the end of its shared array.
 extern "C" __global__ void beyond_shared(float* y) {
     __shared__ float shared[32];
     shared[threadIdx.x + 1] = y[threadIdx.x];
@@ -122,7 +122,7 @@ extern "C" __global__ void beyond_shared(float* y) {
 }
 SOYBEAN_EXPORT(beyond_shared, 1)
 
-// What the shared memory holds before anything is written: each block must find it poisoned, whatever the block before it wrote.
+// Returns the initial content of shared memory. It must be poisoned for each block.
 extern "C" __global__ void uninitialised(unsigned* y) {
     __shared__ unsigned fixed[8];
     SOYBEAN_SHARED(unsigned, sized);
@@ -138,7 +138,7 @@ extern "C" __global__ void histogram(unsigned* counts, int* largest, const int* 
 }
 SOYBEAN_EXPORT(histogram, 0)
 
-// Every kind of shuffle and vote, in a block whose second warp is not full.
+// All kinds of shuffles and votes, in a block whose second warp is not full.
 extern "C" __global__ void shuffles(int* y) {
     const int lane = threadIdx.x % 32;
     y += threadIdx.x * 8;
@@ -154,7 +154,7 @@ extern "C" __global__ void shuffles(int* y) {
 }
 SOYBEAN_EXPORT(shuffles, 1)
 
-// d [16, 8] += a [16, 16] b [16, 8], all stored by rows; the operands are bf16.
+// d [16, 8] += a [16, 16] b [16, 8], all row-major; the operands are bf16.
 extern "C" __global__ void product_bf16(float* d, const unsigned short* a, const unsigned short* b) {
     const unsigned group = threadIdx.x / 4, thread = threadIdx.x % 4;
     unsigned fragment_a[4], fragment_b[2];
@@ -173,7 +173,7 @@ extern "C" __global__ void product_bf16(float* d, const unsigned short* a, const
 }
 SOYBEAN_EXPORT(product_bf16, 1)
 
-// d [16, 8] += a [16, 8] b [8, 8], all stored by rows; the operands are rounded to tf32.
+// d [16, 8] += a [16, 8] b [8, 8], all row-major; the operands are rounded to tf32.
 extern "C" __global__ void product_tf32(float* d, const float* a, const float* b) {
     const unsigned group = threadIdx.x / 4, thread = threadIdx.x % 4;
     unsigned fragment_a[4], fragment_b[2];

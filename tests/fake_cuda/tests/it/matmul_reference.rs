@@ -1,4 +1,4 @@
-//! Matrices on a virtual device, their products by cuBLASLt, and the same computed plainly.
+//! Matrices on a virtual device, products by cuBLASLt, and the same products by plain loops.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use cudarc::cublaslt::sys::{
 };
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
 
-/// A product of `A [m, k]` and `B [k, n]`, one or both of them stored transposed, all by columns.
+/// A product of `A [m, k]` and `B [k, n]`, which may be stored transposed, in column-major order.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) m: usize,
@@ -103,7 +103,7 @@ impl Matrix {
         )
         .unwrap();
         let set = |attribute, value: *const c_void, n_bytes| {
-            // SAFETY: the layout is there, and the value has that size.
+            // SAFETY: the layout is valid, and the value has that size.
             unsafe { result::set_matrix_layout_attribute(layout, attribute, value, n_bytes) }
                 .unwrap();
         };
@@ -121,7 +121,7 @@ impl Matrix {
         layout
     }
 
-    /// The values without the gaps, which must still be NaN.
+    /// Reads the values without the gaps, which must still be NaN.
     pub(crate) fn read(&self, stream: &Arc<CudaStream>) -> Vec<f32> {
         let all = from_bytes(&stream.clone_dtoh(&self.memory).unwrap(), self.number);
         let columns = all.chunks(self.rows + GAP);
@@ -138,7 +138,7 @@ pub(crate) fn pointer(memory: &CudaSlice<u8>) -> *mut c_void {
     memory.device_ptr(memory.stream()).0 as *mut c_void
 }
 
-/// What a product is told besides its matrices.
+/// Parameters of a product besides its matrices.
 pub(crate) struct Extras<'a> {
     pub(crate) compute: Compute,
     pub(crate) epilogue: Epilogue,
@@ -181,7 +181,7 @@ impl Library {
     ) -> Result<sys::cublasLtMatmulDesc_t, CublasError> {
         let description = result::create_matmul_desc(extras.compute, Type::CUDA_R_32F)?;
         let set = |attribute, value: *const c_void, n_bytes| {
-            // SAFETY: the description is there, and the value has that size.
+            // SAFETY: the descriptor is valid, and the value has that size.
             unsafe { result::set_matmul_desc_attribute(description, attribute, value, n_bytes) }
         };
         for (attribute, transposed) in
@@ -209,7 +209,7 @@ impl Library {
         Ok(description)
     }
 
-    /// `d = a b`, with what `extras` say.
+    /// Computes `d = a b` with these parameters.
     pub(crate) fn multiply(
         &self,
         [a, b, d]: [&Matrix; 3],
@@ -222,7 +222,7 @@ impl Library {
         let workspace_bytes = 1_usize << 16;
         let limit =
             sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-        // SAFETY: the preference is there.
+        // SAFETY: the preference is valid.
         unsafe {
             result::set_matmul_pref_attribute(
                 preference,
@@ -231,7 +231,7 @@ impl Library {
                 8,
             )
         }?;
-        // SAFETY: all descriptions are there.
+        // SAFETY: all descriptors are valid.
         let found = unsafe {
             result::get_matmul_algo_heuristic(
                 self.handle,
@@ -245,7 +245,7 @@ impl Library {
         }?;
         let workspace = self.stream.alloc_zeros::<u8>(workspace_bytes).unwrap();
         let (alpha, beta) = extras.scales;
-        // SAFETY: all matrices are as their layouts say.
+        // SAFETY: all matrices match their layouts.
         unsafe {
             result::matmul(
                 self.handle,
@@ -275,7 +275,7 @@ impl Shape {
         if self.transposed[operand] { (extents.1, extents.0) } else { extents }
     }
 
-    /// The element of an operand as it is multiplied.
+    /// Returns an element of an operand as it is multiplied.
     pub(crate) fn at(
         self,
         operand: usize,
@@ -289,7 +289,7 @@ impl Shape {
         values[batch * rows * columns + column * rows + row]
     }
 
-    /// The product, computed plainly.
+    /// Computes the product by plain loops.
     pub(crate) fn product(self, a: &[f32], b: &[f32]) -> Vec<f32> {
         let element = |place: usize| {
             let (batch, column, row) =

@@ -1,4 +1,4 @@
-//! NCCL on virtual devices, against sums and gathers computed plainly.
+//! Tests of NCCL on virtual devices against plain loops.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -25,35 +25,35 @@ fn pointer(memory: &CudaSlice<f32>) -> *mut c_void {
     memory.device_ptr(memory.stream()).0 as *mut c_void
 }
 
-/// What a rank sends: numbers that tell the rank and the place.
+/// Returns the input of a rank: numbers that identify the rank and the element.
 fn sent(rank: usize, count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|place| (rank * 100 + place) as f32 + seed as f32 * 0.5).collect()
 }
 
 fn start() {
-    // SAFETY: it takes nothing.
+    // SAFETY: it has no arguments.
     unsafe { sys::ncclGroupStart() }.result().unwrap();
 }
 
 fn end() -> Status {
-    // SAFETY: a group has been started.
+    // SAFETY: a group was started.
     unsafe { sys::ncclGroupEnd() }
 }
 
-/// One communicator for each device, each made by its rank.
+/// Creates one communicator for each device.
 fn ranks() -> Vec<Rank> {
-    // SAFETY: an id is bytes.
+    // SAFETY: an id consists of bytes.
     let mut id: sys::ncclUniqueId = unsafe { std::mem::zeroed() };
-    // SAFETY: the result is a place of this function.
+    // SAFETY: the result is a local variable.
     unsafe { sys::ncclGetUniqueId(&raw mut id) }.result().unwrap();
     start();
     let ranks = (0..RANKS).map(|rank| {
         let context = CudaContext::new(rank).unwrap();
-        // SAFETY: the tests order their work by themselves.
+        // SAFETY: the tests synchronise their work explicitly.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().unwrap();
         let mut communicator = std::ptr::null_mut();
-        // SAFETY: the result is a place of this function.
+        // SAFETY: the result is a local variable.
         unsafe { sys::ncclCommInitRank(&raw mut communicator, RANKS as i32, id, rank as i32) }
             .result()
             .unwrap();
@@ -69,7 +69,7 @@ fn ranks() -> Vec<Rank> {
 impl Rank {
     fn all_reduce(&self, reduction: Reduction) -> Status {
         let stream = self.stream.cu_stream().cast();
-        // SAFETY: both blocks have as many numbers.
+        // SAFETY: both allocations have that many numbers.
         unsafe {
             sys::ncclAllReduce(
                 pointer(&self.send),
@@ -85,7 +85,7 @@ impl Rank {
 
     fn reduce_scatter(&self) -> Status {
         let (stream, number) = (self.stream.cu_stream().cast(), Type::ncclFloat32);
-        // SAFETY: both blocks have as many numbers.
+        // SAFETY: both allocations have that many numbers.
         unsafe {
             sys::ncclReduceScatter(
                 pointer(&self.send),
@@ -101,7 +101,7 @@ impl Rank {
 
     fn all_gather(&self) -> Status {
         let stream = self.stream.cu_stream().cast();
-        // SAFETY: both blocks have as many numbers.
+        // SAFETY: both allocations have that many numbers.
         unsafe {
             sys::ncclAllGather(
                 pointer(&self.send),
@@ -116,7 +116,7 @@ impl Rank {
 
     fn broadcast(&self, root: i32) -> Status {
         let stream = self.stream.cu_stream().cast();
-        // SAFETY: both blocks have as many numbers.
+        // SAFETY: both allocations have that many numbers.
         unsafe {
             sys::ncclBroadcast(
                 pointer(&self.send),
@@ -130,11 +130,11 @@ impl Rank {
         }
     }
 
-    /// Sends the first numbers to the next rank, and receives from the one before.
+    /// Sends the first numbers to the next rank, and receives from the previous one.
     fn shift(&self, rank: usize) {
         let (next, previous) = (((rank + 1) % RANKS) as i32, ((rank + RANKS - 1) % RANKS) as i32);
         let stream = self.stream.cu_stream().cast();
-        // SAFETY: the block has as many numbers.
+        // SAFETY: the allocation has that many numbers.
         unsafe {
             sys::ncclSend(
                 pointer(&self.send),
@@ -163,11 +163,11 @@ impl Rank {
     }
 }
 
-/// Lets all ranks make a call in one group, and gives what they receive.
+/// Makes a call for all ranks in one group, and returns what they receive.
 fn together(ranks: &[Rank], seed: u64, call: impl Fn(usize, &Rank)) -> Vec<Vec<f32>> {
     for (number, rank) in ranks.iter().enumerate() {
         rank.context.bind_to_thread().unwrap();
-        // SAFETY: the block has as many numbers.
+        // SAFETY: the allocation has that many numbers.
         unsafe {
             result::memcpy_htod_async(
                 pointer(&rank.send) as u64,
@@ -180,14 +180,14 @@ fn together(ranks: &[Rank], seed: u64, call: impl Fn(usize, &Rank)) -> Vec<Vec<f
     start();
     ranks.iter().enumerate().for_each(|(number, rank)| call(number, rank));
     end().result().unwrap();
-    // The last ranks first, so that what others wait for has not been run for them.
+    // The last ranks first, so that waiting for one rank does not complete the work of the next.
     let received = ranks.iter().rev().map(|rank| rank.stream.clone_dtoh(&rank.receive).unwrap());
     let mut received: Vec<_> = received.collect();
     received.reverse();
     received
 }
 
-/// What a reduction of all ranks' numbers at a place gives.
+/// Reduces the inputs of all ranks at one element.
 fn reduced(place: usize, seed: u64, function: fn(f32, f32) -> f32) -> f32 {
     (0..RANKS).map(|rank| sent(rank, RANKS * N, seed)[place]).reduce(function).unwrap()
 }
@@ -253,16 +253,16 @@ fn collectives_can_be_captured() {
             .iter()
             .for_each(|rank| first.stream.wait(&rank.stream.record_event(None).unwrap()).unwrap());
         first.context.bind_to_thread().unwrap();
-        // SAFETY: the stream captures.
+        // SAFETY: the stream is capturing.
         let graph = unsafe { result::stream::end_capture(first.stream.cu_stream()) }.unwrap();
         let mut executable = std::ptr::null_mut();
-        // SAFETY: the graph has just been captured.
+        // SAFETY: the graph was just captured.
         unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) }.result().unwrap();
         for seed in 0..20 {
             control.reset(seed);
             for (number, rank) in ranks.iter().enumerate() {
                 rank.context.bind_to_thread().unwrap();
-                // SAFETY: the block has as many numbers.
+                // SAFETY: the allocation has that many numbers.
                 unsafe {
                     result::memcpy_htod_async(
                         pointer(&rank.send) as u64,
@@ -273,7 +273,7 @@ fn collectives_can_be_captured() {
                 .unwrap();
                 rank.stream.synchronize().unwrap();
             }
-            // SAFETY: both are there.
+            // SAFETY: both are valid.
             unsafe { result::graph::launch(executable, first.stream.cu_stream()) }.unwrap();
             first.stream.synchronize().unwrap();
             for rank in &ranks {
@@ -290,9 +290,9 @@ fn calls_without_counterparts_are_refused() {
     with_devices(&[], |control| {
         let ranks = ranks();
         let last_error = || {
-            // SAFETY: the communicator is there.
+            // SAFETY: the communicator is valid.
             let text = unsafe { sys::ncclGetLastError(ranks[0].communicator) };
-            // SAFETY: the text is constant.
+            // SAFETY: the text is static.
             unsafe { CStr::from_ptr(text) }.to_str().unwrap()
         };
         assert_eq!(ranks[0].all_reduce(Reduction::ncclSum), Status::ncclInvalidUsage);
@@ -305,7 +305,7 @@ fn calls_without_counterparts_are_refused() {
         assert_eq!(end(), Status::ncclInvalidUsage);
         assert!(last_error().contains("different calls"));
         let stream = ranks[1].stream.cu_stream().cast();
-        // SAFETY: the stream is another device's, so nothing is done.
+        // SAFETY: the stream belongs to another device, so nothing is done.
         let wrong = unsafe {
             sys::ncclAllGather(
                 pointer(&ranks[0].send),
@@ -320,7 +320,7 @@ fn calls_without_counterparts_are_refused() {
 
         let asynchronous = || {
             let mut status = Status::ncclSuccess;
-            // SAFETY: the result is a place of this function.
+            // SAFETY: the result is a local variable.
             unsafe { sys::ncclCommGetAsyncError(ranks[0].communicator, &raw mut status) }
                 .result()
                 .unwrap();
@@ -330,12 +330,12 @@ fn calls_without_counterparts_are_refused() {
         control.set("soybean_fake_fail_communicators", 1);
         assert_eq!(asynchronous(), Status::ncclRemoteError);
         let (mut count, mut rank) = (0, 0);
-        // SAFETY: the results are places of this function.
+        // SAFETY: the results are local variables.
         unsafe { sys::ncclCommCount(ranks[3].communicator, &raw mut count) }.result().unwrap();
         // SAFETY: as above.
         unsafe { sys::ncclCommUserRank(ranks[3].communicator, &raw mut rank) }.result().unwrap();
         assert_eq!((count, rank), (4, 3));
-        // SAFETY: nobody uses it any longer.
+        // SAFETY: nothing uses it any longer.
         unsafe { sys::ncclCommAbort(ranks[0].communicator) }.result().unwrap();
         assert_eq!(ranks[0].all_gather(), Status::ncclInvalidArgument);
     });
@@ -345,16 +345,16 @@ fn calls_without_counterparts_are_refused() {
 fn a_failure_on_one_device_ends_what_it_was_to_meet() {
     with_devices(&[], |_| {
         let ranks = ranks();
-        // The last device's block is gone when its part is to run.
+        // The last device's allocation is freed before its part runs.
         start();
         ranks
             .iter()
             .for_each(|rank| rank.all_reduce(Reduction::ncclSum).result().map(|_| ()).unwrap());
         let gone = pointer(&ranks[3].send) as u64;
         ranks[3].context.bind_to_thread().unwrap();
-        // SAFETY: it is used, which is what the test is about.
+        // SAFETY: it is still in use, which is what this tests.
         unsafe { result::free_sync(gone) }.unwrap();
-        // Whether the call or only what comes after it fails depends on the schedule.
+        // It depends on the schedule whether this call fails or a later one.
         let _ = end();
         for rank in &ranks {
             assert_eq!(
@@ -362,7 +362,7 @@ fn a_failure_on_one_device_ends_what_it_was_to_meet() {
                 CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
             );
         }
-        // Dropping the block would free it a second time.
+        // Dropping the allocation would free it twice.
         std::mem::forget(ranks);
     });
 }
@@ -371,7 +371,7 @@ fn a_failure_on_one_device_ends_what_it_was_to_meet() {
 fn communicators_can_fail_from_the_beginning() {
     with_devices(&[("SOYBEAN_FAKE_NCCL_ERROR", "1")], |_| {
         let mut status = Status::ncclSuccess;
-        // SAFETY: the result is a place of this function.
+        // SAFETY: the result is a local variable.
         unsafe { sys::ncclCommGetAsyncError(ranks()[0].communicator, &raw mut status) }
             .result()
             .unwrap();

@@ -1,4 +1,4 @@
-//! Kernels on the CPU: right where they are right, and found out where they are wrong.
+//! Tests of kernels on the CPU: results of correct kernels, and detection of errors in others.
 
 use std::env;
 use std::ffi::c_void;
@@ -11,7 +11,7 @@ const KERNELS: &str = include_str!("kernels.cu");
 const ORDERS: [Order; 5] =
     [Order::Forward, Order::Reverse, Order::Random(1), Order::Random(2), Order::Random(3)];
 
-/// The module of `kernels.cu`, or none where nothing can compile it.
+/// Returns the module of `kernels.cu`, or `None` without a compiler.
 fn module() -> Option<Module> {
     if !has_compiler() {
         eprintln!("skipped: no C++ compiler");
@@ -24,7 +24,7 @@ fn pointer<T>(values: &mut [T]) -> *mut c_void {
     values.as_mut_ptr().cast()
 }
 
-/// Numbers in [-2, 2) without a pattern.
+/// Returns pseudo-random numbers in [-2, 2).
 fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed;
     let next = || {
@@ -58,7 +58,7 @@ fn softmax_with_shuffles_and_barriers() {
         .collect();
     for order in ORDERS {
         let mut y = vec![f32::NAN; rows * columns];
-        // SAFETY: both have the rows and columns that the kernel is written for.
+        // SAFETY: both matrices have the extents that the kernel expects.
         unsafe {
             module.launch(
                 "softmax",
@@ -95,7 +95,7 @@ fn pieces_of_kernels_can_be_anything_of_the_language() {
     }
 }
 
-/// Whether `kernel` turns each of four rows of 64 around.
+/// Returns true if `kernel` reverses each of four rows of 64.
 fn reverses(module: &Module, kernel: &str, shared_bytes: u32, order: Order) -> bool {
     let mut x = numbers(256, 2);
     let mut y = vec![f32::NAN; 256];
@@ -123,10 +123,10 @@ fn a_missing_barrier_gives_wrong_results() {
     }
 }
 
-/// The error of a kernel with one argument, in a block of 32 threads.
+/// Returns the error of a kernel with one argument, in a block of 32 threads.
 fn error_of(module: &Module, kernel: &str, order: Order) -> String {
     let mut y = vec![0.0_f32; 32];
-    // SAFETY: the kernels write one number for each thread.
+    // SAFETY: the kernels write one number per thread.
     unsafe { module.launch(kernel, [1, 1, 1], [32, 1, 1], 0, &[pointer(&mut y)], order) }
         .unwrap_err()
 }
@@ -149,7 +149,7 @@ fn what_would_hang_is_reported_with_its_line() {
         assert!(lane.contains("which never come"), "{lane}");
         let exported = error_of(&module, "exported_wrongly", order);
         assert!(exported.contains("exported as one that uses none"), "{exported}");
-        // A launch after a failed one begins anew.
+        // A launch after a failed one starts from a clean state.
         assert!(reverses(&module, "reverse", 256, order));
     }
 }
@@ -158,7 +158,7 @@ fn what_would_hang_is_reported_with_its_line() {
 fn launches_that_no_gpu_takes_are_refused() {
     let Some(module) = module() else { return };
     let launch = |kernel, grid, block, arguments: &[_]| {
-        // SAFETY: nothing is run.
+        // SAFETY: nothing runs.
         unsafe { module.launch(kernel, grid, block, 0, arguments, Order::Forward) }.unwrap_err()
     };
     let null = std::ptr::null_mut();
@@ -234,7 +234,7 @@ fn lanes_shuffle_and_vote() {
     }
 }
 
-/// `c [16, 8] + a [16, depth] b [depth, 8]`.
+/// Computes `c [16, 8] + a [16, depth] b [depth, 8]`.
 fn product(a: &[f32], b: &[f32], c: &[f32], depth: usize) -> Vec<f32> {
     let at = |row: usize, column: usize| {
         c[row * 8 + column]
@@ -256,7 +256,7 @@ fn warps_multiply_matrices() {
         };
         let (mut a, mut b, mut d) =
             (bits(&numbers(16 * 16, 3)), bits(&numbers(16 * 8, 4)), c.clone());
-        // SAFETY: the kernel is written for these sizes.
+        // SAFETY: the kernel expects these sizes.
         unsafe {
             module.launch(
                 "product_bf16",
@@ -274,7 +274,7 @@ fn warps_multiply_matrices() {
             values.iter().map(|x| f32::from_bits((x.to_bits() + 0x1000) & !0x1fff)).collect()
         };
         let (mut a, mut b, mut d) = (numbers(16 * 8, 6), numbers(8 * 8, 7), c.clone());
-        // SAFETY: the kernel is written for these sizes.
+        // SAFETY: the kernel expects these sizes.
         unsafe {
             module.launch(
                 "product_tf32",
@@ -310,7 +310,7 @@ fn sanitized() {
     assert!(reverses(&module, "reverse", 256, Order::Random(1)));
     let mut y = vec![0.0_f32; 32];
     let blocks = if kernel == "beyond_the_end" { 2 } else { 1 };
-    // SAFETY: it is not: a fault is what the sanitizers must find.
+    // SAFETY: the kernel is faulty, and the sanitizers must detect it.
     unsafe {
         module.launch(&kernel, [blocks, 1, 1], [32, 1, 1], 0, &[pointer(&mut y)], Order::Forward)
     }

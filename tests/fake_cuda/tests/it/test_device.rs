@@ -1,4 +1,4 @@
-//! A virtual device with two streams and a kernel, for the tests of the driver.
+//! A virtual device with two streams and a kernel, for tests of the driver.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -35,12 +35,12 @@ pub(crate) const LAUNCH: LaunchConfig =
 pub(crate) const ONE_BLOCK: LaunchConfig =
     LaunchConfig { grid_dim: (1, 1, 1), block_dim: (64, 1, 1), shared_mem_bytes: 0 };
 
-/// What the compiler makes of a text, and what it says.
+/// Compiles source with NVRTC. Returns the PTX or the log.
 pub(crate) fn compile(text: &str, architecture: &str) -> Result<Ptx, String> {
     let text = CString::new(text).unwrap();
     let program = nvrtc::create_program(&text, Some(c"test.cu")).unwrap();
     let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned()];
-    // SAFETY: the program has just been made.
+    // SAFETY: the program was just created.
     let compiled = unsafe { nvrtc::compile_program(program, &options) };
     // SAFETY: as above.
     let log = unsafe { nvrtc::get_program_log(program) }.unwrap();
@@ -48,12 +48,12 @@ pub(crate) fn compile(text: &str, architecture: &str) -> Result<Ptx, String> {
         return Err(log.iter().map(|&byte| char::from(byte.cast_unsigned())).collect());
     }
     let mut n_bytes = 0;
-    // SAFETY: the program has been compiled.
+    // SAFETY: the program was compiled.
     unsafe { nvrtc_sys::nvrtcGetCUBINSize(program, &raw mut n_bytes) }.result().unwrap();
     let mut cubin = vec![0_u8; n_bytes];
-    // SAFETY: there is room for as many bytes as it says.
+    // SAFETY: there is memory for as many bytes as were reported.
     unsafe { nvrtc_sys::nvrtcGetCUBIN(program, cubin.as_mut_ptr().cast()) }.result().unwrap();
-    // SAFETY: nobody has destroyed it.
+    // SAFETY: it was not destroyed before.
     unsafe { nvrtc::destroy_program(program) }.unwrap();
     Ok(Ptx::from_binary(cubin))
 }
@@ -68,7 +68,7 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn new(number: usize) -> Self {
         let context = CudaContext::new(number).unwrap();
-        // SAFETY: the tests order their work by themselves.
+        // SAFETY: the tests synchronise their work explicitly.
         unsafe { context.disable_event_tracking() };
         let twice = context
             .load_module(compile(TEXT, "sm_90").unwrap())
@@ -83,9 +83,9 @@ impl Device {
         }
     }
 
-    /// A block of poison.
+    /// Allocates poisoned memory.
     pub(crate) fn block(&self, n: usize) -> CudaSlice<f32> {
-        // SAFETY: nothing reads it before something is there, or else it is what the test is about.
+        // SAFETY: nothing reads it before it is written, unless that is what a test checks.
         unsafe { self.compute.alloc(n) }.unwrap()
     }
 
