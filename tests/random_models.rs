@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../soybean-compiler/tests/support/interpreter.rs"]
+#[path = "../soybean-compiler/tests/it/support/interpreter.rs"]
 mod interpreter;
 #[path = "support/models.rs"]
 #[expect(dead_code, reason = "shared with other tests")]

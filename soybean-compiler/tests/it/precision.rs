@@ -1,7 +1,4 @@
 //! Precision: which tensors are `bf16`, and what that does to plans and programs.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +14,8 @@ use soybean_compiler::{
 };
 use soybean_plan::{DType, Init, Kernel, Mesh, Precision, Program};
 use soybean_zoo::{Model, Transformer, resnet20};
+
+use crate::support;
 
 const SMALL: Transformer =
     Transformer { batch: 8, tokens: 64, width: 32, n_heads: 2, n_blocks: 1, n_words: 96 };

@@ -1,7 +1,4 @@
 //! Mode inference: the forward computation alone is planned, lowered and told of.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support;
 
 use expect_test::expect;
 use soybean_compiler::{
@@ -10,7 +7,8 @@ use soybean_compiler::{
 };
 use soybean_plan::{DType, Init, Mode, Precision, Rows};
 use soybean_zoo::{GPT, Layers, Model, Transformer, mlp, resnet20};
-use support::call;
+
+use crate::support::{self, call};
 
 fn options(n_gpus: usize, search: Request) -> Options {
     Options {

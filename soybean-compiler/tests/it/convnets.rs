@@ -1,5 +1,4 @@
 //! The search on convolutional networks: reference optima.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use soybean_compiler::{
     Network, Optimizer, Strategy,

@@ -1,9 +1,4 @@
 //! `docs/operators.md`, written from the list of operators: fails when it is stale; `UPDATE_EXPECT=1` writes it anew.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod samples;
-}
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,11 +13,12 @@ use soybean_compiler::{
     signature::Dim,
 };
 use soybean_plan::DType;
-use support::samples::{argument, call};
+
+use crate::support::{call, samples::argument};
 
 const HEAD: &str = "# Operators
 
-Written by `soybean-compiler/tests/documentation.rs` from the list of operators; `UPDATE_EXPECT=1 cargo test -p soybean-compiler --test documentation` writes it anew.
+Written by `soybean-compiler/tests/it/documentation.rs` from the list of operators; `UPDATE_EXPECT=1 cargo test -p soybean-compiler --test it documentation` writes it anew.
 What each operator takes and gives in full is told at the method or function of its name of `soybean::Tensor`; names, orders of arguments and meanings are PyTorch's
 where PyTorch has the operator.
 

@@ -1,10 +1,10 @@
 //! The text form of graphs, before and after the passes.
 
-mod support;
-
 use expect_test::{Expect, expect};
 use soybean_compiler::{Network, Optimizer, Rule, verify};
 use soybean_plan::NonFinite;
+
+use crate::support;
 
 fn check(optimizer: &Optimizer, expected: &Expect) {
     let (builder, loss, _) = support::classifier(8, &[4, 6, 2], true);

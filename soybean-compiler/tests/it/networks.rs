@@ -1,5 +1,4 @@
 //! The search on deep networks, through the whole line: optima are proved, and no other strategy is better.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use soybean_compiler::{Compiled, Options, Strategy, compile, optimizer};
 use soybean_plan::Precision;

@@ -1,5 +1,4 @@
 //! Working copies: parameters that are stored in parts are gathered once for all who read them.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use expect_test::expect;
 use proptest::prelude::*;

@@ -1,12 +1,6 @@
 //! Memory: what a plan says that it holds, and plans that fit into a limit.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/forms.rs"]
-mod forms;
-mod support;
 
 use expect_test::{Expect, expect};
-use forms::all_forms;
 use proptest::prelude::*;
 use soybean_compiler::{
     Argument, At, Builder, Compiled, Content, ModelFault, Network, Optimizer, Options, Request,
@@ -18,6 +12,8 @@ use soybean_compiler::{
 };
 use soybean_plan::{Init, Mesh, Placement, Precision, Tile, Tiling};
 use soybean_zoo::{Model, Transformer};
+
+use crate::support::{self, forms::all_forms};
 
 fn adam() -> Optimizer {
     optimizer("adam", &[]).unwrap()

@@ -1,7 +1,4 @@
 //! Steps stand in an order in which a device can communicate while it computes.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support;
 
 use std::ops::Range;
 
@@ -11,6 +8,8 @@ use soybean_compiler::{
 };
 use soybean_plan::{BufferId, CollectiveKind, Kernel, Mesh, Precision, Program, Step};
 use soybean_zoo::{Model, Transformer, resnet20};
+
+use crate::support;
 
 const SMALL: Transformer =
     Transformer { batch: 8, tokens: 64, width: 64, n_heads: 4, n_blocks: 2, n_words: 96 };

@@ -1,19 +1,14 @@
 //! The search against brute force, on thousands of small networks.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "support/brute_force.rs"]
-mod brute_force;
-#[path = "support/forms.rs"]
-mod forms;
-#[path = "support/random_networks.rs"]
-mod random_networks;
-
-use brute_force::least_bytes;
-use random_networks::{Sizes, random_model, random_predictor};
 use soybean_compiler::{
     Network, Optimizer, Strategy, graph::Value, optimizer, tiling::search_alone,
 };
 use soybean_plan::{Mesh, NonFinite, Placement, Precision, Tiling};
+
+use crate::support::{
+    brute_force::least_bytes,
+    random_networks::{Sizes, random_model, random_predictor},
+};
 
 /// The most entries of a table of brute force: a network that needs more is left out.
 const LIMIT: usize = 20_000;

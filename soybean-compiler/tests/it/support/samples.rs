@@ -5,14 +5,6 @@ use std::collections::BTreeMap;
 use soybean_compiler::{Argument, Builder, SampleArgument, graph::Value};
 use soybean_plan::{DType, Init};
 
-/// Calls an operator on tensors.
-pub(crate) fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
-    match builder.call(operator, arguments) {
-        Ok(Argument::Tensor(value)) => value,
-        other => unreachable!("{operator} gave {other:?}"),
-    }
-}
-
 /// An argument of a sample as one of a call; its tensors are sources with values.
 pub(crate) fn argument(
     builder: &mut Builder,

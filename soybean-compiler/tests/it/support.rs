@@ -1,5 +1,12 @@
 //! Models that several tests compile.
-#![expect(clippy::unwrap_used, reason = "tests")]
+
+pub(crate) mod averaged;
+pub(crate) mod brute_force;
+pub(crate) mod forms;
+pub(crate) mod interpreter;
+pub(crate) mod random_networks;
+pub(crate) mod recost;
+pub(crate) mod samples;
 
 use soybean_compiler::{Argument, Builder, graph::Value};
 use soybean_plan::{DType, Init};

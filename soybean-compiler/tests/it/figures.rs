@@ -1,13 +1,8 @@
 //! The bytes of well-known networks, proved for up to eight ranks; no mixture of other strategies is below them.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/forms.rs"]
-mod forms;
 
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
-use forms::all_forms;
 use soybean_compiler::{
     Network, Strategy,
     graph::Value,
@@ -17,6 +12,8 @@ use soybean_compiler::{
 };
 use soybean_plan::{Mesh, Placement, Tile, Tiling};
 use soybean_zoo::{Model, ZOO};
+
+use crate::support::forms::all_forms;
 
 fn network(name: &str) -> Network {
     let entry = ZOO.iter().find(|it| it.name == name).unwrap();

@@ -1,17 +1,8 @@
 //! The objective `time`: brute force on small graphs, agreement with `bytes` where nothing but bytes takes time, and with the program's own time.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-#[path = "support/averaged.rs"]
-mod averaged;
-#[path = "support/forms.rs"]
-mod forms;
-mod support;
 
 use std::borrow::Cow;
 
-use averaged::averaged_mlp;
 use expect_test::expect;
-use forms::all_forms;
 use proptest::prelude::*;
 use soybean_compiler::{
     Network, Objective, Optimizer, Options, Request, Strategy, compile,
@@ -27,6 +18,8 @@ use soybean_plan::{
     Topology, Work,
 };
 use soybean_zoo::{Model, Transformer};
+
+use crate::support::{self, averaged::averaged_mlp, forms::all_forms};
 
 fn level(count: usize, link_bytes_per_second: f64, latency_seconds: f64) -> Level {
     let name = Cow::Borrowed("groups");

@@ -1,19 +1,16 @@
 //! Plans costed once more from their JSON, by counting elements one by one.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "support/random_networks.rs"]
-mod random_networks;
-#[path = "support/recost.rs"]
-mod recost;
-mod support;
-
-use random_networks::{Sizes, random_model, random_predictor};
-use recost::{Conversion, fewest_bytes, implied, listed};
 use serde_json::Value;
 use soybean_compiler::{
     Argument, Builder, Compiled, Optimizer, Options, Strategy, compile, optimizer, tiling::route,
 };
 use soybean_plan::{Combine, DType, Mesh, Placement, Precision, Shape, Tile, Tiling};
+
+use crate::support::{
+    self,
+    random_networks::{Sizes, random_model, random_predictor},
+    recost::{Conversion, fewest_bytes, implied, listed},
+};
 
 /// The JSON of a plan; none where the ranks are too many for the network.
 fn plan(

@@ -1,11 +1,10 @@
 //! What reports say of plans.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support;
 
 use expect_test::expect;
 use soybean_compiler::{Argument, Builder, Optimizer, Options, Pass, Report, Strategy, compile};
 use soybean_plan::{DType, Init, NonFinite, Precision};
+
+use crate::support;
 
 /// The report of the plan of a perceptron in one function, so that its layers have no names.
 fn report(widths: &[usize], strategy: Strategy) -> Report {

@@ -1,5 +1,4 @@
 //! Pins: tensors that are stored as users say.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use soybean_compiler::{
     Argument, At, Builder, Compiled, ModelFault, Network, Optimizer, Options, Request, Strategy,

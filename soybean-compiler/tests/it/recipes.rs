@@ -1,9 +1,4 @@
 //! Recipes: what they make is what the calls made.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod samples;
-}
 
 use std::collections::BTreeMap;
 
@@ -17,7 +12,8 @@ use soybean_plan::{Cluster, DType, Device, Init, Level, NonFinite, Precision};
 use soybean_zoo::{
     GPT, Model, Transformer, alexnet, cnn5, inception_v3, mlp, resnet20, resnet50, vgg16,
 };
-use support::samples::{argument, call};
+
+use crate::support::{call, samples::argument};
 
 fn recipe(builder: Builder, loss: Value, n_gpus: usize) -> Recipe {
     let options = Options {

@@ -1,7 +1,4 @@
 //! Lowering: programs are sound on every mesh, and move the bytes that the plan counts.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support;
 
 use expect_test::expect;
 use soybean_compiler::{
@@ -9,6 +6,8 @@ use soybean_compiler::{
     tiling::search, verify_program,
 };
 use soybean_plan::{Kernel, Mesh, NonFinite, Precision, Step};
+
+use crate::support;
 
 fn optimizers() -> [Optimizer; 4] {
     let adam =

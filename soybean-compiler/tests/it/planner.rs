@@ -1,21 +1,13 @@
 //! The search: brute force on small graphs, reference optima, and the order of the strategies.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "support/averaged.rs"]
-mod averaged;
-#[path = "support/brute_force.rs"]
-mod brute_force;
-#[path = "support/forms.rs"]
-mod forms;
-mod support;
-
-use averaged::averaged_mlp;
 use proptest::prelude::*;
 use soybean_compiler::{
     Argument, Network, Optimizer, Rule, Strategy,
     tiling::{Search, route, search},
 };
 use soybean_plan::{AxisSet, Combine, Mesh, Placement, Tiling};
+
+use crate::support::{self, averaged::averaged_mlp};
 
 fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> Search {
     search(network, Mesh::new(n_ranks), &strategy.into())
@@ -37,7 +29,7 @@ proptest! {
         prop_assert_eq!(found.lower_bound_bytes, found.tiled.bytes());
         let others = found.baselines;
         prop_assert!(found.tiled.bytes() <= others.data.min(others.model).min(others.recursive));
-        let least = brute_force::least_bytes(&network, &Mesh::new(n_ranks), 1 << 16);
+        let least = support::brute_force::least_bytes(&network, &Mesh::new(n_ranks), 1 << 16);
         prop_assert!(least.is_none_or(|it| it == found.tiled.bytes()));
     }
 }

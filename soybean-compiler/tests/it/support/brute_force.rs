@@ -14,7 +14,7 @@ use soybean_compiler::{
 };
 use soybean_plan::{Combine, Mesh, Placement, Tile, Tiling};
 
-use crate::forms::all_forms;
+use super::forms::all_forms;
 
 /// The least bytes of a training step; none if that takes tables of more entries than `limit`.
 pub(crate) fn least_bytes(network: &Network, mesh: &Mesh, limit: usize) -> Option<u64> {

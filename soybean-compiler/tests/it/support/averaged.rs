@@ -2,7 +2,7 @@
 
 use soybean_compiler::{Argument, Network, Optimizer};
 
-use crate::support::{call, mlp};
+use super::{call, mlp};
 
 /// An MLP through layers of these widths, with ReLU between them.
 pub(crate) fn averaged_mlp(batch: usize, widths: &[usize], has_bias: bool) -> Network {

@@ -1,5 +1,4 @@
 //! What is said of calls whose operands do not fit: a call as users write it, then the message, the argument that it stands at, and the help.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use soybean_compiler::{Argument, Builder, Place, graph::Value};
 use soybean_plan::{DType, Init};

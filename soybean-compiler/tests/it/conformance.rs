@@ -4,12 +4,6 @@
 //! - Splitting any factor of a signature in two, running the parts and putting them together changes nothing.
 //! - Simplification and fusion change no value.
 //! - In `bf16` its loss and gradients are the same but for rounding.
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-mod support {
-    pub(crate) mod interpreter;
-    pub(crate) mod samples;
-}
 
 use std::collections::BTreeMap;
 
@@ -22,9 +16,11 @@ use soybean_compiler::{
     verify,
 };
 use soybean_plan::{DType, Init, Precision, Shape};
-use support::{
+
+use crate::support::{
+    self, call,
     interpreter::{combine, evaluate, points, run_operator},
-    samples::{argument, call, noise},
+    samples::{argument, noise},
 };
 
 /// Operators through which no gradient flows by definition, whatever the values say.
