@@ -8,7 +8,7 @@ mod models;
 
 use models::{call, finish, numbers, single, trainer};
 use soybean::runtime::{Array, View};
-use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Strategy, graph::Value};
+use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Strategy, Value};
 use soybean_plan::{DType, Init, Kernel};
 
 const SHAPE: [usize; 3] = [4, 256, 8];

@@ -15,7 +15,7 @@ use models::{call, numbers, single, trainer};
 use proptest::prelude::*;
 use soybean::runtime::{Array, View};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Optimizer, Request, Strategy, graph::Value, verify,
+    Argument, Builder, Compiled, Network, Optimizer, Request, Strategy, Value, verify,
     verify_program,
 };
 use soybean_plan::{DType, Init, Precision, Shape};

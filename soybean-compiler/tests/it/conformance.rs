@@ -7,14 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Sample,
-    graph::{Graph, Value},
-    operator::{Operator, Rules},
-    operator_names, operator_samples,
-    signature::Dim,
-    verify,
-};
+use soybean_compiler::{Argument, Builder, Network, Optimizer, Sample, Value, operator_names, operator_samples, verify, graph::Graph, operator::Operator, operators::attend::Attend, signature::Dim};
 use soybean_plan::{DType, Init, Precision, Shape};
 
 use crate::support::{
@@ -359,7 +352,7 @@ fn attention_in_one_kernel_is_its_formula() {
         }
         let graph = &fused.network.graph;
         for value in graph.values() {
-            if let Some(operator @ Operator::Attend(_)) = graph.operator(value) {
+            if let Some(operator) = graph.operator(value).filter(|it| it.is::<Attend>()) {
                 assert_eq!(split_each_factor(&sample, graph, operator, value, &values[0]), 1);
             }
         }

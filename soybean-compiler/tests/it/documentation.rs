@@ -6,11 +6,8 @@ use std::{
 };
 
 use soybean_compiler::{
-    Argument, Builder, Description, Network, Optimizer, Sample, SampleArgument,
-    graph::{Graph, Value},
-    operator::Rules,
-    operator_descriptions, operator_samples,
-    signature::Dim,
+    Argument, Builder, Description, Network, Optimizer, Sample, SampleArgument, Value,
+    graph::Graph, operator_descriptions, operator_samples, signature::Dim,
 };
 use soybean_plan::DType;
 

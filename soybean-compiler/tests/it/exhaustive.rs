@@ -1,8 +1,6 @@
 //! The search against brute force, on thousands of small networks.
 
-use soybean_compiler::{
-    Network, Optimizer, Strategy, graph::Value, optimizer, tiling::search_alone,
-};
+use soybean_compiler::{Network, Optimizer, Strategy, Value, optimizer, tiling::search_alone};
 use soybean_plan::{Mesh, NonFinite, Placement, Precision, Tiling};
 
 use crate::support::{

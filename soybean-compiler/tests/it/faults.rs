@@ -1,6 +1,6 @@
 //! What is said of calls whose operands do not fit: a call as users write it, then the message, the argument that it stands at, and the help.
 
-use soybean_compiler::{Argument, Builder, Place, graph::Value};
+use soybean_compiler::{Argument, Builder, Place, Value};
 use soybean_plan::{DType, Init};
 
 /// What a call is given, the receiver first.

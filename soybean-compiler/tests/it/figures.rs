@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
 use soybean_compiler::{
-    Network, Strategy,
-    graph::Value,
-    optimizer,
+    Network, Strategy, Value, optimizer,
     signature::Form,
     tiling::{Search, Tiled, search},
 };

@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Optimizer, Options, Recipe, Request, Strategy, compile,
-    graph::Value, verify, verify_program,
+    Argument, Builder, Compiled, Network, Optimizer, Options, Recipe, Request, Strategy, Value,
+    compile, verify, verify_program,
 };
 use soybean_plan::{DType, Init, Mode, Precision, Rows};
 use soybean_zoo::{GPT, Layers, Model, Transformer, mlp, resnet20};

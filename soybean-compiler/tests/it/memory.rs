@@ -4,9 +4,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use soybean_compiler::{
     Argument, At, Builder, Compiled, Content, ModelFault, Network, Optimizer, Options, Request,
-    Strategy, compile,
-    graph::Value,
-    lower, lower_within, optimizer,
+    Strategy, Value, compile, lower, lower_within, optimizer,
     tiling::{Tiled, search},
     verify_program,
 };

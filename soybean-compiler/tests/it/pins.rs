@@ -2,8 +2,7 @@
 
 use soybean_compiler::{
     Argument, At, Builder, Compiled, ModelFault, Network, Optimizer, Options, Request, Strategy,
-    compile,
-    graph::Value,
+    Value, compile,
     tiling::{Search, search},
 };
 use soybean_plan::{DType, Init, Mesh, Placement, Precision, Tiling};

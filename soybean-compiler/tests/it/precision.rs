@@ -3,15 +3,7 @@
 use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
-use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Rule, Strategy,
-    graph::Value,
-    lower,
-    operator::{Operator, Rounding, Rules},
-    optimizer, program_text,
-    tiling::search,
-    verify, verify_program,
-};
+use soybean_compiler::{Argument, Builder, Network, Optimizer, Rule, Strategy, Value, lower, optimizer, program_text, verify, verify_program, operator::Rounding, operators::reduce::Reduce, tiling::search};
 use soybean_plan::{DType, Init, Kernel, Mesh, Precision, Program};
 use soybean_zoo::{Model, Transformer, resnet20};
 
@@ -83,7 +75,7 @@ fn types(network: &Network) -> String {
             graph.operands(value).into_iter().map(|it| graph.node(it).dtype.name()).collect();
         let of = match operator.rounding() {
             Rounding::Map => String::new(),
-            _ if matches!(operator, Operator::Reduce(_)) => String::new(),
+            _ if operator.is::<Reduce>() => String::new(),
             _ => format!("({})", of.join(", ")),
         };
         let cast = if operator.is_cast() { "cast" } else { name };

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 use soybean_compiler::{
     Argument, Builder, Compiled, Objective, Optimizer, Options, Recipe, Request, Rule, Strategy,
-    graph::Value, operator_samples, optimizer,
+    Value, operator_samples, optimizer,
 };
 use soybean_plan::{Cluster, DType, Device, Init, Level, NonFinite, Precision};
 use soybean_zoo::{

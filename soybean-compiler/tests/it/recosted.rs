@@ -15,7 +15,7 @@ use crate::support::{
 /// The JSON of a plan; none where the ranks are too many for the network.
 fn plan(
     builder: Builder,
-    loss: soybean_compiler::graph::Value,
+    loss: soybean_compiler::Value,
     n_gpus: usize,
     strategy: Strategy,
     precision: Precision,
@@ -26,8 +26,8 @@ fn plan(
 
 fn compiled(
     builder: Builder,
-    loss: impl Into<Option<soybean_compiler::graph::Value>>,
-    outputs: &[(String, soybean_compiler::graph::Value)],
+    loss: impl Into<Option<soybean_compiler::Value>>,
+    outputs: &[(String, soybean_compiler::Value)],
     n_gpus: usize,
     strategy: Strategy,
     precision: Precision,

@@ -8,7 +8,7 @@ pub(crate) mod random_networks;
 pub(crate) mod recost;
 pub(crate) mod samples;
 
-use soybean_compiler::{Argument, Builder, graph::Value};
+use soybean_compiler::{Argument, Builder, Value};
 use soybean_plan::{DType, Init};
 
 /// Calls an operator on tensors.

@@ -5,11 +5,7 @@ use std::borrow::Cow;
 use expect_test::expect;
 use proptest::prelude::*;
 use soybean_compiler::{
-    Network, Objective, Optimizer, Options, Request, Strategy, compile,
-    graph::Value,
-    lower,
-    operator::Rules,
-    optimizer,
+    Network, Objective, Optimizer, Options, Request, Strategy, Value, compile, lower, optimizer,
     signature::Form,
     tiling::{Search, route, search},
 };

@@ -6,9 +6,8 @@
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use soybean_compiler::{
-    Network,
-    graph::{Phase, Value},
-    operator::Rules,
+    Network, Value,
+    operator::Phase,
     signature::{Form, Signature},
     tiling::route,
 };

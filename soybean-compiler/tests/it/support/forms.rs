@@ -1,9 +1,7 @@
 //! The forms in which an operator can run, from their definition.
 
 use soybean_compiler::{
-    Network,
-    graph::Value,
-    operator::Rules,
+    Network, Value,
     signature::{FactorId, Form},
 };
 use soybean_plan::Mesh;

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_compiler::{
-    graph::{Graph, Value},
-    operator::Rules,
-};
+use soybean_compiler::{Value, graph::Graph};
 use soybean_plan::{
     Attention, AttentionForm, Binary, Combine, Concatenation, Contraction, Convolution,
     ConvolutionForm, DType, Embedding, EmbeddingForm, Instruction, Kernel, Map, MatrixStrides,

@@ -1,6 +1,6 @@
 //! Random small networks: operators chosen by numbers from a seed, on tensors that are there.
 
-use soybean_compiler::{Argument, Builder, graph::Value};
+use soybean_compiler::{Argument, Builder, Value};
 use soybean_plan::{
     DType, Init, Mode,
     random::{mixed, next_state},

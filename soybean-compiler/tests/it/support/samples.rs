@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_compiler::{Argument, Builder, SampleArgument, graph::Value};
+use soybean_compiler::{Argument, Builder, SampleArgument, Value};
 use soybean_plan::{DType, Init};
 
 /// An argument of a sample as one of a call; its tensors are sources with values.

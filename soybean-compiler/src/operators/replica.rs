@@ -5,25 +5,28 @@ use std::fmt;
 use soybean_plan::{Combine, DType, Kernel, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     operators::elementwise::all_dims,
     signature::Signature,
+    value::Value,
 };
 
 /// The operand itself, in a tiling of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share;
+pub struct Replica;
 
-impl Rules for Share {
+impl Rules for Replica {
     fn signature(&self, operands: &[Shape]) -> Signature {
         let dims = all_dims(&operands[0]);
         Signature::plain(operands[0].to_vec(), std::slice::from_ref(&dims), &dims, Combine::Sum)
     }
 
     // d share(x) = x
-    fn gradient(&self, call: &Call<'_>, _tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        _builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         vec![Some(call.gradient)]
     }
 
@@ -42,9 +45,17 @@ impl Rules for Share {
     fn dtype(&self, operands: &[DType]) -> DType {
         operands[0]
     }
+
+    fn is_alias(&self) -> bool {
+        true
+    }
+
+    fn is_replica(&self) -> bool {
+        true
+    }
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("share")
     }

@@ -5,18 +5,17 @@ use std::fmt;
 use soybean_plan::{Combine, DType, Kernel, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::{Phase, Value},
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Phase, Rounding, Rules},
     operators::elementwise::all_dims,
     signature::Signature,
+    value::Value,
 };
 
 /// The first operand in a training step, the second in an evaluation; both of the same shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ByPhase;
+pub struct PhaseSelect;
 
-impl ByPhase {
+impl PhaseSelect {
     /// The position of the operand that is the result in this phase.
     #[must_use]
     pub const fn operand(phase: Phase) -> usize {
@@ -27,14 +26,18 @@ impl ByPhase {
     }
 }
 
-impl Rules for ByPhase {
+impl Rules for PhaseSelect {
     fn signature(&self, operands: &[Shape]) -> Signature {
         let dims = all_dims(&operands[0]);
         Signature::plain(operands[0].to_vec(), &[dims.clone(), dims.clone()], &dims, Combine::Sum)
     }
 
     // Gradients are those of training.
-    fn gradient(&self, call: &Call<'_>, _tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        _builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         vec![Some(call.gradient), None]
     }
 
@@ -53,9 +56,17 @@ impl Rules for ByPhase {
     fn dtype(&self, operands: &[DType]) -> DType {
         operands[0]
     }
+
+    fn is_alias(&self) -> bool {
+        true
+    }
+
+    fn reads(&self, position: usize, phase: Phase) -> bool {
+        position == Self::operand(phase)
+    }
 }
 
-impl fmt::Display for ByPhase {
+impl fmt::Display for PhaseSelect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("by-phase")
     }
