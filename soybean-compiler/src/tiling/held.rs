@@ -1,7 +1,7 @@
 //! What stored tensors cost below one byte moved, so that among plans of equal bytes the one that holds the least wins.
 
 use super::problem::{Problem, Use, bytes_of};
-use crate::graph::Value;
+use crate::value::Value;
 
 impl Problem<'_> {
     /// What it costs to store a tensor in as many parts. Working copies take memory where they are converted, if they are.

@@ -14,7 +14,7 @@ use super::{
     resolution::Resolution,
     space::Space,
 };
-use crate::{graph::Value, signature::Form};
+use crate::{signature::Form, value::Value};
 
 /// A problem with the states that a resolution tells apart.
 pub(super) struct View<'a> {

@@ -6,9 +6,8 @@ use soybean_plan::Mesh;
 
 use super::{Meaning, Pair, Problem, UNIT, Use, Work, bytes_of};
 use crate::{
-    graph::{Phase, Value},
     network::Network,
-    operator::Rules,
+    operator::Phase,
     tiling::{
         charge::Charges,
         dominance::Variable,
@@ -17,6 +16,7 @@ use crate::{
         price::Pricing,
         space::Splits,
     },
+    value::Value,
 };
 
 /// The most that plans may cost.
