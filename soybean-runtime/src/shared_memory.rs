@@ -313,7 +313,8 @@ impl SharedMemoryCommunicator {
         wait()?;
         let n_bytes = match &prepared.movement {
             Movement::Copy(parts) => {
-                // SAFETY: all ranks of the group are between the same barriers, and write to their results only.
+                // SAFETY: all ranks of the group are between the same barriers, and write to their
+                // results only.
                 let n_bytes = unsafe { local.copy(parts, input, &to) }?;
                 // SAFETY: as above.
                 unsafe { exchange.finish(ExchangePhase::Inputs, &to) }?;

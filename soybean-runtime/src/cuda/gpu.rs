@@ -188,7 +188,8 @@ impl Drop for Gpu {
         if self.is_lost.load(Ordering::Relaxed) {
             return;
         }
-        // SAFETY: retained in `new`. After a fatal error the driver refuses, and there is nothing left to release.
+        // SAFETY: retained in `new`. After a fatal error the driver refuses, and there is nothing
+        // left to release.
         let _refused = unsafe { result::primary_ctx::release(self.device) };
     }
 }

@@ -86,7 +86,8 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: allocated in `zeroed`. After a fatal error the driver refuses, and there is nothing left to free.
+            // SAFETY: allocated in `zeroed`. After a fatal error the driver refuses, and there is
+            // nothing left to free.
             let _refused = unsafe { result::free_sync(self.start) };
         }
     }
@@ -179,7 +180,8 @@ impl PinnedWords {
 impl Drop for PinnedWords {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: allocated in `zeroed`. After a fatal error the driver refuses, and there is nothing left to free.
+            // SAFETY: allocated in `zeroed`. After a fatal error the driver refuses, and there is
+            // nothing left to free.
             let _refused = unsafe { result::free_host(self.start.as_ptr().cast()) };
         }
     }

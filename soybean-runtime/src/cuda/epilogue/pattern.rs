@@ -88,8 +88,8 @@ const N_POINTS: u32 = 64;
 const TOLERANCE: f64 = 1e-10;
 
 /// Returns true if a program computes the function. Both are analytic, so they are equal everywhere
-/// if they are equal on an open set. Equal values at scattered points are supported_variant as proof. A
-/// derivative has many equivalent forms, and the compiler may change to another.
+/// if they are equal on an open set. Equal values at scattered points are supported_variant as
+/// proof. A derivative has many equivalent forms, and the compiler may change to another.
 fn computes_same(
     program: &ScalarProgram,
     n_inputs: usize,
