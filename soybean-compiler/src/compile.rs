@@ -5,7 +5,6 @@ use soybean_plan::{Mesh, Precision, Program, Topology, Unfit};
 use crate::{
     builder::Builder,
     fault::{At, ModelFault},
-    graph::Value,
     limit::{self, OutOfMemory},
     lower::{Lowered, lowered_within},
     network::Network,
@@ -15,6 +14,7 @@ use crate::{
     report::Report,
     share,
     tiling::{Objective, Request, Search, Strategy, Tiled, search, search_alone},
+    value::Value,
 };
 
 /// What is asked of the compiler besides the model itself.

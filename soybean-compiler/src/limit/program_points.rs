@@ -9,11 +9,13 @@ use std::{collections::BTreeMap, ops::Range};
 use soybean_plan::{Mesh, Placement, Tiling};
 
 use crate::{
-    graph::{Graph, Phase, Source, Value},
+    graph::{Graph, Source},
     network::Network,
-    operator::Operator,
+    operator::Phase,
+    operators::elementwise::Elementwise,
     schedule::{self, Task},
     tiling::{KernelMultiplier, MemoryMultipliers, Tiled},
+    value::Value,
 };
 
 /// The moments of a training step, or in inference of a prediction.
@@ -130,7 +132,7 @@ fn point(
 ) -> ProgramPoint {
     let mut point = ProgramPoint { user, fresh: Vec::new(), stored: Vec::new() };
     // A map may write its result over an operand that has all dims.
-    let mut may_overwrite = matches!(graph.operator(user), Some(Operator::Elementwise(_)));
+    let mut may_overwrite = graph.operator_as::<Elementwise>(user).is_some();
     let mut seen: Vec<Value> = Vec::new();
     for (position, value) in graph.operands(user).into_iter().enumerate() {
         let memory = graph.memory_of(value);

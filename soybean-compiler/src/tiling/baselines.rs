@@ -9,8 +9,9 @@ use super::{
     problem::{Label, TilingProblem, Variable},
 };
 use crate::{
-    graph::{Source, Value},
+    graph::Source,
     signature::{FactorId, factor_id},
+    value::Value,
 };
 
 /// What is wanted of a tensor's tiling or of an operator's form; dims and factors alike are numbered.

@@ -7,10 +7,10 @@ use soybean_plan::{CollectiveKind, DType, Shape, Topology, Work};
 
 use super::{conversion::ConversionStep, tiling_space::LegalSplits};
 use crate::{
-    graph::Value,
     network::Network,
-    operator::{Operator, Rules},
+    operator::Operator,
     signature::{Dim, Form},
+    value::Value,
 };
 
 /// By which prices plans are compared.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use soybean_plan::{Mesh, Tiling};
 
-use crate::{graph::Value, network::Network, operator::Rules, signature::Dim};
+use crate::{network::Network, signature::Dim, value::Value};
 
 /// The mesh with the axes in an order that suits the network's extents, if it allows what users pin.
 pub(super) fn with_digit_order(network: &Network, mesh: Mesh) -> Mesh {

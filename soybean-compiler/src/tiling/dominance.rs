@@ -10,10 +10,9 @@ use soybean_plan::{AxisSet, Mesh, may_split};
 
 use super::problem::{builder::variables, operator_of};
 use crate::{
-    graph::Value,
     network::Network,
-    operator::Rules,
     signature::{Signature, factor_id},
+    value::Value,
 };
 
 /// What is chosen in a search.

@@ -14,7 +14,7 @@ use super::{
     splittable::enumerate_forms,
     tiling_space::TilingSpace,
 };
-use crate::{graph::Value, signature::Form};
+use crate::{signature::Form, value::Value};
 
 /// A problem with the states that a resolution tells apart.
 pub(super) struct Instance<'a> {

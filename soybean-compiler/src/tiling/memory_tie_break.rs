@@ -1,7 +1,7 @@
 //! What stored tensors cost below one byte moved, so that among plans of equal bytes the one that holds the least wins.
 
 use super::problem::{Access, TilingProblem, bytes_of};
-use crate::graph::Value;
+use crate::value::Value;
 
 impl TilingProblem<'_> {
     /// What it costs to store a tensor in as many parts. KernelMultiplier copies take memory where they are converted, if they are.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::problem::{AccessEdge, TilingProblem, Variable, bytes_of};
-use crate::{graph::Value, signature::Form};
+use crate::{signature::Form, value::Value};
 
 /// What each rank's memory costs, in bytes moved for a byte held.
 #[derive(Clone, Debug, Default, PartialEq)]

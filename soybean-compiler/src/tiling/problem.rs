@@ -19,10 +19,10 @@ use super::{
     tiling_space::LegalSplits,
 };
 use crate::{
-    graph::Value,
     network::Network,
     operator::Operator,
     signature::{Form, Signature},
+    value::Value,
 };
 
 /// The cost of one whole unit, of one byte moved or of one tick, unless a plan might then cost more than a number can say.

@@ -6,9 +6,8 @@ use soybean_plan::Mesh;
 
 use super::{Access, AccessEdge, OperatorKind, TilingProblem, UNIT, Variable, bytes_of};
 use crate::{
-    graph::{Phase, Value},
     network::Network,
-    operator::Rules,
+    operator::Phase,
     tiling::{
         cost_model::CostModel,
         dominance::NetworkVariable,
@@ -17,6 +16,7 @@ use crate::{
         splittable::{Redundancy, SplittableFactors, SplittingSets},
         tiling_space::LegalSplits,
     },
+    value::Value,
 };
 
 /// The most that plans may cost.
