@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use soybean_plan::AxisSet;
 
-use super::{problem::Problem, view::View};
+use super::{instance::Instance, problem::TilingProblem};
 
 /// The classes of axes between which costs do not tell.
-pub(super) fn classes(problem: &Problem<'_>) -> Vec<AxisSet> {
+pub(super) fn symmetry_classes(problem: &TilingProblem<'_>) -> Vec<AxisSet> {
     let mut classes: Vec<(usize, AxisSet)> = Vec::new();
     for axis in 0..problem.mesh.n_axes() {
-        match classes.iter_mut().find(|it| problem.are_alike(it.0, axis)) {
+        match classes.iter_mut().find(|it| problem.are_symmetric(it.0, axis)) {
             Some((_, class)) => *class = class.with(axis),
             None => classes.push((axis, AxisSet::EMPTY.with(axis))),
         }
@@ -19,10 +19,10 @@ pub(super) fn classes(problem: &Problem<'_>) -> Vec<AxisSet> {
 }
 
 /// Partitions of all axes into blocks, the best first: those in which most of these states, given in counts, can be laid out; of those the coarsest.
-pub(super) fn partitions(counts: &View<'_>, states: &[usize]) -> Vec<Vec<AxisSet>> {
+pub(super) fn axis_partitions(orbits: &Instance<'_>, labels: &[usize]) -> Vec<Vec<AxisSet>> {
     let mut partitions = vec![Vec::new()];
-    for class in counts.resolution.classes() {
-        let wanted = group_sizes(counts, states, class);
+    for class in orbits.resolution.classes() {
+        let wanted = group_sizes(orbits, labels, class);
         let n_misfits = |blocks: &[usize]| -> usize {
             let misfits = wanted.iter().filter(|(sizes, _)| !fits(blocks, sizes));
             misfits.map(|(_, n_variables)| n_variables).sum()
@@ -38,7 +38,7 @@ pub(super) fn partitions(counts: &View<'_>, states: &[usize]) -> Vec<Vec<AxisSet
             ways.dedup();
             ways
         };
-        let ranked = ranked.iter().take(N_OF_CLASS).flat_map(both_ways);
+        let ranked = ranked.iter().take(MAX_PARTITIONS).flat_map(both_ways);
         let of_class: Vec<Vec<AxisSet>> = ranked.map(|it| blocks(&it)).collect();
         let with = |option: &Vec<AxisSet>| {
             let join = |before: &Vec<AxisSet>| before.iter().chain(option).copied().collect();
@@ -50,15 +50,19 @@ pub(super) fn partitions(counts: &View<'_>, states: &[usize]) -> Vec<Vec<AxisSet
 }
 
 /// The most partitions of one class that are considered.
-const N_OF_CLASS: usize = 4;
+const MAX_PARTITIONS: usize = 4;
 
 /// How many axes of a class are placed in each way, in order, and how many variables are so.
-fn group_sizes(counts: &View<'_>, states: &[usize], class: AxisSet) -> BTreeMap<Vec<usize>, usize> {
+fn group_sizes(
+    orbits: &Instance<'_>,
+    labels: &[usize],
+    class: AxisSet,
+) -> BTreeMap<Vec<usize>, usize> {
     let mut wanted: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
-    for (variable, &state) in states.iter().enumerate() {
-        let places = counts.choice(variable, state).places();
+    for (variable, &label) in labels.iter().enumerate() {
+        let splits = orbits.label(variable, label).splits();
         let mut sizes: BTreeMap<Option<u8>, usize> = BTreeMap::new();
-        class.iter().for_each(|axis| *sizes.entry(places[axis]).or_default() += 1);
+        class.iter().for_each(|axis| *sizes.entry(splits[axis]).or_default() += 1);
         let mut sizes: Vec<usize> = sizes.into_values().collect();
         sizes.sort_unstable();
         *wanted.entry(sizes).or_default() += 1;

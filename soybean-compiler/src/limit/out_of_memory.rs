@@ -4,7 +4,7 @@ use std::fmt;
 
 use soybean_plan::{Mesh, Shape, readable_memory};
 
-use super::fit::leanest;
+use super::column_generation::leanest;
 use crate::{
     fault::{At, ModelFault},
     network::Network,
@@ -19,7 +19,7 @@ const N_TRIES: usize = 4;
 const N_NAMED: usize = 5;
 
 /// A plan that does not fit, although it was searched for.
-pub(crate) struct Shortage<'a> {
+pub(crate) struct OutOfMemory<'a> {
     pub(crate) network: &'a Network,
     pub(crate) mesh: Mesh,
     /// The bytes that each rank has.
@@ -29,7 +29,7 @@ pub(crate) struct Shortage<'a> {
     pub(crate) peak: &'a Peak,
 }
 
-impl Shortage<'_> {
+impl OutOfMemory<'_> {
     /// The fault: how much is needed, for what, and on how many GPUs the model fits.
     pub(crate) fn fault(&self, most_gpus: usize) -> ModelFault {
         let (plan, help) = match self.strategy {
@@ -60,7 +60,7 @@ impl Shortage<'_> {
 
     /// ``parameters `w` [1024, 4096] 2.0 MiB, 3 activations [64, 4096] 3.0 MiB``
     fn largest(&self) -> String {
-        let mut groups: Vec<Group<'_>> = Vec::new();
+        let mut groups: Vec<TensorGroup<'_>> = Vec::new();
         for held in &self.peak.held {
             let Some(group) = self.group(held) else { continue };
             match groups.iter_mut().find(|it| it.is_alike(&group)) {
@@ -75,10 +75,10 @@ impl Shortage<'_> {
         groups.iter().take(N_NAMED).map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    fn group(&self, held: &Held) -> Option<Group<'_>> {
+    fn group(&self, held: &Held) -> Option<TensorGroup<'_>> {
         let node = self.network.graph.node(held.value?);
         let Held { content, bytes, .. } = *held;
-        Some(Group { content, name: &node.name, shape: node.shape, n_tensors: 1, bytes })
+        Some(TensorGroup { content, name: &node.name, shape: node.shape, n_tensors: 1, bytes })
     }
 
     /// On how many GPUs the model fits: the first multiple of the number at hand for which a plan is found, among a few.
@@ -118,7 +118,7 @@ fn is_searched(n_gpus: usize) -> bool {
 }
 
 /// Buffers of tensors that are alike.
-struct Group<'a> {
+struct TensorGroup<'a> {
     content: Content,
     /// Empty for tensors without a name, of which several are told together.
     name: &'a str,
@@ -127,13 +127,13 @@ struct Group<'a> {
     bytes: u64,
 }
 
-impl Group<'_> {
+impl TensorGroup<'_> {
     fn is_alike(&self, other: &Self) -> bool {
         self.content == other.content && self.name == other.name && self.shape == other.shape
     }
 }
 
-impl fmt::Display for Group<'_> {
+impl fmt::Display for TensorGroup<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.content {
             Content::Parameters => "parameter",

@@ -14,20 +14,20 @@ use crate::{
     operator::Phase,
     operators::elementwise::Elementwise,
     schedule::{self, Task},
-    tiling::{Charges, Tiled, Working},
+    tiling::{KernelMultiplier, MemoryMultipliers, Tiled},
     value::Value,
 };
 
 /// The moments of a training step, or in inference of a prediction.
-pub(super) struct Moments<'a> {
+pub(super) struct ProgramPoints<'a> {
     network: &'a Network,
-    moments: Vec<Moment>,
+    points: Vec<ProgramPoint>,
     /// For each tensor the moments at which it lies in memory as it is stored.
     lives: Vec<Range<usize>>,
 }
 
 /// A kernel, and what it reads.
-struct Moment {
+struct ProgramPoint {
     user: Value,
     /// The operands that take memory however they are stored: nothing reads them later.
     fresh: Vec<usize>,
@@ -35,9 +35,9 @@ struct Moment {
     stored: Vec<usize>,
 }
 
-impl<'a> Moments<'a> {
+impl<'a> ProgramPoints<'a> {
     pub(super) fn new(network: &'a Network) -> Self {
-        let times = Times::new(network);
+        let times = TaskTimes::new(network);
         let graph = &network.graph;
         let has_kernel =
             |value: Value| graph.operator(value).is_some_and(|operator| !operator.is_alias());
@@ -46,17 +46,17 @@ impl<'a> Moments<'a> {
         let lives = lives(network, &times, &users);
         let mut classes: BTreeMap<Value, Vec<Value>> = BTreeMap::new();
         graph.values().for_each(|it| classes.entry(graph.memory_of(it)).or_default().push(it));
-        let moment = |(at, &(_, user)): (usize, &(usize, Value))| {
+        let point = |(at, &(_, user)): (usize, &(usize, Value))| {
             let lives = |value: Value| lives[value.index()].contains(&at);
-            moment(graph, user, &classes, lives)
+            point(graph, user, &classes, lives)
         };
-        let moments = users.iter().enumerate().map(moment).collect();
-        Self { network, moments, lives }
+        let points = users.iter().enumerate().map(point).collect();
+        Self { network, points, lives }
     }
 
     /// The number of moments.
     pub(super) fn len(&self) -> usize {
-        self.moments.len()
+        self.points.len()
     }
 
     /// The bytes that a rank of this plan holds at least, at each moment.
@@ -72,9 +72,9 @@ impl<'a> Moments<'a> {
         }
         let mut held = 0;
         let mut at_moment = Vec::with_capacity(self.len());
-        for (moment, change) in self.moments.iter().zip(changes) {
+        for (point, change) in self.points.iter().zip(changes) {
             held += change;
-            at_moment.push(held.cast_unsigned() + self.bytes_of_kernel(moment, tiled));
+            at_moment.push(held.cast_unsigned() + self.bytes_of_kernel(point, tiled));
         }
         at_moment
     }
@@ -87,20 +87,20 @@ impl<'a> Moments<'a> {
     }
 
     /// What the kernel of a moment holds besides stored tensors.
-    fn bytes_of_kernel(&self, moment: &Moment, tiled: &Tiled) -> u64 {
-        let (signature, form) = tiled.signature(moment.user);
-        let operands = self.network.graph.operands(moment.user);
+    fn bytes_of_kernel(&self, point: &ProgramPoint, tiled: &Tiled) -> u64 {
+        let (signature, form) = tiled.signature(point.user);
+        let operands = self.network.graph.operands(point.user);
         let in_form = |position: usize| {
             let tiling = signature.operand_tiling(position, form);
             (tiling, self.local(operands[position], tiling, &tiled.mesh))
         };
-        let fresh: u64 = moment.fresh.iter().map(|&it| in_form(it).1).sum();
+        let fresh: u64 = point.fresh.iter().map(|&it| in_form(it).1).sum();
         let other = |&position: &usize| {
             let (tiling, bytes) = in_form(position);
             (tiling != tiled.tilings[operands[position].index()]).then_some(bytes)
         };
-        let stored: u64 = moment.stored.iter().filter_map(other).sum();
-        fresh + stored + self.local(moment.user, signature.result_tiling(form), &tiled.mesh)
+        let stored: u64 = point.stored.iter().filter_map(other).sum();
+        fresh + stored + self.local(point.user, signature.result_tiling(form), &tiled.mesh)
     }
 
     fn local(&self, value: Value, tiling: Tiling, mesh: &Mesh) -> u64 {
@@ -110,27 +110,27 @@ impl<'a> Moments<'a> {
     }
 
     /// What memory costs where a byte at these moments has these prices, in bytes moved.
-    pub(super) fn charges(&self, prices: &BTreeMap<usize, f64>) -> Charges {
+    pub(super) fn multipliers(&self, prices: &BTreeMap<usize, f64>) -> MemoryMultipliers {
         let of_life = |life: &Range<usize>| prices.range(life.clone()).map(|(_, it)| it).sum();
-        let working = |(&moment, &price): (&usize, &f64)| {
-            let Moment { user, fresh, stored } = self.moments.get(moment)?;
-            Some((*user, Working { price, fresh: fresh.clone(), stored: stored.clone() }))
+        let working = |(&point, &price): (&usize, &f64)| {
+            let ProgramPoint { user, fresh, stored } = self.points.get(point)?;
+            Some((*user, KernelMultiplier { price, fresh: fresh.clone(), stored: stored.clone() }))
         };
-        Charges {
+        MemoryMultipliers {
             stored: self.lives.iter().map(of_life).collect(),
-            working: prices.iter().filter_map(working).collect(),
+            kernels: prices.iter().filter_map(working).collect(),
         }
     }
 }
 
 /// A kernel's operands by what is known of their memory. Of several that are one memory, in whatever shapes, one counts.
-fn moment(
+fn point(
     graph: &Graph,
     user: Value,
     classes: &BTreeMap<Value, Vec<Value>>,
     lives: impl Fn(Value) -> bool,
-) -> Moment {
-    let mut moment = Moment { user, fresh: Vec::new(), stored: Vec::new() };
+) -> ProgramPoint {
+    let mut point = ProgramPoint { user, fresh: Vec::new(), stored: Vec::new() };
     // A map may write its result over an operand that has all dims.
     let mut may_overwrite = graph.operator_as::<Elementwise>(user).is_some();
     let mut seen: Vec<Value> = Vec::new();
@@ -141,21 +141,21 @@ fn moment(
         }
         seen.push(memory);
         if lives(value) {
-            moment.stored.push(position);
+            point.stored.push(position);
         } else if graph.is_copy(value) || classes[&memory].iter().any(|&it| lives(it)) {
             continue;
         } else if may_overwrite && graph.shape(value) == graph.shape(user) {
             may_overwrite = false;
         } else {
-            moment.fresh.push(position);
+            point.fresh.push(position);
         }
     }
-    moment
+    point
 }
 
 /// For each tensor the moments strictly between the task that makes it and the last that reads it. Tensors that are one memory in several shapes count
 /// one after another.
-fn lives(network: &Network, times: &Times, users: &[(usize, Value)]) -> Vec<Range<usize>> {
+fn lives(network: &Network, times: &TaskTimes, users: &[(usize, Value)]) -> Vec<Range<usize>> {
     let graph = &network.graph;
     let mut lives = vec![0..0; graph.n_values()];
     let mut ends: BTreeMap<Value, usize> = BTreeMap::new();
@@ -184,14 +184,14 @@ fn lives(network: &Network, times: &Times, users: &[(usize, Value)]) -> Vec<Rang
 }
 
 /// When each task of that computation runs.
-struct Times {
+struct TaskTimes {
     /// The computed tensors with their times, in order.
     computed: Vec<(usize, Value)>,
     /// The times of all tasks by what they give, next values among them.
     of: BTreeMap<Value, usize>,
 }
 
-impl Times {
+impl TaskTimes {
     fn new(network: &Network) -> Self {
         let mut this = Self { computed: Vec::new(), of: BTreeMap::new() };
         for (time, task) in schedule::measured(network).iter().enumerate() {

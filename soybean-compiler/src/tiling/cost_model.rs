@@ -5,7 +5,7 @@
 
 use soybean_plan::{CollectiveKind, DType, Shape, Topology, Work};
 
-use super::{conversion::Change, space::Splits};
+use super::{conversion::ConversionStep, tiling_space::LegalSplits};
 use crate::{
     network::Network,
     operator::Operator,
@@ -15,16 +15,16 @@ use crate::{
 
 /// By which prices plans are compared.
 #[derive(Debug)]
-pub(super) enum Pricing {
+pub(super) enum CostModel {
     /// The bytes that are moved.
     Bytes,
     /// The time of a step.
-    Time(Box<Clock>),
+    Time(Box<TimeModel>),
 }
 
 /// The times of a network's steps on a machine.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(super) struct TimeModel {
     topology: Topology,
     ticks_per_second: f64,
     /// Cost of a tick that only an evaluation takes.
@@ -36,9 +36,9 @@ pub(super) struct Clock {
 /// What a conversion costs whatever the size of the tensor. There are many of them, so each is one word: the elements that are moved over all ranks for a tensor
 /// of as many elements as there are ranks; or, in single precision, seconds and seconds for each byte of the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Price(u64);
+pub(super) struct ConversionCost(u64);
 
-impl Price {
+impl ConversionCost {
     /// Nothing.
     pub(super) const NONE: Self = Self(0);
     /// What is no price.
@@ -54,7 +54,7 @@ impl Price {
     }
 }
 
-impl Pricing {
+impl CostModel {
     /// Times on this machine.
     pub(super) fn time(network: &Network, topology: &Topology) -> Self {
         let is_measured = network.measured();
@@ -76,7 +76,7 @@ impl Pricing {
         let most_evaluated = f64::max(evaluated * ticks_per_second, 1.0);
         let evaluation_tick = 0.25 / most_evaluated;
         let (topology, tasks) = (topology.clone(), tasks(network, &is_measured));
-        Self::Time(Box::new(Clock { topology, ticks_per_second, evaluation_tick, tasks }))
+        Self::Time(Box::new(TimeModel { topology, ticks_per_second, evaluation_tick, tasks }))
     }
 
     /// The level of an axis, as far as levels cost differently.
@@ -88,26 +88,30 @@ impl Pricing {
     }
 
     /// The price of getting from one tiling to another.
-    pub(super) fn conversion(&self, splits: &Splits, changes: &[Change]) -> Price {
+    pub(super) fn conversion(
+        &self,
+        splits: &LegalSplits,
+        changes: &[ConversionStep],
+    ) -> ConversionCost {
         match self {
-            Self::Bytes => Price(changes.iter().map(|it| splits.moved(it)).sum()),
+            Self::Bytes => ConversionCost(changes.iter().map(|it| splits.moved(it)).sum()),
             Self::Time(clock) => clock.conversion(splits, changes),
         }
     }
 
     /// A price that is at most either of two, and no lower than need be.
-    pub(super) fn least(&self, one: Price, other: Price) -> Price {
+    pub(super) fn least(&self, one: ConversionCost, other: ConversionCost) -> ConversionCost {
         match self {
-            Self::Bytes => Price(one.0.min(other.0)),
+            Self::Bytes => ConversionCost(one.0.min(other.0)),
             Self::Time(_) => {
                 let ((seconds, rate), (other_seconds, other_rate)) = (one.time(), other.time());
-                Price::of_time(seconds.min(other_seconds), rate.min(other_rate))
+                ConversionCost::of_time(seconds.min(other_seconds), rate.min(other_rate))
             }
         }
     }
 
     /// The whole units of a conversion of a tensor of so many bytes that the measured computation has.
-    pub(super) fn measured(&self, price: Price, bytes: u64, n_ranks: u64) -> i64 {
+    pub(super) fn measured(&self, price: ConversionCost, bytes: u64, n_ranks: u64) -> i64 {
         match self {
             Self::Bytes => (price.0 * bytes / n_ranks) as i64,
             Self::Time(clock) => clock.cost(clock.seconds(price, bytes)),
@@ -115,7 +119,13 @@ impl Pricing {
     }
 
     /// The part of a unit of one that only an evaluation has, given that of a byte which only evaluations move; less than a quarter, whatever the sum.
-    pub(super) fn evaluated(&self, price: Price, bytes: u64, n_ranks: u64, byte: f64) -> f64 {
+    pub(super) fn evaluated(
+        &self,
+        price: ConversionCost,
+        bytes: u64,
+        n_ranks: u64,
+        byte: f64,
+    ) -> f64 {
         match self {
             Self::Bytes => (price.0 * bytes / n_ranks) as f64 * byte,
             Self::Time(clock) => {
@@ -156,10 +166,10 @@ impl Pricing {
 /// The most ticks of the worst plan.
 const MOST_TICKS: f64 = (1_u64 << 42) as f64;
 
-impl Clock {
+impl TimeModel {
     /// Slices take no time here: those of one tensor are shared by all that read it. Nor does it take time to divide a number among ranks.
     #[expect(clippy::cast_possible_truncation, reason = "seven digits are more than is known")]
-    fn conversion(&self, splits: &Splits, changes: &[Change]) -> Price {
+    fn conversion(&self, splits: &LegalSplits, changes: &[ConversionStep]) -> ConversionCost {
         let n_ranks = self.topology.mesh().n_ranks() as f64;
         let (mut seconds, mut per_byte) = (0.0, 0.0);
         for change in changes.iter().filter(|it| it.kind != CollectiveKind::Slice) {
@@ -167,10 +177,10 @@ impl Clock {
             seconds += pace.latency_seconds;
             per_byte += splits.moved(change) as f64 / n_ranks * pace.seconds_per_byte;
         }
-        Price::of_time(seconds as f32, per_byte as f32)
+        ConversionCost::of_time(seconds as f32, per_byte as f32)
     }
 
-    fn seconds(&self, price: Price, bytes: u64) -> f64 {
+    fn seconds(&self, price: ConversionCost, bytes: u64) -> f64 {
         let (seconds, per_byte) = price.time();
         f64::from(seconds) + f64::from(per_byte) * bytes as f64
     }

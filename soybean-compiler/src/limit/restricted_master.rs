@@ -15,17 +15,17 @@ pub(super) struct Column {
 
 /// The prices of all moments.
 #[derive(Clone, Debug)]
-pub(super) struct Prices {
-    pub(super) of_moments: Vec<f64>,
+pub(super) struct DualPrices {
+    pub(super) of_points: Vec<f64>,
     /// What the cheapest mixture costs: no prices prove more.
     pub(super) value: f64,
 }
 
 /// What counts as nothing, for numbers around 1.
-const NOTHING: f64 = 1e-9;
+const EPSILON: f64 = 1e-9;
 
 /// The prices for these plans, of which the first keeps the limit.
-pub(super) fn prices(columns: &[Column]) -> Prices {
+pub(super) fn dual_prices(columns: &[Column]) -> DualPrices {
     let unit_of_cost = columns.iter().map(|it| it.cost).fold(1.0, f64::max);
     let excesses = columns.iter().flat_map(|it| &it.excess);
     let unit_of_excess = excesses.map(|it| it.abs()).fold(1.0, f64::max);
@@ -37,14 +37,14 @@ pub(super) fn prices(columns: &[Column]) -> Prices {
         tableau.pivot(row, column);
     }
     let per_byte = unit_of_cost / unit_of_excess;
-    let n_moments = columns[0].excess.len();
-    let mut of_moments = vec![0.0; n_moments];
+    let n_points = columns[0].excess.len();
+    let mut of_points = vec![0.0; n_points];
     for (&variable, &rate) in tableau.outside.iter().zip(&tableau.rates) {
-        if variable < n_moments {
-            of_moments[variable] = rate.max(0.0) * per_byte;
+        if variable < n_points {
+            of_points[variable] = rate.max(0.0) * per_byte;
         }
     }
-    Prices { of_moments, value: tableau.value * unit_of_cost }
+    DualPrices { of_points, value: tableau.value * unit_of_cost }
 }
 
 /// The linear program, as its basic variables in terms of the others. Variables are numbered: what is left at each moment, then the plans.
@@ -64,20 +64,20 @@ struct Tableau {
 impl Tableau {
     fn new(columns: &[Column], unit_of_cost: f64, unit_of_excess: f64) -> Self {
         let (first, others) = columns.split_first().expect("there is a plan that fits");
-        let n_moments = first.excess.len();
-        let of_moment = |moment: usize| -> Vec<f64> {
+        let n_points = first.excess.len();
+        let of_point = |point: usize| -> Vec<f64> {
             let difference =
-                |it: &Column| (it.excess[moment] - first.excess[moment]) / unit_of_excess;
+                |it: &Column| (it.excess[point] - first.excess[point]) / unit_of_excess;
             others.iter().map(difference).collect()
         };
-        let mut rows: Vec<Vec<f64>> = (0..n_moments).map(of_moment).collect();
+        let mut rows: Vec<Vec<f64>> = (0..n_points).map(of_point).collect();
         rows.push(vec![1.0; others.len()]);
         let mut right: Vec<f64> =
             first.excess.iter().map(|it| (-it / unit_of_excess).max(0.0)).collect();
         right.push(1.0);
         Self {
-            basic: (0..=n_moments).collect(),
-            outside: (n_moments + 1..n_moments + columns.len()).collect(),
+            basic: (0..=n_points).collect(),
+            outside: (n_points + 1..n_points + columns.len()).collect(),
             rows,
             right,
             rates: others.iter().map(|it| (it.cost - first.cost) / unit_of_cost).collect(),
@@ -87,13 +87,13 @@ impl Tableau {
 
     /// The column of the first variable that would make the cost less.
     fn entering(&self) -> Option<usize> {
-        let columns = (0..self.outside.len()).filter(|&it| self.rates[it] < -NOTHING);
+        let columns = (0..self.outside.len()).filter(|&it| self.rates[it] < -EPSILON);
         columns.min_by_key(|&it| self.outside[it])
     }
 
     /// The row of the variable that is the first to become zero as the column's grows.
     fn leaving(&self, column: usize) -> Option<usize> {
-        let rows = (0..self.rows.len()).filter(|&it| self.rows[it][column] > NOTHING);
+        let rows = (0..self.rows.len()).filter(|&it| self.rows[it][column] > EPSILON);
         let ratio = |row: usize| self.right[row] / self.rows[row][column];
         rows.min_by(|&one, &other| {
             let by_number = || self.basic[one].cmp(&self.basic[other]);
@@ -123,7 +123,7 @@ impl Tableau {
 
 #[cfg(test)]
 mod tests {
-    use super::{Column, prices};
+    use super::{Column, dual_prices};
 
     fn column(cost: f64, excess: &[f64]) -> Column {
         Column { cost, excess: excess.to_vec() }
@@ -132,15 +132,16 @@ mod tests {
     #[test]
     fn one_moment_is_priced_by_the_line_between_two_plans() {
         // From 2 bytes too many at 10 to 3 to spare at 40: 6 for each byte, and at no excess 22.
-        let found = prices(&[column(40.0, &[-3.0]), column(10.0, &[2.0]), column(39.0, &[1.0])]);
-        assert!((found.of_moments[0] - 6.0).abs() < 1e-9, "{found:?}");
+        let found =
+            dual_prices(&[column(40.0, &[-3.0]), column(10.0, &[2.0]), column(39.0, &[1.0])]);
+        assert!((found.of_points[0] - 6.0).abs() < 1e-9, "{found:?}");
         assert!((found.value - 22.0).abs() < 1e-9, "{found:?}");
     }
 
     #[test]
     fn plans_that_fit_make_memory_free() {
-        let found = prices(&[column(40.0, &[-3.0, -1.0]), column(10.0, &[-2.0, -0.5])]);
-        assert_eq!(found.of_moments, [0.0, 0.0]);
+        let found = dual_prices(&[column(40.0, &[-3.0, -1.0]), column(10.0, &[-2.0, -0.5])]);
+        assert_eq!(found.of_points, [0.0, 0.0]);
         assert!((found.value - 10.0).abs() < 1e-9, "{found:?}");
     }
 
@@ -149,11 +150,11 @@ mod tests {
         // Half of each of the plans that exceed one moment keeps both limits: 20, at equal prices.
         let columns =
             [column(50.0, &[-1.0, -1.0]), column(10.0, &[2.0, -2.0]), column(30.0, &[-2.0, 2.0])];
-        let found = prices(&columns);
+        let found = dual_prices(&columns);
         assert!((found.value - 20.0).abs() < 1e-9, "{found:?}");
         for Column { cost, excess } in &columns {
             let priced: f64 =
-                excess.iter().zip(&found.of_moments).map(|(it, price)| it * price).sum();
+                excess.iter().zip(&found.of_points).map(|(it, price)| it * price).sum();
             assert!(cost + priced > found.value - 1e-9, "{found:?}");
         }
     }

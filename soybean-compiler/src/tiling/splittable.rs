@@ -9,21 +9,21 @@ use crate::signature::{FactorId, Form, Signature, factor_id};
 
 /// Whether ranks may repeat each other's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeating {
+pub(super) enum Redundancy {
     /// Only where there is no other way.
-    Needed,
+    Unavoidable,
     /// Wherever that saves bytes: the work is next to nothing.
     Free,
 }
 
 /// Which sets of axes can split dims, found once for each extent.
 #[derive(Debug)]
-pub(super) struct Sets {
+pub(super) struct SplittingSets {
     mesh: Mesh,
     known: BTreeMap<usize, Arc<[bool]>>,
 }
 
-impl Sets {
+impl SplittingSets {
     pub(super) fn new(mesh: &Mesh) -> Self {
         Self { mesh: *mesh, known: BTreeMap::new() }
     }
@@ -37,10 +37,10 @@ impl Sets {
 
 /// Along which sets of axes each factor of an operator can be split, in all dims that carry it.
 #[derive(Clone, Debug)]
-pub(super) struct Splittable(Vec<Vec<bool>>);
+pub(super) struct SplittableFactors(Vec<Vec<bool>>);
 
-impl Splittable {
-    pub(super) fn new(signature: &Signature, sets: &mut Sets) -> Self {
+impl SplittableFactors {
+    pub(super) fn new(signature: &Signature, sets: &mut SplittingSets) -> Self {
         let mut of_factor = |factor: usize| -> Vec<bool> {
             let extent = signature.factors[factor];
             let all = (0..sets.mesh.n_axes()).collect::<AxisSet>().0;
@@ -67,20 +67,20 @@ impl Splittable {
         self.0[factor as usize][axes.0 as usize]
     }
 
-    fn seen(&self, see: impl Fn(&[bool]) -> Vec<bool>) -> Self {
+    fn at_resolution(&self, see: impl Fn(&[bool]) -> Vec<bool>) -> Self {
         Self(self.0.iter().map(|marks| see(marks)).collect())
     }
 }
 
 /// The forms as far as a resolution tells them apart.
-pub(super) fn enumerate(
-    splittable: &Splittable,
+pub(super) fn enumerate_forms(
+    splittable: &SplittableFactors,
     resolution: &Resolution,
     mesh: &Mesh,
-    repeating: Repeating,
+    repeating: Redundancy,
 ) -> Vec<Form> {
-    let possible = splittable.seen(|marks| resolution.possible(marks));
-    let certain = splittable.seen(|marks| resolution.certain(marks));
+    let possible = splittable.at_resolution(|marks| resolution.possible(marks));
+    let certain = splittable.at_resolution(|marks| resolution.certain(marks));
     let n_factors = splittable.0.len();
     let mut forms = vec![Form(vec![None; mesh.n_axes()])];
     for axis in 0..mesh.n_axes() {
@@ -99,7 +99,7 @@ pub(super) fn enumerate(
         };
         forms = forms.iter().flat_map(extend).collect();
     }
-    if repeating == Repeating::Needed {
+    if repeating == Redundancy::Unavoidable {
         let could_split = |form: &Form, axis: usize| {
             let may_split = |it: FactorId| certain.may_split(it, form.axes_of(it).with(axis));
             form.0[axis].is_none() && (0..n_factors).map(factor_id).any(may_split)
@@ -110,7 +110,7 @@ pub(super) fn enumerate(
 }
 
 /// The form with factors along the axes that it leaves without one though some could be split there.
-pub(super) fn completed(splittable: &Splittable, form: &Form) -> Form {
+pub(super) fn completed(splittable: &SplittableFactors, form: &Form) -> Form {
     let mut form = form.clone();
     for axis in 0..form.0.len() {
         let mut factors = (0..splittable.0.len()).map(factor_id);

@@ -8,22 +8,22 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 use soybean_plan::{AxisSet, MAX_RANK, Mesh, Placement, Tiling};
 
 use super::{
-    price::{Price, Pricing},
-    space::Splits,
+    cost_model::{ConversionCost, CostModel},
+    tiling_space::LegalSplits,
 };
 
 /// The classes of axes, and the costs found so far.
 #[derive(Debug)]
-pub(super) struct Counts {
+pub(super) struct OrbitCosts {
     classes: Vec<AxisSet>,
-    unlimited: Splits,
-    known: RefCell<BTreeMap<u128, Price>>,
-    pricing: Arc<Pricing>,
+    unlimited: LegalSplits,
+    known: RefCell<BTreeMap<u128, ConversionCost>>,
+    cost_model: Arc<CostModel>,
 }
 
 /// How many axes of a class change in which direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Steps {
+struct AxisMoves {
     /// Split as before.
     kept: usize,
     /// Replicated before.
@@ -41,10 +41,10 @@ const KEPT: Placement = Placement::Split(0);
 const LEFT: Placement = Placement::Split(1);
 const ENTERED: Placement = Placement::Split(2);
 
-impl Counts {
-    pub(super) fn new(mesh: &Mesh, classes: Vec<AxisSet>, pricing: &Arc<Pricing>) -> Self {
-        let (unlimited, known) = (Splits::unlimited(mesh, 3), RefCell::default());
-        Self { classes, unlimited, known, pricing: Arc::clone(pricing) }
+impl OrbitCosts {
+    pub(super) fn new(mesh: &Mesh, classes: Vec<AxisSet>, cost_model: &Arc<CostModel>) -> Self {
+        let (unlimited, known) = (LegalSplits::unlimited(mesh, 3), RefCell::default());
+        Self { classes, unlimited, known, cost_model: Arc::clone(cost_model) }
     }
 
     /// The tiling that stands for this one: in each class its placements in order.
@@ -60,36 +60,42 @@ impl Counts {
         sorted
     }
 
-    /// The price of the cheapest conversion between permutations of two tilings: [`Splits::price`].
-    pub(super) fn least(&self, from: Tiling, to: Tiling) -> Price {
-        let steps = |class: &AxisSet| Steps::new(*class, &from, &to);
+    /// The price of the cheapest conversion between permutations of two tilings: [`LegalSplits::price`].
+    pub(super) fn least_conversion(&self, from: Tiling, to: Tiling) -> ConversionCost {
+        let moves = |class: &AxisSet| AxisMoves::new(*class, &from, &to);
         let key = self
             .classes
             .iter()
-            .fold(0, |key, class| steps(class).appended(key, class.0.count_ones()));
+            .fold(0, |key, class| moves(class).appended(key, class.0.count_ones()));
         if let Some(&least) = self.known.borrow().get(&key) {
             return least;
         }
-        let steps: Vec<Steps> = self.classes.iter().map(steps).collect();
+        let moves: Vec<AxisMoves> = self.classes.iter().map(moves).collect();
         let start = Tiling::replicated(self.unlimited.n_axes());
-        let least = self.least_from(&steps, 0, start, start);
+        let least = self.least_from(&moves, 0, start, start);
         self.known.borrow_mut().insert(key, least);
         least
     }
 
     /// The least with the axes of the first classes placed.
-    fn least_from(&self, steps: &[Steps], class: usize, from: Tiling, to: Tiling) -> Price {
-        let Some(of_class) = steps.get(class) else {
-            return self.unlimited.price(&self.pricing, from, to);
+    fn least_from(
+        &self,
+        moves: &[AxisMoves],
+        class: usize,
+        from: Tiling,
+        to: Tiling,
+    ) -> ConversionCost {
+        let Some(of_class) = moves.get(class) else {
+            return self.unlimited.conversion_cost(&self.cost_model, from, to);
         };
         let arranged = of_class.arrangements(self.classes[class], from, to);
-        let least = arranged.map(|(from, to)| self.least_from(steps, class + 1, from, to));
-        let least = least.reduce(|one, other| self.pricing.least(one, other));
+        let least = arranged.map(|(from, to)| self.least_from(moves, class + 1, from, to));
+        let least = least.reduce(|one, other| self.cost_model.least(one, other));
         least.expect("as many axes are placed after as before")
     }
 }
 
-impl Steps {
+impl AxisMoves {
     fn new(class: AxisSet, from: &Tiling, to: &Tiling) -> Self {
         const PARTIAL: usize = MAX_RANK;
         const REPLICATED: usize = MAX_RANK + 1;
@@ -103,17 +109,17 @@ impl Steps {
             before[place(from.on(axis))] += 1;
             after[place(to.on(axis))] += 1;
         }
-        let mut steps = Self {
+        let mut moves = Self {
             replicated: before[REPLICATED].into(),
             partial: before[PARTIAL].into(),
             ..Self::default()
         };
         for (&before, &after) in before[..MAX_RANK].iter().zip(&after[..MAX_RANK]) {
-            steps.kept += usize::from(before.min(after));
-            steps.left += usize::from(before.saturating_sub(after));
-            steps.entered += usize::from(after.saturating_sub(before));
+            moves.kept += usize::from(before.min(after));
+            moves.left += usize::from(before.saturating_sub(after));
+            moves.entered += usize::from(after.saturating_sub(before));
         }
-        steps
+        moves
     }
 
     /// The bits of a number with all of this behind them, for a class of so many axes. That takes at most five bits for each axis, so that there is place for
@@ -167,12 +173,12 @@ mod tests {
     fn all_classes_of_a_mesh_count() {
         let mesh = Mesh::new(1 << 8);
         let classes = (0..8).map(|axis| AxisSet::EMPTY.with(axis)).collect();
-        let counts = Counts::new(&mesh, classes, &Arc::new(Pricing::Bytes));
+        let orbits = OrbitCosts::new(&mesh, classes, &Arc::new(CostModel::Bytes));
         let replicated = Tiling::replicated(8);
-        assert_eq!(counts.least(replicated, replicated), Price::NONE);
+        assert_eq!(orbits.least_conversion(replicated, replicated), ConversionCost::NONE);
         for axis in 0..8 {
             let split = replicated.with(axis, Placement::Split(0));
-            assert_ne!(counts.least(split, replicated), Price::NONE, "{axis}");
+            assert_ne!(orbits.least_conversion(split, replicated), ConversionCost::NONE, "{axis}");
         }
     }
 }

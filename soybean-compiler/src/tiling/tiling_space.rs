@@ -12,17 +12,17 @@ use std::{
 use soybean_plan::{AxisSet, Mesh, Placement, Shape, Tiling};
 
 use super::{
-    conversion::{Change, changes},
-    counts::Counts,
-    forms::Sets,
-    price::{Price, Pricing},
+    conversion::{ConversionStep, conversion_steps},
+    cost_model::{ConversionCost, CostModel},
+    orbits::OrbitCosts,
     resolution::Resolution,
+    splittable::SplittingSets,
 };
 use crate::signature::factor_id;
 
 /// Which sets of axes can split which dim, looked up once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Splits {
+pub(super) struct LegalSplits {
     mesh: Mesh,
     /// For each dim, a mark for each set of axes.
     is_legal: Vec<Arc<[bool]>>,
@@ -30,12 +30,12 @@ pub(super) struct Splits {
     idle: Placement,
 }
 
-impl Splits {
+impl LegalSplits {
     pub(super) fn new(mesh: &Mesh, shape: &Shape) -> Self {
-        Self::looked_up(&mut Sets::new(mesh), mesh, shape)
+        Self::looked_up(&mut SplittingSets::new(mesh), mesh, shape)
     }
 
-    pub(super) fn looked_up(sets: &mut Sets, mesh: &Mesh, shape: &Shape) -> Self {
+    pub(super) fn looked_up(sets: &mut SplittingSets, mesh: &Mesh, shape: &Shape) -> Self {
         let is_legal = shape.iter().map(|&extent| sets.of(extent)).collect();
         Self { mesh: *mesh, is_legal, idle: Placement::Replicated }
     }
@@ -55,7 +55,7 @@ impl Splits {
     }
 
     /// Those of a tensor that is stored as partial sums.
-    pub(super) fn of_summand(self) -> Self {
+    pub(super) fn of_partial_sums(self) -> Self {
         Self { idle: Placement::Partial, ..self }
     }
 
@@ -98,18 +98,23 @@ impl Splits {
     }
 
     /// What a change moves over all ranks, in elements, for a tensor of as many elements as there are ranks.
-    pub(super) fn moved(&self, change: &Change) -> u64 {
+    pub(super) fn moved(&self, change: &ConversionStep) -> u64 {
         let n_ranks = self.mesh.n_ranks() as u64;
         let n_local = n_ranks / self.n_parts(&change.from);
         change.kind.moved(n_local, self.mesh.group_size(change.axes) as u64, n_ranks)
     }
 
     /// What it costs to get from one tiling to another.
-    pub(super) fn price(&self, pricing: &Pricing, from: Tiling, to: Tiling) -> Price {
-        pricing.conversion(self, &changes(self, from, to))
+    pub(super) fn conversion_cost(
+        &self,
+        cost_model: &CostModel,
+        from: Tiling,
+        to: Tiling,
+    ) -> ConversionCost {
+        cost_model.conversion(self, &conversion_steps(self, from, to))
     }
 
-    fn seen(&self, resolution: &Resolution) -> Self {
+    fn at_resolution(&self, resolution: &Resolution) -> Self {
         let is_legal = self.is_legal.iter().map(|it| resolution.possible(it).into()).collect();
         Self { is_legal, ..self.clone() }
     }
@@ -117,35 +122,35 @@ impl Splits {
 
 /// All tilings of tensors with the same splits as far as a resolution tells them apart, and what it costs to get from each to each.
 #[derive(Debug)]
-pub(super) struct Space {
-    splits: Splits,
+pub(super) struct TilingSpace {
+    splits: LegalSplits,
     /// The tilings that a stored tensor can have, then those in which operators can give or need it besides.
     tilings: Vec<Tiling>,
     /// The number of the former.
     n_stored: usize,
     /// Codes of tilings with their positions in `tilings`, in order.
     positions: Vec<(u64, u32)>,
-    known: Known,
-    pricing: Arc<Pricing>,
+    known: CostCache,
+    cost_model: Arc<CostModel>,
     /// Where only counts matter, what they cost.
-    counts: Option<Rc<Counts>>,
+    orbits: Option<Rc<OrbitCosts>>,
 }
 
-impl Space {
+impl TilingSpace {
     pub(super) fn new(
-        splits: &Splits,
+        splits: &LegalSplits,
         resolution: &Resolution,
-        counts: Option<&Rc<Counts>>,
-        pricing: &Arc<Pricing>,
+        orbits: Option<&Rc<OrbitCosts>>,
+        cost_model: &Arc<CostModel>,
     ) -> Self {
-        let splits = splits.seen(resolution);
+        let splits = splits.at_resolution(resolution);
         let (tilings, n_stored) = tilings(&splits, resolution);
         let code = |(tiling, position)| (code(&tiling, splits.rank()), position);
         let mut positions: Vec<(u64, u32)> = tilings.iter().copied().zip(0..).map(code).collect();
         positions.sort_unstable();
-        let known = Known::new(tilings.len() * n_stored);
-        let (counts, pricing) = (counts.cloned(), Arc::clone(pricing));
-        Self { splits, tilings, n_stored, positions, known, pricing, counts }
+        let known = CostCache::new(tilings.len() * n_stored);
+        let (orbits, cost_model) = (orbits.cloned(), Arc::clone(cost_model));
+        Self { splits, tilings, n_stored, positions, known, cost_model, orbits }
     }
 
     /// The tilings that a stored tensor can have.
@@ -159,8 +164,8 @@ impl Space {
 
     /// The position of a tiling, stored or not, or of the one that stands for it; none if this resolution has none.
     pub(super) fn position(&self, tiling: &Tiling) -> Option<usize> {
-        let tiling = match &self.counts {
-            Some(counts) => counts.sorted(tiling),
+        let tiling = match &self.orbits {
+            Some(orbits) => orbits.sorted(tiling),
             None => *tiling,
         };
         let code = code(&tiling, self.splits.rank());
@@ -168,20 +173,20 @@ impl Space {
         Some(self.positions[at].1 as usize)
     }
 
-    /// The cost from one tiling to a stored one or to partial sums: [`Splits::price`].
-    pub(super) fn cost(&self, from: usize, to: usize) -> Price {
+    /// The cost from one tiling to a stored one or to partial sums: [`LegalSplits::price`].
+    pub(super) fn cost(&self, from: usize, to: usize) -> ConversionCost {
         // Ranks make what they have parts of a sum without the others.
         if !self.tilings[to].partial_axes().is_empty() {
-            return Price::NONE;
+            return ConversionCost::NONE;
         }
         let at = from * self.n_stored + to;
         if let Some(price) = self.known.get(at) {
             return price;
         }
         let (from, to) = (self.tilings[from], self.tilings[to]);
-        let price = match &self.counts {
-            Some(counts) => counts.least(from, to),
-            None => self.splits.price(&self.pricing, from, to),
+        let price = match &self.orbits {
+            Some(orbits) => orbits.least_conversion(from, to),
+            None => self.splits.conversion_cost(&self.cost_model, from, to),
         };
         self.known.set(at, price);
         price
@@ -190,12 +195,12 @@ impl Space {
 
 /// What has been asked so far: all prices in a table, unless they are too many.
 #[derive(Debug)]
-enum Known {
-    All(Vec<Cell<Price>>),
-    Some(RefCell<BTreeMap<usize, Price>>),
+enum CostCache {
+    All(Vec<Cell<ConversionCost>>),
+    Some(RefCell<BTreeMap<usize, ConversionCost>>),
 }
 
-impl Known {
+impl CostCache {
     /// The most prices of a table.
     const MOST: usize = 1 << 20;
 
@@ -203,17 +208,17 @@ impl Known {
         if n_prices > Self::MOST {
             return Self::Some(RefCell::default());
         }
-        Self::All(vec![Cell::new(Price::UNKNOWN); n_prices])
+        Self::All(vec![Cell::new(ConversionCost::UNKNOWN); n_prices])
     }
 
-    fn get(&self, at: usize) -> Option<Price> {
+    fn get(&self, at: usize) -> Option<ConversionCost> {
         match self {
-            Self::All(prices) => Some(prices[at].get()).filter(|it| *it != Price::UNKNOWN),
+            Self::All(prices) => Some(prices[at].get()).filter(|it| *it != ConversionCost::UNKNOWN),
             Self::Some(prices) => prices.borrow().get(&at).copied(),
         }
     }
 
-    fn set(&self, at: usize, price: Price) {
+    fn set(&self, at: usize, price: ConversionCost) {
         match self {
             Self::All(prices) => prices[at].set(price),
             Self::Some(prices) => {
@@ -235,7 +240,7 @@ fn code(tiling: &Tiling, rank: usize) -> u64 {
 }
 
 /// All legal tilings, those of stored tensors first, and the number of those.
-fn tilings(splits: &Splits, resolution: &Resolution) -> (Vec<Tiling>, usize) {
+fn tilings(splits: &LegalSplits, resolution: &Resolution) -> (Vec<Tiling>, usize) {
     let rank = u8::try_from(splits.rank()).expect("ranks are small");
     let choices: Vec<Placement> = [Placement::Replicated]
         .into_iter()

@@ -8,11 +8,11 @@ use soybean_minsum::{NO_LIMIT, Options, labels_at, labels_within, solve, solve_b
 use soybean_plan::{AxisSet, Mesh};
 
 use super::{
-    choices::Choices,
-    parts::{classes, partitions},
-    problem::{Choice, Plan, Problem, WORK},
+    axis_partition::{axis_partitions, symmetry_classes},
+    candidates::Candidates,
+    instance::Instance,
+    problem::{Label, Plan, TilingProblem, WORK},
     resolution::Resolution,
-    view::View,
 };
 
 /// The most axes that are told apart, all of them, where that is needed for a proof.
@@ -25,9 +25,9 @@ const DECOMPOSITION_WORK: u64 = 1 << 35;
 const N_AXES_AT_ONCE: usize = 3;
 const MOST_DOUBLINGS: usize = 3;
 /// Partitions into blocks that are tried.
-const N_LAYOUTS: usize = 8;
+const MAX_PARTITIONS: usize = 8;
 /// The most entries of the tables of a layout, where there is one already.
-const MAX_LAYOUT_ENTRIES: usize = 1 << 19;
+const MAX_ASSIGNMENT_ENTRIES: usize = 1 << 19;
 /// One part of a cost among as many is not worth further search.
 const NEGLIGIBLE: i64 = 1 << 11;
 /// Passes of the bound that rules out states in counts.
@@ -35,7 +35,7 @@ const N_PASSES: u64 = 8;
 
 /// A plan, and what is known of those that cost less.
 #[derive(Clone)]
-pub(super) struct Found {
+pub(super) struct BoundedPlan {
     pub(super) plan: Plan,
     pub(super) cost: i64,
     /// No plan costs less than this.
@@ -44,9 +44,9 @@ pub(super) struct Found {
     pub(super) largest_table: usize,
 }
 
-impl Found {
+impl BoundedPlan {
     /// A plan of which nothing else is known.
-    pub(super) fn new(problem: &Problem<'_>, plan: Plan) -> Self {
+    pub(super) fn new(problem: &TilingProblem<'_>, plan: Plan) -> Self {
         Self { cost: problem.cost(&plan), plan, bound: 0, largest_table: 0 }
     }
 
@@ -64,33 +64,33 @@ impl Found {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
     /// A layout of what is best in counts.
-    Layout,
+    Assignment,
     /// Until the best plan is proved, or the work is used up.
     Proof,
 }
 
 /// A problem, and its view in counts.
-pub(super) struct Searcher<'a> {
-    problem: &'a Problem<'a>,
-    counts: View<'a>,
+pub(super) struct CoarseToFine<'a> {
+    problem: &'a TilingProblem<'a>,
+    orbits: Instance<'a>,
     /// The work of a search near a plan.
     work: u64,
     /// That of a search in counts, or of all axes told apart.
-    work_in_counts: u64,
+    coarse_work: u64,
 }
 
-impl<'a> Searcher<'a> {
-    pub(super) fn new(problem: &'a Problem<'a>) -> Self {
+impl<'a> CoarseToFine<'a> {
+    pub(super) fn new(problem: &'a TilingProblem<'a>) -> Self {
         let mesh = &problem.mesh;
-        let counts = View::new(problem, Resolution::counts(mesh, &classes(problem)));
+        let orbits = Instance::new(problem, Resolution::orbits(mesh, &symmetry_classes(problem)));
         let n_doublings = mesh.n_axes().saturating_sub(N_AXES_AT_ONCE).min(MOST_DOUBLINGS);
         let work = problem.work(WORK);
-        Self { problem, counts, work, work_in_counts: work << n_doublings }
+        Self { problem, orbits, work, coarse_work: work << n_doublings }
     }
 
     /// The view in counts.
-    pub(super) fn counts(&self) -> &View<'a> {
-        &self.counts
+    pub(super) fn orbits(&self) -> &Instance<'a> {
+        &self.orbits
     }
 
     /// What is not worth further search where a plan costs this much: nothing is too little where all axes can be told apart.
@@ -99,66 +99,71 @@ impl<'a> Searcher<'a> {
     }
 
     /// The best plan among these states in counts, no worse than the plans in hand.
-    pub(super) fn best(&self, allowed: &[Vec<usize>], in_hand: &[&Found], effort: Effort) -> Found {
+    pub(super) fn best(
+        &self,
+        allowed: &[Vec<usize>],
+        in_hand: &[&BoundedPlan],
+        effort: Effort,
+    ) -> BoundedPlan {
         let start = in_hand.iter().min_by_key(|it| it.cost);
-        let from = start.and_then(|it| self.counts.positions(allowed, &it.plan));
-        let costs = self.counts.restricted(allowed);
+        let from = start.and_then(|it| self.orbits.positions(allowed, &it.plan));
+        let costs = self.orbits.restricted(allowed);
         let options = Options {
             gap: self.negligible(start.map_or(0, |it| it.cost)),
-            ..Options::with_work(self.work_in_counts)
+            ..Options::with_work(self.coarse_work)
         };
         let found = solve(&costs, from.as_deref(), options);
-        let mut layout = Layout {
-            searcher: self,
+        let mut refinement = Refinement {
+            parent: self,
             allowed,
-            found: Found {
+            found: BoundedPlan {
                 cost: start.map_or(i64::MAX, |it| it.cost),
                 plan: start.map_or_else(Vec::new, |it| it.plan.clone()),
                 bound: found.lower_bound,
                 largest_table: found.largest_table,
             },
         };
-        let blocks = layout.lay_out(&labels_at(allowed, &found.labels), effort);
-        if effort == Effort::Layout || layout.is_settled() {
-            return layout.found;
+        let blocks = refinement.assign_axes(&labels_at(allowed, &found.labels), effort);
+        if effort == Effort::Assignment || refinement.is_settled() {
+            return refinement.found;
         }
         let mesh = &self.problem.mesh;
-        layout.improve(&blocks);
-        layout.improve(&single_axes(mesh));
-        if !layout.is_settled() && mesh.n_axes() <= MAX_FINE_AXES {
-            let kept = labels_within(&costs, layout.found.cost, N_PASSES);
-            layout.search(&chosen_each(allowed, &kept));
+        refinement.improve(&blocks);
+        refinement.improve(&single_axes(mesh));
+        if !refinement.is_settled() && mesh.n_axes() <= MAX_FINE_AXES {
+            let kept = labels_within(&costs, refinement.found.cost, N_PASSES);
+            refinement.search(&labels_at_each(allowed, &kept));
         }
-        layout.found
+        refinement.found
     }
 }
 
 /// The search for a plan of which counts are known.
-struct Layout<'a> {
-    searcher: &'a Searcher<'a>,
+struct Refinement<'a> {
+    parent: &'a CoarseToFine<'a>,
     /// The states in counts that plans may have.
     allowed: &'a [Vec<usize>],
-    found: Found,
+    found: BoundedPlan,
 }
 
-impl Layout<'_> {
+impl Refinement<'_> {
     /// Whether the plan is proved, or as good as proved where not all axes can be told apart.
     fn is_settled(&self) -> bool {
-        let Found { cost, bound, .. } = self.found;
-        cost - bound <= self.searcher.negligible(bound)
+        let BoundedPlan { cost, bound, .. } = self.found;
+        cost - bound <= self.parent.negligible(bound)
     }
 
     /// The best plans with these states in counts, by one partition of the axes into blocks after the other until one does justice to them; gives the
     /// best partition.
-    fn lay_out(&mut self, states: &[usize], effort: Effort) -> Vec<AxisSet> {
-        let Searcher { problem, counts, .. } = self.searcher;
-        let is_hasty = effort == Effort::Layout && problem.mesh.n_axes() > MAX_FINE_AXES;
-        let n_layouts = if is_hasty { 1 } else { N_LAYOUTS };
-        let wanted = counts.plan(states);
-        let partitions = partitions(counts, states);
+    fn assign_axes(&mut self, labels: &[usize], effort: Effort) -> Vec<AxisSet> {
+        let CoarseToFine { problem, orbits, .. } = self.parent;
+        let is_quick = effort == Effort::Assignment && problem.mesh.n_axes() > MAX_FINE_AXES;
+        let n_partitions = if is_quick { 1 } else { MAX_PARTITIONS };
+        let wanted = orbits.plan(labels);
+        let partitions = axis_partitions(orbits, labels);
         let (mut best, mut least) = (0, NO_LIMIT);
-        for (number, blocks) in partitions.iter().take(n_layouts).enumerate() {
-            if let Some(cost) = self.lay_out_in(&wanted, blocks, least) {
+        for (number, blocks) in partitions.iter().take(n_partitions).enumerate() {
+            if let Some(cost) = self.assign_by_blocks(&wanted, blocks, least) {
                 (best, least) = (number, cost);
             }
             if self.is_settled() {
@@ -169,43 +174,48 @@ impl Layout<'_> {
     }
 
     /// The cost of the best plan that is like this one by counts, if it can be laid out in blocks, is not too large, and costs less than the limit.
-    fn lay_out_in(&mut self, wanted: &[Choice], blocks: &[AxisSet], limit: i64) -> Option<i64> {
-        let problem = self.searcher.problem;
-        let classes = self.searcher.counts.resolution.classes();
+    fn assign_by_blocks(
+        &mut self,
+        wanted: &[Label],
+        blocks: &[AxisSet],
+        limit: i64,
+    ) -> Option<i64> {
+        let problem = self.parent.problem;
+        let classes = self.parent.orbits.resolution.classes();
         let single = single_axes(&problem.mesh);
-        let layouts = |variable: usize, like: &[&Choice]| {
-            let by_blocks = problem.layouts(variable, like[0], &classes, blocks);
+        let assignments = |variable: usize, like: &[&Label]| {
+            let by_blocks = problem.axis_assignments(variable, like[0], &classes, blocks);
             if by_blocks.is_empty() {
-                return problem.layouts(variable, like[0], &classes, &single);
+                return problem.axis_assignments(variable, like[0], &classes, &single);
             }
             by_blocks
         };
-        let choices = Choices::new(problem, &[wanted], layouts)?;
-        if limit < NO_LIMIT && choices.n_entries() > MAX_LAYOUT_ENTRIES {
+        let choices = Candidates::new(problem, &[wanted], assignments)?;
+        if limit < NO_LIMIT && choices.n_entries() > MAX_ASSIGNMENT_ENTRIES {
             return None;
         }
-        let found =
-            solve_below(&choices.costs(), limit, Options::with_work(self.searcher.work / 4));
-        found.labels.map(|it| self.learn(choices.plan(&it)))
+        let found = solve_below(&choices.costs(), limit, Options::with_work(self.parent.work / 4));
+        found.labels.map(|it| self.offer(choices.plan(&it)))
     }
 
     /// Improves the plan by changes of one block for each variable, all variables together, until that is no better.
     fn improve(&mut self, blocks: &[AxisSet]) {
-        let problem = self.searcher.problem;
+        let problem = self.parent.problem;
         while !self.is_settled() {
             let plan = &self.found.plan;
-            let near = |variable: usize, here: &[&Choice]| {
+            let neighbourhood = |variable: usize, here: &[&Label]| {
                 if problem.pin(variable).is_some() {
                     return vec![here[0].clone()];
                 }
-                problem.near(variable, here[0], blocks)
+                problem.neighbourhood(variable, here[0], blocks)
             };
-            let choices = Choices::new(problem, &[plan], near).expect("a plan is near itself");
+            let choices =
+                Candidates::new(problem, &[plan], neighbourhood).expect("a plan is near itself");
             let from = choices.positions(plan);
             let found =
-                solve(&choices.costs(), from.as_deref(), Options::with_work(self.searcher.work));
+                solve(&choices.costs(), from.as_deref(), Options::with_work(self.parent.work));
             let before = self.found.cost;
-            self.learn(choices.plan(&found.labels));
+            self.offer(choices.plan(&found.labels));
             if self.found.cost > before - before / NEGLIGIBLE {
                 return;
             }
@@ -214,34 +224,34 @@ impl Layout<'_> {
 
     /// The best of all plans with any of these states in counts, with the proof as far as the work goes.
     fn search(&mut self, wanted: &[Vec<usize>]) {
-        let problem = self.searcher.problem;
-        let view = View::new(problem, Resolution::FINE);
-        let mut kept = view.standing_for(&self.searcher.counts, wanted, self.allowed);
-        let here = view.states(&self.found.plan).expect("all axes are told apart");
+        let problem = self.parent.problem;
+        let instance = Instance::new(problem, Resolution::FINE);
+        let mut kept = instance.refining(&self.parent.orbits, wanted, self.allowed);
+        let here = instance.indices(&self.found.plan).expect("all axes are told apart");
         for (kept, state) in kept.iter_mut().zip(here) {
             if let Err(at) = kept.binary_search(&state) {
                 kept.insert(at, state);
             }
         }
-        if view.n_entries(&kept) > MAX_ENTRIES {
+        if instance.n_entries(&kept) > MAX_ENTRIES {
             return;
         }
-        let from = view.positions(&kept, &self.found.plan);
+        let from = instance.positions(&kept, &self.found.plan);
         let is_small = problem.mesh.n_axes() <= N_AXES_AT_ONCE;
         let decomposition_work = if is_small { DECOMPOSITION_WORK } else { 0 };
         let found = solve(
-            &view.restricted(&kept),
+            &instance.restricted(&kept),
             from.as_deref(),
-            Options { decomposition_work, ..Options::with_work(self.searcher.work_in_counts) },
+            Options { decomposition_work, ..Options::with_work(self.parent.coarse_work) },
         );
         self.found.bound = self.found.bound.max(found.lower_bound.min(self.found.cost));
         self.found.largest_table = self.found.largest_table.max(found.largest_table);
-        self.learn(view.plan(&labels_at(&kept, &found.labels)));
+        self.offer(instance.plan(&labels_at(&kept, &found.labels)));
     }
 
     /// The cost of a plan, which is kept if it is the best so far.
-    fn learn(&mut self, plan: Plan) -> i64 {
-        let problem = self.searcher.problem;
+    fn offer(&mut self, plan: Plan) -> i64 {
+        let problem = self.parent.problem;
         let plan = problem.completed(plan);
         let cost = problem.cost(&plan);
         if cost < self.found.cost {
@@ -258,7 +268,7 @@ fn single_axes(mesh: &Mesh) -> Vec<AxisSet> {
 }
 
 /// For each variable the states at these positions among the allowed ones.
-fn chosen_each(allowed: &[Vec<usize>], positions: &[Vec<usize>]) -> Vec<Vec<usize>> {
+fn labels_at_each(allowed: &[Vec<usize>], positions: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let of_variable = |(allowed, positions): (&Vec<usize>, &Vec<usize>)| {
         positions.iter().map(|&it| allowed[it]).collect()
     };

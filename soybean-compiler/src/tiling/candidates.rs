@@ -8,12 +8,12 @@ use std::{
 use soybean_minsum::{Interner, PairwiseProblem};
 use soybean_plan::Tiling;
 
-use super::problem::{Choice, Meaning, Pair, Plan, Problem};
+use super::problem::{AccessEdge, Label, Plan, TilingProblem, Variable};
 
 /// Some choices for each variable. Variables that are alike share a list, and pairs that are alike a table.
-pub(super) struct Choices<'a> {
-    problem: &'a Problem<'a>,
-    lists: Vec<Vec<Choice>>,
+pub(super) struct Candidates<'a> {
+    problem: &'a TilingProblem<'a>,
+    lists: Vec<Vec<Label>>,
     /// For each variable the number of its list.
     list_of: Vec<usize>,
 }
@@ -21,22 +21,22 @@ pub(super) struct Choices<'a> {
 /// What a table follows from: the uses of a tensor by an operator, the numbers of their lists, and what memory costs there.
 type Key<'a> = (&'a [usize], [usize; 3]);
 
-impl<'a> Choices<'a> {
+impl<'a> Candidates<'a> {
     /// A list for each variable, made from what these plans choose for it; once for all variables that are alike. None if a list is empty.
     pub(super) fn new(
-        problem: &'a Problem<'a>,
-        plans: &[&[Choice]],
-        list: impl Fn(usize, &[&Choice]) -> Vec<Choice>,
+        problem: &'a TilingProblem<'a>,
+        plans: &[&[Label]],
+        list: impl Fn(usize, &[&Label]) -> Vec<Label>,
     ) -> Option<Self> {
         let mut numbers = BTreeMap::new();
-        let mut lists: Vec<Vec<Choice>> = Vec::new();
+        let mut lists: Vec<Vec<Label>> = Vec::new();
         let mut number = |variable: usize| {
-            let chosen: Vec<&Choice> = plans.iter().map(|it| &it[variable]).collect();
-            let kind = match problem.meanings[variable] {
-                Meaning::Tensor { kind, .. } => kind,
-                Meaning::Operator { work, .. } => work,
+            let chosen: Vec<&Label> = plans.iter().map(|it| &it[variable]).collect();
+            let tensor_kind = match problem.variables[variable] {
+                Variable::Tensor { tensor_kind, .. } => tensor_kind,
+                Variable::Operator { operator_kind, .. } => operator_kind,
             };
-            let key = (chosen, kind, problem.pin(variable).is_some());
+            let key = (chosen, tensor_kind, problem.pin(variable).is_some());
             if let Some(number) = numbers.get(&key) {
                 return Some(*number);
             }
@@ -48,71 +48,70 @@ impl<'a> Choices<'a> {
             numbers.insert(key, lists.len() - 1);
             is_some.then_some(lists.len() - 1)
         };
-        let list_of = (0..problem.meanings.len()).map(&mut number).collect::<Option<_>>()?;
+        let list_of = (0..problem.variables.len()).map(&mut number).collect::<Option<_>>()?;
         Some(Self { problem, lists, list_of })
     }
 
-    fn list(&self, variable: usize) -> &[Choice] {
+    fn list(&self, variable: usize) -> &[Label] {
         &self.lists[self.list_of[variable]]
     }
 
     /// Where the choices of a plan stand among these; none if one of them is not there.
-    pub(super) fn positions(&self, plan: &[Choice]) -> Option<Vec<usize>> {
-        let position = |(variable, choice)| self.list(variable).binary_search(choice).ok();
+    pub(super) fn positions(&self, plan: &[Label]) -> Option<Vec<usize>> {
+        let position = |(variable, label)| self.list(variable).binary_search(label).ok();
         plan.iter().enumerate().map(position).collect()
     }
 
     /// The plan of one position for each variable.
     pub(super) fn plan(&self, positions: &[usize]) -> Plan {
-        let choice = |(variable, &at): (usize, &usize)| self.list(variable)[at].clone();
-        positions.iter().enumerate().map(choice).collect()
+        let label = |(variable, &at): (usize, &usize)| self.list(variable)[at].clone();
+        positions.iter().enumerate().map(label).collect()
     }
 
     /// The entries of all tables that are not alike.
     pub(super) fn n_entries(&self) -> usize {
-        let keys: BTreeSet<Key<'_>> = self.problem.pairs.iter().map(|it| self.key(it)).collect();
+        let keys: BTreeSet<Key<'_>> = self.problem.edges.iter().map(|it| self.key(it)).collect();
         let n_entries =
             |(_, [tilings, forms, _]): Key<'_>| self.lists[tilings].len() * self.lists[forms].len();
         keys.into_iter().map(n_entries).sum()
     }
 
-    fn key(&self, pair: &'a Pair) -> Key<'a> {
-        let [tilings, forms] = [pair.tensor, pair.operator].map(|it| self.list_of[it]);
-        (&pair.uses, [tilings, forms, self.problem.charge_number(pair)])
+    fn key(&self, edge: &'a AccessEdge) -> Key<'a> {
+        let [tilings, forms] = [edge.tensor, edge.operator].map(|it| self.list_of[it]);
+        (&edge.accesses, [tilings, forms, self.problem.multiplier_key(edge)])
     }
 
     /// The costs of all combinations.
     pub(super) fn costs(&self) -> PairwiseProblem {
         let problem = self.problem;
-        let of_choice = |variable: usize, choice: &Choice| {
-            problem.cost_of_choice(&problem.pricing, variable, choice)
+        let of_label = |variable: usize, label: &Label| {
+            problem.cost_of_label(&problem.cost_model, variable, label)
         };
-        let of_variable = |variable: usize| {
-            self.list(variable).iter().map(|it| of_choice(variable, it)).collect()
-        };
+        let of_variable =
+            |variable: usize| self.list(variable).iter().map(|it| of_label(variable, it)).collect();
         let mut known: BTreeMap<Key<'_>, Rc<[i64]>> = BTreeMap::new();
-        let mut edge = |pair: &'a Pair| {
-            let key @ (_, [tilings, forms, _]) = self.key(pair);
+        let mut edge = |edge: &'a AccessEdge| {
+            let key @ (_, [tilings, forms, _]) = self.key(edge);
             let table = known
                 .entry(key)
-                .or_insert_with(|| self.table(pair, &self.lists[tilings], &self.lists[forms]));
-            pair.edge(Rc::clone(table))
+                .or_insert_with(|| self.table(edge, &self.lists[tilings], &self.lists[forms]));
+            edge.edge(Rc::clone(table))
         };
         PairwiseProblem {
             unary: (0..self.list_of.len()).map(of_variable).collect(),
-            edges: problem.pairs.iter().map(&mut edge).collect(),
+            edges: problem.edges.iter().map(&mut edge).collect(),
         }
     }
 
-    fn table(&self, pair: &Pair, tilings: &[Choice], forms: &[Choice]) -> Rc<[i64]> {
+    fn table(&self, edge: &AccessEdge, tilings: &[Label], forms: &[Label]) -> Rc<[i64]> {
         let problem = self.problem;
         // Many forms need a tensor in the same tiling.
-        let of_use = |&usage: &usize| {
-            let usage = &problem.uses[usage];
+        let of_access = |&access: &usize| {
+            let access = &problem.accesses[access];
             let mut known = Interner::default();
             let mut needed = Vec::new();
-            let number = |form: &Choice| {
-                let tiling = problem.tiling_of_use(usage, form.form());
+            let number = |form: &Label| {
+                let tiling = problem.accessed_tiling(access, form.form());
                 let number = known.number(tiling);
                 if number == needed.len() {
                     needed.push(tiling);
@@ -120,23 +119,25 @@ impl<'a> Choices<'a> {
                 number
             };
             let numbers: Vec<usize> = forms.iter().map(number).collect();
-            let cost = |tiling: &Choice, needed: &Tiling| {
-                problem.cost_of_conversion(&problem.pricing, usage, tiling.tiling(), *needed)
+            let cost = |tiling: &Label, needed: &Tiling| {
+                problem.cost_of_conversion(&problem.cost_model, access, tiling.tiling(), *needed)
             };
             let of_tiling = |tiling| needed.iter().map(|it| cost(tiling, it)).collect();
             let costs: Vec<Vec<i64>> = tilings.iter().map(of_tiling).collect();
             (numbers, costs)
         };
-        let uses: Vec<(Vec<usize>, Vec<Vec<i64>>)> = pair.uses.iter().map(of_use).collect();
-        let is_charged = problem.charge_number(pair) > 0;
+        let accesses: Vec<(Vec<usize>, Vec<Vec<i64>>)> =
+            edge.accesses.iter().map(of_access).collect();
+        let is_priced = problem.multiplier_key(edge) > 0;
         let rows: Vec<usize> = (0..tilings.len()).collect();
         let columns: Vec<usize> = (0..forms.len()).collect();
-        pair.table(&rows, &columns, |&row, &column| {
-            let of_use =
+        edge.table(&rows, &columns, |&row, &column| {
+            let of_access =
                 |(numbers, costs): &(Vec<usize>, Vec<Vec<i64>>)| costs[row][numbers[column]];
-            let charge =
-                || problem.charge_of_choices(pair, tilings[row].tiling(), forms[column].form());
-            uses.iter().map(of_use).sum::<i64>() + if is_charged { charge() } else { 0 }
+            let memory_price = || {
+                problem.memory_price_of_labels(edge, tilings[row].tiling(), forms[column].form())
+            };
+            accesses.iter().map(of_access).sum::<i64>() + if is_priced { memory_price() } else { 0 }
         })
     }
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use soybean_plan::{Mesh, Topology};
 
 use super::{
-    master::{Column, prices},
-    moments::Moments,
+    program_points::ProgramPoints,
+    restricted_master::{Column, dual_prices},
 };
 use crate::{
     lower::lowered_within,
     network::Network,
     peak::Peak,
-    tiling::{Charges, Priced, Search, Tiled, Times},
+    tiling::{Lagrangian, MemoryMultipliers, Search, Tiled, Times},
 };
 
 /// Searches among all plans.
@@ -20,13 +20,13 @@ const N_SEARCHES: usize = 10;
 /// Searches for a plan that fits at all.
 const N_LEAN_SEARCHES: usize = 6;
 /// Searches among mixtures of the plans found.
-const N_MIXTURES: usize = 12;
+const N_MIXED_SEARCHES: usize = 12;
 /// What a byte held costs where memory is all that matters, in bytes moved, for each rank: a tensor is gathered by fewer operators.
-const DEAR: f64 = 16.0;
+const HIGH_PRICE: f64 = 16.0;
 /// The same where costs are times, as a multiple of the cheapest plan's time for each byte that it holds.
-const DEAR_TIMES: f64 = 64.0;
+const HIGH_PRICE_FACTOR: f64 = 64.0;
 /// By which part prices of tensors differ, so that of layers that are alike some are stored in more parts than others.
-const DIFFERENCE: f64 = 0.2;
+const PERTURBATION: f64 = 0.2;
 /// The part of a cost that is not worth another search.
 const NEGLIGIBLE: f64 = 1e-3;
 
@@ -40,30 +40,30 @@ pub(crate) fn checked(found: Search, limit: u64) -> Result<Search, Peak> {
 /// leanest plan holds.
 pub(crate) fn fitting(network: &Network, found: Search, limit: u64) -> Result<Search, Peak> {
     let topology = found.topology.as_ref().filter(|_| found.times.is_some());
-    let mut hunt = Hunt::new(network, found.tiled.mesh, topology, limit);
-    let cheapest = hunt.add(found.tiled.clone());
-    if hunt.fits(cheapest) {
+    let mut search_state = ColumnGeneration::new(network, found.tiled.mesh, topology, limit);
+    let cheapest = search_state.add(found.tiled.clone());
+    if search_state.fits(cheapest) {
         return Ok(found);
     }
     if topology.is_some() {
-        let Candidate { cost, peak, .. } = &hunt.candidates[cheapest];
-        hunt.dear = DEAR_TIMES * cost / peak.bytes() as f64;
+        let CandidatePlan { cost, peak, .. } = &search_state.candidates[cheapest];
+        search_state.high_price = HIGH_PRICE_FACTOR * cost / peak.bytes() as f64;
     }
-    let Some(anchor) = hunt.first_that_fits() else { return Err(hunt.leanest()) };
-    hunt.raise(anchor);
-    hunt.mix(anchor);
-    Ok(hunt.found(found))
+    let Some(anchor) = search_state.first_that_fits() else { return Err(search_state.leanest()) };
+    search_state.raise(anchor);
+    search_state.mix(anchor);
+    Ok(search_state.found(found))
 }
 
 /// What the leanest plan found for a mesh holds.
 pub(super) fn leanest(network: &Network, mesh: Mesh, limit: u64) -> Peak {
-    let mut hunt = Hunt::new(network, mesh, None, limit);
-    hunt.first_that_fits();
-    hunt.leanest()
+    let mut search_state = ColumnGeneration::new(network, mesh, None, limit);
+    search_state.first_that_fits();
+    search_state.leanest()
 }
 
 /// A plan on the way.
-struct Candidate {
+struct CandidatePlan {
     tiled: Tiled,
     /// What the search minimises: bytes moved, or ticks.
     cost: f64,
@@ -73,30 +73,30 @@ struct Candidate {
     peak: Peak,
 }
 
-impl Candidate {
+impl CandidatePlan {
     fn most_held(&self) -> u64 {
         self.held.iter().copied().max().unwrap_or(0)
     }
 }
 
 /// All that is known on the way.
-struct Hunt<'a> {
-    moments: Moments<'a>,
-    priced: Priced<'a>,
+struct ColumnGeneration<'a> {
+    points: ProgramPoints<'a>,
+    lagrangian: Lagrangian<'a>,
     /// The price of a byte where memory is all that matters.
-    dear: f64,
+    high_price: f64,
     limit: u64,
-    candidates: Vec<Candidate>,
+    candidates: Vec<CandidatePlan>,
     /// No plan that fits costs less.
     bound: f64,
 }
 
-impl<'a> Hunt<'a> {
+impl<'a> ColumnGeneration<'a> {
     fn new(network: &'a Network, mesh: Mesh, timed: Option<&Topology>, limit: u64) -> Self {
         Self {
-            moments: Moments::new(network),
-            priced: Priced::new(network, mesh, timed),
-            dear: DEAR * mesh.n_ranks() as f64,
+            points: ProgramPoints::new(network),
+            lagrangian: Lagrangian::new(network, mesh, timed),
+            high_price: HIGH_PRICE * mesh.n_ranks() as f64,
             limit,
             candidates: Vec::new(),
             bound: 0.0,
@@ -106,13 +106,13 @@ impl<'a> Hunt<'a> {
     /// The number of a plan, which is added if it is new.
     fn add(&mut self, tiled: Tiled) -> usize {
         let is_same =
-            |it: &Candidate| it.tiled.tilings == tiled.tilings && it.tiled.forms == tiled.forms;
+            |it: &CandidatePlan| it.tiled.tilings == tiled.tilings && it.tiled.forms == tiled.forms;
         if let Some(known) = self.candidates.iter().position(is_same) {
             return known;
         }
         let peak = lowered_within("", &tiled, Some(self.limit)).holdings.peak();
-        let (cost, held) = (self.priced.cost(&tiled), self.moments.bytes(&tiled));
-        self.candidates.push(Candidate { tiled, cost, held, peak });
+        let (cost, held) = (self.lagrangian.cost(&tiled), self.points.bytes(&tiled));
+        self.candidates.push(CandidatePlan { tiled, cost, held, peak });
         self.candidates.len() - 1
     }
 
@@ -120,7 +120,7 @@ impl<'a> Hunt<'a> {
         self.candidates[candidate].peak.bytes() <= self.limit
     }
 
-    fn cheapest_that_fits(&self) -> &Candidate {
+    fn cheapest_that_fits(&self) -> &CandidatePlan {
         let that_fit = self.candidates.iter().filter(|it| it.peak.bytes() <= self.limit);
         let cheapest = that_fit.min_by(|one, other| one.cost.total_cmp(&other.cost));
         cheapest.expect("a plan that fits was found")
@@ -136,10 +136,11 @@ impl<'a> Hunt<'a> {
         let mut worst: BTreeMap<usize, f64> = BTreeMap::new();
         for _ in 0..N_LEAN_SEARCHES {
             let last = self.candidates.last();
-            let moment = last.map_or(self.moments.len() / 2, |it| worst_moment(&it.held));
-            *worst.entry(moment).or_default() += 1.0;
+            let point = last.map_or(self.points.len() / 2, |it| worst_point(&it.held));
+            *worst.entry(point).or_default() += 1.0;
             let total: f64 = worst.values().sum();
-            let prices = worst.iter().map(|(&it, times)| (it, self.dear * times / total)).collect();
+            let prices =
+                worst.iter().map(|(&it, times)| (it, self.high_price * times / total)).collect();
             let n_before = self.candidates.len();
             let added = self.search(&prices);
             if self.fits(added) {
@@ -155,9 +156,9 @@ impl<'a> Hunt<'a> {
 
     /// Searches all plans with these prices; the number of the plan found.
     fn search(&mut self, prices: &BTreeMap<usize, f64>) -> usize {
-        let charges = self.moments.charges(prices);
+        let multipliers = self.points.multipliers(prices);
         let in_hand: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
-        let found = self.priced.best(charges, &in_hand);
+        let found = self.lagrangian.best(multipliers, &in_hand);
         let of_limit = prices.values().sum::<f64>() * self.limit as f64;
         self.bound = self.bound.max(found.bound - of_limit);
         self.add(found.tiled)
@@ -166,15 +167,15 @@ impl<'a> Hunt<'a> {
     /// The prices that follow from all plans, if a rank is to hold at most `most` bytes at the moments, and what they promise.
     fn prices(&self, anchor: usize, most: u64) -> (BTreeMap<usize, f64>, f64) {
         let most = most.max(self.candidates[anchor].most_held()) as f64;
-        let column = |it: &Candidate| Column {
+        let column = |it: &CandidatePlan| Column {
             cost: it.cost,
             excess: it.held.iter().map(|&held| held as f64 - most).collect(),
         };
         let first = [&self.candidates[anchor]].into_iter();
         let columns: Vec<Column> = first.chain(&self.candidates).map(column).collect();
-        let found = prices(&columns);
-        let of_moments = found.of_moments.into_iter().enumerate().filter(|it| it.1 > 0.0);
-        (of_moments.collect(), found.value)
+        let found = dual_prices(&columns);
+        let of_points = found.of_points.into_iter().enumerate().filter(|it| it.1 > 0.0);
+        (of_points.collect(), found.value)
     }
 
     /// Raises the bound, with the prices that promise most, until they prove what they promise.
@@ -195,17 +196,17 @@ impl<'a> Hunt<'a> {
     /// Looks for better plans among the mixtures of those found, with prices that differ from tensor to tensor.
     fn mix(&mut self, anchor: usize) {
         let (mut low, mut high) = (0.75, 1.25);
-        for _ in 0..N_MIXTURES {
+        for _ in 0..N_MIXED_SEARCHES {
             let (prices, _) = self.prices(anchor, self.limit - self.overhead());
             let gap = self.cheapest_that_fits().cost - self.bound;
             if prices.is_empty() || gap <= NEGLIGIBLE * self.bound {
                 return;
             }
             let scale = f64::midpoint(low, high);
-            let mut charges = self.moments.charges(&prices);
-            scatter(&mut charges, scale);
+            let mut multipliers = self.points.multipliers(&prices);
+            perturb(&mut multipliers, scale);
             let plans: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
-            let tiled = self.priced.best_mixed(charges, &plans);
+            let tiled = self.lagrangian.best_mixed(multipliers, &plans);
             let added = self.add(tiled);
             if self.fits(added) { high = scale } else { low = scale }
         }
@@ -213,7 +214,7 @@ impl<'a> Hunt<'a> {
 
     /// What programs hold besides what is known of all moments: the least of what was found.
     fn overhead(&self) -> u64 {
-        let more = |it: &Candidate| it.peak.bytes().saturating_sub(it.most_held());
+        let more = |it: &CandidatePlan| it.peak.bytes().saturating_sub(it.most_held());
         self.candidates.iter().map(more).min().unwrap_or(0).min(self.limit)
     }
 
@@ -224,10 +225,10 @@ impl<'a> Hunt<'a> {
         reason = "costs of plans are whole numbers of 43 bits"
     )]
     fn found(&self, instead_of: Search) -> Search {
-        let Candidate { tiled, cost, .. } = self.cheapest_that_fits();
-        // Prices are rounded; a whole unit is more than that.
+        let CandidatePlan { tiled, cost, .. } = self.cheapest_that_fits();
+        // DualPrices are rounded; a whole unit is more than that.
         let proved = (self.bound - 1.0).ceil().max(0.0);
-        let seconds = |ticks: f64| self.priced.seconds(ticks);
+        let seconds = |ticks: f64| self.lagrangian.seconds(ticks);
         let times = instead_of.times.and_then(|times| {
             let lower_bound = seconds(proved)?.max(times.lower_bound);
             let plan = seconds(*cost)?;
@@ -246,16 +247,16 @@ impl<'a> Hunt<'a> {
 }
 
 /// The moment at which a plan holds the most.
-fn worst_moment(held: &[u64]) -> usize {
+fn worst_point(held: &[u64]) -> usize {
     let most = held.iter().enumerate().max_by_key(|it| it.1);
     most.map_or(0, |it| it.0)
 }
 
 /// Makes the prices of stored tensors differ by a small part.
-fn scatter(charges: &mut Charges, scale: f64) {
-    let n_values = charges.stored.len() as f64;
-    for (at, price) in charges.stored.iter_mut().enumerate() {
-        *price *= scale * (1.0 + DIFFERENCE * (at as f64 / n_values - 0.5));
+fn perturb(multipliers: &mut MemoryMultipliers, scale: f64) {
+    let n_values = multipliers.stored.len() as f64;
+    for (at, price) in multipliers.stored.iter_mut().enumerate() {
+        *price *= scale * (1.0 + PERTURBATION * (at as f64 / n_values - 0.5));
     }
-    charges.working.values_mut().for_each(|it| it.price *= scale);
+    multipliers.kernels.values_mut().for_each(|it| it.price *= scale);
 }

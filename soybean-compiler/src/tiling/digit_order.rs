@@ -11,7 +11,7 @@ use soybean_plan::{Mesh, Tiling};
 use crate::{network::Network, signature::Dim, value::Value};
 
 /// The mesh with the axes in an order that suits the network's extents, if it allows what users pin.
-pub(super) fn turned(network: &Network, mesh: Mesh) -> Mesh {
+pub(super) fn with_digit_order(network: &Network, mesh: Mesh) -> Mesh {
     // A mesh that has turns is that of a plan, and keeps them. An axis of another size could take a digit of the whole before those of the part, which the
     // part has not.
     if mesh.turns().next().is_some() || mesh.sizes().any(|it| it != mesh.size(0)) {
