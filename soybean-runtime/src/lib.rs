@@ -4,7 +4,6 @@
 //! ranks of its mesh, a [`Predictor`] those of a model of mode inference. Nothing here knows graphs, operators or gradients.
 
 mod abort;
-mod across;
 mod arena;
 mod backend;
 mod barrier;
@@ -15,24 +14,25 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod devices;
+mod dispatch;
 mod ends;
 mod evaluation;
-mod in_process;
 mod init;
-mod mail;
 mod model;
 mod movement;
 mod overlap;
-mod post;
 mod predictor;
 mod processes;
 mod profile;
 mod query;
 mod rank;
 mod ranks;
+mod remote_exchange;
+mod shared_memory;
 mod state;
 mod trace;
 mod trainer;
+mod transport;
 mod worker;
 
 pub use config::{Config, Device};
