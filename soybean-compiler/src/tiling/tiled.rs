@@ -6,10 +6,10 @@ use soybean_plan::{Combine, Mesh, Tiling};
 
 use super::conversion::route;
 use crate::{
-    graph::{Phase, Value},
     network::Network,
-    operator::Rules,
+    operator::Phase,
     signature::{Form, Signature, letter},
+    value::Value,
 };
 
 /// A network with a tiling for every tensor and a form for every operator.
