@@ -7,7 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use soybean_compiler::{Argument, Builder, Network, Optimizer, Sample, Value, operator_names, operator_samples, verify, graph::Graph, operator::Operator, operators::attend::Attend, signature::Dim};
+use soybean_compiler::{
+    Argument, Builder, Network, Optimizer, Sample, Value, graph::Graph, operator::Operator,
+    operator_names, operator_samples, operators::attend::Attend, signature::Dim, verify,
+};
 use soybean_plan::{DType, Init, Precision, Shape};
 
 use crate::support::{

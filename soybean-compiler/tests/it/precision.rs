@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
-use soybean_compiler::{Argument, Builder, Network, Optimizer, Rule, Strategy, Value, lower, optimizer, program_text, verify, verify_program, operator::Rounding, operators::reduce::Reduce, tiling::search};
+use soybean_compiler::{
+    Argument, Builder, Network, Optimizer, Rule, Strategy, Value, lower, operator::Rounding,
+    operators::reduce::Reduce, optimizer, program_text, tiling::search, verify, verify_program,
+};
 use soybean_plan::{DType, Init, Kernel, Mesh, Precision, Program};
 use soybean_zoo::{Model, Transformer, resnet20};
 
