@@ -74,7 +74,8 @@ impl BatchSlot {
         self.stream.synchronize()?;
         ends.feed(tables, self, batch)?;
         let n_words = self.inputs.last().map_or(0, |it| it.first_word + it.n_words);
-        // SAFETY: both sides have these words; the host writes them again only after the copy, and both live until then.
+        // SAFETY: both sides have these words; the host writes them again only after the copy, and
+        // both live until then.
         unsafe { self.host.copy_to(self.device.address(0), n_words, &self.stream) }?;
         self.ready.record(&self.stream)
     }
@@ -84,7 +85,8 @@ impl BatchSlot {
         self.inputs.iter().try_for_each(|input| {
             let to = arena + input.offset as u64;
             let from = self.device.address(4 * input.first_word);
-            // SAFETY: the tables say that the buffer has as many words; both blocks live as long as the rank.
+            // SAFETY: the tables say that the buffer has as many words; both blocks live as long as
+            // the rank.
             unsafe { copy(stream, to, from, 4 * input.n_words) }
         })
     }

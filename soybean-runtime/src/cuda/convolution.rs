@@ -60,7 +60,8 @@ impl Cudnn {
 impl Drop for Cudnn {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: made in `new`. After a fatal error cuDNN refuses, and there is nothing left to destroy.
+            // SAFETY: made in `new`. After a fatal error cuDNN refuses, and there is nothing left
+            // to destroy.
             let _refused = unsafe { sys::cudnnDestroy(self.raw) };
         }
     }

@@ -114,7 +114,7 @@ impl Gpu {
     pub(crate) fn make_current(&self) -> Result<(), Error> {
         if self.is_lost.load(Ordering::Relaxed) {
             let message =
-                format!("expected that all GPUs still work, found that {self:?} was given up");
+                format!("expected {self:?} to work, found that it was abandoned after an error");
             return Err(Error::new(ErrorKind::Device, message));
         }
         // SAFETY: the context is retained.
@@ -188,7 +188,8 @@ impl Drop for Gpu {
         if self.is_lost.load(Ordering::Relaxed) {
             return;
         }
-        // SAFETY: retained in `new`. After a fatal error the driver refuses, and there is nothing left to release.
+        // SAFETY: retained in `new`. After a fatal error the driver refuses, and there is nothing
+        // left to release.
         let _refused = unsafe { result::primary_ctx::release(self.device) };
     }
 }

@@ -65,7 +65,8 @@ impl CublasLt {
 impl Drop for CublasLt {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: made in `new`. After a fatal error cuBLASLt refuses, and there is nothing left to destroy.
+            // SAFETY: made in `new`. After a fatal error cuBLASLt refuses, and there is nothing
+            // left to destroy.
             let _refused = unsafe { result::destroy_handle(self.raw) };
         }
     }

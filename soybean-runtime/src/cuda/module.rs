@@ -77,7 +77,8 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: loaded in `new`. After a fatal error the driver refuses, and there is nothing left to unload.
+            // SAFETY: loaded in `new`. After a fatal error the driver refuses, and there is nothing
+            // left to unload.
             let _refused = unsafe { result::module::unload(self.raw) };
         }
     }

@@ -105,7 +105,8 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let Ok(raw) = self.raw() else { return };
-        // SAFETY: made in `new`. After a fatal error the driver refuses, and there is nothing left to destroy.
+        // SAFETY: made in `new`. After a fatal error the driver refuses, and there is nothing left
+        // to destroy.
         let _refused = unsafe { result::stream::destroy(raw) };
     }
 }
@@ -179,7 +180,8 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: made in `with`. After a fatal error the driver refuses, and there is nothing left to destroy.
+            // SAFETY: made in `with`. After a fatal error the driver refuses, and there is nothing
+            // left to destroy.
             let _refused = unsafe { result::event::destroy(self.raw) };
         }
     }
@@ -208,7 +210,8 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: made in `end_capture`. After a fatal error the driver refuses, and there is nothing left to destroy.
+            // SAFETY: made in `end_capture`. After a fatal error the driver refuses, and there is
+            // nothing left to destroy.
             let _refused = unsafe { result::graph::exec_destroy(self.raw) };
         }
     }

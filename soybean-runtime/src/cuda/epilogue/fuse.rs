@@ -278,8 +278,8 @@ impl Fuser<'_> {
         (self.can)(product.kernel, types, product.epilogue)
     }
 
-    /// Returns a place intermediate the contraction and the map at which the fused product is equivalent
-    /// to both.
+    /// Returns a place intermediate the contraction and the map at which the fused product is
+    /// equivalent to both.
     fn place(&self, chain: &Chain, product: &FusedMatmul) -> Option<usize> {
         let step = FusedStep::Matmul(product.clone());
         let ranges = |buffers: Vec<BufferId>| -> Vec<Range<usize>> {

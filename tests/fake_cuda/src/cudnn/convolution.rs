@@ -1,4 +1,5 @@
-//! `y[n, k, p, q] = sum over c, r, s of x[n, c, p u + r d - pad, q u + s d - pad] w[k, c, r, s]`, and its gradients.
+//! `y[n, k, p, q] = sum over c, r, s of x[n, c, p u + r d - pad, q u + s d - pad] w[k, c, r, s]`,
+//! and its gradients.
 
 use super::descriptor::{ConvolutionDescriptor, TensorDescriptor};
 use super::{ApiResult, Status};

@@ -1,23 +1,23 @@
-//! How fast steps are.
+//! Throughput of training steps.
 
 use std::time::Duration;
 
-/// How fast steps are: since the last line, and since the epoch began or went on.
+/// Throughput since the last line, and since the start of the epoch or of the resumed run.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
-    pub(super) since_line: Stretch,
-    pub(super) of_epoch: Stretch,
+pub(super) struct Throughput {
+    pub(super) since_line: ThroughputWindow,
+    pub(super) of_epoch: ThroughputWindow,
 }
 
-/// Steps, and the time that they took.
+/// Samples, and the time that they took.
 #[derive(Debug, Default)]
-pub(super) struct Stretch {
+pub(super) struct ThroughputWindow {
     n_samples: usize,
     busy: Duration,
     waited: Duration,
 }
 
-impl Pace {
+impl Throughput {
     pub(super) fn add(&mut self, n_samples: usize, busy: Duration, waited: Duration) {
         for stretch in [&mut self.since_line, &mut self.of_epoch] {
             stretch.n_samples += n_samples;
@@ -27,7 +27,7 @@ impl Pace {
     }
 }
 
-impl Stretch {
+impl ThroughputWindow {
     pub(super) fn samples_per_second(&self) -> f64 {
         self.n_samples as f64 / self.busy.as_secs_f64().max(1e-9)
     }

@@ -1,7 +1,10 @@
-//! TensorBoard's event files: protocol buffers in TensorFlow's framing of records, of which scalars need little.
+//! TensorBoard's event files: protocol buffers in TensorFlow's record framing, as far as scalars
+//! need them.
 //!
-//! A record is the length of its data (8 bytes), a checksum of these, the data and a checksum of them; numbers are little-endian, checksums are masked CRC-32C.
-//! Sources: `tensorflow/core/lib/io/record_writer.cc`, `tensorboard/compat/proto/event.proto` and `summary.proto`.
+//! A record is the length of its data (8 bytes), its checksum, the data and their checksum. Numbers
+//! are little-endian, checksums are masked CRC-32C. Sources:
+//! `tensorflow/core/lib/io/record_writer.cc`, `tensorboard/compat/proto/event.proto` and
+//! `summary.proto`.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,16 +15,17 @@ use std::{
 
 use super::record::Record;
 
-/// A file of events that grows.
-pub(crate) struct Events {
+/// An open file of events.
+pub(crate) struct EventFile {
     file: File,
 }
 
-impl Events {
-    /// Begins a file in `folder`. What other files of the folder say of the steps behind `step` counts no more, if that is not 0.
+impl EventFile {
+    /// Creates a file in `folder`. If `step` is not 0, it invalidates later steps of the folder's
+    /// other files.
     pub(crate) fn create(folder: &Path, step: u64) -> io::Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // TensorBoard takes the files of a folder in the order of their names.
+        // TensorBoard reads the files of a folder in the order of their names.
         let (seconds, rest) = (now.as_secs(), now.subsec_micros());
         let name = format!("events.out.tfevents.{seconds:010}.{rest:06}.soybean");
         let file = OpenOptions::new().create_new(true).append(true).open(folder.join(name))?;
@@ -29,7 +33,7 @@ impl Events {
         let time = now.as_secs_f64();
         let mut bytes = record(&event(time, step, &text(3, "brain.Event:2")));
         if step > 0 {
-            // A session that starts: TensorBoard drops what it has of this step and later ones.
+            // A session start makes TensorBoard drop this step and later ones.
             const SESSION_LOG: u32 = 7;
             let start = varint_field(1, 1);
             bytes.extend(record(&event(time, step + 1, &bytes_field(SESSION_LOG, &start))));
@@ -38,7 +42,7 @@ impl Events {
         Ok(events)
     }
 
-    /// Adds what a record says, in one piece.
+    /// Appends the points of a record in one write.
     pub(crate) fn add(&mut self, record: &Record) -> io::Result<()> {
         let time = match record {
             Record::Step(it) => it.time,
@@ -48,7 +52,7 @@ impl Events {
     }
 }
 
-/// The curves that a record adds a point to.
+/// Returns the points that a record adds, by curve.
 fn scalars(record: &Record) -> Vec<(String, f64)> {
     let named = |name: &str, value: f64| (name.to_owned(), value);
     match record {
@@ -78,7 +82,8 @@ fn event(time: f64, step: u64, what: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// `Event { Summary summary = 5; }`, `Summary { repeated Value value = 1; }`, `Value { string tag = 1; float simple_value = 2; }`
+/// `Event { Summary summary = 5; }`, `Summary { repeated Value value = 1; }`, `Value { string tag =
+/// 1; float simple_value = 2; }`
 fn summary(scalars: &[(String, f64)]) -> Vec<u8> {
     let value = |(name, value): &(String, f64)| {
         #[expect(clippy::cast_possible_truncation, reason = "curves are in single precision")]
@@ -108,12 +113,13 @@ fn varint_field(field: u32, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// The number of a field with the type of what follows: 0 a varint, 1 eight bytes, 2 a length and as many bytes, 5 four bytes.
+/// Returns the key of a field: its number and its wire type. Types: 0 a varint, 1 eight bytes, 2 a
+/// length and that many bytes, 5 four bytes.
 fn key(field: u32, wire: u32) -> Vec<u8> {
     varint(u64::from(field << 3 | wire))
 }
 
-/// Seven bits in each byte, the lowest first; all but the last have the eighth bit set.
+/// Encodes seven bits per byte, lowest first; all but the last byte have the eighth bit set.
 fn varint(mut number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {
@@ -136,12 +142,12 @@ fn record(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Checksums of data that hold checksums are weak, so these are changed before they are stored.
+/// Masks a checksum: plain checksums of data that contain checksums are weak.
 const fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// CRC-32C (Castagnoli), bit by bit: events are short.
+/// CRC-32C (Castagnoli), bit by bit, since events are short.
 fn crc32c(data: &[u8]) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let step = |crc: u32, _| (crc >> 1) ^ (POLYNOMIAL & (crc & 1).wrapping_neg());
@@ -156,11 +162,11 @@ mod tests {
 
     use super::*;
     use crate::run::{
-        files::tests::folder,
+        output::tests::folder,
         record::tests::{evaluation, step},
     };
 
-    /// A decoder of its own: what was framed, with all checksums looked at by a table-driven CRC.
+    /// An independent decoder, with a table-driven CRC: returns the data of each record.
     fn framed(mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let table: Vec<u32> = (0..256_u32)
             .map(|byte| {
@@ -187,7 +193,7 @@ mod tests {
         records
     }
 
-    /// The fields of a message: number, and what follows (a number as eight bytes).
+    /// Returns the fields of a message: the number, and the content (a number as eight bytes).
     fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
         fn varint(bytes: &mut &[u8]) -> u64 {
             let end = bytes.iter().position(|it| *it < 128).unwrap() + 1;
@@ -228,7 +234,7 @@ mod tests {
     }
 
     fn write(folder: &Path) {
-        let mut events = Events::create(folder, 0).unwrap();
+        let mut events = EventFile::create(folder, 0).unwrap();
         for number in 1..=300 {
             events.add(&Record::Step(step(number))).unwrap();
         }
@@ -267,7 +273,7 @@ mod tests {
         assert_eq!(scalars_in(&events[301]), expected);
     }
 
-    /// What TensorBoard itself reads, also of a run that went on from step 200.
+    /// TensorBoard itself reads the events, also those of a run resumed at step 200.
     #[test]
     #[expect(clippy::print_stdout, reason = "what is skipped is for who reads the output")]
     fn tensorboard_reads_the_events() {
@@ -277,7 +283,7 @@ mod tests {
         };
         let folder = folder("tensorboard");
         write(&folder);
-        let mut events = Events::create(&folder, 200).unwrap();
+        let mut events = EventFile::create(&folder, 200).unwrap();
         for number in 201..=250 {
             events.add(&Record::Step(step(number))).unwrap();
         }

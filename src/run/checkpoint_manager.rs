@@ -1,6 +1,7 @@
-//! The checkpoints of a run: when they are on the disk, and which is the best.
+//! The checkpoints of a run: saving, and keeping the best one.
 //!
-//! The best one is in `best/`, beside `checkpoints/`, in a folder of its own whose files are the same as those of the checkpoint: links to them, or copies where there are none.
+//! `best/` is beside `checkpoints/` and has the files of the best checkpoint as hard links, or as
+//! copies where the file system has no links.
 
 use std::{
     fs::{self, File},
@@ -15,27 +16,27 @@ use soybean_runtime::{
 
 use super::TrainConfig;
 
-/// The checkpoints of a run that is under way.
-pub(crate) struct Keeper {
+/// The checkpoints of one run.
+pub(crate) struct CheckpointManager {
     checkpoints: Checkpoints,
     best: PathBuf,
     is_async: bool,
-    /// Which process this is; the first one writes.
+    /// This process; the first one writes.
     process: Process,
-    /// The one that is being written.
-    under_way: Option<(PathBuf, Merit)>,
+    /// The checkpoint that is being written.
+    saving: Option<(PathBuf, CheckpointKind)>,
     newest: Option<PathBuf>,
     best_one: Option<PathBuf>,
 }
 
-/// What a checkpoint is among the others.
+/// The kind of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Merit {
+pub(crate) enum CheckpointKind {
     Best,
-    Further,
+    Regular,
 }
 
-impl Keeper {
+impl CheckpointManager {
     pub(crate) fn new(out: &Path, config: &TrainConfig, process: Process) -> Self {
         let best = out.join(BEST);
         Self {
@@ -44,35 +45,38 @@ impl Keeper {
             best,
             is_async: config.async_checkpoint,
             process,
-            under_way: None,
+            saving: None,
             newest: None,
         }
     }
 
-    /// Says at which checkpoint the run goes on. If it is the best one, it is kept as that: the run may have ended before.
-    pub(crate) fn resumed(&mut self, path: &Path, merit: Merit) -> Result<(), Error> {
-        self.settle(path.to_owned(), merit).map(|_| ())
+    /// Sets the checkpoint from which the run resumes. The best one is also kept as the best, since
+    /// the earlier run may have ended before it did so.
+    pub(crate) fn set_resumed(&mut self, path: &Path, kind: CheckpointKind) -> Result<(), Error> {
+        self.finish(path.to_owned(), kind).map(|_| ())
     }
 
-    /// Writes a checkpoint, or begins to; gives that which is on the disk.
+    /// Saves a checkpoint, or starts to save it in the background. Returns a checkpoint that is
+    /// complete.
     pub(crate) fn save(
         &mut self,
         trainer: &mut Trainer,
         progress: &Progress,
-        merit: Merit,
+        kind: CheckpointKind,
     ) -> Result<Option<PathBuf>, Error> {
         let earlier = self.wait()?;
         if self.is_async {
             self.checkpoints.save_in_background(trainer, progress)?;
             let path = self.checkpoints.path_after(trainer.counters().n_steps);
-            self.under_way = Some((path, merit));
+            self.saving = Some((path, kind));
             return Ok(earlier);
         }
         let path = self.checkpoints.save(trainer, progress)?;
-        self.settle(path, merit).map(Some)
+        self.finish(path, kind).map(Some)
     }
 
-    /// The checkpoint that was being written, if it is on the disk since. Of several processes only the first knows; the others hear of it when all save again.
+    /// Returns the checkpoint that was being written, once it is complete. Only the first process
+    /// knows; the others learn of it at the next save.
     pub(crate) fn poll(&mut self) -> Result<Option<PathBuf>, Error> {
         match self.process.is_first() && !self.checkpoints.is_saving() {
             true => self.wait(),
@@ -80,36 +84,36 @@ impl Keeper {
         }
     }
 
-    /// Waits for the checkpoint that is being written.
+    /// Waits for the checkpoint that is being written, and returns it.
     pub(crate) fn wait(&mut self) -> Result<Option<PathBuf>, Error> {
-        let Some((path, merit)) = self.under_way.take() else { return Ok(None) };
+        let Some((path, kind)) = self.saving.take() else { return Ok(None) };
         self.checkpoints.wait()?;
-        self.settle(path, merit).map(Some)
+        self.finish(path, kind).map(Some)
     }
 
-    /// The newest checkpoint of a run that has failed, as far as this process can know.
-    pub(crate) fn left(&mut self) -> Option<&Path> {
+    /// Returns the newest checkpoint of a failed run, as far as this process knows.
+    pub(crate) fn last_saved(&mut self) -> Option<&Path> {
         if self.process.is_first() {
-            // What comes of the checkpoint that is being written says less than why the run has failed.
+            // The error that ended the run matters more than one of the checkpoint.
             let _ = self.wait();
         }
         self.newest()
     }
 
-    fn settle(&mut self, path: PathBuf, merit: Merit) -> Result<PathBuf, Error> {
-        if merit == Merit::Best {
+    fn finish(&mut self, path: PathBuf, kind: CheckpointKind) -> Result<PathBuf, Error> {
+        if kind == CheckpointKind::Best {
             self.keep_best(&path)?;
         }
         self.newest = Some(path.clone());
         Ok(path)
     }
 
-    /// The newest checkpoint of this run.
+    /// Returns the newest checkpoint of this run.
     pub(crate) fn newest(&self) -> Option<&Path> {
         self.newest.as_deref()
     }
 
-    /// The best checkpoint.
+    /// Returns the best checkpoint.
     pub(crate) fn best(&self) -> Option<&Path> {
         self.best_one.as_deref()
     }
@@ -125,11 +129,15 @@ impl Keeper {
 
     fn link_best(&self, path: &Path, kept: &Path) -> Result<(), Error> {
         link(path, kept).map_err(|error| {
-            fault(format!("cannot keep {} in {}: {error}", path.display(), self.best.display()))
+            checkpoint_error(format!(
+                "cannot keep {} in {}: {error}",
+                path.display(),
+                self.best.display()
+            ))
         })?;
         for (_, other) in list(&self.best)?.iter().filter(|it| it.1 != *kept) {
             fs::remove_dir_all(other).map_err(|error| {
-                fault(format!(
+                checkpoint_error(format!(
                     "cannot remove {}, which is no longer best: {error}",
                     other.display()
                 ))
@@ -139,7 +147,7 @@ impl Keeper {
     }
 }
 
-/// Makes `kept` a second folder of a checkpoint's files.
+/// Creates the folder `kept` with the files of a checkpoint.
 fn link(path: &Path, kept: &Path) -> io::Result<()> {
     if path == kept {
         return Ok(());
@@ -169,24 +177,24 @@ fn link(path: &Path, kept: &Path) -> io::Result<()> {
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
 pub(crate) const BEST: &str = "best";
 
-/// The folder of a run's checkpoints.
+/// Returns the folder of a run's checkpoints.
 pub(crate) fn folder(out: &Path) -> PathBuf {
     out.join(CHECKPOINTS)
 }
 
-/// The checkpoints in a folder, in the order of their steps.
+/// Lists the checkpoints of a folder in the order of their steps.
 pub(crate) fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     Checkpoints::new(folder, 0).list()
 }
 
-fn fault(message: String) -> Error {
+fn checkpoint_error(message: String) -> Error {
     Error::new(ErrorKind::Checkpoint, message)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::run::files::tests::folder as temporary;
+    use crate::run::output::tests::folder as temporary;
 
     pub(crate) fn checkpoint(folder: &Path, step: u64) -> PathBuf {
         let path = folder.join(format!("step-{step:010}"));
@@ -202,14 +210,14 @@ pub(crate) mod tests {
     #[test]
     fn the_best_checkpoint_outlives_the_one_it_was() {
         let out = temporary("best");
-        let start = || Keeper::new(&out, &TrainConfig::default(), Process::ONLY);
-        let mut keeper = start();
+        let start = || CheckpointManager::new(&out, &TrainConfig::default(), Process::ONLY);
+        let mut manager = start();
         for step in [5, 90] {
             let path = checkpoint(&folder(&out), step);
-            keeper.keep_best(&path).unwrap();
-            let kept = keeper.best().unwrap().to_owned();
-            keeper.keep_best(&kept).unwrap();
-            assert_eq!(keeper.best(), Some(&*kept), "twice is once");
+            manager.keep_best(&path).unwrap();
+            let kept = manager.best().unwrap().to_owned();
+            manager.keep_best(&kept).unwrap();
+            assert_eq!(manager.best(), Some(&*kept), "twice is once");
             fs::remove_dir_all(path).unwrap();
             assert_eq!(fs::read_to_string(kept.join("run.json")).unwrap(), step.to_string());
             assert_eq!(steps(&out.join(BEST)), [step]);
@@ -217,22 +225,22 @@ pub(crate) mod tests {
         assert!(start().best().unwrap().ends_with("step-0000000090"));
     }
 
-    /// What is written in one process is known in all.
+    /// All processes know what the first one wrote.
     #[test]
     fn processes_that_write_nothing_know_what_is_written() {
         let out = temporary("elsewhere");
         let other = Process { number: 1, count: 2 };
-        let mut keeper = Keeper::new(&out, &TrainConfig::default(), other);
+        let mut manager = CheckpointManager::new(&out, &TrainConfig::default(), other);
         let path = folder(&out).join("step-0000000004");
-        keeper.under_way = Some((path.clone(), Merit::Best));
+        manager.saving = Some((path.clone(), CheckpointKind::Best));
         assert_eq!(
-            keeper.poll().unwrap(),
+            manager.poll().unwrap(),
             None,
             "only the first process knows whether it is there"
         );
-        assert_eq!(keeper.wait().unwrap(), Some(path.clone()));
-        assert_eq!(keeper.newest(), Some(&*path));
-        assert_eq!(keeper.best(), Some(&*out.join("best/step-0000000004")));
+        assert_eq!(manager.wait().unwrap(), Some(path.clone()));
+        assert_eq!(manager.newest(), Some(&*path));
+        assert_eq!(manager.best(), Some(&*out.join("best/step-0000000004")));
         assert!(!out.join(BEST).exists());
     }
 }

@@ -1,4 +1,5 @@
-//! What a run leaves in its folder beside checkpoints: `config.toml`, `metrics.jsonl`, TensorBoard's events, `metrics.csv` and `metrics.svg`.
+//! The files of a run besides checkpoints: `config.toml`, `metrics.jsonl`, TensorBoard's events,
+//! `metrics.csv` and `metrics.svg`.
 
 use std::{
     fmt::Display,
@@ -9,49 +10,56 @@ use std::{
 
 use soybean_runtime::{Error, ErrorKind, checkpoint::sync_folder};
 
-use super::{events::Events, plot, record::Record};
+use super::{plot, record::Record, tensorboard::EventFile};
 
-/// The place of a run that goes on: what the files say of later steps is cut off.
+/// The point from which a run resumes; metrics of later steps are truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
-    /// The steps that were made.
+pub(crate) struct ResumePoint {
+    /// The completed steps.
     pub(crate) step: u64,
-    /// Whether the evaluation behind the last of them, if there was to be one, is still to be made.
+    /// True if the evaluation after the last step is still due.
     pub(crate) before_evaluation: bool,
 }
 
-/// The files of a run that is under way.
-pub(crate) struct Files {
+/// The open files of a run.
+pub(crate) struct OutputFiles {
     folder: PathBuf,
     lines: File,
-    events: Events,
+    events: EventFile,
 }
 
-impl Files {
-    /// Begins the files of a new run in a folder that has none, or goes on with those of an old one. `choices` is the text of `config.toml`.
-    pub(crate) fn open(folder: &Path, cut: Option<Cut>, choices: &str) -> Result<Self, Error> {
-        let path = folder.join(LINES);
+impl OutputFiles {
+    /// Opens the files of a new run, or those of an existing run. `choices` is the text of
+    /// `config.toml`.
+    pub(crate) fn open(
+        folder: &Path,
+        cut: Option<ResumePoint>,
+        choices: &str,
+    ) -> Result<Self, Error> {
+        let path = folder.join(METRICS);
         let lines = OpenOptions::new().create(true).append(true).open(&path);
-        let lines = lines.map_err(|it| fault(&path, &it))?;
+        let lines = lines.map_err(|it| write_error(&path, &it))?;
         if let Some(cut) = cut {
-            cut_off(&path, &lines, cut).map_err(|it| fault(&path, &it))?;
+            cut_off(&path, &lines, cut).map_err(|it| write_error(&path, &it))?;
         }
-        let events = Events::create(folder, cut.map_or(0, |it| it.step));
-        let events = events.map_err(|it| fault(folder, &it))?;
-        write_whole(&folder.join(CHOICES), choices)?;
+        let events = EventFile::create(folder, cut.map_or(0, |it| it.step));
+        let events = events.map_err(|it| write_error(folder, &it))?;
+        write_whole(&folder.join(CONFIG), choices)?;
         Ok(Self { folder: folder.to_owned(), lines, events })
     }
 
-    /// Adds a line, in one piece.
+    /// Appends a line in one write.
     pub(crate) fn add(&mut self, record: &Record) -> Result<(), Error> {
         let line = record.line() + "\n";
-        self.lines.write_all(line.as_bytes()).map_err(|it| fault(&self.folder.join(LINES), &it))?;
-        self.events.add(record).map_err(|it| fault(&self.folder, &it))
+        self.lines
+            .write_all(line.as_bytes())
+            .map_err(|it| write_error(&self.folder.join(METRICS), &it))?;
+        self.events.add(record).map_err(|it| write_error(&self.folder, &it))
     }
 
-    /// Waits until the lines are on the disk, so that a checkpoint has all lines before it.
+    /// Flushes the lines to the disk, so that a checkpoint has all lines before it.
     pub(crate) fn sync(&self) -> Result<(), Error> {
-        self.lines.sync_data().map_err(|it| fault(&self.folder.join(LINES), &it))
+        self.lines.sync_data().map_err(|it| write_error(&self.folder.join(METRICS), &it))
     }
 
     /// Writes the table and the plots of all lines.
@@ -59,38 +67,39 @@ impl Files {
         let records = lines(&self.folder)?;
         write_whole(&self.folder.join(TABLE), &plot::csv(&records))?;
         let path = self.folder.join(PLOTS);
-        let drawing = plot::svg(&records).map_err(|it| fault(&path, &it))?;
+        let drawing = plot::svg(&records).map_err(|it| write_error(&path, &it))?;
         write_whole(&path, &drawing)
     }
 }
 
-pub(crate) const CHOICES: &str = "config.toml";
-pub(crate) const LINES: &str = "metrics.jsonl";
+pub(crate) const CONFIG: &str = "config.toml";
+pub(crate) const METRICS: &str = "metrics.jsonl";
 const TABLE: &str = "metrics.csv";
 const PLOTS: &str = "metrics.svg";
 
-/// Whether a run writes a file of this name.
+/// Returns true if a run writes a file of this name.
 pub(crate) fn is_of_run(name: &str) -> bool {
     let is_events = name.starts_with("events.out.tfevents.") && name.ends_with(".soybean");
-    is_events || [CHOICES, LINES, TABLE, PLOTS].contains(&name)
+    is_events || [CONFIG, METRICS, TABLE, PLOTS].contains(&name)
 }
 
-/// The records of a folder.
+/// Reads the records of a folder.
 fn lines(folder: &Path) -> Result<Vec<Record>, Error> {
-    let path = folder.join(LINES);
-    let text = fs::read(&path).map_err(|it| fault(&path, &it))?;
+    let path = folder.join(METRICS);
+    let text = fs::read(&path).map_err(|it| write_error(&path, &it))?;
     Ok(String::from_utf8_lossy(&text).lines().filter_map(Record::read).collect())
 }
 
-fn is_before(record: &Record, cut: Cut) -> bool {
+fn is_before(record: &Record, cut: ResumePoint) -> bool {
     match record {
         Record::Evaluation(it) if it.step == cut.step => !cut.before_evaluation,
         Record::Step(_) | Record::Evaluation(_) => record.step() <= cut.step,
     }
 }
 
-/// Cuts lines off from the first that is behind the cut, or not whole: that one was being written when a run ended. Lines before it stay as they are, whatever they say.
-fn cut_off(path: &Path, file: &File, cut: Cut) -> io::Result<()> {
+/// Truncates the file at the first line after the resume point, or at a partial line. Earlier lines
+/// stay, also those of other programs.
+fn cut_off(path: &Path, file: &File, cut: ResumePoint) -> io::Result<()> {
     let text = fs::read(path)?;
     let stays = |line: &&[u8]| {
         let record = Record::read(&String::from_utf8_lossy(line));
@@ -102,7 +111,7 @@ fn cut_off(path: &Path, file: &File, cut: Cut) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Writes a file so that it is there as a whole, or as it was before.
+/// Replaces a file atomically.
 fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
@@ -115,13 +124,13 @@ fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
         path.parent().map_or(Ok(()), sync_folder)
     };
     write().map_err(|it: io::Error| {
-        // What is left of it is of no use, on a full disk least of all.
+        // A partial file is useless, and the disk may be full.
         let _ = fs::remove_file(&temporary);
-        fault(path, &it)
+        write_error(path, &it)
     })
 }
 
-pub(crate) fn fault(path: &Path, found: &dyn Display) -> Error {
+pub(crate) fn write_error(path: &Path, found: &dyn Display) -> Error {
     Error::new(ErrorKind::Output, format!("cannot write {}: {found}", path.display()))
 }
 
@@ -130,7 +139,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::run::record::tests::{evaluation, step};
 
-    /// An empty folder for a test.
+    /// Returns an empty folder for a test.
     pub(crate) fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("soybean-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
@@ -146,23 +155,23 @@ pub(crate) mod tests {
     #[test]
     fn lines_behind_the_checkpoint_are_cut_off() {
         let folder = folder("lines");
-        let mut files = Files::open(&folder, None, "").unwrap();
+        let mut files = OutputFiles::open(&folder, None, "").unwrap();
         for number in 1..=4 {
             files.add(&Record::Step(step(number))).unwrap();
             files.add(&Record::Evaluation(evaluation(number, Some(0.5)))).unwrap();
         }
         drop(files);
-        // A line that was cut off by the end of the program.
+        // A partial line, as left by a killed program.
         let torn = Record::Step(step(5)).line();
-        let mut file = OpenOptions::new().append(true).open(folder.join(LINES)).unwrap();
+        let mut file = OpenOptions::new().append(true).open(folder.join(METRICS)).unwrap();
         file.write_all(&torn.as_bytes()[..20]).unwrap();
         let all = |n| (1..=n).flat_map(|it| [(it, true), (it, false)]).collect::<Vec<_>>();
         assert_eq!(written(&folder), all(4));
         let open = |step, before_evaluation| {
-            Files::open(&folder, Some(Cut { step, before_evaluation }), "").unwrap()
+            OutputFiles::open(&folder, Some(ResumePoint { step, before_evaluation }), "").unwrap()
         };
         drop(open(4, false));
-        let text = fs::read_to_string(folder.join(LINES)).unwrap();
+        let text = fs::read_to_string(folder.join(METRICS)).unwrap();
         assert!(
             text.ends_with('\n') && written(&folder) == all(4),
             "the torn line is gone: {text}"
@@ -176,22 +185,24 @@ pub(crate) mod tests {
         assert!(folder.join(TABLE).exists() && folder.join(PLOTS).exists());
     }
 
-    /// Lines are not written anew: those of other programs and versions stay as they are.
+    /// Lines of other programs and versions are not rewritten.
     #[test]
     fn lines_before_the_checkpoint_stay_as_they_are() {
         let folder = folder("other-lines");
         let (first, second) = (Record::Step(step(1)).line(), Record::Step(step(2)).line());
         let kept = format!("{{\"kind\": \"note\"}}\n  {first} \n\n");
-        fs::write(folder.join(LINES), format!("{kept}{second}\n{{\"kind\": \"note\"}}\n")).unwrap();
-        Files::open(&folder, Some(Cut { step: 1, before_evaluation: false }), "").unwrap();
-        assert_eq!(fs::read_to_string(folder.join(LINES)).unwrap(), kept);
+        fs::write(folder.join(METRICS), format!("{kept}{second}\n{{\"kind\": \"note\"}}\n"))
+            .unwrap();
+        OutputFiles::open(&folder, Some(ResumePoint { step: 1, before_evaluation: false }), "")
+            .unwrap();
+        assert_eq!(fs::read_to_string(folder.join(METRICS)).unwrap(), kept);
     }
 
     #[test]
     fn a_folder_that_cannot_be_written_is_named() {
         let folder = folder("blocked");
         fs::write(folder.join("file"), "").unwrap();
-        let error = Files::open(&folder.join("file"), None, "").err().unwrap().to_string();
+        let error = OutputFiles::open(&folder.join("file"), None, "").err().unwrap().to_string();
         assert!(error.starts_with("cannot write ") && error.contains("blocked"), "{error}");
     }
 }

@@ -1,39 +1,41 @@
-//! How a run stands between two steps: what a checkpoint keeps of it, beside the trainer's state.
+//! The progress of a run between two steps, which a checkpoint stores in addition to the trainer's
+//! state.
 
 use serde_json::{Map, Value};
 use soybean_runtime::checkpoint::Progress;
 
 use super::metric::Better;
 
-/// How a run stands.
+/// The progress of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Standing {
+pub(crate) struct RunProgress {
     /// The number of the epoch, from 0.
     pub(crate) epoch: u64,
-    /// The steps that were made in it.
+    /// Steps completed in the epoch.
     pub(crate) batch: u64,
-    /// The steps that were made.
+    /// Steps completed.
     pub(crate) step: u64,
-    /// The steps of an epoch.
+    /// Steps of an epoch.
     pub(crate) n_batches: u64,
     /// The sum of the losses of this epoch's steps, and their number.
     pub(crate) loss_sum: f64,
     pub(crate) n_losses: u64,
-    /// The updates that were left out.
+    /// Skipped updates.
     pub(crate) n_skipped: u64,
-    /// By what the best is chosen; empty where a checkpoint does not say it.
+    /// The metric that selects the best checkpoint; empty if a checkpoint does not have it.
     pub(crate) watch: String,
     pub(crate) best: Option<f64>,
     pub(crate) best_step: Option<u64>,
-    /// The evaluations since the best one.
+    /// Evaluations since the best one.
     pub(crate) n_worse: u64,
-    /// Whether the run was stopped before what is to be done behind its last step.
+    /// True if the run was stopped before the end of its last step: the evaluation and the
+    /// checkpoint after it are still due.
     pub(crate) is_pending: bool,
 }
 
-impl Standing {
-    /// What a checkpoint keeps.
-    pub(crate) fn progress(&self, seed: u64) -> Progress {
+impl RunProgress {
+    /// Returns the progress as a checkpoint stores it.
+    pub(crate) fn to_checkpoint(&self, seed: u64) -> Progress {
         let mut extra = Map::new();
         let mut put = |key: &str, value: Value| {
             extra.insert(key.to_owned(), value);
@@ -53,8 +55,9 @@ impl Standing {
         Progress { epoch: self.epoch, batch: self.batch, seed, extra }
     }
 
-    /// How the run stood that wrote a checkpoint after this many steps. What other programs' checkpoints do not say is as at the start of an epoch.
-    pub(crate) fn of(progress: &Progress, n_steps: u64) -> Self {
+    /// Restores the progress from a checkpoint after `n_steps` steps. Values that other programs do
+    /// not write are those at the start of an epoch.
+    pub(crate) fn from_checkpoint(progress: &Progress, n_steps: u64) -> Self {
         let whole = |key: &str| progress.extra.get(key).and_then(Value::as_u64);
         let number = |key: &str| progress.extra.get(key).and_then(Value::as_f64);
         let text = |key: &str| progress.extra.get(key).and_then(Value::as_str);
@@ -75,8 +78,9 @@ impl Standing {
         }
     }
 
-    /// Says by what the best is chosen from here on. If it was something else, what was best counts no more; gives what that was.
-    pub(crate) fn watch(&mut self, what: &str) -> Option<String> {
+    /// Sets the metric that selects the best checkpoint. If it was another one, the best value is
+    /// reset and the earlier metric is returned.
+    pub(crate) fn set_monitored(&mut self, what: &str) -> Option<String> {
         let before = std::mem::replace(&mut self.watch, what.to_owned());
         if before.is_empty() || before == what {
             return None;
@@ -85,8 +89,8 @@ impl Standing {
         Some(before)
     }
 
-    /// Takes note of an evaluation; whether it is the best so far.
-    pub(crate) fn judge(&mut self, value: f64, better: Better, min_delta: f64) -> bool {
+    /// Records an evaluation. Returns true if it is the best so far.
+    pub(crate) fn update_best(&mut self, value: f64, better: Better, min_delta: f64) -> bool {
         let is_better = value.is_finite()
             && self.best.is_none_or(|best| match better {
                 Better::Higher => value > best + min_delta,
@@ -100,12 +104,12 @@ impl Standing {
         is_better
     }
 
-    /// The mean loss of this epoch's steps so far.
+    /// Returns the mean loss of this epoch's steps so far.
     pub(crate) fn mean_loss(&self) -> f64 {
         self.loss_sum / self.n_losses as f64
     }
 
-    /// Goes over to the next epoch.
+    /// Starts the next epoch.
     pub(crate) const fn end_epoch(&mut self) {
         self.epoch += 1;
         (self.batch, self.loss_sum, self.n_losses) = (0, 0.0, 0);
@@ -118,7 +122,7 @@ mod tests {
 
     #[test]
     fn checkpoints_keep_how_a_run_stands() {
-        let standing = Standing {
+        let progress = RunProgress {
             epoch: 3,
             batch: 7,
             step: 142,
@@ -132,40 +136,40 @@ mod tests {
             n_worse: 2,
             is_pending: true,
         };
-        let progress = standing.progress(5);
-        let text = Value::Object(progress.extra.clone()).to_string();
+        let saved = progress.to_checkpoint(5);
+        let text = Value::Object(saved.extra.clone()).to_string();
         let extra = serde_json::from_str(&text).unwrap();
-        let again = Progress { extra, ..progress.clone() };
-        assert_eq!(Standing::of(&again, 0), standing, "{text}");
-        assert_eq!((progress.epoch, progress.batch, progress.seed), (3, 7, 5));
+        let again = Progress { extra, ..saved.clone() };
+        assert_eq!(RunProgress::from_checkpoint(&again, 0), progress, "{text}");
+        assert_eq!((saved.epoch, saved.batch, saved.seed), (3, 7, 5));
         let foreign = Progress { epoch: 2, ..Progress::default() };
         assert_eq!(
-            Standing::of(&foreign, 90),
-            Standing { epoch: 2, step: 90, ..Standing::default() }
+            RunProgress::from_checkpoint(&foreign, 90),
+            RunProgress { epoch: 2, step: 90, ..RunProgress::default() }
         );
     }
 
     #[test]
     fn what_was_best_by_another_metric_counts_no_more() {
-        let mut standing = Standing { best: Some(0.5), n_worse: 2, ..Standing::default() };
-        assert_eq!((standing.watch("loss"), standing.watch("loss")), (None, None));
-        assert_eq!((standing.best, standing.n_worse), (Some(0.5), 2));
-        assert_eq!(standing.watch("accuracy").as_deref(), Some("loss"));
-        assert_eq!((standing.best, standing.n_worse), (None, 0));
+        let mut progress = RunProgress { best: Some(0.5), n_worse: 2, ..RunProgress::default() };
+        assert_eq!((progress.set_monitored("loss"), progress.set_monitored("loss")), (None, None));
+        assert_eq!((progress.best, progress.n_worse), (Some(0.5), 2));
+        assert_eq!(progress.set_monitored("accuracy").as_deref(), Some("loss"));
+        assert_eq!((progress.best, progress.n_worse), (None, 0));
     }
 
     #[test]
     fn evaluations_are_compared_with_the_best() {
-        let mut standing = Standing::default();
-        let mut judge = |value| {
-            standing.step += 1;
-            standing.judge(value, Better::Lower, 0.1)
+        let mut progress = RunProgress::default();
+        let mut update = |value| {
+            progress.step += 1;
+            progress.update_best(value, Better::Lower, 0.1)
         };
-        let better = [0.9, 0.85, 0.79, 0.8, f64::NAN, 0.5].map(&mut judge);
+        let better = [0.9, 0.85, 0.79, 0.8, f64::NAN, 0.5].map(&mut update);
         assert_eq!(better, [true, false, true, false, false, true]);
-        assert_eq!((standing.best, standing.best_step, standing.n_worse), (Some(0.5), Some(6), 0));
-        let mut standing = Standing::default();
-        let better = [0.5, 0.7, 0.7].map(|value| standing.judge(value, Better::Higher, 0.0));
-        assert_eq!((better, standing.n_worse), ([true, true, false], 1));
+        assert_eq!((progress.best, progress.best_step, progress.n_worse), (Some(0.5), Some(6), 0));
+        let mut progress = RunProgress::default();
+        let better = [0.5, 0.7, 0.7].map(|value| progress.update_best(value, Better::Higher, 0.0));
+        assert_eq!((better, progress.n_worse), ([true, true, false], 1));
     }
 }
