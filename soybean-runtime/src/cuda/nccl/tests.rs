@@ -87,7 +87,7 @@ fn combined(n: usize, combine: Combine) -> Vec<i16> {
     (0..n).map(of).collect()
 }
 
-fn stretch(values: &[i16], group_rank: usize) -> &[i16] {
+fn chunk(values: &[i16], group_rank: usize) -> &[i16] {
     &values[group_rank * N_ELEMENTS..][..N_ELEMENTS]
 }
 
@@ -111,7 +111,7 @@ fn collectives_give_the_right_results() {
                 &|group, participants, dtype| unsafe {
                     group.reduce_scatter(participants, one, dtype, combine)
                 },
-                |participant| stretch(&combined(all, combine), participant).to_vec(),
+                |participant| chunk(&combined(all, combine), participant).to_vec(),
             );
         }
         // SAFETY: as above.
@@ -125,7 +125,7 @@ fn collectives_give_the_right_results() {
             [all, all],
             &|group, participants, dtype| unsafe { group.all_to_all(participants, one, dtype) },
             |participant| {
-                (0..N_RANKS).flat_map(|it| stretch(&given(it, all), participant).to_vec()).collect()
+                (0..N_RANKS).flat_map(|it| chunk(&given(it, all), participant).to_vec()).collect()
             },
         );
     });
