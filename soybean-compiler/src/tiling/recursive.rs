@@ -69,7 +69,7 @@ impl CutOptions {
                 let factors =
                     (0..operator_kind.signature.factors.len()).map(factor_id).filter(may_split);
                 let mut factors: Vec<Option<FactorId>> = factors.map(Some).collect();
-                if factors.is_empty() || operator_kind.repeating == Redundancy::Free {
+                if factors.is_empty() || operator_kind.redundancy == Redundancy::Free {
                     factors.push(None);
                 }
                 Self::Operator(factors)

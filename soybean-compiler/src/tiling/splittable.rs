@@ -77,7 +77,7 @@ pub(super) fn enumerate_forms(
     splittable: &SplittableFactors,
     resolution: &Resolution,
     mesh: &Mesh,
-    repeating: Redundancy,
+    redundancy: Redundancy,
 ) -> Vec<Form> {
     let possible = splittable.at_resolution(|marks| resolution.possible(marks));
     let certain = splittable.at_resolution(|marks| resolution.certain(marks));
@@ -99,7 +99,7 @@ pub(super) fn enumerate_forms(
         };
         forms = forms.iter().flat_map(extend).collect();
     }
-    if repeating == Redundancy::Unavoidable {
+    if redundancy == Redundancy::Unavoidable {
         let could_split = |form: &Form, axis: usize| {
             let may_split = |it: FactorId| certain.may_split(it, form.axes_of(it).with(axis));
             form.0[axis].is_none() && (0..n_factors).map(factor_id).any(may_split)

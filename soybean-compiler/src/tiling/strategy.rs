@@ -214,7 +214,7 @@ pub fn search_alone(network: &Network, mesh: Mesh, request: &Request) -> Search 
     let times = || {
         Some(Times {
             plan: seconds(chosen.cost)?,
-            lower_bound: seconds(chosen.bound)?,
+            lower_bound: seconds(chosen.lower_bound)?,
             data: seconds(data.cost)?,
             model: seconds(model.cost)?,
             recursive: seconds(recursive.cost)?,
@@ -224,7 +224,7 @@ pub fn search_alone(network: &Network, mesh: Mesh, request: &Request) -> Search 
         times: times(),
         is_optimal: chosen.is_optimal(),
         lower_bound_bytes: match request.objective {
-            Objective::Bytes => problem.whole(chosen.bound),
+            Objective::Bytes => problem.whole(chosen.lower_bound),
             Objective::Time => 0,
         },
         largest_table: chosen.largest_table,
