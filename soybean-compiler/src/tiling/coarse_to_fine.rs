@@ -178,8 +178,8 @@ impl Refinement<'_> {
         partitions.into_iter().nth(best).expect("single axes are a partition")
     }
 
-    /// Returns the cost of the best assignment of these orbits by blocks, if there is one, its
-    /// tables are not too large, and it costs less than the limit.
+    /// Returns the cost of the best assignment of these orbits by blocks. Returns `None` if there
+    /// is none below the limit, or if its tables are too large.
     fn assign_by_blocks(
         &mut self,
         wanted: &[Label],

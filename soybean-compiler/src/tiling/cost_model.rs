@@ -2,8 +2,8 @@
 //! moved over all ranks, or a tick of time.
 //!
 //! A tick is a power of two of seconds. It is so short that a step of the worst plan has up to 2^42
-//! ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick, and times are rounded by
-//! at most a thousandth of a microsecond unless a step takes hours.
+//! ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick. Times are rounded by at
+//! most a thousandth of a microsecond unless a step takes hours.
 
 use soybean_plan::{CollectiveKind, DType, Shape, Topology, Work};
 

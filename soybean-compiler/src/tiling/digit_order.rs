@@ -1,9 +1,9 @@
 //! The digit order of extents: which mesh axes take the first digits of an index.
 //!
 //! Tiles split an index into mixed-radix digits ([`soybean_plan::Tile`]; Knuth, The Art of Computer
-//! Programming 2, 4.1). A split of `[12, 64]` by its first dim is a split of the flattened dim of
-//! 768 only along axes that take a digit of 12: at most two axes of size 2. So a batch of 8 and 12
-//! heads on 32 ranks should not both begin with the first axis.
+//! Programming 2, 4.1). A split of `[12, 64]` by its first dim also splits the flattened dim of
+//! 768, but only along axes that take a digit of 12. These are at most two axes of size 2. So a
+//! batch of 8 and 12 heads on 32 ranks should not both begin with the first axis.
 //!
 //! An extent and its parts begin with the same axis. Groups of extents with too few digits for all
 //! axes get axes from the last one on; the first ones are left to the batch.

@@ -170,8 +170,8 @@ impl<'a> Loops<'a> {
         }
     }
 
-    /// Returns whether a variable with the inner loop has the outer loop once, and whether an
-    /// operator has the outer loop wherever it has the inner one.
+    /// Returns whether a variable with the inner loop has the outer loop once. An operator must
+    /// also have the outer loop wherever it has the inner one.
     fn is_covered(&self, variable: usize, inner: usize, outer: usize) -> bool {
         let loops = &self.loops[variable];
         let mut positions = (0..loops.len()).filter(|&it| loops[it] == outer);

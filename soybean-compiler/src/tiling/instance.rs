@@ -141,8 +141,8 @@ impl<'a> Instance<'a> {
         (0..self.problem.variables.len()).map(of_variable).collect()
     }
 
-    /// Returns for each variable the labels whose coarse label is wanted; if there are none, those
-    /// whose coarse label is allowed; if there are none either, all labels.
+    /// Returns for each variable the labels whose coarse label is wanted. If there are none, it
+    /// returns those whose coarse label is allowed, or else all labels.
     pub(super) fn refining(
         &self,
         coarse: &Instance<'_>,

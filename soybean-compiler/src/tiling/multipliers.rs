@@ -63,8 +63,8 @@ impl TilingProblem<'_> {
         self.memory_price(kernel.price, result.chain(fresh).map(bytes).sum())
     }
 
-    /// Returns the memory price of an edge whose access needs another tiling than the stored one;
-    /// `n_parts` gives the number of parts after the conversion of such an access.
+    /// Returns the memory price of the accesses of an edge that need another tiling than the stored
+    /// one. `n_parts` gives the number of parts after the conversion of such an access.
     pub(super) fn memory_price_of_edge(
         &self,
         edge: &AccessEdge,

@@ -87,7 +87,7 @@ pub(super) type Plan = Vec<Label>;
 pub(super) struct OperatorKind {
     pub(super) signature: Signature,
     pub(super) splittable: SplittableFactors,
-    /// Whether ranks may compute the same elements.
+    /// The redundancy that ranks may have.
     pub(super) redundancy: Redundancy,
     is_needless: Vec<bool>,
 }
@@ -111,9 +111,9 @@ pub(super) struct Access {
     pub(super) operator_kind: usize,
     /// The position of the tensor among the operator's operands; `None` for the result.
     pub(super) operand: Option<usize>,
-    /// Whether the access counts for the objective; otherwise only evaluations need it.
+    /// True if the access counts for the objective; otherwise only evaluations need it.
     pub(super) is_measured: bool,
-    /// Whether the operator makes a replica.
+    /// True if the operator makes a replica.
     pub(super) is_copy: bool,
 }
 

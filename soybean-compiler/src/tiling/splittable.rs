@@ -7,7 +7,7 @@ use soybean_plan::{AxisSet, Mesh, carried_axes, splitting_sets};
 use super::resolution::Resolution;
 use crate::signature::{FactorId, Form, Signature, factor_id};
 
-/// Whether ranks may compute the same elements.
+/// The conditions under which several ranks may compute the same elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Redundancy {
     /// Only if no factor can be split along an axis.

@@ -73,7 +73,7 @@ pub struct Request {
     pub cluster: Option<Cluster>,
     /// The objective that is minimised.
     pub objective: Objective,
-    /// Whether [`compile`](crate::compile) adds replicas to the network ([`Network::shared`]).
+    /// True if [`compile`](crate::compile) adds replicas to the network ([`Network::shared`]).
     /// Otherwise every operator converts its operands for itself, as in the paper.
     pub shares: bool,
 }
@@ -111,7 +111,7 @@ impl From<Strategy> for Request {
 pub struct Search {
     /// The plan.
     pub tiled: Tiled,
-    /// Whether no plan is better by the objective; only `auto` proves that.
+    /// True if no plan is better by the objective; only `auto` proves that.
     pub is_optimal: bool,
     /// A lower bound on the bytes of all plans; 0 if the objective is not bytes.
     pub lower_bound_bytes: u64,
@@ -138,8 +138,8 @@ pub struct Baselines {
     pub recursive: u64,
 }
 
-/// Times of a training step (in inference, of a prediction) in seconds, as the search counts them:
-/// kernels and collectives one after another, without copies within a rank.
+/// Times of a training step (in inference, of a prediction) in seconds. The search counts kernels
+/// and collectives one after another, without copies within a rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
     /// The time of the plan.

@@ -83,8 +83,8 @@ impl LegalSplits {
         (0..self.rank()).all(|dim| self.may_split(dim, tiling.axes_of(dim)))
     }
 
-    /// Returns whether each dim can be split along its axes in `from` and those of its axes in `to`
-    /// that are among `axes`, all at once.
+    /// Returns whether each dim can be split at once along its axes in `from` and its axes in `to`.
+    /// Of the latter, only those among `axes` count.
     pub(super) fn are_independent(&self, from: &Tiling, to: &Tiling, axes: AxisSet) -> bool {
         (0..self.rank()).all(|dim| {
             let set = from.axes_of(dim).0 | (to.axes_of(dim).0 & axes.0);
