@@ -1,4 +1,5 @@
-//! A model in several processes, started by `mpirun`: the same bits as in one process, and a clean end whatever goes wrong.
+//! A model in several processes, started by `mpirun`: the same bits as in one process, and a clean
+//! end after any failure.
 
 #![cfg_attr(feature = "mpi", expect(clippy::unwrap_used, reason = "tests"))]
 

@@ -1,4 +1,4 @@
-//! A trainer on GPUs through all its calls.
+//! All calls of a trainer on GPUs.
 
 use soybean::{
     Device,
@@ -33,14 +33,14 @@ fn parameters_come_back_as_they_were_set() {
             assert_eq!(trainer.step(&batch.views()).unwrap(), second);
             parameters.iter_mut().for_each(|it| it.1.data.fill(0.0));
             trainer.set_parameters(&parameters).unwrap();
-            // Where all logits are zero, the classes are equally likely.
+            // If all logits are zero, the classes are equally likely.
             let loss = trainer.evaluate(&batch.views()).unwrap().loss;
             assert_near(&[loss], &[12.0_f32.ln()], 1e-6, &format!("{first}, then zeros"));
         }
     });
 }
 
-/// Evaluations of averages put them in the place of the parameters while the next batch is queued.
+/// Evaluations of averages replace the parameters while the next batch is queued.
 #[test]
 fn parameters_are_replaced_for_a_while() {
     on_virtual_gpus("cuda::calls::parameters_are_replaced_for_a_while", &[], |machine| {
@@ -91,7 +91,7 @@ fn two_trainers_take_turns() {
     });
 }
 
-/// Each rank has spans on both streams, none of which begins before the step or ends before it begins.
+/// Each rank has spans on both streams. No span begins before the step or ends before it begins.
 fn assert_sound(json: &str, n_ranks: u64) {
     let json: serde_json::Value = serde_json::from_str(json).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
@@ -134,7 +134,7 @@ fn trace(machine: &Machine) {
             if step == 0 {
                 trainer.queue(&batch.views()).unwrap();
             }
-            // Steps that are traced and steps that are not give the same.
+            // Traced steps give the same results as others.
             let loss = if step % 2 == 0 {
                 trainer.step_queued(Some(&next.views())).unwrap()
             } else {
@@ -147,7 +147,7 @@ fn trace(machine: &Machine) {
     }
 }
 
-/// What follows a product goes into it: there are fewer launches than the program has steps.
+/// Products absorb the maps after them: there are fewer launches than steps of the program.
 #[test]
 fn products_take_in_what_follows_them() {
     on_virtual_gpus("cuda::calls::products_take_in_what_follows_them", &[], |machine| {
@@ -163,7 +163,8 @@ fn products_take_in_what_follows_them() {
         let n_others = machine.n_calls("cuLaunchKernel");
         let n_steps = program.train.len() as u64;
         println!("{n_steps} steps: {n_products} products and {n_others} kernels");
-        // Each step by itself is one launch at least. The vectors of three layers and the functions of two are none.
+        // Each remaining step is at least one launch. The vectors of three layers and the functions
+        // of two take none.
         assert!(n_products + n_others + 5 <= n_steps, "{n_products} and {n_others} of {n_steps}");
     });
 }

@@ -12,14 +12,14 @@ use soybean_test_support::virtual_gpus::on_virtual_gpus;
 
 use super::{assert_close, cnn_digits, losses, trainer};
 
-/// Parameters, buffers and the optimiser's tensors.
+/// Returns parameters, buffers and the optimiser's tensors.
 fn state(trainer: &mut Trainer) -> Vec<(String, Array)> {
     let mut state = trainer.parameters().unwrap();
     state.extend(trainer.optimizer_state().unwrap());
     state
 }
 
-/// Trains, saves, and goes on elsewhere.
+/// Trains, saves, and resumes on another device.
 fn move_on(from: Device, to: Device) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("from_{from}_to_{to}"));
     let _not_there = fs::remove_dir_all(&folder);

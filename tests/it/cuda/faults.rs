@@ -1,4 +1,4 @@
-//! What can go wrong: each gives one error, which stays, and no hang.
+//! Failures: each gives one error, which persists, and none hangs.
 
 use soybean::{Config, Device, Trainer, runtime};
 
@@ -6,10 +6,10 @@ use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
 
 use super::{digits, loader, trainer};
 
-/// More than a step takes to fail.
+/// More steps than a failure takes.
 const N_STEPS: usize = 10;
 
-/// Trains until a step fails: the error, which all later steps repeat.
+/// Trains until a step fails; returns the error, which all later steps repeat.
 fn first_failure(trainer: &mut runtime::Trainer) -> String {
     let batch = loader().next().unwrap().unwrap();
     let mut step = || trainer.step(&batch.views()).err();
@@ -19,7 +19,7 @@ fn first_failure(trainer: &mut runtime::Trainer) -> String {
     first
 }
 
-/// Why a trainer cannot be made, or cannot go on.
+/// Checks the error of creating or running a trainer.
 fn fault(test: &str, settings: &[(&str, &str)], expected: &[&str]) {
     on_virtual_gpus(test, settings, |_| {
         let config = Config { device: Device::Cuda, ..Config::default() };
@@ -32,7 +32,8 @@ fn fault(test: &str, settings: &[(&str, &str)], expected: &[&str]) {
     });
 }
 
-/// Lets one launch after another fail, in other orders of the streams and with graphs or without.
+/// Makes one launch after another fail, in different orders of the streams, with and without
+/// graphs.
 fn fails_once(machine: &Machine) {
     for seed in 0..40 {
         machine.reset(seed);
@@ -42,7 +43,7 @@ fn fails_once(machine: &Machine) {
         let error = first_failure(&mut trainer);
         assert!(error.contains("CUDA_ERROR_LAUNCH_FAILED"), "seed {seed}: {error}");
         drop(trainer);
-        // The failure itself, and nothing that came of it.
+        // The failure itself, not its consequences.
         assert_eq!(machine.n_complaints(), n_before + 1, "seed {seed}: {error}");
         machine.fail_launch(0);
     }

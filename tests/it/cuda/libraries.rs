@@ -1,4 +1,4 @@
-//! Machines on which some of CUDA's libraries are missing.
+//! Machines without some CUDA libraries.
 
 use soybean::{Config, Device, Network, runtime};
 
@@ -6,7 +6,8 @@ use soybean_test_support::virtual_gpus::on_virtual_gpus_without;
 
 use super::{cnn_digits, digits, losses, schedules::trains_as_on_the_cpu, trainer};
 
-/// Without these libraries the device `cuda` is refused with a message, and `auto` is the CPU.
+/// Checks that without these libraries the device `cuda` is rejected with a message, and `auto` is
+/// the CPU.
 fn refused(left_out: &[&str], test: &str, expected: &str) {
     on_virtual_gpus_without(left_out, test, &[], |_| {
         let config = Config { device: Device::Cuda, ..Config::default() };
@@ -17,7 +18,7 @@ fn refused(left_out: &[&str], test: &str, expected: &str) {
         let mut on_cpu = trainer::<digits::Network>(Device::Cpu, true);
         let line = by_itself.device_line();
         assert!(line.starts_with(&on_cpu.device_line()), "{line}");
-        // Where there is a driver, it is told why the GPUs are not used.
+        // With a driver, the device line says why the GPUs are not used.
         let has_driver = !left_out.contains(&"cuda");
         assert_eq!(line.contains(expected), has_driver, "{line}");
         assert_eq!(losses(&mut by_itself), losses(&mut on_cpu));
@@ -51,7 +52,7 @@ fn without_products() {
     );
 }
 
-/// Kernels of our own do the convolutions.
+/// Generated kernels compute the convolutions.
 #[test]
 fn without_convolutions() {
     on_virtual_gpus_without(&["cudnn"], "cuda::libraries::without_convolutions", &[], |machine| {

@@ -1,4 +1,5 @@
-//! Networks of all kinds of layers, precisions, optimizers and meshes: on GPUs they learn as on the CPU, and move the predicted bytes.
+//! Networks with all kinds of layers, precisions, optimizers and meshes: GPUs give the losses of
+//! the CPU, and move the predicted bytes.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use soybean_test_support::{
 /// One by kernels, then graphs of both slots, the first of them twice.
 const N_STEPS: usize = 4;
 
-/// A model that is made in one way or the other.
+/// A generated model, or a program of the builder.
 pub(crate) enum Model {
     Generated(&'static dyn soybean::runtime::Model),
     Program(Arc<Program>),
@@ -28,7 +29,7 @@ impl Model {
         Self::Generated(N::model())
     }
 
-    /// The perceptron of the tests, on so many ranks.
+    /// Returns the perceptron of the tests on `n_ranks`.
     pub(crate) fn perceptron(n_gpus: usize, precision: Precision, optimizer: Optimizer) -> Self {
         let (builder, loss, outputs) = perceptron_model();
         let (name, strategy) = ("model".to_owned(), Strategy::Auto);
@@ -53,7 +54,7 @@ impl Model {
     }
 }
 
-/// A batch of numbers that look random, for any model.
+/// A batch of pseudo-random numbers for any model.
 pub(crate) struct Columns(Vec<Column>);
 
 enum Column {
@@ -96,19 +97,19 @@ impl Column {
     }
 }
 
-/// What training on a device comes to.
+/// The results of training on a device.
 struct Outcome {
     losses: Vec<f32>,
     evaluation: Evaluation,
     parameters: Vec<(String, Array)>,
-    /// Where the model has them.
+    /// Present if the model computes them.
     averages: Vec<(String, Array)>,
     norms: Vec<f32>,
     counters: Counters,
 }
 
 impl Outcome {
-    /// Some steps, with an evaluation while a batch is queued.
+    /// Runs some steps, with an evaluation while a batch is queued.
     fn new(model: &Model, device: Device) -> Self {
         let (mut trainer, tables) = (model.trainer(device), model.tables());
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
@@ -154,7 +155,7 @@ impl Outcome {
     }
 }
 
-/// A step on a batch with a number that is none leaves everything as it was, bit for bit, in models that skip such steps.
+/// A step on a batch with a NaN changes nothing, bit for bit, in models that skip such steps.
 fn skip(trainer: &mut Trainer, tables: &Tables) {
     if !tables.non_finite.skips() {
         return;
@@ -167,18 +168,18 @@ fn skip(trainer: &mut Trainer, tables: &Tables) {
     let before: Vec<Vec<u32>> = state(trainer);
     let mut broken = Columns::new(tables, 50);
     broken.0.iter_mut().for_each(Column::break_first);
-    // A product's epilogue may make 0 of what is no number, so that only the gradients are not finite.
+    // The epilogue of a product may turn NaN into 0, so that only the gradients are not finite.
     let loss = trainer.step(&broken.views()).unwrap();
     assert!(trainer.was_skipped(), "{}: loss {loss}", tables.name);
     assert_eq!(trainer.moved_bytes(), tables.train_bytes, "{}", tables.name);
     assert_eq!(state(trainer), before, "{}", tables.name);
 }
 
-/// Each near the other's, relative to the largest.
+/// Compares relative to the largest number.
 pub(crate) fn assert_near(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let scale = expected.iter().fold(0.0_f32, |scale, it| scale.max(it.abs()));
-    // Compared so that NaN is near nothing.
+    // NaN is not close to any number.
     let is_near = |(found, expected): (&f32, &f32)| (found - expected).abs() <= tolerance * scale;
     let far = found.iter().zip(expected).position(|it| !is_near(it));
     if let Some(far) = far {
@@ -187,8 +188,9 @@ pub(crate) fn assert_near(found: &[f32], expected: &[f32], tolerance: f32, what:
     }
 }
 
-/// What some steps may differ by: in `f32` sums in another order, in `bf16` numbers of which each is off by 2^-9 at most; the CPU's products in `tf32` are
-/// those of `f32`, while a GPU rounds operands by up to 2^-11. Biases are sums of gradients that cancel, so that more of this is seen in them.
+/// Tolerances after some steps. In `f32`, sums are in another order. In `bf16`, each number has an
+/// error of at most 2^-9. The CPU computes `tf32` products in `f32`, while a GPU rounds operands by
+/// up to 2^-11. Biases are sums of gradients that cancel, so they differ most.
 fn tolerance(precision: Precision) -> f32 {
     match precision {
         Precision::F32 => 1e-4,
@@ -236,7 +238,7 @@ texts! {
     texts_in_bf16_on_eight on 8 in "bf16";
 }
 
-// The gradient of a bias before a batch norm is zero but for rounding, which Adam would blow up.
+// The gradient of a bias before a batch norm is zero except for rounding, which Adam would amplify.
 macro_rules! images {
     ($($name:ident on $gpus:literal in $precision:literal;)*) => {
         $(#[soybean::model(gpus = $gpus, precision = $precision, optimizer = sgd(momentum = 0.9))]
@@ -295,7 +297,7 @@ fn texts_attend_in_kernels_of_their_own() {
     }
 }
 
-/// The optimizers, each with settings, one of them with all that can go on around its rule.
+/// The optimizers, each with settings; one has all settings around its rule.
 fn optimizers() -> [Optimizer; 4] {
     let setting = |name: &str, value| [(name.to_owned(), Argument::Float(value))];
     let decayed = optimizer("adamw", &setting("weight_decay", 0.1)).expect("known");
