@@ -1,4 +1,5 @@
-//! Runs of the example `digits` in several processes that fail or are killed while they train.
+//! Tests of runs of the example `digits` in several processes that fail or are killed during
+//! training.
 
 use std::{
     env, fs,
@@ -13,7 +14,7 @@ use soybean_test_support::{example, run};
 
 use crate::with_mpi::{alone, assert_quick, has, last_state, mpirun, said, say, signal};
 
-/// Returns the example if `mpirun` is installed, and a folder for its runs.
+/// Returns the example and a folder for its runs, if `mpirun` is installed.
 fn digits(name: &str) -> Option<(PathBuf, PathBuf)> {
     let folder = env::temp_dir().join(format!("soybean-{name}-{}", std::process::id()));
     has("mpirun").then(|| (example!("digits").get_program().into(), folder))
@@ -35,8 +36,7 @@ fn one_process_shows_the_plan() {
     assert_eq!((found.0, found.1), (Some(0), expected.1), "{}", found.2);
 }
 
-/// A library in which a program's first `fsync` takes longer than processes wait for each other
-/// after a failure.
+/// A library whose first `fsync` takes longer than processes wait for each other after a failure.
 const SLOW_DISK: &str = "
 #define _GNU_SOURCE
 #include <sys/syscall.h>
@@ -49,7 +49,7 @@ int fsync(int file) {
 ";
 
 #[test]
-fn a_checkpoint_that_is_being_written_is_finished_after_a_failure() {
+fn a_checkpoint_in_progress_is_completed_after_a_failure() {
     let (_alone, Some((digits, folder))) = (alone(), digits("slow-disk")) else { return };
     if !has("cc") {
         return;
@@ -60,7 +60,7 @@ fn a_checkpoint_that_is_being_written_is_finished_after_a_failure() {
     let mut compile = Command::new("cc");
     compile.args(["-shared", "-fPIC", "-o"]).args([&library, &source]);
     assert!(compile.status().unwrap().success());
-    // The first step is good; the loss of the second or third is not finite.
+    // The first step is good, and the loss of the second or third is not finite.
     let words = train("--lr 1e30 --checkpoint-every 1 --async-checkpoint", &folder.join("out"));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let started = Instant::now();
@@ -75,12 +75,12 @@ fn a_checkpoint_that_is_being_written_is_finished_after_a_failure() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Random numbers, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: usize) -> usize {
-        // Knuth's generator, whose high bits are good.
+        // Linear congruential generator (Knuth), whose high bits are good.
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % bound
@@ -88,11 +88,11 @@ impl Random {
 }
 
 const N_KILLS: usize = 50;
-/// Average number of steps between kills.
+/// Approximate number of steps between kills.
 const N_BETWEEN: usize = if cfg!(debug_assertions) { 4 } else { 60 };
 
 #[test]
-fn processes_that_are_killed_again_and_again_learn_the_same() {
+fn repeatedly_killed_runs_end_with_the_same_weights() {
     let (_alone, Some((digits, folder))) = (alone(), digits("kills")) else { return };
     let n_steps = (N_KILLS + 3) * N_BETWEEN;
     let choices = format!("--steps {n_steps} --log-every 1");
@@ -133,8 +133,8 @@ fn processes_that_are_killed_again_and_again_learn_the_same() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Waits until a new or resumed run has completed a step, and all runs together this many; returns
-/// its output, which must stay open.
+/// Waits until a run has made a step of its own, and `until` steps in all. Returns its output,
+/// which must stay open.
 fn await_steps(mpirun: &mut Child, out: &Path, until: usize) -> Lines<BufReader<ChildStdout>> {
     let mut output = BufReader::new(mpirun.stdout.take().unwrap()).lines();
     let is_start = |it: &str| it.contains(" held-out samples in batches of ");
@@ -147,7 +147,7 @@ fn await_steps(mpirun: &mut Child, out: &Path, until: usize) -> Lines<BufReader<
     output
 }
 
-/// Returns the steps in the metrics of a run.
+/// Returns the number of steps in a run's metrics.
 fn n_written(out: &Path) -> usize {
     let text = fs::read_to_string(out.join("metrics.jsonl")).unwrap_or_default();
     text.matches("\"kind\":\"step\"").count()

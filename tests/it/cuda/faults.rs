@@ -1,4 +1,4 @@
-//! Failures: each gives one error, which persists, and none hangs.
+//! Tests of failures: each gives one permanent error, and none hangs.
 
 use soybean::{Config, Device, Trainer, runtime};
 
@@ -6,10 +6,10 @@ use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
 
 use super::{digits, loader, trainer};
 
-/// More steps than a failure takes.
+/// More steps than an error needs to appear.
 const N_STEPS: usize = 10;
 
-/// Trains until a step fails; returns the error, which all later steps repeat.
+/// Trains until a step fails. Returns the error, which all later steps must repeat.
 fn first_failure(trainer: &mut runtime::Trainer) -> String {
     let batch = loader().next().unwrap().unwrap();
     let mut step = || trainer.step(&batch.views()).err();
@@ -19,7 +19,7 @@ fn first_failure(trainer: &mut runtime::Trainer) -> String {
     first
 }
 
-/// Checks the error of creating or running a trainer.
+/// Checks the error of a trainer that cannot start or cannot continue.
 fn fault(test: &str, settings: &[(&str, &str)], expected: &[&str]) {
     on_virtual_gpus(test, settings, |_| {
         let config = Config { device: Device::Cuda, ..Config::default() };
@@ -32,8 +32,7 @@ fn fault(test: &str, settings: &[(&str, &str)], expected: &[&str]) {
     });
 }
 
-/// Makes one launch after another fail, in different orders of the streams, with and without
-/// graphs.
+/// Lets each launch fail in turn, with different schedules, with and without graphs.
 fn fails_once(machine: &Machine) {
     for seed in 0..40 {
         machine.reset(seed);
@@ -43,7 +42,7 @@ fn fails_once(machine: &Machine) {
         let error = first_failure(&mut trainer);
         assert!(error.contains("CUDA_ERROR_LAUNCH_FAILED"), "seed {seed}: {error}");
         drop(trainer);
-        // The failure itself, not its consequences.
+        // Only the failure itself is reported, and no consequential error.
         assert_eq!(machine.n_complaints(), n_before + 1, "seed {seed}: {error}");
         machine.fail_launch(0);
     }
@@ -97,19 +96,19 @@ fn gpus_that_cannot_reach_each_other() {
     fault(
         "cuda::faults::gpus_that_cannot_reach_each_other",
         &settings,
-        &["can reach the memory of"],
+        &["access to the memory of"],
     );
 }
 
 #[test]
-fn communication_that_breaks() {
+fn communication_fails_at_the_start() {
     let settings = [("SOYBEAN_FAKE_NCCL_ERROR", "1")];
-    fault("cuda::faults::communication_that_breaks", &settings, &["NCCL"]);
+    fault("cuda::faults::communication_fails_at_the_start", &settings, &["NCCL"]);
 }
 
 #[test]
-fn communication_that_breaks_later() {
-    on_virtual_gpus("cuda::faults::communication_that_breaks_later", &[], |machine| {
+fn communication_fails_during_a_run() {
+    on_virtual_gpus("cuda::faults::communication_fails_during_a_run", &[], |machine| {
         for seed in 0..10 {
             machine.reset(seed);
             let mut trainer = trainer::<digits::Network>(Device::Cuda, seed % 2 == 0);

@@ -1,5 +1,5 @@
-//! Networks with all kinds of layers, precisions, optimizers and meshes: GPUs give the losses of
-//! the CPU, and move the predicted bytes.
+//! Tests of networks with all kinds of layers, precisions, optimisers and meshes: on GPUs they
+//! train as on the CPU, and move the predicted bytes.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use soybean_test_support::{
     virtual_gpus::{Machine, on_virtual_gpus},
 };
 
-/// One by kernels, then graphs of both slots, the first of them twice.
+/// One step kernel by kernel, then the graphs of both slots, the first of them twice.
 const N_STEPS: usize = 4;
 
-/// A generated model, or a program of the builder.
+/// A model that is created in one of two ways.
 pub(crate) enum Model {
     Generated(&'static dyn soybean::runtime::Model),
     Program(Arc<Program>),
@@ -29,7 +29,7 @@ impl Model {
         Self::Generated(N::model())
     }
 
-    /// Returns the perceptron of the tests on `n_ranks`.
+    /// The perceptron of the tests on this many ranks.
     pub(crate) fn perceptron(n_gpus: usize, precision: Precision, optimizer: Optimizer) -> Self {
         let (builder, loss, outputs) = perceptron_model();
         let (name, strategy) = ("model".to_owned(), Strategy::Auto);
@@ -97,12 +97,12 @@ impl Column {
     }
 }
 
-/// The results of training on a device.
+/// Result of training on a device.
 struct Outcome {
     losses: Vec<f32>,
     evaluation: Evaluation,
     parameters: Vec<(String, Array)>,
-    /// Present if the model computes them.
+    /// Averaged parameters, if the model has them.
     averages: Vec<(String, Array)>,
     norms: Vec<f32>,
     counters: Counters,
@@ -155,7 +155,7 @@ impl Outcome {
     }
 }
 
-/// A step on a batch with a NaN changes nothing, bit for bit, in models that skip such steps.
+/// Checks that a step on a batch with a NaN changes nothing in models that skip such steps.
 fn skip(trainer: &mut Trainer, tables: &Tables) {
     if !tables.non_finite.skips() {
         return;
@@ -168,18 +168,18 @@ fn skip(trainer: &mut Trainer, tables: &Tables) {
     let before: Vec<Vec<u32>> = state(trainer);
     let mut broken = Columns::new(tables, 50);
     broken.0.iter_mut().for_each(Column::break_first);
-    // The epilogue of a product may turn NaN into 0, so that only the gradients are not finite.
+    // An epilogue may turn NaN into 0, so that only the gradients are not finite.
     let loss = trainer.step(&broken.views()).unwrap();
     assert!(trainer.was_skipped(), "{}: loss {loss}", tables.name);
     assert_eq!(trainer.moved_bytes(), tables.train_bytes, "{}", tables.name);
     assert_eq!(state(trainer), before, "{}", tables.name);
 }
 
-/// Compares relative to the largest number.
+/// Compares all values, with a tolerance relative to the largest.
 pub(crate) fn assert_near(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let scale = expected.iter().fold(0.0_f32, |scale, it| scale.max(it.abs()));
-    // NaN is not close to any number.
+    // Formulated so that NaN is never near.
     let is_near = |(found, expected): (&f32, &f32)| (found - expected).abs() <= tolerance * scale;
     let far = found.iter().zip(expected).position(|it| !is_near(it));
     if let Some(far) = far {
@@ -188,9 +188,9 @@ pub(crate) fn assert_near(found: &[f32], expected: &[f32], tolerance: f32, what:
     }
 }
 
-/// Tolerances after some steps. In `f32`, sums are in another order. In `bf16`, each number has an
-/// error of at most 2^-9. The CPU computes `tf32` products in `f32`, while a GPU rounds operands by
-/// up to 2^-11. Biases are sums of gradients that cancel, so they differ most.
+/// Returns the tolerance after some steps. In `f32` sums are reordered. In `bf16` each number is
+/// off by up to 2^-9. In `tf32` the CPU computes in `f32`, while a GPU rounds operands by up to
+/// 2^-11. Biases are sums of gradients that cancel, which amplifies the difference.
 fn tolerance(precision: Precision) -> f32 {
     match precision {
         Precision::F32 => 1e-4,
@@ -218,7 +218,7 @@ macro_rules! texts {
 
             use crate::example_networks::gpt::gpt;
 
-            // Long enough for attention in one kernel.
+            // Long enough for the fused attention kernel.
             pub(crate) fn forward(x: Tensor<i32, 4, 32>, y: Tensor<i32, 4, 32>) -> (Tensor, Tensor) {
                 let logits = gpt(x, 24, 32, 4, 2, 0.1);
                 (logits.cross_entropy(y), logits)
@@ -238,7 +238,7 @@ texts! {
     texts_in_bf16_on_eight on 8 in "bf16";
 }
 
-// The gradient of a bias before a batch norm is zero except for rounding, which Adam would amplify.
+// Before a batch norm the gradient of a bias is zero up to rounding, which Adam would amplify.
 macro_rules! images {
     ($($name:ident on $gpus:literal in $precision:literal;)*) => {
         $(#[soybean::model(gpus = $gpus, precision = $precision, optimizer = sgd(momentum = 0.9))]
@@ -286,7 +286,7 @@ tests! {
 }
 
 #[test]
-fn texts_attend_in_kernels_of_their_own() {
+fn text_models_use_fused_attention() {
     let models = [
         Model::of::<texts_in_f32_on_eight::Network>(),
         Model::of::<texts_in_bf16_on_two::Network>(),
@@ -297,7 +297,7 @@ fn texts_attend_in_kernels_of_their_own() {
     }
 }
 
-/// The optimizers, each with settings; one has all settings around its rule.
+/// All optimisers with settings. One uses all options around its rule.
 fn optimizers() -> [Optimizer; 4] {
     let setting = |name: &str, value| [(name.to_owned(), Argument::Float(value))];
     let decayed = optimizer("adamw", &setting("weight_decay", 0.1)).expect("known");
