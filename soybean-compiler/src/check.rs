@@ -44,7 +44,11 @@ fn topology(options: &Options) -> Result<Option<Topology>, ModelFault> {
 }
 
 /// Checks a model's pins against the mesh, and its optimiser's patterns against its parameters.
-pub(crate) fn model(builder: &Builder, mesh: &Mesh, optimizer: &Optimizer) -> Result<(), Vec<ModelFault>> {
+pub(crate) fn model(
+    builder: &Builder,
+    mesh: &Mesh,
+    optimizer: &Optimizer,
+) -> Result<(), Vec<ModelFault>> {
     let mut faults = pins(builder.graph(), mesh);
     faults.extend(optimizer.faults(builder.graph()));
     if faults.is_empty() { Ok(()) } else { Err(faults) }

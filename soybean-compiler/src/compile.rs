@@ -97,7 +97,22 @@ pub fn compile_observed(
     Ok(Compiled { program: placed.program, report })
 }
 
-/// Runs the passes up to fusion: the network that is rounded, replicated and searched.
+/// Returns a training step as it is before simplification: the passes `differentiate` and
+/// `add-updates` alone.
+///
+/// # Errors
+/// Returns the faults of the loss, the outputs and the parameters, as [`compile`] does.
+pub fn training_step(
+    builder: Builder,
+    loss: impl Into<Option<Value>>,
+    outputs: &[(String, Value)],
+    optimizer: &Optimizer,
+) -> Result<Network, Vec<ModelFault>> {
+    let network = Network::from_model(Model { builder, loss: loss.into(), outputs })?;
+    Ok(add_updates(differentiate(network, optimizer)?, optimizer))
+}
+
+/// Returns the network that is rounded, replicated and searched: the passes up to `fuse`.
 ///
 /// # Errors
 /// Returns the faults of the loss, the outputs and the parameters, as [`compile`] does.
@@ -107,7 +122,6 @@ pub fn build_network(
     outputs: &[(String, Value)],
     optimizer: &Optimizer,
 ) -> Result<Network, Vec<ModelFault>> {
-    let network = Network::from_model(Model { builder, loss: loss.into(), outputs })?;
-    let network = add_updates(differentiate(network, optimizer)?, optimizer);
+    let network = training_step(builder, loss, outputs, optimizer)?;
     Ok(fuse(&simplify(&network)))
 }

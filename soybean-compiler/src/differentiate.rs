@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{Combine, DType, ScalarProgram, Shape};
+use soybean_plan::{Combine, ScalarProgram, Shape};
 
-use crate::{fault::{At, ModelFault}, network::Network, optimizer::Optimizer, updates, operators::elementwise::{add, add_elementwise},
+use crate::{
+    fault::{At, ModelFault},
     graph::{Graph, Source},
+    network::Network,
     operator::{GradientBuilder, Operator, OperatorCall},
     operators::{
-        elementwise::{Elementwise, all_dims},
+        elementwise::{add, add_elementwise, all_dims},
         reduce::Reduce,
     },
-    scalar,
+    optimizer::Optimizer,
     signature::FactorId,
+    updates,
     value::Value,
 };
 
@@ -22,27 +25,24 @@ use crate::{fault::{At, ModelFault}, network::Network, optimizer::Optimizer, upd
 /// # Errors
 /// Returns a fault if the loss is not a scalar, and one for each parameter that does not reach the
 /// loss; in inference, one for each parameter that reaches no output.
-pub fn differentiate(
-    network: Network,
-    optimizer: &Optimizer,
-) -> Result<Network, Vec<ModelFault>> {
+pub fn differentiate(network: Network, optimizer: &Optimizer) -> Result<Network, Vec<ModelFault>> {
     let mut network = network;
     let Some(loss) = network.loss else {
         check_inference(&network)?;
         return Ok(network);
     };
-    let Network { graph, scalars, parameters, .. } = &mut network;
+    let Network { graph, scalars, parameters, gradients: by_parameter, .. } = &mut network;
     let shape = graph.shape(loss);
     if !shape.is_empty() {
         let message = format!("the loss must be a scalar, found {shape}");
         let help = "end with `.mean(..)`, `.sum(..)`, `.mse(..)` or `.cross_entropy(..)`";
         return Err(vec![ModelFault { at: At::Loss, message, help: Some(help.to_owned()) }]);
     }
-    let gradients = gradients(graph, loss, parameters, &updates::seed(optimizer, scalars));
+    let found = gradients(graph, loss, parameters, &updates::seed(optimizer, scalars));
     let mut faults = Vec::new();
-    for (&parameter, gradient) in parameters.iter().zip(gradients) {
+    for (&parameter, gradient) in parameters.iter().zip(found) {
         match gradient {
-            Some(gradient) => network.gradients.push((parameter, gradient)),
+            Some(gradient) => by_parameter.push((parameter, gradient)),
             None => faults.push(parameter_without_gradient(graph, loss, parameter)),
         }
     }

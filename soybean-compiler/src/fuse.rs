@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use soybean_plan::DType;
 
-use crate::{rewrite::rewrite,
+use crate::{
     graph::Graph,
     network::Network,
     operator::Operator,
     operators::{elementwise::Elementwise, reduce::Reduce},
+    rewrite::rewrite,
     scalar,
     signature::{FactorId, factor_id},
     simplify,
@@ -37,8 +38,7 @@ pub fn fuse(network: &Network) -> Network {
                     .get(&value)
                     .map(|own| own.iter().filter_map(|it| rewriter.replacement(*it)).collect());
                 let reader = Reader { graph: &rewriter.graph, known: &known, own };
-                let (operator, operands) =
-                    reader.fused(operator.clone(), rewriter.operands(value));
+                let (operator, operands) = reader.fused(operator.clone(), rewriter.operands(value));
                 rewriter.add_like(old.node(value), operator, &operands)
             }
             None => rewriter.copy(value),
@@ -56,7 +56,7 @@ pub fn fuse(network: &Network) -> Network {
         }
         Some(new)
     });
-    simplify::simplify(&fused)
+    simplify(&fused)
 }
 
 /// The tensors of the new graph by their readers.
@@ -149,7 +149,8 @@ impl Reader<'_> {
         let is_cheap = scalar::is_cheap(&inner.program);
         let has_same_space = map.operands[position].len() == map.extents.len();
         let is_allowed = self.graph.operands(value).into_iter().all(|it| self.may_read(it));
-        let is_worth_it = is_cheap || (has_same_space && self.known.has_one_reader.contains(&value));
+        let is_worth_it =
+            is_cheap || (has_same_space && self.known.has_one_reader.contains(&value));
         // Results that are rounded when they are stored are not what the registers of a longer program would hold.
         let is_exact = inner.dtype == DType::F32;
         (self.known.may_move.contains(&value) && is_exact && is_allowed && is_worth_it)

@@ -47,7 +47,7 @@ mod verify;
 
 pub use builder::{Argument, Builder, Site};
 pub use check::MAX_GPUS;
-pub use compile::{Compiled, build_network, compile, compile_observed};
+pub use compile::{Compiled, build_network, compile, compile_observed, training_step};
 pub use differentiate::differentiate;
 pub use fault::{At, Fault, ModelFault, Place};
 pub use fuse::fuse;
@@ -61,12 +61,12 @@ pub use peak::{Content, Held, Peak};
 pub use pin::Pin;
 pub use program::{program, program_within};
 pub use recipe::{Recipe, RecipeFault};
+pub use replicate::replicate;
 pub use report::{
     LevelLoad, Parallelism, Pass, Prediction, Report, Transfer, readable_bytes, readable_seconds,
     rows,
 };
 pub use round::round;
-pub use replicate::replicate;
 pub use search::best_plan;
 pub use simplify::simplify;
 pub use surface::{

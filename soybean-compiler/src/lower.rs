@@ -8,8 +8,8 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    AxisSet, Buffer, BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Placement, Program,
-    State, Step, Tables, Tile, Tiling,
+    AxisSet, Buffer, BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Placement,
+    Program, State, Step, Tables, Tile, Tiling,
 };
 
 use crate::{

@@ -58,7 +58,12 @@ pub(crate) fn plan_memory(lowered: Unplaced) -> Placed {
     let left_by_evaluations = tables.outputs.iter().map(|it| it.buffer).collect();
     let phases = [
         Steps { phase: Phase::Train, steps: &program.train, kept: left_by_training, order },
-        Steps { phase: Phase::Evaluate, steps: &program.evaluate, kept: left_by_evaluations, order },
+        Steps {
+            phase: Phase::Evaluate,
+            steps: &program.evaluate,
+            kept: left_by_evaluations,
+            order,
+        },
     ];
     let Plan { buffers, arena_bytes, lives } = plan(&storage, &program.kernels, &phases);
     program.tables.buffers = Cow::Owned(buffers);

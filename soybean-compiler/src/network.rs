@@ -10,14 +10,14 @@ use soybean_plan::{Combine, Mesh, Mode, Precision, RunScalar, Tiling};
 
 use crate::{
     builder::{Builder, Site},
-    fault::{At, ModelFault},
-    fuse,
-    gradient::differentiate,
+    check,
+    fault::ModelFault,
     graph::{Graph, Source},
+    model::Model,
     operator::{Operator, Phase},
     operators::{elementwise::Elementwise, permute::Permute, total::Total},
-    optimizer::{Optimizer, program::Updates},
-    pin, precision, share, simplify, updates,
+    optimizer::Optimizer,
+    pin,
     value::Value,
 };
 
@@ -299,7 +299,7 @@ impl fmt::Display for Network {
         for (source, next) in &self.updates {
             writeln!(f, "update {source} = {next}")?;
         }
-        for norm in self.gradient_norm {
+        if let Some(norm) = self.gradient_norm {
             writeln!(f, "gradient norm {norm}")?;
         }
         self.loss.map_or(Ok(()), |loss| writeln!(f, "loss {loss}"))

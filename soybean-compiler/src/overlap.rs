@@ -20,8 +20,10 @@ const N_AHEAD: usize = 1;
 pub(crate) fn overlap(lowered: Unplaced) -> Unplaced {
     let Unplaced { mut program, storage, .. } = lowered;
     let reordered = |steps: Vec<Step>| reordered(steps, &program.kernels, &storage);
-    let (train, evaluate) =
-        (reordered(std::mem::take(&mut program.train)), reordered(std::mem::take(&mut program.evaluate)));
+    let (train, evaluate) = (
+        reordered(std::mem::take(&mut program.train)),
+        reordered(std::mem::take(&mut program.evaluate)),
+    );
     Unplaced { program: Program { train, evaluate, ..program }, storage, ..lowered }
 }
 

@@ -86,7 +86,8 @@ impl Stage for Tasks {
                 let _ = match task {
                     Task::Compute(value) => writeln!(text, "  compute {value}"),
                     Task::Update(updates) => {
-                        let pairs = updates.iter().map(|(source, next)| format!("{source} = {next}"));
+                        let pairs =
+                            updates.iter().map(|(source, next)| format!("{source} = {next}"));
                         writeln!(text, "  update {}", pairs.collect::<Vec<_>>().join(", "))
                     }
                 };

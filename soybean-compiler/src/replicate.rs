@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{rewrite::rewrite,
-    graph::Graph, network::Network, operators::replica::Replica, tiling::Tiled, value::Value,
+use crate::{
+    network::Network, operators::replica::Replica, rewrite::rewrite, tiling::Tiled, value::Value,
 };
 
 /// Adds replicas to a network. A network that has them is returned unchanged.

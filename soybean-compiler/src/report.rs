@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 
 use soybean_plan::{Kernel, Mesh, Mode, Precision, Program, Topology};
 
-use crate::{memory::Placed,
+use crate::{
     graph::{Graph, Source},
     holdings::Holdings,
+    memory::Placed,
     operator::Phase,
     peak::{Content, Peak},
     tiling::{Objective, Request, Search, Strategy},
@@ -76,7 +77,12 @@ pub struct LevelLoad {
 
 impl Report {
     /// Returns the report about a plan and its program. `milliseconds` is the time of the search.
-    pub(crate) fn new(found: Search, placed: &Placed, request: &Request, milliseconds: f64) -> Self {
+    pub(crate) fn new(
+        found: Search,
+        placed: &Placed,
+        request: &Request,
+        milliseconds: f64,
+    ) -> Self {
         let Placed { program, holdings } = placed;
         Self {
             name: program.tables.name.clone().into_owned(),

@@ -45,7 +45,12 @@ impl Rewriter<'_> {
     }
 
     /// Adds the result of an operator with the type, pin and origin of an old node.
-    pub(crate) fn add_like(&mut self, node: &Node, operator: Operator, operands: &[Value]) -> Value {
+    pub(crate) fn add_like(
+        &mut self,
+        node: &Node,
+        operator: Operator,
+        operands: &[Value],
+    ) -> Value {
         self.graph.add_like(node, operator, operands)
     }
 }
@@ -57,8 +62,7 @@ pub(crate) fn rewrite(
     mut rule: impl FnMut(&mut Rewriter<'_>, Value) -> Option<Value>,
 ) -> Network {
     let old = &network.graph;
-    let mut rewriter =
-        Rewriter { old, graph: Graph::default(), replacements: BTreeMap::new() };
+    let mut rewriter = Rewriter { old, graph: Graph::default(), replacements: BTreeMap::new() };
     for value in old.values() {
         rewriter.graph.set_origin(old.node(value).origin);
         if let Some(new) = rule(&mut rewriter, value) {

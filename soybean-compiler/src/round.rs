@@ -22,11 +22,12 @@ use std::collections::BTreeMap;
 
 use soybean_plan::{DType, Precision};
 
-use crate::{rewrite::rewrite,
+use crate::{
     graph::Graph,
     network::Network,
     operator::{Operator, Rounding},
     operators::elementwise::Elementwise,
+    rewrite::rewrite,
     scalar,
     value::Value,
 };
@@ -50,7 +51,10 @@ fn rounded(network: &Network) -> Network {
         };
         let node = rewriter.old.node(value);
         let operands = rewriter.operands(value);
-        let new = pass.computed(&mut rewriter.graph, Computed { value, dtype: node.dtype, operator, operands });
+        let new = pass.computed(
+            &mut rewriter.graph,
+            Computed { value, dtype: node.dtype, operator, operands },
+        );
         rewriter.graph.node_mut(new).pinned = node.pinned;
         Some(new)
     })

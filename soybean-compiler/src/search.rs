@@ -6,7 +6,7 @@ use soybean_plan::Mesh;
 use crate::{
     check::{MAX_GPUS, most_ranks_at_work, ranks_at_work, too_many_gpus},
     fault::ModelFault,
-    limit::{self, Shortage},
+    limit::{self, OutOfMemory},
     network::Network,
     peak::Peak,
     replicate::{replicate, without_idle_replicas},
@@ -81,8 +81,7 @@ fn search_replicated(
     mesh: Mesh,
     request: &Request,
 ) -> Result<Search, Peak> {
-    let settled =
-        |found: Search| Search { tiled: without_idle_replicas(&found.tiled), ..found };
+    let settled = |found: Search| Search { tiled: without_idle_replicas(&found.tiled), ..found };
     let found = search(replicated, mesh, request);
     match request.memory {
         None => Ok(settled(found)),
@@ -101,6 +100,6 @@ fn shortage(network: &Network, mesh: Mesh, strategy: Strategy, unfit: &Unfit) ->
     let &Unfit { memory, most_at_work, ref peak } = unfit;
     match most_at_work < mesh.n_ranks() {
         true => too_many_gpus(mesh.n_ranks(), most_at_work),
-        false => Shortage { network, mesh, memory, strategy, peak }.fault(MAX_GPUS),
+        false => OutOfMemory { network, mesh, memory, strategy, peak }.fault(MAX_GPUS),
     }
 }

@@ -4,12 +4,13 @@ mod windows;
 
 use std::collections::BTreeMap;
 
-use crate::{rewrite::rewrite,
+use crate::{
     graph::{Graph, Source},
     network::Network,
     operator::{Operator, Rules},
     operators::{contract::Contract, elementwise::Elementwise, permute::Permute},
     pin::Pin,
+    rewrite::rewrite,
     value::Value,
 };
 

@@ -3,33 +3,33 @@
 //! [`problem`] turns a network into variables with pairwise costs, [`strategy`] chooses states for them, with [`solve`] for what costs least, by
 //! elimination and lower bounds; [`conversion`] says what a change of tiling costs.
 
-mod charge;
-mod choices;
+mod axis_assignment;
+mod axis_partition;
+mod baselines;
+mod candidates;
+mod coarse_to_fine;
 mod conversion;
-mod counts;
+mod cost_model;
+mod digit_order;
 mod dominance;
-mod forced;
-mod forms;
-mod held;
-mod layout;
+mod instance;
+mod lagrangian;
+mod memory_tie_break;
+mod multipliers;
 mod objective;
-mod optimum;
-mod parts;
-mod price;
-mod priced;
+mod orbits;
 mod problem;
 mod recursive;
 mod resolution;
-mod space;
+mod splittable;
 mod strategy;
 mod tiled;
-mod turns;
-mod view;
+mod tiling_space;
 
-pub(crate) use charge::{Charges, Working};
 pub use conversion::route;
+pub(crate) use lagrangian::Lagrangian;
+pub(crate) use multipliers::{KernelMultiplier, MemoryMultipliers};
 pub use objective::Objective;
-pub(crate) use priced::Priced;
 pub use strategy::{Baselines, Request, Search, Strategy, Times, search, search_alone};
 pub use tiled::{Conversion, Tiled};
 

@@ -2,9 +2,10 @@
 
 use soybean_plan::{Combine, DType, NonFinite, RunScalar, ScalarProgram, Shape, Unary};
 
-use crate::{network::Network,
-    operators::elementwise::add_elementwise,
+use crate::{
     graph::{Graph, Source},
+    network::Network,
+    operators::elementwise::add_elementwise,
     operators::{elementwise::all_dims, reduce::Reduce, total::Total},
     optimizer::{
         Optimizer,

@@ -2,11 +2,12 @@
 
 use soybean_plan::{BufferId, DType, Kernel, Program, Step};
 
-use crate::{unplaced::Storage,
+use crate::{
     graph::Source,
     network::Network,
     operator::{Operator, Rounding},
     operators::contract::Contract,
+    unplaced::Storage,
     value::Value,
 };
 

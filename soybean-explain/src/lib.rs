@@ -8,7 +8,7 @@ pub mod picture;
 mod saved;
 mod why;
 
-pub use again::{Changes, compile_again, json};
+pub use again::{Changes, PassText, compile_again, json, pass_texts};
 pub use diff::{Side, diff};
 pub use near::nearest;
 pub use saved::{SavedConversion, SavedOperator, SavedPlan, SavedTensor};

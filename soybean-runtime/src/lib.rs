@@ -4,7 +4,6 @@
 //! ranks of its mesh, a [`Predictor`] those of a model of mode inference. Nothing here knows graphs, operators or gradients.
 
 mod abort;
-mod across;
 mod arena;
 mod backend;
 mod barrier;
@@ -17,27 +16,28 @@ mod cpu;
 mod cuda;
 pub mod data;
 mod devices;
+mod dispatch;
 mod ends;
 mod error;
 mod half;
 mod host;
-mod in_process;
 mod init;
-mod mail;
 mod model;
 mod movement;
 mod overlap;
-mod post;
 mod predictor;
 mod processes;
 mod profile;
 mod query;
 mod rank;
 mod ranks;
+mod remote_exchange;
+mod shared_memory;
 mod state;
 mod tensor_file;
 mod trace;
 mod trainer;
+mod transport;
 pub mod weights;
 mod worker;
 

@@ -1,14 +1,15 @@
 //! `plan`: shows and explains what was decided at build time, or would be with other options.
 
-use std::{fs, io::Write};
+use std::{fs, io::Write, path::Path};
 
 use soybean_explain::{
-    Changes, Compiled, SavedPlan, Side, Strategy, compile_again, diff, page, picture, why,
+    Changes, Compiled, SavedPlan, Side, Strategy, compile_again, diff, page, pass_texts, picture,
+    why,
 };
 use soybean_plan::Plan;
 
 use super::{
-    Failure,
+    CommandError,
     flags::{Format, PlanOptions},
 };
 
@@ -16,17 +17,36 @@ pub(super) fn plan(
     plan: &Plan,
     options: &PlanOptions,
     output: &mut dyn Write,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     check(options)?;
+    if let Some(folder) = &options.passes {
+        return write_passes(plan, options, folder);
+    }
     let text = text(plan, options)?;
     let Some(file) = &options.file else { return Ok(writeln!(output, "{}", text.trim_end())?) };
-    let fault = |error| Failure::Work(format!("cannot write {}: {error}", file.display()));
+    let fault = |error| CommandError::Failed(format!("cannot write {}: {error}", file.display()));
     fs::write(file, text).map_err(fault)
 }
 
+/// Compiles the model again, and writes the text form after each pass: `01-differentiate.txt`.
+fn write_passes(plan: &Plan, options: &PlanOptions, folder: &Path) -> Result<(), CommandError> {
+    let texts = pass_texts(&options.changes.apply(plan.recipe)?)?;
+    fs::create_dir_all(folder)
+        .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
+    for (at, pass) in texts.iter().enumerate() {
+        let file = folder.join(format!("{:02}-{}.txt", at + 1, pass.name));
+        fs::write(&file, &pass.text)
+            .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
 /// Explanations are texts, of one question at a time.
-fn check(options: &PlanOptions) -> Result<(), Failure> {
-    let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
+fn check(options: &PlanOptions) -> Result<(), CommandError> {
+    let usage = |message: &str| Err(CommandError::Usage(message.to_owned()));
+    if options.passes.is_some() && (options.why.is_some() || !options.diff.is_empty()) {
+        return usage("--passes writes files: ask --why and --diff without it");
+    }
     match (&options.why, options.diff.len(), options.format) {
         (None, 0, _) | (Some(_), 0, Format::Text) | (None, 2, Format::Text) => Ok(()),
         (None, 2, _) | (Some(_), 0, _) => usage("--why and --diff give text only"),
@@ -35,7 +55,7 @@ fn check(options: &PlanOptions) -> Result<(), Failure> {
     }
 }
 
-fn text(plan: &Plan, options: &PlanOptions) -> Result<String, Failure> {
+fn text(plan: &Plan, options: &PlanOptions) -> Result<String, CommandError> {
     if let [left, right] = &options.diff[..] {
         let side = |name: &str| side(plan, options, name);
         return Ok(diff(&side(left)?, &side(right)?)?);
@@ -53,7 +73,7 @@ fn text(plan: &Plan, options: &PlanOptions) -> Result<String, Failure> {
 }
 
 /// The plan by a strategy of this name, or of a file.
-fn side(plan: &Plan, options: &PlanOptions, name: &str) -> Result<Side, Failure> {
+fn side(plan: &Plan, options: &PlanOptions, name: &str) -> Result<Side, CommandError> {
     let text = match name.parse::<Strategy>() {
         Ok(strategy) => {
             let changes = Changes { strategy: Some(strategy), ..options.changes.clone() };

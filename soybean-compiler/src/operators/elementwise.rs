@@ -4,7 +4,8 @@ use std::{borrow::Cow, fmt};
 
 use soybean_plan::{Binary, Combine, DType, Kernel, Map, ScalarProgram, Shape, Strides};
 
-use crate::{graph::Graph,
+use crate::{
+    graph::Graph,
     operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     scalar::{self, ScalarText},
     signature::{FactorId, Signature, factor_id},
@@ -82,13 +83,7 @@ pub(crate) fn add_elementwise(
 pub(crate) fn add(graph: &mut Graph, x: Value, y: Value) -> Value {
     let shape = graph.shape(x);
     let space = all_dims(&shape);
-    add_elementwise(
-        graph,
-        shape,
-        &[space.clone(), space],
-        &scalar::binary(Binary::Add),
-        &[x, y],
-    )
+    add_elementwise(graph, shape, &[space.clone(), space], &scalar::binary(Binary::Add), &[x, y])
 }
 
 impl Rules for Elementwise {

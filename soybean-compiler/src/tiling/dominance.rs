@@ -1,4 +1,4 @@
-//! Splits that another split makes needless: those of image dims beside that of the batch, for the most part.
+//! LegalSplits that another split makes needless: those of image dims beside that of the batch, for the most part.
 //!
 //! Dims and factors that operators tie together are one *loop* of the network. Say that every tensor and every operator that has loop H also has loop B,
 //! once; that whatever an operator reads or makes along H it reads or makes along B as well; and that B can be split along all axes everywhere. Take any
@@ -8,7 +8,7 @@
 
 use soybean_plan::{AxisSet, Mesh, may_split};
 
-use super::problem::{maker::variables, operator_of};
+use super::problem::{builder::variables, operator_of};
 use crate::{
     network::Network,
     signature::{Signature, factor_id},
@@ -17,7 +17,7 @@ use crate::{
 
 /// What is chosen in a search.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Variable {
+pub(super) enum NetworkVariable {
     /// The tiling of this tensor.
     Tensor(Value),
     /// The form in which this tensor is computed.
@@ -67,7 +67,7 @@ pub(super) fn no_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> {
 struct Loops<'a> {
     network: &'a Network,
     mesh: &'a Mesh,
-    variables: Vec<Variable>,
+    variables: Vec<NetworkVariable>,
     /// The signatures of the variables that are operators.
     signatures: Vec<Option<Signature>>,
     /// A mark for each value that every rank computes whole.
@@ -78,17 +78,17 @@ struct Loops<'a> {
 impl<'a> Loops<'a> {
     fn new(network: &'a Network, mesh: &'a Mesh) -> Self {
         let (variables, tensors) = variables(network);
-        let signature = |variable: &Variable| match *variable {
-            Variable::Tensor(_) => None,
-            Variable::Operator(value) => {
+        let signature = |variable: &NetworkVariable| match *variable {
+            NetworkVariable::Tensor(_) => None,
+            NetworkVariable::Operator(value) => {
                 Some(operator_of(network, value).signature(&network.graph.operand_shapes(value)))
             }
         };
         let signatures: Vec<Option<Signature>> = variables.iter().map(signature).collect();
         let all = variables.iter().zip(&signatures);
         let operators = all.filter_map(|(variable, signature)| match *variable {
-            Variable::Operator(value) => Some((value, signature.as_ref()?)),
-            Variable::Tensor(_) => None,
+            NetworkVariable::Operator(value) => Some((value, signature.as_ref()?)),
+            NetworkVariable::Tensor(_) => None,
         });
         let is_known_everywhere = known_everywhere(network, &operators.collect::<Vec<_>>());
         let loops = Vec::new();
@@ -99,8 +99,8 @@ impl<'a> Loops<'a> {
 
     fn n_loops_of(&self, variable: usize) -> usize {
         match (self.variables[variable], &self.signatures[variable]) {
-            (Variable::Operator(_), Some(signature)) => signature.factors.len(),
-            (Variable::Tensor(value) | Variable::Operator(value), _) => {
+            (NetworkVariable::Operator(_), Some(signature)) => signature.factors.len(),
+            (NetworkVariable::Tensor(value) | NetworkVariable::Operator(value), _) => {
                 self.network.graph.shape(value).len()
             }
         }
@@ -117,7 +117,8 @@ impl<'a> Loops<'a> {
         }
         let graph = &self.network.graph;
         for (operator, signature) in self.signatures.iter().enumerate() {
-            let (Variable::Operator(user), Some(signature)) = (self.variables[operator], signature)
+            let (NetworkVariable::Operator(user), Some(signature)) =
+                (self.variables[operator], signature)
             else {
                 continue;
             };
@@ -145,17 +146,17 @@ impl<'a> Loops<'a> {
 
     /// Whether a user pins the tensor of a variable to a tiling that splits this dim.
     fn is_pinned_along(&self, variable: usize, dim: usize) -> bool {
-        let Variable::Tensor(value) = self.variables[variable] else { return false };
+        let NetworkVariable::Tensor(value) = self.variables[variable] else { return false };
         self.network.pin(value, self.mesh).is_some_and(|it| !it.axes_of(dim).is_empty())
     }
 
     fn splits_along_all_axes(&self, variable: usize, at: usize) -> bool {
         let axes: AxisSet = (0..self.mesh.n_axes()).collect();
         match (self.variables[variable], &self.signatures[variable]) {
-            (Variable::Operator(_), Some(signature)) => {
+            (NetworkVariable::Operator(_), Some(signature)) => {
                 signature.may_split(factor_id(at), self.mesh, axes)
             }
-            (Variable::Tensor(value) | Variable::Operator(value), _) => {
+            (NetworkVariable::Tensor(value) | NetworkVariable::Operator(value), _) => {
                 may_split(self.network.graph.shape(value)[at], self.mesh, axes)
             }
         }
@@ -166,7 +167,7 @@ impl<'a> Loops<'a> {
         let loops = &self.loops[variable];
         let mut positions = (0..loops.len()).filter(|&it| loops[it] == outer);
         let (Some(position), None) = (positions.next(), positions.next()) else { return false };
-        let (Variable::Operator(value), Some(signature)) =
+        let (NetworkVariable::Operator(value), Some(signature)) =
             (self.variables[variable], &self.signatures[variable])
         else {
             return true;
@@ -211,9 +212,9 @@ mod tests {
     use crate::{
         Argument, Builder, Network, Optimizer,
         tiling::{
-            problem::{Problem, WORK},
+            instance::Instance,
+            problem::{TilingProblem, WORK},
             resolution::Resolution,
-            view::View,
         },
     };
 
@@ -250,7 +251,7 @@ mod tests {
         let Argument::Tensor(loss) = call(&mut it, "mean", &[h, Argument::All]) else {
             unreachable!("means are tensors")
         };
-        Network::new(it, loss, &[], &Optimizer::default()).unwrap()
+        build_network(it, loss, &[], &Optimizer::default()).unwrap()
     }
 
     #[test]
@@ -269,12 +270,15 @@ mod tests {
             let (network, mesh) = (network(batch, side), Mesh::new(n_ranks));
             let is_needless = needless_splits(&network, &mesh);
             let least = |is_needless: &[Vec<bool>]| {
-                let problem = Problem::without(&network, mesh, is_needless);
-                let view = View::new(&problem, Resolution::FINE);
-                let found =
-                    solve(&view.restricted(&view.all_states()), None, Options::with_work(WORK));
-                let states = labels_at(&view.all_states(), &found.labels);
-                assert_eq!(found.lower_bound, problem.cost(&view.plan(&states)));
+                let problem = TilingProblem::without(&network, mesh, is_needless);
+                let instance = Instance::new(&problem, Resolution::FINE);
+                let found = solve(
+                    &instance.restricted(&instance.all_labels()),
+                    None,
+                    Options::with_work(WORK),
+                );
+                let labels = labels_at(&instance.all_labels(), &found.labels);
+                assert_eq!(found.lower_bound, problem.cost(&instance.plan(&labels)));
                 problem.whole(found.lower_bound)
             };
             let nothing = no_splits(&network, &mesh);

@@ -20,8 +20,8 @@ impl Resolution {
     /// Every axis on its own.
     pub(super) const FINE: Self = Self { classes: None };
 
-    /// Counts: the axes of each class are not told apart.
-    pub(super) fn counts(mesh: &Mesh, classes: &[AxisSet]) -> Self {
+    /// OrbitCosts: the axes of each class are not told apart.
+    pub(super) fn orbits(mesh: &Mesh, classes: &[AxisSet]) -> Self {
         let class_of = |axis: usize| {
             classes.iter().position(|it| it.contains(axis)).expect("every axis is of a class")
         };
@@ -29,7 +29,7 @@ impl Resolution {
     }
 
     /// Whether only counts matter.
-    pub(super) fn is_counts(&self) -> bool {
+    pub(super) fn is_by_orbits(&self) -> bool {
         self.classes.is_some()
     }
 
@@ -72,7 +72,7 @@ impl Resolution {
 
     /// Gives every set the mark `wanted` if any set with the same counts has it.
     fn spread(&self, marks: &[bool], wanted: bool) -> Vec<bool> {
-        if !self.is_counts() || marks.iter().all(|it| *it) {
+        if !self.is_by_orbits() || marks.iter().all(|it| *it) {
             return marks.to_vec();
         }
         let classes = self.classes();

@@ -1,17 +1,17 @@
-//! Strategies: how states are chosen for the variables of a [`Problem`].
+//! Strategies: how states are chosen for the variables of a [`TilingProblem`].
 
 use std::{panic::resume_unwind, str::FromStr, thread};
 
 use soybean_plan::{Cluster, Mesh, Topology, Unfit};
 
 use super::{
-    forced,
+    baselines,
+    coarse_to_fine::{BoundedPlan, CoarseToFine, Effort},
+    digit_order::with_digit_order,
     objective::Objective,
-    optimum::{Effort, Found, Searcher},
-    problem::Problem,
+    problem::TilingProblem,
     recursive::recursive,
     tiled::Tiled,
-    turns::turned,
 };
 use crate::network::Network;
 
@@ -172,36 +172,38 @@ pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
 /// Where [`search`] does.
 #[must_use]
 pub fn search_alone(network: &Network, mesh: Mesh, request: &Request) -> Search {
-    let mesh = turned(network, mesh);
+    let mesh = with_digit_order(network, mesh);
     let topology = request.topology(mesh.n_ranks()).expect("the cluster has place for the mesh");
     let topology = topology.map(|it| it.with_mesh(mesh));
-    let problem = Problem::new(network, mesh);
+    let problem = TilingProblem::new(network, mesh);
     let problem = match request.objective {
         Objective::Bytes => problem,
         Objective::Time => problem.timed(topology.as_ref().expect("times need a cluster")),
     };
-    let searcher = Searcher::new(&problem);
-    let counts = searcher.counts();
-    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::Layout).unproved();
+    let searcher = CoarseToFine::new(&problem);
+    let orbits = searcher.orbits();
+    let baseline =
+        |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::Assignment).unproved();
     let (recursive, data, model) = thread::scope(|scope| {
-        let recursive = scope.spawn(|| Found::new(&problem, recursive(&problem)));
-        let (data, model) = (forced(&forced::data(counts)), forced(&forced::model(counts)));
+        let recursive = scope.spawn(|| BoundedPlan::new(&problem, recursive(&problem)));
+        let (data, model) =
+            (baseline(&baselines::data(orbits)), baseline(&baselines::model(orbits)));
         (recursive.join().unwrap_or_else(|panic| resume_unwind(panic)), data, model)
     });
     let in_hand = [&recursive, &data, &model];
     let chosen = match request.strategy {
-        Strategy::Auto => searcher.best(&counts.all_states(), &in_hand, Effort::Proof),
+        Strategy::Auto => searcher.best(&orbits.all_labels(), &in_hand, Effort::Proof),
         Strategy::Recursive => recursive.clone(),
         Strategy::Data => data.clone(),
         Strategy::Model => model.clone(),
     };
-    let bytes = |found: &Found| match request.objective {
+    let bytes = |found: &BoundedPlan| match request.objective {
         Objective::Bytes => problem.whole(found.cost),
         Objective::Time => problem.bytes(&found.plan),
     };
     let baselines =
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
-    let seconds = |cost: i64| problem.pricing.seconds(problem.whole(cost));
+    let seconds = |cost: i64| problem.cost_model.seconds(problem.whole(cost));
     let times = || {
         Some(Times {
             plan: seconds(chosen.cost)?,
