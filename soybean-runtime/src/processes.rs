@@ -130,7 +130,7 @@ fn join(count: usize) -> Result<Process, Error> {
     Err(Error::new(
         ErrorKind::Process,
         format!(
-            "expected {count} processes, as their environment says, found {found} by MPI: `mpirun` must be that of the MPI library that the program is built with"
+            "expected {count} processes, as the environment says, found {found} in MPI: `mpirun` must belong to the MPI library that the program is built with"
         ),
     ))
 }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_says_how_many_processes_there_are() {
+    fn the_environment_gives_the_number_of_processes() {
         let one = |expected: &'static str, value: &'static str| {
             started(move |name| (name == expected).then(|| value.to_owned()))
         };

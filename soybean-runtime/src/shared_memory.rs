@@ -100,7 +100,7 @@ impl SharedMemoryGroup {
             (None, _) => None,
             (Some(n_bytes), Some(transport)) => Some(RemoteEndpoint::new(transport, n_bytes)?),
             (Some(_), None) => {
-                let message = "expected a way to ranks of other processes, found none";
+                let message = "expected a transport to ranks of other processes, found none";
                 return Err(Error::new(ErrorKind::Program, message));
             }
         };
@@ -142,10 +142,10 @@ impl PreparedCollective {
             ));
         }
         if input.overlaps(result) {
-            return error("expected a result apart from the input");
+            return error("expected a result that does not overlap the input");
         }
         if (input.dtype, result.dtype) != (self.dtype, self.dtype) {
-            return error("expected tiles of the collective's type before and after");
+            return error("expected tiles of the collective's element type before and after");
         }
         let only_moves = matches!(self.movement, Movement::Copy(_));
         if !only_moves && input.dtype == DType::I32 {

@@ -6,9 +6,11 @@ use std::{
     time::Instant,
 };
 
+use soybean_plan::panic_message;
+
 use crate::{
     Error, ErrorKind, Model, Profile, Rank, View,
-    abort::{lock, said_by},
+    abort::lock,
     cpu::Cpu,
     dispatch::SharedState,
     ends::Ends,
@@ -55,7 +57,7 @@ impl Worker {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.on_rank(self.rank),
             Err(panic) => {
-                let message = format!("panicked: {}", said_by(&*panic));
+                let message = format!("panicked: {}", panic_message(&*panic));
                 Error::new(ErrorKind::Rank, message).on_rank(self.rank)
             }
         };

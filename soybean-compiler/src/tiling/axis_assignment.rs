@@ -1,4 +1,4 @@
-//! Candidates that are near others: permutations of one by blocks of axes, and what differs from one in a single block.
+//! Axis assignments of a label's orbit by blocks of axes, and neighbourhoods of labels.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use super::{
 };
 use crate::signature::{Form, factor_id};
 
-/// Where something lies along an axis: the dim or factor that is split there, or none.
+/// The dim or factor that is split along an axis, if there is one.
 type AxisSplit = Option<u8>;
 
-/// The most layouts of one choice that are looked at.
+/// The most assignments of one label that are considered.
 const MAX_ASSIGNMENTS: usize = 100;
 
 impl TilingProblem<'_> {
-    /// The choices for a variable with as many axes of each class in each place as this one, where whole blocks of axes have the same place;
-    /// not more than a hundred of them.
+    /// Returns the labels in the orbit of `like` in which all axes of a block split the same dim or
+    /// factor; at most a hundred of them.
     pub(super) fn axis_assignments(
         &self,
         variable: usize,
@@ -43,7 +43,7 @@ impl TilingProblem<'_> {
         choices.filter(|it| self.is_legal(variable, it)).take(MAX_ASSIGNMENTS).collect()
     }
 
-    /// This choice for a variable and those that differ from it in the place of one block.
+    /// Returns this label and those that differ from it in the split of one block.
     pub(super) fn neighbourhood(
         &self,
         variable: usize,
@@ -72,7 +72,7 @@ impl TilingProblem<'_> {
         near
     }
 
-    /// Whether each dim or factor can be split along the axes that split it.
+    /// Returns whether each dim or factor can be split along the axes that split it.
     fn is_legal(&self, variable: usize, label: &Label) -> bool {
         match (self.variables[variable], label) {
             (Variable::Tensor { tensor_kind, .. }, Label::Tensor(tiling)) => {
@@ -89,7 +89,8 @@ impl TilingProblem<'_> {
     }
 }
 
-/// All ways to give the blocks places of which there are so many left.
+/// Appends all ways to assign splits to the blocks; `left` is the number of axes left for each
+/// split.
 fn assign(
     blocks: &[AxisSet],
     left: &mut BTreeMap<AxisSplit, usize>,
@@ -112,7 +113,7 @@ fn assign(
 }
 
 impl Label {
-    /// The place of each axis.
+    /// Returns the split of each axis.
     pub(super) fn splits(&self) -> Vec<AxisSplit> {
         match self {
             Self::Tensor(tiling) => {
@@ -126,7 +127,7 @@ impl Label {
         }
     }
 
-    /// A choice of the same kind with these places.
+    /// Returns a label of the same kind with these splits.
     fn placed(&self, splits: &[AxisSplit]) -> Self {
         match self {
             Self::Tensor(tiling) => {

@@ -143,7 +143,7 @@ fn ids(
         let id = from_process.and_then(|it| it.as_chunks().0.get(number));
         id.map(|it| UniqueId::from_bytes(*it)).ok_or_else(|| {
             let message = format!(
-                "an id of each group of ranks: expected one of process {process}, found none"
+                "the unique id of a group of ranks: expected one from process {process}, found none"
             );
             Error::new(ErrorKind::Process, message)
         })

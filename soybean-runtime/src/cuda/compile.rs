@@ -176,7 +176,7 @@ fn c_string(text: &str) -> Result<CString, Error> {
     CString::new(text).map_err(|_| {
         Error::new(
             ErrorKind::Program,
-            "compiling kernels: expected a text, found a zero byte in it",
+            "compiling kernels: expected source without null bytes, found one",
         )
     })
 }

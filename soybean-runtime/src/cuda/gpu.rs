@@ -114,7 +114,7 @@ impl Gpu {
     pub(crate) fn make_current(&self) -> Result<(), Error> {
         if self.is_lost.load(Ordering::Relaxed) {
             let message =
-                format!("expected that all GPUs still work, found that {self:?} was given up");
+                format!("expected {self:?} to work, found that it was abandoned after an error");
             return Err(Error::new(ErrorKind::Device, message));
         }
         // SAFETY: the context is retained.

@@ -29,7 +29,7 @@ fn enable_peer_access(gpus: &[Arc<Gpu>]) -> Result<(), Error> {
         for peer in gpus.iter().filter(|it| it.ordinal != gpu.ordinal) {
             if !gpu.enable_peer(peer)? {
                 let message = format!(
-                    "expected that {gpu:?} can reach the memory of {peer:?}, found that it cannot"
+                    "expected {gpu:?} to have access to the memory of {peer:?}, found none"
                 );
                 return Err(Error::new(ErrorKind::Device, message));
             }

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_as_libraries_count_them() {
+    fn version_numbers_are_split() {
         assert_eq!(version_parts(91_900), [9, 19, 0]);
         assert_eq!(version_parts(130_103), [13, 1, 3]);
         assert_eq!(loaded(version_parts(22_809)).to_string(), "2.28.9");
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_libraries_are_named_with_where_to_get_them() {
+    fn errors_of_missing_libraries_say_where_to_get_them() {
         let folders = SearchFolders { explicit: Vec::new(), standard: Vec::new() };
         let found = Installation::with(Err(String::new()), 0, folders);
         let (name, stem) = ("X", "libsoybean-none.so.");

@@ -78,7 +78,7 @@ impl DeviceMemory {
         }
         let n_there = self.n_bytes;
         let message =
-            format!("expected a stretch within {n_there} bytes, found {n_bytes} from {offset}");
+            format!("expected a range within {n_there} bytes, found {n_bytes} from {offset}");
         Err(Error::new(ErrorKind::Program, message))
     }
 }
@@ -111,7 +111,7 @@ impl PinnedWords {
         // The host reads and writes the words, so they are cached. All contexts may use them.
         // SAFETY: freed when dropped.
         let start = unsafe { result::malloc_host(n_bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }
-            .map_err(|error| gpu.error("pinning memory of the host", error))?;
+            .map_err(|error| gpu.error("allocating pinned memory", error))?;
         let start = NonNull::new(start.cast::<u32>()).ok_or_else(|| {
             Error::new(ErrorKind::Device, format!("expected {n_bytes} bytes of pinned memory"))
         })?;

@@ -307,7 +307,7 @@ impl CommunicatorGroup {
     ) -> Result<(), Error> {
         if members.len() != self.gpus.len() {
             let (expected, found) = (self.gpus.len(), members.len());
-            let message = format!("{what}: expected {expected} members, found {found}");
+            let message = format!("{what}: expected {expected} ranks, found {found}");
             return Err(Error::new(ErrorKind::Program, message));
         }
         let streams: Vec<_> = members.iter().map(|it| it.stream.raw()).collect::<Result<_, _>>()?;
@@ -357,7 +357,7 @@ impl CommunicatorGroup {
             self.peers.check(started).inspect_err(|_| self.has_failed.set(true))?;
             if started.elapsed() > at_most {
                 let message = format!(
-                    "expected that {:?} stop within {at_most:?}, found that they do not",
+                    "expected {:?} to become idle within {at_most:?}, found work in progress",
                     self.gpus
                 );
                 return Err(Error::new(ErrorKind::Device, message));

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_wait_for_each_other_in_two_trainers_are_told() {
+    fn deadlocks_across_two_trainers_are_detected() {
         let found = diagnosed(4, Some(4), false).unwrap();
         let (here, there) =
             (format!("{} of trainer 1", step(5)), format!("{} of trainer 2", step(9)));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_known_until_it_is_there() {
+    fn writes_in_progress_are_tracked() {
         let mut inbox = Inbox::new();
         for (message, expected) in [(ControlMessage::Writing, 1), (ControlMessage::Written, 0)] {
             inbox.accept(1, message);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_fail_alike_are_told_apart_by_nothing() {
+    fn errors_with_the_same_cause_are_recognised() {
         let on = |rank: usize, free: usize| {
             format!(
                 "the tensors of rank {rank}: expected 96 bytes on GPU {rank}, found {free} free"

@@ -93,7 +93,7 @@ mod tests {
     use crate::processes::progress::OperationKind;
 
     #[test]
-    fn messages_come_as_they_were_sent() {
+    fn messages_round_trip() {
         let operation =
             Operation { kind: OperationKind::Train, id: 7, argument: 0.5_f32.to_bits() };
         let messages = [

@@ -124,7 +124,7 @@ pub(super) fn choose_devices(
     let offers: Option<Vec<DeviceOffer>> =
         offers.chunks_exact(N_BYTES).map(DeviceOffer::from_bytes).collect();
     let offers = offers.filter(|it| number < it.len()).ok_or_else(|| {
-        let message = "expected what each process has, found something else";
+        let message = "expected the devices of each process, found invalid data";
         Error::new(ErrorKind::Process, message)
     })?;
     let own = &offers[number];
@@ -201,7 +201,7 @@ fn obstacle(offers: &[DeviceOffer], n_here: usize) -> Option<String> {
             let is_same = |it: &&TakenGpu| (it.machine, it.gpu) == (offer.machine, *gpu);
             if let Some(TakenGpu { process: other, .. }) = taken.iter().find(is_same) {
                 return Some(format!(
-                    "expected a GPU for each rank, found one that processes {other} and {process} would both take: let all of a machine see the same GPUs, or each its own"
+                    "expected a GPU for each rank, found one that processes {other} and {process} would both take: let all processes of a machine see the same GPUs, or disjoint ones"
                 ));
             }
             taken.push(TakenGpu { machine: offer.machine, gpu: *gpu, process });
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_without_a_gpu_is_said_by_all() {
+    fn all_processes_report_a_missing_gpu() {
         let on = |machine, gpus: &[u64]| offer(Device::Cuda, machine, gpus);
         let too_few = "process 0: expected 4 GPUs, one for each rank of each of 2 processes with 2 ranks, found 3";
         check(&[on(0, &[1, 2, 3]), on(0, &[1, 2, 3])], 2, &[too_few; 2]);
@@ -253,12 +253,12 @@ mod tests {
         check(&[on(0, &[1, 2]), on(1, &[1])], 2, &[too_few; 2]);
         let none = "process 1: expected a GPU, found none";
         check(&[on(0, &[1, 2]), on(1, &[])], 2, &[none; 2]);
-        let both = "expected a GPU for each rank, found one that processes 0 and 1 would both take: let all of a machine see the same GPUs, or each its own";
+        let both = "expected a GPU for each rank, found one that processes 0 and 1 would both take: let all processes of a machine see the same GPUs, or disjoint ones";
         check(&[on(0, &[1]), on(0, &[1, 2])], 1, &[both; 2]);
     }
 
     #[test]
-    fn auto_is_the_cpu_in_all_processes_where_one_has_too_few_gpus() {
+    fn auto_uses_the_cpu_everywhere_if_a_process_has_too_few_gpus() {
         let on = |gpus: &[u64]| offer(Device::Auto, 0, gpus);
         check(&[on(&[]), on(&[])], 1, &["cpu"; 2]);
         let mut with_driver = on(&[1]);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_start_the_same() {
+    fn processes_must_start_with_the_same_settings() {
         let on = |device| offer(device, 0, &[1, 2]);
         check(&[on(Device::Cpu), on(Device::Cpu)], 1, &["cpu"; 2]);
         let other = "expected the same device in all processes, found --device cpu in process 0, and cuda in process 1";
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut() {
+    fn long_texts_are_truncated() {
         let mut long = offer(Device::Auto, 3, &[]);
         long.obstacle = "ü".repeat(MAX_TEXT);
         let found = DeviceOffer::from_bytes(&long.to_bytes()).unwrap();

@@ -73,9 +73,9 @@ impl MpiCommunicator {
     pub(super) fn rank_and_size(self) -> Result<(usize, usize), Error> {
         let (mut own, mut all) = (0, 0);
         // SAFETY: writes one integer.
-        call("counting processes", || unsafe { ffi::MPI_Comm_rank(self.0, &raw mut own) })?;
+        call("querying rank and size", || unsafe { ffi::MPI_Comm_rank(self.0, &raw mut own) })?;
         // SAFETY: as above.
-        call("counting processes", || unsafe { ffi::MPI_Comm_size(self.0, &raw mut all) })?;
+        call("querying rank and size", || unsafe { ffi::MPI_Comm_size(self.0, &raw mut all) })?;
         Ok((usize::try_from(own).unwrap_or(0), usize::try_from(all).unwrap_or(1)))
     }
 
@@ -85,7 +85,7 @@ impl MpiCommunicator {
         let handler = unsafe { ffi::RSMPI_ERRORS_RETURN };
         // SAFETY: both handles are valid.
         let run = || unsafe { ffi::MPI_Comm_set_errhandler(self.0, handler) };
-        call("a handler of errors", run)?;
+        call("setting the error handler", run)?;
         Ok(self)
     }
 
@@ -93,7 +93,9 @@ impl MpiCommunicator {
     pub(super) fn duplicate(self) -> Result<Self, Error> {
         let mut new = Self::none();
         // SAFETY: writes one handle.
-        call("a channel", || unsafe { ffi::MPI_Comm_dup(self.0, &raw mut new.0) })?;
+        call("duplicating a communicator", || unsafe {
+            ffi::MPI_Comm_dup(self.0, &raw mut new.0)
+        })?;
         new.with_returned_errors()
     }
 
@@ -106,7 +108,7 @@ impl MpiCommunicator {
         let info = unsafe { ffi::RSMPI_INFO_NULL };
         // SAFETY: writes one handle.
         let run = || unsafe { ffi::MPI_Comm_split_type(self.0, shared, 0, info, &raw mut new.0) };
-        call("the processes of this machine", run)?;
+        call("splitting a communicator by machine", run)?;
         new.with_returned_errors()
     }
 
@@ -120,7 +122,9 @@ impl MpiCommunicator {
         requests: &mut Requests,
     ) -> Result<(), Error> {
         // SAFETY: required of the caller.
-        requests.begin("a channel", |it| unsafe { ffi::MPI_Comm_idup(self.0, &raw mut new.0, it) })
+        requests.begin("duplicating a communicator", |it| unsafe {
+            ffi::MPI_Comm_idup(self.0, &raw mut new.0, it)
+        })
     }
 
     /// Starts to send a message.
@@ -172,7 +176,7 @@ impl MpiCommunicator {
     ) -> Result<(), Error> {
         let (n_bytes, from, to) = (number(from.len())?, from.as_ptr(), to.as_mut_ptr());
         // SAFETY: required of the caller.
-        requests.begin("all-gather", |it| unsafe {
+        requests.begin("an all-gather", |it| unsafe {
             ffi::MPI_Iallgather(
                 from.cast(),
                 n_bytes,
@@ -189,7 +193,7 @@ impl MpiCommunicator {
     /// Starts a barrier.
     pub(super) fn begin_barrier(self, requests: &mut Requests) -> Result<(), Error> {
         // SAFETY: writes one handle.
-        requests.begin("meeting", |it| unsafe { ffi::MPI_Ibarrier(self.0, it) })
+        requests.begin("a barrier", |it| unsafe { ffi::MPI_Ibarrier(self.0, it) })
     }
 
     /// Receives the next message from any process, if one has arrived. Returns its sender and its
@@ -206,7 +210,7 @@ impl MpiCommunicator {
         // SAFETY: writes a flag, a handle and a status.
         let run =
             || unsafe { ffi::MPI_Improbe(anyone, any_tag, self.0, come, &raw mut message, from) };
-        call("looking for messages", run)?;
+        call("probing for messages", run)?;
         if has_come == 0 {
             return Ok(None);
         }

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_messages_go_in_pieces() {
+    fn long_messages_are_split() {
         let chunks = |n_bytes, max| chunks(n_bytes, max).collect::<Vec<_>>();
         assert_eq!(chunks(0, 4), []);
         assert_eq!(chunks(4, 4), [(0, 4)]);

@@ -126,8 +126,8 @@ impl fmt::Display for Operation {
             OperationKind::Fetch => write!(f, "fetching {argument} tensors from number {id} on"),
             OperationKind::Save => write!(f, "saving {argument} tensors from number {id} on"),
             OperationKind::Load => write!(f, "loading {argument} tensors from number {id} on"),
-            OperationKind::ResetProfile => f.write_str("setting all times to zero"),
-            OperationKind::Ask => f.write_str("asking all processes"),
+            OperationKind::ResetProfile => f.write_str("resetting the profile"),
+            OperationKind::Ask => f.write_str("a query of all processes"),
         }
     }
 }

@@ -157,7 +157,7 @@ mod tests {
     use crate::processes::progress::OperationKind;
 
     #[test]
-    fn reports_come_as_they_were_sent() {
+    fn reports_round_trip() {
         let mut profile = Profile::default();
         profile.n_steps += 3;
         profile.add(Work::Map, Duration::from_micros(5));

@@ -242,7 +242,7 @@ fn check(collective: Collective, mesh: Mesh, n_processes: usize) {
 }
 
 #[test]
-fn random_collectives_agree_with_their_definition() {
+fn random_collectives_match_their_definition() {
     for n_ranks in [2, 3, 4, 6, 8, 12] {
         let mesh = Mesh::new(n_ranks);
         let parts: Vec<usize> = (2..=n_ranks).filter(|it| n_ranks % it == 0).collect();
@@ -263,7 +263,7 @@ fn random_collectives_agree_with_their_definition() {
 }
 
 #[test]
-fn large_reductions_are_shared() {
+fn large_reductions_are_divided_among_ranks() {
     let cases = [(2, 1, DType::F32), (3, 3, DType::Bf16), (8, 2, DType::F32), (8, 8, DType::Bf16)];
     for (n_ranks, n_processes, dtype) in cases {
         let mesh = Mesh::new(n_ranks);
@@ -282,7 +282,7 @@ fn large_reductions_are_shared() {
 }
 
 #[test]
-fn a_failed_run_wakes_the_ranks_that_wait() {
+fn a_failed_run_wakes_waiting_ranks() {
     let mesh = Mesh::new(3);
     let collective = Collective {
         kind: CollectiveKind::AllReduce,

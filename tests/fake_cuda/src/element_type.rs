@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_round_to_the_nearest() {
+    fn values_round_to_nearest() {
         let there_and_back = |value: f32| from_bf16(to_bf16(value));
         // bf16 has 7 mantissa bits: the midpoint between 1 and 1 + 2^-7 rounds to the even one.
         assert_eq!(there_and_back(1.0 + 0.003_906_25), 1.0);

@@ -1,4 +1,5 @@
-//! How the search problem of a network is made: what is alike is found, and counted once.
+//! Construction of the tiling problem of a network: equal kinds and accesses are found and stored
+//! once.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,11 +20,12 @@ use crate::{
     value::Value,
 };
 
-/// The most that plans may cost.
+/// The largest cost that a plan may have.
 const MOST_COST: f64 = (1_u64 << 61) as f64;
 
 impl<'a> TilingProblem<'a> {
-    /// The problem without these splits: for each variable, marks for each dim of its tensor or factor of its operator.
+    /// Returns the problem without these splits: for each variable, a mark for each dim of its
+    /// tensor or factor of its operator.
     pub(in crate::tiling) fn without(
         network: &'a Network,
         mesh: Mesh,
@@ -72,7 +74,7 @@ impl<'a> TilingProblem<'a> {
     }
 }
 
-/// A problem in the making.
+/// A problem under construction.
 struct ProblemBuilder<'a> {
     problem: TilingProblem<'a>,
     sets: SplittingSets,
@@ -134,7 +136,8 @@ impl ProblemBuilder<'_> {
         })
     }
 
-    /// Adds the pairs of an operator with what it reads and makes; gives the bytes of all that.
+    /// Adds the edges of an operator to its operands and its result. Returns their total size in
+    /// bytes.
     fn add_edges(
         &mut self,
         user: Value,
@@ -180,7 +183,8 @@ impl ProblemBuilder<'_> {
     }
 }
 
-/// The variables of a network; and the variable of each tensor, which a value and its next have in common.
+/// Returns the variables of a network, and the variable of each tensor. A value and its next value
+/// share a variable.
 pub(in crate::tiling) fn variables(network: &Network) -> (Vec<NetworkVariable>, Vec<usize>) {
     let source_of: BTreeMap<Value, Value> =
         network.updates.iter().map(|&(source, next)| (next, source)).collect();

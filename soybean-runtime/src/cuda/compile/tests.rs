@@ -31,13 +31,13 @@ fn fingerprints_follow_the_published_function() {
 }
 
 #[test]
-fn fingerprints_keep_texts_apart() {
+fn fingerprints_separate_texts() {
     assert_ne!(fingerprint(&["ab", "c"]), fingerprint(&["a", "bc"]));
     assert_ne!(fingerprint(&["ab", "c"]), fingerprint(&["ab", "d"]));
 }
 
 #[test]
-fn files_come_back_whole_or_not_at_all() {
+fn damaged_cache_files_are_ignored() {
     let folder = Folder::new("files");
     let file = folder.0.join("it.cubin");
     assert_eq!(read(&file), None);
@@ -79,8 +79,8 @@ fn has_compiler() -> bool {
 }
 
 #[test]
-fn kernels_are_compiled_once_and_damaged_files_anew() {
-    in_folder("kernels_are_compiled_once_and_damaged_files_anew", |folder| {
+fn kernels_are_compiled_once_unless_the_cache_is_damaged() {
+    in_folder("kernels_are_compiled_once_unless_the_cache_is_damaged", |folder| {
         if !has_compiler() {
             return;
         }
@@ -102,8 +102,8 @@ fn kernels_are_compiled_once_and_damaged_files_anew() {
 }
 
 #[test]
-fn faults_in_kernels_are_shown_with_their_lines() {
-    in_folder("faults_in_kernels_are_shown_with_their_lines", |_| {
+fn compile_errors_show_source_lines() {
+    in_folder("compile_errors_show_source_lines", |_| {
         if !has_compiler() {
             return;
         }

@@ -205,7 +205,7 @@ mod tests {
     const ROUNDED: [DType; 3] = [DType::Bf16; 3];
 
     #[test]
-    fn channels_stand_last_where_tensor_cores_can_read_them() {
+    fn nhwc_is_used_for_tensor_cores() {
         let wants = |channels, filters, compute_type| {
             wants_channels_last(&Convolution { channels, filters, ..WIDE }, compute_type)
         };
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_as_wanted_is_not_copied() {
+    fn matching_layouts_are_not_copied() {
         let plain = ConvolutionLayout::new(&WIDE, ROUNDED, DType::Bf16, Layout::ChannelsFirst);
         assert_eq!(plain.operands, [Address::Input(0), Address::Input(1), Address::Result(0)]);
         assert_eq!((plain.before, plain.after, plain.copied_bytes), (vec![], vec![], 0));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_of_another_type_is_only_widened() {
+    fn results_of_another_type_are_converted() {
         let types = [DType::Bf16, DType::Bf16, DType::F32];
         let it = ConvolutionLayout::new(&WIDE, types, DType::Bf16, Layout::ChannelsFirst);
         assert!(it.before.is_empty());

@@ -32,7 +32,7 @@ const SPREAD: Convolution =
     Convolution { result: [3, 4], stride: [2, 3], padding: [1, 2], dilation: [2, 1], ..PLAIN };
 
 #[test]
-fn results_are_counted_as_cudnn_counts_them() {
+fn extents_match_those_of_cudnn() {
     assert!(has_standard_extents(&PLAIN));
     assert!(has_standard_extents(&SPREAD));
     assert!(!has_standard_extents(&Convolution { result: [3, 3], ..SPREAD }));
@@ -50,7 +50,7 @@ const FORMS: [ConvolutionForm; 3] =
 const WIDENED: [DType; 3] = [DType::Bf16, DType::Bf16, DType::F32];
 
 #[test]
-fn all_tensors_have_one_type_but_for_gradients_of_filters() {
+fn only_filter_gradients_mix_types() {
     use DType::{Bf16, F32, I32};
     for form in FORMS {
         assert_eq!(compute_type(form, [F32; 3]), Some(F32));
@@ -63,14 +63,14 @@ fn all_tensors_have_one_type_but_for_gradients_of_filters() {
 }
 
 #[test]
-fn coarser_numbers_are_used_where_they_are_allowed() {
+fn math_types_follow_the_precision() {
     assert_eq!(math(DType::F32, Precision::F32), Math::CUDNN_FMA_MATH);
     assert_eq!(math(DType::F32, Precision::Tf32), Math::CUDNN_DEFAULT_MATH);
     assert_eq!(math(DType::Bf16, Precision::Bf16), Math::CUDNN_TENSOR_OP_MATH);
 }
 
 #[test]
-fn refusals_are_not_failures() {
+fn rejections_are_distinguished_from_failures() {
     use sys::cudnnStatus_t as Status;
     assert!(is_refusal(NOT_SUPPORTED));
     assert!(is_refusal(CudnnError(Status::CUDNN_STATUS_BAD_PARAM)));
@@ -273,9 +273,9 @@ fn convolutions_with_channels_last() {
 }
 
 #[test]
-fn what_cudnn_cannot_compute_is_left_to_others() {
+fn unsupported_convolutions_are_left_to_generated_kernels() {
     on_virtual_gpus(
-        "cuda::convolution::tests::what_cudnn_cannot_compute_is_left_to_others",
+        "cuda::convolution::tests::unsupported_convolutions_are_left_to_generated_kernels",
         &[],
         || {
             let is_left = |convolution: Convolution, types: [DType; 3]| {
@@ -289,21 +289,17 @@ fn what_cudnn_cannot_compute_is_left_to_others() {
 }
 
 #[test]
-fn what_is_too_large_to_copy_stays_as_it_is() {
-    on_virtual_gpus(
-        "cuda::convolution::tests::what_is_too_large_to_copy_stays_as_it_is",
-        &[],
-        || {
-            // Images and results of 1 GiB each, and filters. Nothing is computed.
-            let batch = (1 << 30) / (2 * 8 * 64 * 64);
-            let (image, result) = ([64, 64], [64, 64]);
-            let large = Convolution { batch, filters: 8, image, result, padding: [1, 1], ..PLAIN };
-            let large = Convolution { channels: 8, ..large };
-            let types = [DType::Bf16; 3];
-            let plan = |it| plan(&(it, types), Precision::Bf16).unwrap();
-            assert_eq!(plan(large).layout_plan().copied_bytes, 0);
-            let smaller = Convolution { batch: batch - 1, ..large };
-            assert!(plan(smaller).layout_plan().copied_bytes > 0);
-        },
-    );
+fn large_tensors_keep_their_layout() {
+    on_virtual_gpus("cuda::convolution::tests::large_tensors_keep_their_layout", &[], || {
+        // Images and results of 1 GiB each, and filters. Nothing is computed.
+        let batch = (1 << 30) / (2 * 8 * 64 * 64);
+        let (image, result) = ([64, 64], [64, 64]);
+        let large = Convolution { batch, filters: 8, image, result, padding: [1, 1], ..PLAIN };
+        let large = Convolution { channels: 8, ..large };
+        let types = [DType::Bf16; 3];
+        let plan = |it| plan(&(it, types), Precision::Bf16).unwrap();
+        assert_eq!(plan(large).layout_plan().copied_bytes, 0);
+        let smaller = Convolution { batch: batch - 1, ..large };
+        assert!(plan(smaller).layout_plan().copied_bytes > 0);
+    });
 }

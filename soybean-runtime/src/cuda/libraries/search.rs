@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_python_on_the_path_leads_to_its_packages_and_to_those_behind_it() {
+    fn the_python_on_the_path_and_its_base_installation_are_searched() {
         let (environment, real) = (
             "venv/lib/python3.11/site-packages/nvidia/nccl/lib",
             "usr/lib/python3/dist-packages/nvidia/cublas/lib",
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_found_by_the_start_of_their_names() {
+    fn files_are_found_by_prefix() {
         let tree = TempTree::new("files", &["lib"]);
         for name in ["libnvrtc-builtins.so.13.0", "libnvrtc-builtins.so.12.9", "libnvrtc.so.13"] {
             fs::write(tree.at("lib").join(name), "").unwrap();

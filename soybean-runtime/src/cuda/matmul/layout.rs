@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_lie_both_ways() {
+    fn vectors_match_both_orders() {
         let mut row = plain(matrix(1, 1, &[]), matrix(3, 1, &[]), matrix(1, 1, &[]));
         row.rows = 1;
         check(&row, &[OperandOrder::RightLeft, OperandOrder::LeftRight], 1);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_neighbours_cannot_be_expressed() {
+    fn matrices_without_a_contiguous_dim_are_unsupported() {
         check(&plain(matrix(8, 2, &[]), matrix(3, 1, &[]), matrix(3, 1, &[])), &[], 1);
         check(&plain(matrix(4, 1, &[]), matrix(0, 1, &[]), matrix(3, 1, &[])), &[], 1);
         check(&plain(matrix(4, 1, &[]), matrix(3, 1, &[]), matrix(6, 2, &[])), &[], 1);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_products_are_left_to_others() {
+    fn empty_products_are_unsupported() {
         let mut contraction = plain(matrix(4, 1, &[]), matrix(3, 1, &[]), matrix(3, 1, &[]));
         contraction.depth = 0;
         assert_eq!(candidate_layouts(&contraction), []);

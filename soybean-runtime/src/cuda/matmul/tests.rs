@@ -12,7 +12,7 @@ use crate::cuda::{
 };
 
 #[test]
-fn calls_begin_at_the_multiples_that_all_of_them_share() {
+fn alignments_hold_for_all_calls() {
     assert_eq!(alignments(&[[0, 0, 0]]), [64, 64, 64]);
     assert_eq!(alignments(&[[0, 128, 0], [48, 256, 4], [96, 384, 8]]), [16, 64, 4]);
 }
@@ -214,8 +214,8 @@ fn products_of_all_layouts_and_types() {
 }
 
 #[test]
-fn what_cublaslt_cannot_express_is_left_to_others() {
-    let test = "cuda::matmul::tests::what_cublaslt_cannot_express_is_left_to_others";
+fn unsupported_products_are_left_to_generated_kernels() {
+    let test = "cuda::matmul::tests::unsupported_products_are_left_to_generated_kernels";
     on_virtual_gpus(test, &[], || {
         let types = [DType::F32; 3];
         let is_left = |contraction: Contraction, types: [DType; 3], function: Function| {
@@ -269,8 +269,8 @@ fn functions_follow_the_bias() {
 }
 
 #[test]
-fn gradients_take_what_functions_kept() {
-    on_virtual_gpus("cuda::matmul::tests::gradients_take_what_functions_kept", &[], || {
+fn gradients_use_auxiliary_buffers() {
+    on_virtual_gpus("cuda::matmul::tests::gradients_use_auxiliary_buffers", &[], || {
         for (types, precision) in TYPES {
             for (forward, gradient) in [
                 (Function::ReluAux, Function::ReluGradient),

@@ -88,8 +88,8 @@ fn stretch(values: &[i16], group_rank: usize) -> &[i16] {
 }
 
 #[test]
-fn all_members_receive_what_they_should() {
-    on_virtual_gpus("cuda::nccl::tests::all_members_receive_what_they_should", &[], || {
+fn collectives_give_the_right_results() {
+    on_virtual_gpus("cuda::nccl::tests::collectives_give_the_right_results", &[], || {
         let (one, all) = (N_ELEMENTS, N_RANKS * N_ELEMENTS);
         for combine in [Combine::Sum, Combine::Max] {
             // SAFETY: `check` allocates the elements, and waits for the streams before it frees
@@ -126,8 +126,8 @@ fn all_members_receive_what_they_should() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
-    on_virtual_gpus("cuda::nccl::tests::what_cannot_be_is_said", &[], || {
+fn invalid_groups_are_rejected() {
+    on_virtual_gpus("cuda::nccl::tests::invalid_groups_are_rejected", &[], || {
         let gpus = gpus(2);
         let twice = [Arc::clone(&gpus[0]), Arc::clone(&gpus[0])];
         let error = group(&twice).err().expect("a GPU is not its own peer");
@@ -136,14 +136,14 @@ fn what_cannot_be_is_said() {
         let group = group(&gpus).unwrap();
         // SAFETY: nothing is queued, since there are too few ranks.
         let error = unsafe { group.all_gather(&[], 1, DType::F32) }.unwrap_err();
-        assert_eq!(error.to_string(), "all-gather: expected 2 members, found 0");
+        assert_eq!(error.to_string(), "all-gather: expected 2 ranks, found 0");
     });
 }
 
 #[test]
-fn failures_in_the_background_are_seen() {
+fn asynchronous_errors_are_detected() {
     let settings = [("SOYBEAN_FAKE_NCCL_ERROR", "1")];
-    on_virtual_gpus("cuda::nccl::tests::failures_in_the_background_are_seen", &settings, || {
+    on_virtual_gpus("cuda::nccl::tests::asynchronous_errors_are_detected", &settings, || {
         let error = group(&gpus(2)).err().expect("NCCL says so while it connects");
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().starts_with("communication of GPU 0"), "{error}");

@@ -23,8 +23,7 @@ impl UniqueId {
         match unsafe { (nccl.unique_id)(&mut id) } {
             0 => Ok(Self(id)),
             result => {
-                let message =
-                    format!("an id for ranks that communicate: NCCL: {}", nccl.error_text(result));
+                let message = format!("creating a unique id: NCCL: {}", nccl.error_text(result));
                 Err(Error::new(ErrorKind::Device, message))
             }
         }

@@ -148,7 +148,7 @@ fn epilogues_add_a_vector_and_apply_functions() {
 }
 
 #[test]
-fn epilogues_keep_what_their_gradients_need() {
+fn epilogues_store_auxiliary_outputs_for_gradients() {
     with_devices(&[], |_| {
         let it = Setting::new();
         assert_close(
@@ -194,7 +194,7 @@ fn epilogues_sum_operands() {
 }
 
 #[test]
-fn what_no_algorithm_can_do_is_refused() {
+fn unsupported_products_are_rejected() {
     with_devices(&[], |_| {
         let library = Library::new();
         let (single, half) = (Type::CUDA_R_32F, Type::CUDA_R_16BF);

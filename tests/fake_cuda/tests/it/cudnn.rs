@@ -64,7 +64,7 @@ fn convolutions_and_gradients_are_right() {
 }
 
 #[test]
-fn algorithms_say_what_they_are() {
+fn algorithms_report_their_properties() {
     with_devices(&[], |_| {
         let library = Library::new();
         let case = CASES[0];

@@ -157,7 +157,7 @@ fn one_graph_spans_two_devices() {
 }
 
 #[test]
-fn captures_refuse_what_cuda_refuses() {
+fn captures_reject_what_cuda_rejects() {
     with_devices(&[("SOYBEAN_FAKE_DEVICES", "2")], |_| {
         let devices = [Device::new(0), Device::new(1)];
         let (x, y) = (devices[0].block(N), devices[0].block(N));
@@ -248,7 +248,7 @@ fn pinned_memory_is_copied_when_the_copy_runs() {
 }
 
 #[test]
-fn time_goes_on_while_work_runs() {
+fn time_advances_while_work_runs() {
     with_devices(&[], |control| {
         let device = Device::new(0);
         let (x, y) = (device.block(N), device.block(N));
@@ -271,7 +271,7 @@ fn time_goes_on_while_work_runs() {
 }
 
 #[test]
-fn texts_compile_for_an_instruction_set() {
+fn source_compiles_for_an_architecture() {
     with_devices(&[], |_| {
         assert!(compile(TEXT, "sm_80").is_ok());
         assert!(compile(TEXT, "compute_90").unwrap_err().contains("--gpu-architecture"));

@@ -42,7 +42,7 @@ fn memory_is_poisoned_and_guarded() {
 }
 
 #[test]
-fn kernels_need_leave_to_read_a_peer() {
+fn kernels_need_peer_access() {
     with_devices(&[], |control| {
         let (device, other) = (Device::new(0), Device::new(1));
         let (y, x) = (device.block(N), other.block(N));
@@ -68,7 +68,7 @@ fn kernels_need_leave_to_read_a_peer() {
 }
 
 #[test]
-fn peer_access_can_be_missing() {
+fn peer_access_may_be_unsupported() {
     with_devices(&[("SOYBEAN_FAKE_NO_PEER", "1")], |_| {
         let (device, other) = (Device::new(0), Device::new(1));
         let mut can_access = 1;
@@ -90,7 +90,7 @@ fn peer_access_can_be_missing() {
 }
 
 #[test]
-fn a_machine_can_have_no_device() {
+fn a_machine_may_have_no_device() {
     with_devices(&[("SOYBEAN_FAKE_DEVICES", "0"), ("SOYBEAN_FAKE_DRIVER", "11040")], |_| {
         assert_eq!(result::init().unwrap_err().0, CUresult::CUDA_ERROR_NO_DEVICE);
         let mut version = 0;
@@ -101,7 +101,7 @@ fn a_machine_can_have_no_device() {
 }
 
 #[test]
-fn failed_launches_stay() {
+fn failed_launches_are_permanent() {
     with_devices(&[("SOYBEAN_FAKE_FAIL_LAUNCH", "2")], |control| {
         let device = Device::new(0);
         let (x, y) = (device.block(N), device.block(N));

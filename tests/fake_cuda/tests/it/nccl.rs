@@ -286,7 +286,7 @@ fn collectives_can_be_captured() {
 }
 
 #[test]
-fn calls_without_counterparts_are_refused() {
+fn calls_without_counterparts_are_rejected() {
     with_devices(&[], |control| {
         let ranks = ranks();
         let last_error = || {
@@ -342,7 +342,7 @@ fn calls_without_counterparts_are_refused() {
 }
 
 #[test]
-fn a_failure_on_one_device_ends_what_it_was_to_meet() {
+fn a_failure_on_one_device_blocks_shared_operations() {
     with_devices(&[], |_| {
         let ranks = ranks();
         // The last device's allocation is freed before its part runs.
@@ -368,7 +368,7 @@ fn a_failure_on_one_device_ends_what_it_was_to_meet() {
 }
 
 #[test]
-fn communicators_can_fail_from_the_beginning() {
+fn communicators_may_fail_from_the_start() {
     with_devices(&[("SOYBEAN_FAKE_NCCL_ERROR", "1")], |_| {
         let mut status = Status::ncclSuccess;
         // SAFETY: the result is a local variable.

@@ -159,7 +159,7 @@ fn run(side: usize) {
 }
 
 #[test]
-fn ranks_of_two_processes_go_on_by_themselves() {
+fn ranks_of_two_processes_progress_independently() {
     with_devices(&[("SOYBEAN_FAKE_DEVICES", "2")], |_| {
         if let Ok(side) = env::var(SIDE) {
             return run(side.parse().unwrap());

@@ -75,7 +75,7 @@ fn softmax_with_shuffles_and_barriers() {
 }
 
 #[test]
-fn pieces_of_kernels_can_be_anything_of_the_language() {
+fn kernels_may_use_functions_templates_and_structs() {
     let Some(module) = module() else { return };
     for order in ORDERS {
         let (mut x, mut y) = (vec![1.0_f32, 2.0, 3.0, 4.0], vec![f32::NAN; 4]);
@@ -132,7 +132,7 @@ fn error_of(module: &Module, kernel: &str, order: Order) -> String {
 }
 
 #[test]
-fn what_would_hang_is_reported_with_its_line() {
+fn deadlocks_are_reported_with_their_line() {
     let Some(module) = module() else { return };
     let line =
         1 + KERNELS.lines().position(|line| line.contains("the line that is reported")).unwrap();
@@ -155,7 +155,7 @@ fn what_would_hang_is_reported_with_its_line() {
 }
 
 #[test]
-fn launches_that_no_gpu_takes_are_refused() {
+fn launches_beyond_gpu_limits_are_rejected() {
     let Some(module) = module() else { return };
     let launch = |kernel, grid, block, arguments: &[_]| {
         // SAFETY: nothing runs.
@@ -191,7 +191,7 @@ fn shared_memory_is_poisoned_before_each_block() {
 }
 
 #[test]
-fn atomics_meet_no_race() {
+fn atomics_have_no_races() {
     let Some(module) = module() else { return };
     let mut x: Vec<i32> = (0..1000).map(|i| i * 7 % 10).collect();
     for order in ORDERS {
@@ -291,7 +291,7 @@ fn warps_multiply_matrices() {
 }
 
 #[test]
-fn errors_of_the_text_have_its_lines() {
+fn compile_errors_name_source_lines() {
     if !has_compiler() {
         eprintln!("skipped: no C++ compiler");
         return;
@@ -318,7 +318,7 @@ fn sanitized() {
 }
 
 #[test]
-fn writes_out_of_bounds_are_found() {
+fn writes_out_of_bounds_are_detected() {
     let Some(library) = sanitizer_library().filter(|_| has_compiler()) else {
         eprintln!("skipped: no C++ compiler with sanitizers");
         return;

@@ -42,7 +42,7 @@ fn check(model: &Perceptron, fused: &Fused) {
 }
 
 #[test]
-fn relu_is_fused_with_its_gradient_and_the_gradient_of_its_bias() {
+fn relu_is_fused_with_its_gradient_and_bias_gradient() {
     let model = Perceptron::new(Activation::Relu, true).with_compiled_offsets();
     let fused = fused(&model, &mut allow_all);
     check(&model, &fused);
@@ -68,7 +68,7 @@ fn relu_is_fused_with_its_gradient_and_the_gradient_of_its_bias() {
 }
 
 #[test]
-fn gelu_is_fused_with_its_gradient_in_the_place_of_the_product() {
+fn gelu_is_fused_with_its_gradient_in_the_buffer_of_the_product() {
     let model = Perceptron::new(Activation::Gelu, true).with_compiled_offsets();
     let fused = fused(&model, &mut allow_all);
     check(&model, &fused);
@@ -88,7 +88,7 @@ fn gelu_is_fused_with_its_gradient_in_the_place_of_the_product() {
 }
 
 #[test]
-fn evaluations_keep_nothing() {
+fn evaluations_need_no_auxiliary_buffers() {
     for (activation, name) in [(Activation::Relu, "relu"), (Activation::Gelu, "gelu")] {
         let mut model = Perceptron::new(activation, true).with_compiled_offsets();
         model.steps.truncate(6);
@@ -103,7 +103,7 @@ fn evaluations_keep_nothing() {
 }
 
 #[test]
-fn nothing_changes_where_no_product_can() {
+fn unsupported_epilogues_change_nothing() {
     let model = Perceptron::new(Activation::Relu, true).with_compiled_offsets();
     let fused = fused(&model, &mut |_, _, _| false);
     let plain: Vec<FusedStep> = model.steps.iter().cloned().map(FusedStep::Plain).collect();
@@ -111,7 +111,7 @@ fn nothing_changes_where_no_product_can() {
 }
 
 #[test]
-fn functions_are_fused_without_their_gradients_where_only_they_can_be() {
+fn functions_are_fused_without_unsupported_gradients() {
     let forward = |_: usize, _: [DType; 3], it: Epilogue| !it.has_aux();
     let model = Perceptron::new(Activation::Relu, true).with_compiled_offsets();
     let fused = fused(&model, &mut forward.clone());
@@ -146,7 +146,7 @@ fn biases_are_rounded_for_rounded_products() {
 }
 
 #[test]
-fn results_that_others_read_stay() {
+fn results_with_other_readers_are_kept() {
     let mut model = Perceptron::new(Activation::Relu, true).with_separate_buffers();
     let (contraction, map) = (model.steps[0].results[0], model.steps[1].results[0]);
     // The first layer's gradient reads the product itself, not the result of relu.
@@ -163,7 +163,7 @@ fn results_that_others_read_stay() {
 }
 
 #[test]
-fn results_that_are_fetched_stay() {
+fn fetched_results_are_kept() {
     let mut model = Perceptron::new(Activation::Relu, true).with_separate_buffers();
     model.steps.truncate(6);
     let mut outputs = model.tables.outputs.to_vec();
