@@ -2,7 +2,6 @@
 
 mod again;
 mod diff;
-mod near;
 pub mod page;
 pub mod picture;
 mod saved;
@@ -10,7 +9,6 @@ mod why;
 
 pub use again::{Changes, PassText, compile_again, json, pass_texts};
 pub use diff::{Side, diff};
-pub use near::nearest;
 pub use saved::{SavedConversion, SavedOperator, SavedPlan, SavedTensor};
 pub use soybean_compiler::{Compiled, Objective, Strategy, readable_bytes};
 pub use why::{Choice, Why, why};
