@@ -21,6 +21,6 @@ mod planner;
 mod precision;
 mod recipes;
 mod recosted;
+mod replicas;
 mod report;
-mod sharing;
 mod time;
