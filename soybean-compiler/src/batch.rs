@@ -119,7 +119,7 @@ mod tests {
     use soybean_plan::{DType, Rows};
 
     use super::Batch;
-    use crate::{Argument, Builder, Optimizer, value::Value};
+    use crate::{Argument, Builder, Optimizer, build_network, value::Value};
 
     fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
         match builder.call(operator, arguments) {

@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Argument, Builder, Network, Optimizer,
+        Argument, Builder, Network, Optimizer, build_network,
         tiling::{
             instance::Instance,
             problem::{TilingProblem, WORK},
