@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use soybean_plan::{Collective, CollectiveKind, Kernel, Mesh};
 
-use crate::overlap::Overlap;
+use crate::tile_overlap::TileOverlap;
 
 /// From which ranks a rank takes which elements of their inputs, for its own result.
 pub(crate) enum Movement {
     /// Copies the elements that it needs, each from the rank that has it.
-    Copy(Vec<(usize, Overlap)>),
+    Copy(Vec<(usize, TileOverlap)>),
     /// Combines the elements that it keeps from all ranks of the group.
-    Scatter { group: Vec<usize>, overlap: Overlap },
+    Scatter { group: Vec<usize>, overlap: TileOverlap },
     /// Combines its share from all ranks of the group, then copies the others' shares.
     Reduce { group: Vec<usize>, shares: Vec<Range<usize>> },
 }
@@ -20,7 +20,7 @@ impl Movement {
     /// The part of a rank in a collective.
     pub(crate) fn new(collective: &Collective, mesh: &Mesh, rank: usize) -> Self {
         let group = mesh.group(rank, collective.axes);
-        let shared = |peer: usize| taken(collective, mesh, rank, peer);
+        let shared = |peer: usize| received(collective, mesh, rank, peer);
         match collective.kind {
             CollectiveKind::Slice => Self::Copy(vec![(rank, shared(rank))]),
             CollectiveKind::AllToAll | CollectiveKind::AllGather => {
@@ -36,10 +36,15 @@ impl Movement {
     }
 }
 
-/// Which elements of its result `taker` has from the input of `giver`.
-pub(crate) fn taken(collective: &Collective, mesh: &Mesh, taker: usize, giver: usize) -> Overlap {
+/// Which elements of its result `receiver` has from the input of `sender`.
+pub(crate) fn received(
+    collective: &Collective,
+    mesh: &Mesh,
+    receiver: usize,
+    sender: usize,
+) -> TileOverlap {
     let (from, to) = (collective.source(), collective.destination());
-    Overlap::between(mesh, (&to, taker), (&from, giver))
+    TileOverlap::between(mesh, (&to, receiver), (&from, sender))
 }
 
 /// The collective that a kernel is, if it is one.

@@ -2,12 +2,12 @@
 
 use std::{ops::Range, sync::Mutex, time::Instant};
 
-use crate::{Counters, Error, Process, Profile, View, state::Stretch, trace::Span};
+use crate::{Counters, Error, Process, Profile, View, state::TensorRange, trace::Span};
 
 /// All ranks of a model on one kind of device.
 pub(crate) trait Ranks: Send {
     /// Carries out an order on all ranks; their reports tell what came of it. After an error all further calls may fail.
-    fn call(&mut self, order: Order<'_>) -> Result<(), Error>;
+    fn call(&mut self, command: Command<'_>) -> Result<(), Error>;
 
     /// One report for each rank.
     fn reports(&self) -> &[Mutex<Report>];
@@ -21,7 +21,7 @@ pub(crate) trait Ranks: Send {
     }
 
     /// The ranks of this process.
-    fn here(&self) -> Range<usize> {
+    fn local_ranks(&self) -> Range<usize> {
         0..self.reports().len()
     }
 
@@ -31,14 +31,14 @@ pub(crate) trait Ranks: Send {
     }
 
     /// This process cannot give the order that the others are about to give. Without others, the next order may be better.
-    fn refuse(&mut self, _error: &Error) {}
+    fn report_error(&mut self, _error: &Error) {}
 }
 
 /// What all ranks are told to do.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Order<'a> {
+pub(crate) enum Command<'a> {
     /// One training step.
-    Train(Training<'a>),
+    Train(TrainStep<'a>),
     /// Take this batch for the next training step.
     Queue {
         /// The tensors of the batch.
@@ -50,9 +50,9 @@ pub(crate) enum Order<'a> {
         batch: &'a [View<'a>],
     },
     /// Hand out these tensors of the state.
-    Fetch(Stretch),
+    Fetch(TensorRange),
     /// The same, for the trainer of the first process only, which saves them.
-    Save(Stretch),
+    Save(TensorRange),
     /// Take these tensors of the state.
     Load {
         /// The number of the first.
@@ -66,7 +66,7 @@ pub(crate) enum Order<'a> {
 
 /// Where a training step's batch comes from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Feed<'a> {
+pub(crate) enum BatchSource<'a> {
     /// From the caller.
     Batch(&'a [View<'a>]),
     /// It was queued before; meanwhile the next is queued, if there is one.
@@ -78,18 +78,18 @@ pub(crate) enum Feed<'a> {
 
 /// One training step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Training<'a> {
+pub(crate) struct TrainStep<'a> {
     /// What it trains on.
-    pub(crate) feed: Feed<'a>,
+    pub(crate) batch: BatchSource<'a>,
     /// What run-time scalars follow from.
-    pub(crate) moment: Moment,
+    pub(crate) context: StepContext,
     /// The moment from which the times of a trace count, if the step is to be traced.
     pub(crate) trace_from: Option<Instant>,
 }
 
 /// What the run-time scalars of a step follow from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct StepContext {
     /// How far the run has come before the step.
     pub(crate) counters: Counters,
     /// The learning rate.

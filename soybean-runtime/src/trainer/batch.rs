@@ -12,17 +12,17 @@ pub(super) fn check_batch(
     rows: &[Range<usize>],
     batch: &[View<'_>],
 ) -> Result<(), Error> {
-    let fault = |message: String| Err(Error::new(ErrorKind::Batch, message));
+    let error = |message: String| Err(Error::new(ErrorKind::Batch, message));
     check_count(inputs, batch)?;
     for (input, view) in inputs.iter().zip(batch) {
         let (name, shape) = (&input.name, input.tile.shape);
         let (dtype, n_elements) = (input.dtype, shape.n_elements());
         if view.dtype() != dtype {
-            return fault(format!("input `{name}`: expected {dtype}, found {}", view.dtype()));
+            return error(format!("input `{name}`: expected {dtype}, found {}", view.dtype()));
         }
         if view.n_elements() != n_elements {
             let found = view.n_elements();
-            return fault(format!(
+            return error(format!(
                 "input `{name}`: expected {n_elements} elements for shape {shape}, found {found}"
             ));
         }

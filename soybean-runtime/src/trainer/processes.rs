@@ -21,7 +21,7 @@ impl Trainer {
     /// # Errors
     /// If a process has failed.
     pub fn any(&mut self, flag: bool) -> Result<bool, Error> {
-        if let Some(failure) = self.stopped() {
+        if let Some(failure) = self.earlier_failure() {
             return Err(failure);
         }
         self.ranks.any(flag).inspect_err(|error| self.failure = Some(error.clone()))
@@ -34,7 +34,7 @@ impl Trainer {
     pub fn together<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
             Ok(value) => self.any(false).map(|_| value),
-            Err(error) => Err(self.refuse(error)),
+            Err(error) => Err(self.report_error(error)),
         }
     }
 
@@ -49,7 +49,7 @@ impl Trainer {
     pub(super) fn check_batch(&mut self, batch: &[View<'_>]) -> Result<(), Error> {
         let inputs = &self.model.get().tables().inputs;
         let checked = check_batch(inputs, &self.rows, batch);
-        checked.map_err(|error| self.refuse(error))
+        checked.map_err(|error| self.report_error(error))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
     Array, Counters, Error, ErrorKind,
     abort::lock,
     counters::{after_skip, after_step, is_update},
-    state::stretches,
+    state::fetch_ranges,
 };
 
 /// What came of the steps so far.
@@ -69,12 +69,12 @@ impl Trainer {
         let weight = 1.0 - decay.powf(n_updates as f64);
         let (names, places) = averages(self.tables());
         let mut averages: Vec<Option<Array>> = names.iter().map(|_| None).collect();
-        for stretch in stretches(self.tables()) {
-            let numbers = stretch.first..stretch.first + stretch.n_tensors;
+        for range in fetch_ranges(self.tables()) {
+            let numbers = range.first..range.first + range.n_tensors;
             if places.range(numbers.clone()).next().is_none() {
                 continue;
             }
-            for (number, mut array) in numbers.zip(self.fetch(stretch)?) {
+            for (number, mut array) in numbers.zip(self.fetch(range)?) {
                 let Some(parameter) = places.get(&number) else { continue };
                 if number >= names.len() {
                     array.data.iter_mut().for_each(|it| *it = without_bias(*it, weight));
@@ -86,7 +86,7 @@ impl Trainer {
     }
 
     /// Counts the step that was made; gives its loss.
-    pub(super) fn conclude(&mut self) -> Result<f32, Error> {
+    pub(super) fn finish_step(&mut self) -> Result<f32, Error> {
         let (loss, norm) = {
             let report = lock(&self.ranks.reports()[0]);
             (report.loss, report.gradient_norm)
@@ -106,12 +106,12 @@ impl Trainer {
         let step = counters.n_steps;
         match is_finite || is_skipped && n_skipped < MAX_SKIPPED {
             true => Ok(loss),
-            false => Err(self.fault(loss, norm, step)),
+            false => Err(self.non_finite_error(loss, norm, step)),
         }
     }
 
     /// Why training does not go on.
-    fn fault(&self, loss: f32, norm: Option<f32>, step: u64) -> Error {
+    fn non_finite_error(&self, loss: f32, norm: Option<f32>, step: u64) -> Error {
         let rate = self.learning_rate;
         let (what, found) = match norm.filter(|_| loss.is_finite()) {
             None => ("loss", name_of(loss)),

@@ -3,7 +3,7 @@
 use soybean_plan::{Mesh, Run, Tile, Tiling};
 
 /// Which elements of one tile (`here`) are which of another (`there`), both dense and row-major.
-pub(crate) struct Overlap {
+pub(crate) struct TileOverlap {
     dims: Vec<Dim>,
 }
 
@@ -13,7 +13,7 @@ struct Dim {
     stride_there: usize,
 }
 
-impl Overlap {
+impl TileOverlap {
     /// What the tile `here` of one rank shares with the tile `there` of another.
     pub(crate) fn between(
         mesh: &Mesh,

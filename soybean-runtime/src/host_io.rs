@@ -7,25 +7,25 @@ use crate::{
     Error, View,
     backend::{Download, Upload},
     counters::is_update,
-    init::Stream,
-    overlap::Overlap,
-    ranks::Moment,
+    initial_values::RandomStream,
+    ranks::StepContext,
     state,
+    tile_overlap::TileOverlap,
 };
 
 /// Which elements of the user's tensors are the rank's.
-pub(crate) struct Ends {
+pub(crate) struct HostIo {
     rank: usize,
-    inputs: Vec<Overlap>,
+    inputs: Vec<TileOverlap>,
     /// Of parameters and buffers, then of the optimiser's tensors.
-    state: Vec<Overlap>,
+    state: Vec<TileOverlap>,
     scalars: Vec<f32>,
 }
 
-impl Ends {
+impl HostIo {
     /// The ends of a rank.
     pub(crate) fn new(tables: &Tables, rank: usize) -> Self {
-        let overlap = |tile: &Tile| Overlap::with_whole(&tables.mesh, tile, rank);
+        let overlap = |tile: &Tile| TileOverlap::with_whole(&tables.mesh, tile, rank);
         Self {
             rank,
             inputs: tables.inputs.iter().map(|it| overlap(&it.tile)).collect(),
@@ -45,12 +45,12 @@ impl Ends {
             if parameter.init == Init::Constant(0.0) {
                 continue;
             }
-            let stream = Stream::new(seed, number);
+            let stream = RandomStream::new(seed, number);
             let value = |index| stream.value(parameter.init, index);
             fill(memory, parameter.buffer, &self.state[number], value)?;
         }
         for constant in tables.constants.iter() {
-            let overlap = Overlap::with_whole(&tables.mesh, &constant.tile, self.rank);
+            let overlap = TileOverlap::with_whole(&tables.mesh, &constant.tile, self.rank);
             fill(memory, constant.buffer, &overlap, |index| index as f32)?;
         }
         Ok(())
@@ -84,8 +84,8 @@ impl Ends {
     }
 
     /// The values of the run-time scalars in a step.
-    pub(crate) fn scalars(&mut self, tables: &Tables, seed: u64, moment: Moment) -> &[f32] {
-        let Moment { counters, learning_rate } = moment;
+    pub(crate) fn scalars(&mut self, tables: &Tables, seed: u64, context: StepContext) -> &[f32] {
+        let StepContext { counters, learning_rate } = context;
         for (value, &scalar) in self.scalars.iter_mut().zip(tables.scalars.iter()) {
             *value = match scalar {
                 RunScalar::LearningRate => learning_rate,
@@ -139,7 +139,7 @@ pub(crate) fn is_owner(mesh: &Mesh, tile: &Tile, rank: usize) -> bool {
 fn fill(
     memory: &mut dyn Upload,
     buffer: BufferId,
-    overlap: &Overlap,
+    overlap: &TileOverlap,
     value: impl Fn(usize) -> f32,
 ) -> Result<(), Error> {
     memory.upload(buffer, &mut |words| {
@@ -157,7 +157,7 @@ const LONG: usize = 1 << 18;
 fn feed(
     memory: &mut dyn Upload,
     buffer: BufferId,
-    overlap: &Overlap,
+    overlap: &TileOverlap,
     view: View<'_>,
 ) -> Result<(), Error> {
     memory.upload(buffer, &mut |words| {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The tensors of a prediction, one for each of the model's inputs.
-pub(crate) struct Query<'a> {
+pub(crate) struct PredictionRequest<'a> {
     inputs: &'a [Input],
     given: &'a [View<'a>],
     /// How many rows there are; none where only a batch as a whole can be given.
@@ -26,7 +26,7 @@ struct Extent {
 }
 
 /// One batch of a query.
-pub(crate) struct Part<'a> {
+pub(crate) struct PredictionBatch<'a> {
     columns: Vec<Column<'a>>,
     /// How many of how many rows are those of the query, where rows are known.
     extent: Option<Extent>,
@@ -38,7 +38,7 @@ enum Column<'a> {
     I32(Cow<'a, [i32]>),
 }
 
-impl<'a> Query<'a> {
+impl<'a> PredictionRequest<'a> {
     /// The query of these tensors, of which those that predictions do not need are not read. `needed` are the rows of each batch that are read.
     pub(crate) fn new(
         tables: &'a Tables,
@@ -46,18 +46,18 @@ impl<'a> Query<'a> {
         needed: &[Range<usize>],
     ) -> Result<Self, Error> {
         if tables.predictions().is_empty() {
-            return fault("expected a model with outputs beside its loss, found none".to_owned());
+            return error("expected a model with outputs beside its loss, found none".to_owned());
         }
         check_count(&tables.inputs, given)?;
         let pairs = tables.inputs.iter().zip(given).filter(|(input, _)| input.is_queried);
         let queried: Vec<(&Input, &View<'_>)> = pairs.collect();
-        let query = Self { inputs: &tables.inputs, given, extent: extent(&queried)? };
-        let Some(Extent { n_given, n_rows }) = query.extent else { return Ok(query) };
+        let request = Self { inputs: &tables.inputs, given, extent: extent(&queried)? };
+        let Some(Extent { n_given, n_rows }) = request.extent else { return Ok(request) };
         let is_mixed = |it: &&Output| it.rows == Rows::Mixed;
         let mixed = tables.predictions().iter().find(is_mixed);
         if let Some(output) = mixed.filter(|_| n_given != n_rows) {
             let name = &output.name;
-            return fault(format!(
+            return error(format!(
                 "the rows of output `{name}` cannot be told apart: expected as many as a batch has, {n_rows}, found {n_given}"
             ));
         }
@@ -67,16 +67,18 @@ impl<'a> Query<'a> {
             .collect();
         // Before anything is computed of other rows.
         queried.iter().try_for_each(|(input, view)| check_labels(input, &needed, **view))?;
-        Ok(query)
+        Ok(request)
     }
 
     /// The batches, one after the other. The last is filled up with its last row.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'a>> {
+    pub(crate) fn batches(&self) -> impl Iterator<Item = PredictionBatch<'a>> {
         let Extent { n_given, n_rows } = self.extent.unwrap_or(Extent { n_given: 1, n_rows: 1 });
-        (0..n_given).step_by(n_rows).map(move |start| self.part(start..n_given.min(start + n_rows)))
+        (0..n_given)
+            .step_by(n_rows)
+            .map(move |start| self.batch(start..n_given.min(start + n_rows)))
     }
 
-    fn part(&self, rows: Range<usize>) -> Part<'a> {
+    fn batch(&self, rows: Range<usize>) -> PredictionBatch<'a> {
         let column = |(input, view): (&Input, &View<'a>)| match (input.is_queried, self.extent) {
             (false, _) => Column::zeros(input),
             (true, None) => Column::whole(*view),
@@ -84,11 +86,11 @@ impl<'a> Query<'a> {
         };
         let columns = self.inputs.iter().zip(self.given).map(column).collect();
         let extent = self.extent.map(|it| Extent { n_given: rows.len(), ..it });
-        Part { columns, extent }
+        PredictionBatch { columns, extent }
     }
 }
 
-impl Part<'_> {
+impl PredictionBatch<'_> {
     /// What ranks are fed with.
     pub(crate) fn views(&self) -> Vec<View<'_>> {
         self.columns.iter().map(Column::view).collect()
@@ -167,13 +169,13 @@ fn extent(queried: &[(&Input, &View<'_>)]) -> Result<Option<Extent>, Error> {
         let (name, row, n_elements) = (input.name.as_ref(), row(input), view.n_elements());
         let n_given = n_elements / row;
         if n_elements % row != 0 || n_given == 0 {
-            return fault(format!(
+            return error(format!(
                 "input `{name}`: expected one or more rows of {row} elements, found {n_elements} elements"
             ));
         }
         match known {
             Some((other, first)) if other != n_given => {
-                return fault(format!(
+                return error(format!(
                     "input `{name}`: expected {other} rows, as many as `{first}` has, found {n_given}"
                 ));
             }
@@ -194,7 +196,7 @@ fn first_of_dim(array: Array, dim: usize, n_kept: usize) -> Array {
 }
 
 /// An output of a whole query, from those of its parts.
-pub(crate) fn joined(mut parts: Vec<Array>, rows: Rows) -> Array {
+pub(crate) fn concatenated(mut parts: Vec<Array>, rows: Rows) -> Array {
     let dim = match rows {
         Rows::Own { dim } if parts.len() > 1 => dim,
         // Of several parts each gives the same.
@@ -214,7 +216,7 @@ pub(crate) fn joined(mut parts: Vec<Array>, rows: Rows) -> Array {
     Array { shape, data }
 }
 
-fn fault<T>(message: String) -> Result<T, Error> {
+fn error<T>(message: String) -> Result<T, Error> {
     Err(Error::new(ErrorKind::Batch, message))
 }
 
@@ -230,7 +232,7 @@ mod tests {
             Array { shape: vec![2, columns.len(), 1], data: (0..2).flat_map(line).collect() }
         };
         let parts = || vec![part(0..3), part(3..6), part(6..7)];
-        assert_eq!(joined(parts(), Rows::Own { dim: 1 }), part(0..7));
-        assert_eq!(joined(parts(), Rows::Fixed), part(0..3));
+        assert_eq!(concatenated(parts(), Rows::Own { dim: 1 }), part(0..7));
+        assert_eq!(concatenated(parts(), Rows::Fixed), part(0..3));
     }
 }

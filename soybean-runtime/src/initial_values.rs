@@ -6,11 +6,11 @@ use soybean_plan::{Init, random::mixed};
 
 /// The random stream of one parameter.
 #[derive(Clone, Copy)]
-pub(crate) struct Stream {
+pub(crate) struct RandomStream {
     key: u64,
 }
 
-impl Stream {
+impl RandomStream {
     /// The stream of parameter `number` under `seed`.
     pub(crate) const fn new(seed: u64, number: usize) -> Self {
         Self { key: mixed(mixed(seed ^ 0x5079_6265_616e_5eed).wrapping_add(number as u64)) }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn normals_and_uniforms_have_their_moments() {
-        let stream = Stream::new(1, 2);
+        let stream = RandomStream::new(1, 2);
         let n = 100_000;
         let check = |init, mean: f64, std: f64| {
             let values: Vec<f64> = (0..n).map(|it| f64::from(stream.value(init, it))).collect();
@@ -85,7 +85,7 @@ mod tests {
         check(truncated, 1.0, 0.5 * 0.773_741_f64.sqrt());
         assert!((0..n).all(|it| (stream.value(truncated, it) - 1.0).abs() <= 1.0));
         assert_eq!(stream.value(Init::Constant(0.5), 7), 0.5);
-        let other = Stream::new(1, 3).value(Init::Uniform { low: 0.0, high: 1.0 }, 0);
+        let other = RandomStream::new(1, 3).value(Init::Uniform { low: 0.0, high: 1.0 }, 0);
         assert_ne!(stream.value(Init::Uniform { low: 0.0, high: 1.0 }, 0), other);
     }
 }
