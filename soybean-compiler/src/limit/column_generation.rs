@@ -1,4 +1,4 @@
-//! The search for the cheapest plan that fits.
+//! Column generation: the search for the cheapest plan that fits.
 
 use std::collections::BTreeMap;
 
@@ -15,61 +15,65 @@ use crate::{
     tiling::{Lagrangian, MemoryMultipliers, Search, Tiled, Times},
 };
 
-/// Searches among all plans.
+/// The number of searches among all plans.
 const N_SEARCHES: usize = 10;
-/// Searches for a plan that fits at all.
+/// The number of searches for a first plan that fits.
 const N_LEAN_SEARCHES: usize = 6;
-/// Searches among mixtures of the plans found.
+/// The number of searches among mixtures of the plans found.
 const N_MIXED_SEARCHES: usize = 12;
-/// What a byte held costs where memory is all that matters, in bytes moved, for each rank: a tensor is gathered by fewer operators.
+/// The price of a byte held where memory dominates, in bytes moved per rank. It exceeds the number
+/// of operators that gather a tensor.
 const HIGH_PRICE: f64 = 16.0;
-/// The same where costs are times, as a multiple of the cheapest plan's time for each byte that it holds.
+/// The same where costs are times, as a multiple of the cheapest plan's time for each byte that it
+/// holds.
 const HIGH_PRICE_FACTOR: f64 = 64.0;
-/// By which part prices of tensors differ, so that of layers that are alike some are stored in more parts than others.
+/// The relative perturbation of the prices of tensors. It makes some of several equal layers be
+/// stored in more parts than the others.
 const PERTURBATION: f64 = 0.2;
-/// The part of a cost that is not worth another search.
+/// The relative gap that is not pursued.
 const NEGLIGIBLE: f64 = 1e-3;
 
-/// The plan itself if its program takes at most `limit` bytes on each rank; else what it holds.
+/// Returns the plan if its program takes at most `limit` bytes on each rank, and otherwise its
+/// peak.
 pub(crate) fn checked(found: Search, limit: u64) -> Result<Search, Peak> {
     let peak = lowered_within("", &found.tiled, Some(limit)).holdings.peak();
     if peak.bytes() <= limit { Ok(found) } else { Err(peak) }
 }
 
-/// The cheapest plan found whose program takes at most `limit` bytes on each rank, from the cheapest of all plans; or, if none fits, what the
-/// leanest plan holds.
+/// Returns the cheapest plan found whose program takes at most `limit` bytes on each rank, given
+/// the cheapest plan without a limit. If none fits, it returns the peak of the leanest plan.
 pub(crate) fn fitting(network: &Network, found: Search, limit: u64) -> Result<Search, Peak> {
     let topology = found.topology.as_ref().filter(|_| found.times.is_some());
-    let mut search_state = ColumnGeneration::new(network, found.tiled.mesh, topology, limit);
-    let cheapest = search_state.add(found.tiled.clone());
-    if search_state.fits(cheapest) {
+    let mut generation = ColumnGeneration::new(network, found.tiled.mesh, topology, limit);
+    let cheapest = generation.add(found.tiled.clone());
+    if generation.fits(cheapest) {
         return Ok(found);
     }
     if topology.is_some() {
-        let CandidatePlan { cost, peak, .. } = &search_state.candidates[cheapest];
-        search_state.high_price = HIGH_PRICE_FACTOR * cost / peak.bytes() as f64;
+        let CandidatePlan { cost, peak, .. } = &generation.candidates[cheapest];
+        generation.high_price = HIGH_PRICE_FACTOR * cost / peak.bytes() as f64;
     }
-    let Some(anchor) = search_state.first_that_fits() else { return Err(search_state.leanest()) };
-    search_state.raise(anchor);
-    search_state.mix(anchor);
-    Ok(search_state.found(found))
+    let Some(feasible) = generation.first_that_fits() else { return Err(generation.leanest()) };
+    generation.raise_lower_bound(feasible);
+    generation.search_mixtures(feasible);
+    Ok(generation.best(found))
 }
 
-/// What the leanest plan found for a mesh holds.
+/// Returns the peak of the leanest plan found for a mesh.
 pub(super) fn leanest(network: &Network, mesh: Mesh, limit: u64) -> Peak {
-    let mut search_state = ColumnGeneration::new(network, mesh, None, limit);
-    search_state.first_that_fits();
-    search_state.leanest()
+    let mut generation = ColumnGeneration::new(network, mesh, None, limit);
+    generation.first_that_fits();
+    generation.leanest()
 }
 
-/// A plan on the way.
+/// A plan found by one of the searches.
 struct CandidatePlan {
     tiled: Tiled,
-    /// What the search minimises: bytes moved, or ticks.
+    /// The cost that the search minimises: bytes moved, or ticks.
     cost: f64,
-    /// What a rank holds at least, at each moment.
+    /// A lower bound on the memory of a rank at each program point.
     held: Vec<u64>,
-    /// What a rank's memory really holds.
+    /// The memory of a rank as lowered.
     peak: Peak,
 }
 
@@ -79,16 +83,16 @@ impl CandidatePlan {
     }
 }
 
-/// All that is known on the way.
+/// The state of the column generation.
 struct ColumnGeneration<'a> {
     points: ProgramPoints<'a>,
     lagrangian: Lagrangian<'a>,
-    /// The price of a byte where memory is all that matters.
+    /// The price of a byte where memory dominates.
     high_price: f64,
     limit: u64,
     candidates: Vec<CandidatePlan>,
     /// No plan that fits costs less.
-    bound: f64,
+    lower_bound: f64,
 }
 
 impl<'a> ColumnGeneration<'a> {
@@ -99,11 +103,11 @@ impl<'a> ColumnGeneration<'a> {
             high_price: HIGH_PRICE * mesh.n_ranks() as f64,
             limit,
             candidates: Vec::new(),
-            bound: 0.0,
+            lower_bound: 0.0,
         }
     }
 
-    /// The number of a plan, which is added if it is new.
+    /// Returns the number of a plan, and adds the plan if it is new.
     fn add(&mut self, tiled: Tiled) -> usize {
         let is_same =
             |it: &CandidatePlan| it.tiled.tilings == tiled.tilings && it.tiled.forms == tiled.forms;
@@ -131,7 +135,7 @@ impl<'a> ColumnGeneration<'a> {
         least.expect("a plan was searched").peak.clone()
     }
 
-    /// A plan that fits, by a search in which little but memory counts: what is held at the worst moments of the plans so far.
+    /// Searches a plan that fits, with high prices at the worst program points of the plans so far.
     fn first_that_fits(&mut self) -> Option<usize> {
         let mut worst: BTreeMap<usize, f64> = BTreeMap::new();
         for _ in 0..N_LEAN_SEARCHES {
@@ -146,7 +150,7 @@ impl<'a> ColumnGeneration<'a> {
             if self.fits(added) {
                 return Some(added);
             }
-            // The same moment at the same price gives the same plan once more.
+            // The same price at the same point would give the same plan.
             if self.candidates.len() == n_before && worst.len() == 1 {
                 return None;
             }
@@ -154,35 +158,37 @@ impl<'a> ColumnGeneration<'a> {
         None
     }
 
-    /// Searches all plans with these prices; the number of the plan found.
+    /// Searches all plans with these prices. Returns the number of the plan found.
     fn search(&mut self, prices: &BTreeMap<usize, f64>) -> usize {
         let multipliers = self.points.multipliers(prices);
         let in_hand: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
         let found = self.lagrangian.best(multipliers, &in_hand);
         let of_limit = prices.values().sum::<f64>() * self.limit as f64;
-        self.bound = self.bound.max(found.bound - of_limit);
+        self.lower_bound = self.lower_bound.max(found.lower_bound - of_limit);
         self.add(found.tiled)
     }
 
-    /// The prices that follow from all plans, if a rank is to hold at most `most` bytes at the moments, and what they promise.
-    fn prices(&self, anchor: usize, most: u64) -> (BTreeMap<usize, f64>, f64) {
-        let most = most.max(self.candidates[anchor].most_held()) as f64;
+    /// Returns the dual prices of the restricted master problem if a rank may hold at most `most`
+    /// bytes at each point, and its value.
+    fn prices(&self, feasible: usize, most: u64) -> (BTreeMap<usize, f64>, f64) {
+        let most = most.max(self.candidates[feasible].most_held()) as f64;
         let column = |it: &CandidatePlan| Column {
             cost: it.cost,
             excess: it.held.iter().map(|&held| held as f64 - most).collect(),
         };
-        let first = [&self.candidates[anchor]].into_iter();
+        let first = [&self.candidates[feasible]].into_iter();
         let columns: Vec<Column> = first.chain(&self.candidates).map(column).collect();
         let found = dual_prices(&columns);
         let of_points = found.of_points.into_iter().enumerate().filter(|it| it.1 > 0.0);
         (of_points.collect(), found.value)
     }
 
-    /// Raises the bound, with the prices that promise most, until they prove what they promise.
-    fn raise(&mut self, anchor: usize) {
+    /// Raises the bound with dual prices until it reaches the value of the restricted master
+    /// problem.
+    fn raise_lower_bound(&mut self, feasible: usize) {
         for _ in 0..N_SEARCHES {
-            let (prices, promised) = self.prices(anchor, self.limit);
-            if prices.is_empty() || promised - self.bound <= NEGLIGIBLE * promised {
+            let (prices, master_value) = self.prices(feasible, self.limit);
+            if prices.is_empty() || master_value - self.lower_bound <= NEGLIGIBLE * master_value {
                 return;
             }
             let n_before = self.candidates.len();
@@ -193,13 +199,13 @@ impl<'a> ColumnGeneration<'a> {
         }
     }
 
-    /// Looks for better plans among the mixtures of those found, with prices that differ from tensor to tensor.
-    fn mix(&mut self, anchor: usize) {
+    /// Searches better plans among mixtures of the plans found, with perturbed prices.
+    fn search_mixtures(&mut self, feasible: usize) {
         let (mut low, mut high) = (0.75, 1.25);
         for _ in 0..N_MIXED_SEARCHES {
-            let (prices, _) = self.prices(anchor, self.limit - self.overhead());
-            let gap = self.cheapest_that_fits().cost - self.bound;
-            if prices.is_empty() || gap <= NEGLIGIBLE * self.bound {
+            let (prices, _) = self.prices(feasible, self.limit - self.overhead());
+            let gap = self.cheapest_that_fits().cost - self.lower_bound;
+            if prices.is_empty() || gap <= NEGLIGIBLE * self.lower_bound {
                 return;
             }
             let scale = f64::midpoint(low, high);
@@ -212,22 +218,22 @@ impl<'a> ColumnGeneration<'a> {
         }
     }
 
-    /// What programs hold besides what is known of all moments: the least of what was found.
+    /// Returns the least memory that a program found needs beyond the bound of its program points.
     fn overhead(&self) -> u64 {
         let more = |it: &CandidatePlan| it.peak.bytes().saturating_sub(it.most_held());
         self.candidates.iter().map(more).min().unwrap_or(0).min(self.limit)
     }
 
-    /// The best plan that fits in place of the one that does not.
+    /// Returns the best plan that fits, in place of the one that does not.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "costs of plans are whole numbers of 43 bits"
     )]
-    fn found(&self, instead_of: Search) -> Search {
+    fn best(&self, instead_of: Search) -> Search {
         let CandidatePlan { tiled, cost, .. } = self.cheapest_that_fits();
-        // DualPrices are rounded; a whole unit is more than that.
-        let proved = (self.bound - 1.0).ceil().max(0.0);
+        // Prices are rounded, by less than a whole unit.
+        let proved = (self.lower_bound - 1.0).ceil().max(0.0);
         let seconds = |ticks: f64| self.lagrangian.seconds(ticks);
         let times = instead_of.times.and_then(|times| {
             let lower_bound = seconds(proved)?.max(times.lower_bound);
@@ -246,13 +252,13 @@ impl<'a> ColumnGeneration<'a> {
     }
 }
 
-/// The moment at which a plan holds the most.
+/// Returns the program point at which a plan holds the most.
 fn worst_point(held: &[u64]) -> usize {
     let most = held.iter().enumerate().max_by_key(|it| it.1);
     most.map_or(0, |it| it.0)
 }
 
-/// Makes the prices of stored tensors differ by a small part.
+/// Perturbs the prices of stored tensors and scales all prices.
 fn perturb(multipliers: &mut MemoryMultipliers, scale: f64) {
     let n_values = multipliers.stored.len() as f64;
     for (at, price) in multipliers.stored.iter_mut().enumerate() {

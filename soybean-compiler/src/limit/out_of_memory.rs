@@ -1,4 +1,4 @@
-//! What is missing where no plan fits.
+//! The diagnostic of a model for which no plan fits into memory.
 
 use std::fmt;
 
@@ -13,24 +13,25 @@ use crate::{
     tiling::Strategy,
 };
 
-/// How many larger numbers of ranks are tried.
+/// The number of larger numbers of ranks that are tried.
 const N_TRIES: usize = 4;
-/// How many tensors are named.
+/// The number of tensors that are named.
 const N_NAMED: usize = 5;
 
-/// A plan that does not fit, although it was searched for.
+/// A plan that does not fit.
 pub(crate) struct OutOfMemory<'a> {
     pub(crate) network: &'a Network,
     pub(crate) mesh: Mesh,
-    /// The bytes that each rank has.
+    /// The memory of each rank in bytes.
     pub(crate) memory: u64,
     pub(crate) strategy: Strategy,
-    /// What the leanest plan found holds.
+    /// The peak of the leanest plan found.
     pub(crate) peak: &'a Peak,
 }
 
 impl OutOfMemory<'_> {
-    /// The fault: how much is needed, for what, and on how many GPUs the model fits.
+    /// Returns the diagnostic: how much memory is needed, for what, and on how many GPUs the model
+    /// fits.
     pub(crate) fn fault(&self, most_gpus: usize) -> ModelFault {
         let (plan, help) = match self.strategy {
             Strategy::Auto => ("the leanest plan found".to_owned(), self.gpus(most_gpus)),
@@ -50,7 +51,7 @@ impl OutOfMemory<'_> {
         ModelFault { at: At::Memory, message, help: Some(help) }
     }
 
-    /// `parameters 3.1 GiB, activations 2.0 GiB`
+    /// Lists the contents: `parameters 3.1 GiB, activations 2.0 GiB`
     fn contents(&self) -> String {
         let held = self.peak.by_content();
         let named = Content::NAMES.into_iter().filter(|(.., it)| held[it] > 0);
@@ -58,7 +59,8 @@ impl OutOfMemory<'_> {
         named.map(text).collect::<Vec<_>>().join(", ")
     }
 
-    /// ``parameters `w` [1024, 4096] 2.0 MiB, 3 activations [64, 4096] 3.0 MiB``
+    /// Lists the largest tensors: ``parameters `w` [1024, 4096] 2.0 MiB, 3 activations [64, 4096]
+    /// 3.0 MiB``
     fn largest(&self) -> String {
         let mut groups: Vec<TensorGroup<'_>> = Vec::new();
         for held in &self.peak.held {
@@ -81,7 +83,7 @@ impl OutOfMemory<'_> {
         Some(TensorGroup { content, name: &node.name, shape: node.shape, n_tensors: 1, bytes })
     }
 
-    /// On how many GPUs the model fits: the first multiple of the number at hand for which a plan is found, among a few.
+    /// Says on how many GPUs the model fits. A few multiples of the present number are tried.
     fn gpus(&self, most_gpus: usize) -> String {
         let n_gpus = self.mesh.n_ranks();
         let at_least = self.fewest_gpus().max(n_gpus + 1);
@@ -99,7 +101,7 @@ impl OutOfMemory<'_> {
         }
     }
 
-    /// The number of ranks without which not even what stays from step to step has room.
+    /// Returns the number of ranks below which not even the persistent tensors fit.
     fn fewest_gpus(&self) -> usize {
         let graph = &self.network.graph;
         let stays = graph.values().filter(|&it| graph.operator(it).is_none());
@@ -112,15 +114,15 @@ impl OutOfMemory<'_> {
     }
 }
 
-/// Whether a number of ranks has small prime factors only, as machines have.
+/// Returns whether a number of ranks has small prime factors only, as machines have.
 fn is_searched(n_gpus: usize) -> bool {
     Mesh::new(n_gpus).sizes().all(|it| it <= 3)
 }
 
-/// Buffers of tensors that are alike.
+/// Equal tensors in the message.
 struct TensorGroup<'a> {
     content: Content,
-    /// Empty for tensors without a name, of which several are told together.
+    /// Empty for unnamed tensors, which are grouped together.
     name: &'a str,
     shape: Shape,
     n_tensors: usize,

@@ -1,8 +1,10 @@
-//! What memory holds at least at each moment of the computation by which plans are measured, as a sum of one share for each tensor and operator.
+//! Lower bounds on memory at each program point, as sums over tensors and operators.
 //!
-//! A moment is a task with a kernel, in the order that needs the least memory ([`crate::overlap::Order::Lean`]). A tensor that is made before and read
-//! after lies in memory as it is stored; the kernel's operands and its result lie there in the tilings of its form. What an operand's conversion holds
-//! on its way, what updates hold and what lies between buffers is not known here, so that programs hold a little more.
+//! A program point is a task with a kernel, in the order that needs the least memory
+//! ([`crate::overlap::Order::Lean`]). A tensor that is live across it is in memory as it is stored.
+//! The kernel's operands and result are in the tilings of its partitioning. Not counted are buffers
+//! within an operand's conversion, updates, and gaps between buffers, so programs hold a little
+//! more.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -18,20 +20,21 @@ use crate::{
     value::Value,
 };
 
-/// The moments of a training step, or in inference of a prediction.
+/// The program points of a training step, or in inference of a prediction.
 pub(super) struct ProgramPoints<'a> {
     network: &'a Network,
     points: Vec<ProgramPoint>,
-    /// For each tensor the moments at which it lies in memory as it is stored.
+    /// For each tensor, the points across which it is live as stored.
     lives: Vec<Range<usize>>,
 }
 
-/// A kernel, and what it reads.
+/// A kernel, and the operands that it holds.
 struct ProgramPoint {
     user: Value,
-    /// The operands that take memory however they are stored: nothing reads them later.
+    /// The operands that take memory whatever their stored tiling is: nothing reads them later.
     fresh: Vec<usize>,
-    /// The operands that take memory of their own if they are stored in another tiling: something reads them later.
+    /// The operands that take memory of their own if their stored tiling is another one: something
+    /// reads them later.
     stored: Vec<usize>,
 }
 
@@ -54,12 +57,12 @@ impl<'a> ProgramPoints<'a> {
         Self { network, points, lives }
     }
 
-    /// The number of moments.
+    /// Returns the number of points.
     pub(super) fn len(&self) -> usize {
         self.points.len()
     }
 
-    /// The bytes that a rank of this plan holds at least, at each moment.
+    /// Returns a lower bound on the bytes that a rank of this plan holds at each point.
     pub(super) fn bytes(&self, tiled: &Tiled) -> Vec<u64> {
         let mut changes = vec![0_i64; self.len() + 1];
         for value in self.network.graph.values() {
@@ -79,14 +82,14 @@ impl<'a> ProgramPoints<'a> {
         at_moment
     }
 
-    /// Whether a working copy lies as its tensor, and so in the tensor's memory.
+    /// Returns whether a replica has the tiling of its tensor, and so shares its memory.
     fn is_idle_copy(&self, value: Value, tiled: &Tiled) -> bool {
         let graph = &self.network.graph;
         let source = || graph.operands(value)[0];
         graph.is_copy(value) && tiled.tilings[value.index()] == tiled.tilings[source().index()]
     }
 
-    /// What the kernel of a moment holds besides stored tensors.
+    /// Returns the bytes that the kernel of a point holds in addition to stored tensors.
     fn bytes_of_kernel(&self, point: &ProgramPoint, tiled: &Tiled) -> u64 {
         let (signature, form) = tiled.signature(point.user);
         let operands = self.network.graph.operands(point.user);
@@ -109,7 +112,7 @@ impl<'a> ProgramPoints<'a> {
         (node.shape.n_elements() * node.dtype.bytes() / mesh.group_size(split)) as u64
     }
 
-    /// What memory costs where a byte at these moments has these prices, in bytes moved.
+    /// Returns the multipliers of tensors and kernels for these prices of a byte at some points.
     pub(super) fn multipliers(&self, prices: &BTreeMap<usize, f64>) -> MemoryMultipliers {
         let of_life = |life: &Range<usize>| prices.range(life.clone()).map(|(_, it)| it).sum();
         let working = |(&point, &price): (&usize, &f64)| {
@@ -123,7 +126,8 @@ impl<'a> ProgramPoints<'a> {
     }
 }
 
-/// A kernel's operands by what is known of their memory. Of several that are one memory, in whatever shapes, one counts.
+/// Classifies a kernel's operands by their memory. Of several operands in the same memory, one
+/// counts.
 fn point(
     graph: &Graph,
     user: Value,
@@ -131,7 +135,7 @@ fn point(
     lives: impl Fn(Value) -> bool,
 ) -> ProgramPoint {
     let mut point = ProgramPoint { user, fresh: Vec::new(), stored: Vec::new() };
-    // A map may write its result over an operand that has all dims.
+    // A map may write its result over an operand that has all its dims.
     let mut may_overwrite = graph.operator_as::<Elementwise>(user).is_some();
     let mut seen: Vec<Value> = Vec::new();
     for (position, value) in graph.operands(user).into_iter().enumerate() {
@@ -153,8 +157,8 @@ fn point(
     point
 }
 
-/// For each tensor the moments strictly between the task that makes it and the last that reads it. Tensors that are one memory in several shapes count
-/// one after another.
+/// Returns for each tensor the points strictly between the task that computes it and the last that
+/// reads it. Tensors that share memory in several shapes count one after another.
 fn lives(network: &Network, times: &TaskTimes, users: &[(usize, Value)]) -> Vec<Range<usize>> {
     let graph = &network.graph;
     let mut lives = vec![0..0; graph.n_values()];
@@ -165,7 +169,8 @@ fn lives(network: &Network, times: &TaskTimes, users: &[(usize, Value)]) -> Vec<
             Source::Operator(_) => {
                 let Some((made, read)) = times.life(graph, value) else { continue };
                 let first = users.partition_point(|it| it.0 <= made);
-                // A copy is mostly another tensor's memory, and is not counted with its last reader's operands.
+                // A replica mostly shares the memory of another tensor, and does not count among
+                // the operands of its last reader.
                 let is_before =
                     |it: &(usize, Value)| it.0 < read + usize::from(graph.is_copy(value));
                 (first, users.partition_point(is_before))
@@ -183,11 +188,11 @@ fn lives(network: &Network, times: &TaskTimes, users: &[(usize, Value)]) -> Vec<
     lives
 }
 
-/// When each task of that computation runs.
+/// The times of the tasks of the measured computation.
 struct TaskTimes {
     /// The computed tensors with their times, in order.
     computed: Vec<(usize, Value)>,
-    /// The times of all tasks by what they give, next values among them.
+    /// The times of all tasks by the values that they give, including next values.
     of: BTreeMap<Value, usize>,
 }
 
@@ -206,7 +211,8 @@ impl TaskTimes {
         this
     }
 
-    /// When a computed tensor is made, and when it is last read; none if it is not computed by a task of its own, or never read.
+    /// Returns when a computed tensor is computed and when it is last read; `None` if no task of
+    /// its own computes it, or nothing reads it.
     fn life(&self, graph: &Graph, value: Value) -> Option<(usize, usize)> {
         let made = self.computed.binary_search_by_key(self.of.get(&value)?, |it| it.0).ok()?;
         let reads = |user: &Value| graph.operands_in(*user, Phase::Train).contains(&value);

@@ -1,36 +1,40 @@
-//! The prices at which the plans found so far say that memory is worth the most.
+//! The restricted master problem of column generation: the dual prices of memory, given the plans
+//! found so far.
 //!
-//! With prices `p` on the moments, a plan of cost `c` that exceeds the limit by `e` counts `c + p e`. The prices that make the least of these the greatest
-//! are the dual values of the cheapest mixture of plans that keeps the limit: a linear program with a column for each plan, solved here by the simplex
-//! method from the mixture that is one plan which fits. Searching with these prices gives the plan that they overlook, or proves that there is none.
+//! With prices `p` at the program points, a plan of cost `c` that exceeds the limit by `e` has the
+//! Lagrangian `c + p e`. The wanted prices maximise the least Lagrangian of the plans. They are the
+//! dual values of a linear program with a column per plan: the cheapest mixture of plans that keeps
+//! the limit. The simplex method solves it here, from the mixture that consists of one plan which
+//! fits. A search with these prices finds a plan with a smaller Lagrangian, or proves that there is
+//! none. Source: Dantzig and Wolfe 1960.
 
-/// What counts of a plan.
+/// A column of the linear program: a plan.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
-    /// What it costs.
+    /// The cost.
     pub(super) cost: f64,
-    /// By how much it exceeds the limit at each moment; negative where it does not.
+    /// The excess over the limit at each program point; negative below the limit.
     pub(super) excess: Vec<f64>,
 }
 
-/// The prices of all moments.
+/// The dual prices of all program points.
 #[derive(Clone, Debug)]
 pub(super) struct DualPrices {
     pub(super) of_points: Vec<f64>,
-    /// What the cheapest mixture costs: no prices prove more.
+    /// The cost of the cheapest mixture. No prices prove a greater lower bound.
     pub(super) value: f64,
 }
 
-/// What counts as nothing, for numbers around 1.
+/// The tolerance, for numbers around 1.
 const EPSILON: f64 = 1e-9;
 
-/// The prices for these plans, of which the first keeps the limit.
+/// Returns the dual prices for these plans, of which the first keeps the limit.
 pub(super) fn dual_prices(columns: &[Column]) -> DualPrices {
     let unit_of_cost = columns.iter().map(|it| it.cost).fold(1.0, f64::max);
     let excesses = columns.iter().flat_map(|it| &it.excess);
     let unit_of_excess = excesses.map(|it| it.abs()).fold(1.0, f64::max);
     let mut tableau = Tableau::new(columns, unit_of_cost, unit_of_excess);
-    // Bland's rule ends in any case; the count is a guard against rounding.
+    // Bland's rule (1977) terminates; the count guards against rounding.
     for _ in 0..1000 {
         let Some(column) = tableau.entering() else { break };
         let Some(row) = tableau.leaving(column) else { break };
@@ -47,17 +51,18 @@ pub(super) fn dual_prices(columns: &[Column]) -> DualPrices {
     DualPrices { of_points, value: tableau.value * unit_of_cost }
 }
 
-/// The linear program, as its basic variables in terms of the others. Variables are numbered: what is left at each moment, then the plans.
+/// The simplex tableau: basic variables in terms of the others. The slack of each program point
+/// comes first, then the plans.
 struct Tableau {
-    /// The basic variables, one for each row, and the variables that are zero, one for each column.
+    /// The basic variables, one for each row, and the nonbasic ones, one for each column.
     basic: Vec<usize>,
     outside: Vec<usize>,
     rows: Vec<Vec<f64>>,
     /// The values of the basic variables.
     right: Vec<f64>,
-    /// What a unit of each zero variable would add to the cost.
+    /// The reduced costs of the nonbasic variables.
     rates: Vec<f64>,
-    /// The cost.
+    /// The objective value.
     value: f64,
 }
 
@@ -85,13 +90,13 @@ impl Tableau {
         }
     }
 
-    /// The column of the first variable that would make the cost less.
+    /// Returns the column of the first variable with a negative reduced cost.
     fn entering(&self) -> Option<usize> {
         let columns = (0..self.outside.len()).filter(|&it| self.rates[it] < -EPSILON);
         columns.min_by_key(|&it| self.outside[it])
     }
 
-    /// The row of the variable that is the first to become zero as the column's grows.
+    /// Returns the row of the variable that first becomes zero as that of the column grows.
     fn leaving(&self, column: usize) -> Option<usize> {
         let rows = (0..self.rows.len()).filter(|&it| self.rows[it][column] > EPSILON);
         let ratio = |row: usize| self.right[row] / self.rows[row][column];
@@ -131,7 +136,7 @@ mod tests {
 
     #[test]
     fn one_moment_is_priced_by_the_line_between_two_plans() {
-        // From 2 bytes too many at 10 to 3 to spare at 40: 6 for each byte, and at no excess 22.
+        // From 2 bytes too many at 10 to 3 to spare at 40: 6 for each byte, and 22 at no excess.
         let found =
             dual_prices(&[column(40.0, &[-3.0]), column(10.0, &[2.0]), column(39.0, &[1.0])]);
         assert!((found.of_points[0] - 6.0).abs() < 1e-9, "{found:?}");
@@ -147,7 +152,7 @@ mod tests {
 
     #[test]
     fn each_moment_has_its_price() {
-        // Half of each of the plans that exceed one moment keeps both limits: 20, at equal prices.
+        // Half of each plan that exceeds one point keeps both limits: 20, at equal prices.
         let columns =
             [column(50.0, &[-1.0, -1.0]), column(10.0, &[2.0, -2.0]), column(30.0, &[-2.0, 2.0])];
         let found = dual_prices(&columns);

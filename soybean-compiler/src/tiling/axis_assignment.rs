@@ -1,4 +1,4 @@
-//! Candidates that are near others: permutations of one by blocks of axes, and what differs from one in a single block.
+//! Axis assignments of a label's orbit by blocks of axes, and neighbourhoods of labels.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use super::{
 };
 use crate::signature::{Form, factor_id};
 
-/// Where something lies along an axis: the dim or factor that is split there, or none.
+/// The dim or factor that is split along an axis, if there is one.
 type AxisSplit = Option<u8>;
 
-/// The most layouts of one choice that are looked at.
+/// The most assignments of one label that are considered.
 const MAX_ASSIGNMENTS: usize = 100;
 
 impl TilingProblem<'_> {
-    /// The choices for a variable with as many axes of each class in each place as this one, where whole blocks of axes have the same place;
-    /// not more than a hundred of them.
+    /// Returns the labels in the orbit of `like` in which all axes of a block split the same dim or
+    /// factor; at most a hundred of them.
     pub(super) fn axis_assignments(
         &self,
         variable: usize,
@@ -39,11 +39,11 @@ impl TilingProblem<'_> {
             }
             assignments = all;
         }
-        let choices = assignments.iter().map(|it| like.placed(it));
-        choices.filter(|it| self.is_legal(variable, it)).take(MAX_ASSIGNMENTS).collect()
+        let labels = assignments.iter().map(|it| like.placed(it));
+        labels.filter(|it| self.is_legal(variable, it)).take(MAX_ASSIGNMENTS).collect()
     }
 
-    /// This choice for a variable and those that differ from it in the place of one block.
+    /// Returns this label and those that differ from it in the split of one block.
     pub(super) fn neighbourhood(
         &self,
         variable: usize,
@@ -54,25 +54,28 @@ impl TilingProblem<'_> {
             Variable::Tensor { tensor_kind, .. } => (self.tensor_kinds[tensor_kind].rank(), true),
             Variable::Operator { operator_kind, .. } => {
                 let operator_kind = &self.operator_kinds[operator_kind];
-                (operator_kind.signature.factors.len(), operator_kind.repeating == Redundancy::Free)
+                (
+                    operator_kind.signature.factors.len(),
+                    operator_kind.redundancy == Redundancy::Free,
+                )
             }
         };
         let options = (0..n_splits).map(|it| Some(factor_id(it))).chain(may_idle.then_some(None));
         let options: Vec<AxisSplit> = options.collect();
         let splits = label.splits();
-        let mut near = vec![label.clone()];
+        let mut neighbours = vec![label.clone()];
         for block in blocks {
             for &option in &options {
                 let mut splits = splits.clone();
                 block.iter().for_each(|axis| splits[axis] = option);
-                near.push(label.placed(&splits));
+                neighbours.push(label.placed(&splits));
             }
         }
-        near.retain(|it| it == label || self.is_legal(variable, it));
-        near
+        neighbours.retain(|it| it == label || self.is_legal(variable, it));
+        neighbours
     }
 
-    /// Whether each dim or factor can be split along the axes that split it.
+    /// Returns whether each dim or factor can be split along the axes that split it.
     fn is_legal(&self, variable: usize, label: &Label) -> bool {
         match (self.variables[variable], label) {
             (Variable::Tensor { tensor_kind, .. }, Label::Tensor(tiling)) => {
@@ -89,7 +92,8 @@ impl TilingProblem<'_> {
     }
 }
 
-/// All ways to give the blocks places of which there are so many left.
+/// Appends all ways to assign splits to the blocks; `left` is the number of axes left for each
+/// split.
 fn assign(
     blocks: &[AxisSet],
     left: &mut BTreeMap<AxisSplit, usize>,
@@ -112,21 +116,21 @@ fn assign(
 }
 
 impl Label {
-    /// The place of each axis.
+    /// Returns the split of each axis.
     pub(super) fn splits(&self) -> Vec<AxisSplit> {
         match self {
             Self::Tensor(tiling) => {
-                let place = |placement: &Placement| match placement {
+                let split = |placement: &Placement| match placement {
                     Placement::Split(dim) => Some(*dim),
                     Placement::Replicated | Placement::Partial => None,
                 };
-                tiling.placements().iter().map(place).collect()
+                tiling.placements().iter().map(split).collect()
             }
             Self::Operator(form) => form.0.clone(),
         }
     }
 
-    /// A choice of the same kind with these places.
+    /// Returns a label of the same kind with these splits.
     fn placed(&self, splits: &[AxisSplit]) -> Self {
         match self {
             Self::Tensor(tiling) => {
@@ -134,10 +138,10 @@ impl Label {
                     true => Placement::Replicated,
                     false => Placement::Partial,
                 };
-                let placement = |place: AxisSplit| place.map_or(idle, Placement::Split);
+                let placement = |split: AxisSplit| split.map_or(idle, Placement::Split);
                 let all = splits.iter().enumerate();
-                Self::Tensor(all.fold(*tiling, |tiling: Tiling, (axis, &place)| {
-                    tiling.with(axis, placement(place))
+                Self::Tensor(all.fold(*tiling, |tiling: Tiling, (axis, &split)| {
+                    tiling.with(axis, placement(split))
                 }))
             }
             Self::Operator(_) => Self::Operator(Form(splits.to_vec())),

@@ -1,4 +1,4 @@
-//! Which axes are alike, and which to treat alike.
+//! Partitions of the mesh axes: symmetry classes, and blocks of axes that get a common placement.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use soybean_plan::AxisSet;
 
 use super::{instance::Instance, problem::TilingProblem};
 
-/// The classes of axes between which costs do not tell.
+/// Returns the symmetry classes of axes: exchanging two axes of a class changes no cost.
 pub(super) fn symmetry_classes(problem: &TilingProblem<'_>) -> Vec<AxisSet> {
     let mut classes: Vec<(usize, AxisSet)> = Vec::new();
     for axis in 0..problem.mesh.n_axes() {
@@ -18,7 +18,8 @@ pub(super) fn symmetry_classes(problem: &TilingProblem<'_>) -> Vec<AxisSet> {
     classes.into_iter().map(|it| it.1).collect()
 }
 
-/// Partitions of all axes into blocks, the best first: those in which most of these states, given in counts, can be laid out; of those the coarsest.
+/// Returns partitions of all axes into blocks, the best first: those that fit the orbits of most
+/// variables, and of these the coarsest.
 pub(super) fn axis_partitions(orbits: &Instance<'_>, labels: &[usize]) -> Vec<Vec<AxisSet>> {
     let mut partitions = vec![Vec::new()];
     for class in orbits.resolution.classes() {
@@ -52,7 +53,8 @@ pub(super) fn axis_partitions(orbits: &Instance<'_>, labels: &[usize]) -> Vec<Ve
 /// The most partitions of one class that are considered.
 const MAX_PARTITIONS: usize = 4;
 
-/// How many axes of a class are placed in each way, in order, and how many variables are so.
+/// Counts the variables for each list of group sizes: how many axes of the class have each
+/// placement, sorted.
 fn group_sizes(
     orbits: &Instance<'_>,
     labels: &[usize],
@@ -70,7 +72,7 @@ fn group_sizes(
     wanted
 }
 
-/// All ways to write a number as a sum of others, largest first.
+/// Returns all integer partitions of a number, largest parts first.
 fn partitions_of(number: usize) -> Vec<Vec<usize>> {
     fn descend(rest: usize, most: usize, parts: &mut Vec<usize>, all: &mut Vec<Vec<usize>>) {
         if rest == 0 {
@@ -87,7 +89,7 @@ fn partitions_of(number: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// Whether the blocks can be put together to groups of these sizes.
+/// Returns whether the blocks can be combined into groups of these sizes.
 fn fits(blocks: &[usize], sizes: &[usize]) -> bool {
     let Some((&first, rest)) = blocks.split_first() else {
         return sizes.iter().all(|it| *it == 0);

@@ -1,4 +1,5 @@
-//! Forced plans: plain data parallelism and plain model parallelism, as states among those worth it from which the search may still choose.
+//! Baseline strategies: plain data parallelism and plain model parallelism, as the labels from
+//! which the search may still choose.
 
 use std::collections::BTreeMap;
 
@@ -14,22 +15,24 @@ use crate::{
     value::Value,
 };
 
-/// What is wanted of a tensor's tiling or of an operator's form; dims and factors alike are numbered.
+/// The preference for a tensor's tiling or an operator's partitioning, by the number of a dim or
+/// factor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Preference {
-    /// As many axes as possible along this one.
+    /// As many axes as possible split it.
     Most(FactorId),
-    /// As few axes as possible along this one.
+    /// As few axes as possible split it.
     Fewest(FactorId),
-    /// As many axes as possible along which the tensor is replicated.
+    /// As many axes as possible replicate the tensor.
     Replicated,
 }
 
-/// Data parallelism: what has a batch dim is split along it wherever that is possible, and parameters are replicated.
+/// Returns the labels of data parallelism: tensors with a batch dim are split along it wherever
+/// possible, and parameters are replicated.
 pub(super) fn data(instance: &Instance<'_>) -> Vec<Vec<usize>> {
     let problem = instance.problem;
     let batch = BatchDims::of(problem);
-    labels(instance, |of_variable| match of_variable {
+    labels(instance, |variable| match variable {
         Variable::Tensor { value, .. } => batch.dims[value.index()]
             .map(Preference::Most)
             .or_else(|| is_parameter(problem, value).then_some(Preference::Replicated)),
@@ -37,12 +40,12 @@ pub(super) fn data(instance: &Instance<'_>) -> Vec<Vec<usize>> {
     })
 }
 
-/// Model parallelism: parameters are split along their last dim wherever that is possible, and the batch is split nowhere that something
-/// else can be.
+/// Returns the labels of model parallelism: parameters are split along their last dim wherever
+/// possible. The batch is split only where nothing else can be.
 pub(super) fn model(instance: &Instance<'_>) -> Vec<Vec<usize>> {
     let problem = instance.problem;
     let batch = BatchDims::of(problem);
-    labels(instance, |of_variable| match of_variable {
+    labels(instance, |variable| match variable {
         Variable::Tensor { value, .. } => {
             let rank = problem.network.graph.shape(value).len();
             if is_kept(problem, value) && rank > 0 {
@@ -54,21 +57,21 @@ pub(super) fn model(instance: &Instance<'_>) -> Vec<Vec<usize>> {
     })
 }
 
-/// The states of each variable that come closest to what is wanted of it.
+/// Returns the labels of each variable that fit its preference best.
 fn labels(
     instance: &Instance<'_>,
     wanted: impl Fn(Variable) -> Option<Preference>,
 ) -> Vec<Vec<usize>> {
     let mut known: BTreeMap<(bool, usize, Preference), Vec<usize>> = BTreeMap::new();
-    let of_variable = |(variable, labels): (usize, Vec<usize>)| {
-        let of_variable = instance.problem.variables[variable];
-        let Some(wanted) = wanted(of_variable).filter(|_| labels.len() > 1) else { return labels };
-        let key = match of_variable {
+    let of_variable = |(number, labels): (usize, Vec<usize>)| {
+        let variable = instance.problem.variables[number];
+        let Some(wanted) = wanted(variable).filter(|_| labels.len() > 1) else { return labels };
+        let key = match variable {
             Variable::Tensor { tensor_kind, .. } => (true, tensor_kind, wanted),
             Variable::Operator { operator_kind, .. } => (false, operator_kind, wanted),
         };
         let closest = || {
-            let score = |label: &usize| score(&instance.label(variable, *label), wanted);
+            let score = |label: &usize| score(&instance.label(number, *label), wanted);
             let scores: Vec<i64> = labels.iter().map(score).collect();
             let highest = scores.iter().copied().max();
             let both = labels.iter().zip(scores).filter(|it| Some(it.1) == highest);
@@ -101,7 +104,7 @@ fn is_parameter(problem: &TilingProblem<'_>, value: Value) -> bool {
     matches!(problem.network.graph.node(value).source, Source::Parameter(_))
 }
 
-/// Whether a tensor stays from step to step.
+/// Returns whether a tensor persists from step to step.
 fn is_kept(problem: &TilingProblem<'_>, value: Value) -> bool {
     matches!(
         problem.network.graph.node(value).source,
@@ -109,11 +112,11 @@ fn is_kept(problem: &TilingProblem<'_>, value: Value) -> bool {
     )
 }
 
-/// Where the samples of the batch are counted: by the first dim of every input, and by what operators make of it.
+/// The batch dim of tensors: the first dim of every input, and what operators make of it.
 struct BatchDims {
-    /// The dim of each tensor.
+    /// The batch dim of each tensor.
     dims: Vec<Option<FactorId>>,
-    /// The factor of each tensor's operator.
+    /// The batch factor of each tensor's operator.
     factors: Vec<Option<FactorId>>,
 }
 
@@ -127,7 +130,7 @@ impl BatchDims {
                 this.dims[value.index()] = Some(0);
             }
         }
-        // Operators stand in the order of the values that they compute.
+        // Operators are in the order of the values that they compute.
         for of_variable in &problem.variables {
             let Variable::Operator { value, operator_kind } = *of_variable else { continue };
             let signature = &problem.operator_kinds[operator_kind].signature;

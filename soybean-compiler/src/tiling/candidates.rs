@@ -1,4 +1,5 @@
-//! Searches among few choices for each variable, whatever they are: layouts of what is known by counts, neighbours of a plan, mixtures of plans.
+//! Min-sum problems over a few candidate labels of each variable: axis assignments of an orbit, the
+//! neighbourhood of a plan, or mixtures of plans.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,19 +11,21 @@ use soybean_plan::Tiling;
 
 use super::problem::{AccessEdge, Label, Plan, TilingProblem, Variable};
 
-/// Some choices for each variable. Variables that are alike share a list, and pairs that are alike a table.
+/// Candidate labels of each variable. Equal variables share a list, and equal edges a table.
 pub(super) struct Candidates<'a> {
     problem: &'a TilingProblem<'a>,
     lists: Vec<Vec<Label>>,
-    /// For each variable the number of its list.
+    /// The list of each variable.
     list_of: Vec<usize>,
 }
 
-/// What a table follows from: the uses of a tensor by an operator, the numbers of their lists, and what memory costs there.
+/// The key of a table: the accesses of an edge, the lists of its variables, and its memory
+/// multiplier.
 type Key<'a> = (&'a [usize], [usize; 3]);
 
 impl<'a> Candidates<'a> {
-    /// A list for each variable, made from what these plans choose for it; once for all variables that are alike. None if a list is empty.
+    /// Makes a list for each variable from the labels that some plans give it, once for all equal
+    /// variables. Returns `None` if a list is empty.
     pub(super) fn new(
         problem: &'a TilingProblem<'a>,
         plans: &[&[Label]],
@@ -56,19 +59,19 @@ impl<'a> Candidates<'a> {
         &self.lists[self.list_of[variable]]
     }
 
-    /// Where the choices of a plan stand among these; none if one of them is not there.
+    /// Returns the positions of a plan's labels; `None` if one of them is not a candidate.
     pub(super) fn positions(&self, plan: &[Label]) -> Option<Vec<usize>> {
         let position = |(variable, label)| self.list(variable).binary_search(label).ok();
         plan.iter().enumerate().map(position).collect()
     }
 
-    /// The plan of one position for each variable.
+    /// Returns the plan of the labels at these positions.
     pub(super) fn plan(&self, positions: &[usize]) -> Plan {
         let label = |(variable, &at): (usize, &usize)| self.list(variable)[at].clone();
         positions.iter().enumerate().map(label).collect()
     }
 
-    /// The entries of all tables that are not alike.
+    /// Returns the number of entries of all distinct tables.
     pub(super) fn n_entries(&self) -> usize {
         let keys: BTreeSet<Key<'_>> = self.problem.edges.iter().map(|it| self.key(it)).collect();
         let n_entries =
@@ -81,7 +84,7 @@ impl<'a> Candidates<'a> {
         (&edge.accesses, [tilings, forms, self.problem.multiplier_key(edge)])
     }
 
-    /// The costs of all combinations.
+    /// Returns the min-sum problem over the candidates.
     pub(super) fn costs(&self) -> PairwiseProblem {
         let problem = self.problem;
         let of_label = |variable: usize, label: &Label| {
@@ -105,7 +108,7 @@ impl<'a> Candidates<'a> {
 
     fn table(&self, edge: &AccessEdge, tilings: &[Label], forms: &[Label]) -> Rc<[i64]> {
         let problem = self.problem;
-        // Many forms need a tensor in the same tiling.
+        // Many partitionings need a tensor in the same tiling.
         let of_access = |&access: &usize| {
             let access = &problem.accesses[access];
             let mut known = Interner::default();

@@ -1,8 +1,12 @@
-//! The plan of least cost: from counts of axes to blocks of them to single axes.
+//! Coarse-to-fine search for the plan of least cost (as in Raphael 2001): from orbits of axes to
+//! blocks of axes to single axes.
 //!
-//! 1. In counts ([`Resolution`]) there are few states, so that the least cost is found fast. No plan costs less.
-//! 2. What was found is laid out in blocks of axes that fit it. Mostly some plan costs just as much; then it is proved optimal.
-//! 3. If not, the plan is improved by changes of one block for each variable; and where there are few axes, all plans are searched that can still be better.
+//! 1. Orbits ([`Resolution`]) have few labels, so their least cost is found fast. It is a lower
+//!    bound of all plans.
+//! 2. The solution is lifted: axes are assigned in blocks that fit it. Mostly some assignment costs
+//!    as much as the orbits; then it is proved optimal.
+//! 3. If not, the plan is improved by changing one block per variable. On meshes of few axes, all
+//!    plans that can still be better are searched.
 
 use soybean_minsum::{NO_LIMIT, Options, labels_at, labels_within, solve, solve_below};
 use soybean_plan::{AxisSet, Mesh};
@@ -15,67 +19,67 @@ use super::{
     resolution::Resolution,
 };
 
-/// The most axes that are told apart, all of them, where that is needed for a proof.
+/// The most axes for which single axes are searched.
 const MAX_FINE_AXES: usize = 4;
-/// The most entries of the tables of all pairs; those of pairs that are alike are one in memory.
+/// The most entries of the tables of all edges, counting shared tables once per edge.
 const MAX_ENTRIES: usize = 1 << 26;
-/// The work of a proof in pieces, where there are few axes.
+/// The work of a proof by dual decomposition on meshes of few axes.
 const DECOMPOSITION_WORK: u64 = 1 << 35;
-/// The axes for which the work is stated. Twice as much is done for each of the next few.
-const N_AXES_AT_ONCE: usize = 3;
-const MOST_DOUBLINGS: usize = 3;
-/// Partitions into blocks that are tried.
+/// The number of axes for which work is stated. It doubles with each of the next few axes.
+const N_BASE_AXES: usize = 3;
+const MAX_DOUBLINGS: usize = 3;
+/// The most partitions of the axes into blocks that are tried.
 const MAX_PARTITIONS: usize = 8;
-/// The most entries of the tables of a layout, where there is one already.
+/// The most entries of the tables of an axis assignment, once one has been found.
 const MAX_ASSIGNMENT_ENTRIES: usize = 1 << 19;
-/// One part of a cost among as many is not worth further search.
+/// Gaps below 1/2048 of the cost are not pursued.
 const NEGLIGIBLE: i64 = 1 << 11;
-/// Passes of the bound that rules out states in counts.
+/// The number of passes that rule out orbits.
 const N_PASSES: u64 = 8;
 
-/// A plan, and what is known of those that cost less.
+/// A plan with a lower bound.
 #[derive(Clone)]
 pub(super) struct BoundedPlan {
     pub(super) plan: Plan,
     pub(super) cost: i64,
-    /// No plan costs less than this.
-    pub(super) bound: i64,
-    /// The entries of the largest table.
+    /// No plan costs less.
+    pub(super) lower_bound: i64,
+    /// The number of entries of the largest table.
     pub(super) largest_table: usize,
 }
 
 impl BoundedPlan {
-    /// A plan of which nothing else is known.
+    /// Returns a plan without a bound.
     pub(super) fn new(problem: &TilingProblem<'_>, plan: Plan) -> Self {
-        Self { cost: problem.cost(&plan), plan, bound: 0, largest_table: 0 }
+        Self { cost: problem.cost(&plan), plan, lower_bound: 0, largest_table: 0 }
     }
 
-    /// The plan alone: what was proved holds only for some of all plans.
+    /// Returns the plan without its bound, which was proved for a part of all plans only.
     pub(super) fn unproved(self) -> Self {
-        Self { bound: 0, largest_table: 0, ..self }
+        Self { lower_bound: 0, largest_table: 0, ..self }
     }
 
     pub(super) fn is_optimal(&self) -> bool {
-        self.bound == self.cost
+        self.lower_bound == self.cost
     }
 }
 
-/// How hard to look for better plans.
+/// The effort of a search.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
-    /// A layout of what is best in counts.
+    /// An axis assignment of the best orbits.
     Assignment,
-    /// Until the best plan is proved, or the work is used up.
+    /// A proof of the best plan, as far as the work allows.
     Proof,
 }
 
-/// A problem, and its view in counts.
+/// A tiling problem, and its instance by orbits.
 pub(super) struct CoarseToFine<'a> {
     problem: &'a TilingProblem<'a>,
     orbits: Instance<'a>,
-    /// The work of a search near a plan.
+    /// The work of a search among candidates.
     work: u64,
-    /// That of a search in counts, or of all axes told apart.
+    /// The work of a search among orbits or among single axes.
     coarse_work: u64,
 }
 
@@ -83,22 +87,22 @@ impl<'a> CoarseToFine<'a> {
     pub(super) fn new(problem: &'a TilingProblem<'a>) -> Self {
         let mesh = &problem.mesh;
         let orbits = Instance::new(problem, Resolution::orbits(mesh, &symmetry_classes(problem)));
-        let n_doublings = mesh.n_axes().saturating_sub(N_AXES_AT_ONCE).min(MOST_DOUBLINGS);
+        let n_doublings = mesh.n_axes().saturating_sub(N_BASE_AXES).min(MAX_DOUBLINGS);
         let work = problem.work(WORK);
         Self { problem, orbits, work, coarse_work: work << n_doublings }
     }
 
-    /// The view in counts.
+    /// Returns the instance by orbits.
     pub(super) fn orbits(&self) -> &Instance<'a> {
         &self.orbits
     }
 
-    /// What is not worth further search where a plan costs this much: nothing is too little where all axes can be told apart.
+    /// Returns the gap that is not pursued at this cost: none if single axes can be searched.
     fn negligible(&self, cost: i64) -> i64 {
         if self.problem.mesh.n_axes() <= MAX_FINE_AXES { 0 } else { cost / NEGLIGIBLE }
     }
 
-    /// The best plan among these states in counts, no worse than the plans in hand.
+    /// Returns the best plan among these orbits, no worse than the plans in hand.
     pub(super) fn best(
         &self,
         allowed: &[Vec<usize>],
@@ -119,7 +123,7 @@ impl<'a> CoarseToFine<'a> {
             found: BoundedPlan {
                 cost: start.map_or(i64::MAX, |it| it.cost),
                 plan: start.map_or_else(Vec::new, |it| it.plan.clone()),
-                bound: found.lower_bound,
+                lower_bound: found.lower_bound,
                 largest_table: found.largest_table,
             },
         };
@@ -138,23 +142,24 @@ impl<'a> CoarseToFine<'a> {
     }
 }
 
-/// The search for a plan of which counts are known.
+/// The search for a plan with given orbits.
 struct Refinement<'a> {
     parent: &'a CoarseToFine<'a>,
-    /// The states in counts that plans may have.
+    /// The orbits that plans may have.
     allowed: &'a [Vec<usize>],
     found: BoundedPlan,
 }
 
 impl Refinement<'_> {
-    /// Whether the plan is proved, or as good as proved where not all axes can be told apart.
+    /// Returns whether the gap is closed, or small enough on meshes whose single axes are not
+    /// searched.
     fn is_settled(&self) -> bool {
-        let BoundedPlan { cost, bound, .. } = self.found;
-        cost - bound <= self.parent.negligible(bound)
+        let BoundedPlan { cost, lower_bound, .. } = self.found;
+        cost - lower_bound <= self.parent.negligible(lower_bound)
     }
 
-    /// The best plans with these states in counts, by one partition of the axes into blocks after the other until one does justice to them; gives the
-    /// best partition.
+    /// Assigns axes to these orbits, by one partition into blocks after the other until the gap is
+    /// closed. Returns the best partition.
     fn assign_axes(&mut self, labels: &[usize], effort: Effort) -> Vec<AxisSet> {
         let CoarseToFine { problem, orbits, .. } = self.parent;
         let is_quick = effort == Effort::Assignment && problem.mesh.n_axes() > MAX_FINE_AXES;
@@ -170,10 +175,11 @@ impl Refinement<'_> {
                 break;
             }
         }
-        partitions.into_iter().nth(best).expect("axes can be taken one by one")
+        partitions.into_iter().nth(best).expect("single axes are a partition")
     }
 
-    /// The cost of the best plan that is like this one by counts, if it can be laid out in blocks, is not too large, and costs less than the limit.
+    /// Returns the cost of the best assignment of these orbits by blocks. Returns `None` if there
+    /// is none below the limit, or if its tables are too large.
     fn assign_by_blocks(
         &mut self,
         wanted: &[Label],
@@ -190,15 +196,17 @@ impl Refinement<'_> {
             }
             by_blocks
         };
-        let choices = Candidates::new(problem, &[wanted], assignments)?;
-        if limit < NO_LIMIT && choices.n_entries() > MAX_ASSIGNMENT_ENTRIES {
+        let candidates = Candidates::new(problem, &[wanted], assignments)?;
+        if limit < NO_LIMIT && candidates.n_entries() > MAX_ASSIGNMENT_ENTRIES {
             return None;
         }
-        let found = solve_below(&choices.costs(), limit, Options::with_work(self.parent.work / 4));
-        found.labels.map(|it| self.offer(choices.plan(&it)))
+        let found =
+            solve_below(&candidates.costs(), limit, Options::with_work(self.parent.work / 4));
+        found.labels.map(|it| self.offer(candidates.plan(&it)))
     }
 
-    /// Improves the plan by changes of one block for each variable, all variables together, until that is no better.
+    /// Improves the plan until no change of one block per variable helps. All variables change
+    /// together (a very large neighbourhood, Ahuja et al. 2002).
     fn improve(&mut self, blocks: &[AxisSet]) {
         let problem = self.parent.problem;
         while !self.is_settled() {
@@ -209,47 +217,47 @@ impl Refinement<'_> {
                 }
                 problem.neighbourhood(variable, here[0], blocks)
             };
-            let choices =
-                Candidates::new(problem, &[plan], neighbourhood).expect("a plan is near itself");
-            let from = choices.positions(plan);
+            let candidates = Candidates::new(problem, &[plan], neighbourhood)
+                .expect("a plan is in its neighbourhood");
+            let from = candidates.positions(plan);
             let found =
-                solve(&choices.costs(), from.as_deref(), Options::with_work(self.parent.work));
+                solve(&candidates.costs(), from.as_deref(), Options::with_work(self.parent.work));
             let before = self.found.cost;
-            self.offer(choices.plan(&found.labels));
+            self.offer(candidates.plan(&found.labels));
             if self.found.cost > before - before / NEGLIGIBLE {
                 return;
             }
         }
     }
 
-    /// The best of all plans with any of these states in counts, with the proof as far as the work goes.
+    /// Searches all plans with any of these orbits, with a proof as far as the work allows.
     fn search(&mut self, wanted: &[Vec<usize>]) {
         let problem = self.parent.problem;
         let instance = Instance::new(problem, Resolution::FINE);
         let mut kept = instance.refining(&self.parent.orbits, wanted, self.allowed);
-        let here = instance.indices(&self.found.plan).expect("all axes are told apart");
-        for (kept, state) in kept.iter_mut().zip(here) {
-            if let Err(at) = kept.binary_search(&state) {
-                kept.insert(at, state);
+        let here = instance.indices(&self.found.plan).expect("single axes have all labels");
+        for (kept, label) in kept.iter_mut().zip(here) {
+            if let Err(at) = kept.binary_search(&label) {
+                kept.insert(at, label);
             }
         }
         if instance.n_entries(&kept) > MAX_ENTRIES {
             return;
         }
         let from = instance.positions(&kept, &self.found.plan);
-        let is_small = problem.mesh.n_axes() <= N_AXES_AT_ONCE;
+        let is_small = problem.mesh.n_axes() <= N_BASE_AXES;
         let decomposition_work = if is_small { DECOMPOSITION_WORK } else { 0 };
         let found = solve(
             &instance.restricted(&kept),
             from.as_deref(),
             Options { decomposition_work, ..Options::with_work(self.parent.coarse_work) },
         );
-        self.found.bound = self.found.bound.max(found.lower_bound.min(self.found.cost));
+        self.found.lower_bound = self.found.lower_bound.max(found.lower_bound.min(self.found.cost));
         self.found.largest_table = self.found.largest_table.max(found.largest_table);
         self.offer(instance.plan(&labels_at(&kept, &found.labels)));
     }
 
-    /// The cost of a plan, which is kept if it is the best so far.
+    /// Returns the cost of a plan, and keeps the plan if it is the best one so far.
     fn offer(&mut self, plan: Plan) -> i64 {
         let problem = self.parent.problem;
         let plan = problem.completed(plan);
@@ -262,12 +270,12 @@ impl Refinement<'_> {
     }
 }
 
-/// Every axis as a block of its own.
+/// Returns every axis as a block of its own.
 fn single_axes(mesh: &Mesh) -> Vec<AxisSet> {
     (0..mesh.n_axes()).map(|axis| AxisSet::EMPTY.with(axis)).collect()
 }
 
-/// For each variable the states at these positions among the allowed ones.
+/// Returns the allowed labels at these positions, for each variable.
 fn labels_at_each(allowed: &[Vec<usize>], positions: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let of_variable = |(allowed, positions): (&Vec<usize>, &Vec<usize>)| {
         positions.iter().map(|&it| allowed[it]).collect()

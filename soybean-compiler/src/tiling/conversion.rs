@@ -1,7 +1,9 @@
-//! Conversions between tilings: which collectives lead from one to the other, and the bytes that they move.
+//! Conversions between tilings: sequences of collectives, and the bytes that they move.
 //!
-//! In this order, axes with the same step together: slice (`r -> P`, free), reduce-scatter (`red -> P`), all-to-all (`P_i -> P_j`), all-gather
-//! (`P -> r`); a sum that ends replicated is an all-reduce, taken apart around an all-to-all, which then moves less.
+//! The steps are, with all axes of a step together: slice (`r -> P`, free), reduce-scatter (`red ->
+//! P`), all-to-all (`P_i -> P_j`), all-gather (`P -> r`). A sum that ends replicated is an
+//! all-reduce. Around an all-to-all it is divided into reduce-scatter and all-gather, because the
+//! all-to-all then moves less.
 
 use soybean_plan::{
     AxisSet, Collective, CollectiveKind, Combine, DType, Mesh, Placement, Shape, Tiling,
@@ -9,7 +11,7 @@ use soybean_plan::{
 
 use super::tiling_space::LegalSplits;
 
-/// One step of a conversion.
+/// A step of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConversionStep {
     pub(super) kind: CollectiveKind,
@@ -18,7 +20,7 @@ pub(super) struct ConversionStep {
     pub(super) to: Tiling,
 }
 
-/// The collectives that lead from one tiling of a tensor to another.
+/// Returns the collectives that convert a tensor from one tiling to another.
 #[must_use]
 pub fn route(
     mesh: &Mesh,
@@ -44,7 +46,7 @@ pub fn route(
     conversion_steps(&splits, from, to).into_iter().map(collective).collect()
 }
 
-/// The steps from one tiling to another.
+/// Returns the steps from one tiling to another.
 pub(super) fn conversion_steps(
     splits: &LegalSplits,
     from: Tiling,
@@ -56,7 +58,7 @@ pub(super) fn conversion_steps(
     direct(splits, from, to).unwrap_or_else(|| through_replication(splits, from, to))
 }
 
-/// A tiling on its way to another.
+/// A conversion under construction.
 struct RouteBuilder<'a> {
     splits: &'a LegalSplits,
     here: Tiling,
@@ -64,7 +66,7 @@ struct RouteBuilder<'a> {
 }
 
 impl RouteBuilder<'_> {
-    /// Changes the placement on these axes; none if that is no legal tiling.
+    /// Changes the placement on these axes; `None` if the result is no legal tiling.
     fn change(
         &mut self,
         kind: CollectiveKind,
@@ -84,7 +86,7 @@ impl RouteBuilder<'_> {
     }
 }
 
-/// The cheapest order of steps; none where an extent has too few factors for what lies between.
+/// Returns the cheapest steps, or `None` if an extent has too few factors for a tiling on the way.
 fn direct(splits: &LegalSplits, from: Tiling, to: Tiling) -> Option<Vec<ConversionStep>> {
     use Placement::{Partial, Replicated, Split};
     let [mut sliced, mut scattered, mut summed, mut exchanged, mut gathered] = [AxisSet::EMPTY; 5];
@@ -102,7 +104,7 @@ fn direct(splits: &LegalSplits, from: Tiling, to: Tiling) -> Option<Vec<Conversi
     let mut route = RouteBuilder { splits, here: from, changes: Vec::new() };
     let target = |axis| to.on(axis);
     route.change(CollectiveKind::Slice, sliced, target)?;
-    // Around an all-to-all, sums are scattered for the while, so that it moves less.
+    // Around an all-to-all, sums stay scattered, so that it moves less.
     let halfway = if exchanged.is_empty() || summed.is_empty() {
         None
     } else {
@@ -122,7 +124,8 @@ fn direct(splits: &LegalSplits, from: Tiling, to: Tiling) -> Option<Vec<Conversi
     Some(route.changes)
 }
 
-/// An all-to-all; none where the splits before and after overlap, so that ranks would have to exchange unequal parts.
+/// Adds an all-to-all; `None` if the splits before and after overlap, because ranks would have to
+/// exchange unequal parts.
 fn exchange(route: &mut RouteBuilder<'_>, axes: AxisSet, to: Tiling) -> Option<()> {
     if !route.splits.are_independent(&route.here, &to, axes) {
         return None;
@@ -130,7 +133,8 @@ fn exchange(route: &mut RouteBuilder<'_>, axes: AxisSet, to: Tiling) -> Option<(
     route.change(CollectiveKind::AllToAll, axes, |axis| to.on(axis))
 }
 
-/// A legal tiling in which the axes that end replicated are scattered along some dim for the while of an all-to-all.
+/// Returns a legal tiling during an all-to-all in which some dim is split along the axes of sums
+/// that end replicated.
 fn scatter_dims(
     splits: &LegalSplits,
     here: &Tiling,
@@ -152,7 +156,7 @@ fn scatter_dims(
     })
 }
 
-/// The way that is always there: everything that changes is replicated first, then sliced.
+/// Returns the steps that always work: everything that changes is replicated first, then sliced.
 fn through_replication(splits: &LegalSplits, from: Tiling, to: Tiling) -> Vec<ConversionStep> {
     let axes = |condition: &dyn Fn(Placement, Placement) -> bool| -> AxisSet {
         (0..splits.n_axes())

@@ -1,7 +1,9 @@
-//! What conversions and kernels cost, in whole units of the objective: bytes moved over all ranks, or ticks of time.
+//! Cost models: the costs of conversions and kernels, in units of the objective. A unit is a byte
+//! moved over all ranks, or a tick of time.
 //!
-//! A tick is a power of two of seconds, so short that a step of the worst plan has some 2^42 of them at most: sums of costs are exact in 63 bits with
-//! [`UNIT`] for each tick, and times are rounded by a thousandth of a microsecond or less unless a step takes hours.
+//! A tick is a power of two of seconds. It is so short that a step of the worst plan has up to 2^42
+//! ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick. Times are rounded by at
+//! most a thousandth of a microsecond unless a step takes hours.
 
 use soybean_plan::{CollectiveKind, DType, Shape, Topology, Work};
 
@@ -13,10 +15,10 @@ use crate::{
     value::Value,
 };
 
-/// By which prices plans are compared.
+/// The measure by which plans are compared.
 #[derive(Debug)]
 pub(super) enum CostModel {
-    /// The bytes that are moved.
+    /// The bytes moved.
     Bytes,
     /// The time of a step.
     Time(Box<TimeModel>),
@@ -27,21 +29,24 @@ pub(super) enum CostModel {
 pub(super) struct TimeModel {
     topology: Topology,
     ticks_per_second: f64,
-    /// Cost of a tick that only an evaluation takes.
+    /// The cost of a tick that only an evaluation takes, in ticks.
     evaluation_tick: f64,
-    /// For each tensor that the measured computation computes, the number of the kernel without its form: equal for equal operators on equal shapes.
+    /// For each tensor that the measured computation computes, the number of its task: equal for
+    /// equal operators on equal shapes.
     tasks: Vec<Option<usize>>,
 }
 
-/// What a conversion costs whatever the size of the tensor. There are many of them, so each is one word: the elements that are moved over all ranks for a tensor
-/// of as many elements as there are ranks; or, in single precision, seconds and seconds for each byte of the tensor.
+/// The cost of a conversion without the size of the tensor, packed into one word because there are
+/// many of them. For bytes: the elements moved over all ranks, for a tensor of as many elements as
+/// there are ranks. For time: seconds, and seconds per byte of the tensor, both in single
+/// precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ConversionCost(u64);
 
 impl ConversionCost {
-    /// Nothing.
+    /// No cost.
     pub(super) const NONE: Self = Self(0);
-    /// What is no price.
+    /// A marker of a cost that has not been computed.
     pub(super) const UNKNOWN: Self = Self(u64::MAX);
 
     const fn of_time(seconds: f32, seconds_per_byte: f32) -> Self {
@@ -55,7 +60,7 @@ impl ConversionCost {
 }
 
 impl CostModel {
-    /// Times on this machine.
+    /// Returns the times on this machine.
     pub(super) fn time(network: &Network, topology: &Topology) -> Self {
         let is_measured = network.measured();
         let (mut measured, mut evaluated) = (0.0, 0.0);
@@ -67,10 +72,10 @@ impl CostModel {
             *(if is_measured[value.index()] { &mut measured } else { &mut evaluated }) += sum;
         }
         let mut ticks_per_second = 1.0;
-        while measured * ticks_per_second < MOST_TICKS / 2.0 && ticks_per_second < MOST_TICKS {
+        while measured * ticks_per_second < MAX_TICKS / 2.0 && ticks_per_second < MAX_TICKS {
             ticks_per_second *= 2.0;
         }
-        while measured * ticks_per_second > MOST_TICKS {
+        while measured * ticks_per_second > MAX_TICKS {
             ticks_per_second /= 2.0;
         }
         let most_evaluated = f64::max(evaluated * ticks_per_second, 1.0);
@@ -79,7 +84,7 @@ impl CostModel {
         Self::Time(Box::new(TimeModel { topology, ticks_per_second, evaluation_tick, tasks }))
     }
 
-    /// The level of an axis, as far as levels cost differently.
+    /// Returns the level of an axis, if costs depend on it.
     pub(super) fn level(&self, axis: usize) -> usize {
         match self {
             Self::Bytes => 0,
@@ -87,7 +92,7 @@ impl CostModel {
         }
     }
 
-    /// The price of getting from one tiling to another.
+    /// Returns the cost of these steps of a conversion.
     pub(super) fn conversion(
         &self,
         splits: &LegalSplits,
@@ -99,7 +104,7 @@ impl CostModel {
         }
     }
 
-    /// A price that is at most either of two, and no lower than need be.
+    /// Returns the greatest cost that is at most either of two.
     pub(super) fn least(&self, one: ConversionCost, other: ConversionCost) -> ConversionCost {
         match self {
             Self::Bytes => ConversionCost(one.0.min(other.0)),
@@ -110,7 +115,7 @@ impl CostModel {
         }
     }
 
-    /// The whole units of a conversion of a tensor of so many bytes that the measured computation has.
+    /// Returns the units of a conversion of a tensor of this size in the measured computation.
     pub(super) fn measured(&self, price: ConversionCost, bytes: u64, n_ranks: u64) -> i64 {
         match self {
             Self::Bytes => (price.0 * bytes / n_ranks) as i64,
@@ -118,7 +123,8 @@ impl CostModel {
         }
     }
 
-    /// The part of a unit of one that only an evaluation has, given that of a byte which only evaluations move; less than a quarter, whatever the sum.
+    /// Returns the fraction of a unit for a conversion that only an evaluation has; `byte` is the
+    /// fraction for a byte. The sum over all conversions is less than a quarter.
     pub(super) fn evaluated(
         &self,
         price: ConversionCost,
@@ -134,7 +140,8 @@ impl CostModel {
         }
     }
 
-    /// The number of what computes a tensor, the same for all tensors for which [`Self::kernel`] is; none where that is 0 in any form.
+    /// Returns the number of the task that computes a tensor. Equal tasks have equal
+    /// [`Self::kernel`] costs; `None` means that they are 0.
     pub(super) fn task(&self, value: Value) -> Option<usize> {
         match self {
             Self::Bytes => None,
@@ -142,7 +149,7 @@ impl CostModel {
         }
     }
 
-    /// The whole units of computing a tensor in this form, without its conversions.
+    /// Returns the units of computing a tensor in this partitioning, without its conversions.
     pub(super) fn kernel(&self, network: &Network, value: Value, form: &Form) -> i64 {
         match self {
             Self::Bytes => 0,
@@ -154,7 +161,7 @@ impl CostModel {
         }
     }
 
-    /// The seconds of so many whole units.
+    /// Converts units to seconds.
     pub(super) fn seconds(&self, units: u64) -> Option<f64> {
         match self {
             Self::Bytes => None,
@@ -163,11 +170,12 @@ impl CostModel {
     }
 }
 
-/// The most ticks of the worst plan.
-const MOST_TICKS: f64 = (1_u64 << 42) as f64;
+/// The most ticks of a plan.
+const MAX_TICKS: f64 = (1_u64 << 42) as f64;
 
 impl TimeModel {
-    /// Slices take no time here: those of one tensor are shared by all that read it. Nor does it take time to divide a number among ranks.
+    /// Slices take no time here, because those of one tensor are shared by all its readers.
+    /// Dividing a scalar among ranks takes no time either.
     #[expect(clippy::cast_possible_truncation, reason = "seven digits are more than is known")]
     fn conversion(&self, splits: &LegalSplits, changes: &[ConversionStep]) -> ConversionCost {
         let n_ranks = self.topology.mesh().n_ranks() as f64;
@@ -191,7 +199,8 @@ impl TimeModel {
     }
 }
 
-/// A time that no conversion of a tensor exceeds: four changes, each of which sends the whole of it twice over the slowest level.
+/// Returns a time that no conversion of a tensor exceeds: four steps, each of which sends the whole
+/// tensor twice over the slowest level.
 fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
     let latency = topology.cluster().levels.iter().map(|it| it.latency_seconds).fold(0.0, f64::max);
     let slowest = (0..topology.n_levels())
@@ -202,7 +211,8 @@ fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
     8.0 * (latency + bytes as f64 / slowest)
 }
 
-/// For each tensor that the measured computation computes, a number that equal operators on operands of equal shapes and types share.
+/// Returns the task of each tensor that the measured computation computes. Equal operators on
+/// operands of equal shapes and types have the same task.
 fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
     let graph = &network.graph;
     let mut known = Vec::new();
@@ -215,13 +225,13 @@ fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
     graph.values().map(task).collect()
 }
 
-/// The time of computing a whole tensor on one GPU.
+/// Returns the time of computing a whole tensor on one GPU.
 fn whole_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
     let Some(operator) = network.graph.operator(value) else { return 0.0 };
     kernel_seconds(network, topology, operator, value, None)
 }
 
-/// The time of the kernel that computes a tensor, whole or in a form.
+/// Returns the time of the kernel that computes a tensor, whole or in a partitioning.
 fn kernel_seconds(
     network: &Network,
     topology: &Topology,
@@ -251,7 +261,7 @@ fn kernel_seconds(
     topology.cluster().device.seconds(work, network.precision)
 }
 
-/// The shape of a rank's part of a tensor with these dims.
+/// Returns the shape of a rank's part of a tensor with these dims.
 fn local_shape(topology: &Topology, dims: &[Dim], form: Option<&Form>) -> Shape {
     let n_parts = |dim: &Dim| match (form, dim.factor) {
         (Some(form), Some(factor)) => topology.mesh().group_size(form.axes_of(factor)),

@@ -1,8 +1,12 @@
-//! Which axes take the first digits of which extents.
+//! The digit order of extents: which mesh axes take the first digits of an index.
 //!
-//! A split of `[12, 64]` by its first dim is a split of the flat dim of 768 only along the axes that take a digit of 12 each ([`soybean_plan::Tile`]): at most two of size 2. So
-//! a batch of 8 and 12 heads on 32 ranks should not both begin with the first axis. Extents that are parts of one another begin
-//! alike. The groups of extents that have too few digits take axes of their own, from the last axis on; the first ones are left to the batch.
+//! Tiles split an index into mixed-radix digits ([`soybean_plan::Tile`]; Knuth, The Art of Computer
+//! Programming 2, 4.1). A split of `[12, 64]` by its first dim also splits the flattened dim of
+//! 768, but only along axes that take a digit of 12. These are at most two axes of size 2. So a
+//! batch of 8 and 12 heads on 32 ranks should not both begin with the first axis.
+//!
+//! An extent and its parts begin with the same axis. Groups of extents with too few digits for all
+//! axes get axes from the last one on; the first ones are left to the batch.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +14,12 @@ use soybean_plan::{Mesh, Tiling};
 
 use crate::{network::Network, signature::Dim, value::Value};
 
-/// The mesh with the axes in an order that suits the network's extents, if it allows what users pin.
+/// Returns the mesh with a digit order that suits the network's extents, if the users' pins allow
+/// it.
 pub(super) fn with_digit_order(network: &Network, mesh: Mesh) -> Mesh {
-    // A mesh that has turns is that of a plan, and keeps them. An axis of another size could take a digit of the whole before those of the part, which the
-    // part has not.
-    if mesh.turns().next().is_some() || mesh.sizes().any(|it| it != mesh.size(0)) {
+    // A mesh with a digit order comes from a plan and keeps it. If axes differ in size, an axis
+    // could take a digit of the whole extent before those of its part, which lacks that digit.
+    if mesh.first_axes().next().is_some() || mesh.sizes().any(|it| it != mesh.size(0)) {
         return mesh;
     }
     let pairs = flattened(network);
@@ -39,15 +44,16 @@ pub(super) fn with_digit_order(network: &Network, mesh: Mesh) -> Mesh {
         }
     }
     let start = |(extent, group): (&usize, &usize)| Some((*extent, *starts.get(group)?));
-    let turns = group_of.iter().filter_map(start).filter(|it| it.1 > 0);
-    let turned = turns.fold(mesh, |mesh, (extent, axis)| mesh.turned(extent, axis));
-    // A pin that tells axes apart says itself which extent begins with which.
+    let first_axes = group_of.iter().filter_map(start).filter(|it| it.1 > 0);
+    let ordered = first_axes.fold(mesh, |mesh, (extent, axis)| mesh.with_first_axis(extent, axis));
+    // A pin that distinguishes axes already determines their order.
     let is_kept = |tiling: Tiling| tiling.placements().windows(2).all(|pair| pair[0] == pair[1]);
-    let is_allowed = |it: &Value| network.pin(*it, &turned).is_some_and(is_kept);
-    if network.pins().iter().all(is_allowed) { turned } else { mesh }
+    let is_allowed = |it: &Value| network.pin(*it, &ordered).is_some_and(is_kept);
+    if network.pins().iter().all(is_allowed) { ordered } else { mesh }
 }
 
-/// The extents of dims of which an operator splits the outermost part, each with that part's, in the order in which the network has them.
+/// Returns the extents of dims whose outermost part an operator splits, each with that part, in the
+/// order of the network.
 fn flattened(network: &Network) -> Vec<(usize, usize)> {
     let graph = &network.graph;
     let mut pairs = Vec::new();

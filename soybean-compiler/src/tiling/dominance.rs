@@ -1,10 +1,18 @@
-//! LegalSplits that another split makes needless: those of image dims beside that of the batch, for the most part.
+//! Dominated splits: those that another split makes needless, such as splits of image dims if the
+//! batch can be split.
 //!
-//! Dims and factors that operators tie together are one *loop* of the network. Say that every tensor and every operator that has loop H also has loop B,
-//! once; that whatever an operator reads or makes along H it reads or makes along B as well; and that B can be split along all axes everywhere. Take any
-//! plan, and split B wherever it splits H. Operands that lack H and have B may arrive split instead of replicated, results that lack H and have B come
-//! out split instead of partial, equal tilings stay equal, and all else is as before: no conversion moves more. So some optimal plan splits H nowhere.
-//! A loop that a user's pin splits is kept. Pinned tensors that split no loop in question are among what is as before.
+//! Dims and factors that operators tie together form one *loop* of the network. Assume that
+//!
+//! - every tensor and every operator with loop H also has loop B, exactly once;
+//! - whatever an operator reads or writes along H, it reads or writes along B as well;
+//! - B can be split along all axes everywhere.
+//!
+//! Take any plan, and split B wherever it splits H. Operands that have B but lack H may arrive
+//! split instead of replicated. Results that have B but lack H come out split instead of partial.
+//! Equal tilings stay equal, and everything else is unchanged, so no conversion moves more. Hence
+//! some optimal plan splits H nowhere.
+//!
+//! A loop that a user's pin splits is kept. Pinned tensors that split neither loop are unchanged.
 
 use soybean_plan::{AxisSet, Mesh, may_split};
 
@@ -15,16 +23,16 @@ use crate::{
     value::Value,
 };
 
-/// What is chosen in a search.
+/// A variable of the search, without its kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NetworkVariable {
     /// The tiling of this tensor.
     Tensor(Value),
-    /// The form in which this tensor is computed.
+    /// The partitioning in which this tensor is computed.
     Operator(Value),
 }
 
-/// For each variable, and each dim of its tensor or factor of its operator, whether no search need split it.
+/// Marks the needless splits: for each variable, each dim of its tensor or factor of its operator.
 pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> {
     let this = Loops::new(network, mesh);
     let n_loops = this.loops.iter().flatten().max().map_or(0, |it| it + 1);
@@ -44,31 +52,31 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
     for inner in 0..n_loops {
         let variables = &variables_of[inner];
         let Some(first) = variables.first() else { continue };
-        let stands_in = |&outer: &usize| {
+        let dominates = |&outer: &usize| {
             outer != inner
                 && can_split[outer]
                 && !is_needless[outer]
                 && variables.iter().all(|&it| this.is_covered(it, inner, outer))
         };
-        is_needless[inner] = !is_pinned[inner] && this.loops[*first].iter().any(stands_in);
+        is_needless[inner] = !is_pinned[inner] && this.loops[*first].iter().any(dominates);
     }
     let of_variable = |loops: &Vec<usize>| loops.iter().map(|&it| is_needless[it]).collect();
     this.loops.iter().map(of_variable).collect()
 }
 
-/// Nothing is needless.
+/// Marks no split as needless.
 #[cfg(test)]
 pub(super) fn no_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> {
     let this = Loops::new(network, mesh);
     this.loops.iter().map(|it| vec![false; it.len()]).collect()
 }
 
-/// The loops of a network: for each variable the loop of each dim or factor.
+/// The loops of a network: for each variable, the loop of each dim or factor.
 struct Loops<'a> {
     network: &'a Network,
     mesh: &'a Mesh,
     variables: Vec<NetworkVariable>,
-    /// The signatures of the variables that are operators.
+    /// The signatures of operators.
     signatures: Vec<Option<Signature>>,
     /// A mark for each value that every rank computes whole.
     is_known_everywhere: Vec<bool>,
@@ -93,7 +101,7 @@ impl<'a> Loops<'a> {
         let is_known_everywhere = known_everywhere(network, &operators.collect::<Vec<_>>());
         let loops = Vec::new();
         let mut this = Self { network, mesh, variables, signatures, is_known_everywhere, loops };
-        this.loops = this.tied(&tensors);
+        this.loops = this.united(&tensors);
         this
     }
 
@@ -106,8 +114,8 @@ impl<'a> Loops<'a> {
         }
     }
 
-    /// Ties the dims of tensors to the factors of the operators that use them.
-    fn tied(&self, tensors: &[usize]) -> Vec<Vec<usize>> {
+    /// Unites the dims of tensors with the factors of the operators that access them (union-find).
+    fn united(&self, tensors: &[usize]) -> Vec<Vec<usize>> {
         let mut starts = Vec::with_capacity(self.variables.len());
         let mut parents: Vec<usize> = Vec::new();
         for variable in 0..self.variables.len() {
@@ -144,7 +152,7 @@ impl<'a> Loops<'a> {
             .collect()
     }
 
-    /// Whether a user pins the tensor of a variable to a tiling that splits this dim.
+    /// Returns whether a user pins the tensor of a variable to a tiling that splits this dim.
     fn is_pinned_along(&self, variable: usize, dim: usize) -> bool {
         let NetworkVariable::Tensor(value) = self.variables[variable] else { return false };
         self.network.pin(value, self.mesh).is_some_and(|it| !it.axes_of(dim).is_empty())
@@ -162,7 +170,8 @@ impl<'a> Loops<'a> {
         }
     }
 
-    /// Whether a variable that has the inner loop has the outer loop once, and an operator has it wherever it has the inner one.
+    /// Returns whether a variable with the inner loop has the outer loop once. An operator must
+    /// also have the outer loop wherever it has the inner one.
     fn is_covered(&self, variable: usize, inner: usize, outer: usize) -> bool {
         let loops = &self.loops[variable];
         let mut positions = (0..loops.len()).filter(|&it| loops[it] == outer);
@@ -186,14 +195,14 @@ impl<'a> Loops<'a> {
     }
 }
 
-/// A mark for each value that every rank computes whole, from the signatures of the operators that make values.
+/// Marks each value that every rank computes whole, by the signatures of the operators.
 pub(super) fn known_everywhere(network: &Network, operators: &[(Value, &Signature)]) -> Vec<bool> {
     let mut marks = vec![false; network.graph.n_values()];
     operators.iter().for_each(|(value, it)| marks[value.index()] = it.is_known_everywhere());
     marks
 }
 
-/// The representative of a set; what leads to it is shortened on the way.
+/// Returns the representative of a set, and halves the path to it.
 fn root(parents: &mut [usize], of: usize) -> usize {
     let mut at = of;
     while parents[at] != at {
@@ -226,7 +235,8 @@ mod tests {
         numbers.iter().copied().map(Argument::Integer)
     }
 
-    /// A convolution with normalised channels, a pooling, and a dense layer over channels and places together.
+    /// Returns a network with a convolution with normalised channels, a pooling, and a dense layer
+    /// over channels and pixels.
     fn network(batch: usize, side: usize) -> Network {
         let mut it = Builder::new();
         let x = Argument::Tensor(it.input("x", DType::F32, &[batch, 2, side, side]));

@@ -1,6 +1,8 @@
-//! A search problem at one resolution: the states that its variables can have, and tables of what pairs of them cost.
+//! A tiling problem at one resolution: the labels of its variables, and the min-sum problem over
+//! some of them.
 //!
-//! Tables are made for the states that a search wants, and once for all pairs that are alike: layers repeat.
+//! Tables are made only for the labels that a search asks for. Equal edges share a table, because
+//! layers repeat.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -16,17 +18,18 @@ use super::{
 };
 use crate::{signature::Form, value::Value};
 
-/// A problem with the states that a resolution tells apart.
+/// A problem with the labels that a resolution distinguishes.
 pub(super) struct Instance<'a> {
     pub(super) problem: &'a TilingProblem<'a>,
     pub(super) resolution: Resolution,
-    /// For each kind of tensors.
+    /// The tilings of each kind of tensor.
     spaces: Vec<TilingSpace>,
-    /// For each work, its forms.
+    /// The partitionings of each kind of operator.
     forms: Vec<Vec<Form>>,
-    /// For each use and each form of its operator, the position of the tiling that it needs or gives.
+    /// For each access and each partitioning of its operator, the position of the tiling that it
+    /// needs or gives.
     positions: Vec<Rc<[usize]>>,
-    /// What the forms of each task and work cost besides conversions, found once.
+    /// The kernel costs of the partitionings of each task and operator kind, computed once.
     kernels: RefCell<BTreeMap<(usize, usize), Vec<i64>>>,
 }
 
@@ -43,14 +46,16 @@ impl<'a> Instance<'a> {
         let forms: Vec<Vec<Form>> = problem
             .operator_kinds
             .iter()
-            .map(|it| enumerate_forms(&it.splittable, &resolution, mesh, it.repeating))
+            .map(|it| enumerate_forms(&it.splittable, &resolution, mesh, it.redundancy))
             .collect();
         let mut known: BTreeMap<(usize, usize, Option<usize>), Rc<[usize]>> = BTreeMap::new();
         let mut positions = Vec::with_capacity(problem.accesses.len());
         for access in &problem.accesses {
             let position = |form: &Form| {
                 let tiling = problem.accessed_tiling(access, form);
-                spaces[access.tensor_kind].position(&tiling).expect("what forms need is legal")
+                spaces[access.tensor_kind]
+                    .position(&tiling)
+                    .expect("partitionings need legal tilings")
             };
             let all = || forms[access.operator_kind].iter().map(position).collect();
             let of_access = known
@@ -62,7 +67,7 @@ impl<'a> Instance<'a> {
         Self { problem, resolution, spaces, forms, positions, kernels }
     }
 
-    /// The number of states of a variable.
+    /// Returns the number of labels of a variable.
     pub(super) fn n_labels(&self, variable: usize) -> usize {
         match self.problem.variables[variable] {
             Variable::Tensor { tensor_kind, .. } => self.spaces[tensor_kind].stored().len(),
@@ -70,7 +75,7 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// What a state of a variable stands for.
+    /// Returns a label of a variable.
     pub(super) fn label(&self, variable: usize, index: usize) -> Label {
         match self.problem.variables[variable] {
             Variable::Tensor { tensor_kind, .. } => {
@@ -82,23 +87,26 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// The plan of one state for each variable.
+    /// Returns the plan of these labels, one per variable.
     pub(super) fn plan(&self, labels: &[usize]) -> Plan {
         labels.iter().enumerate().map(|(variable, &label)| self.label(variable, label)).collect()
     }
 
-    /// The states of a plan, or those that stand for them; none if this resolution has none.
+    /// Returns the labels of a plan, or the representatives of their orbits; `None` if this
+    /// resolution lacks one.
     pub(super) fn indices(&self, plan: &[Label]) -> Option<Vec<usize>> {
         plan.iter().enumerate().map(|(variable, label)| self.index(variable, label)).collect()
     }
 
-    /// Where the states of a plan stand among these; none if one of them is not there.
+    /// Returns the positions of a plan's labels among the kept ones; `None` if one of them is not
+    /// kept.
     pub(super) fn positions(&self, kept: &[Vec<usize>], plan: &[Label]) -> Option<Vec<usize>> {
         let indices = self.indices(plan)?;
         kept.iter().zip(indices).map(|(kept, index)| kept.binary_search(&index).ok()).collect()
     }
 
-    /// The state of a choice, or the one that stands for it; none if this resolution has none.
+    /// Returns the index of a label, or of the representative of its orbit; `None` if this
+    /// resolution lacks it.
     pub(super) fn index(&self, variable: usize, label: &Label) -> Option<usize> {
         match (self.problem.variables[variable], label) {
             (Variable::Tensor { tensor_kind, .. }, Label::Tensor(tiling)) => {
@@ -112,7 +120,7 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// The states from which a search chooses; of pinned tensors, the one that they are pinned to.
+    /// Returns the labels from which a search chooses. A pinned tensor has one.
     pub(super) fn all_labels(&self) -> Vec<Vec<usize>> {
         let problem = self.problem;
         let operators = problem.variables.iter().filter_map(|of_variable| match *of_variable {
@@ -125,7 +133,7 @@ impl<'a> Instance<'a> {
         let of_variable = |variable: usize| match self.problem.variables[variable] {
             Variable::Tensor { tensor_kind, .. } if let Some(pin) = self.problem.pin(variable) => {
                 let index = self.spaces[tensor_kind].position(&pin);
-                vec![index.expect("pins are uniform along axes that are not told apart")]
+                vec![index.expect("pins are equal along symmetric axes")]
             }
             Variable::Tensor { value, .. } if is_known_everywhere[value.index()] => vec![0],
             _ => (0..self.n_labels(variable)).collect(),
@@ -133,7 +141,8 @@ impl<'a> Instance<'a> {
         (0..self.problem.variables.len()).map(of_variable).collect()
     }
 
-    /// The states whose place in a coarser view is one of these, for those variables that have any; for the others those whose place is allowed.
+    /// Returns for each variable the labels whose coarse label is wanted. If there are none, it
+    /// returns those whose coarse label is allowed, or else all labels.
     pub(super) fn refining(
         &self,
         coarse: &Instance<'_>,
@@ -170,7 +179,7 @@ impl<'a> Instance<'a> {
         (0..wanted.len()).map(of_variable).collect()
     }
 
-    /// The entries of all tables over some of each variable's states.
+    /// Returns the number of entries of all tables over the kept labels.
     pub(super) fn n_entries(&self, kept: &[Vec<usize>]) -> usize {
         let edges = self.problem.edges.iter();
         edges.map(|it| kept[it.tensor].len() * kept[it.operator].len()).sum()
@@ -185,7 +194,7 @@ impl<'a> Instance<'a> {
             }
             Variable::Operator { value, operator_kind } => {
                 self.kernel_cost(value, operator_kind, label)
-                    + self.problem.memory_price_of_form(
+                    + self.problem.memory_price_of_partitioning(
                         value,
                         operator_kind,
                         &self.forms[operator_kind][label],
@@ -194,7 +203,7 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// What it costs to compute a tensor in this form, besides conversions and memory.
+    /// Returns the cost of computing a tensor in this partitioning, without conversions and memory.
     fn kernel_cost(&self, value: Value, operator_kind: usize, form: usize) -> i64 {
         let Some(task) = self.problem.cost_model.task(value) else { return 0 };
         let cost = |form: &Form| self.problem.cost_model.kernel(self.problem.network, value, form);
@@ -204,7 +213,7 @@ impl<'a> Instance<'a> {
         self.problem.unit() * cost
     }
 
-    /// What a pair costs in memory.
+    /// Returns the memory price of an edge.
     fn memory_price_of_edge(&self, edge: &AccessEdge, tiling: usize, form: usize) -> i64 {
         let n_parts = |access: usize| {
             let other = self.positions[access][form];
@@ -215,7 +224,8 @@ impl<'a> Instance<'a> {
         self.problem.memory_price_of_edge(edge, n_parts)
     }
 
-    /// The cost of converting between a tensor's tiling and the tiling that an operator's form needs or gives.
+    /// Returns the cost of converting between a tensor's tiling and the one that an access needs or
+    /// gives.
     fn cost_of_access(&self, access: usize, tiling: usize, form: usize) -> i64 {
         let other = self.positions[access][form];
         if tiling == other {
@@ -225,10 +235,10 @@ impl<'a> Instance<'a> {
         let (from, to) = if access.operand.is_some() { (tiling, other) } else { (other, tiling) };
         let space = &self.spaces[access.tensor_kind];
         self.problem.cost_of_access(access, space.cost(from, to))
-            + self.problem.copy_tie_break(access, space.n_parts(to))
+            + self.problem.replica_tie_break(access, space.n_parts(to))
     }
 
-    /// The costs over some of each variable's states.
+    /// Returns the min-sum problem over the kept labels.
     pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> PairwiseProblem {
         let unary = |(variable, kept): (usize, &Vec<usize>)| {
             kept.iter().map(|&it| self.unary_cost(variable, it)).collect()
@@ -265,7 +275,7 @@ impl<'a> Instance<'a> {
 }
 
 impl AccessEdge {
-    /// The table of what these states of the tensor cost with these of the operator.
+    /// Returns the table of these labels of the tensor and of the operator.
     pub(super) fn table<T, F>(
         &self,
         tilings: &[T],
@@ -285,7 +295,8 @@ impl AccessEdge {
         table.into()
     }
 
-    /// The edge with this table. Pairs with the same uses have their variables in the same order.
+    /// Returns the edge with this table. Edges with the same accesses have their variables in the
+    /// same order.
     pub(super) fn edge(&self, table: Rc<[i64]>) -> Edge {
         let (first, second) = (self.tensor.min(self.operator), self.tensor.max(self.operator));
         Edge { first, second, table }

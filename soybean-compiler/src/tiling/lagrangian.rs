@@ -1,4 +1,5 @@
-//! Searches with prices on memory: the least total of what plans cost, in bytes moved or ticks of time, and of the priced bytes that they hold.
+//! Searches of the Lagrangian: the cost of a plan, in bytes moved or ticks of time, plus the price
+//! of the bytes that it holds. Lagrangian relaxation: Everett 1963, Geoffrion 1974.
 
 use soybean_minsum::{Options, solve};
 use soybean_plan::{Mesh, Topology};
@@ -12,32 +13,32 @@ use super::{
 };
 use crate::network::Network;
 
-/// A network on a mesh, for searches with one price after another.
+/// A network on a mesh, for searches with changing multipliers.
 pub(crate) struct Lagrangian<'a> {
     problem: TilingProblem<'a>,
 }
 
-/// A plan, and what all plans cost at least at the same prices.
+/// A plan, and a lower bound at the same multipliers.
 pub(crate) struct LagrangianSolution {
     pub(crate) tiled: Tiled,
-    /// No plan's total of its cost and of the priced bytes held is less than this.
-    pub(crate) bound: f64,
+    /// A lower bound on the Lagrangian of all plans.
+    pub(crate) lower_bound: f64,
 }
 
 impl<'a> Lagrangian<'a> {
-    /// With bytes moved as costs, or with times on this machine.
+    /// Returns the problem with bytes moved as costs, or with times on this machine.
     pub(crate) fn new(network: &'a Network, mesh: Mesh, timed: Option<&Topology>) -> Self {
         let problem = TilingProblem::new(network, mesh);
         Self { problem: timed.into_iter().fold(problem, TilingProblem::timed) }
     }
 
-    /// What a plan costs without prices, in whole bytes moved or ticks.
+    /// Returns the cost of a plan without multipliers, in whole bytes moved or ticks.
     pub(crate) fn cost(&mut self, tiled: &Tiled) -> f64 {
         self.problem.multipliers = MemoryMultipliers::default();
         self.problem.whole(self.problem.cost(&self.plan(tiled))) as f64
     }
 
-    /// Ticks in seconds; none where costs are bytes.
+    /// Converts ticks to seconds; `None` if costs are bytes.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -47,7 +48,7 @@ impl<'a> Lagrangian<'a> {
         self.problem.cost_model.seconds(ticks.max(0.0) as u64)
     }
 
-    /// The plan of the least total at these prices, as far as the search's budget goes, from plans in hand.
+    /// Searches the plan with the least Lagrangian, starting from plans in hand.
     pub(crate) fn best(
         &mut self,
         multipliers: MemoryMultipliers,
@@ -61,19 +62,20 @@ impl<'a> Lagrangian<'a> {
         let found = searcher.best(&searcher.orbits().all_labels(), &in_hand, Effort::Proof);
         LagrangianSolution {
             tiled: self.problem.tiled(&found.plan),
-            bound: self.units(found.bound),
+            lower_bound: self.units(found.lower_bound),
         }
     }
 
-    /// The plan of the least total among those that give every tensor and every operator what one of these plans gives it.
+    /// Returns the plan with the least Lagrangian among those that take every label from one of
+    /// these plans.
     pub(crate) fn best_mixed(&mut self, multipliers: MemoryMultipliers, plans: &[&Tiled]) -> Tiled {
         self.problem.multipliers = multipliers;
         let plans: Vec<Plan> = plans.iter().map(|it| self.plan(it)).collect();
         let plans: Vec<&[Label]> = plans.iter().map(Vec::as_slice).collect();
         let all = |_, chosen: &[&Label]| chosen.iter().copied().cloned().collect();
-        let choices = Candidates::new(&self.problem, &plans, all).expect("there are plans");
-        let positions = solve(&choices.costs(), None, Options::with_work(WORK)).labels;
-        self.problem.tiled(&choices.plan(&positions))
+        let candidates = Candidates::new(&self.problem, &plans, all).expect("there are plans");
+        let positions = solve(&candidates.costs(), None, Options::with_work(WORK)).labels;
+        self.problem.tiled(&candidates.plan(&positions))
     }
 
     fn plan(&self, tiled: &Tiled) -> Plan {

@@ -1,10 +1,11 @@
-//! What stored tensors cost below one byte moved, so that among plans of equal bytes the one that holds the least wins.
+//! The memory tie-break: of plans that move equal bytes, the one that stores the least wins.
 
 use super::problem::{Access, TilingProblem, bytes_of};
 use crate::value::Value;
 
 impl TilingProblem<'_> {
-    /// What it costs to store a tensor in as many parts. KernelMultiplier copies take memory where they are converted, if they are.
+    /// Returns the tie-break of storing a tensor in this many parts. A replica counts where it is
+    /// converted, if it is.
     pub(super) fn storage_tie_break(&self, value: Value, n_parts: u64) -> i64 {
         match self.network.graph.is_copy(value) {
             true => 0,
@@ -12,14 +13,14 @@ impl TilingProblem<'_> {
         }
     }
 
-    /// What it costs besides the conversion to get a tensor in a tiling with as many parts: where it lies otherwise, a working copy is held. Where it lies
-    /// so, the copy is the tensor.
-    pub(super) fn copy_tie_break(&self, access: &Access, n_parts: u64) -> i64 {
+    /// Returns the tie-break of converting a tensor to a tiling with this many parts: a replica in
+    /// another tiling takes memory of its own.
+    pub(super) fn replica_tie_break(&self, access: &Access, n_parts: u64) -> i64 {
         if access.is_copy { self.tie_break(access.bytes / n_parts) } else { 0 }
     }
 
     fn tie_break(&self, bytes: u64) -> i64 {
-        // Memory counts for less than one byte moved, whatever its sum over all tensors.
+        // All tensors together count for less than one byte moved.
         self.part_of_unit(bytes as f64 / self.total_bytes as f64 / 2.0)
     }
 }

@@ -1,41 +1,44 @@
-//! What memory costs: prices on the bytes that ranks hold, beside the bytes that they move.
+//! Lagrange multipliers of memory: prices on the bytes that ranks hold, in addition to the bytes
+//! that they move.
 //!
-//! A search under a memory limit chooses the prices, and counts in larger units, since what plans hold at any price must fit into a number.
+//! A search under a memory limit sets them. The unit of costs is then smaller, so that no priced
+//! cost overflows.
 
 use std::collections::BTreeMap;
 
 use super::problem::{AccessEdge, TilingProblem, Variable, bytes_of};
 use crate::{signature::Form, value::Value};
 
-/// What each rank's memory costs, in bytes moved for a byte held.
+/// The prices of each rank's memory, in bytes moved per byte held.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MemoryMultipliers {
-    /// For each tensor, of the parts in which it is stored; nothing where the list ends.
+    /// The price of the stored part of each tensor; 0 beyond the end of the list.
     pub(crate) stored: Vec<f64>,
-    /// For some operators, while they run, of what they read and make.
+    /// The prices of what some kernels hold while they run.
     pub(crate) kernels: BTreeMap<Value, KernelMultiplier>,
 }
 
-/// What an operator's memory costs while it runs: its result, and operands in the tilings of its form.
+/// The price of a kernel's memory: its result, and operands in the tilings of its partitioning.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KernelMultiplier {
     /// The price of a byte.
     pub(crate) price: f64,
-    /// The operands that take memory however they are stored.
+    /// The operands that take memory whatever their stored tiling is.
     pub(crate) fresh: Vec<usize>,
-    /// The operands that take memory if they are stored in another tiling.
+    /// The operands that take memory if their stored tiling is another one.
     pub(crate) stored: Vec<usize>,
 }
 
 impl MemoryMultipliers {
-    /// Whether memory costs nothing.
+    /// Returns whether memory is free.
     pub(super) fn are_zero(&self) -> bool {
         self.stored.is_empty()
     }
 }
 
 impl TilingProblem<'_> {
-    /// What a tensor's parts cost in memory. KernelMultiplier copies cost where they are converted.
+    /// Returns the memory price of storing a tensor in this many parts. Replicas count where they
+    /// are converted.
     pub(super) fn memory_price_of_storage(&self, value: Value, n_parts: u64) -> i64 {
         if self.network.graph.is_copy(value) {
             return 0;
@@ -44,8 +47,9 @@ impl TilingProblem<'_> {
         self.memory_price(price, bytes_of(self.network, value) / n_parts)
     }
 
-    /// What an operator's form costs in memory, whatever the tilings around it are.
-    pub(super) fn memory_price_of_form(
+    /// Returns the memory price of an operator's partitioning that does not depend on the tilings
+    /// around it.
+    pub(super) fn memory_price_of_partitioning(
         &self,
         user: Value,
         operator_kind: usize,
@@ -59,8 +63,8 @@ impl TilingProblem<'_> {
         self.memory_price(kernel.price, result.chain(fresh).map(bytes).sum())
     }
 
-    /// What a pair costs in memory because the operator uses the tensor otherwise than it is stored; `n_parts` gives for such a use the number of parts after the
-    /// conversion.
+    /// Returns the memory price of the accesses of an edge that need another tiling than the stored
+    /// one. `n_parts` gives the number of parts after the conversion of such an access.
     pub(super) fn memory_price_of_edge(
         &self,
         edge: &AccessEdge,
@@ -69,7 +73,7 @@ impl TilingProblem<'_> {
         let Variable::Operator { value: user, .. } = self.variables[edge.operator] else {
             unreachable!("edges lead to operators")
         };
-        if let Some(price) = self.copy_multiplier(user) {
+        if let Some(price) = self.replica_multiplier(user) {
             let bytes =
                 |&access: &usize| n_parts(access).map(|it| self.accesses[access].bytes / it);
             return self.memory_price(price, edge.accesses.iter().filter_map(bytes).sum());
@@ -83,16 +87,17 @@ impl TilingProblem<'_> {
         self.memory_price(kernel.price, edge.accesses.iter().filter_map(bytes).sum())
     }
 
-    /// The price of a byte of a working copy: where it lies as the tensor, it costs nothing.
-    fn copy_multiplier(&self, user: Value) -> Option<f64> {
+    /// Returns the price of a byte of a replica, which is free in the tiling of its tensor.
+    fn replica_multiplier(&self, user: Value) -> Option<f64> {
         let price = self.multipliers.stored.get(user.index()).copied().filter(|it| *it > 0.0);
         price.filter(|_| self.network.graph.is_copy(user))
     }
 
-    /// The number of what a pair's table depends on besides its uses: none of two pairs with different numbers may share a table.
+    /// Returns a key for the memory prices of an edge. Edges with different keys must not share a
+    /// table.
     pub(super) fn multiplier_key(&self, edge: &AccessEdge) -> usize {
         let is_priced = |user: Value| {
-            self.multipliers.kernels.contains_key(&user) || self.copy_multiplier(user).is_some()
+            self.multipliers.kernels.contains_key(&user) || self.replica_multiplier(user).is_some()
         };
         match self.variables[edge.operator] {
             Variable::Operator { value, .. } if is_priced(value) => edge.operator + 1,
@@ -100,7 +105,7 @@ impl TilingProblem<'_> {
         }
     }
 
-    /// The bytes of a rank's part of an operand or, if it is none, of the result.
+    /// Returns the size of a rank's part of an operand, or of the result, in bytes.
     fn local_bytes(
         &self,
         value: Value,
@@ -117,10 +122,7 @@ impl TilingProblem<'_> {
         bytes_of(self.network, value) / self.mesh.group_size(split) as u64
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "what is too dear for a number is never chosen"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "a price that overflows is never chosen")]
     fn memory_price(&self, price: f64, bytes: u64) -> i64 {
         let cost = price * bytes as f64 * self.unit() as f64;
         (cost as i64).min(1 << 56)

@@ -1,7 +1,13 @@
-//! What conversions cost at least where of the axes of a class only the number placed in each way is known.
+//! Lower bounds on conversion costs between orbits of tilings.
 //!
-//! Of two tilings that are known by counts, as many axes as possible stay as they are. Of the others some are exchanged or scattered from dim to dim, some are
-//! gathered while others are sliced; how many is tried out, on a tensor whose dims any axes can split. Dims that axes cannot split only take ways away.
+//! The orbit of a tiling contains all tilings that differ from it by a permutation of symmetric
+//! axes: only the number of axes with each placement matters. For symmetry in integer programs, see
+//! Margot 2010.
+//!
+//! In the cheapest conversion between two orbits, as many axes as possible keep their placement. Of
+//! the others, some are exchanged or scattered between dims, and some are gathered while others are
+//! sliced. All these ways are tried on a tensor whose dims any axes can split. Dims with fewer
+//! legal splits only have fewer ways.
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
@@ -12,7 +18,7 @@ use super::{
     tiling_space::LegalSplits,
 };
 
-/// The classes of axes, and the costs found so far.
+/// The symmetry classes of axes, and the costs found so far.
 #[derive(Debug)]
 pub(super) struct OrbitCosts {
     classes: Vec<AxisSet>,
@@ -21,22 +27,22 @@ pub(super) struct OrbitCosts {
     cost_model: Arc<CostModel>,
 }
 
-/// How many axes of a class change in which direction.
+/// The numbers of axes of a class whose placements change in each direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct AxisMoves {
-    /// Split as before.
+    /// Axes that stay split.
     kept: usize,
-    /// Replicated before.
+    /// Axes that were replicated.
     replicated: usize,
-    /// Partial before.
+    /// Axes that were partial.
     partial: usize,
-    /// Split before along dims that fewer axes split after.
+    /// Axes that split dims which fewer axes split after.
     left: usize,
-    /// Split after along dims that fewer axes split before.
+    /// Axes that split dims which fewer axes split before.
     entered: usize,
 }
 
-/// Dims of the tensor on which conversions are tried: that of the splits that stay, that which splits leave, and that which they enter.
+/// The dims of the trial tensor: for splits that stay, splits that leave, and splits that enter.
 const KEPT: Placement = Placement::Split(0);
 const LEFT: Placement = Placement::Split(1);
 const ENTERED: Placement = Placement::Split(2);
@@ -47,7 +53,7 @@ impl OrbitCosts {
         Self { classes, unlimited, known, cost_model: Arc::clone(cost_model) }
     }
 
-    /// The tiling that stands for this one: in each class its placements in order.
+    /// Returns the representative of a tiling's orbit: in each class, its placements in order.
     pub(super) fn sorted(&self, tiling: &Tiling) -> Tiling {
         let mut sorted = *tiling;
         for class in &self.classes {
@@ -60,7 +66,8 @@ impl OrbitCosts {
         sorted
     }
 
-    /// The price of the cheapest conversion between permutations of two tilings: [`LegalSplits::price`].
+    /// Returns the cost of the cheapest conversion between two orbits:
+    /// [`LegalSplits::conversion_cost`].
     pub(super) fn least_conversion(&self, from: Tiling, to: Tiling) -> ConversionCost {
         let moves = |class: &AxisSet| AxisMoves::new(*class, &from, &to);
         let key = self
@@ -77,7 +84,7 @@ impl OrbitCosts {
         least
     }
 
-    /// The least with the axes of the first classes placed.
+    /// Returns the least cost with the axes of the first classes placed.
     fn least_from(
         &self,
         moves: &[AxisMoves],
@@ -122,8 +129,8 @@ impl AxisMoves {
         moves
     }
 
-    /// The bits of a number with all of this behind them, for a class of so many axes. That takes at most five bits for each axis, so that there is place for
-    /// all classes of a mesh.
+    /// Appends these numbers to the bits of a key, for a class of so many axes. They take at most
+    /// five bits per axis, so a key holds all classes of a mesh.
     fn appended(self, bits: u128, n_axes: u32) -> u128 {
         let width = u32::BITS - n_axes.leading_zeros();
         let Self { kept, replicated, partial, left, entered } = self;
@@ -132,7 +139,8 @@ impl AxisMoves {
             .fold(bits, |bits, it| bits << width | it as u128)
     }
 
-    /// The ways to choose which axes of the class enter dims: split, partial or replicated ones.
+    /// Returns the ways to choose which axes of the class enter dims: split, partial or replicated
+    /// ones.
     fn arrangements(
         self,
         class: AxisSet,

@@ -1,8 +1,13 @@
-//! The search problem of a network on a mesh: a variable for each tensor's tiling and for each operator's form, and the pairs of them that cost something.
+//! The tiling problem of a network on a mesh.
 //!
-//! A cost is bytes that a training step, or in inference a prediction, moves over all ranks, times [`UNIT`], plus shares below that of the bytes that only evaluations move and of
-//! memory, so that among plans of equal bytes the one that evaluates with fewer and stores the least wins. What variables can be chosen is another
-//! matter: see [`super::instance`].
+//! Every tensor has a variable for its tiling, and every operator one for its partitioning. An edge
+//! connects an operator with a tensor that it reads or writes: their labels determine a conversion,
+//! and so a cost.
+//!
+//! Costs are integers: [`UNIT`] for each byte that a training step (in inference, a prediction)
+//! moves over all ranks, or for each tick of time. Fractions of a unit break ties, first by the
+//! bytes that only evaluations move, then by memory. Which labels a search may choose is defined
+//! elsewhere: [`super::instance`], [`super::candidates`].
 
 pub(super) mod builder;
 
@@ -25,9 +30,9 @@ use crate::{
     value::Value,
 };
 
-/// The cost of one whole unit, of one byte moved or of one tick, unless a plan might then cost more than a number can say.
+/// The cost of one byte moved or of one tick, unless the costs of a plan might then overflow.
 pub(super) const UNIT: i64 = 1 << 20;
-/// The most of it beside charges for memory, which have to fit into a number too.
+/// The largest unit with memory multipliers, whose prices must not overflow either.
 const UNIT_WITH_MULTIPLIERS: i64 = 1 << 8;
 
 /// The work of a search that is to prove its optimum for up to 8 ranks, in table entries: about a
@@ -36,78 +41,79 @@ pub(super) const WORK: u64 = 1 << 27;
 /// The number of variables for which work is stated.
 const N_VARIABLES: u64 = 1 << 12;
 
-/// The variables of a network on a mesh, and which of them depend on each other.
+/// The variables of a network on a mesh, and the edges between them.
 pub(super) struct TilingProblem<'a> {
     pub(super) network: &'a Network,
     pub(super) mesh: Mesh,
     pub(super) variables: Vec<Variable>,
-    /// Which operators read and make which tensors.
+    /// The accesses of tensors by operators.
     pub(super) edges: Vec<AccessEdge>,
     pub(super) accesses: Vec<Access>,
-    /// The tensors that are alike in what can split them.
+    /// The distinct sets of legal splits of tensors.
     pub(super) tensor_kinds: Vec<LegalSplits>,
     pub(super) operator_kinds: Vec<OperatorKind>,
-    /// What is counted.
+    /// The objective.
     pub(super) cost_model: Arc<CostModel>,
-    /// The cost of one whole unit where memory costs nothing.
+    /// The cost of one unit of the objective, without memory multipliers.
     unit: i64,
-    /// What one byte that only an evaluation moves counts, in units.
+    /// The cost of a byte that only evaluations move, in units.
     evaluation_byte: f64,
-    /// The bytes of all tensors together.
+    /// The size of all tensors together.
     pub(super) total_bytes: u64,
-    /// What memory costs.
+    /// The Lagrange multipliers of memory.
     pub(super) multipliers: MemoryMultipliers,
 }
 
-/// What a variable stands for.
+/// A variable of the search.
 #[derive(Clone, Copy)]
 pub(super) enum Variable {
     /// The tiling of this tensor, and of its next value if it is updated.
     Tensor { value: Value, tensor_kind: usize },
-    /// The form in which this tensor is computed.
+    /// The partitioning in which this tensor is computed.
     Operator { value: Value, operator_kind: usize },
 }
 
-/// What is chosen for a variable.
+/// A label of a variable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Label {
     Tensor(Tiling),
     Operator(Form),
 }
 
-/// A choice for every variable.
+/// A label for every variable.
 pub(super) type Plan = Vec<Label>;
 
-/// What operators with the same signature have in common.
+/// The common properties of operators with equal signatures.
 pub(super) struct OperatorKind {
     pub(super) signature: Signature,
     pub(super) splittable: SplittableFactors,
-    /// Whether ranks may repeat each other's work.
-    pub(super) repeating: Redundancy,
+    /// The redundancy that ranks may have.
+    pub(super) redundancy: Redundancy,
     is_needless: Vec<bool>,
 }
 
-/// A tensor that an operator reads or makes.
+/// An operator that reads or writes a tensor.
 pub(super) struct AccessEdge {
     /// The tensor's variable.
     pub(super) tensor: usize,
     /// The operator's variable.
     pub(super) operator: usize,
-    /// How it is used, by number: in more than one way where an operator reads a tensor twice, or a value and its next are one variable.
+    /// The numbers of the accesses. There are several if the operator reads the tensor twice, or if
+    /// it reads a value and writes its next one, which share a variable.
     pub(super) accesses: Vec<usize>,
 }
 
-/// A way to use a tensor, shared by all pairs that are alike.
+/// A kind of access, shared by all equal edges.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Access {
     pub(super) tensor_kind: usize,
     pub(super) bytes: u64,
     pub(super) operator_kind: usize,
-    /// Which operand of the operator the tensor is; none if it is the result.
+    /// The position of the tensor among the operator's operands; `None` for the result.
     pub(super) operand: Option<usize>,
-    /// Whether plans are measured by it; otherwise an evaluation beside training has it alone.
+    /// True if the access counts for the objective; otherwise only evaluations need it.
     pub(super) is_measured: bool,
-    /// Whether the operator makes a working copy.
+    /// True if the operator makes a replica.
     pub(super) is_copy: bool,
 }
 
@@ -117,23 +123,24 @@ impl<'a> TilingProblem<'a> {
         Self::without(network, mesh, &is_needless)
     }
 
-    /// The same with times on this machine as costs.
+    /// Returns the problem with times on this machine as costs.
     pub(super) fn timed(self, topology: &Topology) -> Self {
         Self { cost_model: Arc::new(CostModel::time(self.network, topology)), ..self }
     }
 
-    /// The work of a search that is stated for a network of common size: larger ones get as many times as much.
+    /// Returns the work for this network. The stated work is for networks of usual size; larger
+    /// ones get a multiple of it.
     pub(super) fn work(&self, stated: u64) -> u64 {
         stated * (self.variables.len() as u64).div_ceil(N_VARIABLES).max(1)
     }
 
-    /// The tiling to which a user pins the tensor of a variable, if it fits the mesh.
+    /// Returns the tiling to which a user pins the tensor of a variable, if it fits the mesh.
     pub(super) fn pin(&self, variable: usize) -> Option<Tiling> {
         let Variable::Tensor { value, .. } = self.variables[variable] else { return None };
         self.network.pin(value, &self.mesh)
     }
 
-    /// Whether plans cost the same with these two axes exchanged, and users pin no tensor differently along them.
+    /// Returns whether exchanging two axes changes neither costs nor any pin.
     pub(super) fn are_symmetric(&self, one: usize, other: usize) -> bool {
         let is_pinned_equally =
             |variable| self.pin(variable).is_none_or(|it| it.on(one) == it.on(other));
@@ -142,7 +149,7 @@ impl<'a> TilingProblem<'a> {
             && (0..self.variables.len()).all(is_pinned_equally)
     }
 
-    /// The cost of a use, given [`LegalSplits::price`].
+    /// Returns the cost of an access, given [`LegalSplits::conversion_cost`].
     pub(super) fn cost_of_access(&self, access: &Access, price: ConversionCost) -> i64 {
         self.cost_of_access_by(&self.cost_model, access, price)
     }
@@ -164,23 +171,23 @@ impl<'a> TilingProblem<'a> {
         self.part_of_unit(part)
     }
 
-    /// The cost of one whole unit.
+    /// Returns the cost of one unit of the objective.
     pub(super) fn unit(&self) -> i64 {
         if self.multipliers.are_zero() { self.unit } else { self.unit.min(UNIT_WITH_MULTIPLIERS) }
     }
 
-    /// The cost of less than a unit.
+    /// Returns the cost of a fraction of a unit.
     #[expect(clippy::cast_possible_truncation, reason = "a unit is at most 2^20")]
     pub(super) fn part_of_unit(&self, part: f64) -> i64 {
         (part * self.unit() as f64) as i64
     }
 
-    /// The whole units of a cost, without what decides ties.
+    /// Returns the whole units of a cost, without the fractions that break ties.
     pub(super) fn whole(&self, cost: i64) -> u64 {
         u64::try_from(cost / self.unit()).expect("costs are not negative")
     }
 
-    /// The tiling that an operator's form needs or gives where it uses a tensor.
+    /// Returns the tiling that an operator's partitioning needs or gives at an access.
     pub(super) fn accessed_tiling(&self, access: &Access, form: &Form) -> Tiling {
         let signature = &self.operator_kinds[access.operator_kind].signature;
         match access.operand {
@@ -189,12 +196,12 @@ impl<'a> TilingProblem<'a> {
         }
     }
 
-    /// The cost of a plan.
+    /// Returns the cost of a plan.
     pub(super) fn cost(&self, plan: &[Label]) -> i64 {
         self.cost_by(&self.cost_model, plan)
     }
 
-    /// The bytes that a plan moves, whatever is counted.
+    /// Returns the bytes that a plan moves, whatever the objective is.
     pub(super) fn bytes(&self, plan: &[Label]) -> u64 {
         self.whole(self.cost_by(&CostModel::Bytes, plan))
     }
@@ -210,7 +217,7 @@ impl<'a> TilingProblem<'a> {
             + self.edges.iter().map(of_pair).sum::<i64>()
     }
 
-    /// What a variable's choice costs, whatever the others are.
+    /// Returns the unary cost of a label.
     pub(super) fn cost_of_label(
         &self,
         cost_model: &CostModel,
@@ -225,12 +232,12 @@ impl<'a> TilingProblem<'a> {
             }
             Variable::Operator { value, operator_kind } => {
                 self.unit() * cost_model.kernel(self.network, value, label.form())
-                    + self.memory_price_of_form(value, operator_kind, label.form())
+                    + self.memory_price_of_partitioning(value, operator_kind, label.form())
             }
         }
     }
 
-    /// What the choices of a pair cost together.
+    /// Returns the cost of the labels of an edge.
     pub(super) fn cost_of_edge(
         &self,
         cost_model: &CostModel,
@@ -245,7 +252,7 @@ impl<'a> TilingProblem<'a> {
             + self.memory_price_of_labels(edge, tiling, form)
     }
 
-    /// What it costs to have a tensor in this tiling where a use of it needs or gives another.
+    /// Returns the cost of a tensor's tiling at an access that needs or gives another one.
     pub(super) fn cost_of_conversion(
         &self,
         cost_model: &CostModel,
@@ -259,10 +266,10 @@ impl<'a> TilingProblem<'a> {
         let (from, to) = if access.operand.is_some() { (tiling, other) } else { (other, tiling) };
         let price = self.tensor_kinds[access.tensor_kind].conversion_cost(cost_model, from, to);
         let n_parts = self.tensor_kinds[access.tensor_kind].n_parts(&to);
-        self.cost_of_access_by(cost_model, access, price) + self.copy_tie_break(access, n_parts)
+        self.cost_of_access_by(cost_model, access, price) + self.replica_tie_break(access, n_parts)
     }
 
-    /// What the choices of a pair cost together in memory.
+    /// Returns the memory price of the labels of an edge.
     pub(super) fn memory_price_of_labels(
         &self,
         edge: &AccessEdge,
@@ -278,12 +285,12 @@ impl<'a> TilingProblem<'a> {
         self.memory_price_of_edge(edge, n_parts)
     }
 
-    /// The plan without work that is repeated needlessly.
+    /// Returns the plan without avoidable redundant work.
     pub(super) fn completed(&self, mut plan: Plan) -> Plan {
         for (of_variable, label) in self.variables.iter().zip(&mut plan) {
             if let (Variable::Operator { operator_kind, .. }, Label::Operator(form)) =
                 (of_variable, label)
-                && self.operator_kinds[*operator_kind].repeating == Redundancy::Unavoidable
+                && self.operator_kinds[*operator_kind].redundancy == Redundancy::Unavoidable
             {
                 *form = completed(&self.operator_kinds[*operator_kind].splittable, form);
             }
@@ -291,7 +298,7 @@ impl<'a> TilingProblem<'a> {
         plan
     }
 
-    /// The tiled network that a plan stands for.
+    /// Returns the tiled network of a plan.
     pub(super) fn tiled(&self, plan: &[Label]) -> Tiled {
         let n_values = self.network.graph.n_values();
         let mut tilings = vec![Tiling::replicated(self.mesh.n_axes()); n_values];
@@ -312,7 +319,7 @@ impl<'a> TilingProblem<'a> {
 }
 
 impl Label {
-    /// What was chosen for a tensor.
+    /// Returns the tiling of a tensor's label.
     pub(super) fn tiling(&self) -> Tiling {
         match self {
             Self::Tensor(tiling) => *tiling,
@@ -320,7 +327,7 @@ impl Label {
         }
     }
 
-    /// What was chosen for an operator.
+    /// Returns the partitioning of an operator's label.
     pub(super) fn form(&self) -> &Form {
         match self {
             Self::Operator(form) => form,
@@ -334,7 +341,7 @@ pub(super) fn bytes_of(network: &Network, value: Value) -> u64 {
     (node.shape.n_elements() * node.dtype.bytes()) as u64
 }
 
-/// The operator of a value that one computes.
+/// Returns the operator that computes a value.
 pub(super) fn operator_of(network: &Network, value: Value) -> &Operator {
     network.graph.operator(value).expect("an operator computes the tensor")
 }

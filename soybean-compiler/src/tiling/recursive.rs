@@ -1,7 +1,9 @@
-//! The paper's search: the best cut of the whole along the first axis, then of the halves along the next, and so on (Algorithm 1).
+//! The paper's recursive search (Algorithm 1). It takes the best cut along the first axis, then the
+//! best cut of the halves along the next one, and so on.
 //!
-//! Each cut is minimised exactly. The paper's dynamic programming walks the breadth-first levels of the graph; that is variable elimination in one
-//! order of many, and any order gives the same minimum. A cut counts a tensor by the size of the part that the cuts before it left.
+//! Each cut is minimised exactly. The paper's dynamic programming walks breadth-first levels of the
+//! graph. That is variable elimination in one of many orders, all of which give the same minimum. A
+//! cut counts each tensor by the size of the part that earlier cuts left.
 
 use std::{collections::BTreeMap, rc::Rc};
 
@@ -14,10 +16,10 @@ use super::{
 };
 use crate::signature::{FactorId, Form, Signature, factor_id};
 
-/// Entries of tables looked at for one cut.
+/// The work for one cut, in table entries.
 const WORK: u64 = 1 << 25;
 
-/// The plan of the recursive search.
+/// Returns the plan of the recursive search.
 pub(super) fn recursive(problem: &TilingProblem<'_>) -> Plan {
     let n_axes = problem.mesh.n_axes();
     let uncut = |of_variable: &Variable| match of_variable {
@@ -37,17 +39,17 @@ pub(super) fn recursive(problem: &TilingProblem<'_>) -> Plan {
     plan
 }
 
-/// What can be chosen for a variable along an axis.
+/// The labels of a variable along one axis.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum CutOptions {
-    /// How the tensor can lie, of which the cuts before left so many parts.
+    /// The number of parts that earlier cuts left of the tensor, and its placements.
     Tensor(u64, Vec<Placement>),
-    /// Which factor of the operator can be split.
+    /// The factors of the operator that can be split.
     Operator(Vec<Option<FactorId>>),
 }
 
 impl CutOptions {
-    /// All ways to extend what has been chosen for a variable along the next axis.
+    /// Returns all ways to extend a label along the next axis.
     fn new(problem: &TilingProblem<'_>, variable: usize, label: &Label, axis: usize) -> Self {
         match (problem.variables[variable], label) {
             (Variable::Tensor { tensor_kind, .. }, Label::Tensor(tiling)) => {
@@ -67,7 +69,7 @@ impl CutOptions {
                 let factors =
                     (0..operator_kind.signature.factors.len()).map(factor_id).filter(may_split);
                 let mut factors: Vec<Option<FactorId>> = factors.map(Some).collect();
-                if factors.is_empty() || operator_kind.repeating == Redundancy::Free {
+                if factors.is_empty() || operator_kind.redundancy == Redundancy::Free {
                     factors.push(None);
                 }
                 Self::Operator(factors)
@@ -83,7 +85,7 @@ impl CutOptions {
         }
     }
 
-    /// Extends a choice by one of the options.
+    /// Extends a label by one of the options.
     fn choose(&self, option: usize, label: &mut Label, axis: usize) {
         match (self, label) {
             (Self::Tensor(_, placements), Label::Tensor(tiling)) => {
@@ -95,11 +97,11 @@ impl CutOptions {
     }
 }
 
-/// What a table follows from: the uses of a tensor by an operator, and the numbers of what can be chosen for them.
+/// The key of a table: the accesses of an edge, and the numbers of its variables' options.
 type Key<'a> = (&'a [usize], [usize; 2]);
 
-/// The costs of one cut, in parts of an element; all cuts of a group count alike, so the number of groups does not matter. What only evaluations move
-/// counts for next to nothing.
+/// Returns the costs of one cut, in parts of an element. All groups of ranks have equal costs, so
+/// their number does not matter. Conversions that only evaluations need count little.
 fn costs_of_cut<'a>(
     problem: &'a TilingProblem<'_>,
     options: &[CutOptions],
@@ -127,7 +129,7 @@ fn table_of_cut(
     axis: usize,
 ) -> Rc<[i64]> {
     let [CutOptions::Tensor(n_parts, placements), CutOptions::Operator(factors)] = options else {
-        unreachable!("a edge is of a tensor and an operator")
+        unreachable!("an edge connects a tensor and an operator")
     };
     let size = i64::try_from(problem.mesh.size(axis)).expect("axes are small");
     let accesses = edge.accesses.iter().map(|&it| {
@@ -144,7 +146,7 @@ fn table_of_cut(
             let needed = needed[factor];
             let (from, to) =
                 if access.operand.is_some() { (stored, needed) } else { (needed, stored) };
-            // Of equal cuts, that is wanted in which working copies lie as their tensors.
+            // Of equal cuts, prefer the one whose replicas have the tilings of their tensors.
             let is_held = access.is_copy && from != to;
             elements * shares_moved(from, to, size) + i64::from(is_held)
         };
@@ -152,7 +154,7 @@ fn table_of_cut(
     })
 }
 
-/// How an operand (or the result, where there is no operand) lies along an axis on which this factor is split.
+/// Returns the placement of an operand, or of the result, along an axis that splits this factor.
 fn placement(signature: &Signature, access: &Access, factor: Option<FactorId>) -> Placement {
     let form = Form(vec![factor]);
     match access.operand {
@@ -161,7 +163,7 @@ fn placement(signature: &Signature, access: &Access, factor: Option<FactorId>) -
     }
 }
 
-/// What a conversion along one axis of this size moves in a group, in parts of which the tensor has as many as the axis has ranks.
+/// Returns what a conversion along one axis moves in a group, in units of one rank's part.
 fn shares_moved(from: Placement, to: Placement, size: i64) -> i64 {
     use Placement::{Partial, Replicated, Split};
     match (from, to) {
@@ -170,6 +172,6 @@ fn shares_moved(from: Placement, to: Placement, size: i64) -> i64 {
         (Split(_), Split(_)) => size - 1,
         (Split(_), Replicated) | (Partial, Split(_)) => size * (size - 1),
         (Partial, Replicated) => 2 * size * (size - 1),
-        (Split(_), Partial) => unreachable!("what lies in partial sums has no dims"),
+        (Split(_), Partial) => unreachable!("tensors stored as partial sums have no dims"),
     }
 }

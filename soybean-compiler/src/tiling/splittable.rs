@@ -1,4 +1,4 @@
-//! The forms in which an operator can run on a mesh.
+//! The legal partitionings of operators on a mesh.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,16 +7,16 @@ use soybean_plan::{AxisSet, Mesh, carried_axes, splitting_sets};
 use super::resolution::Resolution;
 use crate::signature::{FactorId, Form, Signature, factor_id};
 
-/// Whether ranks may repeat each other's work.
+/// The conditions under which several ranks may compute the same elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Redundancy {
-    /// Only where there is no other way.
+    /// Only if no factor can be split along an axis.
     Unavoidable,
-    /// Wherever that saves bytes: the work is next to nothing.
+    /// Wherever that saves bytes: the work is negligible.
     Free,
 }
 
-/// Which sets of axes can split dims, found once for each extent.
+/// The sets of axes that can split an extent, computed once for each extent.
 #[derive(Debug)]
 pub(super) struct SplittingSets {
     mesh: Mesh,
@@ -28,14 +28,14 @@ impl SplittingSets {
         Self { mesh: *mesh, known: BTreeMap::new() }
     }
 
-    /// A mark for each set of axes, by its bit mask.
+    /// Returns a mark for each set of axes, indexed by its bit mask.
     pub(super) fn of(&mut self, extent: usize) -> Arc<[bool]> {
         let mesh = &self.mesh;
         Arc::clone(self.known.entry(extent).or_insert_with(|| splitting_sets(extent, mesh).into()))
     }
 }
 
-/// Along which sets of axes each factor of an operator can be split, in all dims that carry it.
+/// For each factor of an operator, the sets of axes that can split it in all dims that carry it.
 #[derive(Clone, Debug)]
 pub(super) struct SplittableFactors(Vec<Vec<bool>>);
 
@@ -54,7 +54,7 @@ impl SplittableFactors {
         Self((0..signature.factors.len()).map(&mut of_factor).collect())
     }
 
-    /// The same without the factors that are not worth splitting.
+    /// Returns the same without splits of needless factors.
     pub(super) fn without(mut self, is_needless: &[bool]) -> Self {
         for (marks, _) in self.0.iter_mut().zip(is_needless).filter(|(_, needless)| **needless) {
             marks[1..].fill(false);
@@ -62,7 +62,7 @@ impl SplittableFactors {
         self
     }
 
-    /// Whether this factor can be split along these axes.
+    /// Returns whether this factor can be split along these axes.
     pub(super) fn may_split(&self, factor: FactorId, axes: AxisSet) -> bool {
         self.0[factor as usize][axes.0 as usize]
     }
@@ -72,12 +72,12 @@ impl SplittableFactors {
     }
 }
 
-/// The forms as far as a resolution tells them apart.
+/// Returns the legal partitionings at a resolution, one for each orbit.
 pub(super) fn enumerate_forms(
     splittable: &SplittableFactors,
     resolution: &Resolution,
     mesh: &Mesh,
-    repeating: Redundancy,
+    redundancy: Redundancy,
 ) -> Vec<Form> {
     let possible = splittable.at_resolution(|marks| resolution.possible(marks));
     let certain = splittable.at_resolution(|marks| resolution.certain(marks));
@@ -86,7 +86,7 @@ pub(super) fn enumerate_forms(
     for axis in 0..mesh.n_axes() {
         let before = resolution.before(axis);
         let extend = |form: &Form| {
-            // In a class choices do not decrease: factors in order, then none.
+            // Within a class, splits are in order: factors first, then none.
             let first = before.map_or(0, |it| form.0[it].map_or(n_factors, usize::from));
             let factors = (first..n_factors).map(factor_id);
             let is_legal = |&it: &FactorId| possible.may_split(it, form.axes_of(it).with(axis));
@@ -99,7 +99,7 @@ pub(super) fn enumerate_forms(
         };
         forms = forms.iter().flat_map(extend).collect();
     }
-    if repeating == Redundancy::Unavoidable {
+    if redundancy == Redundancy::Unavoidable {
         let could_split = |form: &Form, axis: usize| {
             let may_split = |it: FactorId| certain.may_split(it, form.axes_of(it).with(axis));
             form.0[axis].is_none() && (0..n_factors).map(factor_id).any(may_split)
@@ -109,7 +109,7 @@ pub(super) fn enumerate_forms(
     forms
 }
 
-/// The form with factors along the axes that it leaves without one though some could be split there.
+/// Splits a factor along every axis that splits none, where that is possible.
 pub(super) fn completed(splittable: &SplittableFactors, form: &Form) -> Form {
     let mut form = form.clone();
     for axis in 0..form.0.len() {

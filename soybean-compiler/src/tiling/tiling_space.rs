@@ -1,6 +1,6 @@
-//! The tilings that a tensor can have on a mesh, and the cost of every conversion between them.
+//! The legal tilings of a tensor on a mesh, and the costs of conversions between them.
 //!
-//! Of the many conversions, most searches ask for few: a cost is found when it is first asked for.
+//! Most searches ask for few of the many conversions, so costs are computed on demand.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,13 +20,13 @@ use super::{
 };
 use crate::signature::factor_id;
 
-/// Which sets of axes can split which dim, looked up once.
+/// The sets of axes that can split each dim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LegalSplits {
     mesh: Mesh,
     /// For each dim, a mark for each set of axes.
     is_legal: Vec<Arc<[bool]>>,
-    /// How a stored tensor lies along an axis that splits none of its dims.
+    /// The placement of a stored tensor along an axis that splits none of its dims.
     idle: Placement,
 }
 
@@ -40,13 +40,13 @@ impl LegalSplits {
         Self { mesh: *mesh, is_legal, idle: Placement::Replicated }
     }
 
-    /// Those of a tensor with this many dims that any axes can split.
+    /// Returns the splits of a tensor whose dims any axes can split.
     pub(super) fn unlimited(mesh: &Mesh, rank: usize) -> Self {
         let all: Arc<[bool]> = vec![true; 1 << mesh.n_axes()].into();
         Self { mesh: *mesh, is_legal: vec![all; rank], idle: Placement::Replicated }
     }
 
-    /// The same without the dims that are not worth splitting.
+    /// Returns the same without splits of needless dims.
     pub(super) fn without(mut self, is_needless: &[bool]) -> Self {
         for (marks, _) in self.is_legal.iter_mut().zip(is_needless).filter(|it| *it.1) {
             *marks = (0..marks.len()).map(|mask| mask == 0).collect();
@@ -54,12 +54,12 @@ impl LegalSplits {
         self
     }
 
-    /// Those of a tensor that is stored as partial sums.
+    /// Returns the splits of a tensor that is stored as partial sums.
     pub(super) fn of_partial_sums(self) -> Self {
         Self { idle: Placement::Partial, ..self }
     }
 
-    /// How a stored tensor can lie along an axis.
+    /// Returns the placements of a stored tensor along an axis.
     pub(super) fn placements(&self) -> impl Iterator<Item = Placement> {
         let splits = (0..self.rank()).map(|dim| Placement::Split(factor_id(dim)));
         [self.idle].into_iter().chain(splits)
@@ -73,17 +73,18 @@ impl LegalSplits {
         self.is_legal.len()
     }
 
-    /// Whether a dim can be split along these axes.
+    /// Returns whether a dim can be split along these axes.
     pub(super) fn may_split(&self, dim: usize, axes: AxisSet) -> bool {
         self.is_legal[dim][axes.0 as usize]
     }
 
-    /// Whether each dim can be split along all axes that split it.
+    /// Returns whether each dim can be split along all axes that split it.
     pub(super) fn are_legal(&self, tiling: &Tiling) -> bool {
         (0..self.rank()).all(|dim| self.may_split(dim, tiling.axes_of(dim)))
     }
 
-    /// Whether each dim could be split at once along the axes of both tilings that are among `axes`, or split it anyway.
+    /// Returns whether each dim can be split at once along its axes in `from` and its axes in `to`.
+    /// Of the latter, only those among `axes` count.
     pub(super) fn are_independent(&self, from: &Tiling, to: &Tiling, axes: AxisSet) -> bool {
         (0..self.rank()).all(|dim| {
             let set = from.axes_of(dim).0 | (to.axes_of(dim).0 & axes.0);
@@ -91,20 +92,21 @@ impl LegalSplits {
         })
     }
 
-    /// The number of parts into which a tiling cuts a tensor.
+    /// Returns the number of parts of a tensor in a tiling.
     pub(super) fn n_parts(&self, tiling: &Tiling) -> u64 {
         let split = tiling.axes_where(|it| matches!(it, Placement::Split(_)));
         self.mesh.group_size(split) as u64
     }
 
-    /// What a change moves over all ranks, in elements, for a tensor of as many elements as there are ranks.
+    /// Returns the elements that a step moves over all ranks, for a tensor of as many elements as
+    /// there are ranks.
     pub(super) fn moved(&self, change: &ConversionStep) -> u64 {
         let n_ranks = self.mesh.n_ranks() as u64;
         let n_local = n_ranks / self.n_parts(&change.from);
         change.kind.moved(n_local, self.mesh.group_size(change.axes) as u64, n_ranks)
     }
 
-    /// What it costs to get from one tiling to another.
+    /// Returns the cost of the conversion from one tiling to another.
     pub(super) fn conversion_cost(
         &self,
         cost_model: &CostModel,
@@ -120,19 +122,20 @@ impl LegalSplits {
     }
 }
 
-/// All tilings of tensors with the same splits as far as a resolution tells them apart, and what it costs to get from each to each.
+/// The tilings of tensors with the same splits at a resolution, and the costs of conversions
+/// between them.
 #[derive(Debug)]
 pub(super) struct TilingSpace {
     splits: LegalSplits,
-    /// The tilings that a stored tensor can have, then those in which operators can give or need it besides.
+    /// The tilings of stored tensors, then the other ones that operators need or give.
     tilings: Vec<Tiling>,
-    /// The number of the former.
+    /// The number of tilings of stored tensors.
     n_stored: usize,
-    /// Codes of tilings with their positions in `tilings`, in order.
+    /// The codes of tilings with their positions in `tilings`, sorted.
     positions: Vec<(u64, u32)>,
     known: CostCache,
     cost_model: Arc<CostModel>,
-    /// Where only counts matter, what they cost.
+    /// The costs between orbits, if the resolution has orbits.
     orbits: Option<Rc<OrbitCosts>>,
 }
 
@@ -153,7 +156,7 @@ impl TilingSpace {
         Self { splits, tilings, n_stored, positions, known, cost_model, orbits }
     }
 
-    /// The tilings that a stored tensor can have.
+    /// Returns the tilings that a stored tensor can have.
     pub(super) fn stored(&self) -> &[Tiling] {
         &self.tilings[..self.n_stored]
     }
@@ -162,7 +165,8 @@ impl TilingSpace {
         self.splits.n_parts(&self.tilings[tiling])
     }
 
-    /// The position of a tiling, stored or not, or of the one that stands for it; none if this resolution has none.
+    /// Returns the position of a tiling, or of the representative of its orbit; `None` if this
+    /// resolution lacks it.
     pub(super) fn position(&self, tiling: &Tiling) -> Option<usize> {
         let tiling = match &self.orbits {
             Some(orbits) => orbits.sorted(tiling),
@@ -173,9 +177,10 @@ impl TilingSpace {
         Some(self.positions[at].1 as usize)
     }
 
-    /// The cost from one tiling to a stored one or to partial sums: [`LegalSplits::price`].
+    /// Returns the cost from one tiling to a stored one or to partial sums:
+    /// [`LegalSplits::conversion_cost`].
     pub(super) fn cost(&self, from: usize, to: usize) -> ConversionCost {
-        // Ranks make what they have parts of a sum without the others.
+        // A rank makes partial sums of its own part without communication.
         if !self.tilings[to].partial_axes().is_empty() {
             return ConversionCost::NONE;
         }
@@ -193,7 +198,7 @@ impl TilingSpace {
     }
 }
 
-/// What has been asked so far: all prices in a table, unless they are too many.
+/// The costs found so far: a table, or a map if a table would be too large.
 #[derive(Debug)]
 enum CostCache {
     All(Vec<Cell<ConversionCost>>),
@@ -201,7 +206,7 @@ enum CostCache {
 }
 
 impl CostCache {
-    /// The most prices of a table.
+    /// The most entries of the table.
     const MOST: usize = 1 << 20;
 
     fn new(n_prices: usize) -> Self {
@@ -228,7 +233,7 @@ impl CostCache {
     }
 }
 
-/// A tiling as a number: one digit for each axis.
+/// Returns a tiling as a number, with one digit per axis.
 fn code(tiling: &Tiling, rank: usize) -> u64 {
     let digit = |placement: &Placement| match placement {
         Placement::Replicated => 0,
@@ -239,10 +244,10 @@ fn code(tiling: &Tiling, rank: usize) -> u64 {
     tiling.placements().iter().fold(0, |code, placement| code * base + digit(placement))
 }
 
-/// All legal tilings, those of stored tensors first, and the number of those.
+/// Returns all legal tilings, those of stored tensors first, and the number of these.
 fn tilings(splits: &LegalSplits, resolution: &Resolution) -> (Vec<Tiling>, usize) {
     let rank = u8::try_from(splits.rank()).expect("ranks are small");
-    let choices: Vec<Placement> = [Placement::Replicated]
+    let candidates: Vec<Placement> = [Placement::Replicated]
         .into_iter()
         .chain((0..rank).map(Placement::Split))
         .chain([Placement::Partial])
@@ -252,10 +257,10 @@ fn tilings(splits: &LegalSplits, resolution: &Resolution) -> (Vec<Tiling>, usize
     for axis in 0..splits.n_axes() {
         let before = resolution.before(axis);
         let extend = |tiling: &Tiling| {
-            // In a class choices do not decrease.
+            // Within a class, placements are in order.
             let is_in_order = |it: &&Placement| before.is_none_or(|axis| tiling.on(axis) <= **it);
             let with = |&it: &Placement| tiling.with(axis, it);
-            choices.iter().filter(is_in_order).map(with).collect::<Vec<_>>()
+            candidates.iter().filter(is_in_order).map(with).collect::<Vec<_>>()
         };
         tilings = tilings.iter().flat_map(extend).filter(|it| splits.are_legal(it)).collect();
     }

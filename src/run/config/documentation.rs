@@ -17,7 +17,9 @@ fn table() -> String {
             Key::List { .. } => format!("list of `\"{}\"`", setting.value),
             Key::Value(_) => format!("`{}`", setting.value),
         };
-        writeln!(table, "| `{}` | {value} | {} |", setting.name, setting.help).unwrap();
+        // Markdown would take `<model>` for HTML.
+        let help = setting.help.replace('<', "&lt;");
+        writeln!(table, "| `{}` | {value} | {help} |", setting.name).unwrap();
     }
     table
 }

@@ -16,7 +16,7 @@ const NETWORKS: [&str; 8] =
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut output = io::stdout().lock();
-    let heads = "| network | as it is, MB | with copies | in parts, MB | with copies |";
+    let heads = "| network | as it is, MB | with replicas | in parts, MB | with replicas |";
     writeln!(output, "{heads}\n| --- | ---: | ---: | ---: | ---: |")?;
     for name in NETWORKS {
         let entry = ZOO.iter().find(|it| it.name == name).ok_or("a network of the zoo")?;

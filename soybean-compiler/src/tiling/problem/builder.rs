@@ -1,4 +1,5 @@
-//! How the search problem of a network is made: what is alike is found, and counted once.
+//! Construction of the tiling problem of a network: equal kinds and accesses are found and stored
+//! once.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -19,11 +20,12 @@ use crate::{
     value::Value,
 };
 
-/// The most that plans may cost.
-const MOST_COST: f64 = (1_u64 << 61) as f64;
+/// The largest cost that a plan may have.
+const MAX_COST: f64 = (1_u64 << 61) as f64;
 
 impl<'a> TilingProblem<'a> {
-    /// The problem without these splits: for each variable, marks for each dim of its tensor or factor of its operator.
+    /// Returns the problem without these splits: for each variable, a mark for each dim of its
+    /// tensor or factor of its operator.
     pub(in crate::tiling) fn without(
         network: &'a Network,
         mesh: Mesh,
@@ -65,14 +67,14 @@ impl<'a> TilingProblem<'a> {
         // No conversion of a tensor moves as much as two copies of it to every rank.
         let most = |used: u64| used as f64 * 2.0 * mesh.n_ranks() as f64;
         maker.problem.evaluation_byte = 0.25 / most(evaluated).max(1.0);
-        while most(measured) * maker.problem.unit as f64 > MOST_COST && maker.problem.unit > 1 {
+        while most(measured) * maker.problem.unit as f64 > MAX_COST && maker.problem.unit > 1 {
             maker.problem.unit /= 2;
         }
         maker.problem
     }
 }
 
-/// A problem in the making.
+/// A problem under construction.
 struct ProblemBuilder<'a> {
     problem: TilingProblem<'a>,
     sets: SplittingSets,
@@ -117,24 +119,27 @@ impl ProblemBuilder<'_> {
         let graph = &self.problem.network.graph;
         let operator = graph.operator(value).expect("an operator computes the tensor");
         let signature = operator.signature(&graph.operand_shapes(value));
-        let repeating = match self.may_repeat[value.index()] {
+        let redundancy = match self.may_repeat[value.index()] {
             true => Redundancy::Free,
             false => Redundancy::Unavoidable,
         };
         let is_same = |it: &OperatorKind| {
-            it.signature == signature && it.repeating == repeating && it.is_needless == is_needless
+            it.signature == signature
+                && it.redundancy == redundancy
+                && it.is_needless == is_needless
         };
         let operator_kinds = &mut self.problem.operator_kinds;
         operator_kinds.iter().position(is_same).unwrap_or_else(|| {
             let splittable =
                 SplittableFactors::new(&signature, &mut self.sets).without(is_needless);
             let is_needless = is_needless.to_vec();
-            operator_kinds.push(OperatorKind { signature, splittable, repeating, is_needless });
+            operator_kinds.push(OperatorKind { signature, splittable, redundancy, is_needless });
             operator_kinds.len() - 1
         })
     }
 
-    /// Adds the pairs of an operator with what it reads and makes; gives the bytes of all that.
+    /// Adds the edges of an operator to its operands and its result. Returns their total size in
+    /// bytes.
     fn add_edges(
         &mut self,
         user: Value,
@@ -180,7 +185,8 @@ impl ProblemBuilder<'_> {
     }
 }
 
-/// The variables of a network; and the variable of each tensor, which a value and its next have in common.
+/// Returns the variables of a network, and the variable of each tensor. A value and its next value
+/// share a variable.
 pub(in crate::tiling) fn variables(network: &Network) -> (Vec<NetworkVariable>, Vec<usize>) {
     let source_of: BTreeMap<Value, Value> =
         network.updates.iter().map(|&(source, next)| (next, source)).collect();
