@@ -1,5 +1,5 @@
-//! Attention in one kernel beside the same in products, maps and reductions, by the length of the sequence: `cargo bench -p soybean-runtime
-//! --bench attention`.
+//! Attention in one kernel beside the same in products, maps and reductions, by the length of the
+//! sequence: `cargo bench -p soybean-runtime --bench attention`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -49,7 +49,8 @@ fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {
     let forward = seconds(1, &[rows; 4], attention(AttentionForm::Forward));
     let backward =
         seconds(1, &[rows, rows, rows, rows, 3 * rows], attention(AttentionForm::Gradient));
-    // Queries, keys, values, gradient of the result; positions; scores, weights, their gradients; a number for each row twice; results.
+    // Queries, keys, values, gradient of the result; positions; scores, weights, their gradients; a
+    // number for each row twice; results.
     let sizes = [
         rows,
         rows,
@@ -131,7 +132,8 @@ fn kernels(heads: usize, n: usize, d: usize, is_causal: bool) -> Vec<Kernel> {
     ]
 }
 
-/// The steps that run [`kernels`], over the buffers of [`measure`], and how many of them are the forward pass.
+/// The steps that run [`kernels`], over the buffers of [`measure`], and how many of them are the
+/// forward pass.
 fn steps() -> (Vec<Step>, usize) {
     let step = |kernel, inputs: &[usize], result| Step {
         kernel,
@@ -192,7 +194,8 @@ fn softmax(is_causal: bool, n_rows: usize) -> Vec<Instruction> {
     program
 }
 
-/// The gradient of a score, from its weight, the weight's gradient, and the sum of their products over the row.
+/// The gradient of a score, from its weight, the weight's gradient, and the sum of their products
+/// over the row.
 fn slope() -> Vec<Instruction> {
     vec![
         Instruction::Input(0),

@@ -1,17 +1,18 @@
-//! What must hold of a model's tables before its ranks are started.
+//! Checks of a model's tables before its ranks are started.
 
 use soybean_plan::{Buffer, Output, Rows, Tables};
 
 use crate::{Error, ErrorKind};
 
-/// What all buffers begin at multiples of, in bytes.
+/// The alignment of all buffers, in bytes.
 pub(crate) const ALIGNMENT: usize = 64;
 
-/// Checks that buffers lie within the arena, and that the ends' buffers are as long as the rank's parts.
+/// Checks that all buffers are within the arena, and that the buffers of inputs, parameters, states
+/// and outputs are as long as a rank's parts.
 pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
     let error = |message: String| Err(Error::new(ErrorKind::Program, message));
     for (number, buffer) in tables.buffers.iter().enumerate() {
-        if !holds(tables.arena_bytes, buffer) {
+        if !is_within(tables.arena_bytes, buffer) {
             let (n_bytes, found) = (tables.arena_bytes, buffer);
             return error(format!(
                 "buffer {number}: expected a place within {n_bytes} bytes at a multiple of 64, found {found:?}"
@@ -44,8 +45,8 @@ pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
     }
 }
 
-/// Whether the buffer lies within an arena of this size, aligned.
-fn holds(arena_bytes: usize, buffer: &Buffer) -> bool {
+/// Returns true if the buffer is aligned and within an arena of this size.
+fn is_within(arena_bytes: usize, buffer: &Buffer) -> bool {
     let end = buffer
         .n_elements
         .checked_mul(buffer.dtype.bytes())

@@ -1,4 +1,4 @@
-//! Dispatch of the trainer's orders to the threads of its ranks.
+//! Dispatch of the trainer's commands to the threads of its ranks.
 #![expect(unsafe_code, reason = "a batch is lent to threads that outlive the dispatch")]
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -65,7 +65,7 @@ impl Dispatcher {
         self.publish(None);
     }
 
-    /// Gives an command to all ranks and waits until all have carried it out.
+    /// Gives a command to all ranks and waits until all have carried it out.
     pub(crate) fn dispatch(&self, command: Command<'_>) {
         // SAFETY: ranks use the command only until they report completion. This function waits for
         // all of them and cannot unwind before that.

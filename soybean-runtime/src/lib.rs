@@ -1,7 +1,8 @@
-//! Runs compiled models: devices, kernels, communicators, the trainer and its data.
+//! Runs compiled models: devices, kernels, communicators and the trainer.
 //!
-//! A [`Model`] describes its memory and kernels in the words of `soybean-plan` and makes calls on a [`Rank`]; a [`Trainer`] runs all
-//! ranks of its mesh, a [`Predictor`] those of a model of mode inference. Nothing here knows graphs, operators or gradients.
+//! A [`Model`] describes its memory and kernels with types of `soybean-plan`, and makes calls on a
+//! [`Rank`]. A [`Trainer`] runs all ranks of its mesh. A [`Predictor`] runs the ranks of a model of
+//! mode inference. Nothing here knows graphs, operators or gradients.
 
 mod abort;
 mod arena;

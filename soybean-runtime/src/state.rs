@@ -1,4 +1,5 @@
-//! The state of a run: parameters and buffers, then the optimiser's tensors, numbered in this order.
+//! The state of a run, which checkpoints save: parameters and buffers, then the optimiser's
+//! tensors. The tensors are numbered in this order.
 
 use std::any::Any;
 
@@ -7,54 +8,54 @@ use soybean_plan::{BufferId, Tables, Tile};
 
 use crate::{Array, Counters, Error, Trainer, View, processes::WriteGuard, ranks::Command};
 
-/// A tensor that stays from step to step.
+/// A tensor that persists from step to step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tensor<'a> {
-    /// The name, a path of calls and loop rounds.
+    /// The name, a path of calls and loop iterations.
     pub(crate) name: &'a str,
-    /// Shape and tiling.
+    /// The shape and the tiling.
     pub(crate) tile: Tile,
-    /// Where each rank's part stays.
+    /// The buffer of each rank's part.
     pub(crate) buffer: BufferId,
 }
 
-/// Tensors of the state that follow each other, by number.
+/// A range of consecutive tensors of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TensorRange {
-    /// The number of the first.
+    /// The number of the first tensor.
     pub(crate) first: usize,
-    /// How many they are.
+    /// The number of tensors.
     pub(crate) n_tensors: usize,
 }
 
 impl TensorRange {
-    /// All parameters and buffers.
+    /// Returns the range of all parameters and buffers.
     pub(crate) fn parameters(tables: &Tables) -> Self {
         Self { first: 0, n_tensors: tables.parameters.len() }
     }
 
-    /// The optimiser's tensors.
+    /// Returns the range of the optimiser's tensors.
     pub(crate) fn states(tables: &Tables) -> Self {
         Self { first: tables.parameters.len(), n_tensors: tables.states.len() }
     }
 
-    /// The tensors themselves.
+    /// Returns the tensors of the range.
     pub(crate) fn tensors<'a>(self, tables: &'a Tables) -> impl Iterator<Item = Tensor<'a>> {
         tensors(tables).skip(self.first).take(self.n_tensors)
     }
 
-    /// The tiles of the tensors.
+    /// Returns the tiles of the tensors.
     pub(crate) fn tiles(self, tables: &Tables) -> Vec<Tile> {
         self.tensors(tables).map(|it| it.tile).collect()
     }
 
-    /// Where each rank's parts of the tensors stay.
+    /// Returns the tiles and buffers of the tensors.
     pub(crate) fn buffers(self, tables: &Tables) -> Vec<(Tile, BufferId)> {
         self.tensors(tables).map(|it| (it.tile, it.buffer)).collect()
     }
 }
 
-/// All tensors of the state, in their order.
+/// Returns all tensors of the state, in the order of their numbers.
 pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
     let parameters = tables.parameters.iter();
     let parameters =
@@ -63,18 +64,18 @@ pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
     parameters.chain(states.map(|it| Tensor { name: &it.name, tile: it.tile, buffer: it.buffer }))
 }
 
-/// Tensors are fetched together as long as they have no more elements than these.
-const FETCHED: usize = 1 << 22;
+/// The limit for the elements of tensors that are fetched together.
+const MAX_FETCHED_ELEMENTS: usize = 1 << 22;
 
 impl Trainer {
-    /// Tensors of the state, by name.
+    /// Fetches whole tensors of the state, with their names.
     pub(crate) fn named(&mut self, range: TensorRange) -> Result<Vec<(String, Array)>, Error> {
         let arrays = self.fetch(range)?;
         let names = range.tensors(self.tables()).map(|it| it.name.to_owned());
         Ok(names.zip(arrays).collect())
     }
 
-    /// Whole tensors of the state.
+    /// Fetches whole tensors of the state.
     pub(crate) fn fetch(&mut self, range: TensorRange) -> Result<Vec<Array>, Error> {
         self.call(Command::Fetch(range))?;
         let arrays = self.assemble(&range.tiles(self.tables()), &mut || None);
@@ -82,7 +83,7 @@ impl Trainer {
         Ok(arrays)
     }
 
-    /// Replaces tensors of the state, from number `first` on, by whole ones.
+    /// Replaces tensors of the state, from number `first` on, by these whole tensors.
     pub(crate) fn load(&mut self, first: usize, tensors: &[View<'_>]) -> Result<(), Error> {
         self.call(Command::Load { first, tensors })
     }
@@ -172,14 +173,14 @@ impl TrainingState for Trainer {
     }
 }
 
-/// The state, in fetch_ranges that are fetched together.
+/// Splits the state into ranges of tensors that are fetched together.
 pub(crate) fn fetch_ranges(tables: &Tables) -> Vec<TensorRange> {
     let mut fetch_ranges: Vec<TensorRange> = Vec::new();
     let mut held = 0;
     for (number, tensor) in tensors(tables).enumerate() {
         let n_elements = tensor.tile.shape.n_elements();
         match fetch_ranges.last_mut() {
-            Some(range) if held + n_elements <= FETCHED => {
+            Some(range) if held + n_elements <= MAX_FETCHED_ELEMENTS => {
                 held += n_elements;
                 range.n_tensors += 1;
             }

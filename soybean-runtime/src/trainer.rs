@@ -1,4 +1,4 @@
-//! The trainer: all ranks of a model, from batches to losses.
+//! The trainer, which runs training steps on all ranks of a model.
 
 pub(crate) mod batch;
 mod processes;
@@ -39,7 +39,7 @@ pub struct Trainer {
     /// The rows of a batch that the ranks of this process read.
     rows: Vec<Range<usize>>,
     is_queued: bool,
-    /// The first failure, after which nothing goes on.
+    /// The first error. After it, all calls fail.
     failure: Option<Error>,
 }
 
@@ -47,7 +47,8 @@ impl Trainer {
     /// Starts the ranks of a generated model.
     ///
     /// # Errors
-    /// If the model does not train, the device cannot be used, or the model's tables contradict themselves.
+    /// If the model is not of mode training, the device cannot be used, or the model's tables are
+    /// inconsistent.
     pub fn new(model: &'static dyn Model, config: Config) -> Result<Self, Error> {
         Self::start(AnyModel::Static(model), &config, Mode::Training)
     }
@@ -74,22 +75,26 @@ impl Trainer {
         let rows = processes::rows_needed(&tables.inputs, &tables.mesh, ranks.local_ranks());
         let (history, is_queued, failure) = (History::default(), false, None);
         let mut trainer = Self { model, learning_rate, history, ranks, rows, is_queued, failure };
-        // Fills the parameters, so that failures show here.
+        // The first command fills the parameters, so that errors occur here.
         trainer.call(Command::ResetProfile)?;
         Ok(trainer)
     }
 
-    /// One training step; gives the loss of this batch before the update.
+    /// Runs one training step. Returns the loss of this batch before the update.
     ///
     /// # Errors
-    /// If the batch does not fit the model, the loss is not finite, or a rank fails; after the latter, all further calls fail. Models with `non_finite = "skip"` or `"scale"` skip a
-    /// step whose loss or gradients are not finite instead, give its loss, and fail only after a hundred of them in a row.
+    /// If the batch does not fit the model, the loss is not finite, or a rank fails. After a rank
+    /// has failed, all further calls fail.
+    ///
+    /// Models with `non_finite = "skip"` or `"scale"` skip a step whose loss or gradients are not
+    /// finite, and return its loss. They fail after a hundred such steps in a row.
     pub fn step(&mut self, batch: &[View<'_>]) -> Result<f32, Error> {
         self.check_batch(batch)?;
         self.train(BatchSource::Batch(batch), None)
     }
 
-    /// Hands over a batch for [`Self::step_queued`]; devices with memory of their own fetch it while the host goes on. It takes the place of one that was queued before.
+    /// Queues a batch for [`Self::step_queued`]. Devices with their own memory copy it in the
+    /// background. It replaces a batch that was queued before.
     ///
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
@@ -100,16 +105,18 @@ impl Trainer {
         Ok(())
     }
 
-    /// [`Self::step`] on the batch that was queued; meanwhile the next is queued, if there is one.
+    /// Runs a training step on the queued batch, as [`Self::step`] does. During the step, `next` is
+    /// queued.
     ///
     /// # Errors
-    /// If no batch was queued, the next does not fit the model, the loss is not finite, or a rank fails.
+    /// If no batch was queued, `next` does not fit the model, the loss is not finite, or a rank
+    /// fails.
     pub fn step_queued(&mut self, next: Option<&[View<'_>]>) -> Result<f32, Error> {
         self.check_queued(next)?;
         self.train(BatchSource::Queued { next }, None)
     }
 
-    /// [`Self::step_queued`], with the time of each kernel and collective.
+    /// Does the same as [`Self::step_queued`], and measures the time of each kernel and collective.
     ///
     /// # Errors
     /// As [`Self::step_queued`].
@@ -139,7 +146,7 @@ impl Trainer {
         self.finish_step()
     }
 
-    /// The forward computation alone: the loss, and the model's further outputs.
+    /// Runs the forward computation. Returns the loss and the model's other outputs.
     ///
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
@@ -149,9 +156,12 @@ impl Trainer {
         Ok(Evaluation { loss, outputs: arrays.collect() })
     }
 
-    /// The model's outputs beside the loss. Inputs on which they do not depend ([`soybean_plan::Input::is_queried`]), such as labels, are not read and may be empty. Any number
-    /// of rows may be given where every output has a part for each row: they are taken batch by batch, and outputs are as long. After several batches [`Self::moved_bytes`] is of
-    /// the last.
+    /// Computes the model's outputs without the loss.
+    ///
+    /// Inputs on which they do not depend ([`soybean_plan::Input::is_queried`]), such as labels,
+    /// are not read and may be empty. If every output has a part for each row, any number of rows
+    /// may be given. They are computed batch by batch, and the outputs have as many rows. Then
+    /// [`Self::moved_bytes`] refers to the last batch.
     ///
     /// # Errors
     /// If the model has no such outputs, the batch does not fit the model, or a rank fails.
@@ -174,7 +184,7 @@ impl Trainer {
         Ok(outputs.map(|(output, parts)| concatenated(parts, output.rows)).collect())
     }
 
-    /// All outputs, the loss among them if there is one.
+    /// Returns all outputs, including the loss if there is one.
     fn forward(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
         self.check_batch(batch)?;
         self.call(Command::Evaluate { batch })?;
@@ -183,7 +193,7 @@ impl Trainer {
         Ok(self.assemble(&tiles, &mut || None))
     }
 
-    /// All parameters by name, in the order in which the model makes them.
+    /// Returns all parameters by name, in the order in which the model creates them.
     ///
     /// # Errors
     /// If a rank fails.
@@ -191,7 +201,7 @@ impl Trainer {
         self.named(TensorRange::parameters(self.tables()))
     }
 
-    /// Replaces all parameters; the optimiser's state stays as it is.
+    /// Replaces all parameters. The optimiser's state does not change.
     ///
     /// # Errors
     /// If a name is unknown, missing or given twice, if a shape is wrong, or if a rank fails.
@@ -201,7 +211,7 @@ impl Trainer {
         self.load(0, &sorted)
     }
 
-    /// All tensors that the optimiser keeps, by name, such as `dense.w.momentum`.
+    /// Returns all tensors of the optimiser by name, such as `dense.w.momentum`.
     ///
     /// # Errors
     /// If a rank fails.
@@ -213,25 +223,26 @@ impl Trainer {
         self.model.get().tables()
     }
 
-    /// The learning rate from the next step on.
+    /// Sets the learning rate from the next step on.
     pub const fn set_learning_rate(&mut self, learning_rate: f32) {
         self.learning_rate = learning_rate;
     }
 
-    /// The bytes that all ranks together received from others in the last step or evaluation, as counted while they were read.
+    /// Returns the bytes that all ranks received from others in the last step or evaluation. They
+    /// are counted when they are read.
     #[must_use]
     pub fn moved_bytes(&self) -> u64 {
         let moved = |report: &Mutex<Report>| lock(report).moved_bytes;
         self.ranks.reports().iter().map(moved).sum()
     }
 
-    /// The number of training steps so far.
+    /// Returns the number of training steps so far.
     #[must_use]
     pub const fn n_steps(&self) -> u64 {
         self.history.counters.n_steps
     }
 
-    /// The time that each rank spent since the start or the last [`Self::reset_profile`].
+    /// Returns the times of each rank since the start or the last [`Self::reset_profile`].
     #[must_use]
     pub fn profile(&self) -> Vec<Profile> {
         self.ranks.reports().iter().map(|it| lock(it).profile).collect()
@@ -245,19 +256,21 @@ impl Trainer {
         self.call(Command::ResetProfile)
     }
 
-    /// What runs where, in one line.
+    /// Describes the devices of all ranks, in one line.
     #[must_use]
     pub fn device_line(&self) -> String {
         self.ranks.device_line()
     }
 
-    /// The error, after which the trainer cannot be used, in no process: its state is half one and half another.
+    /// Makes the trainer unusable in all processes, because its state was replaced in part. Returns
+    /// the error.
     pub(crate) fn invalidate(&mut self, error: Error) -> Error {
         self.failure.get_or_insert_with(|| error.clone());
         self.report_error(error)
     }
 
-    /// The error of something that came before an order. The other processes are told, and no trainer can be used any more; without others, the next order may be better.
+    /// Reports an error that occurred before a command to the other processes. No trainer can be
+    /// used any more. A single process can give another command. Returns the error.
     fn report_error(&mut self, error: Error) -> Error {
         if self.ranks.process() != Process::ONLY {
             self.failure.get_or_insert_with(|| error.clone());
@@ -279,12 +292,12 @@ impl Trainer {
         self.ranks.call(command).inspect_err(|error| self.failure = Some(error.clone()))
     }
 
-    /// Lets go of the memory in which the ranks report tensors.
+    /// Frees the memory in which the ranks report tensors.
     pub(crate) fn free_parts(&self) {
         self.ranks.reports().iter().for_each(|it| lock(it).parts = Vec::new());
     }
 
-    /// Whole tensors, from the parts that the ranks have reported.
+    /// Assembles whole tensors from the parts that the ranks have reported.
     pub(crate) fn assemble(
         &self,
         tiles: &[Tile],
@@ -299,7 +312,7 @@ impl Trainer {
                 let part = &mut lock(&reports[0]).parts[number];
                 return Array { shape, data: std::mem::replace(part, other) };
             }
-            // Fresh memory is zero without any writing.
+            // Fresh memory is zero without writing to it.
             let n_elements = tile.shape.n_elements();
             let mut data = spare().unwrap_or_else(|| vec![0.0; n_elements]);
             data.resize(n_elements, 0.0);

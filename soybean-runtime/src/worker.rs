@@ -1,4 +1,4 @@
-//! The thread of one rank on the CPU: it carries out the trainer's orders on its own memory.
+//! The thread of one rank on the CPU, which executes the trainer's commands on its own memory.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -19,7 +19,7 @@ use crate::{
     shared_memory::SharedMemoryCommunicator,
 };
 
-/// A rank's side of the trainer.
+/// A rank on the CPU.
 pub(crate) struct Worker {
     pub(crate) rank: usize,
     pub(crate) model: AnyModel,
@@ -30,7 +30,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Carries out orders until there are no more.
+    /// Executes commands until there are no more.
     pub(crate) fn run(mut self) {
         let mut host_io = None;
         let mut number = 0;
@@ -64,7 +64,8 @@ impl Worker {
         self.shared.abort.fail(error);
     }
 
-    /// First values, in the thread that works with them, so that they lie near it.
+    /// Writes the initial values. The thread of the rank does so, so that the memory is near its
+    /// core.
     fn prepare(&mut self) -> Result<HostIo, Error> {
         let tables = self.model.get().tables();
         let host_io = HostIo::new(tables, self.rank);

@@ -1,4 +1,5 @@
-//! Times single kernels, and a few of them together: the least of several times, because others use the machine too.
+//! Times single kernels, and a few of them together: the least of several times, because others use
+//! the machine too.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +13,8 @@ const ENOUGH: Duration = Duration::from_millis(400);
 /// How often a step runs what is measured.
 const N_ROUNDS: usize = 2;
 
-/// The least time of one call of a kernel, whose inputs are of these sizes, and its result of the last.
+/// The least time of one call of a kernel, whose inputs are of these sizes, and its result of the
+/// last.
 pub(crate) fn seconds(n_ranks: usize, sizes: &[usize], kernel: impl Into<Kernel>) -> f64 {
     let result = sizes.len() - 1;
     let step = Step { kernel: 0, inputs: (0..result).collect(), results: vec![result] };

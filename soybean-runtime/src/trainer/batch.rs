@@ -1,4 +1,4 @@
-//! What a batch must be: a tensor for each input, with its elements, and labels that there are.
+//! Checks of batches: the number of tensors, their types and lengths, and the range of labels.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use soybean_plan::Input;
 
 use crate::{Error, ErrorKind, View};
 
-/// Checks a batch, of which these rows are read.
+/// Checks a batch. Labels are checked in these rows, which are read.
 pub(super) fn check_batch(
     inputs: &[Input],
     rows: &[Range<usize>],
@@ -31,7 +31,7 @@ pub(super) fn check_batch(
     Ok(())
 }
 
-/// Checks that there is a tensor for each input.
+/// Checks that there is one tensor for each input.
 pub(crate) fn check_count(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Error> {
     if inputs.len() == batch.len() {
         return Ok(());
@@ -42,7 +42,7 @@ pub(crate) fn check_count(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Er
     Err(Error::new(ErrorKind::Batch, message))
 }
 
-/// Checks the labels of these rows.
+/// Checks the labels in these rows.
 pub(crate) fn check_labels(
     input: &Input,
     rows: &[Range<usize>],
