@@ -78,16 +78,14 @@ impl Work {
     }
 }
 
-/// The time that one rank spent in training steps and evaluations since the start or the last
-/// [`crate::Trainer::reset_profile`].
+/// The time that one rank spent in training steps and evaluations since the start or the last [`crate::Trainer::reset_profile`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     /// The number of steps and evaluations.
     pub n_steps: u64,
     /// The time of whole steps, feeding and fetching included.
     pub total: Duration,
-    /// The time that the host took to hand training steps to a device that runs them by itself;
-    /// zero on the CPU.
+    /// The time that the host took to hand training steps to a device that runs them by itself; zero on the CPU.
     pub handing_over: Duration,
     spent: [Duration; Work::ALL.len()],
     calls: [u64; Work::ALL.len()],
