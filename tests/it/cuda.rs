@@ -1,6 +1,6 @@
 //! Tests of the unchanged CUDA backend on virtual GPUs: the losses equal the CPU's in any order of
 //! the streams, and every failure gives an error.
-#![expect(clippy::print_stdout, reason = "skipped and failed tests say why")]
+#![expect(clippy::print_stdout, reason = "the output shows skipped tests and errors")]
 
 mod calls;
 mod checkpoints;
