@@ -381,7 +381,7 @@ fn a_run_resumes_in_any_number_of_processes() {
         assert!(found.is_some_and(|it| it == code || it == 143), "SIG{name}: {found:?} {errors}");
         assert_quick(&format!("SIG{name} of a process that trains"), started.elapsed());
         if name != "KILL" {
-            assert_eq!(errors.matches("; go on with: ").count(), 1, "{errors}");
+            assert_eq!(errors.matches("; resume with: ").count(), 1, "{errors}");
         }
     }
     assert_eq!(run(Command::new(&digits).args(arguments(&out))).0, Some(0));

@@ -10,7 +10,7 @@ const END: &str = "<!-- end of keys -->\n";
 
 /// Returns the table, a row for each setting.
 fn table() -> String {
-    let mut table = "| key | value | what it says |\n| --- | --- | --- |\n".to_owned();
+    let mut table = "| key | value | meaning |\n| --- | --- | --- |\n".to_owned();
     for setting in settings() {
         let value = match &setting.key {
             Key::Switch(_) => "`true` or `false`".to_owned(),
@@ -33,6 +33,6 @@ fn the_page_about_training_has_all_keys() {
     if env::var_os("UPDATE_EXPECT").is_some() {
         fs::write(path, [before, BEGIN, &table(), END, after].concat()).unwrap();
     } else {
-        assert!(found == table(), "docs/training.md is stale; UPDATE_EXPECT=1 writes it anew");
+        assert!(found == table(), "docs/training.md is stale; UPDATE_EXPECT=1 rewrites it");
     }
 }
