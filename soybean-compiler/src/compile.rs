@@ -13,7 +13,9 @@ use crate::{
     pin,
     report::Report,
     share,
-    tiling::{Objective, Request, Search, Strategy, Tiled, search, search_alone},
+    tiling::{
+        Objective, SearchRequest, SearchResult, Strategy, TiledNetwork, search, search_alone,
+    },
     value::Value,
 };
 
@@ -25,7 +27,7 @@ pub struct Options {
     /// The number of ranks.
     pub n_gpus: usize,
     /// What is asked of the search.
-    pub search: Request,
+    pub search: SearchRequest,
     /// With which numbers products are computed.
     pub precision: Precision,
     /// How parameters are updated.
@@ -92,7 +94,7 @@ pub fn compile(
 /// # Panics
 /// Where [`search`] does.
 #[must_use]
-pub fn best_plan(network: &Network, mesh: Mesh, request: &Request) -> Option<Search> {
+pub fn best_plan(network: &Network, mesh: Mesh, request: &SearchRequest) -> Option<SearchResult> {
     planned(network, mesh, request, search_alone).ok()
 }
 
@@ -109,13 +111,14 @@ struct Shortfall {
 fn planned(
     network: &Network,
     mesh: Mesh,
-    request: &Request,
-    search: fn(&Network, Mesh, &Request) -> Search,
-) -> Result<Search, Shortfall> {
+    request: &SearchRequest,
+    search: fn(&Network, Mesh, &SearchRequest) -> SearchResult,
+) -> Result<SearchResult, Shortfall> {
     if request.shares {
         let shared = network.shared();
         let found = search(&shared, mesh, request);
-        let settled = |found: Search| Search { tiled: share::settled(&found.tiled), ..found };
+        let settled =
+            |found: SearchResult| SearchResult { tiled: share::settled(&found.tiled), ..found };
         let fitting = match request.memory {
             None => Ok(settled(found)),
             // Copies live from their first reader to their last, which takes the memory that is short under a limit; only pinned tensors gain by them
@@ -164,7 +167,7 @@ fn topology(options: &Options) -> Result<Option<Topology>, ModelFault> {
 }
 
 /// The most ranks over which the work of any operator is split.
-fn most_ranks_at_work(tiled: &Tiled) -> usize {
+fn most_ranks_at_work(tiled: &TiledNetwork) -> usize {
     let ranks = |form: &crate::signature::Form| {
         let axes = (0..form.0.len()).filter(|&axis| form.0[axis].is_some()).collect();
         tiled.mesh.group_size(axes)

@@ -22,19 +22,19 @@ use crate::{
     overlap::{self, Order},
     scalar,
     schedule::{self, Task},
-    tiling::{Tiled, number, route},
+    tiling::{TiledNetwork, number, route},
     value::Value,
 };
 
 /// Lowers a tiled network.
 #[must_use]
-pub fn lower(name: &str, tiled: &Tiled) -> Program {
+pub fn lower(name: &str, tiled: &TiledNetwork) -> Program {
     lowered(name, tiled, Order::Overlapped).program
 }
 
 /// Lowers a tiled network for ranks with this many bytes of memory: where collectives beside products leave no room, to the program that holds less.
 #[must_use]
-pub fn lower_within(name: &str, tiled: &Tiled, memory: u64) -> Program {
+pub fn lower_within(name: &str, tiled: &TiledNetwork, memory: u64) -> Program {
     lowered_within(name, tiled, Some(memory)).program
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Lowered {
 
 /// Lowers a tiled network to a program whose arena has at most this many bytes, if the order that needs the least memory allows it: the order in which
 /// devices can communicate while they compute is used where there is room for it.
-pub(crate) fn lowered_within(name: &str, tiled: &Tiled, limit: Option<u64>) -> Lowered {
+pub(crate) fn lowered_within(name: &str, tiled: &TiledNetwork, limit: Option<u64>) -> Lowered {
     let bytes = |lowered: &Lowered| lowered.program.tables.arena_bytes;
     let overlapped = lowered(name, tiled, Order::Overlapped);
     if limit.is_none_or(|limit| bytes(&overlapped) as u64 <= limit) {
@@ -57,7 +57,7 @@ pub(crate) fn lowered_within(name: &str, tiled: &Tiled, limit: Option<u64>) -> L
     if bytes(&lean) < bytes(&overlapped) { lean } else { overlapped }
 }
 
-fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
+fn lowered(name: &str, tiled: &TiledNetwork, order: Order) -> Lowered {
     let mut lowering = Lowering::new(tiled, order);
     lowering.place_sources();
     let train = lowering.steps_of(Phase::Train, &schedule::train(&tiled.network));
@@ -108,7 +108,7 @@ fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
 }
 
 struct Lowering<'a> {
-    tiled: &'a Tiled,
+    tiled: &'a TiledNetwork,
     batch: Batch,
     order: Order,
     storage: Vec<Storage>,
@@ -129,7 +129,7 @@ struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(tiled: &'a Tiled, order: Order) -> Self {
+    fn new(tiled: &'a TiledNetwork, order: Order) -> Self {
         Self {
             tiled,
             batch: Batch::of(&tiled.network),

@@ -18,7 +18,7 @@ use crate::{
     holdings::Holdings,
     operator::Phase,
     peak::{Content, Peak},
-    tiling::{Objective, Search, Strategy},
+    tiling::{Objective, SearchResult, Strategy},
     value::Value,
 };
 
@@ -31,7 +31,7 @@ pub use transfers::Transfer;
 pub struct Report {
     name: String,
     strategy: Strategy,
-    found: Search,
+    found: SearchResult,
     milliseconds: f64,
     peak: Peak,
     holdings: Holdings,
@@ -76,7 +76,7 @@ pub struct LevelLoad {
 
 impl Report {
     pub(crate) fn new(
-        found: Search,
+        found: SearchResult,
         program: &Program,
         holdings: Holdings,
         strategy: Strategy,
@@ -146,7 +146,7 @@ impl Report {
 
     /// What the search found.
     #[must_use]
-    pub fn search(&self) -> &Search {
+    pub fn search(&self) -> &SearchResult {
         &self.found
     }
 

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    graph::Graph, network::Network, operators::replica::Replica, tiling::Tiled, value::Value,
+    graph::Graph, network::Network, operators::replica::Replica, tiling::TiledNetwork, value::Value,
 };
 
 /// The network with working copies; one that has them stays as it is.
@@ -45,7 +45,7 @@ pub(crate) fn shared(network: &Network) -> Network {
 
 /// The plan without the copies that lie as their tensors do: they are the tensors.
 #[must_use]
-pub(crate) fn settled(tiled: &Tiled) -> Tiled {
+pub(crate) fn settled(tiled: &TiledNetwork) -> TiledNetwork {
     let old = &tiled.network.graph;
     let is_idle = |value: Value| {
         old.is_copy(value) && tiled.conversions(value).iter().all(|it| it.from == it.to)
@@ -69,7 +69,7 @@ pub(crate) fn settled(tiled: &Tiled) -> Tiled {
         tilings.push(tiled.tilings[value.index()]);
         forms.push(tiled.forms[value.index()].clone());
     }
-    Tiled { network: tiled.network.moved(graph, &of), mesh: tiled.mesh, tilings, forms }
+    TiledNetwork { network: tiled.network.moved(graph, &of), mesh: tiled.mesh, tilings, forms }
 }
 
 /// Which tensors have a copy: those with a bound tiling that are read twice or more besides their updates. One reader can convert for itself.
