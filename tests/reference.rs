@@ -1,6 +1,7 @@
-//! Every operator against values and gradients that NumPy found: the eager tensor, and programs on one and on several devices.
+//! Compares every operator and optimizer with values that NumPy found: the eager tensor, and
+//! programs on one and on several devices.
 //!
-//! `tests/reference/make_golden.py` writes the file and says how.
+//! `tests/reference/make_golden.py` writes the files and says how.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -9,6 +10,8 @@ mod joined;
 #[path = "support/models.rs"]
 #[expect(dead_code, reason = "shared with other tests")]
 mod models;
+#[path = "reference/optimizers.rs"]
+mod optimizers;
 
 use models::{SEED, call, finish, single, trainer};
 use soybean::{

@@ -43,7 +43,7 @@ pub use fault::{At, Fault, ModelFault, Place};
 pub use initializers::init_names;
 pub use lower::{lower, lower_within};
 pub use network::Network;
-pub use optimizer::{Optimizer, Rule, optimizer};
+pub use optimizer::{METHODS, Method, Optimizer, Rule, Setting, SettingValue, optimizer};
 pub use peak::{Content, Held, Peak};
 pub use pin::Pin;
 pub use recipe::{Recipe, RecipeFault};

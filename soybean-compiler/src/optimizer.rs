@@ -1,5 +1,8 @@
 //! Optimisers: the rule by which parameters change, and what goes on around it where runs are long.
 
+mod method;
+mod methods;
+mod operands;
 pub(crate) mod program;
 mod rule;
 
@@ -11,6 +14,9 @@ use crate::{
     graph::Graph,
 };
 
+pub(crate) use method::Layout;
+pub use method::{Method, Setting, SettingValue};
+pub use methods::METHODS;
 pub use rule::Rule;
 
 /// How parameters are updated.
@@ -98,7 +104,7 @@ impl Optimizer {
             let patterns = self.no_decay.iter().map(|it| Argument::Text(it.clone())).collect();
             settings.push(("no_decay", Argument::List(patterns)));
         }
-        (self.rule.name(), settings)
+        (self.rule.method().name, settings)
     }
 
     /// What is set besides the rule and is not as it is by default, of which [`Self::set`] makes it again.
@@ -163,7 +169,7 @@ impl Optimizer {
     /// The rule for a parameter of this name.
     #[must_use]
     pub fn rule_of(&self, name: &str) -> Rule {
-        if self.decays(name) { self.rule } else { self.rule.without_decay() }
+        if self.decays(name) { self.rule.clone() } else { self.rule.without_decay() }
     }
 
     /// Whether updates read the norm of all gradients.

@@ -5,24 +5,26 @@ mod support;
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Compiled, Network, Optimizer, Options, Rule, Strategy, compile, lower, program_text,
-    tiling::search, verify_program,
+    Argument, Compiled, Network, Optimizer, Options, Strategy, compile, lower, optimizer,
+    program_text, tiling::search, verify_program,
 };
 use soybean_plan::{Kernel, Mesh, NonFinite, Precision, Step};
 
 fn optimizers() -> [Optimizer; 4] {
-    let adam =
-        Rule::Adam { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, is_decoupled: false };
-    let momentum = Rule::Sgd { momentum: 0.9, nesterov: true, weight_decay: 1e-4 };
+    let setting = |name: &str, value: f64| (name.to_owned(), Argument::Float(value));
+    let adam = optimizer("adam", &[setting("weight_decay", 0.01)]).unwrap();
+    let nesterov = ("nesterov".to_owned(), Argument::Boolean(true));
+    let settings = [setting("momentum", 0.9), nesterov, setting("weight_decay", 1e-4)];
+    let momentum = optimizer("sgd", &settings).unwrap();
     let everything = Optimizer {
         no_decay: vec!["b*".to_owned()],
         clip_norm: Some(1.0),
         accumulate: 2,
         ema: Some(0.9),
         non_finite: NonFinite::Scale,
-        ..adam.into()
+        ..adam.clone()
     };
-    [Optimizer::default(), momentum.into(), adam.into(), everything]
+    [Optimizer::default(), momentum, adam, everything]
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod support;
 use averaged::averaged_mlp;
 use proptest::prelude::*;
 use soybean_compiler::{
-    Argument, Network, Optimizer, Rule, Strategy,
+    Argument, Network, Optimizer, Strategy, optimizer,
     tiling::{Search, route, search},
 };
 use soybean_plan::{AxisSet, Combine, Mesh, Placement, Tiling};
@@ -80,7 +80,8 @@ fn every_mlp_up_to_ten_layers_is_proved_for_eight() {
             let widths = vec![width; n_layers + 1];
             let (builder, loss, logits) = support::classifier(batch, &widths, true);
             let outputs = [("logits".to_owned(), logits)];
-            let momentum = Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 }.into();
+            let momentum = ("momentum".to_owned(), Argument::Float(0.9));
+            let momentum = optimizer("sgd", &[momentum]).unwrap();
             let network = Network::new(builder, loss, &outputs, &momentum).unwrap();
             let found = searched(&network, 8, Strategy::Auto);
             assert!(found.is_optimal, "{n_layers} layers of {width}, batch {batch}");

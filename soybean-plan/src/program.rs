@@ -243,6 +243,8 @@ pub enum RunScalar {
         /// The base, one of Adam's betas.
         base: f64,
     },
+    /// The number of the update, counted from 1.
+    UpdateNumber,
     /// A number from 0 to below 1, of 24 bits, that looks random: a function of the seed and the step, [`RunScalar::noise`].
     Noise,
     /// 1 in a step that updates the parameters, the last of those that share an update; 0 in the others.

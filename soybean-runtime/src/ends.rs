@@ -96,6 +96,7 @@ impl Ends {
                 RunScalar::OneMinusPower { base } => {
                     (1.0 - base.powf((counters.n_updates + 1) as f64)) as f32
                 }
+                RunScalar::UpdateNumber => (counters.n_updates + 1) as f32,
                 RunScalar::IsUpdate => f32::from(counters.is_update(tables)),
                 RunScalar::LossScale => counters.loss_scale,
             };
