@@ -34,8 +34,8 @@ use proc_macro::TokenStream;
 
 /// Turns a function, or a module with one public function `forward`, into a trainer for N GPUs, or a predictor.
 ///
-/// Arguments: `gpus = N`, the number of GPUs (the environment variable `SOYBEAN_GPUS` overrides it); `optimizer = sgd(momentum = 0.9)`,
-/// `adam(..)` or `adamw(..)`; `strategy = "auto"`, `"recursive"`, `"data"` or `"model"`; `precision = "f32"`, `"tf32"` or
+/// Arguments: `gpus = N`, the number of GPUs (the environment variable `SOYBEAN_GPUS` overrides it); `optimizer = sgd(momentum = 0.9)`
+/// or another of the optimizers that `docs/optimizers.md` lists; `strategy = "auto"`, `"recursive"`, `"data"` or `"model"`; `precision = "f32"`, `"tf32"` or
 /// `"bf16"`; `cluster = "dgx-h100"`, a preset's name, or `cluster = "machine.toml"`, the path of a file beside the crate's manifest, which says on what machine the
 /// GPUs are; `objective = "time"`, with a cluster, for the plan whose step is the fastest there instead of the one that moves the fewest bytes;
 /// `memory = "80GiB"`, the memory of each GPU, for the cheapest plan that fits into it; `clip_norm = 1.0`, the largest norm of all gradients together; `accumulate = 4`, how many

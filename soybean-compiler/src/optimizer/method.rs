@@ -3,6 +3,8 @@
 //!
 //! An optimizer is one [`Method`], in a file of its own below `methods/` and in the list there.
 
+use std::fmt;
+
 use soybean_plan::{Register, RunScalar};
 
 use super::{operands::Operands, rule::Rule, single};
@@ -129,6 +131,16 @@ pub enum SettingValue {
     Pair(f64, f64),
 }
 
+impl fmt::Display for SettingValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => write!(f, "{flag}"),
+            Self::Number(number) => write!(f, "{number:?}"),
+            Self::Pair(first, second) => write!(f, "({first:?}, {second:?})"),
+        }
+    }
+}
+
 impl Setting {
     /// A setting that is `true` or `false`.
     pub(super) const fn flag(name: &'static str, default: bool, summary: &'static str) -> Self {
@@ -166,8 +178,9 @@ impl Setting {
         (self.range.contains)(number)
     }
 
-    /// Returns the values that the setting takes, for error messages.
-    pub(super) fn expected(&self) -> String {
+    /// Returns the values that the setting takes, such as "a number from 0 to 3.4e38".
+    #[must_use]
+    pub fn expected(&self) -> String {
         match self.default {
             SettingValue::Flag(_) => "`true` or `false`".to_owned(),
             SettingValue::Number(_) => format!("a number {}", self.range.text),
