@@ -10,21 +10,26 @@ use soybean_compiler::{
 };
 use soybean_plan::{Kernel, Mesh, NonFinite, Precision, Step};
 
-fn optimizers() -> [Optimizer; 4] {
+fn optimizers() -> Vec<Optimizer> {
     let setting = |name: &str, value: f64| (name.to_owned(), Argument::Float(value));
     let adam = optimizer("adam", &[setting("weight_decay", 0.01)]).unwrap();
     let nesterov = ("nesterov".to_owned(), Argument::Boolean(true));
     let settings = [setting("momentum", 0.9), nesterov, setting("weight_decay", 1e-4)];
     let momentum = optimizer("sgd", &settings).unwrap();
-    let everything = Optimizer {
-        no_decay: vec!["b*".to_owned()],
+    let with_everything = |optimizer: Optimizer| Optimizer {
         clip_norm: Some(1.0),
         accumulate: 2,
         ema: Some(0.9),
         non_finite: NonFinite::Scale,
-        ..adam.clone()
+        ..optimizer
     };
-    [Optimizer::default(), momentum, adam, everything]
+    let masked = Optimizer { no_decay: vec!["b*".to_owned()], ..with_everything(adam.clone()) };
+    let mut optimizers = vec![Optimizer::default(), momentum, adam, masked];
+    for name in ["rmsprop", "adagrad", "lion", "adafactor"] {
+        let defaults = optimizer(name, &[]).unwrap();
+        optimizers.extend([with_everything(defaults.clone()), defaults]);
+    }
+    optimizers
 }
 
 #[test]
