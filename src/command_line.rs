@@ -17,7 +17,6 @@ mod train;
 use std::{
     env,
     io::{self, ErrorKind, Write},
-    path::PathBuf,
     process::ExitCode,
 };
 
@@ -25,17 +24,7 @@ use soybean_plan::Plan;
 use soybean_runtime::{Error, Model, Process};
 
 use self::flags::{Command, CommandEntry, Request};
-pub(crate) use self::flags::{check, file_of, with_file};
-use crate::{Split, Tensor, TrainConfig};
-
-/// What the loading function is told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DataOptions {
-    /// The file given with `--data`, or the folder given with `--data-dir`.
-    pub path: Option<PathBuf>,
-    /// The seed given with `--seed`, for data that are drawn or split at random.
-    pub seed: u64,
-}
+use crate::{DataOptions, Split, Tensor, TrainConfig};
 
 /// The model that a command line is about.
 pub(crate) struct Subject {

@@ -18,8 +18,8 @@ mod standing;
 mod trace;
 
 pub(crate) use batches::{batch_size, first, loader};
-pub(crate) use config::LOSS;
-pub use config::{Resume, TrainConfig};
+pub use config::{DataOptions, Resume, TrainConfig};
+pub(crate) use config::{LOSS, setting, settings::settings};
 pub use event::{End, Event, Flow, Start, Summary};
 pub(crate) use fit::{Broken, fit};
 pub(crate) use keeper::folder as checkpoints;

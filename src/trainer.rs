@@ -15,8 +15,8 @@ use soybean_runtime::{
 };
 
 use crate::{
-    Batch, Event, Flow, Network, Split, Summary, TrainConfig,
-    command_line::{self, DataOptions, Subject},
+    Batch, DataOptions, Event, Flow, Network, Split, Summary, TrainConfig,
+    command_line::{self, Subject},
     run,
 };
 

@@ -3,40 +3,28 @@
 //! [`problem`] turns a network into variables with pairwise costs, [`strategy`] chooses states for them, with [`solve`] for what costs least, by
 //! elimination and lower bounds; [`conversion`] says what a change of tiling costs.
 
-mod alike;
-mod bound;
-mod buckets;
-mod chain;
 mod charge;
 mod choices;
 mod conversion;
 mod counts;
 mod dominance;
-mod eliminate;
 mod forced;
 mod forms;
 mod held;
 mod layout;
-mod minimum;
 mod objective;
 mod optimum;
-mod order;
-mod pairwise;
 mod parts;
 mod price;
 mod priced;
 mod problem;
 mod recursive;
 mod resolution;
-mod solve;
 mod space;
 mod strategy;
 mod tiled;
 mod turns;
 mod view;
-
-#[cfg(test)]
-mod tests;
 
 pub(crate) use charge::{Charges, Working};
 pub use conversion::route;

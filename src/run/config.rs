@@ -1,12 +1,19 @@
-//! All choices of a run.
+//! The settings of a run.
 
-use std::path::{Path, PathBuf};
+mod device;
+#[cfg(test)]
+mod documentation;
+mod file;
+mod files;
+pub(crate) mod setting;
+pub(crate) mod settings;
+mod training;
 
-use soybean_plan::Tables;
+use std::path::PathBuf;
+
 use soybean_runtime::{Config, Error, ErrorKind};
 
 use super::{Metric, Schedule, metric::Facts};
-use crate::command_line::{self, DataOptions};
 
 /// All choices of a run: what the flags of `train` set, and the keys of its files.
 ///
@@ -67,6 +74,15 @@ pub struct TrainConfig {
     pub trace: Option<PathBuf>,
 }
 
+/// The arguments of the function that loads the data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DataOptions {
+    /// The file given with `--data`, or the folder given with `--data-dir`.
+    pub path: Option<PathBuf>,
+    /// The seed given with `--seed`, for data that are drawn or split at random.
+    pub seed: u64,
+}
+
 /// Where a run goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Resume {
@@ -108,53 +124,6 @@ impl TrainConfig {
             loader_threads: 1,
             trace: None,
         }
-    }
-
-    /// Reads a TOML file. Its keys are the names of the flags of `train`; what it does not say is as [`default`](Self::default) has it.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or has an unknown key or a wrong value; the error says where.
-    pub fn from_toml(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::default().with_toml(path)
-    }
-
-    /// The same choices, but for those that a TOML file makes.
-    ///
-    /// # Errors
-    /// As [`from_toml`](Self::from_toml).
-    pub fn with_toml(self, path: impl AsRef<Path>) -> Result<Self, Error> {
-        command_line::with_file(self, path.as_ref()).map_err(choice)
-    }
-
-    /// The choices as the text of a TOML file, from which they can be read again. Users' metrics are not part of it.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        command_line::file_of(self)
-    }
-
-    /// Looks for choices that flags would refuse, or that contradict each other or the model.
-    pub(crate) fn check(&self, tables: &Tables) -> Result<(), Error> {
-        command_line::check(self).map_err(choice)?;
-        let needs = |what: &str, other: &str| {
-            Err(choice(format!("expected `{other}`, since `{what}` is given, found none")))
-        };
-        let Schedule { curve, decay_every, .. } = self.schedule;
-        if curve == super::Curve::Step && decay_every.is_none() {
-            return needs("schedule = \"step\"", "decay-every");
-        }
-        if !self.map.is_empty() && self.weights.is_none() {
-            return needs("map", "weights");
-        }
-        if self.out.is_none() && self.resume == Resume::Auto {
-            return needs("resume = \"auto\"", "out");
-        }
-        if self.evaluate_averages && tables.ema.is_none() {
-            let name = &tables.name;
-            return Err(choice(format!(
-                "evaluate-averages: expected a model that keeps averages of its parameters, such as `ema = 0.999`, found `{name}`, which keeps none"
-            )));
-        }
-        Ok(())
     }
 
     /// The metric that is watched, which must say something of the model; none if it is the held-out loss.

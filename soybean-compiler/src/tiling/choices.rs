@@ -5,12 +5,10 @@ use std::{
     rc::Rc,
 };
 
+use soybean_minsum::{Interner, PairwiseProblem};
 use soybean_plan::Tiling;
 
-use super::{
-    pairwise::{Numbers, Pairwise},
-    problem::{Choice, Meaning, Pair, Plan, Problem},
-};
+use super::problem::{Choice, Meaning, Pair, Plan, Problem};
 
 /// Some choices for each variable. Variables that are alike share a list, and pairs that are alike a table.
 pub(super) struct Choices<'a> {
@@ -84,7 +82,7 @@ impl<'a> Choices<'a> {
     }
 
     /// The costs of all combinations.
-    pub(super) fn costs(&self) -> Pairwise {
+    pub(super) fn costs(&self) -> PairwiseProblem {
         let problem = self.problem;
         let of_choice = |variable: usize, choice: &Choice| {
             problem.cost_of_choice(&problem.pricing, variable, choice)
@@ -100,7 +98,7 @@ impl<'a> Choices<'a> {
                 .or_insert_with(|| self.table(pair, &self.lists[tilings], &self.lists[forms]));
             pair.edge(Rc::clone(table))
         };
-        Pairwise {
+        PairwiseProblem {
             unary: (0..self.list_of.len()).map(of_variable).collect(),
             edges: problem.pairs.iter().map(&mut edge).collect(),
         }
@@ -111,11 +109,11 @@ impl<'a> Choices<'a> {
         // Many forms need a tensor in the same tiling.
         let of_use = |&usage: &usize| {
             let usage = &problem.uses[usage];
-            let mut known = Numbers::default();
+            let mut known = Interner::default();
             let mut needed = Vec::new();
             let number = |form: &Choice| {
                 let tiling = problem.tiling_of_use(usage, form.form());
-                let number = known.of(tiling);
+                let number = known.number(tiling);
                 if number == needed.len() {
                     needed.push(tiling);
                 }

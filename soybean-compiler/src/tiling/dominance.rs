@@ -205,15 +205,15 @@ fn root(parents: &mut [usize], of: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use soybean_minsum::{Options, labels_at, solve};
     use soybean_plan::{DType, Init};
 
     use super::*;
     use crate::{
         Argument, Builder, Network, Optimizer,
         tiling::{
-            problem::Problem,
+            problem::{Problem, WORK},
             resolution::Resolution,
-            solve::{Goal, WORK, chosen, solve},
             view::View,
         },
     };
@@ -272,10 +272,11 @@ mod tests {
             let least = |is_needless: &[Vec<bool>]| {
                 let problem = Problem::without(&network, mesh, is_needless);
                 let view = View::new(&problem, Resolution::FINE);
-                let found = solve(&view.restricted(&view.all_states()), None, Goal::proof(WORK));
-                let states = chosen(&view.all_states(), &found.states);
-                assert_eq!(found.bound, problem.cost(&view.plan(&states)));
-                problem.whole(found.bound)
+                let found =
+                    solve(&view.restricted(&view.all_states()), None, Options::with_work(WORK));
+                let states = labels_at(&view.all_states(), &found.labels);
+                assert_eq!(found.lower_bound, problem.cost(&view.plan(&states)));
+                problem.whole(found.lower_bound)
             };
             let nothing = no_splits(&network, &mesh);
             assert_eq!(least(&nothing), least(&is_needless), "{batch} {side} {n_ranks}");

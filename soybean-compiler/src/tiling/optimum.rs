@@ -4,14 +4,14 @@
 //! 2. What was found is laid out in blocks of axes that fit it. Mostly some plan costs just as much; then it is proved optimal.
 //! 3. If not, the plan is improved by changes of one block for each variable; and where there are few axes, all plans are searched that can still be better.
 
+use soybean_minsum::{NO_LIMIT, Options, labels_at, labels_within, solve, solve_below};
 use soybean_plan::{AxisSet, Mesh};
 
 use super::{
     choices::Choices,
     parts::{classes, partitions},
-    problem::{Choice, Plan, Problem},
+    problem::{Choice, Plan, Problem, WORK},
     resolution::Resolution,
-    solve::{Goal, NO_LIMIT, WORK, better, chosen, solve, within},
     view::View,
 };
 
@@ -20,7 +20,7 @@ const MAX_FINE_AXES: usize = 4;
 /// The most entries of the tables of all pairs; those of pairs that are alike are one in memory.
 const MAX_ENTRIES: usize = 1 << 26;
 /// The work of a proof in pieces, where there are few axes.
-const WORK_IN_PIECES: u64 = 1 << 35;
+const DECOMPOSITION_WORK: u64 = 1 << 35;
 /// The axes for which the work is stated. Twice as much is done for each of the next few.
 const N_AXES_AT_ONCE: usize = 3;
 const MOST_DOUBLINGS: usize = 3;
@@ -103,22 +103,22 @@ impl<'a> Searcher<'a> {
         let start = in_hand.iter().min_by_key(|it| it.cost);
         let from = start.and_then(|it| self.counts.positions(allowed, &it.plan));
         let costs = self.counts.restricted(allowed);
-        let goal = Goal {
+        let options = Options {
             gap: self.negligible(start.map_or(0, |it| it.cost)),
-            ..Goal::proof(self.work_in_counts)
+            ..Options::with_work(self.work_in_counts)
         };
-        let found = solve(&costs, from.as_deref(), goal);
+        let found = solve(&costs, from.as_deref(), options);
         let mut layout = Layout {
             searcher: self,
             allowed,
             found: Found {
                 cost: start.map_or(i64::MAX, |it| it.cost),
                 plan: start.map_or_else(Vec::new, |it| it.plan.clone()),
-                bound: found.bound,
+                bound: found.lower_bound,
                 largest_table: found.largest_table,
             },
         };
-        let blocks = layout.lay_out(&chosen(allowed, &found.states), effort);
+        let blocks = layout.lay_out(&labels_at(allowed, &found.labels), effort);
         if effort == Effort::Layout || layout.is_settled() {
             return layout.found;
         }
@@ -126,7 +126,7 @@ impl<'a> Searcher<'a> {
         layout.improve(&blocks);
         layout.improve(&single_axes(mesh));
         if !layout.is_settled() && mesh.n_axes() <= MAX_FINE_AXES {
-            let kept = within(&costs, layout.found.cost, N_PASSES);
+            let kept = labels_within(&costs, layout.found.cost, N_PASSES);
             layout.search(&chosen_each(allowed, &kept));
         }
         layout.found
@@ -184,8 +184,9 @@ impl Layout<'_> {
         if limit < NO_LIMIT && choices.n_entries() > MAX_LAYOUT_ENTRIES {
             return None;
         }
-        let found = better(&choices.costs(), limit, Goal::proof(self.searcher.work / 4));
-        found.better.map(|it| self.learn(choices.plan(&it)))
+        let found =
+            solve_below(&choices.costs(), limit, Options::with_work(self.searcher.work / 4));
+        found.labels.map(|it| self.learn(choices.plan(&it)))
     }
 
     /// Improves the plan by changes of one block for each variable, all variables together, until that is no better.
@@ -201,9 +202,10 @@ impl Layout<'_> {
             };
             let choices = Choices::new(problem, &[plan], near).expect("a plan is near itself");
             let from = choices.positions(plan);
-            let found = solve(&choices.costs(), from.as_deref(), Goal::proof(self.searcher.work));
+            let found =
+                solve(&choices.costs(), from.as_deref(), Options::with_work(self.searcher.work));
             let before = self.found.cost;
-            self.learn(choices.plan(&found.states));
+            self.learn(choices.plan(&found.labels));
             if self.found.cost > before - before / NEGLIGIBLE {
                 return;
             }
@@ -226,15 +228,15 @@ impl Layout<'_> {
         }
         let from = view.positions(&kept, &self.found.plan);
         let is_small = problem.mesh.n_axes() <= N_AXES_AT_ONCE;
-        let work_in_pieces = if is_small { WORK_IN_PIECES } else { 0 };
+        let decomposition_work = if is_small { DECOMPOSITION_WORK } else { 0 };
         let found = solve(
             &view.restricted(&kept),
             from.as_deref(),
-            Goal { work_in_pieces, ..Goal::proof(self.searcher.work_in_counts) },
+            Options { decomposition_work, ..Options::with_work(self.searcher.work_in_counts) },
         );
-        self.found.bound = self.found.bound.max(found.bound.min(self.found.cost));
+        self.found.bound = self.found.bound.max(found.lower_bound.min(self.found.cost));
         self.found.largest_table = self.found.largest_table.max(found.largest_table);
-        self.learn(view.plan(&chosen(&kept, &found.states)));
+        self.learn(view.plan(&labels_at(&kept, &found.labels)));
     }
 
     /// The cost of a plan, which is kept if it is the best so far.

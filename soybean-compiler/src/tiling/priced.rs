@@ -1,13 +1,13 @@
 //! Searches with prices on memory: the least total of what plans cost, in bytes moved or ticks of time, and of the priced bytes that they hold.
 
+use soybean_minsum::{Options, solve};
 use soybean_plan::{Mesh, Topology};
 
 use super::{
     charge::Charges,
     choices::Choices,
     optimum::{Effort, Found, Searcher},
-    problem::{Choice, Meaning, Plan, Problem},
-    solve::{Goal, WORK, solve},
+    problem::{Choice, Meaning, Plan, Problem, WORK},
     tiled::Tiled,
 };
 use crate::network::Network;
@@ -65,7 +65,7 @@ impl<'a> Priced<'a> {
         let plans: Vec<&[Choice]> = plans.iter().map(Vec::as_slice).collect();
         let all = |_, chosen: &[&Choice]| chosen.iter().copied().cloned().collect();
         let choices = Choices::new(&self.problem, &plans, all).expect("there are plans");
-        let positions = solve(&choices.costs(), None, Goal::proof(WORK)).states;
+        let positions = solve(&choices.costs(), None, Options::with_work(WORK)).labels;
         self.problem.tiled(&choices.plan(&positions))
     }
 

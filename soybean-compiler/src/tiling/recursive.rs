@@ -5,13 +5,12 @@
 
 use std::{collections::BTreeMap, rc::Rc};
 
+use soybean_minsum::{Interner, Options, PairwiseProblem, solve};
 use soybean_plan::{Placement, Tiling};
 
 use super::{
     forms::Repeating,
-    pairwise::{Numbers, Pairwise},
     problem::{Choice, Meaning, Pair, Plan, Problem, Use},
-    solve::{Goal, solve},
 };
 use crate::signature::{FactorId, Form, Signature, factor_id};
 
@@ -27,10 +26,10 @@ pub(super) fn recursive(problem: &Problem<'_>) -> Plan {
     };
     let mut plan: Plan = problem.meanings.iter().map(uncut).collect();
     for axis in 0..n_axes {
-        let options: Vec<Options> =
-            (0..plan.len()).map(|it| Options::new(problem, it, &plan[it], axis)).collect();
+        let options: Vec<CutOptions> =
+            (0..plan.len()).map(|it| CutOptions::new(problem, it, &plan[it], axis)).collect();
         let costs = costs_of_cut(problem, &options, axis);
-        let states = solve(&costs, None, Goal::proof(problem.work(WORK))).states;
+        let states = solve(&costs, None, Options::with_work(problem.work(WORK))).labels;
         for ((choice, options), state) in plan.iter_mut().zip(&options).zip(states) {
             options.choose(state, choice, axis);
         }
@@ -40,14 +39,14 @@ pub(super) fn recursive(problem: &Problem<'_>) -> Plan {
 
 /// What can be chosen for a variable along an axis.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Options {
+enum CutOptions {
     /// How the tensor can lie, of which the cuts before left so many parts.
     Tensor(u64, Vec<Placement>),
     /// Which factor of the operator can be split.
     Operator(Vec<Option<FactorId>>),
 }
 
-impl Options {
+impl CutOptions {
     /// All ways to extend what has been chosen for a variable along the next axis.
     fn new(problem: &Problem<'_>, variable: usize, choice: &Choice, axis: usize) -> Self {
         match (problem.meanings[variable], choice) {
@@ -100,9 +99,13 @@ type Key<'a> = (&'a [usize], [usize; 2]);
 
 /// The costs of one cut, in parts of an element; all cuts of a group count alike, so the number of groups does not matter. What only evaluations move
 /// counts for next to nothing.
-fn costs_of_cut<'a>(problem: &'a Problem<'_>, options: &[Options], axis: usize) -> Pairwise {
-    let mut numbers = Numbers::default();
-    let number_of: Vec<usize> = options.iter().map(|it| numbers.of(it)).collect();
+fn costs_of_cut<'a>(
+    problem: &'a Problem<'_>,
+    options: &[CutOptions],
+    axis: usize,
+) -> PairwiseProblem {
+    let mut numbers = Interner::default();
+    let number_of: Vec<usize> = options.iter().map(|it| numbers.number(it)).collect();
     let mut known: BTreeMap<Key<'_>, Rc<[i64]>> = BTreeMap::new();
     let mut edge = |pair: &'a Pair| {
         let variables = [pair.tensor, pair.operator];
@@ -110,7 +113,7 @@ fn costs_of_cut<'a>(problem: &'a Problem<'_>, options: &[Options], axis: usize) 
         let key = (&pair.uses[..], variables.map(|it| number_of[it]));
         pair.edge(Rc::clone(known.entry(key).or_insert_with(table)))
     };
-    Pairwise {
+    PairwiseProblem {
         unary: options.iter().map(|it| vec![0; it.len()]).collect(),
         edges: problem.pairs.iter().map(&mut edge).collect(),
     }
@@ -119,10 +122,10 @@ fn costs_of_cut<'a>(problem: &'a Problem<'_>, options: &[Options], axis: usize) 
 fn table_of_cut(
     problem: &Problem<'_>,
     pair: &Pair,
-    options: [&Options; 2],
+    options: [&CutOptions; 2],
     axis: usize,
 ) -> Rc<[i64]> {
-    let [Options::Tensor(n_parts, placements), Options::Operator(factors)] = options else {
+    let [CutOptions::Tensor(n_parts, placements), CutOptions::Operator(factors)] = options else {
         unreachable!("a pair is of a tensor and an operator")
     };
     let size = i64::try_from(problem.mesh.size(axis)).expect("axes are small");

@@ -4,11 +4,12 @@
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
+use soybean_minsum::{Edge, Interner, PairwiseProblem};
+
 use super::{
     counts::Counts,
     dominance::known_everywhere,
     forms::enumerate,
-    pairwise::{Edge, Numbers, Pairwise},
     problem::{Choice, Meaning, Pair, Plan, Problem},
     resolution::Resolution,
     space::Space,
@@ -213,18 +214,18 @@ impl<'a> View<'a> {
     }
 
     /// The costs over some of each variable's states.
-    pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> Pairwise {
+    pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> PairwiseProblem {
         let unary = |(variable, kept): (usize, &Vec<usize>)| {
             kept.iter().map(|&it| self.cost_of_state(variable, it)).collect()
         };
         let unary = kept.iter().enumerate().map(unary).collect();
-        let mut numbers = Numbers::default();
-        let of_kept: Vec<usize> = kept.iter().map(|it| numbers.of(&it[..])).collect();
+        let mut numbers = Interner::default();
+        let of_kept: Vec<usize> = kept.iter().map(|it| numbers.number(&it[..])).collect();
         let mut known: BTreeMap<[usize; 4], Rc<[i64]>> = BTreeMap::new();
         let mut edges = Vec::with_capacity(self.problem.pairs.len());
         for pair in &self.problem.pairs {
             let key = [
-                numbers.of(&pair.uses[..]),
+                numbers.number(&pair.uses[..]),
                 of_kept[pair.tensor],
                 of_kept[pair.operator],
                 self.problem.charge_number(pair),
@@ -233,7 +234,7 @@ impl<'a> View<'a> {
             let table = known.entry(key).or_insert_with(|| self.table(pair, rows, columns));
             edges.push(pair.edge(Rc::clone(table)));
         }
-        Pairwise { unary, edges }
+        PairwiseProblem { unary, edges }
     }
 
     fn table(&self, pair: &Pair, rows: &[usize], columns: &[usize]) -> Rc<[i64]> {
