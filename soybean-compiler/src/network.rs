@@ -124,7 +124,7 @@ impl Network {
             .map(|(&it, gradient)| (it, gradient.expect("parameters without one are faults")))
             .collect();
         let programs = Updates::new(optimizer, scalars);
-        let mut writer = updates::Writer { graph, updates, names };
+        let mut writer = updates::UpdateWriter { graph, updates, names };
         let gradient_norm = writer.add(&programs, optimizer, loss, &gradients);
         Ok(Self { gradient_norm, optimizer: optimizer.clone(), ..network })
     }

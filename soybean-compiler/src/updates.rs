@@ -1,4 +1,5 @@
-//! Updates in the graph: the norm of all gradients where it is needed, and the next values of parameters, states and buffers.
+//! Updates in the graph: the norm of all gradients if it is needed, and the next values of
+//! parameters, states and buffers.
 
 use soybean_plan::{Combine, DType, NonFinite, RunScalar, ScalarProgram, Shape, Unary};
 
@@ -18,10 +19,10 @@ use crate::{
     signature::{FactorId, factor_id},
 };
 
-/// The most numbers that one kernel adds up.
-const MOST_TERMS: usize = 32;
+/// The largest number of terms that one kernel sums.
+const MAX_TERMS: usize = 32;
 
-/// What gradients are multiples of: 1, or the scale of the loss.
+/// Returns the program of the gradient of the loss by itself: 1, or the scale of the loss.
 pub(crate) fn seed(optimizer: &Optimizer, scalars: &mut Vec<RunScalar>) -> ScalarProgram {
     let mut it = ScalarBuilder::default();
     let seed = match optimizer.non_finite {
@@ -31,12 +32,12 @@ pub(crate) fn seed(optimizer: &Optimizer, scalars: &mut Vec<RunScalar>) -> Scala
     it.finish(seed)
 }
 
-/// Adds updates to a graph.
-pub(crate) struct Writer<'a> {
+/// A graph to which updates are added.
+pub(crate) struct UpdateWriter<'a> {
     pub(crate) graph: &'a mut Graph,
     /// Buffers with their next values; parameters and states are added.
     pub(crate) updates: &'a mut Vec<(Value, Value)>,
-    /// What tensors are called.
+    /// The users' names of tensors.
     pub(crate) names: &'a mut Vec<(String, Option<Value>)>,
 }
 
@@ -72,7 +73,7 @@ impl Trained<'_> {
     }
 }
 
-impl Writer<'_> {
+impl UpdateWriter<'_> {
     /// Adds the updates of parameters with these gradients. Returns the norm of the gradients, if
     /// it is needed.
     pub(crate) fn add(
@@ -200,7 +201,7 @@ impl Writer<'_> {
         sum
     }
 
-    /// Lets buffers stay as they are in steps that are skipped.
+    /// Keeps the values of buffers in steps that are skipped.
     fn guard_buffers(&mut self, is_finite: Value) {
         for (buffer, next) in self.updates.iter_mut() {
             let shape = self.graph.shape(*buffer);
@@ -255,7 +256,7 @@ fn sub_shape(shape: Shape, layout: Layout) -> Shape {
     Shape::new(&dims.iter().map(|it| shape[usize::from(*it)]).collect::<Vec<_>>())
 }
 
-/// Adds the sum of these numbers; none if there are none.
+/// Adds the sum of scalars, or returns none if there are none.
 fn add_total(graph: &mut Graph, numbers: Vec<Value>) -> Option<Value> {
     let mut numbers = numbers;
     while numbers.len() > 1 {
@@ -263,7 +264,7 @@ fn add_total(graph: &mut Graph, numbers: Vec<Value>) -> Option<Value> {
             [one] => *one,
             several => graph.add(Total { n_terms: several.len() }.into(), several),
         };
-        numbers = numbers.chunks(MOST_TERMS).map(total).collect();
+        numbers = numbers.chunks(MAX_TERMS).map(total).collect();
     }
     numbers.pop()
 }

@@ -139,19 +139,19 @@ impl ParameterUpdate<'_> {
         layouts.enumerate().map(program).collect()
     }
 
-    fn writer(&self) -> Writer<'_> {
-        Writer { update: self, inputs: self.inputs(), builder: ScalarBuilder::default() }
+    fn writer(&self) -> ProgramWriter<'_> {
+        ProgramWriter { update: self, inputs: self.inputs(), builder: ScalarBuilder::default() }
     }
 }
 
 /// Writes one program.
-struct Writer<'a> {
+struct ProgramWriter<'a> {
     update: &'a ParameterUpdate<'a>,
     inputs: Vec<(Input, Layout)>,
     builder: ScalarBuilder,
 }
 
-impl Writer<'_> {
+impl ProgramWriter<'_> {
     fn input(&mut self, input: Input) -> Register {
         let position = self.inputs.iter().position(|it| it.0 == input);
         let position = position.expect("programs read declared inputs");
