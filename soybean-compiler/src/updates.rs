@@ -5,7 +5,7 @@ use soybean_plan::{Combine, DType, NonFinite, RunScalar, ScalarProgram, Shape, U
 
 use crate::{
     gradient::add_elementwise,
-    graph::{Graph, Source, Value},
+    graph::{Graph, Source},
     operators::{
         elementwise::{Elementwise, all_dims},
         reduce::Reduce,
@@ -17,6 +17,7 @@ use crate::{
     },
     scalar::{self, ScalarBuilder},
     signature::{FactorId, factor_id},
+    value::Value,
 };
 
 /// The largest number of terms that one kernel sums.

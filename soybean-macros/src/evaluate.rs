@@ -51,7 +51,7 @@ pub(crate) struct Evaluator<'a> {
     /// The values of the user's dims as the macro computed them, for rustc to check.
     pub(crate) assertions: Vec<Assertion>,
     /// Tensors whose tiling the model pins, with the tokens of the tiling.
-    pub(crate) pins: Vec<(soybean_compiler::graph::Value, &'a Expr)>,
+    pub(crate) pins: Vec<(soybean_compiler::Value, &'a Expr)>,
     root: Rc<Items<'a>>,
     pub(crate) layers: &'a Layers,
     frames: Vec<Frame<'a>>,

@@ -18,8 +18,8 @@ pub struct Edge {
     pub first: usize,
     /// The variable with the larger number.
     pub second: usize,
-    /// The costs in row-major order: `table[label of first * n_labels of second + label of second]`.
-    /// Equal tables should share one allocation.
+    /// The costs in row-major order: `table[label of first * n_labels of second + label of
+    /// second]`. Equal tables should share one allocation.
     pub table: Rc<[i64]>,
 }
 

@@ -30,8 +30,8 @@ pub(crate) struct Quotient {
 type Signature = (usize, Vec<(usize, usize, usize)>);
 
 impl Quotient {
-    /// Returns the quotient, or `None` if there are few variables, or more than half as many classes
-    /// as variables.
+    /// Returns the quotient, or `None` if there are few variables, or more than half as many
+    /// classes as variables.
     pub(crate) fn new(problem: &PairwiseProblem) -> Option<Self> {
         if problem.unary.len() < MIN_VARIABLES {
             return None;

@@ -248,8 +248,8 @@ impl Reparametrisation {
         costs
     }
 
-    /// Returns the problem over the kept labels with its reduced costs. Assignments cost the same as
-    /// in the original problem.
+    /// Returns the problem over the kept labels with its reduced costs. Assignments cost the same
+    /// as in the original problem.
     pub(crate) fn restricted(&self, kept: &[Vec<usize>]) -> PairwiseProblem {
         let unary = (0..kept.len()).map(|variable| {
             let costs = self.reduced_unary(variable);

@@ -51,8 +51,8 @@ pub struct Improvement {
 pub struct Options {
     /// The number of table entries to visit.
     pub work: u64,
-    /// The gap between cost and lower bound that ends the search, once an exact proof has turned out
-    /// not to be cheap.
+    /// The gap between cost and lower bound that ends the search, once an exact proof has turned
+    /// out not to be cheap.
     pub gap: i64,
     /// The additional work of dual decomposition, if the gap is still open and the problem can be
     /// decomposed; 0 turns it off.

@@ -71,7 +71,8 @@ fn dense_problems() -> impl Strategy<Value = PairwiseProblem> {
     })
 }
 
-/// Returns `n` copies of a problem; an edge leads from the first variable of each to that of the next.
+/// Returns `n` copies of a problem; an edge leads from the first variable of each to that of the
+/// next.
 fn layers(layer: &PairwiseProblem, n: usize) -> PairwiseProblem {
     let (size, n_labels) = (layer.unary.len(), layer.unary[0].len());
     let link: Rc<[i64]> = (0..n_labels * n_labels).map(|it| (it * 31 % 50) as i64).collect();

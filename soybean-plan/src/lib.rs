@@ -8,6 +8,9 @@ pub mod bf16;
 mod cluster;
 mod collective;
 mod edit_distance;
+mod error;
+pub mod f16;
+mod host;
 mod kernel;
 mod mesh;
 mod mode;
@@ -27,6 +30,8 @@ mod tiling;
 pub use cluster::{Cluster, Device, Level, Pace, Topology, Unfit, Work, WorkKind};
 pub use collective::{Collective, CollectiveKind};
 pub use edit_distance::edit_distance;
+pub use error::{Error, ErrorKind, panic_message};
+pub use host::{Array, View};
 pub use kernel::{
     Attention, AttentionForm, Combine, Concatenation, Contraction, Convolution, ConvolutionForm,
     Embedding, EmbeddingForm, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling,

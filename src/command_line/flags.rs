@@ -12,7 +12,7 @@ pub(super) use self::{
     plan::{Format, PlanOptions},
     predictor::PREDICTOR,
 };
-use super::Failure;
+use super::CommandError;
 use crate::{
     TrainConfig,
     run::{
@@ -176,7 +176,7 @@ pub(super) fn parse(
     arguments: impl Iterator<Item = OsString>,
     defaults: TrainConfig,
     commands: &'static [CommandEntry],
-) -> Result<Request, Failure> {
+) -> Result<Request, CommandError> {
     let mut parser = Parser::from_args(arguments);
     let mut command = None;
     let mut given: Vec<(Flag, Vec<String>)> = Vec::new();
@@ -201,22 +201,22 @@ pub(super) fn parse(
     let command = command.unwrap_or(commands[0].command);
     if let Some((flag, _)) = given.iter().find(|(flag, _)| !flag.commands.contains(&command)) {
         let (flag, command) = (flag.name, entry(command, commands).name);
-        return Err(Failure::Usage(format!("--{flag} is not a flag of `{command}`")));
+        return Err(CommandError::Usage(format!("--{flag} is not a flag of `{command}`")));
     }
     let options = Options { command, ..chosen(defaults, &given)? };
     Ok(Request::Run(Box::new(options)))
 }
 
 /// The defaults, then the file that the flags name, then the flags.
-fn chosen(defaults: TrainConfig, given: &[(Flag, Vec<String>)]) -> Result<Options, Failure> {
+fn chosen(defaults: TrainConfig, given: &[(Flag, Vec<String>)]) -> Result<Options, CommandError> {
     let options = set_all(Options::new(defaults.clone()), given)?;
     let Some(file) = &options.file else { return Ok(options) };
-    let chosen = defaults.with_toml(file).map_err(|it| Failure::Usage(it.to_string()))?;
+    let chosen = defaults.with_toml(file).map_err(|it| CommandError::Usage(it.to_string()))?;
     set_all(Options::new(chosen), given)
 }
 
 /// Sets what was given on the command line. A list that is given there takes the place of the one before it.
-fn set_all(mut options: Options, given: &[(Flag, Vec<String>)]) -> Result<Options, Failure> {
+fn set_all(mut options: Options, given: &[(Flag, Vec<String>)]) -> Result<Options, CommandError> {
     for (number, (flag, values)) in given.iter().enumerate() {
         let is_first = given[..number].iter().all(|it| it.0.name != flag.name);
         if let Target::Setting(Setting { key: Key::List { clear, .. }, .. }) = flag.target
@@ -225,7 +225,7 @@ fn set_all(mut options: Options, given: &[(Flag, Vec<String>)]) -> Result<Option
             clear(&mut options.run);
         }
         for value in values {
-            let fault = |fault| Failure::Usage(format!("--{}: {fault}", flag.name));
+            let fault = |fault| CommandError::Usage(format!("--{}: {fault}", flag.name));
             flag.set(&mut options, value).map_err(fault)?;
         }
         // The steps of the program's defaults are no number of steps to measure.
@@ -237,7 +237,7 @@ fn set_all(mut options: Options, given: &[(Flag, Vec<String>)]) -> Result<Option
 }
 
 /// The values that stand behind a flag; one that is empty, if it takes none.
-fn values(flag: &Flag, parser: &mut Parser) -> Result<Vec<String>, Failure> {
+fn values(flag: &Flag, parser: &mut Parser) -> Result<Vec<String>, CommandError> {
     if flag.value.is_empty() {
         return Ok(vec![String::new()]);
     }
@@ -245,22 +245,22 @@ fn values(flag: &Flag, parser: &mut Parser) -> Result<Vec<String>, Failure> {
     flag.value.split_whitespace().map(value).collect()
 }
 
-fn usage(error: lexopt::Error) -> Failure {
-    Failure::Usage(error.to_string())
+fn usage(error: lexopt::Error) -> CommandError {
+    CommandError::Usage(error.to_string())
 }
 
-fn find_flag(name: &str, commands: &'static [CommandEntry]) -> Result<Flag, Failure> {
+fn find_flag(name: &str, commands: &'static [CommandEntry]) -> Result<Flag, CommandError> {
     flags(commands).find(|flag| flag.name == name).ok_or_else(|| {
         let nearest = nearest(name, flags(commands).map(|flag| flag.name))[0];
-        Failure::Usage(format!("unknown flag --{name}; the nearest is --{nearest}"))
+        CommandError::Usage(format!("unknown flag --{name}; the nearest is --{nearest}"))
     })
 }
 
-fn find_command(name: &str, commands: &[CommandEntry]) -> Result<Command, Failure> {
+fn find_command(name: &str, commands: &[CommandEntry]) -> Result<Command, CommandError> {
     let found = commands.iter().find(|entry| entry.name == name);
     found.map(|entry| entry.command).ok_or_else(|| {
         let nearest = nearest(name, commands.iter().map(|entry| entry.name))[0];
-        Failure::Usage(format!("unknown command `{name}`; the nearest is `{nearest}`"))
+        CommandError::Usage(format!("unknown command `{name}`; the nearest is `{nearest}`"))
     })
 }
 
@@ -308,9 +308,9 @@ mod tests {
     fn parsed_for(line: &str, commands: &'static [CommandEntry]) -> Result<Request, String> {
         let arguments = line.split_whitespace().map(OsString::from);
         parse(arguments, TrainConfig::default(), commands).map_err(|failure| match failure {
-            Failure::Usage(message) | Failure::Work(message) => message,
-            Failure::Stopped { message, .. } => message,
-            Failure::OutputClosed => String::new(),
+            CommandError::Usage(message) | CommandError::Failed(message) => message,
+            CommandError::Stopped { message, .. } => message,
+            CommandError::OutputClosed => String::new(),
         })
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use soybean_plan::{BufferId, Map, Permutation, ScalarProgram, Strides, Tiling};
 
 use super::Lowering;
-use crate::{graph::Value, operator::Operator, scalar, tiling::number};
+use crate::{operators::elementwise::Elementwise, scalar, tiling::number, value::Value};
 
 /// The maps of an update as one, over the operands of all of them.
 #[derive(Default)]
@@ -48,19 +48,24 @@ impl Lowering<'_> {
         self.step(permutation.into(), vec![input], vec![result]);
     }
 
-    /// The maps of an update as one kernel, if they have the same form; where there are several, only if no operand must be converted at a
-    /// cost, because the search counts that for each.
+    /// Joins the maps of an update into one kernel, if they have the same shape and partitioning. If
+    /// there are several, no operand may have a conversion with a cost, because the search counts
+    /// conversions for each map.
     fn joined(&self, updates: &[(Value, Value)]) -> Option<Joined> {
         let tiled = self.tiled;
         let mut joined = Joined::default();
         for &(_, next) in updates {
-            let Some(Operator::Elementwise(map)) = tiled.network.graph.operator(next) else {
+            let Some(map) = tiled.network.graph.operator_as::<Elementwise>(next) else {
                 return None;
             };
             let (signature, form) = tiled.signature(next);
             let operands = tiled.network.graph.operands(next);
             let is_free = tiled.conversions(next)[..operands.len()].iter().all(|it| it.bytes == 0);
-            if *form != *tiled.signature(updates[0].1).1 || !(is_free || updates.len() == 1) {
+            // States of other shapes, such as factored ones, have maps of their own.
+            let graph = &tiled.network.graph;
+            let is_alike = graph.shape(next) == graph.shape(updates[0].1)
+                && *form == *tiled.signature(updates[0].1).1;
+            if !is_alike || !(is_free || updates.len() == 1) {
                 return None;
             }
             let tilings: Vec<Tiling> =

@@ -17,8 +17,8 @@ const MAX_PEAKS: usize = 16;
 /// The separators of a problem.
 #[derive(Debug)]
 pub(super) struct Separators {
-    /// The pairs, from one end to the other. The first variables are on one path, the second ones on
-    /// the other.
+    /// The pairs, from one end to the other. The first variables are on one path, the second ones
+    /// on the other.
     pub(super) pairs: Vec<[usize; 2]>,
     /// For each variable the number of pairs before it; a pair is not before itself.
     pub(super) n_before: Vec<usize>,

@@ -27,7 +27,8 @@ pub(super) struct Split {
 #[derive(Debug)]
 pub(super) struct Subproblem {
     /// The two variables of the left separator, the inner variables, and the two variables of the
-    /// right separator. At the ends of the chain, `None` stands for a missing separator's variables.
+    /// right separator. At the ends of the chain, `None` stands for a missing separator's
+    /// variables.
     pub(super) variables: Vec<Option<usize>>,
     /// The number of its template. The unary costs of a separator count in the subproblem to its
     /// right. Missing variables have one label.
@@ -119,7 +120,8 @@ fn partition(
     let right = pairs().map(|it| it.map(Some)).chain(once([None; 2]));
     parts.iter_mut().zip(right).for_each(|(part, it)| part.0.extend(it));
     for (number, edge) in problem.edges.iter().enumerate() {
-        // A separator has the place of the subproblem to its left, but belongs to the right one too.
+        // A separator has the place of the subproblem to its left, but belongs to the right one
+        // too.
         let right_place = |variable: usize| place(variable) + usize::from(is_separator[variable]);
         let [first, second] = [edge.first, edge.second].map(|it| (place(it), right_place(it)));
         let of_edge = if first.1 == second.1 { first.1 } else { first.0.max(second.0) };

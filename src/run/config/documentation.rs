@@ -1,4 +1,5 @@
-//! The table of keys in `docs/training.md`. A test fails if it is stale; `UPDATE_EXPECT=1` rewrites it.
+//! The table of keys in `docs/training.md`. A test fails if it is stale; `UPDATE_EXPECT=1` rewrites
+//! it.
 
 use std::{env, fmt::Write, fs};
 

@@ -1,5 +1,5 @@
-//! TOML files of settings. A key has the name of the flag of `train`, and its value is parsed as the
-//! flag's value.
+//! TOML files of settings. A key has the name of the flag of `train`, and its value is parsed as
+//! the flag's value.
 
 use std::{fmt::Write, fs, path::Path};
 
@@ -13,7 +13,7 @@ use soybean_plan::Tables;
 use soybean_runtime::Error;
 
 use super::{
-    Resume, TrainConfig, choice,
+    Resume, TrainConfig, config_error,
     setting::{Key, Setting, Value},
     settings::settings,
 };
@@ -37,7 +37,7 @@ impl TrainConfig {
     ///
     /// As [`from_toml`](Self::from_toml).
     pub fn with_toml(self, path: impl AsRef<Path>) -> Result<Self, Error> {
-        read(self, path.as_ref()).map_err(choice)
+        read(self, path.as_ref()).map_err(config_error)
     }
 
     /// Returns the settings as the text of a TOML file, which [`from_toml`](Self::from_toml) reads.
@@ -51,9 +51,9 @@ impl TrainConfig {
     /// Checks that the flags would accept all values, and that the settings fit each other and the
     /// model.
     pub(crate) fn check(&self, tables: &Tables) -> Result<(), Error> {
-        check(self).map_err(choice)?;
+        check(self).map_err(config_error)?;
         let needs = |what: &str, other: &str| {
-            Err(choice(format!("expected `{other}`, since `{what}` is given, found none")))
+            Err(config_error(format!("expected `{other}`, since `{what}` is given, found none")))
         };
         let Schedule { curve, decay_every, .. } = self.schedule;
         if curve == Curve::Step && decay_every.is_none() {
@@ -67,7 +67,7 @@ impl TrainConfig {
         }
         if self.evaluate_averages && tables.ema.is_none() {
             let name = &tables.name;
-            return Err(choice(format!(
+            return Err(config_error(format!(
                 "evaluate-averages: expected a model that keeps averages of its parameters, such as `ema = 0.999`, found `{name}`, which keeps none"
             )));
         }

@@ -1,4 +1,5 @@
-//! The table of settings. Flags, keys of TOML files, `config.toml` and the documentation follow from it.
+//! The table of settings. Flags, keys of TOML files, `config.toml` and the documentation follow
+//! from it.
 
 use super::{device, files, setting::Setting, training};
 

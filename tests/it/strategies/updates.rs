@@ -6,7 +6,7 @@ use soybean::{
     Config, Counters,
     runtime::{Array, ErrorKind, Trainer},
 };
-use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Strategy, graph::Value, optimizer};
+use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Strategy, Value, optimizer};
 use soybean_plan::{DType, Init, NonFinite};
 
 use soybean_test_support::models::{
