@@ -7,7 +7,8 @@
 
 use std::{fs::File, io::Read, path::Path};
 
-use zip::{ZipArchive, result::ZipError};
+use flate2::read::DeflateDecoder;
+use rawzip::{CompressionMethod, RECOMMENDED_BUFFER_SIZE, ZipArchive};
 
 use crate::{
     ByteOrder, Column, Element, ElementKind, Error, Form,
@@ -63,18 +64,34 @@ impl Column {
 }
 
 fn in_archive(file: File, array: &str, form: Form) -> Result<Column, String> {
-    let no_archive = |error: ZipError| format!("expected a zip archive, found: {error}");
-    let mut archive = ZipArchive::new(file).map_err(no_archive)?;
+    let no_archive = |error: rawzip::Error| format!("expected a zip archive, found: {error}");
+    let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];
+    let archive = ZipArchive::from_file(file, &mut buffer).map_err(no_archive)?;
     let name = format!("{array}.npy");
-    if archive.index_for_name(&name).is_none() {
-        let names: Vec<_> = archive.file_names().take(20).filter_map(Result::ok).collect();
-        return Err(format!("expected {name}, found {names:?}"));
-    }
+    let mut names = vec![];
+    let mut entries = archive.entries(&mut buffer);
+    let (wayfinder, method) = loop {
+        let Some(entry) = entries.next_entry().map_err(no_archive)? else {
+            names.truncate(20);
+            return Err(format!("expected {name}, found {names:?}"));
+        };
+        let found = String::from_utf8_lossy(entry.file_path().as_bytes()).into_owned();
+        if found == name {
+            break (entry.wayfinder(), entry.compression_method());
+        }
+        names.push(found);
+    };
     let at = |message: String| format!("{name}: {message}");
-    let mut entry = archive
-        .by_name(&name)
+    let entry = archive
+        .get_entry(wayfinder)
         .map_err(|error| at(format!("expected an entry that can be read, found: {error}")))?;
-    column(&mut entry, array.to_owned(), form).map_err(at)
+    // The two methods that NumPy writes.
+    let elements: Box<dyn Read> = match method {
+        CompressionMethod::STORE => Box::new(entry.reader()),
+        CompressionMethod::DEFLATE => Box::new(DeflateDecoder::new(entry.reader())),
+        other => return Err(at(format!("expected a stored or deflated entry, found {other}"))),
+    };
+    column(&mut entry.verifying_reader(elements), array.to_owned(), form).map_err(at)
 }
 
 fn column(file: &mut dyn Read, name: String, form: Form) -> Result<Column, String> {
