@@ -28,7 +28,7 @@ use paper::Evaluation;
 use run::{Amount, Machine};
 use scaling::Scaling;
 
-/// The preset of the paper's machine.
+/// The preset of the paper's cluster.
 const MACHINE: &str = "p2.8xlarge";
 
 fn main() -> Result<(), Box<dyn Error>> {

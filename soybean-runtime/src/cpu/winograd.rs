@@ -1,7 +1,9 @@
-//! Convolutions with 3 x 3 filters by transforms: for 2 x 2 pixels of a result, 16 products instead of 36. Images, filters and results are
-//! transformed tile by tile, and each of the 16 elements of a tile has a matrix product of its own, over filters and channels.
+//! Winograd convolutions with 3 x 3 filters: 16 products instead of 36 for 2 x 2 pixels of a
+//! result. Images, filters and results are transformed tile by tile. Each of the 16 elements of a
+//! tile has its own matrix product over filters and channels.
 //!
-//! Source: Lavin & Gray, "Fast algorithms for convolutional neural networks", 2016, `F(2 x 2, 3 x 3)`.
+//! Source: Lavin & Gray, "Fast algorithms for convolutional neural networks", 2016, `F(2 x 2, 3 x
+//! 3)`.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 mod tiles;
@@ -16,23 +18,24 @@ use super::{
     share::share,
 };
 
-/// Elements of a transformed tile.
+/// Number of elements of a transformed tile.
 const N: usize = 16;
-/// Tiles of a block: with the wide instruction sets they are a panel of a product as they lie.
+/// Tiles per block. With wide instruction sets, a block is a panel of a product without packing.
 const BLOCK: usize = 64;
-/// With fewer channels or filters the transforms cost more than they save.
-const FEWEST_CHANNELS: usize = 16;
-/// With fewer blocks, threads would have little or nothing to do. The number of threads does not decide, so that results do not depend on it.
-const FEWEST_BLOCKS: usize = 4;
+/// With fewer channels or filters, the transforms cost more than they save.
+const MIN_CHANNELS: usize = 16;
+/// With fewer blocks, threads would be idle. The limit does not depend on the number of threads, so
+/// that results do not either.
+const MIN_BLOCKS: usize = 4;
 
-/// A convolution with 3 x 3 filters at stride 1 made ready, of the forward form.
+/// A prepared forward convolution with 3 x 3 filters at stride 1.
 pub(crate) struct Winograd {
     shape: Shape,
     n_parts: usize,
     transforms: Transforms,
 }
 
-/// The sizes of a convolution, and of its tiles.
+/// Sizes of a convolution and its tiles.
 struct Shape {
     batch: usize,
     channels: usize,
@@ -41,13 +44,14 @@ struct Shape {
     result: [usize; 2],
     padding: [usize; 2],
     tiles: [usize; 2],
-    /// Whether filters and channels are swapped, and each filter begins at its end: gradients of images.
+    /// True for gradients of images: filters and channels are swapped, and filters are rotated by
+    /// 180 degrees.
     is_turned: bool,
 }
 
 impl Winograd {
-    /// The convolution of the forward form made ready, if transforms pay; `is_turned` says that its filters are those of a form with channels
-    /// and filters swapped.
+    /// Prepares a forward convolution, if transforms pay off. `is_turned` means that its filters
+    /// are stored with channels and filters swapped.
     pub(crate) fn new(
         convolution: &Convolution,
         is_turned: bool,
@@ -60,14 +64,14 @@ impl Winograd {
         let tiles = result.map(|it| it.div_ceil(2));
         let n_blocks = (batch * tiles[0] * tiles[1]).div_ceil(BLOCK);
         let is_plain = groups == 1 && window == [3, 3] && stride == [1, 1] && dilation == [1, 1];
-        if !is_plain || channels.min(filters) < FEWEST_CHANNELS || n_blocks < FEWEST_BLOCKS {
+        if !is_plain || channels.min(filters) < MIN_CHANNELS || n_blocks < MIN_BLOCKS {
             return None;
         }
         let shape = Shape { batch, channels, filters, image, result, padding, tiles, is_turned };
         Some(Self { shape, n_parts: n_threads, transforms: Transforms::new(isa) })
     }
 
-    /// The number of elements for which a call needs room.
+    /// Returns the number of elements of the scratch memory.
     pub(crate) const fn n_room(&self) -> usize {
         self.n_filters() + self.n_parts * self.n_part()
     }
@@ -80,13 +84,14 @@ impl Winograd {
         N * (self.shape.filters + self.shape.channels) * BLOCK
     }
 
-    /// Runs the convolution; regions are images, filters and results.
+    /// Runs the convolution. The regions are images, filters and results.
     ///
     /// # Safety
-    /// The regions have the elements of the convolution, and nobody else uses them during the call.
+    /// The regions have the elements of the convolution, and nothing else uses them during the
+    /// call.
     ///
     /// # Panics
-    /// If there is not enough room.
+    /// If the scratch memory is too small.
     pub(crate) unsafe fn run(
         &self,
         workspaces: &mut [Workspace],
@@ -111,11 +116,11 @@ impl Winograd {
                 let bound = |part: usize| part * n_blocks / self.n_parts;
                 for block in bound(part)..bound(part + 1) {
                     let tiles = block * BLOCK..n_tiles.min((block + 1) * BLOCK);
-                    // SAFETY: required of the caller; parts have room of their own.
+                    // SAFETY: required of the caller; each part has its own memory.
                     unsafe { (self.transforms.read)(shape, tiles.clone(), images.at(0), from) };
                     // SAFETY: as above.
                     unsafe { shape.multiply(workspace, room.at(0), from, to) };
-                    // SAFETY: as above; blocks are different pixels.
+                    // SAFETY: as above; blocks have disjoint pixels.
                     unsafe { (self.transforms.write)(shape, tiles, to, results.at(0)) };
                 }
             }
@@ -128,10 +133,11 @@ impl Shape {
         self.batch * self.tiles[0] * self.tiles[1]
     }
 
-    /// The product of each element: tiles by channels times channels by filters.
+    /// Multiplies each element: tiles by channels times channels by filters.
     ///
     /// # Safety
-    /// The places have the elements of a block, and of all filters; nobody else uses those of the result.
+    /// The pointers refer to the elements of a block and of all filters. Nothing else uses those of
+    /// the result.
     unsafe fn multiply(
         &self,
         workspace: &mut Workspace,
