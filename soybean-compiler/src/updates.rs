@@ -4,10 +4,10 @@
 use soybean_plan::{Combine, DType, NonFinite, RunScalar, ScalarProgram, Shape, Unary};
 
 use crate::{
-    gradient::add_elementwise,
     graph::{Graph, Source},
+    network::Network,
     operators::{
-        elementwise::{Elementwise, all_dims},
+        elementwise::{Elementwise, add_elementwise, all_dims},
         reduce::Reduce,
         total::Total,
     },
@@ -33,13 +33,26 @@ pub(crate) fn seed(optimizer: &Optimizer, scalars: &mut Vec<RunScalar>) -> Scala
     it.finish(seed)
 }
 
+/// Adds the next values of all parameters and of the optimizer's states, from the gradients. In
+/// inference there are none.
+pub fn add_updates(network: Network, optimizer: &Optimizer) -> Network {
+    let mut network = network;
+    let Some(loss) = network.loss else { return network };
+    let gradients = std::mem::take(&mut network.gradients);
+    let Network { graph, updates, scalars, names, .. } = &mut network;
+    let programs = Updates::new(optimizer, scalars);
+    let mut writer = UpdateWriter { graph, updates, names };
+    let gradient_norm = writer.add(&programs, optimizer, loss, &gradients);
+    Network { gradient_norm, optimizer: optimizer.clone(), ..network }
+}
+
 /// A graph to which updates are added.
-pub(crate) struct UpdateWriter<'a> {
-    pub(crate) graph: &'a mut Graph,
+struct UpdateWriter<'a> {
+    graph: &'a mut Graph,
     /// Buffers with their next values; parameters and states are added.
-    pub(crate) updates: &'a mut Vec<(Value, Value)>,
+    updates: &'a mut Vec<(Value, Value)>,
     /// The users' names of tensors.
-    pub(crate) names: &'a mut Vec<(String, Option<Value>)>,
+    names: &'a mut Vec<(String, Option<Value>)>,
 }
 
 /// The tensors that the updates of all parameters read.

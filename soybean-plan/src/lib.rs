@@ -7,13 +7,13 @@
 pub mod bf16;
 mod cluster;
 mod collective;
-mod edit_distance;
 mod error;
 pub mod f16;
 mod host;
 mod kernel;
 mod mesh;
 mod mode;
+mod nearest;
 mod non_finite;
 mod operations;
 mod pattern;
@@ -29,7 +29,6 @@ mod tiling;
 
 pub use cluster::{Cluster, Device, Level, Pace, Topology, Unfit, Work, WorkKind};
 pub use collective::{Collective, CollectiveKind};
-pub use edit_distance::edit_distance;
 pub use error::{Error, ErrorKind, panic_message};
 pub use host::{Array, View};
 pub use kernel::{
@@ -39,6 +38,7 @@ pub use kernel::{
 };
 pub use mesh::{AxisSet, MAX_AXES, Mesh};
 pub use mode::Mode;
+pub use nearest::{NearName, nearest_names};
 pub use non_finite::NonFinite;
 pub use pattern::Pattern;
 pub use precision::Precision;
