@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 use soybean_compiler::{
-    Argument, Builder, Compiled, METHODS, Objective, Optimizer, Options, Recipe, Request,
+    Argument, Builder, Compiled, METHODS, Objective, Optimizer, Options, Recipe, SearchRequest,
     SettingValue, Strategy, Value, operator_samples, optimizer,
 };
 use soybean_plan::{Cluster, DType, Device, Init, Level, NonFinite, Precision};
@@ -274,7 +274,7 @@ proptest! {
         recipe.options = Options {
             name,
             n_gpus,
-            search: Request {
+            search: SearchRequest {
                 strategy: Strategy::NAMES[strategy].1,
                 memory,
                 cluster: has_cluster.then(|| cluster(n_gpus, speeds)),
@@ -301,10 +301,10 @@ fn recipes_keep_what_is_asked_of_the_search() {
     let loss = call(&mut builder, "mean", &[Argument::Tensor(x), Argument::All]);
     let cluster = soybean_cluster::preset("p2.8xlarge");
     let requests = [
-        Request { memory: Some(1 << 30), ..Request::default() },
-        Request { shares: false, ..Request::default() },
-        Request { cluster: cluster.clone(), ..Request::default() },
-        Request { cluster, objective: Objective::Time, ..Request::default() },
+        SearchRequest { memory: Some(1 << 30), ..SearchRequest::default() },
+        SearchRequest { shares: false, ..SearchRequest::default() },
+        SearchRequest { cluster: cluster.clone(), ..SearchRequest::default() },
+        SearchRequest { cluster, objective: Objective::Time, ..SearchRequest::default() },
     ];
     for search in requests {
         let mut recipe = recipe(builder.clone(), loss, 8);
