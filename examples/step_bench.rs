@@ -13,7 +13,7 @@ use std::{
 
 use soybean::{
     Batch, Config, Network,
-    runtime::{Profile, Trainer, Work},
+    runtime::{KernelCategory, Profile, Trainer},
 };
 
 macro_rules! define_model {
@@ -149,7 +149,7 @@ fn run<N: Network>(batch: &N::Batch<'_>) -> Result<String, Box<dyn Error>> {
         }
         milliseconds.sort_unstable_by(f64::total_cmp);
         let profiles = trainer.profile();
-        let shares: Vec<String> = Work::ALL
+        let shares: Vec<String> = KernelCategory::ALL
             .iter()
             .map(|work| format!("\"{}\": {:.3}", work.name(), share(&profiles, *work)))
             .collect();
@@ -163,9 +163,9 @@ fn run<N: Network>(batch: &N::Batch<'_>) -> Result<String, Box<dyn Error>> {
     })
 }
 
-/// The share of the time of all ranks that went into work of this kind.
-fn share(profiles: &[Profile], work: Work) -> f64 {
-    let spent: f64 = profiles.iter().map(|it| it.spent(work).as_secs_f64()).sum();
+/// The share of the time of all ranks that kernels of this category took.
+fn share(profiles: &[Profile], category: KernelCategory) -> f64 {
+    let spent: f64 = profiles.iter().map(|it| it.spent(category).as_secs_f64()).sum();
     spent / profiles.iter().map(|it| it.total.as_secs_f64()).sum::<f64>()
 }
 

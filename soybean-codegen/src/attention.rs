@@ -10,6 +10,7 @@ use soybean_plan::{Attention, AttentionForm};
 
 use crate::{
     Address, Call, Generated, Operation,
+    generate::CudaKernel,
     product::{Units, grid},
     text::{
         Function, Parameter, Text, Threads, c_type, constant, input_apart, result_apart, workspace,
@@ -52,42 +53,47 @@ struct Tiling {
 }
 
 /// The functions for sizes that the tiles have room for.
-pub(crate) fn generate(it: &Attention, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let Attention { form, heads, queries, keys, features, width, scale, .. } = *it;
-    let (query, key, value) = (queries * features, keys * features, keys * width);
-    let n_results = match form {
-        AttentionForm::Forward => heads * queries * width,
-        AttentionForm::Gradient => heads * (query + key + value),
-    };
-    if n_results == 0 {
-        return Some(Generated::default());
-    }
-    if queries * keys * width == 0 {
-        return Some(zeros(n_results * call.results[0].bytes()));
-    }
-    let is_small = features.max(width) <= MOST_ELEMENTS && features > 0 && scale.is_finite();
-    let fits = i32::try_from(query + key + value + queries * width).is_ok();
-    if !is_small || !fits {
-        return None;
-    }
-    let writer = Writer { it, call, prefix };
-    let statistics = (heads * queries * 4).next_multiple_of(256);
-    let tables = |constness: &str| {
-        [
-            workspace(format!("{constness}float* __restrict__ logarithm"), 0),
-            workspace(format!("{constness}float* __restrict__ mean"), statistics),
-        ]
-    };
-    match form {
-        AttentionForm::Forward => writer.generated(&[(Part::Forward, vec![writer.result()])], 0),
-        AttentionForm::Gradient => {
-            let with_result = || tables("const ").into_iter().chain([writer.result()]).collect();
-            let parts = [
-                (Part::Statistics, tables("").to_vec()),
-                (Part::KeyGradients, with_result()),
-                (Part::QueryGradients, with_result()),
-            ];
-            writer.generated(&parts, 2 * statistics)
+impl CudaKernel for Attention {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let Attention { form, heads, queries, keys, features, width, scale, .. } = *self;
+        let (query, key, value) = (queries * features, keys * features, keys * width);
+        let n_results = match form {
+            AttentionForm::Forward => heads * queries * width,
+            AttentionForm::Gradient => heads * (query + key + value),
+        };
+        if n_results == 0 {
+            return Some(Generated::default());
+        }
+        if queries * keys * width == 0 {
+            return Some(zeros(n_results * call.results[0].bytes()));
+        }
+        let is_small = features.max(width) <= MOST_ELEMENTS && features > 0 && scale.is_finite();
+        let fits = i32::try_from(query + key + value + queries * width).is_ok();
+        if !is_small || !fits {
+            return None;
+        }
+        let writer = Writer { it: self, call, prefix };
+        let statistics = (heads * queries * 4).next_multiple_of(256);
+        let tables = |constness: &str| {
+            [
+                workspace(format!("{constness}float* __restrict__ logarithm"), 0),
+                workspace(format!("{constness}float* __restrict__ mean"), statistics),
+            ]
+        };
+        match form {
+            AttentionForm::Forward => {
+                writer.generated(&[(Part::Forward, vec![writer.result()])], 0)
+            }
+            AttentionForm::Gradient => {
+                let with_result =
+                    || tables("const ").into_iter().chain([writer.result()]).collect();
+                let parts = [
+                    (Part::Statistics, tables("").to_vec()),
+                    (Part::KeyGradients, with_result()),
+                    (Part::QueryGradients, with_result()),
+                ];
+                writer.generated(&parts, 2 * statistics)
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use soybean_plan::{Concatenation, DType};
 
 use crate::{
     Call, Generated, Operation,
+    generate::CudaKernel,
     space::index_type_below,
     text::{Function, Text, Threads, input_apart, result_apart},
     units::Unit,
@@ -14,17 +15,19 @@ const BLOCK: usize = 256;
 /// The parts of one function: its parameters are limited.
 const MOST_PARTS: usize = 64;
 
-pub(crate) fn generate(it: &Concatenation, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let dtype = *call.results.first()?;
-    let mut text = Text::default();
-    let mut operations = Vec::new();
-    for first in (0..it.lengths.len()).step_by(MOST_PARTS) {
-        let parts = first..it.lengths.len().min(first + MOST_PARTS);
-        if it.outer * it.lengths[parts.clone()].iter().sum::<usize>() > 0 {
-            operations.push(write(&mut text, it, dtype, parts, prefix)?);
+impl CudaKernel for Concatenation {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let dtype = *call.results.first()?;
+        let mut text = Text::default();
+        let mut operations = Vec::new();
+        for first in (0..self.lengths.len()).step_by(MOST_PARTS) {
+            let parts = first..self.lengths.len().min(first + MOST_PARTS);
+            if self.outer * self.lengths[parts.clone()].iter().sum::<usize>() > 0 {
+                operations.push(write(&mut text, self, dtype, parts, prefix)?);
+            }
         }
+        Some(Generated { text: text.finish(), operations, workspace_bytes: 0 })
     }
-    Some(Generated { text: text.finish(), operations, workspace_bytes: 0 })
 }
 
 fn write(

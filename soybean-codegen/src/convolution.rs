@@ -4,52 +4,55 @@ use soybean_plan::{Convolution, ConvolutionForm};
 
 use crate::{
     Call, Generated,
+    generate::CudaKernel,
     product::{Operand, Product, Units},
 };
 
 /// The functions for any sizes.
-pub(crate) fn generate(it: &Convolution, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let Convolution { form, batch, groups, channels, filters, .. } = *it;
-    let (pixels, results, window) = (plane(it.image), plane(it.result), plane(it.window));
-    let images = batch * groups * channels * pixels;
-    let sums = batch * groups * filters * results;
-    let weights = groups * filters * channels * window;
-    let (rows, columns, depth) = match form {
-        ConvolutionForm::Forward => (filters, batch * results, channels * window),
-        ConvolutionForm::Data => (channels, batch * pixels, filters * window),
-        ConvolutionForm::Filter => (filters, channels * window, batch * results),
-    };
-    if groups * rows * columns == 0 {
-        return Some(Generated::default());
+impl CudaKernel for Convolution {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let Convolution { form, batch, groups, channels, filters, .. } = *self;
+        let (pixels, results, window) = (plane(self.image), plane(self.result), plane(self.window));
+        let images = batch * groups * channels * pixels;
+        let sums = batch * groups * filters * results;
+        let weights = groups * filters * channels * window;
+        let (rows, columns, depth) = match form {
+            ConvolutionForm::Forward => (filters, batch * results, channels * window),
+            ConvolutionForm::Data => (channels, batch * pixels, filters * window),
+            ConvolutionForm::Filter => (filters, channels * window, batch * results),
+        };
+        if groups * rows * columns == 0 {
+            return Some(Generated::default());
+        }
+        let (left, right, offset) = match form {
+            ConvolutionForm::Forward => forward(self),
+            ConvolutionForm::Data => data(self),
+            ConvolutionForm::Filter => filter(self),
+        };
+        // Of the filters of one pixel, neighbours along the depth of gradients of images belong to different filters.
+        let is_along_depth = form != ConvolutionForm::Data || window > 1;
+        let operand = |input: usize, is_along_depth: bool, members: String| Operand {
+            input,
+            dtype: call.inputs[input],
+            is_along_depth,
+            members,
+        };
+        let product = Product {
+            prefix,
+            units: Units::new(call),
+            batch: groups,
+            rows,
+            columns,
+            depth,
+            left: operand(1, is_along_depth, left),
+            right: operand(0, form == ConvolutionForm::Filter, right),
+            result: call.results[0],
+            axes: ["row", "column"],
+            offset,
+            most_elements: images.max(sums).max(weights),
+        };
+        product.with_few_columns().generated()
     }
-    let (left, right, offset) = match form {
-        ConvolutionForm::Forward => forward(it),
-        ConvolutionForm::Data => data(it),
-        ConvolutionForm::Filter => filter(it),
-    };
-    // Of the filters of one pixel, neighbours along the depth of gradients of images belong to different filters.
-    let is_along_depth = form != ConvolutionForm::Data || window > 1;
-    let operand = |input: usize, is_along_depth: bool, members: String| Operand {
-        input,
-        dtype: call.inputs[input],
-        is_along_depth,
-        members,
-    };
-    let product = Product {
-        prefix,
-        units: Units::new(call),
-        batch: groups,
-        rows,
-        columns,
-        depth,
-        left: operand(1, is_along_depth, left),
-        right: operand(0, form == ConvolutionForm::Filter, right),
-        result: call.results[0],
-        axes: ["row", "column"],
-        offset,
-        most_elements: images.max(sums).max(weights),
-    };
-    product.with_few_columns().generated()
 }
 
 const fn plane([height, width]: [usize; 2]) -> usize {

@@ -4,6 +4,7 @@ use soybean_plan::{DType, Embedding, EmbeddingForm};
 
 use crate::{
     Address, Call, Generated, Operation,
+    generate::CudaKernel,
     space::index_type_below,
     text::{Function, Parameter, Text, Threads, input_apart, result_apart, workspace},
 };
@@ -11,39 +12,49 @@ use crate::{
 /// The threads of a block.
 const BLOCK: usize = 256;
 
-pub(crate) fn generate(it: &Embedding, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let [indices, values, numbers] = *call.inputs.first_chunk()?;
-    let writer =
-        Writer { it, prefix, types: [indices, values, numbers], result: *call.results.first()? };
-    let mut text = Text::default();
-    let mut operations = Vec::new();
-    let n_bytes = it.rows * it.width * writer.result.bytes();
-    if it.form == EmbeddingForm::ScatterAdd && n_bytes > 0 {
-        operations.push(Operation::Fill { target: Address::Result(0), n_bytes, value: 0 });
-    }
-    let n_values = match it.form {
-        EmbeddingForm::Gather => it.n_indices * it.width,
-        EmbeddingForm::ScatterAdd => it.n_indices * it.width * it.rows,
-    };
-    if n_values == 0 {
-        return Some(Generated { operations, ..Generated::default() });
-    }
-    if writer.has_places() {
-        let n_bytes = it.vocabulary * 4;
-        operations.push(Operation::Fill { target: Address::Workspace(0), n_bytes, value: 0xff });
-        operations.extend(writer.write_places(&mut text));
-    }
-    match it.form {
-        EmbeddingForm::Gather => operations.extend(writer.write_gather(&mut text)),
-        EmbeddingForm::ScatterAdd => {
-            let target = Address::Workspace(writer.firsts_offset());
-            operations.push(Operation::Fill { target, n_bytes: it.rows * 4, value: 0 });
-            operations.extend(writer.write_firsts(&mut text));
-            operations.extend(writer.write_sums(&mut text));
+impl CudaKernel for Embedding {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let [indices, values, numbers] = *call.inputs.first_chunk()?;
+        let writer = Writer {
+            it: self,
+            prefix,
+            types: [indices, values, numbers],
+            result: *call.results.first()?,
+        };
+        let mut text = Text::default();
+        let mut operations = Vec::new();
+        let n_bytes = self.rows * self.width * writer.result.bytes();
+        if self.form == EmbeddingForm::ScatterAdd && n_bytes > 0 {
+            operations.push(Operation::Fill { target: Address::Result(0), n_bytes, value: 0 });
         }
+        let n_values = match self.form {
+            EmbeddingForm::Gather => self.n_indices * self.width,
+            EmbeddingForm::ScatterAdd => self.n_indices * self.width * self.rows,
+        };
+        if n_values == 0 {
+            return Some(Generated { operations, ..Generated::default() });
+        }
+        if writer.has_places() {
+            let n_bytes = self.vocabulary * 4;
+            operations.push(Operation::Fill {
+                target: Address::Workspace(0),
+                n_bytes,
+                value: 0xff,
+            });
+            operations.extend(writer.write_places(&mut text));
+        }
+        match self.form {
+            EmbeddingForm::Gather => operations.extend(writer.write_gather(&mut text)),
+            EmbeddingForm::ScatterAdd => {
+                let target = Address::Workspace(writer.firsts_offset());
+                operations.push(Operation::Fill { target, n_bytes: self.rows * 4, value: 0 });
+                operations.extend(writer.write_firsts(&mut text));
+                operations.extend(writer.write_sums(&mut text));
+            }
+        }
+        let workspace_bytes = writer.workspace_bytes();
+        Some(Generated { text: text.finish(), operations, workspace_bytes })
     }
-    let workspace_bytes = writer.workspace_bytes();
-    Some(Generated { text: text.finish(), operations, workspace_bytes })
 }
 
 struct Writer<'a> {

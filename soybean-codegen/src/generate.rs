@@ -2,11 +2,6 @@
 
 use soybean_plan::{DType, Kernel, Precision};
 
-use crate::{
-    attention, concatenation, contraction, convolution, embedding, map, padding, permutation,
-    pooling, reduction,
-};
-
 /// A kernel, with the types of the buffers that it is run on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Call<'a> {
@@ -75,20 +70,30 @@ pub enum Address {
     Workspace(usize),
 }
 
-/// The text of a kernel. All its functions' names begin with `prefix`. Nothing for collectives, and for products that only libraries compute.
-#[must_use]
-pub fn generate(call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    match call.kernel {
-        Kernel::Contract(it) => contraction::generate(it, call, prefix),
-        Kernel::Map(it) => map::generate(it, call, prefix),
-        Kernel::Reduce(it) => reduction::generate(it, call, prefix),
-        Kernel::Permute(it) => permutation::generate(it, call, prefix),
-        Kernel::Convolve(it) => convolution::generate(it, call, prefix),
-        Kernel::Pool(it) => pooling::generate(it, call, prefix),
-        Kernel::Pad(it) => padding::generate(it, call, prefix),
-        Kernel::Concatenate(it) => concatenation::generate(it, call, prefix),
-        Kernel::Embed(it) => embedding::generate(it, call, prefix),
-        Kernel::Attend(it) => attention::generate(it, call, prefix),
-        Kernel::Communicate(_) => None,
-    }
+/// A kernel that can be written as CUDA C.
+///
+/// Each file of this crate that is named after a kernel implements it for that descriptor.
+pub(crate) trait CudaKernel {
+    /// Returns the functions and the operations that run them. The names of all functions begin
+    /// with `prefix`.
+    ///
+    /// Returns none for kernels that only libraries compute.
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated>;
 }
+
+macro_rules! generate_any {
+    ($($file:ident: $variant:ident($($type:ident),*),)*) => {
+        /// Returns the text of a kernel. The names of all its functions begin with `prefix`.
+        ///
+        /// Returns none for collectives, and for products that only libraries compute.
+        #[must_use]
+        pub fn generate(call: &Call<'_>, prefix: &str) -> Option<Generated> {
+            match call.kernel {
+                $(Kernel::$variant(it) => it.generate(call, prefix),)*
+                Kernel::Communicate(_) => None,
+            }
+        }
+    };
+}
+
+soybean_plan::for_each_kernel!(generate_any);

@@ -4,6 +4,7 @@ use soybean_plan::{DType, Map};
 
 use crate::{
     Call, Generated, formula,
+    generate::CudaKernel,
     space::{Axis, axes, index_type, is_constant, is_dense, n_points, write_places},
     text::{Function, Text, Threads, input, input_apart, result},
 };
@@ -11,36 +12,38 @@ use crate::{
 /// The threads of a block.
 const BLOCK: usize = 256;
 
-pub(crate) fn generate(it: &Map, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let writer = Writer::new(it, call);
-    let n = n_points(&writer.axes);
-    if n == 0 {
-        return Some(Generated::default());
-    }
-    let width = writer.width();
-    let function = writer.function(prefix);
-    let mut text = Text::default();
-    text.function(&function, |text| {
-        let index_type = writer.index_type;
-        let thread = format!("(({index_type})blockIdx.x * {BLOCK}u + threadIdx.x)");
-        text.line(format!("const {index_type} first = {thread} * {width}u;"));
-        text.line(format!("if (first >= {n}u) return;"));
-        formula::write_scalars(text, &it.program);
-        if !n.is_multiple_of(width) {
-            text.block(format!("if (first + {width}u > {n}u)"), |text| {
-                let head = format!("for ({index_type} point = first; point < {n}u; ++point)");
-                text.block(head, |text| writer.write(text, 1, "point"));
-                text.line("return;");
-            });
+impl CudaKernel for Map {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let writer = Writer::new(self, call);
+        let n = n_points(&writer.axes);
+        if n == 0 {
+            return Some(Generated::default());
         }
-        writer.write(text, width, "first");
-    });
-    let n_blocks = u32::try_from(n.div_ceil(width).div_ceil(BLOCK)).ok()?;
-    Some(Generated {
-        text: text.finish(),
-        operations: vec![function.launch([n_blocks, 1, 1])],
-        workspace_bytes: 0,
-    })
+        let width = writer.width();
+        let function = writer.function(prefix);
+        let mut text = Text::default();
+        text.function(&function, |text| {
+            let index_type = writer.index_type;
+            let thread = format!("(({index_type})blockIdx.x * {BLOCK}u + threadIdx.x)");
+            text.line(format!("const {index_type} first = {thread} * {width}u;"));
+            text.line(format!("if (first >= {n}u) return;"));
+            formula::write_scalars(text, &self.program);
+            if !n.is_multiple_of(width) {
+                text.block(format!("if (first + {width}u > {n}u)"), |text| {
+                    let head = format!("for ({index_type} point = first; point < {n}u; ++point)");
+                    text.block(head, |text| writer.write(text, 1, "point"));
+                    text.line("return;");
+                });
+            }
+            writer.write(text, width, "first");
+        });
+        let n_blocks = u32::try_from(n.div_ceil(width).div_ceil(BLOCK)).ok()?;
+        Some(Generated {
+            text: text.finish(),
+            operations: vec![function.launch([n_blocks, 1, 1])],
+            workspace_bytes: 0,
+        })
+    }
 }
 
 struct Writer<'a> {

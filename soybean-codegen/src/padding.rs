@@ -4,6 +4,7 @@ use soybean_plan::Padding;
 
 use crate::{
     Call, Generated,
+    generate::CudaKernel,
     space::index_type_below,
     text::{Function, Text, Threads, input_apart, result_apart},
     units::Unit,
@@ -20,31 +21,33 @@ struct Dim {
     low: i64,
 }
 
-pub(crate) fn generate(it: &Padding, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let dtype = *call.results.first()?;
-    let mut dims = dims(it);
-    let inner = dims.last_mut()?;
-    let low = usize::try_from(inner.low.unsigned_abs()).ok()?;
-    let unit = Unit::of(dtype, &[inner.input, inner.result, low]);
-    inner.input /= unit.length;
-    inner.result /= unit.length;
-    inner.low /= i64::try_from(unit.length).ok()?;
-    let n: usize = dims.iter().map(|it| it.result).product();
-    if n == 0 {
-        return Some(Generated::default());
+impl CudaKernel for Padding {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let dtype = *call.results.first()?;
+        let mut dims = dims(self);
+        let inner = dims.last_mut()?;
+        let low = usize::try_from(inner.low.unsigned_abs()).ok()?;
+        let unit = Unit::of(dtype, &[inner.input, inner.result, low]);
+        inner.input /= unit.length;
+        inner.result /= unit.length;
+        inner.low /= i64::try_from(unit.length).ok()?;
+        let n: usize = dims.iter().map(|it| it.result).product();
+        if n == 0 {
+            return Some(Generated::default());
+        }
+        let function = Function {
+            name: format!("{prefix}_pad"),
+            parameters: vec![input_apart(0, dtype), result_apart(0, dtype)],
+            threads: Threads::Independent,
+            block: 256,
+        };
+        let mut text = Text::default();
+        let filling = unit.filled(dtype, self.fill);
+        text.function(&function, |text| write(text, &dims, n, (unit.c_type, &filling)));
+        let n_blocks = u32::try_from(n.div_ceil(BLOCK)).ok()?;
+        let operations = vec![function.launch([n_blocks, 1, 1])];
+        Some(Generated { text: text.finish(), operations, workspace_bytes: 0 })
     }
-    let function = Function {
-        name: format!("{prefix}_pad"),
-        parameters: vec![input_apart(0, dtype), result_apart(0, dtype)],
-        threads: Threads::Independent,
-        block: 256,
-    };
-    let mut text = Text::default();
-    let filling = unit.filled(dtype, it.fill);
-    text.function(&function, |text| write(text, &dims, n, (unit.c_type, &filling)));
-    let n_blocks = u32::try_from(n.div_ceil(BLOCK)).ok()?;
-    let operations = vec![function.launch([n_blocks, 1, 1])];
-    Some(Generated { text: text.finish(), operations, workspace_bytes: 0 })
 }
 
 /// The dims, outermost first and at least one; a dim that is kept whole makes the one before longer.

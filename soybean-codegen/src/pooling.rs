@@ -5,6 +5,7 @@ use soybean_plan::{DType, Pooling, PoolingForm};
 
 use crate::{
     Call, Generated, Operation,
+    generate::CudaKernel,
     space::index_type_below,
     text::{Function, Parameter, Text, Threads, input_apart, result_apart, workspace},
 };
@@ -12,23 +13,26 @@ use crate::{
 /// The threads of a block.
 const BLOCK: usize = 256;
 
-pub(crate) fn generate(it: &Pooling, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    // Places within a plane are signed numbers of 32 bits.
-    i32::try_from(it.image[0] * it.image[1]).ok()?;
-    let writer = Writer { it, prefix, inputs: call.inputs, result: *call.results.first()? };
-    let mut text = Text::default();
-    let mut workspace_bytes = 0;
-    let operations = match it.form {
-        PoolingForm::Max => vec![writer.write_combined(&mut text, "soybean_max")],
-        PoolingForm::Sum => vec![writer.write_combined(&mut text, "soybean_sum")],
-        PoolingForm::SumGradient => vec![writer.write_sum_gradient(&mut text)],
-        PoolingForm::MaxGradient => {
-            workspace_bytes = it.planes * it.result[0] * it.result[1] * 4;
-            vec![writer.write_chosen(&mut text), writer.write_max_gradient(&mut text)]
-        }
-    };
-    let operations = operations.into_iter().flatten().collect();
-    Some(Generated { text: text.finish(), operations, workspace_bytes })
+impl CudaKernel for Pooling {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        // Places within a plane are signed numbers of 32 bits.
+        i32::try_from(self.image[0] * self.image[1]).ok()?;
+        let writer =
+            Writer { it: self, prefix, inputs: call.inputs, result: *call.results.first()? };
+        let mut text = Text::default();
+        let mut workspace_bytes = 0;
+        let operations = match self.form {
+            PoolingForm::Max => vec![writer.write_combined(&mut text, "soybean_max")],
+            PoolingForm::Sum => vec![writer.write_combined(&mut text, "soybean_sum")],
+            PoolingForm::SumGradient => vec![writer.write_sum_gradient(&mut text)],
+            PoolingForm::MaxGradient => {
+                workspace_bytes = self.planes * self.result[0] * self.result[1] * 4;
+                vec![writer.write_chosen(&mut text), writer.write_max_gradient(&mut text)]
+            }
+        };
+        let operations = operations.into_iter().flatten().collect();
+        Some(Generated { text: text.finish(), operations, workspace_bytes })
+    }
 }
 
 struct Writer<'a> {

@@ -8,6 +8,7 @@ use soybean_plan::{Combine, DType, Instruction, Reduction, ScalarProgram};
 
 use crate::{
     Call, Generated, Operation, formula,
+    generate::CudaKernel,
     map::{Access, write_load},
     space::{Axis, axes, index_type, index_type_below, joined, n_points, sum, write_places},
     text::{Parameter, Text, constant, input_apart, result_apart, workspace},
@@ -22,35 +23,39 @@ const MOST_SPLITS: usize = 1024;
 /// Loops over programs that are longer are not unrolled.
 const SHORT_PROGRAM: usize = 16;
 
-pub(crate) fn generate(it: &Reduction, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let (kept, reduced) = nest(it);
-    if n_points(&kept) == 0 {
-        return Some(Generated::default());
+impl CudaKernel for Reduction {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let (kept, reduced) = nest(self);
+        if n_points(&kept) == 0 {
+            return Some(Generated::default());
+        }
+        let first = Pass {
+            name: format!("{prefix}_reduce"),
+            program: &self.map.program,
+            combine: self.combine,
+            inputs: call.inputs.iter().enumerate().map(|it| input_apart(it.0, *it.1)).collect(),
+            types: call.inputs.to_vec(),
+            result: result_apart(0, *call.results.first()?),
+            kept,
+            reduced,
+            n_splits: 1,
+        };
+        let n_splits = first.best_splits();
+        let mut text = Text::default();
+        if n_splits == 1 {
+            let operations = vec![first.write(&mut text)?];
+            return Some(Generated { text: text.finish(), operations, workspace_bytes: 0 });
+        }
+        let identity = ScalarProgram {
+            instructions: vec![Instruction::Input(0)].into(),
+            results: vec![0].into(),
+        };
+        let second = first.second(n_splits, &identity);
+        let workspace_bytes = n_splits * n_points(&first.kept) * 4;
+        let first = Pass { result: workspace("float* __restrict__ out0", 0), n_splits, ..first };
+        let operations = vec![first.write(&mut text)?, second.write(&mut text)?];
+        Some(Generated { text: text.finish(), operations, workspace_bytes })
     }
-    let first = Pass {
-        name: format!("{prefix}_reduce"),
-        program: &it.map.program,
-        combine: it.combine,
-        inputs: call.inputs.iter().enumerate().map(|it| input_apart(it.0, *it.1)).collect(),
-        types: call.inputs.to_vec(),
-        result: result_apart(0, *call.results.first()?),
-        kept,
-        reduced,
-        n_splits: 1,
-    };
-    let n_splits = first.best_splits();
-    let mut text = Text::default();
-    if n_splits == 1 {
-        let operations = vec![first.write(&mut text)?];
-        return Some(Generated { text: text.finish(), operations, workspace_bytes: 0 });
-    }
-    let identity =
-        ScalarProgram { instructions: vec![Instruction::Input(0)].into(), results: vec![0].into() };
-    let second = first.second(n_splits, &identity);
-    let workspace_bytes = n_splits * n_points(&first.kept) * 4;
-    let first = Pass { result: workspace("float* __restrict__ out0", 0), n_splits, ..first };
-    let operations = vec![first.write(&mut text)?, second.write(&mut text)?];
-    Some(Generated { text: text.finish(), operations, workspace_bytes })
 }
 
 /// The dims that are kept and those that are reduced, each in the order in which the largest input lies; strides are those of the inputs and the result.

@@ -1,6 +1,6 @@
 //! Collectives: how a tensor gets from one tiling to another.
 
-use std::ops::Range;
+use std::{fmt, ops::Range};
 
 use crate::{AxisSet, Combine, DType, Mesh, Shape, Tile, Tiling};
 
@@ -110,6 +110,12 @@ impl Collective {
         let is_shared =
             self.kind == CollectiveKind::AllReduce && !(n_ranks == 2 && n_elements < WORTH_SHARING);
         is_shared.then(|| shares(n_elements, n_ranks))
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {} -> {}", self.kind.name(), self.shape, self.from, self.to)
     }
 }
 

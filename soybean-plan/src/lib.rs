@@ -5,14 +5,17 @@
 //! code holds them in statics. This crate decides nothing and depends on nothing.
 
 pub mod bf16;
+mod category;
 mod cluster;
 mod collective;
+mod combine;
+mod const_expression;
+mod descriptor;
 mod edit_distance;
 mod kernel;
 mod mesh;
 mod mode;
 mod non_finite;
-mod operations;
 mod pattern;
 mod precision;
 mod program;
@@ -24,14 +27,14 @@ mod size;
 mod tile;
 mod tiling;
 
+pub use category::KernelCategory;
 pub use cluster::{Cluster, Device, Level, Pace, Topology, Unfit, Work, WorkKind};
 pub use collective::{Collective, CollectiveKind};
+pub use combine::Combine;
+pub use const_expression::ConstExpression;
 pub use edit_distance::edit_distance;
-pub use kernel::{
-    Attention, AttentionForm, Combine, Concatenation, Contraction, Convolution, ConvolutionForm,
-    Embedding, EmbeddingForm, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling,
-    PoolingForm, Reduction,
-};
+// The list of kernels names their types.
+pub use kernel::*;
 pub use mesh::{AxisSet, MAX_AXES, Mesh};
 pub use mode::Mode;
 pub use non_finite::NonFinite;

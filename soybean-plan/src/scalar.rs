@@ -1,6 +1,8 @@
 //! Scalar programs: what a fused elementwise kernel computes for one element.
 
-use std::borrow::Cow;
+mod reference;
+
+use std::{borrow::Cow, fmt};
 
 /// The number of the instruction whose value is meant.
 pub type Register = u16;
@@ -31,6 +33,42 @@ pub enum Instruction {
     Binary(Binary, Register, Register),
     /// The second register where the first is not 0, else the third.
     Select(Register, Register, Register),
+}
+
+impl ScalarProgram {
+    /// Returns the number of instructions that compute, and do not only fetch a value.
+    pub(crate) fn n_operations(&self) -> u64 {
+        let computes = |it: &&Instruction| match it {
+            Instruction::Input(_) | Instruction::Scalar(_) | Instruction::Constant(_) => false,
+            Instruction::Unary(..) | Instruction::Binary(..) | Instruction::Select(..) => true,
+        };
+        self.instructions.iter().filter(computes).count() as u64
+    }
+
+    fn expression(&self, register: Register) -> String {
+        let of = |register| self.expression(register);
+        match self.instructions[usize::from(register)] {
+            Instruction::Input(input) => format!("x{input}"),
+            Instruction::Scalar(scalar) => format!("s{scalar}"),
+            Instruction::Constant(value) => format!("{value}"),
+            Instruction::Unary(function, x) => format!("{}({})", function.name(), of(x)),
+            Instruction::Binary(function, x, y) => {
+                format!("{}({}, {})", function.name(), of(x), of(y))
+            }
+            Instruction::Select(condition, x, y) => {
+                format!("select({}, {}, {})", of(condition), of(x), of(y))
+            }
+        }
+    }
+}
+
+/// The text form: the results as expressions over the inputs `x0`, `x1`, .. and the run-time
+/// scalars `s0`, `s1`, ..
+impl fmt::Display for ScalarProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let results: Vec<String> = self.results.iter().map(|&it| self.expression(it)).collect();
+        f.write_str(&results.join(", "))
+    }
 }
 
 macro_rules! functions {

@@ -85,6 +85,18 @@ impl Shape {
         Strides(strides)
     }
 
+    /// Returns the coordinates of all elements, in row-major order.
+    #[must_use]
+    pub fn points(&self) -> Vec<Vec<usize>> {
+        self.iter().fold(vec![Vec::new()], |points, &extent| {
+            let extended = |point: &Vec<usize>| {
+                let point = point.clone();
+                (0..extent).map(move |at| point.iter().copied().chain([at]).collect())
+            };
+            points.iter().flat_map(extended).collect()
+        })
+    }
+
     /// This shape with the extent of `dim` replaced.
     ///
     /// # Panics
@@ -135,5 +147,11 @@ impl Strides {
     #[must_use]
     pub const fn new(steps: &[usize]) -> Self {
         Self(Shape::new(steps).dims)
+    }
+
+    /// Returns the offset of the element with these coordinates.
+    #[must_use]
+    pub fn offset(&self, point: &[usize]) -> usize {
+        point.iter().zip(self.0).map(|(at, stride)| at * stride).sum()
     }
 }

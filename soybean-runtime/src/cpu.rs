@@ -9,6 +9,7 @@ mod convolution;
 mod embedding;
 mod engine;
 mod isa;
+mod kernel;
 mod map;
 mod math;
 mod microkernel;
@@ -19,7 +20,6 @@ mod padding;
 mod patches;
 mod permutation;
 mod pooling;
-mod prepared;
 mod product;
 mod program;
 mod ranks;
@@ -30,7 +30,7 @@ mod vector;
 mod widen;
 mod winograd;
 
-use soybean_plan::{BufferId, Kernel, Tables};
+use soybean_plan::{BufferId, Tables};
 
 #[cfg(test)]
 pub(crate) use self::oracle::Dice;
@@ -39,7 +39,7 @@ pub(crate) use self::ranks::Part;
 pub(crate) use self::{combiner::Combiner, engine::Region, ranks::CpuRanks};
 use self::{
     isa::Isa,
-    prepared::{Call, Prepared},
+    kernel::{Arguments, CpuKernel, Threads, prepare},
     product::Workspace,
     widen::Widening,
 };
@@ -59,8 +59,9 @@ pub(crate) struct Cpu {
     rank: usize,
     model: AnyModel,
     workspaces: Vec<Workspace>,
-    kernels: Vec<Prepared>,
-    /// Room that any one kernel may use while it runs.
+    /// The kernels of the model; collectives have none here.
+    kernels: Vec<Option<Box<dyn CpuKernel>>>,
+    /// Scratch space of the kernel that runs.
     scratch: Vec<f32>,
     widening: Widening,
     scalars: Vec<f32>,
@@ -72,9 +73,10 @@ impl Cpu {
     fn new(arenas: &Arenas, rank: usize, model: &AnyModel, n_threads: usize) -> Self {
         let isa = Isa::detect();
         let workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
-        let prepare = |it: &Kernel| Prepared::new(it, isa, &workspaces);
-        let kernels: Vec<Prepared> = model.get().kernels().iter().map(prepare).collect();
-        let n_scratch = kernels.iter().map(Prepared::n_scratch).max().unwrap_or(0);
+        let threads = Threads { isa, workspaces: &workspaces };
+        let kernels = model.get().kernels().iter().map(|it| prepare(it, &threads));
+        let kernels: Vec<Option<Box<dyn CpuKernel>>> = kernels.collect();
+        let n_scratch = kernels.iter().flatten().map(|it| it.n_scratch()).max().unwrap_or(0);
         Self {
             arenas: arenas.clone(),
             rank,
@@ -168,23 +170,29 @@ impl Kernels for Cpu {
         results: &[BufferId],
     ) -> Result<(), Error> {
         self.set_regions(inputs, results)?;
-        let Some(found) = self.kernels.get_mut(kernel) else {
-            let n_kernels = self.kernels.len();
+        let n_kernels = self.kernels.len();
+        let found = self.kernels.get_mut(kernel).ok_or_else(|| {
             let message = format!("expected one of {n_kernels} kernels, found number {kernel}");
-            return Err(Error::new(ErrorKind::Program, message));
-        };
+            Error::new(ErrorKind::Program, message)
+        })?;
         let (scalars, workspaces) = (&self.scalars, &mut self.workspaces);
         let scratch = &mut self.scratch;
-        let reads_bf16 = found.reads_bf16();
-        let mut run = |inputs: &[Region], results: &[Region]| {
-            let call = Call { inputs, results, scalars, workspaces, scratch };
-            // SAFETY: the regions lie in this rank's arena, which others read only within collectives, in which this rank takes part.
-            unsafe { found.run(call) }
-        };
-        let ran = match reads_bf16 {
-            true => run(&self.inputs, &self.results),
-            // SAFETY: as above; results of kernels that do not read `bf16` lie apart from inputs.
-            false => unsafe { self.widening.run(&self.inputs, &self.results, run) },
+        let ran = match found {
+            None => Err(Error::new(ErrorKind::Program, "expected a kernel, found a collective")),
+            Some(found) => {
+                let supports_bf16 = found.supports_bf16();
+                let mut run = |inputs: &[Region], results: &[Region]| {
+                    let arguments = Arguments { inputs, results, scalars, workspaces, scratch };
+                    // SAFETY: the regions are in this rank's arena, which others read only within
+                    // collectives, in which this rank takes part.
+                    unsafe { found.launch(arguments) }
+                };
+                match supports_bf16 {
+                    true => run(&self.inputs, &self.results),
+                    // SAFETY: as above; the results of kernels without `bf16` are apart from the inputs.
+                    false => unsafe { self.widening.run(&self.inputs, &self.results, run) },
+                }
+            }
         };
         ran.map_err(|error| {
             let kind = self.model.get().kernels()[kernel].kind();

@@ -2,81 +2,7 @@
 
 use std::time::Duration;
 
-use soybean_plan::Kernel;
-
-/// The kinds of work of a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Work {
-    /// Matrix products.
-    Contraction,
-    /// Fused elementwise kernels.
-    Map,
-    /// Fused reductions.
-    Reduction,
-    /// Copies in another order of dims.
-    Permutation,
-    /// Convolutions and their gradients.
-    Convolution,
-    /// Pooling and its gradients.
-    Pooling,
-    /// Windows of tensors, and tensors one after another.
-    Copying,
-    /// Rows of tables by their numbers, and their gradients.
-    Embedding,
-    /// Attention and its gradients.
-    Attention,
-    /// Collectives, with the waiting for other ranks.
-    Communication,
-}
-
-impl Work {
-    /// All kinds, in the order of their declaration.
-    pub const ALL: &[Self] = &[
-        Self::Contraction,
-        Self::Map,
-        Self::Reduction,
-        Self::Permutation,
-        Self::Convolution,
-        Self::Pooling,
-        Self::Copying,
-        Self::Embedding,
-        Self::Attention,
-        Self::Communication,
-    ];
-
-    /// The kind of a kernel's work.
-    pub(crate) const fn of(kernel: &Kernel) -> Self {
-        match kernel {
-            Kernel::Contract(_) => Self::Contraction,
-            Kernel::Map(_) => Self::Map,
-            Kernel::Reduce(_) => Self::Reduction,
-            Kernel::Permute(_) => Self::Permutation,
-            Kernel::Convolve(_) => Self::Convolution,
-            Kernel::Pool(_) => Self::Pooling,
-            Kernel::Pad(_) | Kernel::Concatenate(_) => Self::Copying,
-            Kernel::Embed(_) => Self::Embedding,
-            Kernel::Attend(_) => Self::Attention,
-            Kernel::Communicate(_) => Self::Communication,
-        }
-    }
-
-    /// The name for people.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Contraction => "contraction",
-            Self::Map => "map",
-            Self::Reduction => "reduction",
-            Self::Permutation => "permutation",
-            Self::Convolution => "convolution",
-            Self::Pooling => "pooling",
-            Self::Copying => "copying",
-            Self::Embedding => "embedding",
-            Self::Attention => "attention",
-            Self::Communication => "communication",
-        }
-    }
-}
+use soybean_plan::KernelCategory;
 
 /// The time that one rank spent in training steps and evaluations since the start or the last [`crate::Trainer::reset_profile`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,32 +13,32 @@ pub struct Profile {
     pub total: Duration,
     /// The time that the host took to hand training steps to a device that runs them by itself; zero on the CPU.
     pub handing_over: Duration,
-    spent: [Duration; Work::ALL.len()],
-    calls: [u64; Work::ALL.len()],
+    spent: [Duration; KernelCategory::ALL.len()],
+    calls: [u64; KernelCategory::ALL.len()],
 }
 
 impl Profile {
     /// The time spent in work of this kind.
     #[must_use]
-    pub const fn spent(&self, work: Work) -> Duration {
+    pub const fn spent(&self, work: KernelCategory) -> Duration {
         self.spent[work as usize]
     }
 
     /// The number of kernels or collectives of this kind that ran.
     #[must_use]
-    pub const fn calls(&self, work: Work) -> u64 {
+    pub const fn calls(&self, work: KernelCategory) -> u64 {
         self.calls[work as usize]
     }
 
     /// The share of the total that was spent in work of this kind, from 0 to 1.
     #[must_use]
-    pub fn share(&self, work: Work) -> f64 {
+    pub fn share(&self, work: KernelCategory) -> f64 {
         self.spent(work).as_secs_f64() / self.total.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
     /// The number of words that hold a profile.
     #[cfg(feature = "mpi")]
-    pub(crate) const N_WORDS: usize = 3 + 2 * Work::ALL.len();
+    pub(crate) const N_WORDS: usize = 3 + 2 * KernelCategory::ALL.len();
 
     /// The profile as words, times in nanoseconds.
     #[cfg(feature = "mpi")]
@@ -141,7 +67,7 @@ impl Profile {
         }
     }
 
-    pub(crate) fn add(&mut self, work: Work, spent: Duration) {
+    pub(crate) fn add(&mut self, work: KernelCategory, spent: Duration) {
         self.spent[work as usize] += spent;
         self.calls[work as usize] += 1;
     }

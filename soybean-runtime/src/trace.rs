@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Instant};
 
-use crate::Work;
+use crate::KernelCategory;
 
 /// One piece of work of a rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,7 +10,7 @@ pub(crate) struct Span {
     /// The kind of kernel, and its number in the model's list.
     pub(crate) name: String,
     /// What kind of work it is; none for what begins and ends a step.
-    pub(crate) work: Option<Work>,
+    pub(crate) work: Option<KernelCategory>,
     /// The stream of the rank on which it ran.
     pub(crate) stream: &'static str,
     /// When it began, in microseconds.
@@ -39,7 +39,7 @@ impl Trace {
 
     /// The share of the step that went into work of this kind, from 0 to 1: the mean of all ranks. What runs on several streams at once counts for each.
     #[must_use]
-    pub fn share(&self, work: Work) -> f64 {
+    pub fn share(&self, work: KernelCategory) -> f64 {
         let of_work = |it: &&Span| it.work == Some(work);
         // The sum of no numbers would be -0.
         let spent = |spans: &[Span]| {

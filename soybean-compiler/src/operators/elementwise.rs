@@ -8,7 +8,7 @@ use crate::{
     gradient::Tape,
     graph::Value,
     operator::{Call, Rounding, Rules},
-    scalar::{self, ScalarText},
+    scalar,
     signature::{FactorId, Signature, factor_id},
 };
 
@@ -103,7 +103,7 @@ impl Rules for Elementwise {
 
 impl fmt::Display for Elementwise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let program = ScalarText(&self.program);
+        let program = &self.program;
         match self.dtype {
             DType::F32 => write!(f, "map {{{program}}}"),
             DType::I32 | DType::Bf16 => write!(f, "map {{{program}}} to {}", self.dtype),

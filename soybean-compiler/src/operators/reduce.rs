@@ -9,7 +9,7 @@ use crate::{
     graph::Value,
     operator::{Call, Rounding, Rules},
     operators::elementwise::{Elementwise, all_dims},
-    scalar::{self, ScalarBuilder, ScalarText},
+    scalar::{self, ScalarBuilder},
     signature::{FactorId, Signature},
 };
 
@@ -101,6 +101,6 @@ fn share() -> ScalarProgram {
 
 impl fmt::Display for Reduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {{{}}}", self.combine.name(), ScalarText(&self.map.program))
+        write!(f, "{} {{{}}}", self.combine.name(), self.map.program)
     }
 }

@@ -18,6 +18,7 @@ use self::{
 use super::{
     engine::Region,
     isa::Isa,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
     product::{Matrix, Workspace},
     share::{N_PIECES, even_pieces, part_of, share},
     vector::{Accumulate, accumulate_each},
@@ -45,6 +46,32 @@ pub(crate) struct AttentionKernel {
     add: Accumulate,
 }
 
+impl Prepare for Attention {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(AttentionKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for AttentionKernel {
+    fn n_scratch(&self) -> usize {
+        let n_shared = self.sizes.n_shared();
+        match self.form {
+            AttentionForm::Gradient if self.shares_parts() => {
+                self.n_at_once() * (self.n_parts - 1) * n_shared
+            }
+            AttentionForm::Gradient if self.n_parts > 1 => self.n_threads * n_shared,
+            AttentionForm::Forward | AttentionForm::Gradient => 0,
+        }
+    }
+
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let result = arguments.one_result()?;
+        let Arguments { workspaces, scratch, inputs, .. } = arguments;
+        // SAFETY: required of the caller.
+        unsafe { self.run(workspaces, scratch, inputs, &result) }
+    }
+}
+
 impl AttentionKernel {
     pub(crate) fn new(attention: &Attention, isa: Isa, n_threads: usize) -> Self {
         let Attention { form, heads, .. } = *attention;
@@ -70,18 +97,6 @@ impl AttentionKernel {
     fn n_at_once(&self) -> usize {
         let n_partial = (self.n_parts - 1) * self.sizes.n_shared();
         (N_PARTIAL / n_partial.max(1)).clamp(1, self.heads.max(1))
-    }
-
-    /// The number of elements for which a call needs room: the gradients of keys and values that parts of a head give, but for the first.
-    pub(crate) fn n_partial(&self) -> usize {
-        let n_shared = self.sizes.n_shared();
-        match self.form {
-            AttentionForm::Gradient if self.shares_parts() => {
-                self.n_at_once() * (self.n_parts - 1) * n_shared
-            }
-            AttentionForm::Gradient if self.n_parts > 1 => self.n_threads * n_shared,
-            AttentionForm::Forward | AttentionForm::Gradient => 0,
-        }
     }
 
     /// Runs the kernel; inputs are queries, keys, values, and for gradients that of the result.
@@ -114,7 +129,7 @@ impl AttentionKernel {
                 });
             }
             AttentionForm::Gradient => {
-                let room = &mut room[..self.n_partial()];
+                let room = &mut room[..self.n_scratch()];
                 let (pointer, n_elements) = (room.as_mut_ptr(), room.len());
                 let partial = Region { pointer, n_elements, dtype: DType::F32 };
                 // SAFETY: as above; there is room for what the parts give.

@@ -3,7 +3,11 @@
 
 use soybean_plan::Concatenation;
 
-use super::{engine::Region, share::share};
+use super::{
+    engine::Region,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
+    share::share,
+};
 use crate::{Error, ErrorKind};
 
 /// Elements of the result of a unit of work.
@@ -15,6 +19,20 @@ pub(crate) struct ConcatenationKernel {
     /// The elements of the result for one step of the outer dims.
     stride: usize,
     parts: Vec<()>,
+}
+
+impl Prepare for Concatenation {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(ConcatenationKernel::new(self, threads.len()))
+    }
+}
+
+impl CpuKernel for ConcatenationKernel {
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let result = arguments.one_result()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.inputs, &result) }
+    }
 }
 
 impl ConcatenationKernel {

@@ -5,6 +5,7 @@ use soybean_plan::{Contraction, MatrixStrides};
 
 use super::{
     engine::Region,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
     product::{Matrix, Workspace},
     share::share,
     space::{Space, offset},
@@ -25,6 +26,20 @@ pub(crate) struct ContractionKernel {
     is_turned: bool,
     /// Among how many threads the rows and the columns of one product are shared out.
     grid: (usize, usize),
+}
+
+impl Prepare for Contraction {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(ContractionKernel::new(self, threads.workspaces))
+    }
+}
+
+impl CpuKernel for ContractionKernel {
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let ([left, right], result) = arguments.regions()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.workspaces, [left, right, result]) }
+    }
 }
 
 impl ContractionKernel {
@@ -154,7 +169,7 @@ mod tests {
     use super::*;
     use crate::cpu::{
         isa::Isa,
-        oracle::{Dice, in_pool, place, points, region},
+        oracle::{Dice, in_pool, region},
     };
 
     fn matrix(
@@ -200,9 +215,9 @@ mod tests {
 
         // SAFETY: the buffers are this test's.
         in_pool(|| unsafe { kernel.run(&mut workspaces, regions) }.unwrap());
-        for product in points(&batch) {
+        for product in batch.points() {
             let starts = [&contraction.left, &contraction.right, &contraction.result]
-                .map(|it| place(&product, &it.batch));
+                .map(|it| it.batch.offset(&product));
             for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
                 let term = |k: usize| {
                     let (left_strides, right_strides) = (&contraction.left, &contraction.right);

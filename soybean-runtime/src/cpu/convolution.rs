@@ -10,6 +10,7 @@ use soybean_plan::{Combine, Convolution, ConvolutionForm};
 use super::{
     engine::Region,
     isa::Isa,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
     patches::{Geometry, Patches},
     product::{Matrix, N_SPARE, Workspace},
     share::{part_of, share},
@@ -54,6 +55,29 @@ pub(crate) struct ConvolutionKernel {
     winograd: Option<Winograd>,
 }
 
+impl Prepare for Convolution {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(ConvolutionKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for ConvolutionKernel {
+    fn n_scratch(&self) -> usize {
+        match self.convolution.form {
+            ConvolutionForm::Filter => self.n_partial(),
+            ConvolutionForm::Forward | ConvolutionForm::Data => {
+                self.winograd.as_ref().map_or_else(|| self.n_turned(), Winograd::n_room)
+            }
+        }
+    }
+
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let ([left, right], result) = arguments.regions()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.workspaces, arguments.scratch, [left, right, result]) }
+    }
+}
+
 impl ConvolutionKernel {
     pub(crate) fn new(convolution: &Convolution, isa: Isa, n_threads: usize) -> Self {
         let turned = turned(convolution);
@@ -92,16 +116,6 @@ impl ConvolutionKernel {
             n_pieces,
             add,
             winograd,
-        }
-    }
-
-    /// The number of elements for which a call needs room.
-    pub(crate) fn n_room(&self) -> usize {
-        match self.convolution.form {
-            ConvolutionForm::Filter => self.n_partial(),
-            ConvolutionForm::Forward | ConvolutionForm::Data => {
-                self.winograd.as_ref().map_or_else(|| self.n_turned(), Winograd::n_room)
-            }
         }
     }
 

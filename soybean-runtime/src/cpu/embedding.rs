@@ -8,6 +8,7 @@ use soybean_plan::{Combine, DType, Embedding, EmbeddingForm};
 use super::{
     engine::Region,
     isa::Isa,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
     share::share,
     vector::{Accumulate, accumulate_each},
 };
@@ -45,16 +46,29 @@ impl Finder<'_> {
     }
 }
 
+impl Prepare for Embedding {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(EmbeddingKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for EmbeddingKernel {
+    fn n_scratch(&self) -> usize {
+        let Embedding { rows, vocabulary, .. } = self.embedding;
+        if rows < vocabulary { vocabulary } else { 0 }
+    }
+
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let (inputs, result) = arguments.regions()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.scratch, inputs, &result) }
+    }
+}
+
 impl EmbeddingKernel {
     pub(crate) fn new(embedding: &Embedding, isa: Isa, n_threads: usize) -> Self {
         let add = accumulate_each(Combine::Sum, isa);
         Self { embedding: *embedding, add, parts: vec![(); n_threads] }
-    }
-
-    /// The number of places for which a call needs room.
-    pub(crate) const fn n_places(&self) -> usize {
-        let Embedding { rows, vocabulary, .. } = self.embedding;
-        if rows < vocabulary { vocabulary } else { 0 }
     }
 
     /// Runs the kernel; inputs are indices, the table or the gradient of its rows, and the numbers of the rows.
@@ -73,7 +87,7 @@ impl EmbeddingKernel {
         self.check(inputs, result)?;
         let Embedding { form, n_indices, rows, width, .. } = self.embedding;
         let [indices, table, numbers] = inputs;
-        let n_places = self.n_places();
+        let n_places = self.n_scratch();
         // SAFETY: every pattern of bits is a number of either type.
         let places = unsafe { room[..n_places].align_to_mut::<u32>() }.1;
         // SAFETY: the input was found to have a number for each row; nobody writes there.
@@ -224,7 +238,7 @@ mod tests {
             region(&mut floats, DType::F32),
         ];
         let to = region(&mut result, DType::F32);
-        let mut room = vec![0.0; kernel.n_places()];
+        let mut room = vec![0.0; kernel.n_scratch()];
         // SAFETY: the buffers are this test's.
         in_pool(|| unsafe { kernel.run(&mut room, inputs, &to) }.unwrap());
         let mut expected = vec![0.0; n_result];

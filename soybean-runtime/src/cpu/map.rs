@@ -6,6 +6,7 @@ use soybean_plan::{DType, Map};
 use super::{
     engine::{Engine, Region, Scratch},
     isa::Isa,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
     share::share,
     space::Space,
     widen::round,
@@ -33,6 +34,24 @@ pub(crate) fn rows(space: &Space) -> Space {
     }
     let stride = |strides: &Vec<usize>| vec![usize::from(strides.iter().any(|it| *it != 0))];
     Space { extents: vec![space.n_points()], strides: space.strides.iter().map(stride).collect() }
+}
+
+impl Prepare for Map {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(MapKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for MapKernel {
+    fn supports_bf16(&self) -> bool {
+        true
+    }
+
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let Arguments { inputs, results, scalars, .. } = arguments;
+        // SAFETY: required of the caller.
+        unsafe { self.run(inputs, results, scalars) }
+    }
 }
 
 impl MapKernel {

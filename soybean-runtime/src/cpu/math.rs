@@ -184,7 +184,6 @@ mod tests {
     use soybean_plan::Unary;
 
     use super::*;
-    use crate::cpu::oracle::unary_value;
 
     /// Compares at numbers of every size and sign; `ulps` is the error allowed, in units in the last place of the result.
     fn check(unary: Unary, function: fn(f32) -> f32, ulps: f64) {
@@ -209,7 +208,7 @@ mod tests {
         // Numbers of middling size matter most.
         let middle = (-100_000_i32..100_000).map(|it| it as f32 / 1000.0);
         for x in all.chain(middle) {
-            let (expected, found) = (unary_value(unary, f64::from(x)), function(x));
+            let (expected, found) = (unary.evaluate(f64::from(x)), function(x));
             #[expect(clippy::cast_possible_truncation, reason = "the best result there is")]
             let rounded = expected as f32;
             if rounded.is_nan() || rounded.is_infinite() || found.is_nan() || found.is_infinite() {

@@ -1,8 +1,7 @@
 //! What kernels must compute, written as plainly as possible in double precision, and random kernels to compare with.
 
 use soybean_plan::{
-    Binary, Combine, DType, Instruction, Map, ScalarProgram, Shape, Strides, Unary, bf16,
-    random::mixed,
+    Binary, DType, Instruction, Map, ScalarProgram, Shape, Strides, Unary, bf16, random::mixed,
 };
 
 use super::engine::Region;
@@ -131,121 +130,23 @@ pub(crate) fn in_pool(run: impl FnOnce() + Send) {
     rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap().install(run);
 }
 
-/// The coordinates of all points of a shape, in order.
-pub(crate) fn points(shape: &Shape) -> Vec<Vec<usize>> {
-    let mut points = vec![Vec::new()];
-    for extent in shape.iter() {
-        let longer = |point: &Vec<usize>| {
-            let point = point.clone();
-            (0..*extent).map(move |it| point.iter().copied().chain([it]).collect::<Vec<_>>())
-        };
-        points = points.iter().flat_map(longer).collect();
-    }
-    points
-}
-
-/// Where a point lies in an operand.
-pub(crate) fn place(point: &[usize], strides: &Strides) -> usize {
-    point.iter().zip(strides.0).map(|(at, stride)| at * stride).sum()
-}
-
 /// The results of a map at each point.
 pub(crate) fn values(map: &Map, inputs: &[(Vec<f32>, DType)], scalars: &[f32]) -> Vec<Vec<f64>> {
-    let element = |point: &[usize], input: usize| {
-        let (elements, at) = (&inputs[input].0, place(point, &map.inputs[input]));
-        match inputs[input].1 {
-            DType::F32 => f64::from(elements[at]),
-            DType::Bf16 => {
-                let word = elements[at / 2].to_bits().to_le_bytes();
-                let half = [word[at % 2 * 2], word[at % 2 * 2 + 1]];
-                f64::from(bf16::to_f32(u16::from_le_bytes(half)))
-            }
-            DType::I32 => f64::from(elements[at].to_bits()),
-        }
-    };
-    let value = |point: &Vec<usize>| {
-        let mut registers: Vec<f64> = Vec::new();
-        for instruction in map.program.instructions.iter() {
-            let at = |register: u16| registers[usize::from(register)];
-            registers.push(match *instruction {
-                Instruction::Input(input) => element(point, usize::from(input)),
-                Instruction::Scalar(scalar) => f64::from(scalars[usize::from(scalar)]),
-                Instruction::Constant(value) => value,
-                Instruction::Unary(unary, a) => unary_value(unary, at(a)),
-                Instruction::Binary(binary, a, b) => binary_value(binary, at(a), at(b)),
-                Instruction::Select(a, b, c) => {
-                    if at(a) == 0.0 {
-                        at(c)
-                    } else {
-                        at(b)
-                    }
-                }
-            });
-        }
-        map.program.results.iter().map(|it| registers[usize::from(*it)]).collect()
-    };
-    points(&map.extents).iter().map(value).collect()
+    let inputs: Vec<Vec<f64>> = inputs.iter().map(|(it, dtype)| decoded(it, *dtype)).collect();
+    let inputs: Vec<&[f64]> = inputs.iter().map(|it| &it[..]).collect();
+    let scalars: Vec<f64> = scalars.iter().copied().map(f64::from).collect();
+    map.values(&inputs, &scalars)
 }
 
-/// Combines values.
-pub(crate) fn combined(combine: Combine, a: f64, b: f64) -> f64 {
-    match combine {
-        Combine::Sum => a + b,
-        Combine::Max => a.max(b),
-    }
-}
-
-/// A function of one number.
-pub(crate) fn unary_value(unary: Unary, x: f64) -> f64 {
-    match unary {
-        Unary::Negate => -x,
-        Unary::Relu => {
-            if x < 0.0 {
-                0.0
-            } else {
-                x
-            }
+/// Returns the elements of a vector; of 2 bytes they fill its first half.
+fn decoded(elements: &[f32], dtype: DType) -> Vec<f64> {
+    let half = |bits: u32| f64::from(bf16::to_f32(bits as u16));
+    match dtype {
+        DType::F32 => elements.iter().map(|it| f64::from(*it)).collect(),
+        DType::I32 => elements.iter().map(|it| f64::from(it.to_bits())).collect(),
+        DType::Bf16 => {
+            let words = elements.iter().map(|it| it.to_bits());
+            words.flat_map(|it| [half(it & 0xffff), half(it >> 16)]).collect()
         }
-        Unary::Exp => x.exp(),
-        Unary::Log => x.ln(),
-        Unary::Sqrt => x.sqrt(),
-        Unary::Tanh => x.tanh(),
-        Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-        Unary::Erf => erf(x),
-        Unary::Detach => x,
     }
-}
-
-/// A function of two numbers.
-pub(crate) fn binary_value(binary: Binary, x: f64, y: f64) -> f64 {
-    match binary {
-        Binary::Add => x + y,
-        Binary::Subtract => x - y,
-        Binary::Multiply => x * y,
-        Binary::Divide => x / y,
-        Binary::Maximum => {
-            if x.is_nan() || y.is_nan() {
-                f64::NAN
-            } else {
-                x.max(y)
-            }
-        }
-        Binary::Equal => f64::from(u8::from(x == y)),
-        Binary::Greater => f64::from(u8::from(x > y)),
-        #[expect(clippy::cast_possible_truncation, reason = "a function of single precision")]
-        Binary::Noise => f64::from(soybean_plan::noise(x as f32, y as f32)),
-    }
-}
-
-/// The error function: `2 / sqrt(pi) e^-x^2 sum of 2^n x^(2n+1) / (2n+1)!!`, all terms of one sign.
-fn erf(x: f64) -> f64 {
-    if x.abs() > 6.0 || x.is_nan() {
-        return if x.is_nan() { x } else { x.signum() };
-    }
-    let (mut term, mut sum) = (x, x);
-    for n in 1..200 {
-        term *= 2.0 * x * x / f64::from(2 * n + 1);
-        sum += term;
-    }
-    std::f64::consts::FRAC_2_SQRT_PI * (-x * x).exp() * sum
 }

@@ -5,7 +5,11 @@ use std::ops::Range;
 
 use soybean_plan::{DType, Padding};
 
-use super::{engine::Region, share::share};
+use super::{
+    engine::Region,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
+    share::share,
+};
 use crate::{Error, ErrorKind};
 
 /// A [`Padding`] made ready. A unit is a row: what the last dim has where the others are fixed.
@@ -36,6 +40,20 @@ impl Dim {
     fn seen(self) -> Range<usize> {
         let bound = |at: usize| at.saturating_add_signed(self.low).min(self.result);
         bound(0)..bound(self.input)
+    }
+}
+
+impl Prepare for Padding {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(PaddingKernel::new(self, threads.len()))
+    }
+}
+
+impl CpuKernel for PaddingKernel {
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let ([input], result) = arguments.regions()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(&input, &result) }
     }
 }
 
@@ -134,7 +152,7 @@ mod tests {
     use soybean_plan::{MAX_RANK, Shape};
 
     use super::*;
-    use crate::cpu::oracle::{Dice, in_pool, place, points, region};
+    use crate::cpu::oracle::{Dice, in_pool, region};
 
     fn random(dice: &mut Dice) -> Padding {
         let input = dice.shape();
@@ -166,9 +184,9 @@ mod tests {
         };
         let strides = padding.input.dense_strides();
         let value = |point: &Vec<usize>| {
-            inside(point).map_or(fill, |it| input[place(&it, &strides)].to_bits())
+            inside(point).map_or(fill, |it| input[strides.offset(&it)].to_bits())
         };
-        points(&padding.result).iter().map(value).collect()
+        padding.result.points().iter().map(value).collect()
     }
 
     #[test]

@@ -5,6 +5,7 @@ use soybean_plan::Permutation;
 
 use super::{
     engine::Region,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
     share::share,
     space::{Space, offset},
 };
@@ -24,6 +25,20 @@ pub(crate) struct PermutationKernel {
     n_needed: usize,
     n_points: usize,
     parts: Vec<()>,
+}
+
+impl Prepare for Permutation {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(PermutationKernel::new(self, threads.len()))
+    }
+}
+
+impl CpuKernel for PermutationKernel {
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let ([input], result) = arguments.regions()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(&input, &result) }
+    }
 }
 
 impl PermutationKernel {
@@ -124,7 +139,7 @@ mod tests {
     use soybean_plan::DType;
 
     use super::*;
-    use crate::cpu::oracle::{Dice, in_pool, place, points, region};
+    use crate::cpu::oracle::{Dice, in_pool, region};
 
     #[test]
     fn random_permutations_agree_with_plain_loops() {
@@ -140,7 +155,7 @@ mod tests {
             // SAFETY: the buffers are this test's.
             in_pool(|| unsafe { kernel.run(&regions.0, &regions.1) }.unwrap());
             let expected: Vec<f32> =
-                points(&extents).iter().map(|it| input[place(it, &permutation.input)]).collect();
+                extents.points().iter().map(|it| input[permutation.input.offset(it)]).collect();
             assert_eq!(result, expected, "{permutation:?}");
         }
     }

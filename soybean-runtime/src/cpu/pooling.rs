@@ -10,6 +10,7 @@ use super::math::Fused;
 use super::{
     engine::Region,
     isa::{Isa, for_each_isa},
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
     math::{self, MultiplyAdd, Separate},
     share::share,
 };
@@ -41,6 +42,20 @@ struct Scratch {
 
 /// Works on one plane: the inputs are the planes that the form has, in their order, and an empty one if it has only one.
 type Plane = unsafe fn(&Geometry, &mut Scratch, [&[f32]; 2], &mut [f32]);
+
+impl Prepare for Pooling {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(PoolingKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for PoolingKernel {
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let result = arguments.one_result()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.inputs, &result) }
+    }
+}
 
 impl PoolingKernel {
     pub(crate) fn new(pooling: &Pooling, isa: Isa, n_threads: usize) -> Self {

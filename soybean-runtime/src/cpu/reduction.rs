@@ -8,6 +8,7 @@ use soybean_plan::{Combine, DType, Reduction, Strides};
 use super::{
     engine::{Engine, Region, Scratch},
     isa::Isa,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
     share::{part_of, share},
     space::{Space, offset},
     vector::{Accumulate, accumulate_all, accumulate_each},
@@ -98,6 +99,30 @@ impl Shape {
     }
 }
 
+impl Prepare for Reduction {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(ReductionKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for ReductionKernel {
+    fn n_scratch(&self) -> usize {
+        let shape = &self.core.shape;
+        let n_totals = shape.n_tasks() * shape.n_pieces * shape.width();
+        if shares_pieces(shape, self.parts.len()) { n_totals } else { 0 }
+    }
+
+    fn supports_bf16(&self) -> bool {
+        true
+    }
+
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let result = arguments.one_result()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.scratch, arguments.inputs, &result, arguments.scalars) }
+    }
+}
+
 impl ReductionKernel {
     pub(crate) fn new(reduction: &Reduction, isa: Isa, n_threads: usize) -> Self {
         let map = &reduction.map;
@@ -151,13 +176,6 @@ impl ReductionKernel {
         Self { core, parts }
     }
 
-    /// The number of elements for which a call needs room: what each piece gives, where threads share pieces.
-    pub(crate) fn n_room(&self) -> usize {
-        let shape = &self.core.shape;
-        let n_totals = shape.n_tasks() * shape.n_pieces * shape.width();
-        if shares_pieces(shape, self.parts.len()) { n_totals } else { 0 }
-    }
-
     /// Runs the kernel.
     ///
     /// # Safety
@@ -172,7 +190,7 @@ impl ReductionKernel {
         result: &Region,
         scalars: &[f32],
     ) -> Result<(), Error> {
-        let room = &mut room[..self.n_room()];
+        let room = &mut room[..self.n_scratch()];
         let Self { core: this, parts } = self;
         this.check(inputs, result)?;
         let (n_tasks, n_pieces) = (this.shape.n_tasks(), this.shape.n_pieces);

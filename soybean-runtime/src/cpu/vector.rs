@@ -270,12 +270,12 @@ unsafe fn combine_all_body<M: MultiplyAdd, F: Formula>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::oracle::{Dice, binary_value, combined, unary_value};
+    use crate::cpu::oracle::Dice;
 
     fn value(function: Function, [a, b, c]: [f64; 3]) -> f64 {
         match function {
-            Function::Unary(unary) => unary_value(unary, a),
-            Function::Binary(binary) => binary_value(binary, a, b),
+            Function::Unary(unary) => unary.evaluate(a),
+            Function::Binary(binary) => binary.evaluate(a, b),
             Function::Select => {
                 if a == 0.0 {
                     c
@@ -347,7 +347,7 @@ mod tests {
                 // SAFETY: there are `n` elements.
                 unsafe { accumulate_all(combine, isa)(&raw mut one, elements.as_ptr(), n) };
                 let expected =
-                    elements.iter().fold(0.5, |sum, it| combined(combine, sum, f64::from(*it)));
+                    elements.iter().fold(0.5, |sum, it| combine.evaluate(sum, f64::from(*it)));
                 assert!(
                     (f64::from(one) - expected).abs() < 1e-5 * n as f64,
                     "{combine:?} {isa:?} {n}"
@@ -356,7 +356,7 @@ mod tests {
                 // SAFETY: both have `n` elements.
                 unsafe { accumulate_each(combine, isa)(each.as_mut_ptr(), elements.as_ptr(), n) };
                 assert!(each.iter().zip(&elements).all(
-                    |(it, x)| f64::from(*it) == combined(combine, f64::from(*x), f64::from(*x))
+                    |(it, x)| f64::from(*it) == combine.evaluate(f64::from(*x), f64::from(*x))
                 ));
             }
         }

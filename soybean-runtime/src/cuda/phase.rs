@@ -13,7 +13,7 @@ use super::{
     place::{Sizes, kept_from},
     text::Call,
 };
-use crate::{Error, ErrorKind, Work, movement::as_collective};
+use crate::{Error, ErrorKind, KernelCategory, movement::as_collective};
 
 /// What is queued for every rank in each step.
 pub(crate) struct Phase {
@@ -28,7 +28,7 @@ pub(crate) struct Task {
     /// For traces.
     pub(crate) name: String,
     /// What kind of work it is; none for what begins and ends a step.
-    pub(crate) work: Option<Work>,
+    pub(crate) work: Option<KernelCategory>,
     pub(crate) lane: Lane,
     pub(crate) action: Action,
 }
@@ -85,7 +85,12 @@ struct Queue {
 }
 
 impl Queue {
-    fn push(&mut self, (name, work): (String, Option<Work>), access: Access, action: Action) {
+    fn push(
+        &mut self,
+        (name, work): (String, Option<KernelCategory>),
+        access: Access,
+        action: Action,
+    ) {
         self.tasks.push(Task { name, work, lane: access.lane, action });
         self.accesses.push(access);
     }
@@ -242,13 +247,13 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    fn name(&self, kernel: usize) -> Result<(String, Option<Work>), Error> {
+    fn name(&self, kernel: usize) -> Result<(String, Option<KernelCategory>), Error> {
         let found = self.kernels.get(kernel).ok_or_else(|| {
             let n_kernels = self.kernels.len();
             let message = format!("expected one of {n_kernels} kernels, found {kernel}");
             Error::new(ErrorKind::Program, message)
         })?;
-        let work = Work::of(found);
+        let work = found.category();
         Ok((format!("{} {kernel}", work.name()), Some(work)))
     }
 

@@ -66,7 +66,7 @@ fn check(dice: &mut Dice, attention: &Attention) {
     };
     let mut result = vec![f32::NAN; heads * n_result];
     let to = region(&mut result, DType::F32);
-    let mut room = vec![f32::NAN; kernel.n_partial()];
+    let mut room = vec![f32::NAN; kernel.n_scratch()];
     // SAFETY: the buffers are this test's.
     in_pool(|| unsafe { kernel.run(&mut workspaces, &mut room, &regions, &to) }.unwrap());
     for number in 0..heads {

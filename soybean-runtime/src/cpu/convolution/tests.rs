@@ -59,7 +59,7 @@ fn check(dice: &mut Dice, convolution: &Convolution) {
     let (isa, n_threads) = (dice.pick(&Isa::all()), dice.pick(&[1, 2, 3]));
     let mut workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
     let kernel = ConvolutionKernel::new(it, isa, n_threads);
-    let mut room = vec![f32::NAN; kernel.n_room()];
+    let mut room = vec![f32::NAN; kernel.n_scratch()];
     let regions = [&mut left, &mut right, &mut found].map(|it| region(it, DType::F32));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
     // SAFETY: the buffers are this test's.
