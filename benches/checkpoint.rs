@@ -5,10 +5,6 @@
 #![expect(clippy::unwrap_used, reason = "a benchmark has nobody to report to")]
 #![expect(clippy::print_stdout, reason = "a benchmark reports what it measured")]
 
-#[path = "../tests/support/models.rs"]
-#[expect(dead_code, reason = "shared with tests")]
-mod models;
-
 use std::{
     env,
     fs::{self, File},
@@ -18,13 +14,13 @@ use std::{
     time::Instant,
 };
 
-use models::{call, dense, finish, trainer};
 use soybean::{
     checkpoint::{Checkpoint, Checkpoints, Progress},
     runtime::{Trainer, View},
 };
 use soybean_compiler::{Argument, Builder, Strategy, optimizer};
 use soybean_plan::DType;
+use soybean_test_support::models::{call, dense, finish, trainer};
 
 const ROUNDS: usize = 7;
 const RANKS: usize = 2;

@@ -128,6 +128,8 @@
 
 extern crate self as soybean;
 
+#[cfg(doctest)]
+mod book;
 mod command_line;
 pub mod eager;
 mod network;

@@ -1,19 +1,11 @@
 //! What a plan predicts of memory is what the runtime allocates, with a limit and without one; what a save holds is what the documentation says.
 
-#[path = "support/allocations.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod allocations;
-#[path = "support/models.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod models;
-
 use std::{
     fs,
     path::Path,
     sync::{Arc, Mutex},
 };
 
-use models::{BATCH, Batch, finish_with, perceptron, perceptron_model, sgd};
 use soybean::{
     Config, Device,
     checkpoint::{Checkpoint, Checkpoints, Progress},
@@ -21,6 +13,7 @@ use soybean::{
 };
 use soybean_compiler::{Options, Request, Strategy};
 use soybean_plan::{Buffer, DType, Init, Parameter, Precision, Program, Shape, Tile, Tiling};
+use soybean_test_support::models::{BATCH, Batch, finish_with, perceptron, perceptron_model, sgd};
 
 /// One test at a time, so that no other allocates.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -57,11 +50,11 @@ fn a_save_holds_four_tensors_at_a_time() {
     let _not_there = fs::remove_dir_all(&folder);
     let mut checkpoints = Checkpoints::new(&folder, 1);
     let save = || checkpoints.save(&mut trainer, &Progress::default()).expect("saved");
-    let (path, n_bytes) = allocations::most_of_all_during(save);
+    let (path, n_bytes) = soybean_counting_allocator::most_of_all_during(save);
     assert!(n_bytes < 5 * 4 * LARGE, "{n_bytes}");
     let checkpoint = Checkpoint::open(path).expect("whole");
     let restore = || trainer.restore(&checkpoint).expect("fits");
-    let (_, n_bytes) = allocations::most_of_all_during(restore);
+    let (_, n_bytes) = soybean_counting_allocator::most_of_all_during(restore);
     assert!(n_bytes < 2 * 4 * LARGE, "{n_bytes}");
     fs::remove_dir_all(folder).expect("there");
 }
@@ -88,7 +81,7 @@ fn the_runtime_allocates_what_the_plan_predicts() {
             assert!(limit.is_none_or(|limit| predicted <= limit), "{n_gpus}: {limit:?}");
             let program = Arc::new(compiled.program);
             let start = || Trainer::new_shared(program, config.clone()).expect("sound");
-            let (mut trainer, allocated) = allocations::arenas_during(start);
+            let (mut trainer, allocated) = soybean_counting_allocator::arenas_during(start);
             let predicted = usize::try_from(predicted).expect("small");
             assert_eq!(allocated, [n_gpus * predicted, predicted], "{n_gpus}");
             losses.push((0..3).map(|_| trainer.step(&batch.views()).expect("runs")).last());

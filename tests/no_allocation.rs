@@ -1,18 +1,11 @@
 //! A training step allocates nothing, on any rank.
 
-#[path = "support/allocations.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod allocations;
-#[path = "support/models.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod models;
-
 use std::{array, sync::Arc};
 
-use models::{Batch, finish_with, perceptron_model, sgd};
 use soybean::{Config, Device, runtime::Trainer};
 use soybean_compiler::{Options, Strategy};
 use soybean_plan::Precision;
+use soybean_test_support::models::{Batch, finish_with, perceptron_model, sgd};
 
 fn main() {
     const N_STEPS: usize = 5;
@@ -31,14 +24,14 @@ fn main() {
         }
         let mut steps =
             || -> [f32; N_STEPS] { array::from_fn(|_| trainer.step(&views).unwrap_or(f32::NAN)) };
-        let (losses, n_allocations) = allocations::count_during(&mut steps);
+        let (losses, n_allocations) = soybean_counting_allocator::count_during(&mut steps);
         assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
         assert_eq!(n_allocations, 0, "{n_gpus} devices");
         trainer.queue(&views).expect("the batch fits");
         let mut steps = || -> [f32; N_STEPS] {
             array::from_fn(|_| trainer.step_queued(Some(&views)).unwrap_or(f32::NAN))
         };
-        let (losses, n_allocations) = allocations::count_during(&mut steps);
+        let (losses, n_allocations) = soybean_counting_allocator::count_during(&mut steps);
         assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
         // The list of the tensors, but not their elements.
         assert!(n_allocations <= N_STEPS, "{n_gpus} devices: {n_allocations} with batches queued");

@@ -1,14 +1,12 @@
 //! A training step allocates nothing, on any thread.
 
-#[path = "../../tests/support/allocations.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod allocations;
 #[path = "programs/linear.rs"]
 mod linear;
 
 use std::sync::Arc;
 
 use linear::{batch, program};
+use soybean_counting_allocator as allocations;
 use soybean_plan::{
     Attention, AttentionForm, Buffer, Combine, Concatenation, Contraction, Convolution,
     ConvolutionForm, DType, Embedding, EmbeddingForm, Instruction, Kernel, Map, MatrixStrides,

@@ -1,9 +1,6 @@
 //! Data files, good and bad.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../tests/support/allocations.rs"]
-#[expect(dead_code, reason = "shared with other tests")]
-mod allocations;
 #[path = "data/files.rs"]
 mod files;
 #[path = "data/fuzz.rs"]
@@ -13,6 +10,8 @@ mod fuzz;
 mod images;
 #[path = "data/loader.rs"]
 mod loader;
+
+use soybean_counting_allocator as allocations;
 
 use std::{fs, io::Write, path::PathBuf};
 

@@ -149,14 +149,12 @@ fn crc32c(data: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-#[path = "../../tests/support/python.rs"]
-mod python;
-
-#[cfg(test)]
 mod tests {
     use std::{fs, process::Command};
 
-    use super::{python::python_with, *};
+    use soybean_test_support::python_with;
+
+    use super::*;
     use crate::run::{
         files::tests::folder,
         record::tests::{evaluation, step},

@@ -8,10 +8,10 @@ use std::{
     time::Instant,
 };
 
-use crate::{
-    example::run,
-    virtual_gpus::put_on_virtual_gpus,
-    with_mpi::{ENDLESS, alone, assert_quick, fail_with, mpirun, pid, program, said, say, signal},
+use soybean_test_support::{run, virtual_gpus::put_on_virtual_gpus};
+
+use crate::with_mpi::{
+    ENDLESS, alone, assert_quick, fail_with, mpirun, pid, program, said, say, signal,
 };
 
 /// The folder by which the virtual GPUs of a run reach each other.

@@ -9,15 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    example::{example, run},
-    with_mpi::{alone, assert_quick, has, last_state, mpirun, said, say, signal},
-};
+use soybean_test_support::{example, run};
+
+use crate::with_mpi::{alone, assert_quick, has, last_state, mpirun, said, say, signal};
 
 /// The example, where `mpirun` is there, and a folder for its runs.
 fn digits(name: &str) -> Option<(PathBuf, PathBuf)> {
     let folder = env::temp_dir().join(format!("soybean-{name}-{}", std::process::id()));
-    has("mpirun").then(|| (example("digits").get_program().into(), folder))
+    has("mpirun").then(|| (example!("digits").get_program().into(), folder))
 }
 
 /// The words of a command that trains into a folder.

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::example::{example, run};
+use soybean_test_support::{example, run};
 
 /// Runs of one test at a time: there are more processes than cores as it is.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -36,7 +36,7 @@ pub(crate) fn has(program: &str) -> bool {
 
 /// The program that is started, where `mpirun` is there.
 pub(crate) fn program() -> Option<PathBuf> {
-    has("mpirun").then(|| example("processes_program").get_program().into())
+    has("mpirun").then(|| example!("processes_program").get_program().into())
 }
 
 pub(crate) fn mpirun(n_processes: usize, program: &Path, arguments: &[&str]) -> Command {
@@ -87,7 +87,7 @@ fn any_number_of_processes_gives_the_same_bits() {
 #[test]
 fn digits_learns_alike_in_eight_processes() {
     let (_alone, Some(_)) = (alone(), program()) else { return };
-    let digits: PathBuf = example("digits").get_program().into();
+    let digits: PathBuf = example!("digits").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-processes-{}", std::process::id()));
     let train = |name: &str, n_processes: usize, more: &[&str]| {
         let out = folder.join(name);
@@ -117,7 +117,7 @@ fn digits_learns_alike_in_eight_processes() {
 #[test]
 fn averages_are_evaluated_alike_in_several_processes() {
     let (_alone, Some(_)) = (alone(), program()) else { return };
-    let program: PathBuf = example("runs_program").get_program().into();
+    let program: PathBuf = example!("runs_program").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-averages-{}", std::process::id()));
     let metrics = |n_processes: usize| {
         let out = folder.join(n_processes.to_string());
@@ -152,7 +152,7 @@ fn ranks_are_shared_out_evenly() {
 #[test]
 fn gpus_that_are_asked_for_must_be_there() {
     let (_alone, Some(_)) = (alone(), program()) else { return };
-    let digits: PathBuf = example("digits").get_program().into();
+    let digits: PathBuf = example!("digits").get_program().into();
     let mut mpirun = mpirun(2, &digits, &["bench", "--device", "cuda"]);
     // No process sees one, whatever the machine has.
     let (code, _, errors) = run(mpirun.env("CUDA_VISIBLE_DEVICES", ""));
@@ -165,7 +165,7 @@ fn gpus_that_are_asked_for_must_be_there() {
 #[test]
 fn a_run_that_is_stopped_leaves_a_checkpoint() {
     let (_alone, Some(_)) = (alone(), program()) else { return };
-    let digits: PathBuf = example("digits").get_program().into();
+    let digits: PathBuf = example!("digits").get_program().into();
     let out = std::env::temp_dir().join(format!("soybean-stopped-{}", std::process::id()));
     let arguments = ["train", "--device", "cpu", "--epochs", "1000", "--out"];
     let arguments = [&arguments[..], &[out.to_str().unwrap()]].concat();
@@ -339,7 +339,7 @@ pub(crate) fn last_state(out: &Path) -> [Vec<u8>; 2] {
 #[test]
 fn a_run_goes_on_in_any_number_of_processes() {
     let (_alone, Some(_)) = (alone(), program()) else { return };
-    let digits: PathBuf = example("digits").get_program().into();
+    let digits: PathBuf = example!("digits").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-goes-on-{}", std::process::id()));
     let (expected, out) = (folder.join("alone"), folder.join("several"));
     let arguments = |out: &Path| {

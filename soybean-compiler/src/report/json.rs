@@ -1,4 +1,4 @@
-//! The plan as JSON, the interface described in the README.
+//! The plan as JSON, the interface described in `docs/plan-json.md`.
 
 use std::fmt::Write as _;
 

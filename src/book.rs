@@ -1,0 +1,31 @@
+//! The code blocks of the README and of the book, which `cargo test --doc` compiles and runs.
+//!
+//! Each page is the documentation of an item of its own, so that a failure names the page.
+
+macro_rules! pages {
+    ($($page:ident = $path:literal),* $(,)?) => {
+        $(
+            #[doc = include_str!($path)]
+            mod $page {}
+        )*
+    };
+}
+
+pages! {
+    readme = "../README.md",
+    introduction = "../docs/introduction.md",
+    getting_started = "../docs/getting-started.md",
+    models = "../docs/models.md",
+    plans = "../docs/plans.md",
+    precision = "../docs/precision.md",
+    how_it_works = "../docs/how-it-works.md",
+    operators = "../docs/operators.md",
+    attribute = "../docs/attribute.md",
+    commands = "../docs/commands.md",
+    plan_json = "../docs/plan-json.md",
+    examples = "../docs/examples.md",
+    planner = "../docs/planner.md",
+    evaluation = "../docs/evaluation.md",
+    performance = "../docs/performance.md",
+    limits = "../docs/limits.md",
+}

@@ -1,0 +1,68 @@
+//! Models for a cluster: from its file, or a preset, to a plan for its levels and a training on its mesh.
+
+use soybean::{Config, prelude::*};
+use soybean_compiler::Recipe;
+use soybean_plan::Plan;
+
+/// Three shelves of two: the mesh has the axis of three first.
+#[soybean::model(gpus = 6, cluster = "tests/machines/abacus.toml", objective = "time")]
+fn counted(x: Tensor<f32, 12, 6>, y: Tensor<i32, 12>) -> Tensor {
+    let h = x.matmul(param("w", [6, 24], he_normal())).relu();
+    h.matmul(param("v", [24, 6], he_normal())).cross_entropy(y)
+}
+
+#[soybean::model(gpus = 6)]
+fn plain(x: Tensor<f32, 12, 6>, y: Tensor<i32, 12>) -> Tensor {
+    let h = x.matmul(param("w", [6, 24], he_normal())).relu();
+    h.matmul(param("v", [24, 6], he_normal())).cross_entropy(y)
+}
+
+#[soybean::model(gpus = 8, cluster = "2x8-h100-ib")]
+fn shipped(x: Tensor<f32, 16, 8>) -> Tensor {
+    x.matmul(param("w", [8, 8], he_normal())).mean(..)
+}
+
+/// The plan that the program makes of its model again, as JSON.
+fn plan(plan: Plan) -> serde_json::Value {
+    let compiled = plan.recipe.parse::<Recipe>().unwrap().compile(&|| 0.0).unwrap();
+    assert_eq!(compiled.report.bytes_total, plan.bytes_total);
+    serde_json::from_str(&compiled.report.json()).unwrap()
+}
+
+#[test]
+fn plans_are_made_for_the_levels_of_the_cluster() {
+    let timed = plan(counted::Trainer::PLAN);
+    assert_eq!(timed["objective"], "time");
+    assert_eq!(timed["cluster"], "abacus");
+    assert_eq!(timed["axes"], serde_json::json!([3, 2]));
+    assert_eq!(timed["levels"][0]["axes"], serde_json::json!([0]));
+    assert!(timed["seconds"].as_f64().unwrap() >= timed["times"]["plan"].as_f64().unwrap() * 0.999);
+    let of_levels: u64 = (0..2).map(|it| timed["levels"][it]["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(timed["bytes_total"], of_levels);
+}
+
+#[test]
+fn fewer_gpus_than_the_cluster_has_stand_close_together() {
+    let counted = plan(shipped::Trainer::PLAN);
+    assert_eq!(
+        (&counted["objective"], &counted["cluster"]),
+        (&"bytes".into(), &"2x8-h100-ib".into())
+    );
+    assert_eq!(counted["levels"][0]["bytes"], 0);
+    assert_eq!(counted["levels"][1]["axes"], serde_json::json!([0, 1, 2]));
+    assert!(plan(plain::Trainer::PLAN)["cluster"].is_null());
+}
+
+#[test]
+fn trainings_on_the_mesh_of_a_cluster_are_like_others() {
+    let x: Vec<f32> = (0..72).map(|it| (it % 7) as f32 / 7.0 - 0.4).collect();
+    let y: Vec<i32> = (0..12).map(|it| it % 6).collect();
+    let mut timed = counted::Trainer::new(Config::default()).unwrap();
+    let mut other = plain::Trainer::new(Config::default()).unwrap();
+    for step in 0..5 {
+        let one = timed.step(&counted::Batch { x: &x, y: &y }).unwrap();
+        let two = other.step(&plain::Batch { x: &x, y: &y }).unwrap();
+        // Sums of some dozen terms in another order.
+        assert!((one - two).abs() <= 1e-4 * two.abs(), "step {step}: {one} and {two}");
+    }
+}

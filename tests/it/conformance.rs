@@ -1,0 +1,128 @@
+//! Every operator of the compiler's list: programs on 1 to 6 devices against the eager tensor, values and gradients.
+//!
+//! No operator is named here except where it is exempt: samples and names come from the two tables.
+
+use crate::support::samples::{
+    BASE, SamplesProgram, Trial, eager_result, is_buffer, is_tensor, leaves,
+};
+use soybean::{Tensor, eager};
+use soybean_compiler::{operator_names, operator_samples};
+use soybean_plan::Precision;
+use soybean_test_support::models::{SEED, single, trainer};
+
+/// Not tensors: `dim` gives an integer, which the eager tensor has as a method.
+const WITHOUT_RESULT: [&str; 1] = ["dim"];
+
+/// Operators whose gradient is not the derivative of their value.
+const WITHOUT_GRADIENT: [&str; 1] = ["detach"];
+
+#[test]
+fn the_eager_tensor_and_the_compiler_know_the_same_operators() {
+    let mut compiled = operator_names();
+    compiled.retain(|name| !WITHOUT_RESULT.contains(name));
+    let mut eager = eager::operator_names();
+    compiled.sort_unstable();
+    eager.sort_unstable();
+    assert_eq!(compiled, eager);
+    for name in compiled {
+        assert!(
+            operator_samples().iter().any(|sample| sample.operator == name),
+            "{name} has no sample"
+        );
+    }
+}
+
+#[test]
+fn values_and_gradients_are_those_of_the_eager_tensor() {
+    let mut faults = Vec::new();
+    for sample in operator_samples() {
+        let trial = Trial::new(&sample);
+        let exact = [1, 2, 3, 4, 6].map(|it| (it, Precision::F32));
+        for (n_gpus, precision) in exact.into_iter().chain([1, 4].map(|it| (it, Precision::Bf16))) {
+            if let Err(fault) = check(&trial, n_gpus, precision) {
+                faults.push(format!("{sample:?} on {n_gpus} devices in {precision}: {fault}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The sum of the results with weights that tell their elements apart, and of the operands.
+fn eager_loss(trial: &Trial<'_>, operands: &[Vec<f64>]) -> f64 {
+    eager::scope(|| {
+        let result = eager::in_training(SEED, 1, || eager_result(trial.sample, operands));
+        let weighted = (result * Tensor::new(&trial.result_shape, &trial.weights)).sum(..).item();
+        let tensors =
+            leaves(trial.sample).into_iter().zip(operands).filter(|(it, _)| is_tensor(it));
+        weighted + BASE * tensors.flat_map(|(_, elements)| elements).sum::<f64>()
+    })
+}
+
+fn slope(trial: &Trial<'_>, position: usize, element: usize) -> f64 {
+    const DISTANCE: f64 = 1e-5;
+    if WITHOUT_GRADIENT.contains(&trial.sample.operator) {
+        return BASE;
+    }
+    let loss_at = |offset| {
+        let mut operands = trial.operands.clone();
+        operands[position][element] += offset;
+        eager_loss(trial, &operands)
+    };
+    (loss_at(DISTANCE) - loss_at(-DISTANCE)) / (2.0 * DISTANCE)
+}
+
+/// One step of a program whose parameters are the operands: its result, and its update against finite differences.
+fn check(trial: &Trial<'_>, n_gpus: usize, precision: Precision) -> Result<(), String> {
+    let SamplesProgram { compiled, parameters, batch } =
+        SamplesProgram::new(std::slice::from_ref(trial), n_gpus, precision);
+    let close = |found: &[f32], expected: &[f64]| close(found, expected, precision);
+    let failed = |error: soybean::Error| error.to_string();
+    let mut trainer = trainer(&compiled, 1.0);
+    trainer.set_parameters(&parameters).map_err(failed)?;
+    let views = batch.views();
+    let result = trainer.evaluate(&views).map_err(failed)?.outputs.remove(0);
+    if result.shape != trial.result_shape {
+        return Err(format!("expected shape {:?}, found {:?}", trial.result_shape, result.shape));
+    }
+    close(&result.data, &trial.result).map_err(|fault| format!("result, {fault}"))?;
+    trainer.step(&views).map_err(failed)?;
+    let after = trainer.parameters().map_err(failed)?;
+    let leaves = leaves(trial.sample);
+    let positions =
+        (0..trial.operands.len()).filter(|it| is_tensor(leaves[*it]) || is_buffer(leaves[*it]));
+    for (position, (_, after)) in positions.zip(after) {
+        if is_buffer(leaves[position]) {
+            continue;
+        }
+        let slopes: Vec<f64> =
+            (0..after.data.len()).map(|element| slope(trial, position, element)).collect();
+        let before = single(&trial.operands[position]);
+        let updates: Vec<f32> =
+            before.iter().zip(&after.data).map(|(before, after)| before - after).collect();
+        close(&updates, &slopes)
+            .map_err(|fault| format!("gradient of argument {position}, {fault}"))?;
+    }
+    Ok(())
+}
+
+/// Equal up to the rounding of some hundred operations in single precision, or of some ten numbers of `bf16`, relative to the largest element.
+fn close(found: &[f32], expected: &[f64], precision: Precision) -> Result<(), String> {
+    let tolerance = match precision {
+        Precision::F32 | Precision::Tf32 => 2e-5,
+        Precision::Bf16 => 2e-2,
+    };
+    if found.len() != expected.len() {
+        return Err(format!("expected {} elements, found {}", expected.len(), found.len()));
+    }
+    let scale = expected.iter().fold(1.0, |scale: f64, it| scale.max(it.abs()));
+    // Compared so that NaN is not close to anything.
+    let is_close =
+        |(found, expected): (&f32, &f64)| (f64::from(*found) - expected).abs() <= tolerance * scale;
+    match found.iter().zip(expected).position(|it| !is_close(it)) {
+        Some(element) => Err(format!(
+            "element {element}: expected {}, found {}",
+            expected[element], found[element]
+        )),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,126 @@
+//! What can go wrong: each gives one error, which stays, and no hang.
+
+use soybean::{Config, Device, Trainer, runtime};
+
+use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
+
+use super::{digits, loader, trainer};
+
+/// More than a step takes to fail.
+const N_STEPS: usize = 10;
+
+/// Trains until a step fails: the error, which all later steps repeat.
+fn first_failure(trainer: &mut runtime::Trainer) -> String {
+    let batch = loader().next().unwrap().unwrap();
+    let mut step = || trainer.step(&batch.views()).err();
+    let first = (0..N_STEPS).find_map(|_| step()).expect("a step fails").to_string();
+    let later = step().expect("so does each later one").to_string();
+    assert!(later.contains(&first), "{later}");
+    first
+}
+
+/// Why a trainer cannot be made, or cannot go on.
+fn fault(test: &str, settings: &[(&str, &str)], expected: &[&str]) {
+    on_virtual_gpus(test, settings, |_| {
+        let config = Config { device: Device::Cuda, ..Config::default() };
+        let error = match Trainer::<digits::Network>::new(config).map(drop) {
+            Err(error) => error.to_string(),
+            Ok(()) => first_failure(&mut trainer::<digits::Network>(Device::Cuda, true)),
+        };
+        println!("{error}");
+        assert!(expected.iter().all(|it| error.contains(it)), "expected {expected:?} in: {error}");
+    });
+}
+
+/// Lets one launch after another fail, in other orders of the streams and with graphs or without.
+fn fails_once(machine: &Machine) {
+    for seed in 0..40 {
+        machine.reset(seed);
+        let n_before = machine.n_complaints();
+        let mut trainer = trainer::<digits::Network>(Device::Cuda, seed % 2 == 0);
+        machine.fail_launch(1 + 23 * seed.cast_signed());
+        let error = first_failure(&mut trainer);
+        assert!(error.contains("CUDA_ERROR_LAUNCH_FAILED"), "seed {seed}: {error}");
+        drop(trainer);
+        // The failure itself, and nothing that came of it.
+        assert_eq!(machine.n_complaints(), n_before + 1, "seed {seed}: {error}");
+        machine.fail_launch(0);
+    }
+}
+
+#[test]
+fn no_device() {
+    fault("cuda::faults::no_device", &[("SOYBEAN_FAKE_DEVICES", "0")], &["expected a GPU"]);
+}
+
+#[test]
+fn a_driver_that_is_too_old() {
+    let settings = [("SOYBEAN_FAKE_DRIVER", "11040")];
+    fault(
+        "cuda::faults::a_driver_that_is_too_old",
+        &settings,
+        &["expected a driver for CUDA 12.0", "found", "11.4"],
+    );
+}
+
+#[test]
+fn too_little_memory() {
+    let settings = [("SOYBEAN_FAKE_MEMORY", "100000")];
+    fault(
+        "cuda::faults::too_little_memory",
+        &settings,
+        &["rank 0: expected", "bytes on GPU 0", "free"],
+    );
+}
+
+#[test]
+fn a_kernel_that_fails_among_collectives() {
+    on_virtual_gpus("cuda::faults::a_kernel_that_fails_among_collectives", &[], fails_once);
+}
+
+#[test]
+fn a_kernel_that_fails_among_copies() {
+    let settings = [("SOYBEAN_FAKE_DEVICES", "3")];
+    on_virtual_gpus("cuda::faults::a_kernel_that_fails_among_copies", &settings, fails_once);
+}
+
+#[test]
+fn a_kernel_that_fails_on_the_only_gpu() {
+    let settings = [("SOYBEAN_FAKE_DEVICES", "1")];
+    on_virtual_gpus("cuda::faults::a_kernel_that_fails_on_the_only_gpu", &settings, fails_once);
+}
+
+#[test]
+fn gpus_that_cannot_reach_each_other() {
+    let settings = [("SOYBEAN_FAKE_DEVICES", "3"), ("SOYBEAN_FAKE_NO_PEER", "1")];
+    fault(
+        "cuda::faults::gpus_that_cannot_reach_each_other",
+        &settings,
+        &["can reach the memory of"],
+    );
+}
+
+#[test]
+fn communication_that_breaks() {
+    let settings = [("SOYBEAN_FAKE_NCCL_ERROR", "1")];
+    fault("cuda::faults::communication_that_breaks", &settings, &["NCCL"]);
+}
+
+#[test]
+fn communication_that_breaks_later() {
+    on_virtual_gpus("cuda::faults::communication_that_breaks_later", &[], |machine| {
+        for seed in 0..10 {
+            machine.reset(seed);
+            let mut trainer = trainer::<digits::Network>(Device::Cuda, seed % 2 == 0);
+            for batch in loader().take(usize::try_from(seed).unwrap()) {
+                trainer.step(&batch.unwrap().views()).unwrap();
+            }
+            machine.fail_communicators(true);
+            let error = first_failure(&mut trainer);
+            machine.fail_communicators(false);
+            assert!(error.contains("NCCL"), "{error}");
+            drop(trainer);
+            assert_eq!(machine.n_complaints(), 0, "seed {seed}: {error}");
+        }
+    });
+}

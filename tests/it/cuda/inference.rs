@@ -1,0 +1,101 @@
+//! Models of mode inference: on GPUs they give what they give on the CPU, with the same weights, and move the predicted bytes.
+
+use soybean::{
+    Config, Device, Network,
+    plan::{Precision, Rows},
+    runtime::{self, Array, View},
+};
+
+use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
+
+use super::networks::Columns;
+
+/// One by kernels, one that captures them as a graph, and one of that graph.
+const N_PREDICTIONS: usize = 3;
+
+macro_rules! predictors {
+    ($($name:ident of $batch:literal on $gpus:literal in $precision:literal;)*) => {
+        $(#[soybean::model(gpus = $gpus, precision = $precision, mode = "inference")]
+        pub(crate) mod $name {
+            use soybean::{nn, prelude::*};
+
+            pub(crate) fn forward(x: Tensor<f32, $batch, 3, 8, 8>) -> (Tensor, Tensor) {
+                let mut h = nn::batch_norm(nn::conv2d(x, 12, 3, 1, 1)).relu();
+                h = h.max_pool2d(2, 2, 0).dropout(0.5);
+                h = h + nn::batch_norm(nn::conv2d(h, 12, 3, 1, 1)).relu();
+                let features = h.avg_pool2d(2, 2, 0).flatten();
+                (nn::linear(features, 12), features)
+            }
+        })*
+    };
+}
+
+predictors! {
+    whole_on_one of 4 on 1 in "f32";
+    split_on_four of 8 on 4 in "f32";
+    one_on_four of 1 on 4 in "f32";
+    three_on_six of 3 on 6 in "bf16";
+}
+
+/// The outputs of some batches, the last of one row alone.
+fn predictions<N: Network>(device: Device) -> Vec<Vec<Array>> {
+    let config = Config { device, seed: 7, ..Config::default() };
+    let mut predictor = runtime::Predictor::new(N::model(), config).unwrap();
+    let tables = N::model().tables();
+    // Statistics that are not what buffers begin with.
+    let mut weights = predictor.parameters().unwrap();
+    for (name, array) in &mut weights {
+        let is_statistic = name.ends_with("running_mean") || name.ends_with("running_var");
+        let next = |(at, it): (usize, &f32)| it + 0.125 * at as f32;
+        if is_statistic {
+            array.data = array.data.iter().enumerate().map(next).collect();
+        }
+    }
+    predictor.set_parameters(&weights).unwrap();
+    assert_eq!(predictor.parameters().unwrap(), weights);
+    let mut predict = |batch: &[View<'_>]| {
+        let outputs = predictor.predict(batch).unwrap();
+        assert_eq!(predictor.moved_bytes(), tables.evaluate_bytes, "{}", tables.name);
+        assert_eq!(predictor.moved_bytes(), N::PLAN.bytes_total, "{}", tables.name);
+        outputs
+    };
+    let mut found: Vec<_> =
+        (0..N_PREDICTIONS).map(|step| predict(&Columns::new(tables, step).views())).collect();
+    if tables.outputs[0].rows == (Rows::Own { dim: 0 }) {
+        found.push(predict(&[View::F32(&[0.25; 3 * 8 * 8])]));
+    }
+    found
+}
+
+fn predicts_as_on_the_cpu<N: Network>(machine: &Machine) {
+    let expected = predictions::<N>(Device::Cpu);
+    let tables = N::model().tables();
+    // Of the largest number: sums of some hundred terms in another order; in bf16 each tensor is off by 2^-9.
+    let tolerance = if tables.precision == Precision::F32 { 1e-5 } else { 2e-2 };
+    for seed in 0..2 {
+        machine.reset(seed);
+        let found = predictions::<N>(Device::Cuda);
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+            assert_eq!(found.shape, expected.shape);
+            let scale = expected.data.iter().fold(1e-3, |scale: f32, it| scale.max(it.abs()));
+            for (found, expected) in found.data.iter().zip(&expected.data) {
+                let error = (found - expected).abs();
+                assert!(error <= tolerance * scale, "{}: {found}, not {expected}", tables.name);
+            }
+        }
+        assert_eq!(machine.n_complaints(), 0, "{}, seed {seed}", tables.name);
+    }
+}
+
+#[test]
+fn predictions_are_those_of_the_cpu() {
+    on_virtual_gpus("cuda::inference::predictions_are_those_of_the_cpu", &[], |machine| {
+        predicts_as_on_the_cpu::<whole_on_one::Network>(machine);
+        predicts_as_on_the_cpu::<split_on_four::Network>(machine);
+        predicts_as_on_the_cpu::<one_on_four::Network>(machine);
+        predicts_as_on_the_cpu::<three_on_six::Network>(machine);
+        let predictor = split_on_four::Predictor::new(Config::default()).unwrap();
+        assert!(predictor.device_line().contains("GPU"), "{}", predictor.device_line());
+    });
+}

@@ -1,0 +1,70 @@
+//! Machines on which some of CUDA's libraries are missing.
+
+use soybean::{Config, Device, Network, runtime};
+
+use soybean_test_support::virtual_gpus::on_virtual_gpus_without;
+
+use super::{cnn_digits, digits, losses, schedules::trains_as_on_the_cpu, trainer};
+
+/// Without these libraries the device `cuda` is refused with a message, and `auto` is the CPU.
+fn refused(left_out: &[&str], test: &str, expected: &str) {
+    on_virtual_gpus_without(left_out, test, &[], |_| {
+        let config = Config { device: Device::Cuda, ..Config::default() };
+        let made = runtime::Trainer::new(digits::Network::model(), config);
+        let error = made.err().expect("the device cannot be used").to_string();
+        assert!(error.contains(expected), "expected {expected:?} in: {error}");
+        let mut by_itself = trainer::<digits::Network>(Device::Auto, true);
+        let mut on_cpu = trainer::<digits::Network>(Device::Cpu, true);
+        let line = by_itself.device_line();
+        assert!(line.starts_with(&on_cpu.device_line()), "{line}");
+        // Where there is a driver, it is told why the GPUs are not used.
+        let has_driver = !left_out.contains(&"cuda");
+        assert_eq!(line.contains(expected), has_driver, "{line}");
+        assert_eq!(losses(&mut by_itself), losses(&mut on_cpu));
+    });
+}
+
+#[test]
+fn without_a_driver() {
+    refused(
+        &["cuda"],
+        "cuda::libraries::without_a_driver",
+        "expected NVIDIA's driver (libcuda.so.1), found none",
+    );
+}
+
+#[test]
+fn without_a_compiler_of_kernels() {
+    refused(
+        &["nvrtc"],
+        "cuda::libraries::without_a_compiler_of_kernels",
+        "NVRTC: expected libnvrtc.so.13 or libnvrtc.so.12, found none",
+    );
+}
+
+#[test]
+fn without_products() {
+    refused(
+        &["cublasLt"],
+        "cuda::libraries::without_products",
+        "cuBLASLt: expected libcublasLt.so.13 or libcublasLt.so.12, found none",
+    );
+}
+
+/// Kernels of our own do the convolutions.
+#[test]
+fn without_convolutions() {
+    on_virtual_gpus_without(&["cudnn"], "cuda::libraries::without_convolutions", &[], |machine| {
+        trains_as_on_the_cpu::<cnn_digits::Network>(machine, 0..4);
+    });
+}
+
+/// Ranks read each other's memory.
+#[test]
+fn without_collectives() {
+    on_virtual_gpus_without(&["nccl"], "cuda::libraries::without_collectives", &[], |machine| {
+        let line = trainer::<digits::Network>(Device::Cuda, true).device_line();
+        assert!(line.contains("by copies between the devices"), "{line}");
+        trains_as_on_the_cpu::<digits::Network>(machine, 0..40);
+    });
+}

@@ -1,0 +1,132 @@
+//! A convolutional network in `bf16` on virtual GPUs: the CPU's losses but for rounding, by the library's convolutions in both orders of dims.
+
+use soybean::{Config, Device, Network, Trainer};
+use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
+
+const BATCH: usize = 16;
+const N_CLASSES: usize = 10;
+const N_STEPS: usize = 10;
+
+/// Both round to `bf16` where the program says so, and gradients of filters are rounded once more on GPUs: each by 2^-9 at most, some ten of them one after another, and what falls on the
+/// other side of a tie differs by twice that.
+const TOLERANCE: f32 = 1e-2;
+
+macro_rules! images {
+    ($($name:ident on $gpus:literal;)*) => {
+        $(#[soybean::model(gpus = $gpus, precision = "bf16", optimizer = adamw())]
+        pub(crate) mod $name {
+            use soybean::{nn, prelude::*};
+
+            pub(crate) fn forward(x: Tensor<f32, 16, 3, 12, 12>, y: Tensor<i32, 16>) -> Tensor {
+                // Three channels stay first; from here on they are multiples of 8, and stand last.
+                let h = nn::conv2d(x, 8, 3, 1, 1).relu();
+                let h = nn::conv2d(h, 16, 3, 1, 1).relu().max_pool2d(2, 2, 0);
+                // In two groups, then points with a stride.
+                let w = param("grouped", [16, 8, 3, 3], he_normal());
+                let h = h.conv2d(w, 1, 1, 1, 2).relu();
+                let h = nn::conv2d(h, 24, 1, 2, 0).relu();
+                nn::linear(h.flatten(), 10).cross_entropy(y)
+            }
+        })*
+    };
+}
+
+images! {
+    images on 1;
+    images_on_four on 4;
+}
+
+/// Numbers that look random.
+fn noise(n: usize, step: usize) -> impl Iterator<Item = usize> {
+    (0..n).map(move |it| ((it + 1) * 7919 + step * 104_729) % 2003)
+}
+
+fn batch(step: usize) -> (Vec<f32>, Vec<i32>) {
+    let images = noise(BATCH * 3 * 12 * 12, step).map(|it| it as f32 / 1001.0 - 1.0).collect();
+    (images, noise(BATCH, step).map(|it| i32::try_from(it % N_CLASSES).unwrap()).collect())
+}
+
+/// The losses of training on the same two batches again and again.
+fn losses<N: Network>(
+    device: Device,
+    step: impl Fn(&mut Trainer<N>, &[f32], &[i32]) -> f32,
+) -> Vec<f32> {
+    let config = Config { device, learning_rate: 0.01, ..Config::default() };
+    let mut trainer = Trainer::<N>::new(config).unwrap();
+    let mut losses = Vec::new();
+    for number in 0..N_STEPS {
+        let (x, y) = batch(number % 2);
+        losses.push(step(&mut trainer, &x, &y));
+        assert_eq!(trainer.moved_bytes(), N::PLAN.bytes_total);
+    }
+    losses
+}
+
+macro_rules! losses_of {
+    ($model:ident, $device:expr) => {
+        losses::<$model::Network>($device, |trainer, x, y| {
+            trainer.step(&$model::Batch { x, y }).unwrap()
+        })
+    };
+}
+
+fn assert_close(found: &[f32], expected: &[f32]) {
+    let is_near =
+        |(found, expected): (&f32, &f32)| (found - expected).abs() <= TOLERANCE * expected.abs();
+    let are_near = found.len() == expected.len() && found.iter().zip(expected).all(is_near);
+    assert!(are_near, "expected {expected:?}, found {found:?}");
+}
+
+/// The library computed all forms, and no text of ours did instead.
+fn assert_by_library(machine: &Machine, n_ranks: u64) {
+    let n_calls = |name: &str| machine.n_calls(&format!("cudnnConvolution{name}"));
+    // The graph of a step repeats what its capture recorded. The images' gradients are not needed in the first layer.
+    let n = [n_calls("Forward"), n_calls("BackwardData"), n_calls("BackwardFilter")];
+    assert!(n[0] >= 4 * n_ranks && n[1] >= 3 * n_ranks && n[2] >= 4 * n_ranks, "{n:?}");
+    assert_eq!(n[0] * 3, n[1] * 4, "{n:?}");
+    assert_eq!(n[0], n[2], "{n:?}");
+}
+
+#[test]
+fn convolutions_in_bf16_on_one_gpu() {
+    on_virtual_gpus("cuda_bf16::convolutions_in_bf16_on_one_gpu", &[], |machine| {
+        let expected = losses_of!(images, Device::Cpu);
+        // Far more than the tolerance is learnt, so that wrong gradients show.
+        assert!(expected[N_STEPS - 1] < 0.9 * expected[0], "{expected:?}");
+        for seed in 0..4 {
+            machine.reset(seed);
+            assert_close(&losses_of!(images, Device::Cuda), &expected);
+            assert_by_library(machine, 1);
+        }
+    });
+}
+
+#[test]
+fn convolutions_in_bf16_on_four_gpus() {
+    on_virtual_gpus("cuda_bf16::convolutions_in_bf16_on_four_gpus", &[], |machine| {
+        let expected = losses_of!(images_on_four, Device::Cpu);
+        assert_close(&expected, &losses_of!(images, Device::Cpu));
+        for seed in 0..4 {
+            machine.reset(seed);
+            assert_close(&losses_of!(images_on_four, Device::Cuda), &expected);
+            assert_by_library(machine, 4);
+        }
+    });
+}
+
+/// Ranks that share a GPU share its text, and each has a workspace of its own.
+#[test]
+fn convolutions_in_bf16_on_a_gpu_that_four_ranks_share() {
+    let settings = [("SOYBEAN_FAKE_DEVICES", "1")];
+    on_virtual_gpus(
+        "cuda_bf16::convolutions_in_bf16_on_a_gpu_that_four_ranks_share",
+        &settings,
+        |machine| {
+            let expected = losses_of!(images_on_four, Device::Cpu);
+            for seed in 0..6 {
+                machine.reset(seed);
+                assert_close(&losses_of!(images_on_four, Device::Cuda), &expected);
+            }
+        },
+    );
+}

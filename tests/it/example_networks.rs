@@ -1,0 +1,11 @@
+//! The networks that the programs of `examples/` share.
+
+#[path = "../../examples/networks/alexnet.rs"]
+pub(crate) mod alexnet;
+#[path = "../../examples/networks/gpt.rs"]
+pub(crate) mod gpt;
+#[path = "../../examples/networks/resnet.rs"]
+#[expect(dead_code, reason = "the smaller network is an example")]
+pub(crate) mod resnet;
+#[path = "../../examples/networks/vgg16.rs"]
+pub(crate) mod vgg16;

@@ -1,0 +1,51 @@
+//! Every kernel of every example as machine code for two generations of GPUs, by NVRTC, which needs no GPU.
+#![cfg(feature = "cuda")]
+
+use soybean::{Network, runtime::compile_kernels};
+
+use crate::examples::{
+    alexnet, cnn_digits, cnn5, compare, digits, fashion_mnist, gpt, mlp, resnet, step_bench,
+    transformer, vgg16,
+};
+
+macro_rules! examples {
+    ($($example:ident { $($network:path),* })*) => {$(
+        #[test]
+        fn $example() {
+            let network = [$((stringify!($network), <$network as Network>::model())),*];
+            for (name, model) in network {
+                for architecture in ["sm_80", "sm_90"] {
+                    match compile_kernels(model, architecture) {
+                        Ok((n_kernels, n_bytes)) => {
+                            assert!(n_kernels > 0 && n_bytes > 0);
+                            println!("{name}: {n_kernels} kernels, {n_bytes} bytes for {architecture}");
+                        }
+                        Err(error) if error.to_string().contains("NVRTC: expected") => {
+                            return println!("skipped: {error}");
+                        }
+                        Err(error) => assert!(false, "{name}: {error}"),
+                    }
+                }
+            }
+        }
+    )*};
+}
+
+examples! {
+    alexnet { alexnet::alexnet::Network }
+    cnn5 { cnn5::wide::Network, cnn5::large::Network }
+    cnn_digits { cnn_digits::cnn_digits::Network }
+    compare {
+        compare::auto::Network, compare::recursive::Network, compare::data::Network, compare::model::Network
+    }
+    digits { digits::digits::Network }
+    fashion_mnist { fashion_mnist::fashion_mnist::Network }
+    gpt { gpt::gpt::Network }
+    mlp { mlp::mlp::Network }
+    resnet { resnet::resnet::Network }
+    step_bench {
+        step_bench::mlp1024x1::Network, step_bench::mlp2048x8::Network, step_bench::cnn::Network, step_bench::tfm::Network
+    }
+    transformer { transformer::transformer::Network }
+    vgg16 { vgg16::vgg16::Network }
+}

@@ -1,0 +1,38 @@
+//! The tests of the whole line, from a user's source to a training run, in one program.
+//!
+//! Tests that install virtual GPUs, kill a process or limit its files start this program again for one test.
+//! `memory` and `no_allocation` are programs of their own because they replace the global allocator, and
+//! `processes` because it needs the feature `mpi`.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+pub mod accepted;
+mod bad_input;
+mod checkpoints;
+mod clusters;
+mod command_line;
+mod conformance;
+mod cuda;
+mod cuda_bf16;
+mod determinism;
+mod edges;
+mod example_networks;
+mod examples;
+mod generated;
+mod inference;
+mod kernels_of_examples;
+mod layers;
+mod long_attention;
+mod networks;
+mod nn;
+mod operators;
+mod outside_crate;
+mod precision;
+mod random_models;
+mod reference;
+mod runs;
+mod strategies;
+mod support;
+mod training_and_evaluation;
+mod transformer;
+mod ui;

@@ -1,0 +1,269 @@
+//! Random models through the whole line: on any number of devices, under any strategy, a program gives the numbers of the naive
+//! interpreter of the graph that the user wrote, and moves the bytes that its plan counts.
+
+#[path = "../../soybean-compiler/tests/support/interpreter.rs"]
+mod interpreter;
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use soybean::runtime::{Array, View};
+use soybean_compiler::{
+    Argument, Builder, Compiled, Network, Optimizer, Request, Strategy, graph::Value, verify,
+    verify_program,
+};
+use soybean_plan::{DType, Init, Precision, Shape};
+use soybean_test_support::models::{call, numbers, single, trainer};
+
+/// How parameters are stored.
+#[derive(Clone, Copy, Debug)]
+enum Pin {
+    /// As the search likes it.
+    None,
+    /// In as many parts as there are devices.
+    Parts,
+    /// Whole on every device.
+    Whole,
+}
+
+/// A model under construction: operators are chosen by numbers, and skipped where they do not fit.
+struct Model {
+    builder: Builder,
+    here: Value,
+    before: Vec<Value>,
+    parameters: Vec<Value>,
+}
+
+impl Model {
+    fn new(shape: &[usize]) -> Self {
+        let mut builder = Builder::new();
+        let here = builder.input("x", DType::F32, shape);
+        Self { builder, here, before: vec![here], parameters: Vec::new() }
+    }
+
+    fn shape(&self) -> Shape {
+        self.builder.shape(self.here)
+    }
+
+    fn parameter(&mut self, shape: &[usize]) -> Argument {
+        let name = format!("p{}", self.parameters.len());
+        let value = self.builder.parameter(&name, shape, Init::Uniform { low: -0.7, high: 0.7 });
+        self.parameters.push(value);
+        Argument::Tensor(value)
+    }
+
+    fn apply(&mut self, operator: &str, arguments: &[Argument]) {
+        let all: Vec<Argument> =
+            [Argument::Tensor(self.here)].into_iter().chain(arguments.iter().cloned()).collect();
+        self.here = call(&mut self.builder, operator, &all);
+        self.before.push(self.here);
+    }
+
+    fn add_operator(&mut self, choice: u8, detail: usize) {
+        let shape = self.shape();
+        let rank = shape.len();
+        let last = *shape.last().unwrap_or(&1);
+        let dim = || Argument::Integer(i64::try_from(detail % rank.max(1)).unwrap());
+        let unary = ["relu", "tanh", "sigmoid", "gelu", "silu", "neg"];
+        match choice {
+            0..=2 if rank >= 2 => {
+                let w = self.parameter(&[last, [1, 2, 3, 4, 6, 8][detail % 6]]);
+                self.apply("matmul", &[w]);
+            }
+            3 if rank >= 1 => {
+                let b = self.parameter(&[last]);
+                self.apply("add", &[b]);
+            }
+            4 if rank >= 1 => {
+                let mut column = vec![1; rank];
+                column[0] = shape[0];
+                let scale = self.parameter(&column);
+                self.apply("mul", &[scale]);
+            }
+            5..=7 => self.apply(unary[detail % unary.len()], &[]),
+            8 if rank >= 1 => self.apply("softmax", &[dim()]),
+            9 if rank >= 2 => self.apply(["transpose", "flatten"][detail % 2], &[]),
+            10 if rank >= 1 => {
+                let split = [2, 3, 4].into_iter().find(|it| last.is_multiple_of(*it) && rank < 4);
+                let Some(split) = split else { return };
+                let extents = shape[..rank - 1].iter().copied().chain([split, last / split]);
+                let list =
+                    extents.map(|it| Argument::Integer(i64::try_from(it).unwrap())).collect();
+                self.apply("reshape", &[Argument::List(list)]);
+            }
+            11 if rank >= 2 => self.apply(["sum", "mean", "max"][detail % 3], &[dim()]),
+            12 => {
+                let same =
+                    self.before.iter().copied().filter(|it| self.builder.shape(*it) == shape);
+                let same: Vec<Value> = same.collect();
+                self.apply(
+                    ["add", "mul", "sub"][detail % 3],
+                    &[Argument::Tensor(same[detail % same.len()])],
+                );
+            }
+            13 if rank >= 3 => {
+                let order =
+                    (0..rank).map(|it| Argument::Integer(i64::try_from((it + 1) % rank).unwrap()));
+                self.apply("permute", &[Argument::List(order.collect())]);
+            }
+            14 if rank >= 2 => {
+                // x x^T: one tensor as both operands.
+                let transposed =
+                    call(&mut self.builder, "transpose", &[Argument::Tensor(self.here)]);
+                self.apply("matmul", &[Argument::Tensor(transposed)]);
+            }
+            15 if !self.parameters.is_empty() => {
+                let used = self.parameters[detail % self.parameters.len()];
+                if self.builder.shape(used)[..] == shape[..] {
+                    self.apply("add", &[Argument::Tensor(used)]);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Pins the parameters: to parts along the first dim that all devices can split, or whole.
+    fn pin_parameters(&mut self, pin: Pin, n_gpus: usize) {
+        for &parameter in &self.parameters {
+            let shape = self.builder.shape(parameter);
+            let dim = shape.iter().position(|extent| extent.is_multiple_of(n_gpus));
+            let text = match (pin, dim) {
+                (Pin::Parts, Some(dim)) => format!("P{dim}"),
+                (Pin::Whole, _) => "r".to_owned(),
+                (Pin::Parts, None) | (Pin::None, _) => continue,
+            };
+            let arguments = [Argument::Tensor(parameter), Argument::Text(text)];
+            call(&mut self.builder, "tiled", &arguments);
+        }
+    }
+
+    /// The mean of the squares, to which every parameter also contributes directly, so that none is without a gradient.
+    fn loss(&mut self) -> Value {
+        let scale = self.parameter(&[1]);
+        self.apply("mul", &[scale]);
+        let square =
+            call(&mut self.builder, "powi", &[Argument::Tensor(self.here), Argument::Integer(2)]);
+        let mut loss = call(&mut self.builder, "mean", &[Argument::Tensor(square), Argument::All]);
+        for parameter in self.parameters.clone() {
+            let mean =
+                call(&mut self.builder, "mean", &[Argument::Tensor(parameter), Argument::All]);
+            loss =
+                call(&mut self.builder, "add", &[Argument::Tensor(loss), Argument::Tensor(mean)]);
+        }
+        loss
+    }
+}
+
+fn close(found: &[f32], expected: &[f64]) -> bool {
+    // Single precision through a dozen operators, sums of up to some hundred terms.
+    let is_close = |(found, expected): (&f32, &f64)| {
+        (f64::from(*found) - expected).abs() <= 2e-4 * expected.abs().max(1.0)
+    };
+    found.len() == expected.len() && found.iter().zip(expected).all(is_close)
+}
+
+fn check(
+    operators: &[(u8, usize)],
+    shape: &[usize],
+    n_gpus: usize,
+    search: Request,
+    pin: Pin,
+) -> Result<(), TestCaseError> {
+    let mut model = Model::new(shape);
+    for &(choice, detail) in operators {
+        model.add_operator(choice, detail);
+        if model.shape().n_elements() > 4096 {
+            return Ok(());
+        }
+    }
+    let loss = model.loss();
+    model.pin_parameters(pin, n_gpus);
+    let outputs = [("result".to_owned(), model.here)];
+    let optimizer = Optimizer::default();
+    let raw = Network::differentiated(model.builder.clone(), loss, &outputs, &optimizer).unwrap();
+    verify(&raw).map_err(TestCaseError::fail)?;
+    verify(&raw.fused()).map_err(TestCaseError::fail)?;
+    let options = soybean_compiler::Options {
+        name: "random".to_owned(),
+        n_gpus,
+        search,
+        precision: Precision::F32,
+        optimizer,
+    };
+    let compiled = soybean_compiler::compile(model.builder, loss, &outputs, &options, &|| 0.0);
+    // Too many devices for such small tensors.
+    let Ok(compiled) = compiled else { return Ok(()) };
+    verify_program(&compiled.program).map_err(TestCaseError::fail)?;
+    prop_assert!(compiled.program.tables.train_bytes == compiled.report.search().tiled.bytes());
+    compare(&raw, &compiled, loss, outputs[0].1, shape)
+}
+
+/// Runs the program and the interpreter on the same numbers: loss, outputs, bytes, and the parameters after one step.
+fn compare(
+    raw: &Network,
+    compiled: &Compiled,
+    loss: Value,
+    output: Value,
+    shape: &[usize],
+) -> Result<(), TestCaseError> {
+    let x = numbers(shape.iter().product(), 5);
+    let mut sources = BTreeMap::from([(raw.inputs[0], x.clone())]);
+    let mut arrays = Vec::new();
+    for (seed, &parameter) in raw.parameters.iter().enumerate() {
+        let node = raw.graph.node(parameter);
+        let data = numbers(node.shape.n_elements(), seed + 20);
+        arrays.push((node.name.clone(), Array { shape: node.shape.to_vec(), data: single(&data) }));
+        sources.insert(parameter, data);
+    }
+    let values = interpreter::evaluate(&raw.graph, &sources);
+    if !values[&loss][0].is_finite() || values[&loss][0].abs() > 1e4 {
+        return Ok(());
+    }
+    let rate = single(&[interpreter::LEARNING_RATE])[0];
+    let mut trainer = trainer(compiled, rate);
+    trainer.set_parameters(&arrays).unwrap();
+    let x = single(&x);
+    let evaluation = trainer.evaluate(&[View::F32(&x)]).unwrap();
+    prop_assert!(
+        close(&[evaluation.loss], &values[&loss]),
+        "loss {} {:?}",
+        evaluation.loss,
+        values[&loss]
+    );
+    prop_assert!(close(&evaluation.outputs[0].data, &values[&output]), "outputs differ");
+    prop_assert_eq!(trainer.moved_bytes(), compiled.program.tables.evaluate_bytes);
+    let stepped = trainer.step(&[View::F32(&x)]).unwrap();
+    prop_assert!(
+        close(&[stepped], &values[&loss]),
+        "loss of the step {stepped} {:?}",
+        values[&loss]
+    );
+    prop_assert_eq!(trainer.moved_bytes(), compiled.program.tables.train_bytes);
+    for ((name, found), (_, next)) in trainer.parameters().unwrap().iter().zip(&raw.updates) {
+        prop_assert!(
+            close(&found.data, &values[next]),
+            "{}: {:?} instead of {:?}",
+            name,
+            found.data,
+            values[next]
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn programs_mean_what_their_graphs_mean(
+        operators in prop::collection::vec((0..16_u8, 0..1000_usize), 1..9),
+        shape in prop::collection::vec(prop::sample::select(vec![1_usize, 2, 3, 4, 6, 8, 12]), 1..4),
+        n_gpus in prop::sample::select(vec![1_usize, 2, 3, 4, 6, 8, 12]),
+        strategy in prop::sample::select(Strategy::NAMES.map(|(_, it)| it).to_vec()),
+        shares: bool,
+        pin in prop::sample::select(vec![Pin::None, Pin::Parts, Pin::Whole]),
+    ) {
+        let search = Request { shares, ..strategy.into() };
+        check(&operators, &shape, n_gpus, search, pin)?;
+    }
+}

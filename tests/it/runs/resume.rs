@@ -1,0 +1,280 @@
+//! Runs that go on are those that were never interrupted, bit for bit.
+
+use std::{fs, path::Path};
+
+use soybean::{End, Event, Flow, Resume, TrainConfig};
+
+use super::small::{Random, checkpoints, config, data, folder, lines, newest, state, trainer};
+
+/// A run of 40 steps, evaluated every 3 steps and at the ends of epochs.
+fn disturbed(out: &Path, is_async: bool) -> TrainConfig {
+    TrainConfig {
+        evaluate_every: Some(3),
+        checkpoint_every: Some(4),
+        async_checkpoint: is_async,
+        resume: Resume::Auto,
+        ..config(out)
+    }
+}
+
+/// Runs until `stop` says that it is enough; gives the end and what was noted.
+fn run(config: &TrainConfig, mut stop: impl FnMut(&Event<'_>) -> bool) -> (End, Vec<String>) {
+    let mut notes = Vec::new();
+    let summary = trainer(config)
+        .fit_watched(config, &data(), |event| {
+            if let Event::Note(note) = event {
+                notes.push((*note).to_owned());
+            }
+            if stop(event) { Flow::Stop } else { Flow::Continue }
+        })
+        .unwrap();
+    (summary.end, notes)
+}
+
+fn check_same(out: &Path, expected: &Path, what: &str) {
+    assert!(state(&newest(out)) == state(&newest(expected)), "other weights: {what}");
+    assert_eq!(lines(out), lines(expected), "{what}");
+    assert_eq!(checkpoints(&out.join("best")), checkpoints(&expected.join("best")), "{what}");
+}
+
+#[test]
+fn a_run_stopped_at_twenty_places_is_the_undisturbed_one() {
+    let expected = folder("undisturbed");
+    run(&disturbed(&expected, false), |_| false);
+    let mut random = Random(7);
+    for place in 0..20 {
+        let out = folder("stopped");
+        let config = disturbed(&out, place % 4 == 3);
+        // Steps and the batches of evaluations are where a run can be told to stop: 40 and 3 * 17.
+        let mut left = 1 + random.below(90);
+        let (end, _) = run(&config, |event| {
+            let counts = matches!(event, Event::Step(_) | Event::Evaluating { .. });
+            left = left.saturating_sub(u64::from(counts));
+            left == 0
+        });
+        assert_eq!(end, End::Stopped, "place {place}");
+        let stopped_at = newest(&out);
+        assert_eq!(run(&config, |_| false).0, End::Finished);
+        check_same(&out, &expected, &format!("stopped at {}", stopped_at.display()));
+    }
+}
+
+/// A program that is killed has no time to write a checkpoint: what it wrote behind the last one is made again.
+#[test]
+fn a_run_that_ends_without_a_word_goes_on_at_its_last_checkpoint() {
+    let expected = folder("undisturbed-too");
+    run(&disturbed(&expected, false), |_| false);
+    let out = folder("failed");
+    let config = disturbed(&out, false);
+    for step in [11, 22, 33] {
+        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            run(&config, |event| match event {
+                Event::Step(record) => {
+                    assert!(record.step < step, "the end");
+                    false
+                }
+                _ => false,
+            })
+        }));
+        assert!(failed.is_err());
+    }
+    run(&config, |_| false);
+    check_same(&out, &expected, "failed at steps 11, 22 and 33");
+}
+
+#[test]
+fn damaged_checkpoints_are_refused_by_name_and_the_one_before_is_taken() {
+    let expected = folder("undisturbed-three");
+    run(&disturbed(&expected, false), |_| false);
+    let out = folder("damaged");
+    let config = disturbed(&out, false);
+    run(&config, |event| matches!(event, Event::Step(record) if record.step == 30));
+    let all = checkpoints(&out.join("checkpoints"));
+    assert_eq!(all, ["step-0000000027", "step-0000000028", "step-0000000030"]);
+    damage(&out, &all[2]);
+    fs::remove_file(out.join("checkpoints").join(&all[1]).join("optimizer.safetensors")).unwrap();
+    let mut start = None;
+    let (end, notes) = run(&config, |event| {
+        if let Event::Start(it) = event {
+            start = Some(it.to_string());
+        }
+        false
+    });
+    assert_eq!(end, End::Finished);
+    assert_eq!(notes.len(), 3, "{notes:?}");
+    for (note, name) in notes.iter().zip([&all[2], &all[1]]) {
+        assert!(note.starts_with("a checkpoint is refused: ") && note.contains(name), "{note}");
+    }
+    assert!(notes[2].ends_with("/old"), "{notes:?}");
+    let start = start.unwrap();
+    assert!(start.contains("going on after step 27 of 40, from "), "{start}");
+    check_same(&out, &expected, "two damaged checkpoints");
+}
+
+fn damage(out: &Path, checkpoint: &str) {
+    let path = out.join("checkpoints").join(checkpoint).join("model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let last = bytes.len() - 10;
+    bytes[last] ^= 1;
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn without_a_whole_checkpoint_the_run_starts_anew() {
+    let out = folder("anew");
+    let config = TrainConfig { epochs: 1, resume: Resume::Auto, ..config(&out) };
+    let (_, notes) = run(&config, |_| false);
+    let folder = out.join("checkpoints");
+    let anew = format!("no checkpoint in {} to go on from: the run starts anew", folder.display());
+    assert_eq!(notes, std::slice::from_ref(&anew));
+    damage(&out, "step-0000000008");
+    let (_, notes) = run(&config, |_| false);
+    assert_eq!(notes.len(), 3, "the folder of the first run is moved aside: {notes:?}");
+    assert!(notes[0].contains("model.safetensors") && notes[1] == anew, "{notes:?}");
+}
+
+#[test]
+fn a_new_run_moves_the_old_one_aside_from_where_it_can_go_on() {
+    let out = folder("twice");
+    let config = TrainConfig { epochs: 1, ..config(&out) };
+    run(&config, |_| false);
+    let note = |name: &str| {
+        let folder = out.join(name);
+        format!("what this run does not go on from is in {}", folder.display())
+    };
+    assert_eq!(run(&config, |_| false).1, [note("old")]);
+    assert_eq!(lines(&out), lines(&out.join("old")));
+    // By its checkpoint, in the folder of the new one.
+    let from = out.join("old/checkpoints/step-0000000008");
+    let before = state(&from);
+    let again = TrainConfig { epochs: 2, resume: Resume::From(from.clone()), ..config.clone() };
+    assert_eq!(run(&again, |_| false).1, [note("old.2")]);
+    assert!(state(&from) == before);
+    assert!(checkpoints(&out.join("old.2/checkpoints")) == ["step-0000000008"]);
+    // As a run of its own, in its own folder.
+    let old = out.join("old");
+    let own = TrainConfig { resume: Resume::Auto, out: Some(old.clone()), ..again };
+    assert_eq!(run(&own, |_| false).1, [""; 0]);
+    assert!(state(&newest(&old)) == state(&newest(&out)));
+    assert_eq!(lines(&old).iter().filter(|it| it["kind"] == "step").count(), 16);
+}
+
+/// The trainer's steps count on, those of a run begin anew.
+#[test]
+fn the_second_run_of_a_trainer_can_go_on() {
+    let (first, out) = (folder("first-of-two"), folder("second-of-two"));
+    let mut trainer = trainer(&config(&out));
+    for out in [&first, &out] {
+        let config = TrainConfig { epochs: 2, ..config(out) };
+        trainer.fit(&config, &data()).unwrap();
+    }
+    assert_eq!(newest(&out), out.join("checkpoints/step-0000000032"));
+    let config = TrainConfig { epochs: 3, resume: Resume::Auto, ..config(&out) };
+    let mut n_steps = 0;
+    let (_, notes) = run(&config, |event| {
+        n_steps += u32::from(matches!(event, Event::Step(_)));
+        false
+    });
+    assert_eq!((n_steps, notes), (8, Vec::new()));
+    assert_eq!(lines(&out).iter().filter(|it| it["kind"] == "step").count(), 24);
+}
+
+#[test]
+fn what_is_best_by_another_metric_is_chosen_anew() {
+    let out = folder("watch");
+    let config = TrainConfig { epochs: 3, ..config(&out) };
+    let by_loss = trainer(&config).fit(&config, &data()).unwrap();
+    let watch = Some("accuracy".to_owned());
+    let config = TrainConfig { epochs: 4, watch, resume: Resume::Auto, ..config };
+    let mut notes = Vec::new();
+    let by_accuracy = trainer(&config).fit_watched(&config, &data(), |event| {
+        if let Event::Note(note) = event {
+            notes.push((*note).to_owned());
+        }
+        Flow::Continue
+    });
+    let by_accuracy = by_accuracy.unwrap();
+    assert_eq!(notes, ["the best is chosen anew, by accuracy: it was by loss before"]);
+    assert!(by_loss.best.is_some() && by_loss.best_step <= Some(24));
+    assert_eq!(by_accuracy.best, by_accuracy.last.unwrap().metric("accuracy"));
+    assert_eq!(by_accuracy.best_step, Some(32));
+    assert_eq!(checkpoints(&out.join("best")), ["step-0000000032"]);
+}
+
+#[test]
+fn two_runs_do_not_write_into_one_folder() {
+    let out = folder("shared");
+    let config = TrainConfig { epochs: 1, ..config(&out) };
+    let mut errors = Vec::new();
+    run(&config, |event| {
+        if let Event::Evaluation(_) = event {
+            let again = TrainConfig { resume: Resume::Auto, ..config.clone() };
+            errors.push(trainer(&again).fit(&again, &data()).unwrap_err().to_string());
+        }
+        false
+    });
+    assert_eq!(errors, [format!("cannot write {}: another run is writing there", out.display())]);
+    assert_eq!(lines(&out).len(), 9, "the first run is as it was");
+    run(&config, |_| false);
+}
+
+#[test]
+fn a_run_goes_on_from_any_checkpoint() {
+    let out = folder("branch");
+    let config = TrainConfig { keep: 0, ..disturbed(&out, false) };
+    run(&config, |_| false);
+    let expected = state(&newest(&out));
+    // From a checkpoint in the middle: what comes behind it is moved aside.
+    let from = out.join("checkpoints/step-0000000012");
+    let again = TrainConfig { resume: Resume::From(from.clone()), ..config.clone() };
+    run(&again, |_| false);
+    assert!(state(&newest(&out)) == expected);
+    assert_eq!(lines(&out).iter().filter(|it| it["kind"] == "step").count(), 40);
+    // In another folder the metrics begin with the first step that is made there.
+    let other = folder("other");
+    run(&TrainConfig { out: Some(other.clone()), ..again.clone() }, |_| false);
+    assert!(state(&newest(&other)) == expected);
+    assert_eq!(lines(&other).iter().filter(|it| it["kind"] == "step").count(), 28);
+    let seeded = soybean::Config { seed: 3, ..config.trainer.clone() };
+    let error = trainer(&again)
+        .fit(&TrainConfig { trainer: seeded, ..again }, &data())
+        .unwrap_err()
+        .to_string();
+    assert!(error.ends_with("expected the seed of its run, 0, found 3"), "{error}");
+    assert!(error.starts_with(&from.display().to_string()), "{error}");
+}
+
+#[test]
+fn a_run_that_was_killed_while_one_checkpoint_took_the_place_of_another_keeps_their_name() {
+    let out = folder("giving_way");
+    let config = TrainConfig { epochs: 1, resume: Resume::Auto, ..config(&out) };
+    run(&config, |_| false);
+    let newest = newest(&out);
+    let kill = || fs::rename(&newest, newest.with_file_name(".old-step-0000000008")).unwrap();
+    kill();
+    fs::remove_dir_all(out.join("best")).unwrap();
+    let summary = trainer(&config).fit(&config, &data()).unwrap();
+    assert_eq!(summary.checkpoint.as_ref(), Some(&newest));
+    assert_eq!(summary.best_checkpoint, Some(out.join("best/step-0000000008")));
+    kill();
+    run(&TrainConfig { resume: Resume::Never, ..config }, |_| false);
+    assert_eq!(checkpoints(&out.join("old/checkpoints")), ["step-0000000008"]);
+}
+
+/// A run that has ended does not begin again, but goes on where there is more to do.
+#[test]
+fn a_finished_run_can_be_made_longer() {
+    let out = folder("longer");
+    let config = TrainConfig { epochs: 2, resume: Resume::Auto, ..config(&out) };
+    run(&config, |_| false);
+    let count = |events: &mut u32, event: &Event<'_>| {
+        *events += u32::from(matches!(event, Event::Step(_)));
+        false
+    };
+    let mut n_steps = 0;
+    run(&config, |event| count(&mut n_steps, event));
+    assert_eq!(n_steps, 0);
+    run(&TrainConfig { epochs: 3, ..config }, |event| count(&mut n_steps, event));
+    assert_eq!(n_steps, 8);
+    assert_eq!(lines(&out).iter().filter(|it| it["kind"] == "evaluation").count(), 3);
+}

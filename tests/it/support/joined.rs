@@ -1,0 +1,34 @@
+//! The results of a call as one tensor, whatever the operator gives.
+
+use soybean::Tensor;
+use soybean_compiler::{Argument, Builder, graph::Value};
+
+use soybean_test_support::models::call;
+
+/// What a call gives as one tensor of `f32`; several as one vector.
+pub(crate) fn joined(builder: &mut Builder, result: Argument) -> Value {
+    let parts = match result {
+        Argument::List(parts) if parts.len() > 1 => parts,
+        Argument::List(one) => return call(builder, "to_f32", &one),
+        one => return call(builder, "to_f32", &[one]),
+    };
+    let mut flat = |part: Argument| {
+        let row = call(builder, "unsqueeze", &[part, Argument::Integer(0)]);
+        let flat = call(builder, "flatten", &[Argument::Tensor(row)]);
+        Argument::Tensor(call(builder, "squeeze", &[Argument::Tensor(flat), Argument::Integer(0)]))
+    };
+    let parts = parts.into_iter().map(&mut flat).collect();
+    let vector = call(builder, "concat", &[Argument::List(parts), Argument::Integer(0)]);
+    call(builder, "to_f32", &[Argument::Tensor(vector)])
+}
+
+/// The same of eager tensors.
+pub(crate) fn eager_joined(results: &[Tensor]) -> Tensor {
+    match results {
+        [one] => *one,
+        _ => {
+            let elements: Vec<f64> = results.iter().flat_map(|it| it.to_vec()).collect();
+            Tensor::new([elements.len()], &elements)
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Python, where it has what a test needs.
+
+use std::{env, path::Path, process::Command};
+
+/// A Python that can import these modules: the one that `SOYBEAN_PYTHON` names, that of `.ci/run`, or that of the machine.
+#[must_use]
+pub fn python_with(modules: &str) -> Option<String> {
+    let of_ci = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/bin/python");
+    let given = env::var("SOYBEAN_PYTHON").ok();
+    let candidates = given.into_iter().chain([of_ci.display().to_string(), "python3".to_owned()]);
+    let can_import = |python: &String| {
+        let tried = Command::new(python).args(["-c", &format!("import {modules}")]).output();
+        tried.is_ok_and(|it| it.status.success())
+    };
+    candidates.into_iter().find(can_import)
+}

@@ -1,6 +1,0 @@
-//! What the macro says of models that are wrong. Those that are right are in `tests/accepted.rs`.
-
-#[test]
-fn messages() {
-    trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
-}
