@@ -1,7 +1,8 @@
-//! The text of [`Attention`]: scores never leave the multiprocessors.
+//! CUDA C for [`Attention`]: scores stay in registers and shared memory.
 //!
-//! Gradients take three functions: the statistics of the queries' rows, then the gradients of keys and values by tiles of keys, then those of queries by tiles of
-//! queries. Each sum is one thread's, so results do not vary from run to run. Source: Dao, "FlashAttention-2", 2023.
+//! Gradients take three functions: the statistics of the rows of queries, then the gradients of
+//! keys and values by tiles of keys, then those of queries by tiles of queries. One thread computes
+//! each sum, so results do not vary from run to run. Source: Dao, "FlashAttention-2", 2023.
 
 mod fma;
 mod mma;
@@ -17,10 +18,10 @@ use crate::{
     },
 };
 
-/// The most elements of a query, a key or a value.
+/// The maximum number of elements of a query, a key or a value.
 const MOST_ELEMENTS: usize = 256;
 
-/// What one of the functions computes.
+/// The computation of one of the functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Forward,
@@ -40,19 +41,19 @@ impl Part {
     }
 }
 
-/// How a function goes about its part.
+/// The implementation of a part.
 struct Tiling {
-    /// The functions of the text, which rely on the constants.
+    /// The source of the functions, which relies on the constants.
     texts: [&'static str; 2],
     constants: Vec<(&'static str, usize)>,
-    /// The queries, or the keys, of a block.
+    /// The number of queries, or of keys, of a block.
     rows: usize,
     threads: u32,
     /// The shared memory in words of 4 bytes.
     n_words: usize,
 }
 
-/// The functions for sizes that the tiles have room for.
+/// Returns the functions for any sizes that the tiles can hold.
 impl CudaKernel for Attention {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
         let Attention { form, heads, queries, keys, features, width, scale, .. } = *self;
@@ -116,7 +117,7 @@ impl Writer<'_> {
         result_apart(0, self.call.results[0])
     }
 
-    /// The functions for these parts, each with the parameters that follow the inputs.
+    /// Returns the functions for these parts, each with the parameters that follow the inputs.
     fn generated(
         &self,
         parts: &[(Part, Vec<Parameter>)],
@@ -132,7 +133,7 @@ impl Writer<'_> {
 
     fn function(&self, text: &mut Text, part: Part, more: &[Parameter]) -> Option<Operation> {
         let tiling = match Units::new(self.call) {
-            Units::Tensor { per_word } if mma::has_room(self.it, part) => {
+            Units::Tensor { per_word } if mma::fits(self.it, part) => {
                 mma::tiling(self.it, part, per_word)
             }
             Units::Tensor { .. } | Units::Single => fma::tiling(self.it, part),
@@ -147,7 +148,7 @@ impl Writer<'_> {
             threads: Threads::Cooperating,
             block: tiling.threads,
         };
-        // A namespace of its own lets each function have the same constants with other values.
+        // A namespace for each function allows the same constants to have other values there.
         let space = format!("{}text", function.name);
         text.block(format!("namespace {space}"), |text| self.space(text, &tiling));
         text.function(&function, |text| {
@@ -160,7 +161,7 @@ impl Writer<'_> {
         Some(function.launch_with(grid(n_blocks)?, u32::try_from(4 * tiling.n_words).ok()?))
     }
 
-    /// The constants and the functions that rely on them.
+    /// Writes the constants and the functions that rely on them.
     fn space(&self, text: &mut Text, tiling: &Tiling) {
         let Attention { queries, keys, features, width, is_causal, scale, .. } = *self.it;
         let sizes =
@@ -184,7 +185,7 @@ impl Writer<'_> {
     }
 }
 
-/// The name that a declaration ends with.
+/// Returns the name at the end of a declaration.
 fn name(declaration: &str) -> &str {
     declaration.rsplit(' ').next().unwrap_or(declaration)
 }
@@ -214,7 +215,8 @@ mod tests {
 
     #[test]
     fn tiles_of_all_sizes_fit_into_shared_memory() {
-        // What a block can have on GPUs of compute capability 8.0. Source: CUDA C++ Programming Guide, technical specifications.
+        // The limits of a block on GPUs of compute capability 8.0. Source: CUDA C++ Programming
+        // Guide, technical specifications.
         const MOST_BYTES: u32 = 163 << 10;
         let sizes: Vec<usize> = (1..=256).step_by(17).chain([64, 128, 256]).collect();
         for (features, width) in sizes.iter().flat_map(|it| sizes.iter().map(move |n| (*it, *n))) {

@@ -1,4 +1,4 @@
-//! The text of [`Concatenation`]: a row of blocks for each part.
+//! CUDA C for [`Concatenation`]: a row of blocks for each part.
 
 use soybean_plan::{Concatenation, DType};
 
@@ -12,7 +12,7 @@ use crate::{
 
 /// The threads of a block.
 const BLOCK: usize = 256;
-/// The parts of one function: its parameters are limited.
+/// The maximum number of parts of one function, whose parameters are limited.
 const MOST_PARTS: usize = 64;
 
 impl CudaKernel for Concatenation {
@@ -71,7 +71,7 @@ fn write(
             text.line(format!("if (blockIdx.y == {number}u && index < {n}u) {copy}"));
         }
     });
-    // Enough for the longest part, even if its units are the smallest.
+    // Enough blocks for the longest part, even if its units are the smallest.
     let n_blocks = u32::try_from((it.outer * longest / fewest).div_ceil(BLOCK)).ok()?;
     Some(function.launch([n_blocks, n_parts, 1]))
 }

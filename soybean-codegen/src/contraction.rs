@@ -1,4 +1,4 @@
-//! The text of [`Contraction`].
+//! CUDA C for [`Contraction`].
 
 use soybean_plan::{Contraction, Shape, Strides};
 
@@ -8,7 +8,7 @@ use crate::{
     product::{Operand, Product, Units},
 };
 
-/// The functions for any strides.
+/// The general implementation for any strides.
 impl CudaKernel for Contraction {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
         let Contraction { batch, rows, columns, depth, left, right, result } = *self;
@@ -64,7 +64,7 @@ __device__ __forceinline__ float at(Line line, Index depth) const {{ return soyb
     )
 }
 
-/// Where the matrix with the number `batch` begins.
+/// Returns the offset of the matrix with the number `batch`.
 fn offset(extents: &Shape, strides: Strides) -> String {
     let mut within = 1;
     let mut terms = Vec::new();

@@ -1,4 +1,5 @@
-//! The text of [`Embedding`]: rows by their numbers, and sums of gradients in the order of the indices without a race.
+//! CUDA C for [`Embedding`]: rows by their numbers, and sums of gradients in the order of the
+//! indices without a race.
 
 use soybean_plan::{DType, Embedding, EmbeddingForm};
 
@@ -65,12 +66,12 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Whether rows are found by a table, because some of them are elsewhere.
+    /// Returns true if rows are found by a table, because other ranks hold some of them.
     const fn has_places(&self) -> bool {
         self.it.rows < self.it.vocabulary
     }
 
-    /// Where the workspace has the first position of each row.
+    /// Returns the offset in the workspace of the first position of each row.
     const fn firsts_offset(&self) -> usize {
         if self.has_places() { (self.it.vocabulary * 4).next_multiple_of(256) } else { 0 }
     }
@@ -82,7 +83,7 @@ impl Writer<'_> {
         }
     }
 
-    /// How many elements of a row a thread has.
+    /// Returns the number of elements of a row for each thread.
     const fn width(&self) -> usize {
         if self.it.width.is_multiple_of(4) { 4 } else { 1 }
     }
@@ -91,7 +92,7 @@ impl Writer<'_> {
         self.has_places().then(|| workspace("const int* __restrict__ places", 0))
     }
 
-    /// Writes the row of an index, -1 if it is elsewhere.
+    /// Writes the row of an index, -1 if another rank holds it.
     fn row(&self, index: &str) -> String {
         if self.has_places() {
             format!("((unsigned){index} < {}u ? places[{index}] : -1)", self.it.vocabulary)
@@ -104,7 +105,7 @@ impl Writer<'_> {
         Function { name: format!("{}_{name}", self.prefix), parameters, threads, block: 256 }
     }
 
-    /// Notes for each row of the whole table where it lies.
+    /// Writes a function that stores, for each row of the whole table, its number on this rank.
     fn write_places(&self, text: &mut Text) -> Option<Operation> {
         let Embedding { rows, vocabulary, .. } = *self.it;
         let parameters =
@@ -144,8 +145,9 @@ impl Writer<'_> {
         launch(&function, n.div_ceil(BLOCK), 1)
     }
 
-    /// Notes for each row the first position that has its index, counted from the end so that 0 is none; the greatest of whole numbers does not depend on the
-    /// order of threads.
+    /// Writes a function that stores, for each row, the first position that has its index, counted
+    /// from the end so that 0 means none. The maximum of integers does not depend on the order of
+    /// threads.
     fn write_firsts(&self, text: &mut Text) -> Option<Operation> {
         let n = self.it.n_indices;
         let mut parameters = vec![
@@ -164,7 +166,8 @@ impl Writer<'_> {
         launch(&function, n.div_ceil(BLOCK), 1)
     }
 
-    /// Writes how a block lists the `positions` of its index among those from `start` on, as many as it has threads, in their order.
+    /// Writes code with which a block lists the `positions` of its index from `start` on, one for
+    /// each thread, in their order.
     fn write_positions(&self, text: &mut Text) {
         text.line("const unsigned own = start + threadIdx.x;");
         text.line(format!(
@@ -185,7 +188,7 @@ impl Writer<'_> {
         text.line("__syncthreads();");
     }
 
-    /// Sums the gradients of each row, by the block of its first position.
+    /// Writes a function that sums the gradients of each row in the block of its first position.
     fn write_sums(&self, text: &mut Text) -> Option<Operation> {
         let width = self.width();
         let mut parameters = vec![
@@ -216,7 +219,7 @@ impl Writer<'_> {
             format!("for (unsigned start = blockIdx.x; start < {n}u; start += {BLOCK}u)"),
             |text| {
                 self.write_positions(text);
-                // Several rows at once are on their way, and are added in their order.
+                // Several rows are loaded at once and added in their order.
                 text.line("#pragma unroll 4");
                 text.block("for (unsigned i = 0; i < n_found; ++i)", |text| {
                     text.line(format!("float values[{width}] = {{}};"));
@@ -236,7 +239,7 @@ impl Writer<'_> {
     }
 }
 
-/// Reads `values`.
+/// Returns the expression that reads `values`.
 fn load(width: usize, from: &str) -> String {
     if width == 1 {
         format!("values[0] = soybean_value(*({from}))")

@@ -1,8 +1,8 @@
-//! What is generated for one kernel: functions, and the operations that run them.
+//! Generated kernels: functions, and the operations that run them.
 
 use soybean_plan::{DType, Kernel, Precision};
 
-/// A kernel, with the types of the buffers that it is run on.
+/// A kernel, with the element types of its buffers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Call<'a> {
     /// The kernel.
@@ -11,18 +11,18 @@ pub struct Call<'a> {
     pub inputs: &'a [DType],
     /// The types of the buffers that it writes.
     pub results: &'a [DType],
-    /// With which numbers products are computed.
+    /// The precision of products.
     pub precision: Precision,
 }
 
-/// A kernel as text, and what is done to run it.
+/// A kernel as CUDA C, and the operations that run it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Generated {
-    /// The functions, which rely on [`prelude`](crate::prelude()) and on nothing else.
+    /// The functions, which rely on [`prelude`](crate::prelude()) alone.
     pub text: String,
     /// The operations, one after another.
     pub operations: Vec<Operation>,
-    /// The bytes that the operations use as they like between the first and the last of them.
+    /// The bytes of scratch space that the operations use.
     pub workspace_bytes: usize,
 }
 
@@ -31,13 +31,13 @@ pub struct Generated {
 pub enum Operation {
     /// Runs a function.
     Launch(Launch),
-    /// Sets bytes.
+    /// Fills memory with a byte.
     Fill {
-        /// Where they begin.
+        /// The start.
         target: Address,
-        /// How many they are.
+        /// The number of bytes.
         n_bytes: usize,
-        /// What each becomes.
+        /// The value of each byte.
         value: u8,
     },
 }
@@ -57,16 +57,16 @@ pub struct Launch {
     pub arguments: Vec<Address>,
 }
 
-/// Where something lies on the device.
+/// An address on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// The start of this input of the kernel.
+    /// The start of an input of the kernel.
     Input(usize),
-    /// The start of this result of the kernel.
+    /// The start of a result of the kernel.
     Result(usize),
-    /// The program's run-time scalars, as `f32`.
+    /// The run-time scalars of the program, as `f32`.
     Scalars,
-    /// This many bytes into the workspace, a multiple of 256.
+    /// An offset in the workspace in bytes, a multiple of 256.
     Workspace(usize),
 }
 

@@ -1,4 +1,5 @@
-//! The text of [`Padding`]: each thread writes a few neighbouring elements of the result, which are all of the input or all fillings.
+//! CUDA C for [`Padding`]: each thread writes a few neighbouring elements of the result, which are
+//! either all in the input or all fill values.
 
 use soybean_plan::Padding;
 
@@ -13,7 +14,7 @@ use crate::{
 /// The threads of a block.
 const BLOCK: usize = 256;
 
-/// How the window lies along a dim.
+/// The window along a dim.
 #[derive(Clone, Copy)]
 struct Dim {
     input: usize,
@@ -50,7 +51,8 @@ impl CudaKernel for Padding {
     }
 }
 
-/// The dims, outermost first and at least one; a dim that is kept whole makes the one before longer.
+/// Returns the dims, outermost first and at least one. A dim that is kept whole is merged into the
+/// one before.
 fn dims(padding: &Padding) -> Vec<Dim> {
     let mut dims = vec![Dim { input: 1, result: 1, low: 0 }];
     for ((input, result), low) in padding.input.iter().zip(padding.result.iter()).zip(padding.low) {
@@ -63,14 +65,14 @@ fn dims(padding: &Padding) -> Vec<Dim> {
             _ => dims.push(Dim { input: *input, result: *result, low: i64::from(low) }),
         }
     }
-    // What was there only to begin with.
+    // Drops the initial dim if it was not needed.
     if dims.len() > 1 && dims[0].input == 1 && dims[0].result == 1 && dims[0].low == 0 {
         dims.remove(0);
     }
     dims
 }
 
-/// Writes what a thread does for the element with its number, in units of `c_type`.
+/// Writes the code of a thread for the element with its number, in units of `c_type`.
 fn write(text: &mut Text, dims: &[Dim], n: usize, (c_type, fill): (&str, &str)) {
     let largest = n.max(dims.iter().map(|it| it.input).product());
     let index_type = index_type_below(largest);
@@ -84,7 +86,7 @@ fn write(text: &mut Text, dims: &[Dim], n: usize, (c_type, fill): (&str, &str)) 
     for (number, dim) in dims.iter().enumerate().rev() {
         let Dim { input, result, low } = *dim;
         let coordinate = if number == 0 { rest.clone() } else { format!("{rest} % {result}u") };
-        // Before the first element this is a huge number, beyond the last.
+        // Positions before the first element wrap around to huge numbers, beyond the last element.
         text.line(format!(
             "const {index_type} c{number} = {coordinate} - ({index_type})({low}ll);"
         ));

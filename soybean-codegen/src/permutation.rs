@@ -1,5 +1,5 @@
-//! The text of [`Permutation`]: where rows of the result are columns of the input, tiles go through shared memory, so that both are read and written in
-//! stretches; else it is a map.
+//! CUDA C for [`Permutation`]. If rows of the result are columns of the input, tiles go through
+//! shared memory, so that both are read and written in contiguous ranges. Otherwise it is a map.
 
 use soybean_plan::{DType, Instruction, Kernel, Map, Permutation, ScalarProgram};
 
@@ -14,12 +14,12 @@ use crate::{
 const TILE: usize = 32;
 /// The threads of a block.
 const BLOCK: usize = 256;
-/// Tiles of dims that are shorter would be nearly empty.
+/// Shorter dims would leave tiles nearly empty.
 const SHORTEST: usize = 8;
 
 impl CudaKernel for Permutation {
     fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-        // Bits are copied as they are, whatever they mean.
+        // Bits are copied unchanged, whatever their type.
         let types = [*call.inputs.first()?, *call.results.first()?].map(|it| match it {
             DType::F32 | DType::I32 => DType::F32,
             DType::Bf16 => DType::Bf16,
@@ -41,7 +41,8 @@ fn direct(it: &Permutation, call: &Call<'_>, types: [DType; 2], prefix: &str) ->
     map.generate(&call, prefix)
 }
 
-/// A copy in which neighbours in the input (`near`) and in the result (`row`) are along different dims.
+/// A copy in which neighbours in the input (`near`) and in the result (`row`) are along different
+/// dims.
 struct Transposition {
     near: Axis,
     row: Axis,

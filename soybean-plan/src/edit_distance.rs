@@ -1,6 +1,7 @@
-//! How far two words are from each other: the known name that is nearest to an unknown one may be what was meant.
+//! Edit distance, by which suggestions for misspelt names are found.
 
-/// The number of insertions, deletions and replacements of a character between two words. Source: Wagner & Fischer 1974.
+/// Returns the number of insertions, deletions and replacements of a character that turn one word
+/// into another. Source: Wagner & Fischer 1974.
 ///
 /// ```
 /// assert_eq!(soybean_plan::edit_distance("rellu", "relu"), 1);

@@ -1,8 +1,9 @@
-//! The words that the compiler and the runtime share.
+//! The program representation that the compiler and the runtime share.
 //!
-//! A [`Program`] says what every rank of a [`Mesh`] does in one training step, or one prediction: kernels over local buffers, collectives along axes
-//! of the mesh, and where the user's tensors enter and leave. All descriptors can be written as constants, so that generated
-//! code holds them in statics. This crate decides nothing and depends on nothing.
+//! A [`Program`] describes what every rank of a [`Mesh`] does in one training step or one
+//! prediction: kernels over local buffers, collectives along axes of the mesh, and the transfers of
+//! the user's tensors. All descriptors can be written as constants, so generated code keeps them in
+//! statics. This crate decides nothing and has no dependencies.
 
 pub mod bf16;
 mod category;
@@ -33,7 +34,7 @@ pub use collective::{Collective, CollectiveKind};
 pub use combine::Combine;
 pub use const_expression::ConstExpression;
 pub use edit_distance::edit_distance;
-// The list of kernels names their types.
+// The list of kernels determines these names.
 pub use kernel::*;
 pub use mesh::{AxisSet, MAX_AXES, Mesh};
 pub use mode::Mode;

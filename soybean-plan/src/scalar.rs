@@ -1,13 +1,14 @@
-//! Scalar programs: what a fused elementwise kernel computes for one element.
+//! Scalar programs: the computation of a fused elementwise kernel for one element.
 
 mod reference;
 
 use std::{borrow::Cow, fmt};
 
-/// The number of the instruction whose value is meant.
+/// The number of the instruction that defines the value.
 pub type Register = u16;
 
-/// Straight-line code over single precision numbers, in which each instruction defines one register.
+/// Straight-line code over single precision numbers, in which each instruction defines one
+/// register.
 ///
 /// Comparisons give 1 or 0. Integer inputs are converted when they are read.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,7 +82,7 @@ macro_rules! functions {
             /// All functions, in the order of their declaration.
             pub const ALL: &[Self] = &[$(Self::$function,)*];
 
-            /// The name in the text form.
+            /// Returns the name in the text form.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$function => $name,)* }
@@ -131,12 +132,13 @@ functions! {
         Equal = "eq",
         /// 1 where `x > y`, else 0.
         Greater = "gt",
-        /// A number from 0 to below 1, of 24 bits, that looks random: a hash of the bits of `x` and `y`.
+        /// A pseudorandom number in `[0, 1)` of 24 bits: a hash of the bits of `x` and `y`.
         Noise = "noise",
     }
 }
 
-/// The value of [`Binary::Noise`]: the mixing steps of `MurmurHash3` over the bits of both numbers. Source: Appleby 2011.
+/// Returns the value of [`Binary::Noise`]: the mixing steps of `MurmurHash3` over the bits of both
+/// numbers. Source: Appleby 2011.
 #[must_use]
 #[inline(always)]
 pub const fn noise(x: f32, y: f32) -> f32 {
@@ -146,7 +148,7 @@ pub const fn noise(x: f32, y: f32) -> f32 {
     (bits >> 8) as f32 / (1_u32 << 24) as f32
 }
 
-/// A bijection of words in which each bit depends on all others.
+/// Applies a bijection of words in which each bit depends on all others.
 #[inline(always)]
 const fn mixed(word: u32) -> u32 {
     let word = (word ^ word >> 16).wrapping_mul(0x85eb_ca6b);
@@ -172,7 +174,7 @@ mod tests {
                     reason = "from 0 to below 16"
                 )]
                 (0..n).for_each(|it| counts[(values(it) * 16.0) as usize] += 1);
-                // 4096 expected in each; six standard deviations.
+                // 4096 are expected in each bin; the tolerance is six standard deviations.
                 assert!(counts.iter().all(|it| it.abs_diff(n / 16) < 6 * 62), "{counts:?}");
             }
         }

@@ -183,7 +183,7 @@ impl Site {
             }
             let source = self.region(*peer, input)?;
             overlap.for_each(|here, there, length| {
-                let (from, to) = (source.place(there), result.place(here));
+                let (from, to) = (source.place(there), result.address(here));
                 let n_bytes = length * result.dtype.bytes();
                 // SAFETY: overlaps stay within the tiles, whose sizes were checked; the caller vouches for the rest.
                 unsafe { to.copy_from_nonoverlapping(from, n_bytes) };
@@ -212,7 +212,7 @@ impl Site {
                 Source::Arena(rank) => self.element(*rank, input, there),
                 Source::Staged(start) => stage.wrapping_add(start + n_before),
             });
-            let to = result.place(here);
+            let to = result.address(here);
             // SAFETY: overlaps stay within the tiles, whose sizes were checked; the caller vouches for the rest.
             unsafe { prepared.combiner.combine(result.dtype, sources, to, length) };
             n_combined += length;
@@ -236,7 +236,7 @@ impl Site {
             Source::Arena(rank) => self.element(*rank, input, share.start),
             Source::Staged(start) => stage.wrapping_add(*start),
         });
-        let to = result.place(share.start);
+        let to = result.address(share.start);
         // SAFETY: shares stay within the tiles, whose sizes were checked; the caller vouches for the rest.
         unsafe { prepared.combiner.combine(result.dtype, sources, to, share.len()) };
         (share.len() * (prepared.sources.len() - 1) * result.dtype.bytes()) as u64

@@ -101,10 +101,12 @@ impl KernelDescriptor for Attention {
             // d scores = scale * weights * (d weights - their mean by the weights of the row)
             let gradient = matrix(3, queries, self.width);
             let by_weight = gradient.times(&value.transposed());
+            let mean = |row: usize| -> f64 {
+                (0..keys).map(|it| weights.at(row, it) * by_weight.at(row, it)).sum()
+            };
+            let means: Vec<f64> = (0..queries).map(mean).collect();
             let by_score = Matrix::new(queries, keys, |row, column| {
-                let mean: f64 =
-                    (0..keys).map(|it| weights.at(row, it) * by_weight.at(row, it)).sum();
-                self.scale * weights.at(row, column) * (by_weight.at(row, column) - mean)
+                self.scale * weights.at(row, column) * (by_weight.at(row, column) - means[row])
             });
             results.extend(by_score.times(&key).elements);
             results.extend(by_score.transposed().times(&query).elements);
@@ -123,11 +125,15 @@ impl Attention {
             true => self.scale * products.at(row, column),
             false => f64::NEG_INFINITY,
         });
+        let scores = &scores;
+        let row_scores = |row: usize| (0..self.keys).map(move |it| scores.at(row, it));
+        let max = |row: usize| row_scores(row).fold(f64::NEG_INFINITY, f64::max);
+        let maxima: Vec<f64> = (0..self.queries).map(max).collect();
+        let exponential = |row: usize, score: f64| (score - maxima[row]).exp();
+        let total = |row: usize| row_scores(row).map(|it| exponential(row, it)).sum();
+        let totals: Vec<f64> = (0..self.queries).map(total).collect();
         Matrix::new(self.queries, self.keys, |row, column| {
-            let row_scores = (0..self.keys).map(|it| scores.at(row, it));
-            let max = row_scores.clone().fold(f64::NEG_INFINITY, f64::max);
-            let total: f64 = row_scores.map(|it| (it - max).exp()).sum();
-            (scores.at(row, column) - max).exp() / total
+            exponential(row, scores.at(row, column)) / totals[row]
         })
     }
 }

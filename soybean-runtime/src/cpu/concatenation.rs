@@ -1,19 +1,19 @@
-//! Tensors one after another.
+//! Concatenation of tensors.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use soybean_plan::Concatenation;
 
 use super::{
-    engine::Region,
     kernel::{Arguments, CpuKernel, Prepare, Threads},
-    share::share,
+    parallel::parallel_for,
+    region::Region,
 };
 use crate::{Error, ErrorKind};
 
-/// Elements of the result of a unit of work.
+/// The elements of the result of a unit of work.
 const BLOCK: usize = 1024;
 
-/// A [`Concatenation`] made ready.
+/// A prepared [`Concatenation`].
 pub(crate) struct ConcatenationKernel {
     concatenation: Concatenation,
     /// The elements of the result for one step of the outer dims.
@@ -52,14 +52,15 @@ impl ConcatenationKernel {
         self.check(inputs, result)?;
         let Self { concatenation: Concatenation { outer, lengths }, stride, parts } = self;
         let n_elements = *outer * *stride;
-        share(parts, n_elements.div_ceil(BLOCK), n_elements, |(), blocks| {
+        parallel_for(parts, n_elements.div_ceil(BLOCK), n_elements, |(), blocks| {
             let (mut at, end) = (blocks.start * BLOCK, n_elements.min(blocks.end * BLOCK));
             while at < end {
                 let (row, mut rest) = (at / *stride, at % *stride);
                 for (input, length) in inputs.iter().zip(lengths.iter()) {
                     let n = length.saturating_sub(rest).min(end - at);
                     let from = input.at(row * length + rest.min(*length));
-                    // SAFETY: all were found to have the elements that are needed; units write different ones.
+                    // SAFETY: all regions were checked to have the elements that are needed; units
+                    // write different ones.
                     unsafe { result.at(at).copy_from_nonoverlapping(from, n) };
                     at += n;
                     rest = rest.saturating_sub(*length);

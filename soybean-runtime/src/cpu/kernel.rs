@@ -1,9 +1,9 @@
-//! Kernels on the CPU: how a descriptor becomes a kernel that threads can run.
+//! The preparation and dispatch of kernels on the CPU.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use soybean_plan::Kernel;
 
-use super::{engine::Region, isa::Isa, product::Workspace};
+use super::{isa::Isa, product::Workspace, region::Region};
 use crate::{Error, ErrorKind};
 
 /// A descriptor of a kernel that the CPU can run.

@@ -1,33 +1,33 @@
-//! What kernels must compute, written as plainly as possible in double precision, and random kernels to compare with.
+//! Random kernels and operands for tests, and reference values in double precision.
 
 use soybean_plan::{
     Binary, DType, Instruction, Map, ScalarProgram, Shape, Strides, Unary, bf16, random::mixed,
 };
 
-use super::engine::Region;
+use super::region::Region;
 
-/// Random numbers for tests, the same in every run.
+/// A generator of pseudorandom numbers for tests, the same in every run.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    /// A number in `0..n`.
+    /// Returns a number in `0..n`.
     #[expect(clippy::cast_possible_truncation, reason = "below a `usize`")]
     pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0 = mixed(self.0);
         (self.0 % n as u64) as usize
     }
 
-    /// One of these.
+    /// Returns one of the choices.
     pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
-    /// A number between -2 and 2.
+    /// Returns a number between -2 and 2.
     pub(crate) fn float(&mut self) -> f32 {
         self.below(4001) as f32 / 1000.0 - 2.0
     }
 
-    /// A shape of at most 4 dims with extents from a mix of small and larger ones.
+    /// Returns a shape of at most 4 dims with small and larger extents.
     pub(crate) fn shape(&mut self) -> Shape {
         let n_dims = self.below(5);
         (0..n_dims)
@@ -40,7 +40,8 @@ impl Dice {
             .collect()
     }
 
-    /// Strides of an operand over this shape: dense, permuted, spread out, or with broadcast dims.
+    /// Returns strides of an operand over this shape: dense, permuted, spread out, or with
+    /// broadcast dims.
     pub(crate) fn strides(&mut self, shape: &Shape) -> Strides {
         if self.below(3) == 0 {
             return shape.dense_strides();
@@ -61,7 +62,7 @@ impl Dice {
         Strides(strides)
     }
 
-    /// A program of one or more results over this many inputs, whose values stay moderate.
+    /// Returns a program with these inputs and results whose values stay moderate.
     pub(crate) fn program(
         &mut self,
         n_inputs: usize,
@@ -100,7 +101,8 @@ impl Dice {
         ScalarProgram { instructions: instructions.into(), results: results.into() }
     }
 
-    /// Elements for an operand of this type; of 2 bytes they fill the first half of the vector.
+    /// Returns elements for an operand of this type; elements of 2 bytes fill the first half of the
+    /// vector.
     pub(crate) fn buffer(&mut self, n_elements: usize, dtype: DType) -> Vec<f32> {
         if dtype == DType::Bf16 {
             let halves: Vec<u16> = (0..n_elements).map(|_| bf16::from_f32(self.float())).collect();
@@ -120,7 +122,7 @@ impl Dice {
     }
 }
 
-/// The elements of a vector as a kernel sees them.
+/// Returns the elements of a vector as the region of a kernel.
 pub(crate) fn region(buffer: &mut [f32], dtype: DType) -> Region {
     Region { pointer: buffer.as_mut_ptr(), n_elements: buffer.len(), dtype }
 }
@@ -130,7 +132,7 @@ pub(crate) fn in_pool(run: impl FnOnce() + Send) {
     rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap().install(run);
 }
 
-/// The results of a map at each point.
+/// Returns the results of a map at each point.
 pub(crate) fn values(map: &Map, inputs: &[(Vec<f32>, DType)], scalars: &[f32]) -> Vec<Vec<f64>> {
     let inputs: Vec<Vec<f64>> = inputs.iter().map(|(it, dtype)| decoded(it, *dtype)).collect();
     let inputs: Vec<&[f64]> = inputs.iter().map(|it| &it[..]).collect();
@@ -138,7 +140,7 @@ pub(crate) fn values(map: &Map, inputs: &[(Vec<f32>, DType)], scalars: &[f32]) -
     map.values(&inputs, &scalars)
 }
 
-/// Returns the elements of a vector; of 2 bytes they fill its first half.
+/// Returns the elements of a vector; elements of 2 bytes fill its first half.
 fn decoded(elements: &[f32], dtype: DType) -> Vec<f64> {
     let half = |bits: u32| f64::from(bf16::to_f32(bits as u16));
     match dtype {

@@ -1,4 +1,5 @@
-//! Blocks of matrices packed into panels, in the order in which the innermost loops of products read them.
+//! Blocks of matrices, packed into panels in the order in which the innermost loops of products
+//! read them.
 #![expect(unsafe_code, reason = "matrices of any strides in memory that other buffers share")]
 
 use std::ops::Range;
@@ -8,15 +9,16 @@ use super::product::{Matrix, Operand};
 /// With so few columns, packing the left operand costs more than it saves.
 const FEW_COLUMNS: usize = 12;
 
-/// An operand cut into panels, which follow one another at this step.
+/// An operand split into panels, which follow each other at this step.
 #[derive(Clone, Copy)]
 pub(crate) struct Panels {
-    /// The first panel, or all of them if they are next to one another.
+    /// The first panel, or all of them if they are contiguous.
     pub(crate) matrix: Matrix,
     pub(crate) step: usize,
 }
 
-/// Whether the innermost loops read the right operand element by element, so that columns that are dense need no packing.
+/// True if the innermost loops read the right operand element by element, so that dense columns
+/// need no packing.
 pub(crate) const READS_DENSE_COLUMNS: bool = cfg!(not(target_arch = "aarch64"));
 
 impl Operand for Matrix {
@@ -28,55 +30,57 @@ impl Operand for Matrix {
         self,
         (n_rows, n_levels): (usize, usize),
         n_columns: usize,
-        room: *mut f32,
+        scratch: *mut f32,
         height: usize,
     ) -> Panels {
-        // Loops read whole vectors, so only whole tiles can be read where they lie.
+        // Loops read whole vectors, so only whole tiles can be read in place.
         let is_panel = self.column == height && n_rows == height;
         let is_worth = is_panel || n_columns <= FEW_COLUMNS;
         if self.row == 1 && is_worth && n_rows.is_multiple_of(height) {
             return Panels { matrix: self, step: height };
         }
         for (panel, row) in (0..n_rows).step_by(height).enumerate() {
-            let to = room.wrapping_add(panel * height * n_levels);
+            let to = scratch.wrapping_add(panel * height * n_levels);
             let n_rows = height.min(n_rows - row);
             // SAFETY: required of the caller.
             unsafe { pack(self.from(row, 0), n_rows, n_levels, to, height) };
         }
-        let matrix = Self { start: room, row: 1, column: height };
+        let matrix = Self { start: scratch, row: 1, column: height };
         Panels { matrix, step: height * n_levels }
     }
 
     unsafe fn as_right(
         self,
         (n_levels, n_columns): (usize, usize),
-        room: *mut f32,
+        scratch: *mut f32,
         width: usize,
     ) -> Panels {
         if self.row == 1 && READS_DENSE_COLUMNS {
             return Panels { matrix: self, step: width * self.column };
         }
         for (panel, column) in (0..n_columns).step_by(width).enumerate() {
-            let to = room.wrapping_add(panel * width * n_levels);
+            let to = scratch.wrapping_add(panel * width * n_levels);
             let n_columns = width.min(n_columns - column);
             let from = self.from(0, column).transposed();
             // SAFETY: required of the caller.
             unsafe { pack(from, n_columns, n_levels, to, width) };
         }
-        let matrix = Self { start: room, row: width, column: 1 };
+        let matrix = Self { start: scratch, row: width, column: 1 };
         Panels { matrix, step: width * n_levels }
     }
 }
 
-/// Levels that are packed at once, so that what is written stays in the first-level cache.
+/// The levels that are packed at once, so that what is written stays in the first-level cache.
 const STRIPE: usize = 64;
-/// The side of the squares in which rows become columns: a few registers hold one.
+/// The side of the squares that are transposed at once in a few registers.
 const SQUARE: usize = 4;
 
-/// Copies a panel of `n` rows so that those of one level are next to each other, `width` apart from the next level's.
+/// Copies a panel of `n` rows so that those of one level are contiguous, `width` apart from the
+/// next level's.
 ///
 /// # Safety
-/// The matrix has `n` rows and `n_levels` columns; `to` has room for `n` elements of each level, and nobody else uses them.
+/// The matrix has `n` rows and `n_levels` columns; `to` has `n` elements for each level, which
+/// nobody else uses.
 pub(crate) unsafe fn pack(from: Matrix, n: usize, n_levels: usize, to: *mut f32, width: usize) {
     if from.row == 1 {
         for level in 0..n_levels {
@@ -86,7 +90,7 @@ pub(crate) unsafe fn pack(from: Matrix, n: usize, n_levels: usize, to: *mut f32,
         }
         return;
     }
-    // Whole squares first, then what is left to the right of them, then below.
+    // Whole squares first, then the rest to the right of them, then below.
     let is_dense = from.column == 1;
     let n_square = if is_dense { n / SQUARE * SQUARE } else { 0 };
     for first in (0..n_levels).step_by(STRIPE) {
@@ -127,10 +131,10 @@ unsafe fn pack_each(
     }
 }
 
-/// Copies a square whose rows are dense, so that its columns are.
+/// Copies and transposes a square whose rows are dense.
 ///
 /// # Safety
-/// The matrix has the square; `to` has room for its columns, `width` apart.
+/// The matrix has the square; `to` has its columns, `width` apart.
 #[inline(always)]
 unsafe fn transpose(from: Matrix, to: *mut f32, width: usize) {
     let mut square = [[0.0; SQUARE]; SQUARE];
@@ -147,7 +151,8 @@ unsafe fn transpose(from: Matrix, to: *mut f32, width: usize) {
     }
 }
 
-/// Copies some 50 elements at most: a call of the general function would take longer than the copy.
+/// Copies up to about 50 elements, for which a call of the general function would take longer than
+/// the copy.
 ///
 /// # Safety
 /// Both have `n` elements, and do not overlap.

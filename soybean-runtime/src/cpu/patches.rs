@@ -1,5 +1,5 @@
-//! The patches of an image that a filter sees, as a matrix that exists only block by block: a row for each pixel of the result, a column for
-//! each element of the filter.
+//! The patches of an image that a filter sees, as a matrix that is built block by block: a row for
+//! each pixel of the result, a column for each filter element.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use soybean_plan::Convolution;
@@ -13,7 +13,7 @@ use super::{
     product::{Matrix, Operand},
 };
 
-/// How patches lie in an image.
+/// The geometry of patches in an image.
 pub(crate) struct Geometry {
     image: [usize; 2],
     result: [usize; 2],
@@ -24,7 +24,8 @@ pub(crate) struct Geometry {
     copy: Copy,
 }
 
-/// Copies a block of patches, those of one element next to one another, and those of the next at the step.
+/// Copies a block of patches: those of one element are contiguous, and those of the next follow at
+/// the step.
 type Copy = unsafe fn(Patches<'_>, (usize, usize), *mut f32, usize);
 
 /// Neighbouring pixels in one row of the result.
@@ -40,19 +41,19 @@ struct Stretch {
 /// An element of one channel of a filter.
 #[derive(Clone, Copy)]
 struct Element {
-    /// How far it is from the first, in rows and columns of the image.
+    /// Its distance from the first, in rows and columns of the image.
     row: usize,
     column: usize,
-    /// From which to which column of the result it sees pixels of the image.
+    /// The columns of the result for which it sees pixels of the image.
     low: usize,
     high: usize,
 }
 
-/// The pixels of a stretch for which an element of the filter sees pixels of the image.
+/// The pixels of a run for which a filter element sees pixels of the image.
 struct Seen {
     low: usize,
     high: usize,
-    /// Where the first of those pixels lies in its channel of the image, if there are any.
+    /// The position of the first of those pixels in its channel of the image, if there are any.
     first: usize,
 }
 
@@ -61,7 +62,7 @@ impl Geometry {
         let Convolution { mut image, window, mut result, stride, padding, dilation, .. } =
             *convolution;
         if window == [1, 1] && stride == [1, 1] && padding == [0, 0] && image == result {
-            // Rows follow one another without a gap, so that they are one long row.
+            // Rows are contiguous without a gap, so they form one long row.
             image = [1, image[0] * image[1]];
             result = image;
         }
@@ -82,17 +83,17 @@ impl Geometry {
         Self { image, result, stride, padding, elements, copy: copy(isa) }
     }
 
-    /// The pixels of one channel of the result.
+    /// Returns the number of pixels of one channel of the result.
     pub(crate) const fn n_pixels(&self) -> usize {
         self.result[0] * self.result[1]
     }
 
-    /// The pixels of one channel of the image.
+    /// Returns the number of pixels of one channel of the image.
     pub(crate) const fn n_image_pixels(&self) -> usize {
         self.image[0] * self.image[1]
     }
 
-    /// The elements of one channel of a filter.
+    /// Returns the number of elements of one channel of a filter.
     pub(crate) const fn n_elements(&self) -> usize {
         self.elements.len()
     }
@@ -110,7 +111,8 @@ impl Geometry {
         std::iter::successors(Some(first).filter(|it| it.n > 0), next)
     }
 
-    /// The elements from `first` to `end`, channel by channel: the channel, and which of its elements.
+    /// Returns the elements from `first` to `end`, channel by channel: the channel, and the range
+    /// of its elements.
     #[inline(always)]
     fn channels(&self, first: usize, end: usize) -> impl Iterator<Item = (usize, &[Element])> {
         let n = self.n_elements();
@@ -131,14 +133,16 @@ impl Geometry {
         let low = element.low.saturating_sub(stretch.column).min(stretch.n);
         let high = element.high.saturating_sub(stretch.column).clamp(low, stretch.n);
         let place = (stretch.column + low) * self.stride[1] + element.column;
-        // An empty stretch may be to the left of the image; nothing is read there.
+        // An empty run may be to the left of the image; nothing is read there.
         Seen { low, high, first: (row * self.image[1] + place).wrapping_sub(margin) }
     }
 
-    /// Adds a block of patches to the pixels of the image that they see; `pixels` and `elements` are the first and their number.
+    /// Adds a block of patches to the pixels of the image; `pixels` and `elements` are the first
+    /// and their number.
     ///
     /// # Safety
-    /// The image has the channels of these elements, and nobody else uses them; the block has these sizes, its rows next to one another.
+    /// The image has the channels of these elements, and nobody else uses them; the block has these
+    /// sizes with contiguous rows.
     pub(crate) unsafe fn add_patches(
         &self,
         block: Matrix,
@@ -166,10 +170,10 @@ for_each_isa! {
     copy [] [] Copy, copy_body (patches: Patches<'_>, sizes: (usize, usize), to: *mut f32, step: usize)
 }
 
-/// Copies a block of so many pixels and elements.
+/// Copies a block with this many pixels and elements.
 ///
 /// # Safety
-/// The image has the channels of the elements; `to` has room for the pixels at each step.
+/// The image has the channels of the elements; `to` has all pixels at each step.
 #[inline(always)]
 unsafe fn copy_body<M: MultiplyAdd>(
     Patches { geometry, image, pixel, element }: Patches<'_>,
@@ -195,10 +199,10 @@ unsafe fn copy_body<M: MultiplyAdd>(
     }
 }
 
-/// Copies `low..high` of `n` elements, which come at the stride; the others are 0.
+/// Copies elements `low..high` of `n`, which are read at the stride; the others are 0.
 ///
 /// # Safety
-/// There are so many elements, and `to` has room for `n`, which nobody else uses.
+/// There are that many elements, and `to` has `n`, which nobody else uses.
 #[inline(always)]
 unsafe fn copy_seen(
     from: *const f32,
@@ -206,7 +210,7 @@ unsafe fn copy_seen(
     (low, high, n): (usize, usize, usize),
     stride: usize,
 ) {
-    // Mostly one element on either side: for more, the compiler calls a function.
+    // Mostly one element on either side. For more, the compiler calls a function.
     if low > 0 {
         // SAFETY: required of the caller, as below.
         unsafe { to.write(0.0) };
@@ -257,34 +261,34 @@ impl Operand for Patches<'_> {
         self,
         (n_rows, n_levels): (usize, usize),
         _n_columns: usize,
-        room: *mut f32,
+        scratch: *mut f32,
         height: usize,
     ) -> Panels {
         for row in (0..n_rows).step_by(height) {
             let (from, n_rows) = (self.from(row, 0), height.min(n_rows - row));
-            let panel = room.wrapping_add(row * n_levels);
+            let panel = scratch.wrapping_add(row * n_levels);
             // SAFETY: required of the caller.
             unsafe { (self.geometry.copy)(from, (n_rows, n_levels), panel, height) };
         }
-        let matrix = Matrix { start: room, row: 1, column: height };
+        let matrix = Matrix { start: scratch, row: 1, column: height };
         Panels { matrix, step: height * n_levels }
     }
 
     unsafe fn as_right(
         self,
         (n_levels, n_columns): (usize, usize),
-        room: *mut f32,
+        scratch: *mut f32,
         width: usize,
     ) -> Panels {
         if READS_DENSE_COLUMNS {
             // SAFETY: required of the caller.
-            unsafe { (self.geometry.copy)(self, (n_levels, n_columns), room, n_levels) };
-            let matrix = Matrix { start: room, row: 1, column: n_levels };
+            unsafe { (self.geometry.copy)(self, (n_levels, n_columns), scratch, n_levels) };
+            let matrix = Matrix { start: scratch, row: 1, column: n_levels };
             return Panels { matrix, step: width * n_levels };
         }
-        let matrix = Matrix { start: room, row: width, column: 1 };
+        let matrix = Matrix { start: scratch, row: width, column: 1 };
         for column in 0..n_columns {
-            let panel = room.wrapping_add(column / width * width * n_levels);
+            let panel = scratch.wrapping_add(column / width * width * n_levels);
             for level in 0..n_levels {
                 let to = Matrix { start: panel, ..matrix }.from(level, column % width).start;
                 // SAFETY: required of the caller.
@@ -295,10 +299,12 @@ impl Operand for Patches<'_> {
     }
 }
 
-/// Adds some elements to others, which come at the stride: a call of a loop for more elements would take longer.
+/// Adds some elements to others, which are at the stride. A call of a loop for more elements would
+/// take longer.
 ///
 /// # Safety
-/// There are so many elements on both sides, which do not overlap, and nobody else uses those that are added to.
+/// There are that many elements on both sides. They do not overlap, and nobody else uses those that
+/// are added to.
 #[inline(always)]
 unsafe fn add_short(from: *const f32, to: *mut f32, n: usize, stride: usize) {
     // SAFETY: required of the caller.

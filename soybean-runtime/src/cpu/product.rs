@@ -1,16 +1,18 @@
-//! One matrix product on one thread: operands are packed block by block, so that the innermost loops read them from caches in order. An
-//! operand need not exist as a matrix in memory, as long as it can pack its blocks.
+//! One matrix product on one thread. Operands are packed block by block, so that the innermost
+//! loops read them from caches in order. An operand need not be a matrix in memory, as long as it
+//! can pack its blocks.
 //!
-//! The order of loops and the names follow Goto & van de Geijn, "Anatomy of high-performance matrix multiplication", 2008.
+//! The order of loops and the names follow Goto & van de Geijn, "Anatomy of high-performance matrix
+//! multiplication", 2008.
 #![expect(unsafe_code, reason = "matrices of any strides in memory that other buffers share")]
 
 use super::{isa::Isa, microkernel::Microkernels, pack::Panels};
 
-/// Depth of a block: panels of this depth stay in the first-level cache.
+/// The depth of a block: panels of this depth stay in the first-level cache.
 const DEPTH: usize = 384;
-/// Rows of a packed block of the left operand: it stays in the second-level cache.
+/// The rows of a packed block of the left operand, which stays in the second-level cache.
 const ROWS: usize = 256;
-/// Columns of a packed block of the right operand.
+/// The columns of a packed block of the right operand.
 const COLUMNS: usize = 1536;
 
 /// A matrix in memory.
@@ -23,45 +25,47 @@ pub(crate) struct Matrix {
     pub(crate) column: usize,
 }
 
-// SAFETY: a matrix is a place, not a permission: each access says for itself why it is alone.
+// SAFETY: a matrix is an address, not a permission: each access justifies that it is exclusive.
 unsafe impl Send for Matrix {}
 // SAFETY: as above.
 unsafe impl Sync for Matrix {}
 
 impl Matrix {
-    /// The matrix without the rows and columns before these.
+    /// Returns the matrix without the rows and columns before these.
     pub(crate) const fn from(self, row: usize, column: usize) -> Self {
         Self { start: self.start.wrapping_add(row * self.row + column * self.column), ..self }
     }
 
-    /// Rows for columns.
+    /// Returns the transposed matrix.
     pub(crate) const fn transposed(self) -> Self {
         Self { start: self.start, row: self.column, column: self.row }
     }
 }
 
-/// A factor of a product: a matrix, in whatever way its elements are found, of which blocks are packed into panels.
+/// A factor of a product: a matrix with any storage, whose blocks can be packed into panels.
 pub(crate) trait Operand: Copy {
-    /// The matrix without the rows and columns before these.
+    /// Returns the matrix without the rows and columns before these.
     fn from(self, row: usize, column: usize) -> Self;
 
-    /// The first rows and columns as panels of `height` rows, packed into `room`, or as they lie; the product has `n_columns` columns.
+    /// Returns the first rows and columns as panels of `height` rows, packed into `scratch` or in
+    /// place; the product has `n_columns` columns.
     ///
     /// # Safety
-    /// The matrix has these sizes, and `room` is large enough for whole panels.
+    /// The matrix has these sizes, and `scratch` is large enough for whole panels.
     unsafe fn as_left(
         self,
         sizes: (usize, usize),
         n_columns: usize,
-        room: *mut f32,
+        scratch: *mut f32,
         height: usize,
     ) -> Panels;
 
-    /// The first rows and columns as panels of `width` columns, packed into `room`, or as they lie.
+    /// Returns the first rows and columns as panels of `width` columns, packed into `scratch` or in
+    /// place.
     ///
     /// # Safety
     /// As [`Self::as_left`].
-    unsafe fn as_right(self, sizes: (usize, usize), room: *mut f32, width: usize) -> Panels;
+    unsafe fn as_right(self, sizes: (usize, usize), scratch: *mut f32, width: usize) -> Panels;
 }
 
 /// The memory of one thread for packed blocks.
@@ -74,11 +78,11 @@ pub(crate) struct Workspace {
     kernels: Microkernels,
 }
 
-// SAFETY: the pointers lead into `_memory`.
+// SAFETY: the pointers refer to `_memory`.
 unsafe impl Send for Workspace {}
 
 const LINE: usize = 16;
-/// Elements of the memory for partial results: it stays in the second-level cache.
+/// The elements of the memory for partial results, which stays in the second-level cache.
 pub(crate) const N_SPARE: usize = 129 * 1024;
 
 impl Workspace {
@@ -97,22 +101,23 @@ impl Workspace {
         Self { _memory: memory, left, right, spare, second, kernels }
     }
 
-    /// Room for [`N_SPARE`] elements that products do not use.
+    /// Returns a pointer to [`N_SPARE`] elements that products do not use.
     pub(crate) const fn spare(&self) -> *mut f32 {
         self.spare
     }
 
-    /// As much room again.
+    /// Returns a pointer to as many further elements.
     pub(crate) const fn second_spare(&self) -> *mut f32 {
         self.second
     }
 
-    /// The rows and columns of the tiles into which products are best cut.
+    /// Returns the rows and columns of the tiles that suit products best.
     pub(crate) const fn tile(&self) -> (usize, usize) {
         (self.kernels.rows, self.kernels.columns)
     }
 
-    /// `result = left * right`, where sizes are rows, columns and depth. Fastest if the result's rows are next to each other.
+    /// Computes `result = left * right`, where sizes are rows, columns and depth. It is fastest if
+    /// rows of the result are contiguous.
     ///
     /// # Safety
     /// The matrices have these sizes, and nobody else writes to them.
@@ -127,7 +132,7 @@ impl Workspace {
         unsafe { self.product(sizes, left, right, result, false) };
     }
 
-    /// `result += left * right`, else as [`Self::multiply`].
+    /// Computes `result += left * right`, else as [`Self::multiply`].
     ///
     /// # Safety
     /// As [`Self::multiply`].
@@ -142,7 +147,8 @@ impl Workspace {
         unsafe { self.product(sizes, left, right, result, true) };
     }
 
-    /// `result = left * right`, or `result += left * right` if it `adds`, else as [`Self::multiply`].
+    /// Computes `result = left * right`, or `result += left * right` if `adds`, else as
+    /// [`Self::multiply`].
     ///
     /// # Safety
     /// As [`Self::multiply`].

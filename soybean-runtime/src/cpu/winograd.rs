@@ -1,7 +1,9 @@
-//! Convolutions with 3 x 3 filters by transforms: for 2 x 2 pixels of a result, 16 products instead of 36. Images, filters and results are
-//! transformed tile by tile, and each of the 16 elements of a tile has a matrix product of its own, over filters and channels.
+//! Convolutions with 3 x 3 filters by the Winograd algorithm: for 2 x 2 pixels of a result, 16
+//! products instead of 36. Images, filters and results are transformed tile by tile. Each of the 16
+//! elements of a tile has its own matrix product over filters and channels.
 //!
-//! Source: Lavin & Gray, "Fast algorithms for convolutional neural networks", 2016, `F(2 x 2, 3 x 3)`.
+//! Source: Lavin & Gray, "Fast algorithms for convolutional neural networks", 2016, `F(2 x 2, 3 x
+//! 3)`.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 mod tiles;
@@ -10,22 +12,23 @@ use soybean_plan::Convolution;
 
 use self::tiles::Transforms;
 use super::{
-    engine::Region,
     isa::Isa,
+    parallel::parallel_for,
     product::{Matrix, Workspace},
-    share::share,
+    region::Region,
 };
 
-/// Elements of a transformed tile.
+/// The elements of a transformed tile.
 const N: usize = 16;
-/// Tiles of a block: with the wide instruction sets they are a panel of a product as they lie.
+/// The tiles of a block. With the wide instruction sets they form a panel of a product in place.
 const BLOCK: usize = 64;
 /// With fewer channels or filters the transforms cost more than they save.
 const FEWEST_CHANNELS: usize = 16;
-/// With fewer blocks, threads would have little or nothing to do. The number of threads does not decide, so that results do not depend on it.
+/// With fewer blocks, threads would have little or no work. The number does not depend on the
+/// number of threads, so results do not either.
 const FEWEST_BLOCKS: usize = 4;
 
-/// A convolution with 3 x 3 filters at stride 1 made ready, of the forward form.
+/// A prepared convolution of the forward form with 3 x 3 filters at stride 1.
 pub(crate) struct Winograd {
     shape: Shape,
     n_parts: usize,
@@ -41,16 +44,18 @@ struct Shape {
     result: [usize; 2],
     padding: [usize; 2],
     tiles: [usize; 2],
-    /// Whether filters and channels are swapped, and each filter begins at its end: gradients of images.
-    is_turned: bool,
+    /// True if filters and channels are swapped and each filter is flipped, for gradients of
+    /// images.
+    is_transposed: bool,
 }
 
 impl Winograd {
-    /// The convolution of the forward form made ready, if transforms pay; `is_turned` says that its filters are those of a form with channels
-    /// and filters swapped.
+    /// Prepares a convolution of the forward form, if transforms are worth their cost.
+    /// `is_transposed` is true if its filters are those of a form with channels and filters
+    /// swapped.
     pub(crate) fn new(
         convolution: &Convolution,
-        is_turned: bool,
+        is_transposed: bool,
         isa: Isa,
         n_threads: usize,
     ) -> Option<Self> {
@@ -63,12 +68,13 @@ impl Winograd {
         if !is_plain || channels.min(filters) < FEWEST_CHANNELS || n_blocks < FEWEST_BLOCKS {
             return None;
         }
-        let shape = Shape { batch, channels, filters, image, result, padding, tiles, is_turned };
+        let shape =
+            Shape { batch, channels, filters, image, result, padding, tiles, is_transposed };
         Some(Self { shape, n_parts: n_threads, transforms: Transforms::new(isa) })
     }
 
-    /// The number of elements for which a call needs room.
-    pub(crate) const fn n_room(&self) -> usize {
+    /// Returns the number of elements of scratch space that a call needs.
+    pub(crate) const fn n_scratch(&self) -> usize {
         self.n_filters() + self.n_parts * self.n_part()
     }
 
@@ -80,41 +86,44 @@ impl Winograd {
         N * (self.shape.filters + self.shape.channels) * BLOCK
     }
 
-    /// Runs the convolution; regions are images, filters and results.
+    /// Runs the convolution. Regions are images, filters and results.
     ///
     /// # Safety
     /// The regions have the elements of the convolution, and nobody else uses them during the call.
     ///
     /// # Panics
-    /// If there is not enough room.
+    /// Panics if there is not enough scratch space.
     pub(crate) unsafe fn run(
         &self,
         workspaces: &mut [Workspace],
-        room: &mut [f32],
+        scratch: &mut [f32],
         [images, filters, results]: [Region; 3],
     ) {
-        let room = &mut room[..self.n_room()];
-        let room =
-            Region { pointer: room.as_mut_ptr(), n_elements: room.len(), dtype: filters.dtype };
+        let scratch = &mut scratch[..self.n_scratch()];
+        let scratch = Region {
+            pointer: scratch.as_mut_ptr(),
+            n_elements: scratch.len(),
+            dtype: filters.dtype,
+        };
         let (shape, n_filters) = (&self.shape, self.n_filters());
-        share(workspaces, shape.filters, 2 * n_filters, |_, range| {
+        parallel_for(workspaces, shape.filters, 2 * n_filters, |_, range| {
             // SAFETY: required of the caller; each filter is written once.
-            unsafe { (self.transforms.filters)(shape, range, filters.at(0), room.at(0)) };
+            unsafe { (self.transforms.filters)(shape, range, filters.at(0), scratch.at(0)) };
         });
         let n_tiles = shape.n_tiles();
         let n_blocks = n_tiles.div_ceil(BLOCK);
         let work = n_tiles * 2 * shape.filters * shape.channels;
-        share(workspaces, self.n_parts, work, |workspace, parts| {
+        parallel_for(workspaces, self.n_parts, work, |workspace, parts| {
             for part in parts {
-                let from = room.at(n_filters + part * self.n_part());
+                let from = scratch.at(n_filters + part * self.n_part());
                 let to = from.wrapping_add(N * shape.channels * BLOCK);
                 let bound = |part: usize| part * n_blocks / self.n_parts;
                 for block in bound(part)..bound(part + 1) {
                     let tiles = block * BLOCK..n_tiles.min((block + 1) * BLOCK);
-                    // SAFETY: required of the caller; parts have room of their own.
+                    // SAFETY: required of the caller; parts have separate scratch space.
                     unsafe { (self.transforms.read)(shape, tiles.clone(), images.at(0), from) };
                     // SAFETY: as above.
-                    unsafe { shape.multiply(workspace, room.at(0), from, to) };
+                    unsafe { shape.multiply(workspace, scratch.at(0), from, to) };
                     // SAFETY: as above; blocks are different pixels.
                     unsafe { (self.transforms.write)(shape, tiles, to, results.at(0)) };
                 }
@@ -128,10 +137,11 @@ impl Shape {
         self.batch * self.tiles[0] * self.tiles[1]
     }
 
-    /// The product of each element: tiles by channels times channels by filters.
+    /// Computes the product of each element: tiles by channels times channels by filters.
     ///
     /// # Safety
-    /// The places have the elements of a block, and of all filters; nobody else uses those of the result.
+    /// The pointers have the elements of a block, and of all filters; nobody else uses those of the
+    /// result.
     unsafe fn multiply(
         &self,
         workspace: &mut Workspace,

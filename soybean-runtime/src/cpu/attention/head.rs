@@ -8,18 +8,18 @@ use soybean_plan::{Attention, AttentionForm};
 use super::rows::{Grade, Rows};
 use crate::cpu::product::{Matrix, N_SPARE, Workspace};
 
-/// The most queries of a block.
+/// The maximum number of queries of a block.
 const MOST_QUERIES: usize = 256;
-/// The most queries of a block of causal attention: of the scores between them, half are not needed.
+/// The same for causal attention, where half of the scores between queries are not needed.
 const MOST_CAUSAL_QUERIES: usize = 64;
-/// With fewer queries in a block, packing its keys costs more than it saves to have all keys at once.
+/// With fewer queries in a block, packing its keys costs more than using all keys at once saves.
 const FEWEST_QUERIES: usize = 64;
-/// The numbers that are kept for each query of a block, those of [`Statistics`].
+/// The numbers that are stored for each query of a block, those of [`Statistics`].
 const N_STATISTICS: usize = size_of::<Statistics>() / size_of::<f32>();
 /// The elements of spare memory for scores.
 const N_SCORES: usize = N_SPARE - N_STATISTICS * MOST_QUERIES;
 
-/// The sizes of a head, and of the blocks in which it is worked on.
+/// The sizes of a head and of its blocks.
 pub(super) struct Sizes {
     pub(super) queries: usize,
     pub(super) keys: usize,
@@ -32,7 +32,7 @@ pub(super) struct Sizes {
     rows: Rows,
 }
 
-/// What belongs to one head.
+/// The operands of one head.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
     pub(super) query: Matrix,
@@ -42,7 +42,7 @@ pub(super) struct Head {
     pub(super) gradient: Matrix,
 }
 
-/// Where the gradients of one head go; those of values follow those of keys.
+/// The results for the gradients of one head; those of values follow those of keys.
 #[derive(Clone, Copy)]
 pub(super) struct Written {
     pub(super) query: Matrix,
@@ -50,7 +50,7 @@ pub(super) struct Written {
     pub(super) value: Matrix,
 }
 
-/// What is known of the row of a query.
+/// The running statistics of the row of a query.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Statistics {
@@ -62,7 +62,7 @@ struct Statistics {
     product: f32,
 }
 
-/// A block of queries and the spare memory for it.
+/// A block of queries and its spare memory.
 struct Block {
     queries: Range<usize>,
     /// Scores, which become weights: a row for each query, a column for each key of a block.
@@ -73,10 +73,10 @@ struct Block {
 }
 
 impl Block {
-    /// What is known of a row.
+    /// Returns the statistics of a row.
     ///
     /// # Safety
-    /// The block has so many queries, and nothing else refers to the row's.
+    /// The block has this many queries, and nothing else refers to those of the row.
     #[expect(clippy::mut_from_ref, reason = "the statistics stand in spare memory")]
     unsafe fn of_row(&self, row: usize) -> &mut Statistics {
         // SAFETY: required of the caller.
@@ -84,7 +84,7 @@ impl Block {
     }
 }
 
-/// A matrix whose rows of this length follow one another.
+/// Returns a matrix whose rows of this length are contiguous.
 pub(super) const fn dense(start: *mut f32, row: usize) -> Matrix {
     Matrix { start, row, column: 1 }
 }
@@ -108,17 +108,17 @@ impl Sizes {
         Self { queries, keys, features, width, is_causal, scale, block_queries, block_keys, rows }
     }
 
-    /// The number of blocks of queries.
+    /// Returns the number of blocks of queries.
     pub(super) const fn n_blocks(&self) -> usize {
         self.queries.div_ceil(self.block_queries)
     }
 
-    /// The multiplications of a head.
+    /// Returns the number of multiplications of a head.
     pub(super) const fn n_products(&self) -> usize {
         self.queries * self.keys * (self.features + self.width)
     }
 
-    /// The elements of the gradients of keys and values.
+    /// Returns the number of elements of the gradients of keys and values.
     pub(super) const fn n_shared(&self) -> usize {
         self.keys * (self.features + self.width)
     }
@@ -134,20 +134,20 @@ impl Sizes {
         };
         for row in 0..block.queries.len() {
             let nothing = Statistics { most: f32::NEG_INFINITY, total: 0.0, product: 0.0 };
-            // SAFETY: the spare memory has room for so many.
+            // SAFETY: the spare memory is large enough.
             unsafe { block.statistics.wrapping_add(row).write(nothing) };
         }
         block
     }
 
-    /// The blocks of keys of which some query of a block sees some.
+    /// Returns the blocks of keys of which some query of a block sees some.
     fn key_blocks(&self, block: &Block) -> impl Iterator<Item = Range<usize>> + use<> {
         let n_seen = if self.is_causal { self.keys.min(block.queries.end) } else { self.keys };
         let length = self.block_keys;
         (0..n_seen).step_by(length).map(move |first| first..n_seen.min(first + length))
     }
 
-    /// How many of these keys the query of a row sees.
+    /// Returns the number of these keys that the query of a row sees.
     fn n_seen(&self, block: &Block, row: usize, keys: &Range<usize>) -> usize {
         if !self.is_causal {
             return keys.len();
@@ -155,16 +155,16 @@ impl Sizes {
         (block.queries.start + row + 1).saturating_sub(keys.start).min(keys.len())
     }
 
-    /// Where gradients go: those of queries here, those of keys and values there.
+    /// Returns the targets of gradients: those of queries here, those of keys and values there.
     pub(super) const fn written(&self, query: Matrix, shared: *mut f32) -> Written {
         let value = shared.wrapping_add(self.keys * self.features);
         Written { query, key: dense(shared, self.features), value: dense(value, self.width) }
     }
 
-    /// The results of a block of queries, for one head.
+    /// Computes the results of a block of queries, for one head.
     ///
     /// # Safety
-    /// The places have the elements of a head; nobody else writes to those of the block.
+    /// The pointers have the elements of a head, and nobody else writes to those of the block.
     pub(super) unsafe fn forward(
         &self,
         workspace: &mut Workspace,
@@ -205,10 +205,10 @@ impl Sizes {
         }
     }
 
-    /// The products of the rows of two matrices, one for the queries of a block, the other for some keys.
+    /// Computes the products of the rows of two matrices: the queries of a block, and some keys.
     ///
     /// # Safety
-    /// The matrices have these rows; `to` has room for a row of keys for each query.
+    /// The matrices have these rows; `to` holds a row of keys for each query.
     unsafe fn scores(
         &self,
         workspace: &mut Workspace,
@@ -224,7 +224,7 @@ impl Sizes {
         unsafe { workspace.multiply(sizes, left, right.transposed(), result) };
     }
 
-    /// Makes weights of a row of scores and gives their sum; the row's largest score may become larger.
+    /// Turns a row of scores into weights, updates its maximum, and returns the sum of weights.
     ///
     /// # Safety
     /// The block has the row, with scores for these keys.
@@ -241,7 +241,8 @@ impl Sizes {
         sum
     }
 
-    /// Makes weights of a row of scores, and adds them to the row's statistics; gives the factor for what was summed with the weights before.
+    /// Turns a row of scores into weights and adds them to the statistics of the row. Returns the
+    /// factor for the sums of earlier weights.
     ///
     /// # Safety
     /// As [`Self::weigh`].
@@ -259,10 +260,10 @@ impl Sizes {
         correction
     }
 
-    /// The gradients of one head, of queries for these blocks only, of keys and values the part that comes from these.
+    /// Computes the gradients of queries for these blocks, and what they add to keys and values.
     ///
     /// # Safety
-    /// The places have the elements of a head; nobody else writes to keys, values and the queries of the blocks.
+    /// The pointers have a head each; nobody else writes to keys, values and these queries.
     pub(super) unsafe fn gradients(
         &self,
         workspace: &mut Workspace,
@@ -305,7 +306,7 @@ impl Sizes {
             }
             for row in 0..block.queries.len() {
                 if !is_whole {
-                    // SAFETY: the block has the row, whose largest score is known.
+                    // SAFETY: the block has the row, whose maximum score is known.
                     unsafe { self.weigh(&block, row, &keys) };
                 }
                 // SAFETY: as above.
@@ -316,7 +317,7 @@ impl Sizes {
         }
     }
 
-    /// The scores of a block, and the gradients of its weights.
+    /// Computes the scores of a block and the gradients of its weights.
     ///
     /// # Safety
     /// As [`Self::gradients`].
@@ -327,13 +328,13 @@ impl Sizes {
         keys: &Range<usize>,
         Head { query, key, value, gradient }: Head,
     ) {
-        // SAFETY: required of the caller; the block has room.
+        // SAFETY: required of the caller; the block has spare memory for them.
         unsafe { self.scores(workspace, block, keys, (query, key), block.weights) };
         // SAFETY: as above.
         unsafe { self.scores(workspace, block, keys, (gradient, value), block.gradients) };
     }
 
-    /// Adds the products of a row's weights and their gradients to its statistics.
+    /// Adds the products of the weights of a row and their gradients to its statistics.
     ///
     /// # Safety
     /// As [`Self::weigh`], which has been called for the row.
@@ -348,7 +349,7 @@ impl Sizes {
         unsafe { block.of_row(row).product += sum };
     }
 
-    /// Makes gradients of scores of a row's gradients of weights, and weights whose sum is 1.
+    /// Turns gradients of weights of a row into gradients of scores, and normalises its weights.
     ///
     /// # Safety
     /// As [`Self::add_products`], which has been called for all keys.
@@ -366,7 +367,7 @@ impl Sizes {
         unsafe { gradients.wrapping_add(n_seen).write_bytes(0, keys.len() - n_seen) };
     }
 
-    /// Adds what a block's weights and gradients of scores give to the gradients of queries, keys and values.
+    /// Adds the contribution of a block to the gradients of queries, keys and values.
     ///
     /// # Safety
     /// As [`Self::gradients`].

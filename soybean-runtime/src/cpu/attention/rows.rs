@@ -7,20 +7,21 @@ use crate::cpu::{
     math::{self, MultiplyAdd, Separate},
 };
 
-/// Several accumulators side by side: for speed, and because many short sums round less than a long one.
+/// Several accumulators at once: for speed, and because many short sums round less than a long one.
 const N_LANES: usize = 32;
 
-/// The loops of one instruction set.
+/// The loops for one instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Turns `n` scores `s` into `exp(scale * s - most)`, where `most` (third) is raised to the largest of the scaled scores first; then
-    /// gives their sum (fourth).
+    /// Turns `n` scores `s` into `exp(scale * s - most)` and returns their sum (fourth). First
+    /// raises `most` (third) to the maximum of the scaled scores.
     pub(super) weigh: unsafe fn(*mut f32, usize, f32, &mut f32, &mut f32),
     /// Multiplies `n` elements by a number.
     pub(super) scale: unsafe fn(*mut f32, usize, f32),
-    /// The sum of the products of `n` elements of both rows.
+    /// Returns the sum of the products of `n` elements of both rows.
     pub(super) dot: unsafe fn(*const f32, *const f32, usize, &mut f32),
-    /// Of `n` weights `w` and gradients of weights `g` makes `w / total` and the gradients of scores `scale * w / total * (g - mean)`.
+    /// Turns `n` weights `w` and gradients of weights `g` into `w / total` and the gradients of
+    /// scores `scale * w / total * (g - mean)`.
     pub(super) grade: unsafe fn(*mut f32, *mut f32, usize, Grade),
 }
 

@@ -1,9 +1,10 @@
-//! Attention against plain loops.
+//! Tests of attention against plain loops.
 
 use super::*;
 use crate::cpu::oracle::{Dice, in_pool, region};
 
-/// The results of one head by plain loops: the weighted sum of values, or the gradients of queries, keys and values.
+/// Returns the results of one head by plain loops: the weighted sum of values, or the gradients of
+/// queries, keys and values.
 fn head(it: &Attention, operands: &[&[f32]]) -> Vec<f64> {
     let (n, m, d, e) = (it.queries, it.keys, it.features, it.width);
     let dot = |x: &[f32], i: usize, y: &[f32], j: usize, length: usize| -> f64 {
@@ -66,16 +67,17 @@ fn check(dice: &mut Dice, attention: &Attention) {
     };
     let mut result = vec![f32::NAN; heads * n_result];
     let to = region(&mut result, DType::F32);
-    let mut room = vec![f32::NAN; kernel.n_scratch()];
+    let mut scratch = vec![f32::NAN; kernel.n_scratch()];
     // SAFETY: the buffers are this test's.
-    in_pool(|| unsafe { kernel.run(&mut workspaces, &mut room, &regions, &to) }.unwrap());
+    in_pool(|| unsafe { kernel.run(&mut workspaces, &mut scratch, &regions, &to) }.unwrap());
     for number in 0..heads {
         let operands: Vec<&[f32]> =
             inputs.iter().zip(lengths).map(|(it, n)| &it[number * n..(number + 1) * n]).collect();
         let expected = head(attention, &operands);
         let found = &result[number * n_result..(number + 1) * n_result];
         for (found, expected) in found.iter().zip(expected) {
-            // Scores of size up to 10 in single precision give weights a relative error of 1e-6; sums have up to some thousand terms of size 10.
+            // Scores of up to 10 in single precision give weights a relative error of 1e-6. Sums
+            // have up to some thousand terms of up to 10.
             let error = (f64::from(*found) - expected).abs();
             assert!(
                 error <= 2e-5 * expected.abs().max(5.0),

@@ -7,11 +7,11 @@ use soybean_plan::{Convolution, DType};
 
 use super::{BLOCK, ConvolutionKernel, FEW_ELEMENTS, FEWEST_LEVELS, N_CELL, N_LEVELS};
 use crate::cpu::{
-    engine::Region,
     pack::pack,
+    parallel::{N_PIECES, even_pieces, parallel_for, part_range},
     patches::Geometry,
     product::{Matrix, Workspace},
-    share::{N_PIECES, even_pieces, part_of, share},
+    region::Region,
 };
 
 /// A block of the gradient of filters.
@@ -27,11 +27,11 @@ impl Cell {
     }
 }
 
-/// Elements of filters for which a unit of work adds up what the pieces have summed.
+/// The filter elements for which a unit of work adds up the sums of the pieces.
 const LINE: usize = 16;
 
-/// Into how many parts the elements of filters are cut, and into how many pieces the pixels. The former makes no difference to results; the
-/// latter does, and is the same for all numbers of threads.
+/// Returns the number of parts of the filter elements, and the number of pieces of the pixels. The
+/// first does not affect results. The second does, and is the same for all numbers of threads.
 pub(super) fn cuts(it: &Convolution, geometry: &Geometry, n_threads: usize) -> (usize, usize) {
     let depth = it.channels * geometry.n_elements();
     let n_blocks = it.groups * it.filters.div_ceil(BLOCK);
@@ -42,7 +42,7 @@ pub(super) fn cuts(it: &Convolution, geometry: &Geometry, n_threads: usize) -> (
     let n_shares = |n_parts: usize| n_parts * n_blocks * n_pieces;
     let is_even = |it: &usize| n_shares(*it).is_multiple_of(n_threads);
     let even = (fewest..fewest + n_threads).find(is_even);
-    // Cells have as many elements as they can, because each packs all results.
+    // Cells have as many elements as possible, because each packs all results.
     let is_coarse = n_shares(fewest) < 4 * n_threads;
     let n_parts = even.filter(|it| is_coarse && depth >= it * FEW_ELEMENTS).unwrap_or(fewest);
     (n_parts, n_pieces)
@@ -53,49 +53,51 @@ impl ConvolutionKernel {
         self.convolution.groups * self.convolution.filters.div_ceil(BLOCK) * self.n_parts
     }
 
-    /// Whether there are too few cells for all threads, so that they share the pieces of each. What a piece sums is the same either way.
+    /// Returns true if there are too few cells for all threads, so that they share the pieces of
+    /// each. The sums of a piece are the same either way.
     fn shares_pieces(&self) -> bool {
         let (n_cells, n_threads) = (self.n_cells(), self.n_threads);
         self.n_pieces > 1 && n_cells < 4 * n_threads && !n_cells.is_multiple_of(n_threads)
     }
 
-    /// The elements of what all pieces sum, where threads share pieces.
+    /// Returns the number of elements of the sums of all pieces if threads share pieces, else 0.
     pub(super) fn n_partial(&self) -> usize {
         let n_gradient = self.convolution.groups * self.sizes[1];
         if self.shares_pieces() { self.n_pieces * n_gradient } else { 0 }
     }
 
-    /// The gradient of all filters, cell by cell, and piece by piece of the pixels that each one sums.
+    /// Computes the gradient of all filters, cell by cell, and for each cell piece by piece of the
+    /// pixels.
     ///
     /// # Safety
     /// As [`Self::forward`].
     ///
     /// # Panics
-    /// If there is not enough room.
+    /// Panics if there is not enough scratch space.
     pub(super) unsafe fn filter(
         &self,
         workspaces: &mut [Workspace],
-        room: &mut [f32],
+        scratch: &mut [f32],
         regions: [Region; 3],
         work: usize,
     ) {
         let n_cells = self.n_cells();
         if self.shares_pieces() {
-            let room = &mut room[..self.n_partial()];
-            let (pointer, n_elements) = (room.as_mut_ptr(), room.len());
+            let scratch = &mut scratch[..self.n_partial()];
+            let (pointer, n_elements) = (scratch.as_mut_ptr(), scratch.len());
             let sums = Region { pointer, n_elements, dtype: DType::F32 };
-            share(workspaces, n_cells * self.n_pieces, work, |workspace, units| {
+            parallel_for(workspaces, n_cells * self.n_pieces, work, |workspace, units| {
                 for unit in units {
                     let (cell, piece) = (self.cell(unit / self.n_pieces), unit % self.n_pieces);
                     let to = self.place(sums, &cell, piece);
-                    // SAFETY: required of the caller; pieces of cells have different places.
+                    // SAFETY: required of the caller; pieces of cells have different elements.
                     unsafe { self.sum_filter(workspace, regions, &cell, piece, to) };
                 }
             });
-            // SAFETY: as above; all pieces are there.
+            // SAFETY: as above; all pieces are computed.
             return unsafe { self.join(workspaces, sums, regions[2]) };
         }
-        share(workspaces, n_cells, work, |workspace, cells| {
+        parallel_for(workspaces, n_cells, work, |workspace, cells| {
             let (sum, total) = (workspace.second_spare(), workspace.spare());
             for cell in cells.map(|it| self.cell(it)) {
                 for piece in 0..self.n_pieces {
@@ -120,24 +122,24 @@ impl ConvolutionKernel {
         let (block, part) = (number / self.n_parts, number % self.n_parts);
         Cell {
             group: block / n_blocks,
-            filters: part_of(filters, block % n_blocks, n_blocks),
-            elements: part_of(self.depth, part, self.n_parts),
+            filters: part_range(filters, block % n_blocks, n_blocks),
+            elements: part_range(self.depth, part, self.n_parts),
         }
     }
 
-    /// Where the sums of a piece of a cell begin, in memory for those of all pieces.
+    /// Returns the start of the sums of a piece of a cell, in the memory of all pieces.
     fn place(&self, sums: Region, cell: &Cell, piece: usize) -> *mut f32 {
         let before = cell.filters.start * self.depth + cell.filters.len() * cell.elements.start;
         sums.at((piece * self.convolution.groups + cell.group) * self.sizes[1] + before)
     }
 
-    /// Adds up what all pieces have summed, in their order.
+    /// Adds up the sums of all pieces, in their order.
     ///
     /// # Safety
     /// As [`Self::forward`]; the sums are those of all pieces, and nobody else uses them.
     unsafe fn join(&self, workspaces: &mut [Workspace], sums: Region, result: Region) {
         let n_lines = self.depth.div_ceil(self.n_parts).div_ceil(LINE);
-        share(workspaces, self.n_cells() * n_lines, sums.n_elements, |_, units| {
+        parallel_for(workspaces, self.n_cells() * n_lines, sums.n_elements, |_, units| {
             for unit in units {
                 let (cell, line) = (self.cell(unit / n_lines), unit % n_lines);
                 let first = cell.elements.start + line * LINE;
@@ -155,10 +157,10 @@ impl ConvolutionKernel {
         });
     }
 
-    /// Sums a piece of the pixels, for a cell; the gradients of one element are next to one another.
+    /// Sums a piece of the pixels for a cell; the gradients of one element are contiguous.
     ///
     /// # Safety
-    /// As [`Self::forward`]; there is room for the cell, which nobody else uses.
+    /// As [`Self::forward`]; `to` has the elements of the cell, which nobody else uses.
     unsafe fn sum_filter(
         &self,
         workspace: &mut Workspace,
@@ -172,7 +174,7 @@ impl ConvolutionKernel {
         let total = Matrix { start: to, row: 1, column: cell.filters.len() };
         // SAFETY: required of the caller.
         unsafe { to.write_bytes(0, cell.n_elements()) };
-        for unit in part_of(self.convolution.batch * n_blocks, piece, self.n_pieces) {
+        for unit in part_range(self.convolution.batch * n_blocks, piece, self.n_pieces) {
             let (image, pixel) = (unit / n_blocks, unit % n_blocks * N_LEVELS);
             let product = image * self.convolution.groups + cell.group;
             let from = product * self.sizes[2] + cell.filters.start * n_pixels + pixel;
@@ -186,7 +188,7 @@ impl ConvolutionKernel {
         }
     }
 
-    /// Stores some elements of a cell, whose gradients `total` has.
+    /// Stores some elements of a cell, whose gradients are in `total`.
     ///
     /// # Safety
     /// The result has the elements that are needed, and nobody else writes to these.

@@ -1,11 +1,11 @@
-//! Poolings against plain loops.
+//! Tests of poolings against plain loops.
 
 use soybean_plan::DType;
 
 use super::*;
 use crate::cpu::oracle::{Dice, region};
 
-/// The places in the image of the pixels of a window, in order.
+/// Returns the positions in the image of the pixels of a window, in order.
 fn places(it: &Pooling, window: usize) -> Vec<usize> {
     let (row, column) = (window / it.result[1], window % it.result[1]);
     let mut places = Vec::new();
@@ -19,7 +19,7 @@ fn places(it: &Pooling, window: usize) -> Vec<usize> {
     places
 }
 
-/// The first of the largest pixels; not-a-number is larger than all others.
+/// Returns the first of the maximal pixels; NaN counts as larger than all others.
 fn first_largest(image: &[f32], places: &[usize]) -> Option<usize> {
     let better = |best: usize, it: usize| {
         let is_better = image[it] > image[best] || image[it].is_nan() && !image[best].is_nan();
@@ -28,7 +28,7 @@ fn first_largest(image: &[f32], places: &[usize]) -> Option<usize> {
     places.iter().copied().reduce(better)
 }
 
-/// What a form makes of one plane.
+/// Returns the result of a form for one plane.
 fn plane(it: &Pooling, inputs: &[&[f32]]) -> Vec<f64> {
     let n_windows = it.result[0] * it.result[1];
     let windows = (0..n_windows).map(|window| (window, places(it, window)));

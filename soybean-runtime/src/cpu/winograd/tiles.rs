@@ -11,16 +11,17 @@ use crate::cpu::{
     pack::copy_short,
 };
 
-/// Reads from the first pointer, writes from the second on, for filters or tiles with these numbers.
+/// A function that reads from the first pointer and writes from the second on, for filters or tiles
+/// with these numbers.
 type Transform = unsafe fn(&Shape, Range<usize>, *const f32, *mut f32);
 
-/// The transforms of one instruction set.
+/// The transforms for one instruction set.
 pub(super) struct Transforms {
     /// From filters of a convolution to `[elements, filters, channels]`.
     pub(super) filters: Transform,
     /// From images to `[elements, channels, tiles]` of a block.
     pub(super) read: Transform,
-    /// From `[elements, filters, tiles]` of a block to the tiles' pixels of results.
+    /// From `[elements, filters, tiles]` of a block to the pixels of results.
     pub(super) write: Transform,
 }
 
@@ -61,7 +62,7 @@ impl Shape {
         (stretches, n)
     }
 
-    /// Copies the pixels of a row that the tiles of a stretch see; outside the image they are 0.
+    /// Copies the pixels of a row that the tiles of a run see; outside the image they are 0.
     ///
     /// # Safety
     /// The plane has the image's elements, and nobody writes there.
@@ -83,13 +84,14 @@ impl Shape {
     }
 }
 
-/// Tiles whose pixels are sorted at once; those behind the last of a stretch are written over by the next stretch.
+/// The tiles whose pixels are sorted at once; those after the last of a run are overwritten by the
+/// next run.
 const LANES: usize = 16;
-/// Pixels of a row of each tile of a block: for each stretch a pair more than it has tiles.
+/// The pixels of a row of each tile of a block: for each run one pair more than it has tiles.
 type Row = [f32; 2 * (2 * BLOCK + LANES)];
 /// A number for each tile of a block.
 type Tiles = [f32; BLOCK];
-/// The stretches of a block, as many as there are.
+/// Returns the runs of a block.
 type Stretches = ([Stretch; BLOCK], usize);
 
 for_each_isa! {
@@ -105,7 +107,7 @@ for_each_isa! {
     write_tiles [] [] Transform, write_tiles_body (shape: &Shape, tiles: Range<usize>, from: *const f32, to: *mut f32)
 }
 
-/// `G g`, for a column of a filter.
+/// Computes `G g`, for a column of a filter.
 #[inline(always)]
 fn widened([a, b, c]: [f32; 3]) -> [f32; 4] {
     [a, 0.5 * (a + b + c), 0.5 * (a - b + c), c]
@@ -114,7 +116,7 @@ fn widened([a, b, c]: [f32; 3]) -> [f32; 4] {
 /// `U = G g G^T`
 ///
 /// # Safety
-/// The convolution has these filters, and `to` has room for all.
+/// The convolution has these filters, and `to` has the elements of all of them.
 #[inline(always)]
 unsafe fn transform_filters_body<M: MultiplyAdd>(
     shape: &Shape,
@@ -125,14 +127,14 @@ unsafe fn transform_filters_body<M: MultiplyAdd>(
     let (n_filters, n_channels) = (shape.filters, shape.channels);
     for filter in range {
         for channel in 0..n_channels {
-            let number = if shape.is_turned {
+            let number = if shape.is_transposed {
                 channel * n_filters + filter
             } else {
                 filter * n_channels + channel
             };
             // SAFETY: required of the caller.
             let mut g = unsafe { from.wrapping_add(number * 9).cast::<[f32; 9]>().read() };
-            if shape.is_turned {
+            if shape.is_transposed {
                 g.reverse();
             }
             let rows = [0, 1, 2].map(|row| widened([g[3 * row], g[3 * row + 1], g[3 * row + 2]]));
@@ -146,7 +148,7 @@ unsafe fn transform_filters_body<M: MultiplyAdd>(
     }
 }
 
-/// `B^T d`, for four rows or columns.
+/// Computes `B^T d`, for four rows or columns.
 #[inline(always)]
 fn differences([a, b, c, d]: [f32; 4]) -> [f32; 4] {
     [a - c, b + c, c - b, b - d]
@@ -155,7 +157,7 @@ fn differences([a, b, c, d]: [f32; 4]) -> [f32; 4] {
 /// `V = B^T d B`
 ///
 /// # Safety
-/// The images have these tiles, and `to` has room for a block.
+/// The images have these tiles, and `to` has the elements of a block.
 #[inline(always)]
 unsafe fn read_tiles_body<M: MultiplyAdd>(
     shape: &Shape,
@@ -169,7 +171,8 @@ unsafe fn read_tiles_body<M: MultiplyAdd>(
     let mut rows = [[[0.0; BLOCK + LANES]; 4]; 4];
     let (mut half, mut whole) = ([[[0.0; BLOCK]; 4]; 4], [[0.0; BLOCK]; 4]);
     for channel in 0..shape.channels {
-        // All rows first: vectors that are read where others were just written in another position have to wait for these.
+        // All rows are sorted first, because vector loads that overlap recent stores at another
+        // position have to wait for these.
         for (number, stretch) in stretches[..n_stretches].iter().enumerate() {
             let plane = from.wrapping_add((stretch.image * shape.channels + channel) * n_pixels);
             for (row, pixels) in pixels.iter_mut().enumerate() {
@@ -195,7 +198,7 @@ unsafe fn read_tiles_body<M: MultiplyAdd>(
     }
 }
 
-/// Sorts the pixels of a row of the stretch with this number by their column in the tile.
+/// Sorts the pixels of a row of the run with this number by their column in the tile.
 #[inline(always)]
 fn sort(pixels: &Row, number: usize, to: &mut [[f32; BLOCK + LANES]; 4], stretch: Stretch) {
     let pairs = &pixels.as_chunks::<2>().0[stretch.at + number..];
@@ -212,7 +215,7 @@ fn sort(pixels: &Row, number: usize, to: &mut [[f32; BLOCK + LANES]; 4], stretch
     }
 }
 
-/// [`differences`] for each tile.
+/// Computes [`differences`] for each tile.
 #[inline(always)]
 fn transform([a, b, c, d]: [&Tiles; 4], to: &mut [Tiles; 4]) {
     let [first, second, third, fourth] = to;
@@ -222,7 +225,7 @@ fn transform([a, b, c, d]: [&Tiles; 4], to: &mut [Tiles; 4]) {
     }
 }
 
-/// `A^T m`, for four rows or columns.
+/// Computes `A^T m`, for four rows or columns.
 #[inline(always)]
 fn sums([a, b, c, d]: [f32; 4]) -> [f32; 2] {
     [a + b + c, b - c - d]
