@@ -17,7 +17,6 @@ mod train;
 use std::{
     env,
     io::{self, ErrorKind, Write},
-    path::PathBuf,
     process::ExitCode,
 };
 
@@ -25,31 +24,21 @@ use soybean_plan::Plan;
 use soybean_runtime::{Error, Model, Process};
 
 use self::flags::{Command, CommandEntry, Request};
-pub(crate) use self::flags::{check, file_of, with_file};
-use crate::{Split, Tensor, TrainConfig};
-
-/// What the loading function is told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DataOptions {
-    /// The file given with `--data`, or the folder given with `--data-dir`.
-    pub path: Option<PathBuf>,
-    /// The seed given with `--seed`, for data that are drawn or split at random.
-    pub seed: u64,
-}
+use crate::{DataOptions, Split, Tensor, TrainConfig};
 
 /// The model that a command line is about.
-pub(crate) struct Subject {
+pub(crate) struct CommandModel {
     pub(crate) plan: Plan,
     pub(crate) model: &'static dyn Model,
     pub(crate) forward: fn(&[Tensor]) -> Vec<Tensor>,
 }
 
 /// Why a command ended early.
-enum Failure {
+enum CommandError {
     /// The command line cannot be understood.
     Usage(String),
     /// The work could not be done.
-    Work(String),
+    Failed(String),
     /// A signal ended the run; the message says where it goes on.
     Stopped { message: String, code: u8 },
     /// Nobody reads the output any more.
@@ -58,47 +47,47 @@ enum Failure {
 
 /// The command line of a trainer.
 pub(crate) fn trainer(
-    subject: &Subject,
+    model: &CommandModel,
     defaults: TrainConfig,
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
 ) -> ExitCode {
-    main(subject, defaults, flags::TRAINER, load)
+    main(model, defaults, flags::TRAINER, load)
 }
 
 /// The command line of a predictor.
-pub(crate) fn predictor(subject: &Subject) -> ExitCode {
+pub(crate) fn predictor(model: &CommandModel) -> ExitCode {
     // None of its commands takes data.
     let load = |_: &DataOptions| Err("expected a command without data".to_owned());
-    main(subject, TrainConfig::default(), flags::PREDICTOR, load)
+    main(model, TrainConfig::default(), flags::PREDICTOR, load)
 }
 
 fn main(
-    subject: &Subject,
+    model: &CommandModel,
     defaults: TrainConfig,
     commands: &'static [CommandEntry],
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
 ) -> ExitCode {
     let process = match Process::start() {
         Ok(process) => process,
-        Err(error) => return ended(Process::ONLY, &error.to_string(), 1),
+        Err(error) => return report_failure(Process::ONLY, &error.to_string(), 1),
     };
     // All processes do the same; one tells of it. Standard output is not locked: users' code may print, too, in threads that a run waits for.
     let mut output: Box<dyn Write> =
         if process.is_first() { Box::new(io::stdout()) } else { Box::new(io::sink()) };
     let request = flags::parse(env::args_os().skip(1), defaults, commands);
     let outcome = request
-        .and_then(|it| run(subject, it, load, process, &mut output))
+        .and_then(|it| run(model, it, load, process, &mut output))
         .and_then(|()| Ok(output.flush()?));
     match outcome {
-        Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
-        Err(Failure::Work(message)) => ended(process, &message, 1),
-        Err(Failure::Usage(message)) => {
-            ended(process, &format!("{message} (--help lists all flags)"), 2)
+        Ok(()) | Err(CommandError::OutputClosed) => ExitCode::SUCCESS,
+        Err(CommandError::Failed(message)) => report_failure(process, &message, 1),
+        Err(CommandError::Usage(message)) => {
+            report_failure(process, &format!("{message} (--help lists all flags)"), 2)
         }
-        Err(Failure::Stopped { message, code }) => {
+        Err(CommandError::Stopped { message, code }) => {
             // All processes have agreed on it.
             if process.is_first() {
-                tell(&message);
+                print_error(&message);
             }
             ExitCode::from(code)
         }
@@ -106,29 +95,29 @@ fn main(
 }
 
 /// Says why this process ends, unless another does.
-fn ended(process: Process, message: &str, code: u8) -> ExitCode {
+fn report_failure(process: Process, message: &str, code: u8) -> ExitCode {
     if process.fail(message) {
         let who = match process {
             Process::ONLY => String::new(),
             Process { number, .. } => format!("process {number}: "),
         };
-        tell(&format!("{who}error: {message}"));
+        print_error(&format!("{who}error: {message}"));
     }
     ExitCode::from(code)
 }
 
 /// Writes a line to standard error, in one piece, so that no other process writes into it. If it is closed, the exit code is all that is left to tell.
-fn tell(line: &str) {
+fn print_error(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 fn run(
-    subject: &Subject,
+    model: &CommandModel,
     request: Request,
     load: impl FnOnce(&DataOptions) -> Result<Split, String>,
     process: Process,
     output: &mut dyn Write,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     let options = match request {
         Request::Help(text) => return Ok(write!(output, "{text}")?),
         Request::Run(options) => options,
@@ -136,36 +125,36 @@ fn run(
     match options.command {
         // It may write a file.
         Command::Plan if !process.is_first() => Ok(()),
-        Command::Plan => plan::plan(&subject.plan, &options.plan, output),
-        Command::Train => train::train(subject, &options, &load(&options.run.data)?, output),
+        Command::Plan => plan::plan(&model.plan, &options.plan, output),
+        Command::Train => train::train(model, &options, &load(&options.run.data)?, output),
         Command::Check if options.determinism => {
-            determinism::check(subject, &options, &load(&options.run.data)?.train, output)
+            determinism::check(model, &options, &load(&options.run.data)?.train, output)
         }
-        Command::Check => check::check(subject, &options, &load(&options.run.data)?.train, output),
+        Command::Check => check::check(model, &options, &load(&options.run.data)?.train, output),
         Command::Devices => devices::devices(output),
-        Command::Bench => bench::bench(subject, &options, &load(&options.run.data)?.train, output),
-        Command::CheckPredictor => predictor::check(subject, &options, output),
-        Command::BenchPredictor => predictor::bench(subject, &options, output),
+        Command::Bench => bench::bench(model, &options, &load(&options.run.data)?.train, output),
+        Command::CheckPredictor => predictor::check(model, &options, output),
+        Command::BenchPredictor => predictor::bench(model, &options, output),
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
-        Self::Work(error.to_string())
+        Self::Failed(error.to_string())
     }
 }
 
-impl From<String> for Failure {
+impl From<String> for CommandError {
     fn from(message: String) -> Self {
-        Self::Work(message)
+        Self::Failed(message)
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CommandError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             ErrorKind::BrokenPipe => Self::OutputClosed,
-            _ => Self::Work(format!("cannot write the output: {error}")),
+            _ => Self::Failed(format!("cannot write the output: {error}")),
         }
     }
 }

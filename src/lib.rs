@@ -148,13 +148,12 @@ pub use soybean_runtime::{
     Array, Config, Counters, Device, Error, Evaluation, Process, Trace, checkpoint, data, weights,
 };
 
-pub use command_line::DataOptions;
 pub use eager::Tensor;
 pub use network::{Batch, Network, Outputs};
 pub use predictor::Predictor;
 pub use run::{
-    Curve, End, EvaluationRecord, Event, Flow, HeldOutBatch, Metric, Resume, Schedule, Split,
-    Start, StepRecord, Summary, TrainConfig,
+    Curve, DataOptions, End, EvaluationRecord, Event, Flow, HeldOutBatch, Metric, Resume, Schedule,
+    Split, Start, StepRecord, Summary, TrainConfig,
 };
 pub use trainer::Trainer;
 

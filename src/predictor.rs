@@ -10,7 +10,7 @@ use soybean_runtime::{
 
 use crate::{
     Batch, Network,
-    command_line::{self, Subject},
+    command_line::{self, CommandModel},
 };
 
 /// Runs the model `N`, which is of mode inference, as its plan says. A model's module names it for its own model: `mlp::Predictor`.
@@ -87,8 +87,8 @@ impl<N: Network> Predictor<N> {
     /// A program around the model: `plan` (also without a subcommand), `check`, `bench` and `devices`, each with `--help`. What is checked and measured is random.
     pub fn command_line() -> ExitCode {
         const { Self::IS_INFERENCE };
-        let subject = Subject { plan: N::PLAN, model: N::model(), forward: N::forward };
-        command_line::predictor(&subject)
+        let model = CommandModel { plan: N::PLAN, model: N::model(), forward: N::forward };
+        command_line::predictor(&model)
     }
 }
 

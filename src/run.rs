@@ -1,28 +1,28 @@
-//! A training run, from its choices to its metrics and checkpoints.
+//! A training run, from its configuration to its metrics and checkpoints.
 
 mod batches;
+mod checkpoint_manager;
 mod config;
 mod evaluation;
 mod event;
-mod events;
-mod files;
 mod fit;
 mod folder;
-mod keeper;
 mod metric;
+mod output;
 mod plot;
+mod progress;
 mod record;
 mod schedule;
 mod split;
-mod standing;
+mod tensorboard;
 mod trace;
 
 pub(crate) use batches::{batch_size, first, loader};
-pub(crate) use config::LOSS;
-pub use config::{Resume, TrainConfig};
+pub(crate) use checkpoint_manager::folder as checkpoints;
+pub use config::{DataOptions, Resume, TrainConfig};
+pub(crate) use config::{LOSS, setting, settings::settings};
 pub use event::{End, Event, Flow, Start, Summary};
-pub(crate) use fit::{Broken, fit};
-pub(crate) use keeper::folder as checkpoints;
+pub(crate) use fit::{FitError, fit};
 pub use metric::{HeldOutBatch, Metric};
 pub use record::{EvaluationRecord, StepRecord};
 pub use schedule::{Curve, Schedule};

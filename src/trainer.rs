@@ -15,8 +15,8 @@ use soybean_runtime::{
 };
 
 use crate::{
-    Batch, Event, Flow, Network, Split, Summary, TrainConfig,
-    command_line::{self, DataOptions, Subject},
+    Batch, DataOptions, Event, Flow, Network, Split, Summary, TrainConfig,
+    command_line::{self, CommandModel},
     run,
 };
 
@@ -287,8 +287,8 @@ impl<N: Network> Trainer<N> {
         load: impl FnOnce(&DataOptions) -> Result<Split, E>,
     ) -> ExitCode {
         const { Self::IS_TRAINED };
-        let subject = Subject { plan: N::PLAN, model: N::model(), forward: N::forward };
-        command_line::trainer(&subject, defaults, |options| {
+        let model = CommandModel { plan: N::PLAN, model: N::model(), forward: N::forward };
+        command_line::trainer(&model, defaults, |options| {
             load(options).map_err(|error| error.to_string())
         })
     }

@@ -6,11 +6,13 @@
 use soybean_plan::Rows;
 
 use crate::{
-    graph::{Graph, Phase, Source, Value},
+    graph::{Graph, Source},
     network::Network,
-    operator::{Operator, Rules},
+    operator::{Operator, Phase},
+    operators::{elementwise::Elementwise, reduce::Reduce},
     scalar,
     signature::{Dim, Signature, factor_id},
+    value::Value,
 };
 
 /// What is known of a network's batches.
@@ -69,12 +71,9 @@ fn rows(graph: &Graph, n_rows: Option<usize>) -> Vec<Rows> {
 
 /// Whether an operand serves noise alone, by which dropout drops what it drops: nothing in evaluations.
 fn is_of_noise(operator: &Operator, operand: usize) -> bool {
-    let program = match operator {
-        Operator::Elementwise(map) => &map.program,
-        Operator::Reduce(reduce) => &reduce.map.program,
-        _ => return false,
-    };
-    scalar::is_of_noise(program, factor_id(operand))
+    let map = operator.downcast_ref::<Elementwise>();
+    let map = map.or_else(|| operator.downcast_ref::<Reduce>().map(|it| &it.map));
+    map.is_some_and(|it| scalar::is_of_noise(&it.program, factor_id(operand)))
 }
 
 /// The rows of an operator's result, from those of the operands at these positions.
@@ -120,7 +119,7 @@ mod tests {
     use soybean_plan::{DType, Rows};
 
     use super::Batch;
-    use crate::{Argument, Builder, Network, Optimizer, graph::Value};
+    use crate::{Argument, Builder, Network, Optimizer, value::Value};
 
     fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
         match builder.call(operator, arguments) {

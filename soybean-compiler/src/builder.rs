@@ -4,10 +4,11 @@ use soybean_plan::{DType, Init, Mode, RunScalar, Shape};
 
 use crate::{
     fault::Fault,
-    graph::{Graph, Source, Value},
+    graph::{Graph, Source},
     initializers,
-    operators::by_phase::ByPhase,
+    operators::phase_select::PhaseSelect,
     surface::{self, arguments::Arguments},
+    value::Value,
 };
 
 /// A value that a call takes or gives.
@@ -123,7 +124,7 @@ impl Builder {
     /// The first tensor in training steps, the second in evaluations.
     pub(crate) fn by_phase(&mut self, train: Value, evaluate: Value) -> Value {
         match self.mode {
-            Mode::Training => self.graph.add(ByPhase.into(), &[train, evaluate]),
+            Mode::Training => self.graph.add(PhaseSelect.into(), &[train, evaluate]),
             Mode::Inference => evaluate,
         }
     }

@@ -5,8 +5,7 @@ use soybean_plan::{Mesh, Precision, Program, Topology, Unfit};
 use crate::{
     builder::Builder,
     fault::{At, ModelFault},
-    graph::Value,
-    limit::{self, Shortage},
+    limit::{self, OutOfMemory},
     lower::{Lowered, lowered_within},
     network::Network,
     optimizer::Optimizer,
@@ -15,6 +14,7 @@ use crate::{
     report::Report,
     share,
     tiling::{Objective, Request, Search, Strategy, Tiled, search, search_alone},
+    value::Value,
 };
 
 /// What is asked of the compiler besides the model itself.
@@ -176,7 +176,7 @@ fn shortage(network: &Network, mesh: Mesh, strategy: Strategy, found: &Shortfall
     let &Shortfall { memory, most_at_work, ref peak } = found;
     match most_at_work < mesh.n_ranks() {
         true => too_many_gpus(mesh.n_ranks(), most_at_work),
-        false => Shortage { network, mesh, memory, strategy, peak }.fault(MAX_GPUS),
+        false => OutOfMemory { network, mesh, memory, strategy, peak }.fault(MAX_GPUS),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Faults: what is wrong with a model, and where.
 
-use crate::graph::Value;
+use crate::value::Value;
 
 /// What is wrong with one call.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use soybean_plan::DType;
 
 use crate::{
-    graph::{Graph, Value},
+    graph::Graph,
     network::Network,
     operator::Operator,
     operators::{elementwise::Elementwise, reduce::Reduce},
     scalar,
     signature::{FactorId, factor_id},
     simplify,
+    value::Value,
 };
 
 /// The most tensors that one fused kernel reads.
@@ -81,7 +82,7 @@ fn sources_by_next(network: &Network) -> BTreeMap<Value, BTreeSet<Value>> {
 }
 
 fn reads_elementwise(graph: &Graph, value: Value) -> bool {
-    matches!(graph.operator(value), Some(Operator::Elementwise(_) | Operator::Reduce(_)))
+    graph.operator(value).is_some_and(|it| it.is::<Elementwise>() || it.is::<Reduce>())
 }
 
 /// A kernel into which its operands may move.
@@ -97,21 +98,20 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn fused(&self, operator: Operator, operands: Vec<Value>) -> (Operator, Vec<Value>) {
-        match operator {
-            Operator::Elementwise(map) => {
-                let (map, operands) = self.absorb(map, operands, &[]);
-                (map.into(), operands)
-            }
-            Operator::Reduce(reduce) => {
-                let reduced: Vec<FactorId> = (0..reduce.map.extents.len())
-                    .map(factor_id)
-                    .filter(|it| !reduce.kept.contains(it))
-                    .collect();
-                let (map, operands) = self.absorb(reduce.map, operands, &reduced);
-                (Reduce { map, ..reduce }.into(), operands)
-            }
-            other => (other, operands),
+        if let Some(map) = operator.downcast_ref::<Elementwise>() {
+            let (map, operands) = self.absorb(map.clone(), operands, &[]);
+            return (map.into(), operands);
         }
+        if let Some(reduce) = operator.downcast_ref::<Reduce>() {
+            let reduced: Vec<FactorId> = (0..reduce.map.extents.len())
+                .map(factor_id)
+                .filter(|it| !reduce.kept.contains(it))
+                .collect();
+            let Reduce { map, combine, kept } = reduce.clone();
+            let (map, operands) = self.absorb(map, operands, &reduced);
+            return (Reduce { map, combine, kept }.into(), operands);
+        }
+        (operator, operands)
     }
 
     /// Moves operands into the map as long as that is possible and some operand still has each of the dims in `needed`.
@@ -150,7 +150,7 @@ impl Reader<'_> {
         position: usize,
     ) -> Option<(Elementwise, Vec<Value>)> {
         let value = operands[position];
-        let Some(Operator::Elementwise(inner)) = self.graph.operator(value) else { return None };
+        let Some(inner) = self.graph.operator_as::<Elementwise>(value) else { return None };
         let is_cheap = scalar::is_cheap(&inner.program);
         let has_same_space = map.operands[position].len() == map.extents.len();
         let is_allowed = self.graph.operands(value).into_iter().all(|it| self.may_read(it));

@@ -5,33 +5,39 @@ use std::collections::BTreeMap;
 use soybean_plan::{Combine, DType, ScalarProgram, Shape};
 
 use crate::{
-    graph::{Graph, Source, Value},
-    operator::{Call, Rules},
+    graph::{Graph, Source},
+    operator::{GradientBuilder, Operator, OperatorCall},
     operators::{
         elementwise::{Elementwise, all_dims},
         reduce::Reduce,
     },
     scalar,
     signature::FactorId,
+    value::Value,
 };
 
-/// What gradient rules write to.
-pub struct Tape<'a> {
+/// The graph during differentiation.
+struct Differentiation<'a> {
     /// The graph, to which gradients are added.
-    pub graph: &'a mut Graph,
-    /// For each tensor of the forward graph, whether a parameter reaches it.
+    graph: &'a mut Graph,
+    /// For each tensor of the forward graph, whether it depends on a parameter.
     depends_on_parameters: &'a [bool],
 }
 
-impl Tape<'_> {
-    /// Whether any parameter's gradient flows through this tensor.
-    #[must_use]
-    pub fn needs_gradient(&self, value: Value) -> bool {
+impl GradientBuilder for Differentiation<'_> {
+    fn shape(&self, value: Value) -> Shape {
+        self.graph.shape(value)
+    }
+
+    fn needs_gradient(&self, value: Value) -> bool {
         self.depends_on_parameters[value.index()]
     }
 
-    /// Adds a map over those of the given operands that its program reads.
-    pub fn add_elementwise(
+    fn add(&mut self, operator: Operator, operands: &[Value]) -> Value {
+        self.graph.add(operator, operands)
+    }
+
+    fn add_elementwise(
         &mut self,
         extents: Shape,
         operands: &[Vec<FactorId>],
@@ -41,8 +47,7 @@ impl Tape<'_> {
         add_elementwise(self.graph, extents, operands, &program, values)
     }
 
-    /// The sum of a tensor over all dims but `kept`.
-    pub fn sum_to(&mut self, value: Value, kept: &[FactorId]) -> Value {
+    fn sum_to(&mut self, value: Value, kept: &[FactorId]) -> Value {
         let shape = self.graph.shape(value);
         if kept == all_dims(&shape) {
             return value;
@@ -92,14 +97,14 @@ pub(crate) fn differentiate(
         let Some(operator) = graph.operator(value).cloned() else { continue };
         graph.set_origin(graph.node(value).origin);
         let operands = graph.operands(value);
-        let call = Call { operands: &operands, result: value, gradient };
-        let mut tape = Tape { graph, depends_on_parameters: &depends_on_parameters };
-        let shares = operator.gradient(&call, &mut tape);
-        for (&operand, share) in operands.iter().zip(shares) {
-            let Some(share) = share else { continue };
+        let call = OperatorCall { operands: &operands, result: value, gradient };
+        let mut builder = Differentiation { graph, depends_on_parameters: &depends_on_parameters };
+        let terms = operator.gradient(&call, &mut builder);
+        for (&operand, term) in operands.iter().zip(terms) {
+            let Some(term) = term else { continue };
             let sum = match gradients.get(&operand) {
-                None => share,
-                Some(&sum) => add(graph, sum, share),
+                None => term,
+                Some(&sum) => add(graph, sum, term),
             };
             gradients.insert(operand, sum);
         }

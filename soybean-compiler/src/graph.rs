@@ -13,28 +13,10 @@ use petgraph::{
 use soybean_plan::{DType, Init, Shape};
 
 use crate::{
-    operator::{Operator, Rules},
-    operators::by_phase::ByPhase,
+    operator::{Operator, Phase, Rules},
     pin::Pin,
+    value::Value,
 };
-
-/// A tensor of a [`Graph`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Value(NodeIndex<u32>);
-
-impl Value {
-    /// The position of the tensor in the graph's order of creation.
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0.index()
-    }
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "v{}", self.index())
-    }
-}
 
 /// One tensor.
 #[derive(Clone, Debug)]
@@ -71,15 +53,6 @@ pub enum Source {
     Operator(Operator),
 }
 
-/// What a step is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Loss, gradients and updates.
-    Train,
-    /// Loss and outputs alone.
-    Evaluate,
-}
-
 /// A data-flow graph of tensors. Operands are made before the tensors that are computed from them.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
@@ -98,12 +71,12 @@ impl Graph {
     pub fn add_source(&mut self, name: &str, dtype: DType, shape: Shape, source: Source) -> Value {
         let (name, origin) = (name.to_owned(), self.origin);
         let node = Node { name, dtype, shape, source, origin, pinned: None };
-        Value(self.tensors.add_node(node))
+        of_index(self.tensors.add_node(node))
     }
 
     /// Adds a tensor of another graph that no operator computes.
     pub fn add_copy(&mut self, node: &Node) -> Value {
-        Value(self.tensors.add_node(node.clone()))
+        of_index(self.tensors.add_node(node.clone()))
     }
 
     /// Adds the result of an operator; its shape follows from the operator's signature.
@@ -120,9 +93,9 @@ impl Graph {
         };
         let value = self.tensors.add_node(node);
         for operand in operands {
-            self.tensors.add_edge(operand.0, value, ());
+            self.tensors.add_edge(index_of(*operand), value, ());
         }
-        Value(value)
+        of_index(value)
     }
 
     /// Adds the result of an operator that is stored as this tensor of another graph, and made for the same call.
@@ -138,12 +111,12 @@ impl Graph {
     /// The node of a tensor.
     #[must_use]
     pub fn node(&self, value: Value) -> &Node {
-        &self.tensors[value.0]
+        &self.tensors[index_of(value)]
     }
 
     /// The node of a tensor, to be changed.
     pub fn node_mut(&mut self, value: Value) -> &mut Node {
-        &mut self.tensors[value.0]
+        &mut self.tensors[index_of(value)]
     }
 
     /// The shape of a tensor.
@@ -159,6 +132,12 @@ impl Graph {
             Source::Operator(operator) => Some(operator),
             Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => None,
         }
+    }
+
+    /// Returns the operator that computes a tensor, if it is of this type.
+    #[must_use]
+    pub fn operator_as<T: Rules>(&self, value: Value) -> Option<&T> {
+        self.operator(value)?.downcast_ref()
     }
 
     /// The tensors from which a tensor is computed, in the operator's order.
@@ -180,10 +159,7 @@ impl Graph {
     /// Whether a tensor is computed of its operand at this position in this phase.
     #[must_use]
     pub fn reads(&self, value: Value, position: usize, phase: Phase) -> bool {
-        match self.operator(value) {
-            Some(Operator::ByPhase(_)) => position == ByPhase::operand(phase),
-            Some(_) | None => true,
-        }
+        self.operator(value).is_none_or(|it| it.reads(position, phase))
     }
 
     /// The tensors computed from a tensor, in order of creation; one that uses it twice stands here twice.
@@ -197,14 +173,14 @@ impl Graph {
     /// Whether a tensor is a working copy of its operand.
     #[must_use]
     pub fn is_copy(&self, value: Value) -> bool {
-        self.operator(value).is_some_and(Operator::is_share)
+        self.operator(value).is_some_and(|it| it.is_replica())
     }
 
     /// The tensor whose memory a tensor is: its own, unless it is another's in another shape. Working copies count as tensors of their own.
     #[must_use]
     pub fn memory_of(&self, value: Value) -> Value {
         match self.operator(value) {
-            Some(operator) if operator.is_alias() && !operator.is_share() => {
+            Some(operator) if operator.is_alias() && !operator.is_replica() => {
                 self.memory_of(self.operands(value)[0])
             }
             Some(_) | None => value,
@@ -212,15 +188,15 @@ impl Graph {
     }
 
     fn neighbors(&self, value: Value, direction: Direction) -> impl Iterator<Item = Value> + '_ {
-        self.tensors.edges_directed(value.0, direction).map(move |edge| match direction {
-            Direction::Incoming => Value(edge.source()),
-            Direction::Outgoing => Value(edge.target()),
+        self.tensors.edges_directed(index_of(value), direction).map(move |edge| match direction {
+            Direction::Incoming => of_index(edge.source()),
+            Direction::Outgoing => of_index(edge.target()),
         })
     }
 
     /// All tensors in order of creation, so that operands come before what is computed from them.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = Value> + use<> {
-        self.tensors.node_indices().map(Value)
+        self.tensors.node_indices().map(of_index)
     }
 
     /// The tensors of the batch, in the order in which they were added.
@@ -297,6 +273,14 @@ impl Graph {
         }
         line
     }
+}
+
+fn of_index(index: NodeIndex<u32>) -> Value {
+    Value::new(index.index())
+}
+
+fn index_of(value: Value) -> NodeIndex<u32> {
+    NodeIndex::new(value.index())
 }
 
 impl fmt::Display for Graph {

@@ -5,11 +5,12 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use soybean_plan::BufferId;
 
 use crate::{
-    graph::{Phase, Source, Value},
+    graph::Source,
     memory::{Life, Storage},
     network::Network,
-    operator::Operator,
+    operator::Phase,
     peak::{Content, Held, Peak, by_content},
+    value::Value,
 };
 
 /// Whose part a buffer is.
@@ -44,7 +45,8 @@ impl Holdings {
                 _ if is_converted => Content::Collectives,
                 Source::Parameter(_) => Content::Parameters,
                 Source::Buffer(_) | Source::State => Content::States,
-                Source::Input { .. } | Source::Operator(Operator::Iota(_)) => Content::Inputs,
+                Source::Input { .. } => Content::Inputs,
+                Source::Operator(operator) if operator.is_constant() => Content::Inputs,
                 Source::Operator(_) if is_forward[value.index()] => Content::Activations,
                 Source::Operator(_) => Content::Gradients,
             };

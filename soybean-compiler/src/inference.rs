@@ -3,8 +3,9 @@
 use crate::{
     builder::Builder,
     fault::{At, ModelFault},
-    graph::{Graph, Value},
+    graph::Graph,
     network::Network,
+    value::Value,
 };
 
 impl Network {

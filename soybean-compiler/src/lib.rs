@@ -35,6 +35,7 @@ mod surface;
 mod text;
 pub mod tiling;
 mod updates;
+mod value;
 mod verify;
 
 pub use builder::{Argument, Builder, Site};
@@ -58,4 +59,5 @@ pub use surface::{
 };
 pub use text::program_text;
 pub use tiling::{Objective, Request, Strategy};
+pub use value::Value;
 pub use verify::{verify, verify_program};

@@ -1,15 +1,22 @@
-//! Plans under a memory limit: the cheapest plan whose program fits, or what is missing.
+//! Plans under a memory limit: the cheapest plan whose program fits, or a diagnostic of what is
+//! missing.
 //!
-//! How much memory a program takes is known when it is lowered. What it takes at least follows from the tilings alone, at each of some moments, as a sum
-//! of one share for each tensor and operator ([`moments`]). With a price on the bytes of each moment these shares become costs that the search
-//! minimises like all others. Prices are raised where plans do not fit ([`master`]); each plan on the way is lowered, and the cheapest that really fits
-//! is taken. Whatever the prices, the least total of moved and priced bytes, less the price of the limit, is a bound below all plans of this
-//! network that fit; plans with working copies that it does not have are not among them.
+//! The memory of a program is known once it is lowered. A lower bound follows from the tilings
+//! alone, at each program point, as a sum over tensors and operators ([`program_points`]). With a
+//! Lagrange multiplier on the bytes at each point, these summands are costs like all others, and
+//! the search minimises the Lagrangian. Column generation (Dantzig and Wolfe 1960) finds
+//! multipliers: the restricted master problem ([`restricted_master`]) gives those of the best
+//! mixture of the plans found so far, and each search with them adds a plan. Every plan found is
+//! lowered, and the cheapest one that fits is taken.
+//!
+//! Whatever the multipliers are, the least Lagrangian less the price of the limit is a lower bound
+//! for all plans of this network that fit. Plans with replicas that the network lacks are not
+//! covered.
 
-mod fit;
-mod master;
-mod moments;
-mod shortage;
+mod column_generation;
+mod out_of_memory;
+mod program_points;
+mod restricted_master;
 
-pub(crate) use fit::{checked, fitting};
-pub(crate) use shortage::Shortage;
+pub(crate) use column_generation::{checked, fitting};
+pub(crate) use out_of_memory::OutOfMemory;

@@ -14,15 +14,16 @@ use soybean_plan::{
 
 use crate::{
     batch::Batch,
-    graph::{Phase, Source, Value},
+    graph::Source,
     holdings::{Holdings, Owner},
     memory::{self, Steps, Storage},
-    operator::{Operator, Rules},
-    operators::{by_phase::ByPhase, elementwise::Elementwise},
+    operator::Phase,
+    operators::{elementwise::Elementwise, phase_select::PhaseSelect},
     overlap::{self, Order},
     scalar,
     schedule::{self, Task},
     tiling::{Tiled, number, route},
+    value::Value,
 };
 
 /// Lowers a tiled network.
@@ -171,8 +172,7 @@ impl<'a> Lowering<'a> {
         for value in graph.values() {
             let (node, tile) = (graph.node(value), self.stored_tile(value));
             let name: Cow<'static, str> = Cow::Owned(node.name.clone());
-            let is_constant = matches!(node.source, Source::Operator(Operator::Iota(_)));
-            if matches!(node.source, Source::Operator(_)) && !is_constant {
+            if graph.operator(value).is_some_and(|it| !it.is_constant()) {
                 continue;
             }
             let buffer = self.buffer(value, tile.tiling, true);
@@ -223,7 +223,7 @@ impl<'a> Lowering<'a> {
 
     /// Converts the operands and runs the kernel; where the result is.
     fn run(&mut self, value: Value) -> BufferId {
-        if let Some(Operator::ByPhase(_)) = self.tiled.network.graph.operator(value) {
+        if self.tiled.network.graph.operator_as::<PhaseSelect>(value).is_some() {
             return self.operand_of_phase(value);
         }
         let (operands, shapes) = self.operands(value);
@@ -241,7 +241,7 @@ impl<'a> Lowering<'a> {
     /// The one operand that is the result in this phase, in the tiling of the form.
     fn operand_of_phase(&mut self, value: Value) -> BufferId {
         let (signature, form) = self.tiled.signature(value);
-        let position = ByPhase::operand(self.phase);
+        let position = PhaseSelect::operand(self.phase);
         let operand = self.tiled.network.graph.operands(value)[position];
         self.in_tiling(operand, signature.operand_tiling(position, form))
     }
@@ -278,7 +278,7 @@ impl<'a> Lowering<'a> {
         let collectives = self.route(value, from, tiling, soybean_plan::Combine::Sum);
         let is_free = collectives.iter().all(|it| it.bytes(&self.tiled.mesh) == 0);
         let is_constant =
-            matches!(self.tiled.network.graph.operator(value), Some(Operator::Iota(_)));
+            self.tiled.network.graph.operator(value).is_some_and(|it| it.is_constant());
         if is_constant && is_free {
             let tile = self.tile(value, tiling);
             let known = self.constants.iter().find(|it| it.tile == tile).map(|it| it.buffer);

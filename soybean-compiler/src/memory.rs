@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use soybean_plan::{Buffer, BufferId, DType, Kernel, Step, Strides};
 
 use crate::{
-    graph::Phase,
+    operator::Phase,
     overlap::{self, Order},
 };
 

@@ -12,10 +12,12 @@ use crate::{
     fault::{At, ModelFault},
     fuse,
     gradient::differentiate,
-    graph::{Graph, Phase, Source, Value},
-    operator::{Operator, Rules},
+    graph::{Graph, Source},
+    operator::{Operator, Phase},
+    operators::{elementwise::Elementwise, permute::Permute, total::Total},
     optimizer::{Optimizer, program::Updates},
     pin, precision, share, simplify, updates,
+    value::Value,
 };
 
 /// A training step as a graph; in inference the forward computation alone.
@@ -253,8 +255,8 @@ impl Network {
             is_of_weights.push(!is_input && operands.iter().all(|it| is_of_weights[it.index()]));
         }
         let is_light = |it: &Operator| {
-            let changes_nothing = it.is_alias() || matches!(it, Operator::Permute(_));
-            changes_nothing || matches!(it, Operator::Elementwise(_))
+            let changes_nothing = it.is_alias() || it.is::<Permute>();
+            changes_nothing || it.is::<Elementwise>()
         };
         let may_repeat = |value: Value| {
             let is_fixed = self.mode() == Mode::Inference && is_of_weights[value.index()];
@@ -269,7 +271,7 @@ impl Network {
     pub fn summands(&self) -> Vec<bool> {
         let graph = &self.graph;
         let is_root: BTreeSet<Value> = self.roots().into_iter().collect();
-        let is_total = |it: &Value| matches!(graph.operator(*it), Some(Operator::Total(_)));
+        let is_total = |it: &Value| graph.operator_as::<Total>(*it).is_some();
         let is_sum = |value: Value| {
             let signature = graph.operator(value)?.signature(&graph.operand_shapes(value));
             Some(signature.combine == Combine::Sum)

@@ -1,158 +1,207 @@
-//! The primitive operators: the list, and what every one of them must say of itself.
+//! The rules that every primitive operator states about itself.
 //!
-//! What users call (`softmax`, `cross_entropy`) is built from these few by the table in [`crate::surface`].
+//! This side knows no operator. Each operator is a type in a file of its own under
+//! [`crate::operators`]; a graph holds it as an [`Operator`]. The calls of users (`softmax`,
+//! `cross_entropy`) are built from these few by the table in [`crate::surface`].
 
-use std::fmt;
+use std::{any::Any, fmt, ops::Deref, sync::Arc};
 
-use soybean_plan::{DType, Kernel, Shape};
+use soybean_plan::{DType, Kernel, ScalarProgram, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operators::{
-        attend::Attend, by_phase::ByPhase, concatenate::Concatenate, contract::Contract,
-        convolve::Convolve, elementwise::Elementwise, embed::Embed, iota::Iota, pad::Pad,
-        permute::Permute, pool::Pool, reduce::Reduce, reshape::Reshape, share::Share, total::Total,
-    },
-    scalar,
-    signature::Signature,
+    signature::{FactorId, Signature},
+    value::Value,
 };
 
-/// What an operator says of itself: all its rules, side by side in its own file.
-pub trait Rules: fmt::Display {
-    /// Index notation, bound to the shapes of the operands.
+/// The rules of an operator, side by side in its own file.
+pub trait Rules: Any + fmt::Debug + fmt::Display + Send + Sync {
+    /// Returns the index notation, bound to the shapes of the operands.
     fn signature(&self, operands: &[Shape]) -> Signature;
 
-    /// The gradient of each operand, given the gradient of the result; none where none flows.
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>>;
+    /// Adds the gradient of each operand, given the gradient of the result. An operand without
+    /// gradient gets `None`.
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>>;
 
-    /// Floating-point operations for each point of the loops.
+    /// Returns the floating-point operations for each point of the loops.
     fn flops_per_point(&self) -> u64;
 
-    /// How its tensors are kept where a network computes in `bf16`.
+    /// Returns how operands and result are rounded in a network that computes in `bf16`.
     fn rounding(&self) -> Rounding;
 
-    /// What a rank runs for its part, given the shapes of its parts of the operands and the result; none where there is nothing to run.
+    /// Returns the kernel that a rank runs, given the shapes of its parts of the operands and the
+    /// result; `None` if there is nothing to run.
     fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel>;
 
-    /// The type of the result's elements, given those of the operands.
+    /// Returns the type of the result's elements, given those of the operands.
     fn dtype(&self, _operands: &[DType]) -> DType {
         DType::F32
     }
+
+    /// Returns whether the result is an operand's memory, viewed in another shape, in one phase, or
+    /// as a replica.
+    fn is_alias(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the result is a replica of the operand: a copy with a tiling of its own.
+    fn is_replica(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the result is the operand rounded to `bf16`. Ranks that hold the whole
+    /// operand round all of it, which is cheaper than exchanging parts.
+    fn is_cast(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the result is a constant, which is stored before the first step.
+    fn is_constant(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the operator reads the operand at this position in this phase.
+    fn reads(&self, _position: usize, _phase: Phase) -> bool {
+        true
+    }
 }
 
-/// How an operator's tensors are kept where a network computes in `bf16`. Integers and what must be exact stay as they are in any case.
+/// The phase for which a tensor is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// A training step: loss, gradients and updates.
+    Train,
+    /// An evaluation: loss and outputs alone.
+    Evaluate,
+}
+
+/// The rounding of an operator's tensors in a network that computes in `bf16`. Integers and tensors
+/// that must be exact are never rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {
-    /// Operands and result are rounded: numbers of `bf16` are multiplied, and their products added up in `f32`.
+    /// Operands and result are rounded: `bf16` numbers are multiplied, and their products are added
+    /// up in `f32`.
     Product,
-    /// Operands are read as they are; the result is rounded if one of them is, or if a product reads it.
+    /// Operands are read as stored; the result is rounded if an operand is, or if a product reads
+    /// it.
     Map,
-    /// Operands and result are of one type, rounded if an operand is, or if a product reads the result.
+    /// Operands and result have one type, rounded if an operand is, or if a product reads the
+    /// result.
     Alike,
-    /// Operands are read as they are; the result is rounded.
+    /// Operands are read as stored; the result is rounded.
     Rounded,
-    /// Operands are read as they are; the result is exact.
+    /// Operands are read as stored; the result is exact.
     Exact,
 }
 
-/// One use of an operator, as its gradient sees it.
-pub struct Call<'a> {
+/// One use of an operator, as its gradient rule sees it.
+pub struct OperatorCall<'a> {
     /// The operands.
     pub operands: &'a [Value],
     /// The result.
     pub result: Value,
-    /// The gradient of the loss by the result.
+    /// The gradient of the loss with respect to the result.
     pub gradient: Value,
 }
 
-macro_rules! operators {
-    ($($operator:ident,)*) => {
-        /// A primitive operator. Nothing outside its own file looks inside, except passes that work on one kind of operator.
-        #[derive(Clone, Debug, PartialEq)]
-        pub enum Operator { $(#[expect(missing_docs, reason = "the type says it")] $operator($operator),)* }
+/// The graph as gradient rules extend it.
+pub trait GradientBuilder {
+    /// Returns the shape of a tensor.
+    fn shape(&self, value: Value) -> Shape;
 
-        impl Operator {
-            fn rules(&self) -> &dyn Rules {
-                match self { $(Self::$operator(rules) => rules,)* }
-            }
-        }
+    /// Returns whether the gradient of any parameter flows through this tensor.
+    fn needs_gradient(&self, value: Value) -> bool;
 
-        $(impl From<$operator> for Operator {
-            fn from(operator: $operator) -> Self {
-                Self::$operator(operator)
-            }
-        })*
-    };
+    /// Adds the result of an operator.
+    fn add(&mut self, operator: Operator, operands: &[Value]) -> Value;
+
+    /// Adds a map over those of the given operands that its program reads.
+    fn add_elementwise(
+        &mut self,
+        extents: Shape,
+        operands: &[Vec<FactorId>],
+        program: ScalarProgram,
+        values: &[Value],
+    ) -> Value;
+
+    /// Adds the sum of a tensor over all dims but `kept`.
+    fn sum_to(&mut self, value: Value, kept: &[FactorId]) -> Value;
 }
 
-operators! {
-    Attend, ByPhase, Concatenate, Contract, Convolve, Elementwise, Embed, Iota, Pad, Permute, Pool, Reduce, Reshape, Share,
-    Total,
+/// A primitive operator of a graph: a shared pointer to its rules.
+#[derive(Clone, Debug)]
+pub struct Operator(Arc<dyn Comparable>);
+
+/// Rules that can be compared with other rules.
+trait Comparable: Rules {
+    fn rules(&self) -> &dyn Rules;
+    fn is_equal(&self, other: &Operator) -> bool;
+}
+
+impl<T: Rules + PartialEq> Comparable for T {
+    fn rules(&self) -> &dyn Rules {
+        self
+    }
+
+    fn is_equal(&self, other: &Operator) -> bool {
+        other.downcast_ref::<T>().is_some_and(|it| it == self)
+    }
+}
+
+impl<T: Rules + PartialEq> From<T> for Operator {
+    fn from(rules: T) -> Self {
+        Self(Arc::new(rules))
+    }
+}
+
+impl Deref for Operator {
+    type Target = dyn Rules;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.rules()
+    }
+}
+
+impl PartialEq for Operator {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.is_equal(other)
+    }
 }
 
 impl Operator {
-    /// What kind of operator it is, in one word: the first of its text form.
+    /// Returns the operator as one of this type; `None` if it is of another type.
+    #[must_use]
+    pub fn downcast_ref<T: Rules>(&self) -> Option<&T> {
+        let rules: &dyn Any = self.0.rules();
+        rules.downcast_ref()
+    }
+
+    /// Returns whether the operator is of this type.
+    #[must_use]
+    pub fn is<T: Rules>(&self) -> bool {
+        self.downcast_ref::<T>().is_some()
+    }
+
+    /// Returns the kind of the operator: the first word of its text form.
     #[must_use]
     pub fn kind(&self) -> String {
         let text = self.to_string();
         text.split(' ').next().unwrap_or_default().to_owned()
     }
 
-    /// Whether the result is an operand's memory, seen in another shape or in one phase.
-    #[must_use]
-    pub fn is_alias(&self) -> bool {
-        matches!(self, Self::Reshape(_) | Self::ByPhase(_) | Self::Share(_))
-    }
-
-    /// Whether ranks may repeat each other's work wherever that saves bytes, since there is none, or next to none.
+    /// Returns whether ranks may repeat each other's work wherever that saves bytes, because the
+    /// work is negligible.
     #[must_use]
     pub fn may_repeat(&self) -> bool {
-        self.is_cast() || self.is_share()
-    }
-
-    /// Whether the result is a working copy of the operand.
-    #[must_use]
-    pub fn is_share(&self) -> bool {
-        matches!(self, Self::Share(_))
-    }
-
-    /// Whether the result is the operand in `bf16`. Ranks that have the whole operand would sooner round all of it than send each other parts.
-    #[must_use]
-    pub fn is_cast(&self) -> bool {
-        let is_identity = |map: &Elementwise| map.program == scalar::identity();
-        matches!(self, Self::Elementwise(map) if map.dtype == DType::Bf16 && is_identity(map))
-    }
-}
-
-impl Rules for Operator {
-    fn signature(&self, operands: &[Shape]) -> Signature {
-        self.rules().signature(operands)
-    }
-
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
-        self.rules().gradient(call, tape)
-    }
-
-    fn flops_per_point(&self) -> u64 {
-        self.rules().flops_per_point()
-    }
-
-    fn rounding(&self) -> Rounding {
-        self.rules().rounding()
-    }
-
-    fn kernel(&self, operands: &[Shape], result: &Shape) -> Option<Kernel> {
-        self.rules().kernel(operands, result)
-    }
-
-    fn dtype(&self, operands: &[DType]) -> DType {
-        self.rules().dtype(operands)
+        self.is_cast() || self.is_replica()
     }
 }
 
 impl fmt::Display for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.rules(), f)
+        fmt::Display::fmt(self.0.rules(), f)
     }
 }

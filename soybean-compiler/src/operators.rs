@@ -1,7 +1,6 @@
-//! One file for each primitive operator, with all its rules.
+//! The primitive operators: one file each, with all rules of the operator.
 
 pub mod attend;
-pub mod by_phase;
 pub mod concatenate;
 pub mod contract;
 pub mod convolve;
@@ -10,8 +9,9 @@ pub mod embed;
 pub mod iota;
 pub mod pad;
 pub mod permute;
+pub mod phase_select;
 pub mod pool;
 pub mod reduce;
+pub mod replica;
 pub mod reshape;
-pub mod share;
 pub mod total;

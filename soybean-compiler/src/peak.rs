@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::graph::Value;
+use crate::value::Value;
 
 /// What memory is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

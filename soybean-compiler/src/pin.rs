@@ -8,7 +8,8 @@ use soybean_plan::{MAX_AXES, Mesh, Placement, Shape, Tile, Tiling};
 
 use crate::{
     fault::{At, ModelFault},
-    graph::{Graph, Value},
+    graph::Graph,
+    value::Value,
 };
 
 /// The tiling in which a tensor is to be stored: a placement for each axis of the mesh, or one that stands for all axes.

@@ -23,11 +23,12 @@ use std::collections::BTreeMap;
 use soybean_plan::{DType, Precision};
 
 use crate::{
-    graph::{Graph, Value},
+    graph::Graph,
     network::Network,
-    operator::{Operator, Rounding, Rules},
+    operator::{Operator, Rounding},
     operators::elementwise::Elementwise,
     scalar,
+    value::Value,
 };
 
 /// The network with the types of its tensors as the precision asks for.
@@ -141,9 +142,9 @@ impl Pass {
             false => operands,
         };
         let dtype = if is_rounded { DType::Bf16 } else { dtype };
-        let operator = match operator {
-            Operator::Elementwise(map) => Elementwise { dtype, ..map.clone() }.into(),
-            other => other.clone(),
+        let operator = match operator.downcast_ref::<Elementwise>() {
+            Some(map) => Elementwise { dtype, ..map.clone() }.into(),
+            None => operator.clone(),
         };
         let new = self.graph.add(operator, &operands);
         self.graph.node_mut(new).dtype = dtype;

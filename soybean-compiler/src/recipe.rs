@@ -24,7 +24,8 @@ use crate::{
     builder::{Argument, Builder, Made, Site},
     compile::{Compiled, Options, compile},
     fault::ModelFault,
-    graph::{Source, Value},
+    graph::Source,
+    value::Value,
 };
 
 pub use read::RecipeFault;

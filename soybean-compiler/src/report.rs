@@ -14,10 +14,12 @@ use std::collections::BTreeMap;
 use soybean_plan::{Kernel, Mesh, Mode, Precision, Program, Topology};
 
 use crate::{
-    graph::{Graph, Phase, Source, Value},
+    graph::{Graph, Source},
     holdings::Holdings,
+    operator::Phase,
     peak::{Content, Peak},
     tiling::{Objective, Search, Strategy},
+    value::Value,
 };
 
 pub use parallelism::Parallelism;

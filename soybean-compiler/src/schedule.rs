@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use soybean_plan::Mode;
 
 use crate::{
-    graph::{Graph, Phase, Source, Value},
+    graph::{Graph, Source},
     network::Network,
-    operator::Operator,
+    operator::Phase,
+    value::Value,
 };
 
 /// One piece of work.
@@ -53,7 +54,7 @@ fn readers(graph: &Graph, value: Value) -> Vec<Value> {
     let mut readers = graph.users(value);
     let mut at = 0;
     while at < readers.len() {
-        if graph.operator(readers[at]).is_some_and(Operator::is_alias) {
+        if graph.operator(readers[at]).is_some_and(|it| it.is_alias()) {
             readers.extend(graph.users(readers[at]));
         }
         at += 1;
@@ -76,7 +77,7 @@ fn computed(
 ) -> Vec<Value> {
     let is_ancestor = graph.ancestors_in(phase, roots);
     let is_computed = |value: &Value| match &graph.node(*value).source {
-        Source::Operator(operator) => !matches!(operator, Operator::Iota(_)),
+        Source::Operator(operator) => !operator.is_constant(),
         Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => false,
     };
     graph

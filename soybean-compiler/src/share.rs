@@ -10,10 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    graph::{Graph, Value},
-    network::Network,
-    operators::share::Share,
-    tiling::Tiled,
+    graph::Graph, network::Network, operators::replica::Replica, tiling::Tiled, value::Value,
 };
 
 /// The network with working copies; one that has them stays as it is.
@@ -36,7 +33,7 @@ pub(crate) fn shared(network: &Network) -> Network {
         let mut operand = |it: Value| match has_copy[it.index()] && !next.contains(&value) {
             true => *copies.entry(it).or_insert_with(|| {
                 graph.set_origin(old.node(it).origin);
-                graph.add(Share.into(), &[of[&it]])
+                graph.add(Replica.into(), &[of[&it]])
             }),
             false => of[&it],
         };

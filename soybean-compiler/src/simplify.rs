@@ -5,11 +5,12 @@ mod windows;
 use std::collections::BTreeMap;
 
 use crate::{
-    graph::{Graph, Source, Value},
+    graph::{Graph, Source},
     network::Network,
     operator::{Operator, Rules},
-    operators::contract::Contract,
+    operators::{contract::Contract, elementwise::Elementwise, permute::Permute},
     pin::Pin,
+    value::Value,
 };
 
 /// The network without dead tensors and repeated work. Inputs and parameters stay, used or not.
@@ -43,7 +44,7 @@ fn pass(network: &Network) -> Network {
             continue;
         }
         let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
-        if let Operator::Elementwise(map) = operator
+        if let Some(map) = operator.downcast_ref::<Elementwise>()
             && node.pinned.is_none()
             && let Some(joined) = windows::joined(&mut graph, map, &operands)
         {
@@ -92,10 +93,12 @@ fn read_permutations_in_place(
     operator: Operator,
     operands: Vec<Value>,
 ) -> (Operator, Vec<Value>) {
-    let Operator::Contract(mut contract) = operator else { return (operator, operands) };
+    let Some(mut contract) = operator.downcast_ref::<Contract>().cloned() else {
+        return (operator, operands);
+    };
     let mut operands = operands;
     for position in 0..operands.len() {
-        let Some(Operator::Permute(permute)) = graph.operator(operands[position]) else { continue };
+        let Some(permute) = graph.operator_as::<Permute>(operands[position]) else { continue };
         if graph.node(operands[position]).pinned.is_some() {
             continue;
         }

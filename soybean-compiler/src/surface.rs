@@ -30,9 +30,9 @@ use crate::{
     builder::{Argument, Builder},
     fault::Fault,
     gradient::add_elementwise,
-    graph::Value,
     operators::elementwise::all_dims,
     signature::FactorId,
+    value::Value,
 };
 
 use arguments::Arguments;

@@ -1,51 +1,42 @@
-//! The tiling search: how every tensor lies on the mesh, and in which form every operator runs, so that the fewest bytes move.
+//! The tiling search: chooses a tiling for every tensor and a partitioning for every operator, so
+//! that a step moves the fewest bytes or takes the least time.
 //!
-//! [`problem`] turns a network into variables with pairwise costs, [`strategy`] chooses states for them, with [`solve`] for what costs least, by
-//! elimination and lower bounds; [`conversion`] says what a change of tiling costs.
+//! [`problem`] describes a network as variables with pairwise costs. [`instance`] and
+//! [`candidates`] make min-sum problems of it at a resolution or from some labels; `soybean_minsum`
+//! solves them. [`strategy`] and [`coarse_to_fine`] decide which of these problems to solve.
+//! [`conversion`] gives the collectives between two tilings.
 
-mod alike;
-mod bound;
-mod buckets;
-mod chain;
-mod charge;
-mod choices;
+mod axis_assignment;
+mod axis_partition;
+mod baselines;
+mod candidates;
+mod coarse_to_fine;
 mod conversion;
-mod counts;
+mod cost_model;
+mod digit_order;
 mod dominance;
-mod eliminate;
-mod forced;
-mod forms;
-mod held;
-mod layout;
-mod minimum;
+mod instance;
+mod lagrangian;
+mod memory_tie_break;
+mod multipliers;
 mod objective;
-mod optimum;
-mod order;
-mod pairwise;
-mod parts;
-mod price;
-mod priced;
+mod orbits;
 mod problem;
 mod recursive;
 mod resolution;
-mod solve;
-mod space;
+mod splittable;
 mod strategy;
 mod tiled;
-mod turns;
-mod view;
+mod tiling_space;
 
-#[cfg(test)]
-mod tests;
-
-pub(crate) use charge::{Charges, Working};
 pub use conversion::route;
+pub(crate) use lagrangian::Lagrangian;
+pub(crate) use multipliers::{KernelMultiplier, MemoryMultipliers};
 pub use objective::Objective;
-pub(crate) use priced::Priced;
 pub use strategy::{Baselines, Request, Search, Strategy, Times, search, search_alone};
 pub use tiled::{Conversion, Tiled};
 
-/// The number of an item in its list; equal ones share it.
+/// Returns the position of an item in a list, and appends it if it is new.
 pub(crate) fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
     list.iter().position(|it| *it == item).unwrap_or_else(|| {
         list.push(item);

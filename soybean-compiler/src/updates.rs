@@ -4,7 +4,7 @@ use soybean_plan::{Combine, DType, NonFinite, RunScalar, ScalarProgram, Shape, U
 
 use crate::{
     gradient::add_elementwise,
-    graph::{Graph, Source, Value},
+    graph::{Graph, Source},
     operators::{elementwise::all_dims, reduce::Reduce, total::Total},
     optimizer::{
         Optimizer,
@@ -12,6 +12,7 @@ use crate::{
     },
     scalar::{self, ScalarBuilder},
     signature::FactorId,
+    value::Value,
 };
 
 /// The most numbers that one kernel adds up.

@@ -3,9 +3,11 @@
 use soybean_plan::{BufferId, DType, Kernel, Program, Step};
 
 use crate::{
-    graph::{Source, Value},
+    graph::Source,
     network::Network,
-    operator::{Operator, Rounding, Rules},
+    operator::{Operator, Rounding},
+    operators::contract::Contract,
+    value::Value,
 };
 
 /// Checks that every operator's operands have the shapes of its signature, and that the network's tensors are what they are said to be.
@@ -62,7 +64,7 @@ fn verify_value(network: &Network, value: Value) -> Result<(), String> {
         ));
     }
     verify_types(network, value, operator)?;
-    if let Operator::Contract(contract) = operator
+    if let Some(contract) = operator.downcast_ref::<Contract>()
         && contract.as_matrices(&shapes[0], &shapes[1], &graph.shape(value)).is_none()
     {
         return Err(format!(

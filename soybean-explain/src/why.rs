@@ -7,7 +7,7 @@ use std::{
 };
 
 use soybean_compiler::{
-    Network, Objective, Report, Request, Strategy, best_plan, graph::Value, readable_bytes,
+    Network, Objective, Report, Request, Strategy, Value, best_plan, readable_bytes,
     readable_seconds, rows::aligned, tiling::Search,
 };
 use soybean_plan::{AxisSet, Mesh, Placement, Tiling};

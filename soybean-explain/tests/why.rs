@@ -4,7 +4,7 @@
 use expect_test::expect;
 use soybean_compiler::{
     Argument, Builder, Compiled, Network, Objective, Optimizer, Options, Recipe, Report, Request,
-    Strategy, graph::Value, tiling::search_alone,
+    Strategy, Value, tiling::search_alone,
 };
 use soybean_explain::{Changes, Choice, Why, compile_again, why};
 use soybean_plan::{Cluster, DType, Device, Init, Level, Mesh, Placement, Precision, Tiling};

@@ -49,7 +49,7 @@ pub(crate) struct Evaluator<'a> {
     /// What the macro computed of the user's dims, for rustc to check.
     pub(crate) assertions: Vec<Assertion>,
     /// Tensors whose tiling the model pins, with the tokens that say to which.
-    pub(crate) pins: Vec<(soybean_compiler::graph::Value, &'a Expr)>,
+    pub(crate) pins: Vec<(soybean_compiler::Value, &'a Expr)>,
     root: Rc<Items<'a>>,
     pub(crate) layers: &'a Layers,
     frames: Vec<Frame<'a>>,

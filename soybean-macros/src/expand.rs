@@ -48,7 +48,7 @@ pub(crate) struct Input {
     pub(crate) dtype: DType,
     /// `None` if it is wrong, or has not been evaluated.
     pub(crate) shape: Option<Shape>,
-    value: Option<soybean_compiler::graph::Value>,
+    value: Option<soybean_compiler::Value>,
 }
 
 impl Input {
@@ -221,10 +221,10 @@ fn add_inputs<'a>(model: &'a Model, evaluator: &mut Evaluator<'a>) -> Vec<Input>
 /// What the function returns.
 struct Outputs<'a> {
     /// None in inference.
-    loss: Option<soybean_compiler::graph::Value>,
+    loss: Option<soybean_compiler::Value>,
     /// Where the first of all stands: the loss, if there is one.
     first_at: &'a dyn ToTokens,
-    others: Vec<(String, soybean_compiler::graph::Value)>,
+    others: Vec<(String, soybean_compiler::Value)>,
 }
 
 fn outputs<'a>(
@@ -246,7 +246,7 @@ fn outputs<'a>(
         (Value::Poison, _) => return None,
         (value, tail) => (vec![value], vec![tail]),
     };
-    let mut tensors: Vec<(String, soybean_compiler::graph::Value)> = Vec::new();
+    let mut tensors: Vec<(String, soybean_compiler::Value)> = Vec::new();
     for (index, (member, expression)) in members.iter().zip(&expressions).enumerate() {
         match member {
             Value::Tensor(value) => {

@@ -28,7 +28,7 @@ pub(crate) struct Naming<'a> {
 
 /// A tensor that the user gave a name.
 struct Tensor {
-    value: soybean_compiler::graph::Value,
+    value: soybean_compiler::Value,
     call: CallId,
     own_name: String,
 }
@@ -43,7 +43,7 @@ struct Call {
 /// A call of `param`.
 pub(crate) struct Parameter<'a> {
     /// The tensor; `None` if something was wrong with it.
-    pub(crate) value: Option<soybean_compiler::graph::Value>,
+    pub(crate) value: Option<soybean_compiler::Value>,
     /// The user's expression for the name.
     pub(crate) name: &'a Expr,
     /// Where it was called, for faults that show only later.
@@ -82,7 +82,7 @@ impl<'a> Naming<'a> {
         name: (&str, &'a Expr),
         rounds: &[usize],
         at: &'a syn::ExprCall,
-        value: Option<soybean_compiler::graph::Value>,
+        value: Option<soybean_compiler::Value>,
     ) {
         let own_name = in_rounds(name.0, rounds);
         self.parameters.push(Parameter { value, name: name.1, at, call, own_name });
@@ -94,13 +94,13 @@ impl<'a> Naming<'a> {
         call: CallId,
         name: &str,
         rounds: &[usize],
-        value: soybean_compiler::graph::Value,
+        value: soybean_compiler::Value,
     ) {
         self.tensors.push(Tensor { value, call, own_name: in_rounds(name, rounds) });
     }
 
     /// The named tensors with their full names, in the order in which they were named. A name that was given before has its number behind it: `h#2`.
-    pub(crate) fn tensors(&self) -> Vec<(String, soybean_compiler::graph::Value)> {
+    pub(crate) fn tensors(&self) -> Vec<(String, soybean_compiler::Value)> {
         let mut n_given: BTreeMap<String, usize> = BTreeMap::new();
         let mut named = |it: &Tensor| {
             let name = self.prefix(it.call) + &it.own_name;

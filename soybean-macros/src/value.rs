@@ -9,7 +9,7 @@ use syn::ExprCall;
 #[derive(Clone)]
 pub(crate) enum Value<'a> {
     /// A tensor, known but for its elements.
-    Tensor(soybean_compiler::graph::Value),
+    Tensor(soybean_compiler::Value),
     Integer(i64),
     Float(f64),
     Boolean(bool),

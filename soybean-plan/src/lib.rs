@@ -13,6 +13,9 @@ mod combine;
 mod const_expression;
 mod descriptor;
 mod edit_distance;
+mod error;
+pub mod f16;
+mod host;
 mod kernel;
 mod mesh;
 mod mode;
@@ -34,6 +37,8 @@ pub use collective::{Collective, CollectiveKind};
 pub use combine::Combine;
 pub use const_expression::ConstExpression;
 pub use edit_distance::edit_distance;
+pub use error::{Error, ErrorKind, panic_message};
+pub use host::{Array, View};
 // The list of kernels determines these names.
 pub use kernel::*;
 pub use mesh::{AxisSet, MAX_AXES, Mesh};

@@ -1,11 +1,8 @@
 //! The end of a run on all ranks at once, so that no rank waits for one that will not come.
 
-use std::{
-    any::Any,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
 
 use crate::{Error, barrier::Barrier};
@@ -47,10 +44,4 @@ impl Abort {
 /// Locks a mutex whose data stay valid even if a thread panicked while it held the lock.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What a thread that panicked has said.
-pub(crate) fn said_by(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -1,42 +1,45 @@
 //! NVIDIA GPUs as devices.
 //!
-//! One thread of the host, the trainer's, drives all ranks: it goes through a step once and queues each of its tasks for every rank, on a stream for computing or one for
-//! communication, with events where one waits for the other. The whole step, of all ranks on all GPUs, is captured as one graph the first time and replayed from then on, unless NCCL takes part.
+//! One host thread, the trainer's, drives all ranks. It walks through a step once and queues each
+//! task for every rank, on a compute stream or a communication stream. Events order the streams.
+//! The second step is captured as one graph of all ranks on all GPUs, and replayed from then on.
+//! With NCCL, steps are not captured.
 
-mod cliques;
+mod batch_slot;
 mod collective;
+mod communicators;
 mod compile;
-mod connection;
 mod convolution;
+mod device_set;
 pub(crate) mod devices;
 mod epilogue;
 mod gpu;
-mod here;
-mod kit;
+mod interconnect;
+mod kernels;
 mod libraries;
-mod machine;
+mod local_ranks;
+mod matmul;
 mod memory;
 mod module;
 mod nccl;
-pub(crate) mod others;
+pub(crate) mod peers;
 mod phase;
-mod place;
-mod product;
+mod rank_context;
 mod ranks;
-mod slot;
+mod recorder;
+mod source;
 mod stream;
-mod tape;
-mod text;
 mod transfer;
 #[cfg(test)]
 mod virtual_gpus;
 
 #[cfg(feature = "mpi")]
-pub(crate) use here::Here;
+pub(crate) use local_ranks::LocalRanks;
 pub(crate) use ranks::CudaRanks;
-pub use text::compile_kernels;
+pub use source::compile_kernels;
 
-/// Whether there is a driver for GPUs, usable or not; elsewhere nobody expects that programs run on them.
+/// Returns true if there is an NVIDIA driver, usable or not. Without one, a run on the CPU needs no
+/// explanation.
 pub(crate) fn has_driver() -> bool {
-    libraries::find().driver().is_ok()
+    libraries::installation().driver().is_ok()
 }

@@ -6,6 +6,7 @@ use soybean_plan::{BufferId, DType, Init, Mesh, Placement, RunScalar, Tables, Ti
 use crate::{
     Error, View,
     backend::{Download, Upload},
+    counters::is_update,
     init::Stream,
     overlap::Overlap,
     ranks::Moment,
@@ -96,7 +97,7 @@ impl Ends {
                 RunScalar::OneMinusPower { base } => {
                     (1.0 - base.powf((counters.n_updates + 1) as f64)) as f32
                 }
-                RunScalar::IsUpdate => f32::from(counters.is_update(tables)),
+                RunScalar::IsUpdate => f32::from(is_update(counters, tables)),
                 RunScalar::LossScale => counters.loss_scale,
             };
         }

@@ -4,55 +4,49 @@
 //! ranks of its mesh, a [`Predictor`] those of a model of mode inference. Nothing here knows graphs, operators or gradients.
 
 mod abort;
-mod across;
 mod arena;
 mod backend;
 mod barrier;
 mod check;
-pub mod checkpoint;
 mod config;
 mod counters;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
-pub mod data;
 mod devices;
+mod dispatch;
 mod ends;
-mod error;
-mod half;
-mod host;
-mod in_process;
+mod evaluation;
 mod init;
-mod mail;
 mod model;
 mod movement;
 mod overlap;
-mod post;
 mod predictor;
 mod processes;
 mod profile;
 mod query;
 mod rank;
 mod ranks;
+mod remote_exchange;
+mod shared_memory;
 mod state;
-mod tensor_file;
 mod trace;
 mod trainer;
-pub mod weights;
+mod transport;
 mod worker;
 
 pub use config::{Config, Device};
-pub use counters::Counters;
 #[cfg(feature = "cuda")]
 pub use cuda::compile_kernels;
 pub use devices::{Devices, devices};
-pub use error::{Error, ErrorKind};
-pub use host::{Array, Evaluation, View};
+pub use evaluation::Evaluation;
 pub use model::Model;
 pub use predictor::Predictor;
 pub use processes::Process;
 pub use profile::Profile;
 pub use rank::Rank;
-pub use soybean_plan::KernelCategory;
+pub use soybean_checkpoint::{self as checkpoint, Counters, weights};
+pub use soybean_data as data;
+pub use soybean_plan::{Array, Error, ErrorKind, KernelCategory, View};
 pub use trace::Trace;
 pub use trainer::Trainer;

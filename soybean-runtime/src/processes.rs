@@ -1,25 +1,27 @@
-//! Processes: a program that `mpirun` starts several times trains one model together, each process with a block of the ranks.
+//! Runs in several processes: `mpirun` starts the program several times, and each process runs a
+//! block of the ranks of one model.
 //!
-//! Every process makes the same calls in the same order; what the ranks report is handed round after each, so that a trainer looks the same in all of them.
+//! Every process gives the same orders. After each order the reports of all ranks are exchanged, so
+//! that trainers have the same state in all processes.
 
-#[cfg(feature = "mpi")]
-mod calls;
 #[cfg(feature = "mpi")]
 mod control;
 #[cfg(feature = "mpi")]
-mod course;
+mod control_message;
 #[cfg(feature = "mpi")]
-mod devices;
+mod device_choice;
 #[cfg(feature = "mpi")]
-mod letters;
-#[cfg(feature = "mpi")]
-mod messages;
+mod mpi_communicator;
 #[cfg(all(feature = "mpi", feature = "cuda"))]
-mod neighbours;
+mod mpi_peers;
+#[cfg(feature = "mpi")]
+mod mpi_transport;
+#[cfg(feature = "mpi")]
+mod progress;
 #[cfg(feature = "mpi")]
 mod ranks;
 #[cfg(feature = "mpi")]
-mod reports;
+mod report_codec;
 #[cfg(feature = "mpi")]
 mod world;
 
@@ -27,32 +29,35 @@ use std::{env, fmt};
 
 use crate::{Error, ErrorKind};
 #[cfg(feature = "mpi")]
-use messages::Message;
+use control_message::ControlMessage;
 #[cfg(feature = "mpi")]
 pub(crate) use ranks::start_ranks;
 
-/// Which of the processes of a run this is.
+/// Identity of a process within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number, from 0.
+    /// Number of the process, from 0.
     pub number: usize,
-    /// How many processes there are.
+    /// Number of processes.
     pub count: usize,
 }
 
-/// The variables in which programs that start processes say how many they are: `mpirun` of Open MPI, and that of MPICH and others.
-const SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
+/// Environment variables with the number of processes: those of Open MPI and of MPICH and its
+/// derivatives.
+const SIZE_VARIABLES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 
 impl Process {
-    /// A process without others.
+    /// A process that runs alone.
     pub const ONLY: Self = Self { number: 0, count: 1 };
 
-    /// Joins the other processes, if `mpirun` has started several; else this is the only one. Further calls do nothing else than to say the same again.
+    /// Joins the other processes if `mpirun` has started several. Further calls return the same
+    /// value.
     ///
-    /// A process that has joined leaves when it exits, and waits for the others then.
+    /// A process that has joined waits for the others when it exits.
     ///
     /// # Errors
-    /// If there are several, and the program is built without the feature `mpi`, or MPI cannot be used from several threads.
+    /// If there are several processes and the program is built without the feature `mpi`, or if MPI
+    /// does not support calls from several threads.
     pub fn start() -> Result<Self, Error> {
         match started(|name| env::var(name).ok()) {
             0 | 1 => Ok(Self::ONLY),
@@ -60,14 +65,15 @@ impl Process {
         }
     }
 
-    /// Whether it is this one that prints and writes files.
+    /// Returns true if this process prints and writes files.
     #[must_use]
     pub const fn is_first(self) -> bool {
         self.number == 0
     }
 
-    /// Tells the other processes that this one ends with an error, so that none waits for it. Returns whether this one is to tell people: not so where the
-    /// error is another's, or another of a lower number ends with the same.
+    /// Tells the other processes that this one ends with an error, so that none waits for it.
+    /// Returns true if this process should print the error. It should not if the error comes from
+    /// another process, or a process of a lower number fails with the same error.
     #[must_use]
     pub fn fail(self, message: &str) -> bool {
         self.count == 1 || tell(message)
@@ -80,14 +86,15 @@ impl fmt::Display for Process {
     }
 }
 
-/// Something that this process writes. Until it is dropped, the other processes do not end this one, even after a failure.
+/// A write in progress. Until it is dropped, other processes do not abort this one, even after a
+/// failure.
 #[derive(Debug)]
 pub(crate) struct Writing(());
 
 impl Writing {
     pub(crate) fn begin() -> Self {
         #[cfg(feature = "mpi")]
-        note(&Message::Writing);
+        broadcast(&ControlMessage::Writing);
         Self(())
     }
 }
@@ -95,21 +102,21 @@ impl Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         #[cfg(feature = "mpi")]
-        note(&Message::Written);
+        broadcast(&ControlMessage::Written);
     }
 }
 
-/// Tells the other processes, if there are any.
+/// Sends a control message to the other processes, if there are any.
 #[cfg(feature = "mpi")]
-fn note(message: &Message) {
+fn broadcast(message: &ControlMessage) {
     if let Some(world) = world::joined() {
-        world.control.tell(message);
+        world.control.broadcast(message);
     }
 }
 
-/// The number of processes that were started together; 0 if nobody says.
+/// Returns the number of processes from the environment, or 0 if it is unknown.
 fn started(variable: impl Fn(&str) -> Option<String>) -> usize {
-    let sizes = SIZES.iter().filter_map(|it| variable(it)?.trim().parse().ok());
+    let sizes = SIZE_VARIABLES.iter().filter_map(|it| variable(it)?.trim().parse().ok());
     sizes.max().unwrap_or(0)
 }
 
@@ -123,7 +130,7 @@ fn join(count: usize) -> Result<Process, Error> {
     Err(Error::new(
         ErrorKind::Process,
         format!(
-            "expected {count} processes, as their environment says, found {found} by MPI: `mpirun` must be that of the MPI library that the program is built with"
+            "expected {count} processes, as the environment says, found {found} in MPI: `mpirun` must belong to the MPI library that the program is built with"
         ),
     ))
 }
@@ -140,7 +147,7 @@ fn join(count: usize) -> Result<Process, Error> {
 
 #[cfg(feature = "mpi")]
 fn tell(message: &str) -> bool {
-    world::joined().is_none_or(|world| world.control.is_to_say(message))
+    world::joined().is_none_or(|world| world.control.should_report(message))
 }
 
 #[cfg(not(feature = "mpi"))]
@@ -153,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_says_how_many_processes_there_are() {
+    fn the_environment_gives_the_number_of_processes() {
         let one = |expected: &'static str, value: &'static str| {
             started(move |name| (name == expected).then(|| value.to_owned()))
         };

@@ -1,8 +1,11 @@
 //! The state of a run: parameters and buffers, then the optimiser's tensors, numbered in this order.
 
+use std::any::Any;
+
+use soybean_checkpoint::{Checkpoint, Progress, StateSpec, TensorSpec, TrainingState};
 use soybean_plan::{BufferId, Tables, Tile};
 
-use crate::{Array, Error, Trainer, View, ranks::Order};
+use crate::{Array, Counters, Error, Trainer, View, processes::Writing, ranks::Order};
 
 /// A tensor that stays from step to step.
 #[derive(Clone, Copy, Debug)]
@@ -84,8 +87,47 @@ impl Trainer {
         self.call(Order::Load { first, tensors })
     }
 
-    /// Calls `take` with each tensor of the state, in its order, in the first process, until it gives `false`; few of them are in memory at a time, where `spare` has some.
-    pub(crate) fn for_each_tensor(
+    /// Replaces the state and the counters by those of a checkpoint. Returns the progress of the
+    /// run that wrote it.
+    ///
+    /// The plan, the strategy and the number of devices may differ from those of that run. If the
+    /// plan is the same, training continues bit for bit as it would have there, given the same
+    /// [`Config::seed`](crate::Config::seed) and learning rates.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::restore`].
+    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<Progress, Error> {
+        checkpoint.restore(self)
+    }
+}
+
+impl TrainingState for Trainer {
+    fn spec(&self) -> StateSpec {
+        let tables = self.tables();
+        let specs = |stretch: Stretch| {
+            let spec = |it: Tensor<'_>| TensorSpec {
+                name: it.name.to_owned(),
+                shape: it.tile.shape.to_vec(),
+            };
+            stretch.tensors(tables).map(spec).collect()
+        };
+        StateSpec {
+            model: tables.name.to_string(),
+            parameters: specs(Stretch::parameters(tables)),
+            optimizer: specs(Stretch::states(tables)),
+            accumulate: tables.accumulate,
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters()
+    }
+
+    fn set_counters(&mut self, counters: Counters) {
+        self.set_counters(counters);
+    }
+
+    fn for_each_tensor(
         &mut self,
         spare: &mut dyn FnMut() -> Option<Vec<f32>>,
         take: &mut dyn FnMut(Array) -> bool,
@@ -101,13 +143,32 @@ impl Trainer {
         Ok(())
     }
 
-    /// Takes part in [`Self::for_each_tensor`] of the first process.
-    pub(crate) fn hand_out_tensors(&mut self) -> Result<(), Error> {
+    fn hand_out_tensors(&mut self) -> Result<(), Error> {
         for stretch in stretches(self.tables()) {
             self.call(Order::Save(stretch))?;
         }
         self.forget_parts();
         Ok(())
+    }
+
+    fn load_tensor(&mut self, number: usize, elements: &[f32]) -> Result<(), Error> {
+        self.load(number, &[View::F32(elements)])
+    }
+
+    fn is_first_process(&self) -> bool {
+        self.process().is_first()
+    }
+
+    fn together<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
+        self.together(outcome)
+    }
+
+    fn give_up(&mut self, error: Error) -> Error {
+        self.give_up(error)
+    }
+
+    fn write_guard(&self) -> Box<dyn Any + Send> {
+        Box::new(Writing::begin())
     }
 }
 

@@ -6,15 +6,17 @@ use std::{
     time::Instant,
 };
 
+use soybean_plan::panic_message;
+
 use crate::{
     Error, ErrorKind, Model, Profile, Rank, View,
-    abort::{lock, said_by},
+    abort::lock,
     cpu::Cpu,
+    dispatch::SharedState,
     ends::Ends,
-    in_process::Member,
     model::AnyModel,
-    post::Links,
     ranks::{Feed, Order, Training},
+    shared_memory::SharedMemoryCommunicator,
 };
 
 /// A rank's side of the trainer.
@@ -22,8 +24,8 @@ pub(crate) struct Worker {
     pub(crate) rank: usize,
     pub(crate) model: AnyModel,
     pub(crate) cpu: Cpu,
-    pub(crate) member: Member,
-    pub(crate) links: Links,
+    pub(crate) communicator: SharedMemoryCommunicator,
+    pub(crate) shared: SharedState,
     pub(crate) seed: u64,
 }
 
@@ -33,9 +35,9 @@ impl Worker {
         let mut ends = None;
         let mut number = 0;
         let mut is_over = false;
-        let post = Arc::clone(&self.links.post);
+        let dispatcher = Arc::clone(&self.shared.dispatcher);
         while !is_over {
-            post.serve(number, |order| match order {
+            dispatcher.serve_next(number, |order| match order {
                 Some(order) => self.carry_out(order, &mut ends),
                 None => is_over = true,
             });
@@ -44,7 +46,7 @@ impl Worker {
     }
 
     fn carry_out(&mut self, order: Order<'_>, ends: &mut Option<Ends>) {
-        if self.links.abort.is_failed() {
+        if self.shared.abort.is_failed() {
             return;
         }
         let result = catch_unwind(AssertUnwindSafe(|| match ends {
@@ -55,11 +57,11 @@ impl Worker {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.on_rank(self.rank),
             Err(panic) => {
-                let message = format!("panicked: {}", said_by(&*panic));
+                let message = format!("panicked: {}", panic_message(&*panic));
                 Error::new(ErrorKind::Rank, message).on_rank(self.rank)
             }
         };
-        self.links.abort.fail(error);
+        self.shared.abort.fail(error);
     }
 
     /// First values, in the thread that works with them, so that they lie near it.
@@ -73,7 +75,7 @@ impl Worker {
     fn serve(&mut self, order: Order<'_>, ends: &mut Ends) -> Result<(), Error> {
         let model = self.model.clone();
         let tables = model.get().tables();
-        let report = Arc::clone(&self.links.reports);
+        let report = Arc::clone(&self.shared.reports);
         let report = &report[self.rank];
         match order {
             Order::Train(Training { feed: Feed::Batch(batch), moment, trace_from }) => {
@@ -117,14 +119,19 @@ impl Worker {
         let start = Instant::now();
         let model = self.model.get();
         ends.feed(model.tables(), &mut self.cpu, batch)?;
-        let mut profile = lock(&self.links.reports[self.rank]).profile;
-        let mut rank =
-            Rank::new(model.kernels(), &mut self.cpu, &mut self.member, &mut profile, trace_from);
+        let mut profile = lock(&self.shared.reports[self.rank]).profile;
+        let mut rank = Rank::new(
+            model.kernels(),
+            &mut self.cpu,
+            &mut self.communicator,
+            &mut profile,
+            trace_from,
+        );
         steps(model, &mut rank);
         let (moved_bytes, spans) = rank.finish()?;
         profile.n_steps += 1;
         profile.total += start.elapsed();
-        let mut report = lock(&self.links.reports[self.rank]);
+        let mut report = lock(&self.shared.reports[self.rank]);
         report.profile = profile;
         report.moved_bytes = moved_bytes;
         report.spans = spans;

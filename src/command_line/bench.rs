@@ -14,7 +14,7 @@ use soybean_runtime::{
     data::{Batch, DataLoader, Dataset, Last, LoaderOptions},
 };
 
-use super::{Failure, Subject, flags::Options};
+use super::{CommandError, CommandModel, flags::Options};
 use crate::run::{batch_size, loader, write_trace};
 
 /// The steps or predictions before those that are measured.
@@ -24,18 +24,18 @@ pub(super) const N_WARM_UP: usize = 3;
 pub(super) const N_MEASURED: u64 = 20;
 
 pub(super) fn bench(
-    subject: &Subject,
+    model: &CommandModel,
     options: &Options,
     dataset: &Arc<dyn Dataset>,
     output: &mut dyn Write,
-) -> Result<(), Failure> {
-    let tables = subject.model.tables();
+) -> Result<(), CommandError> {
+    let tables = model.model.tables();
     let run = &options.run;
     let training = LoaderOptions::training(batch_size(&tables.inputs)?, run.trainer.seed);
     let training = LoaderOptions { last: Last::Pad, ..training };
     let loader = loader("training", dataset, &tables.inputs, training)?;
     let mut supply = Supply { loader, epoch: 0, waited: Duration::ZERO };
-    let mut trainer = Trainer::new(subject.model, run.trainer.clone())?;
+    let mut trainer = Trainer::new(model.model, run.trainer.clone())?;
     let n_steps = options.n_measured.unwrap_or(N_MEASURED);
     let (times, waited) = measured(&mut trainer, &mut supply, n_steps)?;
     trainer.queue(&supply.next()?.views())?;
@@ -72,7 +72,7 @@ fn measured(
     trainer: &mut Trainer,
     supply: &mut Supply,
     n_steps: u64,
-) -> Result<(Times, f64), Failure> {
+) -> Result<(Times, f64), CommandError> {
     for _ in 0..N_WARM_UP {
         trainer.step(&supply.next()?.views())?;
     }
@@ -95,7 +95,7 @@ struct Supply {
 }
 
 impl Supply {
-    fn next(&mut self) -> Result<Batch, Failure> {
+    fn next(&mut self) -> Result<Batch, CommandError> {
         if let Some(batch) = self.loader.next() {
             return Ok(batch?);
         }
@@ -103,7 +103,8 @@ impl Supply {
         self.epoch += 1;
         self.loader.start(self.epoch, 0);
         let batch = self.loader.next();
-        Ok(batch.ok_or_else(|| Failure::Work("expected data, found no rows".to_owned()))??)
+        Ok(batch
+            .ok_or_else(|| CommandError::Failed("expected data, found no rows".to_owned()))??)
     }
 
     fn waited(&self) -> Duration {

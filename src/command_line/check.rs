@@ -15,7 +15,7 @@ use soybean_plan::{Precision, RunScalar, Tables};
 use soybean_runtime::{Config, Trainer, View, data::Dataset};
 
 use super::{
-    Failure, Subject,
+    CommandError, CommandModel,
     flags::Options,
     oracle::{Numbers, Oracle},
 };
@@ -44,28 +44,28 @@ impl Tolerance {
 }
 
 pub(super) fn check(
-    subject: &Subject,
+    model: &CommandModel,
     options: &Options,
     dataset: &Arc<dyn Dataset>,
     output: &mut dyn Write,
-) -> Result<(), Failure> {
-    let batch = first("training", dataset, &subject.model.tables().inputs)?;
-    check_on(subject, &options.run.trainer, &batch.views(), output)
+) -> Result<(), CommandError> {
+    let batch = first("training", dataset, &model.model.tables().inputs)?;
+    check_on(model, &options.run.trainer, &batch.views(), output)
 }
 
 fn check_on(
-    subject: &Subject,
+    model: &CommandModel,
     config: &Config,
     batch: &[View<'_>],
     output: &mut dyn Write,
-) -> Result<(), Failure> {
-    let tables = subject.model.tables();
+) -> Result<(), CommandError> {
+    let tables = model.model.tables();
     let mut report = Report::new(output, tables.precision);
     // With a learning rate of 1 the difference of the parameters is the update itself.
-    let mut trainer = Trainer::new(subject.model, Config { learning_rate: 1.0, ..config.clone() })?;
+    let mut trainer = Trainer::new(model.model, Config { learning_rate: 1.0, ..config.clone() })?;
     let before = numbers(&mut trainer)?;
     let started = Instant::now();
-    let mut oracle = Oracle::new(subject, batch, before, config.seed);
+    let mut oracle = Oracle::new(model, batch, before, config.seed);
     let expected = oracle.evaluation();
     let forward_time = started.elapsed();
 
@@ -78,7 +78,7 @@ fn check_on(
     }
 
     let steps = report.steps(&mut trainer, batch, tables, &oracle)?;
-    let optimizer = Changes::default().apply(subject.plan.recipe)?.options.optimizer;
+    let optimizer = Changes::default().apply(model.plan.recipe)?.options.optimizer;
     let clipping = match (optimizer.clip_norm, trainer.gradient_norm()) {
         (Some(limit), Some(norm)) => (limit / (f64::from(norm) + 1e-6)).min(1.0),
         _ => 1.0,
@@ -93,7 +93,7 @@ fn check_on(
     report.conclude()
 }
 
-fn numbers(trainer: &mut Trainer) -> Result<Vec<Numbers>, Failure> {
+fn numbers(trainer: &mut Trainer) -> Result<Vec<Numbers>, CommandError> {
     Ok(trainer.parameters()?.iter().map(|(_, array)| Numbers::of_array(array)).collect())
 }
 
@@ -119,7 +119,7 @@ impl Report<'_> {
         batch: &[View<'_>],
         tables: &Tables,
         oracle: &Oracle,
-    ) -> Result<Vec<u64>, Failure> {
+    ) -> Result<Vec<u64>, CommandError> {
         let mut steps = Vec::new();
         let (mut moved_bytes, mut first_loss) = (tables.train_bytes, None);
         while trainer.counters().n_updates == 0 {
@@ -142,7 +142,7 @@ impl Report<'_> {
         Ok(steps)
     }
 
-    fn line(&mut self, is_good: bool, what: &str, found: &str) -> Result<(), Failure> {
+    fn line(&mut self, is_good: bool, what: &str, found: &str) -> Result<(), CommandError> {
         self.n_checks += 1;
         self.n_failed += usize::from(!is_good);
         let verdict = if is_good { "ok  " } else { "FAIL" };
@@ -155,7 +155,7 @@ impl Report<'_> {
         what: &str,
         expected: &[f64],
         found: &[f32],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let scale = expected.iter().fold(f64::MIN_POSITIVE, |size, it| size.max(it.abs()));
         let error =
             expected.iter().zip(found).map(|(expected, it)| (expected - f64::from(*it)).abs());
@@ -173,7 +173,7 @@ impl Report<'_> {
         what: &str,
         predicted: u64,
         counted: u64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         self.line(predicted == counted, what, &format!("predicted {predicted}, counted {counted}"))
     }
 
@@ -183,7 +183,7 @@ impl Report<'_> {
         samples: &[Sample],
         has_state: bool,
         clipping: f64,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandError> {
         let tolerance = self.tolerance.update;
         let fit = Fit::new(samples, tolerance);
         let (rule, (decay, error)) = fit.rule(samples, has_state, tolerance);
@@ -202,11 +202,11 @@ impl Report<'_> {
         self.line(error <= tolerance && fit.factor > 0.0, "first update", &detail)
     }
 
-    pub(super) fn conclude(self) -> Result<(), Failure> {
+    pub(super) fn conclude(self) -> Result<(), CommandError> {
         match self.n_failed {
             0 => Ok(writeln!(self.output, "all {} checks passed", self.n_checks)?),
             n_failed => {
-                Err(Failure::Work(format!("{n_failed} of {} checks failed", self.n_checks)))
+                Err(CommandError::Failed(format!("{n_failed} of {} checks failed", self.n_checks)))
             }
         }
     }

@@ -4,22 +4,22 @@ use std::{collections::BTreeSet, io::Write, num::NonZero, sync::Arc, thread};
 
 use soybean_runtime::{Array, Config, Device, Trainer, View, data::Dataset};
 
-use super::{Failure, Subject, flags::Options};
+use super::{CommandError, CommandModel, flags::Options};
 use crate::run::first;
 
 /// The steps of a run: after the first, all that a step computes has reached the parameters, and the later ones spread it.
 const N_STEPS: usize = 5;
 
 pub(super) fn check(
-    subject: &Subject,
+    model: &CommandModel,
     options: &Options,
     dataset: &Arc<dyn Dataset>,
     output: &mut dyn Write,
-) -> Result<(), Failure> {
-    let tables = subject.model.tables();
+) -> Result<(), CommandError> {
+    let tables = model.model.tables();
     let batch = first("training", dataset, &tables.inputs)?;
     let batch = batch.views();
-    let run = |config: &Config| Run::new(subject, config, &batch);
+    let run = |config: &Config| Run::new(model, config, &batch);
     let expected = run(&options.run.trainer)?;
     let n_numbers: usize = expected.parameters.iter().map(|it| it.1.data.len()).sum();
     let n_parameters = expected.parameters.len();
@@ -46,7 +46,9 @@ pub(super) fn check(
         0 => Ok(writeln!(output, "all {} comparisons found the same bits", configs.len())?),
         _ => {
             let n_runs = configs.len();
-            Err(Failure::Work(format!("{n_different} of {n_runs} comparisons found other bits")))
+            Err(CommandError::Failed(format!(
+                "{n_different} of {n_runs} comparisons found other bits"
+            )))
         }
     }
 }
@@ -80,8 +82,12 @@ struct Run {
 }
 
 impl Run {
-    fn new(subject: &Subject, config: &Config, batch: &[View<'_>]) -> Result<Self, Failure> {
-        let mut trainer = Trainer::new(subject.model, config.clone())?;
+    fn new(
+        model: &CommandModel,
+        config: &Config,
+        batch: &[View<'_>],
+    ) -> Result<Self, CommandError> {
+        let mut trainer = Trainer::new(model.model, config.clone())?;
         let losses = (0..N_STEPS).map(|_| trainer.step(batch)).collect::<Result<_, _>>()?;
         let parameters = trainer.parameters()?;
         Ok(Self { place: trainer.device_line(), losses, parameters })

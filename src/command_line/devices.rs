@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use super::Failure;
+use super::CommandError;
 
-pub(super) fn devices(output: &mut dyn Write) -> Result<(), Failure> {
+pub(super) fn devices(output: &mut dyn Write) -> Result<(), CommandError> {
     Ok(writeln!(output, "{}", soybean_runtime::devices())?)
 }

@@ -1,30 +1,25 @@
 //! The table of commands and flags; the parser and the help texts follow from it.
 
-mod device;
-#[cfg(test)]
-mod documentation;
-mod file;
 mod plan;
 mod predictor;
-mod train;
 
-use std::{
-    ffi::OsString,
-    fmt::Write,
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::{ffi::OsString, fmt::Write, path::PathBuf};
 
 use lexopt::{Arg, Parser, ValueExt};
 use soybean_explain::nearest;
 
-pub(crate) use self::file::{check, file_of, with_file};
 pub(super) use self::{
     plan::{Format, PlanOptions},
     predictor::PREDICTOR,
 };
-use super::Failure;
-use crate::TrainConfig;
+use super::CommandError;
+use crate::{
+    TrainConfig,
+    run::{
+        setting::{Key, Scope, Setting, set},
+        settings,
+    },
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
@@ -97,82 +92,83 @@ pub(super) const TRAINER: &[CommandEntry] = &[
     },
 ];
 
+/// A flag, with the commands that accept it.
+#[derive(Clone, Copy)]
 struct Flag {
     name: &'static str,
-    /// What stands for its values in the help, one word each; empty if it takes none.
+    /// The placeholders of its values in the help, separated by spaces; empty if it takes none.
     value: &'static str,
     help: &'static str,
     commands: &'static [Command],
-    /// Takes one value.
-    set: fn(&mut Options, &str) -> Result<(), String>,
-    key: Key,
+    target: Target,
 }
 
-/// What a flag is in a file of choices.
-enum Key {
-    /// No key.
-    None,
-    /// True if the flag is given.
-    Switch(fn(&TrainConfig) -> bool),
-    /// A value, if there is one.
-    Value(fn(&TrainConfig) -> Option<Shown>),
-    /// As many values as one likes; the flag may be given as often.
-    List { clear: fn(&mut TrainConfig), values: fn(&TrainConfig) -> &[String] },
+/// The target of a flag's values.
+#[derive(Clone, Copy)]
+enum Target {
+    /// A setting of the run.
+    Setting(&'static Setting),
+    /// An option of the command.
+    Option(fn(&mut Options, &str) -> Result<(), String>),
 }
 
-/// A value in a file.
-enum Shown {
-    /// A number.
-    Number(String),
-    /// A string.
-    Text(String),
-}
-
-impl Shown {
-    /// It as it stands behind a flag.
-    fn text(self) -> String {
-        match self {
-            Self::Number(text) | Self::Text(text) => text,
+impl Flag {
+    /// Parses one value and stores it.
+    fn set(&self, options: &mut Options, text: &str) -> Result<(), String> {
+        match self.target {
+            Target::Setting(setting) => (setting.set)(&mut options.run, text),
+            Target::Option(set) => set(options, text),
         }
     }
 }
 
-/// All flags.
-fn all_flags() -> impl Iterator<Item = &'static Flag> {
-    train::FLAGS.iter().chain(device::FLAGS).chain(plan::FLAGS)
-}
-
-/// The flags of a program with these commands.
-fn flags(commands: &'static [CommandEntry]) -> impl Iterator<Item = &'static Flag> {
-    let is_of = |flag: &&Flag| commands.iter().any(|it| flag.commands.contains(&it.command));
-    all_flags().filter(is_of)
-}
-
-fn set<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
-    *place = value?;
-    Ok(())
-}
-
-fn number<N: FromStr>(text: &str) -> Result<N, String> {
-    text.parse().map_err(|_| format!("expected a whole number from 0, found `{text}`"))
-}
-
-fn positive<N: FromStr + PartialEq + Default>(text: &str) -> Result<N, String> {
-    let found = number(text).ok().filter(|it| *it != N::default());
-    found.ok_or_else(|| format!("expected a whole number from 1, found `{text}`"))
-}
-
-/// Whether a flag without a value, or its key, says yes.
-fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "" | "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(format!("expected true or false, found `{text}`")),
+impl From<&'static Setting> for Flag {
+    fn from(setting: &'static Setting) -> Self {
+        let &Setting { name, value, help, scope, .. } = setting;
+        Self { name, value, help, commands: commands(scope), target: Target::Setting(setting) }
     }
 }
 
-fn path(path: &Path) -> Shown {
-    Shown::Text(path.display().to_string())
+/// Returns the commands that accept a setting of this scope.
+const fn commands(scope: Scope) -> &'static [Command] {
+    use Command::{Bench, BenchPredictor, Check, CheckPredictor, Train};
+    match scope {
+        Scope::Training => &[Train],
+        Scope::TrainingSteps => &[Train, Bench],
+        Scope::AllSteps => &[Train, Bench, BenchPredictor],
+        Scope::Data => &[Train, Check, Bench],
+        Scope::Model => &[Train, Check, Bench, CheckPredictor, BenchPredictor],
+    }
+}
+
+const CONFIG: Flag = Flag {
+    name: "config",
+    value: "FILE",
+    help: "a TOML file whose keys are the names of these flags; flags go before it",
+    commands: &[Command::Train],
+    target: Target::Option(|options, text| set(&mut options.file, Ok(Some(text.into())))),
+};
+
+const DETERMINISM: Flag = Flag {
+    name: "determinism",
+    value: "",
+    help: "instead train some steps several times, and compare the bits of all results",
+    commands: &[Command::Check],
+    target: Target::Option(|options, _| set(&mut options.determinism, Ok(true))),
+};
+
+/// Returns all flags, in the order of the help text.
+fn all_flags() -> impl Iterator<Item = Flag> {
+    let settings = settings()
+        .flat_map(|it| [Some(Flag::from(it)), (it.name == "no-graph").then_some(DETERMINISM)])
+        .flatten();
+    [CONFIG].into_iter().chain(settings).chain(plan::FLAGS.iter().copied())
+}
+
+/// Returns the flags that any of these commands accepts.
+fn flags(commands: &'static [CommandEntry]) -> impl Iterator<Item = Flag> {
+    let is_accepted = |flag: &Flag| commands.iter().any(|it| flag.commands.contains(&it.command));
+    all_flags().filter(is_accepted)
 }
 
 /// Understands the arguments after the program's name.
@@ -180,10 +176,10 @@ pub(super) fn parse(
     arguments: impl Iterator<Item = OsString>,
     defaults: TrainConfig,
     commands: &'static [CommandEntry],
-) -> Result<Request, Failure> {
+) -> Result<Request, CommandError> {
     let mut parser = Parser::from_args(arguments);
     let mut command = None;
-    let mut given: Vec<(&Flag, Vec<String>)> = Vec::new();
+    let mut given: Vec<(Flag, Vec<String>)> = Vec::new();
     while let Some(argument) = parser.next().map_err(usage)? {
         match argument {
             Arg::Long("help") | Arg::Short('h') => {
@@ -194,7 +190,7 @@ pub(super) fn parse(
                     Arg::Long(name) => find_flag(name, commands)?,
                     Arg::Short(_) | Arg::Value(_) => find_flag("output", commands)?,
                 };
-                given.push((flag, values(flag, &mut parser)?));
+                given.push((flag, values(&flag, &mut parser)?));
             }
             Arg::Value(name) if command.is_none() => {
                 command = Some(find_command(&name.to_string_lossy(), commands)?);
@@ -205,37 +201,43 @@ pub(super) fn parse(
     let command = command.unwrap_or(commands[0].command);
     if let Some((flag, _)) = given.iter().find(|(flag, _)| !flag.commands.contains(&command)) {
         let (flag, command) = (flag.name, entry(command, commands).name);
-        return Err(Failure::Usage(format!("--{flag} is not a flag of `{command}`")));
+        return Err(CommandError::Usage(format!("--{flag} is not a flag of `{command}`")));
     }
     let options = Options { command, ..chosen(defaults, &given)? };
     Ok(Request::Run(Box::new(options)))
 }
 
 /// The defaults, then the file that the flags name, then the flags.
-fn chosen(defaults: TrainConfig, given: &[(&Flag, Vec<String>)]) -> Result<Options, Failure> {
+fn chosen(defaults: TrainConfig, given: &[(Flag, Vec<String>)]) -> Result<Options, CommandError> {
     let options = set_all(Options::new(defaults.clone()), given)?;
     let Some(file) = &options.file else { return Ok(options) };
-    let chosen = with_file(defaults, file).map_err(Failure::Usage)?;
+    let chosen = defaults.with_toml(file).map_err(|it| CommandError::Usage(it.to_string()))?;
     set_all(Options::new(chosen), given)
 }
 
 /// Sets what was given on the command line. A list that is given there takes the place of the one before it.
-fn set_all(mut options: Options, given: &[(&Flag, Vec<String>)]) -> Result<Options, Failure> {
+fn set_all(mut options: Options, given: &[(Flag, Vec<String>)]) -> Result<Options, CommandError> {
     for (number, (flag, values)) in given.iter().enumerate() {
         let is_first = given[..number].iter().all(|it| it.0.name != flag.name);
-        if let (Key::List { clear, .. }, true) = (&flag.key, is_first) {
+        if let Target::Setting(Setting { key: Key::List { clear, .. }, .. }) = flag.target
+            && is_first
+        {
             clear(&mut options.run);
         }
         for value in values {
-            let fault = |fault| Failure::Usage(format!("--{}: {fault}", flag.name));
-            (flag.set)(&mut options, value).map_err(fault)?;
+            let fault = |fault| CommandError::Usage(format!("--{}: {fault}", flag.name));
+            flag.set(&mut options, value).map_err(fault)?;
+        }
+        // The steps of the program's defaults are no number of steps to measure.
+        if flag.name == "steps" {
+            options.n_measured = options.run.steps;
         }
     }
     Ok(options)
 }
 
 /// The values that stand behind a flag; one that is empty, if it takes none.
-fn values(flag: &Flag, parser: &mut Parser) -> Result<Vec<String>, Failure> {
+fn values(flag: &Flag, parser: &mut Parser) -> Result<Vec<String>, CommandError> {
     if flag.value.is_empty() {
         return Ok(vec![String::new()]);
     }
@@ -243,22 +245,22 @@ fn values(flag: &Flag, parser: &mut Parser) -> Result<Vec<String>, Failure> {
     flag.value.split_whitespace().map(value).collect()
 }
 
-fn usage(error: lexopt::Error) -> Failure {
-    Failure::Usage(error.to_string())
+fn usage(error: lexopt::Error) -> CommandError {
+    CommandError::Usage(error.to_string())
 }
 
-fn find_flag(name: &str, commands: &'static [CommandEntry]) -> Result<&'static Flag, Failure> {
+fn find_flag(name: &str, commands: &'static [CommandEntry]) -> Result<Flag, CommandError> {
     flags(commands).find(|flag| flag.name == name).ok_or_else(|| {
         let nearest = nearest(name, flags(commands).map(|flag| flag.name))[0];
-        Failure::Usage(format!("unknown flag --{name}; the nearest is --{nearest}"))
+        CommandError::Usage(format!("unknown flag --{name}; the nearest is --{nearest}"))
     })
 }
 
-fn find_command(name: &str, commands: &[CommandEntry]) -> Result<Command, Failure> {
+fn find_command(name: &str, commands: &[CommandEntry]) -> Result<Command, CommandError> {
     let found = commands.iter().find(|entry| entry.name == name);
     found.map(|entry| entry.command).ok_or_else(|| {
         let nearest = nearest(name, commands.iter().map(|entry| entry.name))[0];
-        Failure::Usage(format!("unknown command `{name}`; the nearest is `{nearest}`"))
+        CommandError::Usage(format!("unknown command `{name}`; the nearest is `{nearest}`"))
     })
 }
 
@@ -306,9 +308,9 @@ mod tests {
     fn parsed_for(line: &str, commands: &'static [CommandEntry]) -> Result<Request, String> {
         let arguments = line.split_whitespace().map(OsString::from);
         parse(arguments, TrainConfig::default(), commands).map_err(|failure| match failure {
-            Failure::Usage(message) | Failure::Work(message) => message,
-            Failure::Stopped { message, .. } => message,
-            Failure::OutputClosed => String::new(),
+            CommandError::Usage(message) | CommandError::Failed(message) => message,
+            CommandError::Stopped { message, .. } => message,
+            CommandError::OutputClosed => String::new(),
         })
     }
 

@@ -3,7 +3,7 @@
 use soybean_plan::Input;
 use soybean_runtime::{Array, View};
 
-use super::Subject;
+use super::CommandModel;
 use crate::{Tensor, eager};
 
 /// A shape and its elements, row by row.
@@ -46,14 +46,14 @@ pub(super) struct Oracle {
 
 impl Oracle {
     pub(super) fn new(
-        subject: &Subject,
+        model: &CommandModel,
         batch: &[View<'_>],
         parameters: Vec<Numbers>,
         seed: u64,
     ) -> Self {
-        let inputs = batch.iter().zip(subject.model.tables().inputs.iter());
+        let inputs = batch.iter().zip(model.model.tables().inputs.iter());
         let inputs = inputs.map(|(view, input)| Numbers::of_view(view, input)).collect();
-        Self { forward: subject.forward, inputs, parameters, seed }
+        Self { forward: model.forward, inputs, parameters, seed }
     }
 
     pub(super) fn parameters(&self) -> &[Numbers] {

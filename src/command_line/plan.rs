@@ -8,7 +8,7 @@ use soybean_explain::{
 use soybean_plan::Plan;
 
 use super::{
-    Failure,
+    CommandError,
     flags::{Format, PlanOptions},
 };
 
@@ -16,17 +16,17 @@ pub(super) fn plan(
     plan: &Plan,
     options: &PlanOptions,
     output: &mut dyn Write,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     check(options)?;
     let text = text(plan, options)?;
     let Some(file) = &options.file else { return Ok(writeln!(output, "{}", text.trim_end())?) };
-    let fault = |error| Failure::Work(format!("cannot write {}: {error}", file.display()));
+    let fault = |error| CommandError::Failed(format!("cannot write {}: {error}", file.display()));
     fs::write(file, text).map_err(fault)
 }
 
 /// Explanations are texts, of one question at a time.
-fn check(options: &PlanOptions) -> Result<(), Failure> {
-    let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
+fn check(options: &PlanOptions) -> Result<(), CommandError> {
+    let usage = |message: &str| Err(CommandError::Usage(message.to_owned()));
     match (&options.why, options.diff.len(), options.format) {
         (None, 0, _) | (Some(_), 0, Format::Text) | (None, 2, Format::Text) => Ok(()),
         (None, 2, _) | (Some(_), 0, _) => usage("--why and --diff give text only"),
@@ -35,7 +35,7 @@ fn check(options: &PlanOptions) -> Result<(), Failure> {
     }
 }
 
-fn text(plan: &Plan, options: &PlanOptions) -> Result<String, Failure> {
+fn text(plan: &Plan, options: &PlanOptions) -> Result<String, CommandError> {
     if let [left, right] = &options.diff[..] {
         let side = |name: &str| side(plan, options, name);
         return Ok(diff(&side(left)?, &side(right)?)?);
@@ -53,7 +53,7 @@ fn text(plan: &Plan, options: &PlanOptions) -> Result<String, Failure> {
 }
 
 /// The plan by a strategy of this name, or of a file.
-fn side(plan: &Plan, options: &PlanOptions, name: &str) -> Result<Side, Failure> {
+fn side(plan: &Plan, options: &PlanOptions, name: &str) -> Result<Side, CommandError> {
     let text = match name.parse::<Strategy>() {
         Ok(strategy) => {
             let changes = Changes { strategy: Some(strategy), ..options.changes.clone() };

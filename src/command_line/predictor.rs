@@ -5,7 +5,7 @@ use std::io::Write;
 use soybean_runtime::{Predictor, data::Values};
 
 use super::{
-    Failure, Subject,
+    CommandError, CommandModel,
     bench::{N_MEASURED, N_WARM_UP, Times, memory},
     check::Report,
     flags::Options,
@@ -15,18 +15,18 @@ use super::{
 
 /// Compares outputs and bytes with those of the model's function and of its plan.
 pub(super) fn check(
-    subject: &Subject,
+    model: &CommandModel,
     options: &Options,
     output: &mut dyn Write,
-) -> Result<(), Failure> {
-    let tables = subject.model.tables();
+) -> Result<(), CommandError> {
+    let tables = model.model.tables();
     let mut report = Report::new(output, tables.precision);
     let batch = drawn(&tables.inputs, options.run.trainer.seed);
     let batch: Vec<_> = batch.iter().map(Values::view).collect();
-    let mut predictor = Predictor::new(subject.model, options.run.trainer.clone())?;
+    let mut predictor = Predictor::new(model.model, options.run.trainer.clone())?;
     let weights = predictor.parameters()?;
     let weights = weights.iter().map(|(_, array)| Numbers::of_array(array)).collect();
-    let expected = Oracle::new(subject, &batch, weights, options.run.trainer.seed).evaluation();
+    let expected = Oracle::new(model, &batch, weights, options.run.trainer.seed).evaluation();
     let found = predictor.predict(&batch)?;
     let (predicted, counted) = (tables.evaluate_bytes, predictor.moved_bytes());
     report.same_bytes("bytes of a prediction", predicted, counted)?;
@@ -38,14 +38,14 @@ pub(super) fn check(
 
 /// How long a prediction takes, what it moves and holds.
 pub(super) fn bench(
-    subject: &Subject,
+    model: &CommandModel,
     options: &Options,
     output: &mut dyn Write,
-) -> Result<(), Failure> {
-    let tables = subject.model.tables();
+) -> Result<(), CommandError> {
+    let tables = model.model.tables();
     let batch = drawn(&tables.inputs, options.run.trainer.seed);
     let batch: Vec<_> = batch.iter().map(Values::view).collect();
-    let mut predictor = Predictor::new(subject.model, options.run.trainer.clone())?;
+    let mut predictor = Predictor::new(model.model, options.run.trainer.clone())?;
     for _ in 0..N_WARM_UP {
         predictor.predict(&batch)?;
     }

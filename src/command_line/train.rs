@@ -1,7 +1,7 @@
 //! `train`: a run with what is printed of it, and its end by signals.
 
-mod again;
 mod dashboard;
+mod resume_command;
 
 use std::{
     io::Write,
@@ -11,29 +11,29 @@ use std::{
 use soybean_runtime::{ErrorKind, Process, Trainer};
 
 use super::{
-    Failure, Subject,
+    CommandError, CommandModel,
     flags::Options,
     signals::{Signal, Signals},
 };
-use crate::run::{self, Broken, End, Event, Flow, LOSS, Split, Start, Summary, TrainConfig};
+use crate::run::{self, End, Event, FitError, Flow, LOSS, Split, Start, Summary, TrainConfig};
 use dashboard::Dashboard;
 
 pub(super) fn train(
-    subject: &Subject,
+    model: &CommandModel,
     options: &Options,
     split: &Split,
     output: &mut dyn Write,
-) -> Result<(), Failure> {
-    let tables = subject.model.tables();
+) -> Result<(), CommandError> {
+    let tables = model.model.tables();
     let mut config = options.run.clone();
     let out = config.out.get_or_insert_with(|| default_folder(&tables.name)).clone();
-    writeln!(output, "{}\n", subject.plan.text.trim_end())?;
+    writeln!(output, "{}\n", model.plan.text.trim_end())?;
     // The first start on a GPU compiles the kernels, which takes seconds.
     output.flush()?;
-    let mut trainer = Trainer::new(subject.model, config.trainer.clone())?;
+    let mut trainer = Trainer::new(model.model, config.trainer.clone())?;
     writeln!(output, "{}", trainer.device_line())?;
     let signals = Signals::catch()
-        .map_err(|error| Failure::Work(format!("cannot wait for Ctrl-C: {error}")))?;
+        .map_err(|error| CommandError::Failed(format!("cannot wait for Ctrl-C: {error}")))?;
     let process = trainer.process();
     let mut printer = Printer::new(output, &config, process);
     let mut watch = |event: &Event<'_>| {
@@ -107,35 +107,35 @@ impl<'o> Printer<'o> {
         });
     }
 
-    fn finish(self) -> Result<(), Failure> {
+    fn finish(self) -> Result<(), CommandError> {
         self.dashboard.clear();
         self.fault.map_or(Ok(()), |error| Err(error.into()))
     }
 }
 
 /// An error, with the command that goes on.
-fn explained(broken: &Broken, config: &TrainConfig, out: &Path) -> Failure {
-    let Broken { error, checkpoint } = broken;
-    let Some(checkpoint) = checkpoint else { return Failure::Work(error.to_string()) };
+fn explained(broken: &FitError, config: &TrainConfig, out: &Path) -> CommandError {
+    let FitError { error, checkpoint } = broken;
+    let Some(checkpoint) = checkpoint else { return CommandError::Failed(error.to_string()) };
     let lower = match error.kind() {
         ErrorKind::Loss => format!(" a lower --lr than {:?}", config.trainer.learning_rate),
         _ => String::new(),
     };
-    let command = again::command(checkpoint, out);
-    Failure::Work(format!("{error}; go on from there with{lower}: {command}"))
+    let command = resume_command::command(checkpoint, out);
+    CommandError::Failed(format!("{error}; go on from there with{lower}: {command}"))
 }
 
-fn stopped(summary: &Summary, signal: Signal, out: &Path) -> Failure {
+fn stopped(summary: &Summary, signal: Signal, out: &Path) -> CommandError {
     let step = summary.n_steps;
     let message = match &summary.checkpoint {
         Some(path) => format!(
             "stopped after step {step}; the checkpoint is {}; go on with: {}",
             path.display(),
-            again::command(path, out)
+            resume_command::command(path, out)
         ),
         None => format!("stopped after step {step}, without a checkpoint"),
     };
-    Failure::Stopped { message, code: signal.exit_code() }
+    CommandError::Stopped { message, code: signal.exit_code() }
 }
 
 fn finish(
@@ -143,7 +143,7 @@ fn finish(
     config: &TrainConfig,
     out: &Path,
     output: &mut dyn Write,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     if summary.end == End::NoBetter {
         let what = match config.watched() {
             LOSS => "the held-out loss",

@@ -1,4 +1,4 @@
-//! The batches of a data set whose columns are known to fit the inputs of a model.
+//! Data sets as batches that fit the inputs of a model.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use soybean_runtime::{
     data::{Batch, DataLoader, Dataset, LoaderOptions},
 };
 
-/// Batches made by these options, whose rows must be as many as the model takes. `part` names the data set in errors.
+/// Returns a loader after checking that the columns fit the inputs. `part` names the data set in
+/// errors.
 pub(crate) fn loader(
     part: &str,
     dataset: &Arc<dyn Dataset>,
@@ -34,7 +35,7 @@ pub(crate) fn loader(
     DataLoader::new(Arc::clone(dataset), options)
 }
 
-/// The first batch of a data set, for commands that need one alone.
+/// Returns the first batch of a data set.
 pub(crate) fn first(
     part: &str,
     dataset: &Arc<dyn Dataset>,
@@ -45,7 +46,7 @@ pub(crate) fn first(
     batch.ok_or_else(|| Error::data("expected data, found no rows"))?
 }
 
-/// The extent of dim 0, which all inputs must share for rows to be samples.
+/// Returns the extent of dim 0, the batch, which all inputs must share.
 pub(crate) fn batch_size(inputs: &[Input]) -> Result<usize, Error> {
     let extent = |input: &Input| input.tile.shape.first().copied();
     let first = inputs.first().and_then(extent);

@@ -1,14 +1,21 @@
-//! All choices of a run.
+//! The settings of a run.
 
-use std::path::{Path, PathBuf};
+mod device;
+#[cfg(test)]
+mod documentation;
+mod file;
+mod files;
+pub(crate) mod setting;
+pub(crate) mod settings;
+mod training;
 
-use soybean_plan::Tables;
+use std::path::PathBuf;
+
 use soybean_runtime::{Config, Error, ErrorKind};
 
-use super::{Metric, Schedule, metric::Facts};
-use crate::command_line::{self, DataOptions};
+use super::{Metric, Schedule, metric::ModelFacts};
 
-/// All choices of a run: what the flags of `train` set, and the keys of its files.
+/// The configuration of a run: the flags of `train`, and the keys of its TOML files.
 ///
 /// ```
 /// use soybean::{Curve, Schedule, TrainConfig};
@@ -19,68 +26,81 @@ use crate::command_line::{self, DataOptions};
 /// ```
 #[derive(Clone, Debug)]
 pub struct TrainConfig {
-    /// What the trainer is made with: device, threads, the seed, and the learning rate, of which schedules are a part.
+    /// Device, threads, seed and peak learning rate.
     pub trainer: Config,
-    /// What the loading function of a command line is told.
+    /// The arguments of the function that loads the data.
     pub data: DataOptions,
-    /// The number of passes over the training data, unless `steps` says something else.
+    /// Passes over the training data, unless `steps` is given.
     pub epochs: u64,
-    /// The number of training steps; the epochs are as many as these take.
+    /// Training steps; the number of epochs follows from it.
     pub steps: Option<u64>,
-    /// At most this many batches in each epoch.
+    /// Maximum number of batches in an epoch.
     pub batch_limit: Option<u64>,
     /// The learning rate of each step.
     pub schedule: Schedule,
-    /// Steps between evaluations, beside those at the ends of epochs.
+    /// Steps between evaluations, in addition to those at the ends of epochs.
     pub evaluate_every: Option<u64>,
-    /// Whether evaluations take the moving averages of the parameters, which the model has to keep (`ema = 0.999`), instead of the parameters.
+    /// If true, evaluations use the moving averages of the parameters. The model must keep them
+    /// (`ema = 0.999`).
     pub evaluate_averages: bool,
-    /// What evaluations measure beside the loss.
+    /// Metrics of evaluations, in addition to the loss.
     pub metrics: Vec<Metric>,
-    /// The name of the metric by which the best checkpoint is chosen and the run stopped early; the held-out loss if it is `loss` or `None`.
+    /// The metric that selects the best checkpoint and stops the run early. `loss` or `None` is the
+    /// held-out loss.
     pub watch: Option<String>,
-    /// The run ends after this many evaluations in a row that are no better than the best before them; never if it is 0.
+    /// The run ends after this many consecutive evaluations without improvement. 0 or `None`
+    /// disables it.
     pub patience: Option<u64>,
-    /// By how much an evaluation has to be better to count as better.
+    /// The minimum improvement that counts.
     pub min_delta: f64,
-    /// The folder of all that the run writes; nothing is written if `None`.
+    /// The folder for all output; `None` writes nothing.
     pub out: Option<PathBuf>,
     /// Steps between lines of `metrics.jsonl` and points of TensorBoard's curves.
     pub log_every: u64,
-    /// Whether checkpoints are written: at the ends of epochs, at the best evaluations and where the run is stopped.
+    /// If true, checkpoints are written at the ends of epochs, at the best evaluations and when the
+    /// run is stopped.
     pub checkpoints: bool,
-    /// Steps between further checkpoints.
+    /// Steps between additional checkpoints.
     pub checkpoint_every: Option<u64>,
-    /// The number of checkpoints that are kept; all if it is 0. The best one is kept beside them.
+    /// The number of checkpoints that are kept, in addition to the best one; 0 keeps all.
     pub keep: usize,
-    /// Whether training goes on while a checkpoint is written.
+    /// If true, training continues while a checkpoint is written.
     pub async_checkpoint: bool,
-    /// Where the run goes on.
+    /// The checkpoint from which the run resumes.
     pub resume: Resume,
-    /// A safetensors file whose weights the run starts with.
+    /// A safetensors file with initial weights.
     pub weights: Option<PathBuf>,
-    /// What the weights of that file are called here: `theirs = ours`, each.
+    /// Names of the weights in that file: `theirs = ours`, each.
     pub map: Vec<String>,
-    /// The number of threads that read batches ahead.
+    /// Threads that prefetch batches.
     pub loader_threads: usize,
-    /// Where a trace of one of the first steps goes.
+    /// The file for a trace of one of the first steps.
     pub trace: Option<PathBuf>,
 }
 
-/// Where a run goes on.
+/// The arguments of the function that loads the data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DataOptions {
+    /// The path given with `--data` or `--data-dir`.
+    pub path: Option<PathBuf>,
+    /// The seed given with `--seed`, for random data and random splits.
+    pub seed: u64,
+}
+
+/// The checkpoint from which a run resumes.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Resume {
-    /// It starts anew. What an earlier run left in its folder is moved aside.
+    /// None: the run starts from scratch. The output of an earlier run is moved aside.
     #[default]
     Never,
-    /// At the newest checkpoint of its folder that is whole; it starts anew if there is none.
+    /// The newest valid checkpoint of the run's folder, if there is one.
     Auto,
-    /// At this checkpoint.
+    /// This checkpoint.
     From(PathBuf),
 }
 
 impl TrainConfig {
-    /// A run of so many epochs with this learning rate, and the usual choices otherwise.
+    /// Returns a run of `epochs` with this peak learning rate and defaults otherwise.
     #[must_use]
     pub fn new(epochs: u64, learning_rate: f32) -> Self {
         Self {
@@ -110,86 +130,41 @@ impl TrainConfig {
         }
     }
 
-    /// Reads a TOML file. Its keys are the names of the flags of `train`; what it does not say is as [`default`](Self::default) has it.
-    ///
-    /// # Errors
-    /// If the file cannot be read, or has an unknown key or a wrong value; the error says where.
-    pub fn from_toml(path: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::default().with_toml(path)
-    }
-
-    /// The same choices, but for those that a TOML file makes.
-    ///
-    /// # Errors
-    /// As [`from_toml`](Self::from_toml).
-    pub fn with_toml(self, path: impl AsRef<Path>) -> Result<Self, Error> {
-        command_line::with_file(self, path.as_ref()).map_err(choice)
-    }
-
-    /// The choices as the text of a TOML file, from which they can be read again. Users' metrics are not part of it.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        command_line::file_of(self)
-    }
-
-    /// Looks for choices that flags would refuse, or that contradict each other or the model.
-    pub(crate) fn check(&self, tables: &Tables) -> Result<(), Error> {
-        command_line::check(self).map_err(choice)?;
-        let needs = |what: &str, other: &str| {
-            Err(choice(format!("expected `{other}`, since `{what}` is given, found none")))
-        };
-        let Schedule { curve, decay_every, .. } = self.schedule;
-        if curve == super::Curve::Step && decay_every.is_none() {
-            return needs("schedule = \"step\"", "decay-every");
-        }
-        if !self.map.is_empty() && self.weights.is_none() {
-            return needs("map", "weights");
-        }
-        if self.out.is_none() && self.resume == Resume::Auto {
-            return needs("resume = \"auto\"", "out");
-        }
-        if self.evaluate_averages && tables.ema.is_none() {
-            let name = &tables.name;
-            return Err(choice(format!(
-                "evaluate-averages: expected a model that keeps averages of its parameters, such as `ema = 0.999`, found `{name}`, which keeps none"
-            )));
-        }
-        Ok(())
-    }
-
-    /// The metric that is watched, which must say something of the model; none if it is the held-out loss.
-    pub(crate) fn watched_metric(&self, facts: &Facts<'_>) -> Result<Option<&Metric>, Error> {
+    /// Returns the watched metric, or `None` for the held-out loss. It is an error if the metric
+    /// does not apply to the model.
+    pub(crate) fn watched_metric(&self, facts: &ModelFacts<'_>) -> Result<Option<&Metric>, Error> {
         if self.watched() == LOSS {
             return Ok(None);
         }
-        let suited = || self.metrics.iter().filter(|it| it.suits(facts));
-        let found = suited().find(|it| it.name() == self.watched());
+        let applicable = || self.metrics.iter().filter(|it| it.applies_to(facts));
+        let found = applicable().find(|it| it.name() == self.watched());
         found
             .map(Some)
-            .ok_or_else(|| self.unwatched(&suited().map(Metric::name).collect::<Vec<_>>()))
+            .ok_or_else(|| self.unwatched(&applicable().map(Metric::name).collect::<Vec<_>>()))
     }
 
-    /// The error where not the metric that is watched says something of the model, but these do.
+    /// Returns the error for a watched metric that is not among these names.
     pub(crate) fn unwatched(&self, names: &[&str]) -> Error {
         let (names, found) = (names.join(", "), self.watched());
-        choice(format!(
+        config_error(format!(
             "watch: expected {LOSS} or a metric that says something of this model ({names}), found `{found}`"
         ))
     }
 
-    /// The name of what is watched.
+    /// Returns the name of the watched metric.
     pub(crate) fn watched(&self) -> &str {
         self.watch.as_deref().unwrap_or(LOSS)
     }
 
-    /// What is watched, and of which parameters: numbers of the same measure can be compared.
+    /// Returns the watched metric and whether it is of averages: values of equal measures can be
+    /// compared.
     pub(crate) fn measure(&self) -> String {
         let of = if self.evaluate_averages { " of averages" } else { "" };
         format!("{}{of}", self.watched())
     }
 }
 
-/// The name of the held-out loss where metrics have theirs.
+/// The name of the held-out loss among metrics.
 pub(crate) const LOSS: &str = "loss";
 
 impl Default for TrainConfig {
@@ -198,6 +173,6 @@ impl Default for TrainConfig {
     }
 }
 
-pub(crate) fn choice(message: impl Into<String>) -> Error {
+pub(crate) fn config_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Choice, message)
 }

@@ -8,28 +8,29 @@ use soybean_runtime::{
 
 use super::{
     HeldOutBatch, Metric,
-    metric::{Facts, Tally},
+    metric::{MetricAccumulator, ModelFacts},
 };
 
-/// What an evaluation found.
+/// The result of an evaluation.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct HeldOutResult {
     /// The mean over all samples.
     pub(crate) loss: f64,
-    /// The metrics that say something, by name.
+    /// The metrics that apply to the model, by name.
     pub(crate) metrics: Vec<(String, f64)>,
 }
 
-/// Evaluates on all batches of a loader, or gives nothing if it is told to stop: `is_stopped` is called with the number of batches that are done.
+/// Evaluates all batches of a loader. `is_stopped` receives the number of finished batches; if it
+/// returns true, the result is `None`.
 pub(crate) fn evaluate(
     trainer: &mut Trainer,
     loader: &mut DataLoader,
     tables: &Tables,
     metrics: &[Metric],
     is_stopped: &mut dyn FnMut(usize) -> bool,
-) -> Result<Option<Outcome>, Error> {
+) -> Result<Option<HeldOutResult>, Error> {
     let inputs = &tables.inputs;
-    let mut tally = Tally::new(metrics, &Facts::new(tables));
+    let mut sums = MetricAccumulator::new(metrics, &ModelFacts::new(tables));
     let (mut loss_sum, mut n_samples) = (0.0, 0);
     loader.start(0, 0);
     for n_done in 0..loader.n_batches() {
@@ -42,27 +43,27 @@ pub(crate) fn evaluate(
         let evaluation = trainer.evaluate(&views)?;
         loss_sum += loss_of_rows(trainer, &batch, evaluation.loss, inputs)?;
         n_samples += batch.n_valid;
-        tally.add(&evaluation, &HeldOutBatch::new(inputs, &views, batch.n_valid));
+        sums.add(&evaluation, &HeldOutBatch::new(inputs, &views, batch.n_valid));
     }
     let loss = loss_sum / n_samples.max(1) as f64;
-    Ok(Some(Outcome { loss, metrics: tally.values(loss) }))
+    Ok(Some(HeldOutResult { loss, metrics: sums.values(loss) }))
 }
 
-/// The names of the metrics that say something of the first batch of a loader.
+/// Returns the names of the metrics that have a value for the first batch of a loader.
 pub(crate) fn known_of_first_batch(
     trainer: &mut Trainer,
     loader: &mut DataLoader,
     tables: &Tables,
     metrics: &[Metric],
 ) -> Result<Vec<String>, Error> {
-    let mut tally = Tally::new(metrics, &Facts::new(tables));
+    let mut sums = MetricAccumulator::new(metrics, &ModelFacts::new(tables));
     loader.start(0, 0);
     let batch = next_batch(loader);
     let batch = trainer.together(batch)?;
     let views = batch.views();
     let evaluation = trainer.evaluate(&views)?;
-    tally.add(&evaluation, &HeldOutBatch::new(&tables.inputs, &views, batch.n_valid));
-    Ok(tally.values(f64::from(evaluation.loss)).into_iter().map(|it| it.0).collect())
+    sums.add(&evaluation, &HeldOutBatch::new(&tables.inputs, &views, batch.n_valid));
+    Ok(sums.values(f64::from(evaluation.loss)).into_iter().map(|it| it.0).collect())
 }
 
 fn next_batch(loader: &mut DataLoader) -> Result<Batch, Error> {
@@ -71,7 +72,8 @@ fn next_batch(loader: &mut DataLoader) -> Result<Batch, Error> {
     })
 }
 
-/// Does something with the moving averages of the parameters in their place. Whatever comes of it, the parameters are then what they were, bit for bit.
+/// Runs `work` with the moving averages in place of the parameters, then restores the parameters
+/// bit for bit, also after an error.
 pub(crate) fn with_averages<T>(
     trainer: &mut Trainer,
     work: impl FnOnce(&mut Trainer) -> Result<T, Error>,
@@ -81,15 +83,16 @@ pub(crate) fn with_averages<T>(
     trainer.set_parameters(&averages)?;
     let outcome = work(trainer);
     let restored = trainer.set_parameters(&plain);
-    // Where both failed, the first failure is why.
+    // If both fail, the first error is the cause.
     outcome.and_then(|it| restored.map(|()| it))
 }
 
-/// The loss of a batch, times the number of its samples, without the rows that fill it up.
+/// Returns the loss of a batch times the number of its samples, without the padding rows.
 ///
-/// These repeat its last sample. Where the loss `L` is a mean over `n` rows, the samples among them add up to `n L - n_filling l`, where `l` is the loss of a batch of that
-/// sample alone, and one more evaluation tells it. That is exact as well for sums over rows, and for terms that do not depend on the batch; a loss in which the rows
-/// of a batch compare with each other has no such parts.
+/// Padding rows repeat the last sample. If the loss `L` is a mean over `n` rows, the sum over the
+/// samples is `n L - n_padding l`. Here `l` is the loss of a batch of the last sample alone, which
+/// takes one more evaluation. This also holds for sums over rows and for terms that do not depend
+/// on the batch. It does not hold for losses that compare the rows of a batch with each other.
 fn loss_of_rows(
     trainer: &mut Trainer,
     batch: &Batch,
@@ -109,7 +112,7 @@ fn loss_of_rows(
     Ok(loss * n_rows as f64 - of_last * n_filling as f64)
 }
 
-/// A column whose rows are all one row of this one.
+/// Returns a column in which every row is this row.
 fn repeated(column: &View<'_>, n_rows: usize, row: usize) -> Values {
     let n = column.n_elements() / n_rows;
     match column {

@@ -1,4 +1,4 @@
-//! What a run tells while it goes on, and what came of it.
+//! The events of a run, and its summary.
 
 use std::{
     fmt,
@@ -7,74 +7,74 @@ use std::{
 
 use super::{EvaluationRecord, StepRecord};
 
-/// What a run tells the one who watches it; its text is a line about it.
+/// An event of a run, sent to its observer. Its text is one line.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// It begins, or goes on.
+    /// The run starts or resumes.
     Start(&'a Start),
-    /// Something that its user should know.
+    /// A note for the user.
     Note(&'a str),
-    /// A training step was made.
+    /// A training step was completed.
     Step(&'a StepRecord),
-    /// An evaluation is under way.
+    /// An evaluation is in progress.
     Evaluating {
-        /// The batches that were evaluated.
+        /// The evaluated batches.
         n_done: usize,
-        /// All of them.
+        /// All batches.
         n_batches: usize,
     },
-    /// An evaluation was made.
+    /// An evaluation was completed.
     Evaluation(&'a EvaluationRecord),
-    /// A checkpoint is on the disk.
+    /// A checkpoint was written.
     Checkpoint(&'a Path),
 }
 
-/// The run that begins, or goes on.
+/// A run at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The steps that were made before.
+    /// Steps completed by earlier runs.
     pub n_done: u64,
-    /// The steps of the whole run.
+    /// Steps of the whole run.
     pub n_steps: u64,
-    /// The steps of an epoch.
+    /// Steps of an epoch.
     pub n_batches: u64,
-    /// The epochs of the whole run, of which the last may be a part.
+    /// Epochs of the whole run; the last may be partial.
     pub n_epochs: u64,
-    /// The samples of a step.
+    /// Samples in a step.
     pub batch_rows: usize,
-    /// The samples of the training data.
+    /// Samples of the training data.
     pub n_train: usize,
-    /// The samples of the held-out data.
+    /// Samples of the held-out data.
     pub n_held_out: usize,
-    /// The checkpoint at which it goes on.
+    /// The checkpoint from which the run resumes.
     pub resumed: Option<PathBuf>,
 }
 
-/// What the one who watches a run wants.
+/// The reply of an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// It shall go on.
+    /// Continue the run.
     Continue,
-    /// It shall write a checkpoint and end, after the step that is under way.
+    /// Write a checkpoint and end the run after the current step.
     Stop,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Why it ended.
+    /// The reason for the end.
     pub end: End,
-    /// The steps that were made, in this run and in those that it goes on.
+    /// Completed steps, including those of the runs that it resumed.
     pub n_steps: u64,
-    /// The updates that were left out, because a number was not finite.
+    /// Updates that were skipped because a number was not finite.
     pub n_skipped: u64,
     /// The last evaluation of this run.
     pub last: Option<EvaluationRecord>,
-    /// The best value of what is watched: the held-out loss or a metric.
+    /// The best value of the watched metric.
     pub best: Option<f64>,
-    /// The step behind which it was found.
+    /// The step of the best value.
     pub best_step: Option<u64>,
     /// The newest checkpoint.
     pub checkpoint: Option<PathBuf>,
@@ -82,14 +82,14 @@ pub struct Summary {
     pub best_checkpoint: Option<PathBuf>,
 }
 
-/// Why a run ended.
+/// The reason for the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// All steps were made.
+    /// All steps were completed.
     Finished,
-    /// The evaluations got no better.
+    /// The evaluations did not improve any more.
     NoBetter,
-    /// It was told to stop.
+    /// An observer stopped it.
     Stopped,
 }
 

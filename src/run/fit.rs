@@ -1,10 +1,11 @@
 //! The loop of a training run.
 //!
-//! A run is the same whether it is interrupted or not: what each step computes follows from the trainer's state, the seed, and the numbers of the epoch, the batch and the step, and a checkpoint
+//! A resumed run gives the same results as one without interruption. Each step depends only on the
+//! trainer's state, the seed, and the numbers of the epoch, the batch and the step. A checkpoint
 //! has all of these.
 
-mod begin;
-mod pace;
+mod setup;
+mod throughput;
 
 use std::{
     fs::File,
@@ -20,58 +21,58 @@ use soybean_runtime::{
 
 use super::{
     End, EvaluationRecord, Event, Flow, Metric, StepRecord, Summary, TrainConfig,
-    evaluation::{Outcome, evaluate, with_averages},
-    files::Files,
-    keeper::{Keeper, Merit},
+    checkpoint_manager::{CheckpointKind, CheckpointManager},
+    evaluation::{HeldOutResult, evaluate, with_averages},
     metric::Better,
+    output::OutputFiles,
+    progress::RunProgress,
     record::Record,
-    standing::Standing,
     trace,
 };
 
-pub(crate) use begin::fit;
-use pace::{Pace, Stretch};
+pub(crate) use setup::fit;
+use throughput::{Throughput, ThroughputWindow};
 
-/// What a run tells, to whom.
-pub(crate) type Watch<'a> = dyn FnMut(&Event<'_>) -> Flow + 'a;
+/// The observer of a run.
+pub(crate) type Observer<'a> = dyn FnMut(&Event<'_>) -> Flow + 'a;
 
-/// Why a run ended early, and where it can go on.
+/// The error of a run, and the checkpoint from which it can resume.
 #[derive(Debug)]
-pub(crate) struct Broken {
-    /// It names the checkpoint.
+pub(crate) struct FitError {
+    /// The message names the checkpoint.
     pub(crate) error: Error,
     pub(crate) checkpoint: Option<PathBuf>,
 }
 
-impl From<Error> for Broken {
+impl From<Error> for FitError {
     fn from(error: Error) -> Self {
         Self { error, checkpoint: None }
     }
 }
 
-/// A run that is under way.
+/// A run in progress.
 struct Run<'a> {
     trainer: &'a mut Trainer,
     tables: &'a Tables,
     config: &'a TrainConfig,
-    /// What chooses the best, if it is not the held-out loss.
+    /// The metric that selects the best checkpoint; `None` for the held-out loss.
     metric: Option<&'a Metric>,
     train: DataLoader,
     held_out: DataLoader,
-    /// The steps of an epoch.
+    /// Steps of an epoch.
     n_batches: u64,
-    /// The steps of the run.
+    /// Steps of the run.
     n_steps: u64,
     batch_rows: usize,
-    standing: Standing,
-    keeper: Option<Keeper>,
-    files: Option<Files>,
-    watch: &'a mut Watch<'a>,
+    progress: RunProgress,
+    checkpoints: Option<CheckpointManager>,
+    files: Option<OutputFiles>,
+    observer: &'a mut Observer<'a>,
     is_stopped: bool,
-    /// What failed in this process since all processes have spoken with each other.
-    fault: Option<Error>,
-    pace: Pace,
-    /// Where the trace goes of the step that is so many away.
+    /// The first error of this process that the other processes do not know yet.
+    error: Option<Error>,
+    throughput: Throughput,
+    /// The file for a trace, and the number of steps before the traced one.
     trace: Option<(PathBuf, u64)>,
     last: Option<EvaluationRecord>,
     /// Keeps other runs out of the folder.
@@ -79,9 +80,9 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Trains to the end.
+    /// Trains until the end of the run.
     fn run(&mut self) -> Result<End, Error> {
-        if self.standing.is_pending
+        if self.progress.is_pending
             && let Some(end) = self.end_step()?
         {
             return Ok(end);
@@ -89,7 +90,7 @@ impl Run<'_> {
         if self.is_patience_over() {
             return Ok(End::NoBetter);
         }
-        while self.standing.step < self.n_steps {
+        while self.progress.step < self.n_steps {
             if let Some(end) = self.epoch()? {
                 return Ok(end);
             }
@@ -97,12 +98,13 @@ impl Run<'_> {
         Ok(End::Finished)
     }
 
-    /// Trains to the end of the epoch, or of the run. Each batch is handed over while the step before it runs.
+    /// Trains until the end of the epoch or of the run. Each batch is queued during the step before
+    /// it.
     fn epoch(&mut self) -> Result<Option<End>, Error> {
         let started = Instant::now();
-        self.pace.of_epoch = Stretch::default();
-        let batch = usize::try_from(self.standing.batch).unwrap_or(usize::MAX);
-        self.train.start(self.standing.epoch, batch);
+        self.throughput.of_epoch = ThroughputWindow::default();
+        let batch = usize::try_from(self.progress.batch).unwrap_or(usize::MAX);
+        self.train.start(self.progress.epoch, batch);
         let first = self.next_batch();
         let first = self.trainer.together(first)?;
         self.trainer.queue(&first.views())?;
@@ -121,11 +123,11 @@ impl Run<'_> {
     }
 
     fn is_end_of_epoch(&self) -> bool {
-        self.standing.batch >= self.n_batches || self.standing.step >= self.n_steps
+        self.progress.batch >= self.n_batches || self.progress.step >= self.n_steps
     }
 
     fn next_batch(&mut self) -> Result<Batch, Error> {
-        let (epoch, batch) = (self.standing.epoch + 1, self.standing.batch + 1);
+        let (epoch, batch) = (self.progress.epoch + 1, self.progress.batch + 1);
         self.train.next().transpose().and_then(|found| {
             found.ok_or_else(|| {
                 Error::data(format!(
@@ -135,22 +137,23 @@ impl Run<'_> {
         })
     }
 
-    /// One step on the batch that was queued; then the next one of the epoch is queued.
+    /// Runs a step on the queued batch, and queues the next batch of the epoch.
     fn step(&mut self, busy_before: Duration) -> Result<(), Error> {
         let (started, waited) = (Instant::now(), self.train.waited());
         let config = self.config;
         let learning_rate =
-            config.schedule.rate(config.trainer.learning_rate, self.standing.step, self.n_steps);
+            config.schedule.rate(config.trainer.learning_rate, self.progress.step, self.n_steps);
         self.trainer.set_learning_rate(learning_rate);
         let is_last =
-            self.standing.batch + 1 >= self.n_batches || self.standing.step + 1 >= self.n_steps;
-        let next = if is_last { None } else { self.next_batch().map_err(|it| self.fail(it)).ok() };
+            self.progress.batch + 1 >= self.n_batches || self.progress.step + 1 >= self.n_steps;
+        let next =
+            if is_last { None } else { self.next_batch().map_err(|it| self.record_error(it)).ok() };
         let views = next.as_ref().map(Batch::views);
         let loss = match self.trace.take() {
             Some((file, 0)) => {
                 let (loss, trace) = self.trainer.trace_queued(views.as_deref())?;
                 if let Err(error) = trace::write(&trace, self.trainer.process(), &file) {
-                    self.fail(error);
+                    self.record_error(error);
                 }
                 loss
             }
@@ -162,111 +165,112 @@ impl Run<'_> {
         let waited_before = if busy_before.is_zero() { waited } else { Duration::ZERO };
         let (busy, waited) =
             (busy_before + started.elapsed(), self.train.waited().saturating_sub(waited_before));
-        self.pace.add(self.batch_rows, busy, waited);
-        self.count(loss, learning_rate);
+        self.throughput.add(self.batch_rows, busy, waited);
+        self.record_step(loss, learning_rate);
         Ok(())
     }
 
-    /// Takes note of a step.
-    fn count(&mut self, loss: f32, learning_rate: f32) {
-        let standing = &mut self.standing;
-        standing.step += 1;
-        standing.batch += 1;
-        standing.is_pending = true;
+    /// Records a step.
+    fn record_step(&mut self, loss: f32, learning_rate: f32) {
+        let progress = &mut self.progress;
+        progress.step += 1;
+        progress.batch += 1;
+        progress.is_pending = true;
         if self.trainer.was_skipped() {
-            standing.n_skipped += 1;
+            progress.n_skipped += 1;
         } else {
-            standing.loss_sum += f64::from(loss);
-            standing.n_losses += 1;
+            progress.loss_sum += f64::from(loss);
+            progress.n_losses += 1;
         }
         let record = StepRecord {
-            step: standing.step,
-            epoch: standing.epoch + 1,
-            batch: standing.batch,
+            step: progress.step,
+            epoch: progress.epoch + 1,
+            batch: progress.batch,
             loss,
             learning_rate,
             gradient_norm: self.trainer.gradient_norm(),
-            n_skipped: standing.n_skipped,
-            samples_per_second: self.pace.since_line.samples_per_second(),
-            data_wait: self.pace.since_line.data_wait(),
+            n_skipped: progress.n_skipped,
+            samples_per_second: self.throughput.since_line.samples_per_second(),
+            data_wait: self.throughput.since_line.data_wait(),
             time: now(),
         };
-        self.tell(&Event::Step(&record));
+        self.notify(&Event::Step(&record));
         if record.step.is_multiple_of(self.config.log_every.max(1)) {
-            self.pace.since_line = Stretch::default();
+            self.throughput.since_line = ThroughputWindow::default();
             self.write(&Record::Step(record));
         }
     }
 
-    /// What is to be done behind a step: an evaluation, a checkpoint, and the end of the run.
+    /// Completes a step: evaluates, saves a checkpoint and ends the run where due.
     fn end_step(&mut self) -> Result<Option<End>, Error> {
-        self.poll();
-        if self.trainer.any(self.is_stopped || self.fault.is_some())? {
-            self.agree()?;
+        self.poll_checkpoint();
+        if self.trainer.any(self.is_stopped || self.error.is_some())? {
+            self.agree_on_errors()?;
             return self.stop().map(Some);
         }
-        let step = self.standing.step;
+        let step = self.progress.step;
         let is_due = |every: Option<u64>| every.is_some_and(|every| step.is_multiple_of(every));
         let is_end = self.is_end_of_epoch();
-        let mut merit = Merit::Further;
+        let mut kind = CheckpointKind::Regular;
         if is_end || is_due(self.config.evaluate_every) {
             match self.evaluate()? {
-                Some(found) => merit = found,
+                Some(found) => kind = found,
                 None => return self.stop().map(Some),
             }
         }
-        self.standing.is_pending = false;
-        if self.standing.batch >= self.n_batches {
-            self.standing.end_epoch();
+        self.progress.is_pending = false;
+        if self.progress.batch >= self.n_batches {
+            self.progress.end_epoch();
         }
         let is_over = self.is_patience_over();
-        if is_end || is_over || merit == Merit::Best || is_due(self.config.checkpoint_every) {
-            self.save(merit)?;
+        if is_end || is_over || kind == CheckpointKind::Best || is_due(self.config.checkpoint_every)
+        {
+            self.save(kind)?;
         }
         Ok(is_over.then_some(End::NoBetter))
     }
 
     fn is_patience_over(&self) -> bool {
         let patience = self.config.patience.filter(|it| *it > 0);
-        patience.is_some_and(|patience| self.standing.n_worse >= patience)
+        patience.is_some_and(|patience| self.progress.n_worse >= patience)
     }
 
-    /// Writes a checkpoint of a run that was told to stop.
+    /// Writes a checkpoint and stops the run.
     fn stop(&mut self) -> Result<End, Error> {
-        self.save(Merit::Further)?;
+        self.save(CheckpointKind::Regular)?;
         Ok(End::Stopped)
     }
 
-    /// Evaluates, and says whether the run was never better; nothing if it was told to stop.
-    fn evaluate(&mut self) -> Result<Option<Merit>, Error> {
+    /// Evaluates. Returns the kind of checkpoint to write, or `None` if the run was stopped.
+    fn evaluate(&mut self) -> Result<Option<CheckpointKind>, Error> {
         let started = Instant::now();
-        let Some(outcome) = self.outcome()? else { return Ok(None) };
+        let Some(outcome) = self.evaluate_held_out()? else { return Ok(None) };
         let record = EvaluationRecord {
-            step: self.standing.step,
-            epoch: self.standing.epoch + 1,
-            ends_epoch: self.standing.batch >= self.n_batches,
-            train_loss: self.standing.mean_loss(),
+            step: self.progress.step,
+            epoch: self.progress.epoch + 1,
+            ends_epoch: self.progress.batch >= self.n_batches,
+            train_loss: self.progress.mean_loss(),
             held_out_loss: outcome.loss,
             metrics: outcome.metrics,
-            samples_per_second: self.pace.of_epoch.samples_per_second(),
+            samples_per_second: self.throughput.of_epoch.samples_per_second(),
             seconds: started.elapsed().as_secs_f64(),
             time: now(),
         };
         let (value, better) = self.watched(&record)?;
-        let is_better = self.standing.judge(value, better, self.config.min_delta);
-        self.tell(&Event::Evaluation(&record));
+        let is_better = self.progress.update_best(value, better, self.config.min_delta);
+        self.notify(&Event::Evaluation(&record));
         self.write(&Record::Evaluation(record.clone()));
         self.last = Some(record);
-        Ok(Some(if is_better { Merit::Best } else { Merit::Further }))
+        Ok(Some(if is_better { CheckpointKind::Best } else { CheckpointKind::Regular }))
     }
 
-    /// What an evaluation finds, of the parameters or of their averages.
-    fn outcome(&mut self) -> Result<Option<Outcome>, Error> {
-        let (watch, is_stopped) = (&mut *self.watch, &mut self.is_stopped);
+    /// Evaluates the parameters or their averages.
+    fn evaluate_held_out(&mut self) -> Result<Option<HeldOutResult>, Error> {
+        let (observer, is_stopped) = (&mut *self.observer, &mut self.is_stopped);
         let (tables, held_out) = (self.tables, &mut self.held_out);
         let n_batches = held_out.n_batches();
         let mut stop = |n_done| {
-            *is_stopped |= watch(&Event::Evaluating { n_done, n_batches }) == Flow::Stop;
+            *is_stopped |= observer(&Event::Evaluating { n_done, n_batches }) == Flow::Stop;
             *is_stopped
         };
         let metrics = &self.config.metrics;
@@ -277,7 +281,7 @@ impl Run<'_> {
         }
     }
 
-    /// The value that is watched, and which values of it are better.
+    /// Returns the watched value, and which values are better.
     fn watched(&self, record: &EvaluationRecord) -> Result<(f64, Better), Error> {
         let Some(metric) = self.metric else { return Ok((record.held_out_loss, Better::Lower)) };
         match record.metric(metric.name()) {
@@ -289,93 +293,93 @@ impl Run<'_> {
         }
     }
 
-    fn save(&mut self, merit: Merit) -> Result<(), Error> {
-        if let Err(error) = self.files.as_ref().map_or(Ok(()), Files::sync) {
-            self.fail(error);
+    fn save(&mut self, kind: CheckpointKind) -> Result<(), Error> {
+        if let Err(error) = self.files.as_ref().map_or(Ok(()), OutputFiles::sync) {
+            self.record_error(error);
         }
-        self.agree()?;
-        let Some(keeper) = &mut self.keeper else { return Ok(()) };
-        let progress = self.standing.progress(self.config.trainer.seed);
-        let saved = keeper.save(self.trainer, &progress, merit);
+        self.agree_on_errors()?;
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(()) };
+        let saved_progress = self.progress.to_checkpoint(self.config.trainer.seed);
+        let saved = checkpoints.save(self.trainer, &saved_progress, kind);
         let saved = self.trainer.together(saved)?;
-        self.tell_saved(saved);
+        self.notify_saved(saved);
         Ok(())
     }
 
-    /// Looks for a checkpoint that was being written.
-    fn poll(&mut self) {
-        match self.keeper.as_mut().map_or(Ok(None), Keeper::poll) {
-            Ok(saved) => self.tell_saved(saved),
-            Err(error) => self.fail(error),
+    /// Reports a checkpoint that was completed in the background.
+    fn poll_checkpoint(&mut self) {
+        match self.checkpoints.as_mut().map_or(Ok(None), CheckpointManager::poll) {
+            Ok(saved) => self.notify_saved(saved),
+            Err(error) => self.record_error(error),
         }
     }
 
-    fn tell_saved(&mut self, saved: Option<PathBuf>) {
+    fn notify_saved(&mut self, saved: Option<PathBuf>) {
         if let Some(path) = saved {
-            self.tell(&Event::Checkpoint(&path));
+            self.notify(&Event::Checkpoint(&path));
         }
     }
 
-    fn tell(&mut self, event: &Event<'_>) {
-        self.is_stopped |= (self.watch)(event) == Flow::Stop;
+    fn notify(&mut self, event: &Event<'_>) {
+        self.is_stopped |= (self.observer)(event) == Flow::Stop;
     }
 
     fn write(&mut self, record: &Record) {
         if let Err(error) = self.files.as_mut().map_or(Ok(()), |files| files.add(record)) {
-            self.fail(error);
+            self.record_error(error);
         }
     }
 
-    /// Takes note of a failure in this process, of which the others hear when all are asked.
-    fn fail(&mut self, error: Error) {
-        self.fault.get_or_insert(error);
+    /// Records an error of this process until all processes exchange their errors.
+    fn record_error(&mut self, error: Error) {
+        self.error.get_or_insert(error);
     }
 
-    /// Goes on if all processes can.
-    fn agree(&mut self) -> Result<(), Error> {
-        let here = self.fault.take().map_or(Ok(()), Err);
+    /// Returns an error if any process has one.
+    fn agree_on_errors(&mut self) -> Result<(), Error> {
+        let here = self.error.take().map_or(Ok(()), Err);
         self.trainer.together(here)
     }
 
-    /// Waits for what is being written, and finishes the files.
+    /// Waits for background writes and completes the files.
     fn finish(&mut self) -> Result<(), Error> {
-        match self.keeper.as_mut().map_or(Ok(None), Keeper::wait) {
-            Ok(saved) => self.tell_saved(saved),
-            Err(error) => self.fail(error),
+        match self.checkpoints.as_mut().map_or(Ok(None), CheckpointManager::wait) {
+            Ok(saved) => self.notify_saved(saved),
+            Err(error) => self.record_error(error),
         }
-        if let Err(error) = self.files.as_ref().map_or(Ok(()), Files::finish) {
-            self.fail(error);
+        if let Err(error) = self.files.as_ref().map_or(Ok(()), OutputFiles::finish) {
+            self.record_error(error);
         }
         if let Some((file, _)) = self.trace.take() {
             let file = file.display();
-            self.tell(&Event::Note(&format!("too few steps were made for a trace in {file}")));
+            self.notify(&Event::Note(&format!("too few steps were made for a trace in {file}")));
         }
-        self.agree()
+        self.agree_on_errors()
     }
 
     fn summary(&self, end: End) -> Summary {
-        let keeper = self.keeper.as_ref();
+        let checkpoints = self.checkpoints.as_ref();
         Summary {
             end,
-            n_steps: self.standing.step,
-            n_skipped: self.standing.n_skipped,
+            n_steps: self.progress.step,
+            n_skipped: self.progress.n_skipped,
             last: self.last.clone(),
-            best: self.standing.best,
-            best_step: self.standing.best_step,
-            checkpoint: keeper.and_then(|it| it.newest().map(Into::into)),
-            best_checkpoint: keeper.and_then(|it| it.best().map(Into::into)),
+            best: self.progress.best,
+            best_step: self.progress.best_step,
+            checkpoint: checkpoints.and_then(|it| it.newest().map(Into::into)),
+            best_checkpoint: checkpoints.and_then(|it| it.best().map(Into::into)),
         }
     }
 
-    /// The error of a run, with what is left of it.
-    fn broken(&mut self, error: &Error) -> Broken {
-        let Some(keeper) = &mut self.keeper else { return error.clone().into() };
-        let checkpoint = keeper.left().map(PathBuf::from);
+    /// Returns the error of the run, with the last checkpoint.
+    fn fit_error(&mut self, error: &Error) -> FitError {
+        let Some(checkpoints) = &mut self.checkpoints else { return error.clone().into() };
+        let checkpoint = checkpoints.last_saved().map(PathBuf::from);
         let left = match &checkpoint {
             None => "no checkpoint was written before".to_owned(),
             Some(path) => format!("the last checkpoint is {}", path.display()),
         };
-        Broken { error: Error::new(error.kind(), format!("{error}; {left}")), checkpoint }
+        FitError { error: Error::new(error.kind(), format!("{error}; {left}")), checkpoint }
     }
 }
 

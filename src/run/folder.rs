@@ -1,4 +1,5 @@
-//! The folder of a run: one run at a time writes into it, and what earlier runs left is moved aside, never removed.
+//! The folder of a run. One run at a time writes into it. The output of earlier runs is moved
+//! aside, never removed.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -9,34 +10,34 @@ use std::{
 use soybean_runtime::Error;
 
 use super::{
-    files::{self, fault},
-    keeper::{self, BEST, CHECKPOINTS},
+    checkpoint_manager::{self, BEST, CHECKPOINTS},
+    output::{self, write_error},
 };
 
-/// Makes the folder where it is not there, and keeps other runs out of it as long as the result lives.
+/// Creates the folder if needed. Other runs cannot write into it while the returned file is open.
 pub(crate) fn lock(out: &Path) -> Result<File, Error> {
     let open = || {
         fs::create_dir_all(out)?;
         File::create(out.join(".lock"))
     };
-    let file = open().map_err(|it| fault(out, &it))?;
+    let file = open().map_err(|it| write_error(out, &it))?;
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(fault(out, &"another run is writing there")),
-        // Not every file system has locks. They help against a mistake; without one a run is as good.
+        Err(TryLockError::WouldBlock) => Err(write_error(out, &"another run is writing there")),
+        // Some file systems have no locks. A lock only guards against mistakes.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
 }
 
-/// Whether a checkpoint is one of the run in this folder, as those that were moved aside are not.
-pub(crate) fn has(out: &Path, checkpoint: &Path) -> bool {
+/// Returns true if the checkpoint is in `checkpoints` or `best` of this folder.
+pub(crate) fn contains(out: &Path, checkpoint: &Path) -> bool {
     let parent = checkpoint.canonicalize().ok().and_then(|it| Some(it.parent()?.to_owned()));
     let is_parent = |name| out.join(name).canonicalize().is_ok_and(|it| Some(it) == parent);
     [CHECKPOINTS, BEST].into_iter().any(is_parent)
 }
 
-/// Moves an earlier run aside, with all that it left. Gives the folder in which it is then, as it was here.
-pub(crate) fn move_run(out: &Path) -> Result<Option<PathBuf>, Error> {
-    let is_of_run = |name: &str| [CHECKPOINTS, BEST].contains(&name) || files::is_of_run(name);
+/// Moves the output of an earlier run aside. Returns the folder that then has it.
+pub(crate) fn archive_run(out: &Path) -> Result<Option<PathBuf>, Error> {
+    let is_of_run = |name: &str| [CHECKPOINTS, BEST].contains(&name) || output::is_of_run(name);
     let go = || {
         let names = fs::read_dir(out)?.map(|it| Ok(it?.file_name()));
         let mut names = names.collect::<io::Result<Vec<_>>>()?;
@@ -44,41 +45,46 @@ pub(crate) fn move_run(out: &Path) -> Result<Option<PathBuf>, Error> {
         if names.is_empty() {
             return Ok(None);
         }
-        let aside = new_place(out)?;
-        names.iter().try_for_each(|name| fs::rename(out.join(name), aside.join(name)))?;
-        Ok(Some(aside))
+        let archive = create_archive(out)?;
+        names.iter().try_for_each(|name| fs::rename(out.join(name), archive.join(name)))?;
+        Ok(Some(archive))
     };
     go().map_err(|it| cannot(out, &it))
 }
 
-/// Moves the checkpoints after more than `n_steps` steps aside, from which a run does not go on, with a copy of what else tells of them. Gives the folder in which they are then, which
-/// is one of a run.
-pub(crate) fn move_later(out: &Path, n_steps: u64) -> Result<Option<PathBuf>, Error> {
+/// Moves checkpoints after more than `n_steps` steps aside, with copies of the run's configuration
+/// and metrics. Returns the folder that then has them.
+pub(crate) fn archive_later_checkpoints(
+    out: &Path,
+    n_steps: u64,
+) -> Result<Option<PathBuf>, Error> {
     let mut later = Vec::new();
     for name in [CHECKPOINTS, BEST] {
-        let found = keeper::list(&out.join(name))?.into_iter().filter(|it| it.0 > n_steps);
+        let found =
+            checkpoint_manager::list(&out.join(name))?.into_iter().filter(|it| it.0 > n_steps);
         later.extend(found.map(|(_, path)| (name, path)));
     }
     let go = || {
         if later.is_empty() {
             return Ok(None);
         }
-        let aside = new_place(out)?;
+        let archive = create_archive(out)?;
         for (name, path) in &later {
-            let to = aside.join(name);
+            let to = archive.join(name);
             fs::create_dir_all(&to)?;
             fs::rename(path, to.join(path.file_name().unwrap_or_default()))?;
         }
-        for name in [files::CHOICES, files::LINES].into_iter().filter(|it| out.join(it).exists()) {
-            fs::copy(out.join(name), aside.join(name))?;
+        for name in [output::CONFIG, output::METRICS].into_iter().filter(|it| out.join(it).exists())
+        {
+            fs::copy(out.join(name), archive.join(name))?;
         }
-        Ok(Some(aside))
+        Ok(Some(archive))
     };
     go().map_err(|it| cannot(out, &it))
 }
 
-/// `old`, or `old.2`, or ..: the first that is not there.
-fn new_place(out: &Path) -> io::Result<PathBuf> {
+/// Creates the first of `old`, `old.2`, .. that does not exist.
+fn create_archive(out: &Path) -> io::Result<PathBuf> {
     let mut number = 1;
     loop {
         let name = if number == 1 { "old".to_owned() } else { format!("old.{number}") };
@@ -91,18 +97,19 @@ fn new_place(out: &Path) -> io::Result<PathBuf> {
 }
 
 fn cannot(out: &Path, found: &io::Error) -> Error {
-    fault(out, &format!("what an earlier run left cannot be moved aside: {found}"))
+    write_error(out, &format!("what an earlier run left cannot be moved aside: {found}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::run::{
-        files::tests::folder as temporary,
-        keeper::tests::{checkpoint, steps},
+        checkpoint_manager::tests::{checkpoint, steps},
+        output::tests::folder as temporary,
     };
 
-    /// The folder after a run with checkpoints at steps 3, 9 and 10, of which the last is the best.
+    /// Returns the folder of a run with checkpoints at steps 3, 9 and 10, the last of which is the
+    /// best.
     fn after_a_run(name: &str) -> PathBuf {
         let out = temporary(name);
         for step in [3, 9, 10] {
@@ -119,37 +126,37 @@ mod tests {
     #[test]
     fn runs_are_moved_aside_and_none_is_removed() {
         let out = after_a_run("aside");
-        let aside = move_run(&out).unwrap().unwrap();
-        assert_eq!(aside, out.join("old"));
+        let archive = archive_run(&out).unwrap().unwrap();
+        assert_eq!(archive, out.join("old"));
         assert_eq!(
-            (steps(&aside.join(CHECKPOINTS)), steps(&aside.join(BEST))),
+            (steps(&archive.join(CHECKPOINTS)), steps(&archive.join(BEST))),
             (vec![3, 9, 10], vec![10])
         );
         for name in ["config.toml", "metrics.jsonl", "events.out.tfevents.1.2.soybean"] {
-            assert_eq!(fs::read_to_string(aside.join(name)).unwrap(), name);
+            assert_eq!(fs::read_to_string(archive.join(name)).unwrap(), name);
             assert!(!out.join(name).exists());
         }
-        assert_eq!(move_run(&out).unwrap(), None, "the user's own file stays");
+        assert_eq!(archive_run(&out).unwrap(), None, "the user's own file stays");
         checkpoint(&out.join(CHECKPOINTS), 4);
-        // A checkpoint that was moved aside is not one of this folder's run.
-        assert!(has(&out, &out.join("checkpoints/step-0000000004")));
-        assert!(!has(&out, &aside.join("checkpoints/step-0000000003")));
-        assert_eq!(move_run(&out).unwrap(), Some(out.join("old.2")));
-        assert_eq!(steps(&aside.join(CHECKPOINTS)), [3, 9, 10]);
+        // A checkpoint that was moved aside is not part of this folder's run.
+        assert!(contains(&out, &out.join("checkpoints/step-0000000004")));
+        assert!(!contains(&out, &archive.join("checkpoints/step-0000000003")));
+        assert_eq!(archive_run(&out).unwrap(), Some(out.join("old.2")));
+        assert_eq!(steps(&archive.join(CHECKPOINTS)), [3, 9, 10]);
     }
 
     #[test]
     fn later_checkpoints_are_moved_aside() {
         let out = after_a_run("later");
-        assert_eq!(move_later(&out, 10).unwrap(), None);
-        let aside = move_later(&out, 9).unwrap().unwrap();
+        assert_eq!(archive_later_checkpoints(&out, 10).unwrap(), None);
+        let archive = archive_later_checkpoints(&out, 9).unwrap().unwrap();
         assert_eq!((steps(&out.join(CHECKPOINTS)), steps(&out.join(BEST))), (vec![3, 9], vec![]));
         assert_eq!(
-            (steps(&aside.join(CHECKPOINTS)), steps(&aside.join(BEST))),
+            (steps(&archive.join(CHECKPOINTS)), steps(&archive.join(BEST))),
             (vec![10], vec![10])
         );
         for name in ["config.toml", "metrics.jsonl"] {
-            assert!(aside.join(name).exists() && out.join(name).exists(), "{name}");
+            assert!(archive.join(name).exists() && out.join(name).exists(), "{name}");
         }
     }
 

@@ -1,11 +1,11 @@
-//! What a held-out data set says of a model, beside the loss: the metrics that are there, and users' own.
+//! Metrics of evaluations: the built-in ones, and custom ones.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
 use soybean_plan::{Input, Tables};
 use soybean_runtime::{Array, Evaluation, View};
 
-/// A number that each evaluation gives.
+/// A number that each evaluation computes.
 ///
 /// ```
 /// use soybean::Metric;
@@ -22,85 +22,95 @@ use soybean_runtime::{Array, Evaluation, View};
 pub struct Metric {
     name: Cow<'static, str>,
     better: Better,
-    rule: Rule,
+    kind: MetricKind,
 }
 
-/// Which of two values of a metric is the better one.
+/// The direction of improvement of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
     Higher,
     Lower,
 }
 
-/// A user's function of one batch.
-type OfBatch = dyn Fn(&Evaluation, &HeldOutBatch<'_>) -> Option<f64> + Send + Sync;
+/// A custom function of one batch.
+type BatchMetric = dyn Fn(&Evaluation, &HeldOutBatch<'_>) -> Option<f64> + Send + Sync;
 
 #[derive(Clone)]
-enum Rule {
-    /// The share of labels that are among so many of the largest logits, where there are at least so many classes.
+enum MetricKind {
+    /// The fraction of labels among the `n` largest logits, for models with at least
+    /// `least_classes`.
     Top { n: usize, least_classes: usize },
-    /// The exponential of the loss, where each sample has at least so many labels.
+    /// The exponential of the loss, for samples with at least `least_labels`.
     Perplexity { least_labels: usize },
     /// The mean over the samples.
-    Mean(Arc<OfBatch>),
+    Mean(Arc<BatchMetric>),
 }
 
-/// A batch of an evaluation: the samples without those that fill it up.
+/// The samples of a batch of an evaluation, without padding.
 #[derive(Clone, Copy, Debug)]
 pub struct HeldOutBatch<'b> {
-    /// The number of samples that count; the last batch has more rows than these if the data do not fill it.
+    /// The number of samples. Rows after these are padding.
     pub n_valid: usize,
     inputs: &'b [Input],
     views: &'b [View<'b>],
 }
 
 impl Metric {
-    /// A user's metric. The function gives the mean over the samples of the batch that count (`n_valid`), or nothing if there is none; what the metric gives is the mean over all
-    /// samples, or nothing if it is so for a batch. If it is watched, it must give something from the first batch and the first parameters on.
+    /// Returns a custom metric. The function returns the mean over the samples of a batch
+    /// (`n_valid`), or `None` if there is no value. The metric is the mean over all samples; it has
+    /// no value if a batch has none. A watched metric must have a value for the first batch and the
+    /// initial parameters.
     pub fn new(
         name: impl Into<Cow<'static, str>>,
-        of_batch: impl Fn(&Evaluation, &HeldOutBatch<'_>) -> Option<f64> + Send + Sync + 'static,
+        batch_metric: impl Fn(&Evaluation, &HeldOutBatch<'_>) -> Option<f64> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), better: Better::Higher, rule: Rule::Mean(Arc::new(of_batch)) }
+        Self {
+            name: name.into(),
+            better: Better::Higher,
+            kind: MetricKind::Mean(Arc::new(batch_metric)),
+        }
     }
 
-    /// The same, but lower values are the better ones.
+    /// Makes lower values better.
     #[must_use]
     pub fn lower_is_better(self) -> Self {
         Self { better: Better::Lower, ..self }
     }
 
-    /// `accuracy`: the share of labels that have the largest logit. The model has to give logits `[.., classes]` as its first output behind the loss, and to have an input with a label of
-    /// one of these classes for each row of them.
+    /// `accuracy`: the fraction of labels with the largest logit. The model's first output after
+    /// the loss must be logits `[.., classes]`, and an input must have a label for each row of
+    /// them.
     #[must_use]
     pub const fn accuracy() -> Self {
-        let rule = Rule::Top { n: 1, least_classes: 0 };
-        Self { name: Cow::Borrowed("accuracy"), better: Better::Higher, rule }
+        let kind = MetricKind::Top { n: 1, least_classes: 0 };
+        Self { name: Cow::Borrowed("accuracy"), better: Better::Higher, kind }
     }
 
-    /// `top-n`: the share of labels that are among the `n` largest logits.
+    /// `top-n`: the fraction of labels among the `n` largest logits.
     #[must_use]
     pub fn top(n: usize) -> Self {
-        let rule = Rule::Top { n, least_classes: 0 };
-        Self { name: Cow::Owned(format!("top-{n}")), better: Better::Higher, rule }
+        let kind = MetricKind::Top { n, least_classes: 0 };
+        Self { name: Cow::Owned(format!("top-{n}")), better: Better::Higher, kind }
     }
 
-    /// `perplexity`: the exponential of the held-out loss, for losses that are mean cross-entropies.
+    /// `perplexity`: the exponential of the held-out loss, for losses that are mean
+    /// cross-entropies.
     #[must_use]
     pub const fn perplexity() -> Self {
-        let rule = Rule::Perplexity { least_labels: 0 };
-        Self { name: Cow::Borrowed("perplexity"), better: Better::Lower, rule }
+        let kind = MetricKind::Perplexity { least_labels: 0 };
+        Self { name: Cow::Borrowed("perplexity"), better: Better::Lower, kind }
     }
 
-    /// What evaluations give unless a run says otherwise: `accuracy`, `top-5` where there are more than 20 classes, `perplexity` where samples have several labels, as texts have.
+    /// Returns the default metrics: `accuracy`, `top-5` for more than 20 classes, and `perplexity`
+    /// for samples with several labels, such as texts.
     #[must_use]
     pub fn usual() -> Vec<Self> {
-        let top = Self { rule: Rule::Top { n: 5, least_classes: 21 }, ..Self::top(5) };
-        let perplexity = Rule::Perplexity { least_labels: 2 };
-        vec![Self::accuracy(), top, Self { rule: perplexity, ..Self::perplexity() }]
+        let top = Self { kind: MetricKind::Top { n: 5, least_classes: 21 }, ..Self::top(5) };
+        let perplexity = MetricKind::Perplexity { least_labels: 2 };
+        vec![Self::accuracy(), top, Self { kind: perplexity, ..Self::perplexity() }]
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -110,46 +120,46 @@ impl Metric {
         self.better
     }
 
-    /// Whether only its function knows if it says something of a model.
-    pub(crate) const fn is_users(&self) -> bool {
-        matches!(self.rule, Rule::Mean(_))
+    /// Returns true if only the user's function decides whether there is a value.
+    pub(crate) const fn is_custom(&self) -> bool {
+        matches!(self.kind, MetricKind::Mean(_))
     }
 
-    /// Whether it says something of a model, as far as that is known without an evaluation.
-    pub(crate) fn suits(&self, facts: &Facts<'_>) -> bool {
-        match self.rule {
-            Rule::Top { least_classes, .. } => {
+    /// Returns true if the metric applies to a model, as far as is known without an evaluation.
+    pub(crate) fn applies_to(&self, facts: &ModelFacts<'_>) -> bool {
+        match self.kind {
+            MetricKind::Top { least_classes, .. } => {
                 facts.labels.is_some_and(|it| it.n_classes >= least_classes)
             }
-            Rule::Perplexity { least_labels } => {
+            MetricKind::Perplexity { least_labels } => {
                 facts.labels_of_row().is_some_and(|it| it >= least_labels)
             }
-            Rule::Mean(_) => true,
+            MetricKind::Mean(_) => true,
         }
     }
 }
 
-/// What decides which metrics say something of a model.
+/// The properties of a model that decide which metrics apply.
 #[derive(Clone, Copy)]
-pub(crate) struct Facts<'m> {
+pub(crate) struct ModelFacts<'m> {
     inputs: &'m [Input],
     labels: Option<Labels>,
 }
 
-/// The input with the labels to which logits belong.
+/// The input with the labels of the logits.
 #[derive(Clone, Copy)]
 struct Labels {
     column: usize,
     n_classes: usize,
 }
 
-impl<'m> Facts<'m> {
+impl<'m> ModelFacts<'m> {
     pub(crate) fn new(tables: &'m Tables) -> Self {
         let output = tables.predictions().first();
         Self::of(&tables.inputs, output.map_or(&[], |it| &it.tile.shape))
     }
 
-    /// Of a model whose first output behind the loss has this shape.
+    /// Returns the properties of a model whose first output after the loss has this shape.
     fn of(inputs: &'m [Input], output: &[usize]) -> Self {
         let labels = output.split_last().and_then(|(n_classes, rows)| {
             let n_rows: usize = rows.iter().product();
@@ -162,7 +172,7 @@ impl<'m> Facts<'m> {
         Self { inputs, labels }
     }
 
-    /// The labels of a sample: the elements of the last input with classes.
+    /// Returns the number of labels of a sample: the elements of the last input with classes.
     fn labels_of_row(&self) -> Option<usize> {
         let labels = self.inputs.iter().rfind(|input| input.n_classes.is_some())?;
         Some(labels.tile.shape[1..].iter().product())
@@ -180,7 +190,7 @@ impl<'b> HeldOutBatch<'b> {
         Self { n_valid, inputs, views }
     }
 
-    /// The elements of an input of `f32`, of the samples that count; nothing if there is no such input.
+    /// Returns the elements of an `f32` input without padding, or `None` if there is no such input.
     #[must_use]
     pub fn f32s(&self, input: &str) -> Option<&'b [f32]> {
         let column = self.inputs.iter().position(|it| it.name == input)?;
@@ -190,7 +200,7 @@ impl<'b> HeldOutBatch<'b> {
         }
     }
 
-    /// The elements of an input of `i32`, of the samples that count; nothing if there is no such input.
+    /// Returns the elements of an `i32` input without padding, or `None` if there is no such input.
     #[must_use]
     pub fn i32s(&self, input: &str) -> Option<&'b [i32]> {
         self.i32_column(self.inputs.iter().position(|it| it.name == input)?)
@@ -208,40 +218,44 @@ impl<'b> HeldOutBatch<'b> {
     }
 }
 
-/// The metrics of an evaluation that is under way.
-pub(crate) struct Tally<'m> {
+/// Sums of metrics over the batches of an evaluation.
+pub(crate) struct MetricAccumulator<'m> {
     metrics: &'m [Metric],
     labels: Option<Labels>,
-    /// For each metric a sum and its weight; nothing if the metric says nothing of this model.
+    /// The sum and the weight of each metric; `None` if it has no value.
     sums: Vec<Option<(f64, f64)>>,
 }
 
-impl<'m> Tally<'m> {
-    pub(crate) fn new(metrics: &'m [Metric], facts: &Facts<'_>) -> Self {
-        let sum = |it: &Metric| it.suits(facts).then_some((0.0, 0.0));
+impl<'m> MetricAccumulator<'m> {
+    pub(crate) fn new(metrics: &'m [Metric], facts: &ModelFacts<'_>) -> Self {
+        let sum = |it: &Metric| it.applies_to(facts).then_some((0.0, 0.0));
         Self { metrics, labels: facts.labels, sums: metrics.iter().map(sum).collect() }
     }
 
     pub(crate) fn add(&mut self, evaluation: &Evaluation, batch: &HeldOutBatch<'_>) {
         for (metric, sum) in self.metrics.iter().zip(&mut self.sums) {
             let Some(so_far) = *sum else { continue };
-            let part = match &metric.rule {
-                Rule::Top { n, .. } => self.labels.and_then(|it| top(evaluation, batch, it, *n)),
-                Rule::Perplexity { .. } => Some((0.0, 0.0)),
-                Rule::Mean(of_batch) => of_batch(evaluation, batch)
+            let part = match &metric.kind {
+                MetricKind::Top { n, .. } => {
+                    self.labels.and_then(|it| top(evaluation, batch, it, *n))
+                }
+                MetricKind::Perplexity { .. } => Some((0.0, 0.0)),
+                MetricKind::Mean(batch_metric) => batch_metric(evaluation, batch)
                     .map(|mean| (mean * batch.n_valid as f64, batch.n_valid as f64)),
             };
             *sum = part.map(|part| (so_far.0 + part.0, so_far.1 + part.1));
         }
     }
 
-    /// The metrics that say something, by name, of a held-out set with this loss.
+    /// Returns the metrics with a value, for this held-out loss.
     pub(crate) fn values(&self, loss: f64) -> Vec<(String, f64)> {
         let value = |(metric, sum): (&Metric, &Option<(f64, f64)>)| {
             let (sum, weight) = (*sum)?;
-            let value = match metric.rule {
-                Rule::Perplexity { .. } => libm::exp(loss),
-                Rule::Top { .. } | Rule::Mean(_) => Some(sum / weight).filter(|_| weight > 0.0)?,
+            let value = match metric.kind {
+                MetricKind::Perplexity { .. } => libm::exp(loss),
+                MetricKind::Top { .. } | MetricKind::Mean(_) => {
+                    Some(sum / weight).filter(|_| weight > 0.0)?
+                }
             };
             Some((metric.name().to_owned(), value))
         };
@@ -249,7 +263,7 @@ impl<'m> Tally<'m> {
     }
 }
 
-/// The number of labels that are among the `n` largest of their logits, and the number of labels.
+/// Returns the number of labels among the `n` largest logits, and the number of labels.
 fn top(
     evaluation: &Evaluation,
     batch: &HeldOutBatch<'_>,
@@ -260,11 +274,11 @@ fn top(
     Some((count_top(logits, labels.n_classes, of_rows, n) as f64, of_rows.len() as f64))
 }
 
-/// The number of labels with fewer than `n` larger logits among theirs, `[.., classes]`.
+/// Counts the labels with fewer than `n` larger logits in their row; `logits: [.., classes]`.
 fn count_top(logits: &Array, n_classes: usize, labels: &[i32], n: usize) -> usize {
     let is_top = |(row, label): &(&[f32], &i32)| {
         let label = usize::try_from(**label).ok().and_then(|label| row.get(label));
-        // Of NaN nothing is known: it is no hit, and nothing hits beside it.
+        // NaN is never a hit, and no label of its row is one.
         let is_above =
             |label: f32, it: &f32| it.partial_cmp(&label).is_none_or(std::cmp::Ordering::is_gt);
         label.is_some_and(|label| row.iter().filter(|it| is_above(*label, it)).count() < n)
@@ -290,10 +304,10 @@ mod tests {
         [input("x", &[2], DType::F32, None), input("y", labels_of_row, DType::I32, Some(n_classes))]
     }
 
-    /// Two batches of three rows; the second has one sample, and rows that fill it up.
+    /// Evaluates two batches of three rows; the second has one sample and padding.
     fn values(metrics: &[Metric]) -> Vec<(String, f64)> {
         let inputs = inputs(&[], 4);
-        let mut tally = Tally::new(metrics, &Facts::of(&inputs, &[3, 4]));
+        let mut accumulator = MetricAccumulator::new(metrics, &ModelFacts::of(&inputs, &[3, 4]));
         #[rustfmt::skip]
         let logits = [
             vec![0.1, 0.2, 0.4, 0.3,   0.4, 0.3, 0.2, 0.1,   0.0, 0.0, 0.0, 1.0],
@@ -305,9 +319,9 @@ mod tests {
             let outputs = vec![Array { shape: vec![3, 4], data: logits }];
             let views = [View::F32(&x), View::I32(&labels)];
             let batch = HeldOutBatch::new(&inputs, &views, n_valid);
-            tally.add(&Evaluation { loss: 0.0, outputs }, &batch);
+            accumulator.add(&Evaluation { loss: 0.0, outputs }, &batch);
         }
-        tally.values(2.0)
+        accumulator.values(2.0)
     }
 
     #[test]
@@ -319,9 +333,9 @@ mod tests {
         let metrics = [
             // Hits: the first row of four.
             Metric::accuracy(),
-            // The second row, too: its label has the second largest logit.
+            // Also the second row: its label has the second largest logit.
             Metric::top(2),
-            // The third label of the first batch ties with two others behind the largest.
+            // The third label of the first batch ties with two others for the second place.
             Metric::top(3),
             Metric::perplexity(),
             mean_x,
@@ -346,20 +360,22 @@ mod tests {
     fn usual_metrics_say_what_suits_the_model() {
         let names = |inputs: &[Input], output: &[usize]| {
             let metrics = Metric::usual();
-            let mut tally = Tally::new(&metrics, &Facts::of(inputs, output));
+            let mut accumulator = MetricAccumulator::new(&metrics, &ModelFacts::of(inputs, output));
             let data = vec![0.0; output.iter().product()];
             let outputs = vec![Array { shape: output.to_vec(), data }];
             let (x, y) = (vec![0.0; 6], vec![0; 3 * 7]);
             let views = [View::F32(&x), View::I32(&y)];
-            tally.add(&Evaluation { loss: 0.0, outputs }, &HeldOutBatch::new(inputs, &views, 3));
-            tally.values(0.0).into_iter().map(|it| it.0).collect::<Vec<_>>()
+            accumulator
+                .add(&Evaluation { loss: 0.0, outputs }, &HeldOutBatch::new(inputs, &views, 3));
+            accumulator.values(0.0).into_iter().map(|it| it.0).collect::<Vec<_>>()
         };
         assert_eq!(names(&inputs(&[], 10), &[3, 10]), ["accuracy"]);
         assert_eq!(names(&inputs(&[], 21), &[3, 21]), ["accuracy", "top-5"]);
         assert_eq!(names(&inputs(&[7], 20), &[3, 7, 20]), ["accuracy", "perplexity"]);
         assert_eq!(names(&inputs(&[7], 20), &[21, 20]), ["accuracy", "perplexity"]);
         assert_eq!(names(&inputs(&[], 10)[..1], &[3, 10]), [""; 0]);
-        // Features of samples are no logits, whatever their number; nor is a number for all of them.
+        // Features of samples are no logits, whatever their number; nor is one number for all
+        // samples.
         assert_eq!(names(&inputs(&[], 10), &[3, 16]), [""; 0]);
         assert_eq!(names(&inputs(&[], 10), &[6, 10]), [""; 0]);
         assert_eq!(names(&inputs(&[7], 10), &[]), ["perplexity"]);

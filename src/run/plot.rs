@@ -1,4 +1,4 @@
-//! The metrics of a run as a table of its epochs and as plots over its steps.
+//! The metrics of a run as a table of epochs and as plots over steps.
 
 use std::error::Error;
 
@@ -10,10 +10,10 @@ use plotters::{coord::Shift, element::PathElement, style::RGBColor};
 
 use super::record::{EvaluationRecord, Record, StepRecord};
 
-/// The most points of a curve: more cannot be told apart, and a picture must stay small.
+/// Maximum number of points of a curve; it bounds the size of the file.
 const MAX_POINTS: usize = 1000;
 
-/// One line for each epoch that was evaluated at its end.
+/// Returns a row for each epoch that was evaluated at its end.
 pub(crate) fn csv(records: &[Record]) -> String {
     let names = metric_names(records);
     let row = |it: &EvaluationRecord| {
@@ -29,7 +29,7 @@ pub(crate) fn csv(records: &[Record]) -> String {
     evaluations(records).filter(|it| it.ends_epoch).fold(head, |text, it| text + &row(it))
 }
 
-/// A value of a table (RFC 4180).
+/// Quotes a value of a table (RFC 4180).
 fn quoted(text: &str) -> String {
     match text.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", text.replace('"', "\"\"")),
@@ -51,7 +51,7 @@ fn steps(records: &[Record]) -> impl Iterator<Item = &StepRecord> {
     })
 }
 
-/// All names of metrics, in the order in which they come up.
+/// Returns all names of metrics in the order of their first use.
 fn metric_names(records: &[Record]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for (name, _) in evaluations(records).flat_map(|it| &it.metrics) {
@@ -75,7 +75,7 @@ struct Panel {
     curves: Vec<Curve>,
 }
 
-/// One panel for the losses, one for each metric, one for the learning rate.
+/// Draws a panel for the losses, one for each metric and one for the learning rate.
 pub(crate) fn svg(records: &[Record]) -> Result<String, Box<dyn Error>> {
     let panels: Vec<Panel> = panels(records).into_iter().filter(Panel::has_points).collect();
     let mut drawing = String::new();
@@ -114,7 +114,7 @@ fn panels(records: &[Record]) -> Vec<Panel> {
     panels
 }
 
-/// Means of as many neighbours as it takes for a thousand points.
+/// Returns means of neighbours, at most `MAX_POINTS`.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let n = points.len().div_ceil(MAX_POINTS).max(1);
     let mean = |points: &[(f64, f64)]| {
@@ -139,7 +139,7 @@ fn draw(area: &DrawingArea<SVGBackend<'_>, Shift>, panel: &Panel) -> Result<(), 
     let last_step = panel.points().map(|point| point.0).fold(1.0, f64::max);
     let low = panel.points().map(|point| point.1).fold(f64::INFINITY, f64::min);
     let high = panel.points().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max);
-    // A curve that stays where it is lies in the middle.
+    // A constant curve is drawn in the middle.
     let least = if high == 0.0 { 1e-6 } else { 1e-3 * high.abs() };
     let margin = (0.05 * (high - low)).max(least);
     let mut chart = ChartBuilder::on(area)

@@ -1,8 +1,8 @@
-//! What is known after a training step and after an evaluation: the lines of `metrics.jsonl`.
+//! Records of training steps and evaluations: the lines of `metrics.jsonl`.
 
 use serde_json::{Map, Number, Value};
 
-/// What is known after a training step.
+/// The record of a training step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepRecord {
     /// The number of the step, from 1.
@@ -15,36 +15,36 @@ pub struct StepRecord {
     pub loss: f32,
     /// The learning rate of its update.
     pub learning_rate: f32,
-    /// The norm of all gradients together, if the model computes it.
+    /// The norm of all gradients, if the model computes it.
     pub gradient_norm: Option<f32>,
-    /// The number of updates of this run that were left out, because a number was not finite.
+    /// The number of updates of this run that were skipped because a number was not finite.
     pub n_skipped: u64,
-    /// Samples in each second since the last line.
+    /// Samples per second since the last line.
     pub samples_per_second: f64,
-    /// The share of the time since the last line in which the steps waited for data, from 0 to 1.
+    /// The fraction of the time since the last line in which steps waited for data.
     pub data_wait: f64,
     /// Seconds since 1970.
     pub time: f64,
 }
 
-/// What is known after an evaluation.
+/// The record of an evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EvaluationRecord {
     /// The number of training steps before it.
     pub step: u64,
-    /// The number of the epoch of the last of them, from 1.
+    /// The epoch of the last step, from 1.
     pub epoch: u64,
-    /// Whether that step was the last of its epoch.
+    /// True if that step was the last of its epoch.
     pub ends_epoch: bool,
-    /// The mean loss of the steps of the epoch so far.
+    /// The mean loss of the epoch's steps so far.
     pub train_loss: f64,
     /// The mean loss of the held-out samples.
     pub held_out_loss: f64,
-    /// The metrics that say something of this model.
+    /// The metrics that apply to the model.
     pub metrics: Vec<(String, f64)>,
-    /// Samples in each second of training since the epoch began or went on.
+    /// Samples per second of training since the start of the epoch or of the resumed run.
     pub samples_per_second: f64,
-    /// What the evaluation took.
+    /// The duration of the evaluation.
     pub seconds: f64,
     /// Seconds since 1970.
     pub time: f64,
@@ -58,7 +58,7 @@ pub(crate) enum Record {
 }
 
 impl EvaluationRecord {
-    /// The value of a metric.
+    /// Returns the value of a metric.
     #[must_use]
     pub fn metric(&self, name: &str) -> Option<f64> {
         self.metrics.iter().find(|it| it.0 == name).map(|it| it.1)
@@ -73,7 +73,7 @@ impl Record {
         }
     }
 
-    /// The JSON object, in one line.
+    /// Returns the JSON object in one line.
     pub(crate) fn line(&self) -> String {
         let mut map = Map::new();
         let mut put = |key: &str, value: Value| {
@@ -112,7 +112,7 @@ impl Record {
         Value::Object(map).to_string()
     }
 
-    /// The record of a line; nothing if it is not whole.
+    /// Parses a line; `None` if it is incomplete.
     pub(crate) fn read(line: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(line).ok()?;
         let whole = |key: &str| value.get(key)?.as_u64();
@@ -151,12 +151,12 @@ fn metrics(value: &Value) -> Option<Vec<(String, f64)>> {
     Some(value.as_object()?.iter().map(|(name, value)| (name.clone(), of_number(value))).collect())
 }
 
-/// A number; null where JSON has none, such as NaN.
+/// Returns a number, or null if JSON cannot represent it, such as NaN.
 fn number(number: f64) -> Value {
     Number::from_f64(number).map_or(Value::Null, Value::Number)
 }
 
-/// The shortest number that is this one in single precision.
+/// Returns the shortest decimal that rounds to this number in single precision.
 fn shortest(number: f32) -> Value {
     self::number(number.to_string().parse().unwrap_or(f64::NAN))
 }

@@ -1,8 +1,8 @@
-//! Schedules: the learning rate of each step, as pure functions of the step's number.
+//! Learning rate schedules, as pure functions of the step's number.
 
 use std::{f64::consts::PI, fmt, str::FromStr};
 
-/// How the learning rate goes on from step to step. The run's learning rate is its peak.
+/// The learning rate of each step. The learning rate of the run is the peak.
 ///
 /// ```
 /// use soybean::{Curve, Schedule};
@@ -14,19 +14,20 @@ use std::{f64::consts::PI, fmt, str::FromStr};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// The curve behind the warm-up.
+    /// The curve after the warm-up.
     pub curve: Curve,
-    /// The number of steps of the warm-up, in which the rate rises in equal parts to the peak; 0 for none.
+    /// Steps of the linear warm-up from 0 to the peak.
     pub warm_up: u64,
-    /// The least rate behind the warm-up.
+    /// Minimum rate after the warm-up.
     pub floor: f32,
-    /// Of [`Curve::Step`]: the number of steps between decays; it has to be given.
+    /// Steps between decays of [`Curve::Step`], which needs it.
     pub decay_every: Option<u64>,
-    /// Of [`Curve::Step`]: what the rate is multiplied by.
+    /// The factor of each decay of [`Curve::Step`].
     pub decay: f32,
 }
 
-/// The curves of learning rates. `t` counts the steps behind the warm-up, `n` of them in all; the definitions are PyTorch's.
+/// The curves of learning rates, with PyTorch's definitions. `t` counts the `n` steps after the
+/// warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Curve {
     /// The peak in every step.
@@ -34,12 +35,14 @@ pub enum Curve {
     Constant,
     /// `peak * decay^floor(t / decay_every)`, as `StepLR`.
     Step,
-    /// From the peak to the floor in equal parts, as `LinearLR`: `peak + (floor - peak) t / n`.
+    /// Linear from the peak to the floor, as `LinearLR`: `peak + (floor - peak) t / n`.
     Linear,
-    /// From the peak to the floor along half a cosine, as `CosineAnnealingLR`: `floor + (peak - floor) (1 + cos(pi t / n)) / 2`.
+    /// Half a cosine from the peak to the floor, as `CosineAnnealingLR`: `floor + (peak - floor) (1
+    /// + cos(pi t / n)) / 2`.
     Cosine,
-    /// From a 25th of the peak to the peak in three tenths of the steps, then to a 250,000th of it or to the floor, if that is higher; both along half cosines, as
-    /// `OneCycleLR` (Smith & Topin 2017).
+    /// Half a cosine from 1/25 of the peak to the peak in 3/10 of the steps, then another to
+    /// 1/250,000 of the peak or to the floor, whichever is higher, as `OneCycleLR` (Smith & Topin
+    /// 2017).
     OneCycle,
 }
 
@@ -59,7 +62,7 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// The learning rate of a step, counted from 0, of a run of `n_steps`.
+    /// Returns the learning rate of a step, counted from 0, in a run of `n_steps`.
     #[must_use]
     pub fn rate(&self, peak: f32, step: u64, n_steps: u64) -> f32 {
         let (peak, floor) = (f64::from(peak), f64::from(self.floor));
@@ -67,7 +70,7 @@ impl Schedule {
             return single(peak * (step + 1) as f64 / self.warm_up as f64);
         }
         let n = n_steps.saturating_sub(self.warm_up).max(1) as f64;
-        // A run that goes on behind its end keeps the last rate.
+        // Steps after the end of the schedule keep the last rate.
         let t = ((step - self.warm_up) as f64).min(n);
         single(match self.curve {
             Curve::Constant => peak,
@@ -82,7 +85,7 @@ impl Schedule {
     }
 }
 
-/// Along half a cosine from one rate to another; `share` is from 0 to 1.
+/// Interpolates along half a cosine; `share` is from 0 to 1.
 fn half_cosine(from: f64, to: f64, share: f64) -> f64 {
     to + (from - to) * (1.0 + libm::cos(PI * share)) / 2.0
 }
@@ -104,7 +107,7 @@ fn single(rate: f64) -> f32 {
 }
 
 impl Curve {
-    /// The names of all curves, in the order of their declaration.
+    /// Returns the names of all curves in declaration order.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         CURVES.iter().map(|it| it.0)
     }
@@ -133,12 +136,12 @@ impl FromStr for Curve {
 mod tests {
     use super::*;
 
-    /// The rates of a whole run, to six digits.
+    /// Compares the rates of a whole run, to six digits.
     fn check(schedule: Schedule, n_steps: u64, expected: &[f64]) {
         assert_eq!(expected.len() as u64, n_steps);
         for (step, expected) in (0..).zip(expected) {
             let found = f64::from(schedule.rate(1.0, step, n_steps));
-            // Single precision, and what is written below has six digits.
+            // Single precision, and the expected values have six digits.
             let tolerance = 6e-6 * expected.abs();
             assert!((found - expected).abs() < tolerance, "{schedule:?}, step {step}: {found}");
         }
@@ -185,7 +188,8 @@ mod tests {
         assert_eq!(schedule.rate(1.0, 60, 6), 0.1, "behind the end");
     }
 
-    /// The formulas of `OneCycleLR(max_lr=1, total_steps=..)` with its defaults, computed in Python.
+    /// The formulas of `OneCycleLR(max_lr=1, total_steps=..)` with its defaults, computed in
+    /// Python.
     #[test]
     fn one_cycle_rises_and_falls_as_onecyclelr() {
         let ten =

@@ -1,26 +1,27 @@
-//! The data of a run: what is learnt, and what the result is judged by.
+//! The training data and the held-out data of a run.
 
 use std::{fmt, sync::Arc};
 
 use soybean_runtime::data::Dataset;
 
-/// Data in two parts. The columns are the model's inputs, in the order of its function's arguments; a row is one sample.
+/// Training and held-out data. The columns are the model's inputs in the order of its function's
+/// arguments; a row is one sample.
 #[derive(Clone)]
 pub struct Split {
-    /// What the parameters are fitted to.
+    /// The data that the parameters are fitted to.
     pub train: Arc<dyn Dataset>,
-    /// What the result is judged by.
+    /// The data of evaluations.
     pub held_out: Arc<dyn Dataset>,
 }
 
 impl Split {
-    /// Data that come in two parts.
+    /// Returns data that come in two parts.
     #[must_use]
     pub fn new(train: impl Dataset + 'static, held_out: impl Dataset + 'static) -> Self {
         Self { train: Arc::new(train), held_out: Arc::new(held_out) }
     }
 
-    /// One data set, of which this fraction (0 to 1) is held out, drawn at random by the seed.
+    /// Holds out this fraction (0 to 1) of a data set, at random by the seed.
     #[must_use]
     pub fn holding_out(fraction: f64, dataset: impl Dataset + 'static, seed: u64) -> Self {
         let (train, held_out) = dataset.split(fraction, seed);

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use soybean_runtime::{Error, ErrorKind, Process, Trace};
 
-/// Writes a trace into a file; of several processes the first does.
+/// Writes a trace into a file, in the first process.
 pub(crate) fn write(trace: &Trace, process: Process, file: &Path) -> Result<(), Error> {
     if !process.is_first() {
         return Ok(());

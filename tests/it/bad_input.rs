@@ -7,11 +7,11 @@ use soybean_test_support::{example, run};
 
 /// A model of two layers over 4 devices.
 #[soybean::model(gpus = 4)]
-pub mod small {
+pub(crate) mod small {
     use soybean::prelude::*;
 
     /// The cross-entropy, and the logits.
-    pub fn forward(x: Tensor<f32, 8, 6>, y: Tensor<i32, 8>) -> (Tensor, Tensor) {
+    pub(crate) fn forward(x: Tensor<f32, 8, 6>, y: Tensor<i32, 8>) -> (Tensor, Tensor) {
         let h = x.matmul(param("w", [16, 6], he_normal()).transpose()).relu();
         let logits = h.matmul(param("v", [4, 16], he_normal()).transpose());
         (logits.cross_entropy(y), logits)

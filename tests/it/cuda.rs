@@ -1,4 +1,5 @@
-//! The CUDA backend, unchanged, on virtual GPUs: the CPU's losses whatever order the streams run in, and an error for whatever can go wrong.
+//! Tests of the unchanged CUDA backend on virtual GPUs: the losses equal the CPU's in any order of
+//! the streams, and every failure gives an error.
 #![expect(
     clippy::print_stdout,
     reason = "what is skipped, and why something failed, is for who reads the output"
@@ -21,10 +22,10 @@ use soybean::{
 
 use crate::examples::{cnn_digits::cnn_digits, digits::digits, digits_data};
 
-/// The steps whose losses are compared: one by kernels, then graphs of both slots.
+/// Number of compared steps: one kernel by kernel, then the graphs of both slots.
 const N_STEPS: usize = 4;
 
-/// Batches of the digits, in the order of the data.
+/// Returns batches of the digits in the order of the data.
 fn loader() -> DataLoader {
     let dataset = digits_data::load(&DataOptions::default()).unwrap().train;
     DataLoader::new(dataset, LoaderOptions::evaluation(32)).unwrap()
@@ -35,7 +36,7 @@ fn trainer<N: Network>(device: Device, uses_graphs: bool) -> Trainer {
     Trainer::new(N::model(), config).unwrap()
 }
 
-/// The losses of some steps, then that of an evaluation.
+/// Returns the losses of some steps, then that of an evaluation.
 fn losses(trainer: &mut Trainer) -> Vec<f32> {
     let mut loader = loader();
     let mut next = || loader.next().unwrap().unwrap();
@@ -50,7 +51,8 @@ fn losses(trainer: &mut Trainer) -> Vec<f32> {
     losses
 }
 
-/// Sums of some hundred terms in single precision, in another order, over a few steps of training.
+/// The tolerance covers reordered single-precision sums of some hundred terms over a few training
+/// steps.
 fn assert_close(found: &[f32], expected: &[f32], what: &str) {
     assert!(is_close(found, expected), "{what}: expected {expected:?}, found {found:?}");
 }

@@ -1,4 +1,5 @@
-//! A convolutional network in `bf16` on virtual GPUs: the CPU's losses but for rounding, by the library's convolutions in both orders of dims.
+//! Test of a convolutional network in `bf16` on virtual GPUs: up to rounding, the losses equal the
+//! CPU's. cuDNN computes the convolutions in both layouts.
 
 use soybean::{Config, Device, Network, Trainer};
 use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
@@ -7,8 +8,8 @@ const BATCH: usize = 16;
 const N_CLASSES: usize = 10;
 const N_STEPS: usize = 10;
 
-/// Both round to `bf16` where the program says so, and gradients of filters are rounded once more on GPUs: each by 2^-9 at most, some ten of them one after another, and what falls on the
-/// other side of a tie differs by twice that.
+/// Both devices round to `bf16` as the program says, and GPUs round filter gradients once more.
+/// Each rounding is at most 2^-9, about ten follow one another, and a tie may double one.
 const TOLERANCE: f32 = 1e-2;
 
 macro_rules! images {
@@ -18,10 +19,11 @@ macro_rules! images {
             use soybean::{nn, prelude::*};
 
             pub(crate) fn forward(x: Tensor<f32, 16, 3, 12, 12>, y: Tensor<i32, 16>) -> Tensor {
-                // Three channels stay first; from here on they are multiples of 8, and stand last.
+                // Three channels stay in NCHW. All later numbers of channels are multiples of 8 and
+                // use NHWC.
                 let h = nn::conv2d(x, 8, 3, 1, 1).relu();
                 let h = nn::conv2d(h, 16, 3, 1, 1).relu().max_pool2d(2, 2, 0);
-                // In two groups, then points with a stride.
+                // A convolution in two groups, then a strided pointwise one.
                 let w = param("grouped", [16, 8, 3, 3], he_normal());
                 let h = h.conv2d(w, 1, 1, 1, 2).relu();
                 let h = nn::conv2d(h, 24, 1, 2, 0).relu();
@@ -36,7 +38,7 @@ images! {
     images_on_four on 4;
 }
 
-/// Numbers that look random.
+/// Returns pseudo-random numbers.
 fn noise(n: usize, step: usize) -> impl Iterator<Item = usize> {
     (0..n).map(move |it| ((it + 1) * 7919 + step * 104_729) % 2003)
 }
@@ -46,7 +48,7 @@ fn batch(step: usize) -> (Vec<f32>, Vec<i32>) {
     (images, noise(BATCH, step).map(|it| i32::try_from(it % N_CLASSES).unwrap()).collect())
 }
 
-/// The losses of training on the same two batches again and again.
+/// Returns the losses of training repeatedly on the same two batches.
 fn losses<N: Network>(
     device: Device,
     step: impl Fn(&mut Trainer<N>, &[f32], &[i32]) -> f32,
@@ -77,10 +79,10 @@ fn assert_close(found: &[f32], expected: &[f32]) {
     assert!(are_near, "expected {expected:?}, found {found:?}");
 }
 
-/// The library computed all forms, and no text of ours did instead.
+/// Checks that cuDNN computed all convolutions, and no generated kernel did.
 fn assert_by_library(machine: &Machine, n_ranks: u64) {
     let n_calls = |name: &str| machine.n_calls(&format!("cudnnConvolution{name}"));
-    // The graph of a step repeats what its capture recorded. The images' gradients are not needed in the first layer.
+    // Graphs repeat what their capture recorded. The first layer needs no gradients of its images.
     let n = [n_calls("Forward"), n_calls("BackwardData"), n_calls("BackwardFilter")];
     assert!(n[0] >= 4 * n_ranks && n[1] >= 3 * n_ranks && n[2] >= 4 * n_ranks, "{n:?}");
     assert_eq!(n[0] * 3, n[1] * 4, "{n:?}");
@@ -91,7 +93,7 @@ fn assert_by_library(machine: &Machine, n_ranks: u64) {
 fn convolutions_in_bf16_on_one_gpu() {
     on_virtual_gpus("cuda_bf16::convolutions_in_bf16_on_one_gpu", &[], |machine| {
         let expected = losses_of!(images, Device::Cpu);
-        // Far more than the tolerance is learnt, so that wrong gradients show.
+        // The loss falls by far more than the tolerance, so that wrong gradients would show.
         assert!(expected[N_STEPS - 1] < 0.9 * expected[0], "{expected:?}");
         for seed in 0..4 {
             machine.reset(seed);
@@ -114,7 +116,7 @@ fn convolutions_in_bf16_on_four_gpus() {
     });
 }
 
-/// Ranks that share a GPU share its text, and each has a workspace of its own.
+/// Ranks that share a GPU share its kernels, but not their workspace.
 #[test]
 fn convolutions_in_bf16_on_a_gpu_that_four_ranks_share() {
     let settings = [("SOYBEAN_FAKE_DEVICES", "1")];

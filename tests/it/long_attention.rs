@@ -1,7 +1,7 @@
 //! Attention over so many positions that it is one kernel, against the same written with products and a softmax.
 
 use soybean::runtime::{Array, View};
-use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Strategy, graph::Value};
+use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Strategy, Value};
 use soybean_plan::{DType, Init, Kernel};
 use soybean_test_support::models::{call, finish, numbers, single, trainer};
 

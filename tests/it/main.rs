@@ -8,6 +8,7 @@
 
 pub mod accepted;
 mod bad_input;
+mod book;
 mod checkpoints;
 mod clusters;
 mod command_line;

@@ -1,7 +1,7 @@
 //! Random models through the whole line: on any number of devices, under any strategy, a program gives the numbers of the naive
 //! interpreter of the graph that the user wrote, and moves the bytes that its plan counts.
 
-#[path = "../../soybean-compiler/tests/support/interpreter.rs"]
+#[path = "../../soybean-compiler/tests/it/support/interpreter.rs"]
 mod interpreter;
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use soybean::runtime::{Array, View};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Optimizer, Request, Strategy, graph::Value, verify,
+    Argument, Builder, Compiled, Network, Optimizer, Request, Strategy, Value, verify,
     verify_program,
 };
 use soybean_plan::{DType, Init, Precision, Shape};

@@ -1,4 +1,5 @@
-//! Several processes with virtual GPUs: NCCL between them, the CPU's losses, the predicted bytes, and a clean end whatever goes wrong.
+//! Tests of several processes with virtual GPUs: NCCL between them, the CPU's losses, the predicted
+//! bytes, and a clean end after failures.
 
 use std::{
     fs,
@@ -14,7 +15,7 @@ use crate::with_mpi::{
     ENDLESS, alone, assert_quick, fail_with, mpirun, pid, program, said, say, signal,
 };
 
-/// The folder by which the virtual GPUs of a run reach each other.
+/// Folder through which the virtual GPUs of a run communicate.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -32,7 +33,8 @@ impl Drop for Folder {
     }
 }
 
-/// Starts a program in several processes, where there are virtual GPUs. The settings of each follow from a shell's script that runs before it and knows its number as `$R`.
+/// Starts a program in several processes, if there are virtual GPUs. A shell script runs before
+/// each process with its number in `$R`, and sets its environment.
 fn start(
     folder: &Folder,
     n_processes: usize,
@@ -51,26 +53,27 @@ fn start(
     Some(command)
 }
 
-/// What each case has printed: its lines up to the next.
+/// Returns the output lines of a case.
 fn lines_of<'a>(printed: &'a str, case: &str) -> Vec<&'a str> {
     let lines = printed.lines().skip_while(|it| !it.starts_with(&format!("{case}: "))).skip(1);
     lines.take_while(|it| !it.contains('/')).collect()
 }
 
-/// All that does not depend on the number of processes: losses, outputs, parameters and the optimiser's state, as bits. That sums do not is more than NCCL promises.
+/// Returns everything that does not depend on the number of processes, as bits: losses, outputs,
+/// parameters and the optimiser's state. NCCL does not promise this for sums.
 fn bits_of<'a>(printed: &'a str, case: &str) -> Vec<&'a str> {
     let others = ["on ", "allocations "];
     let lines = lines_of(printed, case).into_iter();
     lines.filter(|it| !others.iter().any(|start| it.starts_with(start))).collect()
 }
 
-/// The number that stands behind these words, in bits.
+/// Returns the number after these words, which is printed as bits.
 fn loss(lines: &[&str], start: &str) -> f32 {
     let line = lines.iter().find_map(|it| it.strip_prefix(start)).unwrap();
     f32::from_bits(u32::from_str_radix(&line[..8], 16).unwrap())
 }
 
-/// Losses as on the CPU, up to the order of sums, and bytes as predicted.
+/// Compares losses with the CPU up to the order of sums, and bytes with the prediction.
 fn compare(case: &str, found: &str, expected: &str, n_processes: usize) {
     let (found, expected) = (lines_of(found, case), lines_of(expected, case));
     let n_steps = expected.iter().filter(|it| it.starts_with("step ")).count();
@@ -106,7 +109,7 @@ fn compare(case: &str, found: &str, expected: &str, n_processes: usize) {
 }
 
 #[test]
-fn gpus_of_several_processes_learn_as_one_cpu() {
+fn gpus_of_several_processes_train_like_the_cpu() {
     let (_alone, Some(program)) = (alone(), program()) else { return };
     let cases =
         ["perceptron/8/auto/5", "clipped/8/auto/5", "perceptron/8/data/5", "perceptron/8/model/5"];
@@ -115,7 +118,7 @@ fn gpus_of_several_processes_learn_as_one_cpu() {
     for kind in ["all-gather", "all-reduce", "all-to-all", "reduce-scatter"] {
         assert!(expected.contains(kind), "no plan has an {kind}");
     }
-    // The second time each process sees other GPUs.
+    // In the second run each process sees other GPUs.
     let own = "[ $R = 0 ] && own=0,1,2,3 || own=4,5,6,7; export CUDA_VISIBLE_DEVICES=$own;";
     let runs = [
         (2, "cuda", "", &cases[..]),
@@ -147,7 +150,7 @@ fn gpus_of_several_processes_learn_as_one_cpu() {
     }
 }
 
-/// Starts two processes with four ranks each; the exit code, what was printed, and what was said.
+/// Starts two processes with four ranks each. Returns the exit code, the output and the errors.
 fn start_two(
     program: &Path,
     script: &str,
@@ -179,7 +182,7 @@ fn each_rank_needs_a_gpu() {
         assert_eq!(said.len(), 1, "{errors}");
         assert!(said[0].contains(expected), "{errors}");
     }
-    // By itself a run stays on the CPU then, in all processes, and says why.
+    // With `auto`, all processes use the CPU and print the reason.
     let (_, expected, _) = run(Command::new(&program).arg(case));
     let Some((code, found, errors)) = start_two(&program, faults[1].0, &["auto", case]) else {
         return;
@@ -245,9 +248,10 @@ fn a_process_with_gpus_that_is_killed_ends_all() {
 }
 
 #[test]
-fn a_process_that_cannot_join_is_not_waited_for() {
+fn processes_do_not_wait_for_one_that_cannot_connect() {
     let (_alone, Some(program)) = (alone(), program()) else { return };
-    // All have too little memory, and one says so; one fails when its ranks join the others, which wait for it in NCCL; one never comes.
+    // Three failures: too little memory in all processes; an error while ranks connect through NCCL
+    // and the others wait; a process that never connects.
     let faults = [
         ("export SOYBEAN_FAKE_MEMORY=10000;", "rank 0: expected"),
         ("[ $R = 0 ] || export SOYBEAN_FAKE_NCCL_FOLDER=/dev/null;", "connecting [GPU 4"),

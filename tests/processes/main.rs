@@ -1,4 +1,5 @@
-//! A model in several processes, started by `mpirun`: the same bits as in one process, and a clean end whatever goes wrong.
+//! Tests of models in several processes, started by `mpirun`: the same bits as in one process, and
+//! a clean end after failures.
 
 #![cfg_attr(feature = "mpi", expect(clippy::unwrap_used, reason = "tests"))]
 
@@ -7,7 +8,7 @@ mod runs;
 
 #[cfg(not(feature = "mpi"))]
 #[test]
-fn a_program_without_the_feature_says_that_it_needs_it() {
+fn a_program_without_the_feature_names_it() {
     let mut plan = soybean_test_support::example!("digits");
     let (code, output, errors) =
         soybean_test_support::run(plan.arg("plan").env("OMPI_COMM_WORLD_SIZE", "2"));

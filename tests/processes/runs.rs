@@ -1,4 +1,5 @@
-//! Runs of the example `digits` in several processes, which fail or are killed while they train.
+//! Tests of runs of the example `digits` in several processes that fail or are killed during
+//! training.
 
 use std::{
     env, fs,
@@ -13,13 +14,13 @@ use soybean_test_support::{example, run};
 
 use crate::with_mpi::{alone, assert_quick, has, last_state, mpirun, said, say, signal};
 
-/// The example, where `mpirun` is there, and a folder for its runs.
+/// Returns the example and a folder for its runs, if `mpirun` is installed.
 fn digits(name: &str) -> Option<(PathBuf, PathBuf)> {
     let folder = env::temp_dir().join(format!("soybean-{name}-{}", std::process::id()));
     has("mpirun").then(|| (example!("digits").get_program().into(), folder))
 }
 
-/// The words of a command that trains into a folder.
+/// Returns the arguments of a command that trains into a folder.
 fn train(choices: &str, out: &Path) -> Vec<String> {
     let words = ["train", "--device", "cpu"].into_iter().chain(choices.split_whitespace());
     words.chain(["--out", out.to_str().unwrap()]).map(str::to_owned).collect()
@@ -35,7 +36,7 @@ fn one_process_shows_the_plan() {
     assert_eq!((found.0, found.1), (Some(0), expected.1), "{}", found.2);
 }
 
-/// A library in which a program's first `fsync` takes longer than processes wait for each other after a failure.
+/// A library whose first `fsync` takes longer than processes wait for each other after a failure.
 const SLOW_DISK: &str = "
 #define _GNU_SOURCE
 #include <sys/syscall.h>
@@ -48,7 +49,7 @@ int fsync(int file) {
 ";
 
 #[test]
-fn a_checkpoint_that_is_being_written_is_finished_after_a_failure() {
+fn a_checkpoint_in_progress_is_completed_after_a_failure() {
     let (_alone, Some((digits, folder))) = (alone(), digits("slow-disk")) else { return };
     if !has("cc") {
         return;
@@ -74,12 +75,12 @@ fn a_checkpoint_that_is_being_written_is_finished_after_a_failure() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Random numbers, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Random(u64);
 
 impl Random {
     fn below(&mut self, bound: usize) -> usize {
-        // Knuth's generator, of which the high bits are good.
+        // Linear congruential generator (Knuth), whose high bits are good.
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % bound
@@ -87,11 +88,11 @@ impl Random {
 }
 
 const N_KILLS: usize = 50;
-/// The steps from one kill to the next, about.
+/// Approximate number of steps between kills.
 const N_BETWEEN: usize = if cfg!(debug_assertions) { 4 } else { 60 };
 
 #[test]
-fn processes_that_are_killed_again_and_again_learn_the_same() {
+fn repeatedly_killed_runs_end_with_the_same_weights() {
     let (_alone, Some((digits, folder))) = (alone(), digits("kills")) else { return };
     let n_steps = (N_KILLS + 3) * N_BETWEEN;
     let choices = format!("--steps {n_steps} --log-every 1");
@@ -102,7 +103,7 @@ fn processes_that_are_killed_again_and_again_learn_the_same() {
     let words = train(&format!("{choices} --checkpoint-every 3 --resume auto"), &out);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut command = mpirun(2, &digits, &words);
-    // Else `mpirun` gives the other process a second after SIGTERM.
+    // Otherwise `mpirun` gives the other process a second after SIGTERM.
     command.env("OMPI_MCA_odls_base_sigkill_timeout", "0");
     command.stdout(Stdio::piped()).stderr(Stdio::null());
     let mut random = Random(24);
@@ -132,7 +133,8 @@ fn processes_that_are_killed_again_and_again_learn_the_same() {
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// Waits until a run that begins or goes on has made a step of its own, and all so many; its output, which must stay.
+/// Waits until a run has made a step of its own, and `until` steps in all. Returns its output,
+/// which must stay open.
 fn await_steps(mpirun: &mut Child, out: &Path, until: usize) -> Lines<BufReader<ChildStdout>> {
     let mut output = BufReader::new(mpirun.stdout.take().unwrap()).lines();
     let is_start = |it: &str| it.contains(" held-out samples in batches of ");
@@ -145,7 +147,7 @@ fn await_steps(mpirun: &mut Child, out: &Path, until: usize) -> Lines<BufReader<
     output
 }
 
-/// The steps of which a run's metrics tell.
+/// Returns the number of steps in a run's metrics.
 fn n_written(out: &Path) -> usize {
     let text = fs::read_to_string(out.join("metrics.jsonl")).unwrap_or_default();
     text.matches("\"kind\":\"step\"").count()

@@ -1,4 +1,4 @@
-//! Training in 1 to 8 processes on the CPU, and what becomes of the others when one fails.
+//! Tests of training in 1 to 8 processes on the CPU, and of failures of one process.
 
 use std::{
     fs::File,
@@ -12,19 +12,19 @@ use std::{
 
 use soybean_test_support::{example, run};
 
-/// Runs of one test at a time: there are more processes than cores as it is.
+/// Lock that runs one test at a time, since a single one already uses more processes than cores.
 static ALONE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is printed by a test that passes too.
+/// Prints a line even if the test passes.
 pub(crate) fn say(line: &str) {
     std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// Whether a program is installed; says so if it is not.
+/// Returns true if a program is installed, and says so if it is not.
 pub(crate) fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output();
     let has = found.is_ok_and(|it| it.status.success());
@@ -34,7 +34,7 @@ pub(crate) fn has(program: &str) -> bool {
     has
 }
 
-/// The program that is started, where `mpirun` is there.
+/// Returns the program to start, if `mpirun` is installed.
 pub(crate) fn program() -> Option<PathBuf> {
     has("mpirun").then(|| example!("processes_program").get_program().into())
 }
@@ -42,13 +42,13 @@ pub(crate) fn program() -> Option<PathBuf> {
 pub(crate) fn mpirun(n_processes: usize, program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new("mpirun");
     command.args(["--oversubscribe", "-n", &n_processes.to_string()]);
-    // In a container the user may be root, and the cores are few.
+    // In a container the user may be root, and there are few cores.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env("RUST_BACKTRACE", "0").arg(program).args(arguments);
     command
 }
 
-/// What a program prints in one process, and in several.
+/// Compares the output of a program in one process with that in several. Returns it.
 fn check(program: &Path, cases: &[&str], n_processes: &[usize]) -> String {
     let (code, expected, errors) = run(Command::new(program).args(cases));
     assert_eq!(code, Some(0), "{errors}");
@@ -80,12 +80,12 @@ fn any_number_of_processes_gives_the_same_bits() {
         assert!(printed.contains(kind), "no plan has an {kind}");
     }
     assert!(!printed.contains("allocations in each step of any process true"), "{printed}");
-    // Axes of size 3, and one process, for which MPI is not even started.
+    // Axes of size 3. With one process, MPI is not even started.
     check(&program, &["perceptron/6/model/4", "clipped/6/data/4"], &[1, 3, 6]);
 }
 
 #[test]
-fn digits_learns_alike_in_eight_processes() {
+fn digits_trains_identically_in_eight_processes() {
     let (_alone, Some(_)) = (alone(), program()) else { return };
     let digits: PathBuf = example!("digits").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-processes-{}", std::process::id()));
@@ -101,13 +101,13 @@ fn digits_learns_alike_in_eight_processes() {
         assert_eq!(printed.matches("metrics in").count(), 1, "{printed}");
         let mut metrics = String::new();
         File::open(out.join("metrics.csv")).unwrap().read_to_string(&mut metrics).unwrap();
-        // All but the speed.
+        // Everything but the speed.
         let rows = metrics.lines().map(|it| it.rsplit_once(',').unwrap().0.to_owned());
         rows.collect::<Vec<_>>()
     };
     let alone = train("alone", 1, &["--epochs", "3"]);
     train("eight", 8, &["--epochs", "1"]);
-    // The checkpoint of eight processes is one of any number.
+    // The checkpoint of eight processes resumes in two.
     train("eight", 2, &["--epochs", "2", "--resume", "auto"]);
     let resumed = train("eight", 4, &["--epochs", "3", "--resume", "auto"]);
     assert_eq!(resumed, alone);
@@ -115,7 +115,7 @@ fn digits_learns_alike_in_eight_processes() {
 }
 
 #[test]
-fn averages_are_evaluated_alike_in_several_processes() {
+fn averages_evaluate_identically_in_several_processes() {
     let (_alone, Some(_)) = (alone(), program()) else { return };
     let program: PathBuf = example!("runs_program").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-averages-{}", std::process::id()));
@@ -131,7 +131,7 @@ fn averages_are_evaluated_alike_in_several_processes() {
         };
         assert_eq!(code, Some(0), "{errors}");
         let table = std::fs::read_to_string(out.join("metrics.csv")).unwrap();
-        // All but the speed.
+        // Everything but the speed.
         let rows = table.lines().map(|it| it.rsplit_once(',').unwrap().0.to_owned());
         (rows.collect::<Vec<_>>(), last_state(&out))
     };
@@ -141,7 +141,7 @@ fn averages_are_evaluated_alike_in_several_processes() {
 }
 
 #[test]
-fn ranks_are_shared_out_evenly() {
+fn ranks_are_divided_evenly() {
     let (_alone, Some(program)) = (alone(), program()) else { return };
     let (code, _, errors) = run(&mut mpirun(3, &program, &["perceptron/8/auto/6"]));
     assert_eq!(code, Some(1), "{errors}");
@@ -150,11 +150,11 @@ fn ranks_are_shared_out_evenly() {
 }
 
 #[test]
-fn gpus_that_are_asked_for_must_be_there() {
+fn requested_gpus_must_exist() {
     let (_alone, Some(_)) = (alone(), program()) else { return };
     let digits: PathBuf = example!("digits").get_program().into();
     let mut mpirun = mpirun(2, &digits, &["bench", "--device", "cuda"]);
-    // No process sees one, whatever the machine has.
+    // No process sees a GPU, whatever the machine has.
     let (code, _, errors) = run(mpirun.env("CUDA_VISIBLE_DEVICES", ""));
     assert_eq!(code, Some(1), "{errors}");
     let said = said(&errors);
@@ -170,7 +170,8 @@ fn a_run_that_is_stopped_leaves_a_checkpoint() {
     let arguments = ["train", "--device", "cpu", "--epochs", "1000", "--out"];
     let arguments = [&arguments[..], &[out.to_str().unwrap()]].concat();
     let mut command = mpirun(4, &digits, &arguments);
-    // More time for the checkpoint than the second that `mpirun` gives by itself. It waits that long in any case, twice.
+    // More time for the checkpoint than the default second of `mpirun`, which always waits that
+    // long, twice.
     command.env("OMPI_MCA_odls_base_sigkill_timeout", "3");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut mpirun = command.spawn().expect("mpirun starts");
@@ -192,12 +193,13 @@ fn a_run_that_is_stopped_leaves_a_checkpoint() {
     std::fs::remove_dir_all(out).unwrap();
 }
 
-/// The errors that the program's processes have told people.
+/// Returns the errors that the processes have printed.
 pub(crate) fn said(errors: &str) -> Vec<&str> {
     errors.lines().filter(|it| it.contains("error: ")).collect()
 }
 
-/// Runs until `end` has ended it, after some steps; the exit code, what was said, and how long it took from then.
+/// Runs until `end` has ended the run after some steps. Returns the exit code, the errors, and the
+/// time since then.
 fn fail(
     program: &Path,
     arguments: &[&str],
@@ -206,7 +208,7 @@ fn fail(
     fail_with(mpirun(4, program, arguments), end)
 }
 
-/// The same for a command that starts four processes.
+/// As [`fail`], for a command that starts four processes.
 pub(crate) fn fail_with(
     mut command: Command,
     end: impl FnOnce(&Child, &str),
@@ -215,7 +217,7 @@ pub(crate) fn fail_with(
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("mpirun starts");
     let mut output = BufReader::new(mpirun.stdout.take().unwrap()).lines();
     let mut errors = mpirun.stderr.take().unwrap();
-    // The numbers of the processes come first, on standard error.
+    // The process ids come first, on standard error.
     let mut said = Vec::new();
     while said.iter().filter(|it| **it == b'\n').count() < 4 {
         let mut byte = [0];
@@ -238,13 +240,13 @@ pub(crate) fn fail_with(
     (code, reader.join().unwrap(), took)
 }
 
-/// Sends a signal by its name.
+/// Sends a signal, given by its name.
 pub(crate) fn signal(name: &str, process: u32) {
     let status = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status();
     assert!(status.unwrap().success());
 }
 
-/// The process with this number, by what was printed at the start.
+/// Returns the process id of a process, from the output at the start.
 pub(crate) fn pid(started: &str, number: usize) -> u32 {
     let start = format!("process {number} has pid ");
     let line = started.lines().find_map(|it| it.strip_prefix(&start)).unwrap();
@@ -289,7 +291,7 @@ fn a_process_that_fails_ends_all_with_one_error() {
 }
 
 #[test]
-fn processes_that_do_not_end_the_same_trainers_are_told() {
+fn processes_must_end_the_same_trainers() {
     let (_alone, Some(program)) = (alone(), program()) else { return };
     let case = "perceptron/8/auto/1";
     let started = Instant::now();
@@ -298,14 +300,14 @@ fn processes_that_do_not_end_the_same_trainers_are_told() {
     let expected = "expected all processes to do the same, found the start of a trainer";
     let said = said(&errors);
     assert!(said.len() == 1 && said[0].contains(expected), "{errors}");
-    assert!(said[0].contains("channel 1)") && said[0].contains("channel 2)"), "{errors}");
+    assert!(said[0].contains("communicator 1)") && said[0].contains("communicator 2)"), "{errors}");
     assert_quick("a trainer that one process keeps", started.elapsed());
 }
 
 #[test]
 fn a_process_that_is_killed_ends_all() {
     let (_alone, Some(program)) = (alone(), program()) else { return };
-    // The first is the one that prints.
+    // Process 0 prints.
     for (name, number, code) in [("KILL", 2, 137), ("KILL", 0, 137), ("TERM", 3, 143)] {
         let end = |_: &Child, started: &str| signal(name, pid(started, number));
         let (found, errors, took) = fail(&program, &[ENDLESS], end);
@@ -328,7 +330,7 @@ fn signals_to_mpirun_end_all() {
     }
 }
 
-/// The bytes of the tensors of a run's last checkpoint.
+/// Returns the bytes of the tensors in a run's last checkpoint.
 pub(crate) fn last_state(out: &Path) -> [Vec<u8>; 2] {
     let checkpoints = std::fs::read_dir(out.join("checkpoints")).unwrap();
     let last = checkpoints.map(|it| it.unwrap().path()).max().unwrap();
@@ -337,7 +339,7 @@ pub(crate) fn last_state(out: &Path) -> [Vec<u8>; 2] {
 }
 
 #[test]
-fn a_run_goes_on_in_any_number_of_processes() {
+fn a_run_resumes_in_any_number_of_processes() {
     let (_alone, Some(_)) = (alone(), program()) else { return };
     let digits: PathBuf = example!("digits").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-goes-on-{}", std::process::id()));
@@ -368,7 +370,8 @@ fn a_run_goes_on_in_any_number_of_processes() {
         let found = mpirun.wait().unwrap().code();
         let mut errors = String::new();
         mpirun.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-        // Once a process has ended, `mpirun` sends SIGTERM to those that are about to, and may report the code of one of them.
+        // After a process has ended, `mpirun` sends SIGTERM to the others, and may report the code
+        // of one of them.
         assert!(found.is_some_and(|it| it == code || it == 143), "SIG{name}: {found:?} {errors}");
         assert_quick(&format!("SIG{name} of a process that trains"), started.elapsed());
         if name != "KILL" {

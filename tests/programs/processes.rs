@@ -1,4 +1,5 @@
-//! The program that `tests/processes` starts in several processes: it trains one model after another and prints every loss as bits.
+//! Program that `tests/processes` starts in several processes. It trains one model after another
+//! and prints every loss as bits.
 //!
 //! `processes_program [DEVICE] [FAULT@PROCESS@STEP] MODEL/RANKS/STRATEGY/STEPS ..`
 
@@ -26,7 +27,7 @@ use soybean_compiler::{Optimizer, Options, Strategy};
 use soybean_plan::{Kernel, Precision, Program, Tables};
 use soybean_test_support::models::{BATCH, Batch, SEED, finish_with, perceptron_model, sgd};
 
-/// What goes wrong, in which process, at which step.
+/// The kind of failure, its process and its step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fault {
     what: String,
@@ -46,7 +47,7 @@ impl Fault {
 /// A program of which one rank panics in some step.
 struct Faulty {
     program: Program,
-    /// The call of a rank of this process in which it does.
+    /// The call at which a rank of this process panics.
     panics_at: Option<usize>,
     n_calls: AtomicUsize,
 }
@@ -102,7 +103,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Ends trainers, in an order that differs between processes.
+/// Drops trainers, in an order that differs between processes.
 fn end(trainers: &mut Vec<Trainer>, process: Process, fault: Option<&Fault>) {
     if process.number % 2 == 1 {
         trainers.reverse();
@@ -111,7 +112,7 @@ fn end(trainers: &mut Vec<Trainer>, process: Process, fault: Option<&Fault>) {
     trainers.truncate(usize::from(fault.is_some_and(keeps)));
 }
 
-/// A line in one piece, so that other processes do not write into it.
+/// Prints a line in one write, so that other processes do not interleave.
 fn say(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
@@ -145,7 +146,7 @@ fn run(
         tell(format!("on {}", trainer.device_line()));
     }
     tell(format!("bytes predicted of a step {of_steps}"));
-    // All save, if one cannot.
+    // All save, unless one cannot.
     let fault = fault.filter(|it| it.process == process.number || it.what == "save");
     let n_allocations = train(&mut trainer, &mut start, n_steps, fault)?;
     tell(format!("allocations in each step of any process {}", trainer.any(n_allocations > 0)?));
@@ -170,8 +171,8 @@ fn run(
     Ok(trainer)
 }
 
-/// Trains, and tells of each step; the least allocations in a step after the first ones. A step in which a process waits for a second says so to the others,
-/// and that takes memory.
+/// Trains and prints each step. Returns the smallest number of allocations in a step after the
+/// first ones. A step that waits for a second sends a control message, which allocates.
 fn train(
     trainer: &mut Trainer,
     start: &mut dyn FnMut() -> Result<Trainer, soybean::Error>,
@@ -213,7 +214,7 @@ fn train(
     Ok(n_allocations.unwrap_or(0))
 }
 
-/// A batch whose rows are of no use where no rank of this process needs them.
+/// Returns a batch with garbage in rows that no rank of this process needs.
 fn partial(mut batch: Batch, needed: &[Range<usize>]) -> Batch {
     for row in (0..BATCH).filter(|row| !needed.iter().any(|it| it.contains(row))) {
         let n_each = batch.x.len() / BATCH;
@@ -243,7 +244,7 @@ fn collective(kernel: &Kernel) -> Option<&'static str> {
     }
 }
 
-/// A number for all bits of an array.
+/// Returns a hash of all bits of an array.
 fn bits(array: &Array) -> String {
     let mixed = |hash: u64, value: &f32| {
         (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)

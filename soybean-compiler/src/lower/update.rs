@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use soybean_plan::{BufferId, Map, Permutation, ScalarProgram, Strides, Tiling};
 
 use super::Lowering;
-use crate::{graph::Value, operator::Operator, scalar, tiling::number};
+use crate::{operators::elementwise::Elementwise, scalar, tiling::number, value::Value};
 
 /// The maps of an update as one, over the operands of all of them.
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl Lowering<'_> {
         let tiled = self.tiled;
         let mut joined = Joined::default();
         for &(_, next) in updates {
-            let Some(Operator::Elementwise(map)) = tiled.network.graph.operator(next) else {
+            let Some(map) = tiled.network.graph.operator_as::<Elementwise>(next) else {
                 return None;
             };
             let (signature, form) = tiled.signature(next);

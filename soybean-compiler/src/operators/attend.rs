@@ -5,11 +5,10 @@ use std::fmt;
 use soybean_plan::{Attention, AttentionForm, Combine, Kernel, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     operators::{pad::Pad, reshape::Reshape},
     signature::{Dim, Signature, factor_id},
+    value::Value,
 };
 
 /// `softmax(scale * query key^T) value` for queries `[.., n, d]`, keys `[.., m, d]` and values `[.., m, e]`; the leading dims can be split. The gradient
@@ -57,23 +56,27 @@ impl Rules for Attend {
     }
 
     // One kernel computes the gradients of all three operands, which are its parts.
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         if self.form == AttentionForm::Gradient {
             // Only gradients are made of it, and those are not differentiated again.
             return vec![None; call.operands.len()];
         }
-        let shapes: Vec<Shape> = call.operands.iter().map(|&it| tape.graph.shape(it)).collect();
+        let shapes: Vec<Shape> = call.operands.iter().map(|&it| builder.shape(it)).collect();
         let gradient = Self { form: AttentionForm::Gradient, ..self.clone() };
         let operands = [call.operands, &[call.gradient]].concat();
-        let packed = tape.graph.add(gradient.into(), &operands);
-        let whole = tape.graph.shape(packed);
+        let packed = builder.add(gradient.into(), &operands);
+        let whole = builder.shape(packed);
         let last = whole.len() - 1;
         let mut start = 0;
         let mut part = |(length, shape): (usize, &Shape)| {
             let crop = Pad::crop(whole, last, start, length);
             start += length;
-            let flat = tape.graph.add(crop.into(), &[packed]);
-            Some(tape.graph.add(Reshape { shape: *shape }.into(), &[flat]))
+            let flat = builder.add(crop.into(), &[packed]);
+            Some(builder.add(Reshape { shape: *shape }.into(), &[flat]))
         };
         self.lengths().into_iter().zip(&shapes).map(&mut part).collect()
     }

@@ -5,11 +5,10 @@ use std::{borrow::Cow, fmt};
 use soybean_plan::{Combine, Concatenation, DType, Kernel, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     operators::pad::Pad,
     signature::{Dim, Signature, factor_id},
+    value::Value,
 };
 
 /// A concatenation along this dim, which stays whole; all others can be split.
@@ -40,14 +39,18 @@ impl Rules for Concatenate {
     }
 
     // Each operand has its part of the gradient.
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
-        let whole = tape.graph.shape(call.result);
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
+        let whole = builder.shape(call.result);
         let mut start = 0;
         let mut part = |&operand: &Value| {
-            let length = tape.graph.shape(operand)[self.dim];
+            let length = builder.shape(operand)[self.dim];
             let crop = Pad::crop(whole, self.dim, start, length);
             start += length;
-            tape.needs_gradient(operand).then(|| tape.graph.add(crop.into(), &[call.gradient]))
+            builder.needs_gradient(operand).then(|| builder.add(crop.into(), &[call.gradient]))
         };
         call.operands.iter().map(&mut part).collect()
     }

@@ -5,10 +5,9 @@ use std::fmt;
 use soybean_plan::{Combine, Contraction, Kernel, MatrixStrides, Shape, Strides};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     signature::{FactorId, Signature},
+    value::Value,
 };
 
 /// Index notation of a product: the factor of each dim. Every factor stands in at least two of the three lists.
@@ -115,7 +114,11 @@ impl Rules for Contract {
     }
 
     // d left = gradient * right, d right = left * gradient, each summed over what the operand lacks
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         let by_left = Self {
             left: self.result.clone(),
             right: self.right.clone(),
@@ -128,10 +131,12 @@ impl Rules for Contract {
         };
         let (left, right) = (call.operands[0], call.operands[1]);
         vec![
-            tape.needs_gradient(left)
-                .then(|| tape.graph.add(by_left.into(), &[call.gradient, right])),
-            tape.needs_gradient(right)
-                .then(|| tape.graph.add(by_right.into(), &[left, call.gradient])),
+            builder
+                .needs_gradient(left)
+                .then(|| builder.add(by_left.into(), &[call.gradient, right])),
+            builder
+                .needs_gradient(right)
+                .then(|| builder.add(by_right.into(), &[left, call.gradient])),
         ]
     }
 

@@ -5,10 +5,9 @@ use std::fmt;
 use soybean_plan::{Combine, Convolution, ConvolutionForm, Kernel, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     signature::{Dim, FactorId, Signature},
+    value::Value,
 };
 
 /// A convolution. Images and windows stay whole; batch, groups, channels and filters can be split.
@@ -87,10 +86,14 @@ impl Rules for Convolve {
     }
 
     // The gradient of each operand is the convolution of the other two.
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         let (left, right) = (call.operands[0], call.operands[1]);
         let mut add = |form, operands: [Value; 2], of: Value| {
-            tape.needs_gradient(of).then(|| tape.graph.add(self.with_form(form).into(), &operands))
+            builder.needs_gradient(of).then(|| builder.add(self.with_form(form).into(), &operands))
         };
         use ConvolutionForm::{Data, Filter, Forward};
         match self.form {

@@ -5,11 +5,10 @@ use std::{borrow::Cow, fmt};
 use soybean_plan::{Combine, DType, Kernel, Map, ScalarProgram, Shape, Strides};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     scalar,
     signature::{FactorId, Signature, factor_id},
+    value::Value,
 };
 
 /// A map. Its factors are the dims of the index space.
@@ -66,9 +65,13 @@ impl Rules for Elementwise {
     }
 
     // By the chain rule through the scalar program, then summed over the dims along which the operand was broadcast. Through integers none flows.
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         let by_operand = |(operand, &value): (usize, &Value)| {
-            if self.dtype == DType::I32 || !tape.needs_gradient(value) {
+            if self.dtype == DType::I32 || !builder.needs_gradient(value) {
                 return None;
             }
             let derivative =
@@ -78,8 +81,8 @@ impl Rules for Elementwise {
             operands.extend([space.clone(), space]);
             let values: Vec<Value> =
                 call.operands.iter().copied().chain([call.result, call.gradient]).collect();
-            let full = tape.add_elementwise(self.extents, &operands, derivative, &values);
-            Some(tape.sum_to(full, &self.operands[operand]))
+            let full = builder.add_elementwise(self.extents, &operands, derivative, &values);
+            Some(builder.sum_to(full, &self.operands[operand]))
         };
         call.operands.iter().enumerate().map(by_operand).collect()
     }
@@ -98,6 +101,10 @@ impl Rules for Elementwise {
 
     fn dtype(&self, _operands: &[DType]) -> DType {
         self.dtype
+    }
+
+    fn is_cast(&self) -> bool {
+        self.dtype == DType::Bf16 && self.program == scalar::identity()
     }
 }
 

@@ -5,10 +5,9 @@ use std::fmt;
 use soybean_plan::{Combine, Embedding, EmbeddingForm, Kernel, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     signature::{FactorId, Signature, factor_id},
+    value::Value,
 };
 
 /// A look-up. Its operands are indices `[..]`, then the table `[vocabulary, width]` or the gradient of its rows `[.., width]`, then the indices
@@ -39,15 +38,19 @@ impl Rules for Embed {
     }
 
     // Each form is the other's gradient; through indices none flows.
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         let form = match self.form {
             EmbeddingForm::Gather => EmbeddingForm::ScatterAdd,
             EmbeddingForm::ScatterAdd => EmbeddingForm::Gather,
         };
         let operands = [call.operands[0], call.gradient, call.operands[2]];
-        let gradient = tape
+        let gradient = builder
             .needs_gradient(call.operands[1])
-            .then(|| tape.graph.add(Self { form, ..self.clone() }.into(), &operands));
+            .then(|| builder.add(Self { form, ..self.clone() }.into(), &operands));
         vec![None, gradient, None]
     }
 

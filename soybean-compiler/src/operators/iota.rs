@@ -5,10 +5,9 @@ use std::fmt;
 use soybean_plan::{Combine, Kernel, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     signature::{Dim, Signature},
+    value::Value,
 };
 
 /// The vector of the indices below `extent`, as `f32`.
@@ -25,7 +24,11 @@ impl Rules for Iota {
         Signature::new(Vec::new(), Vec::new(), result, Combine::Sum)
     }
 
-    fn gradient(&self, _call: &Call<'_>, _tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        _call: &OperatorCall<'_>,
+        _builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         Vec::new()
     }
 
@@ -39,6 +42,10 @@ impl Rules for Iota {
 
     fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Option<Kernel> {
         None
+    }
+
+    fn is_constant(&self) -> bool {
+        true
     }
 }
 

@@ -5,10 +5,9 @@ use std::fmt;
 use soybean_plan::{Combine, DType, Kernel, MAX_RANK, Padding, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     signature::{Dim, Signature, factor_id},
+    value::Value,
 };
 
 /// A window. Dims that it leaves as they are can be split. Source: the `Pad` of XLA, whose edges may be negative.
@@ -53,10 +52,14 @@ impl Rules for Pad {
     }
 
     // d pad(x) = pad back, with zeros where the window left elements out
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
-        let shape = tape.graph.shape(call.operands[0]);
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
+        let shape = builder.shape(call.operands[0]);
         let back = Self { low: self.low.iter().map(|it| -it).collect(), shape, fill: 0.0 };
-        vec![Some(tape.graph.add(back.into(), &[call.gradient]))]
+        vec![Some(builder.add(back.into(), &[call.gradient]))]
     }
 
     fn flops_per_point(&self) -> u64 {

@@ -5,10 +5,9 @@ use std::fmt;
 use soybean_plan::{Combine, DType, Kernel, Permutation, Shape, Strides};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     signature::{Signature, factor_id},
+    value::Value,
 };
 
 /// Dim `d` of the result is dim `order[d]` of the operand.
@@ -29,12 +28,16 @@ impl Rules for Permute {
     }
 
     // d permute(x) = permute back
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         let mut order = vec![0; self.order.len()];
         for (result, &operand) in self.order.iter().enumerate() {
             order[operand] = result;
         }
-        vec![Some(tape.graph.add(Self { order }.into(), &[call.gradient]))]
+        vec![Some(builder.add(Self { order }.into(), &[call.gradient]))]
     }
 
     fn flops_per_point(&self) -> u64 {

@@ -5,10 +5,9 @@ use std::fmt;
 use soybean_plan::{Combine, Kernel, Pooling, PoolingForm, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     signature::{Dim, Signature},
+    value::Value,
 };
 
 /// A pooling. Images stay whole; batch and channels can be split.
@@ -57,22 +56,23 @@ impl Rules for Pool {
     }
 
     // The gradient of a maximum goes to the first pixel that has it; that of a sum to all pixels of the window.
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         match self.form {
             PoolingForm::Max => {
                 let gradient = self.with_form(PoolingForm::MaxGradient);
-                vec![Some(tape.graph.add(gradient.into(), &[call.operands[0], call.gradient]))]
+                vec![Some(builder.add(gradient.into(), &[call.operands[0], call.gradient]))]
             }
             PoolingForm::Sum => {
                 vec![Some(
-                    tape.graph
-                        .add(self.with_form(PoolingForm::SumGradient).into(), &[call.gradient]),
+                    builder.add(self.with_form(PoolingForm::SumGradient).into(), &[call.gradient]),
                 )]
             }
             PoolingForm::SumGradient => {
-                vec![Some(
-                    tape.graph.add(self.with_form(PoolingForm::Sum).into(), &[call.gradient]),
-                )]
+                vec![Some(builder.add(self.with_form(PoolingForm::Sum).into(), &[call.gradient]))]
             }
             // Only gradients are made of it, and those are not differentiated again.
             PoolingForm::MaxGradient => vec![None, None],

@@ -5,12 +5,11 @@ use std::fmt;
 use soybean_plan::{Combine, Kernel, Reduction, ScalarProgram, Shape, Strides};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     operators::elementwise::{Elementwise, all_dims},
     scalar::{self, ScalarBuilder},
     signature::{FactorId, Signature},
+    value::Value,
 };
 
 /// A reduction. Its factors are the dims of the map's index space.
@@ -38,11 +37,15 @@ impl Rules for Reduce {
     }
 
     // d sum(x) = gradient, repeated; d max(x) = gradient where x is the maximum, shared equally among ties
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         let (shape, space) = (self.map.extents, all_dims(&self.map.extents));
         if self.combine == Combine::Sum {
             let operands = [self.kept.clone()];
-            return vec![Some(tape.add_elementwise(
+            return vec![Some(builder.add_elementwise(
                 shape,
                 &operands,
                 scalar::identity(),
@@ -51,11 +54,11 @@ impl Rules for Reduce {
         }
         let operands = [space.clone(), self.kept.clone()];
         let is_maximum =
-            tape.add_elementwise(shape, &operands, equal(), &[call.operands[0], call.result]);
-        let n_ties = tape.sum_to(is_maximum, &self.kept);
+            builder.add_elementwise(shape, &operands, equal(), &[call.operands[0], call.result]);
+        let n_ties = builder.sum_to(is_maximum, &self.kept);
         let operands = [space, self.kept.clone(), self.kept.clone()];
         let values = [is_maximum, call.gradient, n_ties];
-        vec![Some(tape.add_elementwise(shape, &operands, share(), &values))]
+        vec![Some(builder.add_elementwise(shape, &operands, share(), &values))]
     }
 
     fn flops_per_point(&self) -> u64 {

@@ -5,10 +5,9 @@ use std::fmt;
 use soybean_plan::{Combine, DType, Kernel, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     signature::{Dim, Signature, factor_id},
+    value::Value,
 };
 
 /// A reshape to this shape.
@@ -79,9 +78,13 @@ impl Rules for Reshape {
     }
 
     // d reshape(x) = reshape back
-    fn gradient(&self, call: &Call<'_>, tape: &mut Tape<'_>) -> Vec<Option<Value>> {
-        let shape = tape.graph.shape(call.operands[0]);
-        vec![Some(tape.graph.add(Self { shape }.into(), &[call.gradient]))]
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
+        let shape = builder.shape(call.operands[0]);
+        vec![Some(builder.add(Self { shape }.into(), &[call.gradient]))]
     }
 
     fn flops_per_point(&self) -> u64 {
@@ -98,6 +101,10 @@ impl Rules for Reshape {
 
     fn dtype(&self, operands: &[DType]) -> DType {
         operands[0]
+    }
+
+    fn is_alias(&self) -> bool {
+        true
     }
 }
 

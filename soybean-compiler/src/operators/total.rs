@@ -5,12 +5,11 @@ use std::fmt;
 use soybean_plan::{Combine, Kernel, Placement, ScalarProgram, Shape};
 
 use crate::{
-    gradient::Tape,
-    graph::Value,
-    operator::{Call, Rounding, Rules},
+    operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     operators::elementwise::Elementwise,
     scalar::ScalarBuilder,
     signature::{Signature, factor_id},
+    value::Value,
 };
 
 /// A sum of so many numbers.
@@ -30,7 +29,11 @@ impl Rules for Total {
     }
 
     // d (x + y + ..) = dx + dy + ..
-    fn gradient(&self, call: &Call<'_>, _tape: &mut Tape<'_>) -> Vec<Option<Value>> {
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        _builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
         vec![Some(call.gradient); self.n_terms]
     }
 

@@ -10,9 +10,9 @@ use super::{HEADING, Recipe, wishes};
 use crate::{
     builder::{Argument, Builder},
     compile::Options,
-    graph::Value,
     optimizer::{self, Optimizer},
     tiling::Request,
+    value::Value,
 };
 use datum::{Datum, Line};
 

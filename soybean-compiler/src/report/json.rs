@@ -6,11 +6,10 @@ use soybean_plan::{Placement, Tiling};
 
 use super::{LevelLoad, Pass, Report};
 use crate::{
-    graph::Value,
-    operator::Rules,
     peak::Content,
     signature::{Form, letter},
     tiling::Conversion,
+    value::Value,
 };
 
 /// The JSON text, one line for each tensor and each operator.

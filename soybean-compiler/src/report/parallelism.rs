@@ -9,10 +9,10 @@ use super::{
     role::{Role, Roles, is_product, passes_on},
 };
 use crate::{
-    graph::{Graph, Source, Value},
+    graph::{Graph, Source},
     network::Network,
-    operator::Rules,
     tiling::Tiled,
+    value::Value,
 };
 
 /// How a layer's work and its weights are split; each is empty where there is nothing to split.
@@ -128,7 +128,7 @@ fn mixture(mesh: &Mesh, roles: &[Option<Role>]) -> String {
 fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<(Value, usize, bool)> {
     graph.users(value).into_iter().filter(|&it| roles.is_forward(it)).find_map(|user| {
         if let Some(operator) = graph.operator(user).filter(|it| passes_on(it)) {
-            let has_same_dims = operator.is_share() || operator.is_cast();
+            let has_same_dims = operator.is_replica() || operator.is_cast();
             return reader(graph, roles, user)
                 .map(|(reader, at, has_dims)| (reader, at, has_dims && has_same_dims));
         }

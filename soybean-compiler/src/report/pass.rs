@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{graph::Value, network::Network};
+use crate::{network::Network, value::Value};
 
 /// A part of a training step; a prediction is all [`Self::Forward`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,11 +8,15 @@ use std::fmt;
 use soybean_plan::DType;
 
 use crate::{
-    graph::{Graph, Source, Value},
+    graph::{Graph, Source},
     network::Network,
-    operator::{Operator, Rules},
+    operator::Operator,
+    operators::{
+        attend::Attend, contract::Contract, convolve::Convolve, embed::Embed, permute::Permute,
+    },
     signature::{FactorId, Form, Signature},
     tiling::Tiled,
+    value::Value,
 };
 
 /// The kind of parallelism that comes of splitting a factor.
@@ -66,10 +70,7 @@ impl<'a> Roles<'a> {
         let network = &tiled.network;
         let graph = &network.graph;
         let is_forward = network.forward();
-        let vocabulary = |value| match graph.operator(value) {
-            Some(Operator::Embed(it)) => Some(it.vocabulary),
-            Some(_) | None => None,
-        };
+        let vocabulary = |value| graph.operator_as::<Embed>(value).map(|it| it.vocabulary);
         let mut has_weight = vec![false; network.sites.len()];
         for value in graph.values().filter(|it| is_forward[it.index()]) {
             let has = is_product(graph, value)
@@ -105,13 +106,13 @@ impl<'a> Roles<'a> {
         }
         let carries = |at: usize| signature.operands[at].iter().any(|it| it.factor == Some(factor));
         let role = match graph.operator(value) {
-            Some(Operator::Contract(_) | Operator::Convolve(_)) => {
+            Some(it) if it.is::<Contract>() || it.is::<Convolve>() => {
                 let weight = (0..operands.len()).find(|&it| weight(graph, operands[it]).is_some());
                 self.of_product(value, signature.is_reduced(factor), weight, &carries)
             }
-            Some(Operator::Attend(_)) => Role::Head,
-            Some(Operator::Embed(_)) if carries(2) => Role::Vocabulary,
-            Some(Operator::Embed(_)) => Role::Column,
+            Some(it) if it.is::<Attend>() => Role::Head,
+            Some(it) if it.is::<Embed>() && carries(2) => Role::Vocabulary,
+            Some(it) if it.is::<Embed>() => Role::Column,
             Some(_) | None => Role::Feature,
         };
         let extent = signature.factors[factor as usize];
@@ -153,21 +154,14 @@ impl<'a> Roles<'a> {
 
 /// Whether an operator computes the tensor that most of a layer's work is.
 pub(super) fn is_product(graph: &Graph, value: Value) -> bool {
-    let operator = graph.operator(value);
-    matches!(
-        operator,
-        Some(
-            Operator::Contract(_)
-                | Operator::Convolve(_)
-                | Operator::Attend(_)
-                | Operator::Embed(_)
-        )
-    )
+    graph.operator(value).is_some_and(|it| {
+        it.is::<Contract>() || it.is::<Convolve>() || it.is::<Attend>() || it.is::<Embed>()
+    })
 }
 
 /// Whether an operator gives its operand in another shape, order or type.
 pub(super) fn passes_on(operator: &Operator) -> bool {
-    operator.is_alias() || operator.is_cast() || matches!(operator, Operator::Permute(_))
+    operator.is_alias() || operator.is_cast() || operator.is::<Permute>()
 }
 
 /// The parameter of which a tensor is, in another shape, order or type.

@@ -8,11 +8,7 @@ use super::{
     Parallelism, Pass, Report, Transfer, readable_bytes, readable_seconds,
     rows::{aligned, rows},
 };
-use crate::{
-    graph::{Source, Value},
-    peak::Content,
-    tiling::Objective,
-};
+use crate::{graph::Source, peak::Content, tiling::Objective, value::Value};
 
 /// The most conversions that are listed.
 const MAX_TRANSFERS: usize = 8;

@@ -6,9 +6,9 @@ use soybean_plan::{CollectiveKind, Tiling};
 
 use super::{Pass, Report, rows::pattern};
 use crate::{
-    graph::Value,
     operator::Operator,
     tiling::{Conversion, route},
+    value::Value,
 };
 
 /// Conversions that are alike: of repeated layers, at one place of the source.

@@ -3,14 +3,14 @@
 use soybean_plan::Binary;
 
 use crate::{
-    graph::{Graph, Value},
-    operator::Operator,
+    graph::Graph,
     operators::{
         concatenate::Concatenate,
         elementwise::{Elementwise, all_dims},
         pad::Pad,
     },
     scalar,
+    value::Value,
 };
 
 /// A tensor that stands between zeros along one dim.
@@ -48,7 +48,7 @@ pub(super) fn joined(graph: &mut Graph, map: &Elementwise, operands: &[Value]) -
 }
 
 fn window(graph: &Graph, value: Value) -> Option<Window> {
-    let Some(Operator::Pad(pad)) = graph.operator(value) else { return None };
+    let Some(pad) = graph.operator_as::<Pad>(value) else { return None };
     if graph.node(value).pinned.is_some() {
         return None;
     }
@@ -64,10 +64,8 @@ fn window(graph: &Graph, value: Value) -> Option<Window> {
 
 /// What a tensor is made of along a dim: itself, if nothing else.
 fn parts(graph: &Graph, value: Value, dim: usize) -> Vec<Value> {
-    match graph.operator(value) {
-        Some(Operator::Concatenate(it)) if it.dim == dim && graph.node(value).pinned.is_none() => {
-            graph.operands(value)
-        }
+    match graph.operator_as::<Concatenate>(value) {
+        Some(it) if it.dim == dim && graph.node(value).pinned.is_none() => graph.operands(value),
         _ => vec![value],
     }
 }

@@ -6,10 +6,10 @@ use super::{Arguments, Row, SampleArgument, conversion, einsum, map, map_one, re
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::{elementwise::all_dims, iota::Iota},
     scalar::{self, ScalarBuilder},
     signature::{FactorId, factor_id},
+    value::Value,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {

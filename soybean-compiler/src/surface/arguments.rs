@@ -6,7 +6,7 @@ use super::{Form, Row};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
+    value::Value,
 };
 
 /// The arguments of a call, with access that says what is wrong.

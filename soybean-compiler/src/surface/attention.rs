@@ -6,10 +6,10 @@ use super::{Arguments, Row, SampleArgument, map, reduction::Shifted};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::{attend::Attend, contract::Contract, elementwise::all_dims, iota::Iota},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
+    value::Value,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {

@@ -10,10 +10,11 @@ use super::{
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::{Source, Value},
+    graph::Source,
     operators::elementwise::all_dims,
     scalar::ScalarBuilder,
     signature::FactorId,
+    value::Value,
 };
 
 macro_rules! sample {

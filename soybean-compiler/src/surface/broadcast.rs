@@ -6,10 +6,10 @@ use super::{Arguments, conversion, map};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::reshape::Reshape,
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
+    value::Value,
 };
 
 /// An operand of a broadcast map.

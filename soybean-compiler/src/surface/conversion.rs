@@ -6,9 +6,9 @@ use super::{Arguments, Row, SampleArgument};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::elementwise::Elementwise,
     scalar,
+    value::Value,
 };
 
 pub(super) const TABLE: &[Row] = &[

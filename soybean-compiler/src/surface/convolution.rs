@@ -6,8 +6,8 @@ use super::{Arguments, Row, SampleArgument, layout, slicing};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::{convolve::Convolve, pad::Pad},
+    value::Value,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {

@@ -6,10 +6,10 @@ use super::{Arguments, Row, SampleArgument, map};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::{elementwise::all_dims, iota::Iota},
     scalar::{self, ScalarBuilder},
     signature::factor_id,
+    value::Value,
 };
 
 pub(super) const TABLE: &[Row] = &[Row {

@@ -6,11 +6,11 @@ use super::{Arguments, Row, SampleArgument, layout, map, reduction};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operator::Rules,
     operators::{contract::Contract, elementwise::all_dims, iota::Iota},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
+    value::Value,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {

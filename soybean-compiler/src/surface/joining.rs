@@ -6,8 +6,8 @@ use super::{Arguments, Row, SampleArgument, layout};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::concatenate::Concatenate,
+    value::Value,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {

@@ -6,11 +6,11 @@ use super::{Arguments, Row, SampleArgument, layout, map};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::{Source, Value},
-    operator::Operator,
+    graph::Source,
     operators::{elementwise::all_dims, embed::Embed, iota::Iota, pad::Pad},
     scalar,
     signature::factor_id,
+    value::Value,
 };
 
 const fn labels(shape: &'static [usize], n_classes: usize) -> SampleArgument {
@@ -108,7 +108,7 @@ pub(super) fn limit(
     if let Source::Input { n_classes: limit } = &mut builder.graph.node_mut(integers).source {
         *limit = Some(limit.map_or(n_classes, |other| other.min(n_classes)));
     }
-    if let Some(Operator::Pad(Pad { fill, .. })) = builder.graph.operator(integers)
+    if let Some(Pad { fill, .. }) = builder.graph.operator_as::<Pad>(integers)
         && !(0.0..n_classes as f64).contains(fill)
     {
         let message = format!("integers must be in 0..{n_classes}, but are padded with {fill}");

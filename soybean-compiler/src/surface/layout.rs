@@ -10,9 +10,9 @@ use super::{
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::{permute::Permute, reshape::Reshape},
     scalar,
+    value::Value,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {

@@ -6,10 +6,10 @@ use super::{Arguments, Row, SampleArgument, activation, labels, map, reduction};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::{elementwise::all_dims, iota::Iota},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
+    value::Value,
 };
 
 pub(super) const TABLE: &[Row] = &[

@@ -6,10 +6,10 @@ use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, re
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::{elementwise::all_dims, pad::Pad, pool::Pool},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
+    value::Value,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {

@@ -10,9 +10,9 @@ use super::{
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::{elementwise::all_dims, pool::Pool},
     scalar::{self, ScalarBuilder},
+    value::Value,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {

@@ -6,10 +6,10 @@ use super::{Arguments, Row, SampleArgument, map, map_one};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::{elementwise::all_dims, reduce::Reduce},
     scalar::{self, ScalarBuilder},
     signature::{FactorId, factor_id},
+    value::Value,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {

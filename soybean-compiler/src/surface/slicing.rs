@@ -6,8 +6,8 @@ use super::{Arguments, Row, SampleArgument};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    graph::Value,
     operators::pad::Pad,
+    value::Value,
 };
 
 const fn tensor(shape: &'static [usize]) -> SampleArgument {

@@ -1,24 +1,26 @@
-//! Conversions between tilings: which collectives lead from one to the other, and the bytes that they move.
+//! Conversions between tilings: sequences of collectives, and the bytes that they move.
 //!
-//! In this order, axes with the same step together: slice (`r -> P`, free), reduce-scatter (`red -> P`), all-to-all (`P_i -> P_j`), all-gather
-//! (`P -> r`); a sum that ends replicated is an all-reduce, taken apart around an all-to-all, which then moves less.
+//! The steps are, with all axes of a step together: slice (`r -> P`, free), reduce-scatter (`red ->
+//! P`), all-to-all (`P_i -> P_j`), all-gather (`P -> r`). A sum that ends replicated is an
+//! all-reduce. Around an all-to-all it is divided into reduce-scatter and all-gather, because the
+//! all-to-all then moves less.
 
 use soybean_plan::{
     AxisSet, Collective, CollectiveKind, Combine, DType, Mesh, Placement, Shape, Tiling,
 };
 
-use super::space::Splits;
+use super::tiling_space::LegalSplits;
 
-/// One step of a conversion.
+/// A step of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct ConversionStep {
     pub(super) kind: CollectiveKind,
     pub(super) axes: AxisSet,
     pub(super) from: Tiling,
     pub(super) to: Tiling,
 }
 
-/// The collectives that lead from one tiling of a tensor to another.
+/// Returns the collectives that convert a tensor from one tiling to another.
 #[must_use]
 pub fn route(
     mesh: &Mesh,
@@ -31,8 +33,8 @@ pub fn route(
     if from == to {
         return Vec::new();
     }
-    let splits = Splits::new(mesh, &shape);
-    let collective = |it: Change| Collective {
+    let splits = LegalSplits::new(mesh, &shape);
+    let collective = |it: ConversionStep| Collective {
         kind: it.kind,
         dtype,
         combine,
@@ -41,26 +43,30 @@ pub fn route(
         from: it.from,
         to: it.to,
     };
-    changes(&splits, from, to).into_iter().map(collective).collect()
+    conversion_steps(&splits, from, to).into_iter().map(collective).collect()
 }
 
-/// The steps from one tiling to another.
-pub(super) fn changes(splits: &Splits, from: Tiling, to: Tiling) -> Vec<Change> {
+/// Returns the steps from one tiling to another.
+pub(super) fn conversion_steps(
+    splits: &LegalSplits,
+    from: Tiling,
+    to: Tiling,
+) -> Vec<ConversionStep> {
     if from == to {
         return Vec::new();
     }
     direct(splits, from, to).unwrap_or_else(|| through_replication(splits, from, to))
 }
 
-/// A tiling on its way to another.
-struct Walk<'a> {
-    splits: &'a Splits,
+/// A conversion under construction.
+struct RouteBuilder<'a> {
+    splits: &'a LegalSplits,
     here: Tiling,
-    changes: Vec<Change>,
+    changes: Vec<ConversionStep>,
 }
 
-impl Walk<'_> {
-    /// Changes the placement on these axes; none if that is no legal tiling.
+impl RouteBuilder<'_> {
+    /// Changes the placement on these axes; `None` if the result is no legal tiling.
     fn change(
         &mut self,
         kind: CollectiveKind,
@@ -74,14 +80,14 @@ impl Walk<'_> {
         if !self.splits.are_legal(&to) {
             return None;
         }
-        self.changes.push(Change { kind, axes, from: self.here, to });
+        self.changes.push(ConversionStep { kind, axes, from: self.here, to });
         self.here = to;
         Some(())
     }
 }
 
-/// The cheapest order of steps; none where an extent has too few factors for what lies between.
-fn direct(splits: &Splits, from: Tiling, to: Tiling) -> Option<Vec<Change>> {
+/// Returns the cheapest steps, or `None` if an extent has too few factors for a tiling on the way.
+fn direct(splits: &LegalSplits, from: Tiling, to: Tiling) -> Option<Vec<ConversionStep>> {
     use Placement::{Partial, Replicated, Split};
     let [mut sliced, mut scattered, mut summed, mut exchanged, mut gathered] = [AxisSet::EMPTY; 5];
     for axis in 0..splits.n_axes() {
@@ -95,40 +101,42 @@ fn direct(splits: &Splits, from: Tiling, to: Tiling) -> Option<Vec<Change>> {
         };
         *set = set.with(axis);
     }
-    let mut walk = Walk { splits, here: from, changes: Vec::new() };
+    let mut route = RouteBuilder { splits, here: from, changes: Vec::new() };
     let target = |axis| to.on(axis);
-    walk.change(CollectiveKind::Slice, sliced, target)?;
-    // Around an all-to-all, sums are scattered for the while, so that it moves less.
+    route.change(CollectiveKind::Slice, sliced, target)?;
+    // Around an all-to-all, sums stay scattered, so that it moves less.
     let halfway = if exchanged.is_empty() || summed.is_empty() {
         None
     } else {
-        scatter_dims(splits, &walk.here, &to, summed, scattered, exchanged)
+        scatter_dims(splits, &route.here, &to, summed, scattered, exchanged)
     };
     let Some(halfway) = halfway else {
-        walk.change(CollectiveKind::ReduceScatter, scattered, target)?;
-        walk.change(CollectiveKind::AllReduce, summed, target)?;
-        exchange(&mut walk, exchanged, to)?;
-        walk.change(CollectiveKind::AllGather, gathered, target)?;
-        return Some(walk.changes);
+        route.change(CollectiveKind::ReduceScatter, scattered, target)?;
+        route.change(CollectiveKind::AllReduce, summed, target)?;
+        exchange(&mut route, exchanged, to)?;
+        route.change(CollectiveKind::AllGather, gathered, target)?;
+        return Some(route.changes);
     };
     let both: AxisSet = AxisSet(scattered.0 | summed.0);
-    walk.change(CollectiveKind::ReduceScatter, both, |axis| halfway.on(axis))?;
-    exchange(&mut walk, exchanged, to)?;
-    walk.change(CollectiveKind::AllGather, AxisSet(gathered.0 | summed.0), target)?;
-    Some(walk.changes)
+    route.change(CollectiveKind::ReduceScatter, both, |axis| halfway.on(axis))?;
+    exchange(&mut route, exchanged, to)?;
+    route.change(CollectiveKind::AllGather, AxisSet(gathered.0 | summed.0), target)?;
+    Some(route.changes)
 }
 
-/// An all-to-all; none where the splits before and after overlap, so that ranks would have to exchange unequal parts.
-fn exchange(walk: &mut Walk<'_>, axes: AxisSet, to: Tiling) -> Option<()> {
-    if !walk.splits.are_independent(&walk.here, &to, axes) {
+/// Adds an all-to-all; `None` if the splits before and after overlap, because ranks would have to
+/// exchange unequal parts.
+fn exchange(route: &mut RouteBuilder<'_>, axes: AxisSet, to: Tiling) -> Option<()> {
+    if !route.splits.are_independent(&route.here, &to, axes) {
         return None;
     }
-    walk.change(CollectiveKind::AllToAll, axes, |axis| to.on(axis))
+    route.change(CollectiveKind::AllToAll, axes, |axis| to.on(axis))
 }
 
-/// A legal tiling in which the axes that end replicated are scattered along some dim for the while of an all-to-all.
+/// Returns a legal tiling during an all-to-all in which some dim is split along the axes of sums
+/// that end replicated.
 fn scatter_dims(
-    splits: &Splits,
+    splits: &LegalSplits,
     here: &Tiling,
     to: &Tiling,
     summed: AxisSet,
@@ -148,22 +156,22 @@ fn scatter_dims(
     })
 }
 
-/// The way that is always there: everything that changes is replicated first, then sliced.
-fn through_replication(splits: &Splits, from: Tiling, to: Tiling) -> Vec<Change> {
+/// Returns the steps that always work: everything that changes is replicated first, then sliced.
+fn through_replication(splits: &LegalSplits, from: Tiling, to: Tiling) -> Vec<ConversionStep> {
     let axes = |condition: &dyn Fn(Placement, Placement) -> bool| -> AxisSet {
         (0..splits.n_axes())
             .filter(|&axis| from.on(axis) != to.on(axis) && condition(from.on(axis), to.on(axis)))
             .collect()
     };
-    let mut walk = Walk { splits, here: from, changes: Vec::new() };
+    let mut route = RouteBuilder { splits, here: from, changes: Vec::new() };
     let replicated = |_| Placement::Replicated;
     let partial = axes(&|from, _| from == Placement::Partial);
     let split = axes(&|from, _| matches!(from, Placement::Split(_)));
     let sliced = axes(&|_, to| matches!(to, Placement::Split(_)));
     let steps = [(CollectiveKind::AllReduce, partial), (CollectiveKind::AllGather, split)];
     for (kind, axes) in steps {
-        walk.change(kind, axes, replicated).expect("fewer splits of a legal tiling are legal");
+        route.change(kind, axes, replicated).expect("fewer splits of a legal tiling are legal");
     }
-    walk.change(CollectiveKind::Slice, sliced, |axis| to.on(axis)).expect("the target is legal");
-    walk.changes
+    route.change(CollectiveKind::Slice, sliced, |axis| to.on(axis)).expect("the target is legal");
+    route.changes
 }

@@ -1,31 +1,38 @@
-//! Splits that another split makes needless: those of image dims beside that of the batch, for the most part.
+//! Dominated splits: those that another split makes needless, such as splits of image dims if the
+//! batch can be split.
 //!
-//! Dims and factors that operators tie together are one *loop* of the network. Say that every tensor and every operator that has loop H also has loop B,
-//! once; that whatever an operator reads or makes along H it reads or makes along B as well; and that B can be split along all axes everywhere. Take any
-//! plan, and split B wherever it splits H. Operands that lack H and have B may arrive split instead of replicated, results that lack H and have B come
-//! out split instead of partial, equal tilings stay equal, and all else is as before: no conversion moves more. So some optimal plan splits H nowhere.
-//! A loop that a user's pin splits is kept. Pinned tensors that split no loop in question are among what is as before.
+//! Dims and factors that operators tie together form one *loop* of the network. Assume that
+//!
+//! - every tensor and every operator with loop H also has loop B, exactly once;
+//! - whatever an operator reads or writes along H, it reads or writes along B as well;
+//! - B can be split along all axes everywhere.
+//!
+//! Take any plan, and split B wherever it splits H. Operands that have B but lack H may arrive
+//! split instead of replicated. Results that have B but lack H come out split instead of partial.
+//! Equal tilings stay equal, and everything else is unchanged, so no conversion moves more. Hence
+//! some optimal plan splits H nowhere.
+//!
+//! A loop that a user's pin splits is kept. Pinned tensors that split neither loop are unchanged.
 
 use soybean_plan::{AxisSet, Mesh, may_split};
 
-use super::problem::{maker::variables, operator_of};
+use super::problem::{builder::variables, operator_of};
 use crate::{
-    graph::Value,
     network::Network,
-    operator::Rules,
     signature::{Signature, factor_id},
+    value::Value,
 };
 
-/// What is chosen in a search.
+/// A variable of the search, without its kind.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Variable {
+pub(super) enum NetworkVariable {
     /// The tiling of this tensor.
     Tensor(Value),
-    /// The form in which this tensor is computed.
+    /// The partitioning in which this tensor is computed.
     Operator(Value),
 }
 
-/// For each variable, and each dim of its tensor or factor of its operator, whether no search need split it.
+/// Marks the needless splits: for each variable, each dim of its tensor or factor of its operator.
 pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> {
     let this = Loops::new(network, mesh);
     let n_loops = this.loops.iter().flatten().max().map_or(0, |it| it + 1);
@@ -57,19 +64,19 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
     this.loops.iter().map(of_variable).collect()
 }
 
-/// Nothing is needless.
+/// Marks no split as needless.
 #[cfg(test)]
 pub(super) fn no_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> {
     let this = Loops::new(network, mesh);
     this.loops.iter().map(|it| vec![false; it.len()]).collect()
 }
 
-/// The loops of a network: for each variable the loop of each dim or factor.
+/// The loops of a network: for each variable, the loop of each dim or factor.
 struct Loops<'a> {
     network: &'a Network,
     mesh: &'a Mesh,
-    variables: Vec<Variable>,
-    /// The signatures of the variables that are operators.
+    variables: Vec<NetworkVariable>,
+    /// The signatures of operators.
     signatures: Vec<Option<Signature>>,
     /// A mark for each value that every rank computes whole.
     is_known_everywhere: Vec<bool>,
@@ -79,17 +86,17 @@ struct Loops<'a> {
 impl<'a> Loops<'a> {
     fn new(network: &'a Network, mesh: &'a Mesh) -> Self {
         let (variables, tensors) = variables(network);
-        let signature = |variable: &Variable| match *variable {
-            Variable::Tensor(_) => None,
-            Variable::Operator(value) => {
+        let signature = |variable: &NetworkVariable| match *variable {
+            NetworkVariable::Tensor(_) => None,
+            NetworkVariable::Operator(value) => {
                 Some(operator_of(network, value).signature(&network.graph.operand_shapes(value)))
             }
         };
         let signatures: Vec<Option<Signature>> = variables.iter().map(signature).collect();
         let all = variables.iter().zip(&signatures);
         let operators = all.filter_map(|(variable, signature)| match *variable {
-            Variable::Operator(value) => Some((value, signature.as_ref()?)),
-            Variable::Tensor(_) => None,
+            NetworkVariable::Operator(value) => Some((value, signature.as_ref()?)),
+            NetworkVariable::Tensor(_) => None,
         });
         let is_known_everywhere = known_everywhere(network, &operators.collect::<Vec<_>>());
         let loops = Vec::new();
@@ -100,14 +107,14 @@ impl<'a> Loops<'a> {
 
     fn n_loops_of(&self, variable: usize) -> usize {
         match (self.variables[variable], &self.signatures[variable]) {
-            (Variable::Operator(_), Some(signature)) => signature.factors.len(),
-            (Variable::Tensor(value) | Variable::Operator(value), _) => {
+            (NetworkVariable::Operator(_), Some(signature)) => signature.factors.len(),
+            (NetworkVariable::Tensor(value) | NetworkVariable::Operator(value), _) => {
                 self.network.graph.shape(value).len()
             }
         }
     }
 
-    /// Ties the dims of tensors to the factors of the operators that use them.
+    /// Unites the dims of tensors with the factors of the operators that access them (union-find).
     fn tied(&self, tensors: &[usize]) -> Vec<Vec<usize>> {
         let mut starts = Vec::with_capacity(self.variables.len());
         let mut parents: Vec<usize> = Vec::new();
@@ -118,7 +125,8 @@ impl<'a> Loops<'a> {
         }
         let graph = &self.network.graph;
         for (operator, signature) in self.signatures.iter().enumerate() {
-            let (Variable::Operator(user), Some(signature)) = (self.variables[operator], signature)
+            let (NetworkVariable::Operator(user), Some(signature)) =
+                (self.variables[operator], signature)
             else {
                 continue;
             };
@@ -144,30 +152,31 @@ impl<'a> Loops<'a> {
             .collect()
     }
 
-    /// Whether a user pins the tensor of a variable to a tiling that splits this dim.
+    /// Returns whether a user pins the tensor of a variable to a tiling that splits this dim.
     fn is_pinned_along(&self, variable: usize, dim: usize) -> bool {
-        let Variable::Tensor(value) = self.variables[variable] else { return false };
+        let NetworkVariable::Tensor(value) = self.variables[variable] else { return false };
         self.network.pin(value, self.mesh).is_some_and(|it| !it.axes_of(dim).is_empty())
     }
 
     fn splits_along_all_axes(&self, variable: usize, at: usize) -> bool {
         let axes: AxisSet = (0..self.mesh.n_axes()).collect();
         match (self.variables[variable], &self.signatures[variable]) {
-            (Variable::Operator(_), Some(signature)) => {
+            (NetworkVariable::Operator(_), Some(signature)) => {
                 signature.may_split(factor_id(at), self.mesh, axes)
             }
-            (Variable::Tensor(value) | Variable::Operator(value), _) => {
+            (NetworkVariable::Tensor(value) | NetworkVariable::Operator(value), _) => {
                 may_split(self.network.graph.shape(value)[at], self.mesh, axes)
             }
         }
     }
 
-    /// Whether a variable that has the inner loop has the outer loop once, and an operator has it wherever it has the inner one.
+    /// Returns whether a variable with the inner loop has the outer loop once, and whether an
+    /// operator has the outer loop wherever it has the inner one.
     fn is_covered(&self, variable: usize, inner: usize, outer: usize) -> bool {
         let loops = &self.loops[variable];
         let mut positions = (0..loops.len()).filter(|&it| loops[it] == outer);
         let (Some(position), None) = (positions.next(), positions.next()) else { return false };
-        let (Variable::Operator(value), Some(signature)) =
+        let (NetworkVariable::Operator(value), Some(signature)) =
             (self.variables[variable], &self.signatures[variable])
         else {
             return true;
@@ -186,14 +195,14 @@ impl<'a> Loops<'a> {
     }
 }
 
-/// A mark for each value that every rank computes whole, from the signatures of the operators that make values.
+/// Marks each value that every rank computes whole, by the signatures of the operators.
 pub(super) fn known_everywhere(network: &Network, operators: &[(Value, &Signature)]) -> Vec<bool> {
     let mut marks = vec![false; network.graph.n_values()];
     operators.iter().for_each(|(value, it)| marks[value.index()] = it.is_known_everywhere());
     marks
 }
 
-/// The representative of a set; what leads to it is shortened on the way.
+/// Returns the representative of a set, and halves the path to it.
 fn root(parents: &mut [usize], of: usize) -> usize {
     let mut at = of;
     while parents[at] != at {
@@ -205,16 +214,16 @@ fn root(parents: &mut [usize], of: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use soybean_minsum::{Options, labels_at, solve};
     use soybean_plan::{DType, Init};
 
     use super::*;
     use crate::{
         Argument, Builder, Network, Optimizer,
         tiling::{
-            problem::Problem,
+            instance::Instance,
+            problem::{TilingProblem, WORK},
             resolution::Resolution,
-            solve::{Goal, WORK, chosen, solve},
-            view::View,
         },
     };
 
@@ -226,7 +235,8 @@ mod tests {
         numbers.iter().copied().map(Argument::Integer)
     }
 
-    /// A convolution with normalised channels, a pooling, and a dense layer over channels and places together.
+    /// Returns a network with a convolution with normalised channels, a pooling, and a dense layer
+    /// over channels and pixels.
     fn network(batch: usize, side: usize) -> Network {
         let mut it = Builder::new();
         let x = Argument::Tensor(it.input("x", DType::F32, &[batch, 2, side, side]));
@@ -270,12 +280,16 @@ mod tests {
             let (network, mesh) = (network(batch, side), Mesh::new(n_ranks));
             let is_needless = needless_splits(&network, &mesh);
             let least = |is_needless: &[Vec<bool>]| {
-                let problem = Problem::without(&network, mesh, is_needless);
-                let view = View::new(&problem, Resolution::FINE);
-                let found = solve(&view.restricted(&view.all_states()), None, Goal::proof(WORK));
-                let states = chosen(&view.all_states(), &found.states);
-                assert_eq!(found.bound, problem.cost(&view.plan(&states)));
-                problem.whole(found.bound)
+                let problem = TilingProblem::without(&network, mesh, is_needless);
+                let instance = Instance::new(&problem, Resolution::FINE);
+                let found = solve(
+                    &instance.restricted(&instance.all_labels()),
+                    None,
+                    Options::with_work(WORK),
+                );
+                let labels = labels_at(&instance.all_labels(), &found.labels);
+                assert_eq!(found.lower_bound, problem.cost(&instance.plan(&labels)));
+                problem.whole(found.lower_bound)
             };
             let nothing = no_splits(&network, &mesh);
             assert_eq!(least(&nothing), least(&is_needless), "{batch} {side} {n_ranks}");

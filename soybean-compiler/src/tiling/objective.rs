@@ -1,14 +1,14 @@
-//! What plans are compared by.
+//! Objectives of the search.
 
 use std::str::FromStr;
 
-/// What the search minimises.
+/// The objective that the search minimises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Objective {
     /// The bytes that a training step, or in inference a prediction, moves between ranks.
     #[default]
     Bytes,
-    /// The time of that on a cluster, as its topology predicts it.
+    /// The time of a step or a prediction on a cluster, as its topology predicts it.
     Time,
 }
 
@@ -16,7 +16,7 @@ impl Objective {
     /// All objectives with their names.
     pub const NAMES: [(&'static str, Self); 2] = [("bytes", Self::Bytes), ("time", Self::Time)];
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,291 +1,313 @@
-//! The search problem of a network on a mesh: a variable for each tensor's tiling and for each operator's form, and the pairs of them that cost something.
+//! The tiling problem of a network on a mesh.
 //!
-//! A cost is bytes that a training step, or in inference a prediction, moves over all ranks, times [`UNIT`], plus shares below that of the bytes that only evaluations move and of
-//! memory, so that among plans of equal bytes the one that evaluates with fewer and stores the least wins. What variables can be chosen is another
-//! matter: see [`super::view`].
+//! Every tensor has a variable for its tiling, and every operator one for its partitioning. An edge
+//! connects an operator with a tensor that it reads or writes: their labels determine a conversion,
+//! and so a cost.
+//!
+//! Costs are integers: [`UNIT`] for each byte that a training step (in inference, a prediction)
+//! moves over all ranks, or for each tick of time. Fractions of a unit break ties, first by the
+//! bytes that only evaluations move, then by memory. Which labels a search may choose is defined
+//! elsewhere: [`super::instance`], [`super::candidates`].
 
-pub(super) mod maker;
+pub(super) mod builder;
 
 use std::sync::Arc;
 
 use soybean_plan::{Mesh, Tiling, Topology};
 
 use super::{
-    charge::Charges,
+    cost_model::{ConversionCost, CostModel},
     dominance::needless_splits,
-    forms::{Repeating, Splittable, completed},
-    price::{Price, Pricing},
-    space::Splits,
+    multipliers::MemoryMultipliers,
+    splittable::{Redundancy, SplittableFactors, completed},
     tiled::Tiled,
+    tiling_space::LegalSplits,
 };
 use crate::{
-    graph::Value,
     network::Network,
     operator::Operator,
     signature::{Form, Signature},
+    value::Value,
 };
 
-/// The cost of one whole unit, of one byte moved or of one tick, unless a plan might then cost more than a number can say.
+/// The cost of one byte moved or of one tick, unless the costs of a plan might then overflow.
 pub(super) const UNIT: i64 = 1 << 20;
-/// The most of it beside charges for memory, which have to fit into a number too.
-const UNIT_WHERE_CHARGED: i64 = 1 << 8;
+/// The largest unit with memory multipliers, whose prices must not overflow either.
+const UNIT_WITH_MULTIPLIERS: i64 = 1 << 8;
 
-/// The variables for which work is stated.
+/// The work of a search that is to prove its optimum for up to 8 ranks, in table entries: about a
+/// second in an unoptimised build.
+pub(super) const WORK: u64 = 1 << 27;
+/// The number of variables for which work is stated.
 const N_VARIABLES: u64 = 1 << 12;
 
-/// The variables of a network on a mesh, and which of them depend on each other.
-pub(super) struct Problem<'a> {
+/// The variables of a network on a mesh, and the edges between them.
+pub(super) struct TilingProblem<'a> {
     pub(super) network: &'a Network,
     pub(super) mesh: Mesh,
-    pub(super) meanings: Vec<Meaning>,
-    /// Which operators read and make which tensors.
-    pub(super) pairs: Vec<Pair>,
-    pub(super) uses: Vec<Use>,
-    /// The tensors that are alike in what can split them.
-    pub(super) kinds: Vec<Splits>,
-    pub(super) works: Vec<Work>,
-    /// What is counted.
-    pub(super) pricing: Arc<Pricing>,
-    /// The cost of one whole unit where memory costs nothing.
+    pub(super) variables: Vec<Variable>,
+    /// The accesses of tensors by operators.
+    pub(super) edges: Vec<AccessEdge>,
+    pub(super) accesses: Vec<Access>,
+    /// The distinct sets of legal splits of tensors.
+    pub(super) tensor_kinds: Vec<LegalSplits>,
+    pub(super) operator_kinds: Vec<OperatorKind>,
+    /// The objective.
+    pub(super) cost_model: Arc<CostModel>,
+    /// The cost of one unit of the objective, without memory multipliers.
     unit: i64,
-    /// What one byte that only an evaluation moves counts, in units.
+    /// The cost of a byte that only evaluations move, in units.
     evaluation_byte: f64,
-    /// The bytes of all tensors together.
+    /// The size of all tensors together.
     pub(super) total_bytes: u64,
-    /// What memory costs.
-    pub(super) charges: Charges,
+    /// The Lagrange multipliers of memory.
+    pub(super) multipliers: MemoryMultipliers,
 }
 
-/// What a variable stands for.
+/// A variable of the search.
 #[derive(Clone, Copy)]
-pub(super) enum Meaning {
+pub(super) enum Variable {
     /// The tiling of this tensor, and of its next value if it is updated.
-    Tensor { value: Value, kind: usize },
-    /// The form in which this tensor is computed.
-    Operator { value: Value, work: usize },
+    Tensor { value: Value, tensor_kind: usize },
+    /// The partitioning in which this tensor is computed.
+    Operator { value: Value, operator_kind: usize },
 }
 
-/// What is chosen for a variable.
+/// A label of a variable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Choice {
+pub(super) enum Label {
     Tensor(Tiling),
     Operator(Form),
 }
 
-/// A choice for every variable.
-pub(super) type Plan = Vec<Choice>;
+/// A label for every variable.
+pub(super) type Plan = Vec<Label>;
 
-/// What operators with the same signature have in common.
-pub(super) struct Work {
+/// The common properties of operators with equal signatures.
+pub(super) struct OperatorKind {
     pub(super) signature: Signature,
-    pub(super) splittable: Splittable,
-    /// Whether ranks may repeat each other's work.
-    pub(super) repeating: Repeating,
+    pub(super) splittable: SplittableFactors,
+    /// Whether ranks may compute the same elements.
+    pub(super) repeating: Redundancy,
     is_needless: Vec<bool>,
 }
 
-/// A tensor that an operator reads or makes.
-pub(super) struct Pair {
+/// An operator that reads or writes a tensor.
+pub(super) struct AccessEdge {
     /// The tensor's variable.
     pub(super) tensor: usize,
     /// The operator's variable.
     pub(super) operator: usize,
-    /// How it is used, by number: in more than one way where an operator reads a tensor twice, or a value and its next are one variable.
-    pub(super) uses: Vec<usize>,
+    /// The numbers of the accesses. There are several if the operator reads the tensor twice, or if
+    /// it reads a value and writes its next one, which share a variable.
+    pub(super) accesses: Vec<usize>,
 }
 
-/// A way to use a tensor, shared by all pairs that are alike.
+/// A kind of access, shared by all equal edges.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Use {
-    pub(super) kind: usize,
+pub(super) struct Access {
+    pub(super) tensor_kind: usize,
     pub(super) bytes: u64,
-    pub(super) work: usize,
-    /// Which operand of the operator the tensor is; none if it is the result.
+    pub(super) operator_kind: usize,
+    /// The position of the tensor among the operator's operands; `None` for the result.
     pub(super) operand: Option<usize>,
-    /// Whether plans are measured by it; otherwise an evaluation beside training has it alone.
+    /// Whether the access counts for the objective; otherwise only evaluations need it.
     pub(super) is_measured: bool,
-    /// Whether the operator makes a working copy.
+    /// Whether the operator makes a replica.
     pub(super) is_copy: bool,
 }
 
-impl<'a> Problem<'a> {
+impl<'a> TilingProblem<'a> {
     pub(super) fn new(network: &'a Network, mesh: Mesh) -> Self {
         let is_needless = needless_splits(network, &mesh);
         Self::without(network, mesh, &is_needless)
     }
 
-    /// The same with times on this machine as costs.
+    /// Returns the problem with times on this machine as costs.
     pub(super) fn timed(self, topology: &Topology) -> Self {
-        Self { pricing: Arc::new(Pricing::time(self.network, topology)), ..self }
+        Self { cost_model: Arc::new(CostModel::time(self.network, topology)), ..self }
     }
 
-    /// The work of a search that is stated for a network of common size: larger ones get as many times as much.
+    /// Returns the work for this network. The stated work is for networks of usual size; larger
+    /// ones get a multiple of it.
     pub(super) fn work(&self, stated: u64) -> u64 {
-        stated * (self.meanings.len() as u64).div_ceil(N_VARIABLES).max(1)
+        stated * (self.variables.len() as u64).div_ceil(N_VARIABLES).max(1)
     }
 
-    /// The tiling to which a user pins the tensor of a variable, if it fits the mesh.
+    /// Returns the tiling to which a user pins the tensor of a variable, if it fits the mesh.
     pub(super) fn pin(&self, variable: usize) -> Option<Tiling> {
-        let Meaning::Tensor { value, .. } = self.meanings[variable] else { return None };
+        let Variable::Tensor { value, .. } = self.variables[variable] else { return None };
         self.network.pin(value, &self.mesh)
     }
 
-    /// Whether plans cost the same with these two axes exchanged, and users pin no tensor differently along them.
-    pub(super) fn are_alike(&self, one: usize, other: usize) -> bool {
-        let is_pinned_alike =
+    /// Returns whether exchanging two axes changes neither costs nor any pin.
+    pub(super) fn are_symmetric(&self, one: usize, other: usize) -> bool {
+        let is_pinned_equally =
             |variable| self.pin(variable).is_none_or(|it| it.on(one) == it.on(other));
         self.mesh.size(one) == self.mesh.size(other)
-            && self.pricing.level(one) == self.pricing.level(other)
-            && (0..self.meanings.len()).all(is_pinned_alike)
+            && self.cost_model.level(one) == self.cost_model.level(other)
+            && (0..self.variables.len()).all(is_pinned_equally)
     }
 
-    /// The cost of a use, given [`Splits::price`].
-    pub(super) fn cost_of_use(&self, usage: &Use, price: Price) -> i64 {
-        self.cost_of_use_by(&self.pricing, usage, price)
+    /// Returns the cost of an access, given [`LegalSplits::conversion_cost`].
+    pub(super) fn cost_of_access(&self, access: &Access, price: ConversionCost) -> i64 {
+        self.cost_of_access_by(&self.cost_model, access, price)
     }
 
-    fn cost_of_use_by(&self, pricing: &Pricing, usage: &Use, price: Price) -> i64 {
-        if price == Price::NONE {
+    fn cost_of_access_by(
+        &self,
+        cost_model: &CostModel,
+        access: &Access,
+        price: ConversionCost,
+    ) -> i64 {
+        if price == ConversionCost::NONE {
             return 0;
         }
         let n_ranks = self.mesh.n_ranks() as u64;
-        if usage.is_measured {
-            return pricing.measured(price, usage.bytes, n_ranks) * self.unit();
+        if access.is_measured {
+            return cost_model.measured(price, access.bytes, n_ranks) * self.unit();
         }
-        let part = pricing.evaluated(price, usage.bytes, n_ranks, self.evaluation_byte);
+        let part = cost_model.evaluated(price, access.bytes, n_ranks, self.evaluation_byte);
         self.part_of_unit(part)
     }
 
-    /// The cost of one whole unit.
+    /// Returns the cost of one unit of the objective.
     pub(super) fn unit(&self) -> i64 {
-        if self.charges.are_none() { self.unit } else { self.unit.min(UNIT_WHERE_CHARGED) }
+        if self.multipliers.are_zero() { self.unit } else { self.unit.min(UNIT_WITH_MULTIPLIERS) }
     }
 
-    /// The cost of less than a unit.
+    /// Returns the cost of a fraction of a unit.
     #[expect(clippy::cast_possible_truncation, reason = "a unit is at most 2^20")]
     pub(super) fn part_of_unit(&self, part: f64) -> i64 {
         (part * self.unit() as f64) as i64
     }
 
-    /// The whole units of a cost, without what decides ties.
+    /// Returns the whole units of a cost, without the fractions that break ties.
     pub(super) fn whole(&self, cost: i64) -> u64 {
         u64::try_from(cost / self.unit()).expect("costs are not negative")
     }
 
-    /// The tiling that an operator's form needs or gives where it uses a tensor.
-    pub(super) fn tiling_of_use(&self, usage: &Use, form: &Form) -> Tiling {
-        let signature = &self.works[usage.work].signature;
-        match usage.operand {
+    /// Returns the tiling that an operator's partitioning needs or gives at an access.
+    pub(super) fn accessed_tiling(&self, access: &Access, form: &Form) -> Tiling {
+        let signature = &self.operator_kinds[access.operator_kind].signature;
+        match access.operand {
             Some(operand) => signature.operand_tiling(operand, form),
             None => signature.result_tiling(form),
         }
     }
 
-    /// The cost of a plan.
-    pub(super) fn cost(&self, plan: &[Choice]) -> i64 {
-        self.cost_by(&self.pricing, plan)
+    /// Returns the cost of a plan.
+    pub(super) fn cost(&self, plan: &[Label]) -> i64 {
+        self.cost_by(&self.cost_model, plan)
     }
 
-    /// The bytes that a plan moves, whatever is counted.
-    pub(super) fn bytes(&self, plan: &[Choice]) -> u64 {
-        self.whole(self.cost_by(&Pricing::Bytes, plan))
+    /// Returns the bytes that a plan moves, whatever the objective is.
+    pub(super) fn bytes(&self, plan: &[Label]) -> u64 {
+        self.whole(self.cost_by(&CostModel::Bytes, plan))
     }
 
-    fn cost_by(&self, pricing: &Pricing, plan: &[Choice]) -> i64 {
+    fn cost_by(&self, cost_model: &CostModel, plan: &[Label]) -> i64 {
         let of_choice =
-            |(variable, it): (usize, &Choice)| self.cost_of_choice(pricing, variable, it);
-        let of_pair = |pair: &Pair| {
-            let (tiling, form) = (plan[pair.tensor].tiling(), plan[pair.operator].form());
-            self.cost_of_pair(pricing, pair, tiling, form)
+            |(variable, it): (usize, &Label)| self.cost_of_label(cost_model, variable, it);
+        let of_pair = |edge: &AccessEdge| {
+            let (tiling, form) = (plan[edge.tensor].tiling(), plan[edge.operator].form());
+            self.cost_of_edge(cost_model, edge, tiling, form)
         };
         plan.iter().enumerate().map(of_choice).sum::<i64>()
-            + self.pairs.iter().map(of_pair).sum::<i64>()
+            + self.edges.iter().map(of_pair).sum::<i64>()
     }
 
-    /// What a variable's choice costs, whatever the others are.
-    pub(super) fn cost_of_choice(
+    /// Returns the unary cost of a label.
+    pub(super) fn cost_of_label(
         &self,
-        pricing: &Pricing,
+        cost_model: &CostModel,
         variable: usize,
-        choice: &Choice,
+        label: &Label,
     ) -> i64 {
-        match self.meanings[variable] {
-            Meaning::Tensor { value, kind } => {
-                let n_parts = self.kinds[kind].n_parts(&choice.tiling());
-                self.cost_of_storage(value, n_parts) + self.charge_of_storage(value, n_parts)
+        match self.variables[variable] {
+            Variable::Tensor { value, tensor_kind } => {
+                let n_parts = self.tensor_kinds[tensor_kind].n_parts(&label.tiling());
+                self.storage_tie_break(value, n_parts)
+                    + self.memory_price_of_storage(value, n_parts)
             }
-            Meaning::Operator { value, work } => {
-                self.unit() * pricing.kernel(self.network, value, choice.form())
-                    + self.charge_of_form(value, work, choice.form())
+            Variable::Operator { value, operator_kind } => {
+                self.unit() * cost_model.kernel(self.network, value, label.form())
+                    + self.memory_price_of_form(value, operator_kind, label.form())
             }
         }
     }
 
-    /// What the choices of a pair cost together.
-    pub(super) fn cost_of_pair(
+    /// Returns the cost of the labels of an edge.
+    pub(super) fn cost_of_edge(
         &self,
-        pricing: &Pricing,
-        pair: &Pair,
+        cost_model: &CostModel,
+        edge: &AccessEdge,
         tiling: Tiling,
         form: &Form,
     ) -> i64 {
-        let of_use = |usage: &Use| {
-            self.cost_of_conversion(pricing, usage, tiling, self.tiling_of_use(usage, form))
+        let of_access = |access: &Access| {
+            self.cost_of_conversion(cost_model, access, tiling, self.accessed_tiling(access, form))
         };
-        pair.uses.iter().map(|&it| of_use(&self.uses[it])).sum::<i64>()
-            + self.charge_of_choices(pair, tiling, form)
+        edge.accesses.iter().map(|&it| of_access(&self.accesses[it])).sum::<i64>()
+            + self.memory_price_of_labels(edge, tiling, form)
     }
 
-    /// What it costs to have a tensor in this tiling where a use of it needs or gives another.
+    /// Returns the cost of a tensor's tiling at an access that needs or gives another one.
     pub(super) fn cost_of_conversion(
         &self,
-        pricing: &Pricing,
-        usage: &Use,
+        cost_model: &CostModel,
+        access: &Access,
         tiling: Tiling,
         other: Tiling,
     ) -> i64 {
         if tiling == other {
             return 0;
         }
-        let (from, to) = if usage.operand.is_some() { (tiling, other) } else { (other, tiling) };
-        let price = self.kinds[usage.kind].price(pricing, from, to);
-        let n_parts = self.kinds[usage.kind].n_parts(&to);
-        self.cost_of_use_by(pricing, usage, price) + self.cost_of_copy(usage, n_parts)
+        let (from, to) = if access.operand.is_some() { (tiling, other) } else { (other, tiling) };
+        let price = self.tensor_kinds[access.tensor_kind].conversion_cost(cost_model, from, to);
+        let n_parts = self.tensor_kinds[access.tensor_kind].n_parts(&to);
+        self.cost_of_access_by(cost_model, access, price) + self.copy_tie_break(access, n_parts)
     }
 
-    /// What the choices of a pair cost together in memory.
-    pub(super) fn charge_of_choices(&self, pair: &Pair, tiling: Tiling, form: &Form) -> i64 {
-        let n_parts = |usage: usize| {
-            let Use { kind, operand, .. } = self.uses[usage];
-            let other = self.tiling_of_use(&self.uses[usage], form);
+    /// Returns the memory price of the labels of an edge.
+    pub(super) fn memory_price_of_labels(
+        &self,
+        edge: &AccessEdge,
+        tiling: Tiling,
+        form: &Form,
+    ) -> i64 {
+        let n_parts = |access: usize| {
+            let Access { tensor_kind, operand, .. } = self.accesses[access];
+            let other = self.accessed_tiling(&self.accesses[access], form);
             let to = if operand.is_some() { other } else { tiling };
-            (other != tiling).then(|| self.kinds[kind].n_parts(&to))
+            (other != tiling).then(|| self.tensor_kinds[tensor_kind].n_parts(&to))
         };
-        self.charge_of_pair(pair, n_parts)
+        self.memory_price_of_edge(edge, n_parts)
     }
 
-    /// The plan without work that is repeated needlessly.
+    /// Returns the plan without avoidable redundant work.
     pub(super) fn completed(&self, mut plan: Plan) -> Plan {
-        for (meaning, choice) in self.meanings.iter().zip(&mut plan) {
-            if let (Meaning::Operator { work, .. }, Choice::Operator(form)) = (meaning, choice)
-                && self.works[*work].repeating == Repeating::Needed
+        for (of_variable, label) in self.variables.iter().zip(&mut plan) {
+            if let (Variable::Operator { operator_kind, .. }, Label::Operator(form)) =
+                (of_variable, label)
+                && self.operator_kinds[*operator_kind].repeating == Redundancy::Unavoidable
             {
-                *form = completed(&self.works[*work].splittable, form);
+                *form = completed(&self.operator_kinds[*operator_kind].splittable, form);
             }
         }
         plan
     }
 
-    /// The tiled network that a plan stands for.
-    pub(super) fn tiled(&self, plan: &[Choice]) -> Tiled {
+    /// Returns the tiled network of a plan.
+    pub(super) fn tiled(&self, plan: &[Label]) -> Tiled {
         let n_values = self.network.graph.n_values();
         let mut tilings = vec![Tiling::replicated(self.mesh.n_axes()); n_values];
         let mut forms = vec![None; n_values];
-        for (meaning, choice) in self.meanings.iter().zip(plan) {
-            match *meaning {
-                Meaning::Tensor { value, .. } => tilings[value.index()] = choice.tiling(),
-                Meaning::Operator { value, .. } => {
-                    forms[value.index()] = Some(choice.form().clone());
+        for (of_variable, label) in self.variables.iter().zip(plan) {
+            match *of_variable {
+                Variable::Tensor { value, .. } => tilings[value.index()] = label.tiling(),
+                Variable::Operator { value, .. } => {
+                    forms[value.index()] = Some(label.form().clone());
                 }
             }
         }
@@ -296,8 +318,8 @@ impl<'a> Problem<'a> {
     }
 }
 
-impl Choice {
-    /// What was chosen for a tensor.
+impl Label {
+    /// Returns the tiling of a tensor's label.
     pub(super) fn tiling(&self) -> Tiling {
         match self {
             Self::Tensor(tiling) => *tiling,
@@ -305,7 +327,7 @@ impl Choice {
         }
     }
 
-    /// What was chosen for an operator.
+    /// Returns the partitioning of an operator's label.
     pub(super) fn form(&self) -> &Form {
         match self {
             Self::Operator(form) => form,
@@ -319,7 +341,7 @@ pub(super) fn bytes_of(network: &Network, value: Value) -> u64 {
     (node.shape.n_elements() * node.dtype.bytes()) as u64
 }
 
-/// The operator of a value that one computes.
+/// Returns the operator that computes a value.
 pub(super) fn operator_of(network: &Network, value: Value) -> &Operator {
     network.graph.operator(value).expect("an operator computes the tensor")
 }

@@ -1,58 +1,59 @@
-//! The paper's search: the best cut of the whole along the first axis, then of the halves along the next, and so on (Algorithm 1).
+//! The paper's recursive search (Algorithm 1): the best cut along the first axis, then the best cut
+//! of the halves along the next one, and so on.
 //!
-//! Each cut is minimised exactly. The paper's dynamic programming walks the breadth-first levels of the graph; that is variable elimination in one
-//! order of many, and any order gives the same minimum. A cut counts a tensor by the size of the part that the cuts before it left.
+//! Each cut is minimised exactly. The paper's dynamic programming walks breadth-first levels of the
+//! graph. That is variable elimination in one of many orders, all of which give the same minimum. A
+//! cut counts each tensor by the size of the part that earlier cuts left.
 
 use std::{collections::BTreeMap, rc::Rc};
 
+use soybean_minsum::{Interner, Options, PairwiseProblem, solve};
 use soybean_plan::{Placement, Tiling};
 
 use super::{
-    forms::Repeating,
-    pairwise::{Numbers, Pairwise},
-    problem::{Choice, Meaning, Pair, Plan, Problem, Use},
-    solve::{Goal, solve},
+    problem::{Access, AccessEdge, Label, Plan, TilingProblem, Variable},
+    splittable::Redundancy,
 };
 use crate::signature::{FactorId, Form, Signature, factor_id};
 
-/// Entries of tables looked at for one cut.
+/// The work for one cut, in table entries.
 const WORK: u64 = 1 << 25;
 
-/// The plan of the recursive search.
-pub(super) fn recursive(problem: &Problem<'_>) -> Plan {
+/// Returns the plan of the recursive search.
+pub(super) fn recursive(problem: &TilingProblem<'_>) -> Plan {
     let n_axes = problem.mesh.n_axes();
-    let uncut = |meaning: &Meaning| match meaning {
-        Meaning::Tensor { .. } => Choice::Tensor(Tiling::replicated(n_axes)),
-        Meaning::Operator { .. } => Choice::Operator(Form(vec![None; n_axes])),
+    let uncut = |of_variable: &Variable| match of_variable {
+        Variable::Tensor { .. } => Label::Tensor(Tiling::replicated(n_axes)),
+        Variable::Operator { .. } => Label::Operator(Form(vec![None; n_axes])),
     };
-    let mut plan: Plan = problem.meanings.iter().map(uncut).collect();
+    let mut plan: Plan = problem.variables.iter().map(uncut).collect();
     for axis in 0..n_axes {
-        let options: Vec<Options> =
-            (0..plan.len()).map(|it| Options::new(problem, it, &plan[it], axis)).collect();
+        let options: Vec<CutOptions> =
+            (0..plan.len()).map(|it| CutOptions::new(problem, it, &plan[it], axis)).collect();
         let costs = costs_of_cut(problem, &options, axis);
-        let states = solve(&costs, None, Goal::proof(problem.work(WORK))).states;
-        for ((choice, options), state) in plan.iter_mut().zip(&options).zip(states) {
-            options.choose(state, choice, axis);
+        let states = solve(&costs, None, Options::with_work(problem.work(WORK))).labels;
+        for ((label, options), state) in plan.iter_mut().zip(&options).zip(states) {
+            options.choose(state, label, axis);
         }
     }
     plan
 }
 
-/// What can be chosen for a variable along an axis.
+/// The labels of a variable along one axis.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Options {
-    /// How the tensor can lie, of which the cuts before left so many parts.
+enum CutOptions {
+    /// The number of parts that earlier cuts left of the tensor, and its placements.
     Tensor(u64, Vec<Placement>),
-    /// Which factor of the operator can be split.
+    /// The factors of the operator that can be split.
     Operator(Vec<Option<FactorId>>),
 }
 
-impl Options {
-    /// All ways to extend what has been chosen for a variable along the next axis.
-    fn new(problem: &Problem<'_>, variable: usize, choice: &Choice, axis: usize) -> Self {
-        match (problem.meanings[variable], choice) {
-            (Meaning::Tensor { kind, .. }, Choice::Tensor(tiling)) => {
-                let splits = &problem.kinds[kind];
+impl CutOptions {
+    /// Returns all ways to extend a label along the next axis.
+    fn new(problem: &TilingProblem<'_>, variable: usize, label: &Label, axis: usize) -> Self {
+        match (problem.variables[variable], label) {
+            (Variable::Tensor { tensor_kind, .. }, Label::Tensor(tiling)) => {
+                let splits = &problem.tensor_kinds[tensor_kind];
                 let is_legal = |it: &Placement| splits.are_legal(&tiling.with(axis, *it));
                 let placements = match problem.pin(variable) {
                     Some(pin) => vec![pin.on(axis)],
@@ -60,19 +61,20 @@ impl Options {
                 };
                 Self::Tensor(splits.n_parts(tiling), placements)
             }
-            (Meaning::Operator { work, .. }, Choice::Operator(form)) => {
-                let work = &problem.works[work];
+            (Variable::Operator { operator_kind, .. }, Label::Operator(form)) => {
+                let operator_kind = &problem.operator_kinds[operator_kind];
                 let may_split = |factor: &FactorId| {
-                    work.splittable.may_split(*factor, form.axes_of(*factor).with(axis))
+                    operator_kind.splittable.may_split(*factor, form.axes_of(*factor).with(axis))
                 };
-                let factors = (0..work.signature.factors.len()).map(factor_id).filter(may_split);
+                let factors =
+                    (0..operator_kind.signature.factors.len()).map(factor_id).filter(may_split);
                 let mut factors: Vec<Option<FactorId>> = factors.map(Some).collect();
-                if factors.is_empty() || work.repeating == Repeating::Free {
+                if factors.is_empty() || operator_kind.repeating == Redundancy::Free {
                     factors.push(None);
                 }
                 Self::Operator(factors)
             }
-            _ => unreachable!("a choice is of the kind of its variable"),
+            _ => unreachable!("a label is of the kind of its variable"),
         }
     }
 
@@ -83,81 +85,85 @@ impl Options {
         }
     }
 
-    /// Extends a choice by one of the options.
-    fn choose(&self, option: usize, choice: &mut Choice, axis: usize) {
-        match (self, choice) {
-            (Self::Tensor(_, placements), Choice::Tensor(tiling)) => {
+    /// Extends a label by one of the options.
+    fn choose(&self, option: usize, label: &mut Label, axis: usize) {
+        match (self, label) {
+            (Self::Tensor(_, placements), Label::Tensor(tiling)) => {
                 *tiling = tiling.with(axis, placements[option]);
             }
-            (Self::Operator(factors), Choice::Operator(form)) => form.0[axis] = factors[option],
+            (Self::Operator(factors), Label::Operator(form)) => form.0[axis] = factors[option],
             _ => unreachable!("options are of the kind of their variable"),
         }
     }
 }
 
-/// What a table follows from: the uses of a tensor by an operator, and the numbers of what can be chosen for them.
+/// The key of a table: the accesses of an edge, and the numbers of its variables' options.
 type Key<'a> = (&'a [usize], [usize; 2]);
 
-/// The costs of one cut, in parts of an element; all cuts of a group count alike, so the number of groups does not matter. What only evaluations move
-/// counts for next to nothing.
-fn costs_of_cut<'a>(problem: &'a Problem<'_>, options: &[Options], axis: usize) -> Pairwise {
-    let mut numbers = Numbers::default();
-    let number_of: Vec<usize> = options.iter().map(|it| numbers.of(it)).collect();
+/// Returns the costs of one cut, in parts of an element. All groups of ranks have equal costs, so
+/// their number does not matter. Conversions that only evaluations need count little.
+fn costs_of_cut<'a>(
+    problem: &'a TilingProblem<'_>,
+    options: &[CutOptions],
+    axis: usize,
+) -> PairwiseProblem {
+    let mut numbers = Interner::default();
+    let number_of: Vec<usize> = options.iter().map(|it| numbers.number(it)).collect();
     let mut known: BTreeMap<Key<'_>, Rc<[i64]>> = BTreeMap::new();
-    let mut edge = |pair: &'a Pair| {
-        let variables = [pair.tensor, pair.operator];
-        let table = || table_of_cut(problem, pair, variables.map(|it| &options[it]), axis);
-        let key = (&pair.uses[..], variables.map(|it| number_of[it]));
-        pair.edge(Rc::clone(known.entry(key).or_insert_with(table)))
+    let mut edge = |edge: &'a AccessEdge| {
+        let variables = [edge.tensor, edge.operator];
+        let table = || table_of_cut(problem, edge, variables.map(|it| &options[it]), axis);
+        let key = (&edge.accesses[..], variables.map(|it| number_of[it]));
+        edge.edge(Rc::clone(known.entry(key).or_insert_with(table)))
     };
-    Pairwise {
+    PairwiseProblem {
         unary: options.iter().map(|it| vec![0; it.len()]).collect(),
-        edges: problem.pairs.iter().map(&mut edge).collect(),
+        edges: problem.edges.iter().map(&mut edge).collect(),
     }
 }
 
 fn table_of_cut(
-    problem: &Problem<'_>,
-    pair: &Pair,
-    options: [&Options; 2],
+    problem: &TilingProblem<'_>,
+    edge: &AccessEdge,
+    options: [&CutOptions; 2],
     axis: usize,
 ) -> Rc<[i64]> {
-    let [Options::Tensor(n_parts, placements), Options::Operator(factors)] = options else {
-        unreachable!("a pair is of a tensor and an operator")
+    let [CutOptions::Tensor(n_parts, placements), CutOptions::Operator(factors)] = options else {
+        unreachable!("an edge connects a tensor and an operator")
     };
     let size = i64::try_from(problem.mesh.size(axis)).expect("axes are small");
-    let uses = pair.uses.iter().map(|&it| {
-        let usage = &problem.uses[it];
-        let signature = &problem.works[usage.work].signature;
-        let needed = factors.iter().map(|&it| placement(signature, usage, it)).collect();
-        let weight = if usage.is_measured { 1 << 8 } else { 1 };
-        (usage, (usage.bytes / n_parts) as i64 * weight, needed)
+    let accesses = edge.accesses.iter().map(|&it| {
+        let access = &problem.accesses[it];
+        let signature = &problem.operator_kinds[access.operator_kind].signature;
+        let needed = factors.iter().map(|&it| placement(signature, access, it)).collect();
+        let weight = if access.is_measured { 1 << 8 } else { 1 };
+        (access, (access.bytes / n_parts) as i64 * weight, needed)
     });
-    let uses: Vec<(&Use, i64, Vec<Placement>)> = uses.collect();
+    let accesses: Vec<(&Access, i64, Vec<Placement>)> = accesses.collect();
     let numbers: Vec<usize> = (0..factors.len()).collect();
-    pair.table(placements, &numbers, |&stored, &factor| {
-        let of_use = |(usage, elements, needed): &(&Use, i64, Vec<Placement>)| {
+    edge.table(placements, &numbers, |&stored, &factor| {
+        let of_access = |(access, elements, needed): &(&Access, i64, Vec<Placement>)| {
             let needed = needed[factor];
             let (from, to) =
-                if usage.operand.is_some() { (stored, needed) } else { (needed, stored) };
-            // Of equal cuts, that is wanted in which working copies lie as their tensors.
-            let is_held = usage.is_copy && from != to;
+                if access.operand.is_some() { (stored, needed) } else { (needed, stored) };
+            // Of equal cuts, prefer the one whose replicas have the tilings of their tensors.
+            let is_held = access.is_copy && from != to;
             elements * shares_moved(from, to, size) + i64::from(is_held)
         };
-        uses.iter().map(of_use).sum()
+        accesses.iter().map(of_access).sum()
     })
 }
 
-/// How an operand (or the result, where there is no operand) lies along an axis on which this factor is split.
-fn placement(signature: &Signature, usage: &Use, factor: Option<FactorId>) -> Placement {
+/// Returns the placement of an operand, or of the result, along an axis that splits this factor.
+fn placement(signature: &Signature, access: &Access, factor: Option<FactorId>) -> Placement {
     let form = Form(vec![factor]);
-    match usage.operand {
+    match access.operand {
         Some(operand) => signature.operand_tiling(operand, &form).on(0),
         None => signature.result_tiling(&form).on(0),
     }
 }
 
-/// What a conversion along one axis of this size moves in a group, in parts of which the tensor has as many as the axis has ranks.
+/// Returns what a conversion along one axis moves in a group, in units of one rank's part.
 fn shares_moved(from: Placement, to: Placement, size: i64) -> i64 {
     use Placement::{Partial, Replicated, Split};
     match (from, to) {
@@ -166,6 +172,6 @@ fn shares_moved(from: Placement, to: Placement, size: i64) -> i64 {
         (Split(_), Split(_)) => size - 1,
         (Split(_), Replicated) | (Partial, Split(_)) => size * (size - 1),
         (Partial, Replicated) => 2 * size * (size - 1),
-        (Split(_), Partial) => unreachable!("what lies in partial sums has no dims"),
+        (Split(_), Partial) => unreachable!("tensors stored as partial sums have no dims"),
     }
 }

@@ -1,18 +1,20 @@
-//! How finely a search tells the axes of a mesh apart.
+//! Resolutions: single axes, or orbits of axes.
 //!
-//! A mesh of ten axes gives a matrix 3^10 tilings, but few by *counts*: of the axes of a class (of one size) only the number placed in each way counts. A tiling
-//! stands for all that are permutations of it, and a conversion costs what it costs between the two permutations that lie best. Each tensor and operator has
-//! its best permutation for each of its neighbours, so no plan costs less than the best in counts; where the permutations can be chosen so that all
-//! fit, that is the best plan.
+//! On a mesh of ten axes a matrix has 3^10 tilings, but few *orbits*: within a symmetry class of
+//! axes only the number of axes with each placement matters. A representative stands for all
+//! tilings of its orbit. A conversion between orbits costs what it costs between their closest
+//! members. So every tensor and operator has its best permutation for each of its neighbours, and
+//! the least cost over orbits is a lower bound of all plans. If the permutations can be chosen
+//! consistently, that plan is optimal.
 
 use soybean_plan::{AxisSet, Mesh};
 
 use crate::signature::{FactorId, Form};
 
-/// How finely a search tells axes apart.
+/// The resolution of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resolution {
-    /// For each axis, its class among those whose order does not matter; none where all axes are told apart.
+    /// The symmetry class of each axis; `None` if every axis is on its own.
     classes: Option<Vec<usize>>,
 }
 
@@ -20,26 +22,27 @@ impl Resolution {
     /// Every axis on its own.
     pub(super) const FINE: Self = Self { classes: None };
 
-    /// Counts: the axes of each class are not told apart.
-    pub(super) fn counts(mesh: &Mesh, classes: &[AxisSet]) -> Self {
+    /// Returns the resolution by orbits for these symmetry classes.
+    pub(super) fn orbits(mesh: &Mesh, classes: &[AxisSet]) -> Self {
         let class_of = |axis: usize| {
             classes.iter().position(|it| it.contains(axis)).expect("every axis is of a class")
         };
         Self { classes: Some((0..mesh.n_axes()).map(class_of).collect()) }
     }
 
-    /// Whether only counts matter.
-    pub(super) fn is_counts(&self) -> bool {
+    /// Returns whether labels stand for orbits.
+    pub(super) fn is_by_orbits(&self) -> bool {
         self.classes.is_some()
     }
 
-    /// The axis before this one in its class, whose choice must not come after this one's.
+    /// Returns the previous axis of the same class. In a representative, its placement must not
+    /// come after that of this axis.
     pub(super) fn before(&self, axis: usize) -> Option<usize> {
         let classes = self.classes.as_ref()?;
         (0..axis).rev().find(|&it| classes[it] == classes[axis])
     }
 
-    /// The classes of axes whose order does not matter.
+    /// Returns the symmetry classes.
     pub(super) fn classes(&self) -> Vec<AxisSet> {
         let Some(classes) = &self.classes else { return Vec::new() };
         let n_classes = classes.iter().max().map_or(0, |it| it + 1);
@@ -48,7 +51,7 @@ impl Resolution {
             .collect()
     }
 
-    /// The form that stands for this one: in each class its factors in order.
+    /// Returns the representative of a partitioning's orbit: in each class, its factors in order.
     pub(super) fn sorted(&self, form: &Form) -> Form {
         let mut sorted = form.clone();
         for class in self.classes() {
@@ -60,19 +63,20 @@ impl Resolution {
         sorted
     }
 
-    /// Marks of sets of axes as this resolution sees them: in counts, a set has a mark if any permutation of it has one.
+    /// Returns the marks of sets of axes at this resolution: an orbit has a mark if any of its sets
+    /// has one.
     pub(super) fn possible(&self, marks: &[bool]) -> Vec<bool> {
         self.spread(marks, true)
     }
 
-    /// In counts, a set has a mark if every permutation of it has one.
+    /// Returns marks of which an orbit has one if all of its sets have one.
     pub(super) fn certain(&self, marks: &[bool]) -> Vec<bool> {
         self.spread(marks, false)
     }
 
-    /// Gives every set the mark `wanted` if any set with the same counts has it.
+    /// Gives all sets of an orbit the mark `wanted` if one of them has it.
     fn spread(&self, marks: &[bool], wanted: bool) -> Vec<bool> {
-        if !self.is_counts() || marks.iter().all(|it| *it) {
+        if !self.is_by_orbits() || marks.iter().all(|it| *it) {
             return marks.to_vec();
         }
         let classes = self.classes();

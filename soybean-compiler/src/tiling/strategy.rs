@@ -1,31 +1,32 @@
-//! Strategies: how states are chosen for the variables of a [`Problem`].
+//! Strategies: which labels a search gives to the variables of a [`TilingProblem`].
 
 use std::{panic::resume_unwind, str::FromStr, thread};
 
 use soybean_plan::{Cluster, Mesh, Topology, Unfit};
 
 use super::{
-    forced,
+    baselines,
+    coarse_to_fine::{BoundedPlan, CoarseToFine, Effort},
+    digit_order::with_digit_order,
     objective::Objective,
-    optimum::{Effort, Found, Searcher},
-    problem::Problem,
+    problem::TilingProblem,
     recursive::recursive,
     tiled::Tiled,
-    turns::turned,
 };
 use crate::network::Network;
 
-/// How the tiling is searched.
+/// A search strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Strategy {
     /// The best plan over all tilings, proved or with a proved bound.
     #[default]
     Auto,
-    /// The `SoyBean` paper's: the best single cut, then the best cut of the halves, and so on (Algorithm 1).
+    /// The `SoyBean` paper's search: the best single cut, then the best cut of the halves, and so
+    /// on (Algorithm 1).
     Recursive,
     /// Data parallelism: the batch is split, parameters are replicated.
     Data,
-    /// Model parallelism: parameters are split along their last dim, the batch is not.
+    /// Model parallelism: parameters are split along their last dim, the batch is not split.
     Model,
 }
 
@@ -38,7 +39,7 @@ impl Strategy {
         ("model", Self::Model),
     ];
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -61,19 +62,19 @@ impl FromStr for Strategy {
     }
 }
 
-/// What is asked of a search.
+/// The request of a search.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// How the tiling is searched.
+    /// The strategy.
     pub strategy: Strategy,
-    /// The bytes of memory that each rank has, if that is to limit the plan.
+    /// The memory of each rank in bytes, if it limits the plan.
     pub memory: Option<u64>,
-    /// The machine, if it is known: its levels are the axes of the mesh.
+    /// The machine, if it is known. Its levels become axes of the mesh.
     pub cluster: Option<Cluster>,
-    /// What plans are compared by.
+    /// The objective that is minimised.
     pub objective: Objective,
-    /// Whether [`compile`](crate::compile) gives the network working copies ([`Network::shared`]); otherwise every operator converts its operands for itself, as in
-    /// the paper.
+    /// Whether [`compile`](crate::compile) adds replicas to the network ([`Network::shared`]).
+    /// Otherwise every operator converts its operands for itself, as in the paper.
     pub shares: bool,
 }
 
@@ -90,10 +91,10 @@ impl Default for Request {
 }
 
 impl Request {
-    /// Where this many ranks stand on the cluster; none without one.
+    /// Returns the topology of this many ranks on the cluster; `None` without a cluster.
     ///
     /// # Errors
-    /// If the cluster has no place for them.
+    /// If the cluster has too few devices for the ranks.
     pub fn topology(&self, n_gpus: usize) -> Result<Option<Topology>, Unfit> {
         self.cluster.as_ref().map(|it| Topology::new(it, n_gpus)).transpose()
     }
@@ -105,57 +106,60 @@ impl From<Strategy> for Request {
     }
 }
 
-/// What the search found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Search {
     /// The plan.
     pub tiled: Tiled,
     /// Whether no plan is better by the objective; only `auto` proves that.
     pub is_optimal: bool,
-    /// A number of bytes below which no plan can come; 0 where bytes are not what was minimised.
+    /// A lower bound on the bytes of all plans; 0 if the objective is not bytes.
     pub lower_bound_bytes: u64,
-    /// The entries of the largest table that the proof needed.
+    /// The number of entries of the largest table of the proof.
     pub largest_table: usize,
     /// The bytes of the plans of the other strategies.
     pub baselines: Baselines,
-    /// The bytes of the plan without pins, where users pinned tensors.
+    /// The bytes of the plan without pins, if users pinned tensors.
     pub unpinned_bytes: Option<u64>,
-    /// Where the ranks stand, if that is known.
+    /// The topology, if the machine is known.
     pub topology: Option<Topology>,
-    /// The times that were compared, where the objective was time.
+    /// The times that were compared, if the objective is time.
     pub times: Option<Times>,
 }
 
-/// The bytes of the plans that are not searched for the optimum.
+/// The bytes of the baseline plans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Baselines {
-    /// Of `data`.
+    /// The bytes of `data`.
     pub data: u64,
-    /// Of `model`.
+    /// The bytes of `model`.
     pub model: u64,
-    /// Of `recursive`.
+    /// The bytes of `recursive`.
     pub recursive: u64,
 }
 
-/// Times of a training step, or in inference of a prediction, in seconds, as the search counts them: kernels and collectives one after another, without copies that move nothing between ranks.
+/// Times of a training step (in inference, of a prediction) in seconds, as the search counts them:
+/// kernels and collectives one after another, without copies within a rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
-    /// Of the plan.
+    /// The time of the plan.
     pub plan: f64,
-    /// A time below which no plan can come.
+    /// A lower bound on the times of all plans.
     pub lower_bound: f64,
-    /// Of the plan of `data`.
+    /// The time of `data`.
     pub data: f64,
-    /// Of the plan of `model`.
+    /// The time of `model`.
     pub model: f64,
-    /// Of the plan of `recursive`.
+    /// The time of `recursive`.
     pub recursive: f64,
 }
 
-/// Searches a tiling of the network for this mesh, and where users pinned tensors also what it would be without.
+/// Searches a tiling of the network for this mesh. If users pinned tensors, it also searches one
+/// without pins.
 ///
 /// # Panics
-/// If the request names a cluster and the mesh is not the one of its topology, or if it asks for the least time without a cluster.
+/// If the request names a cluster and the mesh is not that of its topology, or if it asks for the
+/// least time without a cluster.
 #[must_use]
 pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
     let found = search_alone(network, mesh, request);
@@ -169,39 +173,44 @@ pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
 /// Searches a tiling of the network for this mesh.
 ///
 /// # Panics
-/// Where [`search`] does.
+/// Under the same conditions as [`search`].
 #[must_use]
 pub fn search_alone(network: &Network, mesh: Mesh, request: &Request) -> Search {
-    let mesh = turned(network, mesh);
-    let topology = request.topology(mesh.n_ranks()).expect("the cluster has place for the mesh");
+    let mesh = with_digit_order(network, mesh);
+    let topology =
+        request.topology(mesh.n_ranks()).expect("the cluster has enough devices for the mesh");
     let topology = topology.map(|it| it.with_mesh(mesh));
-    let problem = Problem::new(network, mesh);
+    let problem = TilingProblem::new(network, mesh);
     let problem = match request.objective {
         Objective::Bytes => problem,
-        Objective::Time => problem.timed(topology.as_ref().expect("times need a cluster")),
+        Objective::Time => {
+            problem.timed(topology.as_ref().expect("the objective `time` needs a cluster"))
+        }
     };
-    let searcher = Searcher::new(&problem);
-    let counts = searcher.counts();
-    let forced = |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::Layout).unproved();
+    let searcher = CoarseToFine::new(&problem);
+    let orbits = searcher.orbits();
+    let baseline =
+        |allowed: &[Vec<usize>]| searcher.best(allowed, &[], Effort::Assignment).unproved();
     let (recursive, data, model) = thread::scope(|scope| {
-        let recursive = scope.spawn(|| Found::new(&problem, recursive(&problem)));
-        let (data, model) = (forced(&forced::data(counts)), forced(&forced::model(counts)));
+        let recursive = scope.spawn(|| BoundedPlan::new(&problem, recursive(&problem)));
+        let (data, model) =
+            (baseline(&baselines::data(orbits)), baseline(&baselines::model(orbits)));
         (recursive.join().unwrap_or_else(|panic| resume_unwind(panic)), data, model)
     });
     let in_hand = [&recursive, &data, &model];
     let chosen = match request.strategy {
-        Strategy::Auto => searcher.best(&counts.all_states(), &in_hand, Effort::Proof),
+        Strategy::Auto => searcher.best(&orbits.all_labels(), &in_hand, Effort::Proof),
         Strategy::Recursive => recursive.clone(),
         Strategy::Data => data.clone(),
         Strategy::Model => model.clone(),
     };
-    let bytes = |found: &Found| match request.objective {
+    let bytes = |found: &BoundedPlan| match request.objective {
         Objective::Bytes => problem.whole(found.cost),
         Objective::Time => problem.bytes(&found.plan),
     };
     let baselines =
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
-    let seconds = |cost: i64| problem.pricing.seconds(problem.whole(cost));
+    let seconds = |cost: i64| problem.cost_model.seconds(problem.whole(cost));
     let times = || {
         Some(Times {
             plan: seconds(chosen.cost)?,

@@ -1,4 +1,4 @@
-//! A tiled network: the result of the search, and the conversions that follow from it.
+//! Tiled networks: the result of the search, and the conversions that follow from it.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use soybean_plan::{Combine, Mesh, Tiling};
 
 use super::conversion::route;
 use crate::{
-    graph::{Phase, Value},
     network::Network,
-    operator::Rules,
+    operator::Phase,
     signature::{Form, Signature, letter},
+    value::Value,
 };
 
-/// A network with a tiling for every tensor and a form for every operator.
+/// A network with a tiling for every tensor and a partitioning for every operator.
 #[derive(Clone, Debug)]
 pub struct Tiled {
     /// The network.
@@ -21,27 +21,28 @@ pub struct Tiled {
     pub mesh: Mesh,
     /// The tiling in which each tensor is stored, by its index.
     pub tilings: Vec<Tiling>,
-    /// The form in which each tensor is computed, by its index; none for those that no operator computes.
+    /// The partitioning in which each tensor is computed, by its index; `None` for tensors that no
+    /// operator computes.
     pub forms: Vec<Option<Form>>,
 }
 
-/// A change of a tensor's tiling, before or after an operator.
+/// A conversion of a tensor's tiling, before or after an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conversion {
     /// The tensor.
     pub value: Value,
-    /// Its tiling before.
+    /// The tiling before.
     pub from: Tiling,
-    /// Its tiling after.
+    /// The tiling after.
     pub to: Tiling,
-    /// How partial results are combined.
+    /// The combination of partial results.
     pub combine: Combine,
     /// The bytes moved between ranks, over all ranks.
     pub bytes: u64,
 }
 
 impl Tiled {
-    /// The operator's signature and form.
+    /// Returns the signature and the partitioning of an operator.
     ///
     /// # Panics
     /// If no operator computes the tensor.
@@ -53,7 +54,8 @@ impl Tiled {
         (operator.signature(&graph.operand_shapes(value)), form)
     }
 
-    /// The changes of tiling that an operator needs: of each operand, then of its result. Those that change nothing are among them.
+    /// Returns the conversions of an operator: of each operand, then of its result. Conversions
+    /// between equal tilings are included.
     ///
     /// # Panics
     /// If no operator computes the tensor.
@@ -76,14 +78,15 @@ impl Tiled {
         conversions
     }
 
-    /// The same as [`Self::conversions`] with the bytes by which plans are measured: none for what only an evaluation beside training makes. `is_measured` has the marks of [`Network::measured`].
+    /// Returns the same as [`Self::conversions`], with no bytes for what only an evaluation during
+    /// training needs. `is_measured` has the marks of [`Network::measured`].
     ///
     /// # Panics
     /// If no operator computes the tensor.
     #[must_use]
     pub fn conversions_of_step(&self, value: Value, is_measured: &[bool]) -> Vec<Conversion> {
         let mut conversions = self.conversions(value);
-        // The last is the result's.
+        // The last one is the result's.
         let result = conversions.len() - 1;
         let is_read = |at: usize| at == result || self.network.graph.reads(value, at, Phase::Train);
         for (at, conversion) in conversions.iter_mut().enumerate() {
@@ -101,7 +104,8 @@ impl Tiled {
         Conversion { value, from, to, combine, bytes }
     }
 
-    /// The bytes that one training step, or in inference one prediction, moves between ranks, over all ranks.
+    /// Returns the bytes that one training step, or in inference one prediction, moves between
+    /// ranks, over all ranks.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let is_measured = self.network.measured();

@@ -1,6 +1,6 @@
 //! What is drawn of a plan: its tensors, and which is computed from which, with the bytes of their conversions.
 
-use soybean_compiler::{Report, graph::Value, tiling::Conversion};
+use soybean_compiler::{Report, Value, tiling::Conversion};
 use soybean_plan::Tiling;
 
 /// A plan's graph.

@@ -55,7 +55,7 @@ impl<'a> Evaluator<'a> {
 
     fn has_dims(
         &mut self,
-        tensor: soybean_compiler::graph::Value,
+        tensor: soybean_compiler::Value,
         ty: &'a Type,
         parts: &TensorType<'a>,
         at: &dyn ToTokens,

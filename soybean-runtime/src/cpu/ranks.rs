@@ -15,11 +15,11 @@ use crate::{
     arena::Arenas,
     check::check_tables,
     data::Values,
-    in_process::Cluster,
-    mail::Mail,
+    dispatch::SharedState,
     model::AnyModel,
-    post::Links,
     ranks::{Feed, Order, Ranks, Report, Training},
+    shared_memory::SharedMemoryGroup,
+    transport::Transport,
     worker::Worker,
 };
 
@@ -29,22 +29,22 @@ pub(crate) struct Part<'a> {
     pub(crate) ranks: Range<usize>,
     /// The cores that they may use.
     pub(crate) n_cores: usize,
-    /// The transport of a rank to the ranks of other processes, if there are any.
-    pub(crate) mail: &'a dyn Fn(usize) -> Option<Box<dyn Mail>>,
+    /// How a rank reaches those of other processes, where there are any.
+    pub(crate) transport: &'a dyn Fn(usize) -> Option<Box<dyn Transport>>,
 }
 
 impl Part<'static> {
     /// Returns all ranks.
     fn whole(n_ranks: usize) -> Self {
         let n_cores = thread::available_parallelism().map_or(1, NonZero::get);
-        Self { ranks: 0..n_ranks, n_cores, mail: &|_| None }
+        Self { ranks: 0..n_ranks, n_cores, transport: &|_| None }
     }
 }
 
 /// The ranks of a model, as threads.
 pub(crate) struct CpuRanks {
     n_threads: usize,
-    links: Links,
+    shared: SharedState,
     threads: Vec<JoinHandle<()>>,
     /// The batch that is kept until its step.
     queued: Vec<Values>,
@@ -61,8 +61,8 @@ impl CpuRanks {
         obstacle: Option<String>,
     ) -> Result<Self, Error> {
         let n_ranks = model.get().tables().mesh.n_ranks();
-        let links = Links::new(n_ranks, n_ranks);
-        Self::start(model, config, obstacle, &Part::whole(n_ranks), links)
+        let shared = SharedState::new(n_ranks, n_ranks);
+        Self::start(model, config, obstacle, &Part::whole(n_ranks), shared)
     }
 
     /// Starts some of the ranks.
@@ -71,20 +71,20 @@ impl CpuRanks {
         config: &Config,
         obstacle: Option<String>,
         part: &Part<'_>,
-        links: Links,
+        shared: SharedState,
     ) -> Result<Self, Error> {
-        let n_ranks = links.reports.len();
+        let n_ranks = shared.reports.len();
         let n_each = match config.threads {
             Some(n_threads) => n_threads / n_ranks,
             None => part.n_cores / part.ranks.len(),
         };
         let n_each = n_each.max(1);
-        let workers = workers(model, config.seed, n_each, part, &links)?;
+        let workers = workers(model, config.seed, n_each, part, &shared)?;
         let fault = |error: std::io::Error| {
             Error::new(ErrorKind::Device, format!("a thread for each rank: {error}"))
         };
         let (n_threads, threads, queued) = (n_each * n_ranks, Vec::new(), Vec::new());
-        let mut ranks = Self { n_threads, links, threads, queued, obstacle };
+        let mut ranks = Self { n_threads, shared, threads, queued, obstacle };
         for (worker, pool) in workers {
             let name = format!("rank {}", worker.rank);
             let thread = Builder::new().name(name).spawn(move || pool.run(worker));
@@ -101,7 +101,11 @@ impl Ranks for CpuRanks {
             Order::Train(Training { feed: Feed::Queued { next }, moment, trace_from }) => {
                 let batch: Vec<View<'_>> = self.queued.iter().map(Values::view).collect();
                 let feed = Feed::Batch(&batch);
-                self.links.post.call(Order::Train(Training { feed, moment, trace_from }));
+                self.shared.dispatcher.dispatch(Order::Train(Training {
+                    feed,
+                    moment,
+                    trace_from,
+                }));
                 if let Some(next) = next {
                     keep(next, &mut self.queued);
                 }
@@ -111,17 +115,17 @@ impl Ranks for CpuRanks {
             | Order::Fetch(_)
             | Order::Save(_)
             | Order::Load { .. }
-            | Order::ResetProfile) => self.links.post.call(order),
+            | Order::ResetProfile) => self.shared.dispatcher.dispatch(order),
         }
-        self.links.abort.first().map_or(Ok(()), Err)
+        self.shared.abort.first().map_or(Ok(()), Err)
     }
 
     fn reports(&self) -> &[Mutex<Report>] {
-        &self.links.reports
+        &self.shared.reports
     }
 
     fn device_line(&self) -> String {
-        let (n_ranks, n_threads) = (self.links.reports.len(), self.n_threads);
+        let (n_ranks, n_threads) = (self.shared.reports.len(), self.n_threads);
         let plural = |n| if n == 1 { "" } else { "s" };
         let devices =
             if n_ranks == 1 { "1 device".to_owned() } else { format!("{n_ranks} virtual devices") };
@@ -133,10 +137,9 @@ impl Ranks for CpuRanks {
 
 impl Drop for CpuRanks {
     fn drop(&mut self) {
-        // If some threads could not be started, the others wait for ever: only all of them together
-        // can be told to stop.
-        if self.threads.len() == self.links.post.n_ranks() {
-            self.links.post.stop();
+        // Where not all threads could be started, those that were wait for ever: nobody can be told to stop but all of them.
+        if self.threads.len() == self.shared.dispatcher.n_ranks() {
+            self.shared.dispatcher.stop();
             for thread in self.threads.drain(..) {
                 // The panic of a rank has been reported already.
                 let _reported = thread.join();
@@ -167,20 +170,20 @@ fn workers(
     seed: u64,
     n_threads: usize,
     part: &Part<'_>,
-    links: &Links,
+    shared: &SharedState,
 ) -> Result<Vec<(Worker, Pool)>, Error> {
     let tables = model.get().tables();
     check_tables(tables)?;
     let arenas = Arenas::new(part.ranks.clone(), tables.arena_bytes)?;
     let is_crowded = part.ranks.len() > part.n_cores;
-    let cluster = Cluster::new(model, &arenas, &links.abort, is_crowded);
+    let shared_memory = SharedMemoryGroup::new(model, &arenas, &shared.abort, is_crowded);
     let worker = |rank| {
         let worker = Worker {
             rank,
             model: model.clone(),
             cpu: Cpu::new(&arenas, rank, model, n_threads),
-            member: cluster.member(rank, (part.mail)(rank))?,
-            links: links.clone(),
+            communicator: shared_memory.communicator(rank, (part.transport)(rank))?,
+            shared: shared.clone(),
             seed,
         };
         Ok((worker, Pool::new(rank, n_threads)?))

@@ -1,88 +1,100 @@
-//! Collectives as tasks. Where every rank has a GPU of its own, NCCL moves the data; else each rank reads what it needs from the others' memory.
+//! Collectives as tasks.
+//!
+//! If every rank has its own GPU, NCCL moves the data. Otherwise each rank reads the memory of its
+//! peers.
 
 use std::ops::Range;
 
 use soybean_plan::{Access, AxisSet, Collective, CollectiveKind, Combine, DType, Lane, Mesh};
 
-use super::transfer::{Block, Packed, Part, Position, Transfer, packed, shifted, stretch};
+use super::transfer::{
+    MemoryBlock, MemoryLocation, PackedSide, Transfer, TransferPart, contiguous, packed,
+    with_offset,
+};
 use crate::{Error, movement::Movement, overlap::Overlap};
 
-/// How data pass between ranks.
+/// Way in which ranks exchange data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
-    /// Ranks read each other's memory.
-    Direct,
-    /// NCCL.
+pub(crate) enum CommunicationBackend {
+    /// Kernels read the memory of other ranks.
+    PeerAccess,
+    /// Collectives and point-to-point calls of NCCL.
     Nccl,
 }
 
-/// A part of a collective that is queued at once.
-pub(crate) struct Exchange {
-    pub(crate) stages: Vec<Stage>,
+/// Part of a collective that is scheduled as one task.
+pub(crate) struct CollectiveTask {
+    pub(crate) operations: Vec<CollectiveOperation>,
     pub(crate) access: Access,
-    /// The bytes that each rank receives from others.
+    /// Bytes that each rank receives from other ranks.
     pub(crate) received: Vec<u64>,
 }
 
-/// One operation on all ranks.
-pub(crate) enum Stage {
+/// One operation that all ranks take part in.
+pub(crate) enum CollectiveOperation {
     Transfer(Transfer),
-    Joint(Joint),
+    Nccl(NcclCall),
 }
 
-/// A call of NCCL by all ranks of each group.
+/// An NCCL call that all ranks of each group make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Joint {
-    pub(crate) kind: JointKind,
+pub(crate) struct NcclCall {
+    pub(crate) operation: NcclOperation,
     pub(crate) axes: AxisSet,
     pub(crate) dtype: DType,
-    /// The elements of each piece.
+    /// Elements per rank, as NCCL counts them for this call.
     pub(crate) n_elements: usize,
-    pub(crate) send: (Block, usize),
-    pub(crate) receive: (Block, usize),
+    pub(crate) send: (MemoryBlock, usize),
+    pub(crate) receive: (MemoryBlock, usize),
 }
 
-/// The calls of NCCL.
+/// Kinds of NCCL calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JointKind {
+pub(crate) enum NcclOperation {
     AllReduce(Combine),
     ReduceScatter(Combine),
     AllGather,
     AllToAll,
 }
 
-/// What one rank takes from the others.
-struct Share {
-    /// What it copies or combines from their inputs.
-    parts: Vec<Part>,
-    /// What it copies from their results after that.
-    gathered: Vec<Part>,
-    /// The elements of both that come from others.
+/// The elements that one rank reads from other ranks.
+struct RankTransfers {
+    /// Elements that it copies or combines from the inputs of its group.
+    parts: Vec<TransferPart>,
+    /// Elements that it then copies from the results of its group.
+    gathered: Vec<TransferPart>,
+    /// Number of elements in both lists that come from other ranks.
     n_received: usize,
 }
 
-/// A collective between two buffers of the arena.
-pub(crate) struct Builder<'a> {
+/// Builder of the tasks of one collective between two buffers of the arena.
+pub(crate) struct CollectiveBuilder<'a> {
     pub(crate) mesh: &'a Mesh,
     pub(crate) collective: &'a Collective,
     pub(crate) input: Range<usize>,
     pub(crate) result: Range<usize>,
-    /// For each rank the words that its transfers have so far.
+    /// Words in use per rank for the patterns of transfers.
     pub(crate) n_words: &'a mut Vec<usize>,
-    /// The bytes that collectives need while they run.
+    /// Size of the staging memory, shared by all collectives.
     pub(crate) staging_bytes: &'a mut usize,
 }
 
-impl Builder<'_> {
-    /// The tasks of the collective.
-    pub(crate) fn exchanges(&mut self, transport: Transport) -> Result<Vec<Exchange>, Error> {
-        match (transport, self.collective.kind) {
-            (_, CollectiveKind::Slice) | (Transport::Direct, _) => self.direct(),
-            (Transport::Nccl, CollectiveKind::AllReduce) => Ok(vec![self.all_reduce()]),
-            (Transport::Nccl, CollectiveKind::AllGather) => Ok(vec![self.all_gather()?]),
-            (Transport::Nccl, CollectiveKind::ReduceScatter | CollectiveKind::AllToAll) => {
-                Ok(vec![self.scatter()?])
+impl CollectiveBuilder<'_> {
+    /// Returns the tasks of the collective.
+    pub(crate) fn tasks(
+        &mut self,
+        backend: CommunicationBackend,
+    ) -> Result<Vec<CollectiveTask>, Error> {
+        match (backend, self.collective.kind) {
+            (_, CollectiveKind::Slice) | (CommunicationBackend::PeerAccess, _) => {
+                self.peer_access()
             }
+            (CommunicationBackend::Nccl, CollectiveKind::AllReduce) => Ok(vec![self.all_reduce()]),
+            (CommunicationBackend::Nccl, CollectiveKind::AllGather) => Ok(vec![self.all_gather()?]),
+            (
+                CommunicationBackend::Nccl,
+                CollectiveKind::ReduceScatter | CollectiveKind::AllToAll,
+            ) => Ok(vec![self.scatter()?]),
         }
     }
 
@@ -90,23 +102,24 @@ impl Builder<'_> {
         (n_elements * self.collective.dtype.bytes()) as u64
     }
 
-    fn arena(rank: usize, range: &Range<usize>) -> Position {
-        Position { rank, block: Block::Arena, offset: range.start }
+    fn arena(rank: usize, range: &Range<usize>) -> MemoryLocation {
+        MemoryLocation { rank, block: MemoryBlock::Arena, offset: range.start }
     }
 
     fn transfer(
         &mut self,
         combine: Option<Combine>,
-        parts: Vec<(Position, Vec<Part>)>,
-    ) -> Result<Stage, Error> {
-        Transfer::new(combine, self.collective.dtype, parts, self.n_words).map(Stage::Transfer)
+        parts: Vec<(MemoryLocation, Vec<TransferPart>)>,
+    ) -> Result<CollectiveOperation, Error> {
+        Transfer::new(combine, self.collective.dtype, parts, self.n_words)
+            .map(CollectiveOperation::Transfer)
     }
 
-    /// Ranks take what they need from each other's memory.
-    fn direct(&mut self) -> Result<Vec<Exchange>, Error> {
+    /// Builds transfers in which each rank reads the memory of its peers.
+    fn peer_access(&mut self) -> Result<Vec<CollectiveTask>, Error> {
         let (mut received, mut first, mut second) = (Vec::new(), Vec::new(), Vec::new());
         for rank in 0..self.mesh.n_ranks() {
-            let Share { parts, gathered, n_received } = self.share(rank);
+            let RankTransfers { parts, gathered, n_received } = self.rank_transfers(rank);
             received.push(self.n_bytes(n_received));
             first.push((Self::arena(rank, &self.result), parts));
             second.push((Self::arena(rank, &self.result), gathered));
@@ -119,17 +132,17 @@ impl Builder<'_> {
             CollectiveKind::Slice | CollectiveKind::AllToAll | CollectiveKind::AllGather => None,
         };
         let first = self.transfer(combine, first)?;
-        let mut exchanges = vec![self.exchange(vec![first], self.input.clone(), received)];
+        let mut tasks = vec![self.peer_access_task(vec![first], self.input.clone(), received)];
         if is_shared {
             let second = self.transfer(None, second)?;
             let none = vec![0; self.mesh.n_ranks()];
-            exchanges.push(self.exchange(vec![second], self.result.clone(), none));
+            tasks.push(self.peer_access_task(vec![second], self.result.clone(), none));
         }
-        Ok(exchanges)
+        Ok(tasks)
     }
 
-    /// What a rank takes from the others.
-    fn share(&self, rank: usize) -> Share {
+    /// Returns the elements that a rank reads from its group.
+    fn rank_transfers(&self, rank: usize) -> RankTransfers {
         let all = |group: &[usize]| {
             group.iter().map(|it| Self::arena(*it, &self.input)).collect::<Vec<_>>()
         };
@@ -137,38 +150,43 @@ impl Builder<'_> {
             Movement::Copy(parts) => {
                 let others = parts.iter().filter(|(peer, _)| *peer != rank);
                 let n_received = others.map(|(_, overlap)| n_shared(overlap)).sum();
-                let part = |(peer, overlap): &(usize, Overlap)| Part {
+                let part = |(peer, overlap): &(usize, Overlap)| TransferPart {
                     sources: vec![Self::arena(*peer, &self.input)],
                     dims: overlap.dims(),
                 };
                 let parts = parts.iter().map(part).collect();
-                Share { parts, gathered: Vec::new(), n_received }
+                RankTransfers { parts, gathered: Vec::new(), n_received }
             }
-            Movement::Scatter { group, overlap } => Share {
-                parts: vec![Part { sources: all(&group), dims: overlap.dims() }],
+            Movement::Scatter { group, overlap } => RankTransfers {
+                parts: vec![TransferPart { sources: all(&group), dims: overlap.dims() }],
                 gathered: Vec::new(),
                 n_received: n_shared(&overlap) * (group.len() - 1),
             },
             Movement::Reduce { group, shares } => {
                 let (mut parts, mut gathered, mut n_received) = (Vec::new(), Vec::new(), 0);
                 for (peer, share) in group.iter().zip(&shares) {
-                    let dims = stretch(share);
+                    let dims = contiguous(share);
                     if *peer == rank {
                         n_received += share.len() * (group.len() - 1);
-                        parts.push(Part { sources: all(&group), dims });
+                        parts.push(TransferPart { sources: all(&group), dims });
                     } else {
                         n_received += share.len();
                         let sources = vec![Self::arena(*peer, &self.result)];
-                        gathered.push(Part { sources, dims });
+                        gathered.push(TransferPart { sources, dims });
                     }
                 }
-                Share { parts, gathered, n_received }
+                RankTransfers { parts, gathered, n_received }
             }
         }
     }
 
-    /// A task that reads the same stretch on all ranks of the group.
-    fn exchange(&self, stages: Vec<Stage>, reads: Range<usize>, received: Vec<u64>) -> Exchange {
+    /// Builds a task that reads the same byte range on all ranks of the group.
+    fn peer_access_task(
+        &self,
+        operations: Vec<CollectiveOperation>,
+        reads: Range<usize>,
+        received: Vec<u64>,
+    ) -> CollectiveTask {
         let axes = self.collective.axes;
         let is_local = self.collective.kind == CollectiveKind::Slice;
         let (lane, own, group) = match is_local {
@@ -177,15 +195,20 @@ impl Builder<'_> {
         };
         let axes = if is_local { AxisSet::default() } else { axes };
         let writes = vec![self.result.clone()];
-        Exchange {
-            stages,
+        CollectiveTask {
+            operations,
             access: Access { lane, reads: own, group_reads: group, axes, writes },
             received,
         }
     }
 
-    /// A task in which NCCL reads the other ranks' memory, in step with them.
-    fn joint(&self, stages: Vec<Stage>, received: Vec<u64>) -> Exchange {
+    /// Builds a task with an NCCL call. NCCL synchronises the ranks, so only local accesses are
+    /// listed.
+    fn nccl_task(
+        &self,
+        operations: Vec<CollectiveOperation>,
+        received: Vec<u64>,
+    ) -> CollectiveTask {
         let access = Access {
             lane: Lane::Communication,
             reads: vec![self.input.clone()],
@@ -193,30 +216,30 @@ impl Builder<'_> {
             axes: AxisSet::default(),
             writes: vec![self.result.clone()],
         };
-        Exchange { stages, access, received }
+        CollectiveTask { operations, access, received }
     }
 
     fn call(
         &self,
-        kind: JointKind,
+        operation: NcclOperation,
         n_elements: usize,
-        send: (Block, usize),
-        receive: (Block, usize),
-    ) -> Stage {
+        send: (MemoryBlock, usize),
+        receive: (MemoryBlock, usize),
+    ) -> CollectiveOperation {
         let (axes, dtype) = (self.collective.axes, self.collective.dtype);
-        Stage::Joint(Joint { kind, axes, dtype, n_elements, send, receive })
+        CollectiveOperation::Nccl(NcclCall { operation, axes, dtype, n_elements, send, receive })
     }
 
-    fn in_arena(range: &Range<usize>) -> (Block, usize) {
-        (Block::Arena, range.start)
+    fn in_arena(range: &Range<usize>) -> (MemoryBlock, usize) {
+        (MemoryBlock::Arena, range.start)
     }
 
-    fn all_reduce(&self) -> Exchange {
+    fn all_reduce(&self) -> CollectiveTask {
         let n_elements = self.collective.source().local_shape(self.mesh).n_elements();
         let n_ranks = self.mesh.group_size(self.collective.axes);
-        let kind = JointKind::AllReduce(self.collective.combine);
+        let operation = NcclOperation::AllReduce(self.collective.combine);
         let (send, receive) = (Self::in_arena(&self.input), Self::in_arena(&self.result));
-        // Each rank combines a share of the elements and gathers the others'; shares differ by at most one element.
+        // Each rank reduces one share and gathers the others. Shares differ by at most one element.
         let received = |rank: usize| {
             let group = self.mesh.group(rank, self.collective.axes);
             let number = group.iter().position(|it| *it == rank).unwrap_or(0);
@@ -224,33 +247,37 @@ impl Builder<'_> {
             self.n_bytes(share * (n_ranks - 1) + n_elements - share)
         };
         let received = (0..self.mesh.n_ranks()).map(received).collect();
-        self.joint(vec![self.call(kind, n_elements, send, receive)], received)
+        self.nccl_task(vec![self.call(operation, n_elements, send, receive)], received)
     }
 
-    fn all_gather(&mut self) -> Result<Exchange, Error> {
+    fn all_gather(&mut self) -> Result<CollectiveTask, Error> {
         let n_elements = self.collective.source().local_shape(self.mesh).n_elements();
         let n_peers = self.mesh.group_size(self.collective.axes);
-        let staged = (Block::Staging, 0);
-        self.stage(n_peers * n_elements);
-        let call = self.call(JointKind::AllGather, n_elements, Self::in_arena(&self.input), staged);
+        let staged = (MemoryBlock::Staging, 0);
+        self.reserve_staging(n_peers * n_elements);
+        let call =
+            self.call(NcclOperation::AllGather, n_elements, Self::in_arena(&self.input), staged);
         let unpack = |rank: usize| {
             let (to, from) = (self.collective.destination(), self.collective.source());
             let peers = self.mesh.group(rank, self.collective.axes);
             let part = |(number, peer): (usize, &usize)| {
                 let overlap = Overlap::between(self.mesh, (&to, rank), (&from, *peer));
-                let dims = shifted(overlap.dims(), Packed::There, number * n_elements);
-                Part { sources: vec![Position { rank, block: Block::Staging, offset: 0 }], dims }
+                let dims = with_offset(overlap.dims(), PackedSide::There, number * n_elements);
+                TransferPart {
+                    sources: vec![MemoryLocation { rank, block: MemoryBlock::Staging, offset: 0 }],
+                    dims,
+                }
             };
             (Self::arena(rank, &self.result), peers.iter().enumerate().map(part).collect())
         };
         let unpack = (0..self.mesh.n_ranks()).map(unpack).collect();
         let unpack = self.transfer(None, unpack)?;
         let received = self.n_bytes(n_elements * (n_peers - 1));
-        Ok(self.joint(vec![call, unpack], vec![received; self.mesh.n_ranks()]))
+        Ok(self.nccl_task(vec![call, unpack], vec![received; self.mesh.n_ranks()]))
     }
 
-    /// Pieces for each peer, which are combined on arrival or put in their places.
-    fn scatter(&mut self) -> Result<Exchange, Error> {
+    /// Builds a reduce-scatter or an all-to-all: pack one block per peer, exchange, and unpack.
+    fn scatter(&mut self) -> Result<CollectiveTask, Error> {
         let (from, to) = (self.collective.source(), self.collective.destination());
         let n_peers = self.mesh.group_size(self.collective.axes);
         let shared = |to_rank: usize, from_rank: usize| {
@@ -264,34 +291,38 @@ impl Builder<'_> {
                 self.mesh.group(rank, self.collective.axes).into_iter().enumerate()
             {
                 let start = number * n_piece;
-                let (dims, _) = packed(&shared(peer, rank), Packed::Here, start);
-                pieces.push(Part { sources: vec![Self::arena(rank, &self.input)], dims });
-                let (dims, _) = packed(&shared(rank, peer), Packed::There, start);
+                let (dims, _) = packed(&shared(peer, rank), PackedSide::LocalRanks, start);
+                pieces.push(TransferPart { sources: vec![Self::arena(rank, &self.input)], dims });
+                let (dims, _) = packed(&shared(rank, peer), PackedSide::There, start);
                 let offset = n_peers * n_piece * self.collective.dtype.bytes();
-                let source =
-                    Position { rank, block: Block::Staging, offset: offset.next_multiple_of(256) };
-                parts.push(Part { sources: vec![source], dims });
+                let source = MemoryLocation {
+                    rank,
+                    block: MemoryBlock::Staging,
+                    offset: offset.next_multiple_of(256),
+                };
+                parts.push(TransferPart { sources: vec![source], dims });
             }
-            pack.push((Position { rank, block: Block::Staging, offset: 0 }, pieces));
+            pack.push((MemoryLocation { rank, block: MemoryBlock::Staging, offset: 0 }, pieces));
             unpack.push((Self::arena(rank, &self.result), parts));
         }
         let pack = self.transfer(None, pack)?;
         let received = vec![self.n_bytes(n_piece * (n_peers - 1)); self.mesh.n_ranks()];
-        let sent = (Block::Staging, 0);
+        let sent = (MemoryBlock::Staging, 0);
         if self.collective.kind == CollectiveKind::ReduceScatter {
-            self.stage(n_peers * n_piece);
-            let kind = JointKind::ReduceScatter(self.collective.combine);
-            let call = self.call(kind, n_piece, sent, Self::in_arena(&self.result));
-            return Ok(self.joint(vec![pack, call], received));
+            self.reserve_staging(n_peers * n_piece);
+            let operation = NcclOperation::ReduceScatter(self.collective.combine);
+            let call = self.call(operation, n_piece, sent, Self::in_arena(&self.result));
+            return Ok(self.nccl_task(vec![pack, call], received));
         }
         let second = (n_peers * n_piece * self.collective.dtype.bytes()).next_multiple_of(256);
-        self.stage(second / self.collective.dtype.bytes() + n_peers * n_piece);
-        let call = self.call(JointKind::AllToAll, n_piece, sent, (Block::Staging, second));
+        self.reserve_staging(second / self.collective.dtype.bytes() + n_peers * n_piece);
+        let call =
+            self.call(NcclOperation::AllToAll, n_piece, sent, (MemoryBlock::Staging, second));
         let unpack = self.transfer(None, unpack)?;
-        Ok(self.joint(vec![pack, call, unpack], received))
+        Ok(self.nccl_task(vec![pack, call, unpack], received))
     }
 
-    fn stage(&mut self, n_elements: usize) {
+    fn reserve_staging(&mut self, n_elements: usize) {
         let n_bytes = n_elements * self.collective.dtype.bytes();
         *self.staging_bytes = n_bytes.max(*self.staging_bytes);
     }

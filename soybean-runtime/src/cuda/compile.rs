@@ -1,6 +1,7 @@
-//! From CUDA's text to machine code, once for each text on each machine.
+//! Compilation of CUDA C++ by NVRTC, with a cache on disk.
 //!
-//! NVRTC takes seconds for a large model, so its results are kept in a folder of the user's. A file there is named by what it was made from: text, options and the version of NVRTC.
+//! NVRTC takes seconds for a large model, so cubins are kept in a cache folder. The file name is a
+//! hash of the source, the options and the version of NVRTC.
 #![expect(unsafe_code, reason = "NVRTC is a C library")]
 
 use std::{
@@ -17,15 +18,15 @@ use cudarc::nvrtc::{
     sys::{self, nvrtcProgram, nvrtcResult},
 };
 
-use super::libraries::find;
+use super::libraries::installation;
 use crate::{Error, ErrorKind};
 
-/// Machine code of this architecture, such as `sm_90`, for a text in CUDA C++.
+/// Compiles CUDA C++ source for an architecture such as `sm_90`, or reads the cubin from the cache.
 ///
 /// # Errors
-/// If NVRTC is missing, or refuses the text.
+/// If NVRTC is missing or rejects the source.
 pub(crate) fn cubin(text: &str, architecture: &str) -> Result<Vec<u8>, Error> {
-    let library = find().nvrtc()?;
+    let library = installation().nvrtc()?;
     let options = ["--std=c++17".to_owned(), format!("--gpu-architecture={architecture}")];
     let version = library.version.map(|it| it.to_string()).join(".");
     let key = fingerprint(&[text, &options.join(" "), &version]);
@@ -35,13 +36,13 @@ pub(crate) fn cubin(text: &str, architecture: &str) -> Result<Vec<u8>, Error> {
     }
     let code = compile(text, &options)?;
     if let Some(file) = file {
-        // Without the file the next start is slower, no more.
+        // A failed write only makes the next start slower.
         let _not_kept = write(&file, &code);
     }
     Ok(code)
 }
 
-/// Where compiled kernels are kept, if anywhere.
+/// Returns the folder of the cache, if one can be created.
 fn cache_folder() -> Option<PathBuf> {
     let variable = |name| env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
     let folders = [
@@ -52,22 +53,22 @@ fn cache_folder() -> Option<PathBuf> {
     folders.into_iter().flatten().find(|it| fs::create_dir_all(it).is_ok())
 }
 
-/// How files begin; the number changes with their form.
-const MARK: &[u8] = b"soybean cubin 1\n";
+/// First bytes of a cache file. The number is the version of the format.
+const FILE_HEADER: &[u8] = b"soybean cubin 1\n";
 
-/// The code in a file, if the file is whole.
+/// Reads the cubin from a cache file. Returns `None` if the file is damaged.
 fn read(file: &Path) -> Option<Vec<u8>> {
     let bytes = fs::read(file).ok()?;
-    let (sum, code) = bytes.strip_prefix(MARK)?.split_first_chunk::<16>()?;
+    let (sum, code) = bytes.strip_prefix(FILE_HEADER)?.split_first_chunk::<16>()?;
     (checksum(code).to_le_bytes() == *sum).then(|| code.to_vec())
 }
 
-/// Writes the file under another name first, so that nobody sees half of it.
+/// Writes a cache file under a temporary name and renames it, so that readers never see part of it.
 fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     static N_WRITTEN: AtomicU64 = AtomicU64::new(0);
     let number = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
     let unfinished = file.with_extension(format!("{}.{number}", process::id()));
-    let bytes = [MARK, &checksum(code).to_le_bytes(), code].concat();
+    let bytes = [FILE_HEADER, &checksum(code).to_le_bytes(), code].concat();
     let written = fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, file));
     if written.is_err() {
         let _gone = fs::remove_file(&unfinished);
@@ -75,10 +76,10 @@ fn write(file: &Path, code: &[u8]) -> std::io::Result<()> {
     written
 }
 
-/// A number for several texts, different for all that anyone will compile: 128 bits make accidents impossible in practice, and whoever can write the
-/// folder has no need of contrived ones. Source: Fowler, Noll & Vo 1991, FNV-1a.
+/// Returns a 128-bit hash of several texts. Collisions by chance are negligible, and whoever can
+/// write to the folder needs no collision. Source: Fowler, Noll & Vo 1991, FNV-1a.
 fn fingerprint(texts: &[&str]) -> u128 {
-    // The lengths keep the ends of the texts apart.
+    // The lengths separate the texts.
     let bytes = texts.iter().flat_map(|it| {
         let length = (it.len() as u64).to_le_bytes();
         length.into_iter().chain(it.bytes())
@@ -97,34 +98,34 @@ fn fold(state: u128, byte: u8) -> u128 {
     (state ^ u128::from(byte)).wrapping_mul(FNV_PRIME)
 }
 
-/// How many lines of the compiler's log an error shows.
+/// Number of lines of the compiler log in an error message.
 const LOG_LINES: usize = 12;
 
-/// Runs the compiler, which is there.
+/// Runs NVRTC, which must be available.
 fn compile(text: &str, options: &[String]) -> Result<Vec<u8>, Error> {
-    let program = Source::new(text)?;
-    let options: Vec<CString> = options.iter().map(|it| c_text(it)).collect::<Result<_, _>>()?;
-    let places: Vec<*const c_char> = options.iter().map(|it| it.as_ptr()).collect();
-    let count = i32::try_from(places.len()).expect("there are two options");
+    let program = NvrtcProgram::new(text)?;
+    let options: Vec<CString> = options.iter().map(|it| c_string(it)).collect::<Result<_, _>>()?;
+    let pointers: Vec<*const c_char> = options.iter().map(|it| it.as_ptr()).collect();
+    let count = i32::try_from(pointers.len()).expect("there are two options");
     // SAFETY: the program is alive, and the options are C strings that outlive the call.
-    let compiled = unsafe { sys::nvrtcCompileProgram(program.0, count, places.as_ptr()) };
+    let compiled = unsafe { sys::nvrtcCompileProgram(program.0, count, pointers.as_ptr()) };
     match compiled.result() {
         Ok(()) => program.code(),
         Err(error) => {
             let log = program.log();
             let lines: Vec<&str> = log.lines().take(LOG_LINES).collect();
-            let message = format!("compiling kernels: {}\n{}", explain(error), lines.join("\n"));
+            let message = format!("compiling kernels: {}\n{}", error_text(error), lines.join("\n"));
             Err(Error::new(ErrorKind::Program, message))
         }
     }
 }
 
-/// A text that NVRTC has read.
-struct Source(nvrtcProgram);
+/// An NVRTC program.
+struct NvrtcProgram(nvrtcProgram);
 
-impl Source {
+impl NvrtcProgram {
     fn new(text: &str) -> Result<Self, Error> {
-        let text = c_text(text)?;
+        let text = c_string(text)?;
         let mut program = std::ptr::null_mut();
         let (name, none) = (c"soybean.cu", std::ptr::null());
         // SAFETY: the text and the name are C strings, which NVRTC copies; there are no headers.
@@ -147,7 +148,7 @@ impl Source {
         Ok(code)
     }
 
-    /// What the compiler said; empty where it says nothing.
+    /// Returns the compiler log, or an empty text.
     fn log(&self) -> String {
         let mut n_bytes = 0;
         // SAFETY: the program is alive, and the result is a place of this function.
@@ -164,35 +165,35 @@ impl Source {
     }
 }
 
-impl Drop for Source {
+impl Drop for NvrtcProgram {
     fn drop(&mut self) {
         // SAFETY: made in `new`; whatever NVRTC says of it, it is not used again.
         let _refused = unsafe { sys::nvrtcDestroyProgram(&mut self.0) };
     }
 }
 
-fn c_text(text: &str) -> Result<CString, Error> {
+fn c_string(text: &str) -> Result<CString, Error> {
     CString::new(text).map_err(|_| {
         Error::new(
             ErrorKind::Program,
-            "compiling kernels: expected a text, found a zero byte in it",
+            "compiling kernels: expected source without null bytes, found one",
         )
     })
 }
 
 fn check(what: &str, outcome: nvrtcResult) -> Result<(), Error> {
     outcome.result().map_err(|error| {
-        Error::new(ErrorKind::Program, format!("compiling kernels: {what}: {}", explain(error)))
+        Error::new(ErrorKind::Program, format!("compiling kernels: {what}: {}", error_text(error)))
     })
 }
 
-fn explain(NvrtcError(code): NvrtcError) -> String {
-    // SAFETY: gives a text that stays.
+fn error_text(NvrtcError(code): NvrtcError) -> String {
+    // SAFETY: returns a static C string.
     let text = unsafe { sys::nvrtcGetErrorString(code) };
     if text.is_null() {
         return format!("{code:?}");
     }
-    // SAFETY: NVRTC's texts end in zero bytes and stay.
+    // SAFETY: NVRTC's static texts are null-terminated.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 

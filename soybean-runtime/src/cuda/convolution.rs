@@ -1,12 +1,14 @@
 //! Convolutions by cuDNN.
 //!
-//! cuDNN works on images, filters and results of one type. Where a program wants gradients of `bf16` filters in `f32`, cuDNN's sums, which are in `f32`, are rounded to `bf16` in the workspace
-//! and widened from there: its documentation knows `bf16` convolutions with no other results. Where tensor cores are better off with another order of dims, [`Arrangement`] says so.
+//! cuDNN requires one element type for images, filters and results. For `f32` gradients of `bf16`
+//! filters, cuDNN accumulates in `f32`, writes `bf16` to the workspace, and a copy converts to
+//! `f32`. cuDNN's documentation lists no `bf16` convolution with `f32` results.
+//! [`ConvolutionLayout`] selects the dimension order that suits tensor cores.
 #![expect(unsafe_code, reason = "cuDNN is a C library")]
 
 mod algorithm;
-mod arrangement;
-mod description;
+mod descriptor;
+mod layout;
 
 use std::sync::Arc;
 
@@ -16,162 +18,179 @@ use cudarc::cudnn::{
 };
 use soybean_plan::{Convolution, ConvolutionForm, DType, Precision};
 
-pub(crate) use self::arrangement::{Arrangement, Rearrangement};
+pub(crate) use self::layout::{ConvolutionLayout, LayoutCopy};
 use self::{
-    algorithm::{Algorithm, Parts, Places},
-    arrangement::{Layout, MOST_COPIED_BYTES, Part},
-    description::{Filter, NOT_SUPPORTED, Tensor, Walk},
+    algorithm::{Algorithm, Descriptors, TensorPointers},
+    descriptor::{ConvolutionDescriptor, FilterDescriptor, NOT_SUPPORTED, TensorDescriptor},
+    layout::{ConvolutionTensor, Layout, MAX_COPIED_BYTES},
 };
-use super::{gpu::Gpu, libraries::find, stream::Stream};
+use super::{gpu::Gpu, libraries::installation, stream::Stream};
 use crate::{Error, ErrorKind};
 
-/// The most memory that an algorithm may ask for. Transforms of large images ask for more than they are worth.
-pub(crate) const MOST_WORKSPACE_BYTES: usize = 256 << 20;
+/// Maximum workspace of an algorithm in bytes. FFT algorithms for large images need more than they
+/// gain.
+pub(crate) const MAX_WORKSPACE_BYTES: usize = 256 << 20;
 
-/// cuDNN on one GPU.
-pub(crate) struct Dnn {
+/// A cuDNN handle of one GPU.
+pub(crate) struct Cudnn {
     gpu: Arc<Gpu>,
     raw: sys::cudnnHandle_t,
 }
 
-// SAFETY: a handle may be used from any thread, by one at a time, that makes its context current, which every call here does.
-unsafe impl Send for Dnn {}
+// SAFETY: a handle may be used from any thread, one at a time, whose current context is the
+// handle's. Every call here makes it current.
+unsafe impl Send for Cudnn {}
 
-impl Dnn {
-    /// Opens the library for a GPU.
+impl Cudnn {
+    /// Creates a cuDNN handle for a GPU.
     ///
     /// # Errors
-    /// If it is missing or does not work with this GPU.
+    /// If cuDNN is missing or does not support the GPU.
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, Error> {
-        find().cudnn()?;
+        installation().cudnn()?;
         gpu.bind()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the result is a place of this function.
         let made = unsafe { sys::cudnnCreate(&mut raw) };
-        made.result().map_err(|error| fault(&format!("starting cuDNN on {gpu:?}"), error))?;
+        made.result().map_err(|error| cudnn_error(&format!("starting cuDNN on {gpu:?}"), error))?;
         Ok(Self { gpu: Arc::clone(gpu), raw })
     }
 }
 
-impl Drop for Dnn {
+impl Drop for Cudnn {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: made in `new`. After a fatal error cuDNN refuses, and there is nothing left to destroy.
+            // SAFETY: made in `new`. After a fatal error cuDNN refuses, and there is nothing left
+            // to destroy.
             let _refused = unsafe { sys::cudnnDestroy(self.raw) };
         }
     }
 }
 
-/// A convolution of a program, ready to run.
+/// A convolution of a program with its descriptors and algorithm.
 pub(crate) struct ConvolutionPlan {
-    parts: Parts,
+    descriptors: Descriptors,
     algorithm: Algorithm,
-    arrangement: Arrangement,
-    /// Those of the algorithm.
+    layout_plan: ConvolutionLayout,
+    /// Workspace of the algorithm alone.
     workspace_bytes: usize,
 }
 
-// SAFETY: the descriptions belong to this value alone.
+// SAFETY: this value owns its descriptors.
 unsafe impl Send for ConvolutionPlan {}
 
+/// Element type, math type and layout of a convolution.
+#[derive(Clone, Copy)]
+struct Format {
+    dtype: DType,
+    math: Math,
+    layout: Layout,
+}
+
 impl ConvolutionPlan {
-    /// The convolution with these types of the two inputs and the result; `None` if cuDNN cannot compute it, or only with other results each time.
+    /// Plans the convolution for these element types of the two inputs and the result. Returns
+    /// `None` if cuDNN has no deterministic algorithm for it.
     ///
     /// # Errors
     /// If cuDNN fails.
     pub(crate) fn new(
-        dnn: &Dnn,
+        cudnn: &Cudnn,
         convolution: &Convolution,
         types: [DType; 3],
         precision: Precision,
     ) -> Result<Option<Self>, Error> {
-        dnn.gpu.bind()?;
-        let usual = Some(convolution).filter(|it| is_usual(it));
-        let Some(computed) = usual.and_then(|it| computed_in(it.form, types)) else {
+        cudnn.gpu.bind()?;
+        let usual = Some(convolution).filter(|it| has_standard_extents(it));
+        let Some(compute_type) = usual.and_then(|it| compute_type(it.form, types)) else {
             return Ok(None);
         };
-        let math = math(computed, precision);
-        for &layout in Layout::candidates(convolution, computed) {
-            let arrangement = Arrangement::new(convolution, types, computed, layout);
-            if layout != Layout::ChannelsFirst && arrangement.copied_bytes > MOST_COPIED_BYTES {
+        let math = math(compute_type, precision);
+        for &layout in Layout::candidates(convolution, compute_type) {
+            let layout_plan = ConvolutionLayout::new(convolution, types, compute_type, layout);
+            if layout != Layout::ChannelsFirst && layout_plan.copied_bytes > MAX_COPIED_BYTES {
                 continue;
             }
-            match Self::with(dnn, convolution, (computed, math, layout), arrangement) {
+            let format = Format { dtype: compute_type, math, layout };
+            match Self::with(cudnn, convolution, format, layout_plan) {
                 Ok(plan) => return Ok(Some(plan)),
-                // Another layout may do, else another kernel computes what cuDNN does not.
+                // Try the next layout. If none works, a generated kernel computes the convolution.
                 Err(error) if is_refusal(error) => {}
-                Err(error) => return Err(fault("planning a convolution", error)),
+                Err(error) => return Err(cudnn_error("planning a convolution", error)),
             }
         }
         Ok(None)
     }
 
     fn with(
-        dnn: &Dnn,
+        cudnn: &Cudnn,
         convolution: &Convolution,
-        (dtype, math, layout): (DType, Math, Layout),
-        arrangement: Arrangement,
+        Format { dtype, math, layout }: Format,
+        layout_plan: ConvolutionLayout,
     ) -> Result<Self, CudnnError> {
         let [images, filters, results] =
-            [Part::Images, Part::Filters, Part::Results].map(|it| it.extents(convolution));
-        let parts = Parts {
-            images: Tensor::new(dtype, layout, images)?,
-            filters: Filter::new(dtype, layout, filters)?,
-            results: Tensor::new(dtype, layout, results)?,
-            walk: Walk::new(convolution, math)?,
+            [ConvolutionTensor::Images, ConvolutionTensor::Filters, ConvolutionTensor::Results]
+                .map(|it| it.extents(convolution));
+        let descriptors = Descriptors {
+            images: TensorDescriptor::new(dtype, layout, images)?,
+            filters: FilterDescriptor::new(dtype, layout, filters)?,
+            results: TensorDescriptor::new(dtype, layout, results)?,
+            convolution: ConvolutionDescriptor::new(convolution, math)?,
         };
-        let (algorithm, suited) = Algorithm::find(dnn.raw, convolution.form, &parts)?;
-        // What forbids coarser numbers stays, whatever the algorithm would suit best.
+        let (algorithm, suited) = Algorithm::find(cudnn.raw, convolution.form, &descriptors)?;
+        // An algorithm must not lower the precision that was asked for.
         if math != Math::CUDNN_FMA_MATH {
-            parts.walk.set_math(suited)?;
+            descriptors.convolution.set_math(suited)?;
         }
-        let workspace_bytes = algorithm.workspace_bytes(dnn.raw, &parts)?;
-        if workspace_bytes > MOST_WORKSPACE_BYTES {
+        let workspace_bytes = algorithm.workspace_bytes(cudnn.raw, &descriptors)?;
+        if workspace_bytes > MAX_WORKSPACE_BYTES {
             return Err(NOT_SUPPORTED);
         }
-        Ok(Self { parts, algorithm, arrangement, workspace_bytes })
+        Ok(Self { descriptors, algorithm, layout_plan, workspace_bytes })
     }
 
-    /// Where [`Self::run`] expects its operands, and the copies that are to be made before and after it.
-    pub(crate) const fn arrangement(&self) -> &Arrangement {
-        &self.arrangement
+    /// Returns the operands that [`Self::run`] expects, and the copies before and after it.
+    pub(crate) const fn layout_plan(&self) -> &ConvolutionLayout {
+        &self.layout_plan
     }
 
-    /// The memory that [`Self::run`] and the copies need besides the operands of the kernel.
+    /// Returns the workspace in bytes of [`Self::run`] and of the copies.
     pub(crate) const fn workspace_bytes(&self) -> usize {
-        self.arrangement.copied_bytes + self.workspace_bytes
+        self.layout_plan.copied_bytes + self.workspace_bytes
     }
 
-    /// Computes the convolution when the stream comes to it; the operands stand in the order of its kernel's, where [`Self::arrangement`] says.
+    /// Queues the convolution. The operands are in the order of the kernel's operands, at the
+    /// places that [`Self::layout_plan`] gives.
     ///
     /// # Safety
-    /// The handle is the one that the plan was made with, and the stream is of the same GPU. Until the convolution is computed there are at these addresses, of that GPU, the tensors that it
-    /// describes; nobody else uses the result, nor the workspace, which has as many bytes as [`Self::workspace_bytes`] says.
+    /// The plan was made with this handle, and the stream belongs to the same GPU. Until the
+    /// convolution completes, the addresses hold the tensors that the plan describes. Nothing else
+    /// uses the result or the workspace, which has [`Self::workspace_bytes`] bytes.
     pub(crate) unsafe fn run(
         &self,
-        dnn: &Dnn,
+        cudnn: &Cudnn,
         stream: &Stream,
         [left, right, result]: [u64; 3],
         workspace: u64,
     ) -> Result<(), Error> {
-        let refused = |error| fault("a convolution", error);
+        let refused = |error| cudnn_error("a convolution", error);
         let raw = stream.raw()?;
         // SAFETY: both handles are alive.
-        unsafe { sys::cudnnSetStream(dnn.raw, raw.cast()) }.result().map_err(refused)?;
-        let places = Places {
+        unsafe { sys::cudnnSetStream(cudnn.raw, raw.cast()) }.result().map_err(refused)?;
+        let pointers = TensorPointers {
             left: left as *const _,
             right: right as *const _,
             result: result as *mut _,
-            workspace: (workspace + self.arrangement.copied_bytes as u64) as *mut _,
+            workspace: (workspace + self.layout_plan.copied_bytes as u64) as *mut _,
             workspace_bytes: self.workspace_bytes,
         };
         // SAFETY: required of the caller.
-        unsafe { self.algorithm.run(dnn.raw, &self.parts, places) }.map_err(refused)
+        unsafe { self.algorithm.run(cudnn.raw, &self.descriptors, pointers) }.map_err(refused)
     }
 }
 
-/// The type of all numbers that cuDNN reads and writes for operands of these types; none if it has no such convolution.
-fn computed_in(form: ConvolutionForm, types: [DType; 3]) -> Option<DType> {
+/// Returns the element type in which cuDNN computes for operands of these types. `None` if there is
+/// no such convolution.
+fn compute_type(form: ConvolutionForm, types: [DType; 3]) -> Option<DType> {
     match types {
         [DType::F32, DType::F32, DType::F32] => Some(DType::F32),
         [DType::Bf16, DType::Bf16, DType::Bf16] => Some(DType::Bf16),
@@ -182,17 +201,17 @@ fn computed_in(form: ConvolutionForm, types: [DType; 3]) -> Option<DType> {
     }
 }
 
-/// With which numbers products are computed. All sums are in single precision.
-fn math(computed: DType, precision: Precision) -> Math {
-    match (computed, precision) {
+/// Returns the math type of a convolution. All sums are in single precision.
+fn math(compute_type: DType, precision: Precision) -> Math {
+    match (compute_type, precision) {
         (DType::Bf16, _) => Math::CUDNN_TENSOR_OP_MATH,
         (_, Precision::F32) => Math::CUDNN_FMA_MATH,
         (_, Precision::Tf32 | Precision::Bf16) => Math::CUDNN_DEFAULT_MATH,
     }
 }
 
-/// Whether the results are as many as cuDNN would compute.
-fn is_usual(convolution: &Convolution) -> bool {
+/// Returns true if cuDNN computes the same result extents.
+fn has_standard_extents(convolution: &Convolution) -> bool {
     let Convolution { batch, groups, channels, filters, image, window, result, .. } = *convolution;
     let Convolution { stride, padding, dilation, .. } = *convolution;
     let along = |axis: usize| {
@@ -203,13 +222,14 @@ fn is_usual(convolution: &Convolution) -> bool {
     !is_empty && [0, 1].iter().all(|&axis| along(axis) == Some(result[axis]))
 }
 
-/// Whether cuDNN says that it cannot, and not that something broke: codes from 2000 are about what it was asked, from 3000 about what it has.
+/// Returns true if cuDNN rejects the request, rather than failing. Codes from 2000 are bad
+/// parameters, and codes from 3000 are unsupported requests.
 fn is_refusal(CudnnError(status): CudnnError) -> bool {
     (2000..4000).contains(&(status as u32))
 }
 
-/// What cuDNN says of a failure.
-fn fault(what: &str, error: CudnnError) -> Error {
+/// Converts an error of cuDNN.
+fn cudnn_error(what: &str, error: CudnnError) -> Error {
     Error::new(ErrorKind::Device, format!("{what}: {error}"))
 }
 

@@ -1,34 +1,40 @@
-//! What there is of CUDA on this machine, in words.
+//! Summary of the CUDA driver, libraries and GPUs of this machine.
 
 use soybean_plan::readable_memory;
 
 #[cfg(feature = "mpi")]
-use super::gpu::identity;
+use super::gpu::uuid;
 use super::{
-    gpu::{Description, Version},
-    libraries::{Loaded, find},
+    gpu::{DeviceProperties, Version},
+    libraries::{LoadedLibrary, installation},
 };
 use crate::Error;
 
-/// The number of GPUs that can be used, or why there is none.
+/// Returns the number of usable GPUs.
+///
+/// # Errors
+/// Says why there is none.
 pub(crate) fn usable() -> Result<usize, Error> {
-    find().n_usable()
+    installation().n_usable()
 }
 
-/// What all GPUs are known by that can be used together with those of other processes, or why there is none.
+/// Returns the UUIDs of the GPUs that can communicate with other processes.
+///
+/// # Errors
+/// Says why there is none.
 #[cfg(feature = "mpi")]
-pub(crate) fn joinable() -> Result<Vec<[u8; 16]>, Error> {
+pub(crate) fn uuids() -> Result<Vec<[u8; 16]>, Error> {
     let n_usable = usable()?;
-    find().nccl()?;
-    (0..n_usable).map(identity).collect()
+    installation().nccl()?;
+    (0..n_usable).map(uuid).collect()
 }
 
-/// The driver, the libraries and the GPUs: the name of each, and what is known of it.
+/// Returns the name and a description of the driver, of each library and of each GPU.
 pub(crate) fn lines() -> Vec<(String, String)> {
-    let found = find();
+    let found = installation();
     let driver = found.driver().map(|it| format!("for CUDA {}", Version(it)));
     let driver = driver.unwrap_or_else(ToOwned::to_owned);
-    let library = |name: &str, loaded: Result<&Loaded, Error>| {
+    let library = |name: &str, loaded: Result<&LoadedLibrary, Error>| {
         let known = loaded.map_or_else(|error| error.to_string(), ToString::to_string);
         let start = format!("{name}: ");
         (name.to_owned(), known.strip_prefix(&start).unwrap_or(&known).to_owned())
@@ -48,7 +54,7 @@ pub(crate) fn lines() -> Vec<(String, String)> {
 }
 
 fn description(ordinal: usize) -> Result<String, Error> {
-    let Description { name, capability: (major, minor), memory_bytes, .. } =
-        Description::of(ordinal)?;
+    let DeviceProperties { name, capability: (major, minor), memory_bytes, .. } =
+        DeviceProperties::of(ordinal)?;
     Ok(format!("{name}, capability {major}.{minor}, {}", readable_memory(memory_bytes as u64)))
 }

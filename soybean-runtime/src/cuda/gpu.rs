@@ -1,4 +1,4 @@
-//! One GPU: its context, and what is known of it.
+//! One GPU: its primary context and properties.
 #![expect(unsafe_code, reason = "the driver is a C library")]
 
 use std::{
@@ -16,27 +16,27 @@ use cudarc::driver::{DriverError, result, sys};
 use crate::{Error, ErrorKind};
 
 thread_local! {
-    /// The context that this thread has made current, so that it need not be set for every call.
+    /// Context that this thread made current last, so that it is not set before every call.
     static CURRENT: Cell<sys::CUcontext> = const { Cell::new(std::ptr::null_mut()) };
 }
 
-/// What the driver says of a GPU before any of its memory is taken, as a context would.
-pub(crate) struct Description {
+/// Properties of a GPU that need no context, and so take none of its memory.
+pub(crate) struct DeviceProperties {
     device: sys::CUdevice,
-    /// The name that the driver gives.
+    /// Name from the driver.
     pub(crate) name: String,
-    /// Compute capability, such as 9 and 0.
+    /// Compute capability, such as (9, 0).
     pub(crate) capability: (i32, i32),
-    /// The memory of the whole device, in bytes.
+    /// Memory of the device in bytes.
     pub(crate) memory_bytes: usize,
 }
 
-impl Description {
-    /// The GPU with this number. The driver must be there and initialised.
+impl DeviceProperties {
+    /// Queries the GPU with this ordinal. The driver must be initialised.
     pub(crate) fn of(ordinal: usize) -> Result<Self, Error> {
         let of = |what: &str| {
             let what = format!("{what} of GPU {ordinal}");
-            move |error| fault(&what, error)
+            move |error| driver_error(&what, error)
         };
         let device = handle(ordinal)?;
         let name = result::device::get_name(device).map_err(of("the name"))?;
@@ -52,42 +52,43 @@ impl Description {
             )
             .map_err(of("the capability"))?,
         );
-        // SAFETY: the driver gave the handle.
+        // SAFETY: the handle comes from the driver.
         let memory_bytes =
             unsafe { result::device::total_mem(device) }.map_err(of("the memory"))?;
         Ok(Self { device, name, capability, memory_bytes })
     }
 }
 
-/// A GPU with its primary context, which lives as long as this does.
+/// A GPU with its primary context, which is retained until this value is dropped.
 pub(crate) struct Gpu {
-    /// The driver's number.
+    /// Device ordinal.
     pub(crate) ordinal: usize,
-    /// The name that the driver gives.
+    /// Name from the driver.
     pub(crate) name: String,
-    /// Compute capability, such as 9 and 0.
+    /// Compute capability, such as (9, 0).
     pub(crate) capability: (i32, i32),
-    /// The version of CUDA that the driver is made for, as [`Version`] shows it.
+    /// CUDA version of the driver, in the format of [`Version`].
     pub(crate) driver_version: i32,
-    /// The memory of the whole device, in bytes.
+    /// Memory of the device in bytes.
     pub(crate) memory_bytes: usize,
     device: sys::CUdevice,
     context: sys::CUcontext,
     is_lost: AtomicBool,
 }
 
-// SAFETY: contexts may be used from any thread that makes them current, which every call here does.
+// SAFETY: a context may be used from any thread that makes it current, as every call here does.
 unsafe impl Send for Gpu {}
-// SAFETY: as above; the driver locks what it shares.
+// SAFETY: as above; the driver synchronises access to contexts.
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
-    /// The GPU with this number. The driver must be there and initialised.
+    /// Retains the primary context of the GPU with this ordinal. The driver must be initialised.
     pub(crate) fn new(ordinal: usize) -> Result<Arc<Self>, Error> {
-        let Description { device, name, capability, memory_bytes } = Description::of(ordinal)?;
-        // SAFETY: the driver gave the handle; released when dropped.
+        let DeviceProperties { device, name, capability, memory_bytes } =
+            DeviceProperties::of(ordinal)?;
+        // SAFETY: the handle comes from the driver; released when dropped.
         let context = unsafe { result::primary_ctx::retain(device) }
-            .map_err(|error| fault(&format!("the context of GPU {ordinal}"), error))?;
+            .map_err(|error| driver_error(&format!("the context of GPU {ordinal}"), error))?;
         let driver_version = driver_version()?;
         let is_lost = AtomicBool::new(false);
         let gpu = Self {
@@ -104,32 +105,33 @@ impl Gpu {
         Ok(Arc::new(gpu))
     }
 
-    /// Makes the context current on this thread, if this thread has not done so last.
+    /// Makes the context current on this thread, unless it was the last one set here.
     pub(crate) fn bind(&self) -> Result<(), Error> {
         if CURRENT.get() == self.context { Ok(()) } else { self.make_current() }
     }
 
-    /// Makes the context current on this thread, whatever others have done here in between.
+    /// Makes the context current on this thread, even if other code has changed it.
     pub(crate) fn make_current(&self) -> Result<(), Error> {
         if self.is_lost.load(Ordering::Relaxed) {
             let message =
-                format!("expected that all GPUs still work, found that {self:?} was given up");
+                format!("expected {self:?} to work, found that it was abandoned after an error");
             return Err(Error::new(ErrorKind::Device, message));
         }
         // SAFETY: the context is retained.
         unsafe { result::ctx::set_current(self.context) }
-            .map_err(|error| self.fault("using the context", error))?;
+            .map_err(|error| self.error("using the context", error))?;
         CURRENT.set(self.context);
         Ok(())
     }
 
-    /// Lets kernels of this GPU read and write the memory of another; whether they can.
+    /// Enables access of this GPU's kernels to the memory of another GPU. Returns false if the
+    /// hardware does not support it.
     pub(crate) fn enable_peer(&self, peer: &Self) -> Result<bool, Error> {
         let mut can_access = 0;
-        // SAFETY: both handles are the driver's, and the result is a place of this function.
+        // SAFETY: both handles come from the driver, and the result is a local variable.
         let asked =
             unsafe { sys::cuDeviceCanAccessPeer(&mut can_access, self.device, peer.device) };
-        asked.result().map_err(|error| self.fault("asking for peer access", error))?;
+        asked.result().map_err(|error| self.error("asking for peer access", error))?;
         if can_access == 0 {
             return Ok(false);
         }
@@ -139,41 +141,42 @@ impl Gpu {
             sys::CUresult::CUDA_SUCCESS | sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {
                 Ok(true)
             }
-            error => Err(self.fault("enabling peer access", DriverError(error))),
+            error => Err(self.error("enabling peer access", DriverError(error))),
         }
     }
 
-    /// Waits on the host until all work on this GPU is done. What the host writes goes by a stream of its own, for which no other waits.
+    /// Waits on the host until all work on this GPU completes. Host writes use their own stream,
+    /// for which other streams do not wait.
     pub(crate) fn synchronize(&self) -> Result<(), Error> {
         self.bind()?;
-        result::ctx::synchronize().map_err(|error| self.fault("waiting for the device", error))
+        result::ctx::synchronize().map_err(|error| self.error("waiting for the device", error))
     }
 
-    /// Gives the GPU up after a failure of it or of one that it works with: no call is made for it any more, since those that free something would wait for
-    /// work that may never end.
-    pub(crate) fn give_up(&self) {
+    /// Marks the GPU as lost after an error. No further calls are made for it, since calls that
+    /// free resources would wait for work that may never complete.
+    pub(crate) fn abandon(&self) {
         self.is_lost.store(true, Ordering::Relaxed);
         if CURRENT.get() == self.context {
             CURRENT.set(std::ptr::null_mut());
         }
     }
 
-    /// The bytes that are free.
+    /// Returns the free memory in bytes.
     pub(crate) fn free_bytes(&self) -> Result<usize, Error> {
         self.bind()?;
         let (free, _) =
-            result::mem_get_info().map_err(|error| self.fault("asking for memory", error))?;
+            result::mem_get_info().map_err(|error| self.error("asking for memory", error))?;
         Ok(free)
     }
 
-    /// The name under which NVRTC knows the instruction set.
+    /// Returns the architecture name for NVRTC, such as `sm_90`.
     pub(crate) fn architecture(&self) -> String {
         format!("sm_{}{}", self.capability.0, self.capability.1)
     }
 
-    /// A failure of the driver on this GPU.
-    pub(crate) fn fault(&self, what: &str, error: DriverError) -> Error {
-        fault(&format!("{what} on GPU {}", self.ordinal), error)
+    /// Converts a driver error on this GPU.
+    pub(crate) fn error(&self, what: &str, error: DriverError) -> Error {
+        driver_error(&format!("{what} on GPU {}", self.ordinal), error)
     }
 }
 
@@ -185,7 +188,8 @@ impl Drop for Gpu {
         if self.is_lost.load(Ordering::Relaxed) {
             return;
         }
-        // SAFETY: retained in `new`. After a fatal error the driver refuses, and there is nothing left to release.
+        // SAFETY: retained in `new`. After a fatal error the driver refuses, and there is nothing
+        // left to release.
         let _refused = unsafe { result::primary_ctx::release(self.device) };
     }
 }
@@ -196,33 +200,33 @@ impl fmt::Debug for Gpu {
     }
 }
 
-/// The driver's handle of the GPU with this number.
+/// Returns the driver's handle of a GPU.
 fn handle(ordinal: usize) -> Result<sys::CUdevice, Error> {
     let number = c_int::try_from(ordinal).map_err(|_| {
         Error::new(ErrorKind::Device, format!("expected the number of a GPU, found {ordinal}"))
     })?;
     result::device::get(number)
-        .map_err(|error| fault(&format!("the handle of GPU {ordinal}"), error))
+        .map_err(|error| driver_error(&format!("the handle of GPU {ordinal}"), error))
 }
 
-/// What the GPU with this number is known by in all processes. The driver must be there and initialised.
+/// Returns the UUID of a GPU, the same in all processes. The driver must be initialised.
 #[cfg(feature = "mpi")]
-pub(crate) fn identity(ordinal: usize) -> Result<[u8; 16], Error> {
+pub(crate) fn uuid(ordinal: usize) -> Result<[u8; 16], Error> {
     let found = result::device::get_uuid(handle(ordinal)?)
-        .map_err(|error| fault(&format!("the identity of GPU {ordinal}"), error))?;
+        .map_err(|error| driver_error(&format!("the uuid of GPU {ordinal}"), error))?;
     Ok(found.bytes.map(|it| it.to_ne_bytes()[0]))
 }
 
-/// The version of CUDA that the driver is made for.
+/// Returns the CUDA version of the driver.
 pub(crate) fn driver_version() -> Result<i32, Error> {
     let mut version = 0;
-    // SAFETY: the result is a place of this function.
+    // SAFETY: the result is a local variable.
     let asked = unsafe { sys::cuDriverGetVersion(&mut version) };
-    asked.result().map_err(|error| fault("the driver's version", error))?;
+    asked.result().map_err(|error| driver_error("the driver's version", error))?;
     Ok(version)
 }
 
-/// A version as CUDA counts them: 13020 is 13.2.
+/// A version in CUDA's format: 13020 is 13.2.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(pub(crate) i32);
 
@@ -233,12 +237,12 @@ impl fmt::Display for Version {
 }
 
 fn attribute(device: sys::CUdevice, which: sys::CUdevice_attribute) -> Result<i32, DriverError> {
-    // SAFETY: the driver gave the handle.
+    // SAFETY: the handle comes from the driver.
     unsafe { result::device::get_attribute(device, which) }
 }
 
-/// What the driver says of a failure.
-pub(crate) fn fault(what: &str, error: DriverError) -> Error {
+/// Converts a driver error.
+pub(crate) fn driver_error(what: &str, error: DriverError) -> Error {
     let text = error.error_string().ok().and_then(|it| it.to_str().ok()).unwrap_or("unknown error");
     let name = error.error_name().ok().and_then(|it| it.to_str().ok()).unwrap_or("no name");
     Error::new(ErrorKind::Device, format!("{what}: {text} ({name})"))

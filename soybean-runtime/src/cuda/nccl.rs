@@ -1,8 +1,8 @@
-//! Collectives of several GPUs by NCCL. Those of one process are all called by one thread.
+//! Collectives by NCCL. One thread makes the calls of all ranks of its process.
 #![expect(unsafe_code, reason = "NCCL is a C library")]
 
 mod binding;
-mod id;
+mod unique_id;
 
 use std::{
     cell::Cell,
@@ -19,101 +19,112 @@ use std::{
 use soybean_plan::{Combine, DType};
 
 use self::binding::{
-    Communicator, IN_PROGRESS, Outcome, Reduce, Settings, operation_number, type_number,
+    Config, IN_PROGRESS, NcclResult, RawCommunicator, Reduce, data_type, reduce_op,
 };
-pub(crate) use self::{binding::Binding, id::Id};
-use super::{gpu::Gpu, libraries::find, others::Others, stream::Stream};
+pub(crate) use self::{binding::Binding, unique_id::UniqueId};
+use super::{gpu::Gpu, libraries::installation, peers::Peers, stream::Stream};
 use crate::{Error, ErrorKind};
 
-/// GPUs that communicate with each other, each different: the members that are in this process.
-pub(crate) struct Clique {
+/// The communicators of one group of ranks, as far as they are in this process. Each rank has its
+/// own GPU.
+pub(crate) struct CommunicatorGroup {
     nccl: &'static Binding,
-    /// How many members there are in all processes.
-    n_members: usize,
+    /// Number of ranks of the group in all processes.
+    group_size: usize,
     gpus: Vec<Arc<Gpu>>,
-    /// Those of the GPUs. While they are made, NCCL writes them from threads of its own.
+    /// One communicator for each GPU. NCCL writes them from its own threads during initialisation.
     communicators: Vec<AtomicPtr<c_void>>,
-    others: Arc<dyn Others>,
-    /// Whether anything has failed: then the GPUs may wait for each other for ever.
+    peers: Arc<dyn Peers>,
+    /// Set after an error, when the GPUs may wait for each other for ever.
     has_failed: Cell<bool>,
 }
 
-// SAFETY: communicators may be used from any thread, by one at a time.
-unsafe impl Send for Clique {}
+// SAFETY: communicators may be used from any thread, one at a time.
+unsafe impl Send for CommunicatorGroup {}
 
-/// A member's part in a collective, on its GPU.
+/// Stream and buffers of one rank in a collective.
 #[derive(Clone, Copy)]
-pub(crate) struct Member<'a> {
-    /// When it takes part.
+pub(crate) struct Participant<'a> {
+    /// Stream that the collective is queued on.
     pub(crate) stream: &'a Stream,
-    /// The address of what it gives.
+    /// Address of the send buffer.
     pub(crate) send: u64,
-    /// The address of what it receives; may be `send` where the same elements stay in place.
+    /// Address of the receive buffer. It may equal `send` for an in-place collective.
     pub(crate) receive: u64,
 }
 
-/// How long communicators may take to stop whose work is done.
-const LEAVING_TAKES: Duration = Duration::from_secs(2);
+/// Time limit for `ncclCommFinalize`.
+const FINALIZE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One call for one member: the communicator and the stream are the member's.
-type Call<'a> = &'a dyn Fn(Member<'_>, Communicator, *mut c_void) -> Outcome;
+/// A call for one rank, with its communicator and its stream.
+type MemberCall<'a> = &'a dyn Fn(Participant<'_>, RawCommunicator, *mut c_void) -> NcclResult;
 
-impl Clique {
-    /// Connects the `n_members` of a clique. Those of this process are given by their numbers among all, in order, with their GPUs; the others join at the same time.
+impl CommunicatorGroup {
+    /// Initialises the communicators of a group of `group_size` ranks. `local` gives the ranks of
+    /// this process by their rank in the group. The other processes call this at the same time.
     ///
     /// # Errors
-    /// If NCCL is missing or cannot connect them, as where two GPUs are the same, or another process fails meanwhile.
+    /// If NCCL is missing or cannot connect the ranks, for example if two share a GPU, or if
+    /// another process fails.
     pub(crate) fn new(
-        id: &Id,
-        n_members: usize,
-        here: &[(usize, Arc<Gpu>)],
-        others: &Arc<dyn Others>,
+        id: &UniqueId,
+        group_size: usize,
+        local: &[(usize, Arc<Gpu>)],
+        peers: &Arc<dyn Peers>,
     ) -> Result<Self, Error> {
-        let clique = Self {
-            nccl: find().nccl()?,
-            n_members,
-            gpus: here.iter().map(|it| Arc::clone(&it.1)).collect(),
-            communicators: here.iter().map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
-            others: Arc::clone(others),
+        let group = Self {
+            nccl: installation().nccl()?,
+            group_size,
+            gpus: local.iter().map(|it| Arc::clone(&it.1)).collect(),
+            communicators: local.iter().map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
+            peers: Arc::clone(peers),
             has_failed: Cell::new(false),
         };
-        let what = format!("connecting {:?}", clique.gpus);
-        clique.start_group(&what)?;
-        let places = here.iter().zip(&clique.communicators);
-        let begun = places.map(|((number, gpu), place)| {
+        let what = format!("connecting {:?}", group.gpus);
+        group.start_group(&what)?;
+        let places = local.iter().zip(&group.communicators);
+        let begun = places.map(|((group_rank, gpu), place)| {
             gpu.make_current()?;
-            Ok(clique.join(id, *number, place))
+            Ok(group.init_rank(id, *group_rank, place))
         });
-        let begun: Result<Vec<Outcome>, Error> = begun.collect();
-        let ended = clique.end_group();
+        let begun: Result<Vec<NcclResult>, Error> = begun.collect();
+        let ended = group.end_group();
         let begun = begun?.into_iter().chain([ended]);
-        let concluded = clique.conclude(&what, begun);
-        let restored = restore(&clique.gpus);
-        concluded.and(restored).map(|()| clique)
+        let checked = group.check_results(&what, begun);
+        let restored = restore_context(&group.gpus);
+        checked.and(restored).map(|()| group)
     }
 
-    /// Begins to make the communicator of a member, whose GPU is the current one.
-    fn join(&self, id: &Id, number: usize, place: &AtomicPtr<c_void>) -> Outcome {
+    /// Starts the initialisation of a rank's communicator on the current device.
+    fn init_rank(&self, id: &UniqueId, group_rank: usize, place: &AtomicPtr<c_void>) -> NcclResult {
         let count = |n: usize| c_int::try_from(n).unwrap_or(c_int::MAX);
-        let (n_members, number) = (count(self.n_members), count(number));
+        let (group_size, group_rank) = (count(self.group_size), count(group_rank));
         match self.nccl.non_blocking {
-            // SAFETY: the place stays until the communicator is ended, in `drop`.
+            // SAFETY: the pointer stays valid until the communicator is destroyed in `drop`.
             Some(calls) => unsafe {
-                (calls.join)(place.as_ptr(), n_members, id.raw(), number, &Settings::NON_BLOCKING)
+                (calls.init_rank)(
+                    place.as_ptr(),
+                    group_size,
+                    id.raw(),
+                    group_rank,
+                    &Config::NON_BLOCKING,
+                )
             },
             // SAFETY: as above.
-            None => unsafe { (self.nccl.join)(place.as_ptr(), n_members, id.raw(), number) },
+            None => unsafe {
+                (self.nccl.init_rank)(place.as_ptr(), group_size, id.raw(), group_rank)
+            },
         }
     }
 
-    /// Each receives, element by element, the combination of what all give: `n_elements`.
+    /// Queues an all-reduce of `n_elements` per rank.
     ///
     /// # Safety
-    /// For each member there are as many elements at both addresses, of its GPU, when its stream comes to the collective, and until it is done nobody else
-    /// uses them.
+    /// For each rank, both addresses hold that many elements on its GPU. Nothing else uses them
+    /// until the collective completes.
     pub(crate) unsafe fn all_reduce(
         &self,
-        members: &[Member<'_>],
+        members: &[Participant<'_>],
         n_elements: usize,
         dtype: DType,
         combine: Combine,
@@ -124,18 +135,18 @@ impl Clique {
         }
     }
 
-    /// Each receives what all give, one after another: `n_elements` from each.
+    /// Queues an all-gather of `n_elements` from each rank.
     ///
     /// # Safety
-    /// As for [`Self::all_reduce`], with room for as many times the elements as there are members at the receiving end.
+    /// As [`Self::all_reduce`]; the receive buffer holds `n_elements` times the group size.
     pub(crate) unsafe fn all_gather(
         &self,
-        members: &[Member<'_>],
+        members: &[Participant<'_>],
         n_elements: usize,
         dtype: DType,
     ) -> Result<(), Error> {
-        let dtype = type_number(dtype);
-        self.together("all-gather", members, &|member, communicator, stream| {
+        let dtype = data_type(dtype);
+        self.grouped_call("all-gather", members, &|member, communicator, stream| {
             let (send, receive) = (pointer(member.send), pointer(member.receive));
             // SAFETY: required of the caller.
             unsafe {
@@ -144,13 +155,13 @@ impl Clique {
         })
     }
 
-    /// Each receives its stretch, of `n_elements`, of the combination of what all give.
+    /// Queues a reduce-scatter with `n_elements` per rank in the result.
     ///
     /// # Safety
-    /// As for [`Self::all_reduce`], with as many times the elements as there are members at the giving end.
+    /// As [`Self::all_reduce`]; the send buffer holds `n_elements` times the group size.
     pub(crate) unsafe fn reduce_scatter(
         &self,
-        members: &[Member<'_>],
+        members: &[Participant<'_>],
         n_elements: usize,
         dtype: DType,
         combine: Combine,
@@ -168,120 +179,135 @@ impl Clique {
         }
     }
 
-    /// Calls one of the two functions that combine.
+    /// Queues an all-reduce or a reduce-scatter.
     ///
     /// # Safety
-    /// As the function asks for.
+    /// As the function requires.
     unsafe fn reduce(
         &self,
         what: &str,
         function: Reduce,
-        members: &[Member<'_>],
+        members: &[Participant<'_>],
         n_elements: usize,
         dtype: DType,
         combine: Combine,
     ) -> Result<(), Error> {
-        let (dtype, combine) = (type_number(dtype), operation_number(combine));
-        self.together(what, members, &|member, communicator, stream| {
+        let (dtype, combine) = (data_type(dtype), reduce_op(combine));
+        self.grouped_call(what, members, &|member, communicator, stream| {
             let (send, receive) = (pointer(member.send), pointer(member.receive));
             // SAFETY: required of the caller.
             unsafe { function(send, receive, n_elements, dtype, combine, communicator, stream) }
         })
     }
 
-    /// Each receives its stretch of what each gives, in the order of the members: `n_elements` from each to each.
+    /// Queues an all-to-all of `n_elements` from each rank to each rank.
     ///
     /// # Safety
-    /// As for [`Self::all_reduce`], with as many times the elements as there are members at both ends, which do not overlap.
+    /// As [`Self::all_reduce`]; both buffers hold `n_elements` times the group size and do not
+    /// overlap.
     pub(crate) unsafe fn all_to_all(
         &self,
-        members: &[Member<'_>],
+        members: &[Participant<'_>],
         n_elements: usize,
         dtype: DType,
     ) -> Result<(), Error> {
         let n_bytes = (n_elements * dtype.bytes()) as u64;
-        let (dtype, n_members) = (type_number(dtype), self.n_members);
-        self.together("all-to-all", members, &|member, communicator, stream| {
-            let peers = (0..n_members as u64).zip(0..).map(|(peer, number): (u64, c_int)| {
+        let (dtype, group_size) = (data_type(dtype), self.group_size);
+        self.grouped_call("all-to-all", members, &|member, communicator, stream| {
+            let peers = (0..group_size as u64).zip(0..).map(|(peer, group_rank): (u64, c_int)| {
                 let (send, receive) = (
                     pointer(member.send + peer * n_bytes),
                     pointer(member.receive + peer * n_bytes),
                 );
                 // SAFETY: required of the caller.
                 let sent = unsafe {
-                    (self.nccl.send)(send, n_elements, dtype, number, communicator, stream)
+                    (self.nccl.send)(send, n_elements, dtype, group_rank, communicator, stream)
                 };
                 if ![0, IN_PROGRESS].contains(&sent) {
                     return sent;
                 }
                 // SAFETY: required of the caller.
                 unsafe {
-                    (self.nccl.receive)(receive, n_elements, dtype, number, communicator, stream)
+                    (self.nccl.receive)(
+                        receive,
+                        n_elements,
+                        dtype,
+                        group_rank,
+                        communicator,
+                        stream,
+                    )
                 }
             });
-            outcome_of(peers)
+            combined_result(peers)
         })
     }
 
-    /// Whether all members still work, as far as NCCL knows.
+    /// Checks the communicators for asynchronous errors.
     ///
     /// # Errors
-    /// What went wrong in a collective that was queued before.
+    /// The error of a collective that was queued before.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.is_busy().map(|_| ())
+        self.is_in_progress().map(|_| ())
     }
 
-    /// Ends the communicators as those are ended whose work is done in all processes. What does not work is left to the end of the clique, which aborts it.
-    pub(crate) fn leave(&mut self) {
+    /// Finalizes and destroys the communicators after their work is complete. Communicators that do
+    /// not work are left for `drop`, which aborts them.
+    pub(crate) fn close(&mut self) {
         if !self.has_failed.get() && self.check().is_ok() && self.finalize().is_ok() {
             self.end(self.nccl.destroy);
         }
     }
 
-    /// Ends all communicators that are left.
-    fn end(&mut self, end: unsafe extern "C" fn(Communicator) -> Outcome) {
+    /// Ends all remaining communicators with the given function.
+    fn end(&mut self, end: unsafe extern "C" fn(RawCommunicator) -> NcclResult) {
         let left =
             self.communicators.iter_mut().map(|it| mem::replace(it.get_mut(), ptr::null_mut()));
-        let left: Vec<Communicator> = left.filter(|it| !it.is_null()).collect();
+        let left: Vec<RawCommunicator> = left.filter(|it| !it.is_null()).collect();
         for communicator in &left {
-            // SAFETY: made in `new`; whatever NCCL says of it, it is not used again.
+            // SAFETY: created in `new`; whatever NCCL returns, it is not used again.
             let _refused = unsafe { end(*communicator) };
         }
         if !left.is_empty() {
-            // Without a context that can be used there is nothing left to do.
-            let _refused = restore(&self.gpus);
+            // If the context cannot be made current, there is nothing left to do.
+            let _refused = restore_context(&self.gpus);
         }
     }
 
-    /// The communicators that are made, or in the making.
-    fn communicators(&self) -> impl Iterator<Item = (&Arc<Gpu>, Communicator)> {
+    /// Returns the communicators that are initialised or being initialised.
+    fn communicators(&self) -> impl Iterator<Item = (&Arc<Gpu>, RawCommunicator)> {
         let all = self.communicators.iter().map(|it| it.load(Ordering::Acquire));
         self.gpus.iter().zip(all).filter(|it| !it.1.is_null())
     }
 
-    /// Whether NCCL works on anything in the background, such as the members' ways to each other.
-    fn is_busy(&self) -> Result<bool, Error> {
-        let mut is_busy = false;
+    /// Returns true if NCCL is working in the background, for example to connect ranks.
+    fn is_in_progress(&self) -> Result<bool, Error> {
+        let mut is_in_progress = false;
         for (gpu, communicator) in self.communicators() {
             let mut found = 0;
-            // SAFETY: the communicator is alive, and the result is a place of this function.
+            // SAFETY: the communicator is valid, and the result is a local variable.
             let asked = unsafe { (self.nccl.async_error)(communicator, &mut found) };
             match if asked == 0 { found } else { asked } {
                 0 => {}
-                IN_PROGRESS => is_busy = true,
-                outcome => {
-                    return Err(self.fault(&format!("communication of {gpu:?}"), outcome));
+                IN_PROGRESS => is_in_progress = true,
+                result => {
+                    return Err(self.error_of(&format!("communication of {gpu:?}"), result));
                 }
             }
         }
-        Ok(is_busy)
+        Ok(is_in_progress)
     }
 
-    /// Makes one call for each member here, all as one. They are queued when this returns.
-    fn together(&self, what: &str, members: &[Member<'_>], call: Call<'_>) -> Result<(), Error> {
+    /// Makes one call for each local rank, within an NCCL group. The work is queued when this
+    /// returns.
+    fn grouped_call(
+        &self,
+        what: &str,
+        members: &[Participant<'_>],
+        call: MemberCall<'_>,
+    ) -> Result<(), Error> {
         if members.len() != self.gpus.len() {
             let (expected, found) = (self.gpus.len(), members.len());
-            let message = format!("{what}: expected {expected} members, found {found}");
+            let message = format!("{what}: expected {expected} ranks, found {found}");
             return Err(Error::new(ErrorKind::Program, message));
         }
         let streams: Vec<_> = members.iter().map(|it| it.stream.raw()).collect::<Result<_, _>>()?;
@@ -290,44 +316,48 @@ impl Clique {
         let called = members.map(|((&member, (_, communicator)), stream)| {
             call(member, communicator, stream.cast())
         });
-        let called = outcome_of(called);
-        let outcomes = [called, self.end_group()].into_iter();
-        let concluded = self.conclude(&format!("{what} among {:?}", self.gpus), outcomes);
-        let restored = restore(&self.gpus);
-        concluded.and(restored)
+        let called = combined_result(called);
+        let results = [called, self.end_group()].into_iter();
+        let checked = self.check_results(&format!("{what} among {:?}", self.gpus), results);
+        let restored = restore_context(&self.gpus);
+        checked.and(restored)
     }
 
     fn start_group(&self, what: &str) -> Result<(), Error> {
-        // SAFETY: whoever starts a group ends it, whatever happens within.
+        // SAFETY: every started group is ended.
         match unsafe { (self.nccl.group_start)() } {
             0 => Ok(()),
-            outcome => Err(self.fault(what, outcome)),
+            result => Err(self.error_of(what, result)),
         }
     }
 
-    fn end_group(&self) -> Outcome {
+    fn end_group(&self) -> NcclResult {
         // SAFETY: a group was started.
         unsafe { (self.nccl.group_end)() }
     }
 
-    /// Looks at the outcomes of a group of calls, and waits until NCCL has done in the background what belongs to them. It may wait for other processes there: before, nothing may be
-    /// queued behind the calls.
-    fn conclude(&self, what: &str, outcomes: impl Iterator<Item = Outcome>) -> Result<(), Error> {
-        match outcome_of(outcomes) {
+    /// Checks the results of a group of calls, and waits for NCCL's work in the background. That
+    /// work may wait for other processes. Nothing may be queued behind the calls before it is done.
+    fn check_results(
+        &self,
+        what: &str,
+        results: impl Iterator<Item = NcclResult>,
+    ) -> Result<(), Error> {
+        match combined_result(results) {
             0 => Ok(()),
-            IN_PROGRESS => self.settle(Duration::MAX),
-            outcome => Err(self.fault(what, outcome)),
+            IN_PROGRESS => self.wait_until_idle(Duration::MAX),
+            result => Err(self.error_of(what, result)),
         }
     }
 
-    /// Waits until nothing goes on in the background, for this long at most.
-    fn settle(&self, at_most: Duration) -> Result<(), Error> {
+    /// Waits until NCCL has no work in the background, at most for this time.
+    fn wait_until_idle(&self, at_most: Duration) -> Result<(), Error> {
         let started = Instant::now();
-        while self.is_busy().map_err(|error| self.others.reason(error))? {
-            self.others.check(started).inspect_err(|_| self.has_failed.set(true))?;
+        while self.is_in_progress().map_err(|error| self.peers.root_cause(error))? {
+            self.peers.check(started).inspect_err(|_| self.has_failed.set(true))?;
             if started.elapsed() > at_most {
                 let message = format!(
-                    "expected that {:?} stop within {at_most:?}, found that they do not",
+                    "expected {:?} to become idle within {at_most:?}, found work in progress",
                     self.gpus
                 );
                 return Err(Error::new(ErrorKind::Device, message));
@@ -337,45 +367,46 @@ impl Clique {
         Ok(())
     }
 
-    /// Lets the communicators stop; those of other processes may have to as well.
+    /// Finalizes the communicators, possibly together with other processes.
     fn finalize(&self) -> Result<(), Error> {
         let Some(calls) = self.nccl.non_blocking else { return Ok(()) };
         let what = "the end of communication";
-        // As one, since the members of one machine may wait for each other.
+        // In one group, since the ranks of a machine may wait for each other.
         self.start_group(what)?;
-        // SAFETY: the communicator is alive.
+        // SAFETY: the communicator is valid.
         let begun = self.communicators().map(|(_, it)| unsafe { (calls.finalize)(it) });
-        let begun = outcome_of(begun);
-        match outcome_of([begun, self.end_group()].into_iter()) {
-            0 | IN_PROGRESS => self.settle(LEAVING_TAKES),
-            outcome => Err(self.fault(what, outcome)),
+        let begun = combined_result(begun);
+        match combined_result([begun, self.end_group()].into_iter()) {
+            0 | IN_PROGRESS => self.wait_until_idle(FINALIZE_TIMEOUT),
+            result => Err(self.error_of(what, result)),
         }
     }
 
-    fn fault(&self, what: &str, outcome: Outcome) -> Error {
+    fn error_of(&self, what: &str, result: NcclResult) -> Error {
         self.has_failed.set(true);
-        let message = format!("{what}: NCCL: {}", self.nccl.explain(outcome));
+        let message = format!("{what}: NCCL: {}", self.nccl.error_text(result));
         Error::new(ErrorKind::Device, message)
     }
 }
 
-impl Drop for Clique {
+impl Drop for CommunicatorGroup {
     fn drop(&mut self) {
-        // Communicators whose peers have failed would wait for them for ever if they were not aborted.
+        // Communicators whose peers have failed must be aborted, or they would wait for ever.
         self.end(self.nccl.abort);
     }
 }
 
-/// NCCL makes the contexts current that it needs: what this thread believes to be current must be so again.
-fn restore(gpus: &[Arc<Gpu>]) -> Result<(), Error> {
+/// Restores this thread's current context, which NCCL calls may change.
+fn restore_context(gpus: &[Arc<Gpu>]) -> Result<(), Error> {
     gpus.last().map_or(Ok(()), |it| it.make_current())
 }
 
-/// The outcome of several calls: the first failure, else whether anything goes on in the background. After a failure none is made.
-fn outcome_of(mut outcomes: impl Iterator<Item = Outcome>) -> Outcome {
+/// Combines the results of several calls: the first error, otherwise whether work is in progress.
+/// No call is made after an error.
+fn combined_result(mut results: impl Iterator<Item = NcclResult>) -> NcclResult {
     let mut all = 0;
-    let is_failure = |it: &Outcome| ![0, IN_PROGRESS].contains(it);
-    outcomes.by_ref().inspect(|it| all = all.max(*it)).find(is_failure).unwrap_or(all)
+    let is_failure = |it: &NcclResult| ![0, IN_PROGRESS].contains(it);
+    results.by_ref().inspect(|it| all = all.max(*it)).find(is_failure).unwrap_or(all)
 }
 
 fn pointer(address: u64) -> *mut c_void {

@@ -8,83 +8,83 @@ use soybean_plan::{
 };
 
 use super::{
-    collective::{Builder, Exchange, Stage, Transport},
-    epilogue::{Epilogue, Fused, FusedProduct, FusedStep, Location},
-    place::{Sizes, kept_from},
-    text::Call,
+    collective::{CollectiveBuilder, CollectiveOperation, CollectiveTask, CommunicationBackend},
+    epilogue::{Epilogue, Fused, FusedMatmul, FusedStep, Location},
+    rank_context::{RankMemorySizes, aux_offset},
+    source::KernelCall,
 };
 use crate::{Error, ErrorKind, KernelCategory, movement::as_collective};
 
-/// What is queued for every rank in each step.
+/// The tasks that each step queues for every rank.
 pub(crate) struct Phase {
     pub(crate) tasks: Vec<Task>,
     pub(crate) schedule: Schedule,
-    /// The bytes that each rank receives from others.
+    /// Bytes that each rank receives from other ranks.
     pub(crate) received: Vec<u64>,
 }
 
-/// One task.
+/// A task.
 pub(crate) struct Task {
-    /// For traces.
+    /// Name in traces.
     pub(crate) name: String,
-    /// What kind of work it is; none for what begins and ends a step.
+    /// Kind of work. None for the tasks at the start and the end of a step.
     pub(crate) work: Option<KernelCategory>,
     pub(crate) lane: Lane,
     pub(crate) action: Action,
 }
 
-/// What a task does.
+/// Action of a task.
 pub(crate) enum Action {
-    /// Puts the scalars and the batch where the program expects them.
+    /// Copies the scalars and the batch to the buffers of the program.
     Feed,
     /// Runs a kernel.
-    Run(Run),
-    /// Passes data between ranks.
-    Exchange(Vec<Stage>),
-    /// Hands the scalars that a step leaves, those of rank 0, to the host.
+    Kernel(KernelRun),
+    /// Exchanges data between ranks.
+    Communicate(Vec<CollectiveOperation>),
+    /// Copies the scalars of rank 0 to the host.
     Report,
 }
 
-/// A kernel on buffers, by their offsets in the arena.
+/// A kernel call on buffers, given by their offsets in the arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    /// The number of the call.
+pub(crate) struct KernelRun {
+    /// Index of the kernel call.
     pub(crate) call: usize,
     pub(crate) inputs: Vec<usize>,
     pub(crate) results: Vec<usize>,
-    /// The vector of a product's epilogue.
+    /// Bias vector of a product's epilogue.
     pub(crate) bias: Option<usize>,
-    /// What a product's epilogue keeps, or finds.
-    pub(crate) kept: Option<usize>,
+    /// Auxiliary buffer of a product's epilogue.
+    pub(crate) aux: Option<usize>,
 }
 
 impl Phase {
-    /// The axes of all calls of NCCL.
-    pub(crate) fn joint_axes(&self) -> impl Iterator<Item = AxisSet> {
-        let stages = |task| match task {
-            &Task { action: Action::Exchange(ref stages), .. } => &stages[..],
-            Task { action: Action::Feed | Action::Run(_) | Action::Report, .. } => &[],
+    /// Returns the axes of all NCCL calls.
+    pub(crate) fn nccl_axes(&self) -> impl Iterator<Item = AxisSet> {
+        let operations = |task| match task {
+            &Task { action: Action::Communicate(ref operations), .. } => &operations[..],
+            Task { action: Action::Feed | Action::Kernel(_) | Action::Report, .. } => &[],
         };
-        self.tasks.iter().flat_map(stages).filter_map(|stage| match stage {
-            Stage::Joint(joint) => Some(joint.axes),
-            Stage::Transfer(_) => None,
+        self.tasks.iter().flat_map(operations).filter_map(|operation| match operation {
+            CollectiveOperation::Nccl(joint) => Some(joint.axes),
+            CollectiveOperation::Transfer(_) => None,
         })
     }
 
-    /// Whether anything runs in this lane.
+    /// Returns true if any task runs in this lane.
     pub(crate) fn uses(&self, lane: Lane) -> bool {
         self.tasks.iter().any(|it| it.lane == lane)
     }
 }
 
-/// Tasks with what they do to memory.
-struct Queue {
+/// Tasks with their memory accesses.
+struct TaskQueue {
     tasks: Vec<Task>,
     accesses: Vec<Access>,
     received: Vec<u64>,
 }
 
-impl Queue {
+impl TaskQueue {
     fn push(
         &mut self,
         (name, work): (String, Option<KernelCategory>),
@@ -96,29 +96,33 @@ impl Queue {
     }
 }
 
-/// Makes phases of steps, and notes what they need.
-pub(crate) struct Planner<'a> {
+/// Builder of phases, which also collects the kernels and memory that they need.
+pub(crate) struct PhaseBuilder<'a> {
     tables: &'a Tables,
-    /// The model's, and what fusion adds.
+    /// Kernels of the model, followed by those that fusion adds.
     pub(crate) kernels: Vec<Kernel>,
-    transport: Transport,
-    kept_bytes: usize,
-    /// The kernels, each with the types of its buffers.
-    pub(crate) calls: Vec<Call>,
-    /// The functions of the transfers.
+    backend: CommunicationBackend,
+    aux_bytes: usize,
+    /// Kernel calls, each with the element types of its buffers.
+    pub(crate) calls: Vec<KernelCall>,
+    /// Names of the functions of transfers.
     pub(crate) transfers: Vec<String>,
     n_words: Vec<usize>,
     staging_bytes: usize,
 }
 
-impl<'a> Planner<'a> {
-    /// Without any phase yet.
-    pub(crate) fn new(tables: &'a Tables, kernels: &[Kernel], transport: Transport) -> Self {
+impl<'a> PhaseBuilder<'a> {
+    /// Creates a builder without phases.
+    pub(crate) fn new(
+        tables: &'a Tables,
+        kernels: &[Kernel],
+        backend: CommunicationBackend,
+    ) -> Self {
         Self {
             tables,
             kernels: kernels.to_vec(),
-            transport,
-            kept_bytes: 0,
+            backend,
+            aux_bytes: 0,
             calls: Vec::new(),
             transfers: Vec::new(),
             n_words: vec![0; tables.mesh.n_ranks()],
@@ -126,9 +130,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The phase of these steps; these scalars go to the host at its end.
-    pub(crate) fn phase(&mut self, fused: &Fused, left: &[BufferId]) -> Result<Phase, Error> {
-        let mut queue = Queue {
+    /// Builds the phase of these steps, which copies `host_scalars` to the host at its end.
+    pub(crate) fn phase(
+        &mut self,
+        fused: &Fused,
+        host_scalars: &[BufferId],
+    ) -> Result<Phase, Error> {
+        let mut queue = TaskQueue {
             tasks: Vec::new(),
             accesses: Vec::new(),
             received: vec![0; self.n_words.len()],
@@ -140,59 +148,60 @@ impl<'a> Planner<'a> {
         for step in &fused.steps {
             match step {
                 FusedStep::Plain(step) => self.queue(step, &mut queue)?,
-                FusedStep::Product(product) => self.queue_product(product, &slots, &mut queue)?,
+                FusedStep::Matmul(matmul) => self.queue_matmul(matmul, &slots, &mut queue)?,
                 FusedStep::Round { input, slot } => {
                     self.queue_rounding(*input, &slots[*slot], &mut queue)?;
                 }
             }
         }
-        if !left.is_empty() {
-            let access = compute(self.ranges(left)?, Vec::new());
+        if !host_scalars.is_empty() {
+            let access = compute(self.ranges(host_scalars)?, Vec::new());
             queue.push(("report".to_owned(), None), access, Action::Report);
         }
-        let Queue { tasks, accesses, received } = queue;
+        let TaskQueue { tasks, accesses, received } = queue;
         Ok(Phase { tasks, schedule: Schedule::new(&accesses), received })
     }
 
-    /// Where the slots of a phase lie; phases take turns, so that each begins anew.
+    /// Assigns memory to the slots of a phase. Phases do not run at the same time, so they share
+    /// the memory.
     fn slots(&mut self, sizes: &[usize]) -> Vec<Range<usize>> {
-        let start = kept_from(self.tables);
+        let start = aux_offset(self.tables);
         let mut end = start;
         let mut slots = Vec::new();
         for size in sizes {
             slots.push(end..end + size);
             end = (end + size).next_multiple_of(256);
         }
-        self.kept_bytes = self.kept_bytes.max(end - start);
+        self.aux_bytes = self.aux_bytes.max(end - start);
         slots
     }
 
-    fn queue(&mut self, step: &Step, queue: &mut Queue) -> Result<(), Error> {
+    fn queue(&mut self, step: &Step, queue: &mut TaskQueue) -> Result<(), Error> {
         let name = self.name(step.kernel)?;
         if as_collective(&self.kernels[step.kernel]).is_some() {
-            for Exchange { stages, access, received } in self.exchanges(step)? {
+            for CollectiveTask { operations, access, received } in self.collective_tasks(step)? {
                 queue.received.iter_mut().zip(received).for_each(|(sum, it)| *sum += it);
-                queue.push(name.clone(), access, Action::Exchange(stages));
+                queue.push(name.clone(), access, Action::Communicate(operations));
             }
             return Ok(());
         }
         let (reads, writes) = (self.ranges(&step.inputs)?, self.ranges(&step.results)?);
-        let call = Call {
+        let call = KernelCall {
             kernel: step.kernel,
             inputs: self.types(&step.inputs),
             results: self.types(&step.results),
             epilogue: Epilogue::default(),
         };
         let run = self.run(call, &reads, &writes);
-        queue.push(name, compute(reads, writes), Action::Run(run));
+        queue.push(name, compute(reads, writes), Action::Kernel(run));
         Ok(())
     }
 
-    fn queue_product(
+    fn queue_matmul(
         &mut self,
-        product: &FusedProduct,
+        matmul: &FusedMatmul,
         slots: &[Range<usize>],
-        queue: &mut Queue,
+        queue: &mut TaskQueue,
     ) -> Result<(), Error> {
         let find = |location: Option<Location>| {
             location
@@ -202,31 +211,32 @@ impl<'a> Planner<'a> {
                 })
                 .transpose()
         };
-        let (bias, kept) = (find(product.bias)?, find(product.kept)?);
-        let (inputs, results) = (self.ranges(&product.inputs)?, vec![self.range(product.result)?]);
-        let call = Call {
-            kernel: product.kernel,
-            inputs: self.types(&product.inputs),
-            results: self.types(&[product.result]),
-            epilogue: product.epilogue,
+        let (bias, aux) = (find(matmul.bias)?, find(matmul.aux)?);
+        let (inputs, results) = (self.ranges(&matmul.inputs)?, vec![self.range(matmul.result)?]);
+        let call = KernelCall {
+            kernel: matmul.kernel,
+            inputs: self.types(&matmul.inputs),
+            results: self.types(&[matmul.result]),
+            epilogue: matmul.epilogue,
         };
         let mut run = self.run(call, &inputs, &results);
         run.bias = bias.as_ref().map(|it| it.start);
-        run.kept = kept.as_ref().map(|it| it.start);
-        // Of what an epilogue has besides, it reads some and writes some; both count as both.
-        let besides = || bias.iter().chain(&kept).cloned();
+        run.aux = aux.as_ref().map(|it| it.start);
+        // Bias and auxiliary buffer are read or written depending on the epilogue. Both count as
+        // both.
+        let besides = || bias.iter().chain(&aux).cloned();
         let reads = inputs.into_iter().chain(besides()).collect();
         let writes = results.into_iter().chain(besides()).collect();
-        queue.push(self.name(product.kernel)?, compute(reads, writes), Action::Run(run));
+        queue.push(self.name(matmul.kernel)?, compute(reads, writes), Action::Kernel(run));
         Ok(())
     }
 
-    /// A vector of `f32` rounded into a slot.
+    /// Queues the rounding of an `f32` vector into a slot.
     fn queue_rounding(
         &mut self,
         input: BufferId,
         slot: &Range<usize>,
-        queue: &mut Queue,
+        queue: &mut TaskQueue,
     ) -> Result<(), Error> {
         let extents = Shape::new(&[self.tables.buffers[input].n_elements]);
         let program = ScalarProgram {
@@ -242,8 +252,8 @@ impl<'a> Planner<'a> {
         let (reads, writes) = (vec![self.range(input)?], vec![slot.clone()]);
         let (inputs, results, epilogue) =
             (vec![DType::F32], vec![DType::Bf16], Epilogue::default());
-        let run = self.run(Call { kernel, inputs, results, epilogue }, &reads, &writes);
-        queue.push(self.name(kernel)?, compute(reads, writes), Action::Run(run));
+        let run = self.run(KernelCall { kernel, inputs, results, epilogue }, &reads, &writes);
+        queue.push(self.name(kernel)?, compute(reads, writes), Action::Kernel(run));
         Ok(())
     }
 
@@ -261,23 +271,28 @@ impl<'a> Planner<'a> {
         buffers.iter().map(|it| self.tables.buffers[*it].dtype).collect()
     }
 
-    fn run(&mut self, call: Call, inputs: &[Range<usize>], results: &[Range<usize>]) -> Run {
+    fn run(
+        &mut self,
+        call: KernelCall,
+        inputs: &[Range<usize>],
+        results: &[Range<usize>],
+    ) -> KernelRun {
         let offsets = |ranges: &[Range<usize>]| ranges.iter().map(|it| it.start).collect();
         let call = self.calls.iter().position(|it| *it == call).unwrap_or_else(|| {
             self.calls.push(call);
             self.calls.len() - 1
         });
         let (inputs, results) = (offsets(inputs), offsets(results));
-        Run { call, inputs, results, bias: None, kept: None }
+        KernelRun { call, inputs, results, bias: None, aux: None }
     }
 
-    /// What ranks need for the phases so far; `workspace` is what their kernels need.
-    pub(crate) fn sizes(&self, rank: usize, workspace: usize) -> Sizes {
+    /// Returns the memory that a rank needs for all phases. `workspace` is that of its kernels.
+    pub(crate) fn sizes(&self, rank: usize, workspace: usize) -> RankMemorySizes {
         let (n_pattern_words, staging) = (self.n_words[rank], self.staging_bytes);
-        Sizes { kept: self.kept_bytes, workspace, staging, n_pattern_words }
+        RankMemorySizes { aux: self.aux_bytes, workspace, staging, n_pattern_words }
     }
 
-    /// For each rank the words of its transfers' patterns.
+    /// Returns the pattern words of each rank's transfers.
     pub(crate) fn n_words(&self) -> &[usize] {
         &self.n_words
     }
@@ -295,14 +310,14 @@ impl<'a> Planner<'a> {
         buffers.iter().map(|it| self.range(*it)).collect()
     }
 
-    fn exchanges(&mut self, step: &Step) -> Result<Vec<Exchange>, Error> {
+    fn collective_tasks(&mut self, step: &Step) -> Result<Vec<CollectiveTask>, Error> {
         let (Some(collective), &[input], &[result]) =
             (as_collective(&self.kernels[step.kernel]), &step.inputs[..], &step.results[..])
         else {
             let message = format!("collective {}: expected one input and one result", step.kernel);
             return Err(Error::new(ErrorKind::Program, message));
         };
-        let mut builder = Builder {
+        let mut collective_builder = CollectiveBuilder {
             mesh: &self.tables.mesh,
             collective,
             input: self.range(input)?,
@@ -310,13 +325,13 @@ impl<'a> Planner<'a> {
             n_words: &mut self.n_words,
             staging_bytes: &mut self.staging_bytes,
         };
-        let mut exchanges = builder.exchanges(self.transport)?;
-        for stage in exchanges.iter_mut().flat_map(|it| &mut it.stages) {
-            if let Stage::Transfer(transfer) = stage {
+        let mut tasks = collective_builder.tasks(self.backend)?;
+        for operation in tasks.iter_mut().flat_map(|it| &mut it.operations) {
+            if let CollectiveOperation::Transfer(transfer) = operation {
                 transfer.number = number(&mut self.transfers, &transfer.function);
             }
         }
-        Ok(exchanges)
+        Ok(tasks)
     }
 }
 
@@ -325,7 +340,7 @@ fn compute(reads: Vec<Range<usize>>, writes: Vec<Range<usize>>) -> Access {
     Access { lane: Lane::Compute, reads, group_reads, axes, writes }
 }
 
-/// The number of a name in a list, to which it is added if it is new.
+/// Returns the index of a name in a list, and appends it if it is new.
 fn number(names: &mut Vec<String>, name: &str) -> usize {
     names.iter().position(|it| it == name).unwrap_or_else(|| {
         names.push(name.to_owned());

@@ -1,4 +1,4 @@
-//! All ranks of a model on GPUs, or those of this process, as the trainer sees them.
+//! The ranks of a model on GPUs, as the trainer sees them.
 #![expect(unsafe_code, reason = "the device writes the host's memory by itself")]
 
 use std::{
@@ -11,22 +11,22 @@ use std::{
 use soybean_plan::{BufferId, Kernel, Step, Tables, Tile};
 
 use super::{
-    cliques::Cliques,
-    collective::Transport,
-    connection::transport,
+    collective::CommunicationBackend,
+    communicators::Communicators,
+    device_set::{DeviceSet, PhaseEvents, StepLaunch, TimingEvents, scalars_for_host},
     epilogue::{Fused, fuse},
     gpu::Gpu,
-    here::Here,
-    kit::Kit,
-    libraries::find,
-    machine::{Events, Machine, Marks, Queuing, left_by_steps},
+    interconnect::choose_backend,
+    kernels::GpuKernels,
+    libraries::installation,
+    local_ranks::LocalRanks,
+    matmul::{CublasLt, MatmulPlan},
     memory::PinnedWords,
-    phase::{Phase, Planner},
-    place::Place,
-    product::{Lt, Product},
+    phase::{Phase, PhaseBuilder},
+    rank_context::RankContext,
+    recorder::record,
+    source::KernelRequests,
     stream::{Event, Graph},
-    tape::record,
-    text::Wanted,
 };
 use crate::{
     Config, Error, Profile, View,
@@ -38,88 +38,96 @@ use crate::{
     trace::{Span, microseconds},
 };
 
-/// How long the host looks for the end of a step without letting go of its core.
-const SPINNING: Duration = Duration::from_micros(500);
+/// Time for which the host polls for the end of a step without yielding its core.
+const SPIN_TIME: Duration = Duration::from_micros(500);
 
-/// The ranks of a model on GPUs.
+/// The ranks of a model, or those of this process, on GPUs.
 pub(crate) struct CudaRanks {
     seed: u64,
     uses_graphs: bool,
-    train: Steps,
-    evaluate: Steps,
-    /// When the last step has ended.
+    train: PhaseRunner,
+    evaluate: PhaseRunner,
+    /// End of the last step.
     done: Event,
     ends: Vec<Ends>,
-    /// The slot of the batch that is queued.
+    /// Slot of the queued batch.
     queued: usize,
-    here: Here,
-    line: String,
+    local: LocalRanks,
+    device_line: String,
     has_failed: bool,
-    machine: Machine,
+    devices: DeviceSet,
 }
 
-/// A phase, and what is kept for its steps.
-struct Steps {
+/// A phase with its events and captured graphs.
+struct PhaseRunner {
     phase: Phase,
-    events: Events,
+    events: PhaseEvents,
     has_run: bool,
-    /// For each slot the whole step, once it is captured.
+    /// The captured step for each slot.
     graphs: [Option<Graph>; 2],
 }
 
 impl CudaRanks {
-    /// Puts the ranks on GPUs, with first values.
+    /// Starts all ranks on GPUs and initialises their parameters.
     pub(crate) fn new(model: &AnyModel, config: &Config) -> Result<Self, Error> {
-        Self::start(model, config, Here::whole(model.get().tables().mesh.n_ranks()))
+        Self::start(model, config, LocalRanks::all(model.get().tables().mesh.n_ranks()))
     }
 
-    /// Puts some of the ranks on GPUs, with first values.
-    pub(crate) fn start(model: &AnyModel, config: &Config, here: Here) -> Result<Self, Error> {
+    /// Starts the ranks of this process on GPUs and initialises their parameters.
+    pub(crate) fn start(
+        model: &AnyModel,
+        config: &Config,
+        local: LocalRanks,
+    ) -> Result<Self, Error> {
         let (tables, kernels) = (model.get().tables(), model.get().kernels());
         check_tables(tables)?;
-        let gpus = find().gpus(here.gpus.clone())?;
-        let transport = transport(&gpus, here.ranks.len(), here.others.as_ref())?;
-        let mut planner = Planner::new(tables, kernels, transport);
-        let mut fuser = Fuser::new(&gpus[0], kernels, tables)?;
+        let gpus = installation().gpus(local.gpus.clone())?;
+        let backend = choose_backend(&gpus, local.ranks.len(), local.peers.as_ref())?;
+        let mut builder = PhaseBuilder::new(tables, kernels, backend);
+        let mut fuser = MatmulFuser::new(&gpus[0], kernels, tables)?;
         let steps = record(model.get(), |model, rank| model.train(rank))?;
-        let train = planner.phase(&fuser.fuse(&steps), &left_by_steps(tables))?;
+        let train = builder.phase(&fuser.fuse(&steps), &scalars_for_host(tables))?;
         let steps = record(model.get(), |model, rank| model.evaluate(rank))?;
-        let evaluate = planner.phase(&fuser.fuse(&steps), &[])?;
-        let wanted = Wanted {
-            kernels: &planner.kernels,
+        let evaluate = builder.phase(&fuser.fuse(&steps), &[])?;
+        let requests = KernelRequests {
+            kernels: &builder.kernels,
             precision: tables.precision,
-            calls: &planner.calls,
-            transfers: &planner.transfers,
+            calls: &builder.calls,
+            transfers: &builder.transfers,
         };
-        let kits = gpus.iter().map(|gpu| Kit::new(gpu, &wanted)).collect::<Result<Vec<_>, _>>()?;
-        let place = |rank: usize| {
-            let kit = (rank - here.ranks.start) * gpus.len() / here.ranks.len();
-            let sizes = planner.sizes(rank, kits[kit].workspace_bytes());
-            Place::new(rank, (kit, &gpus[kit]), model, sizes)
+        let kernel_sets = gpus
+            .iter()
+            .map(|gpu| GpuKernels::new(gpu, &requests))
+            .collect::<Result<Vec<_>, _>>()?;
+        let context = |rank: usize| {
+            let gpu_index = (rank - local.ranks.start) * gpus.len() / local.ranks.len();
+            let sizes = builder.sizes(rank, kernel_sets[gpu_index].workspace_bytes());
+            RankContext::new(rank, (gpu_index, &gpus[gpu_index]), model, sizes)
         };
-        let places = here.ranks.clone().map(place).collect::<Result<Vec<_>, _>>()?;
-        let axes = train.joint_axes().chain(evaluate.joint_axes());
-        let cliques = Cliques::new(&tables.mesh, axes, &here.ranks, &gpus, &here.others)?;
-        let mut machine = Machine::new(model.clone(), kits, places, cliques)?;
-        machine.write_patterns(&[&train, &evaluate], planner.n_words())?;
-        let ends: Vec<Ends> = here.ranks.clone().map(|rank| Ends::new(tables, rank)).collect();
-        for (place, ends) in machine.places.iter_mut().zip(&ends) {
-            ends.fill(tables, place, config.seed)?;
+        let contexts = local.ranks.clone().map(context).collect::<Result<Vec<_>, _>>()?;
+        let axes = train.nccl_axes().chain(evaluate.nccl_axes());
+        let communicators =
+            Communicators::new(&tables.mesh, axes, &local.ranks, &gpus, &local.peers)?;
+        let mut devices = DeviceSet::new(model.clone(), kernel_sets, contexts, communicators)?;
+        devices.write_patterns(&[&train, &evaluate], builder.n_words())?;
+        let ends: Vec<Ends> = local.ranks.clone().map(|rank| Ends::new(tables, rank)).collect();
+        for (context, ends) in devices.contexts.iter_mut().zip(&ends) {
+            ends.fill(tables, context, config.seed)?;
         }
         gpus.iter().try_for_each(|gpu| gpu.synchronize())?;
         Ok(Self {
             seed: config.seed,
-            // NCCL's documentation warns that graphs of several GPUs of one process may wait for each other for ever.
-            uses_graphs: config.uses_graphs && transport != Transport::Nccl,
-            train: Steps::new(&machine, train)?,
-            evaluate: Steps::new(&machine, evaluate)?,
+            // NCCL's documentation warns that graphs on several GPUs of one process may deadlock.
+            uses_graphs: config.uses_graphs && backend != CommunicationBackend::Nccl,
+            train: PhaseRunner::new(&devices, train)?,
+            evaluate: PhaseRunner::new(&devices, evaluate)?,
             done: Event::new(&gpus[0])?,
             ends,
             queued: 0,
-            line: here.line(&gpus, transport),
-            here,
+            device_line: local.device_line(&gpus, backend),
+            local,
             has_failed: false,
-            machine,
+            devices,
         })
     }
 
@@ -128,30 +136,33 @@ impl CudaRanks {
             Order::Train(training) => self.train(training),
             Order::Queue { batch } => self.fill(self.queued, batch),
             Order::Evaluate { batch } => {
-                // The batch that is queued stays where it is.
+                // The queued batch stays in its slot.
                 let slot = 1 - self.queued;
                 self.fill(slot, batch)?;
-                self.evaluate.run(&self.machine, slot, self.uses_graphs, &self.done)?;
+                self.evaluate.run(&self.devices, slot, self.uses_graphs, &self.done)?;
                 self.wait()?;
                 self.report_bytes(|this| &this.evaluate);
-                let model = self.machine.model.clone();
+                let model = self.devices.model.clone();
                 let outputs = model.get().tables().outputs.iter();
                 self.report_parts(&outputs.map(|it| (it.tile, it.buffer)).collect::<Vec<_>>())
             }
             Order::Fetch(stretch) | Order::Save(stretch) => {
-                let model = self.machine.model.clone();
+                let model = self.devices.model.clone();
                 self.report_parts(&stretch.buffers(model.get().tables()))
             }
             Order::Load { first, tensors } => {
-                let model = self.machine.model.clone();
-                let mut places = self.machine.places.iter_mut().zip(&self.ends);
-                places.try_for_each(|(place, ends)| {
-                    ends.load(model.get().tables(), place, first, tensors)?;
-                    place.gpu.synchronize()
+                let model = self.devices.model.clone();
+                let mut contexts = self.devices.contexts.iter_mut().zip(&self.ends);
+                contexts.try_for_each(|(context, ends)| {
+                    ends.load(model.get().tables(), context, first, tensors)?;
+                    context.gpu.synchronize()
                 })
             }
             Order::ResetProfile => {
-                self.here.own().iter().for_each(|it| lock(it).profile = Profile::default());
+                self.local
+                    .reports_here()
+                    .iter()
+                    .for_each(|it| lock(it).profile = Profile::default());
                 Ok(())
             }
         }
@@ -168,21 +179,21 @@ impl CudaRanks {
             }
             Feed::Queued { next } => (self.queued, next),
         };
-        let model = self.machine.model.clone();
+        let model = self.devices.model.clone();
         let scalars = self.ends[0].scalars(model.get().tables(), self.seed, moment);
-        // SAFETY: no step is running, so that no device reads the words.
-        let words = unsafe { self.machine.scalars.words_mut() };
+        // SAFETY: no step is running, so no device reads the words.
+        let words = unsafe { self.devices.scalars.words_mut() };
         words.iter_mut().zip(scalars).for_each(|(word, it)| *word = it.to_bits());
         let handing_over = Instant::now();
         match trace_from {
-            None => self.train.run(&self.machine, slot, self.uses_graphs, &self.done)?,
+            None => self.train.run(&self.devices, slot, self.uses_graphs, &self.done)?,
             Some(from) => {
-                let marks = self.machine.marks(&self.train.phase)?;
+                let timing = self.devices.timing(&self.train.phase)?;
                 let queued = microseconds(from, Instant::now());
-                self.train.queue(&self.machine, Queuing { slot, marks: Some(&marks) })?;
-                self.done.record(self.machine.origin())?;
+                self.train.queue(&self.devices, StepLaunch { slot, timing: Some(&timing) })?;
+                self.done.record(self.devices.origin_stream())?;
                 self.wait()?;
-                self.report_spans(&marks, queued)?;
+                self.report_spans(&timing, queued)?;
             }
         }
         let handing_over = handing_over.elapsed();
@@ -193,7 +204,7 @@ impl CudaRanks {
         self.wait()?;
         self.report_numbers();
         self.report_bytes(|this| &this.train);
-        for report in self.here.own() {
+        for report in self.local.reports_here() {
             let profile = &mut lock(report).profile;
             profile.n_steps += 1;
             profile.total += started.elapsed();
@@ -204,13 +215,13 @@ impl CudaRanks {
 
     fn report_numbers(&self) {
         let number = |(_, word): &(BufferId, PinnedWords)| {
-            // SAFETY: the step has ended, so that no device writes the word.
+            // SAFETY: the step has ended, so no device writes the word.
             let word = unsafe { word.words() }.first().copied();
             word.map_or(f32::NAN, f32::from_bits)
         };
-        let mut numbers = self.machine.left.iter().map(number);
-        // Rank 0 has them, in whatever process it is.
-        let Some(report) = self.here.ranks.contains(&0).then(|| &self.here.reports[0]) else {
+        let mut numbers = self.devices.host_scalars.iter().map(number);
+        // Rank 0 has the scalars, in whichever process it runs.
+        let Some(report) = self.local.ranks.contains(&0).then(|| &self.local.reports[0]) else {
             return;
         };
         let mut report = lock(report);
@@ -219,61 +230,63 @@ impl CudaRanks {
     }
 
     fn fill(&mut self, slot: usize, batch: &[View<'_>]) -> Result<(), Error> {
-        let model = self.machine.model.clone();
-        let mut places = self.machine.places.iter_mut().zip(&self.ends);
-        places
-            .try_for_each(|(place, ends)| place.slots[slot].fill(ends, model.get().tables(), batch))
+        let model = self.devices.model.clone();
+        let mut contexts = self.devices.contexts.iter_mut().zip(&self.ends);
+        contexts.try_for_each(|(context, ends)| {
+            context.slots[slot].fill(ends, model.get().tables(), batch)
+        })
     }
 
     /// Waits for the end of the step.
     fn wait(&self) -> Result<(), Error> {
         let started = Instant::now();
-        while !self.done.has_happened()? {
-            if started.elapsed() < SPINNING {
+        while !self.done.is_complete()? {
+            if started.elapsed() < SPIN_TIME {
                 hint::spin_loop();
             } else {
-                // Where another rank is gone, this wait is for ever, but the driver, NCCL and other processes say so when asked.
-                self.machine.check()?;
-                let others = &self.here.others;
-                self.machine.cliques.check().map_err(|error| others.reason(error))?;
-                others.check(started)?;
+                // If a peer is gone, the step never ends. The driver, NCCL and other processes
+                // report that.
+                self.devices.check()?;
+                let peers = &self.local.peers;
+                self.devices.communicators.check().map_err(|error| peers.root_cause(error))?;
+                peers.check(started)?;
                 thread::yield_now();
             }
         }
-        // The end of a step on one GPU says nothing of failures on others.
-        self.machine.check()
+        // The end of a step on one GPU does not imply that the others succeeded.
+        self.devices.check()
     }
 
-    /// Why nothing goes on: what a GPU says, rather than what followed from it.
+    /// Records a failure. Returns the error of a GPU in preference to errors that follow from it.
     fn fail(&mut self, error: Error) -> Error {
         self.has_failed = true;
-        let Err(failure) = self.machine.check() else { return error };
-        self.machine.places.iter().for_each(|it| it.gpu.give_up());
+        let Err(failure) = self.devices.check() else { return error };
+        self.devices.contexts.iter().for_each(|it| it.gpu.abandon());
         failure
     }
 
-    fn report_bytes(&self, steps: fn(&Self) -> &Steps) {
-        for rank in self.here.ranks.clone() {
-            lock(&self.here.reports[rank]).moved_bytes = steps(self).phase.received[rank];
+    fn report_bytes(&self, steps: fn(&Self) -> &PhaseRunner) {
+        for rank in self.local.ranks.clone() {
+            lock(&self.local.reports[rank]).moved_bytes = steps(self).phase.received[rank];
         }
     }
 
     fn report_parts(&mut self, tensors: &[(Tile, BufferId)]) -> Result<(), Error> {
-        let model = self.machine.model.clone();
+        let model = self.devices.model.clone();
         let tables = model.get().tables();
-        let places = self.machine.places.iter_mut();
-        for ((place, ends), report) in places.zip(&self.ends).zip(self.here.own()) {
-            ends.parts(tables, place, tensors, &mut lock(report).parts)?;
+        let contexts = self.devices.contexts.iter_mut();
+        for ((context, ends), report) in contexts.zip(&self.ends).zip(self.local.reports_here()) {
+            ends.parts(tables, context, tensors, &mut lock(report).parts)?;
         }
         Ok(())
     }
 
-    fn report_spans(&self, marks: &Marks, queued: f64) -> Result<(), Error> {
-        for (at, report) in self.here.own().iter().enumerate() {
+    fn report_spans(&self, timing: &TimingEvents, queued: f64) -> Result<(), Error> {
+        for (at, report) in self.local.reports_here().iter().enumerate() {
             let mut spans = Vec::new();
-            for (task, marks_of) in self.train.phase.tasks.iter().zip(&marks.tasks) {
+            for (task, marks_of) in self.train.phase.tasks.iter().zip(&timing.tasks) {
                 let [first, last] = &marks_of[at];
-                let start = first.milliseconds_since(&marks.from[at])?;
+                let start = first.milliseconds_since(&timing.from[at])?;
                 let duration = last.milliseconds_since(first)?;
                 spans.push(Span {
                     name: task.name.clone(),
@@ -291,95 +304,97 @@ impl CudaRanks {
 
 impl Ranks for CudaRanks {
     fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
-        // Others may have made another context current on this thread.
-        self.machine.places[0].gpu.make_current()?;
+        // Other code may have made another context current on this thread.
+        self.devices.contexts[0].gpu.make_current()?;
         self.serve(order).map_err(|error| self.fail(error))
     }
 
     fn reports(&self) -> &[Mutex<Report>] {
-        &self.here.reports
+        &self.local.reports
     }
 
     fn device_line(&self) -> String {
-        self.line.clone()
+        self.device_line.clone()
     }
 }
 
 impl Drop for CudaRanks {
     fn drop(&mut self) {
-        if self.has_failed || self.here.others.check(Instant::now()).is_err() {
-            self.machine.cliques.abort();
+        if self.has_failed || self.local.peers.check(Instant::now()).is_err() {
+            self.devices.communicators.abort();
         } else {
-            self.machine.cliques.leave();
+            self.devices.communicators.close();
         }
-        // What is still queued uses memory that goes now, the host's too. GPUs that were given up refuse at once, and keep their memory.
-        for place in &self.machine.places {
-            let _refused = place.gpu.synchronize();
+        // Pending work uses device and host memory that is about to be freed. Lost GPUs return at
+        // once and keep their memory.
+        for context in &self.devices.contexts {
+            let _refused = context.gpu.synchronize();
         }
     }
 }
 
-impl Steps {
-    fn new(machine: &Machine, phase: Phase) -> Result<Self, Error> {
-        let events = machine.events(&phase)?;
+impl PhaseRunner {
+    fn new(devices: &DeviceSet, phase: Phase) -> Result<Self, Error> {
+        let events = devices.events(&phase)?;
         Ok(Self { phase, events, has_run: false, graphs: [None, None] })
     }
 
-    /// Queues a step, kernel by kernel.
-    fn queue(&self, machine: &Machine, queuing: Queuing<'_>) -> Result<(), Error> {
-        machine.await_batch(queuing.slot)?;
-        machine.queue(&self.phase, &self.events, queuing)
+    /// Queues a step kernel by kernel.
+    fn queue(&self, devices: &DeviceSet, launch: StepLaunch<'_>) -> Result<(), Error> {
+        devices.wait_for_batch(launch.slot)?;
+        devices.queue(&self.phase, &self.events, launch)
     }
 
-    /// Starts a step on the batch of a slot; `done` becomes its end.
+    /// Starts a step on the batch of a slot and records its end in `done`.
     ///
-    /// The first step is queued kernel by kernel, since libraries load theirs when they are first used, which no capture allows.
+    /// The first step is queued kernel by kernel: libraries load kernels on first use, which a
+    /// capture does not allow.
     fn run(
         &mut self,
-        machine: &Machine,
+        devices: &DeviceSet,
         slot: usize,
         uses_graphs: bool,
         done: &Event,
     ) -> Result<(), Error> {
-        let queuing = Queuing { slot, marks: None };
+        let launch = StepLaunch { slot, timing: None };
         if !uses_graphs || !self.has_run {
-            self.queue(machine, queuing)?;
+            self.queue(devices, launch)?;
             self.has_run = true;
-            return done.record(machine.origin());
+            return done.record(devices.origin_stream());
         }
-        machine.await_batch(slot)?;
+        devices.wait_for_batch(slot)?;
         if self.graphs[slot].is_none() {
-            machine.origin().begin_capture()?;
-            let queued = machine.queue(&self.phase, &self.events, queuing);
-            // The capture ends in any case.
-            let graph = machine.origin().end_capture();
+            devices.origin_stream().begin_capture()?;
+            let queued = devices.queue(&self.phase, &self.events, launch);
+            // The capture must end even after an error.
+            let graph = devices.origin_stream().end_capture();
             queued?;
             self.graphs[slot] = Some(graph?);
         }
         if let Some(graph) = &self.graphs[slot] {
-            graph.launch(machine.origin())?;
+            graph.launch(devices.origin_stream())?;
         }
-        done.record(machine.origin())
+        done.record(devices.origin_stream())
     }
 }
 
-/// Joins products and what follows them, where cuBLASLt has both as one.
-struct Fuser<'a> {
-    lt: Lt,
+/// Fusion of products with their epilogues, as far as cuBLASLt supports them.
+struct MatmulFuser<'a> {
+    lt: CublasLt,
     kernels: &'a [Kernel],
     tables: &'a Tables,
 }
 
-impl<'a> Fuser<'a> {
+impl<'a> MatmulFuser<'a> {
     fn new(gpu: &Arc<Gpu>, kernels: &'a [Kernel], tables: &'a Tables) -> Result<Self, Error> {
-        Ok(Self { lt: Lt::new(gpu)?, kernels, tables })
+        Ok(Self { lt: CublasLt::new(gpu)?, kernels, tables })
     }
 
     fn fuse(&mut self, steps: &[Step]) -> Fused {
         let Self { lt, kernels, tables } = self;
         fuse(steps, kernels, tables, &mut |kernel, types, epilogue| {
             let Some(Kernel::Contract(contraction)) = kernels.get(kernel) else { return false };
-            let product = Product::new(lt, contraction, types, tables.precision, epilogue);
+            let product = MatmulPlan::new(lt, contraction, types, tables.precision, epilogue);
             product.is_ok_and(|it| it.is_some())
         })
     }

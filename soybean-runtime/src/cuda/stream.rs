@@ -1,4 +1,4 @@
-//! Streams, events, and whole steps as graphs.
+//! Streams, events and graphs.
 #![expect(unsafe_code, reason = "the driver is a C library")]
 
 use std::sync::Arc;
@@ -8,24 +8,25 @@ use cudarc::driver::{DriverError, result, sys};
 use super::gpu::{Gpu, Version};
 use crate::{Error, ErrorKind};
 
-/// A queue of work on one GPU.
+/// A CUDA stream.
 pub(crate) struct Stream {
     pub(crate) gpu: Arc<Gpu>,
     raw: sys::CUstream,
 }
 
-/// How soon a stream's work runs when that of several could.
+/// Scheduling priority of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
     Normal,
     High,
 }
 
-// SAFETY: streams may be used from any thread that makes their context current, which every call here does.
+// SAFETY: a stream may be used from any thread that makes its context current, as every call here
+// does.
 unsafe impl Send for Stream {}
 
 impl Stream {
-    /// A stream that does not wait for others.
+    /// Creates a non-blocking stream.
     pub(crate) fn new(gpu: &Arc<Gpu>, priority: Priority) -> Result<Self, Error> {
         gpu.bind()?;
         let kind = result::stream::StreamKind::NonBlocking;
@@ -34,17 +35,17 @@ impl Stream {
             Priority::High => result::stream::get_priority_range()
                 .and_then(|(_, greatest)| result::stream::create_with_priority(kind, greatest)),
         };
-        let raw = made.map_err(|error| gpu.fault("making a stream", error))?;
+        let raw = made.map_err(|error| gpu.error("making a stream", error))?;
         Ok(Self { gpu: Arc::clone(gpu), raw })
     }
 
-    /// The driver's handle, with the GPU's context made current.
+    /// Returns the driver's handle and makes its context current.
     pub(crate) fn raw(&self) -> Result<sys::CUstream, Error> {
         self.gpu.bind()?;
         Ok(self.raw)
     }
 
-    /// Lets later work wait until the event has happened as it was last recorded; it may be another GPU's.
+    /// Makes later work wait for the last recording of an event, which may belong to another GPU.
     pub(crate) fn wait(&self, event: &Event) -> Result<(), Error> {
         let raw = self.raw()?;
         // SAFETY: both handles are alive.
@@ -55,47 +56,48 @@ impl Stream {
                 sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT,
             )
         }
-        .map_err(|error| self.gpu.fault("waiting for an event", error))
+        .map_err(|error| self.gpu.error("waiting for an event", error))
     }
 
-    /// Waits on the host until all work is done.
+    /// Waits on the host until all work completes.
     pub(crate) fn synchronize(&self) -> Result<(), Error> {
         let raw = self.raw()?;
         // SAFETY: the handle is alive.
         unsafe { result::stream::synchronize(raw) }
-            .map_err(|error| self.gpu.fault("waiting for a stream", error))
+            .map_err(|error| self.gpu.error("waiting for a stream", error))
     }
 
-    /// Whether all has gone well so far on this stream's GPU, as far as the driver knows.
+    /// Returns the first error that the driver reports for the stream's GPU.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let raw = self.raw()?;
         // SAFETY: the handle is alive.
         match unsafe { sys::cuStreamQuery(raw) } {
             sys::CUresult::CUDA_SUCCESS | sys::CUresult::CUDA_ERROR_NOT_READY => Ok(()),
-            error => Err(self.gpu.fault("running a step", DriverError(error))),
+            error => Err(self.gpu.error("running a step", DriverError(error))),
         }
     }
 
-    /// From here on work on this stream, and on streams that wait for it, is collected and not run.
+    /// Starts a capture. Work on this stream, and on streams that wait for it, is recorded instead
+    /// of run.
     pub(crate) fn begin_capture(&self) -> Result<(), Error> {
         let raw = self.raw()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the handle is alive.
         unsafe { result::stream::begin_capture(raw, mode) }
-            .map_err(|error| self.gpu.fault("beginning to capture a step", error))
+            .map_err(|error| self.gpu.error("beginning to capture a step", error))
     }
 
-    /// The work collected since [`Self::begin_capture`], ready to run.
+    /// Ends the capture and instantiates the graph.
     pub(crate) fn end_capture(&self) -> Result<Graph, Error> {
         let raw = self.raw()?;
         // SAFETY: the handle is alive.
         let graph = unsafe { result::stream::end_capture(raw) }
-            .map_err(|error| self.gpu.fault("capturing a step", error))?;
+            .map_err(|error| self.gpu.error("capturing a step", error))?;
         // SAFETY: the driver has just made the graph.
         let made = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
-        // SAFETY: as above; what was made of it lives on its own.
+        // SAFETY: as above; the executable graph is independent of it.
         let _refused = unsafe { result::graph::destroy(graph) };
-        let raw = made.map_err(|error| self.gpu.fault("making a graph of a step", error))?;
+        let raw = made.map_err(|error| self.gpu.error("making a graph of a step", error))?;
         Ok(Graph { gpu: Arc::clone(&self.gpu), raw })
     }
 }
@@ -103,15 +105,16 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let Ok(raw) = self.raw() else { return };
-        // SAFETY: made in `new`. After a fatal error the driver refuses, and there is nothing left to destroy.
+        // SAFETY: made in `new`. After a fatal error the driver refuses, and there is nothing left
+        // to destroy.
         let _refused = unsafe { result::stream::destroy(raw) };
     }
 }
 
-/// The first driver with the call that reads times: older ones lack it, and calling it would end the process.
+/// First driver with `cuEventElapsedTime_v2`. Calling it on older drivers would abort the process.
 const TIMING_DRIVER: i32 = 12_080;
 
-/// A moment in a stream.
+/// A CUDA event.
 pub(crate) struct Event {
     gpu: Arc<Gpu>,
     raw: sys::CUevent,
@@ -121,12 +124,12 @@ pub(crate) struct Event {
 unsafe impl Send for Event {}
 
 impl Event {
-    /// An event that orders work and takes no time.
+    /// Creates an event without timing.
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, Error> {
         Self::with(gpu, sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
     }
 
-    /// An event that also keeps the time.
+    /// Creates an event with timing.
     pub(crate) fn with_time(gpu: &Arc<Gpu>) -> Result<Self, Error> {
         if gpu.driver_version < TIMING_DRIVER {
             let found = Version(gpu.driver_version);
@@ -142,48 +145,49 @@ impl Event {
     fn with(gpu: &Arc<Gpu>, flags: sys::CUevent_flags) -> Result<Self, Error> {
         gpu.bind()?;
         let raw =
-            result::event::create(flags).map_err(|error| gpu.fault("making an event", error))?;
+            result::event::create(flags).map_err(|error| gpu.error("making an event", error))?;
         Ok(Self { gpu: Arc::clone(gpu), raw })
     }
 
-    /// The moment becomes that at which all work so far on the stream, which is of the same GPU, is done.
+    /// Records the event behind all work so far on a stream of the same GPU.
     pub(crate) fn record(&self, stream: &Stream) -> Result<(), Error> {
         let raw = stream.raw()?;
         // SAFETY: both handles are alive.
         unsafe { result::event::record(self.raw, raw) }
-            .map_err(|error| self.gpu.fault("recording an event", error))
+            .map_err(|error| self.gpu.error("recording an event", error))
     }
 
-    /// Whether the moment has passed.
-    pub(crate) fn has_happened(&self) -> Result<bool, Error> {
+    /// Returns true if the recorded work is complete.
+    pub(crate) fn is_complete(&self) -> Result<bool, Error> {
         self.gpu.bind()?;
         // SAFETY: the handle is alive.
         match unsafe { result::event::query(self.raw) } {
             Ok(()) => Ok(true),
             Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
-            Err(error) => Err(self.gpu.fault("running a step", error)),
+            Err(error) => Err(self.gpu.error("running a step", error)),
         }
     }
 
-    /// The milliseconds from an earlier moment to this one; both have happened and keep the time.
+    /// Returns the milliseconds since an earlier event. Both must be complete and have timing.
     pub(crate) fn milliseconds_since(&self, earlier: &Self) -> Result<f32, Error> {
         self.gpu.bind()?;
         // SAFETY: both handles are alive.
         unsafe { result::event::elapsed(earlier.raw, self.raw) }
-            .map_err(|error| self.gpu.fault("reading the time", error))
+            .map_err(|error| self.gpu.error("reading the time", error))
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: made in `with`. After a fatal error the driver refuses, and there is nothing left to destroy.
+            // SAFETY: made in `with`. After a fatal error the driver refuses, and there is nothing
+            // left to destroy.
             let _refused = unsafe { result::event::destroy(self.raw) };
         }
     }
 }
 
-/// A whole step on all GPUs, which runs with one call.
+/// An executable graph of a step on all GPUs.
 pub(crate) struct Graph {
     gpu: Arc<Gpu>,
     raw: sys::CUgraphExec,
@@ -193,19 +197,21 @@ pub(crate) struct Graph {
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Runs the step after all work so far on the stream.
+    /// Queues the graph on a stream.
     pub(crate) fn launch(&self, stream: &Stream) -> Result<(), Error> {
         let raw = stream.raw()?;
-        // SAFETY: both handles are alive; whoever captured the step keeps its memory.
+        // SAFETY: both handles are valid; the owner of the graph keeps the captured memory
+        // allocated.
         unsafe { result::graph::launch(self.raw, raw) }
-            .map_err(|error| self.gpu.fault("starting a step", error))
+            .map_err(|error| self.gpu.error("starting a step", error))
     }
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: made in `end_capture`. After a fatal error the driver refuses, and there is nothing left to destroy.
+            // SAFETY: made in `end_capture`. After a fatal error the driver refuses, and there is
+            // nothing left to destroy.
             let _refused = unsafe { result::graph::exec_destroy(self.raw) };
         }
     }

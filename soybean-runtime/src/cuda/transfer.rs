@@ -1,4 +1,4 @@
-//! Elements that pass from buffers to buffers in patterns: one launch on each rank.
+//! Transfers between buffers of ranks, described by patterns: one launch per rank.
 
 use std::ops::Range;
 
@@ -7,58 +7,59 @@ use soybean_plan::{Combine, DType, Run};
 
 use crate::{Error, ErrorKind, overlap::Overlap};
 
-/// Where a stretch of memory begins: on which rank, in which of its blocks, how many bytes in.
+/// Start of a memory range: rank, allocation and byte offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Position {
+pub(crate) struct MemoryLocation {
     pub(crate) rank: usize,
-    pub(crate) block: Block,
+    pub(crate) block: MemoryBlock,
     pub(crate) offset: usize,
 }
 
-/// The blocks of a rank's memory.
+/// Allocations of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Block {
-    /// The buffers of the program.
+pub(crate) enum MemoryBlock {
+    /// Buffers of the program.
     Arena,
-    /// What collectives use while they run.
+    /// Staging memory of collectives.
     Staging,
 }
 
-/// What a rank does in a transfer: for each part the sources (several to combine) and the elements.
+/// One part of a rank's transfer: its sources, several if they are combined, and its elements.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub(crate) sources: Vec<Position>,
+pub(crate) struct TransferPart {
+    pub(crate) sources: Vec<MemoryLocation>,
     pub(crate) dims: Vec<Dim>,
 }
 
 /// One launch on each rank, as data.
 pub(crate) struct Transfer {
-    /// The function.
+    /// Name of the function.
     pub(crate) function: String,
-    /// The function's number among those of the model's transfers.
+    /// Index of the function among those of all transfers.
     pub(crate) number: usize,
-    /// For each rank its launch, if it has anything to do.
+    /// Launch of each rank, if it has work.
     pub(crate) launches: Vec<Option<TransferLaunch>>,
 }
 
-/// A rank's part of a transfer.
+/// The launch of one rank in a transfer.
 pub(crate) struct TransferLaunch {
-    /// The blocks.
+    /// Grid of blocks.
     pub(crate) grid: [u32; 3],
-    /// Where the results begin.
-    pub(crate) result: Position,
-    patterns: Vec<(Pattern, Vec<Position>)>,
+    /// Start of the result.
+    pub(crate) result: MemoryLocation,
+    patterns: Vec<(Pattern, Vec<MemoryLocation>)>,
     is_combining: bool,
-    /// The first of its words among those of its rank.
+    /// Index of the first pattern word.
     first_word: usize,
 }
 
 impl Transfer {
-    /// The transfer in which each rank takes its parts: copies, or with several sources what they combine to; a rank's words follow those in `n_words`, which grows by them.
+    /// Builds a transfer in which each rank copies its parts, or combines several sources. The
+    /// pattern words of a rank are appended to those counted in `n_words`.
     pub(crate) fn new(
         combine: Option<Combine>,
         dtype: DType,
-        ranks: Vec<(Position, Vec<Part>)>,
+        ranks: Vec<(MemoryLocation, Vec<TransferPart>)>,
         n_words: &mut [usize],
     ) -> Result<Self, Error> {
         let n_bytes = dtype.bytes();
@@ -75,7 +76,7 @@ impl Transfer {
         let mut launches = Vec::new();
         for (rank, (result, parts)) in ranks.into_iter().enumerate() {
             let mut patterns = Vec::new();
-            for Part { sources, dims } in parts {
+            for TransferPart { sources, dims } in parts {
                 let pattern = Pattern::new(&dims, n_bytes, unit).ok_or_else(too_large)?;
                 if pattern.n_points > 0 {
                     patterns.push((pattern, sources));
@@ -103,20 +104,25 @@ fn too_large() -> Error {
 
 impl TransferLaunch {
     fn n_words(&self) -> usize {
-        let words = |(pattern, sources): &(Pattern, Vec<Position>)| {
+        let words = |(pattern, sources): &(Pattern, Vec<MemoryLocation>)| {
             pattern.tables.len() + sources.len() + PART_WORDS
         };
         self.patterns.iter().map(words).sum()
     }
 
-    /// The address of the parts, if the rank's words begin at `base`.
+    /// Returns the address of the parts if the rank's words begin at `base`.
     pub(crate) fn parts_address(&self, base: u64) -> u64 {
         let n_before: usize = self.patterns.iter().map(|it| it.0.tables.len() + it.1.len()).sum();
         base + 8 * (self.first_word + n_before) as u64
     }
 
-    /// Writes the words among those of the rank, which begin at `base`.
-    pub(crate) fn write(&self, words: &mut [u64], base: u64, address: impl Fn(Position) -> u64) {
+    /// Writes the pattern words of a rank, whose memory begins at `base`.
+    pub(crate) fn write(
+        &self,
+        words: &mut [u64],
+        base: u64,
+        address: impl Fn(MemoryLocation) -> u64,
+    ) {
         let mut at = self.first_word;
         let mut parts = Vec::new();
         for (pattern, sources) in &self.patterns {
@@ -138,47 +144,49 @@ impl TransferLaunch {
     }
 }
 
-/// Elements that lie one after another in both buffers.
-pub(crate) fn stretch(range: &Range<usize>) -> Vec<Dim> {
+/// Returns the dims of a range that is contiguous in both buffers.
+pub(crate) fn contiguous(range: &Range<usize>) -> Vec<Dim> {
     let run = Run { here: range.start, there: range.start, length: range.len() };
     vec![Dim { runs: vec![run], stride_here: 1, stride_there: 1 }]
 }
 
-/// Which side of a movement is packed: its elements lie one after another, in the order of the other side's visit.
+/// Side of a movement that is packed: its elements are contiguous, in the order of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Packed {
-    Here,
+pub(crate) enum PackedSide {
+    LocalRanks,
     There,
 }
 
-/// An overlap of which one side is packed, from element `start` on; and the number of its elements.
-pub(crate) fn packed(overlap: &Overlap, side: Packed, start: usize) -> (Vec<Dim>, usize) {
+/// Returns the dims of an overlap with one side packed from element `start` on, and the number of
+/// elements.
+pub(crate) fn packed(overlap: &Overlap, side: PackedSide, start: usize) -> (Vec<Dim>, usize) {
     let mut dims = overlap.dims();
     let mut stride = 1;
     for dim in dims.iter_mut().rev() {
         let mut position = 0;
         for run in &mut dim.runs {
             match side {
-                Packed::Here => run.here = position,
-                Packed::There => run.there = position,
+                PackedSide::LocalRanks => run.here = position,
+                PackedSide::There => run.there = position,
             }
             position += run.length;
         }
         match side {
-            Packed::Here => dim.stride_here = stride,
-            Packed::There => dim.stride_there = stride,
+            PackedSide::LocalRanks => dim.stride_here = stride,
+            PackedSide::There => dim.stride_there = stride,
         }
         stride *= position;
     }
-    (shifted(dims, side, start), stride)
+    (with_offset(dims, side, start), stride)
 }
 
-/// Dims of which one side begins at this element. A dim of one element holds it as a stride, so that it counts for the size of units.
-pub(crate) fn shifted(mut dims: Vec<Dim>, side: Packed, start: usize) -> Vec<Dim> {
+/// Adds an offset to one side. It is the stride of a dim with one element, so that it counts for
+/// the unit size.
+pub(crate) fn with_offset(mut dims: Vec<Dim>, side: PackedSide, start: usize) -> Vec<Dim> {
     let one = |here, there| vec![Run { here, there, length: 1 }];
     let first = match side {
-        Packed::Here => Dim { runs: one(1, 0), stride_here: start, stride_there: 0 },
-        Packed::There => Dim { runs: one(0, 1), stride_here: 0, stride_there: start },
+        PackedSide::LocalRanks => Dim { runs: one(1, 0), stride_here: start, stride_there: 0 },
+        PackedSide::There => Dim { runs: one(0, 1), stride_here: 0, stride_there: start },
     };
     dims.insert(0, first);
     dims

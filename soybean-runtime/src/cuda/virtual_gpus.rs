@@ -1,15 +1,17 @@
-//! Tests on virtual GPUs: each runs again in a process of its own that finds them where CUDA's libraries are looked for.
+//! Tests on virtual GPUs. Each test runs again in a child process that finds them in place of
+//! CUDA's libraries.
 
 use std::{env, process::Command, sync::Arc};
 
 use soybean_plan::DType;
 
-use super::{gpu::Gpu, libraries::find, memory::DeviceMemory};
+use super::{gpu::Gpu, libraries::installation, memory::DeviceMemory};
 
-/// Set in the processes that find virtual GPUs.
+/// Set in child processes that find virtual GPUs.
 const INSIDE: &str = "SOYBEAN_ON_VIRTUAL_GPUS";
 
-/// Runs `body` where there are virtual GPUs: in another process, which runs this test alone; `test` is its path.
+/// Runs `body` in a child process with virtual GPUs, which runs the test with the path `test`
+/// alone.
 #[expect(
     clippy::print_stdout,
     reason = "whoever reads the output should know that nothing was tried"
@@ -40,18 +42,18 @@ pub(super) fn on_virtual_gpus(test: &str, settings: &[(&str, &str)], body: impl 
     assert!(stdout.contains("1 passed"), "expected that {test} runs, found {stdout}");
 }
 
-/// The first virtual GPUs.
+/// Opens the first `n` virtual GPUs.
 pub(super) fn gpus(n: usize) -> Vec<Arc<Gpu>> {
-    find().gpus(0..n).unwrap()
+    installation().gpus(0..n).unwrap()
 }
 
-/// Values in memory of the host as the device has them.
-pub(super) struct Tensor {
+/// Host values of a tensor, rounded to its device type.
+pub(super) struct HostTensor {
     pub(super) dtype: DType,
     pub(super) values: Vec<f32>,
 }
 
-impl Tensor {
+impl HostTensor {
     pub(super) fn new(dtype: DType, n: usize, seed: u64) -> Self {
         let values = numbers(n, seed).into_iter().map(|it| rounded(dtype, it)).collect();
         Self { dtype, values }
@@ -84,7 +86,7 @@ impl Tensor {
     }
 }
 
-/// The nearest number of the type, the even one of two.
+/// Rounds to the element type, ties to even.
 fn rounded(dtype: DType, value: f32) -> f32 {
     match dtype {
         DType::F32 | DType::I32 => value,
@@ -95,7 +97,7 @@ fn rounded(dtype: DType, value: f32) -> f32 {
     }
 }
 
-/// Numbers from -1 to 1, different for each seed.
+/// Returns pseudo-random numbers from -1 to 1.
 fn numbers(n: usize, seed: u64) -> Vec<f32> {
     let word = |at: usize| soybean_plan::random::mixed(seed << 32 | at as u64) >> 40;
     (0..n).map(|at| word(at) as f32 / (1 << 23) as f32 - 1.0).collect()

@@ -1,4 +1,5 @@
-//! What processes tell each other beside the work, so that none waits for another that will not come.
+//! Control messages between processes. They report failures and mismatches, so that no process
+//! waits for another that will not come.
 #![expect(unsafe_code, reason = "messages on their way are in memory that stays")]
 
 use std::{
@@ -13,68 +14,76 @@ use std::{
 
 use super::{
     Process,
-    calls::{Channel, Requests},
-    course::{Course, Courses, Deed},
-    messages::{MAX_BYTES, Message},
+    control_message::{ControlMessage, MAX_BYTES},
+    mpi_communicator::{MpiCommunicator, Requests},
+    progress::{Operation, Progress, ProgressList},
 };
 use crate::{Error, ErrorKind, abort::lock};
 
-/// How often a process that waits looks for messages.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long a process that has left may take to say why.
-pub(super) const REASONS_TAKE: Duration = Duration::from_millis(300);
-/// How long a process that has failed by itself waits to hear whether others have failed alike.
-const OTHERS_TAKE: Duration = Duration::from_millis(500);
-/// How long a process waits for the others to come to an error that was not told at once, and so is all processes'.
-const ALL_TAKE: Duration = Duration::from_secs(2);
-/// How long processes that have failed wait for the others to end, before all are ended.
-const ENDING_TAKES: Duration = Duration::from_secs(2);
+/// Interval at which a waiting process polls for messages.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Time for a process that has ended to send the reason.
+pub(super) const REASON_TIMEOUT: Duration = Duration::from_millis(300);
+/// Time for which a failed process waits to hear whether others fail with the same error.
+const PEER_FAILURE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time for which a process waits for others to reach an error that all processes have in common.
+const COMMON_FAILURE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time for which failed processes wait for the others to end, before all are aborted.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The channel of control, and what came by it.
+/// The control channel and the messages received.
 pub(super) struct Control {
-    channel: Channel,
+    communicator: MpiCommunicator,
     process: Process,
     inbox: Mutex<Inbox>,
     outbox: Mutex<Outbox>,
-    pub(super) courses: Courses,
-    /// Whether this process has told of a failure of its own.
+    pub(super) trainers: ProgressList,
+    /// Set after this process has reported a failure of its own.
     has_failed: AtomicBool,
 }
 
 struct Inbox {
-    looked: Instant,
-    /// The processes that write something that must not be cut off, once for each such thing.
+    last_poll: Instant,
+    /// Processes with a write in progress, once per write.
     writing: Vec<usize>,
-    /// The failures of others, with the number of the process.
+    /// Failures of other processes, with their numbers.
     failures: Vec<(usize, String)>,
-    /// What else others said, and when.
-    notes: Vec<(usize, Message, Instant)>,
+    /// Other messages.
+    statuses: Vec<Status>,
     buffer: Box<[u8; MAX_BYTES]>,
 }
 
 #[derive(Default)]
 struct Outbox {
-    /// Whether this process has left, and MPI is about to end.
+    /// Set when MPI is about to be finalised.
     is_closed: bool,
     requests: Requests,
-    /// What is under way.
+    /// Buffers of pending messages.
     messages: Vec<Box<[u8]>>,
 }
 
+/// A message about the progress of another process.
+struct Status {
+    process: usize,
+    message: ControlMessage,
+    received: Instant,
+}
+
 impl Control {
-    pub(super) fn new(channel: Channel, process: Process) -> Self {
+    pub(super) fn new(communicator: MpiCommunicator, process: Process) -> Self {
         Self {
-            channel,
+            communicator,
             process,
             inbox: Mutex::new(Inbox::new()),
             outbox: Mutex::default(),
-            courses: Courses::default(),
+            trainers: ProgressList::default(),
             has_failed: AtomicBool::new(false),
         }
     }
 
-    /// Tells all other processes. What cannot be sent is lost; they learn of the end of this process in other ways.
-    pub(super) fn tell(&self, message: &Message) {
+    /// Sends a message to all other processes. Messages that cannot be sent are dropped, since the
+    /// other processes also detect the end of this one by other means.
+    pub(super) fn broadcast(&self, message: &ControlMessage) {
         let mut outbox = lock(&self.outbox);
         let Outbox { is_closed, requests, messages } = &mut *outbox;
         if *is_closed {
@@ -88,108 +97,120 @@ impl Control {
         messages.push(bytes);
         for process in (0..self.process.count).filter(|it| *it != self.process.number) {
             // SAFETY: the memory stays until all requests are done.
-            let _lost = unsafe { self.channel.begin_send((process, 0), start, n_bytes, requests) };
+            let _lost =
+                unsafe { self.communicator.begin_send((process, 0), start, n_bytes, requests) };
         }
     }
 
-    /// Tells the others of a failure, unless it is theirs.
-    pub(super) fn tell_failure(&self, text: &str) {
-        if !self.is_of_another(text) && !self.has_failed.swap(true, Ordering::SeqCst) {
-            self.tell(&Message::Failed(text.to_owned()));
+    /// Reports a failure to the other processes, unless one of them caused it.
+    pub(super) fn report_failure(&self, text: &str) {
+        if !self.is_peer_failure(text) && !self.has_failed.swap(true, Ordering::SeqCst) {
+            self.broadcast(&ControlMessage::Failed(text.to_owned()));
         }
     }
 
-    /// Tells the others of a failure, and finds out whether this process is the one that tells people.
-    pub(super) fn is_to_say(&self, text: &str) -> bool {
-        // What was told at once is a failure of this process. Others come to the rest too, when they have finished what they write.
+    /// Reports a failure to the other processes. Returns true if this process should print it.
+    pub(super) fn should_report(&self, text: &str) -> bool {
+        // A failure that was reported at once belongs to this process. All processes reach the
+        // other errors, after they have finished their writes.
         let is_own = self.has_failed.load(Ordering::SeqCst);
-        let patience = if is_own { OTHERS_TAKE } else { ALL_TAKE };
-        self.tell_failure(text);
-        if self.is_of_another(text) {
+        let backoff = if is_own { PEER_FAILURE_TIMEOUT } else { COMMON_FAILURE_TIMEOUT };
+        self.report_failure(text);
+        if self.is_peer_failure(text) {
             return false;
         }
         let mut started = Instant::now();
-        while self.process.number > 0 && started.elapsed() < patience {
-            self.look(None);
+        while self.process.number > 0 && started.elapsed() < backoff {
+            self.poll(None);
             let inbox = lock(&self.inbox);
             let is_before = |process: usize| process < self.process.number;
-            if inbox.failures.iter().any(|it| is_before(it.0) && is_alike(&it.1, text)) {
+            if inbox.failures.iter().any(|it| is_before(it.0) && has_same_cause(&it.1, text)) {
                 return false;
             }
             if !is_own && inbox.writing.iter().any(|it| is_before(*it)) {
                 started = Instant::now();
             }
             drop(inbox);
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
         true
     }
 
-    /// Whether an error is what another process has told.
-    fn is_of_another(&self, text: &str) -> bool {
-        let told =
-            |(process, failure): &(usize, String)| text.contains(&said_by(*process, failure));
-        lock(&self.inbox).failures.iter().any(told)
+    /// Returns true if the error was reported by another process.
+    fn is_peer_failure(&self, text: &str) -> bool {
+        let is_reported =
+            |(process, failure): &(usize, String)| text.contains(&with_process(*process, failure));
+        lock(&self.inbox).failures.iter().any(is_reported)
     }
 
-    /// Whether a process has failed.
+    /// Returns true if any process has failed.
     fn is_failed(&self) -> bool {
         self.has_failed.load(Ordering::SeqCst) || !lock(&self.inbox).failures.is_empty()
     }
 
-    /// Takes what others have said: why this process cannot go on with what it does, if so.
-    pub(super) fn look(&self, course: Option<&Course>) -> Option<Error> {
-        // Where another thread looks, that is enough.
+    /// Receives control messages. Returns an error if this process cannot continue with its
+    /// operation.
+    pub(super) fn poll(&self, progress: Option<&Progress>) -> Option<Error> {
+        // One polling thread is enough.
         let mut inbox = self.inbox.try_lock().ok()?;
-        if inbox.looked.elapsed() < LOOK_EVERY {
+        if inbox.last_poll.elapsed() < POLL_INTERVAL {
             return None;
         }
-        inbox.looked = Instant::now();
+        inbox.last_poll = Instant::now();
         loop {
-            let taken = self.channel.take(&mut inbox.buffer[..]);
+            let taken = self.communicator.try_receive(&mut inbox.buffer[..]);
             let (process, n_bytes) = match taken {
                 Ok(Some(taken)) => taken,
                 Ok(None) => break,
                 Err(error) => return Some(error),
             };
-            if let Some(message) = Message::from_bytes(&inbox.buffer[..n_bytes.min(MAX_BYTES)]) {
-                inbox.take(process, message);
+            if let Some(message) =
+                ControlMessage::from_bytes(&inbox.buffer[..n_bytes.min(MAX_BYTES)])
+            {
+                inbox.accept(process, message);
             }
         }
-        inbox.judge(course, &self.courses, self.process)
+        inbox.diagnose(progress, &self.trainers, self.process)
     }
 
-    /// Tells the others that this process waits in an order of this trainer, once.
-    pub(super) fn tell_waiting(&self, course: &Course) {
-        let (order, deed) = course.place();
-        if course.is_news(order) {
-            let places = self.courses.all().iter().map(|it| (it.trainer, it.place().0)).collect();
-            self.tell(&Message::Waiting { trainer: course.trainer, order, deed, places });
+    /// Tells the other processes once that this one waits in an order of this trainer.
+    pub(super) fn announce_wait(&self, progress: &Progress) {
+        let (sequence, operation) = progress.current();
+        if progress.announce(sequence) {
+            let positions =
+                self.trainers.all().iter().map(|it| (it.trainer, it.current().0)).collect();
+            self.broadcast(&ControlMessage::Waiting {
+                trainer: progress.trainer,
+                sequence,
+                operation,
+                positions,
+            });
         }
     }
 
-    /// Tells the others that a trainer has ended.
-    pub(super) fn tell_closed(&self, course: &Course) {
-        let (trainer, order) = (course.trainer, course.n_done());
-        self.tell(&Message::Closed { trainer, order });
+    /// Tells the other processes that a trainer has ended.
+    pub(super) fn announce_close(&self, progress: &Progress) {
+        let (trainer, sequence) = (progress.trainer, progress.last_done());
+        self.broadcast(&ControlMessage::Closed { trainer, sequence });
     }
 
-    /// Leaves the other processes: waits until all want to end, or after a failure for a while, after which all are ended. What a process writes is finished before.
+    /// Leaves the run. Waits until all processes want to end. After a failure all are aborted when
+    /// the time limit expires, unless one has a write in progress.
     pub(super) fn leave(&self) {
-        self.courses.all().iter().for_each(|it| self.tell_closed(it));
-        self.tell(&Message::Ended);
+        self.trainers.all().iter().for_each(|it| self.announce_close(it));
+        self.broadcast(&ControlMessage::Ended);
         let mut requests = Requests::default();
-        let mut is_done = self.channel.begin_meeting(&mut requests).is_err();
+        let mut is_done = self.communicator.begin_barrier(&mut requests).is_err();
         let mut failed = None;
         while !is_done {
             is_done = requests.is_done().unwrap_or(true);
-            self.look(None);
+            self.poll(None);
             if !self.is_failed() || !lock(&self.inbox).writing.is_empty() {
                 failed = None;
-            } else if failed.get_or_insert_with(Instant::now).elapsed() > ENDING_TAKES {
-                return self.channel.abort();
+            } else if failed.get_or_insert_with(Instant::now).elapsed() > SHUTDOWN_TIMEOUT {
+                return self.communicator.abort();
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
         lock(&self.outbox).is_closed = true;
     }
@@ -197,88 +218,106 @@ impl Control {
 
 impl Inbox {
     fn new() -> Self {
-        let (failures, notes, writing) = (Vec::new(), Vec::new(), Vec::new());
+        let (failures, statuses, writing) = (Vec::new(), Vec::new(), Vec::new());
         let buffer = Box::new([0; MAX_BYTES]);
-        Self { looked: Instant::now(), writing, failures, notes, buffer }
+        Self { last_poll: Instant::now(), writing, failures, statuses, buffer }
     }
 
-    fn take(&mut self, from: usize, message: Message) {
+    fn accept(&mut self, from: usize, message: ControlMessage) {
         match message {
-            Message::Failed(text) => self.failures.push((from, text)),
-            Message::Writing => self.writing.push(from),
-            Message::Written => {
+            ControlMessage::Failed(text) => self.failures.push((from, text)),
+            ControlMessage::Writing => self.writing.push(from),
+            ControlMessage::Written => {
                 let begun = self.writing.iter().position(|it| *it == from);
                 begun.map(|it| self.writing.swap_remove(it));
             }
-            Message::Waiting { .. } | Message::Closed { .. } | Message::Ended => {
-                self.notes.push((from, message, Instant::now()));
+            ControlMessage::Waiting { .. }
+            | ControlMessage::Closed { .. }
+            | ControlMessage::Ended => {
+                self.statuses.push(Status { process: from, message, received: Instant::now() });
             }
         }
     }
 
-    /// Why a process that waits in an order of the trainer `course`, one of `courses`, cannot go on.
-    fn judge(
+    /// Returns an error if a process that waits in an order of the trainer `progress` cannot
+    /// continue. `trainers` are all trainers of this process.
+    fn diagnose(
         &mut self,
-        course: Option<&Course>,
-        courses: &Courses,
+        progress: Option<&Progress>,
+        trainers: &ProgressList,
         process: Process,
     ) -> Option<Error> {
         if let Some((from, text)) = self.failures.first() {
-            return Some(Error::new(ErrorKind::Rank, said_by(*from, text)));
+            return Some(Error::new(ErrorKind::Rank, with_process(*from, text)));
         }
-        let course = course?;
-        // What this process has behind it is over.
-        self.notes.retain(|note| match note.1 {
-            Message::Waiting { trainer, order, .. } => match courses.find(trainer) {
-                Some(own) => order >= own.place().0,
-                None => trainer > course.trainer,
+        let progress = progress?;
+        // Messages about completed orders are obsolete.
+        self.statuses.retain(|status| match status.message {
+            ControlMessage::Waiting { trainer, sequence, .. } => match trainers.find(trainer) {
+                Some(own) => sequence >= own.current().0,
+                None => trainer > progress.trainer,
             },
-            Message::Closed { .. } | Message::Ended => true,
-            Message::Failed(_) | Message::Writing | Message::Written => false,
+            ControlMessage::Closed { .. } | ControlMessage::Ended => true,
+            ControlMessage::Failed(_) | ControlMessage::Writing | ControlMessage::Written => false,
         });
-        self.notes.iter().find_map(|(from, message, at)| {
-            if let Some((theirs, own)) = crossed(message, course, courses) {
-                return Some(differ((*from, &theirs), (process.number, &own)));
+        self.statuses.iter().find_map(|Status { process: from, message, received }| {
+            if let Some((theirs, own)) = deadlock(message, progress, trainers) {
+                return Some(mismatch((*from, &theirs), (process.number, &own)));
             }
-            let is_left = at.elapsed() > REASONS_TAKE && self.has_left(*from, message, course);
-            is_left.then(|| left(*from, &course.place().1))
+            let is_left =
+                received.elapsed() > REASON_TIMEOUT && self.has_left(*from, message, progress);
+            is_left.then(|| departed(*from, &progress.current().1))
         })
     }
 
-    /// Whether a process that has told of its end, or of that of a trainer, does not come to what this one waits in.
-    fn has_left(&self, from: usize, message: &Message, course: &Course) -> bool {
-        let is_closed = |it: &Message| matches!(it, Message::Closed { trainer, .. } if *trainer == course.trainer);
+    /// Returns true if a process has ended, or closed the trainer, without reaching the current
+    /// order.
+    fn has_left(&self, from: usize, message: &ControlMessage, progress: &Progress) -> bool {
+        let is_closed = |it: &ControlMessage| matches!(it, ControlMessage::Closed { trainer, .. } if *trainer == progress.trainer);
         match message {
-            Message::Closed { order, .. } => is_closed(message) && *order < course.place().0,
-            Message::Ended => !self.notes.iter().any(|it| it.0 == from && is_closed(&it.1)),
-            Message::Failed(_) | Message::Waiting { .. } | Message::Writing | Message::Written => {
-                false
+            ControlMessage::Closed { sequence, .. } => {
+                is_closed(message) && *sequence < progress.current().0
             }
+            ControlMessage::Ended => {
+                !self.statuses.iter().any(|it| it.process == from && is_closed(&it.message))
+            }
+            ControlMessage::Failed(_)
+            | ControlMessage::Waiting { .. }
+            | ControlMessage::Writing
+            | ControlMessage::Written => false,
         }
     }
 }
 
-/// What another process waits in and what this one waits in, if they wait for each other.
-fn crossed(waiting: &Message, course: &Course, courses: &Courses) -> Option<(String, String)> {
-    let Message::Waiting { trainer, order: theirs, deed: other, places } = waiting else {
+/// Returns the operations that this process and the sender wait in, if they wait for each other.
+fn deadlock(
+    waiting: &ControlMessage,
+    progress: &Progress,
+    trainers: &ProgressList,
+) -> Option<(String, String)> {
+    let ControlMessage::Waiting { trainer, sequence: theirs, operation: other, positions } =
+        waiting
+    else {
         return None;
     };
-    let (order, deed) = course.place();
-    if *trainer == course.trainer {
-        let is_other = *theirs == order && *other != deed;
-        return is_other.then(|| (other.to_string(), deed.to_string()));
+    let (sequence, operation) = progress.current();
+    if *trainer == progress.trainer {
+        let is_other = *theirs == sequence && *other != operation;
+        return is_other.then(|| (other.to_string(), operation.to_string()));
     }
-    // Each has yet to begin what the other waits in; one that has done so may wait for a third.
-    let own = courses.find(*trainer)?;
-    let place = places.iter().find(|it| it.0 == course.trainer);
-    let is_crossed =
-        own.is_beside(course) && own.place().0 < *theirs && place.is_none_or(|it| it.1 < order);
-    let of = |deed: &Deed, trainer| format!("{deed} of trainer {trainer}");
-    is_crossed.then(|| (of(other, *trainer), of(&deed, course.trainer)))
+    // Both must have yet to begin the operation of the other. Otherwise the other may wait for a
+    // third process.
+    let own = trainers.find(*trainer)?;
+    let position = positions.iter().find(|it| it.0 == progress.trainer);
+    let is_crossed = own.has_same_thread_as(progress)
+        && own.current().0 < *theirs
+        && position.is_none_or(|it| it.1 < sequence);
+    let of = |operation: &Operation, trainer| format!("{operation} of trainer {trainer}");
+    is_crossed.then(|| (of(other, *trainer), of(&operation, progress.trainer)))
 }
 
-/// Whether two errors have the same cause: what was expected is the same, on whatever rank or GPU.
-fn is_alike(one: &str, other: &str) -> bool {
+/// Returns true if two errors have the same cause: they expected the same, on whatever rank or GPU.
+fn has_same_cause(one: &str, other: &str) -> bool {
     let cause = |text: &str| {
         let expected = text.split(", found").next().unwrap_or_default();
         expected.chars().filter(|it| !it.is_ascii_digit()).collect::<String>()
@@ -286,12 +325,12 @@ fn is_alike(one: &str, other: &str) -> bool {
     cause(one) == cause(other)
 }
 
-fn said_by(process: usize, text: &str) -> String {
+fn with_process(process: usize, text: &str) -> String {
     format!("process {process}: {text}")
 }
 
-/// The error where processes do not do the same.
-pub(super) fn differ(one: (usize, &dyn Display), other: (usize, &dyn Display)) -> Error {
+/// Returns the error for processes that do different things.
+pub(super) fn mismatch(one: (usize, &dyn Display), other: (usize, &dyn Display)) -> Error {
     let (first, second) = if one.0 < other.0 { (one, other) } else { (other, one) };
     let message = format!(
         "expected all processes to do the same, found {} in process {}, and {} in process {}",
@@ -300,9 +339,9 @@ pub(super) fn differ(one: (usize, &dyn Display), other: (usize, &dyn Display)) -
     Error::new(ErrorKind::Process, message)
 }
 
-fn left(process: usize, deed: &Deed) -> Error {
+fn departed(process: usize, operation: &Operation) -> Error {
     let message = format!(
-        "expected all processes to do the same, found that process {process} has ended its work before {deed}"
+        "expected all processes to do the same, found that process {process} has ended its work before {operation}"
     );
     Error::new(ErrorKind::Process, message)
 }
@@ -312,70 +351,75 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::processes::course::Act;
+    use crate::processes::progress::OperationKind;
 
-    fn step(word: u64) -> Deed {
-        Deed { act: Act::Train, word, detail: 0 }
+    fn step(id: u64) -> Operation {
+        Operation { kind: OperationKind::Train, id, argument: 0 }
     }
 
-    /// A trainer that is at this order, which the calling thread has given.
-    fn course(courses: &Courses, trainer: u64, order: u64) -> Arc<Course> {
-        let course = Arc::new(Course::new(trainer, 1, Deed::of(Act::Start)));
-        courses.add(&course);
-        (1..=order).for_each(|it| course.go_on(step(it)));
-        course
+    /// Returns the progress of a trainer at this order, given by the calling thread.
+    fn progress(trainers: &ProgressList, trainer: u64, sequence: u64) -> Arc<Progress> {
+        let progress = Arc::new(Progress::new(trainer, 1, Operation::of(OperationKind::Start)));
+        trainers.add(&progress);
+        (1..=sequence).for_each(|it| progress.begin(step(it)));
+        progress
     }
 
-    /// What process 0 concludes, which waits in order 5 of trainer 1 and has come to order 3 of trainer 2, when process 1 waits in this order of trainer 2, and has come to that of trainer 1.
-    fn judged(theirs: u64, place: Option<u64>, in_two_threads: bool) -> Option<String> {
-        let courses = Courses::default();
-        let first = course(&courses, 1, 5);
+    /// Diagnoses process 0, which waits in order 5 of trainer 1 and has reached order 3 of trainer
+    /// 2. Process 1 waits in order `theirs` of trainer 2 and has reached order `position` of
+    /// trainer 1.
+    fn diagnosed(theirs: u64, position: Option<u64>, in_two_threads: bool) -> Option<String> {
+        let trainers = ProgressList::default();
+        let first = progress(&trainers, 1, 5);
         let _second = match in_two_threads {
-            true => thread::scope(|it| it.spawn(|| course(&courses, 2, 3)).join().unwrap()),
-            false => course(&courses, 2, 3),
+            true => thread::scope(|it| it.spawn(|| progress(&trainers, 2, 3)).join().unwrap()),
+            false => progress(&trainers, 2, 3),
         };
         let mut inbox = Inbox::new();
-        let places = place.map(|it| (1, it)).into_iter().chain([(2, theirs)]).collect();
-        inbox.take(1, Message::Waiting { trainer: 2, order: theirs, deed: step(9), places });
+        let positions = position.map(|it| (1, it)).into_iter().chain([(2, theirs)]).collect();
+        inbox.accept(
+            1,
+            ControlMessage::Waiting { trainer: 2, sequence: theirs, operation: step(9), positions },
+        );
         let process = Process { number: 0, count: 2 };
-        inbox.judge(Some(&first), &courses, process).map(|it| it.to_string())
+        inbox.diagnose(Some(&first), &trainers, process).map(|it| it.to_string())
     }
 
     #[test]
-    fn processes_that_wait_for_each_other_in_two_trainers_are_told() {
-        let found = judged(4, Some(4), false).unwrap();
+    fn deadlocks_across_two_trainers_are_detected() {
+        let found = diagnosed(4, Some(4), false).unwrap();
         let (here, there) =
             (format!("{} of trainer 1", step(5)), format!("{} of trainer 2", step(9)));
         let expected = format!("found {here} in process 0, and {there} in process 1");
         assert!(found.ends_with(&expected), "{found}");
-        // It has not even started the trainer.
-        assert!(judged(4, None, false).is_some());
-        // It has made the step in which this process waits, perhaps for a third.
-        assert_eq!(judged(4, Some(5), false), None);
-        // This process has made the step in which the other waits.
-        assert_eq!(judged(3, Some(4), false), None);
-        assert_eq!(judged(2, Some(4), false), None);
-        // Another thread may come to it.
-        assert_eq!(judged(4, Some(4), true), None);
+        // Process 1 has not even started trainer 1.
+        assert!(diagnosed(4, None, false).is_some());
+        // Process 1 has begun the step in which this process waits. It may wait for a third.
+        assert_eq!(diagnosed(4, Some(5), false), None);
+        // This process has begun the step in which process 1 waits.
+        assert_eq!(diagnosed(3, Some(4), false), None);
+        assert_eq!(diagnosed(2, Some(4), false), None);
+        // Another thread of this process may still reach it.
+        assert_eq!(diagnosed(4, Some(4), true), None);
     }
 
     #[test]
-    fn what_is_written_is_known_until_it_is_there() {
+    fn writes_in_progress_are_tracked() {
         let mut inbox = Inbox::new();
-        for (message, expected) in [(Message::Writing, 1), (Message::Written, 0)] {
-            inbox.take(1, message);
-            assert_eq!((inbox.writing.len(), inbox.notes.len()), (expected, 0));
+        for (message, expected) in [(ControlMessage::Writing, 1), (ControlMessage::Written, 0)] {
+            inbox.accept(1, message);
+            assert_eq!((inbox.writing.len(), inbox.statuses.len()), (expected, 0));
         }
     }
 
     #[test]
-    fn processes_that_fail_alike_are_told_apart_by_nothing() {
+    fn errors_with_the_same_cause_are_recognised() {
         let on = |rank: usize, free: usize| {
             format!(
                 "the tensors of rank {rank}: expected 96 bytes on GPU {rank}, found {free} free"
             )
         };
-        assert!(is_alike(&on(0, 5), &on(4, 7)));
-        assert!(!is_alike(&on(0, 5), "input `y`: expected 96 elements, found 5"));
+        assert!(has_same_cause(&on(0, 5), &on(4, 7)));
+        assert!(!has_same_cause(&on(0, 5), "input `y`: expected 96 elements, found 5"));
     }
 }

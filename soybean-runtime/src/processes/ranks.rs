@@ -1,4 +1,5 @@
-//! The ranks of a model in several processes: this one's are threads or on GPUs, and what any rank reports is handed round after each order.
+//! The ranks of a model in several processes. Local ranks are threads or on GPUs. The reports of
+//! all ranks are exchanged after each order.
 #![expect(unsafe_code, reason = "reports on their way are in memory that stays")]
 
 use std::{
@@ -8,70 +9,74 @@ use std::{
 };
 
 #[cfg(feature = "cuda")]
-use super::neighbours::Neighbours;
+use super::mpi_peers::MpiPeers;
 use super::{
     Process,
-    calls::{Channel, Requests},
-    control::differ,
-    course::{Act, Course, Deed},
-    devices::{Choice, Offer, choose},
-    letters::{Letters, MAX_PIECE, MAX_RANKS_HERE, pieces},
-    reports::{self, Head, Reader},
-    world::{self, Watch, World},
+    control::mismatch,
+    device_choice::{DeviceChoice, DeviceOffer, choose_devices},
+    mpi_communicator::{MpiCommunicator, Requests},
+    mpi_transport::{MAX_MESSAGE_BYTES, MAX_RANKS_HERE, MpiTransport, chunks},
+    progress::{Operation, OperationKind, Progress},
+    report_codec::{self, ReportHeader, ReportReader},
+    world::{self, WaitContext, World},
 };
 #[cfg(feature = "cuda")]
-use crate::cuda::{CudaRanks, Here};
+use crate::cuda::{CudaRanks, LocalRanks};
 use crate::{
     Config, Error, ErrorKind,
     abort::lock,
     cpu::{CpuRanks, Part},
-    mail::Mail,
+    dispatch::SharedState,
     model::AnyModel,
-    post::Links,
     ranks::{Order, Ranks, Report},
+    transport::Transport,
 };
 
-/// The tag of what is handed round beside the reports of every order. No other messages are under way then.
+/// Tag of the extra data that only some orders exchange. No other messages are pending at that
+/// time.
 const TAG: usize = 0;
 
-/// The most bytes of a process that are kept for what is handed round later.
-const MAX_KEPT: usize = 1 << 20;
+/// Maximum capacity of a buffer that is kept for later exchanges.
+const MAX_RETAINED_BYTES: usize = 1 << 20;
 
-/// This process's ranks, and how it hears of all others.
+/// The local ranks, and the exchange of reports with other processes.
 struct ProcessRanks {
-    /// Only none while it is dropped.
+    /// `None` only while it is dropped.
     inner: Option<Box<dyn Ranks>>,
-    links: Links,
-    round: Round,
+    shared: SharedState,
+    exchange: ReportExchange,
 }
 
-/// What is handed round after an order.
-struct Round {
+/// The exchange of reports after an order.
+struct ReportExchange {
     world: &'static World,
-    channel: Channel,
-    course: Arc<Course>,
+    communicator: MpiCommunicator,
+    progress: Arc<Progress>,
     ranks: Range<usize>,
     own: Vec<u8>,
     all: Vec<u8>,
-    /// What each process has beside that which every order has.
-    more: Vec<Vec<u8>>,
+    /// Extra data of each process, in addition to the fixed part of every order.
+    extra: Vec<Vec<u8>>,
     requests: Requests,
 }
 
-/// Starts the ranks of this process. The first `n / count` of the mesh's `n` ranks are those of process 0, and so on: its slowest axes lie between processes.
+/// Starts the ranks of this process. Process 0 has the first `n / count` of the mesh's `n` ranks,
+/// and so on. The slowest axes of the mesh are therefore between processes.
 pub(crate) fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Error> {
     let world = world::join()?;
-    let links = parts(model, world.process).map(|ranks| {
+    let shared = local_ranks(model, world.process).map(|ranks| {
         let n_ranks = model.get().tables().mesh.n_ranks();
-        (Links::new(ranks.len(), n_ranks), ranks)
+        (SharedState::new(ranks.len(), n_ranks), ranks)
     });
     let started =
-        links.and_then(|(links, ranks)| ProcessRanks::start(world, model, config, links, ranks));
-    started.map(|it| Box::new(it) as Box<dyn Ranks>).inspect_err(|error| tell(world, error))
+        shared.and_then(|(shared, ranks)| ProcessRanks::start(world, model, config, shared, ranks));
+    started
+        .map(|it| Box::new(it) as Box<dyn Ranks>)
+        .inspect_err(|error| report_failure(world, error))
 }
 
-/// The ranks of a process.
-fn parts(model: &AnyModel, process: Process) -> Result<Range<usize>, Error> {
+/// Returns the ranks of a process.
+fn local_ranks(model: &AnyModel, process: Process) -> Result<Range<usize>, Error> {
     let n_ranks = model.get().tables().mesh.n_ranks();
     let fault = |message| Err(Error::new(ErrorKind::Process, message));
     let Process { number, count } = process;
@@ -89,63 +94,63 @@ fn parts(model: &AnyModel, process: Process) -> Result<Range<usize>, Error> {
     Ok(number * n_here..(number + 1) * n_here)
 }
 
-/// Tells the other processes of a failure; people hear of it where the program ends.
-fn tell(world: &World, error: &Error) {
-    world.control.tell_failure(&error.to_string());
+/// Reports a failure to the other processes. It is printed where the program ends.
+fn report_failure(world: &World, error: &Error) {
+    world.control.report_failure(&error.to_string());
 }
 
-/// What the ranks of a process know of it.
-struct Place {
+/// The context in which the ranks of a process start.
+struct RankStarter {
     world: &'static World,
-    channel: Channel,
-    course: Arc<Course>,
+    communicator: MpiCommunicator,
+    progress: Arc<Progress>,
     ranks: Range<usize>,
 }
 
-impl Place {
+impl RankStarter {
     /// Starts the ranks as threads.
-    fn on_cpu(
+    fn start_on_cpu(
         self,
         model: &AnyModel,
         config: &Config,
         obstacle: Option<String>,
-        links: &Links,
+        shared: &SharedState,
     ) -> Result<Box<dyn Ranks>, Error> {
-        let Self { world, channel, course, ranks } = self;
+        let Self { world, communicator, progress, ranks } = self;
         let n_here = ranks.len();
-        let mail = |rank| -> Option<Box<dyn Mail>> {
-            let (course, requests) = (Arc::clone(&course), Requests::default());
-            Some(Box::new(Letters { world, channel, course, rank, n_here, requests }))
+        let transport = |rank| -> Option<Box<dyn Transport>> {
+            let (progress, requests) = (Arc::clone(&progress), Requests::default());
+            Some(Box::new(MpiTransport { world, communicator, progress, rank, n_here, requests }))
         };
-        let part = Part { ranks, n_cores: world.n_cores, mail: &mail };
-        let ranks = CpuRanks::start(model, config, obstacle, &part, links.clone())?;
+        let part = Part { ranks, n_cores: world.n_cores, transport: &transport };
+        let ranks = CpuRanks::start(model, config, obstacle, &part, shared.clone())?;
         Ok(Box::new(ranks))
     }
 
     /// Starts the ranks on GPUs, one on each.
     #[cfg(feature = "cuda")]
-    fn on_gpus(
+    fn start_on_gpus(
         self,
         model: &AnyModel,
         config: &Config,
         gpus: Range<usize>,
-        links: &Links,
+        shared: &SharedState,
     ) -> Result<Box<dyn Ranks>, Error> {
-        let Self { world, channel, course, ranks } = self;
-        let (reports, abort) = (Arc::clone(&links.reports), Arc::clone(&links.abort));
-        let others = Arc::new(Neighbours { world, channel, course, abort });
-        let here = Here { ranks, gpus, reports, others };
-        Ok(Box::new(CudaRanks::start(model, config, here)?))
+        let Self { world, communicator, progress, ranks } = self;
+        let (reports, abort) = (Arc::clone(&shared.reports), Arc::clone(&shared.abort));
+        let peers = Arc::new(MpiPeers { world, communicator, progress, abort });
+        let local = LocalRanks { ranks, gpus, reports, peers };
+        Ok(Box::new(CudaRanks::start(model, config, local)?))
     }
 
-    /// Without the feature no process offers GPUs.
+    /// Without the feature, no process offers GPUs.
     #[cfg(not(feature = "cuda"))]
-    fn on_gpus(
+    fn start_on_gpus(
         self,
         _: &AnyModel,
         _: &Config,
         _: Range<usize>,
-        _: &Links,
+        _: &SharedState,
     ) -> Result<Box<dyn Ranks>, Error> {
         Err(crate::devices::not_built_in())
     }
@@ -156,31 +161,40 @@ impl ProcessRanks {
         world: &'static World,
         model: &AnyModel,
         config: &Config,
-        links: Links,
+        shared: SharedState,
         ranks: Range<usize>,
     ) -> Result<Self, Error> {
-        let (course, channel) = world.enter(start_of(model, config), &links.abort)?;
-        let watch = Watch { abort: &links.abort, course: &course };
-        let offer = Offer::of_process(course.place().1, config.device, world.machine);
-        let offers = world.hand_round(channel, &offer.to_bytes(), watch)?;
-        let place = Place { world, channel, course: Arc::clone(&course), ranks: ranks.clone() };
-        let inner = match choose(&offers, world.process.number, ranks.len())? {
-            Choice::Cpu(obstacle) => place.on_cpu(model, config, obstacle, &links)?,
-            Choice::Gpus(gpus) => place.on_gpus(model, config, gpus, &links)?,
+        let (progress, communicator) =
+            world.open_trainer(start_operation(model, config), &shared.abort)?;
+        let context = WaitContext { abort: &shared.abort, progress: &progress };
+        let offer = DeviceOffer::of_process(progress.current().1, config.device, world.machine);
+        let offers = world.all_gather(communicator, &offer.to_bytes(), context)?;
+        let starter = RankStarter {
+            world,
+            communicator,
+            progress: Arc::clone(&progress),
+            ranks: ranks.clone(),
         };
-        let (own, all, more) = (Vec::new(), Vec::new(), Vec::new());
+        let inner = match choose_devices(&offers, world.process.number, ranks.len())? {
+            DeviceChoice::Cpu(obstacle) => {
+                starter.start_on_cpu(model, config, obstacle, &shared)?
+            }
+            DeviceChoice::Gpus(gpus) => starter.start_on_gpus(model, config, gpus, &shared)?,
+        };
+        let (own, all, extra) = (Vec::new(), Vec::new(), Vec::new());
         let requests = Requests::default();
-        let round = Round { world, channel, course, ranks, own, all, more, requests };
-        let mut ranks = Self { inner: Some(inner), links, round };
-        ranks.round.hand_round(&ranks.links, false)?;
+        let exchange =
+            ReportExchange { world, communicator, progress, ranks, own, all, extra, requests };
+        let mut ranks = Self { inner: Some(inner), shared, exchange };
+        ranks.exchange.all_gather(&ranks.shared, false)?;
         Ok(ranks)
     }
 
-    /// Hands round what came of an order.
-    fn conclude(&mut self, flag: bool) -> Result<bool, Error> {
-        self.round.hand_round(&self.links, flag).inspect_err(|error| {
-            self.links.abort.fail(error.clone());
-            tell(self.round.world, error);
+    /// Exchanges the reports of an order. Returns true if any process has set its flag.
+    fn exchange_reports(&mut self, flag: bool) -> Result<bool, Error> {
+        self.exchange.all_gather(&self.shared, flag).inspect_err(|error| {
+            self.shared.abort.fail(error.clone());
+            report_failure(self.exchange.world, error);
         })
     }
 }
@@ -188,19 +202,19 @@ impl ProcessRanks {
 impl Ranks for ProcessRanks {
     fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
         let Some(inner) = &mut self.inner else { return Ok(()) };
-        let deed = Deed::of_order(&order);
-        if let Some(deed) = deed {
-            self.round.course.go_on(deed);
+        let operation = Operation::of_order(&order);
+        if let Some(operation) = operation {
+            self.exchange.progress.begin(operation);
         }
-        inner.call(order).inspect_err(|error| tell(self.round.world, error))?;
-        if deed.is_some() {
-            self.conclude(false)?;
+        inner.call(order).inspect_err(|error| report_failure(self.exchange.world, error))?;
+        if operation.is_some() {
+            self.exchange_reports(false)?;
         }
         Ok(())
     }
 
     fn reports(&self) -> &[Mutex<Report>] {
-        &self.links.reports
+        &self.shared.reports
     }
 
     fn device_line(&self) -> String {
@@ -209,132 +223,142 @@ impl Ranks for ProcessRanks {
     }
 
     fn process(&self) -> Process {
-        self.round.world.process
+        self.exchange.world.process
     }
 
     fn here(&self) -> Range<usize> {
-        self.round.ranks.clone()
+        self.exchange.ranks.clone()
     }
 
     fn any(&mut self, flag: bool) -> Result<bool, Error> {
-        self.round.course.go_on(Deed::of(Act::Ask));
-        self.conclude(flag)
+        self.exchange.progress.begin(Operation::of(OperationKind::Ask));
+        self.exchange_reports(flag)
     }
 
     fn refuse(&mut self, error: &Error) {
-        self.links.abort.fail(error.clone());
-        tell(self.round.world, error);
+        self.shared.abort.fail(error.clone());
+        report_failure(self.exchange.world, error);
     }
 }
 
 impl Drop for ProcessRanks {
     fn drop(&mut self) {
-        // The ranks end before their channel is another trainer's.
+        // The ranks must end before another trainer takes their communicator.
         drop(self.inner.take());
-        self.round.world.close(&self.round.course, self.round.channel);
-        if !self.round.requests.is_empty() {
-            // What is still under way after a failure uses this memory for as long as the process lives.
-            let Round { own, all, more, .. } = &mut self.round;
-            mem::forget((mem::take(own), mem::take(all), mem::take(more)));
+        self.exchange.world.close_trainer(&self.exchange.progress, self.exchange.communicator);
+        if !self.exchange.requests.is_empty() {
+            // After a failure, pending requests use this memory as long as the process lives.
+            let ReportExchange { own, all, extra, .. } = &mut self.exchange;
+            mem::forget((mem::take(own), mem::take(all), mem::take(extra)));
         }
     }
 }
 
-/// What processes must agree on before they begin.
-fn start_of(model: &AnyModel, config: &Config) -> Deed {
+/// Returns the operation on which all processes must agree before they start.
+fn start_operation(model: &AnyModel, config: &Config) -> Operation {
     let (tables, kernels) = (model.get().tables(), model.get().kernels());
     let version = env!("CARGO_PKG_VERSION");
-    world::start_of(&format!("{version} {tables:?} {kernels:?} {}", config.seed))
+    world::start_operation(&format!("{version} {tables:?} {kernels:?} {}", config.seed))
 }
 
-impl Round {
-    /// Hands round the reports of this process's ranks; whether any process has set its flag.
-    fn hand_round(&mut self, links: &Links, flag: bool) -> Result<bool, Error> {
-        let (order, deed) = self.course.place();
+impl ReportExchange {
+    /// Exchanges the reports of the local ranks. Returns true if any process has set its flag.
+    fn all_gather(&mut self, shared: &SharedState, flag: bool) -> Result<bool, Error> {
+        let (sequence, operation) = self.progress.current();
         let Process { number, count } = self.world.process;
-        let report = |rank: usize| lock(&links.reports[rank]);
-        self.more.resize_with(count, Vec::new);
-        self.more.iter_mut().for_each(Vec::clear);
-        let is_read = (0..count).any(|it| it != number && deed.is_for(it));
+        let report = |rank: usize| lock(&shared.reports[rank]);
+        self.extra.resize_with(count, Vec::new);
+        self.extra.iter_mut().for_each(Vec::clear);
+        let is_read = (0..count).any(|it| it != number && operation.is_for(it));
         let has_spans = || self.ranks.clone().any(|it| !report(it).spans.is_empty());
-        if is_read && (deed.has_parts() || has_spans()) {
-            let more = &mut self.more[number];
-            self.ranks.clone().for_each(|it| reports::write_more(&report(it), more));
+        if is_read && (operation.has_parts() || has_spans()) {
+            let extra = &mut self.extra[number];
+            self.ranks.clone().for_each(|it| report_codec::write_extra(&report(it), extra));
         }
-        let head = Head { order, deed, flag, n_more: self.more[number].len() as u64 };
+        let header = ReportHeader {
+            sequence,
+            operation,
+            flag,
+            n_extra_bytes: self.extra[number].len() as u64,
+        };
         self.own.clear();
-        reports::write_head(&head, &mut self.own);
-        self.ranks.clone().for_each(|it| reports::write(&report(it), &mut self.own));
-        let n_bytes = reports::n_bytes(self.ranks.len());
+        report_codec::write_header(&header, &mut self.own);
+        self.ranks.clone().for_each(|it| report_codec::write(&report(it), &mut self.own));
+        let n_bytes = report_codec::n_bytes(self.ranks.len());
         self.all.resize(n_bytes * count, 0);
-        // SAFETY: both stay while they are handed round, which `drop` sees to after a failure.
-        unsafe { self.channel.begin_gather(&self.own, &mut self.all, &mut self.requests) }?;
-        self.wait(links)?;
+        // SAFETY: both buffers stay valid during the request; `drop` leaks them after a failure.
+        unsafe {
+            self.communicator.begin_all_gather(&self.own, &mut self.all, &mut self.requests)
+        }?;
+        self.wait(shared)?;
 
-        let (mut any, mut has_more) = (false, false);
+        let (mut any, mut has_extra) = (false, false);
         for (process, bytes) in self.all.chunks_exact(n_bytes).enumerate() {
-            let mut reader = Reader(bytes);
-            let found = reader.head()?;
-            if (found.order, found.deed) != (order, deed) {
-                return Err(differ((process, &found.deed), (number, &deed)));
+            let mut reader = ReportReader(bytes);
+            let found = reader.header()?;
+            if (found.sequence, found.operation) != (sequence, operation) {
+                return Err(mismatch((process, &found.operation), (number, &operation)));
             }
             any |= found.flag;
-            has_more |= found.n_more > 0;
+            has_extra |= found.n_extra_bytes > 0;
             if process == number {
                 continue;
             }
-            if deed.is_for(number) {
-                let n_more = usize::try_from(found.n_more).unwrap_or(usize::MAX);
-                self.more[process].resize(n_more, 0);
+            if operation.is_for(number) {
+                let n_extra_bytes = usize::try_from(found.n_extra_bytes).unwrap_or(usize::MAX);
+                self.extra[process].resize(n_extra_bytes, 0);
             }
             for rank in ranks_of(process, self.ranks.len()) {
                 reader.report(&mut report(rank))?;
             }
         }
-        if has_more {
-            self.hand_round_more(links, deed)?;
+        if has_extra {
+            self.exchange_extra(shared, operation)?;
         }
-        self.course.finish();
+        self.progress.finish();
         Ok(any)
     }
 
-    /// Hands round what only some orders have, to those that need it.
-    fn hand_round_more(&mut self, links: &Links, deed: Deed) -> Result<(), Error> {
+    /// Exchanges the extra data of some orders with the processes that need it.
+    fn exchange_extra(&mut self, shared: &SharedState, operation: Operation) -> Result<(), Error> {
         let Process { number, count } = self.world.process;
-        let others = || (0..count).filter(|it| *it != number);
-        let Self { channel, more, requests, .. } = self;
-        for process in others() {
-            for (start, length) in pieces(more[process].len(), MAX_PIECE) {
-                let to = more[process].as_mut_ptr().wrapping_add(start);
-                // SAFETY: as in `hand_round`.
-                unsafe { channel.begin_receive((process, TAG), to, length, requests) }?;
+        let peers = || (0..count).filter(|it| *it != number);
+        let Self { communicator, extra, requests, .. } = self;
+        for process in peers() {
+            for (start, length) in chunks(extra[process].len(), MAX_MESSAGE_BYTES) {
+                let to = extra[process].as_mut_ptr().wrapping_add(start);
+                // SAFETY: as in `all_gather`.
+                unsafe { communicator.begin_receive((process, TAG), to, length, requests) }?;
             }
         }
-        for process in others().filter(|it| deed.is_for(*it)) {
-            for (start, length) in pieces(more[number].len(), MAX_PIECE) {
-                let from = more[number].as_ptr().wrapping_add(start);
+        for process in peers().filter(|it| operation.is_for(*it)) {
+            for (start, length) in chunks(extra[number].len(), MAX_MESSAGE_BYTES) {
+                let from = extra[number].as_ptr().wrapping_add(start);
                 // SAFETY: as above.
-                unsafe { channel.begin_send((process, TAG), from, length, requests) }?;
+                unsafe { communicator.begin_send((process, TAG), from, length, requests) }?;
             }
         }
-        self.wait(links)?;
-        for process in others().filter(|it| !self.more[*it].is_empty()) {
-            let mut reader = Reader(&self.more[process]);
+        self.wait(shared)?;
+        for process in peers().filter(|it| !self.extra[*it].is_empty()) {
+            let mut reader = ReportReader(&self.extra[process]);
             for rank in ranks_of(process, self.ranks.len()) {
-                reader.more(&mut lock(&links.reports[rank]))?;
+                reader.extra(&mut lock(&shared.reports[rank]))?;
             }
         }
-        self.more.iter_mut().filter(|it| it.capacity() > MAX_KEPT).for_each(|it| *it = Vec::new());
+        self.extra
+            .iter_mut()
+            .filter(|it| it.capacity() > MAX_RETAINED_BYTES)
+            .for_each(|it| *it = Vec::new());
         Ok(())
     }
 
-    fn wait(&mut self, links: &Links) -> Result<(), Error> {
-        let watch = Watch { abort: &links.abort, course: &self.course };
-        self.world.wait(&mut self.requests, watch)
+    fn wait(&mut self, shared: &SharedState) -> Result<(), Error> {
+        let context = WaitContext { abort: &shared.abort, progress: &self.progress };
+        self.world.wait(&mut self.requests, context)
     }
 }
 
-/// The ranks of a process, all of which have as many.
+/// Returns the ranks of a process. All processes have equally many.
 const fn ranks_of(process: usize, n_here: usize) -> Range<usize> {
     process * n_here..(process + 1) * n_here
 }

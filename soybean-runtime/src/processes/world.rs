@@ -1,4 +1,4 @@
-//! All processes of a run, and this one's place among them.
+//! All processes of a run, and this process among them.
 #![expect(unsafe_code, reason = "leaves the other processes when the program exits")]
 
 use std::{
@@ -15,9 +15,9 @@ use mpi::{Threading, environment::Universe};
 
 use super::{
     Process,
-    calls::{Channel, Requests},
     control::Control,
-    course::{Act, Course, Deed},
+    mpi_communicator::{MpiCommunicator, Requests},
+    progress::{Operation, OperationKind, Progress},
 };
 use crate::{
     Error, ErrorKind,
@@ -28,11 +28,12 @@ use crate::{
 pub(crate) struct World {
     pub(super) process: Process,
     pub(super) control: Control,
-    /// The cores that this process has to itself, or as its share of those that several may use.
+    /// Number of cores for this process. Cores that several processes may use are divided among
+    /// them.
     pub(super) n_cores: usize,
-    /// The number of the first process on this machine.
+    /// Number of the first process on this machine.
     pub(super) machine: usize,
-    channel: Channel,
+    communicator: MpiCommunicator,
     trainers: Mutex<Trainers>,
 }
 
@@ -40,19 +41,20 @@ pub(crate) struct World {
 struct Trainers {
     n_started: u64,
     n_channels: u32,
-    /// The channels of trainers that have ended, by number. Later trainers take the first: all processes start and end the same trainers.
-    channels: BTreeMap<u32, Channel>,
+    /// Communicators of closed trainers by number. New trainers take the lowest, which is the same
+    /// in all processes if they open and close the same trainers.
+    communicators: BTreeMap<u32, MpiCommunicator>,
 }
 
-/// What a process that waits must look after.
+/// Run and trainer of a process that waits.
 #[derive(Clone, Copy)]
-pub(super) struct Watch<'a> {
+pub(super) struct WaitContext<'a> {
     pub(super) abort: &'a Abort,
-    pub(super) course: &'a Course,
+    pub(super) progress: &'a Progress,
 }
 
 static WORLD: OnceLock<Result<World, Error>> = OnceLock::new();
-/// What ends MPI when it is dropped.
+/// The universe, which finalises MPI when it is dropped.
 static UNIVERSE: Mutex<Option<Universe>> = Mutex::new(None);
 
 /// Joins the other processes, once.
@@ -60,7 +62,7 @@ pub(super) fn join() -> Result<&'static World, Error> {
     WORLD.get_or_init(World::start).as_ref().map_err(Clone::clone)
 }
 
-/// The processes that were joined.
+/// Returns the processes that were joined.
 pub(super) fn joined() -> Option<&'static World> {
     WORLD.get()?.as_ref().ok()
 }
@@ -69,7 +71,7 @@ unsafe extern "C" {
     fn atexit(function: extern "C" fn()) -> c_int;
 }
 
-/// Leaves the other processes and ends MPI; runs when the program exits, however it does.
+/// Leaves the run and finalises MPI when the program exits.
 extern "C" fn leave() {
     if let Some(world) = joined() {
         world.control.leave();
@@ -80,11 +82,11 @@ extern "C" fn leave() {
 impl World {
     fn start() -> Result<Self, Error> {
         let fault = |message: String| Err(Error::new(ErrorKind::Process, message));
-        // Where the program has started MPI by itself, it ends it too.
+        // If the program has initialised MPI itself, it also finalises it.
         let threading = match mpi::initialize_with_threading(Threading::Multiple) {
             Some((universe, threading)) => {
                 *lock(&UNIVERSE) = Some(universe);
-                // SAFETY: the function may be called at any time.
+                // SAFETY: `atexit` may be called at any time.
                 unsafe { atexit(leave) };
                 threading
             }
@@ -95,96 +97,103 @@ impl World {
                 "expected an MPI library that several threads may call (MPI_THREAD_MULTIPLE), found {threading:?}"
             ));
         }
-        let all = Channel::world();
-        let (number, count) = all.place()?;
+        let all = MpiCommunicator::world();
+        let (number, count) = all.rank_and_size()?;
         let process = Process { number, count };
-        let channel = all.duplicate()?;
-        let control = Control::new(channel.duplicate()?, process);
-        let (machine, n_cores) = share(channel, process)?;
-        Ok(Self { process, control, n_cores, machine, channel, trainers: Mutex::default() })
+        let communicator = all.duplicate()?;
+        let control = Control::new(communicator.duplicate()?, process);
+        let (machine, n_cores) = machine_and_cores(communicator, process)?;
+        Ok(Self { process, control, n_cores, machine, communicator, trainers: Mutex::default() })
     }
 
-    /// The course of a new trainer, and its channel: of one that has ended, or a new one. Where processes differ in that, they are told by the channel's number.
-    pub(super) fn enter(
+    /// Opens a trainer. Returns its progress and its communicator, which is new or that of a closed
+    /// trainer. A mismatch between processes shows in the communicator's number.
+    pub(super) fn open_trainer(
         &self,
-        start: Deed,
+        start: Operation,
         abort: &Abort,
-    ) -> Result<(Arc<Course>, Channel), Error> {
-        let (course, channel) = {
+    ) -> Result<(Arc<Progress>, MpiCommunicator), Error> {
+        let (progress, communicator) = {
             let mut trainers = lock(&self.trainers);
             trainers.n_started += 1;
-            let (number, channel) = match trainers.channels.pop_first() {
-                Some((number, channel)) => (number, Some(channel)),
+            let (number, communicator) = match trainers.communicators.pop_first() {
+                Some((number, communicator)) => (number, Some(communicator)),
                 None => {
                     trainers.n_channels += 1;
                     (trainers.n_channels, None)
                 }
             };
-            (Arc::new(Course::new(trainers.n_started, number, start)), channel)
+            (Arc::new(Progress::new(trainers.n_started, number, start)), communicator)
         };
-        self.control.courses.add(&course);
-        let channel = match channel {
-            Some(channel) => channel,
-            None => self.new_channel(Watch { abort, course: &course })?,
+        self.control.trainers.add(&progress);
+        let communicator = match communicator {
+            Some(communicator) => communicator,
+            None => self.new_channel(WaitContext { abort, progress: &progress })?,
         };
-        Ok((course, channel))
+        Ok((progress, communicator))
     }
 
-    fn new_channel(&self, watch: Watch<'_>) -> Result<Channel, Error> {
-        // It stays where it is for as long as the program runs if this fails.
-        let new = Box::leak(Box::new(Channel::none()));
+    fn new_channel(&self, context: WaitContext<'_>) -> Result<MpiCommunicator, Error> {
+        // Leaked: if the request fails, MPI may write to it as long as the program runs.
+        let new = Box::leak(Box::new(MpiCommunicator::none()));
         let mut requests = Requests::default();
-        // SAFETY: nobody else knows it, and it stays.
-        unsafe { self.channel.begin_duplicate(new, &mut requests) }?;
-        self.wait(&mut requests, watch)?;
-        new.returning_errors()
+        // SAFETY: nothing else knows the memory, and it is never freed.
+        unsafe { self.communicator.begin_duplicate(new, &mut requests) }?;
+        self.wait(&mut requests, context)?;
+        new.with_returned_errors()
     }
 
-    /// Takes back the channel of a trainer that has ended, and tells the others so.
-    pub(super) fn close(&self, course: &Course, channel: Channel) {
-        lock(&self.trainers).channels.insert(course.channel, channel);
-        self.control.tell_closed(course);
+    /// Returns the communicator of a closed trainer, and tells the other processes.
+    pub(super) fn close_trainer(&self, progress: &Progress, communicator: MpiCommunicator) {
+        lock(&self.trainers).communicators.insert(progress.communicator, communicator);
+        self.control.announce_close(progress);
     }
 
-    /// Waits until all is done, unless this process or another fails.
-    pub(super) fn wait(&self, requests: &mut Requests, watch: Watch<'_>) -> Result<(), Error> {
-        let mut patience = Patience::default();
+    /// Waits for all requests, unless this process or another fails.
+    pub(super) fn wait(
+        &self,
+        requests: &mut Requests,
+        context: WaitContext<'_>,
+    ) -> Result<(), Error> {
+        let mut backoff = Backoff::default();
         while !requests.is_done()? {
-            if watch.abort.is_failed() {
+            if context.abort.is_failed() {
                 return Err(Error::new(ErrorKind::Rank, "another rank failed"));
             }
-            if patience.pause() {
-                self.look(watch, patience.is_very_long())?;
+            if backoff.pause() {
+                self.poll(context, backoff.is_long())?;
             }
         }
         Ok(())
     }
 
-    /// Looks at what the other processes say, while this one waits for them: why it need not. After a long time it tells them so.
-    pub(super) fn look(&self, watch: Watch<'_>, is_long: bool) -> Result<(), Error> {
-        if let Some(error) = self.control.look(Some(watch.course)) {
-            watch.abort.fail(error.clone());
+    /// Polls for control messages while this process waits. After a long wait it announces that it
+    /// waits.
+    pub(super) fn poll(&self, context: WaitContext<'_>, is_long: bool) -> Result<(), Error> {
+        if let Some(error) = self.control.poll(Some(context.progress)) {
+            context.abort.fail(error.clone());
             return Err(error);
         }
         if is_long {
-            self.control.tell_waiting(watch.course);
+            self.control.announce_wait(context.progress);
         }
         Ok(())
     }
 
-    /// Gives what all processes have, one after another; each has as many bytes.
-    pub(super) fn hand_round(
+    /// Gathers equally many bytes from all processes.
+    pub(super) fn all_gather(
         &self,
-        channel: Channel,
+        communicator: MpiCommunicator,
         own: &[u8],
-        watch: Watch<'_>,
+        context: WaitContext<'_>,
     ) -> Result<Vec<u8>, Error> {
         let own = own.to_vec();
         let mut all = vec![0; own.len() * self.process.count];
         let mut requests = Requests::default();
-        // SAFETY: both stay until all is done; if that fails, for ever.
-        unsafe { channel.begin_gather(&own, &mut all, &mut requests) }?;
-        match self.wait(&mut requests, watch) {
+        // SAFETY: both buffers stay valid until the request is complete; after a failure they are
+        // leaked.
+        unsafe { communicator.begin_all_gather(&own, &mut all, &mut requests) }?;
+        match self.wait(&mut requests, context) {
             Ok(()) => Ok(all),
             Err(error) => {
                 mem::forget((own, all));
@@ -194,22 +203,22 @@ impl World {
     }
 }
 
-/// How a process waits: it looks all the time first, then lets others run, and sleeps in the end.
+/// Backoff of a waiting process: first it spins, then it yields, and finally it sleeps.
 #[derive(Default)]
-struct Patience {
+struct Backoff {
     n_looks: u32,
     started: Option<Instant>,
 }
 
-/// Looks at messages in a row.
+/// Number of polls before the first yield.
 const N_SPINS: u32 = 100;
-/// Until then it is likely that the others are about to come.
-const SHORT: Duration = Duration::from_millis(2);
-/// From then on nobody is in a hurry.
-pub(super) const LONG: Duration = Duration::from_secs(1);
+/// Time for which a waiting process yields instead of sleeping.
+const SHORT_WAIT: Duration = Duration::from_millis(2);
+/// Time after which a waiting process sleeps longer and announces that it waits.
+pub(super) const LONG_WAIT: Duration = Duration::from_secs(1);
 
-impl Patience {
-    /// Pauses. Gives whether it is time to look after other things too.
+impl Backoff {
+    /// Pauses. Returns true if it is time to poll for control messages.
     fn pause(&mut self) -> bool {
         self.n_looks += 1;
         if self.n_looks < N_SPINS {
@@ -217,31 +226,35 @@ impl Patience {
             return false;
         }
         match self.started.get_or_insert_with(Instant::now).elapsed() {
-            waited if waited < SHORT => thread::yield_now(),
-            waited if waited < LONG => thread::sleep(Duration::from_micros(50)),
+            waited if waited < SHORT_WAIT => thread::yield_now(),
+            waited if waited < LONG_WAIT => thread::sleep(Duration::from_micros(50)),
             _ => thread::sleep(Duration::from_millis(1)),
         }
         true
     }
 
-    fn is_very_long(&self) -> bool {
-        self.started.is_some_and(|it| it.elapsed() > LONG)
+    fn is_long(&self) -> bool {
+        self.started.is_some_and(|it| it.elapsed() > LONG_WAIT)
     }
 }
 
-/// The number of the first process of this machine, and the cores of this one: those that it may use, shared with all processes of the machine that may use the same.
-fn share(channel: Channel, process: Process) -> Result<(usize, usize), Error> {
+/// Returns the number of the first process on this machine, and the number of cores for this
+/// process. Cores are divided among the processes with the same affinity.
+fn machine_and_cores(
+    communicator: MpiCommunicator,
+    process: Process,
+) -> Result<(usize, usize), Error> {
     let n_usable = thread::available_parallelism().map_or(1, NonZero::get);
-    let machine = channel.on_this_machine()?;
-    let (_, n_processes) = machine.place()?;
+    let machine = communicator.split_by_machine()?;
+    let (_, n_processes) = machine.rank_and_size()?;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|it| it.starts_with("Cpus_allowed_list:"));
     let cores = fingerprint(line.unwrap_or_default().as_bytes()).to_le_bytes();
     let own = [(process.number as u64).to_le_bytes(), cores].concat();
     let mut all = vec![0; own.len() * n_processes];
     let mut requests = Requests::default();
-    // SAFETY: both stay until all is done below.
-    unsafe { machine.begin_gather(&own, &mut all, &mut requests) }?;
+    // SAFETY: both buffers stay valid until the request completes below.
+    unsafe { machine.begin_all_gather(&own, &mut all, &mut requests) }?;
     while !requests.is_done()? {
         thread::yield_now();
     }
@@ -252,14 +265,15 @@ fn share(channel: Channel, process: Process) -> Result<(usize, usize), Error> {
     Ok((first, (n_usable / n_sharing.max(1)).max(1)))
 }
 
-/// A number for these bytes, the same in all processes. Source: Fowler, Noll and Vo's hash 1a of 64 bits.
+/// Returns a hash of these bytes, the same in all processes. Source: Fowler, Noll and Vo's FNV-1a
+/// with 64 bits.
 pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// The start of a trainer; processes must agree on what is described.
-pub(super) fn start_of(description: &str) -> Deed {
-    Deed { word: fingerprint(description.as_bytes()), ..Deed::of(Act::Start) }
+/// Returns the operation that starts a trainer with this description.
+pub(super) fn start_operation(description: &str) -> Operation {
+    Operation { id: fingerprint(description.as_bytes()), ..Operation::of(OperationKind::Start) }
 }

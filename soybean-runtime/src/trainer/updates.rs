@@ -5,7 +5,12 @@ use std::collections::BTreeMap;
 use soybean_plan::Tables;
 
 use super::Trainer;
-use crate::{Array, Counters, Error, ErrorKind, abort::lock, state::stretches};
+use crate::{
+    Array, Counters, Error, ErrorKind,
+    abort::lock,
+    counters::{after_skip, after_step, is_update},
+    state::stretches,
+};
 
 /// What came of the steps so far.
 #[derive(Default)]
@@ -91,10 +96,10 @@ impl Trainer {
         let before = self.history.counters;
         let is_skipped = !is_finite && non_finite.skips();
         let counters = match is_skipped {
-            true => before.after_skip(self.tables()),
-            false => before.after_step(self.tables()),
+            true => after_skip(before, self.tables()),
+            false => after_step(before, self.tables()),
         };
-        let is_whole = is_skipped || before.is_update(self.tables());
+        let is_whole = is_skipped || is_update(before, self.tables());
         let n_skipped = if is_skipped { self.history.n_skipped + 1 } else { 0 };
         let gradient_norm = norm.filter(|_| is_whole);
         self.history = History { counters, gradient_norm, is_skipped, n_skipped };

@@ -3,7 +3,7 @@
 use soybean_runtime::{Config, Device, View};
 
 use super::check_on;
-use crate::{Network, command_line::Subject};
+use crate::{Network, command_line::CommandModel};
 
 macro_rules! model {
     ($name:ident, $rate:literal, $($arguments:tt)*) => {
@@ -41,10 +41,10 @@ model!(
 fn check<N: Network>(detail: &str) {
     let x: Vec<f32> = (0..48).map(|it| ((it * 37) % 23) as f32 / 11.0 - 1.0).collect();
     let y: Vec<i32> = (0..8).map(|it| it * 3 % 4).collect();
-    let subject = Subject { plan: N::PLAN, model: N::model(), forward: N::forward };
+    let model = CommandModel { plan: N::PLAN, model: N::model(), forward: N::forward };
     let config = Config { seed: 5, device: Device::Cpu, ..Config::default() };
     let mut output = Vec::new();
-    let outcome = check_on(&subject, &config, &[View::F32(&x), View::I32(&y)], &mut output);
+    let outcome = check_on(&model, &config, &[View::F32(&x), View::I32(&y)], &mut output);
     let text = String::from_utf8(output).unwrap();
     assert!(outcome.is_ok() && text.contains(detail), "{text}");
 }

@@ -8,7 +8,8 @@ use std::{
 use soybean_explain::Changes;
 use soybean_plan::{Cluster, parse_bytes};
 
-use super::{Command, Flag, Key, positive, set};
+use super::{Command, Flag, Target};
+use crate::run::setting::{positive, set};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::command_line) enum Format {
@@ -48,91 +49,94 @@ pub(super) const FLAGS: &[Flag] = &[
         value: "N",
         help: "the plan for another number of GPUs",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.changes.n_gpus, positive(text).map(Some)),
-        key: Key::None,
+        target: Target::Option(|options, text| {
+            set(&mut options.plan.changes.n_gpus, positive(text).map(Some))
+        }),
     },
     Flag {
         name: "strategy",
         value: "NAME",
         help: "the plan by another strategy: auto, recursive, data or model",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.changes.strategy, text.parse().map(Some)),
-        key: Key::None,
+        target: Target::Option(|options, text| {
+            set(&mut options.plan.changes.strategy, text.parse().map(Some))
+        }),
     },
     Flag {
         name: "precision",
         value: "NAME",
         help: "the plan in another precision: f32, tf32 or bf16",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.changes.precision, text.parse().map(Some)),
-        key: Key::None,
+        target: Target::Option(|options, text| {
+            set(&mut options.plan.changes.precision, text.parse().map(Some))
+        }),
     },
     Flag {
         name: "memory",
         value: "SIZE",
         help: "the plan where each GPU has so much memory: 80GiB",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.changes.memory, parse_bytes(text).map(Some)),
-        key: Key::None,
+        target: Target::Option(|options, text| {
+            set(&mut options.plan.changes.memory, parse_bytes(text).map(Some))
+        }),
     },
     Flag {
         name: "cluster",
         value: "NAME",
         help: "the plan on another machine: a preset or a TOML file",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.changes.cluster, cluster(text).map(Some)),
-        key: Key::None,
+        target: Target::Option(|options, text| {
+            set(&mut options.plan.changes.cluster, cluster(text).map(Some))
+        }),
     },
     Flag {
         name: "objective",
         value: "NAME",
         help: "the plan that is best by another measure: bytes or time",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.changes.objective, text.parse().map(Some)),
-        key: Key::None,
+        target: Target::Option(|options, text| {
+            set(&mut options.plan.changes.objective, text.parse().map(Some))
+        }),
     },
     Flag {
         name: "unshared",
         value: "",
         help: "the plan in which every operator converts its operands for itself",
         commands: &[Command::Plan],
-        set: |options, _| set(&mut options.plan.changes.shares, Ok(Some(false))),
-        key: Key::None,
+        target: Target::Option(|options, _| set(&mut options.plan.changes.shares, Ok(Some(false)))),
     },
     Flag {
         name: "why",
         value: "TENSOR",
         help: "what every other tiling of a tensor would cost",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.why, Ok(Some(text.to_owned()))),
-        key: Key::None,
+        target: Target::Option(|options, text| {
+            set(&mut options.plan.why, Ok(Some(text.to_owned())))
+        }),
     },
     Flag {
         name: "diff",
         value: "A B",
         help: "how two plans differ: strategies, or files of --format json",
         commands: &[Command::Plan],
-        set: |options, text| {
+        target: Target::Option(|options, text| {
             options.plan.diff.push(text.to_owned());
             Ok(())
-        },
-        key: Key::None,
+        }),
     },
     Flag {
         name: "format",
         value: "NAME",
         help: "text, json, dot, svg or html (text)",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.format, format(text)),
-        key: Key::None,
+        target: Target::Option(|options, text| set(&mut options.plan.format, format(text))),
     },
     Flag {
         name: "output",
         value: "FILE",
         help: "where it goes (standard output); -o FILE is the same",
         commands: &[Command::Plan],
-        set: |options, text| set(&mut options.plan.file, Ok(Some(text.into()))),
-        key: Key::None,
+        target: Target::Option(|options, text| set(&mut options.plan.file, Ok(Some(text.into())))),
     },
 ];
 

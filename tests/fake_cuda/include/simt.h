@@ -1,4 +1,5 @@
-//! Lets CUDA C compile with a C++ compiler, for the threads of `launch.cpp`. It is included before a text that NVRTC compiles as it is.
+//! Lets CUDA C compile with a C++ compiler, for the threads of `launch.cpp`. It is included before
+//! unmodified source for NVRTC.
 #pragma once
 #define SOYBEAN_ON_CPU 1
 #include "simt_state.h"
@@ -14,7 +15,7 @@ typedef __SIZE_TYPE__ size_t;
 #define __restrict__ __restrict
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __constant__ static
-// All shared memory lies in one section, so that the launcher finds it and poisons it.
+// All shared memory is in one section, where the launcher finds and poisons it.
 #define __shared__ static __attribute__((section("simt_shared")))
 
 #define threadIdx simt_thread_index
@@ -105,7 +106,7 @@ template <class T> static inline T __ldg(const T* from) { return *from; }
 template <class T> static inline T __ldcs(const T* from) { return *from; }
 template <class T> static inline void __stcs(T* to, T value) { *to = value; }
 
-// One thread runs at a time and gives way only at barriers, so plain reads and writes are atomic.
+// One thread runs at a time and switches only at barriers, so plain accesses are atomic.
 template <class T> static inline T simt_add(T* at, T value) {
     T old = *at;
     *at = old + value;
@@ -137,7 +138,7 @@ template <class T> static inline T simt_shuffle_value(unsigned mask, T value, in
     __builtin_memcpy(&value, &bits, sizeof value);
     return value;
 }
-// Lanes outside of the segment of `width` lanes read themselves.
+// Lanes outside the segment of `width` lanes read themselves.
 static inline int simt_segment(int width) { return (int)simt_lane & ~(width - 1); }
 static inline int simt_within(int source, int width) { return (source & ~(width - 1)) == simt_segment(width) ? source : (int)simt_lane; }
 template <class T> static inline T simt_shuffle_to(int line, unsigned mask, T value, int source, int width = 32) {
@@ -150,7 +151,7 @@ template <class T> static inline T simt_shuffle_up(int line, unsigned mask, T va
     return simt_shuffle_value(mask, value, simt_within((int)simt_lane - (int)delta, width), line);
 }
 template <class T> static inline T simt_shuffle_xor(int line, unsigned mask, T value, int lanes, int width = 32) {
-    // A lane of a later segment cannot be read, one of an earlier can.
+    // A lane of a later segment cannot be read, but one of an earlier segment can.
     int source = (int)simt_lane ^ lanes;
     return simt_shuffle_value(mask, value, source < simt_segment(width) + width ? source : (int)simt_lane, line);
 }
@@ -179,7 +180,7 @@ template <unsigned N, unsigned... I> struct SimtCount : SimtCount<N - 1, N - 1, 
 template <unsigned... I> struct SimtCount<0, I...> {
     typedef SimtIndices<I...> Indices;
 };
-/// How to call a function with arguments `A`, all of them pointers.
+/// Calls a function with arguments `A`, all of them pointers.
 template <class... A> struct SimtCaller {
     template <unsigned... I> static void with(void (*function)(), void** arguments, SimtIndices<I...>) {
         ((void (*)(A...))function)(SimtPointer<A>::from(arguments[I])...);
@@ -189,7 +190,7 @@ template <class... A> struct SimtCaller {
 template <class... A> static inline SimtKernel simt_kernel(const char* name, void (*function)(A...), int uses_barriers, char* shared_end) {
     return {name, (void (*)())function, SimtCaller<A...>::call, sizeof...(A), uses_barriers, shared_end};
 }
-// The marker ends the kernel's share of the section: the compiler is told to keep definitions in the order of the text.
+// The marker ends the kernel's part of the section: flags keep definitions in source order.
 #define SOYBEAN_EXPORT(kernel, uses_barriers)                                                                     \
     __attribute__((section("simt_shared"), used)) static char simt_end_of_##kernel = 0;                          \
     static SimtKernel simt_kernel_of_##kernel = simt_kernel(#kernel, kernel, uses_barriers, &simt_end_of_##kernel); \

@@ -1,6 +1,8 @@
-//! What a kernel's text and the launcher share: the thread that runs, how it waits, and the table of kernels.
+//! Interface between kernels and the launcher: the running thread, its waits, and the table of
+//! kernels.
 //!
-//! No standard header is included here: each model's text includes this file, and such headers take longer to compile than the text.
+//! No standard headers are included here: every model includes this file, and they would take
+//! longer to compile than the kernels.
 #pragma once
 
 struct uint3 {
@@ -11,18 +13,18 @@ struct dim3 {
     unsigned x, y, z;
 };
 
-/// One kernel of a text, as `SOYBEAN_EXPORT` describes it.
+/// A kernel, as `SOYBEAN_EXPORT` describes it.
 struct SimtKernel {
     const char* name;
     void (*function)();
     void (*call)(void (*function)(), void** arguments);
     unsigned arguments;
     int uses_barriers;
-    /// Where its static shared memory ends within the section of shared memory.
+    /// End of its static shared memory within the section.
     char* shared_end;
 };
 
-/// What the lanes of a warp do together once all have arrived: `records[lane]` is what the lane brought, null where it does not take part.
+/// Combines the records of a warp. `records[lane]` is null for lanes that do not take part.
 typedef void (*SimtCombine)(void* const* records, unsigned line);
 
 #define SIMT_HIDDEN __attribute__((visibility("hidden")))
@@ -35,16 +37,18 @@ SIMT_HIDDEN extern char* simt_dynamic_shared;
 
 /// Waits until every thread of the block waits here.
 SIMT_HIDDEN void simt_barrier(int line);
-/// Waits until every lane of `mask` has brought its record, and lets `combine` work on them all.
+/// Waits until every lane of `mask` has a record here, and applies `combine` to all records.
 SIMT_HIDDEN void simt_collective(unsigned mask, int line, void* record, SimtCombine combine);
-/// The value that lane `source` brings, as bits; a `source` that takes no part gives poison.
+/// Returns the bits of lane `source`. A `source` that does not take part gives poison.
 SIMT_HIDDEN unsigned long long simt_shuffle(unsigned mask, unsigned long long bits, int source, int line);
-/// The lanes of `mask` that bring something other than 0.
+/// Returns the lanes of `mask` whose predicate is not 0.
 SIMT_HIDDEN unsigned simt_ballot(unsigned mask, int predicate, int line);
-/// `d += a b` on fragments in the layout of `mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32`.
+/// Computes `d += a b` on fragments in the layout of
+/// `mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32`.
 SIMT_HIDDEN void simt_mma_bf16(float* d, const unsigned* a, const unsigned* b, int line);
-/// `d += a b` on fragments in the layout of `mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32`.
+/// Computes `d += a b` on fragments in the layout of
+/// `mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32`.
 SIMT_HIDDEN void simt_mma_tf32(float* d, const unsigned* a, const unsigned* b, int line);
-/// Ends the launch with an error.
+/// Aborts the launch with an error.
 SIMT_HIDDEN void simt_trap(int line);
 }

@@ -1,4 +1,5 @@
-//! Fibers on `__builtin_setjmp`: a switch is a handful of instructions, where `swapcontext` makes a system call.
+//! Fibers on `__builtin_setjmp`, which takes a few instructions where `swapcontext` makes a
+//! system call.
 #include "fiber.h"
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -41,7 +42,7 @@ __attribute__((noinline)) void simt_give_way() {
     __sanitizer_finish_switch_fiber(simt_current->sanitizer, &runner_stack, &runner_stack_size);
 }
 
-// Stacks begin at different places of their pages: the processor's cache would hold few that all begin at the same.
+// Stacks begin at different page offsets. Otherwise they would compete for the same cache sets.
 static size_t stagger(const Fiber& fiber) { return (size_t)(&fiber - simt_fibers) * 320 % 16384 / 64 * 64; }
 
 [[noreturn]] __attribute__((noinline)) static void switch_to(Fiber& fiber) {
@@ -49,7 +50,7 @@ static size_t stagger(const Fiber& fiber) { return (size_t)(&fiber - simt_fibers
         jump(fiber.resume);
     }
     fiber.started = true;
-    // Not on the stack: nobody returns to this frame, so that the sanitizer would take it for one in use.
+    // Not on the stack: nobody returns to this frame, so the sanitizer would consider it in use.
     static ucontext_t start;
     getcontext(&start);
     start.uc_stack.ss_sp = fiber.stack;
@@ -76,7 +77,7 @@ static bool prepare(Fiber& fiber) {
         if (memory == MAP_FAILED) {
             return false;
         }
-        // A kernel that needs more stack than there is faults here instead of writing into its neighbour's.
+        // A kernel that overflows its stack faults here, instead of writing to the next stack.
         mprotect(memory, GUARD, PROT_NONE);
         fiber.stack = (char*)memory + GUARD;
     }
@@ -99,7 +100,7 @@ void simt_forget_fibers() {
     }
 }
 
-// A process may load and unload many modules, and each has stacks of its own.
+// A process may load and unload many modules, each with its own stacks.
 __attribute__((destructor)) static void release() {
     for (Fiber& fiber : simt_fibers) {
         if (fiber.stack != nullptr) {

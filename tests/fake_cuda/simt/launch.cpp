@@ -1,4 +1,5 @@
-//! Runs a kernel's grid, block after block, and finds what a GPU would not tell: barriers that not all threads reach, and uninitialised shared memory.
+//! Runs the grid of a kernel block by block. Detects barriers that not all threads reach, and
+//! poisons shared memory.
 #include "fiber.h"
 #include <stdarg.h>
 #include <stdint.h>
@@ -31,7 +32,7 @@ static char failure[256];
 static bool in_fibers;
 static void* plain_escape[5];
 
-/// Says what went wrong; `leave` follows where a thread runs.
+/// Records an error. A running thread then calls `leave`.
 __attribute__((format(printf, 2, 3))) static void fail(int line, const char* format, ...) {
     int length = snprintf(failure, sizeof failure, "kernel %s, line %d: ", kernel->name, line);
     va_list values;
@@ -57,7 +58,7 @@ static uint64_t random_number() {
 
 static unsigned number_of(const Fiber& fiber) { return (unsigned)(&fiber - simt_fibers); }
 
-// No sanitizer: it keeps red zones between the arrays, and these are filled too.
+// Without the sanitizer: its red zones between the arrays are overwritten too.
 __attribute__((no_sanitize("address"), noinline)) static void poison(char* begin, char* end) {
     for (volatile char* at = begin; at < end; ++at) {
         *at = (char)0xff;
@@ -88,7 +89,7 @@ void simt_barrier(int line) {
     simt_give_way();
 }
 
-/// Runs the collective that the current lane has completed; false if the lanes do not agree on it.
+/// Runs the collective that the current lane has completed. Returns false if the lanes disagree.
 static bool complete_collective(unsigned warp, unsigned participants) {
     void* records[WARP] = {};
     const Fiber& own = *simt_current;
@@ -139,7 +140,7 @@ void simt_collective(unsigned mask, int line, void* record, SimtCombine combine)
     }
 }
 
-/// Lets all threads go on if all wait at one barrier; false if nobody can go on.
+/// Releases all threads if all wait at one barrier. Returns false if none can continue.
 static bool release_barrier() {
     const Fiber& first = simt_fibers[0];
     for (unsigned i = 0; i < n_threads; ++i) {
@@ -236,7 +237,7 @@ static void run_grid(Order order, unsigned shared_bytes) {
     uint64_t n_blocks = (uint64_t)simt_grid_size.x * simt_grid_size.y * simt_grid_size.z;
     uint64_t stride = 1, first = 0;
     if (order == Random) {
-        // Steps of a length without a common divisor visit every block once.
+        // A step without a common divisor visits every block once.
         do {
             stride = 1 + random_number() % n_blocks;
         } while (common_divisor(stride, n_blocks) != 1);
@@ -258,19 +259,19 @@ static void run_grid(Order order, unsigned shared_bytes) {
     }
 }
 
-/// The number of kernels in this module.
+/// Returns the number of kernels in this module.
 extern "C" unsigned simt_kernels() { return (unsigned)(__stop_simt_kernels - __start_simt_kernels); }
 
-/// The kernel of that number.
+/// Returns the kernel with this number.
 extern "C" const SimtKernel* simt_kernel_at(unsigned number) { return __start_simt_kernels[number]; }
 
-/// The bytes of static shared memory that a kernel takes.
+/// Returns the bytes of static shared memory of a kernel.
 extern "C" size_t simt_static_shared(const SimtKernel* asked) {
     kernel = asked;
     return asked->shared_end - shared_begin();
 }
 
-/// Runs a kernel; null if all went well, otherwise what did not. The text holds until the next call.
+/// Runs a kernel. Returns null, or an error that is valid until the next call.
 extern "C" const char* simt_launch(const SimtKernel* launched, const unsigned* grid, const unsigned* block, unsigned shared_bytes, void** arguments,
                                    int order, uint64_t seed) {
     kernel = launched;

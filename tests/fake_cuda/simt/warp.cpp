@@ -1,4 +1,4 @@
-//! What the lanes of a warp do together: shuffles, ballots and products of matrices.
+//! Warp collectives: shuffles, votes and matrix products.
 #include "../include/simt_state.h"
 #include <math.h>
 #include <string.h>
@@ -60,7 +60,7 @@ static float from_bits(unsigned bits) {
     return value;
 }
 
-// The conversion `cvt.rna.tf32.f32`: 10 bits of mantissa, ties away from zero.
+// Converts as `cvt.rna.tf32.f32`: 10 mantissa bits, ties away from zero.
 static float rounded_to_tf32(unsigned bits) {
     bool finite = (bits & 0x7f800000u) != 0x7f800000u;
     return from_bits(finite ? (bits + 0x1000u) & ~0x1fffu : bits);
@@ -68,7 +68,8 @@ static float rounded_to_tf32(unsigned bits) {
 
 static float bf16_half(unsigned pair, unsigned half) { return from_bits(half ? pair & 0xffff0000u : pair << 16); }
 
-/// `d[16, 8] += a[16, depth] b[depth, 8]`; lane `4 g + t` holds rows `g` and `g + 8` and columns `2 t` and `2 t + 1` of `d`.
+/// Computes `d[16, 8] += a[16, depth] b[depth, 8]`. Lane `4 g + t` holds rows `g` and `g + 8`,
+/// columns `2 t` and `2 t + 1` of `d`.
 static void multiply(void* const* records, const float* a, const float* b, unsigned depth) {
     for (unsigned lane = 0; lane < WARP; ++lane) {
         float* d = ((const Product*)records[lane])->d;

@@ -1,23 +1,23 @@
-//! Streams whose work becomes a graph instead of running.
+//! Stream capture: work becomes a graph instead of running.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::state::{Event, Meet, State};
-use crate::status::{Answer, Status};
+use crate::state::{Event, Rendezvous, State};
+use crate::status::{ApiResult, Status};
 use crate::work::{Graph, Job, Node, Ready, Task, Work};
 
-/// A graph in the making.
+/// A capture in progress.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    /// Where it began, and must end.
+    /// Origin stream, where the capture must end.
     origin: u64,
     nodes: Vec<Node>,
-    /// For each stream that takes part, the nodes that its next one waits for.
+    /// For each stream of the capture, the nodes that its next node depends on.
     ends: BTreeMap<u64, BTreeSet<usize>>,
     is_invalid: bool,
 }
 
-/// What an event stands for that was recorded in a capturing stream.
+/// State of an event that was recorded in a capturing stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Captured {
     capture: u64,
@@ -25,41 +25,45 @@ pub(crate) struct Captured {
 }
 
 impl State {
-    /// Gives a task to a stream, or to the graph that it captures.
-    pub(crate) fn give(&mut self, stream: u64, task: Task) -> Answer {
+    /// Submits a task to a stream, or to the graph that it captures.
+    pub(crate) fn submit(&mut self, stream: u64, task: Task) -> ApiResult {
         match self.streams[&stream].capture {
             None => self.enqueue(stream, Work::Task(task)),
             Some(number) => self.capture(number)?.add(&[stream], task),
         }
     }
 
-    /// Gives streams work that none begins before all have come to it, and then to each what follows on it alone.
-    pub(crate) fn give_together(
+    /// Submits work that starts once all streams have reached it, followed by tasks on single
+    /// streams.
+    pub(crate) fn submit_rendezvous(
         &mut self,
-        clique: u64,
+        comm_id: u64,
         streams: &[u64],
         (job, is_ready): (Job, Option<Ready>),
         follow: Vec<(u64, Task)>,
-    ) -> Answer {
+    ) -> ApiResult {
         let captures: BTreeSet<Option<u64>> =
             streams.iter().map(|stream| self.streams[stream].capture).collect();
         match captures.into_iter().collect::<Vec<_>>().as_slice() {
             [None] => {
-                let meet = self.new_handle();
+                let rendezvous = self.new_handle();
                 let streams_of_it = streams.to_vec();
-                self.meets.insert(meet, Meet { clique, streams: streams_of_it, job, is_ready });
+                self.rendezvous.insert(
+                    rendezvous,
+                    Rendezvous { comm_id, streams: streams_of_it, job, is_ready },
+                );
                 for &stream in streams {
-                    self.enqueue(stream, Work::Meet(meet))?;
+                    self.enqueue(stream, Work::Rendezvous(rendezvous))?;
                 }
             }
-            // What other processes do together with this one is in no graph here.
+            // Work shared with other processes cannot be captured.
             &[Some(number)] if is_ready.is_none() => {
                 let device = self.streams[&streams[0]].device;
                 self.capture(number)?.add(streams, Task { device, job })?;
             }
             _ => return Err(Status::STREAM_CAPTURE_UNSUPPORTED),
         }
-        follow.into_iter().try_for_each(|(stream, task)| self.give(stream, task))
+        follow.into_iter().try_for_each(|(stream, task)| self.submit(stream, task))
     }
 
     pub(crate) fn new_event(&mut self, device: usize, has_time: bool) -> u64 {
@@ -68,7 +72,7 @@ impl State {
         event
     }
 
-    pub(crate) fn record(&mut self, number: u64, stream: u64) -> Answer {
+    pub(crate) fn record(&mut self, number: u64, stream: u64) -> ApiResult {
         let capture = self.streams[&stream].capture;
         let device = self.streams[&stream].device;
         let event = self
@@ -93,8 +97,8 @@ impl State {
         Ok(())
     }
 
-    /// Lets a stream wait for an event; an event of a capture takes the stream into it.
-    pub(crate) fn wait(&mut self, stream: u64, number: u64) -> Answer {
+    /// Makes a stream wait for an event. An event of a capture adds the stream to the capture.
+    pub(crate) fn wait(&mut self, stream: u64, number: u64) -> ApiResult {
         let event = self.events.get(&number).ok_or(Status::INVALID_HANDLE)?;
         let (record, captured) = (event.recorded, event.captured.clone());
         let is_skipped = self.is_skipped_wait();
@@ -126,7 +130,7 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn begin_capture(&mut self, stream: u64) -> Answer {
+    pub(crate) fn begin_capture(&mut self, stream: u64) -> ApiResult {
         let number = self.new_handle();
         let device = self.streams[&stream].device;
         if self.devices[device].null_stream == stream {
@@ -144,8 +148,8 @@ impl State {
         Ok(())
     }
 
-    /// The graph that a stream has captured, which must be the one that the capture began with.
-    pub(crate) fn end_capture(&mut self, stream: u64) -> Answer<Graph> {
+    /// Returns the graph that was captured. The stream must be the origin.
+    pub(crate) fn end_capture(&mut self, stream: u64) -> ApiResult<Graph> {
         let number = self.streams[&stream].capture.ok_or(Status::ILLEGAL_STATE)?;
         if self.captures[&number].origin != stream {
             self.invalidate(number);
@@ -164,7 +168,7 @@ impl State {
         Ok(Graph::new(capture.nodes))
     }
 
-    /// Whether a capture has failed already; its end will tell.
+    /// Returns true if a capture has failed. Its end reports the error.
     pub(crate) fn is_invalid(&self, capture: u64) -> bool {
         self.captures.get(&capture).is_none_or(|capture| capture.is_invalid)
     }
@@ -175,30 +179,30 @@ impl State {
         }
     }
 
-    /// Refuses what a capture does not allow, and spoils the capture if the stream is in one.
-    pub(crate) fn refuse_in_capture(&mut self, stream: u64) -> Answer {
+    /// Rejects calls that a capture does not allow, and invalidates the stream's capture.
+    pub(crate) fn refuse_in_capture(&mut self, stream: u64) -> ApiResult {
         let Some(capture) = self.streams[&stream].capture else { return Ok(()) };
         self.invalidate(capture);
         Err(Status::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// Refuses what no capture of any stream allows, and spoils them all.
-    pub(crate) fn refuse_in_captures(&mut self) -> Answer {
+    /// Rejects calls that no capture of any stream allows, and invalidates all captures.
+    pub(crate) fn refuse_in_captures(&mut self) -> ApiResult {
         for capture in self.captures.values_mut() {
             capture.is_invalid = true;
         }
         if self.captures.is_empty() { Ok(()) } else { Err(Status::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
-    fn capture(&mut self, number: u64) -> Answer<&mut Capture> {
+    fn capture(&mut self, number: u64) -> ApiResult<&mut Capture> {
         let capture = self.captures.get_mut(&number).ok_or(Status::ILLEGAL_STATE)?;
         if capture.is_invalid { Err(Status::STREAM_CAPTURE_INVALIDATED) } else { Ok(capture) }
     }
 }
 
 impl Capture {
-    /// Adds a node that waits for what all these streams have done, and that they wait for.
-    fn add(&mut self, streams: &[u64], task: Task) -> Answer {
+    /// Adds a node after the last nodes of all these streams.
+    fn add(&mut self, streams: &[u64], task: Task) -> ApiResult {
         let mut dependencies = BTreeSet::new();
         for stream in streams {
             dependencies.extend(
@@ -213,7 +217,7 @@ impl Capture {
         Ok(())
     }
 
-    /// The nodes that the stream of the beginning waits for at the end.
+    /// Returns the nodes that the origin stream depends on at the end.
     fn joined(&self) -> BTreeSet<usize> {
         let mut joined = BTreeSet::new();
         let mut open: Vec<usize> = self.ends[&self.origin].iter().copied().collect();

@@ -1,6 +1,6 @@
-//! CUDA C to a shared library, by way of a C++ compiler.
+//! Compilation of CUDA C to a shared library by a C++ compiler.
 //!
-//! The launcher is compiled once and kept, so that a text costs no more than itself; texts are kept too, by their hash.
+//! The launcher is compiled once. Results are cached by a hash of the source.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -9,16 +9,17 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, io, process};
 
-/// What is checked while kernels run.
+/// Checks of running kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sanitize {
-    /// Nothing; reading uninitialised memory still gives NaN.
+    /// No checks. Reading uninitialised memory still gives NaN.
     Nothing,
-    /// Addresses and undefined behaviour. The process must have been started with [`sanitizer_library`] in `LD_PRELOAD`, and a fault ends it with a report.
+    /// Addresses and undefined behaviour. The process must be started with [`sanitizer_library`] in
+    /// `LD_PRELOAD`. A violation ends it with a report.
     AddressAndUndefined,
 }
 
-/// The launcher's files: headers first, then what is compiled.
+/// Headers of the launcher.
 const HEADERS: [(&str, &str); 3] = [
     ("include/simt_state.h", include_str!("../include/simt_state.h")),
     ("include/simt.h", include_str!("../include/simt.h")),
@@ -30,7 +31,8 @@ const SOURCES: [(&str, &str); 3] = [
     ("simt/launch.cpp", include_str!("../simt/launch.cpp")),
 ];
 
-/// Flags of every compilation: CUDA C lets floats be read as vectors, and keeps `a * b + c` apart only where it is told to, which the CPU always does.
+/// Compiler flags. CUDA C may read floats as vectors. It contracts `a * b + c` only on request, so
+/// contraction is off.
 const FLAGS: [&str; 6] =
     ["-std=c++17", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-w", "-fno-exceptions"];
 
@@ -49,18 +51,19 @@ impl Sanitize {
     }
 }
 
-/// Compiles a text and gives the shared library that [`crate::Module::load`] takes; kept in `SOYBEAN_FAKE_CACHE` or in the folder of temporary files.
+/// Compiles source to a shared library for [`crate::Module::load`]. It is cached in
+/// `SOYBEAN_FAKE_CACHE` or in the folder of temporary files.
 ///
 /// # Errors
 ///
-/// What the compiler says, with lines of the text, or why there is no compiler.
+/// The compiler's messages with lines of the source, or the reason why there is no compiler.
 pub fn compile(text: &str, sanitize: Sanitize) -> Result<PathBuf, String> {
     let folder = env::var_os("SOYBEAN_FAKE_CACHE")
         .map_or_else(|| env::temp_dir().join("soybean-fake-cuda"), PathBuf::from);
     compile_in(&folder, text, sanitize)
 }
 
-/// [`compile`], with the results kept in a folder of one's own.
+/// As [`compile`], with the cache in the given folder.
 ///
 /// # Errors
 ///
@@ -68,14 +71,16 @@ pub fn compile(text: &str, sanitize: Sanitize) -> Result<PathBuf, String> {
 pub fn compile_in(folder: &Path, text: &str, sanitize: Sanitize) -> Result<PathBuf, String> {
     let launcher = launcher(folder, sanitize)?;
     let library = folder.join(format!("{:016x}.so", hash_of(&(text, sanitize))));
-    once(&library, |work| {
+    build_once(&library, |work| {
         fs::create_dir_all(work)
             .and_then(|()| fs::write(work.join("kernels.cu"), text))
-            .map_err(|error| said(work, &error))?;
+            .map_err(|error| io_error(work, &error))?;
         let mut command = compiler(work, sanitize);
-        // Weak symbols, which inline functions would have, need sections of their own for what they share. The order of the text is that of shared memory.
+        // Weak symbols, as of inline functions, would need separate sections for shared memory. The
+        // order of the source is the order of shared memory.
         command.args(["-fno-weak", "-fno-toplevel-reorder", "-fvisibility=hidden"]);
-        // -O1: a text is run a few times, so that compiling it would take longer than running it faster saves.
+        // -O1: most kernels run a few times only, so that more optimisation takes longer than it
+        // saves.
         command.args(["-O1", "-shared", "-include"]).arg(launcher.join("include/simt.h"));
         command
             .args(["-x", "c++", "kernels.cu", "-x", "none"])
@@ -86,7 +91,7 @@ pub fn compile_in(folder: &Path, text: &str, sanitize: Sanitize) -> Result<PathB
     })
 }
 
-/// Whether there is a C++ compiler: `CXX`, or `g++`.
+/// Returns true if there is a C++ compiler: `CXX`, or `g++`.
 #[must_use]
 pub fn has_compiler() -> bool {
     Command::new(compiler_name())
@@ -95,7 +100,7 @@ pub fn has_compiler() -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
-/// The library that a process must preload to run what [`Sanitize::AddressAndUndefined`] compiled; none if the compiler has none.
+/// Returns the library to preload for [`Sanitize::AddressAndUndefined`], if the compiler has it.
 #[must_use]
 pub fn sanitizer_library() -> Option<PathBuf> {
     let output = Command::new(compiler_name()).arg("-print-file-name=libasan.so").output().ok()?;
@@ -113,16 +118,16 @@ fn compiler(folder: &Path, sanitize: Sanitize) -> Command {
     command
 }
 
-/// The folder with the launcher's headers and its one object file.
+/// Returns the folder with the launcher's headers and object file.
 fn launcher(folder: &Path, sanitize: Sanitize) -> Result<PathBuf, String> {
     let made = folder.join(format!("simt-{:016x}", hash_of(&sanitize)));
-    once(&made, |work| {
+    build_once(&made, |work| {
         for (name, text) in HEADERS.iter().chain(&SOURCES) {
             let path = work.join(name);
             path.parent()
                 .map_or(Ok(()), fs::create_dir_all)
                 .and_then(|()| fs::write(&path, text))
-                .map_err(|error| said(&path, &error))?;
+                .map_err(|error| io_error(&path, &error))?;
         }
         let mut command = compiler(work, sanitize);
         command
@@ -133,16 +138,17 @@ fn launcher(folder: &Path, sanitize: Sanitize) -> Result<PathBuf, String> {
     })
 }
 
-/// Of the thing given and of all that every compilation depends on.
-fn hash_of(thing: &impl Hash) -> u64 {
+/// Returns the hash of an input and of everything that all compilations depend on.
+fn hash_of(input: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
-    thing.hash(&mut hasher);
+    input.hash(&mut hasher);
     (compiler_name(), FLAGS, HEADERS, SOURCES).hash(&mut hasher);
     hasher.finish()
 }
 
-/// Makes `path` unless it is there: `make` works in a folder of its own, and what it gives is moved, so that no process ever finds half of it.
-fn once(
+/// Builds `path` unless it exists. `make` works in a temporary folder, and its result is renamed,
+/// so that no process sees part of it.
+fn build_once(
     path: &Path,
     make: impl FnOnce(&Path) -> Result<PathBuf, String>,
 ) -> Result<PathBuf, String> {
@@ -156,10 +162,10 @@ fn once(
         NUMBER.fetch_add(1, Ordering::Relaxed)
     ));
     let made = make(&work).and_then(|made| match fs::rename(&made, path) {
-        Err(error) if !path.exists() => Err(said(path, &error)),
+        Err(error) if !path.exists() => Err(io_error(path, &error)),
         Ok(()) | Err(_) => Ok(path.to_owned()),
     });
-    // What is left is of no use, and no harm if it stays.
+    // Remaining files are useless, but harmless.
     let _ = fs::remove_dir_all(&work);
     made
 }
@@ -173,6 +179,6 @@ fn run(mut command: Command) -> Result<(), String> {
     }
 }
 
-fn said(path: &Path, error: &io::Error) -> String {
+fn io_error(path: &Path, error: &io::Error) -> String {
     format!("{}: {error}", path.display())
 }

@@ -1,37 +1,40 @@
-//! What a test can say to the machine while it runs, by name as any other function of the library.
+//! Functions by which tests control the virtual devices, exported by name.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
 use std::ffi::c_char;
 
-use crate::c::In;
-use crate::state::{lock, n_complaints};
+use crate::ffi::In;
+use crate::state::{lock, n_problems};
 
-/// Begins another schedule, with all counts at zero and no device broken.
+/// Starts another schedule, with all counters at zero and no device failed.
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_reset(seed: u64) {
     lock().reset(seed);
 }
 
-/// How often the function of that name has been called since the last reset.
+/// Returns the number of calls of a function since the last reset.
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_counters(name: In<c_char>) -> u64 {
     name.text().and_then(|name| lock().counters.get(name.as_str()).copied()).unwrap_or(0)
 }
 
-/// How often something has been wrong since the library was loaded: a fault of a device, work that waits for itself, or a handle that is none.
+/// Returns the number of problems since the library was loaded: failed devices, deadlocks and
+/// invalid handles.
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_complaints() -> u64 {
-    n_complaints()
+    n_problems()
 }
 
-/// Leaves out the n-th `cuStreamWaitEvent` from here or from the next reset on, or none if `number` is not positive.
+/// Skips the n-th `cuStreamWaitEvent` from now or from the next reset, or none if `number` is not
+/// positive.
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_skip_wait(number: i64) {
     lock().skip_wait(u64::try_from(number).ok().filter(|&number| number > 0));
 }
 
-/// Lets the n-th launch of a kernel that runs from here or from the next reset on fail, or none if `number` is not positive.
+/// Makes the n-th kernel launch from now or from the next reset fail, or none if `number` is not
+/// positive.
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_fail_launch(number: i64) {
     let machine = &mut lock().machine;
@@ -39,7 +42,7 @@ extern "C" fn soybean_fake_fail_launch(number: i64) {
     machine.failing_launch = u64::try_from(number).ok().filter(|&number| number > 0);
 }
 
-/// Lets communicators report a failure when asked, or not.
+/// Sets whether communicators report an asynchronous error.
 #[unsafe(no_mangle)]
 extern "C" fn soybean_fake_fail_communicators(fail: bool) {
     lock().settings.fail_communicators = fail;

@@ -1,29 +1,29 @@
-//! cuBLASLt: descriptors of products, and products on streams.
+//! cuBLASLt: descriptors, and products on streams.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
-mod description;
-mod product;
+mod descriptor;
+mod matmul;
 
 use std::ffi::{CStr, c_int};
 
-use crate::c::{Address, Handle, In, Out, constant};
+use crate::ffi::{Address, Handle, In, Out, constant};
 use crate::handles::Handles;
 use crate::state::lock;
-use description::{Description, Layout, Preference};
-use product::Product;
+use descriptor::{MatmulDescriptor, MatmulPreference, MatrixLayout};
+use matmul::Matmul;
 
 static LIBRARIES: Handles<()> = Handles::new();
-static DESCRIPTIONS: Handles<Description> = Handles::new();
-static LAYOUTS: Handles<Layout> = Handles::new();
-static PREFERENCES: Handles<Preference> = Handles::new();
+static DESCRIPTORS: Handles<MatmulDescriptor> = Handles::new();
+static LAYOUTS: Handles<MatrixLayout> = Handles::new();
+static PREFERENCES: Handles<MatmulPreference> = Handles::new();
 
 /// `cublasStatus_t`.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Status(u32);
 
-type Answer<T = ()> = Result<T, Status>;
+type ApiResult<T = ()> = Result<T, Status>;
 
 impl Status {
     const SUCCESS: Self = Self(0);
@@ -44,13 +44,14 @@ impl Status {
     }
 }
 
-/// `cublasLtMatmulAlgo_t`: what the product may rely on, and a mark that tells it from memory that nobody has written.
+/// `cublasLtMatmulAlgo_t`: requirements of the product, and a mark that distinguishes it from
+/// uninitialised memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Algorithm {
     mark: u64,
     workspace_bytes: u64,
-    /// Of A, B, C and D.
+    /// Alignments of A, B, C and D.
     alignments: [u32; 4],
     unused: [u64; 4],
 }
@@ -67,7 +68,7 @@ struct Suggestion {
 }
 
 const MARK: u64 = 0x5aa5_0a11_9021_7e44;
-/// What every algorithm takes if it may, so that callers come to hand it out.
+/// Workspace that every algorithm uses if allowed, so that callers must provide it.
 const WORKSPACE_BYTES: u64 = 4096;
 const VERSION: usize = 130_100;
 
@@ -76,7 +77,7 @@ macro_rules! cublaslt {
         #[unsafe(no_mangle)]
         extern "C" fn $name($($argument: $type),*) -> Status {
             lock().count(stringify!($name));
-            let body = || -> Answer { $body };
+            let body = || -> ApiResult { $body };
             body().err().unwrap_or(Status::SUCCESS)
         }
     )*};
@@ -88,15 +89,15 @@ cublaslt! {
         library.put(LIBRARIES.add(())).ok_or(Status::INVALID_VALUE)
     }
     fn cublasLtDestroy(library: Handle) { LIBRARIES.remove(library).ok_or(Status::NOT_INITIALIZED) }
-    fn cublasLtMatmulDescCreate(description: Out<Handle>, compute: u32, scale: u32) {
-        description.put(DESCRIPTIONS.add(Description::new(compute, scale)?)).ok_or(Status::INVALID_VALUE)
+    fn cublasLtMatmulDescCreate(descriptor: Out<Handle>, compute: u32, scale: u32) {
+        descriptor.put(DESCRIPTORS.add(MatmulDescriptor::new(compute, scale)?)).ok_or(Status::INVALID_VALUE)
     }
-    fn cublasLtMatmulDescDestroy(description: Handle) { DESCRIPTIONS.remove(description).map(|_| ()).ok_or(Status::INVALID_VALUE) }
-    fn cublasLtMatmulDescSetAttribute(description: Handle, attribute: u32, value: Address, n_bytes: usize) {
-        DESCRIPTIONS.change(description, |it| it.set(attribute, value, n_bytes)).unwrap_or(Err(Status::INVALID_VALUE))
+    fn cublasLtMatmulDescDestroy(descriptor: Handle) { DESCRIPTORS.remove(descriptor).map(|_| ()).ok_or(Status::INVALID_VALUE) }
+    fn cublasLtMatmulDescSetAttribute(descriptor: Handle, attribute: u32, value: Address, n_bytes: usize) {
+        DESCRIPTORS.change(descriptor, |it| it.set(attribute, value, n_bytes)).unwrap_or(Err(Status::INVALID_VALUE))
     }
-    fn cublasLtMatmulDescGetAttribute(description: Handle, attribute: u32, value: Address, n_bytes: usize, written: Out<usize>) {
-        let bytes = DESCRIPTIONS.get(description).ok_or(Status::INVALID_VALUE)?.bytes(attribute)?;
+    fn cublasLtMatmulDescGetAttribute(descriptor: Handle, attribute: u32, value: Address, n_bytes: usize, written: Out<usize>) {
+        let bytes = DESCRIPTORS.get(descriptor).ok_or(Status::INVALID_VALUE)?.bytes(attribute)?;
         if n_bytes != 0 && n_bytes < bytes.len() {
             return Err(Status::INVALID_VALUE);
         }
@@ -106,21 +107,21 @@ cublaslt! {
         if written.is_null() { Ok(()) } else { written.put(bytes.len()).ok_or(Status::INVALID_VALUE) }
     }
     fn cublasLtMatrixLayoutCreate(layout: Out<Handle>, number: u32, rows: u64, columns: u64, leading: i64) {
-        layout.put(LAYOUTS.add(Layout::new(number, rows, columns, leading)?)).ok_or(Status::INVALID_VALUE)
+        layout.put(LAYOUTS.add(MatrixLayout::new(number, rows, columns, leading)?)).ok_or(Status::INVALID_VALUE)
     }
     fn cublasLtMatrixLayoutDestroy(layout: Handle) { LAYOUTS.remove(layout).map(|_| ()).ok_or(Status::INVALID_VALUE) }
     fn cublasLtMatrixLayoutSetAttribute(layout: Handle, attribute: u32, value: Address, n_bytes: usize) {
         LAYOUTS.change(layout, |it| it.set(attribute, value, n_bytes)).unwrap_or(Err(Status::INVALID_VALUE))
     }
     fn cublasLtMatmulPreferenceCreate(preference: Out<Handle>) {
-        preference.put(PREFERENCES.add(Preference::default())).ok_or(Status::INVALID_VALUE)
+        preference.put(PREFERENCES.add(MatmulPreference::default())).ok_or(Status::INVALID_VALUE)
     }
     fn cublasLtMatmulPreferenceDestroy(preference: Handle) { PREFERENCES.remove(preference).map(|_| ()).ok_or(Status::INVALID_VALUE) }
     fn cublasLtMatmulPreferenceSetAttribute(preference: Handle, attribute: u32, value: Address, n_bytes: usize) {
         PREFERENCES.change(preference, |it| it.set(attribute, value, n_bytes)).unwrap_or(Err(Status::INVALID_VALUE))
     }
     fn cublasLtMatmulAlgoGetHeuristic(
-        library: Handle, description: Handle, a: Handle, b: Handle, c: Handle, d: Handle, preference: Handle, asked: c_int,
+        library: Handle, descriptor: Handle, a: Handle, b: Handle, c: Handle, d: Handle, preference: Handle, asked: c_int,
         suggestions: Out<Suggestion>, found: Out<c_int>,
     ) {
         LIBRARIES.get(library).ok_or(Status::NOT_INITIALIZED)?;
@@ -129,7 +130,7 @@ cublaslt! {
             return Err(Status::INVALID_VALUE);
         }
         found.put(0).ok_or(Status::INVALID_VALUE)?;
-        product(description, [a, b, c, d])?;
+        matmul(descriptor, [a, b, c, d])?;
         let workspace_bytes = if preference.workspace_bytes < WORKSPACE_BYTES { 0 } else { WORKSPACE_BYTES };
         let algorithm = Algorithm { mark: MARK, workspace_bytes, alignments: preference.alignments, unused: [0; 4] };
         let workspace_bytes = usize::try_from(workspace_bytes).map_err(|_| Status::INVALID_VALUE)?;
@@ -137,22 +138,22 @@ cublaslt! {
         suggestions.put(suggestion).and(found.put(1)).ok_or(Status::INVALID_VALUE)
     }
     fn cublasLtMatmul(
-        library: Handle, description: Handle, alpha: In<f32>, a: u64, a_layout: Handle, b: u64, b_layout: Handle, beta: In<f32>,
+        library: Handle, descriptor: Handle, alpha: In<f32>, a: u64, a_layout: Handle, b: u64, b_layout: Handle, beta: In<f32>,
         c: u64, c_layout: Handle, d: u64, d_layout: Handle, algorithm: In<Algorithm>, workspace: u64, workspace_bytes: usize, stream: Handle,
     ) {
         LIBRARIES.get(library).ok_or(Status::NOT_INITIALIZED)?;
-        let mut product = product(description, [a_layout, b_layout, c_layout, d_layout])?;
-        product.alpha = alpha.get().ok_or(Status::INVALID_VALUE)?;
-        product.beta = beta.get().ok_or(Status::INVALID_VALUE)?;
-        product.addresses = [a, b, if product.beta == 0.0 { d } else { c }, d];
+        let mut matmul = matmul(descriptor, [a_layout, b_layout, c_layout, d_layout])?;
+        matmul.alpha = alpha.get().ok_or(Status::INVALID_VALUE)?;
+        matmul.beta = beta.get().ok_or(Status::INVALID_VALUE)?;
+        matmul.addresses = [a, b, if matmul.beta == 0.0 { d } else { c }, d];
         if let Some(algorithm) = algorithm.get() {
-            let is_aligned = product.addresses.iter().zip(algorithm.alignments).all(|(address, alignment)| address.is_multiple_of(alignment.into()));
+            let is_aligned = matmul.addresses.iter().zip(algorithm.alignments).all(|(address, alignment)| address.is_multiple_of(alignment.into()));
             if algorithm.mark != MARK || algorithm.workspace_bytes > workspace_bytes as u64 || !is_aligned {
                 return Err(Status::INVALID_VALUE);
             }
-            product.workspace = (workspace, algorithm.workspace_bytes);
+            matmul.workspace = (workspace, algorithm.workspace_bytes);
         }
-        product.give(stream)
+        matmul.submit(stream)
     }
 }
 
@@ -176,9 +177,9 @@ extern "C" fn cublasLtGetStatusString(status: Status) -> Address {
     constant(status.text())
 }
 
-/// The product that these descriptors describe, as yet of no matrices.
-fn product(description: Handle, layouts: [Handle; 4]) -> Answer<Product> {
-    let description = DESCRIPTIONS.get(description).ok_or(Status::INVALID_VALUE)?;
+/// Returns the product of these descriptors, without addresses.
+fn matmul(descriptor: Handle, layouts: [Handle; 4]) -> ApiResult<Matmul> {
+    let descriptor = DESCRIPTORS.get(descriptor).ok_or(Status::INVALID_VALUE)?;
     let [a, b, c, d] = layouts.map(|layout| LAYOUTS.get(layout).ok_or(Status::INVALID_VALUE));
-    Product::new(description, [a?, b?, c?, d?])
+    Matmul::new(descriptor, [a?, b?, c?, d?])
 }

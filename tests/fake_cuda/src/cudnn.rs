@@ -1,30 +1,30 @@
-//! cuDNN: convolutions and their gradients, on streams.
+//! cuDNN: convolutions and their gradients on streams.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
 mod convolution;
-mod description;
+mod descriptor;
 
 use std::ffi::{CStr, c_int};
 
-use crate::c::{Address, Handle, In, Out, constant};
+use crate::ffi::{Address, Handle, In, Out, constant};
 use crate::handles::Handles;
 use crate::state::lock;
 use convolution::{Convolution, Direction};
-use description::{Tensor, Walk};
+use descriptor::{ConvolutionDescriptor, TensorDescriptor};
 
-/// The stream of each library handle; 0 is the null stream.
+/// The stream of each library handle. 0 is the null stream.
 static LIBRARIES: Handles<Handle> = Handles::new();
-/// Filters are tensors too: their outputs are the first extent, their inputs the second.
-static TENSORS: Handles<Option<Tensor>> = Handles::new();
-static WALKS: Handles<Option<Walk>> = Handles::new();
+/// Descriptors of tensors and filters. A filter's extents begin with outputs and inputs.
+static TENSORS: Handles<Option<TensorDescriptor>> = Handles::new();
+static CONVOLUTIONS: Handles<Option<ConvolutionDescriptor>> = Handles::new();
 
-/// `cudnnStatus_t`, as version 9 counts.
+/// `cudnnStatus_t` of version 9.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Status(u32);
 
-type Answer<T = ()> = Result<T, Status>;
+type ApiResult<T = ()> = Result<T, Status>;
 
 impl Status {
     const SUCCESS: Self = Self(0);
@@ -45,7 +45,7 @@ impl Status {
     }
 }
 
-/// `cudnnConvolutionFwdAlgoPerf_t` and its two likes.
+/// `cudnnConvolutionFwdAlgoPerf_t` and the types of the two gradients.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Suggestion {
@@ -65,7 +65,7 @@ macro_rules! cudnn {
         #[unsafe(no_mangle)]
         extern "C" fn $name($($argument: $type),*) -> Status {
             lock().count(stringify!($name));
-            let body = || -> Answer { $body };
+            let body = || -> ApiResult { $body };
             body().err().unwrap_or(Status::SUCCESS)
         }
     )*};
@@ -84,85 +84,85 @@ cudnn! {
     fn cudnnCreateTensorDescriptor(tensor: Out<Handle>) { tensor.put(TENSORS.add(None)).ok_or(Status::BAD_PARAM) }
     fn cudnnDestroyTensorDescriptor(tensor: Handle) { TENSORS.remove(tensor).map(|_| ()).ok_or(Status::BAD_PARAM) }
     fn cudnnSetTensor4dDescriptor(tensor: Handle, format: u32, number: u32, n: c_int, c: c_int, h: c_int, w: c_int) {
-        set_tensor(tensor, Tensor::new(number, format, [n, c, h, w])?)
+        set_tensor(tensor, TensorDescriptor::new(number, format, [n, c, h, w])?)
     }
     fn cudnnSetTensor4dDescriptorEx(
         tensor: Handle, number: u32, n: c_int, c: c_int, h: c_int, w: c_int, n_stride: c_int, c_stride: c_int, h_stride: c_int, w_stride: c_int,
     ) {
-        set_tensor(tensor, Tensor::with_strides(number, [n, c, h, w], [n_stride, c_stride, h_stride, w_stride])?)
+        set_tensor(tensor, TensorDescriptor::with_strides(number, [n, c, h, w], [n_stride, c_stride, h_stride, w_stride])?)
     }
     fn cudnnCreateFilterDescriptor(filter: Out<Handle>) { filter.put(TENSORS.add(None)).ok_or(Status::BAD_PARAM) }
     fn cudnnDestroyFilterDescriptor(filter: Handle) { TENSORS.remove(filter).map(|_| ()).ok_or(Status::BAD_PARAM) }
     fn cudnnSetFilter4dDescriptor(filter: Handle, number: u32, format: u32, k: c_int, c: c_int, h: c_int, w: c_int) {
-        set_tensor(filter, Tensor::new(number, format, [k, c, h, w])?)
+        set_tensor(filter, TensorDescriptor::new(number, format, [k, c, h, w])?)
     }
-    fn cudnnCreateConvolutionDescriptor(walk: Out<Handle>) { walk.put(WALKS.add(None)).ok_or(Status::BAD_PARAM) }
-    fn cudnnDestroyConvolutionDescriptor(walk: Handle) { WALKS.remove(walk).map(|_| ()).ok_or(Status::BAD_PARAM) }
+    fn cudnnCreateConvolutionDescriptor(descriptor: Out<Handle>) { descriptor.put(CONVOLUTIONS.add(None)).ok_or(Status::BAD_PARAM) }
+    fn cudnnDestroyConvolutionDescriptor(descriptor: Handle) { CONVOLUTIONS.remove(descriptor).map(|_| ()).ok_or(Status::BAD_PARAM) }
     fn cudnnSetConvolution2dDescriptor(
-        walk: Handle, pad_h: c_int, pad_w: c_int, stride_h: c_int, stride_w: c_int, dilation_h: c_int, dilation_w: c_int, mode: u32, compute: u32,
+        descriptor: Handle, pad_h: c_int, pad_w: c_int, stride_h: c_int, stride_w: c_int, dilation_h: c_int, dilation_w: c_int, mode: u32, compute: u32,
     ) {
-        let made = Walk::new([pad_h, pad_w], [stride_h, stride_w], [dilation_h, dilation_w], mode, compute)?;
-        WALKS.change(walk, |known| *known = Some(made)).ok_or(Status::BAD_PARAM)
+        let made = ConvolutionDescriptor::new([pad_h, pad_w], [stride_h, stride_w], [dilation_h, dilation_w], mode, compute)?;
+        CONVOLUTIONS.change(descriptor, |known| *known = Some(made)).ok_or(Status::BAD_PARAM)
     }
-    fn cudnnSetConvolutionMathType(walk: Handle, mathematics: u32) {
+    fn cudnnSetConvolutionMathType(descriptor: Handle, mathematics: u32) {
         if mathematics > 3 {
             return Err(Status::BAD_PARAM);
         }
-        change_walk(walk, |known| known.mathematics = mathematics)
+        change_convolution(descriptor, |known| known.mathematics = mathematics)
     }
-    fn cudnnSetConvolutionGroupCount(walk: Handle, count: c_int) {
+    fn cudnnSetConvolutionGroupCount(descriptor: Handle, count: c_int) {
         let count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(Status::BAD_PARAM)?;
-        change_walk(walk, |known| known.groups = count)
+        change_convolution(descriptor, |known| known.groups = count)
     }
     fn cudnnGetConvolutionForwardAlgorithm_v7(
-        library: Handle, x: Handle, w: Handle, walk: Handle, y: Handle, asked: c_int, found: Out<c_int>, suggestions: Out<Suggestion>,
+        library: Handle, x: Handle, w: Handle, descriptor: Handle, y: Handle, asked: c_int, found: Out<c_int>, suggestions: Out<Suggestion>,
     ) {
-        suggest(library, Direction::Forward, [x, w, y], walk, asked, found, suggestions)
+        suggest(library, Direction::Forward, [x, w, y], descriptor, asked, found, suggestions)
     }
     fn cudnnGetConvolutionBackwardDataAlgorithm_v7(
-        library: Handle, w: Handle, y: Handle, walk: Handle, x: Handle, asked: c_int, found: Out<c_int>, suggestions: Out<Suggestion>,
+        library: Handle, w: Handle, y: Handle, descriptor: Handle, x: Handle, asked: c_int, found: Out<c_int>, suggestions: Out<Suggestion>,
     ) {
-        suggest(library, Direction::BackwardData, [x, w, y], walk, asked, found, suggestions)
+        suggest(library, Direction::BackwardData, [x, w, y], descriptor, asked, found, suggestions)
     }
     fn cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-        library: Handle, x: Handle, y: Handle, walk: Handle, w: Handle, asked: c_int, found: Out<c_int>, suggestions: Out<Suggestion>,
+        library: Handle, x: Handle, y: Handle, descriptor: Handle, w: Handle, asked: c_int, found: Out<c_int>, suggestions: Out<Suggestion>,
     ) {
-        suggest(library, Direction::BackwardFilter, [x, w, y], walk, asked, found, suggestions)
+        suggest(library, Direction::BackwardFilter, [x, w, y], descriptor, asked, found, suggestions)
     }
     fn cudnnGetConvolutionForwardWorkspaceSize(
-        library: Handle, x: Handle, w: Handle, walk: Handle, y: Handle, algorithm: u32, n_bytes: Out<usize>,
+        library: Handle, x: Handle, w: Handle, descriptor: Handle, y: Handle, algorithm: u32, n_bytes: Out<usize>,
     ) {
-        put_workspace(library, Direction::Forward, [x, w, y], walk, algorithm, n_bytes)
+        put_workspace(library, Direction::Forward, [x, w, y], descriptor, algorithm, n_bytes)
     }
     fn cudnnGetConvolutionBackwardDataWorkspaceSize(
-        library: Handle, w: Handle, y: Handle, walk: Handle, x: Handle, algorithm: u32, n_bytes: Out<usize>,
+        library: Handle, w: Handle, y: Handle, descriptor: Handle, x: Handle, algorithm: u32, n_bytes: Out<usize>,
     ) {
-        put_workspace(library, Direction::BackwardData, [x, w, y], walk, algorithm, n_bytes)
+        put_workspace(library, Direction::BackwardData, [x, w, y], descriptor, algorithm, n_bytes)
     }
     fn cudnnGetConvolutionBackwardFilterWorkspaceSize(
-        library: Handle, x: Handle, y: Handle, walk: Handle, w: Handle, algorithm: u32, n_bytes: Out<usize>,
+        library: Handle, x: Handle, y: Handle, descriptor: Handle, w: Handle, algorithm: u32, n_bytes: Out<usize>,
     ) {
-        put_workspace(library, Direction::BackwardFilter, [x, w, y], walk, algorithm, n_bytes)
+        put_workspace(library, Direction::BackwardFilter, [x, w, y], descriptor, algorithm, n_bytes)
     }
     fn cudnnConvolutionForward(
-        library: Handle, alpha: In<f32>, x: Handle, x_data: u64, w: Handle, w_data: u64, walk: Handle, algorithm: u32,
+        library: Handle, alpha: In<f32>, x: Handle, x_data: u64, w: Handle, w_data: u64, descriptor: Handle, algorithm: u32,
         workspace: u64, workspace_bytes: usize, beta: In<f32>, y: Handle, y_data: u64,
     ) {
-        let convolution = convolution(Direction::Forward, [x, w, y], walk)?;
+        let convolution = convolution(Direction::Forward, [x, w, y], descriptor)?;
         run(library, convolution, [x_data, w_data, y_data], [alpha, beta], algorithm, (workspace, workspace_bytes))
     }
     fn cudnnConvolutionBackwardData(
-        library: Handle, alpha: In<f32>, w: Handle, w_data: u64, y: Handle, y_data: u64, walk: Handle, algorithm: u32,
+        library: Handle, alpha: In<f32>, w: Handle, w_data: u64, y: Handle, y_data: u64, descriptor: Handle, algorithm: u32,
         workspace: u64, workspace_bytes: usize, beta: In<f32>, x: Handle, x_data: u64,
     ) {
-        let convolution = convolution(Direction::BackwardData, [x, w, y], walk)?;
+        let convolution = convolution(Direction::BackwardData, [x, w, y], descriptor)?;
         run(library, convolution, [x_data, w_data, y_data], [alpha, beta], algorithm, (workspace, workspace_bytes))
     }
     fn cudnnConvolutionBackwardFilter(
-        library: Handle, alpha: In<f32>, x: Handle, x_data: u64, y: Handle, y_data: u64, walk: Handle, algorithm: u32,
+        library: Handle, alpha: In<f32>, x: Handle, x_data: u64, y: Handle, y_data: u64, descriptor: Handle, algorithm: u32,
         workspace: u64, workspace_bytes: usize, beta: In<f32>, w: Handle, w_data: u64,
     ) {
-        let convolution = convolution(Direction::BackwardFilter, [x, w, y], walk)?;
+        let convolution = convolution(Direction::BackwardFilter, [x, w, y], descriptor)?;
         run(library, convolution, [x_data, w_data, y_data], [alpha, beta], algorithm, (workspace, workspace_bytes))
     }
 }
@@ -182,32 +182,42 @@ extern "C" fn cudnnGetErrorString(status: Status) -> Address {
     constant(status.text())
 }
 
-fn set_tensor(handle: Handle, tensor: Tensor) -> Answer {
+fn set_tensor(handle: Handle, tensor: TensorDescriptor) -> ApiResult {
     TENSORS.change(handle, |known| *known = Some(tensor)).ok_or(Status::BAD_PARAM)
 }
 
-fn change_walk(handle: Handle, change: impl FnOnce(&mut Walk)) -> Answer {
-    WALKS.change(handle, |known| known.as_mut().map(change)).flatten().ok_or(Status::BAD_PARAM)
+fn change_convolution(
+    handle: Handle,
+    change: impl FnOnce(&mut ConvolutionDescriptor),
+) -> ApiResult {
+    CONVOLUTIONS
+        .change(handle, |known| known.as_mut().map(change))
+        .flatten()
+        .ok_or(Status::BAD_PARAM)
 }
 
-/// The convolution that these descriptors describe: of images, filters and results, whichever of them it computes.
-fn convolution(direction: Direction, tensors: [Handle; 3], walk: Handle) -> Answer<Convolution> {
+/// Returns the convolution of these descriptors: images, filters and results in every direction.
+fn convolution(
+    direction: Direction,
+    tensors: [Handle; 3],
+    descriptor: Handle,
+) -> ApiResult<Convolution> {
     let [x, w, y] = tensors.map(|tensor| TENSORS.get(tensor).flatten().ok_or(Status::BAD_PARAM));
-    let walk = WALKS.get(walk).flatten().ok_or(Status::BAD_PARAM)?;
-    Convolution::new(direction, [x?, w?, y?], walk)
+    let descriptor = CONVOLUTIONS.get(descriptor).flatten().ok_or(Status::BAD_PARAM)?;
+    Convolution::new(direction, [x?, w?, y?], descriptor)
 }
 
 fn suggest(
     library: Handle,
     direction: Direction,
     tensors: [Handle; 3],
-    walk: Handle,
+    descriptor: Handle,
     asked: c_int,
     found: Out<c_int>,
     suggestions: Out<Suggestion>,
-) -> Answer {
+) -> ApiResult {
     LIBRARIES.get(library).ok_or(Status::NOT_INITIALIZED)?;
-    let convolution = convolution(direction, tensors, walk)?;
+    let convolution = convolution(direction, tensors, descriptor)?;
     let asked = usize::try_from(asked).ok().filter(|&asked| asked > 0).ok_or(Status::BAD_PARAM)?;
     let suggestion = |(place, algorithm): (u16, u32)| Suggestion {
         algorithm,
@@ -228,12 +238,12 @@ fn put_workspace(
     library: Handle,
     direction: Direction,
     tensors: [Handle; 3],
-    walk: Handle,
+    descriptor: Handle,
     algorithm: u32,
     n_bytes: Out<usize>,
-) -> Answer {
+) -> ApiResult {
     LIBRARIES.get(library).ok_or(Status::NOT_INITIALIZED)?;
-    let convolution = convolution(direction, tensors, walk)?;
+    let convolution = convolution(direction, tensors, descriptor)?;
     convolution.check(algorithm)?;
     n_bytes.put(convolution.workspace_bytes(algorithm)).ok_or(Status::BAD_PARAM)
 }
@@ -245,7 +255,7 @@ fn run(
     [alpha, beta]: [In<f32>; 2],
     algorithm: u32,
     (workspace, workspace_bytes): (u64, usize),
-) -> Answer {
+) -> ApiResult {
     let stream = LIBRARIES.get(library).ok_or(Status::NOT_INITIALIZED)?;
     convolution.check(algorithm)?;
     if workspace_bytes < convolution.workspace_bytes(algorithm) {
@@ -255,5 +265,5 @@ fn run(
     convolution.scales =
         [alpha.get().ok_or(Status::BAD_PARAM)?, beta.get().ok_or(Status::BAD_PARAM)?];
     convolution.workspace = (workspace, convolution.workspace_bytes(algorithm));
-    convolution.give(stream)
+    convolution.submit(stream)
 }

@@ -1,12 +1,12 @@
-//! The things that a library has made and not destroyed, by handle.
+//! Tables of live objects by handle.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::c::Handle;
+use crate::ffi::Handle;
 use crate::state::lock;
 
-/// All things of one kind.
+/// All live objects of one kind.
 pub(crate) struct Handles<T>(Mutex<BTreeMap<u64, T>>);
 
 impl<T> Handles<T> {
@@ -14,19 +14,19 @@ impl<T> Handles<T> {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// Keeps a thing and gives its handle.
+    /// Adds an object and returns its handle.
     pub(crate) fn add(&self, thing: T) -> Handle {
         let number = lock().new_handle();
         self.things().insert(number, thing);
         Handle(number)
     }
 
-    /// Gives a thing up; none if there is none by this handle.
+    /// Removes an object. Returns `None` for an invalid handle.
     pub(crate) fn remove(&self, handle: Handle) -> Option<T> {
         self.things().remove(&handle.0)
     }
 
-    /// Changes a thing; none if there is none by this handle.
+    /// Modifies an object. Returns `None` for an invalid handle.
     pub(crate) fn change<R>(&self, handle: Handle, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.things().get_mut(&handle.0).map(change)
     }

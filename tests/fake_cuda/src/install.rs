@@ -1,14 +1,14 @@
-//! The library under the names by which programs look for CUDA's.
+//! Installation of the library under the names of CUDA's libraries.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, process};
 
-/// The links that this process has made, so that each has a name of its own while it is made.
+/// Number of links that this process has created, for unique temporary names.
 static N_MADE: AtomicU64 = AtomicU64::new(0);
 
-/// All names are one file, so that a process which loads them all has one machine.
+/// All names link to one file, so that a process that loads several of them has one set of devices.
 const NAMES: [&str; 9] = [
     "libcuda.so.1",
     "libcuda.so",
@@ -21,43 +21,46 @@ const NAMES: [&str; 9] = [
     "libsoybean_fake_cuda.so",
 ];
 
-/// Puts the library into a folder, which is made if need be, under the names of CUDA's libraries. A process that is started with this folder in `LD_LIBRARY_PATH`
-/// finds virtual devices.
+/// Creates links to the library in a folder, under the names of CUDA's libraries. A process with
+/// this folder in `LD_LIBRARY_PATH` finds the virtual devices.
 ///
 /// # Errors
 ///
-/// If the library is not next to the running program, where cargo builds it for tests, or the folder cannot be written.
+/// If the library is not next to the running program, where cargo builds it for tests, or the
+/// folder cannot be written.
 pub fn install(folder: &Path) -> Result<PathBuf, String> {
     install_without(folder, &[])
 }
 
-/// [`install`], but for the libraries of these names, such as `nccl`.
+/// As [`install`], without the given libraries, such as `nccl`.
 ///
 /// # Errors
 ///
 /// As [`install`].
-pub fn install_without(folder: &Path, left_out: &[&str]) -> Result<PathBuf, String> {
+pub fn install_without(folder: &Path, omitted: &[&str]) -> Result<PathBuf, String> {
     let library = library()?;
-    let said = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    fs::create_dir_all(folder).map_err(|error| said(folder, error))?;
-    let is_there =
-        |name: &&str| !left_out.iter().any(|other| name.starts_with(&format!("lib{other}.so")));
-    for name in NAMES.into_iter().filter(is_there) {
+    let io_error = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    fs::create_dir_all(folder).map_err(|error| io_error(folder, error))?;
+    let is_installed =
+        |name: &&str| !omitted.iter().any(|other| name.starts_with(&format!("lib{other}.so")));
+    for name in NAMES.into_iter().filter(is_installed) {
         let path = folder.join(name);
         if fs::read_link(&path).is_ok_and(|found| found == library) {
             continue;
         }
-        // Made aside and moved, since other threads and processes may install into the same folder.
+        // Created under a temporary name and renamed: other threads and processes may install into
+        // the same folder.
         let number = N_MADE.fetch_add(1, Ordering::Relaxed);
         let aside = folder.join(format!("{name}.{}.{number}", process::id()));
         symlink(&library, &aside)
             .and_then(|()| fs::rename(&aside, &path))
-            .map_err(|error| said(&path, error))?;
+            .map_err(|error| io_error(&path, error))?;
     }
     Ok(folder.to_owned())
 }
 
-/// The newest build of the library near the running program: in its folder, or in `deps` of that or of the folder above.
+/// Returns the newest build of the library in the folder of the running program, its parent, or the
+/// `deps` folder of either.
 fn library() -> Result<PathBuf, String> {
     let program = env::current_exe().map_err(|error| error.to_string())?;
     let folders = program

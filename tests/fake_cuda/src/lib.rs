@@ -1,21 +1,23 @@
-//! CUDA on virtual devices: what tests of the CUDA backend run on.
+//! Virtual CUDA devices for tests of the CUDA backend.
 //!
-//! [`compile`] makes a shared library of the text that NVRTC would compile, and [`Module`] runs its kernels on the CPU. The library itself, loaded in place of
-//! CUDA's as [`install`] puts it there, is a driver, NVRTC, cuBLASLt, cuDNN and NCCL for as many devices as one likes. The README says what can be set.
+//! [`compile`] builds a shared library from the source that NVRTC would compile, and [`Module`]
+//! runs its kernels on the CPU. The library itself, loaded in place of CUDA's libraries after
+//! [`install`], implements the driver, NVRTC, cuBLASLt, cuDNN and NCCL for any number of devices.
+//! The README lists the settings.
 
-mod c;
 mod capture;
 mod compile;
 mod control;
 mod cublaslt;
 mod cudnn;
 mod driver;
+mod element_type;
+mod ffi;
 mod handles;
 mod install;
 mod memory;
 mod module;
 mod nccl;
-mod numbers;
 mod nvrtc;
 mod random;
 mod schedule;

@@ -1,6 +1,7 @@
-//! The memory of all devices, and the host's memory that devices see.
+//! Device memory and pinned host memory.
 //!
-//! Every block is an allocation of its own between two red zones, filled with NaN. Whatever reads or writes by way of this table is checked against it.
+//! Every allocation lies between two red zones and is filled with NaN. All accesses through this
+//! table are checked.
 
 #![expect(unsafe_code, reason = "addresses are handed out to C")]
 
@@ -8,21 +9,21 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::collections::BTreeMap;
 use std::ptr;
 
-use crate::status::{Answer, Fault, Status};
+use crate::status::{ApiResult, DeviceError, Status};
 
-/// Whose memory it is.
+/// Kind of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MemoryKind {
     Device(usize),
-    /// Pinned memory of the host.
+    /// Pinned host memory.
     Host,
 }
 
-/// All blocks, by address.
+/// All allocations by address.
 #[derive(Debug)]
 pub(crate) struct Memory {
     blocks: BTreeMap<u64, Block>,
-    /// Bytes that each device has.
+    /// Bytes per device.
     capacity: u64,
     used: Vec<u64>,
 }
@@ -30,10 +31,10 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 struct Block {
     n_bytes: usize,
-    place: Place,
+    kind: MemoryKind,
 }
 
-/// Numbers of which every pattern of bits is one.
+/// Number types for which all bit patterns are valid.
 pub(crate) trait Plain: Copy + Default {}
 impl Plain for u8 {}
 impl Plain for u16 {}
@@ -41,11 +42,11 @@ impl Plain for u32 {}
 impl Plain for i32 {}
 impl Plain for f32 {}
 
-/// As CUDA aligns memory.
+/// Alignment of CUDA allocations.
 const ALIGNMENT: usize = 256;
-/// What lies before and after each block.
-const ZONE: [u8; 256] = [0xa5; 256];
-/// NaN as f32 and as bf16, and minus one.
+/// Content of the red zones.
+const RED_ZONE: [u8; 256] = [0xa5; 256];
+/// NaN in f32 and bf16, and -1 in integers.
 const POISON: u8 = 0xff;
 
 impl Memory {
@@ -53,86 +54,90 @@ impl Memory {
         Self { blocks: BTreeMap::new(), capacity, used: vec![0; n_devices] }
     }
 
-    /// The bytes of each device, and those that this one has left.
+    /// Returns the total and the free bytes of a device.
     pub(crate) fn capacity(&self, device: usize) -> (u64, u64) {
         (self.capacity, self.capacity - self.used[device])
     }
 
-    /// Gives the address of a new block.
-    pub(crate) fn allocate(&mut self, place: Place, n_bytes: usize) -> Answer<u64> {
+    /// Allocates memory and returns its address.
+    pub(crate) fn allocate(&mut self, kind: MemoryKind, n_bytes: usize) -> ApiResult<u64> {
         let layout = layout(n_bytes).filter(|_| n_bytes > 0).ok_or(Status::INVALID_VALUE)?;
-        if let Place::Device(device) = place {
+        if let MemoryKind::Device(device) = kind {
             let used = self.used[device].saturating_add(n_bytes as u64);
             if used > self.capacity {
                 return Err(Status::OUT_OF_MEMORY);
             }
             self.used[device] = used;
         }
-        // SAFETY: the layout is larger than its two zones.
+        // SAFETY: the layout is larger than its two red zones.
         let start = unsafe { alloc(layout) };
         if start.is_null() {
             return Err(Status::OUT_OF_MEMORY);
         }
-        let address = start as u64 + ZONE.len() as u64;
-        // SAFETY: the allocation has room for a zone, the bytes and another zone.
+        let address = start as u64 + RED_ZONE.len() as u64;
+        // SAFETY: the allocation consists of a red zone, the bytes and another red zone.
         unsafe { ptr::write_bytes(address as *mut u8, POISON, n_bytes) };
-        for zone in zones(address, n_bytes) {
+        for zone in red_zones(address, n_bytes) {
             // SAFETY: as above.
-            unsafe { ptr::copy_nonoverlapping(ZONE.as_ptr(), zone as *mut u8, ZONE.len()) };
+            unsafe { ptr::copy_nonoverlapping(RED_ZONE.as_ptr(), zone as *mut u8, RED_ZONE.len()) };
         }
-        self.blocks.insert(address, Block { n_bytes, place });
+        self.blocks.insert(address, Block { n_bytes, kind });
         Ok(address)
     }
 
-    /// Frees a block by the address that it was given out with.
-    pub(crate) fn free(&mut self, address: u64, is_host: bool) -> Result<(), Fault> {
+    /// Frees an allocation by its start address.
+    pub(crate) fn free(&mut self, address: u64, is_host: bool) -> Result<(), DeviceError> {
         let invalid = || {
-            Fault::new(Status::INVALID_VALUE, format!("{address:#x} is not the start of a block"))
+            DeviceError::new(
+                Status::INVALID_VALUE,
+                format!("{address:#x} is not the start of a block"),
+            )
         };
         let block =
-            self.blocks.get(&address).filter(|block| (block.place == Place::Host) == is_host);
+            self.blocks.get(&address).filter(|block| (block.kind == MemoryKind::Host) == is_host);
         let n_bytes = block.ok_or_else(invalid)?.n_bytes;
-        let mut zone = ZONE;
+        let mut zone = RED_ZONE;
         let mut is_whole = true;
-        for at in zones(address, n_bytes) {
-            // SAFETY: the allocation has this zone.
-            unsafe { ptr::copy_nonoverlapping(at as *const u8, zone.as_mut_ptr(), ZONE.len()) };
-            is_whole &= zone == ZONE;
+        for at in red_zones(address, n_bytes) {
+            // SAFETY: the allocation contains this red zone.
+            unsafe { ptr::copy_nonoverlapping(at as *const u8, zone.as_mut_ptr(), RED_ZONE.len()) };
+            is_whole &= zone == RED_ZONE;
         }
-        if let Some(Block { place: Place::Device(device), .. }) = self.blocks.remove(&address) {
+        if let Some(Block { kind: MemoryKind::Device(device), .. }) = self.blocks.remove(&address) {
             self.used[device] -= n_bytes as u64;
         }
         if let Some(layout) = layout(n_bytes) {
-            // SAFETY: `allocate` made it with this layout, and it has just left the table.
-            unsafe { dealloc((address - ZONE.len() as u64) as *mut u8, layout) };
+            // SAFETY: `allocate` used this layout, and the allocation was just removed from the
+            // table.
+            unsafe { dealloc((address - RED_ZONE.len() as u64) as *mut u8, layout) };
         }
         let message = || format!("something wrote outside of the {n_bytes} bytes at {address:#x}");
-        if is_whole { Ok(()) } else { Err(Fault::new(Status::ILLEGAL_ADDRESS, message())) }
+        if is_whole { Ok(()) } else { Err(DeviceError::new(Status::ILLEGAL_ADDRESS, message())) }
     }
 
-    /// Whose memory these bytes are, if they lie within one block.
-    pub(crate) fn place(&self, address: u64, n_bytes: usize) -> Option<Place> {
+    /// Returns the kind of memory of a range, if one allocation contains it.
+    pub(crate) fn kind(&self, address: u64, n_bytes: usize) -> Option<MemoryKind> {
         let (start, block) = self.blocks.range(..=address).next_back()?;
         let end = address.checked_add(n_bytes as u64)?;
-        // The address just behind a block is no part of it, even of no bytes.
+        // The end of an allocation does not belong to it, even for an empty range.
         (end <= start + block.n_bytes as u64 && address < start + block.n_bytes as u64)
-            .then_some(block.place)
+            .then_some(block.kind)
     }
 
-    /// Copies bytes from block to block.
-    pub(crate) fn copy(&self, to: u64, from: u64, n_bytes: usize) -> Result<(), Fault> {
+    /// Copies bytes between allocations.
+    pub(crate) fn copy(&self, to: u64, from: u64, n_bytes: usize) -> Result<(), DeviceError> {
         self.check(to, n_bytes)?;
         self.check(from, n_bytes)?;
-        // SAFETY: both lie within blocks that are there.
+        // SAFETY: both ranges lie within allocations.
         unsafe { ptr::copy(from as *const u8, to as *mut u8, n_bytes) };
         Ok(())
     }
 
-    /// The numbers at an address.
-    pub(crate) fn read<T: Plain>(&self, from: u64, count: usize) -> Result<Vec<T>, Fault> {
+    /// Reads numbers.
+    pub(crate) fn read<T: Plain>(&self, from: u64, count: usize) -> Result<Vec<T>, DeviceError> {
         let mut values = vec![T::default(); count];
         self.check(from, size_of_val(&*values))?;
-        // SAFETY: the bytes lie within a block, and are valid numbers whatever they are.
+        // SAFETY: the range lies within an allocation, and all bit patterns are valid.
         unsafe {
             ptr::copy_nonoverlapping(
                 from as *const u8,
@@ -143,30 +148,30 @@ impl Memory {
         Ok(values)
     }
 
-    /// Puts numbers at an address.
-    pub(crate) fn write<T: Plain>(&self, to: u64, values: &[T]) -> Result<(), Fault> {
+    /// Writes numbers.
+    pub(crate) fn write<T: Plain>(&self, to: u64, values: &[T]) -> Result<(), DeviceError> {
         self.check(to, size_of_val(values))?;
-        // SAFETY: the bytes lie within a block.
+        // SAFETY: the range lies within an allocation.
         unsafe {
             ptr::copy_nonoverlapping(values.as_ptr().cast(), to as *mut u8, size_of_val(values));
         };
         Ok(())
     }
 
-    fn check(&self, address: u64, n_bytes: usize) -> Result<(), Fault> {
-        if n_bytes == 0 || self.place(address, n_bytes).is_some() {
+    fn check(&self, address: u64, n_bytes: usize) -> Result<(), DeviceError> {
+        if n_bytes == 0 || self.kind(address, n_bytes).is_some() {
             return Ok(());
         }
         let message = format!("{n_bytes} bytes at {address:#x} are not within one block of memory");
-        Err(Fault::new(Status::ILLEGAL_ADDRESS, message))
+        Err(DeviceError::new(Status::ILLEGAL_ADDRESS, message))
     }
 }
 
 fn layout(n_bytes: usize) -> Option<Layout> {
-    Layout::from_size_align(n_bytes.checked_add(2 * ZONE.len())?, ALIGNMENT).ok()
+    Layout::from_size_align(n_bytes.checked_add(2 * RED_ZONE.len())?, ALIGNMENT).ok()
 }
 
-/// Where the zones of a block are.
-fn zones(address: u64, n_bytes: usize) -> [u64; 2] {
-    [address - ZONE.len() as u64, address + n_bytes as u64]
+/// Returns the addresses of the red zones of an allocation.
+fn red_zones(address: u64, n_bytes: usize) -> [u64; 2] {
+    [address - RED_ZONE.len() as u64, address + n_bytes as u64]
 }

@@ -1,4 +1,4 @@
-//! A compiled text, loaded: its kernels by name, run on the CPU.
+//! Loaded kernel libraries, whose kernels run on the CPU.
 
 #![expect(unsafe_code, reason = "kernels are C functions in a shared library")]
 
@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 
 use libloading::Library;
 
-/// In which order the threads of a block run between barriers, and the blocks of a grid.
+/// Order in which the threads of a block run between barriers, and the blocks of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// By their numbers.
+    /// Ascending.
     Forward,
-    /// Against their numbers.
+    /// Descending.
     Reverse,
-    /// Another order at each barrier, from this seed.
+    /// Another random order after each barrier, from this seed.
     Random(u64),
 }
 
@@ -24,13 +24,13 @@ pub enum Order {
 pub struct Module {
     kernels: Vec<Kernel>,
     launch: Launch,
-    static_shared: unsafe extern "C" fn(*const Description) -> usize,
-    // Last, so that everything that points into it goes first.
+    static_shared: unsafe extern "C" fn(*const KernelDescriptor) -> usize,
+    // Last, so that it is dropped after everything that points into it.
     _library: Library,
 }
 
 type Launch = unsafe extern "C" fn(
-    *const Description,
+    *const KernelDescriptor,
     *const c_uint,
     *const c_uint,
     c_uint,
@@ -42,7 +42,7 @@ type Launch = unsafe extern "C" fn(
 /// `SimtKernel` of the launcher.
 #[derive(Debug)]
 #[repr(C)]
-struct Description {
+struct KernelDescriptor {
     name: *const c_char,
     function: *const c_void,
     call: *const c_void,
@@ -55,89 +55,95 @@ struct Description {
 struct Kernel {
     name: String,
     arguments: usize,
-    description: *const Description,
+    descriptor: *const KernelDescriptor,
 }
 
-// SAFETY: a description is constant, and lives as long as the library.
+// SAFETY: a descriptor is constant and lives as long as the library.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}
 
-/// The launcher keeps its threads in static variables, and one library is loaded once however often it is asked for.
+/// Lock of the launcher, which keeps its threads in static variables. A library is loaded once,
+/// however often it is requested.
 static LAUNCHING: Mutex<()> = Mutex::new(());
 
-/// As many threads as a block can have.
-const MOST_THREADS: u64 = 1024;
+/// Maximum number of threads per block.
+const MAX_THREADS: u64 = 1024;
 
 impl Module {
-    /// Loads what [`crate::compile`] made.
+    /// Loads the output of [`crate::compile`].
     ///
     /// # Errors
     ///
-    /// If the file is not such a library, or the process lacks the sanitizers that it was compiled for.
+    /// If the file is not such a library, or the process lacks the sanitizers that it was compiled
+    /// for.
     pub fn load(path: &Path) -> Result<Self, String> {
-        let said = |error: libloading::Error| format!("{}: {error}", path.display());
+        let load_error = |error: libloading::Error| format!("{}: {error}", path.display());
         // SAFETY: loading runs the constructors that fill the table of kernels, and nothing else.
-        let library = unsafe { Library::new(path) }.map_err(said)?;
-        // SAFETY: the launcher defines it so.
+        let library = unsafe { Library::new(path) }.map_err(load_error)?;
+        // SAFETY: the launcher declares this type.
         let count = *unsafe { library.get::<unsafe extern "C" fn() -> c_uint>(b"simt_kernels") }
-            .map_err(said)?;
+            .map_err(load_error)?;
         // SAFETY: as above.
         let kernel_at = *unsafe {
-            library.get::<unsafe extern "C" fn(c_uint) -> *const Description>(b"simt_kernel_at")
+            library
+                .get::<unsafe extern "C" fn(c_uint) -> *const KernelDescriptor>(b"simt_kernel_at")
         }
-        .map_err(said)?;
+        .map_err(load_error)?;
         // SAFETY: as above.
-        let launch = *unsafe { library.get::<Launch>(b"simt_launch") }.map_err(said)?;
+        let launch = *unsafe { library.get::<Launch>(b"simt_launch") }.map_err(load_error)?;
         // SAFETY: as above.
-        let static_shared = *unsafe { library.get(b"simt_static_shared") }.map_err(said)?;
+        let static_shared = *unsafe { library.get(b"simt_static_shared") }.map_err(load_error)?;
         // SAFETY: the function only subtracts two addresses.
         let count = unsafe { count() };
         let kernels = (0..count).map(|number| {
             // SAFETY: `number` is below the count.
-            let description = unsafe { kernel_at(number) };
-            // SAFETY: the table holds as many descriptions as it counts, in static memory of the library.
-            let read = unsafe { &*description };
-            // SAFETY: the name is a literal of the text.
+            let descriptor = unsafe { kernel_at(number) };
+            // SAFETY: the table has `count` descriptors in static memory of the library.
+            let read = unsafe { &*descriptor };
+            // SAFETY: the name is a string literal.
             let name = unsafe { CStr::from_ptr(read.name) };
             Kernel {
                 name: name.to_string_lossy().into_owned(),
                 arguments: read.arguments as usize,
-                description,
+                descriptor,
             }
         });
         Ok(Self { kernels: kernels.collect(), launch, static_shared, _library: library })
     }
 
-    /// The names of the kernels, in the order of the text.
+    /// Returns the names of the kernels in source order.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         self.kernels.iter().map(|kernel| kernel.name.as_str())
     }
 
-    /// How many arguments a kernel takes, if there is one of that name.
+    /// Returns the number of a kernel's arguments, if the kernel exists.
     #[must_use]
     pub fn n_arguments(&self, function: &str) -> Option<usize> {
         Some(self.kernel(function)?.arguments)
     }
 
-    /// The bytes of static shared memory that a kernel takes, with what lies between its arrays.
+    /// Returns the bytes of a kernel's static shared memory, including padding.
     #[must_use]
     pub fn static_shared_bytes(&self, function: &str) -> Option<usize> {
-        let description = self.kernel(function)?.description;
+        let descriptor = self.kernel(function)?.descriptor;
         let _guard = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the description is of this library, and the lock keeps others away from the launcher's variables.
-        Some(unsafe { (self.static_shared)(description) })
+        // SAFETY: the descriptor belongs to this library, and the lock protects the launcher's
+        // variables.
+        Some(unsafe { (self.static_shared)(descriptor) })
     }
 
-    /// Runs a kernel on a grid of blocks and waits for it. Arguments are the values of its pointers.
+    /// Runs a kernel on a grid and waits for it. The arguments are pointers.
     ///
     /// # Errors
     ///
-    /// If there is no such kernel, sizes are beyond what a GPU takes, or the kernel does what a GPU would hang or trap at; with the line of the text.
+    /// If the kernel does not exist, the launch exceeds the limits of a GPU, or the kernel would
+    /// hang or trap on a GPU. The message names the source line.
     ///
     /// # Safety
     ///
-    /// The kernel must be right about the memory that its arguments point to, and nobody else may use that memory meanwhile.
+    /// The kernel must stay within the memory that its arguments point to, and nothing else may use
+    /// that memory meanwhile.
     pub unsafe fn launch(
         &self,
         function: &str,
@@ -150,7 +156,7 @@ impl Module {
         let kernel =
             self.kernel(function).ok_or_else(|| format!("no kernel is named {function}"))?;
         let threads: u64 = block.iter().map(|&extent| u64::from(extent)).product();
-        if grid.contains(&0) || threads == 0 || threads > MOST_THREADS {
+        if grid.contains(&0) || threads == 0 || threads > MAX_THREADS {
             return Err(format!(
                 "kernel {function}: a grid of {grid:?} blocks of {block:?} threads cannot be launched"
             ));
@@ -169,10 +175,11 @@ impl Module {
         };
         let mut arguments = arguments.to_vec();
         let _guard = LAUNCHING.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the description is of this library, there are as many arguments as it says, and the caller answers for what they point to.
+        // SAFETY: the descriptor belongs to this library and determines the number of arguments.
+        // Their targets are required of the caller.
         let message = unsafe {
             (self.launch)(
-                kernel.description,
+                kernel.descriptor,
                 grid.as_ptr(),
                 block.as_ptr(),
                 shared_bytes,
@@ -184,7 +191,7 @@ impl Module {
         if message.is_null() {
             return Ok(());
         }
-        // SAFETY: the text holds until the next launch, which the lock keeps off.
+        // SAFETY: the text is valid until the next launch, which the lock prevents.
         Err(unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned())
     }
 

@@ -1,7 +1,9 @@
-//! NCCL: communicators of the devices of one process, driven by one thread, or of several processes of this machine.
+//! NCCL for the devices of one process, driven by one thread, or of several processes of this
+//! machine.
 //!
-//! What several devices do together is asked for within a group. At its end each call finds its counterparts, and an operation begins on no stream before all of its
-//! streams have come to it. A call whose counterparts are missing in this process would wait for ever with one thread, and is refused.
+//! At the end of a group each call is matched with its counterparts. An operation starts only after
+//! all of its streams have reached it. Without counterparts in this process a call would wait for
+//! ever with one thread, so it is rejected.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -15,24 +17,24 @@ use std::ffi::{CStr, c_int};
 use std::process;
 use std::sync::{Mutex, PoisonError};
 
-use crate::c::{Address, Handle, In, Out, constant};
+use crate::ffi::{Address, Handle, In, Out, constant};
 use crate::handles::Handles;
-use crate::memory::Place;
+use crate::memory::MemoryKind;
 use crate::state::lock;
-use collective::{Kind, Number, Reduction};
+use collective::{CollectiveKind, NcclType, Reduction};
 use group::{Action, Call};
 
 static COMMUNICATORS: Handles<Communicator> = Handles::new();
 static LAST_ERROR: Mutex<&CStr> = Mutex::new(c"");
 
-/// One device's part in a clique.
+/// A rank of a communicator, on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Communicator {
-    clique: u64,
+    comm_id: u64,
     rank: usize,
     n_ranks: usize,
     device: usize,
-    /// Whether calls wait for other ranks by themselves.
+    /// True if calls wait for other ranks.
     is_blocking: bool,
 }
 
@@ -41,10 +43,10 @@ struct Communicator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Status(u32);
 
-/// Why a call is refused.
-struct Refusal(Status, &'static CStr);
+/// Error of a call with its text.
+struct NcclError(Status, &'static CStr);
 
-type Answer<T = ()> = Result<T, Refusal>;
+type ApiResult<T = ()> = Result<T, NcclError>;
 
 impl Status {
     const SUCCESS: Self = Self(0);
@@ -69,7 +71,7 @@ impl Status {
     }
 }
 
-impl Refusal {
+impl NcclError {
     fn argument(text: &'static CStr) -> Self {
         Self(Status::INVALID_ARGUMENT, text)
     }
@@ -78,29 +80,29 @@ impl Refusal {
         Self(Status::INVALID_USAGE, text)
     }
 
-    /// No refusal, but not done either.
+    /// Returns the result of a call that continues in the background.
     fn in_progress() -> Self {
         Self(Status::IN_PROGRESS, c"")
     }
 }
 
-/// `ncclUniqueId`: the number of a clique.
+/// `ncclUniqueId`: the number of a communicator.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct UniqueId {
-    clique: u64,
+    comm_id: u64,
     unused: [u64; 15],
 }
 
 impl UniqueId {
-    /// An id that no other process of this machine has.
+    /// Returns an id that is unique on this machine.
     fn new() -> Self {
-        let clique = u64::from(process::id()) << 32 | lock().new_handle();
-        Self { clique, unused: [0; 15] }
+        let comm_id = u64::from(process::id()) << 32 | lock().new_handle();
+        Self { comm_id, unused: [0; 15] }
     }
 }
 
-/// `ncclConfig_t` as its first version has it.
+/// `ncclConfig_t` of its first version.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Config {
@@ -112,44 +114,44 @@ struct Config {
 
 const MAGIC: u32 = 0xcafe_beef;
 const VERSION: c_int = 22_809;
-const NOWHERE: &CStr = c"a result has nowhere to go";
-const UNKNOWN: &CStr = c"no such communicator";
+const NULL_RESULT: &CStr = c"a result has nowhere to go";
+const UNKNOWN_COMMUNICATOR: &CStr = c"no such communicator";
 
 macro_rules! nccl {
     ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $name($($argument: $type),*) -> Status {
             lock().count(stringify!($name));
-            let body = || -> Answer { $body };
-            body().map_or_else(note, |()| Status::SUCCESS)
+            let body = || -> ApiResult { $body };
+            body().map_or_else(record_error, |()| Status::SUCCESS)
         }
     )*};
 }
 
 nccl! {
-    fn ncclGetVersion(version: Out<c_int>) { version.put(VERSION).ok_or(Refusal::argument(NOWHERE)) }
+    fn ncclGetVersion(version: Out<c_int>) { version.put(VERSION).ok_or(NcclError::argument(NULL_RESULT)) }
     fn ncclGetUniqueId(id: Out<UniqueId>) {
-        id.put(UniqueId::new()).ok_or(Refusal::argument(NOWHERE))
+        id.put(UniqueId::new()).ok_or(NcclError::argument(NULL_RESULT))
     }
     fn ncclCommInitAll(communicators: Out<Handle>, count: c_int, devices: In<c_int>) {
-        let count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(Refusal::argument(c"a clique has at least one rank"))?;
+        let count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(NcclError::argument(c"a communicator has at least one rank"))?;
         let devices = if devices.is_null() { (0..).take(count).collect() } else { devices.list(count).unwrap_or_default() };
-        let clique = lock().new_handle();
+        let comm_id = lock().new_handle();
         let mut made = Vec::new();
         for (rank, &device) in devices.iter().enumerate() {
-            let device = lock().device(device).map_err(|_| Refusal::argument(c"no such device"))?;
-            made.push(Communicator { clique, rank, n_ranks: count, device, is_blocking: true });
+            let device = lock().device(device).map_err(|_| NcclError::argument(c"no such device"))?;
+            made.push(Communicator { comm_id, rank, n_ranks: count, device, is_blocking: true });
         }
         check_devices(&made)?;
         let handles: Vec<Handle> = made.into_iter().map(|communicator| COMMUNICATORS.add(communicator)).collect();
-        communicators.put_list(&handles).ok_or(Refusal::argument(NOWHERE))
+        communicators.put_list(&handles).ok_or(NcclError::argument(NULL_RESULT))
     }
     fn ncclCommInitRank(communicator: Out<Handle>, n_ranks: c_int, id: UniqueId, rank: c_int) {
         join(communicator, [n_ranks, rank], id, true)
     }
     fn ncclCommInitRankConfig(communicator: Out<Handle>, n_ranks: c_int, id: UniqueId, rank: c_int, config: In<Config>) {
         let config = config.get().filter(|it| it.magic == MAGIC && it.size >= size_of::<Config>() && it.version >= 21_400);
-        let config = config.ok_or(Refusal::argument(c"the configuration was not initialised"))?;
+        let config = config.ok_or(NcclError::argument(c"the configuration was not initialised"))?;
         join(communicator, [n_ranks, rank], id, config.is_blocking != 0)
     }
     fn ncclCommFinalize(communicator: Handle) {
@@ -157,18 +159,18 @@ nccl! {
         if known.is_blocking {
             return Ok(());
         }
-        background::begin(BTreeSet::from([known.clique]), None, Vec::new());
-        Err(Refusal::in_progress())
+        background::begin(BTreeSet::from([known.comm_id]), None, Vec::new());
+        Err(NcclError::in_progress())
     }
-    fn ncclCommDestroy(communicator: Handle) { COMMUNICATORS.remove(communicator).map(|_| ()).ok_or(Refusal::argument(UNKNOWN)) }
+    fn ncclCommDestroy(communicator: Handle) { COMMUNICATORS.remove(communicator).map(|_| ()).ok_or(NcclError::argument(UNKNOWN_COMMUNICATOR)) }
     fn ncclCommAbort(communicator: Handle) {
-        let known = COMMUNICATORS.remove(communicator).ok_or(Refusal::argument(UNKNOWN))?;
-        background::abandon(known.clique);
-        lock().abandon_clique(known.clique, known.device);
+        let known = COMMUNICATORS.remove(communicator).ok_or(NcclError::argument(UNKNOWN_COMMUNICATOR))?;
+        background::abandon(known.comm_id);
+        lock().abandon_communicator(known.comm_id, known.device);
         Ok(())
     }
     fn ncclCommGetAsyncError(communicator: Handle, status: Out<Status>) {
-        let Communicator { clique, device, .. } = find(communicator)?;
+        let Communicator { comm_id, device, .. } = find(communicator)?;
         let (fails, is_whole) = {
             let state = lock();
             (state.settings.fail_communicators, state.check_device(device))
@@ -176,9 +178,9 @@ nccl! {
         let found = match (fails, is_whole) {
             (true, _) => Status::REMOTE_ERROR,
             (false, Err(_)) => Status::UNHANDLED_CUDA_ERROR,
-            (false, Ok(())) => background::look(clique),
+            (false, Ok(())) => background::poll(comm_id),
         };
-        status.put(found).ok_or(Refusal::argument(NOWHERE))
+        status.put(found).ok_or(NcclError::argument(NULL_RESULT))
     }
     fn ncclCommCount(communicator: Handle, count: Out<c_int>) { put_count(find(communicator)?.n_ranks, count) }
     fn ncclCommUserRank(communicator: Handle, rank: Out<c_int>) { put_count(find(communicator)?.rank, rank) }
@@ -189,29 +191,29 @@ nccl! {
     }
     fn ncclGroupEnd() { group::end() }
     fn ncclAllReduce(send: u64, receive: u64, count: usize, number: u32, reduction: u32, communicator: Handle, stream: Handle) {
-        collective(Kind::AllReduce(Reduction::new(reduction)?), [send, receive], count, number, communicator, stream)
+        collective(CollectiveKind::AllReduce(Reduction::new(reduction)?), [send, receive], count, number, communicator, stream)
     }
     fn ncclReduce(send: u64, receive: u64, count: usize, number: u32, reduction: u32, root: c_int, communicator: Handle, stream: Handle) {
         let root = peer(communicator, root)?;
-        collective(Kind::Reduce(Reduction::new(reduction)?, root), [send, receive], count, number, communicator, stream)
+        collective(CollectiveKind::Reduce(Reduction::new(reduction)?, root), [send, receive], count, number, communicator, stream)
     }
     fn ncclReduceScatter(send: u64, receive: u64, count: usize, number: u32, reduction: u32, communicator: Handle, stream: Handle) {
-        collective(Kind::ReduceScatter(Reduction::new(reduction)?), [send, receive], count, number, communicator, stream)
+        collective(CollectiveKind::ReduceScatter(Reduction::new(reduction)?), [send, receive], count, number, communicator, stream)
     }
     fn ncclAllGather(send: u64, receive: u64, count: usize, number: u32, communicator: Handle, stream: Handle) {
-        collective(Kind::AllGather, [send, receive], count, number, communicator, stream)
+        collective(CollectiveKind::AllGather, [send, receive], count, number, communicator, stream)
     }
     fn ncclBroadcast(send: u64, receive: u64, count: usize, number: u32, root: c_int, communicator: Handle, stream: Handle) {
         let root = peer(communicator, root)?;
-        collective(Kind::Broadcast(root), [send, receive], count, number, communicator, stream)
+        collective(CollectiveKind::Broadcast(root), [send, receive], count, number, communicator, stream)
     }
     fn ncclSend(send: u64, count: usize, number: u32, to: c_int, communicator: Handle, stream: Handle) {
-        let n_bytes = count * Number::new(number)?.n_bytes();
+        let n_bytes = count * NcclType::new(number)?.n_bytes();
         let action = Action::Send { to: peer(communicator, to)?, data: send, n_bytes };
         add(communicator, stream, action, &[(send, n_bytes)])
     }
     fn ncclRecv(receive: u64, count: usize, number: u32, from: c_int, communicator: Handle, stream: Handle) {
-        let n_bytes = count * Number::new(number)?.n_bytes();
+        let n_bytes = count * NcclType::new(number)?.n_bytes();
         let action = Action::Receive { from: peer(communicator, from)?, data: receive, n_bytes };
         add(communicator, stream, action, &[(receive, n_bytes)])
     }
@@ -227,102 +229,105 @@ extern "C" fn ncclGetLastError(_communicator: Handle) -> Address {
     constant(*LAST_ERROR.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn note(Refusal(status, text): Refusal) -> Status {
+fn record_error(NcclError(status, text): NcclError) -> Status {
     *LAST_ERROR.lock().unwrap_or_else(PoisonError::into_inner) = text;
     status
 }
 
-fn find(communicator: Handle) -> Answer<Communicator> {
-    COMMUNICATORS.get(communicator).ok_or(Refusal::argument(UNKNOWN))
+fn find(communicator: Handle) -> ApiResult<Communicator> {
+    COMMUNICATORS.get(communicator).ok_or(NcclError::argument(UNKNOWN_COMMUNICATOR))
 }
 
-/// Makes a rank of a clique, on the current device.
+/// Creates a rank of a communicator on the current device.
 fn join(
     communicator: Out<Handle>,
     [n_ranks, rank]: [c_int; 2],
     id: UniqueId,
     is_blocking: bool,
-) -> Answer {
+) -> ApiResult {
     let n_ranks = usize::try_from(n_ranks).ok();
     let rank = usize::try_from(rank).ok();
     let rank = rank.filter(|&rank| n_ranks.is_some_and(|n_ranks| rank < n_ranks));
     let (Some(n_ranks), Some(rank)) = (n_ranks, rank) else {
-        return Err(Refusal::argument(c"the rank is not one of the ranks"));
+        return Err(NcclError::argument(c"the rank is not one of the ranks"));
     };
     let device = lock()
         .current_device()
-        .map_err(|_| Refusal(Status::UNHANDLED_CUDA_ERROR, c"no current device"))?;
-    let made = Communicator { clique: id.clique, rank, n_ranks, device, is_blocking };
-    communicator.put(COMMUNICATORS.add(made)).ok_or(Refusal::argument(NOWHERE))?;
+        .map_err(|_| NcclError(Status::UNHANDLED_CUDA_ERROR, c"no current device"))?;
+    let made = Communicator { comm_id: id.comm_id, rank, n_ranks, device, is_blocking };
+    communicator.put(COMMUNICATORS.add(made)).ok_or(NcclError::argument(NULL_RESULT))?;
     group::add(Call { communicator: made, stream: 0, action: Action::Join })
 }
 
-fn put_count(count: usize, to: Out<c_int>) -> Answer {
-    c_int::try_from(count).ok().and_then(|count| to.put(count)).ok_or(Refusal::argument(NOWHERE))
+fn put_count(count: usize, to: Out<c_int>) -> ApiResult {
+    c_int::try_from(count)
+        .ok()
+        .and_then(|count| to.put(count))
+        .ok_or(NcclError::argument(NULL_RESULT))
 }
 
-/// A rank of the communicator's clique.
-fn peer(communicator: Handle, rank: c_int) -> Answer<usize> {
+/// Returns a rank of the communicator.
+fn peer(communicator: Handle, rank: c_int) -> ApiResult<usize> {
     let n_ranks = find(communicator)?.n_ranks;
     usize::try_from(rank)
         .ok()
         .filter(|&rank| rank < n_ranks)
-        .ok_or(Refusal::argument(c"no such rank"))
+        .ok_or(NcclError::argument(c"no such rank"))
 }
 
-/// No device takes part twice: its parts would wait for each other.
-fn check_devices(clique: &[Communicator]) -> Answer {
+/// Rejects communicators with two ranks on one device, which would wait for each other.
+fn check_devices(communicators: &[Communicator]) -> ApiResult {
     let is_twice = |(number, one): (usize, &Communicator)| {
-        clique[..number].iter().any(|other| other.device == one.device)
+        communicators[..number].iter().any(|other| other.device == one.device)
     };
-    if clique.iter().enumerate().any(is_twice) {
-        Err(Refusal::usage(c"a device takes part twice"))
+    if communicators.iter().enumerate().any(is_twice) {
+        Err(NcclError::usage(c"a device takes part twice"))
     } else {
         Ok(())
     }
 }
 
 fn collective(
-    kind: Kind,
+    kind: CollectiveKind,
     [send, receive]: [u64; 2],
     count: usize,
     number: u32,
     communicator: Handle,
     stream: Handle,
-) -> Answer {
-    let number = Number::new(number)?;
+) -> ApiResult {
+    let dtype = NcclType::new(number)?;
     let known = find(communicator)?;
     let (sent, received) = kind.counts(count, known.n_ranks);
-    let mut places = Vec::new();
-    // Only the root's data are looked at where there is a root.
+    let mut ranges = Vec::new();
+    // With a root, only the root's buffer is checked.
     if kind.sender().is_none_or(|root| root == known.rank) {
-        places.push((send, sent * number.n_bytes()));
+        ranges.push((send, sent * dtype.n_bytes()));
     }
     if kind.receiver().is_none_or(|root| root == known.rank) {
-        places.push((receive, received * number.n_bytes()));
+        ranges.push((receive, received * dtype.n_bytes()));
     }
-    add(communicator, stream, Action::Collective { kind, number, count, send, receive }, &places)
+    add(communicator, stream, Action::Collective { kind, dtype, count, send, receive }, &ranges)
 }
 
-/// Adds a call to the group, after a look at its stream and its memory.
-fn add(communicator: Handle, stream: Handle, action: Action, places: &[(u64, usize)]) -> Answer {
+/// Adds a call to the group, after checks of its stream and memory.
+fn add(communicator: Handle, stream: Handle, action: Action, ranges: &[(u64, usize)]) -> ApiResult {
     let communicator = find(communicator)?;
-    if background::is_busy(communicator.clique) {
-        return Err(Refusal::usage(c"the communicator works on something in the background"));
+    if background::is_busy(communicator.comm_id) {
+        return Err(NcclError::usage(c"the communicator works on something in the background"));
     }
     let stream = {
         let state = lock();
-        let stream = state.stream(stream).map_err(|_| Refusal::argument(c"no such stream"))?;
+        let stream = state.stream(stream).map_err(|_| NcclError::argument(c"no such stream"))?;
         if state.streams[&stream].device != communicator.device {
-            return Err(Refusal::argument(c"the stream is another device's"));
+            return Err(NcclError::argument(c"the stream is another device's"));
         }
         let is_there = |&(data, n_bytes): &(u64, usize)| {
             n_bytes == 0
-                || state.machine.memory.place(data, n_bytes)
-                    == Some(Place::Device(communicator.device))
+                || state.machine.memory.kind(data, n_bytes)
+                    == Some(MemoryKind::Device(communicator.device))
         };
-        if !places.iter().all(is_there) {
-            return Err(Refusal::argument(c"data are not in the device's memory"));
+        if !ranges.iter().all(is_there) {
+            return Err(NcclError::argument(c"data are not in the device's memory"));
         }
         stream
     };

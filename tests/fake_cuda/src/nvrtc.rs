@@ -1,4 +1,4 @@
-//! NVRTC: texts become shared libraries by way of a C++ compiler. What it gives as a CUBIN names the file.
+//! NVRTC by a C++ compiler. A CUBIN contains the path of a shared library.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -6,23 +6,23 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Mutex, PoisonError};
 
-use crate::c::{Address, Handle, In, Out, constant};
 use crate::compile::{Sanitize, compile};
+use crate::ffi::{Address, Handle, In, Out, constant};
 use crate::state::lock;
 
-/// How an image begins that [`crate::state::State`] can load.
+/// First bytes of an image that [`crate::state::State`] can load.
 pub(crate) const CUBIN: &[u8] = b"SOYBEAN-FAKE-CUBIN\n";
 
-/// The instruction sets that can be asked for, newest last.
+/// Supported architectures, newest last.
 const ARCHITECTURES: [c_int; 5] = [75, 80, 86, 90, 100];
 
-struct Text {
-    text: String,
+struct Program {
+    source: String,
     log: Vec<u8>,
     cubin: Option<Vec<u8>>,
 }
 
-static TEXTS: Mutex<BTreeMap<u64, Text>> = Mutex::new(BTreeMap::new());
+static PROGRAMS: Mutex<BTreeMap<u64, Program>> = Mutex::new(BTreeMap::new());
 
 /// `nvrtcResult`.
 #[repr(transparent)]
@@ -48,15 +48,18 @@ impl Status {
     }
 }
 
-fn answer(name: &'static str, result: Result<(), Status>) -> Status {
+fn counted(name: &'static str, result: Result<(), Status>) -> Status {
     lock().count(name);
     result.err().unwrap_or(Status::SUCCESS)
 }
 
-/// Gives a text to a function, if there is one by this handle.
-fn with(program: Handle, body: impl FnOnce(&mut Text) -> Result<(), Status>) -> Result<(), Status> {
+/// Runs a function on a program. Fails if the handle is invalid.
+fn with_program(
+    program: Handle,
+    body: impl FnOnce(&mut Program) -> Result<(), Status>,
+) -> Result<(), Status> {
     body(
-        TEXTS
+        PROGRAMS
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get_mut(&program.0)
@@ -69,7 +72,7 @@ macro_rules! nvrtc {
         #[unsafe(no_mangle)]
         extern "C" fn $name($($argument: $type),*) -> Status {
             let body = || -> Result<(), Status> { $body };
-            answer(stringify!($name), body())
+            counted(stringify!($name), body())
         }
     )*};
 }
@@ -89,34 +92,34 @@ nvrtc! {
     ) {
         let text = text.text().filter(|_| n_headers == 0).ok_or(Status::INVALID_INPUT)?;
         let number = lock().new_handle();
-        TEXTS.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Text { text, log: vec![0], cubin: None });
+        PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Program { source: text, log: vec![0], cubin: None });
         program.put(Handle(number)).ok_or(Status::INVALID_INPUT)
     }
     fn nvrtcDestroyProgram(program: Out<Handle>) {
-        // The argument is read too, but only here.
+        // An in-out argument.
         let handle = program.get().ok_or(Status::INVALID_PROGRAM)?;
-        TEXTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0).ok_or(Status::INVALID_PROGRAM)?;
+        PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0).ok_or(Status::INVALID_PROGRAM)?;
         program.put(Handle(0)).ok_or(Status::INVALID_PROGRAM)
     }
     fn nvrtcCompileProgram(program: Handle, count: c_int, options: In<In<c_char>>) {
         let count = usize::try_from(count).map_err(|_| Status::INVALID_INPUT)?;
         let options: Option<Vec<String>> = options.list(count).ok_or(Status::INVALID_INPUT)?.into_iter().map(In::text).collect();
         let options = options.ok_or(Status::INVALID_OPTION)?;
-        with(program, |text| text.compile(&options))
+        with_program(program, |program| program.compile(&options))
     }
     fn nvrtcGetCUBINSize(program: Handle, n_bytes: Out<usize>) {
-        with(program, |text| n_bytes.put(text.cubin.as_ref().ok_or(Status::INVALID_PROGRAM)?.len()).ok_or(Status::INVALID_INPUT))
+        with_program(program, |program| n_bytes.put(program.cubin.as_ref().ok_or(Status::INVALID_PROGRAM)?.len()).ok_or(Status::INVALID_INPUT))
     }
     fn nvrtcGetCUBIN(program: Handle, bytes: Out<u8>) {
-        with(program, |text| bytes.put_list(text.cubin.as_ref().ok_or(Status::INVALID_PROGRAM)?).ok_or(Status::INVALID_INPUT))
+        with_program(program, |program| bytes.put_list(program.cubin.as_ref().ok_or(Status::INVALID_PROGRAM)?).ok_or(Status::INVALID_INPUT))
     }
     fn nvrtcGetPTXSize(_program: Handle, _n_bytes: Out<usize>) { Err(Status::INVALID_PROGRAM) }
     fn nvrtcGetPTX(_program: Handle, _text: Out<u8>) { Err(Status::INVALID_PROGRAM) }
     fn nvrtcGetProgramLogSize(program: Handle, n_bytes: Out<usize>) {
-        with(program, |text| n_bytes.put(text.log.len()).ok_or(Status::INVALID_INPUT))
+        with_program(program, |program| n_bytes.put(program.log.len()).ok_or(Status::INVALID_INPUT))
     }
     fn nvrtcGetProgramLog(program: Handle, log: Out<u8>) {
-        with(program, |text| log.put_list(&text.log).ok_or(Status::INVALID_INPUT))
+        with_program(program, |program| log.put_list(&program.log).ok_or(Status::INVALID_INPUT))
     }
 }
 
@@ -125,9 +128,9 @@ extern "C" fn nvrtcGetErrorString(status: Status) -> Address {
     constant(status.text())
 }
 
-impl Text {
+impl Program {
     fn compile(&mut self, options: &[String]) -> Result<(), Status> {
-        // Only a real instruction set gives a CUBIN.
+        // A CUBIN requires a real architecture.
         let is_known = |option: &str| {
             ARCHITECTURES
                 .iter()
@@ -140,7 +143,7 @@ impl Text {
             self.log = b"nvrtc: error: invalid value for --gpu-architecture (-arch)\0".to_vec();
             return Err(Status::INVALID_OPTION);
         }
-        match compile(&self.text, Sanitize::Nothing) {
+        match compile(&self.source, Sanitize::Nothing) {
             Ok(path) => {
                 self.cubin = Some([CUBIN, path.as_os_str().as_encoded_bytes(), b"\n\0"].concat());
                 self.log = vec![0];

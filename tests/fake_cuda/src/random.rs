@@ -1,4 +1,4 @@
-//! Numbers without a pattern, the same for the same seed.
+//! Pseudo-random numbers from a seed.
 
 /// SplitMix64. Source: Steele, Lea and Flood 2014.
 #[derive(Clone, Debug)]
@@ -14,13 +14,13 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 }
 
-/// Scatters the bits of a number.
+/// Mixes the bits of a number.
 pub(crate) fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,18 +1,20 @@
-//! In which order work runs: any order that streams and events allow, and rather a nasty one.
+//! Adversarial scheduling of work within the order of streams and events.
 //!
-//! Nothing runs before somebody waits, save for a little now and then. Who runs next is decided by priorities that hold for a while, so that one stream can be far
-//! ahead of another: where every step is drawn anew, streams stay abreast, and a missing wait is almost never seen. Source of the idea: Burckhardt et al. 2010.
+//! Nothing runs before somebody waits, except for a little now and then. Random priorities that
+//! hold for a while select the next stream, so that one stream can run far ahead of another. With a
+//! new choice for every step, streams would progress evenly and hide a missing wait. Source:
+//! Burckhardt et al. 2010 (probabilistic concurrency testing).
 
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crate::random::{Random, mix};
-use crate::state::{State, complain};
-use crate::status::{Answer, Fault, Status};
-use crate::work::{Run, Task, Work};
+use crate::state::{State, report_problem};
+use crate::status::{ApiResult, DeviceError, Status};
+use crate::work::{GraphRun, Task, Work};
 
-/// Something that could run next.
+/// A piece of work that could run next.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The front of a stream's queue.
@@ -21,35 +23,35 @@ enum Step {
     Node(u64, usize),
 }
 
-/// Who is fast, and for how long.
+/// Random priorities of streams, and how long they hold.
 #[derive(Debug)]
-pub(crate) struct Mood {
-    /// Decides on the order of the streams.
-    favour: u64,
-    /// One step in so many changes the mood.
-    change: u64,
-    /// One piece of work in so many lets some run at once.
-    eager: u64,
+pub(crate) struct SchedulePolicy {
+    /// Seed of the priorities.
+    stream_order: u64,
+    /// Average number of steps until the policy changes.
+    change_interval: u64,
+    /// Average number of submissions until some work runs at once.
+    eager_interval: u64,
 }
 
-impl Mood {
-    /// Short and long moods, since some faults need many changes, and others a stream that is slow all the time.
+impl SchedulePolicy {
+    /// Short and long intervals: some errors need many changes, others a stream that stays slow.
     pub(crate) fn new(random: &mut Random) -> Self {
-        let favour = random.next();
-        let change = 16 << (3 * random.below(3));
-        let eager = 8 << (6 * random.below(3));
-        Self { favour, change, eager }
+        let stream_order = random.next();
+        let change_interval = 16 << (3 * random.below(3));
+        let eager_interval = 8 << (6 * random.below(3));
+        Self { stream_order, change_interval, eager_interval }
     }
 }
 
 impl State {
-    /// Puts work at the end of a stream's queue, which must not be capturing.
-    pub(crate) fn enqueue(&mut self, stream: u64, work: Work) -> Answer {
+    /// Appends work to the queue of a stream that is not capturing.
+    pub(crate) fn enqueue(&mut self, stream: u64, work: Work) -> ApiResult {
         let device = self.streams[&stream].device;
         self.check_device(device)?;
         self.wait_for_null_stream(stream);
         self.push(stream, work);
-        if self.machine.random.below(self.mood.eager) == 0 {
+        if self.machine.random.below(self.policy.eager_interval) == 0 {
             self.run_some();
         }
         Ok(())
@@ -61,7 +63,7 @@ impl State {
         }
     }
 
-    /// Blocking streams wait for what the null stream has to do, and it for what they have to do.
+    /// Adds the implicit synchronisation between the null stream and blocking streams.
     fn wait_for_null_stream(&mut self, stream: u64) {
         let device = self.streams[&stream].device;
         let null_stream = self.devices[device].null_stream;
@@ -94,31 +96,31 @@ impl State {
         }
     }
 
-    /// Runs work until the stream has none.
-    pub(crate) fn finish_stream(&mut self, stream: u64) -> Answer {
+    /// Runs work until the stream is idle.
+    pub(crate) fn finish_stream(&mut self, stream: u64) -> ApiResult {
         self.run_until(|state| {
             state.streams.get(&stream).is_none_or(|stream| stream.queue.is_empty())
         })?;
         self.streams.get(&stream).map_or(Ok(()), |stream| self.check_device(stream.device))
     }
 
-    /// Runs work until no stream of the device has any.
-    pub(crate) fn finish_device(&mut self, device: usize) -> Answer {
+    /// Runs work until all streams of the device are idle.
+    pub(crate) fn finish_device(&mut self, device: usize) -> ApiResult {
         self.run_until(|state| {
             state.streams.values().all(|stream| stream.device != device || stream.queue.is_empty())
         })?;
         self.check_device(device)
     }
 
-    /// Runs work until the event has happened as it was last recorded.
-    pub(crate) fn finish_event(&mut self, event: u64) -> Answer {
+    /// Runs work until the last recording of the event is complete.
+    pub(crate) fn finish_event(&mut self, event: u64) -> ApiResult {
         self.run_until(|state| {
-            state.events.get(&event).is_none_or(|event| event.happened >= event.recorded)
+            state.events.get(&event).is_none_or(|event| event.completed >= event.recorded)
         })?;
         self.events.get(&event).map_or(Ok(()), |event| self.check_device(event.device))
     }
 
-    fn run_until(&mut self, is_done: impl Fn(&Self) -> bool) -> Answer {
+    fn run_until(&mut self, is_done: impl Fn(&Self) -> bool) -> ApiResult {
         while !is_done(self) {
             if self.step() {
                 continue;
@@ -130,23 +132,24 @@ impl State {
                     Some(format!("stream {number:#x}: {:?}", stream.queue.front()?))
                 });
                 let waiting: Vec<String> = waiting.collect();
-                complain(&format!("all wait for each other\n{}", waiting.join("\n")));
+                report_problem(&format!("all wait for each other\n{}", waiting.join("\n")));
                 return Err(Status::LAUNCH_TIMEOUT);
             }
         }
         Ok(())
     }
 
-    /// Whether there is work that other processes may let run; without them it waits for ever, as it does with a real device.
+    /// Returns true if pending work waits for other processes. Without them it waits for ever, as
+    /// on a real device.
     fn waits_for_processes(&self) -> bool {
-        let is_shared = |work: &Work| matches!(work, Work::Meet(meet) if self.meets.get(meet).is_some_and(|it| it.is_ready.is_some()));
+        let is_shared = |work: &Work| matches!(work, Work::Rendezvous(rendezvous) if self.rendezvous.get(rendezvous).is_some_and(|it| it.is_ready.is_some()));
         self.streams.values().filter_map(|it| it.queue.front()).any(is_shared)
     }
 
-    /// Runs one piece of work; false if none can run.
+    /// Runs one piece of work. Returns false if none can run.
     fn step(&mut self) -> bool {
-        if self.machine.random.below(self.mood.change) == 0 {
-            self.mood = Mood::new(&mut self.machine.random);
+        if self.machine.random.below(self.policy.change_interval) == 0 {
+            self.policy = SchedulePolicy::new(&mut self.machine.random);
         }
         let Some(step) = self.next_step() else { return false };
         self.clock += 1000 + self.machine.random.below(1000);
@@ -157,11 +160,11 @@ impl State {
         true
     }
 
-    /// Of the steps that can be taken, that of the most favoured stream.
+    /// Returns the possible step of the stream with the highest priority.
     fn next_step(&self) -> Option<Step> {
         let mut best: Option<(u64, Step)> = None;
         let mut offer = |key: u64, step: Step| {
-            let rank = mix(key ^ self.mood.favour);
+            let rank = mix(key ^ self.policy.stream_order);
             if best.is_none_or(|(least, _)| rank < least) {
                 best = Some((rank, step));
             }
@@ -170,7 +173,7 @@ impl State {
             match (&stream.run, stream.queue.front()) {
                 (Some(run), _) => {
                     let is_whole = |node: &&usize| {
-                        self.devices[run.graph.nodes[**node].task.device].broken.is_none()
+                        self.devices[run.graph.nodes[**node].task.device].error.is_none()
                     };
                     for &node in run.ready.iter().filter(is_whole) {
                         offer(run.graph.nodes[node].stream, Step::Node(number, node));
@@ -186,12 +189,12 @@ impl State {
     fn can_run(&self, work: &Work) -> bool {
         match work {
             Work::Task(_) | Work::Record { .. } => true,
-            Work::Wait { event, record } => self.events.get(event).is_none_or(|event| event.happened >= *record),
-            Work::Meet(meet) => self.meets.get(meet).is_none_or(|known| {
-                let is_there = |stream: &u64| matches!(self.streams.get(stream).and_then(|it| it.queue.front()), Some(Work::Meet(it)) if it == meet);
+            Work::Wait { event, record } => self.events.get(event).is_none_or(|event| event.completed >= *record),
+            Work::Rendezvous(rendezvous) => self.rendezvous.get(rendezvous).is_none_or(|known| {
+                let is_there = |stream: &u64| matches!(self.streams.get(stream).and_then(|it| it.queue.front()), Some(Work::Rendezvous(it)) if it == rendezvous);
                 known.streams.iter().all(is_there) && known.is_ready.as_ref().is_none_or(|is_ready| is_ready())
             }),
-            // A graph runs once at a time.
+            // An executable graph runs once at a time.
             Work::Graph { executable, .. } => {
                 self.streams.values().all(|stream| stream.run.as_ref().is_none_or(|run| run.executable != *executable))
             }
@@ -205,13 +208,13 @@ impl State {
             Work::Task(task) => {
                 let _ = self.run_task(&task);
             }
-            Work::Record { event, record } => self.happen(event, record),
+            Work::Record { event, record } => self.complete_event(event, record),
             Work::Wait { .. } => {}
-            Work::Meet(meet) => self.run_meet(meet),
+            Work::Rendezvous(rendezvous) => self.run_rendezvous(rendezvous),
             Work::Graph { executable, graph } => {
-                let run = Run::new(executable, Arc::clone(&graph));
+                let run = GraphRun::new(executable, Arc::clone(&graph));
                 if !run.is_done() {
-                    // The stream goes on when the last node has run.
+                    // The stream continues after the last node.
                     stream.queue.push_front(Work::Graph { executable, graph });
                     stream.run = Some(run);
                 }
@@ -225,10 +228,10 @@ impl State {
         };
         let task = run.graph.nodes[node].task.clone();
         let outcome = self.run_task(&task);
-        // A fault may have emptied the stream.
+        // An error may have emptied the stream.
         let Some(stream) = self.streams.get_mut(&number) else { return };
         let Some(run) = &mut stream.run else { return };
-        // What depends on a node that has failed never runs, nor does the graph end.
+        // After an error, dependent nodes never run and the graph never completes.
         match outcome {
             Ok(()) => run.finish(node),
             Err(_) => run.ready.retain(|&it| it != node),
@@ -239,32 +242,33 @@ impl State {
         }
     }
 
-    fn run_task(&mut self, task: &Task) -> Result<(), Fault> {
+    fn run_task(&mut self, task: &Task) -> Result<(), DeviceError> {
         let outcome = (task.job)(&mut self.machine);
         if let Err(fault) = &outcome {
-            self.break_device(task.device, fault);
+            self.fail_device(task.device, fault);
         }
         outcome
     }
 
-    /// Runs what streams do together; the one that was favoured has taken it from its queue.
-    fn run_meet(&mut self, number: u64) {
-        let Some(meet) = self.meets.remove(&number) else { return };
-        for stream in &meet.streams {
+    /// Runs work that several streams share. The selected stream has already removed it from its
+    /// queue.
+    fn run_rendezvous(&mut self, number: u64) {
+        let Some(rendezvous) = self.rendezvous.remove(&number) else { return };
+        for stream in &rendezvous.streams {
             if let Some(stream) = self.streams.get_mut(stream)
-                && matches!(stream.queue.front(), Some(Work::Meet(it)) if *it == number)
+                && matches!(stream.queue.front(), Some(Work::Rendezvous(it)) if *it == number)
             {
                 stream.queue.pop_front();
             }
         }
-        if let Err(fault) = (meet.job)(&mut self.machine) {
-            let devices: Vec<usize> = meet
+        if let Err(fault) = (rendezvous.job)(&mut self.machine) {
+            let devices: Vec<usize> = rendezvous
                 .streams
                 .iter()
                 .filter_map(|stream| Some(self.streams.get(stream)?.device))
                 .collect();
             for device in devices {
-                self.break_device(device, &fault);
+                self.fail_device(device, &fault);
             }
         }
     }

@@ -1,24 +1,24 @@
-//! What the environment says about the machine that is to be there, and about its faults.
+//! Settings from the environment: the devices and injected errors.
 
 use std::env;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// See the README for the variables.
+/// Settings; the README describes the variables.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// The numbers of the devices that this process sees, among those of the machine.
+    /// Numbers of the visible devices among those of the machine.
     pub(crate) devices: Vec<usize>,
     pub(crate) driver_version: i32,
-    /// Of each device.
+    /// Memory of each device.
     pub(crate) memory_bytes: u64,
     pub(crate) seed: u64,
     pub(crate) has_peer_access: bool,
     pub(crate) fail_launch: Option<u64>,
     pub(crate) skip_wait: Option<u64>,
-    /// Whether communicators report a failure when asked.
+    /// True if communicators report an asynchronous error.
     pub(crate) fail_communicators: bool,
-    /// By what the ranks of a communicator reach each other that are in several processes.
+    /// Folder through which ranks of several processes communicate.
     pub(crate) nccl_folder: Option<PathBuf>,
 }
 
@@ -38,7 +38,7 @@ impl Settings {
     }
 }
 
-/// Those of the machine that `CUDA_VISIBLE_DEVICES` names before anything else, or all.
+/// Returns the devices in `CUDA_VISIBLE_DEVICES` up to the first invalid one, or all devices.
 fn devices() -> Vec<usize> {
     let all = number("SOYBEAN_FAKE_DEVICES").unwrap_or(8);
     let Ok(visible) = env::var("CUDA_VISIBLE_DEVICES") else { return (0..all).collect() };

@@ -1,4 +1,4 @@
-//! All that the virtual machine is, and the lock around it.
+//! State of the virtual devices, behind one lock.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -6,17 +6,17 @@ use std::io::{Write, stderr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use crate::c::Handle;
 use crate::capture::{Capture, Captured};
 use crate::driver::kernels::{Function, Program};
+use crate::ffi::Handle;
 use crate::memory::Memory;
 use crate::random::Random;
-use crate::schedule::Mood;
+use crate::schedule::SchedulePolicy;
 use crate::settings::Settings;
-use crate::status::{Answer, Fault, Status};
-use crate::work::{Graph, Job, Machine, Ready, Run, Work};
+use crate::status::{ApiResult, DeviceError, Status};
+use crate::work::{Graph, GraphRun, Job, Machine, Ready, Work};
 
-/// The virtual machine.
+/// State of the driver and its devices.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) settings: Settings,
@@ -24,75 +24,75 @@ pub(crate) struct State {
     pub(crate) devices: Vec<Device>,
     pub(crate) streams: BTreeMap<u64, Stream>,
     pub(crate) events: BTreeMap<u64, Event>,
-    pub(crate) meets: BTreeMap<u64, Meet>,
+    pub(crate) rendezvous: BTreeMap<u64, Rendezvous>,
     pub(crate) captures: BTreeMap<u64, Capture>,
     pub(crate) graphs: BTreeMap<u64, std::sync::Arc<Graph>>,
     pub(crate) executables: BTreeMap<u64, std::sync::Arc<Graph>>,
     pub(crate) programs: BTreeMap<u64, Program>,
     pub(crate) functions: BTreeMap<u64, Function>,
-    /// How often each function has been called.
+    /// Number of calls of each function.
     pub(crate) counters: BTreeMap<&'static str, u64>,
-    /// Nanoseconds; each piece of work takes some.
+    /// Time in nanoseconds, which each piece of work advances.
     pub(crate) clock: u64,
-    pub(crate) mood: Mood,
+    pub(crate) policy: SchedulePolicy,
     n_waits: u64,
     next_handle: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Device {
-    /// How often the context has been retained.
+    /// Reference count of the primary context.
     pub(crate) retained: u32,
-    /// The stream that null names.
+    /// Null stream of the device.
     pub(crate) null_stream: u64,
-    /// Devices whose memory its kernels may use.
+    /// Devices whose memory its kernels may access.
     pub(crate) peers: BTreeSet<usize>,
-    /// What every call gives since work has failed.
-    pub(crate) broken: Option<Status>,
+    /// Error that all calls return after work has failed.
+    pub(crate) error: Option<Status>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     pub(crate) device: usize,
     pub(crate) queue: VecDeque<Work>,
-    /// Whether it waits for the null stream, and the null stream for it.
+    /// True if the stream synchronises with the null stream.
     pub(crate) is_blocking: bool,
     pub(crate) priority: i32,
     pub(crate) capture: Option<u64>,
-    /// The graph at the front of the queue, once it has begun.
-    pub(crate) run: Option<Run>,
+    /// The graph at the front of the queue, after it has started.
+    pub(crate) run: Option<GraphRun>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Event {
     pub(crate) device: usize,
     pub(crate) has_time: bool,
-    /// How often it has been recorded, and the last record that has happened.
+    /// Number of recordings, and the last completed one.
     pub(crate) recorded: u64,
-    pub(crate) happened: u64,
+    pub(crate) completed: u64,
     pub(crate) clock: u64,
     pub(crate) captured: Option<Captured>,
-    /// The record after which it is forgotten.
+    /// The recording after which the event is removed.
     pub(crate) last: Option<u64>,
 }
 
-/// Work that several streams do together.
-pub(crate) struct Meet {
-    /// The clique of NCCL whose work it is.
-    pub(crate) clique: u64,
+/// Work that starts when several streams have reached it.
+pub(crate) struct Rendezvous {
+    /// The communicator that the work belongs to.
+    pub(crate) comm_id: u64,
     pub(crate) streams: Vec<u64>,
     pub(crate) job: Job,
-    /// Whether those of other processes have come, where there are any.
+    /// Returns true if ranks of other processes are ready, for work that involves them.
     pub(crate) is_ready: Option<Ready>,
 }
 
-impl std::fmt::Debug for Meet {
+impl std::fmt::Debug for Rendezvous {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Meet of {:?}", self.streams)
+        write!(f, "Rendezvous of {:?}", self.streams)
     }
 }
 
-/// Handles of contexts: the first, and how far they lie apart.
+/// Context handles: the first, and the distance between handles.
 const CONTEXTS: (u64, u64) = (0x1000, 0x10);
 
 static STATE: LazyLock<Mutex<State>> =
@@ -102,13 +102,13 @@ thread_local! {
     static CURRENT: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The state, for this thread alone until the guard goes.
+/// Locks the state.
 pub(crate) fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a function of the driver's interface.
-pub(crate) fn call(name: &'static str, body: impl FnOnce(&mut State) -> Answer) -> Status {
+/// Runs a function of the driver API.
+pub(crate) fn call(name: &'static str, body: impl FnOnce(&mut State) -> ApiResult) -> Status {
     let mut state = lock();
     state.count(name);
     match body(&mut state) {
@@ -117,17 +117,17 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce(&mut State) -> Answer) 
     }
 }
 
-static N_COMPLAINTS: AtomicU64 = AtomicU64::new(0);
+static N_PROBLEMS: AtomicU64 = AtomicU64::new(0);
 
-/// How often something has been wrong, since the start.
-pub(crate) fn n_complaints() -> u64 {
-    N_COMPLAINTS.load(Ordering::Relaxed)
+/// Returns the number of problems since the start.
+pub(crate) fn n_problems() -> u64 {
+    N_PROBLEMS.load(Ordering::Relaxed)
 }
 
-/// Tells who runs the test; there is no other way out of a driver.
-pub(crate) fn complain(message: &str) {
-    N_COMPLAINTS.fetch_add(1, Ordering::Relaxed);
-    // Nothing can be done where not even this can be said.
+/// Reports a problem on standard error, since a driver has no other channel.
+pub(crate) fn report_problem(message: &str) {
+    N_PROBLEMS.fetch_add(1, Ordering::Relaxed);
+    // A failed write cannot be reported.
     let _ = writeln!(stderr(), "fake CUDA: {message}");
 }
 
@@ -140,12 +140,12 @@ impl State {
             failing_launch: settings.fail_launch,
         };
         let mut state = Self {
-            mood: Mood::new(&mut machine.random),
+            policy: SchedulePolicy::new(&mut machine.random),
             machine,
             devices: Vec::new(),
             streams: BTreeMap::new(),
             events: BTreeMap::new(),
-            meets: BTreeMap::new(),
+            rendezvous: BTreeMap::new(),
             captures: BTreeMap::new(),
             graphs: BTreeMap::new(),
             executables: BTreeMap::new(),
@@ -165,23 +165,24 @@ impl State {
         state
     }
 
-    /// Begins another schedule, with all counts at zero and no device broken. Where one was, nobody knows what is left to do on the others: that is lost too.
+    /// Starts another schedule, with all counters at zero and no device failed. After a failure,
+    /// pending work on all devices is dropped.
     pub(crate) fn reset(&mut self, seed: u64) {
-        if self.devices.iter().any(|device| device.broken.is_some()) {
-            (0..self.devices.len()).for_each(|device| self.lose_work(device));
-            self.meets.clear();
+        if self.devices.iter().any(|device| device.error.is_some()) {
+            (0..self.devices.len()).for_each(|device| self.drop_work(device));
+            self.rendezvous.clear();
         }
         self.machine.random = Random::new(seed);
         self.machine.n_launches = 0;
-        self.mood = Mood::new(&mut self.machine.random);
+        self.policy = SchedulePolicy::new(&mut self.machine.random);
         self.n_waits = 0;
         self.counters.clear();
         for device in &mut self.devices {
-            device.broken = None;
+            device.error = None;
         }
     }
 
-    /// A number that no other thing has.
+    /// Returns a unique handle.
     pub(crate) fn new_handle(&mut self) -> u64 {
         self.next_handle += 0x10;
         self.next_handle
@@ -191,27 +192,27 @@ impl State {
         *self.counters.entry(name).or_default() += 1;
     }
 
-    /// Leaves out the n-th wait from here on.
+    /// Skips the n-th wait from now.
     pub(crate) fn skip_wait(&mut self, number: Option<u64>) {
         self.n_waits = 0;
         self.settings.skip_wait = number;
     }
 
-    /// Whether the wait that is asked for is the one to be left out.
+    /// Counts a wait, and returns true if it must be skipped.
     pub(crate) fn is_skipped_wait(&mut self) -> bool {
         self.n_waits += 1;
         self.settings.skip_wait == Some(self.n_waits)
     }
 
-    /// Notes that work of a device has failed: what the device had to do is lost, and no event of it is waited for any longer. Who is to meet it in an
-    /// operation of NCCL waits for ever.
-    pub(crate) fn break_device(&mut self, device: usize, fault: &Fault) {
-        complain(&format!("device {device}: {}", fault.message));
-        self.devices[device].broken = Some(fault.status);
-        self.lose_work(device);
+    /// Marks a device as failed. Its pending work is dropped, and its events complete. Other
+    /// devices wait for ever for its part of NCCL operations.
+    pub(crate) fn fail_device(&mut self, device: usize, fault: &DeviceError) {
+        report_problem(&format!("device {device}: {}", fault.message));
+        self.devices[device].error = Some(fault.status);
+        self.drop_work(device);
     }
 
-    fn lose_work(&mut self, device: usize) {
+    fn drop_work(&mut self, device: usize) {
         let on_device = |stream: &&mut Stream| stream.device == device;
         let lost: Vec<Work> = self
             .streams
@@ -224,72 +225,72 @@ impl State {
         }
         for work in lost {
             if let Work::Record { event, record } = work {
-                self.happen(event, record);
+                self.complete_event(event, record);
             }
         }
     }
 
-    /// Lets a device give up what it has not yet done of the work of a clique; the others go on waiting for it.
-    pub(crate) fn abandon_clique(&mut self, clique: u64, device: usize) {
-        let of_clique = |work: &Work| matches!(work, Work::Meet(meet) if self.meets.get(meet).is_some_and(|it| it.clique == clique));
+    /// Drops a device's pending work of a communicator. The other devices keep waiting for it.
+    pub(crate) fn abandon_communicator(&mut self, comm_id: u64, device: usize) {
+        let of_communicator = |work: &Work| matches!(work, Work::Rendezvous(rendezvous) if self.rendezvous.get(rendezvous).is_some_and(|it| it.comm_id == comm_id));
         for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
-            stream.queue.retain(|work| !of_clique(work));
+            stream.queue.retain(|work| !of_communicator(work));
         }
     }
 
-    pub(crate) fn happen(&mut self, event: u64, record: u64) {
+    pub(crate) fn complete_event(&mut self, event: u64, record: u64) {
         let clock = self.clock;
         let Some(known) = self.events.get_mut(&event) else { return };
-        known.happened = known.happened.max(record);
+        known.completed = known.completed.max(record);
         known.clock = clock;
-        if known.last.is_some_and(|last| known.happened >= last) {
+        if known.last.is_some_and(|last| known.completed >= last) {
             self.events.remove(&event);
         }
     }
 
-    /// Forgets an event once that record of it has happened; nobody waits for an event that is not there.
+    /// Removes an event after a recording completes. Waits for a removed event return at once.
     pub(crate) fn forget_event(&mut self, event: u64, last: u64) {
         if let Some(known) = self.events.get_mut(&event) {
             known.last = Some(last);
-            if known.happened >= last {
+            if known.completed >= last {
                 self.events.remove(&event);
             }
         }
     }
 
-    /// Refuses if work of the device has failed.
-    pub(crate) fn check_device(&self, device: usize) -> Answer {
-        self.devices[device].broken.map_or(Ok(()), Err)
+    /// Returns the error of a failed device.
+    pub(crate) fn check_device(&self, device: usize) -> ApiResult {
+        self.devices[device].error.map_or(Ok(()), Err)
     }
 
-    /// The stream that a handle names: one that was made, or the null stream of the current context.
-    pub(crate) fn stream(&self, handle: Handle) -> Answer<u64> {
-        // 1 and 2 name the null stream too, that of all threads and that of this thread.
+    /// Returns the stream of a handle: a created stream, or the null stream of the current context.
+    pub(crate) fn stream(&self, handle: Handle) -> ApiResult<u64> {
+        // 1 and 2 are the legacy and the per-thread null stream.
         if handle.0 <= 2 {
             return Ok(self.devices[self.current_device()?].null_stream);
         }
         self.streams.contains_key(&handle.0).then_some(handle.0).ok_or(Status::INVALID_HANDLE)
     }
 
-    pub(crate) fn device(&self, number: i32) -> Answer<usize> {
+    pub(crate) fn device(&self, number: i32) -> ApiResult<usize> {
         usize::try_from(number)
             .ok()
             .filter(|&device| device < self.devices.len())
             .ok_or(Status::INVALID_DEVICE)
     }
 
-    /// The device of this thread's current context, if its work has not failed.
-    pub(crate) fn current_device(&self) -> Answer<usize> {
+    /// Returns the device of this thread's current context, unless it has failed.
+    pub(crate) fn current_device(&self) -> ApiResult<usize> {
         let device = self.context_device(current_context())?;
         self.check_device(device).map(|()| device)
     }
 
-    pub(crate) fn context_device(&self, context: Handle) -> Answer<usize> {
+    pub(crate) fn context_device(&self, context: Handle) -> ApiResult<usize> {
         let device = (0..self.devices.len()).find(|&device| context_of(device) == context);
         device.filter(|&device| self.devices[device].retained > 0).ok_or(Status::INVALID_CONTEXT)
     }
 
-    /// The handle of a device's context, for who holds it.
+    /// Retains the primary context of a device and returns its handle.
     pub(crate) fn retain_context(&mut self, device: usize) -> Handle {
         self.devices[device].retained += 1;
         context_of(device)
@@ -300,12 +301,12 @@ fn context_of(device: usize) -> Handle {
     Handle(CONTEXTS.0 + device as u64 * CONTEXTS.1)
 }
 
-/// The context that this thread has made current, null if none.
+/// Returns this thread's current context, or null.
 pub(crate) fn current_context() -> Handle {
     CURRENT.with_borrow(|contexts| contexts.last().copied().unwrap_or(Handle(0)))
 }
 
-/// Replaces the current context of this thread.
+/// Replaces this thread's current context.
 pub(crate) fn set_context(context: Handle) {
     let _ = pop_context();
     push_context(context);

@@ -1,23 +1,23 @@
-//! What functions of the driver answer.
+//! Results of driver functions.
 
 use std::ffi::CStr;
 
-use crate::c::{Address, constant};
+use crate::ffi::{Address, constant};
 
 /// `CUresult`.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status(pub(crate) u32);
 
-/// What a function of the driver does: nothing to tell, or why not.
-pub(crate) type Answer<T = ()> = Result<T, Status>;
+/// Result of a driver function.
+pub(crate) type ApiResult<T = ()> = Result<T, Status>;
 
 macro_rules! statuses {
     ($($name:ident = $number:literal $full:literal $text:literal;)*) => {
         impl Status {
             $(pub(crate) const $name: Self = Self($number);)*
 
-            /// The name and the description that the driver gives; none for a number that it does not know.
+            /// Returns the name and description of a result, if it is known.
             pub(crate) fn texts(self) -> Option<(Address, Address)> {
                 let texts: (&'static CStr, &'static CStr) = match self {
                     $(Self::$name => ($full, $text),)*
@@ -56,14 +56,14 @@ statuses! {
     CAPTURED_EVENT = 907 c"CUDA_ERROR_CAPTURED_EVENT" c"operation not permitted on an event last recorded in a capturing stream";
 }
 
-/// What goes wrong while work runs, for the error log, and the status that all later calls give.
+/// An asynchronous error of a device, with the status that all later calls return.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct DeviceError {
     pub(crate) status: Status,
     pub(crate) message: String,
 }
 
-impl Fault {
+impl DeviceError {
     pub(crate) fn new(status: Status, message: String) -> Self {
         Self { status, message }
     }

@@ -1,30 +1,30 @@
-//! What streams and graphs are made of.
+//! Work items of streams and graphs.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::memory::Memory;
 use crate::random::Random;
-use crate::status::Fault;
+use crate::status::DeviceError;
 
-/// What work can change.
+/// The state that work can modify.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) memory: Memory,
     pub(crate) random: Random,
-    /// Kernels that have begun, for the fault that names one by its number.
+    /// Number of kernel launches so far.
     pub(crate) n_launches: u64,
-    /// The launch that fails.
+    /// Number of the launch that fails.
     pub(crate) failing_launch: Option<u64>,
 }
 
-/// Runs once for each launch of its graph, or once.
-pub(crate) type Job = Arc<dyn Fn(&mut Machine) -> Result<(), Fault> + Send + Sync>;
+/// The action of a task, which may run several times in a graph.
+pub(crate) type Job = Arc<dyn Fn(&mut Machine) -> Result<(), DeviceError> + Send + Sync>;
 
-/// Asks again and again whether work can run that waits for other processes.
+/// Polled condition for work that waits for other processes.
 pub(crate) type Ready = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// A piece of work of one device.
+/// A piece of work on one device.
 #[derive(Clone)]
 pub(crate) struct Task {
     pub(crate) device: usize,
@@ -35,29 +35,29 @@ pub(crate) struct Task {
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Task(Task),
-    /// The event has happened as it was recorded by that record.
+    /// Completes this recording of an event.
     Record {
         event: u64,
         record: u64,
     },
-    /// Nothing goes on until the event has happened as that record recorded it.
+    /// Waits for this recording of an event.
     Wait {
         event: u64,
         record: u64,
     },
-    /// Work that several streams do together once all have come to it.
-    Meet(u64),
+    /// Work that starts when several streams have reached it.
+    Rendezvous(u64),
     Graph {
         executable: u64,
         graph: Arc<Graph>,
     },
 }
 
-/// Tasks, each with those that it waits for.
+/// Tasks with dependencies.
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
-    /// For each node, those that wait for it.
+    /// Dependents of each node.
     waiting: Vec<Vec<usize>>,
 }
 
@@ -65,16 +65,16 @@ pub(crate) struct Graph {
 pub(crate) struct Node {
     pub(crate) task: Task,
     pub(crate) dependencies: Vec<usize>,
-    /// The stream that it was captured from: work of one stream tends to run at one speed.
+    /// Stream that the node was captured from. Nodes of one stream share its priority.
     pub(crate) stream: u64,
 }
 
-/// A launch of a graph that has begun.
+/// A launched graph that has started.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct GraphRun {
     pub(crate) graph: Arc<Graph>,
     pub(crate) executable: u64,
-    /// For each node, how many of its dependencies have not run.
+    /// Number of open dependencies of each node.
     missing: Vec<usize>,
     pub(crate) ready: Vec<usize>,
     left: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Run {
 impl Task {
     pub(crate) fn new(
         device: usize,
-        job: impl Fn(&mut Machine) -> Result<(), Fault> + Send + Sync + 'static,
+        job: impl Fn(&mut Machine) -> Result<(), DeviceError> + Send + Sync + 'static,
     ) -> Self {
         Self { device, job: Arc::new(job) }
     }
@@ -107,7 +107,7 @@ impl Graph {
     }
 }
 
-impl Run {
+impl GraphRun {
     pub(crate) fn new(executable: u64, graph: Arc<Graph>) -> Self {
         let missing: Vec<usize> = graph.nodes.iter().map(|node| node.dependencies.len()).collect();
         let ready = (0..missing.len()).filter(|&node| missing[node] == 0).collect();
@@ -118,7 +118,7 @@ impl Run {
         self.left == 0
     }
 
-    /// Notes that a ready node has run.
+    /// Marks a node as complete.
     pub(crate) fn finish(&mut self, done: usize) {
         self.left -= 1;
         self.ready.retain(|&node| node != done);

@@ -254,7 +254,7 @@ fn what_an_f32_cannot_be_is_refused_before_anything_is_loaded() {
     let numbers: Vec<u8> = numbers.iter().flat_map(|it| it.to_le_bytes()).collect();
     fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header, &numbers].concat())
         .unwrap();
-    check(&path, "missing *", "`last.b`: expected numbers that an f32 can be, found 1e300");
+    check(&path, "missing *", "`last.b`: expected numbers in the range of f32, found 1e300");
     let mut bytes = fs::read(&path).unwrap();
     let at = bytes.windows(3).position(|it| it == b"F64").unwrap();
     bytes[at..at + 3].copy_from_slice(b"I64");

@@ -1,4 +1,4 @@
-//! A trainer on GPUs through all its calls.
+//! Tests of all calls of a trainer on GPUs.
 
 use soybean::{
     Device,
@@ -13,8 +13,8 @@ use soybean_test_support::{
 use super::networks::{Columns, Model, assert_near};
 
 #[test]
-fn parameters_come_back_as_they_were_set() {
-    on_virtual_gpus("cuda::calls::parameters_come_back_as_they_were_set", &[], |_| {
+fn set_parameters_are_returned_unchanged() {
+    on_virtual_gpus("cuda::calls::set_parameters_are_returned_unchanged", &[], |_| {
         for n_ranks in [1, 6, 8] {
             let model = Model::perceptron(n_ranks, Precision::F32, sgd(0.0));
             let tables = model.tables();
@@ -33,17 +33,17 @@ fn parameters_come_back_as_they_were_set() {
             assert_eq!(trainer.step(&batch.views()).unwrap(), second);
             parameters.iter_mut().for_each(|it| it.1.data.fill(0.0));
             trainer.set_parameters(&parameters).unwrap();
-            // Where all logits are zero, the classes are equally likely.
+            // With zero logits, all classes have the same probability.
             let loss = trainer.evaluate(&batch.views()).unwrap().loss;
             assert_near(&[loss], &[12.0_f32.ln()], 1e-6, &format!("{first}, then zeros"));
         }
     });
 }
 
-/// Evaluations of averages put them in the place of the parameters while the next batch is queued.
+/// Evaluations with averaged parameters must not disturb a queued batch.
 #[test]
-fn parameters_are_replaced_for_a_while() {
-    on_virtual_gpus("cuda::calls::parameters_are_replaced_for_a_while", &[], |machine| {
+fn evaluation_can_use_averaged_parameters() {
+    on_virtual_gpus("cuda::calls::evaluation_can_use_averaged_parameters", &[], |machine| {
         let model = Model::perceptron(8, Precision::F32, sgd(0.9));
         let batch = |step| Columns::new(model.tables(), step);
         let losses = |seed, is_evaluated: bool| {
@@ -91,7 +91,8 @@ fn two_trainers_take_turns() {
     });
 }
 
-/// Each rank has spans on both streams, none of which begins before the step or ends before it begins.
+/// Checks that each rank has spans on both streams, and that all spans have valid times within the
+/// step.
 fn assert_sound(json: &str, n_ranks: u64) {
     let json: serde_json::Value = serde_json::from_str(json).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
@@ -134,7 +135,7 @@ fn trace(machine: &Machine) {
             if step == 0 {
                 trainer.queue(&batch.views()).unwrap();
             }
-            // Steps that are traced and steps that are not give the same.
+            // Traced and untraced steps give the same result.
             let loss = if step % 2 == 0 {
                 trainer.step_queued(Some(&next.views())).unwrap()
             } else {
@@ -147,10 +148,10 @@ fn trace(machine: &Machine) {
     }
 }
 
-/// What follows a product goes into it: there are fewer launches than the program has steps.
+/// Epilogues are fused: there are fewer launches than steps in the program.
 #[test]
-fn products_take_in_what_follows_them() {
-    on_virtual_gpus("cuda::calls::products_take_in_what_follows_them", &[], |machine| {
+fn epilogues_are_fused_into_products() {
+    on_virtual_gpus("cuda::calls::epilogues_are_fused_into_products", &[], |machine| {
         let model = Model::perceptron(1, Precision::F32, sgd(0.0));
         let Model::Program(program) = &model else { unreachable!("perceptrons are programs") };
         let is_product =
@@ -163,7 +164,8 @@ fn products_take_in_what_follows_them() {
         let n_others = machine.n_calls("cuLaunchKernel");
         let n_steps = program.train.len() as u64;
         println!("{n_steps} steps: {n_products} products and {n_others} kernels");
-        // Each step by itself is one launch at least. The vectors of three layers and the functions of two are none.
+        // Each remaining step is at least one launch. The biases of three layers and two
+        // activations are fused.
         assert!(n_products + n_others + 5 <= n_steps, "{n_products} and {n_others} of {n_steps}");
     });
 }

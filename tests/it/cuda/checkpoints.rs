@@ -1,4 +1,4 @@
-//! Checkpoints between GPUs and the CPU.
+//! Tests of checkpoints between GPUs and the CPU.
 
 use std::{fs, path::Path};
 
@@ -12,14 +12,14 @@ use soybean_test_support::virtual_gpus::on_virtual_gpus;
 
 use super::{assert_close, cnn_digits, losses, trainer};
 
-/// Parameters, buffers and the optimiser's tensors.
+/// Returns parameters, buffers and the optimiser's tensors.
 fn state(trainer: &mut Trainer) -> Vec<(String, Array)> {
     let mut state = trainer.parameters().unwrap();
     state.extend(trainer.optimizer_state().unwrap());
     state
 }
 
-/// Trains, saves, and goes on elsewhere.
+/// Trains and saves on one device, and continues on the other.
 fn move_on(from: Device, to: Device) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("from_{from}_to_{to}"));
     let _not_there = fs::remove_dir_all(&folder);
@@ -37,10 +37,10 @@ fn move_on(from: Device, to: Device) {
 }
 
 #[test]
-fn runs_go_on_from_gpus_on_the_cpu_and_back() {
+fn checkpoints_resume_on_another_device() {
     let settings = [("SOYBEAN_FAKE_DEVICES", "3")];
     on_virtual_gpus(
-        "cuda::checkpoints::runs_go_on_from_gpus_on_the_cpu_and_back",
+        "cuda::checkpoints::checkpoints_resume_on_another_device",
         &settings,
         |machine| {
             move_on(Device::Cuda, Device::Cpu);

@@ -1,4 +1,4 @@
-//! What can go wrong: each gives one error, which stays, and no hang.
+//! Tests of failures: each gives one permanent error, and none hangs.
 
 use soybean::{Config, Device, Trainer, runtime};
 
@@ -6,10 +6,10 @@ use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
 
 use super::{digits, loader, trainer};
 
-/// More than a step takes to fail.
+/// More steps than an error needs to appear.
 const N_STEPS: usize = 10;
 
-/// Trains until a step fails: the error, which all later steps repeat.
+/// Trains until a step fails. Returns the error, which all later steps must repeat.
 fn first_failure(trainer: &mut runtime::Trainer) -> String {
     let batch = loader().next().unwrap().unwrap();
     let mut step = || trainer.step(&batch.views()).err();
@@ -19,7 +19,7 @@ fn first_failure(trainer: &mut runtime::Trainer) -> String {
     first
 }
 
-/// Why a trainer cannot be made, or cannot go on.
+/// Checks the error of a trainer that cannot start or cannot continue.
 fn fault(test: &str, settings: &[(&str, &str)], expected: &[&str]) {
     on_virtual_gpus(test, settings, |_| {
         let config = Config { device: Device::Cuda, ..Config::default() };
@@ -32,7 +32,7 @@ fn fault(test: &str, settings: &[(&str, &str)], expected: &[&str]) {
     });
 }
 
-/// Lets one launch after another fail, in other orders of the streams and with graphs or without.
+/// Lets each launch fail in turn, with different schedules, with and without graphs.
 fn fails_once(machine: &Machine) {
     for seed in 0..40 {
         machine.reset(seed);
@@ -42,7 +42,7 @@ fn fails_once(machine: &Machine) {
         let error = first_failure(&mut trainer);
         assert!(error.contains("CUDA_ERROR_LAUNCH_FAILED"), "seed {seed}: {error}");
         drop(trainer);
-        // The failure itself, and nothing that came of it.
+        // Only the failure itself is reported, and no consequential error.
         assert_eq!(machine.n_complaints(), n_before + 1, "seed {seed}: {error}");
         machine.fail_launch(0);
     }
@@ -96,19 +96,19 @@ fn gpus_that_cannot_reach_each_other() {
     fault(
         "cuda::faults::gpus_that_cannot_reach_each_other",
         &settings,
-        &["can reach the memory of"],
+        &["access to the memory of"],
     );
 }
 
 #[test]
-fn communication_that_breaks() {
+fn communication_fails_at_the_start() {
     let settings = [("SOYBEAN_FAKE_NCCL_ERROR", "1")];
-    fault("cuda::faults::communication_that_breaks", &settings, &["NCCL"]);
+    fault("cuda::faults::communication_fails_at_the_start", &settings, &["NCCL"]);
 }
 
 #[test]
-fn communication_that_breaks_later() {
-    on_virtual_gpus("cuda::faults::communication_that_breaks_later", &[], |machine| {
+fn communication_fails_during_a_run() {
+    on_virtual_gpus("cuda::faults::communication_fails_during_a_run", &[], |machine| {
         for seed in 0..10 {
             machine.reset(seed);
             let mut trainer = trainer::<digits::Network>(Device::Cuda, seed % 2 == 0);

@@ -1,4 +1,5 @@
-//! Models of mode inference: on GPUs they give what they give on the CPU, with the same weights, and move the predicted bytes.
+//! Tests of models in inference mode: with the same weights, the outputs equal those of the CPU,
+//! and the bytes equal the prediction.
 
 use soybean::{
     Config, Device, Network,
@@ -10,7 +11,7 @@ use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
 
 use super::networks::Columns;
 
-/// One by kernels, one that captures them as a graph, and one of that graph.
+/// One prediction kernel by kernel, one that captures a graph, and one with that graph.
 const N_PREDICTIONS: usize = 3;
 
 macro_rules! predictors {
@@ -37,12 +38,12 @@ predictors! {
     three_on_six of 3 on 6 in "bf16";
 }
 
-/// The outputs of some batches, the last of one row alone.
+/// Returns the outputs of some batches. The last one has a single row.
 fn predictions<N: Network>(device: Device) -> Vec<Vec<Array>> {
     let config = Config { device, seed: 7, ..Config::default() };
     let mut predictor = runtime::Predictor::new(N::model(), config).unwrap();
     let tables = N::model().tables();
-    // Statistics that are not what buffers begin with.
+    // Statistics other than the initial values of the buffers.
     let mut weights = predictor.parameters().unwrap();
     for (name, array) in &mut weights {
         let is_statistic = name.ends_with("running_mean") || name.ends_with("running_var");
@@ -70,7 +71,8 @@ fn predictions<N: Network>(device: Device) -> Vec<Vec<Array>> {
 fn predicts_as_on_the_cpu<N: Network>(machine: &Machine) {
     let expected = predictions::<N>(Device::Cpu);
     let tables = N::model().tables();
-    // Of the largest number: sums of some hundred terms in another order; in bf16 each tensor is off by 2^-9.
+    // Relative to the largest number: reordered sums of some hundred terms, or rounding by 2^-9 per
+    // tensor in bf16.
     let tolerance = if tables.precision == Precision::F32 { 1e-5 } else { 2e-2 };
     for seed in 0..2 {
         machine.reset(seed);
@@ -89,8 +91,8 @@ fn predicts_as_on_the_cpu<N: Network>(machine: &Machine) {
 }
 
 #[test]
-fn predictions_are_those_of_the_cpu() {
-    on_virtual_gpus("cuda::inference::predictions_are_those_of_the_cpu", &[], |machine| {
+fn predictions_equal_those_of_the_cpu() {
+    on_virtual_gpus("cuda::inference::predictions_equal_those_of_the_cpu", &[], |machine| {
         predicts_as_on_the_cpu::<whole_on_one::Network>(machine);
         predicts_as_on_the_cpu::<split_on_four::Network>(machine);
         predicts_as_on_the_cpu::<one_on_four::Network>(machine);

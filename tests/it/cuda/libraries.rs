@@ -1,4 +1,4 @@
-//! Machines on which some of CUDA's libraries are missing.
+//! Tests of machines without some of the CUDA libraries.
 
 use soybean::{Config, Device, Network, runtime};
 
@@ -6,7 +6,7 @@ use soybean_test_support::virtual_gpus::on_virtual_gpus_without;
 
 use super::{cnn_digits, digits, losses, schedules::trains_as_on_the_cpu, trainer};
 
-/// Without these libraries the device `cuda` is refused with a message, and `auto` is the CPU.
+/// Without these libraries, the device `cuda` is an error, and `auto` uses the CPU.
 fn refused(left_out: &[&str], test: &str, expected: &str) {
     on_virtual_gpus_without(left_out, test, &[], |_| {
         let config = Config { device: Device::Cuda, ..Config::default() };
@@ -17,7 +17,7 @@ fn refused(left_out: &[&str], test: &str, expected: &str) {
         let mut on_cpu = trainer::<digits::Network>(Device::Cpu, true);
         let line = by_itself.device_line();
         assert!(line.starts_with(&on_cpu.device_line()), "{line}");
-        // Where there is a driver, it is told why the GPUs are not used.
+        // If there is a driver, the reason for using the CPU is printed.
         let has_driver = !left_out.contains(&"cuda");
         assert_eq!(line.contains(expected), has_driver, "{line}");
         assert_eq!(losses(&mut by_itself), losses(&mut on_cpu));
@@ -34,35 +34,35 @@ fn without_a_driver() {
 }
 
 #[test]
-fn without_a_compiler_of_kernels() {
+fn without_nvrtc() {
     refused(
         &["nvrtc"],
-        "cuda::libraries::without_a_compiler_of_kernels",
+        "cuda::libraries::without_nvrtc",
         "NVRTC: expected libnvrtc.so.13 or libnvrtc.so.12, found none",
     );
 }
 
 #[test]
-fn without_products() {
+fn without_cublaslt() {
     refused(
         &["cublasLt"],
-        "cuda::libraries::without_products",
+        "cuda::libraries::without_cublaslt",
         "cuBLASLt: expected libcublasLt.so.13 or libcublasLt.so.12, found none",
     );
 }
 
-/// Kernels of our own do the convolutions.
+/// Generated kernels compute convolutions.
 #[test]
-fn without_convolutions() {
-    on_virtual_gpus_without(&["cudnn"], "cuda::libraries::without_convolutions", &[], |machine| {
+fn without_cudnn() {
+    on_virtual_gpus_without(&["cudnn"], "cuda::libraries::without_cudnn", &[], |machine| {
         trains_as_on_the_cpu::<cnn_digits::Network>(machine, 0..4);
     });
 }
 
 /// Ranks read each other's memory.
 #[test]
-fn without_collectives() {
-    on_virtual_gpus_without(&["nccl"], "cuda::libraries::without_collectives", &[], |machine| {
+fn without_nccl() {
+    on_virtual_gpus_without(&["nccl"], "cuda::libraries::without_nccl", &[], |machine| {
         let line = trainer::<digits::Network>(Device::Cuda, true).device_line();
         assert!(line.contains("by copies between the devices"), "{line}");
         trains_as_on_the_cpu::<digits::Network>(machine, 0..40);

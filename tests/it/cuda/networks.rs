@@ -1,4 +1,5 @@
-//! Networks of all kinds of layers, precisions, optimizers and meshes: on GPUs they learn as on the CPU, and move the predicted bytes.
+//! Tests of networks with all kinds of layers, precisions, optimisers and meshes: on GPUs they
+//! train as on the CPU, and move the predicted bytes.
 
 use std::sync::Arc;
 
@@ -14,10 +15,10 @@ use soybean_test_support::{
     virtual_gpus::{Machine, on_virtual_gpus},
 };
 
-/// One by kernels, then graphs of both slots, the first of them twice.
+/// One step kernel by kernel, then the graphs of both slots, the first of them twice.
 const N_STEPS: usize = 4;
 
-/// A model that is made in one way or the other.
+/// A model that is created in one of two ways.
 pub(crate) enum Model {
     Generated(&'static dyn soybean::runtime::Model),
     Program(Arc<Program>),
@@ -28,7 +29,7 @@ impl Model {
         Self::Generated(N::model())
     }
 
-    /// The perceptron of the tests, on so many ranks.
+    /// The perceptron of the tests on this many ranks.
     pub(crate) fn perceptron(n_gpus: usize, precision: Precision, optimizer: Optimizer) -> Self {
         let (builder, loss, outputs) = perceptron_model();
         let (name, strategy) = ("model".to_owned(), Strategy::Auto);
@@ -53,7 +54,7 @@ impl Model {
     }
 }
 
-/// A batch of numbers that look random, for any model.
+/// A batch of pseudo-random numbers for any model.
 pub(crate) struct Columns(Vec<Column>);
 
 enum Column {
@@ -96,19 +97,19 @@ impl Column {
     }
 }
 
-/// What training on a device comes to.
+/// Result of training on a device.
 struct Outcome {
     losses: Vec<f32>,
     evaluation: Evaluation,
     parameters: Vec<(String, Array)>,
-    /// Where the model has them.
+    /// Averaged parameters, if the model has them.
     averages: Vec<(String, Array)>,
     norms: Vec<f32>,
     counters: Counters,
 }
 
 impl Outcome {
-    /// Some steps, with an evaluation while a batch is queued.
+    /// Runs some steps, with an evaluation while a batch is queued.
     fn new(model: &Model, device: Device) -> Self {
         let (mut trainer, tables) = (model.trainer(device), model.tables());
         let (mut losses, mut norms) = (Vec::new(), Vec::new());
@@ -154,7 +155,7 @@ impl Outcome {
     }
 }
 
-/// A step on a batch with a number that is none leaves everything as it was, bit for bit, in models that skip such steps.
+/// Checks that a step on a batch with a NaN changes nothing in models that skip such steps.
 fn skip(trainer: &mut Trainer, tables: &Tables) {
     if !tables.non_finite.skips() {
         return;
@@ -167,18 +168,18 @@ fn skip(trainer: &mut Trainer, tables: &Tables) {
     let before: Vec<Vec<u32>> = state(trainer);
     let mut broken = Columns::new(tables, 50);
     broken.0.iter_mut().for_each(Column::break_first);
-    // A product's epilogue may make 0 of what is no number, so that only the gradients are not finite.
+    // An epilogue may turn NaN into 0, so that only the gradients are not finite.
     let loss = trainer.step(&broken.views()).unwrap();
     assert!(trainer.was_skipped(), "{}: loss {loss}", tables.name);
     assert_eq!(trainer.moved_bytes(), tables.train_bytes, "{}", tables.name);
     assert_eq!(state(trainer), before, "{}", tables.name);
 }
 
-/// Each near the other's, relative to the largest.
+/// Compares all values, with a tolerance relative to the largest.
 pub(crate) fn assert_near(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let scale = expected.iter().fold(0.0_f32, |scale, it| scale.max(it.abs()));
-    // Compared so that NaN is near nothing.
+    // Formulated so that NaN is never near.
     let is_near = |(found, expected): (&f32, &f32)| (found - expected).abs() <= tolerance * scale;
     let far = found.iter().zip(expected).position(|it| !is_near(it));
     if let Some(far) = far {
@@ -187,8 +188,9 @@ pub(crate) fn assert_near(found: &[f32], expected: &[f32], tolerance: f32, what:
     }
 }
 
-/// What some steps may differ by: in `f32` sums in another order, in `bf16` numbers of which each is off by 2^-9 at most; the CPU's products in `tf32` are
-/// those of `f32`, while a GPU rounds operands by up to 2^-11. Biases are sums of gradients that cancel, so that more of this is seen in them.
+/// Returns the tolerance after some steps. In `f32` sums are reordered. In `bf16` each number is
+/// off by up to 2^-9. In `tf32` the CPU computes in `f32`, while a GPU rounds operands by up to
+/// 2^-11. Biases are sums of gradients that cancel, which amplifies the difference.
 fn tolerance(precision: Precision) -> f32 {
     match precision {
         Precision::F32 => 1e-4,
@@ -216,7 +218,7 @@ macro_rules! texts {
 
             use crate::example_networks::gpt::gpt;
 
-            // Long enough for attention in one kernel.
+            // Long enough for the fused attention kernel.
             pub(crate) fn forward(x: Tensor<i32, 4, 32>, y: Tensor<i32, 4, 32>) -> (Tensor, Tensor) {
                 let logits = gpt(x, 24, 32, 4, 2, 0.1);
                 (logits.cross_entropy(y), logits)
@@ -236,7 +238,7 @@ texts! {
     texts_in_bf16_on_eight on 8 in "bf16";
 }
 
-// The gradient of a bias before a batch norm is zero but for rounding, which Adam would blow up.
+// Before a batch norm the gradient of a bias is zero up to rounding, which Adam would amplify.
 macro_rules! images {
     ($($name:ident on $gpus:literal in $precision:literal;)*) => {
         $(#[soybean::model(gpus = $gpus, precision = $precision, optimizer = sgd(momentum = 0.9))]
@@ -284,7 +286,7 @@ tests! {
 }
 
 #[test]
-fn texts_attend_in_kernels_of_their_own() {
+fn text_models_use_fused_attention() {
     let models = [
         Model::of::<texts_in_f32_on_eight::Network>(),
         Model::of::<texts_in_bf16_on_two::Network>(),
@@ -295,7 +297,7 @@ fn texts_attend_in_kernels_of_their_own() {
     }
 }
 
-/// The optimizers, each with settings, one of them with all that can go on around its rule.
+/// All optimisers with settings. One uses all options around its rule.
 fn optimizers() -> [Optimizer; 4] {
     let setting = |name: &str, value| [(name.to_owned(), Argument::Float(value))];
     let decayed = optimizer("adamw", &setting("weight_decay", 0.1)).expect("known");

@@ -1,6 +1,7 @@
-//! Every operator's samples on GPUs, against the CPU.
+//! Tests of every operator's samples on GPUs against the CPU.
 //!
-//! Many samples make one program, because compiling a text for virtual GPUs takes longer than running it. The counts of ranks take turns.
+//! Many samples share one program, since compiling for virtual GPUs takes longer than running. The
+//! numbers of ranks alternate.
 
 use std::sync::Arc;
 
@@ -15,10 +16,10 @@ use soybean_test_support::virtual_gpus::{Machine, on_virtual_gpus};
 
 use crate::support::samples::{SamplesProgram, Trial};
 
-/// The samples of one program.
+/// Number of samples in a program.
 const N_SAMPLES: usize = 16;
 
-/// Results and operands after one step.
+/// Returns results and operands after one step.
 fn run(program: &SamplesProgram, device: Device) -> Vec<(String, Array)> {
     let config = Config { device, learning_rate: 1.0, ..Config::default() };
     let model = Arc::new(program.compiled.program.clone());
@@ -40,8 +41,8 @@ fn run(program: &SamplesProgram, device: Device) -> Vec<(String, Array)> {
         .collect()
 }
 
-/// How far a number may be from the other device's, relative to the largest of its tensor: sums of some hundred terms in another order, and one number of
-/// `bf16` rounded to the other side.
+/// Returns the tolerance relative to the largest number of a tensor: reordered sums of some hundred
+/// terms, and a `bf16` number rounded the other way.
 fn tolerance(precision: Precision) -> f32 {
     match precision {
         Precision::F32 | Precision::Tf32 => 1e-5,
@@ -49,18 +50,18 @@ fn tolerance(precision: Precision) -> f32 {
     }
 }
 
-/// Where two devices differ.
+/// Describes the difference between two devices, if there is one.
 fn difference(found: &Array, expected: &Array, tolerance: f32) -> Option<String> {
     assert_eq!(found.shape, expected.shape);
     let scale = expected.data.iter().fold(1.0_f32, |scale, it| scale.max(it.abs()));
-    // Compared so that NaN is not close to anything.
+    // Formulated so that NaN is never close.
     let is_close = |(found, expected): (&f32, &f32)| (found - expected).abs() <= tolerance * scale;
     let element = found.data.iter().zip(&expected.data).position(|it| !is_close(it))?;
     let (found, expected) = (found.data[element], expected.data[element]);
     Some(format!("element {element}: expected {expected}, found {found}"))
 }
 
-/// All samples, with as many ranks as the program's place in `turns` says.
+/// Checks all samples, with the number of ranks from `turns`.
 fn samples_are_right(machine: &Machine, turns: &[usize], precision: Precision) {
     let samples = operator_samples();
     let mut faults = Vec::new();

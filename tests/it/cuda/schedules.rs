@@ -1,4 +1,4 @@
-//! The examples in many orders of the streams.
+//! Tests of the examples under many schedules.
 
 use soybean::{Device, Network};
 
@@ -8,7 +8,7 @@ use super::{N_STEPS, assert_close, cnn_digits, digits, is_close, losses, trainer
 
 const N_SEEDS: u64 = 100;
 
-/// Training in many orders of the streams, with graphs and without.
+/// Trains under many schedules, with and without graphs.
 pub(crate) fn trains_as_on_the_cpu<N: Network>(
     machine: &Machine,
     seeds: impl Iterator<Item = u64>,
@@ -23,7 +23,7 @@ pub(crate) fn trains_as_on_the_cpu<N: Network>(
         assert_close(&losses(&mut trainer), &expected, &what);
         assert_eq!(trainer.moved_bytes(), expected_bytes, "{what}");
         let launches = machine.n_calls("cuGraphLaunch");
-        // All steps but the first, which no graph can be made of; with NCCL none.
+        // All steps but the first use graphs. With NCCL none does.
         let has_graphs = seed % 2 == 0 && !trainer.device_line().contains("NCCL");
         assert_eq!(launches, if has_graphs { N_STEPS as u64 - 1 } else { 0 }, "{what}");
         drop(trainer);
@@ -73,11 +73,11 @@ fn cnn_digits_on_one_gpu() {
     });
 }
 
-/// The events are there for a reason: without one of them some order of the streams gives other losses.
+/// Every event is necessary: without one of them, some schedule gives other losses.
 #[test]
-fn a_wait_that_is_left_out_shows() {
+fn a_skipped_wait_changes_losses() {
     let settings = [("SOYBEAN_FAKE_DEVICES", "1")];
-    on_virtual_gpus("cuda::schedules::a_wait_that_is_left_out_shows", &settings, |machine| {
+    on_virtual_gpus("cuda::schedules::a_skipped_wait_changes_losses", &settings, |machine| {
         let expected = losses(&mut trainer::<digits::Network>(Device::Cpu, true));
         let train = |seed, skipped| {
             machine.reset(seed);

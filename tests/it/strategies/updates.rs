@@ -6,7 +6,7 @@ use soybean::{
     Config, Counters,
     runtime::{Array, ErrorKind, Trainer},
 };
-use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Rule, Strategy, graph::Value};
+use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Rule, Strategy, Value};
 use soybean_plan::{DType, Init, NonFinite};
 
 use soybean_test_support::models::{

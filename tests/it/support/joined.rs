@@ -1,7 +1,7 @@
 //! The results of a call as one tensor, whatever the operator gives.
 
 use soybean::Tensor;
-use soybean_compiler::{Argument, Builder, graph::Value};
+use soybean_compiler::{Argument, Builder, Value};
 
 use soybean_test_support::models::call;
 

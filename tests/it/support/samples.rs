@@ -6,7 +6,7 @@ use soybean::{
     runtime::{Array, View},
 };
 use soybean_compiler::{
-    Argument, Builder, Compiled, Optimizer, Options, Sample, SampleArgument, Strategy, graph::Value,
+    Argument, Builder, Compiled, Optimizer, Options, Sample, SampleArgument, Strategy, Value,
 };
 use soybean_plan::{DType, Init, Precision};
 

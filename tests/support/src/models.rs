@@ -7,7 +7,7 @@ use soybean::{
     runtime::{Trainer, View},
 };
 use soybean_compiler::{
-    Argument, Builder, Compiled, Optimizer, Options, Strategy, compile, graph::Value, optimizer,
+    Argument, Builder, Compiled, Optimizer, Options, Strategy, Value, compile, optimizer,
 };
 use soybean_plan::{DType, Precision};
 

@@ -1,6 +1,6 @@
 //! A network under construction, layer by layer.
 
-use soybean_compiler::{Argument, Builder, graph::Value};
+use soybean_compiler::{Argument, Builder, Value};
 use soybean_plan::{DType, Init};
 
 use crate::Model;

@@ -9,7 +9,7 @@ mod residual;
 mod transformer;
 mod zoo;
 
-use soybean_compiler::{Builder, graph::Value};
+use soybean_compiler::{Builder, Value};
 
 pub use convolutional::{alexnet, cnn5, vgg16};
 pub use experts::Experts;

@@ -1,4 +1,4 @@
-//! The folder of compiled kernels, and the compiler itself where there is one.
+//! Tests of the cubin cache, and of NVRTC if it is installed.
 
 use std::{env, fs, path::PathBuf, process::Command};
 
@@ -6,7 +6,7 @@ use super::*;
 
 const KERNEL: &str = "extern \"C\" __global__ void twice(float* x) { x[threadIdx.x] *= 2.0f; }";
 
-/// A new folder, which goes when this does.
+/// A new folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -25,19 +25,19 @@ impl Drop for Folder {
 
 #[test]
 fn fingerprints_follow_the_published_function() {
-    // The values of the empty text and of `a`, from the authors' own list.
+    // Values for the empty text and for `a` from the authors' list.
     assert_eq!(checksum(b""), FNV_START);
     assert_eq!(checksum(b"a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
 }
 
 #[test]
-fn fingerprints_keep_texts_apart() {
+fn fingerprints_separate_texts() {
     assert_ne!(fingerprint(&["ab", "c"]), fingerprint(&["a", "bc"]));
     assert_ne!(fingerprint(&["ab", "c"]), fingerprint(&["ab", "d"]));
 }
 
 #[test]
-fn files_come_back_whole_or_not_at_all() {
+fn damaged_cache_files_are_ignored() {
     let folder = Folder::new("files");
     let file = folder.0.join("it.cubin");
     assert_eq!(read(&file), None);
@@ -55,7 +55,7 @@ fn files_come_back_whole_or_not_at_all() {
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "nothing unfinished stays");
 }
 
-/// Runs a test of this module again with another folder for its files, in which it does its work.
+/// Runs a test of this module in a child process with its own cache folder.
 fn in_folder(test: &str, body: impl Fn(&Path)) {
     if let Some(folder) = env::var_os("SOYBEAN_CACHE_DIR") {
         return body(Path::new(&folder));
@@ -67,20 +67,20 @@ fn in_folder(test: &str, body: impl Fn(&Path)) {
     assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stderr));
 }
 
-/// Whether there is a compiler; says so if not.
+/// Returns true if NVRTC is installed, and says so if it is not.
 #[expect(
     clippy::print_stderr,
     reason = "whoever reads the output should know that nothing was tried"
 )]
 fn has_compiler() -> bool {
-    let found = find().nvrtc();
+    let found = installation().nvrtc();
     found.as_ref().err().into_iter().for_each(|why| eprintln!("skipped: {why}"));
     found.is_ok()
 }
 
 #[test]
-fn kernels_are_compiled_once_and_damaged_files_anew() {
-    in_folder("kernels_are_compiled_once_and_damaged_files_anew", |folder| {
+fn kernels_are_compiled_once_unless_the_cache_is_damaged() {
+    in_folder("kernels_are_compiled_once_unless_the_cache_is_damaged", |folder| {
         if !has_compiler() {
             return;
         }
@@ -90,7 +90,7 @@ fn kernels_are_compiled_once_and_damaged_files_anew() {
             fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect()
         };
         let [file] = &files()[..] else { panic!("one file: {:?}", files()) };
-        // What is in the file is what is returned, so this shows that the compiler does not run again.
+        // The result comes from the file, so the compiler did not run again.
         write(file, b"kept").unwrap();
         assert_eq!(cubin(KERNEL, "sm_90").unwrap(), b"kept");
         fs::write(file, "damaged").unwrap();
@@ -102,8 +102,8 @@ fn kernels_are_compiled_once_and_damaged_files_anew() {
 }
 
 #[test]
-fn faults_in_kernels_are_shown_with_their_lines() {
-    in_folder("faults_in_kernels_are_shown_with_their_lines", |_| {
+fn compile_errors_show_source_lines() {
+    in_folder("compile_errors_show_source_lines", |_| {
         if !has_compiler() {
             return;
         }

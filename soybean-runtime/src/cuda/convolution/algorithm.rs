@@ -1,4 +1,5 @@
-//! How cuDNN computes a convolution: its algorithms have different types and functions for the three forms, with the same meaning.
+//! cuDNN's convolution algorithms. The three kinds of convolution have different types and
+//! functions with the same meaning.
 #![expect(unsafe_code, reason = "cuDNN is a C library")]
 
 use std::ffi::c_void;
@@ -12,19 +13,19 @@ use cudarc::cudnn::{
 use soybean_plan::ConvolutionForm;
 
 use super::{
-    MOST_WORKSPACE_BYTES,
-    description::{Filter, NOT_SUPPORTED, Tensor, Walk},
+    MAX_WORKSPACE_BYTES,
+    descriptor::{ConvolutionDescriptor, FilterDescriptor, NOT_SUPPORTED, TensorDescriptor},
 };
 
-/// What a convolution works on, whichever of them it computes.
-pub(super) struct Parts {
-    pub(super) images: Tensor,
-    pub(super) filters: Filter,
-    pub(super) results: Tensor,
-    pub(super) walk: Walk,
+/// Descriptors of a convolution, the same for all three kinds.
+pub(super) struct Descriptors {
+    pub(super) images: TensorDescriptor,
+    pub(super) filters: FilterDescriptor,
+    pub(super) results: TensorDescriptor,
+    pub(super) convolution: ConvolutionDescriptor,
 }
 
-/// An algorithm of one of the forms.
+/// An algorithm for one kind of convolution.
 #[derive(Clone, Copy)]
 pub(super) enum Algorithm {
     Forward(sys::cudnnConvolutionFwdAlgo_t),
@@ -32,9 +33,9 @@ pub(super) enum Algorithm {
     Filter(sys::cudnnConvolutionBwdFilterAlgo_t),
 }
 
-/// Where a convolution finds its tensors: addresses on the GPU.
+/// Device addresses of a convolution's tensors.
 #[derive(Clone, Copy)]
-pub(super) struct Places {
+pub(super) struct TensorPointers {
     pub(super) left: *const c_void,
     pub(super) right: *const c_void,
     pub(super) result: *mut c_void,
@@ -42,7 +43,7 @@ pub(super) struct Places {
     pub(super) workspace_bytes: usize,
 }
 
-/// How many algorithms are asked for; cuDNN has fewer.
+/// Number of algorithms that are requested. cuDNN has fewer.
 const N_ALGORITHMS: u8 = 16;
 
 macro_rules! search {
@@ -58,7 +59,7 @@ macro_rules! search {
         };
         let (mut found, mut n_found) = ([none; N_ALGORITHMS as usize], 0);
         let (count, (first, second, third, fourth)) = (N_ALGORITHMS.into(), $descriptions);
-        // SAFETY: all handles are alive, and there is room for as many results as are asked for.
+        // SAFETY: all handles are valid, and there is memory for as many results as are requested.
         let asked = unsafe {
             sys::$function(
                 $handle,
@@ -74,36 +75,37 @@ macro_rules! search {
         asked.result()?;
         let found = found.into_iter().take(usize::try_from(n_found).unwrap_or(0));
         let mut fitting = found.filter(|it| {
-            // The same input has the same result, bit by bit.
+            // Results must be reproducible bit by bit.
             it.status == Status::CUDNN_STATUS_SUCCESS
                 && it.determinism == Determinism::CUDNN_DETERMINISTIC
-                && it.memory <= MOST_WORKSPACE_BYTES
+                && it.memory <= MAX_WORKSPACE_BYTES
         });
         fitting.next().map(|it| (Self::$form(it.algo), it.mathType)).ok_or(NOT_SUPPORTED)?
     }};
 }
 
 impl Algorithm {
-    /// The algorithm that cuDNN expects to be fastest among those that are deterministic and fit, and with which numbers it is so.
+    /// Returns the fastest algorithm by cuDNN's heuristic that is deterministic and fits, with its
+    /// math type.
     pub(super) fn find(
         handle: sys::cudnnHandle_t,
         form: ConvolutionForm,
-        parts: &Parts,
+        descriptors: &Descriptors,
     ) -> Result<(Self, Math), CudnnError> {
-        let Parts { images, filters, results, walk } = parts;
+        let Descriptors { images, filters, results, convolution } = descriptors;
         let (images, filters, results) = (images.raw(), filters.raw(), results.raw());
-        let walk_over = walk.raw();
+        let convolution = convolution.raw();
         Ok(match form {
             ConvolutionForm::Forward => search!(
-                Forward: cudnnGetConvolutionForwardAlgorithm_v7(handle, (images, filters, walk_over, results)) -> cudnnConvolutionFwdAlgoPerf_t,
+                Forward: cudnnGetConvolutionForwardAlgorithm_v7(handle, (images, filters, convolution, results)) -> cudnnConvolutionFwdAlgoPerf_t,
                 from sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM
             ),
             ConvolutionForm::Data => search!(
-                Data: cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, (filters, results, walk_over, images)) -> cudnnConvolutionBwdDataAlgoPerf_t,
+                Data: cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, (filters, results, convolution, images)) -> cudnnConvolutionBwdDataAlgoPerf_t,
                 from sys::cudnnConvolutionBwdDataAlgo_t::CUDNN_CONVOLUTION_BWD_DATA_ALGO_1
             ),
             ConvolutionForm::Filter => search!(
-                Filter: cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, (images, results, walk_over, filters)) -> cudnnConvolutionBwdFilterAlgoPerf_t,
+                Filter: cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, (images, results, convolution, filters)) -> cudnnConvolutionBwdFilterAlgoPerf_t,
                 from sys::cudnnConvolutionBwdFilterAlgo_t::CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1
             ),
         })
@@ -112,30 +114,48 @@ impl Algorithm {
     pub(super) fn workspace_bytes(
         self,
         handle: sys::cudnnHandle_t,
-        parts: &Parts,
+        descriptors: &Descriptors,
     ) -> Result<usize, CudnnError> {
-        let Parts { images, filters, results, walk } = parts;
-        let (images, filters, results, walk) =
-            (images.raw(), filters.raw(), results.raw(), walk.raw());
+        let Descriptors { images, filters, results, convolution } = descriptors;
+        let (images, filters, results, convolution) =
+            (images.raw(), filters.raw(), results.raw(), convolution.raw());
         let mut n_bytes = 0;
         let size = &mut n_bytes;
         let asked = match self {
-            // SAFETY: all handles are alive, and the result is a place of this function.
+            // SAFETY: all handles are valid, and the result is a local variable.
             Self::Forward(it) => unsafe {
                 sys::cudnnGetConvolutionForwardWorkspaceSize(
-                    handle, images, filters, walk, results, it, size,
+                    handle,
+                    images,
+                    filters,
+                    convolution,
+                    results,
+                    it,
+                    size,
                 )
             },
             // SAFETY: as above.
             Self::Data(it) => unsafe {
                 sys::cudnnGetConvolutionBackwardDataWorkspaceSize(
-                    handle, filters, results, walk, images, it, size,
+                    handle,
+                    filters,
+                    results,
+                    convolution,
+                    images,
+                    it,
+                    size,
                 )
             },
             // SAFETY: as above.
             Self::Filter(it) => unsafe {
                 sys::cudnnGetConvolutionBackwardFilterWorkspaceSize(
-                    handle, images, results, walk, filters, it, size,
+                    handle,
+                    images,
+                    results,
+                    convolution,
+                    filters,
+                    it,
+                    size,
                 )
             },
         };
@@ -145,19 +165,19 @@ impl Algorithm {
     /// Queues the convolution on the handle's stream.
     ///
     /// # Safety
-    /// The tensors that the parts describe are at these places until the stream has come to it.
+    /// The pointers refer to the described tensors until the convolution completes.
     pub(super) unsafe fn run(
         self,
         handle: sys::cudnnHandle_t,
-        parts: &Parts,
-        places: Places,
+        descriptors: &Descriptors,
+        pointers: TensorPointers,
     ) -> Result<(), CudnnError> {
         let (one, zero) = (1.0_f32, 0.0_f32);
         let (alpha, beta) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&zero).cast());
-        let Parts { images, filters, results, walk } = parts;
-        let (images, filters, results, walk) =
-            (images.raw(), filters.raw(), results.raw(), walk.raw());
-        let Places { left, right, result, workspace, workspace_bytes } = places;
+        let Descriptors { images, filters, results, convolution } = descriptors;
+        let (images, filters, results, convolution) =
+            (images.raw(), filters.raw(), results.raw(), convolution.raw());
+        let TensorPointers { left, right, result, workspace, workspace_bytes } = pointers;
         let queued = match self {
             // SAFETY: required of the caller.
             Self::Forward(it) => unsafe {
@@ -168,7 +188,7 @@ impl Algorithm {
                     left,
                     filters,
                     right,
-                    walk,
+                    convolution,
                     it,
                     workspace,
                     workspace_bytes,
@@ -186,7 +206,7 @@ impl Algorithm {
                     right,
                     results,
                     left,
-                    walk,
+                    convolution,
                     it,
                     workspace,
                     workspace_bytes,
@@ -204,7 +224,7 @@ impl Algorithm {
                     left,
                     results,
                     right,
-                    walk,
+                    convolution,
                     it,
                     workspace,
                     workspace_bytes,

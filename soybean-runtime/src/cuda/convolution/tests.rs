@@ -1,4 +1,5 @@
-//! What is decided before cuDNN is asked, and convolutions on a virtual GPU against plain loops.
+//! Tests of the decisions before a cuDNN call, and of convolutions on a virtual GPU against plain
+//! loops.
 #![expect(unsafe_code, reason = "convolutions run on raw memory")]
 
 use soybean_plan::Kernel;
@@ -6,11 +7,11 @@ use soybean_plan::Kernel;
 use super::*;
 use crate::cuda::{
     epilogue::Epilogue,
-    kit::{Kit, Operands},
+    kernels::{GpuKernels, KernelOperands},
     memory::DeviceMemory,
+    source::{KernelCall, KernelRequests},
     stream::Priority,
-    text::{Call, Wanted},
-    virtual_gpus::{Tensor, gpus, on_virtual_gpus},
+    virtual_gpus::{HostTensor, gpus, on_virtual_gpus},
 };
 
 const PLAIN: Convolution = Convolution {
@@ -31,45 +32,45 @@ const SPREAD: Convolution =
     Convolution { result: [3, 4], stride: [2, 3], padding: [1, 2], dilation: [2, 1], ..PLAIN };
 
 #[test]
-fn results_are_counted_as_cudnn_counts_them() {
-    assert!(is_usual(&PLAIN));
-    assert!(is_usual(&SPREAD));
-    assert!(!is_usual(&Convolution { result: [3, 3], ..SPREAD }));
-    assert!(!is_usual(&Convolution { window: [8, 3], ..PLAIN }));
-    assert!(!is_usual(&Convolution { batch: 0, ..PLAIN }));
+fn extents_match_those_of_cudnn() {
+    assert!(has_standard_extents(&PLAIN));
+    assert!(has_standard_extents(&SPREAD));
+    assert!(!has_standard_extents(&Convolution { result: [3, 3], ..SPREAD }));
+    assert!(!has_standard_extents(&Convolution { window: [8, 3], ..PLAIN }));
+    assert!(!has_standard_extents(&Convolution { batch: 0, ..PLAIN }));
 }
 
-/// Channels and filters that tensor cores can take.
+/// Channels and filters that suit tensor cores.
 const WIDE: Convolution = Convolution { channels: 8, filters: 16, ..SPREAD };
 
 const FORMS: [ConvolutionForm; 3] =
     [ConvolutionForm::Forward, ConvolutionForm::Data, ConvolutionForm::Filter];
 
-/// What gradients of filters read and write where the rest of a program is rounded.
+/// Types of filter gradients in mixed precision.
 const WIDENED: [DType; 3] = [DType::Bf16, DType::Bf16, DType::F32];
 
 #[test]
-fn all_tensors_have_one_type_but_for_gradients_of_filters() {
+fn only_filter_gradients_mix_types() {
     use DType::{Bf16, F32, I32};
     for form in FORMS {
-        assert_eq!(computed_in(form, [F32; 3]), Some(F32));
-        assert_eq!(computed_in(form, [Bf16; 3]), Some(Bf16));
-        assert_eq!(computed_in(form, [Bf16, F32, F32]), None);
-        assert_eq!(computed_in(form, [I32; 3]), None);
+        assert_eq!(compute_type(form, [F32; 3]), Some(F32));
+        assert_eq!(compute_type(form, [Bf16; 3]), Some(Bf16));
+        assert_eq!(compute_type(form, [Bf16, F32, F32]), None);
+        assert_eq!(compute_type(form, [I32; 3]), None);
         let is_gradient = form == ConvolutionForm::Filter;
-        assert_eq!(computed_in(form, WIDENED), is_gradient.then_some(Bf16));
+        assert_eq!(compute_type(form, WIDENED), is_gradient.then_some(Bf16));
     }
 }
 
 #[test]
-fn coarser_numbers_are_used_where_they_are_allowed() {
+fn math_types_follow_the_precision() {
     assert_eq!(math(DType::F32, Precision::F32), Math::CUDNN_FMA_MATH);
     assert_eq!(math(DType::F32, Precision::Tf32), Math::CUDNN_DEFAULT_MATH);
     assert_eq!(math(DType::Bf16, Precision::Bf16), Math::CUDNN_TENSOR_OP_MATH);
 }
 
 #[test]
-fn refusals_are_not_failures() {
+fn rejections_are_distinguished_from_failures() {
     use sys::cudnnStatus_t as Status;
     assert!(is_refusal(NOT_SUPPORTED));
     assert!(is_refusal(CudnnError(Status::CUDNN_STATUS_BAD_PARAM)));
@@ -77,15 +78,16 @@ fn refusals_are_not_failures() {
     assert!(!is_refusal(CudnnError(Status::CUDNN_STATUS_NOT_INITIALIZED)));
 }
 
-/// The elements of images, filters and results.
+/// Returns the number of elements of images, filters and results.
 fn sizes(it: &Convolution) -> [usize; 3] {
     let images = it.batch * it.groups * it.channels * it.image[0] * it.image[1];
     let filters = it.groups * it.filters * it.channels * it.window[0] * it.window[1];
     [images, filters, it.batch * it.groups * it.filters * it.result[0] * it.result[1]]
 }
 
-/// Calls `visit` with the places of each product that the convolution sums, in images, filters and results.
-fn walk(it: &Convolution, mut visit: impl FnMut([usize; 3])) {
+/// Calls `visit` for each product that the convolution sums, with the element offsets in images,
+/// filters and results.
+fn for_each_product(it: &Convolution, mut visit: impl FnMut([usize; 3])) {
     let inside = |axis: usize, at: usize, window: usize| {
         let place =
             (at * it.stride[axis] + window * it.dilation[axis]).checked_sub(it.padding[axis])?;
@@ -120,33 +122,33 @@ fn walk(it: &Convolution, mut visit: impl FnMut([usize; 3])) {
     }
 }
 
-/// A convolution, and the types of its operands.
+/// A convolution and the types of its operands.
 type Case = (Convolution, [DType; 3]);
 
-/// Computes them in one kit, each in a workspace that is full of what is no number.
+/// Computes all cases with one set of kernels, each with a workspace full of NaNs.
 fn check(cases: &[Case], precision: Precision) {
     let gpu = &gpus(1)[0];
     let kernels: Vec<Kernel> = cases.iter().map(|it| it.0.into()).collect();
-    let call = |(kernel, (_, types)): (usize, &Case)| Call {
+    let call = |(kernel, (_, types)): (usize, &Case)| KernelCall {
         kernel,
         inputs: types[..2].to_vec(),
         results: types[2..].to_vec(),
         epilogue: Epilogue::default(),
     };
-    let calls: Vec<Call> = cases.iter().enumerate().map(call).collect();
-    let wanted = Wanted { kernels: &kernels, precision, calls: &calls, transfers: &[] };
-    let kit = Kit::new(gpu, &wanted).unwrap();
+    let calls: Vec<KernelCall> = cases.iter().enumerate().map(call).collect();
+    let requests = KernelRequests { kernels: &kernels, precision, calls: &calls, transfers: &[] };
+    let kernels = GpuKernels::new(gpu, &requests).unwrap();
     let stream = Stream::new(gpu, Priority::Normal).unwrap();
-    let workspace = DeviceMemory::zeroed(gpu, kit.workspace_bytes(), "the workspace").unwrap();
+    let workspace = DeviceMemory::zeroed(gpu, kernels.workspace_bytes(), "the workspace").unwrap();
     for (call, case) in cases.iter().enumerate() {
-        workspace.write(0, &vec![0xff_u8; kit.workspace_bytes()]).unwrap();
-        run(&kit, call, &stream, &workspace, case, precision);
+        workspace.write(0, &vec![0xff_u8; kernels.workspace_bytes()]).unwrap();
+        run(&kernels, call, &stream, &workspace, case, precision);
     }
 }
 
-/// Runs one of them and compares it with plain loops.
+/// Runs a case and compares it with plain loops.
 fn run(
-    kit: &Kit,
+    kernels: &GpuKernels,
     call: usize,
     stream: &Stream,
     workspace: &DeviceMemory,
@@ -160,34 +162,35 @@ fn run(
         ConvolutionForm::Filter => [0, 2, 1],
     };
     let sizes = sizes(convolution);
-    let mut tensors: Vec<Tensor> = [(left, types[0]), (right, types[1]), (target, types[2])]
+    let mut tensors: Vec<HostTensor> = [(left, types[0]), (right, types[1]), (target, types[2])]
         .iter()
-        .map(|&(part, dtype)| Tensor::new(dtype, sizes[part], part as u64 + 1))
+        .map(|&(part, dtype)| HostTensor::new(dtype, sizes[part], part as u64 + 1))
         .collect();
     let gpu = &gpus(1)[0];
     let memories: Vec<DeviceMemory> = tensors.iter().map(|it| it.upload(gpu)).collect();
     let at: Vec<u64> = memories.iter().map(|it| it.address(0)).collect();
-    let operands = Operands {
+    let operands = KernelOperands {
         inputs: &at[..2],
         results: &at[2..],
         scalars: 0,
         workspace: workspace.address(0),
         bias: 0,
-        kept: 0,
+        aux: 0,
     };
-    // SAFETY: the memories are as large as the convolution says, and live until the stream is done.
-    unsafe { kit.run(call, stream, operands) }.unwrap();
+    // SAFETY: the allocations are as large as the convolution requires, and live until the stream
+    // is done.
+    unsafe { kernels.run(call, stream, operands) }.unwrap();
     stream.synchronize().unwrap();
     let mut sums = vec![0.0; sizes[target]];
     let mut terms = vec![0.0; sums.len()];
-    walk(convolution, |places| {
-        let term = f64::from(tensors[0].values[places[left]])
-            * f64::from(tensors[1].values[places[right]]);
-        sums[places[target]] += term;
-        terms[places[target]] += term.abs();
+    for_each_product(convolution, |offsets| {
+        let term = f64::from(tensors[0].values[offsets[left]])
+            * f64::from(tensors[1].values[offsets[right]]);
+        sums[offsets[target]] += term;
+        terms[offsets[target]] += term.abs();
     });
     tensors[2].download(&memories[2]);
-    // The error of a sum in single precision, and of rounding its operands or the sum.
+    // The error of a sum in single precision, and of rounding the operands or the sum.
     let unit = match (types[0], precision) {
         (DType::Bf16, _) => 2_f64.powi(-8),
         (_, Precision::Tf32) => 2_f64.powi(-10),
@@ -199,7 +202,7 @@ fn run(
     }
 }
 
-/// Each of these in all forms, and gradients of filters with results of two types where they have them.
+/// Returns all kinds of these convolutions, and mixed-precision filter gradients for `bf16`.
 fn cases(convolutions: &[Convolution], dtype: DType) -> Vec<Case> {
     let mut cases = Vec::new();
     for convolution in convolutions {
@@ -212,13 +215,14 @@ fn cases(convolutions: &[Convolution], dtype: DType) -> Vec<Case> {
     cases
 }
 
-/// The plan for a convolution; none if cuDNN leaves it to others.
+/// Returns the plan of a convolution, or `None` if cuDNN does not compute it.
 fn plan((convolution, types): &Case, precision: Precision) -> Option<ConvolutionPlan> {
-    let dnn = Dnn::new(&gpus(1)[0]).unwrap();
-    ConvolutionPlan::new(&dnn, convolution, *types, precision).unwrap()
+    let cudnn = Cudnn::new(&gpus(1)[0]).unwrap();
+    ConvolutionPlan::new(&cudnn, convolution, *types, precision).unwrap()
 }
 
-/// Without a multiple of 8 channels or filters: with groups, of one row, and spread out.
+/// Convolutions without a multiple of 8 channels or filters: plain, strided, grouped and
+/// one-dimensional.
 fn narrow() -> [Convolution; 4] {
     let grouped = Convolution { groups: 2, ..SPREAD };
     let flat = Convolution { image: [1, 8], window: [1, 3], result: [1, 6], ..PLAIN };
@@ -236,7 +240,7 @@ fn convolutions_of_all_forms_and_types() {
             let cases = cases(&narrow(), dtype);
             for case in &cases {
                 let plan = plan(case, precision).expect("cuDNN has such convolutions");
-                let Arrangement { before, after, .. } = plan.arrangement();
+                let ConvolutionLayout { before, after, .. } = plan.layout_plan();
                 assert!(before.is_empty(), "{case:?}: {before:?}");
                 assert_eq!(after.len(), usize::from(case.1[2] != dtype), "{case:?}");
             }
@@ -249,14 +253,14 @@ fn convolutions_of_all_forms_and_types() {
 fn convolutions_with_channels_last() {
     on_virtual_gpus("cuda::convolution::tests::convolutions_with_channels_last", &[], || {
         let grouped = Convolution { groups: 2, ..WIDE };
-        // Large enough for copies by tiles, and with parts of them.
+        // Large enough for tiled copies, with partial tiles.
         let large = Convolution { channels: 40, image: [9, 8], result: [4, 4], ..WIDE };
         let point = Convolution { padding: [0, 0], window: [1, 1], result: [4, 3], ..WIDE };
         let cases = cases(&[WIDE, grouped, large, point], DType::Bf16);
         for case in &cases {
             let plan = plan(case, Precision::Bf16).expect("cuDNN has such convolutions");
-            let Arrangement { before, after, .. } = plan.arrangement();
-            // Filters of one pixel lie as wanted.
+            let ConvolutionLayout { before, after, .. } = plan.layout_plan();
+            // For filters of one pixel both layouts are the same.
             let are_filters_copied = case.0.window != [1, 1];
             let is_gradient = case.0.form == ConvolutionForm::Filter;
             let n_before = if is_gradient || are_filters_copied { 2 } else { 1 };
@@ -269,9 +273,9 @@ fn convolutions_with_channels_last() {
 }
 
 #[test]
-fn what_cudnn_cannot_compute_is_left_to_others() {
+fn unsupported_convolutions_are_left_to_generated_kernels() {
     on_virtual_gpus(
-        "cuda::convolution::tests::what_cudnn_cannot_compute_is_left_to_others",
+        "cuda::convolution::tests::unsupported_convolutions_are_left_to_generated_kernels",
         &[],
         || {
             let is_left = |convolution: Convolution, types: [DType; 3]| {
@@ -285,21 +289,17 @@ fn what_cudnn_cannot_compute_is_left_to_others() {
 }
 
 #[test]
-fn what_is_too_large_to_copy_stays_as_it_is() {
-    on_virtual_gpus(
-        "cuda::convolution::tests::what_is_too_large_to_copy_stays_as_it_is",
-        &[],
-        || {
-            // Images and results of 1 GiB each, and filters. Nothing is computed.
-            let batch = (1 << 30) / (2 * 8 * 64 * 64);
-            let (image, result) = ([64, 64], [64, 64]);
-            let large = Convolution { batch, filters: 8, image, result, padding: [1, 1], ..PLAIN };
-            let large = Convolution { channels: 8, ..large };
-            let types = [DType::Bf16; 3];
-            let plan = |it| plan(&(it, types), Precision::Bf16).unwrap();
-            assert_eq!(plan(large).arrangement().copied_bytes, 0);
-            let smaller = Convolution { batch: batch - 1, ..large };
-            assert!(plan(smaller).arrangement().copied_bytes > 0);
-        },
-    );
+fn large_tensors_keep_their_layout() {
+    on_virtual_gpus("cuda::convolution::tests::large_tensors_keep_their_layout", &[], || {
+        // Images and results of 1 GiB each, and filters. Nothing is computed.
+        let batch = (1 << 30) / (2 * 8 * 64 * 64);
+        let (image, result) = ([64, 64], [64, 64]);
+        let large = Convolution { batch, filters: 8, image, result, padding: [1, 1], ..PLAIN };
+        let large = Convolution { channels: 8, ..large };
+        let types = [DType::Bf16; 3];
+        let plan = |it| plan(&(it, types), Precision::Bf16).unwrap();
+        assert_eq!(plan(large).layout_plan().copied_bytes, 0);
+        let smaller = Convolution { batch: batch - 1, ..large };
+        assert!(plan(smaller).layout_plan().copied_bytes > 0);
+    });
 }

@@ -1,25 +1,27 @@
-//! Finds maps that products can compute, and rewrites the steps.
+//! Fusion of products with the maps that follow them.
 //!
-//! A fused step stands in one place, while its parts stood in several, and buffers share memory over time. So a product is fused only where the bytes of its own result are read by nobody
-//! else before they are overwritten, and where a place can be found at which its operands are still there and the bytes that it writes are not yet, or no longer, needed.
+//! A fused step runs in one place of the program, where its parts ran in several, and buffers share
+//! memory over time. A product is therefore fused only under two conditions. Nothing else reads its
+//! own result before it is overwritten. And there is a place at which its operands are still valid,
+//! and the bytes that it writes are unused.
 
-mod contents;
+mod liveness;
 
 use std::ops::Range;
 
 use soybean_plan::{BufferId, Combine, Contraction, DType, Instruction, Kernel, Map, Step, Tables};
 
-use self::contents::meet;
+use self::liveness::overlaps;
 use super::{
     Epilogue, Function,
     pattern::{Pattern, is_along_columns, is_dense, pattern},
-    steps::{Fused, FusedProduct, FusedStep, Location, buffer},
+    steps::{Fused, FusedMatmul, FusedStep, Location, buffer},
 };
 
-/// Whether there is a product of this contraction, these types and this epilogue.
+/// Returns true if a product with this contraction, these types and this epilogue is supported.
 pub(crate) type CanFuse<'a> = &'a mut dyn FnMut(usize, [DType; 3], Epilogue) -> bool;
 
-/// The steps of a phase, with as many maps as possible computed by the products before them.
+/// Fuses as many maps of a phase as possible into the products before them.
 pub(crate) fn fuse(steps: &[Step], kernels: &[Kernel], tables: &Tables, can: CanFuse<'_>) -> Fused {
     let steps = steps.iter().cloned().map(FusedStep::Plain).collect();
     let mut fuser = Fuser { kernels, tables, can, fused: Fused { steps, slots: Vec::new() } };
@@ -27,7 +29,7 @@ pub(crate) fn fuse(steps: &[Step], kernels: &[Kernel], tables: &Tables, can: Can
     while at < fuser.fused.steps.len() {
         let chain = fuser.chain(at);
         let is_fused = chain.is_some_and(|chain| fuser.fuse_chain(&chain).is_some());
-        // Whatever has moved to this place is looked at too.
+        // The step that moved to this place is examined too.
         at += usize::from(!is_fused);
     }
     fuser.fused
@@ -40,63 +42,65 @@ struct Fuser<'a> {
     fused: Fused,
 }
 
-/// A product and the map that reads it first, by their places.
+/// A product and the first map that reads it, by their offsets.
 #[derive(Clone)]
 struct Chain {
     product: usize,
     map: usize,
     kernel: usize,
     inputs: [BufferId; 2],
-    /// What the contraction writes.
-    between: BufferId,
+    /// Result of the contraction.
+    intermediate: BufferId,
     result: BufferId,
     rows: usize,
     columns: usize,
     pattern: Pattern,
-    /// The map's inputs.
-    others: Vec<BufferId>,
-    /// All steps that read what the contraction writes.
+    /// Inputs of the map.
+    map_inputs: Vec<BufferId>,
+    /// All steps that read the result of the contraction.
     readers: Vec<usize>,
 }
 
 impl Fuser<'_> {
-    /// The contraction at this place, if a map that a product can compute follows it.
+    /// Returns the chain that starts with the contraction at this place, if a map follows that a
+    /// product can compute.
     fn chain(&self, product: usize) -> Option<Chain> {
         let FusedStep::Plain(step) = &self.fused.steps[product] else { return None };
         let Kernel::Contract(contraction) = self.kernels.get(step.kernel)? else { return None };
         let (rows, columns) = dense_matrix(contraction)?;
-        let (&[left, right], &[between]) = (&step.inputs[..], &step.results[..]) else {
+        let (&[left, right], &[intermediate]) = (&step.inputs[..], &step.results[..]) else {
             return None;
         };
-        let range = self.range(between);
+        let range = self.range(intermediate);
         let map_at = (product + 1..self.fused.steps.len()).find(|&at| self.reads(at, &range))?;
         let FusedStep::Plain(map_step) = &self.fused.steps[map_at] else { return None };
         let Kernel::Map(map) = self.kernels.get(map_step.kernel)? else { return None };
         let &[result] = &map_step.results[..] else { return None };
-        let place = map_step.inputs.iter().position(|it| *it == between)?;
-        let is_once = map_step.inputs.iter().filter(|it| **it == between).count() == 1;
-        let pattern = pattern(map, place).filter(|it| is_once && fits(map, place, it, columns))?;
-        let readers = self.readers(product, between)?;
+        let place = map_step.inputs.iter().position(|it| *it == intermediate)?;
+        let is_once = map_step.inputs.iter().filter(|it| **it == intermediate).count() == 1;
+        let pattern =
+            pattern(map, place).filter(|it| is_once && has_layout(map, place, it, columns))?;
+        let readers = self.readers(product, intermediate)?;
         let is_whole = map.extents.n_elements() == rows * columns;
         (is_whole && readers.first() == Some(&map_at)).then(|| Chain {
             product,
             map: map_at,
             kernel: step.kernel,
             inputs: [left, right],
-            between,
+            intermediate,
             result,
             rows,
             columns,
             pattern,
-            others: map_step.inputs.clone(),
+            map_inputs: map_step.inputs.clone(),
             readers,
         })
     }
 
-    /// Fuses a chain that begins with a forward pattern, together with its gradient if there is one.
+    /// Fuses a chain with a forward pattern, together with its gradient if there is one.
     fn fuse_chain(&mut self, chain: &Chain) -> Option<()> {
         let Pattern::Forward { function, bias } = chain.pattern else { return None };
-        let product = chain.product(function, bias.map(|it| chain.others[it]), self.tables);
+        let product = chain.product(function, bias.map(|it| chain.map_inputs[it]), self.tables);
         if matches!(function, Function::Relu | Function::Gelu)
             && let Some(gradient) = self.gradient(chain)
             && self.fuse_both(chain, &product, &gradient).is_some()
@@ -106,26 +110,26 @@ impl Fuser<'_> {
         if chain.readers != [chain.map] {
             return None;
         }
-        let taken = self.taken(&product)?;
+        let supported_variant = self.supported_variant(&product)?;
         let place = self.place(chain, &product)?;
-        self.put_forward(place, chain, taken);
+        self.insert_forward(place, chain, supported_variant);
         Some(())
     }
 
-    /// The product as it can be computed: as it is, or with a rounded bias.
-    fn taken(&mut self, product: &FusedProduct) -> Option<FusedProduct> {
-        if self.takes(product) {
+    /// Returns the product in a supported form: unchanged, or with a rounded bias.
+    fn supported_variant(&mut self, product: &FusedMatmul) -> Option<FusedMatmul> {
+        if self.can_compute(product) {
             return Some(product.clone());
         }
         let is_rounded =
             product.epilogue.bias == Some(DType::F32) && self.dtype(product.result) == DType::Bf16;
         let mut rounded = product.clone();
         rounded.epilogue.bias = Some(DType::Bf16);
-        (is_rounded && self.takes(&rounded)).then_some(rounded)
+        (is_rounded && self.can_compute(&rounded)).then_some(rounded)
     }
 
-    /// Puts a forward product in its place; if its bias is rounded, the rounding before it.
-    fn put_forward(&mut self, place: usize, chain: &Chain, mut product: FusedProduct) {
+    /// Inserts a forward product, after the rounding of its bias if needed.
+    fn insert_forward(&mut self, place: usize, chain: &Chain, mut product: FusedMatmul) {
         let mut round = None;
         if let Some(input) = buffer(product.bias)
             && product.epilogue.bias != Some(self.dtype(input))
@@ -134,18 +138,17 @@ impl Fuser<'_> {
             product.bias = Some(Location::Slot(slot));
             round = Some(FusedStep::Round { input, slot });
         }
-        let steps: Vec<FusedStep> =
-            round.into_iter().chain([FusedStep::Product(product)]).collect();
-        self.put(place, &[chain.product, chain.map], &steps);
+        let steps: Vec<FusedStep> = round.into_iter().chain([FusedStep::Matmul(product)]).collect();
+        self.replace(place, &[chain.product, chain.map], &steps);
     }
 
-    /// The number of a new slot.
+    /// Adds a slot and returns its number.
     fn slot(&mut self, n_bytes: usize) -> usize {
         self.fused.slots.push(n_bytes);
         self.fused.slots.len() - 1
     }
 
-    /// The chain that computes the gradient of this one's function.
+    /// Returns the chain that computes the gradient of this chain's function.
     fn gradient(&self, forward: &Chain) -> Option<Chain> {
         let later = forward.map + 1..self.fused.steps.len();
         let chains = later.filter_map(|at| self.chain(at));
@@ -154,15 +157,15 @@ impl Fuser<'_> {
         chains.find(|it| match &it.pattern {
             Pattern::Forward { .. } => false,
             Pattern::ReluGradient { result } => {
-                let is_result = it.others[*result] == forward.result;
+                let is_result = it.map_inputs[*result] == forward.result;
                 is_result && self.is_unchanged(forward.result, forward.map + 1..it.map)
             }
             Pattern::GeluGradient { argument } => {
                 let mut argument: Vec<BufferId> =
-                    argument.iter().map(|&at| it.others[at]).collect();
+                    argument.iter().map(|&at| it.map_inputs[at]).collect();
                 argument.sort_unstable();
                 let mut expected: Vec<BufferId> =
-                    forward.bias().into_iter().chain([forward.between]).collect();
+                    forward.bias().into_iter().chain([forward.intermediate]).collect();
                 expected.sort_unstable();
                 argument == expected
                     && forward.readers == [forward.map, it.map]
@@ -173,44 +176,45 @@ impl Fuser<'_> {
         })
     }
 
-    /// Fuses a function and its gradient, for which the first keeps something.
-    fn fuse_both(&mut self, forward: &Chain, product: &FusedProduct, chain: &Chain) -> Option<()> {
-        // What a product no longer writes must be read by its map alone; what gelu's writes anew, by its gradient too.
-        let is_own =
+    /// Fuses a function and its gradient, which share an auxiliary buffer.
+    fn fuse_both(&mut self, forward: &Chain, product: &FusedMatmul, chain: &Chain) -> Option<()> {
+        // The map must be the only reader of a product that is not written any more. For gelu, the
+        // auxiliary output replaces the product, which the gradient may read too.
+        let has_no_other_readers =
             forward.readers == [forward.map] || forward.readers == [forward.map, chain.map];
-        if chain.readers != [chain.map] || !is_own {
+        if chain.readers != [chain.map] || !has_no_other_readers {
             return None;
         }
-        let (function, gradient, kept) = match chain.pattern {
+        let (function, gradient, aux) = match chain.pattern {
             Pattern::Forward { .. } => return None,
             Pattern::ReluGradient { .. } => {
                 let slot = Location::Slot(self.fused.slots.len());
-                (Function::ReluKept, Function::ReluGradient, slot)
+                (Function::ReluAux, Function::ReluGradient, slot)
             }
             Pattern::GeluGradient { .. } => {
-                let buffer = Location::Buffer(forward.between);
-                (Function::GeluKept, Function::GeluGradient, buffer)
+                let buffer = Location::Buffer(forward.intermediate);
+                (Function::GeluAux, Function::GeluGradient, buffer)
             }
         };
-        let mut product = FusedProduct { kept: Some(kept), ..product.clone() };
+        let mut product = FusedMatmul { aux: Some(aux), ..product.clone() };
         product.epilogue.function = function;
         let mut back = chain.product(gradient, None, self.tables);
-        back.kept = Some(kept);
-        let [dtype, of_gradient, between] =
-            [product.result, back.result, forward.between].map(|it| self.dtype(it));
-        let size = product.epilogue.kept(forward.rows, forward.columns, dtype)?;
-        // In the program's own buffer there is room for what it would hold anyway, and no more.
-        let has_room = match kept {
+        back.aux = Some(aux);
+        let [dtype, of_gradient, intermediate] =
+            [product.result, back.result, forward.intermediate].map(|it| self.dtype(it));
+        let size = product.epilogue.aux(forward.rows, forward.columns, dtype)?;
+        // The program's own buffer has exactly the size of its original content.
+        let has_room = match aux {
             Location::Slot(_) => true,
-            Location::Buffer(_) => dtype == between && size.row == forward.columns,
+            Location::Buffer(_) => dtype == intermediate && size.row == forward.columns,
         };
-        if !has_room || dtype != of_gradient || !self.takes(&back) {
+        if !has_room || dtype != of_gradient || !self.can_compute(&back) {
             return None;
         }
-        let taken = self.taken(&product)?;
+        let supported_variant = self.supported_variant(&product)?;
         let place = self.place(forward, &product)?;
         let place_back = self.place(chain, &back)?;
-        if let Location::Slot(_) = kept {
+        if let Location::Slot(_) = aux {
             self.slot(size.n_bytes);
         }
         let mut parts = vec![chain.product, chain.map];
@@ -218,27 +222,28 @@ impl Fuser<'_> {
             (back.bias, back.epilogue.bias) = (Some(Location::Buffer(sum)), Some(self.dtype(sum)));
             parts.push(at);
         }
-        // The later one first, so that the places of the earlier stay what they are.
-        self.put(place_back, &parts, &[FusedStep::Product(back)]);
-        self.put_forward(place, forward, taken);
+        // The later product first, so that the place of the earlier one does not change.
+        self.replace(place_back, &parts, &[FusedStep::Matmul(back)]);
+        self.insert_forward(place, forward, supported_variant);
         Some(())
     }
 
-    /// The sum of all rows of a gradient that the product can compute too: the place of its step, and its buffer.
+    /// Returns the place and the buffer of a bias gradient that the product can compute too: the
+    /// sum of all rows of its result.
     fn bias_gradient(
         &mut self,
         chain: &Chain,
-        product: &FusedProduct,
+        product: &FusedMatmul,
         place: usize,
     ) -> Option<(usize, BufferId)> {
         let later = chain.map + 1..self.fused.steps.len();
         let found = later.into_iter().find_map(|at| Some((at, self.sum_of_rows(at, chain)?)));
         let (at, buffer) = found?;
         let (sum, result) = (self.range(buffer), self.range(product.result));
-        let is_apart = FusedStep::Product(product.clone())
+        let is_apart = FusedStep::Matmul(product.clone())
             .inputs()
             .iter()
-            .all(|it| !meet(&sum, &self.range(*it)));
+            .all(|it| !overlaps(&sum, &self.range(*it)));
         let crossed = |it: usize| it != chain.product && it != chain.map;
         let is_free = (place..at)
             .filter(|&it| crossed(it))
@@ -247,11 +252,11 @@ impl Fuser<'_> {
         let mut with = product.clone();
         (with.bias, with.epilogue.bias) =
             (Some(Location::Buffer(buffer)), Some(self.dtype(buffer)));
-        let fits = is_apart && is_free && is_unchanged && !meet(&sum, &result);
-        (fits && self.takes(&with)).then_some((at, buffer))
+        let has_layout = is_apart && is_free && is_unchanged && !overlaps(&sum, &result);
+        (has_layout && self.can_compute(&with)).then_some((at, buffer))
     }
 
-    /// The buffer that the step at this place writes, if it is the sum of the rows of the chain's result.
+    /// Returns the buffer that the step writes, if it is the sum of the rows of the chain's result.
     fn sum_of_rows(&self, at: usize, chain: &Chain) -> Option<BufferId> {
         let FusedStep::Plain(step) = &self.fused.steps[at] else { return None };
         let Kernel::Reduce(reduction) = self.kernels.get(step.kernel)? else { return None };
@@ -267,15 +272,16 @@ impl Fuser<'_> {
         is_sum.then_some(sum)
     }
 
-    fn takes(&mut self, product: &FusedProduct) -> bool {
+    fn can_compute(&mut self, product: &FusedMatmul) -> bool {
         let [left, right] = product.inputs;
         let types = [left, right, product.result].map(|it| self.dtype(it));
         (self.can)(product.kernel, types, product.epilogue)
     }
 
-    /// A place for the product, from its contraction's to its map's, at which it does what both did.
-    fn place(&self, chain: &Chain, product: &FusedProduct) -> Option<usize> {
-        let step = FusedStep::Product(product.clone());
+    /// Returns a place intermediate the contraction and the map at which the fused product is
+    /// equivalent to both.
+    fn place(&self, chain: &Chain, product: &FusedMatmul) -> Option<usize> {
+        let step = FusedStep::Matmul(product.clone());
         let ranges = |buffers: Vec<BufferId>| -> Vec<Range<usize>> {
             buffers.into_iter().map(|it| self.range(it)).collect()
         };
@@ -283,7 +289,7 @@ impl Fuser<'_> {
         let (operands, extra) = (ranges(product.inputs.to_vec()), ranges(product.extra_inputs()));
         let is_apart = writes.iter().enumerate().all(|(number, one)| {
             let others = writes[..number].iter().chain(&reads);
-            others.into_iter().all(|it| !meet(one, it))
+            others.into_iter().all(|it| !overlaps(one, it))
         });
         let is_free = |place: &usize| {
             let earlier = chain.product + 1..*place;
@@ -297,8 +303,8 @@ impl Fuser<'_> {
         (chain.product..=chain.map).find(is_free).filter(|_| is_apart)
     }
 
-    /// Puts new steps before the one at this place, and drops their parts.
-    fn put(&mut self, place: usize, parts: &[usize], new: &[FusedStep]) {
+    /// Inserts new steps before a place, and removes their parts.
+    fn replace(&mut self, place: usize, parts: &[usize], new: &[FusedStep]) {
         let old = std::mem::take(&mut self.fused.steps);
         for (at, step) in old.into_iter().enumerate() {
             if at == place {
@@ -314,29 +320,30 @@ impl Fuser<'_> {
 impl Chain {
     fn bias(&self) -> Option<BufferId> {
         match self.pattern {
-            Pattern::Forward { bias, .. } => bias.map(|it| self.others[it]),
+            Pattern::Forward { bias, .. } => bias.map(|it| self.map_inputs[it]),
             Pattern::ReluGradient { .. } | Pattern::GeluGradient { .. } => None,
         }
     }
 
-    fn product(&self, function: Function, bias: Option<BufferId>, tables: &Tables) -> FusedProduct {
+    fn product(&self, function: Function, bias: Option<BufferId>, tables: &Tables) -> FusedMatmul {
         let dtype = bias.map(|it| tables.buffers[it].dtype);
         let epilogue = Epilogue { function, bias: dtype };
         let (kernel, inputs, result) = (self.kernel, self.inputs, self.result);
         let bias = bias.map(Location::Buffer);
-        FusedProduct { kernel, inputs, result, epilogue, bias, kept: None }
+        FusedMatmul { kernel, inputs, result, epilogue, bias, aux: None }
     }
 }
 
-/// Rows and columns of a contraction whose result is one dense row-major matrix.
+/// Returns rows and columns of a contraction whose result is one dense row-major matrix.
 fn dense_matrix(contraction: &Contraction) -> Option<(usize, usize)> {
     let Contraction { batch, rows, columns, result, .. } = contraction;
     let is_dense = (*rows == 1 || result.row == *columns) && (*columns == 1 || result.column == 1);
     (batch.n_elements() == 1 && is_dense).then_some((*rows, *columns))
 }
 
-/// Whether the map's inputs lie as the pattern needs: matrices densely, a bias along the columns.
-fn fits(map: &Map, product: usize, pattern: &Pattern, columns: usize) -> bool {
+/// Returns true if the map's inputs have the layout of the pattern: dense matrices, and a bias
+/// along the columns.
+fn has_layout(map: &Map, product: usize, pattern: &Pattern, columns: usize) -> bool {
     let is_dense = |at: usize| is_dense(&map.extents, &map.inputs[at]);
     let is_vector = |at: usize| is_along_columns(&map.extents, &map.inputs[at], columns);
     is_dense(product)

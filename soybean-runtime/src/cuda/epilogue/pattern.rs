@@ -1,21 +1,21 @@
-//! Which maps are functions that a product can compute before it writes its result.
+//! Recognition of maps that are epilogues of products.
 
 use soybean_plan::{Binary, Instruction, Map, Register, ScalarProgram, Shape, Strides, Unary};
 
 use super::Function;
 
-/// What a map does with the result of a product; inputs by their places among the map's.
+/// Function that a map applies to a product. Inputs are given by their index among the map's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Pattern {
-    /// A function of the product, after a bias is added if there is one.
+    /// A function of the product, after an optional bias is added.
     Forward { function: Function, bias: Option<usize> },
-    /// The product where `result`, of an earlier relu, is positive; else 0.
+    /// The product if `result`, of an earlier relu, is positive, otherwise 0.
     ReluGradient { result: usize },
     /// The product times the derivative of gelu at the sum of these inputs, one or two.
     GeluGradient { argument: Vec<usize> },
 }
 
-/// What the map does with this input, if that is known.
+/// Returns the pattern of the map for this input, if it is known.
 pub(super) fn pattern(map: &Map, product: usize) -> Option<Pattern> {
     let program = &map.program;
     let [result] = program.results[..] else { return None };
@@ -27,7 +27,7 @@ pub(super) fn pattern(map: &Map, product: usize) -> Option<Pattern> {
     if let Some(result) = relu_gradient(program, result, product) {
         return Some(Pattern::ReluGradient { result });
     }
-    if n_inputs <= 2 && is_same(program, n_inputs, |inputs| gelu(inputs.iter().sum())) {
+    if n_inputs <= 2 && computes_same(program, n_inputs, |inputs| gelu(inputs.iter().sum())) {
         return Some(Pattern::Forward {
             function: Function::Gelu,
             bias: argument.first().copied(),
@@ -36,11 +36,11 @@ pub(super) fn pattern(map: &Map, product: usize) -> Option<Pattern> {
     let of_gradient = |inputs: &[f64]| {
         inputs[product] * gelu_derivative(argument.iter().map(|&it| inputs[it]).sum())
     };
-    let is_gradient = matches!(n_inputs, 2 | 3) && is_same(program, n_inputs, of_gradient);
+    let is_gradient = matches!(n_inputs, 2 | 3) && computes_same(program, n_inputs, of_gradient);
     is_gradient.then_some(Pattern::GeluGradient { argument })
 }
 
-/// `x + b`, `relu(x)` or `relu(x + b)`, where `x` is this input.
+/// Matches `x + b`, `relu(x)` or `relu(x + b)`, where `x` is this input.
 fn piecewise(
     program: &ScalarProgram,
     result: Register,
@@ -63,14 +63,14 @@ fn piecewise(
     Some((function, bias))
 }
 
-/// `h` in `select(h > 0, x, 0)`, where `x` is this input.
+/// Matches `select(h > 0, x, 0)`, where `x` is this input, and returns `h`.
 fn relu_gradient(program: &ScalarProgram, result: Register, product: usize) -> Option<usize> {
     let at = |register: Register| program.instructions[usize::from(register)];
     let Instruction::Select(condition, then, otherwise) = at(result) else { return None };
     let Instruction::Binary(Binary::Greater, left, right) = at(condition) else { return None };
     let is_zero = |register| at(register) == Instruction::Constant(0.0);
-    let fits = input(program, then) == Some(product) && is_zero(otherwise) && is_zero(right);
-    input(program, left).filter(|it| fits && *it != product)
+    let has_layout = input(program, then) == Some(product) && is_zero(otherwise) && is_zero(right);
+    input(program, left).filter(|it| has_layout && *it != product)
 }
 
 fn input(program: &ScalarProgram, register: Register) -> Option<usize> {
@@ -80,17 +80,24 @@ fn input(program: &ScalarProgram, register: Register) -> Option<usize> {
     }
 }
 
-/// The number of points at which two functions are compared.
+/// Number of points at which two functions are compared.
 const N_POINTS: u32 = 64;
 
-/// Far above what the order of operations does to a result in double precision, and below what single precision can tell apart.
+/// Far above the effect of reordering in double precision, and below the resolution of single
+/// precision.
 const TOLERANCE: f64 = 1e-10;
 
-/// Whether a program is the function. Both are analytic, so that they are the same everywhere if they are the same on any open set; equal values at this many
-/// scattered points are taken for that. The derivative of a function has many forms, and the compiler may choose another any day.
-fn is_same(program: &ScalarProgram, n_inputs: usize, function: impl Fn(&[f64]) -> f64) -> bool {
+/// Returns true if a program computes the function. Both are analytic, so they are equal everywhere
+/// if they are equal on an open set. Equal values at scattered points are supported_variant as
+/// proof. A derivative has many equivalent forms, and the compiler may change to another.
+fn computes_same(
+    program: &ScalarProgram,
+    n_inputs: usize,
+    function: impl Fn(&[f64]) -> f64,
+) -> bool {
     (1..=N_POINTS).all(|point| {
-        // Multiples of irrational numbers, one for each input, are spread evenly: from -4 to 4, where both tails of gelu are in sight.
+        // Multiples of irrational numbers, one for each input, are evenly distributed. The range
+        // from -4 to 4 includes both tails of gelu.
         let place = |number: usize| {
             let step =
                 [0.618_033_988_749_895, 0.414_213_562_373_095, 0.732_050_807_568_877][number];
@@ -103,7 +110,7 @@ fn is_same(program: &ScalarProgram, n_inputs: usize, function: impl Fn(&[f64]) -
     })
 }
 
-/// The program's one result, if all its instructions are analytic functions.
+/// Returns the single result of a program, if all its instructions are analytic functions.
 fn value(program: &ScalarProgram, inputs: &[f64]) -> Option<f64> {
     let mut registers: Vec<f64> = Vec::new();
     for instruction in &*program.instructions {
@@ -146,13 +153,14 @@ fn gelu_derivative(x: f64) -> f64 {
     (1.0 + tanh) / 2.0 + x / 2.0 * (1.0 - tanh * tanh) * ROOT * (1.0 + 3.0 * CUBIC * x * x)
 }
 
-/// Whether the strides are those of a dense row-major tensor.
+/// Returns true if the strides are those of a dense row-major tensor.
 pub(super) fn is_dense(extents: &Shape, strides: &Strides) -> bool {
     let dense = extents.dense_strides();
     (0..extents.len()).all(|dim| extents[dim] == 1 || strides.0[dim] == dense.0[dim])
 }
 
-/// Whether the strides are those of a vector along the last dims, which together have this extent, repeated along all others.
+/// Returns true if the strides are those of a vector along the last dims, broadcast along all
+/// others. The last dims together have this extent.
 pub(super) fn is_along_columns(extents: &Shape, strides: &Strides, columns: usize) -> bool {
     let mut within = 1;
     (0..extents.len()).rev().filter(|&dim| extents[dim] != 1).all(|dim| {
@@ -163,7 +171,7 @@ pub(super) fn is_along_columns(extents: &Shape, strides: &Strides, columns: usiz
         && ends_at(extents, columns)
 }
 
-/// Whether the last dims together have this extent.
+/// Returns true if the last dims together have this extent.
 fn ends_at(extents: &Shape, columns: usize) -> bool {
     let mut within = 1;
     within == columns
@@ -206,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn biases_and_relu_are_known_in_both_orders() {
+    fn biases_and_relu_are_recognised_in_both_orders() {
         let sum = map(2, &[Input(0), Input(1), add(0, 1)]);
         assert_eq!(pattern(&sum, 0), forward(Function::Identity, Some(1)));
         assert_eq!(pattern(&sum, 1), forward(Function::Identity, Some(0)));
@@ -221,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gradient_of_relu_is_known() {
+    fn the_gradient_of_relu_is_recognised() {
         let greater = Instruction::Binary(Binary::Greater, 0, 2);
         let instructions = [Input(0), Input(1), Constant(0.0), greater, Select(3, 1, 2)];
         assert_eq!(pattern(&map(2, &instructions), 1), Some(Pattern::ReluGradient { result: 0 }));
@@ -252,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn gelu_is_known_by_its_values() {
+    fn gelu_is_recognised_by_its_values() {
         let known = |root, cubic| pattern(&map(2, &gelu_of(root, cubic)), 0);
         assert_eq!(known(ROOT, CUBIC), forward(Function::Gelu, Some(1)));
         assert_eq!(known(ROOT, 0.0447), None);
@@ -260,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gradient_of_gelu_is_known_by_its_values() {
+    fn the_gradient_of_gelu_is_recognised_by_its_values() {
         // x0 (1 + t) / 2 + x0 x1 / 2 (1 - t^2) root (1 + 3 cubic x1^2)
         let instructions = |three: f64| {
             vec![

@@ -7,92 +7,92 @@ use super::{Epilogue, Function};
 /// A step of a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FusedStep {
-    /// As it was recorded.
+    /// A recorded step.
     Plain(Step),
-    /// A product with what followed it.
-    Product(FusedProduct),
-    /// A vector of `f32` to be rounded to `bf16` into a slot, for the product that follows.
+    /// A product with its epilogue.
+    Matmul(FusedMatmul),
+    /// Rounding of an `f32` vector to `bf16` in a slot, for the product that follows.
     Round {
         /// The vector.
         input: BufferId,
-        /// The number of its slot.
+        /// Number of the slot.
         slot: usize,
     },
 }
 
-/// A product that does several steps' work.
+/// A product with an epilogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FusedProduct {
-    /// The number of the contraction.
+pub(crate) struct FusedMatmul {
+    /// Index of the contraction.
     pub(crate) kernel: usize,
     /// Left and right operand.
     pub(crate) inputs: [BufferId; 2],
-    /// What is written in place of the product.
+    /// Result of the epilogue.
     pub(crate) result: BufferId,
-    /// How.
+    /// The epilogue.
     pub(crate) epilogue: Epilogue,
-    /// The vector of [`Epilogue::bias`]: read, or for gradients written.
+    /// Vector of [`Epilogue::bias`]. Gradients write it, other functions read it.
     pub(crate) bias: Option<Location>,
-    /// Where [`Epilogue::kept`] is.
-    pub(crate) kept: Option<Location>,
+    /// Buffer of [`Epilogue::aux`].
+    pub(crate) aux: Option<Location>,
 }
 
-/// Where something is.
+/// Location of a bias or an auxiliary buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// Memory besides the arena: the number of its size in [`Fused::slots`].
+    /// Memory besides the arena: an index into [`Fused::slots`].
     Slot(usize),
     /// A buffer of the program.
     Buffer(BufferId),
 }
 
-/// A phase's steps after fusion.
+/// The steps of a phase after fusion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fused {
     /// The steps.
     pub(crate) steps: Vec<FusedStep>,
-    /// The bytes of each slot.
+    /// Size of each slot in bytes.
     pub(crate) slots: Vec<usize>,
 }
 
 impl FusedStep {
-    /// The buffers that are read.
+    /// Returns the buffers that are read.
     pub(crate) fn inputs(&self) -> Vec<BufferId> {
         match self {
             Self::Plain(step) => step.inputs.clone(),
-            Self::Product(it) => it.inputs.into_iter().chain(it.extra_inputs()).collect(),
+            Self::Matmul(it) => it.inputs.into_iter().chain(it.extra_inputs()).collect(),
             Self::Round { input, .. } => vec![*input],
         }
     }
 
-    /// The buffers that are written.
+    /// Returns the buffers that are written.
     pub(crate) fn results(&self) -> Vec<BufferId> {
         match self {
             Self::Plain(step) => step.results.clone(),
-            Self::Product(it) => {
+            Self::Matmul(it) => {
                 let written = buffer(it.bias).filter(|_| it.is_gradient());
-                let kept = buffer(it.kept).filter(|_| !it.is_gradient());
-                [Some(it.result), written, kept].into_iter().flatten().collect()
+                let aux = buffer(it.aux).filter(|_| !it.is_gradient());
+                [Some(it.result), written, aux].into_iter().flatten().collect()
             }
             Self::Round { .. } => Vec::new(),
         }
     }
 }
 
-impl FusedProduct {
+impl FusedMatmul {
     pub(super) fn is_gradient(&self) -> bool {
         matches!(self.epilogue.function, Function::ReluGradient | Function::GeluGradient)
     }
 
-    /// What is read besides the operands.
+    /// Returns the buffers that are read besides the operands.
     pub(super) fn extra_inputs(&self) -> Vec<BufferId> {
         let read = buffer(self.bias).filter(|_| !self.is_gradient());
-        let kept = buffer(self.kept).filter(|_| self.is_gradient());
-        read.into_iter().chain(kept).collect()
+        let aux = buffer(self.aux).filter(|_| self.is_gradient());
+        read.into_iter().chain(aux).collect()
     }
 }
 
-/// The buffer, if it is one.
+/// Returns the buffer of a location, if it is one.
 pub(super) fn buffer(location: Option<Location>) -> Option<BufferId> {
     match location {
         Some(Location::Buffer(buffer)) => Some(buffer),

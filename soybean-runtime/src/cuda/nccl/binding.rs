@@ -1,6 +1,7 @@
-//! The functions of NCCL that are used.
+//! Bindings of the NCCL functions in use.
 //!
-//! cudarc has them too, but looks for a file that NVIDIA does not ship: `libnccl.so.2` is not among the names that it tries.
+//! cudarc binds them too, but the names that it tries do not include `libnccl.so.2`, the file that
+//! NVIDIA ships.
 #![expect(unsafe_code, reason = "NCCL is a C library")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -8,37 +9,37 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use libloading::Library;
 use soybean_plan::{Combine, DType};
 
-/// A rank's part of a clique.
-pub(super) type Communicator = *mut c_void;
+/// `ncclComm_t`: the communicator of one rank.
+pub(super) type RawCommunicator = *mut c_void;
 
-/// What a function returns; 0 for success.
-pub(super) type Outcome = c_int;
+/// `ncclResult_t`; 0 for success.
+pub(super) type NcclResult = c_int;
 
-/// A communicator works on something in the background.
-pub(super) const IN_PROGRESS: Outcome = 7;
+/// `ncclInProgress`: work continues in the background.
+pub(super) const IN_PROGRESS: NcclResult = 7;
 
-/// What the members of a clique know it by; made by one of them.
+/// `ncclUniqueId`: identifies a group of ranks. One rank creates it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct UniqueId(pub(super) [u8; UniqueId::N_BYTES]);
+pub(super) struct RawUniqueId(pub(super) [u8; RawUniqueId::N_BYTES]);
 
-impl UniqueId {
+impl RawUniqueId {
     pub(super) const N_BYTES: usize = 128;
 }
 
-/// How communicators are made: as version 2.14 knows them, which all later ones take.
+/// `ncclConfig_t` of version 2.14, which all later versions accept.
 #[repr(C)]
-pub(super) struct Settings {
+pub(super) struct Config {
     size: usize,
     magic: u32,
     version: u32,
     is_blocking: c_int,
-    /// Later versions have something else here, and know by the version that this is nothing.
+    /// Part of a later field. Newer versions ignore it because of the version number.
     unused: u32,
 }
 
-impl Settings {
-    /// No call waits for another process; what takes longer goes on in the background.
+impl Config {
+    /// Calls do not wait for other processes. Longer work continues in the background.
     pub(super) const NON_BLOCKING: Self = Self {
         size: size_of::<Self>(),
         magic: 0xcafe_beef,
@@ -49,54 +50,66 @@ impl Settings {
 }
 
 type Pointer = *mut c_void;
-/// Sends, receives, count, type, operation, communicator, stream.
-pub(super) type Reduce =
-    unsafe extern "C" fn(Pointer, Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+/// Parameters: send, receive, count, type, operation, communicator, stream.
+pub(super) type Reduce = unsafe extern "C" fn(
+    Pointer,
+    Pointer,
+    usize,
+    c_int,
+    c_int,
+    RawCommunicator,
+    Pointer,
+) -> NcclResult;
 
-/// Communicator, members, id, number of the member, settings.
-type JoinWith =
-    unsafe extern "C" fn(*mut Communicator, c_int, UniqueId, c_int, *const Settings) -> Outcome;
+/// Parameters: communicator, group size, id, rank, configuration.
+type InitRankConfig = unsafe extern "C" fn(
+    *mut RawCommunicator,
+    c_int,
+    RawUniqueId,
+    c_int,
+    *const Config,
+) -> NcclResult;
 
-/// What communicators that never wait for other processes have of their own; older versions have none.
+/// Functions for non-blocking communicators, which older versions lack.
 #[derive(Clone, Copy)]
 pub(super) struct NonBlocking {
-    /// Begins to make a member's communicator.
-    pub(super) join: JoinWith,
-    /// Begins to end a communicator whose work is done.
-    pub(super) finalize: unsafe extern "C" fn(Communicator) -> Outcome,
+    /// Starts the initialisation of a rank's communicator.
+    pub(super) init_rank: InitRankConfig,
+    /// Starts to finalize a communicator.
+    pub(super) finalize: unsafe extern "C" fn(RawCommunicator) -> NcclResult,
 }
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident: $symbol:literal = fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// NCCL, open as long as this is there.
+        /// The loaded library with its functions.
         pub(crate) struct Binding {
             $($(#[$doc])* pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
             pub(super) non_blocking: Option<NonBlocking>,
-            /// What was said last, in words; older versions say nothing.
-            last_error: Option<unsafe extern "C" fn(Communicator) -> *const c_char>,
+            /// Returns the last error as text. Older versions lack it.
+            last_error: Option<unsafe extern "C" fn(RawCommunicator) -> *const c_char>,
             _library: Library,
         }
 
         impl Binding {
-            /// Finds the functions in the library.
+            /// Looks up the functions in the library.
             ///
             /// # Errors
-            /// Names a function that it lacks.
+            /// Names a function that the library lacks.
             pub(crate) fn new(library: Library) -> Result<Self, String> {
                 $(
-                    // SAFETY: the type is that of the function in NCCL's header.
+                    // SAFETY: the type matches the function in NCCL's header.
                     let found = unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> $result>($symbol) };
                     let $name = *found.map_err(|_| format!("NCCL: expected {} in the library, found no such function", $symbol))?;
                 )*
                 // SAFETY: as above.
-                let found = unsafe { library.get::<unsafe extern "C" fn(Communicator) -> *const c_char>("ncclGetLastError") };
+                let found = unsafe { library.get::<unsafe extern "C" fn(RawCommunicator) -> *const c_char>("ncclGetLastError") };
                 let last_error = found.ok().map(|it| *it);
                 // SAFETY: as above.
-                let join = unsafe { library.get::<JoinWith>("ncclCommInitRankConfig") };
+                let init_rank = unsafe { library.get::<InitRankConfig>("ncclCommInitRankConfig") };
                 // SAFETY: as above.
-                let finalize = unsafe { library.get::<unsafe extern "C" fn(Communicator) -> Outcome>("ncclCommFinalize") };
-                let non_blocking = join.ok().zip(finalize.ok());
-                let non_blocking = non_blocking.map(|(join, finalize)| NonBlocking { join: *join, finalize: *finalize });
+                let finalize = unsafe { library.get::<unsafe extern "C" fn(RawCommunicator) -> NcclResult>("ncclCommFinalize") };
+                let non_blocking = init_rank.ok().zip(finalize.ok());
+                let non_blocking = non_blocking.map(|(init_rank, finalize)| NonBlocking { init_rank: *init_rank, finalize: *finalize });
                 Ok(Self { $($name,)* non_blocking, last_error, _library: library })
             }
         }
@@ -105,49 +118,50 @@ macro_rules! functions {
 
 functions! {
     /// Writes the version.
-    version: "ncclGetVersion" = fn(*mut c_int) -> Outcome;
-    /// The name of an outcome.
-    outcome_text: "ncclGetErrorString" = fn(Outcome) -> *const c_char;
-    /// Writes an id that no other clique has.
-    unique_id: "ncclGetUniqueId" = fn(*mut UniqueId) -> Outcome;
-    /// Makes a member's communicator, on the device whose context is current, and waits for all other members: communicator, members, id, number of the member.
-    join: "ncclCommInitRank" = fn(*mut Communicator, c_int, UniqueId, c_int) -> Outcome;
-    /// Ends a communicator whose work is done.
-    destroy: "ncclCommDestroy" = fn(Communicator) -> Outcome;
-    /// Ends a communicator and its work.
-    abort: "ncclCommAbort" = fn(Communicator) -> Outcome;
-    /// Writes what has gone wrong since.
-    async_error: "ncclCommGetAsyncError" = fn(Communicator, *mut Outcome) -> Outcome;
-    /// Calls from here on are made together.
-    group_start: "ncclGroupStart" = fn() -> Outcome;
-    /// Makes the calls.
-    group_end: "ncclGroupEnd" = fn() -> Outcome;
-    /// Sends, receives, count, type, operation, communicator, stream.
-    all_reduce: "ncclAllReduce" = fn(Pointer, Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
-    /// Sends, receives, count, type, communicator, stream.
-    all_gather: "ncclAllGather" = fn(Pointer, Pointer, usize, c_int, Communicator, Pointer) -> Outcome;
-    /// Sends, receives, count, type, operation, communicator, stream.
-    reduce_scatter: "ncclReduceScatter" = fn(Pointer, Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
-    /// Sends, count, type, peer, communicator, stream.
-    send: "ncclSend" = fn(Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
-    /// Receives, count, type, peer, communicator, stream.
-    receive: "ncclRecv" = fn(Pointer, usize, c_int, c_int, Communicator, Pointer) -> Outcome;
+    version: "ncclGetVersion" = fn(*mut c_int) -> NcclResult;
+    /// Returns the name of a result.
+    error_string: "ncclGetErrorString" = fn(NcclResult) -> *const c_char;
+    /// Creates a new unique id.
+    unique_id: "ncclGetUniqueId" = fn(*mut RawUniqueId) -> NcclResult;
+    /// Initialises a rank's communicator on the current device and waits for all ranks. Parameters:
+    /// communicator, group size, id, rank.
+    init_rank: "ncclCommInitRank" = fn(*mut RawCommunicator, c_int, RawUniqueId, c_int) -> NcclResult;
+    /// Destroys a communicator after its work is complete.
+    destroy: "ncclCommDestroy" = fn(RawCommunicator) -> NcclResult;
+    /// Aborts a communicator and its work.
+    abort: "ncclCommAbort" = fn(RawCommunicator) -> NcclResult;
+    /// Writes the first asynchronous error.
+    async_error: "ncclCommGetAsyncError" = fn(RawCommunicator, *mut NcclResult) -> NcclResult;
+    /// Starts a group of calls.
+    group_start: "ncclGroupStart" = fn() -> NcclResult;
+    /// Submits the calls of the group.
+    group_end: "ncclGroupEnd" = fn() -> NcclResult;
+    /// Parameters: send, receive, count, type, operation, communicator, stream.
+    all_reduce: "ncclAllReduce" = fn(Pointer, Pointer, usize, c_int, c_int, RawCommunicator, Pointer) -> NcclResult;
+    /// Parameters: send, receive, count, type, communicator, stream.
+    all_gather: "ncclAllGather" = fn(Pointer, Pointer, usize, c_int, RawCommunicator, Pointer) -> NcclResult;
+    /// Parameters: send, receive, count, type, operation, communicator, stream.
+    reduce_scatter: "ncclReduceScatter" = fn(Pointer, Pointer, usize, c_int, c_int, RawCommunicator, Pointer) -> NcclResult;
+    /// Parameters: send, count, type, peer, communicator, stream.
+    send: "ncclSend" = fn(Pointer, usize, c_int, c_int, RawCommunicator, Pointer) -> NcclResult;
+    /// Parameters: receive, count, type, peer, communicator, stream.
+    receive: "ncclRecv" = fn(Pointer, usize, c_int, c_int, RawCommunicator, Pointer) -> NcclResult;
 }
 
 impl Binding {
-    /// The version as NCCL counts: 22809 is 2.28.9.
+    /// Returns the version in NCCL's format: 22809 is 2.28.9.
     pub(crate) fn version_number(&self) -> Option<usize> {
         let mut version = 0;
-        // SAFETY: the result is a place of this function.
+        // SAFETY: the result is a local variable.
         let asked = unsafe { (self.version)(&mut version) };
         usize::try_from(version).ok().filter(|_| asked == 0)
     }
 
-    /// What NCCL says of a failure.
-    pub(super) fn explain(&self, outcome: Outcome) -> String {
-        // SAFETY: gives a text that stays.
-        let name = text(unsafe { (self.outcome_text)(outcome) });
-        // SAFETY: without a communicator it gives the text of this thread's last failure.
+    /// Returns the text of an error.
+    pub(super) fn error_text(&self, result: NcclResult) -> String {
+        // SAFETY: returns a static C string.
+        let name = text(unsafe { (self.error_string)(result) });
+        // SAFETY: without a communicator it returns the text of this thread's last error.
         let last = self.last_error.map(|it| text(unsafe { it(std::ptr::null_mut()) }));
         match last.filter(|it| !it.is_empty()) {
             Some(last) => format!("{name}: {last}"),
@@ -156,17 +170,17 @@ impl Binding {
     }
 }
 
-/// A text of NCCL's; empty if there is none.
+/// Converts a text of NCCL. Empty for a null pointer.
 fn text(start: *const c_char) -> String {
     if start.is_null() {
         return String::new();
     }
-    // SAFETY: NCCL's texts end in zero bytes and are not changed before the next failure.
+    // SAFETY: NCCL's texts are null-terminated and do not change before the next error.
     unsafe { CStr::from_ptr(start) }.to_string_lossy().trim().to_owned()
 }
 
-/// The number of an element type in NCCL's header.
-pub(super) fn type_number(dtype: DType) -> c_int {
+/// Returns the value of `ncclDataType_t`.
+pub(super) fn data_type(dtype: DType) -> c_int {
     match dtype {
         DType::I32 => 2,
         DType::F32 => 7,
@@ -174,8 +188,8 @@ pub(super) fn type_number(dtype: DType) -> c_int {
     }
 }
 
-/// The number of an operation in NCCL's header.
-pub(super) fn operation_number(combine: Combine) -> c_int {
+/// Returns the value of `ncclRedOp_t`.
+pub(super) fn reduce_op(combine: Combine) -> c_int {
     match combine {
         Combine::Sum => 0,
         Combine::Max => 2,

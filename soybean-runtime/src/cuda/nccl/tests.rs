@@ -1,28 +1,29 @@
-//! Collectives on virtual GPUs against plain loops.
+//! Tests of collectives on virtual GPUs against plain loops.
 #![expect(unsafe_code, reason = "collectives run on raw memory")]
 
 use super::*;
 use crate::cuda::{
     memory::DeviceMemory,
-    others::Nobody,
+    peers::NoPeers,
     stream::Priority,
     virtual_gpus::{gpus, on_virtual_gpus},
 };
 
-const N_MEMBERS: usize = 4;
+const N_RANKS: usize = 4;
 const N_ELEMENTS: usize = 6;
 
-/// One of the clique's calls.
-type Collective<'a> = &'a dyn Fn(&Clique, &[Member<'_>], DType) -> Result<(), Error>;
+/// A collective of a group.
+type Collective<'a> =
+    &'a dyn Fn(&CommunicatorGroup, &[Participant<'_>], DType) -> Result<(), Error>;
 
-/// A clique of GPUs of this process alone.
-fn clique(gpus: &[Arc<Gpu>]) -> Result<Clique, Error> {
+/// Connects GPUs of this process.
+fn group(gpus: &[Arc<Gpu>]) -> Result<CommunicatorGroup, Error> {
     let members: Vec<(usize, Arc<Gpu>)> = gpus.iter().cloned().enumerate().collect();
-    let others: Arc<dyn Others> = Arc::new(Nobody);
-    Clique::new(&Id::new()?, gpus.len(), &members, &others)
+    let peers: Arc<dyn Peers> = Arc::new(NoPeers);
+    CommunicatorGroup::new(&UniqueId::new()?, gpus.len(), &members, &peers)
 }
 
-/// Small numbers, which all types hold exactly, as do their sums.
+/// Returns small numbers, which all types represent exactly, as well as their sums.
 fn given(member: usize, n: usize) -> Vec<i16> {
     (0..n).map(|at| i16::try_from((at * 5 + member * 3) % 17).unwrap() - 8).collect()
 }
@@ -36,14 +37,14 @@ fn encoded(dtype: DType, values: &[i16]) -> Vec<u8> {
     values.iter().flat_map(bytes).collect()
 }
 
-/// Runs the collective on members that give `n_given` and receive `n_received` elements, twice in a row.
+/// Runs the collective twice on ranks that send `n_given` and receive `n_received` elements.
 fn check(
     [n_given, n_received]: [usize; 2],
     collective: Collective<'_>,
     expected: impl Fn(usize) -> Vec<i16>,
 ) {
-    let gpus = gpus(N_MEMBERS);
-    let clique = clique(&gpus).unwrap();
+    let gpus = gpus(N_RANKS);
+    let group = group(&gpus).unwrap();
     for dtype in [DType::F32, DType::Bf16, DType::I32] {
         let stream = |gpu: &Arc<Gpu>| Stream::new(gpu, Priority::High).unwrap();
         let streams: Vec<Stream> = gpus.iter().map(stream).collect();
@@ -54,14 +55,14 @@ fn check(
         for (member, memory) in send.iter().enumerate() {
             memory.write(0, &encoded(dtype, &given(member, n_given))).unwrap();
         }
-        let member = |at: usize| Member {
+        let member = |at: usize| Participant {
             stream: &streams[at],
             send: send[at].address(0),
             receive: receive[at].address(0),
         };
-        let members: Vec<Member<'_>> = (0..N_MEMBERS).map(member).collect();
-        (0..2).for_each(|_| collective(&clique, &members, dtype).unwrap());
-        clique.check().unwrap();
+        let members: Vec<Participant<'_>> = (0..N_RANKS).map(member).collect();
+        (0..2).for_each(|_| collective(&group, &members, dtype).unwrap());
+        group.check().unwrap();
         for (member, memory) in receive.iter().enumerate() {
             streams[member].synchronize().unwrap();
             let mut found = vec![0; n_received * dtype.bytes()];
@@ -71,9 +72,9 @@ fn check(
     }
 }
 
-/// What all members give, element by element combined.
+/// Returns the combination of what all ranks send.
 fn combined(n: usize, combine: Combine) -> Vec<i16> {
-    let all: Vec<Vec<i16>> = (0..N_MEMBERS).map(|it| given(it, n)).collect();
+    let all: Vec<Vec<i16>> = (0..N_RANKS).map(|it| given(it, n)).collect();
     let at = |place: usize| all.iter().map(move |it| it[place]);
     let of = |place: usize| match combine {
         Combine::Sum => at(place).sum(),
@@ -82,28 +83,27 @@ fn combined(n: usize, combine: Combine) -> Vec<i16> {
     (0..n).map(of).collect()
 }
 
-fn stretch(values: &[i16], number: usize) -> &[i16] {
-    &values[number * N_ELEMENTS..][..N_ELEMENTS]
+fn stretch(values: &[i16], group_rank: usize) -> &[i16] {
+    &values[group_rank * N_ELEMENTS..][..N_ELEMENTS]
 }
 
 #[test]
-fn all_members_receive_what_they_should() {
-    on_virtual_gpus("cuda::nccl::tests::all_members_receive_what_they_should", &[], || {
-        let (one, all) = (N_ELEMENTS, N_MEMBERS * N_ELEMENTS);
+fn collectives_give_the_right_results() {
+    on_virtual_gpus("cuda::nccl::tests::collectives_give_the_right_results", &[], || {
+        let (one, all) = (N_ELEMENTS, N_RANKS * N_ELEMENTS);
         for combine in [Combine::Sum, Combine::Max] {
-            // SAFETY: `check` gives memory for as many elements, which lives until the streams are done.
+            // SAFETY: `check` allocates the elements, and waits for the streams before it frees
+            // them.
             check(
                 [one, one],
-                &|clique, members, dtype| unsafe {
-                    clique.all_reduce(members, one, dtype, combine)
-                },
+                &|group, members, dtype| unsafe { group.all_reduce(members, one, dtype, combine) },
                 |_| combined(one, combine),
             );
             // SAFETY: as above.
             check(
                 [all, one],
-                &|clique, members, dtype| unsafe {
-                    clique.reduce_scatter(members, one, dtype, combine)
+                &|group, members, dtype| unsafe {
+                    group.reduce_scatter(members, one, dtype, combine)
                 },
                 |member| stretch(&combined(all, combine), member).to_vec(),
             );
@@ -111,40 +111,40 @@ fn all_members_receive_what_they_should() {
         // SAFETY: as above.
         check(
             [one, all],
-            &|clique, members, dtype| unsafe { clique.all_gather(members, one, dtype) },
-            |_| (0..N_MEMBERS).flat_map(|it| given(it, one)).collect(),
+            &|group, members, dtype| unsafe { group.all_gather(members, one, dtype) },
+            |_| (0..N_RANKS).flat_map(|it| given(it, one)).collect(),
         );
         // SAFETY: as above.
         check(
             [all, all],
-            &|clique, members, dtype| unsafe { clique.all_to_all(members, one, dtype) },
+            &|group, members, dtype| unsafe { group.all_to_all(members, one, dtype) },
             |member| {
-                (0..N_MEMBERS).flat_map(|it| stretch(&given(it, all), member).to_vec()).collect()
+                (0..N_RANKS).flat_map(|it| stretch(&given(it, all), member).to_vec()).collect()
             },
         );
     });
 }
 
 #[test]
-fn what_cannot_be_is_said() {
-    on_virtual_gpus("cuda::nccl::tests::what_cannot_be_is_said", &[], || {
+fn invalid_groups_are_rejected() {
+    on_virtual_gpus("cuda::nccl::tests::invalid_groups_are_rejected", &[], || {
         let gpus = gpus(2);
         let twice = [Arc::clone(&gpus[0]), Arc::clone(&gpus[0])];
-        let error = clique(&twice).err().expect("a GPU is not its own peer");
+        let error = group(&twice).err().expect("a GPU is not its own peer");
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().starts_with("connecting [GPU 0"), "{error}");
-        let clique = clique(&gpus).unwrap();
-        // SAFETY: nothing is queued, for there are too few members.
-        let error = unsafe { clique.all_gather(&[], 1, DType::F32) }.unwrap_err();
-        assert_eq!(error.to_string(), "all-gather: expected 2 members, found 0");
+        let group = group(&gpus).unwrap();
+        // SAFETY: nothing is queued, since there are too few ranks.
+        let error = unsafe { group.all_gather(&[], 1, DType::F32) }.unwrap_err();
+        assert_eq!(error.to_string(), "all-gather: expected 2 ranks, found 0");
     });
 }
 
 #[test]
-fn failures_in_the_background_are_seen() {
+fn asynchronous_errors_are_detected() {
     let settings = [("SOYBEAN_FAKE_NCCL_ERROR", "1")];
-    on_virtual_gpus("cuda::nccl::tests::failures_in_the_background_are_seen", &settings, || {
-        let error = clique(&gpus(2)).err().expect("NCCL says so while it connects");
+    on_virtual_gpus("cuda::nccl::tests::asynchronous_errors_are_detected", &settings, || {
+        let error = group(&gpus(2)).err().expect("NCCL says so while it connects");
         assert_eq!(error.kind(), ErrorKind::Device);
         assert!(error.to_string().starts_with("communication of GPU 0"), "{error}");
     });

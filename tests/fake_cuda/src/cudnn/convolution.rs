@@ -1,15 +1,16 @@
-//! `y[n, k, p, q] = sum over c, r, s of x[n, c, p u + r d - pad, q u + s d - pad] w[k, c, r, s]`, and its gradients.
+//! `y[n, k, p, q] = sum over c, r, s of x[n, c, p u + r d - pad, q u + s d - pad] w[k, c, r, s]`,
+//! and its gradients.
 
-use super::description::{Tensor, Walk};
-use super::{Answer, Status};
-use crate::c::Handle;
-use crate::memory::{Memory, Place};
-use crate::numbers::{Number, rounded_to_tf32};
+use super::descriptor::{ConvolutionDescriptor, TensorDescriptor};
+use super::{ApiResult, Status};
+use crate::element_type::{ElementType, rounded_to_tf32};
+use crate::ffi::Handle;
+use crate::memory::{Memory, MemoryKind};
 use crate::state::lock;
-use crate::status::Fault;
+use crate::status::DeviceError;
 use crate::work::Task;
 
-/// Which of the three tensors is computed from the other two.
+/// Selects the tensor that is computed from the other two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Forward,
@@ -22,44 +23,56 @@ pub(super) enum Direction {
 pub(super) struct Convolution {
     direction: Direction,
     /// Images, filters and results.
-    tensors: [Tensor; 3],
-    walk: Walk,
+    tensors: [TensorDescriptor; 3],
+    descriptor: ConvolutionDescriptor,
     pub(super) data: [u64; 3],
-    /// Of the sum, and of what was there before.
+    /// Factors of the sum and of the previous content.
     pub(super) scales: [f32; 2],
     pub(super) workspace: (u64, usize),
 }
 
 /// `CUDNN_FMA_MATH`: no conversion of operands.
 const FMA_MATH: u32 = 3;
-/// What all algorithms but the plainest take.
+/// Workspace of all algorithms but the simplest.
 const WORKSPACE_BYTES: usize = 4096;
 
 impl Convolution {
-    pub(super) fn new(direction: Direction, tensors: [Tensor; 3], walk: Walk) -> Answer<Self> {
+    pub(super) fn new(
+        direction: Direction,
+        tensors: [TensorDescriptor; 3],
+        descriptor: ConvolutionDescriptor,
+    ) -> ApiResult<Self> {
         let [x, w, y] = tensors;
-        if x.number != w.number || x.number != y.number {
+        if x.dtype != w.dtype || x.dtype != y.dtype {
             return Err(Status::NOT_SUPPORTED);
         }
-        let is_divided =
-            x.extents[1] == w.extents[1] * walk.groups && w.extents[0].is_multiple_of(walk.groups);
-        let is_walked = (0..2).all(|axis| {
-            let reach = walk.dilation[axis] * (w.extents[2 + axis] - 1) + 1;
-            let free = (x.extents[2 + axis] + 2 * walk.padding[axis]).checked_sub(reach);
-            free.is_some_and(|free| y.extents[2 + axis] == free / walk.stride[axis] + 1)
+        let is_divided = x.extents[1] == w.extents[1] * descriptor.groups
+            && w.extents[0].is_multiple_of(descriptor.groups);
+        let has_extents = (0..2).all(|axis| {
+            let reach = descriptor.dilation[axis] * (w.extents[2 + axis] - 1) + 1;
+            let free = (x.extents[2 + axis] + 2 * descriptor.padding[axis]).checked_sub(reach);
+            free.is_some_and(|free| y.extents[2 + axis] == free / descriptor.stride[axis] + 1)
         });
         let is_same = x.extents[0] == y.extents[0] && w.extents[0] == y.extents[1];
-        if !(is_divided && is_walked && is_same) {
+        if !(is_divided && has_extents && is_same) {
             return Err(Status::BAD_PARAM);
         }
-        Ok(Self { direction, tensors, walk, data: [0; 3], scales: [1.0, 0.0], workspace: (0, 0) })
+        Ok(Self {
+            direction,
+            tensors,
+            descriptor,
+            data: [0; 3],
+            scales: [1.0, 0.0],
+            workspace: (0, 0),
+        })
     }
 
-    /// The algorithms that can do it, the fastest first; as with the library, this is not always one that gives the same result every time.
+    /// Returns the possible algorithms, the fastest first. As with the real library, the first is
+    /// not always deterministic.
     pub(super) fn algorithms(&self) -> Vec<u32> {
         let is_transformable = self.tensors[1].extents[2..] == [3, 3]
-            && self.walk.stride == [1, 1]
-            && self.walk.dilation == [1, 1];
+            && self.descriptor.stride == [1, 1]
+            && self.descriptor.dilation == [1, 1];
         let (plain, transformed): (&[u32], u32) = match self.direction {
             Direction::Forward => (&[1, 0], 6),
             Direction::BackwardData => (&[0, 1], 4),
@@ -76,7 +89,7 @@ impl Convolution {
         }
     }
 
-    pub(super) fn check(&self, algorithm: u32) -> Answer {
+    pub(super) fn check(&self, algorithm: u32) -> ApiResult {
         if self.algorithms().contains(&algorithm) { Ok(()) } else { Err(Status::NOT_SUPPORTED) }
     }
 
@@ -84,46 +97,47 @@ impl Convolution {
         if algorithm == 0 { 0 } else { WORKSPACE_BYTES }
     }
 
-    /// Which conversions it is computed with.
+    /// Returns the math type.
     pub(super) fn mathematics(&self) -> u32 {
-        self.walk.mathematics
+        self.descriptor.mathematics
     }
 
-    /// Gives the convolution to a stream, after a look at its addresses.
-    pub(super) fn give(self, stream: Handle) -> Answer {
+    /// Checks the addresses and submits the convolution to a stream.
+    pub(super) fn submit(self, stream: Handle) -> ApiResult {
         let mut state = lock();
         let stream = state.stream(stream).map_err(|_| Status::BAD_PARAM)?;
         let device = state.streams[&stream].device;
         let is_there = |address: u64, n_bytes: usize| {
-            state.machine.memory.place(address, n_bytes) == Some(Place::Device(device))
+            state.machine.memory.kind(address, n_bytes) == Some(MemoryKind::Device(device))
         };
         let (workspace, workspace_bytes) = self.workspace;
-        let alignment = self.tensors[0].number.n_bytes();
+        let alignment = self.tensors[0].dtype.n_bytes();
         let are_there =
             self.data.iter().all(|&data| is_there(data, 0) && data.is_multiple_of(alignment));
         if !are_there || (workspace_bytes > 0 && !is_there(workspace, workspace_bytes)) {
             return Err(Status::BAD_PARAM);
         }
         state
-            .give(stream, Task::new(device, move |machine| self.run(&machine.memory)))
+            .submit(stream, Task::new(device, move |machine| self.run(&machine.memory)))
             .map_err(|_| Status::EXECUTION_FAILED)
     }
 
-    fn run(&self, memory: &Memory) -> Result<(), Fault> {
-        // What lies where the workspace is must not be needed any longer.
+    fn run(&self, memory: &Memory) -> Result<(), DeviceError> {
+        // Poisons the workspace, whose content must not be needed.
         memory.write(self.workspace.0, &vec![0xff_u8; self.workspace.1])?;
-        let computed = match self.direction {
+        let output = match self.direction {
             Direction::Forward => 2,
             Direction::BackwardData => 0,
             Direction::BackwardFilter => 1,
         };
-        let rounds = self.tensors[0].number == Number::F32 && self.walk.mathematics != FMA_MATH;
+        let rounds =
+            self.tensors[0].dtype == ElementType::F32 && self.descriptor.mathematics != FMA_MATH;
         let mut values = [Vec::new(), Vec::new(), Vec::new()];
         let mut stored = Vec::new();
         for (number, values) in values.iter_mut().enumerate() {
             let elements = self.tensors[number].read(memory, self.data[number])?;
             *values = self.places(number).map(|place| elements[place]).collect();
-            if number == computed {
+            if number == output {
                 values.fill(0.0);
                 stored = elements;
             } else if rounds {
@@ -131,11 +145,11 @@ impl Convolution {
             }
         }
         self.accumulate(&mut values);
-        self.write(memory, computed, &values[computed], stored)
+        self.write(memory, output, &values[output], stored)
     }
 
-    /// Where the elements of a tensor lie, in the order in which they are computed with: those next to each other differ in the dim of which sums go into many
-    /// results, or out of.
+    /// Returns the offsets of a tensor's elements in the order of the computation. The innermost
+    /// dim is the one that `accumulate_channels` iterates.
     fn places(&self, number: usize) -> impl Iterator<Item = usize> {
         let order = match (number, self.direction) {
             (1, Direction::BackwardData) => [2, 3, 0, 1],
@@ -155,7 +169,7 @@ impl Convolution {
         })
     }
 
-    /// Adds all products to the tensor that is computed.
+    /// Adds all products to the output tensor.
     fn accumulate(&self, values: &mut [Vec<f32>; 3]) {
         let [x, w, y] = self.tensors.map(|tensor| tensor.extents);
         for n in 0..y[0] {
@@ -166,7 +180,7 @@ impl Convolution {
                     let at_x = ((n * x[2] + h) * x[3] + v) * x[1];
                     let at_w = (r * w[3] + s) * w[1] * w[0];
                     let at_y = ((n * y[2] + p) * y[3] + q) * y[1];
-                    for group in 0..self.walk.groups {
+                    for group in 0..self.descriptor.groups {
                         self.accumulate_channels(values, [at_x, at_w, at_y], group);
                     }
                 }
@@ -174,10 +188,11 @@ impl Convolution {
         }
     }
 
-    /// Adds the products of one place of the image, one of the filters and one of the results, which begin at `origins`; of the channels of one group.
+    /// Adds the products of one pixel, one filter position and one result, at `origins`, for the
+    /// channels of a group.
     fn accumulate_channels(&self, values: &mut [Vec<f32>; 3], origins: [usize; 3], group: usize) {
         let [n_out, n_in, ..] = self.tensors[1].extents;
-        let n_of_group = n_out / self.walk.groups;
+        let n_of_group = n_out / self.descriptor.groups;
         let (at_x, at_y) = (origins[0] + group * n_in, origins[2] + group * n_of_group);
         let [x, w, y] = values;
         let (x, y) = (&mut x[at_x..at_x + n_in], &mut y[at_y..at_y + n_of_group]);
@@ -196,28 +211,29 @@ impl Convolution {
         }
     }
 
-    /// Where a filter's element lies on the image for a place of the result; none if in the padding.
+    /// Returns the pixel that a filter position covers for a result, or `None` in the padding.
     fn image_position(&self, axis: usize, result: usize, filter: usize) -> Option<usize> {
-        let position = (result * self.walk.stride[axis] + filter * self.walk.dilation[axis])
-            .checked_sub(self.walk.padding[axis])?;
+        let position = (result * self.descriptor.stride[axis]
+            + filter * self.descriptor.dilation[axis])
+            .checked_sub(self.descriptor.padding[axis])?;
         (position < self.tensors[0].extents[2 + axis]).then_some(position)
     }
 
-    /// Writes the elements of the tensor, and leaves those in the gaps as they were.
+    /// Writes the elements of the output, and leaves the gaps unchanged.
     fn write(
         &self,
         memory: &Memory,
-        computed: usize,
+        output: usize,
         sums: &[f32],
         mut stored: Vec<f32>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DeviceError> {
         let [alpha, beta] = self.scales;
-        for (place, sum) in self.places(computed).zip(sums) {
-            // What was there before may be anything where it does not count.
+        for (place, sum) in self.places(output).zip(sums) {
+            // The previous content may be NaN if it is not used.
             let before = if beta == 0.0 { 0.0 } else { beta * stored[place] };
             stored[place] = alpha * sum + before;
         }
-        self.tensors[computed].number.write(memory, self.data[computed], &stored)
+        self.tensors[output].dtype.write(memory, self.data[output], &stored)
     }
 }
 

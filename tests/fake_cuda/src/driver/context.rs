@@ -1,14 +1,14 @@
-//! Contexts: one for each device, and one current for each thread.
+//! Contexts: one per device, and one current context per thread.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
 use std::ffi::{c_int, c_uint};
 
-use crate::c::{Handle, Out};
+use crate::ffi::{Handle, Out};
 use crate::state::{State, current_context, pop_context, push_context, set_context};
-use crate::status::{Answer, Status};
+use crate::status::{ApiResult, Status};
 
-/// The least and the greatest priority of streams.
+/// Lowest and highest priority of streams.
 pub(super) const PRIORITIES: (c_int, c_int) = (0, -5);
 
 driver! {
@@ -65,6 +65,6 @@ driver! {
     }
 }
 
-fn check(state: &State, context: Handle) -> Answer {
+fn check(state: &State, context: Handle) -> ApiResult {
     if context == Handle(0) { Ok(()) } else { state.context_device(context).map(|_| ()) }
 }

@@ -1,16 +1,18 @@
-//! Copies and fills.
+//! Copies and memsets.
 //!
-//! The host's ordinary memory is read when a copy from it is asked for, and written before a copy to it returns; pinned memory is read and written when the copy runs.
-//! A copy from ordinary memory is not done when the function returns, not even that of `cuMemcpyHtoD`: CUDA promises no more than that the bytes have been read.
+//! Copies from pageable host memory read it when they are submitted. Copies to it have written it
+//! when they return. Pinned memory is accessed when the copy runs. A copy from pageable memory may
+//! be incomplete on the device when `cuMemcpyHtoD` returns: CUDA only promises that the bytes have
+//! been read.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
 use std::ffi::{c_uchar, c_uint};
 
-use crate::c::{Handle, host_bytes, put_host_bytes};
-use crate::memory::Place;
+use crate::ffi::{Handle, host_bytes, put_host_bytes};
+use crate::memory::MemoryKind;
 use crate::state::State;
-use crate::status::{Answer, Status};
+use crate::status::{ApiResult, Status};
 use crate::work::Task;
 
 driver! {
@@ -66,27 +68,27 @@ driver! {
     }
 }
 
-/// That of the current context, where functions work that name no stream.
-fn null_stream(state: &mut State) -> Answer<u64> {
+/// Returns the null stream of the current context.
+fn null_stream(state: &mut State) -> ApiResult<u64> {
     let stream = state.stream(Handle(0))?;
     state.refuse_in_captures()?;
     Ok(stream)
 }
 
 fn is_pinned(state: &State, address: u64, n_bytes: usize) -> bool {
-    state.machine.memory.place(address, n_bytes) == Some(Place::Host)
+    state.machine.memory.kind(address, n_bytes) == Some(MemoryKind::Host)
 }
 
-/// Refuses bytes that are not in the memory of one of these devices.
-fn check(state: &State, address: u64, n_bytes: usize, devices: &[usize]) -> Answer {
-    match state.machine.memory.place(address, n_bytes) {
-        Some(Place::Device(device)) if devices.contains(&device) => Ok(()),
+/// Rejects ranges that are not in the memory of one of these devices.
+fn check(state: &State, address: u64, n_bytes: usize, devices: &[usize]) -> ApiResult {
+    match state.machine.memory.kind(address, n_bytes) {
+        Some(MemoryKind::Device(device)) if devices.contains(&device) => Ok(()),
         _ if n_bytes == 0 => Ok(()),
         Some(_) | None => Err(Status::INVALID_VALUE),
     }
 }
 
-fn from_host(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> Answer {
+fn from_host(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> ApiResult {
     let device = state.streams[&stream].device;
     check(state, to, n_bytes, &[device])?;
     if is_pinned(state, from, n_bytes) {
@@ -94,10 +96,10 @@ fn from_host(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64)
     }
     state.refuse_in_capture(stream)?;
     let bytes = host_bytes(from, n_bytes).ok_or(Status::INVALID_VALUE)?;
-    state.give(stream, Task::new(device, move |machine| machine.memory.write(to, &bytes)))
+    state.submit(stream, Task::new(device, move |machine| machine.memory.write(to, &bytes)))
 }
 
-fn to_host(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> Answer {
+fn to_host(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> ApiResult {
     check(state, from, n_bytes, &[state.streams[&stream].device])?;
     if is_pinned(state, to, n_bytes) {
         return copy(state, to, from, n_bytes, stream);
@@ -108,8 +110,8 @@ fn to_host(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -
     put_host_bytes(to, &bytes).ok_or(Status::INVALID_VALUE)
 }
 
-/// Between blocks of a device, or of devices that it may use.
-fn between(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> Answer {
+/// Copies within a device, or between devices with peer access.
+fn between(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> ApiResult {
     let device = state.streams[&stream].device;
     let mut devices: Vec<usize> = state.devices[device].peers.iter().copied().collect();
     devices.push(device);
@@ -118,9 +120,9 @@ fn between(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -
     copy(state, to, from, n_bytes, stream)
 }
 
-fn copy(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> Answer {
+fn copy(state: &mut State, to: u64, from: u64, n_bytes: usize, stream: u64) -> ApiResult {
     let device = state.streams[&stream].device;
-    state.give(stream, Task::new(device, move |machine| machine.memory.copy(to, from, n_bytes)))
+    state.submit(stream, Task::new(device, move |machine| machine.memory.copy(to, from, n_bytes)))
 }
 
 fn fill<T: crate::memory::Plain + Send + Sync + 'static>(
@@ -129,14 +131,14 @@ fn fill<T: crate::memory::Plain + Send + Sync + 'static>(
     value: T,
     count: usize,
     stream: u64,
-) -> Answer {
+) -> ApiResult {
     let device = state.streams[&stream].device;
     let n_bytes = count.checked_mul(size_of::<T>()).ok_or(Status::INVALID_VALUE)?;
     if !to.is_multiple_of(size_of::<T>() as u64) {
         return Err(Status::INVALID_VALUE);
     }
     check(state, to, n_bytes, &[device])?;
-    state.give(
+    state.submit(
         stream,
         Task::new(device, move |machine| machine.memory.write(to, &vec![value; count])),
     )

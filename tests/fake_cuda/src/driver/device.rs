@@ -1,12 +1,12 @@
-//! The driver's own version, and what its devices are.
+//! Driver version and device properties.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use crate::c::{Address, Handle, In, Out};
+use crate::ffi::{Address, Handle, In, Out};
 use crate::state::State;
-use crate::status::{Answer, Status};
+use crate::status::{ApiResult, Status};
 
 driver! {
     fn cuInit(_flags: c_uint) |state| {
@@ -62,32 +62,32 @@ driver! {
     }
 }
 
-fn put_uuid(state: &State, uuid: Out<u8>, device: c_int) -> Answer {
+fn put_uuid(state: &State, uuid: Out<u8>, device: c_int) -> ApiResult {
     let device = state.device(device)?;
     let mut bytes = *b"virtual device  ";
     bytes[15] = state.settings.devices[device].try_into().unwrap_or(u8::MAX);
     uuid.put_list(&bytes).ok_or(Status::INVALID_VALUE)
 }
 
-fn put_pool(state: &State, pool: Out<Handle>, device: c_int) -> Answer {
+fn put_pool(state: &State, pool: Out<Handle>, device: c_int) -> ApiResult {
     let device = state.device(device)?;
     pool.put(Handle(0x800 + device as u64 * 8)).ok_or(Status::INVALID_VALUE)
 }
 
-/// Bytes of shared memory that a kernel may take without having asked for more, and at most.
+/// Shared memory that a kernel may use by default, and at most.
 pub(super) const SHARED_BYTES: (u32, u32) = (48 << 10, 227 << 10);
 
-/// As of an H100, save that four multiprocessors are enough for a test.
+/// Attributes of an H100, but with four multiprocessors, which suffice for tests.
 fn attribute_value(attribute: c_uint, device: usize) -> c_int {
     match attribute {
-        // Threads of a block, and the extents of blocks and grids.
+        // Threads per block, and the extents of blocks and grids.
         1..=3 => 1024,
         4 => 64,
         5 => c_int::MAX,
         6 | 7 => 65535,
         8 => SHARED_BYTES.0.cast_signed(),
         10 => 32,
-        // Registers of a block and of a multiprocessor.
+        // Registers per block and per multiprocessor.
         12 | 82 => 65536,
         // Kilohertz.
         13 => 1_980_000,

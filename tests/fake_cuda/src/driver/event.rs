@@ -4,9 +4,9 @@
 
 use std::ffi::c_uint;
 
-use crate::c::{Handle, Out};
+use crate::ffi::{Handle, Out};
 use crate::state::{Event, State};
-use crate::status::{Answer, Status};
+use crate::status::{ApiResult, Status};
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const DISABLE_TIMING: c_uint = 2;
@@ -18,7 +18,7 @@ driver! {
         event.put(Handle(number)).ok_or(Status::INVALID_VALUE)
     }
     fn cuEventDestroy_v2(event: Handle) |state| {
-        // Who waits for it already still does.
+        // Pending waits remain valid.
         let last = find(state, event)?.recorded;
         state.forget_event(event.0, last);
         Ok(())
@@ -40,7 +40,7 @@ driver! {
         state.run_some();
         let known = find(state, event)?;
         state.check_device(known.device)?;
-        if known.happened >= known.recorded { Ok(()) } else { Err(Status::NOT_READY) }
+        if known.completed >= known.recorded { Ok(()) } else { Err(Status::NOT_READY) }
     }
     fn cuEventSynchronize(event: Handle) |state| {
         refuse_captured(state, event)?;
@@ -50,22 +50,22 @@ driver! {
     fn cuEventElapsedTime_v2(milliseconds: Out<f32>, start: Handle, end: Handle) |state| { put_elapsed(state, milliseconds, start, end) }
 }
 
-fn find(state: &State, event: Handle) -> Answer<&Event> {
+fn find(state: &State, event: Handle) -> ApiResult<&Event> {
     state.events.get(&event.0).ok_or(Status::INVALID_HANDLE)
 }
 
-/// An event of a capture says nothing before the graph runs, and not even then.
-fn refuse_captured(state: &State, event: Handle) -> Answer {
+/// Rejects events that were recorded in a capture, which have no state.
+fn refuse_captured(state: &State, event: Handle) -> ApiResult {
     if find(state, event)?.captured.is_some() { Err(Status::CAPTURED_EVENT) } else { Ok(()) }
 }
 
-fn put_elapsed(state: &State, milliseconds: Out<f32>, start: Handle, end: Handle) -> Answer {
+fn put_elapsed(state: &State, milliseconds: Out<f32>, start: Handle, end: Handle) -> ApiResult {
     let events = [find(state, start)?, find(state, end)?];
     if events.iter().any(|event| !event.has_time || event.recorded == 0 || event.captured.is_some())
     {
         return Err(Status::INVALID_HANDLE);
     }
-    if events.iter().any(|event| event.happened < event.recorded) {
+    if events.iter().any(|event| event.completed < event.recorded) {
         return Err(Status::NOT_READY);
     }
     let nanoseconds = events[1].clock as f64 - events[0].clock as f64;

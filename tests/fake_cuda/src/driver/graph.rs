@@ -1,10 +1,10 @@
-//! Graphs: what streams have captured, launched as one.
+//! Graphs: captured work that is launched as a whole.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
 use std::sync::Arc;
 
-use crate::c::{Handle, Out};
+use crate::ffi::{Handle, Out};
 use crate::status::Status;
 use crate::work::Work;
 
@@ -24,7 +24,7 @@ driver! {
     }
     fn cuGraphLaunch(executable: Handle, stream: Handle) |state| {
         let stream = state.stream(stream)?;
-        // A graph within a graph.
+        // Child graphs are not supported.
         state.refuse_in_capture(stream)?;
         let graph = Arc::clone(state.executables.get(&executable.0).ok_or(Status::INVALID_HANDLE)?);
         state.enqueue(stream, Work::Graph { executable: executable.0, graph })
@@ -33,7 +33,7 @@ driver! {
         state.graphs.remove(&graph.0).map(|_| ()).ok_or(Status::INVALID_HANDLE)
     }
     fn cuGraphExecDestroy(executable: Handle) |state| {
-        // Launches that have not ended keep the nodes.
+        // Pending launches keep the nodes alive.
         state.executables.remove(&executable.0).map(|_| ()).ok_or(Status::INVALID_HANDLE)
     }
     fn cuGraphGetNodes(graph: Handle, nodes: Out<Handle>, count: Out<usize>) |state| {

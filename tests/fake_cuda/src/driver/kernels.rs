@@ -1,4 +1,4 @@
-//! Modules, functions and their launches.
+//! Modules, functions and launches.
 
 #![expect(unsafe_code, reason = "C finds functions by name")]
 
@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::device::SHARED_BYTES;
-use crate::c::{Address, Handle, In, Out};
-use crate::memory::Place;
+use crate::ffi::{Address, Handle, In, Out};
+use crate::memory::MemoryKind;
 use crate::module::{Module, Order};
 use crate::nvrtc::CUBIN;
-use crate::state::{State, complain};
-use crate::status::{Answer, Fault, Status};
+use crate::state::{State, report_problem};
+use crate::status::{ApiResult, DeviceError, Status};
 use crate::work::{Machine, Task};
 
 /// A loaded module.
@@ -29,18 +29,18 @@ pub(crate) struct Function {
     device: usize,
     module: Arc<Module>,
     name: String,
-    /// Bytes of dynamic shared memory that launches may ask for.
+    /// Maximum dynamic shared memory of a launch.
     most_shared: u32,
 }
 
-/// A launch, with all that was known when it was asked for.
+/// A launch with its arguments.
 struct Launch {
     function: Function,
     grid: [u32; 3],
     block: [u32; 3],
     shared_bytes: u32,
     pointers: Vec<u64>,
-    /// Whose memory the kernel may use.
+    /// Devices whose memory the kernel may access.
     devices: Vec<usize>,
 }
 
@@ -115,12 +115,12 @@ driver! {
         let mut devices: Vec<usize> = state.devices[device].peers.iter().copied().collect();
         devices.push(device);
         let launch = Launch { function, grid, block, shared_bytes, pointers, devices };
-        state.give(stream, Task::new(device, move |machine| launch.run(machine)))
+        state.submit(stream, Task::new(device, move |machine| launch.run(machine)))
     }
 }
 
-/// Loads an image, which is a line that says what it is and the path of what [`crate::compile`] made.
-fn load(state: &mut State, module: Out<Handle>, image: In<c_char>) -> Answer {
+/// Loads an image: a header line, and the path of a library from [`crate::compile`].
+fn load(state: &mut State, module: Out<Handle>, image: In<c_char>) -> ApiResult {
     let device = state.current_device()?;
     if !image.starts_with(CUBIN) {
         return Err(Status::INVALID_IMAGE);
@@ -128,7 +128,7 @@ fn load(state: &mut State, module: Out<Handle>, image: In<c_char>) -> Answer {
     let image = image.text().ok_or(Status::INVALID_VALUE)?;
     let path = image.lines().nth(1).ok_or(Status::INVALID_IMAGE)?;
     let loaded = Module::load(Path::new(path)).map_err(|message| {
-        complain(&message);
+        report_problem(&message);
         Status::INVALID_IMAGE
     })?;
     let number = state.new_handle();
@@ -136,13 +136,13 @@ fn load(state: &mut State, module: Out<Handle>, image: In<c_char>) -> Answer {
     module.put(Handle(number)).ok_or(Status::INVALID_VALUE)
 }
 
-fn static_bytes(function: &Function) -> Answer<u32> {
+fn static_bytes(function: &Function) -> ApiResult<u32> {
     let bytes =
         function.module.static_shared_bytes(&function.name).ok_or(Status::INVALID_HANDLE)?;
     bytes.try_into().map_err(|_| Status::INVALID_VALUE)
 }
 
-/// Whether a GPU takes such a launch.
+/// Returns true if the launch is within the limits of a GPU.
 fn is_launchable(grid: [u32; 3], block: [u32; 3]) -> bool {
     let n_threads: u64 = block.iter().map(|&extent| u64::from(extent)).product();
     !grid.contains(&0)
@@ -154,26 +154,26 @@ fn is_launchable(grid: [u32; 3], block: [u32; 3]) -> bool {
 }
 
 impl Launch {
-    fn run(&self, machine: &mut Machine) -> Result<(), Fault> {
+    fn run(&self, machine: &mut Machine) -> Result<(), DeviceError> {
         let name = &self.function.name;
         machine.n_launches += 1;
         if machine.failing_launch == Some(machine.n_launches) {
-            return Err(Fault::new(
+            return Err(DeviceError::new(
                 Status::LAUNCH_FAILED,
                 format!("launch {} of a kernel, {name}, is the one to fail", machine.n_launches),
             ));
         }
         for (number, &pointer) in self.pointers.iter().enumerate() {
-            let is_allowed = match machine.memory.place(pointer, 0) {
-                Some(Place::Device(device)) => self.devices.contains(&device),
-                Some(Place::Host) => true,
+            let is_allowed = match machine.memory.kind(pointer, 0) {
+                Some(MemoryKind::Device(device)) => self.devices.contains(&device),
+                Some(MemoryKind::Host) => true,
                 None => pointer == 0,
             };
             if !is_allowed {
                 let message = format!(
                     "kernel {name}: argument {number}, {pointer:#x}, is not in memory that it may use"
                 );
-                return Err(Fault::new(Status::ILLEGAL_ADDRESS, message));
+                return Err(DeviceError::new(Status::ILLEGAL_ADDRESS, message));
             }
         }
         let order = match machine.random.below(3) {
@@ -183,7 +183,8 @@ impl Launch {
         };
         let pointers: Vec<*mut c_void> =
             self.pointers.iter().map(|&pointer| pointer as *mut c_void).collect();
-        // SAFETY: each pointer is in memory of this machine, which nothing else uses while the state is locked; how much of it the kernel uses is the kernel's affair.
+        // SAFETY: each pointer is in memory of this process that nothing else uses while the state
+        // is locked. Accesses beyond it are errors of the kernel.
         let outcome = unsafe {
             self.function.module.launch(
                 name,
@@ -194,6 +195,6 @@ impl Launch {
                 order,
             )
         };
-        outcome.map_err(|message| Fault::new(Status::LAUNCH_FAILED, message))
+        outcome.map_err(|message| DeviceError::new(Status::LAUNCH_FAILED, message))
     }
 }

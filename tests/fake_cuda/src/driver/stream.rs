@@ -5,9 +5,9 @@
 use std::ffi::{c_int, c_uint};
 
 use super::context::PRIORITIES;
-use crate::c::{Address, Handle, Out};
+use crate::ffi::{Address, Handle, Out};
 use crate::state::{State, Stream};
-use crate::status::{Answer, Status};
+use crate::status::{ApiResult, Status};
 
 driver! {
     fn cuStreamCreate(stream: Out<Handle>, flags: c_uint) |state| { create(state, stream, flags, 0) }
@@ -17,7 +17,7 @@ driver! {
         priority.put(state.streams[&stream].priority).ok_or(Status::INVALID_VALUE)
     }
     fn cuStreamDestroy_v2(stream: Handle) |state| {
-        // The driver lets the work end first; what uses the stream meanwhile is the caller's fault.
+        // The driver completes pending work first.
         let stream = state.streams.contains_key(&stream.0).then_some(stream.0).ok_or(Status::INVALID_HANDLE)?;
         state.refuse_in_capture(stream)?;
         let finished = state.finish_stream(stream);
@@ -72,7 +72,7 @@ driver! {
     }
 }
 
-fn create(state: &mut State, stream: Out<Handle>, flags: c_uint, priority: c_int) -> Answer {
+fn create(state: &mut State, stream: Out<Handle>, flags: c_uint, priority: c_int) -> ApiResult {
     let device = state.current_device()?;
     let number = state.new_handle();
     let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
@@ -90,14 +90,14 @@ fn capture_status(state: &State, stream: u64) -> c_uint {
         .map_or(0, |capture| if state.is_invalid(capture) { 2 } else { 1 })
 }
 
-/// Tells whether a stream captures; a graph in the making is not shown, so whoever asks for it is refused.
+/// Returns the capture status of a stream. The graph of a capture is not available.
 fn put_capture(
     state: &State,
     stream: Handle,
     status: Out<c_uint>,
     number: Out<u64>,
     unasked: &[bool],
-) -> Answer {
+) -> ApiResult {
     let stream = state.stream(stream)?;
     status.put(capture_status(state, stream)).ok_or(Status::INVALID_VALUE)?;
     if !number.is_null() {

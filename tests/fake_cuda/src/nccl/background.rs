@@ -1,30 +1,31 @@
-//! What communicators that do not block leave for later: joining, and the first calls of each, for which the library must find a way to the other ranks first. It is done when the state of a
-//! communicator was asked for often enough; whoever goes on before finds nothing in the streams.
+//! Background work of non-blocking communicators: initialisation, and the first calls of each,
+//! which connect the ranks. It completes after the state was polled often enough. Work queued too
+//! early runs before it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::group::{Call, give_calls};
-use super::remote::Remote;
-use super::{Refusal, Status};
+use super::group::{Call, submit_calls};
+use super::remote::RemoteGroup;
+use super::{NcclError, Status};
 use crate::state::lock;
 
-/// Something that goes on in the background.
+/// An operation in the background.
 struct Pending {
-    cliques: BTreeSet<u64>,
-    /// How often it is to be asked for.
+    comm_ids: BTreeSet<u64>,
+    /// Number of polls until it may complete.
     n_polls: u64,
-    /// The clique whose ranks are to join.
-    joining: Option<Arc<Remote>>,
+    /// The ranks that are joining.
+    joining: Option<Arc<RemoteGroup>>,
     calls: Vec<Call>,
 }
 
 #[derive(Default)]
 struct Background {
     pending: Vec<Pending>,
-    /// Cliques whose ranks have a way to each other.
+    /// Communicators whose ranks are connected.
     connected: BTreeSet<u64>,
-    /// Cliques for which something has failed.
+    /// Communicators with an error.
     failed: Vec<(u64, Status)>,
 }
 
@@ -35,39 +36,39 @@ fn all() -> MutexGuard<'static, Background> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins something for these cliques.
-pub(super) fn begin(cliques: BTreeSet<u64>, joining: Option<Arc<Remote>>, calls: Vec<Call>) {
+/// Starts an operation for these communicators.
+pub(super) fn begin(comm_ids: BTreeSet<u64>, joining: Option<Arc<RemoteGroup>>, calls: Vec<Call>) {
     let n_polls = lock().machine.random.below(4);
-    all().pending.push(Pending { cliques, n_polls, joining, calls });
+    all().pending.push(Pending { comm_ids, n_polls, joining, calls });
 }
 
-/// Leaves calls for later if they are the first of a communicator that does not block.
+/// Defers calls if they are the first of a non-blocking communicator.
 pub(super) fn defer(calls: Vec<Call>) -> Result<(), Vec<Call>> {
-    let cliques: BTreeSet<u64> = calls.iter().map(|call| call.communicator.clique).collect();
+    let comm_ids: BTreeSet<u64> = calls.iter().map(|call| call.communicator.comm_id).collect();
     let mut background = all();
     let n_before = background.connected.len();
-    background.connected.extend(&cliques);
+    background.connected.extend(&comm_ids);
     let is_first = background.connected.len() > n_before;
     drop(background);
     if !is_first || calls.iter().any(|call| call.communicator.is_blocking) {
         return Err(calls);
     }
-    begin(cliques, None, calls);
+    begin(comm_ids, None, calls);
     Ok(())
 }
 
-/// Whether something goes on for a clique.
-pub(super) fn is_busy(clique: u64) -> bool {
-    all().pending.iter().any(|it| it.cliques.contains(&clique))
+/// Returns true if an operation of a communicator is in progress.
+pub(super) fn is_busy(comm_id: u64) -> bool {
+    all().pending.iter().any(|it| it.comm_ids.contains(&comm_id))
 }
 
-/// Goes on with what there is for a clique, and tells how far it is.
-pub(super) fn look(clique: u64) -> Status {
+/// Advances the operation of a communicator and returns its state.
+pub(super) fn poll(comm_id: u64) -> Status {
     let mut background = all();
-    if let Some((_, status)) = background.failed.iter().find(|it| it.0 == clique) {
+    if let Some((_, status)) = background.failed.iter().find(|it| it.0 == comm_id) {
         return *status;
     }
-    let Some(at) = background.pending.iter().position(|it| it.cliques.contains(&clique)) else {
+    let Some(at) = background.pending.iter().position(|it| it.comm_ids.contains(&comm_id)) else {
         return Status::SUCCESS;
     };
     let pending = &mut background.pending[at];
@@ -79,19 +80,19 @@ pub(super) fn look(clique: u64) -> Status {
     let Pending { calls, .. } = match is_joined {
         Ok(true) => background.pending.remove(at),
         Ok(false) => return Status::IN_PROGRESS,
-        Err(Refusal(status, _)) => return status,
+        Err(NcclError(status, _)) => return status,
     };
     drop(background);
-    match give_calls(&calls) {
+    match submit_calls(&calls) {
         Ok(()) => Status::SUCCESS,
-        Err(Refusal(status, _)) => {
-            all().failed.push((clique, status));
+        Err(NcclError(status, _)) => {
+            all().failed.push((comm_id, status));
             status
         }
     }
 }
 
-/// Gives up what goes on for a clique.
-pub(super) fn abandon(clique: u64) {
-    all().pending.retain(|it| !it.cliques.contains(&clique));
+/// Drops the operations of a communicator.
+pub(super) fn abandon(comm_id: u64) {
+    all().pending.retain(|it| !it.comm_ids.contains(&comm_id));
 }

@@ -1,11 +1,11 @@
-//! What collectives compute, from what all ranks send to what each receives.
+//! Results of collectives, from the inputs of all ranks.
 
-use super::{Answer, Refusal};
-use crate::numbers::{from_bf16, to_bf16};
+use super::{ApiResult, NcclError};
+use crate::element_type::{from_bf16, to_bf16};
 
-/// `ncclDataType_t`; the last are moved, not reduced.
+/// `ncclDataType_t`. The last two cannot be reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Number {
+pub(super) enum NcclType {
     I32,
     F32,
     Bf16,
@@ -23,7 +23,7 @@ pub(super) enum Reduction {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CollectiveKind {
     AllReduce(Reduction),
     Reduce(Reduction, usize),
     ReduceScatter(Reduction),
@@ -31,15 +31,23 @@ pub(super) enum Kind {
     Broadcast(usize),
 }
 
-impl Number {
-    pub(super) fn new(number: u32) -> Answer<Self> {
+/// A collective as a rank calls it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CollectiveCall {
+    pub(super) kind: CollectiveKind,
+    pub(super) dtype: NcclType,
+    pub(super) count: usize,
+}
+
+impl NcclType {
+    pub(super) fn new(number: u32) -> ApiResult<Self> {
         match number {
             0 | 1 => Ok(Self::Byte),
             2 => Ok(Self::I32),
             3 => Ok(Self::Word),
             7 => Ok(Self::F32),
             9 => Ok(Self::Bf16),
-            _ => Err(Refusal::argument(c"such numbers are not known here")),
+            _ => Err(NcclError::argument(c"such numbers are not known here")),
         }
     }
 
@@ -57,35 +65,35 @@ impl Number {
 }
 
 impl Reduction {
-    pub(super) fn new(number: u32) -> Answer<Self> {
+    pub(super) fn new(number: u32) -> ApiResult<Self> {
         match number {
             0 => Ok(Self::Sum),
             2 => Ok(Self::Max),
             3 => Ok(Self::Min),
             4 => Ok(Self::Average),
-            _ => Err(Refusal::argument(c"such a reduction is not known here")),
+            _ => Err(NcclError::argument(c"such a reduction is not known here")),
         }
     }
 
-    /// Reduces what all ranks send, element by element.
-    fn reduce(self, number: Number, inputs: &[Vec<u8>]) -> Vec<u8> {
+    /// Reduces the inputs of all ranks element by element.
+    fn reduce(self, number: NcclType, inputs: &[Vec<u8>]) -> Vec<u8> {
         match number {
-            Number::F32 => self.reduce_as(
+            NcclType::F32 => self.reduce_as(
                 inputs,
                 |bytes: [u8; 4]| f32::from_ne_bytes(bytes),
                 |it| self.float(&it).to_ne_bytes(),
             ),
-            Number::Bf16 => {
+            NcclType::Bf16 => {
                 let read = |bytes: [u8; 2]| from_bf16(u16::from_ne_bytes(bytes));
                 self.reduce_as(inputs, read, |it| to_bf16(self.float(&it)).to_ne_bytes())
             }
-            Number::I32 => self.reduce_as(
+            NcclType::I32 => self.reduce_as(
                 inputs,
                 |bytes: [u8; 4]| i32::from_ne_bytes(bytes),
                 |it| self.integer(&it).to_ne_bytes(),
             ),
-            // Refused when it was asked for.
-            Number::Byte | Number::Word => Vec::new(),
+            // Rejected when it was called.
+            NcclType::Byte | NcclType::Word => Vec::new(),
         }
     }
 
@@ -121,8 +129,8 @@ impl Reduction {
     }
 }
 
-impl Kind {
-    /// The elements that a rank sends and receives, of the count that it gives.
+impl CollectiveKind {
+    /// Returns the number of elements that a rank sends and receives for a count.
     pub(super) fn counts(self, count: usize, n_ranks: usize) -> (usize, usize) {
         match self {
             Self::AllReduce(_) | Self::Reduce(..) | Self::Broadcast(_) => (count, count),
@@ -131,12 +139,12 @@ impl Kind {
         }
     }
 
-    /// The rank that alone sends.
+    /// Returns the only rank that sends, if there is one.
     pub(super) fn sender(self) -> Option<usize> {
         if let Self::Broadcast(root) = self { Some(root) } else { None }
     }
 
-    /// The rank that alone receives.
+    /// Returns the only rank that receives, if there is one.
     pub(super) fn receiver(self) -> Option<usize> {
         if let Self::Reduce(_, root) = self { Some(root) } else { None }
     }
@@ -145,8 +153,8 @@ impl Kind {
         matches!(self, Self::AllReduce(_) | Self::Reduce(..) | Self::ReduceScatter(_))
     }
 
-    /// What each rank receives, of what all send.
-    pub(super) fn results(self, number: Number, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    /// Returns the result of each rank.
+    pub(super) fn results(self, number: NcclType, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
         let n_ranks = inputs.len();
         match self {
             Self::AllReduce(reduction) | Self::Reduce(reduction, _) => {

@@ -1,4 +1,5 @@
-//! Groups of calls: at the end of a group the calls of all ranks find each other, and go to their streams.
+//! Groups of calls. At the end of a group, the calls of all ranks are matched and submitted to
+//! their streams.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use std::{mem, thread};
 
-use super::collective::{Kind, Number};
-use super::remote::{self, Remote};
-use super::{Answer, Communicator, Refusal, Status, background, check_devices};
+use super::collective::{CollectiveCall, CollectiveKind, NcclType};
+use super::remote::{self, RemoteGroup};
+use super::{ApiResult, Communicator, NcclError, Status, background, check_devices};
 use crate::state::lock;
-use crate::status::Fault;
+use crate::status::DeviceError;
 use crate::work::{Job, Machine, Ready, Task};
 
 /// A call for one rank.
@@ -23,11 +24,11 @@ pub(super) struct Call {
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    /// The rank becomes one of its clique.
+    /// The rank joins its communicator.
     Join,
     Collective {
-        kind: Kind,
-        number: Number,
+        kind: CollectiveKind,
+        dtype: NcclType,
         count: usize,
         send: u64,
         receive: u64,
@@ -44,9 +45,9 @@ pub(super) enum Action {
     },
 }
 
-/// Data on their way from one rank to another.
+/// A point-to-point message between two ranks.
 #[derive(Clone, Copy, Debug)]
-struct Parcel {
+struct Message {
     ranks: [(u64, usize); 2],
     streams: [u64; 2],
     devices: [usize; 2],
@@ -55,28 +56,28 @@ struct Parcel {
 }
 
 thread_local! {
-    /// How many groups are open, and the calls within.
+    /// Number of open groups, and their calls.
     static OPEN: RefCell<(usize, Vec<Call>)> = const { RefCell::new((0, Vec::new())) };
 }
 
-const ALONE: &std::ffi::CStr = c"the other ranks of the clique make no such call in this group, so that this one would wait for ever";
-const DIFFERENT: &std::ffi::CStr = c"ranks of a clique make different calls";
+const NO_COUNTERPART: &std::ffi::CStr = c"the other ranks of the communicator make no such call in this group, so that this one would wait for ever";
+const DIFFERENT: &std::ffi::CStr = c"ranks of a communicator make different calls";
 
 pub(super) fn start() {
     OPEN.with_borrow_mut(|(depth, _)| *depth += 1);
 }
 
-/// Adds a call to the open group, or makes a group of it.
-pub(super) fn add(call: Call) -> Answer {
+/// Adds a call to the open group, or makes it a group of its own.
+pub(super) fn add(call: Call) -> ApiResult {
     start();
     OPEN.with_borrow_mut(|(_, calls)| calls.push(call));
     end()
 }
 
-/// Ends a group; the outermost gives all calls to their streams.
-pub(super) fn end() -> Answer {
+/// Ends a group. The outermost submits all calls.
+pub(super) fn end() -> ApiResult {
     let calls = OPEN.with_borrow_mut(|(depth, calls)| {
-        *depth = depth.checked_sub(1).ok_or(Refusal::usage(c"no group is open"))?;
+        *depth = depth.checked_sub(1).ok_or(NcclError::usage(c"no group is open"))?;
         Ok(if *depth == 0 { mem::take(calls) } else { Vec::new() })
     })?;
     if calls.is_empty() {
@@ -84,36 +85,36 @@ pub(super) fn end() -> Answer {
     }
     let (joining, calls): (Vec<Call>, Vec<Call>) =
         calls.into_iter().partition(|call| matches!(call.action, Action::Join));
-    let mut goes_on = false;
-    for (_, calls) in by_clique(&joining) {
-        goes_on |= join(&calls)?;
+    let mut is_in_progress = false;
+    for (_, calls) in by_communicator(&joining) {
+        is_in_progress |= join(&calls)?;
     }
     match background::defer(calls) {
-        Ok(()) => goes_on = true,
-        Err(calls) => give_calls(&calls)?,
+        Ok(()) => is_in_progress = true,
+        Err(calls) => submit_calls(&calls)?,
     }
-    if goes_on { Err(Refusal::in_progress()) } else { Ok(()) }
+    if is_in_progress { Err(NcclError::in_progress()) } else { Ok(()) }
 }
 
-fn by_clique(calls: &[Call]) -> BTreeMap<u64, Vec<Call>> {
-    let mut cliques: BTreeMap<u64, Vec<Call>> = BTreeMap::new();
+fn by_communicator(calls: &[Call]) -> BTreeMap<u64, Vec<Call>> {
+    let mut comm_ids: BTreeMap<u64, Vec<Call>> = BTreeMap::new();
     for call in calls {
-        cliques.entry(call.communicator.clique).or_default().push(call.clone());
+        comm_ids.entry(call.communicator.comm_id).or_default().push(call.clone());
     }
-    cliques
+    comm_ids
 }
 
-/// Makes ranks members of their clique; whether that goes on in the background.
-fn join(calls: &[Call]) -> Answer<bool> {
+/// Joins ranks to their communicator. Returns true if that continues in the background.
+fn join(calls: &[Call]) -> ApiResult<bool> {
     let first = calls[0].communicator;
     check_devices(&calls.iter().map(|call| call.communicator).collect::<Vec<_>>())?;
     let mut remote = None;
     if calls.len() < first.n_ranks {
-        let folder = lock().settings.nccl_folder.clone().ok_or(Refusal::usage(ALONE))?;
+        let folder = lock().settings.nccl_folder.clone().ok_or(NcclError::usage(NO_COUNTERPART))?;
         remote = Some(remote::join(&folder, calls)?);
     }
     if !first.is_blocking {
-        background::begin(BTreeSet::from([first.clique]), remote, Vec::new());
+        background::begin(BTreeSet::from([first.comm_id]), remote, Vec::new());
         return Ok(true);
     }
     while let Some(remote) = &remote
@@ -124,89 +125,103 @@ fn join(calls: &[Call]) -> Answer<bool> {
     Ok(false)
 }
 
-/// Gives all calls of a group to their streams.
-pub(super) fn give_calls(calls: &[Call]) -> Answer {
-    let mut parcels = Vec::new();
-    for (clique, calls) in by_clique(calls) {
+/// Submits all calls of a group.
+pub(super) fn submit_calls(calls: &[Call]) -> ApiResult {
+    let mut messages = Vec::new();
+    for (comm_id, calls) in by_communicator(calls) {
         let (sent, collectives): (Vec<Call>, Vec<Call>) =
-            calls.into_iter().partition(|call| call.action.is_parcel());
+            calls.into_iter().partition(|call| call.action.is_point_to_point());
         let mut ranks: BTreeMap<usize, Vec<Call>> = BTreeMap::new();
         for call in collectives {
             ranks.entry(call.communicator.rank).or_default().push(call);
         }
-        match remote::find(clique) {
-            Some(remote) => give_remote(&remote, ranks, &sent)?,
+        match remote::find(comm_id) {
+            Some(remote) => submit_remote(&remote, ranks, &sent)?,
             None => {
-                give_collectives(ranks)?;
-                parcels.extend(sent);
+                submit_collectives(ranks)?;
+                messages.extend(sent);
             }
         }
     }
-    give_parcels(&parcels)
+    submit_messages(&messages)
 }
 
-/// Gives the calls of a clique with ranks in other processes: here each rank goes by itself, but one thread has to make the calls of all.
-fn give_remote(remote: &Arc<Remote>, ranks: BTreeMap<usize, Vec<Call>>, sent: &[Call]) -> Answer {
+/// Submits the calls of a communicator with ranks in other processes. Each rank progresses
+/// independently, but one thread must make the calls of all local ranks.
+fn submit_remote(
+    remote: &Arc<RemoteGroup>,
+    ranks: BTreeMap<usize, Vec<Call>>,
+    sent: &[Call],
+) -> ApiResult {
     if !ranks.is_empty() && ranks.len() < remote.n_here() {
-        return Err(Refusal::usage(ALONE));
+        return Err(NcclError::usage(NO_COUNTERPART));
     }
     for call in ranks.values().flatten() {
-        if let Action::Collective { kind, number, count, send, receive } = call.action {
-            refuse_reduction(kind, number)?;
-            remote.give_collective(call, (kind, number, count), [send, receive])?;
+        if let Action::Collective { kind, dtype, count, send, receive } = call.action {
+            check_reduction(kind, dtype)?;
+            remote.submit_collective(
+                call,
+                CollectiveCall { kind, dtype, count },
+                [send, receive],
+            )?;
         }
     }
     let mut ranks: BTreeMap<usize, Vec<&Call>> = BTreeMap::new();
     for call in sent {
         ranks.entry(call.communicator.rank).or_default().push(call);
     }
-    ranks.values().try_for_each(|calls| remote.give_parcels(calls))
+    ranks.values().try_for_each(|calls| remote.submit_messages(calls))
 }
 
-fn refuse_reduction(kind: Kind, number: Number) -> Answer {
-    if kind.reduces() && !number.is_reducible() {
-        return Err(Refusal::argument(c"such numbers cannot be reduced here"));
+fn check_reduction(kind: CollectiveKind, dtype: NcclType) -> ApiResult {
+    if kind.reduces() && !dtype.is_reducible() {
+        return Err(NcclError::argument(c"such numbers cannot be reduced here"));
     }
     Ok(())
 }
 
-/// Gives the first calls of all ranks, then the second, and so on.
-fn give_collectives(ranks: BTreeMap<usize, Vec<Call>>) -> Answer {
+/// Submits the first calls of all ranks, then the second, and so on.
+fn submit_collectives(ranks: BTreeMap<usize, Vec<Call>>) -> ApiResult {
     let mut ranks: Vec<_> = ranks.into_values().map(Vec::into_iter).collect();
     loop {
         let calls: Vec<Call> = ranks.iter_mut().filter_map(Iterator::next).collect();
         let Some(first) = calls.first() else { return Ok(()) };
         if calls.len() != first.communicator.n_ranks {
-            return Err(Refusal::usage(ALONE));
+            return Err(NcclError::usage(NO_COUNTERPART));
         }
         if !calls.iter().all(|call| call.action.is_counterpart(&first.action)) {
-            return Err(Refusal::usage(DIFFERENT));
+            return Err(NcclError::usage(DIFFERENT));
         }
         match first.action {
-            Action::Collective { kind, number, count, .. } => {
-                give_collective(&calls, kind, number, count)?;
+            Action::Collective { kind, dtype, count, .. } => {
+                submit_collective(&calls, kind, dtype, count)?;
             }
             Action::Join | Action::Send { .. } | Action::Receive { .. } => {}
         }
     }
 }
 
-/// What each rank receives, from when all have sent until it has received.
+/// The results of all ranks, between the operation and the last write.
 pub(super) type Results = Arc<Mutex<Vec<Vec<u8>>>>;
 
-fn give_collective(calls: &[Call], kind: Kind, number: Number, count: usize) -> Answer {
-    refuse_reduction(kind, number)?;
-    let n_bytes = kind.counts(count, calls.len()).0 * number.n_bytes();
+fn submit_collective(
+    calls: &[Call],
+    kind: CollectiveKind,
+    dtype: NcclType,
+    count: usize,
+) -> ApiResult {
+    check_reduction(kind, dtype)?;
+    let n_bytes = kind.counts(count, calls.len()).0 * dtype.n_bytes();
     let results = Results::default();
     let mut sends = Vec::new();
-    let mut follow = Vec::new();
+    let mut after = Vec::new();
     for (rank, call) in calls.iter().enumerate() {
         let Action::Collective { send, receive, .. } = call.action else { continue };
         sends.push(if kind.sender().is_none_or(|root| root == rank) { Some(send) } else { None });
         if kind.receiver().is_none_or(|root| root == rank) {
-            follow.push((
+            after.push((
                 call.stream,
-                deliver(call.communicator.device, Arc::clone(&results), rank, receive),
+                write_result(call.communicator.device, Arc::clone(&results), rank, receive),
             ));
         }
     }
@@ -214,17 +229,17 @@ fn give_collective(calls: &[Call], kind: Kind, number: Number, count: usize) -> 
         let inputs = sends
             .iter()
             .map(|send| send.map_or(Ok(Vec::new()), |send| machine.memory.read(send, n_bytes)));
-        let inputs: Vec<Vec<u8>> = inputs.collect::<Result<_, Fault>>()?;
-        *results.lock().unwrap_or_else(PoisonError::into_inner) = kind.results(number, &inputs);
+        let inputs: Vec<Vec<u8>> = inputs.collect::<Result<_, DeviceError>>()?;
+        *results.lock().unwrap_or_else(PoisonError::into_inner) = kind.results(dtype, &inputs);
         Ok(())
     });
     let streams: Vec<u64> = calls.iter().map(|call| call.stream).collect();
-    give(calls[0].communicator.clique, &streams, (job, None), follow)
+    submit(calls[0].communicator.comm_id, &streams, (job, None), after)
 }
 
-/// Writes one result to where it goes, or nothing where the operation was given up. Each stream does so in its own time, as ranks end an operation at
-/// different times.
-pub(super) fn deliver(device: usize, results: Results, number: usize, to: u64) -> Task {
+/// Writes a result to its destination, or nothing if the operation was aborted. Each stream does so
+/// on its own, since ranks complete an operation at different times.
+pub(super) fn write_result(device: usize, results: Results, number: usize, to: u64) -> Task {
     Task::new(device, move |machine| {
         let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
         let result = results.get_mut(number).map(mem::take).unwrap_or_default();
@@ -232,61 +247,63 @@ pub(super) fn deliver(device: usize, results: Results, number: usize, to: u64) -
     })
 }
 
-/// Gives streams what they do together, and what follows.
-pub(super) fn give(
-    clique: u64,
+/// Submits work that several streams share, and the tasks after it.
+pub(super) fn submit(
+    comm_id: u64,
     streams: &[u64],
     work: (Job, Option<Ready>),
-    follow: Vec<(u64, Task)>,
-) -> Answer {
+    after: Vec<(u64, Task)>,
+) -> ApiResult {
     lock()
-        .give_together(clique, streams, work, follow)
-        .map_err(|_| Refusal(Status::UNHANDLED_CUDA_ERROR, c"the streams refuse the operation"))
+        .submit_rendezvous(comm_id, streams, work, after)
+        .map_err(|_| NcclError(Status::UNHANDLED_CUDA_ERROR, c"the streams refuse the operation"))
 }
 
-/// Gives what is sent and received. Ranks between which nothing goes, not even by way of others, do not wait for each other.
-fn give_parcels(calls: &[Call]) -> Answer {
-    let mut parcels = parcels(calls)?;
-    while let Some(first) = parcels.pop() {
-        let clique = first.ranks[0].0;
+/// Submits messages. Only ranks that exchange messages, directly or through others, wait for each
+/// other.
+fn submit_messages(calls: &[Call]) -> ApiResult {
+    let mut messages = messages(calls)?;
+    while let Some(first) = messages.pop() {
+        let comm_id = first.ranks[0].0;
         let mut together = vec![first];
         loop {
-            let ranks: BTreeSet<_> = together.iter().flat_map(|parcel| parcel.ranks).collect();
+            let ranks: BTreeSet<_> = together.iter().flat_map(|message| message.ranks).collect();
             let is_near =
-                |parcel: &mut Parcel| parcel.ranks.iter().any(|rank| ranks.contains(rank));
-            let near: Vec<Parcel> = parcels.extract_if(.., is_near).collect();
+                |message: &mut Message| message.ranks.iter().any(|rank| ranks.contains(rank));
+            let near: Vec<Message> = messages.extract_if(.., is_near).collect();
             if near.is_empty() {
                 break;
             }
             together.extend(near);
         }
-        let streams: BTreeSet<u64> = together.iter().flat_map(|parcel| parcel.streams).collect();
+        let streams: BTreeSet<u64> = together.iter().flat_map(|message| message.streams).collect();
         let results = Results::default();
-        let follow = together.iter().enumerate().map(|(number, parcel)| {
+        let after = together.iter().enumerate().map(|(number, message)| {
             (
-                parcel.streams[1],
-                deliver(parcel.devices[1], Arc::clone(&results), number, parcel.data[1]),
+                message.streams[1],
+                write_result(message.devices[1], Arc::clone(&results), number, message.data[1]),
             )
         });
-        let follow = follow.collect();
+        let after = after.collect();
         let job: Job = Arc::new(move |machine: &mut Machine| {
-            let sent =
-                together.iter().map(|parcel| machine.memory.read(parcel.data[0], parcel.n_bytes));
+            let sent = together
+                .iter()
+                .map(|message| machine.memory.read(message.data[0], message.n_bytes));
             *results.lock().unwrap_or_else(PoisonError::into_inner) =
-                sent.collect::<Result<_, Fault>>()?;
+                sent.collect::<Result<_, DeviceError>>()?;
             Ok(())
         });
-        give(clique, &streams.into_iter().collect::<Vec<_>>(), (job, None), follow)?;
+        submit(comm_id, &streams.into_iter().collect::<Vec<_>>(), (job, None), after)?;
     }
     Ok(())
 }
 
-/// Finds the receiver of each sender: the n-th call for a pair of ranks on one side is that of the n-th on the other.
-fn parcels(calls: &[Call]) -> Answer<Vec<Parcel>> {
+/// Matches senders and receivers: the n-th send of a pair of ranks with its n-th receive.
+fn messages(calls: &[Call]) -> ApiResult<Vec<Message>> {
     let mut senders: BTreeMap<[(u64, usize); 2], Vec<&Call>> = BTreeMap::new();
     let mut receivers = senders.clone();
     for call in calls {
-        let own = (call.communicator.clique, call.communicator.rank);
+        let own = (call.communicator.comm_id, call.communicator.rank);
         match call.action {
             Action::Send { to, .. } => senders.entry([own, (own.0, to)]).or_default().push(call),
             Action::Receive { from, .. } => {
@@ -296,32 +313,32 @@ fn parcels(calls: &[Call]) -> Answer<Vec<Parcel>> {
         }
     }
     if senders.len() != receivers.len() {
-        return Err(Refusal::usage(ALONE));
+        return Err(NcclError::usage(NO_COUNTERPART));
     }
-    let mut parcels = Vec::new();
+    let mut messages = Vec::new();
     for (ranks, sends) in senders {
         let receives = receivers
             .get(&ranks)
             .filter(|receives| receives.len() == sends.len())
-            .ok_or(Refusal::usage(ALONE))?;
+            .ok_or(NcclError::usage(NO_COUNTERPART))?;
         for (send, receive) in sends.into_iter().zip(receives) {
-            parcels.push(Parcel::new(ranks, send, receive)?);
+            messages.push(Message::new(ranks, send, receive)?);
         }
     }
-    Ok(parcels)
+    Ok(messages)
 }
 
-impl Parcel {
-    fn new(ranks: [(u64, usize); 2], sender: &Call, receiver: &Call) -> Answer<Self> {
+impl Message {
+    fn new(ranks: [(u64, usize); 2], sender: &Call, receiver: &Call) -> ApiResult<Self> {
         let (
             Action::Send { data: from, n_bytes, .. },
             Action::Receive { data: to, n_bytes: expected, .. },
         ) = (&sender.action, &receiver.action)
         else {
-            return Err(Refusal::usage(DIFFERENT));
+            return Err(NcclError::usage(DIFFERENT));
         };
         if n_bytes != expected {
-            return Err(Refusal::usage(DIFFERENT));
+            return Err(NcclError::usage(DIFFERENT));
         }
         let devices = [sender.communicator.device, receiver.communicator.device];
         Ok(Self {
@@ -335,18 +352,18 @@ impl Parcel {
 }
 
 impl Action {
-    fn is_parcel(&self) -> bool {
+    fn is_point_to_point(&self) -> bool {
         matches!(self, Self::Send { .. } | Self::Receive { .. })
     }
 
-    /// Whether another rank's call is part of the same operation.
+    /// Returns true if another rank's call belongs to the same operation.
     fn is_counterpart(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Join, Self::Join) => true,
             (
-                Self::Collective { kind, number, count, .. },
-                Self::Collective { kind: its_kind, number: its_number, count: its_count, .. },
-            ) => (kind, number, count) == (its_kind, its_number, its_count),
+                Self::Collective { kind, dtype, count, .. },
+                Self::Collective { kind: its_kind, dtype: its_dtype, count: its_count, .. },
+            ) => (kind, dtype, count) == (its_kind, its_dtype, its_count),
             _ => false,
         }
     }

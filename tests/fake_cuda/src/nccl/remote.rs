@@ -1,5 +1,5 @@
-//! Cliques with ranks in several processes of this machine. What a rank gives is appended to files, one for each other rank or for all, which the others read. Who is missing has written
-//! nothing, and is waited for until the operation is given up.
+//! Communicators with ranks in several processes of this machine. A rank appends its data to files,
+//! which the other ranks read. Missing data are awaited until the operation is aborted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -8,35 +8,35 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::collective::{Kind, Number};
-use super::group::{Action, Call, Results, deliver, give};
-use super::{Answer, Refusal, Status};
-use crate::state::{complain, lock};
-use crate::status::{self, Fault};
+use super::collective::CollectiveCall;
+use super::group::{Action, Call, Results, submit, write_result};
+use super::{ApiResult, NcclError, Status};
+use crate::state::{lock, report_problem};
+use crate::status::{self, DeviceError};
 use crate::work::{Job, Machine, Ready, Task};
 
-/// A clique of which some ranks are in this process.
-pub(super) struct Remote {
+/// A communicator with some ranks in this process.
+pub(super) struct RemoteGroup {
     folder: PathBuf,
     n_ranks: usize,
     here: BTreeSet<usize>,
-    /// How many entries ranks of this process were asked for, by the names of files.
-    n_asked: Mutex<BTreeMap<String, u64>>,
-    /// What ranks of this process read, by the rank and the name of the file.
+    /// Number of entries that local ranks have requested, by file name.
+    n_requested: Mutex<BTreeMap<String, u64>>,
+    /// Readers of local ranks, by rank and file name.
     readers: Mutex<BTreeMap<(usize, String), Reader>>,
 }
 
-/// What another rank writes, entry by entry.
+/// Reader of the entries that another rank writes.
 #[derive(Default)]
 struct Reader {
     file: Option<File>,
-    /// What has come of the next entry.
+    /// Bytes of the next entry so far.
     bytes: Vec<u8>,
     n_entries: u64,
     entries: BTreeMap<u64, Vec<u8>>,
 }
 
-/// An entry of a file, as a rank of this process reads it.
+/// An entry of a file, read by a local rank.
 #[derive(Clone)]
 struct Entry {
     reader: usize,
@@ -44,26 +44,26 @@ struct Entry {
     number: u64,
 }
 
-static ALL: Mutex<BTreeMap<u64, Arc<Remote>>> = Mutex::new(BTreeMap::new());
+static ALL: Mutex<BTreeMap<u64, Arc<RemoteGroup>>> = Mutex::new(BTreeMap::new());
 const FOLDER: &std::ffi::CStr = c"the folder for several processes cannot be written";
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A clique of several processes.
-pub(super) fn find(clique: u64) -> Option<Arc<Remote>> {
-    locked(&ALL).get(&clique).cloned()
+/// Returns the communicator, if it has ranks in several processes.
+pub(super) fn find(comm_id: u64) -> Option<Arc<RemoteGroup>> {
+    locked(&ALL).get(&comm_id).cloned()
 }
 
-/// Begins to make ranks of this process members of a clique that has more.
-pub(super) fn join(folder: &Path, calls: &[Call]) -> Answer<Arc<Remote>> {
+/// Starts to join local ranks to a communicator that has more ranks.
+pub(super) fn join(folder: &Path, calls: &[Call]) -> ApiResult<Arc<RemoteGroup>> {
     let first = calls[0].communicator;
-    let remote = Remote {
-        folder: folder.join(format!("{:016x}", first.clique)),
+    let remote = RemoteGroup {
+        folder: folder.join(format!("{:016x}", first.comm_id)),
         n_ranks: first.n_ranks,
         here: calls.iter().map(|call| call.communicator.rank).collect(),
-        n_asked: Mutex::default(),
+        n_requested: Mutex::default(),
         readers: Mutex::default(),
     };
     let written = fs::create_dir_all(&remote.folder).and_then(|()| {
@@ -72,9 +72,9 @@ pub(super) fn join(folder: &Path, calls: &[Call]) -> Answer<Arc<Remote>> {
             remote.append(&joined(call.communicator.rank), &device.to_le_bytes())
         })
     });
-    written.map_err(|_| Refusal(Status::SYSTEM_ERROR, FOLDER))?;
+    written.map_err(|_| NcclError(Status::SYSTEM_ERROR, FOLDER))?;
     let remote = Arc::new(remote);
-    locked(&ALL).insert(first.clique, Arc::clone(&remote));
+    locked(&ALL).insert(first.comm_id, Arc::clone(&remote));
     Ok(remote)
 }
 
@@ -82,90 +82,90 @@ fn joined(rank: usize) -> String {
     format!("joined-{rank}")
 }
 
-impl Remote {
-    /// How many ranks of the clique are in this process.
+impl RemoteGroup {
+    /// Returns the number of local ranks.
     pub(super) fn n_here(&self) -> usize {
         self.here.len()
     }
 
-    /// Whether all ranks are members.
-    pub(super) fn is_joined(&self) -> Answer<bool> {
+    /// Returns true if all ranks have joined.
+    pub(super) fn is_joined(&self) -> ApiResult<bool> {
         let mut devices = BTreeSet::new();
         for rank in 0..self.n_ranks {
             let reader = self.here.first().copied().unwrap_or(0);
             let entry = Entry { reader, name: joined(rank), number: 0 };
-            let Some(device) = self.look(&entry, <[u8]>::to_vec) else { return Ok(false) };
+            let Some(device) = self.poll(&entry, <[u8]>::to_vec) else { return Ok(false) };
             if !devices.insert(device) {
-                return Err(Refusal::usage(c"a device takes part twice"));
+                return Err(NcclError::usage(c"a device takes part twice"));
             }
         }
         Ok(true)
     }
 
-    /// Appends an entry to a file, which this process alone writes.
+    /// Appends an entry to a file that only this process writes.
     fn append(&self, name: &str, entry: &[u8]) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(self.folder.join(name))?;
         file.write_all(&[&(entry.len() as u64).to_le_bytes(), entry].concat())
     }
 
-    /// The number of the next entry of a file that a rank of this process writes.
-    fn ask(&self, name: &str) -> u64 {
-        let mut n_asked = locked(&self.n_asked);
-        let number = n_asked.entry(name.to_owned()).or_default();
+    /// Returns the number of the next entry of a file.
+    fn next_entry(&self, name: &str) -> u64 {
+        let mut n_requested = locked(&self.n_requested);
+        let number = n_requested.entry(name.to_owned()).or_default();
         *number += 1;
         *number - 1
     }
 
-    /// Looks at an entry, if it has come.
-    fn look<R>(&self, entry: &Entry, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    /// Reads an entry, if it has arrived.
+    fn poll<R>(&self, entry: &Entry, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let mut readers = locked(&self.readers);
         let reader = readers.entry((entry.reader, entry.name.clone())).or_default();
         if entry.number >= reader.n_entries {
             reader.read(&self.folder.join(&entry.name));
         }
-        reader.entries.get(&entry.number).map(|it| look(it))
+        reader.entries.get(&entry.number).map(|it| read(it))
     }
 
-    /// An entry that has come, for good.
+    /// Removes an entry that has arrived.
     fn take(&self, entry: &Entry) -> Vec<u8> {
         let mut readers = locked(&self.readers);
         let reader = readers.get_mut(&(entry.reader, entry.name.clone()));
         reader.and_then(|it| it.entries.remove(&entry.number)).unwrap_or_default()
     }
 
-    /// A task that appends an entry when its stream comes to it.
-    fn post(
+    /// Returns a task that appends an entry.
+    fn append_task(
         self: &Arc<Self>,
         device: usize,
         name: String,
-        entry: impl Fn(&mut Machine) -> Result<Vec<u8>, Fault> + Send + Sync + 'static,
+        entry: impl Fn(&mut Machine) -> Result<Vec<u8>, DeviceError> + Send + Sync + 'static,
     ) -> Task {
         let remote = Arc::clone(self);
         Task::new(device, move |machine| {
             let entry = entry(machine)?;
             remote.append(&name, &entry).map_err(|error| {
-                Fault::new(status::Status::LAUNCH_FAILED, format!("{name}: {error}"))
+                DeviceError::new(status::Status::LAUNCH_FAILED, format!("{name}: {error}"))
             })
         })
     }
 
-    /// Gives a rank its part of a collective.
-    pub(super) fn give_collective(
+    /// Submits a rank's part of a collective.
+    pub(super) fn submit_collective(
         self: &Arc<Self>,
         call: &Call,
-        (kind, number, count): (Kind, Number, usize),
+        CollectiveCall { kind, dtype, count }: CollectiveCall,
         [send, receive]: [u64; 2],
-    ) -> Answer {
+    ) -> ApiResult {
         let (rank, device) = (call.communicator.rank, call.communicator.device);
-        let n_bytes = kind.counts(count, self.n_ranks).0 * number.n_bytes();
+        let n_bytes = kind.counts(count, self.n_ranks).0 * dtype.n_bytes();
         let name = |rank: usize| format!("all-{rank}");
-        let turn = self.ask(&name(rank));
-        let header = format!("{kind:?} {number:?} {count};").into_bytes();
+        let turn = self.next_entry(&name(rank));
+        let header = format!("{kind:?} {dtype:?} {count};").into_bytes();
         let is_sender = kind.sender().is_none_or(|root| root == rank);
         let start = header.clone();
-        give_task(
+        submit_task(
             call.stream,
-            self.post(device, name(rank), move |machine| {
+            self.append_task(device, name(rank), move |machine| {
                 let sent = if is_sender { machine.memory.read(send, n_bytes)? } else { Vec::new() };
                 Ok([&start[..], &sent].concat())
             }),
@@ -182,40 +182,45 @@ impl Remote {
         let job: Job = Arc::new(move |_: &mut Machine| {
             let inputs = entries.iter().map(|it| remote.take(it).split_off(header.len()));
             let inputs: Vec<Vec<u8>> = inputs.collect();
-            *locked(&all) = vec![kind.results(number, &inputs).swap_remove(rank)];
+            *locked(&all) = vec![kind.results(dtype, &inputs).swap_remove(rank)];
             Ok(())
         });
         let is_receiver = kind.receiver().is_none_or(|root| root == rank);
-        let follow = is_receiver.then(|| (call.stream, deliver(device, results, 0, receive)));
-        let follow = follow.into_iter().collect();
-        give(call.communicator.clique, &[call.stream], (job, Some(is_ready)), follow)
+        let after = is_receiver.then(|| (call.stream, write_result(device, results, 0, receive)));
+        let after = after.into_iter().collect();
+        submit(call.communicator.comm_id, &[call.stream], (job, Some(is_ready)), after)
     }
 
-    /// Gives a rank what it sends and receives in a group. Who sends waits for who receives, as it may have to.
-    pub(super) fn give_parcels(self: &Arc<Self>, calls: &[&Call]) -> Answer {
+    /// Submits the messages of a rank in a group. A send waits for its receive, as NCCL permits.
+    pub(super) fn submit_messages(self: &Arc<Self>, calls: &[&Call]) -> ApiResult {
         let (rank, device) = (calls[0].communicator.rank, calls[0].communicator.device);
         let (mut entries, mut sizes) = (Vec::new(), Vec::new());
-        let (mut follow, results) = (Vec::new(), Results::default());
+        let (mut after, results) = (Vec::new(), Results::default());
         let mut received = Vec::new();
         for call in calls {
             let (own, other, task, size) = match call.action {
                 Action::Send { to, data, n_bytes } => {
                     let own = format!("sent-{rank}-{to}");
                     let read = move |machine: &mut Machine| machine.memory.read(data, n_bytes);
-                    (own.clone(), format!("awaited-{to}-{rank}"), self.post(device, own, read), 0)
+                    (
+                        own.clone(),
+                        format!("awaited-{to}-{rank}"),
+                        self.append_task(device, own, read),
+                        0,
+                    )
                 }
                 Action::Receive { from, data, n_bytes } => {
                     let own = format!("awaited-{rank}-{from}");
                     received.push(entries.len());
-                    let task = deliver(device, Arc::clone(&results), received.len() - 1, data);
-                    follow.push((call.stream, task));
-                    let task = self.post(device, own.clone(), |_| Ok(Vec::new()));
+                    let task = write_result(device, Arc::clone(&results), received.len() - 1, data);
+                    after.push((call.stream, task));
+                    let task = self.append_task(device, own.clone(), |_| Ok(Vec::new()));
                     (own, format!("sent-{from}-{rank}"), task, n_bytes)
                 }
                 Action::Join | Action::Collective { .. } => continue,
             };
-            give_task(call.stream, task)?;
-            let number = self.ask(&own);
+            submit_task(call.stream, task)?;
+            let number = self.next_entry(&own);
             entries.push(Entry { reader: rank, name: other, number });
             sizes.push(size);
         }
@@ -228,10 +233,11 @@ impl Remote {
         });
         let streams: BTreeSet<u64> = calls.iter().map(|call| call.stream).collect();
         let streams: Vec<u64> = streams.into_iter().collect();
-        give(calls[0].communicator.clique, &streams, (job, Some(is_ready)), follow)
+        submit(calls[0].communicator.comm_id, &streams, (job, Some(is_ready)), after)
     }
 
-    /// Whether all entries have come. What is not as expected is waited for without end, as NCCL may do.
+    /// Returns the condition that all entries have arrived. An unexpected entry blocks for ever, as
+    /// in NCCL.
     fn ready(
         self: &Arc<Self>,
         entries: Vec<Entry>,
@@ -240,12 +246,12 @@ impl Remote {
         let (remote, is_told) = (Arc::clone(self), AtomicBool::new(false));
         Arc::new(move || {
             entries.iter().enumerate().all(|(at, entry)| {
-                match remote.look(entry, |it| is_expected(at, it)) {
+                match remote.poll(entry, |it| is_expected(at, it)) {
                     Some(true) => true,
                     None => false,
                     Some(false) => {
                         if !is_told.swap(true, Ordering::Relaxed) {
-                            complain("ranks of a clique make different calls");
+                            report_problem("ranks of a communicator make different calls");
                         }
                         false
                     }
@@ -255,18 +261,18 @@ impl Remote {
     }
 }
 
-fn give_task(stream: u64, task: Task) -> Answer {
-    let refused = |_| Refusal(Status::UNHANDLED_CUDA_ERROR, c"the stream refuses the operation");
-    lock().give(stream, task).map_err(refused)
+fn submit_task(stream: u64, task: Task) -> ApiResult {
+    let refused = |_| NcclError(Status::UNHANDLED_CUDA_ERROR, c"the stream refuses the operation");
+    lock().submit(stream, task).map_err(refused)
 }
 
 impl Reader {
-    /// Reads what has come since.
+    /// Reads new bytes.
     fn read(&mut self, path: &Path) {
         if self.file.is_none() {
             self.file = File::open(path).ok();
         }
-        // What cannot be read has not come.
+        // A file that cannot be read has not arrived yet.
         let Some(Ok(_)) = self.file.as_mut().map(|it| it.read_to_end(&mut self.bytes)) else {
             return;
         };

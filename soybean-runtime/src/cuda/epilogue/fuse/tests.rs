@@ -1,19 +1,19 @@
-//! Fused steps do what the steps did, wherever buffers lie.
+//! Tests that fused steps compute the same as the original steps, in any memory plan.
 
 mod formulas;
-mod machine;
+mod interpreter;
 mod perceptron;
 
 use soybean_plan::{DType, Kernel};
 
 use self::{
-    machine::{Machine, text},
+    interpreter::{Interpreter, text},
     perceptron::{Activation, Perceptron},
 };
 use super::*;
 
-/// Lets every product be fused.
-fn anything(_: usize, _: [DType; 3], _: Epilogue) -> bool {
+/// Allows all fusions.
+fn allow_all(_: usize, _: [DType; 3], _: Epilogue) -> bool {
     true
 }
 
@@ -21,20 +21,20 @@ fn fused(model: &Perceptron, can: CanFuse<'_>) -> Fused {
     fuse(&model.steps, &model.kernels, &model.tables, can)
 }
 
-/// Whether the steps leave the same as those of the model in all buffers that matter.
+/// Checks that the fused steps leave the same values in all lasting_values buffers.
 #[track_caller]
 fn check(model: &Perceptron, fused: &Fused) {
     let plain: Vec<FusedStep> = model.steps.iter().cloned().map(FusedStep::Plain).collect();
     let run = |steps: &[FusedStep], slots: &[usize]| {
-        let mut machine = Machine::new(&model.tables, &model.kernels, slots);
-        // The second round shows what a step leaves for the next.
-        (0..2).for_each(|_| steps.iter().for_each(|it| machine.run(it)));
-        machine.lasting()
+        let mut interpreter = Interpreter::new(&model.tables, &model.kernels, slots);
+        // The second round shows the state that a step leaves for the next.
+        (0..2).for_each(|_| steps.iter().for_each(|it| interpreter.run(it)));
+        interpreter.lasting_values()
     };
     let (expected, found) = (run(&plain, &[]), run(&fused.steps, &fused.slots));
     for ((name, expected), (_, found)) in expected.iter().zip(&found) {
         for (one, other) in expected.iter().zip(found) {
-            // The order of operations differs in double precision.
+            // Reordering changes results in double precision slightly.
             assert!((one - other).abs() <= 1e-9 * (1.0 + one.abs()), "{name}: {one}, but {other}");
         }
     }
@@ -42,84 +42,85 @@ fn check(model: &Perceptron, fused: &Fused) {
 }
 
 #[test]
-fn relu_is_fused_with_its_gradient_and_the_gradient_of_its_bias() {
-    let model = Perceptron::new(Activation::Relu, true).at_compiled_places();
-    let fused = fused(&model, &mut anything);
+fn relu_is_fused_with_its_gradient_and_bias_gradient() {
+    let model = Perceptron::new(Activation::Relu, true).with_compiled_offsets();
+    let fused = fused(&model, &mut allow_all);
     check(&model, &fused);
     let lines = text(&fused, &model.kernels);
     assert_eq!(
         lines[..3],
         [
-            "b10 = product (b0, b2) relu-kept + b3, slot 0",
-            "b12 = product (b10, b4) relu-kept + b5, slot 1",
-            "b14 = product (b12, b6) identity + b7",
+            "b10 = matmul (b0, b2) relu-aux + b3, slot 0",
+            "b12 = matmul (b10, b4) relu-aux + b5, slot 1",
+            "b14 = matmul (b12, b6) identity + b7",
         ]
     );
     let gradients: Vec<&String> = lines.iter().filter(|it| it.contains("gradient")).collect();
     assert_eq!(
         gradients,
         [
-            "b24, b25 = product (b20, b6) relu-gradient, slot 1",
-            "b28, b29 = product (b24, b4) relu-gradient, slot 0",
+            "b24, b25 = matmul (b20, b6) relu-gradient, slot 1",
+            "b28, b29 = matmul (b24, b4) relu-gradient, slot 0",
         ]
     );
-    // Rows of bits, of which there are multiples of 128.
+    // Rows of bits, padded to multiples of 128.
     assert_eq!(fused.slots, [64 * 128 / 8, 64 * 128 / 8]);
 }
 
 #[test]
-fn gelu_is_fused_with_its_gradient_in_the_place_of_the_product() {
-    let model = Perceptron::new(Activation::Gelu, true).at_compiled_places();
-    let fused = fused(&model, &mut anything);
+fn gelu_is_fused_with_its_gradient_in_the_buffer_of_the_product() {
+    let model = Perceptron::new(Activation::Gelu, true).with_compiled_offsets();
+    let fused = fused(&model, &mut allow_all);
     check(&model, &fused);
     let lines = text(&fused, &model.kernels);
     let gelu: Vec<&String> = lines.iter().filter(|it| it.contains("gelu")).collect();
     assert_eq!(
         gelu,
         [
-            "b10, b9 = product (b0, b2) gelu-kept + b3, buffer 9",
-            "b12, b11 = product (b10, b4) gelu-kept + b5, buffer 11",
-            // The sums of their rows have their places in these buffers, once they are no longer needed.
-            "b24 = product (b20, b6) gelu-gradient, buffer 11",
-            "b28 = product (b24, b4) gelu-gradient, buffer 9",
+            "b10, b9 = matmul (b0, b2) gelu-aux + b3, buffer 9",
+            "b12, b11 = matmul (b10, b4) gelu-aux + b5, buffer 11",
+            // The row sums use the memory of these buffers later.
+            "b24 = matmul (b20, b6) gelu-gradient, buffer 11",
+            "b28 = matmul (b24, b4) gelu-gradient, buffer 9",
         ]
     );
     assert_eq!(fused.slots, [0_usize; 0]);
 }
 
 #[test]
-fn evaluations_keep_nothing() {
+fn evaluations_need_no_auxiliary_buffers() {
     for (activation, name) in [(Activation::Relu, "relu"), (Activation::Gelu, "gelu")] {
-        let mut model = Perceptron::new(activation, true).at_compiled_places();
+        let mut model = Perceptron::new(activation, true).with_compiled_offsets();
         model.steps.truncate(6);
-        let fused = fused(&model, &mut anything);
+        let fused = fused(&model, &mut allow_all);
         let expected = [
-            format!("b10 = product (b0, b2) {name} + b3"),
-            format!("b12 = product (b10, b4) {name} + b5"),
-            "b14 = product (b12, b6) identity + b7".to_owned(),
+            format!("b10 = matmul (b0, b2) {name} + b3"),
+            format!("b12 = matmul (b10, b4) {name} + b5"),
+            "b14 = matmul (b12, b6) identity + b7".to_owned(),
         ];
         assert_eq!(text(&fused, &model.kernels), expected);
     }
 }
 
 #[test]
-fn nothing_changes_where_no_product_can() {
-    let model = Perceptron::new(Activation::Relu, true).at_compiled_places();
+fn unsupported_epilogues_change_nothing() {
+    let model = Perceptron::new(Activation::Relu, true).with_compiled_offsets();
     let fused = fused(&model, &mut |_, _, _| false);
     let plain: Vec<FusedStep> = model.steps.iter().cloned().map(FusedStep::Plain).collect();
     assert_eq!(fused, Fused { steps: plain, slots: Vec::new() });
 }
 
 #[test]
-fn functions_are_fused_without_their_gradients_where_only_they_can_be() {
-    let forward = |_: usize, _: [DType; 3], it: Epilogue| !it.keeps();
-    let model = Perceptron::new(Activation::Relu, true).at_compiled_places();
+fn functions_are_fused_without_unsupported_gradients() {
+    let forward = |_: usize, _: [DType; 3], it: Epilogue| !it.has_aux();
+    let model = Perceptron::new(Activation::Relu, true).with_compiled_offsets();
     let fused = fused(&model, &mut forward.clone());
     check(&model, &fused);
-    assert_eq!(text(&fused, &model.kernels)[0], "b10 = product (b0, b2) relu + b3");
+    assert_eq!(text(&fused, &model.kernels)[0], "b10 = matmul (b0, b2) relu + b3");
     assert!(fused.slots.is_empty());
-    // The gradient of gelu wants its argument, which only a product that keeps it leaves.
-    let model = Perceptron::new(Activation::Gelu, true).at_compiled_places();
+    // The gradient of gelu needs its argument, which only a product with an auxiliary output
+    // stores.
+    let model = Perceptron::new(Activation::Gelu, true).with_compiled_offsets();
     let fused = fuse(&model.steps, &model.kernels, &model.tables, &mut forward.clone());
     check(&model, &fused);
     assert_eq!(text(&fused, &model.kernels)[0], "b9 = contraction (b0, b2)");
@@ -135,20 +136,20 @@ fn biases_are_rounded_for_rounded_products() {
     let lines = text(&fused, &model.kernels);
     assert_eq!(
         lines[..2],
-        ["slot 1 = round b3", "b10 = product (b0, b2) relu-kept + slot 1, slot 0"]
+        ["slot 1 = round b3", "b10 = matmul (b0, b2) relu-aux + slot 1, slot 0"]
     );
-    // The sum of the rows is wanted in single precision, which the product would not give.
+    // The row sums are needed in single precision, which the product does not provide.
     assert!(
-        lines.contains(&"b24 = product (b20, b6) relu-gradient, slot 2".to_owned()),
+        lines.contains(&"b24 = matmul (b20, b6) relu-gradient, slot 2".to_owned()),
         "{lines:#?}"
     );
 }
 
 #[test]
-fn results_that_others_read_stay() {
-    let mut model = Perceptron::new(Activation::Relu, true).in_places_of_their_own();
+fn results_with_other_readers_are_kept() {
+    let mut model = Perceptron::new(Activation::Relu, true).with_separate_buffers();
     let (contraction, map) = (model.steps[0].results[0], model.steps[1].results[0]);
-    // The first layer's gradient reads the product itself, not what relu made of it.
+    // The first layer's gradient reads the product itself, not the result of relu.
     for step in &mut model.steps[2..] {
         let is_product = matches!(model.kernels[step.kernel], Kernel::Contract(_));
         step.inputs
@@ -156,33 +157,33 @@ fn results_that_others_read_stay() {
             .filter(|it| **it == map && is_product)
             .for_each(|it| *it = contraction);
     }
-    let fused = fused(&model, &mut anything);
+    let fused = fused(&model, &mut allow_all);
     check(&model, &fused);
     assert_eq!(text(&fused, &model.kernels)[0], "b9 = contraction (b0, b2)");
 }
 
 #[test]
-fn results_that_are_fetched_stay() {
-    let mut model = Perceptron::new(Activation::Relu, true).in_places_of_their_own();
+fn fetched_results_are_kept() {
+    let mut model = Perceptron::new(Activation::Relu, true).with_separate_buffers();
     model.steps.truncate(6);
     let mut outputs = model.tables.outputs.to_vec();
     outputs[0].buffer = model.steps[4].results[0];
     model.tables.outputs = outputs.into();
-    let lines = text(&fused(&model, &mut anything), &model.kernels);
+    let lines = text(&fused(&model, &mut allow_all), &model.kernels);
     assert_eq!(lines[2..], ["b13 = contraction (b12, b6)", "b14 = map (b13, b7)"]);
 }
 
 #[test]
 fn products_wait_for_their_biases() {
-    let mut model = Perceptron::new(Activation::Relu, true).in_places_of_their_own();
+    let mut model = Perceptron::new(Activation::Relu, true).with_separate_buffers();
     model.steps.truncate(6);
-    // The update of a bias, early: it reads as gradient what has as many elements.
+    // An early update of the bias. The gradient is any vector of its size.
     let update =
         model.kernels.iter().position(|it| matches!(it, Kernel::Map(it) if it.extents[..] == [48]));
     let update = Step { kernel: update.unwrap(), inputs: vec![3, 3], results: vec![3] };
     model.steps.insert(1, update);
-    let lines = text(&fused(&model, &mut anything), &model.kernels);
-    assert_eq!(lines[..2], ["b3 = map (b3, b3)", "b10 = product (b0, b2) relu + b3"]);
+    let lines = text(&fused(&model, &mut allow_all), &model.kernels);
+    assert_eq!(lines[..2], ["b3 = map (b3, b3)", "b10 = matmul (b0, b2) relu + b3"]);
 }
 
 #[test]
@@ -190,10 +191,11 @@ fn steps_keep_their_meaning_in_all_memory_plans() {
     let mut n_fused = 0;
     for seed in 0..24 {
         let activation = if seed % 2 == 0 { Activation::Relu } else { Activation::Gelu };
-        let model = Perceptron::new(activation, seed % 3 > 0).shuffled(seed).in_random_places(seed);
-        let fused = fused(&model, &mut anything);
+        let model =
+            Perceptron::new(activation, seed % 3 > 0).shuffled(seed).with_random_offsets(seed);
+        let fused = fused(&model, &mut allow_all);
         check(&model, &fused);
-        n_fused += fused.steps.iter().filter(|it| matches!(it, FusedStep::Product(_))).count();
+        n_fused += fused.steps.iter().filter(|it| matches!(it, FusedStep::Matmul(_))).count();
     }
     // Most of the five of each model.
     assert!(n_fused > 24 * 3, "{n_fused}");

@@ -1,4 +1,4 @@
-//! The scalar programs of activations, as the compiler writes them.
+//! Scalar programs of activations, in the form that the compiler emits.
 
 use soybean_plan::{Binary, Instruction, Unary};
 
@@ -7,7 +7,7 @@ use Instruction::{Constant, Input as X};
 const ROOT: f64 = 0.797_884_560_802_865_4;
 const CUBIC: f64 = 0.044_715;
 
-/// Gelu of what these instructions give.
+/// Returns gelu of the result of these instructions.
 pub(super) fn gelu(sum: &[Instruction]) -> Vec<Instruction> {
     let (x, n) = (last(sum), u16::try_from(sum.len()).unwrap());
     let mul = |x, y| binary(Binary::Multiply, x, y);
@@ -29,7 +29,7 @@ pub(super) fn gelu(sum: &[Instruction]) -> Vec<Instruction> {
     [sum, &tail].concat()
 }
 
-/// `x0` times the derivative of gelu at `x1`, or at `x1 + x2`.
+/// Returns `x0` times the derivative of gelu at `x1`, or at `x1 + x2`.
 pub(super) fn gelu_gradient(has_bias: bool) -> Vec<Instruction> {
     let sum = [X(0), X(1), X(2), binary(Binary::Add, 1, 2)];
     let sum = if has_bias { &sum[..] } else { &sum[..2] };

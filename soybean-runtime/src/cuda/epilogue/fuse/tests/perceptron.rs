@@ -1,4 +1,5 @@
-//! One training step of a perceptron of three layers, as the compiler makes it, in several memory plans.
+//! A training step of a perceptron with three layers, as the compiler emits it, in several memory
+//! plans.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ pub(super) struct Perceptron {
     pub(super) tables: Tables,
 }
 
-/// Elements, and where the compiler put the buffer in the plan for one GPU.
+/// Elements and offsets of the buffers, from the compiler's plan for one GPU.
 const BUFFERS: [(usize, usize); 31] = [
     (2048, 0),
     (64, 8192),
@@ -60,8 +61,8 @@ const BUFFERS: [(usize, usize); 31] = [
     (48, 24384),
     (1536, 24384),
 ];
-/// Where those buffers lie for relu whose places differ.
-const RELU_PLACES: [(BufferId, usize); 19] = [
+/// Offsets that differ for relu.
+const RELU_OFFSETS: [(BufferId, usize); 19] = [
     (10, 24384),
     (12, 48960),
     (13, 36672),
@@ -221,13 +222,13 @@ impl Perceptron {
         self.map(&[n_elements], &[[0, 1]; 2], &instructions, &[parameter, gradient], parameter);
     }
 
-    /// Where the compiler put the buffers.
-    pub(super) fn at_compiled_places(self) -> Self {
+    /// Keeps the compiler's offsets.
+    pub(super) fn with_compiled_offsets(self) -> Self {
         self
     }
 
-    /// Every buffer has memory that no other has.
-    pub(super) fn in_places_of_their_own(mut self) -> Self {
+    /// Gives every buffer its own memory.
+    pub(super) fn with_separate_buffers(mut self) -> Self {
         let mut buffers = self.tables.buffers.to_vec();
         let mut end = 0;
         for buffer in &mut buffers {
@@ -239,47 +240,47 @@ impl Perceptron {
         self
     }
 
-    /// Products and what is made of them are `bf16`.
+    /// Makes products and their results `bf16`.
     pub(super) fn rounded(mut self) -> Self {
         let mut buffers = self.tables.buffers.to_vec();
         for number in [9, 10, 11, 12, 13, 14, 20, 22, 24, 26, 28] {
             buffers[number].dtype = DType::Bf16;
         }
         self.tables.buffers = buffers.into();
-        self.in_places_of_their_own()
+        self.with_separate_buffers()
     }
 
-    /// In another order, in which every step still finds what it reads.
+    /// Shuffles the steps subtract breaking dependencies.
     pub(super) fn shuffled(mut self, seed: u64) -> Self {
         let mut random = Random(seed);
         let mut left = std::mem::take(&mut self.steps);
         while !left.is_empty() {
             let ready = |at: &usize| left[..*at].iter().all(|it| !depends(&left[*at], it));
             let ready: Vec<usize> = (0..left.len()).filter(ready).collect();
-            // Mostly in order, as compilers have it.
+            // Mostly in order, as compilers emit steps.
             let at = if random.below(3) > 0 { 0 } else { random.below(ready.len()) };
             self.steps.push(left.remove(ready[at]));
         }
         self
     }
 
-    /// Buffers that are not needed at the same time share memory at random.
-    pub(super) fn in_random_places(mut self, seed: u64) -> Self {
+    /// Lets buffers with disjoint lifetimes share memory at random.
+    pub(super) fn with_random_offsets(mut self, seed: u64) -> Self {
         let mut random = Random(seed ^ 0x5EED);
-        let lives = self.lives();
+        let lifetimes = self.lifetimes();
         let mut buffers = self.tables.buffers.to_vec();
         let size = |it: &Buffer| (it.n_elements * it.dtype.bytes()).next_multiple_of(64);
         let mut placed: Vec<BufferId> = Vec::new();
         let mut arena_bytes = 0;
-        let mut order: Vec<BufferId> = lives.keys().copied().collect();
-        order.sort_by_key(|it| (lives[it].0, *it));
+        let mut order: Vec<BufferId> = lifetimes.keys().copied().collect();
+        order.sort_by_key(|it| (lifetimes[it].0, *it));
         for id in order {
-            let (start, end) = lives[&id];
+            let (start, end) = lifetimes[&id];
             let is_map = start
                 .checked_sub(1)
                 .is_some_and(|at| matches!(self.kernels[self.steps[at].kernel], Kernel::Map(_)));
             let conflicts = |other: BufferId, offset: usize| {
-                let (first, last) = lives[&other];
+                let (first, last) = lifetimes[&other];
                 let (from, to) =
                     (buffers[other].offset, buffers[other].offset + size(&buffers[other]));
                 let is_in_place = is_map
@@ -307,28 +308,28 @@ impl Perceptron {
         self
     }
 
-    /// From and to which step each buffer is needed, counted from 1.
-    fn lives(&self) -> BTreeMap<BufferId, (usize, usize)> {
-        let mut lives: BTreeMap<BufferId, (usize, usize)> = BTreeMap::new();
+    /// Returns the first and the last step that needs each buffer, counted from 1.
+    fn lifetimes(&self) -> BTreeMap<BufferId, (usize, usize)> {
+        let mut lifetimes: BTreeMap<BufferId, (usize, usize)> = BTreeMap::new();
         for (at, step) in (1..).zip(&self.steps) {
             for &buffer in step.inputs.iter().chain(&step.results) {
-                lives.entry(buffer).or_insert((at, at)).1 = at;
+                lifetimes.entry(buffer).or_insert((at, at)).1 = at;
             }
         }
         for buffer in (0..9).chain(self.tables.loss) {
-            let from = if Some(buffer) == self.tables.loss { lives[&buffer].0 } else { 0 };
-            lives.insert(buffer, (from, usize::MAX));
+            let from = if Some(buffer) == self.tables.loss { lifetimes[&buffer].0 } else { 0 };
+            lifetimes.insert(buffer, (from, usize::MAX));
         }
-        lives
+        lifetimes
     }
 }
 
-/// Whether the later step must stay behind the earlier.
+/// Returns true if the later step depends on the earlier.
 fn depends(later: &Step, earlier: &Step) -> bool {
-    let meet = |one: &[BufferId], other: &[BufferId]| one.iter().any(|it| other.contains(it));
-    meet(&later.inputs, &earlier.results)
-        || meet(&later.results, &earlier.inputs)
-        || meet(&later.results, &earlier.results)
+    let overlaps = |one: &[BufferId], other: &[BufferId]| one.iter().any(|it| other.contains(it));
+    overlaps(&later.inputs, &earlier.results)
+        || overlaps(&later.results, &earlier.inputs)
+        || overlaps(&later.results, &earlier.results)
 }
 
 struct Random(u64);
@@ -351,7 +352,7 @@ fn tables(activation: Activation) -> Tables {
         |&(n_elements, offset): &(usize, usize)| Buffer { offset, n_elements, dtype: DType::F32 };
     let mut buffers: Vec<Buffer> = BUFFERS.iter().map(make).collect();
     if activation == Activation::Relu {
-        RELU_PLACES.iter().for_each(|&(buffer, offset)| buffers[buffer].offset = offset);
+        RELU_OFFSETS.iter().for_each(|&(buffer, offset)| buffers[buffer].offset = offset);
         buffers[30].offset = 36672;
     }
     let tile = |n: usize| Tile { shape: Shape::new(&[n]), tiling: Tiling::replicated(0) };

@@ -1,0 +1,156 @@
+//! Opening a checkpoint: all of its bytes are read and checked.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use safetensors::Dtype;
+
+use crate::{
+    Counters, Error, Progress, naming,
+    run_file::{FileSum, RunFile},
+    tensor_file::{Entry, Reader, checkpoint_error, n_bytes_of, read_chunks},
+};
+
+/// A checkpoint on disk whose lengths and checksums were found to be right.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    run: RunFile,
+    /// The files of parameters and buffers.
+    pub(crate) model_files: Vec<TensorFile>,
+    /// The files of the optimiser's tensors.
+    pub(crate) optimizer_files: Vec<TensorFile>,
+}
+
+/// A file of tensors that was checked.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorFile {
+    pub(crate) path: PathBuf,
+    pub(crate) sum: FileSum,
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Checkpoint {
+    /// Opens the folder of a checkpoint, and reads and checks all of its files.
+    ///
+    /// # Errors
+    /// If a file is missing or cannot be read, or if a length, a checksum, a header or the step in
+    /// the folder's name is wrong.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        let path = path.into();
+        let run = RunFile::read(&path)?;
+        check_name(&path, run.counters.n_steps)?;
+        let (model_files, optimizer_files) = (Vec::new(), Vec::new());
+        let mut this = Self { path, run, model_files, optimizer_files };
+        for sum in &this.run.files {
+            let path = path_in(&this.path, sum)?;
+            check_length(&path, sum)?;
+            let files = match &sum.name {
+                name if naming::is_shard(name, naming::MODEL) => &mut this.model_files,
+                name if naming::is_shard(name, naming::OPTIMIZER) => &mut this.optimizer_files,
+                _ => {
+                    sum.check(&path, read_chunks(&path, &mut |_| {})?)?;
+                    continue;
+                }
+            };
+            files.push(TensorFile { entries: entries(&path, sum)?, path, sum: sum.clone() });
+        }
+        check_names(&this.path, &this.model_files)?;
+        check_names(&this.path, &this.optimizer_files)?;
+        Ok(this)
+    }
+
+    /// Returns the folder of the checkpoint.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the name of the model that was trained.
+    #[must_use]
+    pub fn model_name(&self) -> &str {
+        &self.run.model
+    }
+
+    /// Returns the files of parameters and buffers, and their tensors.
+    pub(crate) fn into_model_files(self) -> impl Iterator<Item = (PathBuf, Vec<Entry>)> {
+        self.model_files.into_iter().map(|it| (it.path, it.entries))
+    }
+
+    /// Returns the counters of the trainer.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.run.counters
+    }
+
+    /// Returns the progress of the run.
+    #[must_use]
+    pub const fn progress(&self) -> &Progress {
+        &self.run.progress
+    }
+}
+
+/// Returns true if all files exist and have their full length. Their contents are not read.
+pub(crate) fn is_complete(folder: &Path) -> bool {
+    let is_there =
+        |sum: &FileSum| path_in(folder, sum).and_then(|path| check_length(&path, sum)).is_ok();
+    RunFile::read(folder).is_ok_and(|run| run.files.iter().all(is_there))
+}
+
+/// Checks the step in the folder's name, since the newest checkpoint is found by name.
+fn check_name(path: &Path, n_steps: u64) -> Result<(), Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_prefix(naming::REPLACED).unwrap_or(&name);
+    match naming::steps_of(name) {
+        Some(expected) if expected != n_steps => {
+            let path = path.display();
+            Err(checkpoint_error(format!(
+                "{path}: expected a checkpoint after {expected} steps, found one after {n_steps}"
+            )))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn path_in(folder: &Path, sum: &FileSum) -> Result<PathBuf, Error> {
+    let name = Path::new(&sum.name);
+    if name.file_name() == Some(name.as_os_str()) {
+        return Ok(folder.join(name));
+    }
+    let (folder, name) = (folder.display(), &sum.name);
+    Err(checkpoint_error(format!("{folder}: expected files of this folder, found `{name}`")))
+}
+
+fn check_length(path: &Path, sum: &FileSum) -> Result<(), Error> {
+    let (expected, found) = (sum.bytes, n_bytes_of(path)?);
+    if expected == found {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(checkpoint_error(format!("{path}: expected {expected} bytes, found {found}")))
+}
+
+fn entries(path: &Path, sum: &FileSum) -> Result<Vec<Entry>, Error> {
+    let mut reader = Reader::open(path)?;
+    let mut entries = Vec::new();
+    while let Some(entry) = reader.next(&mut |_| {})? {
+        entries.push(entry.clone());
+    }
+    sum.check(path, reader.sum())?;
+    let Some(other) = entries.iter().find(|it| it.dtype != Dtype::F32) else { return Ok(entries) };
+    let (path, name, found) = (path.display(), &other.name, other.dtype);
+    Err(checkpoint_error(format!("{path}: `{name}`: expected elements of type F32, found {found}")))
+}
+
+fn check_names(path: &Path, files: &[TensorFile]) -> Result<(), Error> {
+    let mut names = BTreeSet::new();
+    match files.iter().flat_map(|it| &it.entries).find(|it| !names.insert(&it.name)) {
+        Some(twice) => {
+            let (path, name) = (path.display(), &twice.name);
+            Err(checkpoint_error(format!("{path}: `{name}`: expected once, found in two files")))
+        }
+        None => Ok(()),
+    }
+}

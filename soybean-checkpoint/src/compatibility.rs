@@ -1,0 +1,95 @@
+//! The check that a checkpoint fits a model and its optimiser. The plan does not matter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    Checkpoint, Error, StateSpec, TensorSpec, checkpoint::TensorFile, tensor_file::checkpoint_error,
+};
+
+/// Shapes by name.
+type Shapes<'a> = BTreeMap<&'a str, &'a [usize]>;
+
+/// Checks that a checkpoint has exactly the tensors of this state, and possible counters.
+pub(crate) fn check(spec: &StateSpec, checkpoint: &Checkpoint) -> Result<(), Error> {
+    let wrong = |what: &str| {
+        let (path, model) = (checkpoint.path().display(), &spec.model);
+        Err(checkpoint_error(format!(
+            "{path}: expected a checkpoint of the model `{model}`: {what}"
+        )))
+    };
+    let expected = shapes_of_state(&spec.parameters);
+    let found = shapes_of_files(&checkpoint.model_files);
+    let of_model = differences(&expected, &found);
+    if !of_model.is_empty() {
+        return wrong(&of_model);
+    }
+    let states = shapes_of_state(&spec.optimizer);
+    let found = shapes_of_files(&checkpoint.optimizer_files);
+    let (kinds, found_kinds) = (kinds(&states, &expected), kinds(&found, &expected));
+    if kinds != found_kinds {
+        return wrong(&format!(
+            "it is of another optimizer: expected one that keeps {}, found one that keeps {}",
+            listed(&kinds),
+            listed(&found_kinds)
+        ));
+    }
+    let of_optimizer = differences(&states, &found);
+    if !of_optimizer.is_empty() {
+        return wrong(&of_optimizer);
+    }
+    let (most, found) = (spec.accumulate.saturating_sub(1), checkpoint.counters().n_accumulated);
+    if found > most {
+        return wrong(&format!(
+            "expected at most {most} steps that wait for an update, since `accumulate` is {}, \
+             found {found}",
+            spec.accumulate
+        ));
+    }
+    Ok(())
+}
+
+fn shapes_of_state(tensors: &[TensorSpec]) -> Shapes<'_> {
+    tensors.iter().map(|it| (it.name.as_str(), &it.shape[..])).collect()
+}
+
+fn shapes_of_files(files: &[TensorFile]) -> Shapes<'_> {
+    files.iter().flat_map(|it| &it.entries).map(|it| (it.name.as_str(), &it.shape[..])).collect()
+}
+
+/// Lists the tensors that are missing, unexpected or of another shape.
+fn differences(expected: &Shapes<'_>, found: &Shapes<'_>) -> String {
+    let of_shape = |(name, expected): (&&str, &&[usize])| {
+        let found = found.get(name).filter(|found| *found != expected)?;
+        Some(format!("`{name}`: expected shape {expected:?}, found {found:?}"))
+    };
+    let only = |these: &Shapes<'_>, others: &Shapes<'_>, what: &str| {
+        let names: Vec<String> = these
+            .keys()
+            .filter(|it| !others.contains_key(*it))
+            .map(|it| format!("`{it}`"))
+            .collect();
+        (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")))
+    };
+    let of_names = [only(expected, found, "without"), only(found, expected, "with the unexpected")];
+    let all: Vec<String> =
+        of_names.into_iter().flatten().chain(expected.iter().filter_map(of_shape)).collect();
+    all.join("; ")
+}
+
+/// Returns the kinds of tensors that an optimiser keeps, such as `momentum`. A kind is the part of
+/// a name after the longest name of a parameter.
+fn kinds<'a>(states: &Shapes<'a>, parameters: &Shapes<'_>) -> BTreeSet<&'a str> {
+    let kind = |name: &&'a str| {
+        let mut splits = name.rmatch_indices('.').map(|(at, _)| name.split_at(at));
+        let split = splits.find(|(parameter, _)| parameters.contains_key(parameter));
+        split.map_or(*name, |(_, kind)| &kind[1..])
+    };
+    states.keys().map(kind).collect()
+}
+
+fn listed(kinds: &BTreeSet<&str>) -> String {
+    if kinds.is_empty() {
+        return "nothing".to_owned();
+    }
+    kinds.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,24 @@
+//! Files of tensors in the format safetensors: a header in JSON, then the elements.
+//!
+//! The crate `safetensors` reads and writes the header. The elements are streamed by this module,
+//! because that crate needs whole files in memory.
+
+mod read;
+mod write;
+
+pub(crate) use read::{Entry, Reader, entries, n_bytes_of, read_chunks, text};
+pub(crate) use write::{Sum, Writer, header};
+
+use std::path::Path;
+
+use crate::{Error, ErrorKind};
+
+/// Creates the error of a file with unexpected contents.
+pub(crate) fn checkpoint_error(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Checkpoint, message)
+}
+
+/// Creates the error of a failed system call: `what` was expected to be done with this file.
+pub(crate) fn io_error(what: &str, path: &Path, error: &std::io::Error) -> Error {
+    checkpoint_error(format!("{}: expected to {what}, found: {error}", path.display()))
+}

@@ -1,0 +1,73 @@
+//! `by-phase`: one tensor in training, another in evaluation, where what a model computes depends on which of the two it is; costs nothing.
+
+use std::fmt;
+
+use soybean_plan::{Combine, DType, Kernel, Shape};
+
+use crate::{
+    operator::{GradientBuilder, OperatorCall, Phase, Rounding, Rules},
+    operators::elementwise::all_dims,
+    signature::Signature,
+    value::Value,
+};
+
+/// The first operand in a training step, the second in an evaluation; both of the same shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhaseSelect;
+
+impl PhaseSelect {
+    /// The position of the operand that is the result in this phase.
+    #[must_use]
+    pub const fn operand(phase: Phase) -> usize {
+        match phase {
+            Phase::Train => 0,
+            Phase::Evaluate => 1,
+        }
+    }
+}
+
+impl Rules for PhaseSelect {
+    fn signature(&self, operands: &[Shape]) -> Signature {
+        let dims = all_dims(&operands[0]);
+        Signature::plain(operands[0].to_vec(), &[dims.clone(), dims.clone()], &dims, Combine::Sum)
+    }
+
+    // Gradients are those of training.
+    fn gradient(
+        &self,
+        call: &OperatorCall<'_>,
+        _builder: &mut dyn GradientBuilder,
+    ) -> Vec<Option<Value>> {
+        vec![Some(call.gradient), None]
+    }
+
+    fn flops_per_point(&self) -> u64 {
+        0
+    }
+
+    fn rounding(&self) -> Rounding {
+        Rounding::Alike
+    }
+
+    fn kernel(&self, _operands: &[Shape], _result: &Shape) -> Option<Kernel> {
+        None
+    }
+
+    fn dtype(&self, operands: &[DType]) -> DType {
+        operands[0]
+    }
+
+    fn is_alias(&self) -> bool {
+        true
+    }
+
+    fn reads(&self, position: usize, phase: Phase) -> bool {
+        position == Self::operand(phase)
+    }
+}
+
+impl fmt::Display for PhaseSelect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("by-phase")
+    }
+}

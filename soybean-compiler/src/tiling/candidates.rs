@@ -1,0 +1,146 @@
+//! Min-sum problems over a few candidate labels of each variable: axis assignments of an orbit, the
+//! neighbourhood of a plan, or mixtures of plans.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use soybean_minsum::{Interner, PairwiseProblem};
+use soybean_plan::Tiling;
+
+use super::problem::{AccessEdge, Label, Plan, TilingProblem, Variable};
+
+/// Candidate labels of each variable. Equal variables share a list, and equal edges a table.
+pub(super) struct Candidates<'a> {
+    problem: &'a TilingProblem<'a>,
+    lists: Vec<Vec<Label>>,
+    /// The list of each variable.
+    list_of: Vec<usize>,
+}
+
+/// The key of a table: the accesses of an edge, the lists of its variables, and its memory
+/// multiplier.
+type Key<'a> = (&'a [usize], [usize; 3]);
+
+impl<'a> Candidates<'a> {
+    /// Makes a list for each variable from the labels that some plans give it, once for all equal
+    /// variables. Returns `None` if a list is empty.
+    pub(super) fn new(
+        problem: &'a TilingProblem<'a>,
+        plans: &[&[Label]],
+        list: impl Fn(usize, &[&Label]) -> Vec<Label>,
+    ) -> Option<Self> {
+        let mut numbers = BTreeMap::new();
+        let mut lists: Vec<Vec<Label>> = Vec::new();
+        let mut number = |variable: usize| {
+            let chosen: Vec<&Label> = plans.iter().map(|it| &it[variable]).collect();
+            let tensor_kind = match problem.variables[variable] {
+                Variable::Tensor { tensor_kind, .. } => tensor_kind,
+                Variable::Operator { operator_kind, .. } => operator_kind,
+            };
+            let key = (chosen, tensor_kind, problem.pin(variable).is_some());
+            if let Some(number) = numbers.get(&key) {
+                return Some(*number);
+            }
+            let mut list = list(variable, &key.0);
+            list.sort_unstable();
+            list.dedup();
+            let is_some = !list.is_empty();
+            lists.push(list);
+            numbers.insert(key, lists.len() - 1);
+            is_some.then_some(lists.len() - 1)
+        };
+        let list_of = (0..problem.variables.len()).map(&mut number).collect::<Option<_>>()?;
+        Some(Self { problem, lists, list_of })
+    }
+
+    fn list(&self, variable: usize) -> &[Label] {
+        &self.lists[self.list_of[variable]]
+    }
+
+    /// Returns the positions of a plan's labels; `None` if one of them is not a candidate.
+    pub(super) fn positions(&self, plan: &[Label]) -> Option<Vec<usize>> {
+        let position = |(variable, label)| self.list(variable).binary_search(label).ok();
+        plan.iter().enumerate().map(position).collect()
+    }
+
+    /// Returns the plan of the labels at these positions.
+    pub(super) fn plan(&self, positions: &[usize]) -> Plan {
+        let label = |(variable, &at): (usize, &usize)| self.list(variable)[at].clone();
+        positions.iter().enumerate().map(label).collect()
+    }
+
+    /// Returns the number of entries of all distinct tables.
+    pub(super) fn n_entries(&self) -> usize {
+        let keys: BTreeSet<Key<'_>> = self.problem.edges.iter().map(|it| self.key(it)).collect();
+        let n_entries =
+            |(_, [tilings, forms, _]): Key<'_>| self.lists[tilings].len() * self.lists[forms].len();
+        keys.into_iter().map(n_entries).sum()
+    }
+
+    fn key(&self, edge: &'a AccessEdge) -> Key<'a> {
+        let [tilings, forms] = [edge.tensor, edge.operator].map(|it| self.list_of[it]);
+        (&edge.accesses, [tilings, forms, self.problem.multiplier_key(edge)])
+    }
+
+    /// Returns the min-sum problem over the candidates.
+    pub(super) fn costs(&self) -> PairwiseProblem {
+        let problem = self.problem;
+        let of_label = |variable: usize, label: &Label| {
+            problem.cost_of_label(&problem.cost_model, variable, label)
+        };
+        let of_variable =
+            |variable: usize| self.list(variable).iter().map(|it| of_label(variable, it)).collect();
+        let mut known: BTreeMap<Key<'_>, Rc<[i64]>> = BTreeMap::new();
+        let mut edge = |edge: &'a AccessEdge| {
+            let key @ (_, [tilings, forms, _]) = self.key(edge);
+            let table = known
+                .entry(key)
+                .or_insert_with(|| self.table(edge, &self.lists[tilings], &self.lists[forms]));
+            edge.edge(Rc::clone(table))
+        };
+        PairwiseProblem {
+            unary: (0..self.list_of.len()).map(of_variable).collect(),
+            edges: problem.edges.iter().map(&mut edge).collect(),
+        }
+    }
+
+    fn table(&self, edge: &AccessEdge, tilings: &[Label], forms: &[Label]) -> Rc<[i64]> {
+        let problem = self.problem;
+        // Many partitionings need a tensor in the same tiling.
+        let of_access = |&access: &usize| {
+            let access = &problem.accesses[access];
+            let mut known = Interner::default();
+            let mut needed = Vec::new();
+            let number = |form: &Label| {
+                let tiling = problem.accessed_tiling(access, form.form());
+                let number = known.number(tiling);
+                if number == needed.len() {
+                    needed.push(tiling);
+                }
+                number
+            };
+            let numbers: Vec<usize> = forms.iter().map(number).collect();
+            let cost = |tiling: &Label, needed: &Tiling| {
+                problem.cost_of_conversion(&problem.cost_model, access, tiling.tiling(), *needed)
+            };
+            let of_tiling = |tiling| needed.iter().map(|it| cost(tiling, it)).collect();
+            let costs: Vec<Vec<i64>> = tilings.iter().map(of_tiling).collect();
+            (numbers, costs)
+        };
+        let accesses: Vec<(Vec<usize>, Vec<Vec<i64>>)> =
+            edge.accesses.iter().map(of_access).collect();
+        let is_priced = problem.multiplier_key(edge) > 0;
+        let rows: Vec<usize> = (0..tilings.len()).collect();
+        let columns: Vec<usize> = (0..forms.len()).collect();
+        edge.table(&rows, &columns, |&row, &column| {
+            let of_access =
+                |(numbers, costs): &(Vec<usize>, Vec<Vec<i64>>)| costs[row][numbers[column]];
+            let memory_price = || {
+                problem.memory_price_of_labels(edge, tilings[row].tiling(), forms[column].form())
+            };
+            accesses.iter().map(of_access).sum::<i64>() + if is_priced { memory_price() } else { 0 }
+        })
+    }
+}

@@ -1,0 +1,283 @@
+//! Coarse-to-fine search for the plan of least cost (as in Raphael 2001): from orbits of axes to
+//! blocks of axes to single axes.
+//!
+//! 1. Orbits ([`Resolution`]) have few labels, so their least cost is found fast. It is a lower
+//!    bound of all plans.
+//! 2. The solution is lifted: axes are assigned in blocks that fit it. Mostly some assignment costs
+//!    as much as the orbits; then it is proved optimal.
+//! 3. If not, the plan is improved by changing one block per variable. On meshes of few axes, all
+//!    plans that can still be better are searched.
+
+use soybean_minsum::{NO_LIMIT, Options, labels_at, labels_within, solve, solve_below};
+use soybean_plan::{AxisSet, Mesh};
+
+use super::{
+    axis_partition::{axis_partitions, symmetry_classes},
+    candidates::Candidates,
+    instance::Instance,
+    problem::{Label, Plan, TilingProblem, WORK},
+    resolution::Resolution,
+};
+
+/// The most axes for which single axes are searched.
+const MAX_FINE_AXES: usize = 4;
+/// The most entries of the tables of all edges, counting shared tables once per edge.
+const MAX_ENTRIES: usize = 1 << 26;
+/// The work of a proof by dual decomposition on meshes of few axes.
+const DECOMPOSITION_WORK: u64 = 1 << 35;
+/// The number of axes for which work is stated. It doubles with each of the next few axes.
+const N_AXES_AT_ONCE: usize = 3;
+const MOST_DOUBLINGS: usize = 3;
+/// The most partitions of the axes into blocks that are tried.
+const MAX_PARTITIONS: usize = 8;
+/// The most entries of the tables of an axis assignment, once one has been found.
+const MAX_ASSIGNMENT_ENTRIES: usize = 1 << 19;
+/// Gaps below 1/2048 of the cost are not pursued.
+const NEGLIGIBLE: i64 = 1 << 11;
+/// The number of passes that rule out orbits.
+const N_PASSES: u64 = 8;
+
+/// A plan with a lower bound.
+#[derive(Clone)]
+pub(super) struct BoundedPlan {
+    pub(super) plan: Plan,
+    pub(super) cost: i64,
+    /// No plan costs less.
+    pub(super) bound: i64,
+    /// The number of entries of the largest table.
+    pub(super) largest_table: usize,
+}
+
+impl BoundedPlan {
+    /// Returns a plan without a bound.
+    pub(super) fn new(problem: &TilingProblem<'_>, plan: Plan) -> Self {
+        Self { cost: problem.cost(&plan), plan, bound: 0, largest_table: 0 }
+    }
+
+    /// Returns the plan without its bound, which was proved for a part of all plans only.
+    pub(super) fn unproved(self) -> Self {
+        Self { bound: 0, largest_table: 0, ..self }
+    }
+
+    pub(super) fn is_optimal(&self) -> bool {
+        self.bound == self.cost
+    }
+}
+
+/// The effort of a search.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effort {
+    /// An axis assignment of the best orbits.
+    Assignment,
+    /// A proof of the best plan, as far as the work allows.
+    Proof,
+}
+
+/// A tiling problem, and its instance by orbits.
+pub(super) struct CoarseToFine<'a> {
+    problem: &'a TilingProblem<'a>,
+    orbits: Instance<'a>,
+    /// The work of a search among candidates.
+    work: u64,
+    /// The work of a search among orbits or among single axes.
+    coarse_work: u64,
+}
+
+impl<'a> CoarseToFine<'a> {
+    pub(super) fn new(problem: &'a TilingProblem<'a>) -> Self {
+        let mesh = &problem.mesh;
+        let orbits = Instance::new(problem, Resolution::orbits(mesh, &symmetry_classes(problem)));
+        let n_doublings = mesh.n_axes().saturating_sub(N_AXES_AT_ONCE).min(MOST_DOUBLINGS);
+        let work = problem.work(WORK);
+        Self { problem, orbits, work, coarse_work: work << n_doublings }
+    }
+
+    /// Returns the instance by orbits.
+    pub(super) fn orbits(&self) -> &Instance<'a> {
+        &self.orbits
+    }
+
+    /// Returns the gap that is not pursued at this cost: none if single axes can be searched.
+    fn negligible(&self, cost: i64) -> i64 {
+        if self.problem.mesh.n_axes() <= MAX_FINE_AXES { 0 } else { cost / NEGLIGIBLE }
+    }
+
+    /// Returns the best plan among these orbits, no worse than the plans in hand.
+    pub(super) fn best(
+        &self,
+        allowed: &[Vec<usize>],
+        in_hand: &[&BoundedPlan],
+        effort: Effort,
+    ) -> BoundedPlan {
+        let start = in_hand.iter().min_by_key(|it| it.cost);
+        let from = start.and_then(|it| self.orbits.positions(allowed, &it.plan));
+        let costs = self.orbits.restricted(allowed);
+        let options = Options {
+            gap: self.negligible(start.map_or(0, |it| it.cost)),
+            ..Options::with_work(self.coarse_work)
+        };
+        let found = solve(&costs, from.as_deref(), options);
+        let mut refinement = Refinement {
+            parent: self,
+            allowed,
+            found: BoundedPlan {
+                cost: start.map_or(i64::MAX, |it| it.cost),
+                plan: start.map_or_else(Vec::new, |it| it.plan.clone()),
+                bound: found.lower_bound,
+                largest_table: found.largest_table,
+            },
+        };
+        let blocks = refinement.assign_axes(&labels_at(allowed, &found.labels), effort);
+        if effort == Effort::Assignment || refinement.is_settled() {
+            return refinement.found;
+        }
+        let mesh = &self.problem.mesh;
+        refinement.improve(&blocks);
+        refinement.improve(&single_axes(mesh));
+        if !refinement.is_settled() && mesh.n_axes() <= MAX_FINE_AXES {
+            let kept = labels_within(&costs, refinement.found.cost, N_PASSES);
+            refinement.search(&labels_at_each(allowed, &kept));
+        }
+        refinement.found
+    }
+}
+
+/// The search for a plan with given orbits.
+struct Refinement<'a> {
+    parent: &'a CoarseToFine<'a>,
+    /// The orbits that plans may have.
+    allowed: &'a [Vec<usize>],
+    found: BoundedPlan,
+}
+
+impl Refinement<'_> {
+    /// Returns whether the gap is closed, or small enough on meshes whose single axes are not
+    /// searched.
+    fn is_settled(&self) -> bool {
+        let BoundedPlan { cost, bound, .. } = self.found;
+        cost - bound <= self.parent.negligible(bound)
+    }
+
+    /// Assigns axes to these orbits, by one partition into blocks after the other until the gap is
+    /// closed. Returns the best partition.
+    fn assign_axes(&mut self, labels: &[usize], effort: Effort) -> Vec<AxisSet> {
+        let CoarseToFine { problem, orbits, .. } = self.parent;
+        let is_quick = effort == Effort::Assignment && problem.mesh.n_axes() > MAX_FINE_AXES;
+        let n_partitions = if is_quick { 1 } else { MAX_PARTITIONS };
+        let wanted = orbits.plan(labels);
+        let partitions = axis_partitions(orbits, labels);
+        let (mut best, mut least) = (0, NO_LIMIT);
+        for (number, blocks) in partitions.iter().take(n_partitions).enumerate() {
+            if let Some(cost) = self.assign_by_blocks(&wanted, blocks, least) {
+                (best, least) = (number, cost);
+            }
+            if self.is_settled() {
+                break;
+            }
+        }
+        partitions.into_iter().nth(best).expect("single axes are a partition")
+    }
+
+    /// Returns the cost of the best assignment of these orbits by blocks, if there is one, its
+    /// tables are not too large, and it costs less than the limit.
+    fn assign_by_blocks(
+        &mut self,
+        wanted: &[Label],
+        blocks: &[AxisSet],
+        limit: i64,
+    ) -> Option<i64> {
+        let problem = self.parent.problem;
+        let classes = self.parent.orbits.resolution.classes();
+        let single = single_axes(&problem.mesh);
+        let assignments = |variable: usize, like: &[&Label]| {
+            let by_blocks = problem.axis_assignments(variable, like[0], &classes, blocks);
+            if by_blocks.is_empty() {
+                return problem.axis_assignments(variable, like[0], &classes, &single);
+            }
+            by_blocks
+        };
+        let choices = Candidates::new(problem, &[wanted], assignments)?;
+        if limit < NO_LIMIT && choices.n_entries() > MAX_ASSIGNMENT_ENTRIES {
+            return None;
+        }
+        let found = solve_below(&choices.costs(), limit, Options::with_work(self.parent.work / 4));
+        found.labels.map(|it| self.offer(choices.plan(&it)))
+    }
+
+    /// Improves the plan until no change of one block per variable helps. All variables change
+    /// together (a very large neighbourhood, Ahuja et al. 2002).
+    fn improve(&mut self, blocks: &[AxisSet]) {
+        let problem = self.parent.problem;
+        while !self.is_settled() {
+            let plan = &self.found.plan;
+            let neighbourhood = |variable: usize, here: &[&Label]| {
+                if problem.pin(variable).is_some() {
+                    return vec![here[0].clone()];
+                }
+                problem.neighbourhood(variable, here[0], blocks)
+            };
+            let choices = Candidates::new(problem, &[plan], neighbourhood)
+                .expect("a plan is in its neighbourhood");
+            let from = choices.positions(plan);
+            let found =
+                solve(&choices.costs(), from.as_deref(), Options::with_work(self.parent.work));
+            let before = self.found.cost;
+            self.offer(choices.plan(&found.labels));
+            if self.found.cost > before - before / NEGLIGIBLE {
+                return;
+            }
+        }
+    }
+
+    /// Searches all plans with any of these orbits, with a proof as far as the work allows.
+    fn search(&mut self, wanted: &[Vec<usize>]) {
+        let problem = self.parent.problem;
+        let instance = Instance::new(problem, Resolution::FINE);
+        let mut kept = instance.refining(&self.parent.orbits, wanted, self.allowed);
+        let here = instance.indices(&self.found.plan).expect("single axes have all labels");
+        for (kept, state) in kept.iter_mut().zip(here) {
+            if let Err(at) = kept.binary_search(&state) {
+                kept.insert(at, state);
+            }
+        }
+        if instance.n_entries(&kept) > MAX_ENTRIES {
+            return;
+        }
+        let from = instance.positions(&kept, &self.found.plan);
+        let is_small = problem.mesh.n_axes() <= N_AXES_AT_ONCE;
+        let decomposition_work = if is_small { DECOMPOSITION_WORK } else { 0 };
+        let found = solve(
+            &instance.restricted(&kept),
+            from.as_deref(),
+            Options { decomposition_work, ..Options::with_work(self.parent.coarse_work) },
+        );
+        self.found.bound = self.found.bound.max(found.lower_bound.min(self.found.cost));
+        self.found.largest_table = self.found.largest_table.max(found.largest_table);
+        self.offer(instance.plan(&labels_at(&kept, &found.labels)));
+    }
+
+    /// Returns the cost of a plan, and keeps the plan if it is the best one so far.
+    fn offer(&mut self, plan: Plan) -> i64 {
+        let problem = self.parent.problem;
+        let plan = problem.completed(plan);
+        let cost = problem.cost(&plan);
+        if cost < self.found.cost {
+            self.found.cost = cost;
+            self.found.plan = plan;
+        }
+        cost
+    }
+}
+
+/// Returns every axis as a block of its own.
+fn single_axes(mesh: &Mesh) -> Vec<AxisSet> {
+    (0..mesh.n_axes()).map(|axis| AxisSet::EMPTY.with(axis)).collect()
+}
+
+/// Returns the allowed labels at these positions, for each variable.
+fn labels_at_each(allowed: &[Vec<usize>], positions: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let of_variable = |(allowed, positions): (&Vec<usize>, &Vec<usize>)| {
+        positions.iter().map(|&it| allowed[it]).collect()
+    };
+    allowed.iter().zip(positions).map(of_variable).collect()
+}

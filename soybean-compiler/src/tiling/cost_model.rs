@@ -1,0 +1,271 @@
+//! Cost models: the costs of conversions and kernels, in units of the objective. A unit is a byte
+//! moved over all ranks, or a tick of time.
+//!
+//! A tick is a power of two of seconds. It is so short that a step of the worst plan has up to 2^42
+//! ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick, and times are rounded by
+//! at most a thousandth of a microsecond unless a step takes hours.
+
+use soybean_plan::{CollectiveKind, DType, Shape, Topology, Work};
+
+use super::{conversion::ConversionStep, tiling_space::LegalSplits};
+use crate::{
+    network::Network,
+    operator::Operator,
+    signature::{Dim, Form},
+    value::Value,
+};
+
+/// The measure by which plans are compared.
+#[derive(Debug)]
+pub(super) enum CostModel {
+    /// The bytes moved.
+    Bytes,
+    /// The time of a step.
+    Time(Box<TimeModel>),
+}
+
+/// The times of a network's steps on a machine.
+#[derive(Debug)]
+pub(super) struct TimeModel {
+    topology: Topology,
+    ticks_per_second: f64,
+    /// The cost of a tick that only an evaluation takes, in ticks.
+    evaluation_tick: f64,
+    /// For each tensor that the measured computation computes, the number of its task: equal for
+    /// equal operators on equal shapes.
+    tasks: Vec<Option<usize>>,
+}
+
+/// The cost of a conversion without the size of the tensor, packed into one word because there are
+/// many of them. For bytes: the elements moved over all ranks, for a tensor of as many elements as
+/// there are ranks. For time: seconds, and seconds per byte of the tensor, both in single
+/// precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ConversionCost(u64);
+
+impl ConversionCost {
+    /// No cost.
+    pub(super) const NONE: Self = Self(0);
+    /// A marker of a cost that has not been computed.
+    pub(super) const UNKNOWN: Self = Self(u64::MAX);
+
+    const fn of_time(seconds: f32, seconds_per_byte: f32) -> Self {
+        Self((seconds.to_bits() as u64) << 32 | seconds_per_byte.to_bits() as u64)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
+    fn time(self) -> (f32, f32) {
+        (f32::from_bits((self.0 >> 32) as u32), f32::from_bits(self.0 as u32))
+    }
+}
+
+impl CostModel {
+    /// Returns the times on this machine.
+    pub(super) fn time(network: &Network, topology: &Topology) -> Self {
+        let is_measured = network.measured();
+        let (mut measured, mut evaluated) = (0.0, 0.0);
+        for value in network.graph.values() {
+            let operands = network.graph.operands(value);
+            let moved =
+                operands.iter().chain([&value]).map(|&it| most_seconds(network, topology, it));
+            let sum = moved.sum::<f64>() + whole_seconds(network, topology, value);
+            *(if is_measured[value.index()] { &mut measured } else { &mut evaluated }) += sum;
+        }
+        let mut ticks_per_second = 1.0;
+        while measured * ticks_per_second < MOST_TICKS / 2.0 && ticks_per_second < MOST_TICKS {
+            ticks_per_second *= 2.0;
+        }
+        while measured * ticks_per_second > MOST_TICKS {
+            ticks_per_second /= 2.0;
+        }
+        let most_evaluated = f64::max(evaluated * ticks_per_second, 1.0);
+        let evaluation_tick = 0.25 / most_evaluated;
+        let (topology, tasks) = (topology.clone(), tasks(network, &is_measured));
+        Self::Time(Box::new(TimeModel { topology, ticks_per_second, evaluation_tick, tasks }))
+    }
+
+    /// Returns the level of an axis, if costs depend on it.
+    pub(super) fn level(&self, axis: usize) -> usize {
+        match self {
+            Self::Bytes => 0,
+            Self::Time(clock) => clock.topology.level(axis),
+        }
+    }
+
+    /// Returns the cost of these steps of a conversion.
+    pub(super) fn conversion(
+        &self,
+        splits: &LegalSplits,
+        changes: &[ConversionStep],
+    ) -> ConversionCost {
+        match self {
+            Self::Bytes => ConversionCost(changes.iter().map(|it| splits.moved(it)).sum()),
+            Self::Time(clock) => clock.conversion(splits, changes),
+        }
+    }
+
+    /// Returns the greatest cost that is at most either of two.
+    pub(super) fn least(&self, one: ConversionCost, other: ConversionCost) -> ConversionCost {
+        match self {
+            Self::Bytes => ConversionCost(one.0.min(other.0)),
+            Self::Time(_) => {
+                let ((seconds, rate), (other_seconds, other_rate)) = (one.time(), other.time());
+                ConversionCost::of_time(seconds.min(other_seconds), rate.min(other_rate))
+            }
+        }
+    }
+
+    /// Returns the units of a conversion of a tensor of this size in the measured computation.
+    pub(super) fn measured(&self, price: ConversionCost, bytes: u64, n_ranks: u64) -> i64 {
+        match self {
+            Self::Bytes => (price.0 * bytes / n_ranks) as i64,
+            Self::Time(clock) => clock.cost(clock.seconds(price, bytes)),
+        }
+    }
+
+    /// Returns the fraction of a unit for a conversion that only an evaluation has; `byte` is the
+    /// fraction for a byte. The sum over all conversions is less than a quarter.
+    pub(super) fn evaluated(
+        &self,
+        price: ConversionCost,
+        bytes: u64,
+        n_ranks: u64,
+        byte: f64,
+    ) -> f64 {
+        match self {
+            Self::Bytes => (price.0 * bytes / n_ranks) as f64 * byte,
+            Self::Time(clock) => {
+                clock.seconds(price, bytes) * clock.ticks_per_second * clock.evaluation_tick
+            }
+        }
+    }
+
+    /// Returns the number of the task that computes a tensor. Equal tasks have equal
+    /// [`Self::kernel`] costs; `None` means that they are 0.
+    pub(super) fn task(&self, value: Value) -> Option<usize> {
+        match self {
+            Self::Bytes => None,
+            Self::Time(clock) => clock.tasks[value.index()],
+        }
+    }
+
+    /// Returns the units of computing a tensor in this partitioning, without its conversions.
+    pub(super) fn kernel(&self, network: &Network, value: Value, form: &Form) -> i64 {
+        match self {
+            Self::Bytes => 0,
+            Self::Time(clock) if clock.tasks[value.index()].is_none() => 0,
+            Self::Time(clock) => {
+                let operator = super::problem::operator_of(network, value);
+                clock.cost(kernel_seconds(network, &clock.topology, operator, value, Some(form)))
+            }
+        }
+    }
+
+    /// Converts units to seconds.
+    pub(super) fn seconds(&self, units: u64) -> Option<f64> {
+        match self {
+            Self::Bytes => None,
+            Self::Time(clock) => Some(units as f64 / clock.ticks_per_second),
+        }
+    }
+}
+
+/// The most ticks of a plan.
+const MOST_TICKS: f64 = (1_u64 << 42) as f64;
+
+impl TimeModel {
+    /// Slices take no time here, because those of one tensor are shared by all its readers.
+    /// Dividing a scalar among ranks takes no time either.
+    #[expect(clippy::cast_possible_truncation, reason = "seven digits are more than is known")]
+    fn conversion(&self, splits: &LegalSplits, changes: &[ConversionStep]) -> ConversionCost {
+        let n_ranks = self.topology.mesh().n_ranks() as f64;
+        let (mut seconds, mut per_byte) = (0.0, 0.0);
+        for change in changes.iter().filter(|it| it.kind != CollectiveKind::Slice) {
+            let pace = self.topology.pace(change.kind, change.axes);
+            seconds += pace.latency_seconds;
+            per_byte += splits.moved(change) as f64 / n_ranks * pace.seconds_per_byte;
+        }
+        ConversionCost::of_time(seconds as f32, per_byte as f32)
+    }
+
+    fn seconds(&self, price: ConversionCost, bytes: u64) -> f64 {
+        let (seconds, per_byte) = price.time();
+        f64::from(seconds) + f64::from(per_byte) * bytes as f64
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "no plan has more than 2^42 ticks")]
+    fn cost(&self, seconds: f64) -> i64 {
+        (seconds * self.ticks_per_second).round() as i64
+    }
+}
+
+/// Returns a time that no conversion of a tensor exceeds: four steps, each of which sends the whole
+/// tensor twice over the slowest level.
+fn most_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
+    let latency = topology.cluster().levels.iter().map(|it| it.latency_seconds).fold(0.0, f64::max);
+    let slowest = (0..topology.n_levels())
+        .map(|it| topology.bytes_per_second(it))
+        .fold(f64::INFINITY, f64::min);
+    let node = network.graph.node(value);
+    let bytes = node.shape.n_elements() * node.dtype.bytes();
+    8.0 * (latency + bytes as f64 / slowest)
+}
+
+/// Returns the task of each tensor that the measured computation computes. Equal operators on
+/// operands of equal shapes and types have the same task.
+fn tasks(network: &Network, is_measured: &[bool]) -> Vec<Option<usize>> {
+    let graph = &network.graph;
+    let mut known = Vec::new();
+    let task = |value: Value| {
+        let operator = graph.operator(value).filter(|_| is_measured[value.index()])?;
+        let tensors = graph.operands(value).into_iter().chain([value]);
+        let types: Vec<DType> = tensors.map(|it| graph.node(it).dtype).collect();
+        Some(super::number(&mut known, (operator, graph.operand_shapes(value), types)))
+    };
+    graph.values().map(task).collect()
+}
+
+/// Returns the time of computing a whole tensor on one GPU.
+fn whole_seconds(network: &Network, topology: &Topology, value: Value) -> f64 {
+    let Some(operator) = network.graph.operator(value) else { return 0.0 };
+    kernel_seconds(network, topology, operator, value, None)
+}
+
+/// Returns the time of the kernel that computes a tensor, whole or in a partitioning.
+fn kernel_seconds(
+    network: &Network,
+    topology: &Topology,
+    operator: &Operator,
+    value: Value,
+    form: Option<&Form>,
+) -> f64 {
+    let graph = &network.graph;
+    let signature = operator.signature(&graph.operand_shapes(value));
+    let local = |dims: &[Dim]| local_shape(topology, dims, form);
+    let operands: Vec<Shape> = signature.operands.iter().map(|dims| local(dims)).collect();
+    let result = local(&signature.result);
+    let Some(kernel) = operator.kernel(&operands, &result) else { return 0.0 };
+    let bytes_of =
+        |value: Value, shape: &Shape| (shape.n_elements() * graph.node(value).dtype.bytes()) as u64;
+    let read: u64 = graph
+        .operands(value)
+        .into_iter()
+        .zip(&operands)
+        .map(|(it, shape)| bytes_of(it, shape))
+        .sum();
+    let work = Work {
+        kind: kernel.work_kind(),
+        operations: kernel.n_operations(),
+        bytes: read + bytes_of(value, &result),
+    };
+    topology.cluster().device.seconds(work, network.precision)
+}
+
+/// Returns the shape of a rank's part of a tensor with these dims.
+fn local_shape(topology: &Topology, dims: &[Dim], form: Option<&Form>) -> Shape {
+    let n_parts = |dim: &Dim| match (form, dim.factor) {
+        (Some(form), Some(factor)) => topology.mesh().group_size(form.axes_of(factor)),
+        _ => 1,
+    };
+    dims.iter().map(|dim| dim.extent.div_ceil(n_parts(dim))).collect()
+}

@@ -1,0 +1,304 @@
+//! A tiling problem at one resolution: the labels of its variables, and the min-sum problem over
+//! some of them.
+//!
+//! Tables are made only for the labels that a search asks for. Equal edges share a table, because
+//! layers repeat.
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+use soybean_minsum::{Edge, Interner, PairwiseProblem};
+
+use super::{
+    dominance::known_everywhere,
+    orbits::OrbitCosts,
+    problem::{AccessEdge, Label, Plan, TilingProblem, Variable},
+    resolution::Resolution,
+    splittable::enumerate_forms,
+    tiling_space::TilingSpace,
+};
+use crate::{signature::Form, value::Value};
+
+/// A problem with the labels that a resolution distinguishes.
+pub(super) struct Instance<'a> {
+    pub(super) problem: &'a TilingProblem<'a>,
+    pub(super) resolution: Resolution,
+    /// The tilings of each kind of tensor.
+    spaces: Vec<TilingSpace>,
+    /// The partitionings of each kind of operator.
+    forms: Vec<Vec<Form>>,
+    /// For each access and each partitioning of its operator, the position of the tiling that it
+    /// needs or gives.
+    positions: Vec<Rc<[usize]>>,
+    /// The kernel costs of the partitionings of each task and operator kind, computed once.
+    kernels: RefCell<BTreeMap<(usize, usize), Vec<i64>>>,
+}
+
+impl<'a> Instance<'a> {
+    pub(super) fn new(problem: &'a TilingProblem<'a>, resolution: Resolution) -> Self {
+        let mesh = &problem.mesh;
+        let orbits = resolution
+            .is_by_orbits()
+            .then(|| Rc::new(OrbitCosts::new(mesh, resolution.classes(), &problem.cost_model)));
+        let space = |tensor_kind| {
+            TilingSpace::new(tensor_kind, &resolution, orbits.as_ref(), &problem.cost_model)
+        };
+        let spaces: Vec<TilingSpace> = problem.tensor_kinds.iter().map(space).collect();
+        let forms: Vec<Vec<Form>> = problem
+            .operator_kinds
+            .iter()
+            .map(|it| enumerate_forms(&it.splittable, &resolution, mesh, it.repeating))
+            .collect();
+        let mut known: BTreeMap<(usize, usize, Option<usize>), Rc<[usize]>> = BTreeMap::new();
+        let mut positions = Vec::with_capacity(problem.accesses.len());
+        for access in &problem.accesses {
+            let position = |form: &Form| {
+                let tiling = problem.accessed_tiling(access, form);
+                spaces[access.tensor_kind]
+                    .position(&tiling)
+                    .expect("partitionings need legal tilings")
+            };
+            let all = || forms[access.operator_kind].iter().map(position).collect();
+            let of_access = known
+                .entry((access.tensor_kind, access.operator_kind, access.operand))
+                .or_insert_with(all);
+            positions.push(Rc::clone(of_access));
+        }
+        let kernels = RefCell::default();
+        Self { problem, resolution, spaces, forms, positions, kernels }
+    }
+
+    /// Returns the number of labels of a variable.
+    pub(super) fn n_labels(&self, variable: usize) -> usize {
+        match self.problem.variables[variable] {
+            Variable::Tensor { tensor_kind, .. } => self.spaces[tensor_kind].stored().len(),
+            Variable::Operator { operator_kind, .. } => self.forms[operator_kind].len(),
+        }
+    }
+
+    /// Returns a label of a variable.
+    pub(super) fn label(&self, variable: usize, index: usize) -> Label {
+        match self.problem.variables[variable] {
+            Variable::Tensor { tensor_kind, .. } => {
+                Label::Tensor(self.spaces[tensor_kind].stored()[index])
+            }
+            Variable::Operator { operator_kind, .. } => {
+                Label::Operator(self.forms[operator_kind][index].clone())
+            }
+        }
+    }
+
+    /// Returns the plan of these labels, one per variable.
+    pub(super) fn plan(&self, labels: &[usize]) -> Plan {
+        labels.iter().enumerate().map(|(variable, &label)| self.label(variable, label)).collect()
+    }
+
+    /// Returns the labels of a plan, or the representatives of their orbits; `None` if this
+    /// resolution lacks one.
+    pub(super) fn indices(&self, plan: &[Label]) -> Option<Vec<usize>> {
+        plan.iter().enumerate().map(|(variable, label)| self.index(variable, label)).collect()
+    }
+
+    /// Returns the positions of a plan's labels among the kept ones; `None` if one of them is not
+    /// kept.
+    pub(super) fn positions(&self, kept: &[Vec<usize>], plan: &[Label]) -> Option<Vec<usize>> {
+        let indices = self.indices(plan)?;
+        kept.iter().zip(indices).map(|(kept, index)| kept.binary_search(&index).ok()).collect()
+    }
+
+    /// Returns the index of a label, or of the representative of its orbit; `None` if this
+    /// resolution lacks it.
+    pub(super) fn index(&self, variable: usize, label: &Label) -> Option<usize> {
+        match (self.problem.variables[variable], label) {
+            (Variable::Tensor { tensor_kind, .. }, Label::Tensor(tiling)) => {
+                self.spaces[tensor_kind].position(tiling)
+            }
+            (Variable::Operator { operator_kind, .. }, Label::Operator(form)) => {
+                let form = self.resolution.sorted(form);
+                self.forms[operator_kind].iter().position(|it| *it == form)
+            }
+            _ => unreachable!("a label is of the kind of its variable"),
+        }
+    }
+
+    /// Returns the labels from which a search chooses. A pinned tensor has one.
+    pub(super) fn all_labels(&self) -> Vec<Vec<usize>> {
+        let problem = self.problem;
+        let operators = problem.variables.iter().filter_map(|of_variable| match *of_variable {
+            Variable::Operator { value, operator_kind } => {
+                Some((value, &problem.operator_kinds[operator_kind].signature))
+            }
+            Variable::Tensor { .. } => None,
+        });
+        let is_known_everywhere = known_everywhere(problem.network, &operators.collect::<Vec<_>>());
+        let of_variable = |variable: usize| match self.problem.variables[variable] {
+            Variable::Tensor { tensor_kind, .. } if let Some(pin) = self.problem.pin(variable) => {
+                let index = self.spaces[tensor_kind].position(&pin);
+                vec![index.expect("pins are equal along symmetric axes")]
+            }
+            Variable::Tensor { value, .. } if is_known_everywhere[value.index()] => vec![0],
+            _ => (0..self.n_labels(variable)).collect(),
+        };
+        (0..self.problem.variables.len()).map(of_variable).collect()
+    }
+
+    /// Returns for each variable the labels whose coarse label is wanted; if there are none, those
+    /// whose coarse label is allowed; if there are none either, all labels.
+    pub(super) fn refining(
+        &self,
+        coarse: &Instance<'_>,
+        wanted: &[Vec<usize>],
+        allowed: &[Vec<usize>],
+    ) -> Vec<Vec<usize>> {
+        let of_kinds = self.spaces.iter().zip(&coarse.spaces);
+        let place_of_tilings: Vec<Vec<Option<usize>>> = of_kinds
+            .map(|(fine, coarse)| fine.stored().iter().map(|it| coarse.position(it)).collect())
+            .collect();
+        let place = |forms: &[Form], form: &Form| {
+            let form = coarse.resolution.sorted(form);
+            forms.iter().position(|it| *it == form)
+        };
+        let of_works = self.forms.iter().zip(&coarse.forms);
+        let place_of_forms: Vec<Vec<Option<usize>>> = of_works
+            .map(|(fine, coarse)| fine.iter().map(|it| place(coarse, it)).collect())
+            .collect();
+        let of_variable = |variable: usize| {
+            let places = match self.problem.variables[variable] {
+                Variable::Tensor { tensor_kind, .. } => &place_of_tilings[tensor_kind],
+                Variable::Operator { operator_kind, .. } => &place_of_forms[operator_kind],
+            };
+            let among = |labels: &[usize]| -> Vec<usize> {
+                let is_among = |it: &usize| {
+                    places[*it].is_some_and(|place| labels.binary_search(&place).is_ok())
+                };
+                (0..places.len()).filter(is_among).collect()
+            };
+            let some = [&wanted[variable], &allowed[variable]].map(|it| among(it));
+            let some = some.into_iter().find(|it| !it.is_empty());
+            some.unwrap_or_else(|| (0..places.len()).collect())
+        };
+        (0..wanted.len()).map(of_variable).collect()
+    }
+
+    /// Returns the number of entries of all tables over the kept labels.
+    pub(super) fn n_entries(&self, kept: &[Vec<usize>]) -> usize {
+        let edges = self.problem.edges.iter();
+        edges.map(|it| kept[it.tensor].len() * kept[it.operator].len()).sum()
+    }
+
+    fn unary_cost(&self, variable: usize, label: usize) -> i64 {
+        match self.problem.variables[variable] {
+            Variable::Tensor { value, tensor_kind } => {
+                let n_parts = self.spaces[tensor_kind].n_parts(label);
+                self.problem.storage_tie_break(value, n_parts)
+                    + self.problem.memory_price_of_storage(value, n_parts)
+            }
+            Variable::Operator { value, operator_kind } => {
+                self.kernel_cost(value, operator_kind, label)
+                    + self.problem.memory_price_of_form(
+                        value,
+                        operator_kind,
+                        &self.forms[operator_kind][label],
+                    )
+            }
+        }
+    }
+
+    /// Returns the cost of computing a tensor in this partitioning, without conversions and memory.
+    fn kernel_cost(&self, value: Value, operator_kind: usize, form: usize) -> i64 {
+        let Some(task) = self.problem.cost_model.task(value) else { return 0 };
+        let cost = |form: &Form| self.problem.cost_model.kernel(self.problem.network, value, form);
+        let of_all = || self.forms[operator_kind].iter().map(cost).collect();
+        let cost =
+            self.kernels.borrow_mut().entry((task, operator_kind)).or_insert_with(of_all)[form];
+        self.problem.unit() * cost
+    }
+
+    /// Returns the memory price of an edge.
+    fn memory_price_of_edge(&self, edge: &AccessEdge, tiling: usize, form: usize) -> i64 {
+        let n_parts = |access: usize| {
+            let other = self.positions[access][form];
+            let access = &self.problem.accesses[access];
+            let to = if access.operand.is_some() { other } else { tiling };
+            (other != tiling).then(|| self.spaces[access.tensor_kind].n_parts(to))
+        };
+        self.problem.memory_price_of_edge(edge, n_parts)
+    }
+
+    /// Returns the cost of converting between a tensor's tiling and the one that an access needs or
+    /// gives.
+    fn cost_of_access(&self, access: usize, tiling: usize, form: usize) -> i64 {
+        let other = self.positions[access][form];
+        if tiling == other {
+            return 0;
+        }
+        let access = &self.problem.accesses[access];
+        let (from, to) = if access.operand.is_some() { (tiling, other) } else { (other, tiling) };
+        let space = &self.spaces[access.tensor_kind];
+        self.problem.cost_of_access(access, space.cost(from, to))
+            + self.problem.copy_tie_break(access, space.n_parts(to))
+    }
+
+    /// Returns the min-sum problem over the kept labels.
+    pub(super) fn restricted(&self, kept: &[Vec<usize>]) -> PairwiseProblem {
+        let unary = |(variable, kept): (usize, &Vec<usize>)| {
+            kept.iter().map(|&it| self.unary_cost(variable, it)).collect()
+        };
+        let unary = kept.iter().enumerate().map(unary).collect();
+        let mut numbers = Interner::default();
+        let of_kept: Vec<usize> = kept.iter().map(|it| numbers.number(&it[..])).collect();
+        let mut known: BTreeMap<[usize; 4], Rc<[i64]>> = BTreeMap::new();
+        let mut edges = Vec::with_capacity(self.problem.edges.len());
+        for edge in &self.problem.edges {
+            let key = [
+                numbers.number(&edge.accesses[..]),
+                of_kept[edge.tensor],
+                of_kept[edge.operator],
+                self.problem.multiplier_key(edge),
+            ];
+            let (rows, columns) = (&kept[edge.tensor][..], &kept[edge.operator][..]);
+            let table = known.entry(key).or_insert_with(|| self.table(edge, rows, columns));
+            edges.push(edge.edge(Rc::clone(table)));
+        }
+        PairwiseProblem { unary, edges }
+    }
+
+    fn table(&self, edge: &AccessEdge, rows: &[usize], columns: &[usize]) -> Rc<[i64]> {
+        let is_priced = self.problem.multiplier_key(edge) > 0;
+        edge.table(rows, columns, |&tiling, &form| {
+            let accesses =
+                edge.accesses.iter().map(|&access| self.cost_of_access(access, tiling, form));
+            let memory_price =
+                if is_priced { self.memory_price_of_edge(edge, tiling, form) } else { 0 };
+            accesses.sum::<i64>() + memory_price
+        })
+    }
+}
+
+impl AccessEdge {
+    /// Returns the table of these labels of the tensor and of the operator.
+    pub(super) fn table<T, F>(
+        &self,
+        tilings: &[T],
+        forms: &[F],
+        cost: impl Fn(&T, &F) -> i64,
+    ) -> Rc<[i64]> {
+        let mut table = Vec::with_capacity(tilings.len() * forms.len());
+        if self.tensor < self.operator {
+            for tiling in tilings {
+                table.extend(forms.iter().map(|form| cost(tiling, form)));
+            }
+        } else {
+            for form in forms {
+                table.extend(tilings.iter().map(|tiling| cost(tiling, form)));
+            }
+        }
+        table.into()
+    }
+
+    /// Returns the edge with this table. Edges with the same accesses have their variables in the
+    /// same order.
+    pub(super) fn edge(&self, table: Rc<[i64]>) -> Edge {
+        let (first, second) = (self.tensor.min(self.operator), self.tensor.max(self.operator));
+        Edge { first, second, table }
+    }
+}

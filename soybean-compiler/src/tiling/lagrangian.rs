@@ -1,0 +1,92 @@
+//! Searches of the Lagrangian: the cost of a plan, in bytes moved or ticks of time, plus the price
+//! of the bytes that it holds. Lagrangian relaxation: Everett 1963, Geoffrion 1974.
+
+use soybean_minsum::{Options, solve};
+use soybean_plan::{Mesh, Topology};
+
+use super::{
+    candidates::Candidates,
+    coarse_to_fine::{BoundedPlan, CoarseToFine, Effort},
+    multipliers::MemoryMultipliers,
+    problem::{Label, Plan, TilingProblem, Variable, WORK},
+    tiled::Tiled,
+};
+use crate::network::Network;
+
+/// A network on a mesh, for searches with changing multipliers.
+pub(crate) struct Lagrangian<'a> {
+    problem: TilingProblem<'a>,
+}
+
+/// A plan, and a lower bound at the same multipliers.
+pub(crate) struct LagrangianSolution {
+    pub(crate) tiled: Tiled,
+    /// A lower bound on the Lagrangian of all plans.
+    pub(crate) bound: f64,
+}
+
+impl<'a> Lagrangian<'a> {
+    /// Returns the problem with bytes moved as costs, or with times on this machine.
+    pub(crate) fn new(network: &'a Network, mesh: Mesh, timed: Option<&Topology>) -> Self {
+        let problem = TilingProblem::new(network, mesh);
+        Self { problem: timed.into_iter().fold(problem, TilingProblem::timed) }
+    }
+
+    /// Returns the cost of a plan without multipliers, in whole bytes moved or ticks.
+    pub(crate) fn cost(&mut self, tiled: &Tiled) -> f64 {
+        self.problem.multipliers = MemoryMultipliers::default();
+        self.problem.whole(self.problem.cost(&self.plan(tiled))) as f64
+    }
+
+    /// Converts ticks to seconds; `None` if costs are bytes.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "ticks of plans are whole numbers below 2^63"
+    )]
+    pub(crate) fn seconds(&self, ticks: f64) -> Option<f64> {
+        self.problem.cost_model.seconds(ticks.max(0.0) as u64)
+    }
+
+    /// Searches the plan with the least Lagrangian, starting from plans in hand.
+    pub(crate) fn best(
+        &mut self,
+        multipliers: MemoryMultipliers,
+        in_hand: &[&Tiled],
+    ) -> LagrangianSolution {
+        self.problem.multipliers = multipliers;
+        let in_hand = in_hand.iter().map(|it| BoundedPlan::new(&self.problem, self.plan(it)));
+        let in_hand: Vec<BoundedPlan> = in_hand.collect();
+        let in_hand: Vec<&BoundedPlan> = in_hand.iter().collect();
+        let searcher = CoarseToFine::new(&self.problem);
+        let found = searcher.best(&searcher.orbits().all_labels(), &in_hand, Effort::Proof);
+        LagrangianSolution {
+            tiled: self.problem.tiled(&found.plan),
+            bound: self.units(found.bound),
+        }
+    }
+
+    /// Returns the plan with the least Lagrangian among those that take every label from one of
+    /// these plans.
+    pub(crate) fn best_mixed(&mut self, multipliers: MemoryMultipliers, plans: &[&Tiled]) -> Tiled {
+        self.problem.multipliers = multipliers;
+        let plans: Vec<Plan> = plans.iter().map(|it| self.plan(it)).collect();
+        let plans: Vec<&[Label]> = plans.iter().map(Vec::as_slice).collect();
+        let all = |_, chosen: &[&Label]| chosen.iter().copied().cloned().collect();
+        let choices = Candidates::new(&self.problem, &plans, all).expect("there are plans");
+        let positions = solve(&choices.costs(), None, Options::with_work(WORK)).labels;
+        self.problem.tiled(&choices.plan(&positions))
+    }
+
+    fn plan(&self, tiled: &Tiled) -> Plan {
+        let label = |variable: &Variable| match *variable {
+            Variable::Tensor { value, .. } => Label::Tensor(tiled.tilings[value.index()]),
+            Variable::Operator { value, .. } => Label::Operator(tiled.signature(value).1.clone()),
+        };
+        self.problem.variables.iter().map(label).collect()
+    }
+
+    fn units(&self, cost: i64) -> f64 {
+        cost as f64 / self.problem.unit() as f64
+    }
+}

@@ -1,0 +1,192 @@
+//! Lower bounds on conversion costs between orbits of tilings.
+//!
+//! The orbit of a tiling contains all tilings that differ from it by a permutation of symmetric
+//! axes: only the number of axes with each placement matters. For symmetry in integer programs, see
+//! Margot 2010.
+//!
+//! In the cheapest conversion between two orbits, as many axes as possible keep their placement. Of
+//! the others, some are exchanged or scattered between dims, and some are gathered while others are
+//! sliced. All these ways are tried on a tensor whose dims any axes can split. Dims with fewer
+//! legal splits only have fewer ways.
+
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+
+use soybean_plan::{AxisSet, MAX_RANK, Mesh, Placement, Tiling};
+
+use super::{
+    cost_model::{ConversionCost, CostModel},
+    tiling_space::LegalSplits,
+};
+
+/// The symmetry classes of axes, and the costs found so far.
+#[derive(Debug)]
+pub(super) struct OrbitCosts {
+    classes: Vec<AxisSet>,
+    unlimited: LegalSplits,
+    known: RefCell<BTreeMap<u128, ConversionCost>>,
+    cost_model: Arc<CostModel>,
+}
+
+/// The numbers of axes of a class whose placements change in each direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct AxisMoves {
+    /// Axes that stay split.
+    kept: usize,
+    /// Axes that were replicated.
+    replicated: usize,
+    /// Axes that were partial.
+    partial: usize,
+    /// Axes that split dims which fewer axes split after.
+    left: usize,
+    /// Axes that split dims which fewer axes split before.
+    entered: usize,
+}
+
+/// The dims of the trial tensor: for splits that stay, splits that leave, and splits that enter.
+const KEPT: Placement = Placement::Split(0);
+const LEFT: Placement = Placement::Split(1);
+const ENTERED: Placement = Placement::Split(2);
+
+impl OrbitCosts {
+    pub(super) fn new(mesh: &Mesh, classes: Vec<AxisSet>, cost_model: &Arc<CostModel>) -> Self {
+        let (unlimited, known) = (LegalSplits::unlimited(mesh, 3), RefCell::default());
+        Self { classes, unlimited, known, cost_model: Arc::clone(cost_model) }
+    }
+
+    /// Returns the representative of a tiling's orbit: in each class, its placements in order.
+    pub(super) fn sorted(&self, tiling: &Tiling) -> Tiling {
+        let mut sorted = *tiling;
+        for class in &self.classes {
+            let mut placements: Vec<Placement> = class.iter().map(|axis| tiling.on(axis)).collect();
+            placements.sort_unstable();
+            for (axis, placement) in class.iter().zip(placements) {
+                sorted = sorted.with(axis, placement);
+            }
+        }
+        sorted
+    }
+
+    /// Returns the cost of the cheapest conversion between two orbits:
+    /// [`LegalSplits::conversion_cost`].
+    pub(super) fn least_conversion(&self, from: Tiling, to: Tiling) -> ConversionCost {
+        let moves = |class: &AxisSet| AxisMoves::new(*class, &from, &to);
+        let key = self
+            .classes
+            .iter()
+            .fold(0, |key, class| moves(class).appended(key, class.0.count_ones()));
+        if let Some(&least) = self.known.borrow().get(&key) {
+            return least;
+        }
+        let moves: Vec<AxisMoves> = self.classes.iter().map(moves).collect();
+        let start = Tiling::replicated(self.unlimited.n_axes());
+        let least = self.least_from(&moves, 0, start, start);
+        self.known.borrow_mut().insert(key, least);
+        least
+    }
+
+    /// Returns the least cost with the axes of the first classes placed.
+    fn least_from(
+        &self,
+        moves: &[AxisMoves],
+        class: usize,
+        from: Tiling,
+        to: Tiling,
+    ) -> ConversionCost {
+        let Some(of_class) = moves.get(class) else {
+            return self.unlimited.conversion_cost(&self.cost_model, from, to);
+        };
+        let arranged = of_class.arrangements(self.classes[class], from, to);
+        let least = arranged.map(|(from, to)| self.least_from(moves, class + 1, from, to));
+        let least = least.reduce(|one, other| self.cost_model.least(one, other));
+        least.expect("as many axes are placed after as before")
+    }
+}
+
+impl AxisMoves {
+    fn new(class: AxisSet, from: &Tiling, to: &Tiling) -> Self {
+        const PARTIAL: usize = MAX_RANK;
+        const REPLICATED: usize = MAX_RANK + 1;
+        let place = |placement: Placement| match placement {
+            Placement::Split(dim) => usize::from(dim),
+            Placement::Partial => PARTIAL,
+            Placement::Replicated => REPLICATED,
+        };
+        let (mut before, mut after) = ([0_u8; MAX_RANK + 2], [0_u8; MAX_RANK + 2]);
+        for axis in class.iter() {
+            before[place(from.on(axis))] += 1;
+            after[place(to.on(axis))] += 1;
+        }
+        let mut moves = Self {
+            replicated: before[REPLICATED].into(),
+            partial: before[PARTIAL].into(),
+            ..Self::default()
+        };
+        for (&before, &after) in before[..MAX_RANK].iter().zip(&after[..MAX_RANK]) {
+            moves.kept += usize::from(before.min(after));
+            moves.left += usize::from(before.saturating_sub(after));
+            moves.entered += usize::from(after.saturating_sub(before));
+        }
+        moves
+    }
+
+    /// Appends these numbers to the bits of a key, for a class of so many axes. They take at most
+    /// five bits per axis, so a key holds all classes of a mesh.
+    fn appended(self, bits: u128, n_axes: u32) -> u128 {
+        let width = u32::BITS - n_axes.leading_zeros();
+        let Self { kept, replicated, partial, left, entered } = self;
+        [kept, replicated, partial, left, entered]
+            .into_iter()
+            .fold(bits, |bits, it| bits << width | it as u128)
+    }
+
+    /// Returns the ways to choose which axes of the class enter dims: split, partial or replicated
+    /// ones.
+    fn arrangements(
+        self,
+        class: AxisSet,
+        from: Tiling,
+        to: Tiling,
+    ) -> impl Iterator<Item = (Tiling, Tiling)> {
+        let exchanged = 0..=self.left.min(self.entered);
+        let ways = exchanged.flat_map(move |exchanged| {
+            let scattered = 0..=self.partial.min(self.entered - exchanged);
+            scattered.map(move |scattered| (exchanged, scattered))
+        });
+        let is_possible =
+            move |way: &(usize, usize)| self.entered - way.0 - way.1 <= self.replicated;
+        ways.filter(is_possible).map(move |(exchanged, scattered)| {
+            let sliced = self.entered - exchanged - scattered;
+            let replicated = Placement::Replicated;
+            let groups = [
+                (self.kept, KEPT, KEPT),
+                (exchanged, LEFT, ENTERED),
+                (self.left - exchanged, LEFT, replicated),
+                (scattered, Placement::Partial, ENTERED),
+                (self.partial - scattered, Placement::Partial, replicated),
+                (sliced, replicated, ENTERED),
+            ];
+            let placed = groups.into_iter().flat_map(|(n, from, to)| [(from, to)].repeat(n));
+            class.iter().zip(placed).fold((from, to), |(from, to), (axis, (before, after))| {
+                (from.with(axis, before), to.with(axis, after))
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_classes_of_a_mesh_count() {
+        let mesh = Mesh::new(1 << 8);
+        let classes = (0..8).map(|axis| AxisSet::EMPTY.with(axis)).collect();
+        let orbits = OrbitCosts::new(&mesh, classes, &Arc::new(CostModel::Bytes));
+        let replicated = Tiling::replicated(8);
+        assert_eq!(orbits.least_conversion(replicated, replicated), ConversionCost::NONE);
+        for axis in 0..8 {
+            let split = replicated.with(axis, Placement::Split(0));
+            assert_ne!(orbits.least_conversion(split, replicated), ConversionCost::NONE, "{axis}");
+        }
+    }
+}

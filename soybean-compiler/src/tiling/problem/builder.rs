@@ -1,0 +1,203 @@
+//! Construction of the tiling problem of a network: equal kinds and accesses are found and stored
+//! once.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use soybean_plan::Mesh;
+
+use super::{Access, AccessEdge, OperatorKind, TilingProblem, UNIT, Variable, bytes_of};
+use crate::{
+    network::Network,
+    operator::Phase,
+    tiling::{
+        cost_model::CostModel,
+        dominance::NetworkVariable,
+        multipliers::MemoryMultipliers,
+        number,
+        splittable::{Redundancy, SplittableFactors, SplittingSets},
+        tiling_space::LegalSplits,
+    },
+    value::Value,
+};
+
+/// The largest cost that a plan may have.
+const MOST_COST: f64 = (1_u64 << 61) as f64;
+
+impl<'a> TilingProblem<'a> {
+    /// Returns the problem without these splits: for each variable, a mark for each dim of its
+    /// tensor or factor of its operator.
+    pub(in crate::tiling) fn without(
+        network: &'a Network,
+        mesh: Mesh,
+        is_needless: &[Vec<bool>],
+    ) -> Self {
+        let mut maker = ProblemBuilder {
+            problem: Self {
+                network,
+                mesh,
+                variables: Vec::new(),
+                edges: Vec::new(),
+                accesses: Vec::new(),
+                tensor_kinds: Vec::new(),
+                operator_kinds: Vec::new(),
+                cost_model: Arc::new(CostModel::Bytes),
+                unit: UNIT,
+                evaluation_byte: 0.0,
+                multipliers: MemoryMultipliers::default(),
+                total_bytes: network.graph.values().map(|it| bytes_of(network, it)).sum(),
+            },
+            sets: SplittingSets::new(&mesh),
+            may_repeat: network.may_repeat(),
+            is_summand: network.summands(),
+            accesses: BTreeMap::new(),
+            tensor_kinds: BTreeMap::new(),
+        };
+        let is_measured = network.measured();
+        let (mut measured, mut evaluated) = (0, 0);
+        let (variables, tensors) = variables(network);
+        for (variable, is_needless) in variables.into_iter().zip(is_needless) {
+            maker.add_variable(variable, is_needless);
+        }
+        for (at, variable) in maker.problem.variables.clone().into_iter().enumerate() {
+            let Variable::Operator { value, operator_kind } = variable else { continue };
+            let is_measured = is_measured[value.index()];
+            let used = maker.add_edges(value, at, operator_kind, &tensors, is_measured);
+            *(if is_measured { &mut measured } else { &mut evaluated }) += used;
+        }
+        // No conversion of a tensor moves as much as two copies of it to every rank.
+        let most = |used: u64| used as f64 * 2.0 * mesh.n_ranks() as f64;
+        maker.problem.evaluation_byte = 0.25 / most(evaluated).max(1.0);
+        while most(measured) * maker.problem.unit as f64 > MOST_COST && maker.problem.unit > 1 {
+            maker.problem.unit /= 2;
+        }
+        maker.problem
+    }
+}
+
+/// A problem under construction.
+struct ProblemBuilder<'a> {
+    problem: TilingProblem<'a>,
+    sets: SplittingSets,
+    /// The marks of [`Network::may_repeat`].
+    may_repeat: Vec<bool>,
+    /// The marks of [`Network::summands`].
+    is_summand: Vec<bool>,
+    accesses: BTreeMap<Access, usize>,
+    tensor_kinds: BTreeMap<(Vec<usize>, Vec<bool>, bool), usize>,
+}
+
+impl ProblemBuilder<'_> {
+    fn add_variable(&mut self, variable: NetworkVariable, is_needless: &[bool]) {
+        let of_variable = match variable {
+            NetworkVariable::Tensor(value) => {
+                Variable::Tensor { value, tensor_kind: self.add_tensor_kind(value, is_needless) }
+            }
+            NetworkVariable::Operator(value) => Variable::Operator {
+                value,
+                operator_kind: self.add_operator_kind(value, is_needless),
+            },
+        };
+        self.problem.variables.push(of_variable);
+    }
+
+    fn add_tensor_kind(&mut self, value: Value, is_needless: &[bool]) -> usize {
+        let shape = self.problem.network.graph.shape(value);
+        let is_summand = self.is_summand[value.index()];
+        let key = (shape.to_vec(), is_needless.to_vec(), is_summand);
+        if let Some(&tensor_kind) = self.tensor_kinds.get(&key) {
+            return tensor_kind;
+        }
+        let splits = LegalSplits::looked_up(&mut self.sets, &self.problem.mesh, &shape);
+        let splits = splits.without(is_needless);
+        let splits = if is_summand { splits.of_partial_sums() } else { splits };
+        let number = number(&mut self.problem.tensor_kinds, splits);
+        self.tensor_kinds.insert(key, number);
+        number
+    }
+
+    fn add_operator_kind(&mut self, value: Value, is_needless: &[bool]) -> usize {
+        let graph = &self.problem.network.graph;
+        let operator = graph.operator(value).expect("an operator computes the tensor");
+        let signature = operator.signature(&graph.operand_shapes(value));
+        let repeating = match self.may_repeat[value.index()] {
+            true => Redundancy::Free,
+            false => Redundancy::Unavoidable,
+        };
+        let is_same = |it: &OperatorKind| {
+            it.signature == signature && it.repeating == repeating && it.is_needless == is_needless
+        };
+        let operator_kinds = &mut self.problem.operator_kinds;
+        operator_kinds.iter().position(is_same).unwrap_or_else(|| {
+            let splittable =
+                SplittableFactors::new(&signature, &mut self.sets).without(is_needless);
+            let is_needless = is_needless.to_vec();
+            operator_kinds.push(OperatorKind { signature, splittable, repeating, is_needless });
+            operator_kinds.len() - 1
+        })
+    }
+
+    /// Adds the edges of an operator to its operands and its result. Returns their total size in
+    /// bytes.
+    fn add_edges(
+        &mut self,
+        user: Value,
+        operator: usize,
+        operator_kind: usize,
+        tensors: &[usize],
+        is_measured: bool,
+    ) -> u64 {
+        let network = self.problem.network;
+        let is_copy = network.graph.is_copy(user);
+        let operands = network.graph.operands(user).into_iter().enumerate();
+        let mut accesses: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut total = 0;
+        for (value, operand) in operands.map(|(at, it)| (it, Some(at))).chain([(user, None)]) {
+            let (tensor, bytes) = (tensors[value.index()], bytes_of(network, value));
+            let is_read = operand.is_none_or(|at| network.graph.reads(user, at, Phase::Train));
+            let Variable::Tensor { tensor_kind, .. } = self.problem.variables[tensor] else {
+                unreachable!("the variable of a tensor")
+            };
+            let is_measured = is_measured && is_read;
+            let access = self.add_access(Access {
+                tensor_kind,
+                bytes,
+                operator_kind,
+                operand,
+                is_measured,
+                is_copy,
+            });
+            total += bytes;
+            accesses.entry(tensor).or_default().push(access);
+        }
+        let edge = |(tensor, accesses)| AccessEdge { tensor, operator, accesses };
+        self.problem.edges.extend(accesses.into_iter().map(edge));
+        total
+    }
+
+    fn add_access(&mut self, access: Access) -> usize {
+        let accesses = &mut self.problem.accesses;
+        *self.accesses.entry(access).or_insert_with(|| {
+            accesses.push(access);
+            accesses.len() - 1
+        })
+    }
+}
+
+/// Returns the variables of a network, and the variable of each tensor. A value and its next value
+/// share a variable.
+pub(in crate::tiling) fn variables(network: &Network) -> (Vec<NetworkVariable>, Vec<usize>) {
+    let source_of: BTreeMap<Value, Value> =
+        network.updates.iter().map(|&(source, next)| (next, source)).collect();
+    let mut variables = Vec::new();
+    let mut tensors = Vec::with_capacity(network.graph.n_values());
+    for value in network.graph.values() {
+        if network.graph.operator(value).is_some() {
+            variables.push(NetworkVariable::Operator(value));
+        }
+        tensors.push(source_of.get(&value).map_or(variables.len(), |it| tensors[it.index()]));
+        if !source_of.contains_key(&value) {
+            variables.push(NetworkVariable::Tensor(value));
+        }
+    }
+    (variables, tensors)
+}

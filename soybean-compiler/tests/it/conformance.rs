@@ -1,0 +1,363 @@
+//! What must hold of every operator that users can call; the calls come from the operators' own table.
+//!
+//! - Its gradient is that of finite differences, in `f64`.
+//! - Splitting any factor of a signature in two, running the parts and putting them together changes nothing.
+//! - Simplification and fusion change no value.
+//! - In `bf16` its loss and gradients are the same but for rounding.
+
+use std::collections::BTreeMap;
+
+use soybean_compiler::{
+    Argument, Builder, Network, Optimizer, Sample, Value, graph::Graph, operator::Operator,
+    operator_names, operator_samples, operators::attend::Attend, signature::Dim, verify,
+};
+use soybean_plan::{DType, Init, Precision, Shape};
+
+use crate::support::{
+    self, call,
+    interpreter::{evaluate, run_operator},
+    samples::{argument, noise},
+};
+
+/// Operators through which no gradient flows by definition, whatever the values say.
+const WITHOUT_GRADIENT: [&str; 1] = ["detach"];
+/// Operators that give no tensor.
+const WITHOUT_TENSOR: [&str; 1] = ["dim"];
+
+/// A sample as a model whose loss is a weighted sum of the operator's result, and values for all its sources.
+struct Case {
+    sample: Sample,
+    network: Network,
+    sources: BTreeMap<Value, Vec<f64>>,
+}
+
+/// The tensor that a call gives, or several as one vector; none if it gives another thing.
+fn joined(builder: &mut Builder, result: Argument) -> Option<Value> {
+    let mut tensor = |operator: &str, arguments: &[Argument]| call(builder, operator, arguments);
+    match result {
+        Argument::Tensor(value) => Some(tensor("to_f32", &[Argument::Tensor(value)])),
+        Argument::List(parts) => {
+            let mut flat = |part: &Argument| {
+                let row = tensor("unsqueeze", &[part.clone(), Argument::Integer(0)]);
+                let flat = tensor("flatten", &[Argument::Tensor(row)]);
+                Argument::Tensor(tensor("squeeze", &[Argument::Tensor(flat), Argument::Integer(0)]))
+            };
+            let parts = parts.iter().map(&mut flat).collect();
+            let vector = tensor("concat", &[Argument::List(parts), Argument::Integer(0)]);
+            Some(tensor("to_f32", &[Argument::Tensor(vector)]))
+        }
+        _ => None,
+    }
+}
+
+fn case(sample: Sample) -> Option<Case> {
+    let mut builder = Builder::new();
+    let mut sources = BTreeMap::new();
+    let arguments: Vec<Argument> =
+        sample.arguments.iter().map(|it| argument(&mut builder, &mut sources, it)).collect();
+    let result = builder.call(sample.operator, &arguments).unwrap();
+    let result = joined(&mut builder, result)?;
+    let shape = builder.shape(result);
+    let weights = builder.input("weights", DType::F32, &shape);
+    let tensors: Vec<Value> = sources.keys().copied().collect();
+    sources.insert(weights, (0..shape.n_elements()).map(|it| noise(it + 7777) - 0.4).collect());
+    let weighted =
+        call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
+    // Every parameter reaches the loss also directly, with weight 0, so that operators without a gradient can be compiled too.
+    let mut loss = call(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
+    for tensor in
+        tensors.into_iter().filter(|&it| builder.dtype(it) == DType::F32).collect::<Vec<_>>()
+    {
+        let nothing = call(&mut builder, "mul", &[Argument::Tensor(tensor), Argument::Float(0.0)]);
+        let sum = call(&mut builder, "sum", &[Argument::Tensor(nothing), Argument::All]);
+        loss = call(&mut builder, "add", &[Argument::Tensor(loss), Argument::Tensor(sum)]);
+    }
+    let network = Network::differentiated(builder, loss, &[], &Optimizer::default()).unwrap();
+    verify(&network).unwrap();
+    Some(Case { sample, network, sources })
+}
+
+fn cases() -> Vec<Case> {
+    operator_samples().into_iter().filter_map(case).collect()
+}
+
+#[test]
+fn every_operator_has_samples() {
+    let samples = operator_samples();
+    for name in operator_names() {
+        let is_sampled = samples.iter().any(|it| it.operator == name);
+        assert!(is_sampled || WITHOUT_TENSOR.contains(&name), "{name} has no samples");
+    }
+}
+
+fn loss(case: &Case, sources: &BTreeMap<Value, Vec<f64>>) -> f64 {
+    evaluate(&case.network.graph, sources)[&case.network.loss.unwrap()][0]
+}
+
+#[test]
+fn gradients_are_those_of_finite_differences() {
+    // Central differences in f64: an error of about 1e-10 relative, from the third derivative and from rounding alike.
+    const STEP: f64 = 1e-5;
+    const TOLERANCE: f64 = 1e-7;
+    for case in cases() {
+        let values = evaluate(&case.network.graph, &case.sources);
+        let is_parameter = |it: &Value| case.network.parameters.contains(it);
+        for &(parameter, next) in case.network.updates.iter().filter(|it| is_parameter(&it.0)) {
+            for (element, (before, after)) in
+                values[&parameter].iter().zip(&values[&next]).enumerate()
+            {
+                // The update is p - rate * gradient.
+                let rate = support::interpreter::LEARNING_RATE;
+                let gradient = (before - after) / rate;
+                let moved = |by: f64| {
+                    let mut sources = case.sources.clone();
+                    sources.get_mut(&parameter).unwrap()[element] += by;
+                    loss(&case, &sources)
+                };
+                let expected = match WITHOUT_GRADIENT.contains(&case.sample.operator) {
+                    true => 0.0,
+                    false => (moved(STEP) - moved(-STEP)) / (2.0 * STEP),
+                };
+                let error = (gradient - expected).abs() / expected.abs().max(1.0);
+                assert!(
+                    error < TOLERANCE,
+                    "{:?}: element {element}: {gradient} instead of {expected}",
+                    case.sample
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn passes_change_no_value() {
+    for case in cases() {
+        let fused = case.network.fused();
+        verify(&fused).unwrap();
+        let (old, new) = (sources_of(&case.network.graph), sources_of(&fused.graph));
+        let sources =
+            old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
+        let before = evaluate(&case.network.graph, &case.sources);
+        let after = evaluate(&fused.graph, &sources);
+        for (x, y) in case.network.roots().iter().zip(fused.roots()) {
+            for (x, y) in before[x].iter().zip(&after[&y]) {
+                assert!(
+                    (x - y).abs() <= 1e-12 * x.abs().max(1.0),
+                    "{:?}: {y} instead of {x}",
+                    case.sample
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bf16_changes_values_by_rounding_alone() {
+    // A number of bf16 is off by 2^-9 at most, relative; a gradient is computed of at most some ten such numbers one after another, and compared with the
+    // largest of its tensor, because sums cancel. The loss is a sum of terms of order 1.
+    const TOLERANCE: f64 = 2e-2;
+    let mut n_rounded = 0;
+    for case in cases() {
+        let network = case.network.fused().in_precision(Precision::Bf16);
+        verify(&network).unwrap();
+        let (old, new) = (sources_of(&case.network.graph), sources_of(&network.graph));
+        let sources =
+            old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
+        let before = evaluate(&case.network.graph, &case.sources);
+        let after = evaluate(&network.graph, &sources);
+        let is_rounded = |it: Value| network.graph.node(it).dtype == DType::Bf16;
+        n_rounded += usize::from(network.graph.values().any(is_rounded));
+        let change = |values: &BTreeMap<Value, Vec<f64>>, of: (Value, Value)| -> Vec<f64> {
+            values[&of.0].iter().zip(&values[&of.1]).map(|(x, y)| x - y).collect()
+        };
+        let updates = case.network.updates.iter().zip(&network.updates);
+        let updates = updates.map(|(x, y)| (change(&before, *x), change(&after, *y)));
+        let updates = updates.map(|(x, y)| (x, y, 1e-3));
+        let loss_of = |network: &Network| network.loss.unwrap();
+        let losses =
+            (before[&loss_of(&case.network)].clone(), after[&loss_of(&network)].clone(), 1.0);
+        for (expected, found, least) in updates.chain([losses]) {
+            let scale = expected.iter().fold(least, |scale: f64, it| scale.max(it.abs()));
+            for (x, y) in expected.iter().zip(&found) {
+                assert!(
+                    (x - y).abs() <= TOLERANCE * scale,
+                    "{:?}: {y} instead of {x}, of {scale}\n{}",
+                    case.sample,
+                    network.graph
+                );
+            }
+        }
+    }
+    assert!(n_rounded > 20, "only {n_rounded} samples have numbers of bf16");
+}
+
+/// The tensors that no operator computes; passes keep their order.
+fn sources_of(graph: &Graph) -> Vec<Value> {
+    graph.values().filter(|&it| graph.operator(it).is_none()).collect()
+}
+
+#[test]
+fn split_parts_recombine() {
+    let mut n_splits = 0;
+    for case in cases() {
+        let fused = case.network.fused();
+        let (old, new) = (sources_of(&case.network.graph), sources_of(&fused.graph));
+        let sources =
+            old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
+        for (graph, sources) in [(&case.network.graph, &case.sources), (&fused.graph, &sources)] {
+            let values = evaluate(graph, sources);
+            for value in graph.values() {
+                if let Some(operator) = graph.operator(value) {
+                    n_splits += split_each_factor(&case.sample, graph, operator, value, &values);
+                }
+            }
+        }
+    }
+    assert!(n_splits > 100, "only {n_splits} splits were tried");
+}
+
+fn split_each_factor(
+    sample: &Sample,
+    graph: &Graph,
+    operator: &Operator,
+    value: Value,
+    values: &BTreeMap<Value, Vec<f64>>,
+) -> usize {
+    let operands = graph.operands(value);
+    let signature = operator.signature(&graph.operand_shapes(value));
+    let mut n_splits = 0;
+    for factor in 0..u8::try_from(signature.factors.len()).unwrap() {
+        if !signature.factors[factor as usize].is_multiple_of(2) {
+            continue;
+        }
+        n_splits += 1;
+        let halves = [0, 1].map(|half| {
+            let parts: Vec<(Shape, Vec<f64>)> = operands
+                .iter()
+                .zip(&signature.operands)
+                .map(|(operand, dims)| part(dims, factor, half, &values[operand]))
+                .collect();
+            let (shapes, data): (Vec<Shape>, Vec<&[f64]>) =
+                parts.iter().map(|(shape, data)| (*shape, &data[..])).unzip();
+            let result = part_shape(&signature.result, factor);
+            let dtype = graph.node(value).dtype;
+            run_operator(operator.kernel(&shapes, &result).as_ref(), &data, &result, dtype)
+        });
+        let whole = &values[&value];
+        let expected: [Vec<f64>; 2];
+        let recombined = if signature.is_reduced(factor) {
+            expected = [whole.clone(), Vec::new()];
+            [
+                halves[0]
+                    .iter()
+                    .zip(&halves[1])
+                    .map(|(&x, &y)| signature.combine.evaluate(x, y))
+                    .collect(),
+                Vec::new(),
+            ]
+        } else {
+            expected = [0, 1].map(|half| part(&signature.result, factor, half, whole).1);
+            halves
+        };
+        for (x, y) in expected.iter().flatten().zip(recombined.iter().flatten()) {
+            assert!(
+                (x - y).abs() <= 1e-9 * x.abs().max(1.0),
+                "{sample:?}: {operator} {signature} factor {factor}: {y} instead of {x}"
+            );
+        }
+    }
+    n_splits
+}
+
+fn part_shape(dims: &[Dim], factor: u8) -> Shape {
+    dims.iter()
+        .map(|dim| if dim.factor == Some(factor) { dim.extent / 2 } else { dim.extent })
+        .collect()
+}
+
+/// The first or second half of a tensor along the dim that carries a factor; all of it if none does.
+fn part(dims: &[Dim], factor: u8, half: usize, data: &[f64]) -> (Shape, Vec<f64>) {
+    let shape = part_shape(dims, factor);
+    let whole: Shape = dims.iter().map(|dim| dim.extent).collect();
+    let strides = whole.dense_strides();
+    let element = |point: &Vec<usize>| {
+        let at = |(dim, at): (usize, &usize)| {
+            let start = if dims[dim].factor == Some(factor) { half * shape[dim] } else { 0 };
+            (start + at) * strides.0[dim]
+        };
+        data[point.iter().enumerate().map(at).sum::<usize>()]
+    };
+    (shape, shape.points().iter().map(element).collect())
+}
+
+/// The weighted sum of attention over parameters, and values for all sources; `attend` builds it from queries, keys, values and the mask of what each
+/// query sees.
+fn attention_case(
+    sample: Sample,
+    attend: impl FnOnce(&mut Builder, [Argument; 4]) -> Value,
+) -> Case {
+    let [heads, queries, keys, features] = [2, 4096, 16, 2];
+    let mut builder = Builder::new();
+    let mut sources = BTreeMap::new();
+    let shapes = [[heads, queries, features], [heads, keys, features], [heads, keys, 1]];
+    let mut operands: Vec<Argument> = Vec::new();
+    for (at, shape) in shapes.iter().enumerate() {
+        let value = builder.parameter(&format!("p{at}"), shape, Init::Constant(0.0));
+        let n: usize = shape.iter().product();
+        sources.insert(value, (0..n).map(|it| 4.0 * noise(it + 1000 * at) - 2.0).collect());
+        operands.push(Argument::Tensor(value));
+    }
+    let mask = builder.input("mask", DType::F32, &[queries, keys]);
+    let is_seen = |it: usize| f64::from(u8::from(it % keys <= it / keys));
+    sources.insert(mask, (0..queries * keys).map(is_seen).collect());
+    let weights = builder.input("weights", DType::F32, &[heads, queries, 1]);
+    sources.insert(weights, (0..heads * queries).map(|it| noise(it + 7777) - 0.4).collect());
+    let [query, key, value]: [Argument; 3] = operands.try_into().unwrap();
+    let result = attend(&mut builder, [query, key, value, Argument::Tensor(mask)]);
+    let weighted =
+        call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
+    let loss = call(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
+    let network = Network::differentiated(builder, loss, &[], &Optimizer::default()).unwrap();
+    verify(&network).unwrap();
+    Case { sample, network, sources }
+}
+
+#[test]
+fn attention_in_one_kernel_is_its_formula() {
+    let sample = Sample { operator: "scaled_dot_product_attention", arguments: &[] };
+    for is_causal in [false, true] {
+        let fused = attention_case(sample, |builder, [query, key, value, _]| {
+            call(builder, sample.operator, &[query, key, value, Argument::Boolean(is_causal)])
+        });
+        let composed = attention_case(sample, |builder, [query, key, value, mask]| {
+            let turned = Argument::Tensor(call(builder, "transpose", &[key]));
+            let products = Argument::Tensor(call(builder, "matmul", &[query, turned]));
+            let scale = Argument::Float(0.5_f64.sqrt());
+            let mut scores = Argument::Tensor(call(builder, "mul", &[products, scale]));
+            if is_causal {
+                let masked = call(builder, "where_", &[scores, mask, Argument::Float(-1e30)]);
+                scores = Argument::Tensor(masked);
+            }
+            let weights = call(builder, "softmax", &[scores, Argument::Integer(-1)]);
+            call(builder, "matmul", &[Argument::Tensor(weights), value])
+        });
+        let text = fused.network.fused().graph.to_string();
+        for kernel in [" attention ", " attention-gradient "] {
+            assert_eq!(text.matches(kernel).count(), 1, "{kernel} in {text}");
+        }
+        let values = [&fused, &composed].map(|it| evaluate(&it.network.graph, &it.sources));
+        let roots = fused.network.roots().into_iter().zip(composed.network.roots());
+        for (found, expected) in roots {
+            for (found, expected) in values[0][&found].iter().zip(&values[1][&expected]) {
+                let is_close = (found - expected).abs() <= 1e-9 * expected.abs().max(1.0);
+                assert!(is_close, "causal {is_causal}: {found} instead of {expected}");
+            }
+        }
+        let graph = &fused.network.graph;
+        for value in graph.values() {
+            if let Some(operator) = graph.operator(value).filter(|it| it.is::<Attend>()) {
+                assert_eq!(split_each_factor(&sample, graph, operator, value, &values[0]), 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The search against brute force, on thousands of small networks.
+
+use soybean_compiler::{Network, Optimizer, Strategy, Value, optimizer, tiling::search_alone};
+use soybean_plan::{Mesh, NonFinite, Placement, Precision, Tiling};
+
+use crate::support::{
+    brute_force::least_bytes,
+    random_networks::{Sizes, random_model, random_predictor},
+};
+
+/// The most entries of a table of brute force: a network that needs more is left out.
+const LIMIT: usize = 20_000;
+
+/// What was compared.
+#[derive(Debug, Default)]
+struct Compared {
+    n_networks: usize,
+    /// Those of which every plan moves something.
+    n_that_move: usize,
+}
+
+/// Compares the search with brute force on networks of one to five operators, with training and without, `n_seeds` of each.
+fn compared(n_ranks: usize, extents: &'static [usize], n_seeds: u64) -> Compared {
+    let mut compared = Compared::default();
+    for (n_operators, is_trained) in (1..=5).flat_map(|it| [(it, false), (it, true)]) {
+        let sizes = Sizes { n_operators, extents, is_trained };
+        for least in (0..n_seeds).filter_map(|seed| least_if_small(n_ranks, &sizes, seed)) {
+            compared.n_networks += 1;
+            compared.n_that_move += usize::from(least > 0);
+        }
+    }
+    compared
+}
+
+fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
+    let (builder, loss) = random_model(seed, sizes);
+    let updates = optimizer(if seed % 3 == 2 { "adam" } else { "sgd" }, &[]).unwrap();
+    let updates = if seed % 5 == 4 { with_everything(updates) } else { updates };
+    let network = Network::new(builder, loss, &[], &updates).unwrap();
+    least_of(network, n_ranks, sizes, seed)
+}
+
+/// The least bytes of a network, where brute force can tell; the test fails where the search finds or proves anything else.
+fn least_of(network: Network, n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
+    let precision = if seed / 3 % 2 == 1 { Precision::Bf16 } else { Precision::F32 };
+    let network = network.in_precision(precision);
+    let mesh = Mesh::new(n_ranks);
+    let network = varied(network, &mesh, seed);
+    let found = search_alone(&network, mesh, &Strategy::Auto.into());
+    let least = least_bytes(&network, &found.tiled.mesh, LIMIT)?;
+    let case = || format!("seed {seed}, {sizes:?}, {n_ranks} ranks:\n{}", found.tiled);
+    assert_eq!(found.tiled.bytes(), least, "{}", case());
+    assert!(found.is_optimal, "{}", case());
+    assert_eq!(found.lower_bound_bytes, least, "{}", case());
+    let others = found.baselines;
+    assert!(others.data.min(others.model).min(others.recursive) >= least, "{}", case());
+    Some(least)
+}
+
+/// The optimiser with all that reads the norm of the gradients, and with all further states.
+fn with_everything(optimizer: Optimizer) -> Optimizer {
+    let (clip_norm, ema) = (Some(1.0), Some(0.9));
+    Optimizer { clip_norm, accumulate: 2, ema, non_finite: NonFinite::Scale, ..optimizer }
+}
+
+/// The network with some tensor pinned, with working copies, with both or with neither.
+fn varied(network: Network, mesh: &Mesh, seed: u64) -> Network {
+    let pinned = if seed / 2 % 2 == 1 { with_pin(network, mesh, seed) } else { network };
+    if seed % 2 == 1 { pinned.shared() } else { pinned }
+}
+
+/// The network with the first tensor pinned that can be split as the seed says.
+fn with_pin(network: Network, mesh: &Mesh, seed: u64) -> Network {
+    let placement = |axis: usize| match (usize::try_from(seed).unwrap() / 4 + axis) % 3 {
+        0 => Placement::Replicated,
+        1 => Placement::Split(0),
+        _ => Placement::Split(1),
+    };
+    let tiling = Tiling::new(&(0..mesh.n_axes()).map(placement).collect::<Vec<_>>());
+    let pinned = |it: Value| network.clone().pinned(it, tiling, mesh).ok();
+    network.graph.values().find_map(pinned).unwrap_or_else(|| network.clone())
+}
+
+/// Checks that most networks were compared, and that few of them are solved by moving nothing.
+fn check(n_ranks: usize, extents: &'static [usize], n_seeds: u64, least_compared: usize) {
+    let compared = compared(n_ranks, extents, n_seeds);
+    assert!(compared.n_networks >= least_compared, "{compared:?}");
+    assert!(4 * compared.n_that_move >= 3 * compared.n_networks, "{compared:?}");
+}
+
+// The extents are some that the ranks divide, some that only one axis of the mesh does, and some that none does.
+
+#[test]
+fn two_ranks() {
+    check(2, &[1, 2, 3, 4, 5, 6, 8], 80, 780);
+}
+
+#[test]
+fn three_ranks() {
+    check(3, &[1, 2, 3, 4, 6, 9, 12], 80, 780);
+}
+
+#[test]
+fn four_ranks() {
+    check(4, &[2, 3, 4, 6, 8, 12], 60, 480);
+}
+
+#[test]
+fn six_ranks() {
+    check(6, &[2, 3, 4, 6, 9, 12], 60, 500);
+}
+
+#[test]
+fn eight_ranks() {
+    check(8, &[2, 3, 4, 8, 12, 16], 30, 170);
+}
+
+#[test]
+fn inference() {
+    let mut compared = Compared::default();
+    let meshes: [(usize, &'static [usize]); 4] = [
+        (2, &[1, 2, 3, 5, 6]),
+        (4, &[2, 3, 4, 6, 10]),
+        (6, &[2, 3, 4, 6, 9]),
+        (8, &[2, 3, 4, 6, 8]),
+    ];
+    for (n_ranks, extents) in meshes {
+        for n_operators in 2..=5 {
+            let sizes = Sizes { n_operators, extents, is_trained: true };
+            for seed in 0..20 {
+                let (builder, outputs) = random_predictor(seed, &sizes);
+                let network = Network::new(builder, None, &outputs, &Optimizer::default()).unwrap();
+                let Some(least) = least_of(network, n_ranks, &sizes, seed) else { continue };
+                compared.n_networks += 1;
+                compared.n_that_move += usize::from(least > 0);
+            }
+        }
+    }
+    // Where every rank can have rows of its own nothing moves.
+    assert!(compared.n_networks >= 280, "{compared:?}");
+    assert!(2 * compared.n_that_move >= compared.n_networks, "{compared:?}");
+}

@@ -1,0 +1,134 @@
+//! The bytes of well-known networks, proved for up to eight ranks; no mixture of other strategies is below them.
+
+use std::fmt::Write as _;
+
+use expect_test::{Expect, expect};
+use soybean_compiler::{
+    Network, Strategy, Value, optimizer,
+    signature::Form,
+    tiling::{Search, Tiled, search},
+};
+use soybean_plan::{Mesh, Placement, Tile, Tiling};
+use soybean_zoo::{Model, ZOO};
+
+use crate::support::forms::all_forms;
+
+fn network(name: &str) -> Network {
+    let entry = ZOO.iter().find(|it| it.name == name).unwrap();
+    let Model { builder, loss, .. } = (entry.model)();
+    Network::new(builder, loss, &[], &optimizer(entry.optimizer, &[]).unwrap()).unwrap()
+}
+
+fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> Search {
+    search(network, Mesh::new(n_ranks), &strategy.into())
+}
+
+/// Checks the bytes of networks on these numbers of ranks, all of them proved.
+fn check(names: &[&str], n_ranks: &[usize], expected: Expect) {
+    let mut text = String::new();
+    for name in names {
+        let network = network(name);
+        write!(text, "{name}").unwrap();
+        for &n_ranks in n_ranks {
+            let found = searched(&network, n_ranks, Strategy::Auto);
+            let bytes = found.tiled.bytes();
+            assert!(found.is_optimal, "{name} on {n_ranks}: {bytes}, {}", found.lower_bound_bytes);
+            assert_eq!(found.lower_bound_bytes, bytes, "{name} on {n_ranks}");
+            let others = found.baselines;
+            assert!(bytes <= others.data.min(others.model).min(others.recursive), "{name}");
+            write!(text, " {bytes}").unwrap();
+        }
+        writeln!(text).unwrap();
+    }
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn perceptrons_and_convolutions() {
+    let names = ["mlp", "mlp-10", "cnn5-wide", "cnn5-large", "alexnet", "vgg16"];
+    check(
+        &names,
+        &[2, 4, 8],
+        expect![[r#"
+        mlp 100673544 201357336 402716728
+        mlp-10 302000136 604010520 1208023096
+        cnn5-wide 603979784 1207959576 2415919160
+        cnn5-large 94371848 283115544 660602936
+        alexnet 48023976 118903224 244406552
+        vgg16 162236840 439783864 975608088
+    "#]],
+    );
+}
+
+#[test]
+fn networks_with_branches() {
+    check(
+        &["resnet20", "resnet50", "inception-v3"],
+        &[2, 4, 8],
+        expect![[r#"
+        resnet20 2197848 6593544 15384936
+        resnet50 192820136 574361528 1334198040
+        inception-v3 178846888 532441784 1236385304
+    "#]],
+    );
+}
+
+#[test]
+fn transformers() {
+    check(
+        &["encoder", "gpt-12", "experts"],
+        &[2, 4, 8],
+        expect![[r#"
+        encoder 14751024 41045944 75310280
+        gpt-12 756109320 2230579224 4555337784
+        experts 354590728 1036640280 2381727800
+    "#]],
+    );
+}
+
+/// Plans that lie along some axes as one strategy has it and along the others as another are no better, such as data parallelism between nodes and model parallelism within.
+#[test]
+fn no_hybrid_moves_fewer_bytes() {
+    for name in ["mlp", "alexnet", "encoder"] {
+        let network = network(name);
+        let [auto, recursive, data, model] =
+            Strategy::NAMES.map(|(_, strategy)| searched(&network, 8, strategy).tiled);
+        let least = auto.bytes();
+        for (one, other) in [(&data, &model), (&data, &recursive), (&model, &recursive)] {
+            for mask in 0..8 {
+                let parts = [0, 1, 2].map(|axis| if mask >> axis & 1 == 0 { one } else { other });
+                let bytes = hybrid(&parts).bytes();
+                assert!(bytes >= least, "{name}: {bytes} bytes by {mask:b}, {least} of auto");
+            }
+        }
+    }
+}
+
+/// The plan that lies along each axis as the plan given for it does, with every operator in the form that is best for that.
+fn hybrid(parts: &[&Tiled]) -> Tiled {
+    let mut hybrid = parts[0].clone();
+    let values: Vec<Value> = hybrid.network.graph.values().collect();
+    for &value in &values {
+        hybrid.tilings[value.index()] = mixed(parts, value);
+    }
+    for value in values.into_iter().filter(|it| parts[0].forms[it.index()].is_some()) {
+        let all = all_forms(&hybrid.network, value, &hybrid.mesh);
+        let mut bytes = |form: &Form| {
+            hybrid.forms[value.index()] = Some(form.clone());
+            hybrid.conversions(value).iter().map(|it| it.bytes).sum::<u64>()
+        };
+        let best = all.into_iter().min_by_key(&mut bytes).unwrap();
+        hybrid.forms[value.index()] = Some(best);
+    }
+    hybrid
+}
+
+/// A tensor's tiling in a hybrid; where its extents lack the factors for that, the first plan's.
+fn mixed(parts: &[&Tiled], value: Value) -> Tiling {
+    let of_part = |it: &Tiled| it.tilings[value.index()];
+    let placements: Vec<Placement> =
+        parts.iter().enumerate().map(|(axis, it)| of_part(it).on(axis)).collect();
+    let tile =
+        Tile { shape: parts[0].network.graph.shape(value), tiling: Tiling::new(&placements) };
+    if tile.is_legal(&parts[0].mesh) { tile.tiling } else { of_part(parts[0]) }
+}

@@ -1,0 +1,221 @@
+//! Lowering: programs are sound on every mesh, and move the bytes that the plan counts.
+
+use expect_test::expect;
+use soybean_compiler::{
+    Argument, Compiled, Network, Optimizer, Options, Rule, Strategy, compile, lower, program_text,
+    tiling::search, verify_program,
+};
+use soybean_plan::{Kernel, Mesh, NonFinite, Precision, Step};
+
+use crate::support;
+
+fn optimizers() -> [Optimizer; 4] {
+    let adam =
+        Rule::Adam { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, is_decoupled: false };
+    let momentum = Rule::Sgd { momentum: 0.9, nesterov: true, weight_decay: 1e-4 };
+    let everything = Optimizer {
+        no_decay: vec!["b*".to_owned()],
+        clip_norm: Some(1.0),
+        accumulate: 2,
+        ema: Some(0.9),
+        non_finite: NonFinite::Scale,
+        ..adam.into()
+    };
+    [Optimizer::default(), momentum.into(), adam.into(), everything]
+}
+
+#[test]
+fn programs_are_sound_and_move_the_bytes_of_their_plans() {
+    for optimizer in optimizers() {
+        for n_ranks in [1, 2, 3, 4, 6, 8, 12] {
+            for (_, strategy) in Strategy::NAMES {
+                let (builder, loss, logits) = support::classifier(24, &[10, 36, 20, 12], true);
+                let outputs = [("logits".to_owned(), logits)];
+                let network = Network::new(builder, loss, &outputs, &optimizer).unwrap();
+                let found = search(&network, Mesh::new(n_ranks), &strategy.into());
+                let program = lower("mlp", &found.tiled);
+                verify_program(&program).unwrap_or_else(|error| {
+                    panic!("{n_ranks} {strategy:?}: {error}\n{}", program_text(&program))
+                });
+                assert_eq!(
+                    program.tables.train_bytes,
+                    found.tiled.bytes(),
+                    "{n_ranks} {strategy:?}"
+                );
+            }
+        }
+    }
+}
+
+/// The collectives of a training step in which each rank has one number.
+fn n_numbers_that_go_round(optimizer: &Optimizer, n_ranks: usize, strategy: Strategy) -> usize {
+    // Some of the 82 gradients can be split along all axes, some along a few, some along none.
+    let widths = [&[10, 36, 20, 12, 7][..], &[16; 36], &[10]].concat();
+    let (builder, loss, _) = support::classifier(24, &widths, true);
+    let network = Network::new(builder, loss, &[], optimizer).unwrap();
+    let found = search(&network, Mesh::new(n_ranks), &strategy.into());
+    let program = lower("mlp", &found.tiled);
+    verify_program(&program).unwrap();
+    let goes_round = |step: &&Step| match &program.kernels[step.kernel] {
+        Kernel::Communicate(it) => it.bytes(&program.tables.mesh) > 0 && it.shape.is_empty(),
+        _ => false,
+    };
+    program.train.iter().filter(goes_round).count()
+}
+
+#[test]
+fn one_number_goes_round_for_the_norm_of_all_gradients() {
+    let plain = Optimizer::default();
+    let clipped = Optimizer { clip_norm: Some(1.0), ..plain.clone() };
+    let skipping = Optimizer { non_finite: NonFinite::Skip, ..plain.clone() };
+    for n_ranks in [2, 4, 6, 8] {
+        for (_, strategy) in Strategy::NAMES {
+            let of_loss = n_numbers_that_go_round(&plain, n_ranks, strategy);
+            for optimizer in [&clipped, &skipping] {
+                let found = n_numbers_that_go_round(optimizer, n_ranks, strategy);
+                assert_eq!(found, of_loss + 1, "{n_ranks} ranks, {strategy:?}");
+            }
+        }
+    }
+}
+
+fn compiled(n_gpus: usize, strategy: Strategy, precision: Precision) -> Compiled {
+    let (builder, loss, logits) = support::classifier(8, &[4, 16, 8], false);
+    let outputs = [("logits".to_owned(), logits)];
+    let options = Options {
+        name: "tiny".to_owned(),
+        n_gpus,
+        search: strategy.into(),
+        precision,
+        optimizer: Optimizer::default(),
+    };
+    compile(builder, loss, &outputs, &options, &|| 0.0).unwrap()
+}
+
+#[test]
+fn text_form_of_a_program() {
+    let compiled = compiled(2, Strategy::Auto, Precision::F32);
+    expect![[r#"
+        program tiny on [2]
+        train:
+          b5 = contract 8x4x8 (b0, b1)
+          b6 = map [8, 8] {relu(x0)} (b5)
+          b7 = contract 8x8x8 (b6, b2)
+          b8 = reduce-scatter [8, 8] [red] -> [P0] (b7)
+          b9 = max [4, 8] {x0} (b8)
+          b10 = map [4, 8] {exp(sub(x0, x1))} (b8, b9)
+          b11 = sum [4, 8] {x0} (b10)
+          b12 = sum [4, 8] {select(eq(x0, x1), sub(x2, x3), 0)} (b3, b4, b8, b9)
+          b13 = sum [4] {mul(sub(log(x0), x1), 0.125)} (b11, b12)
+          b14 = all-reduce [] [red] -> [r] (b13)
+          b15 = map [4, 8] {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} (b3, b4, b10, b11)
+          b16 = all-gather [8, 8] [P0] -> [r] (b15)
+          b17 = contract 8x8x8 (b16, b2)
+          b18 = contract 8x8x8 (b6, b16)
+          b2 = map [8, 8] {sub(x0, mul(s0, x1))} (b2, b18)
+          b19 = map [8, 8] {select(gt(x0, 0), x1, 0)} (b6, b17)
+          b20 = contract 4x8x8 (b0, b19)
+          b1 = map [4, 8] {sub(x0, mul(s0, x1))} (b1, b20)
+        evaluate:
+          b21 = contract 8x4x8 (b0, b1)
+          b22 = map [8, 8] {relu(x0)} (b21)
+          b23 = contract 8x8x8 (b22, b2)
+          b24 = reduce-scatter [8, 8] [red] -> [P0] (b23)
+          b25 = max [4, 8] {x0} (b24)
+          b26 = map [4, 8] {exp(sub(x0, x1))} (b24, b25)
+          b27 = sum [4, 8] {x0} (b26)
+          b28 = sum [4, 8] {select(eq(x0, x1), sub(x2, x3), 0)} (b3, b4, b24, b25)
+          b29 = sum [4] {mul(sub(log(x0), x1), 0.125)} (b27, b28)
+          b30 = all-reduce [] [red] -> [r] (b29)
+    "#]].assert_eq(&program_text(&compiled.program));
+}
+
+#[test]
+fn text_form_of_a_tiling() {
+    expect![[r#"
+        mesh [2]
+        v0: f32[8, 4] = input "x" [r]
+        v1: f32[4, 16] = param "w0" [P1]
+        v2: f32[8, 16] = contract ik,kj->ij (v0, v1) [P1] by [j]
+        v3: f32[8, 16] = map {relu(x0)} ij->ij (v2) [P1] by [j]
+        v4: f32[16, 8] = param "w1" [P0]
+        v5: f32[8, 8] = contract ik,kj->ij (v3, v4) [P0] by [k]; v5 [red] -> [P0]: 256 bytes
+        v6: i32[8] = input "y" [P0]
+        v7: f32[8] = max {x0} ij->i (v5) [P0] by [i]
+        v8: f32[8, 8] = map {exp(sub(x0, x1))} ij,i->ij (v5, v7) [P0] by [i]
+        v9: f32[8] = sum {x0} ij->i (v8) [P0] by [i]
+        v10: f32[8] = iota ->_ () [r] by [-]
+        v11: f32[8] = sum {select(eq(x0, x1), sub(x2, x3), 0)} i,j,ij,i->i (v6, v10, v5, v7) [P0] by [i]
+        v12: f32[] = sum {mul(sub(log(x0), x1), 0.125)} i,i-> (v9, v11) [r] by [i]; v12 [red] -> [r]: 8 bytes
+        v13: f32[8, 8] = map {add(select(eq(x0, x1), -0.125, 0), mul(div(0.125, x3), x2))} i,j,ij,i->ij (v6, v10, v8, v9) [r] by [i]; v13 [P0] -> [r]: 256 bytes
+        v14: f32[8, 16] = contract ij,kj->ik (v13, v4) [P1] by [k]
+        v15: f32[16, 8] = contract ik,ij->kj (v3, v13) [P0] by [k]
+        v16: f32[8, 16] = map {select(gt(x0, 0), x1, 0)} ij,ij->ij (v3, v14) [P1] by [j]
+        v17: f32[4, 16] = contract ik,ij->kj (v0, v16) [P1] by [j]
+        v18: f32[4, 16] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v1, v17) [P1] by [j]
+        v19: f32[16, 8] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v4, v15) [P0] by [i]
+    "#]].assert_eq(&compiled(2, Strategy::Auto, Precision::F32).report.search().tiled.to_string());
+}
+
+#[test]
+fn text_report() {
+    expect![[r#"
+        plan of `tiny` for 4 GPUs, mesh [2, 2], strategy data, precision f32
+
+          tensor  shape       tiling
+          x       f32[8, 4]   [P0 P0]
+          w0      f32[4, 16]  [r r]
+          w1      f32[16, 8]  [r r]
+          logits  f32[8, 8]   [P0 P0]
+          y       i32[8]      [P0 P0]
+          loss    f32[]       [r r]
+
+          layer               forward  backward  weights and states
+          (the model itself)  data 4   data 4    replicated 4
+
+          bytes   share   tensor                        collective      for
+          1.5 kB  33.2 %  w1.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
+          1.5 kB  33.2 %  w1' [P0 P0] -> [r r]          all-gather      update
+          768 B   16.6 %  w0.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
+          768 B   16.6 %  w0' [P0 P0] -> [r r]          all-gather      update
+          24 B    0.5 %   loss [red red] -> [r r]       all-reduce      cross_entropy, forward
+
+          bytes moved in one training step      4.6 kB
+          with strategy data                    4.6 kB  1.00 x
+          with strategy model                   2.6 kB  0.57 x
+          with strategy recursive               1.6 kB  0.34 x
+          memory of each GPU                    2.2 kB
+            parameters                           768 B
+            inputs                               192 B
+            activations                           64 B
+            gradients                            256 B
+            collectives                          960 B
+          search                                0.0 ms
+    "#]]
+    .assert_eq(&compiled(4, Strategy::Data, Precision::F32).report.text());
+}
+
+#[test]
+fn a_number_of_gpus_that_nothing_can_be_split_over_is_a_fault() {
+    let (mut builder, logits) = support::mlp(5, &[3, 7], false);
+    let loss = support::call(&mut builder, "mean", &[Argument::Tensor(logits), Argument::All]);
+    let options = Options {
+        name: "odd".to_owned(),
+        n_gpus: 4,
+        search: Strategy::Auto.into(),
+        precision: Precision::F32,
+        optimizer: Optimizer::default(),
+    };
+    let faults = compile(builder, loss, &[], &options, &|| 0.0).unwrap_err();
+    expect![[r#"
+        [
+            ModelFault {
+                at: Gpus,
+                message: "no operator of this model can be split over 4 GPUs; the most is 1",
+                help: Some(
+                    "use `gpus = 1`, or make the batch or a layer's width a multiple of 4",
+                ),
+            },
+        ]"#]]
+    .assert_eq(&format!("{faults:#?}"));
+}

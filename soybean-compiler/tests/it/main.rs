@@ -1,0 +1,25 @@
+//! The compiler's tests, one module for each area.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+mod conformance;
+mod convnets;
+mod documentation;
+mod exhaustive;
+mod faults;
+mod figures;
+mod graph;
+mod inference;
+mod lowering;
+mod memory;
+mod networks;
+mod overlap;
+mod pins;
+mod planner;
+mod precision;
+mod recipes;
+mod recosted;
+mod report;
+mod sharing;
+mod time;

@@ -1,0 +1,68 @@
+//! The search on deep networks, through the whole line: optima are proved, and no other strategy is better.
+
+use soybean_compiler::{Compiled, Options, Strategy, compile, optimizer};
+use soybean_plan::Precision;
+use soybean_zoo::{GPT, Model, Transformer, resnet20, resnet50};
+
+const SMALL: Transformer = Transformer { tokens: 128, width: 256, n_heads: 4, ..GPT };
+
+fn compiled(Model { builder, loss, .. }: Model, n_gpus: usize, updates: &str) -> Compiled {
+    let options = Options {
+        name: "network".to_owned(),
+        n_gpus,
+        search: Strategy::Auto.into(),
+        precision: Precision::F32,
+        optimizer: optimizer(updates, &[]).unwrap(),
+    };
+    compile(builder, loss, &[], &options, &|| 0.0).unwrap()
+}
+
+/// Checks that the plan moves what it says and no more than others; gives by how much it may be above the optimum.
+fn gap(network: &str, compiled: &Compiled) -> f64 {
+    let (report, search) = (&compiled.report, compiled.report.search());
+    let bytes = report.bytes_total;
+    assert_eq!(bytes, search.tiled.bytes(), "{network}");
+    assert_eq!(bytes, compiled.program.tables.train_bytes, "{network}");
+    let others = search.baselines;
+    let least = others.data.min(others.model).min(others.recursive);
+    assert!(bytes <= least, "{network}: {bytes} bytes, {others:?}");
+    assert!(search.lower_bound_bytes <= bytes, "{network}");
+    assert_eq!(report.is_optimal(), search.lower_bound_bytes == bytes, "{network}");
+    bytes as f64 / search.lower_bound_bytes as f64 - 1.0
+}
+
+fn check_proved(network: &str, model: impl Fn() -> Model, gpus: &[usize], updates: &str) {
+    for &n_gpus in gpus {
+        let name = format!("{network} on {n_gpus}");
+        assert_eq!(gap(&name, &compiled(model(), n_gpus, updates)), 0.0, "{name}");
+    }
+}
+
+#[test]
+fn residual_networks_are_proved() {
+    check_proved("resnet20", || resnet20(128), &[2, 4, 6, 8], "sgd");
+    check_proved("resnet20", || resnet20(1024), &[8], "adam");
+    check_proved("resnet50", || resnet50(256), &[2, 4, 6, 8], "sgd");
+}
+
+#[test]
+fn large_decoders_are_proved() {
+    check_proved("gpt", || GPT.decoder(), &[2, 4, 6, 8], "adamw");
+    check_proved("gpt", || Transformer { batch: 64, ..GPT }.decoder(), &[8], "sgd");
+}
+
+#[test]
+fn small_transformers_are_proved() {
+    check_proved("decoder", || SMALL.decoder(), &[2, 4, 8], "adamw");
+    check_proved("decoder", || Transformer { batch: 64, ..SMALL }.decoder(), &[8], "sgd");
+    let encoder = || Transformer { n_blocks: 2, ..SMALL }.encoder(10);
+    check_proved("encoder", encoder, &[2, 4, 8], "adam");
+}
+
+/// With so few samples that the batch cannot be split as far as for larger ones, proofs take more work.
+#[test]
+fn small_batches_are_proved_or_nearly_so() {
+    check_proved("gpt", || Transformer { batch: 2, ..GPT }.decoder(), &[8], "adamw");
+    let gap = gap("resnet50", &compiled(resnet50(32), 8, "adam"));
+    assert!(gap < 0.01, "{gap}");
+}

@@ -1,0 +1,126 @@
+//! What reports say of plans.
+
+use expect_test::expect;
+use soybean_compiler::{Argument, Builder, Optimizer, Options, Pass, Report, Strategy, compile};
+use soybean_plan::{DType, Init, NonFinite, Precision};
+
+use crate::support;
+
+/// The report of the plan of a perceptron in one function, so that its layers have no names.
+fn report(widths: &[usize], strategy: Strategy) -> Report {
+    let (builder, loss, _) = support::classifier(16, widths, false);
+    let options = Options {
+        name: "perceptron".to_owned(),
+        n_gpus: 4,
+        search: strategy.into(),
+        precision: Precision::F32,
+        optimizer: Optimizer::default(),
+    };
+    compile(builder, loss, &[], &options, &|| 0.0).unwrap().report
+}
+
+#[test]
+fn what_transfers_have_in_common_keeps_its_name() {
+    let transfers = report(&[32, 64, 64, 64, 64, 64, 32], Strategy::Auto).transfers();
+    assert!(transfers.iter().any(|it| it.n_conversions > 1), "{transfers:?}");
+    assert!(transfers.iter().all(|it| it.layer.is_empty()), "{transfers:?}");
+}
+
+#[test]
+fn weights_that_lie_otherwise_than_their_copies_are_sharded() {
+    let report = report(&[8, 64, 32], Strategy::Model);
+    let tiled = &report.search().tiled;
+    assert!(tiled.network.graph.values().any(|it| tiled.network.graph.is_copy(it)), "{tiled}");
+    let parallelism = report.parallelism();
+    assert_eq!(parallelism[0].1.weights, "split 2 x sharded 2", "{parallelism:?} {tiled}");
+}
+
+#[test]
+fn gradients_of_scalars_belong_to_the_backward_pass() {
+    let mut it = Builder::new();
+    let x = it.input("x", DType::F32, &[8, 4]);
+    let scale = it.parameter("scale", &[], Init::Constant(2.0));
+    let scaled = support::call(&mut it, "mul", &[x, scale].map(Argument::Tensor));
+    let loss = support::call(&mut it, "sum", &[Argument::Tensor(scaled), Argument::All]);
+    let loss = support::call(&mut it, "exp", &[Argument::Tensor(loss)]);
+    let optimizer = Optimizer { clip_norm: Some(1.0), ..Optimizer::default() };
+    let options = Options {
+        name: "scalar".to_owned(),
+        n_gpus: 2,
+        search: Strategy::Data.into(),
+        precision: Precision::F32,
+        optimizer,
+    };
+    let report = compile(it, loss, &[], &options, &|| 0.0).unwrap().report;
+    let (passes, network) = (report.passes(), &report.search().tiled.network);
+    let names = report.names();
+    let of = |pass: Pass| -> Vec<&str> {
+        let values = network.graph.values().filter(|it| network.graph.operator(*it).is_some());
+        values.filter(|it| passes[it.index()] == pass).map(|it| names[&it].as_str()).collect()
+    };
+    assert_eq!(of(Pass::Update), ["gradient_norm", "scale'"], "{}", network.graph);
+    assert_eq!(of(Pass::Backward), ["scale.grad"], "{}", network.graph);
+}
+
+#[test]
+fn the_norm_of_the_gradients_belongs_to_the_updates() {
+    let (builder, loss, _) = support::classifier(8, &[4, 16, 8], true);
+    let options = Options {
+        name: "tiny".to_owned(),
+        n_gpus: 4,
+        search: Strategy::Data.into(),
+        precision: Precision::F32,
+        optimizer: Optimizer {
+            clip_norm: Some(1.0),
+            accumulate: 2,
+            ema: Some(0.9),
+            non_finite: NonFinite::Skip,
+            ..Optimizer::default()
+        },
+    };
+    let compiled = compile(builder, loss, &[], &options, &|| 0.0).unwrap();
+    let transfers = compiled.report.transfers();
+    let of_norm = transfers.iter().filter(|it| it.name.ends_with("square_sum"));
+    let of_norm: Vec<_> = of_norm.map(|it| (it.collectives.as_str(), it.pass)).collect();
+    assert_eq!(of_norm, [("all-reduce", Pass::Update)]);
+    expect![[r#"
+        plan of `tiny` for 4 GPUs, mesh [2, 2], strategy data, precision f32
+
+          tensor  shape       tiling   optimizer states
+          x       f32[8, 4]   [P0 P0]
+          w0      f32[4, 16]  [r r]    [P0 P0]
+          b0      f32[16]     [r r]    [P0 P0]
+          w1      f32[16, 8]  [r r]    [P0 P0]
+          b1      f32[8]      [r r]    [P0 P0]
+          y       i32[8]      [P0 P0]
+          loss    f32[]       [r r]
+
+          layer               forward  backward  weights and states
+          (the model itself)  data 4   data 4    sharded state 4
+
+          bytes   share   tensor                        collective      for
+          1.5 kB  29.4 %  w1.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
+          1.5 kB  29.4 %  w1' [P0 P0] -> [r r]          all-gather      update
+          768 B   14.7 %  w0.grad [red red] -> [P0 P0]  reduce-scatter  matmul, backward
+          768 B   14.7 %  w0' [P0 P0] -> [r r]          all-gather      update
+          192 B   3.7 %   b0.grad [red red] -> [P0 P0]  reduce-scatter  add, backward
+          192 B   3.7 %   b0' [P0 P0] -> [r r]          all-gather      update
+          96 B    1.8 %   b1.grad [red red] -> [P0 P0]  reduce-scatter  add, backward
+          96 B    1.8 %   b1' [P0 P0] -> [r r]          all-gather      update
+          48 B    0.9 %   2 other conversions
+
+          bytes moved in one training step      5.2 kB
+          with strategy data                    5.2 kB  1.00 x
+          with strategy model                   2.7 kB  0.51 x
+          with strategy recursive               1.7 kB  0.32 x
+          memory of each GPU                    3.3 kB
+            parameters                           896 B
+            optimizer states                     640 B
+            inputs                               192 B
+            activations                           64 B
+            gradients                            384 B
+            collectives                         1.2 kB
+          search                                0.0 ms
+    "#]]
+    .assert_eq(&compiled.report.text());
+}

@@ -1,0 +1,225 @@
+//! The least bytes of a network, found by trying every tiling of every tensor and every form of every operator.
+//!
+//! Operators are taken one after another. For every combination of tilings of those tensors that operators taken and operators left share, the least bytes of the operators taken
+//! are kept; nothing is ruled out by any other argument.
+
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
+use soybean_compiler::{
+    Network, Value,
+    operator::Phase,
+    signature::{Form, Signature},
+    tiling::route,
+};
+use soybean_plan::{Combine, Mesh, Placement, Tile, Tiling};
+
+use super::forms::all_forms;
+
+/// The least bytes of a training step; none if that takes tables of more entries than `limit`.
+pub(crate) fn least_bytes(network: &Network, mesh: &Mesh, limit: usize) -> Option<u64> {
+    let all = Tensors::new(network, mesh);
+    let order = order(&all, limit)?;
+    let mut taken = Table { tensors: Vec::new(), least: vec![0] };
+    for (at, &value) in order.iter().enumerate() {
+        let is_needed =
+            |tensor: &usize| order[at + 1..].iter().any(|&it| all.used_by(it).contains(tensor));
+        taken = taken.with(&least_of_operator(&all, value), &all, &is_needed);
+    }
+    taken.least.first().copied()
+}
+
+/// The operators of a training step, in an order that keeps tables small; none if one would be larger than `limit`.
+fn order(all: &Tensors<'_>, limit: usize) -> Option<Vec<Value>> {
+    let graph = &all.network.graph;
+    let is_measured = all.network.measured();
+    let is_work = |it: &Value| is_measured[it.index()] && graph.operator(*it).is_some();
+    let mut left: Vec<Value> = graph.values().filter(is_work).collect();
+    let (mut order, mut shared) = (Vec::new(), Vec::new());
+    while !left.is_empty() {
+        let n_entries = |&it: &Value| all.n_entries(&joined(&shared, &all.used_by(it)));
+        let next = (0..left.len()).min_by_key(|&it| n_entries(&left[it])).unwrap();
+        if n_entries(&left[next]) > limit {
+            return None;
+        }
+        let value = left.swap_remove(next);
+        shared = joined(&shared, &all.used_by(value));
+        shared.retain(|tensor| left.iter().any(|&it| all.used_by(it).contains(tensor)));
+        order.push(value);
+    }
+    Some(order)
+}
+
+fn joined(some: &[usize], others: &[usize]) -> Vec<usize> {
+    let new = others.iter().filter(|it| !some.contains(it));
+    some.iter().chain(new).copied().collect()
+}
+
+/// The tensors of a network with their tilings; an updated tensor and its next value are one.
+struct Tensors<'a> {
+    network: &'a Network,
+    mesh: &'a Mesh,
+    /// By the index of a value.
+    tensor_of: Vec<usize>,
+    tilings: Vec<Vec<Tiling>>,
+    /// What [`Self::conversions`] gave for tensors of a shape and with a pin, a form's tiling, and operands or results.
+    known: RefCell<BTreeMap<Conversions, Rc<[u64]>>>,
+}
+
+type Conversions = (Vec<usize>, usize, Option<Tiling>, Tiling, bool);
+
+impl<'a> Tensors<'a> {
+    fn new(network: &'a Network, mesh: &'a Mesh) -> Self {
+        let source_of: BTreeMap<Value, Value> =
+            network.updates.iter().map(|&(source, next)| (next, source)).collect();
+        let values: Vec<Value> = network.graph.values().collect();
+        let tensor_of = values.iter().map(|it| source_of.get(it).unwrap_or(it).index()).collect();
+        let tilings = values.iter().map(|&it| all_tilings(network, mesh, it)).collect();
+        Self { network, mesh, tensor_of, tilings, known: RefCell::default() }
+    }
+
+    /// What an operator reads in training, by operand, and the value that it makes.
+    fn uses(&self, value: Value) -> Vec<(Value, Option<usize>)> {
+        let graph = &self.network.graph;
+        let operands = graph.operands(value).into_iter().enumerate();
+        let read = operands.filter(|it| graph.reads(value, it.0, Phase::Train));
+        read.map(|(at, it)| (it, Some(at))).chain([(value, None)]).collect()
+    }
+
+    /// The tensors that an operator reads or makes.
+    fn used_by(&self, value: Value) -> Vec<usize> {
+        let of_uses = self.uses(value).into_iter().map(|it| self.tensor_of[it.0.index()]);
+        of_uses.fold(Vec::new(), |tensors, it| joined(&tensors, &[it]))
+    }
+
+    fn n_entries(&self, tensors: &[usize]) -> usize {
+        tensors.iter().fold(1, |product: usize, &it| product.saturating_mul(self.tilings[it].len()))
+    }
+
+    /// The bytes of every conversion of a value between its tilings and the one that a form needs or, if it is the result, gives.
+    fn conversions(&self, value: Value, of_form: Tiling, is_result: bool) -> Rc<[u64]> {
+        let node = self.network.graph.node(value);
+        let cost = |&stored: &Tiling| {
+            let (from, to) = if is_result { (of_form, stored) } else { (stored, of_form) };
+            // How partial results are combined does not change what moves.
+            let steps = route(self.mesh, node.shape, node.dtype, Combine::Sum, from, to);
+            steps.iter().map(|it| it.bytes(self.mesh)).sum()
+        };
+        let tilings = &self.tilings[self.tensor_of[value.index()]];
+        let source = self.network.graph.values().nth(self.tensor_of[value.index()]).unwrap();
+        let pin = self.network.pin(source, self.mesh);
+        let key = (node.shape.to_vec(), node.dtype.bytes(), pin, of_form, is_result);
+        let all = || tilings.iter().map(cost).collect();
+        Rc::clone(self.known.borrow_mut().entry(key).or_insert_with(all))
+    }
+}
+
+fn all_tilings(network: &Network, mesh: &Mesh, value: Value) -> Vec<Tiling> {
+    if let Some(pin) = network.pin(value, mesh) {
+        return vec![pin];
+    }
+    let shape = network.graph.shape(value);
+    let rank = u8::try_from(shape.len()).unwrap();
+    let splits = (0..rank).map(Placement::Split);
+    let sums = is_summand(network, value).then_some(Placement::Partial);
+    let placements: Vec<Placement> =
+        [Placement::Replicated].into_iter().chain(splits).chain(sums).collect();
+    let mut tilings = vec![Tiling::replicated(mesh.n_axes())];
+    for axis in 0..mesh.n_axes() {
+        let with = |it: &Tiling| placements.iter().map(|&to| it.with(axis, to)).collect::<Vec<_>>();
+        tilings = tilings.iter().flat_map(with).collect();
+    }
+    tilings.retain(|&tiling| Tile { shape, tiling }.is_legal(mesh));
+    tilings
+}
+
+/// Whether a tensor may be stored as partial sums along any axes: all that reads it adds those up.
+fn is_summand(network: &Network, value: Value) -> bool {
+    let graph = &network.graph;
+    let users = graph.users(value);
+    let is_total = |it: &Value| graph.operator(*it).unwrap().to_string() == "total";
+    !users.is_empty() && users.iter().all(is_total) && !network.roots().contains(&value)
+}
+
+/// The least bytes for every combination of tilings of some tensors; the last tensor's tilings change fastest.
+struct Table {
+    tensors: Vec<usize>,
+    least: Vec<u64>,
+}
+
+impl Table {
+    /// How far apart the entries of a tensor's tilings stand; 0 for one that the table lacks.
+    fn stride(&self, tensor: usize, all: &Tensors<'_>) -> usize {
+        match self.tensors.iter().position(|&it| it == tensor) {
+            Some(at) => all.n_entries(&self.tensors[at + 1..]),
+            None => 0,
+        }
+    }
+
+    /// The sum of two tables, minimised over the tensors that are not needed any more.
+    fn with(&self, other: &Self, all: &Tensors<'_>, is_needed: &dyn Fn(&usize) -> bool) -> Self {
+        let (kept, dropped): (Vec<usize>, Vec<usize>) =
+            joined(&self.tensors, &other.tensors).into_iter().partition(is_needed);
+        let mut result = Self { least: vec![u64::MAX; all.n_entries(&kept)], tensors: kept };
+        let order = joined(&result.tensors, &dropped);
+        let n_dropped = all.n_entries(&dropped);
+        // Where the current combination stands in each table, and by how much that moves from one tiling of each tensor to the next.
+        let strides: Vec<[usize; 2]> =
+            order.iter().map(|&it| [self.stride(it, all), other.stride(it, all)]).collect();
+        let mut digits = vec![0; order.len()];
+        let [mut here, mut there] = [0; 2];
+        for entry in 0..all.n_entries(&order) {
+            let least = &mut result.least[entry / n_dropped];
+            *least = (*least).min(self.least[here] + other.least[there]);
+            for at in (0..order.len()).rev() {
+                let n_tilings = all.tilings[order[at]].len();
+                digits[at] += 1;
+                here += strides[at][0];
+                there += strides[at][1];
+                if digits[at] < n_tilings {
+                    break;
+                }
+                digits[at] = 0;
+                here -= strides[at][0] * n_tilings;
+                there -= strides[at][1] * n_tilings;
+            }
+        }
+        result
+    }
+}
+
+/// The bytes of an operator's conversions in the best form, for every combination of tilings of what it reads and makes.
+fn least_of_operator(all: &Tensors<'_>, value: Value) -> Table {
+    let tensors = all.used_by(value);
+    let mut table = Table { least: vec![u64::MAX; all.n_entries(&tensors)], tensors };
+    for form in all_forms(all.network, value, all.mesh) {
+        let nothing = Table { tensors: Vec::new(), least: vec![0] };
+        let of_tensors = table.tensors.iter().map(|&it| of_tensor(all, value, &form, it));
+        let sum = of_tensors.fold(nothing, |sum, it| sum.with(&it, all, &|_| true));
+        for (least, bytes) in table.least.iter_mut().zip(sum.least) {
+            *least = (*least).min(bytes);
+        }
+    }
+    table
+}
+
+/// The bytes of the conversions of a tensor for an operator in this form.
+fn of_tensor(all: &Tensors<'_>, value: Value, form: &Form, tensor: usize) -> Table {
+    let signature = signature(all, value);
+    let mut least = vec![0; all.tilings[tensor].len()];
+    for (used, operand) in all.uses(value) {
+        if all.tensor_of[used.index()] != tensor {
+            continue;
+        }
+        let bytes = match operand {
+            Some(at) => all.conversions(used, signature.operand_tiling(at, form), false),
+            None => all.conversions(used, signature.result_tiling(form), true),
+        };
+        least.iter_mut().zip(bytes.iter()).for_each(|(sum, it)| *sum += it);
+    }
+    Table { tensors: vec![tensor], least }
+}
+
+fn signature(all: &Tensors<'_>, value: Value) -> Signature {
+    let graph = &all.network.graph;
+    graph.operator(value).unwrap().signature(&graph.operand_shapes(value))
+}

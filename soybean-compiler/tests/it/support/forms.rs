@@ -1,0 +1,48 @@
+//! The forms in which an operator can run, from their definition.
+
+use soybean_compiler::{
+    Network, Value,
+    signature::{FactorId, Form},
+};
+use soybean_plan::Mesh;
+
+/// All forms of an operator: along each axis a factor that may be split there, or none. None is for work that ranks may repeat, and for axes along which nothing could be split.
+pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<Form> {
+    let graph = &network.graph;
+    let operator = graph.operator(value).unwrap();
+    let signature = operator.signature(&graph.operand_shapes(value));
+    let factors = 0..FactorId::try_from(signature.factors.len()).unwrap();
+    let extended = |form: &Form, axis: usize| -> Vec<Form> {
+        let may_split = |&it: &FactorId| signature.may_split(it, mesh, form.axes_of(it).with(axis));
+        let with = |factor: FactorId| {
+            let mut form = form.clone();
+            form.0[axis] = Some(factor);
+            form
+        };
+        factors.clone().filter(may_split).map(with).collect()
+    };
+    let mut forms = vec![Form(vec![None; mesh.n_axes()])];
+    for axis in 0..mesh.n_axes() {
+        let split: Vec<Form> = forms.iter().flat_map(|it| extended(it, axis)).collect();
+        forms.extend(split);
+    }
+    let is_idle_in_vain = |form: &Form| {
+        (0..mesh.n_axes()).any(|axis| form.0[axis].is_none() && !extended(form, axis).is_empty())
+    };
+    if !may_repeat(network, value) {
+        forms.retain(|it| !is_idle_in_vain(it));
+    }
+    forms
+}
+
+/// Whether ranks may repeat each other's work on a tensor: casts to `bf16` and working copies, and what predictions make elementwise or by changes of shape of no tensor of the batch.
+fn may_repeat(network: &Network, value: Value) -> bool {
+    let graph = &network.graph;
+    let text = graph.operator(value).unwrap().to_string();
+    let is_light = ["map", "permute", "reshape"].contains(&text.split(' ').next().unwrap());
+    let is_ancestor = graph.ancestors(&[value]);
+    let reads_batch = network.inputs.iter().any(|it| is_ancestor[it.index()]);
+    text == "map {x0} to bf16"
+        || text == "share"
+        || network.loss.is_none() && !reads_batch && is_light
+}

@@ -1,0 +1,224 @@
+//! Random small networks: operators chosen by numbers from a seed, on tensors that are there.
+
+use soybean_compiler::{Argument, Builder, Value};
+use soybean_plan::{
+    DType, Init, Mode,
+    random::{mixed, next_state},
+};
+
+/// Numbers that follow from a seed.
+struct Dice(u64);
+
+impl Dice {
+    /// A number below `n`.
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = next_state(self.0);
+        usize::try_from(mixed(self.0) % n as u64).unwrap()
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())]
+    }
+}
+
+/// What random networks are made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// The number of operators of the forward graph, beside those that make a loss of it.
+    pub(crate) n_operators: usize,
+    /// The extents of dims: some that the ranks divide, and some that they do not.
+    pub(crate) extents: &'static [usize],
+    /// Whether operators take parameters, and training them is part of the network.
+    pub(crate) is_trained: bool,
+}
+
+/// The model of a seed, and its loss.
+pub(crate) fn random_model(seed: u64, sizes: &Sizes) -> (Builder, Value) {
+    let mut it = Growth::grown(Mode::Training, seed, sizes);
+    let loss = it.loss();
+    (it.builder, loss)
+}
+
+/// The model of a seed in mode inference, and its outputs: all tensors that nothing reads.
+pub(crate) fn random_predictor(seed: u64, sizes: &Sizes) -> (Builder, Vec<(String, Value)>) {
+    let it = Growth::grown(Mode::Inference, seed, sizes);
+    let ends = it.ends().into_iter().map(|it| (it.to_string(), it)).collect();
+    (it.builder, ends)
+}
+
+/// A network under construction.
+struct Growth {
+    builder: Builder,
+    dice: Dice,
+    sizes: Sizes,
+    /// Tensors that operators can read, and whether any does.
+    tensors: Vec<(Value, bool)>,
+    parameters: Vec<Value>,
+    n_operators: usize,
+}
+
+impl Growth {
+    fn grown(mode: Mode, seed: u64, sizes: &Sizes) -> Self {
+        let mut it = Self::new(mode, seed, sizes);
+        while it.n_operators < sizes.n_operators {
+            it.grow();
+        }
+        it
+    }
+
+    fn new(mode: Mode, seed: u64, sizes: &Sizes) -> Self {
+        let mut it = Self {
+            builder: Builder::in_mode(mode),
+            dice: Dice(seed),
+            sizes: *sizes,
+            tensors: Vec::new(),
+            parameters: Vec::new(),
+            n_operators: 0,
+        };
+        let rank = it.dice.one_of(&[1, 2, 2, 2, 2, 2, 3, 4]);
+        let shape: Vec<usize> = (0..rank).map(|_| it.extent()).collect();
+        if rank == 1 && sizes.is_trained {
+            let words = it.builder.input("words", DType::I32, &shape);
+            let rows = [it.extent(), it.extent()];
+            let rows = it.source(&rows);
+            it.add("embedding", &[Argument::Tensor(words), rows]);
+        } else {
+            let x = it.builder.input("x", DType::F32, &shape);
+            it.tensors.push((x, false));
+        }
+        it
+    }
+
+    fn extent(&mut self) -> usize {
+        self.dice.one_of(self.sizes.extents)
+    }
+
+    fn shape(&self, value: Value) -> Vec<usize> {
+        self.builder.shape(value).to_vec()
+    }
+
+    /// A tensor to read; the last ones are likelier.
+    fn any(&mut self) -> Value {
+        let n = self.tensors.len();
+        let at = (n - 1).saturating_sub(self.dice.below(n).min(self.dice.below(n)));
+        self.tensors[at].0
+    }
+
+    /// A tensor of this shape to read, which may be the given one.
+    fn alike(&mut self, value: Value) -> Argument {
+        let shape = self.shape(value);
+        let all: Vec<Value> =
+            self.tensors.iter().map(|it| it.0).filter(|&it| self.shape(it) == shape).collect();
+        Argument::Tensor(self.dice.one_of(&all))
+    }
+
+    /// A tensor to multiply with or to add: a parameter, of which one that is there may be taken again, or an input.
+    fn source(&mut self, shape: &[usize]) -> Argument {
+        let name = format!("s{}", self.builder.graph().n_values());
+        if !self.sizes.is_trained {
+            return Argument::Tensor(self.builder.input(&name, DType::F32, shape));
+        }
+        let known = self.parameters.iter().copied().find(|&it| self.shape(it) == shape);
+        if let Some(known) = known.filter(|_| self.dice.below(2) == 0) {
+            return Argument::Tensor(known);
+        }
+        let parameter = self.builder.parameter(&name, shape, Init::Constant(0.1));
+        self.parameters.push(parameter);
+        Argument::Tensor(parameter)
+    }
+
+    fn add(&mut self, operator: &str, arguments: &[Argument]) -> Value {
+        let is_read = |value: Value| {
+            let holds = |argument: &Argument| *argument == Argument::Tensor(value);
+            arguments.iter().any(|argument| match argument {
+                Argument::List(parts) => parts.iter().any(holds),
+                other => holds(other),
+            })
+        };
+        for tensor in &mut self.tensors {
+            tensor.1 |= is_read(tensor.0);
+        }
+        let Ok(Argument::Tensor(result)) = self.builder.call(operator, arguments) else {
+            unreachable!("{operator} fits {arguments:?}")
+        };
+        self.tensors.push((result, false));
+        self.n_operators += 1;
+        result
+    }
+
+    /// Adds an operator; none where what was chosen does not fit.
+    fn grow(&mut self) {
+        let x = self.any();
+        let shape = self.shape(x);
+        let rank = shape.len();
+        let (here, last) = (Argument::Tensor(x), shape.last().copied().unwrap_or(1));
+        let choice = self.dice.below(13);
+        let (operator, others) = match choice {
+            0..3 if rank >= 2 => {
+                let width = self.extent();
+                ("matmul", vec![self.source(&[last, width])])
+            }
+            3 if rank >= 1 => ("add", vec![self.source(&[last])]),
+            4 => (self.dice.one_of(&["add", "mul", "sub", "maximum"]), vec![self.alike(x)]),
+            5 if self.dice.below(3) == 0 => ("dropout", vec![Argument::Float(0.5)]),
+            5 => (self.dice.one_of(&["relu", "tanh"]), vec![]),
+            6 if rank >= 1 => {
+                (self.dice.one_of(&["sum", "mean", "max", "softmax"]), vec![self.dim(rank)])
+            }
+            7 if rank == 2 => ("transpose", vec![]),
+            8 | 9 if rank == 2 => {
+                let equation = self.dice.one_of(&["ij,kj->ik", "ij,ik->jk", "ij,ij->i"]);
+                ("einsum", vec![Argument::Text(equation.to_owned()), self.alike(x)])
+            }
+            10 if rank >= 1 => {
+                let parts = Argument::List(vec![here, self.alike(x)]);
+                let dim = self.dim(rank);
+                self.add("concat", &[parts, dim]);
+                return;
+            }
+            11 if rank >= 1 => ("reshape", vec![reshaped(&shape)]),
+            12 if rank == 4 => {
+                let filter = [self.extent(), shape[1], 3, 3];
+                let settings = [1, 1, 1, 1].map(Argument::Integer).to_vec();
+                ("conv2d", [vec![self.source(&filter)], settings].concat())
+            }
+            _ => return,
+        };
+        self.add(operator, &[vec![here], others].concat());
+    }
+
+    fn dim(&mut self, rank: usize) -> Argument {
+        integer(self.dice.below(rank))
+    }
+
+    /// The tensors that nothing reads.
+    fn ends(&self) -> Vec<Value> {
+        self.tensors.iter().filter(|it| !it.1).map(|it| it.0).collect()
+    }
+
+    /// The sum of the means of all tensors that nothing reads.
+    fn loss(&mut self) -> Value {
+        let ends = self.ends();
+        let means: Vec<Value> = ends
+            .iter()
+            .map(|&it| self.add("mean", &[Argument::Tensor(it), Argument::All]))
+            .collect();
+        let (first, others) = means.split_first().unwrap();
+        let sum = |sum, &mean: &Value| self.add("add", &[sum, mean].map(Argument::Tensor));
+        others.iter().fold(*first, sum)
+    }
+}
+
+/// Another shape of as many elements: one dim in two parts, or all dims in one.
+fn reshaped(shape: &[usize]) -> Argument {
+    let even = shape.iter().position(|it| it.is_multiple_of(2) && *it > 2);
+    let shape: Vec<usize> = match even.filter(|_| shape.len() < 3) {
+        Some(dim) => [&shape[..dim], &[2, shape[dim] / 2], &shape[dim + 1..]].concat(),
+        None => vec![shape.iter().product()],
+    };
+    Argument::List(shape.into_iter().map(integer).collect())
+}
+
+fn integer(number: usize) -> Argument {
+    Argument::Integer(i64::try_from(number).unwrap())
+}

@@ -1,0 +1,155 @@
+//! The trait of datasets: rows that are read by number, column by column.
+
+use std::{ops::Range, sync::Arc};
+
+use soybean_plan::DType;
+
+use crate::{Error, Subset};
+
+/// Rows that can be read in any order, from several threads at once.
+///
+/// An implementation returns the number of rows and the columns, and fills memory with the rows
+/// that a loader asks for:
+///
+/// ```
+/// use soybean_data::{ColumnSpec, DataLoader, Dataset, Error, LoaderOptions, ViewMut};
+/// use soybean_plan::DType;
+///
+/// /// The squares of all numbers below a hundred.
+/// struct Squares(Vec<ColumnSpec>);
+///
+/// impl Dataset for Squares {
+///     fn n_rows(&self) -> usize {
+///         100
+///     }
+///
+///     fn columns(&self) -> &[ColumnSpec] {
+///         &self.0
+///     }
+///
+///     fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
+///         for (to, row) in into[0].f32s().iter_mut().zip(rows) {
+///             *to = (row * row) as f32;
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let column = ColumnSpec { name: "square".to_owned(), row: vec![], dtype: DType::F32 };
+/// let squares = Squares(vec![column]);
+/// let mut loader = DataLoader::new(squares, LoaderOptions::evaluation(32))?;
+/// let first = loader.next().expect("there are four batches")?;
+/// assert_eq!(first.f32s(0)[..4], [0.0, 1.0, 4.0, 9.0]);
+/// # Ok::<(), Error>(())
+/// ```
+pub trait Dataset: Send + Sync {
+    /// Returns the number of rows.
+    fn n_rows(&self) -> usize;
+
+    /// Returns the columns, in the order of the model's inputs.
+    fn columns(&self) -> &[ColumnSpec];
+
+    /// Reads the rows with these numbers, which are all below [`n_rows`](Self::n_rows). `into` has
+    /// memory for each column; the rows are stored there one after the other.
+    ///
+    /// # Errors
+    /// If the rows cannot be read or have unexpected contents; [`Error::data`] creates such an
+    /// error.
+    fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error>;
+
+    /// Returns true if reading costs no more than a copy of memory. Small batches of such data are
+    /// read by the caller, because waking a thread takes longer.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+
+    /// Splits the rows at random into those for training and a held-out `fraction`, from 0 to 1.
+    /// The split depends only on the number of rows and the seed.
+    fn split(self, fraction: f64, seed: u64) -> (Subset, Subset)
+    where
+        Self: Sized + 'static,
+    {
+        Subset::split(Arc::new(self), fraction, seed)
+    }
+}
+
+impl<D: Dataset + ?Sized> Dataset for Arc<D> {
+    fn n_rows(&self) -> usize {
+        (**self).n_rows()
+    }
+
+    fn columns(&self) -> &[ColumnSpec] {
+        (**self).columns()
+    }
+
+    fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
+        (**self).read(rows, into)
+    }
+
+    fn is_in_memory(&self) -> bool {
+        (**self).is_in_memory()
+    }
+}
+
+/// The description of a column, which has one tensor for each row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnSpec {
+    /// The name, which is used in messages.
+    pub name: String,
+    /// The shape of one row's tensor; empty for a scalar.
+    pub row: Vec<usize>,
+    /// The type of the elements: `f32` or `i32`.
+    pub dtype: DType,
+}
+
+impl ColumnSpec {
+    /// Returns the number of elements of one row.
+    #[must_use]
+    pub fn row_elements(&self) -> usize {
+        self.row.iter().product()
+    }
+}
+
+/// Borrowed memory for elements of one type.
+#[derive(Debug, PartialEq)]
+pub enum ViewMut<'a> {
+    /// Single precision numbers.
+    F32(&'a mut [f32]),
+    /// Integers, such as class labels.
+    I32(&'a mut [i32]),
+}
+
+impl ViewMut<'_> {
+    /// Borrows a range of the elements.
+    ///
+    /// # Panics
+    /// If the range is out of bounds.
+    pub fn part(&mut self, range: Range<usize>) -> ViewMut<'_> {
+        match self {
+            Self::F32(elements) => ViewMut::F32(&mut elements[range]),
+            Self::I32(elements) => ViewMut::I32(&mut elements[range]),
+        }
+    }
+
+    /// Returns the memory of a column of `f32`.
+    ///
+    /// # Panics
+    /// If the column has another type.
+    pub fn f32s(&mut self) -> &mut [f32] {
+        match self {
+            Self::F32(elements) => elements,
+            Self::I32(_) => unreachable!("expected a column of f32, found i32"),
+        }
+    }
+
+    /// Returns the memory of a column of `i32`.
+    ///
+    /// # Panics
+    /// If the column has another type.
+    pub fn i32s(&mut self) -> &mut [i32] {
+        match self {
+            Self::I32(elements) => elements,
+            Self::F32(_) => unreachable!("expected a column of i32, found f32"),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Numbers in files, and their conversion to the elements of a column.
+
+use soybean_plan::{DType, f16};
+
+use crate::{Values, ViewMut};
+
+/// The representation of a number in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Element {
+    /// The type.
+    pub kind: ElementKind,
+    /// The byte order.
+    pub order: ByteOrder,
+}
+
+/// The types of numbers in files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ElementKind {
+    /// A byte that is 0 or 1.
+    Bool,
+    /// An unsigned integer of 8 bits.
+    U8,
+    /// A signed integer of 8 bits.
+    I8,
+    /// An unsigned integer of 16 bits.
+    U16,
+    /// A signed integer of 16 bits.
+    I16,
+    /// An unsigned integer of 32 bits.
+    U32,
+    /// A signed integer of 32 bits.
+    I32,
+    /// A signed integer of 64 bits.
+    I64,
+    /// An unsigned integer of 64 bits.
+    U64,
+    /// IEEE 754 half precision.
+    F16,
+    /// IEEE 754 single precision.
+    F32,
+    /// IEEE 754 double precision.
+    F64,
+}
+
+/// The order of the bytes of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteOrder {
+    /// The least significant byte comes first.
+    Little,
+    /// The most significant byte comes first.
+    Big,
+}
+
+/// The conversion of a file's numbers to a column.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Form {
+    /// A column of `f32`: each number times `scale`. The products must be finite.
+    Numbers {
+        /// The factor of all numbers.
+        scale: f32,
+    },
+    /// A column of `i32`: the integers themselves.
+    Integers,
+    /// A column of `i32`: class labels.
+    Labels {
+        /// Labels must be in `0..n_classes`.
+        n_classes: usize,
+    },
+}
+
+/// The error of a number that cannot be converted: its index, and what was expected and found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ConversionError {
+    pub(super) place: usize,
+    pub(super) message: String,
+}
+
+/// One number of a file, before it is put into a column.
+enum Number {
+    Whole(i64),
+    /// A number that may be too large for `Whole`.
+    Natural(u64),
+    Real(f64),
+}
+
+impl ElementKind {
+    /// Returns the size in bytes.
+    #[must_use]
+    pub const fn n_bytes(self) -> usize {
+        match self {
+            Self::Bool | Self::U8 | Self::I8 => 1,
+            Self::U16 | Self::I16 | Self::F16 => 2,
+            Self::U32 | Self::I32 | Self::F32 => 4,
+            Self::I64 | Self::U64 | Self::F64 => 8,
+        }
+    }
+
+    const fn is_whole(self) -> bool {
+        !matches!(self, Self::F16 | Self::F32 | Self::F64)
+    }
+}
+
+impl Form {
+    /// Returns the type of the column.
+    pub(super) const fn dtype(self) -> DType {
+        match self {
+            Self::Numbers { .. } => DType::F32,
+            Self::Integers | Self::Labels { .. } => DType::I32,
+        }
+    }
+}
+
+impl Element {
+    /// Describes a little-endian number.
+    #[must_use]
+    pub const fn little(kind: ElementKind) -> Self {
+        Self { kind, order: ByteOrder::Little }
+    }
+
+    /// Describes a big-endian number.
+    #[must_use]
+    pub const fn big(kind: ElementKind) -> Self {
+        Self { kind, order: ByteOrder::Big }
+    }
+
+    /// Checks that numbers of this type can be converted to `form`.
+    pub(super) fn check(self, form: Form) -> Result<(), String> {
+        match form {
+            Form::Integers | Form::Labels { .. } if !self.kind.is_whole() => {
+                Err(format!("expected integers, found {:?}", self.kind))
+            }
+            Form::Numbers { .. } | Form::Integers | Form::Labels { .. } => Ok(()),
+        }
+    }
+
+    /// Converts all numbers in these bytes to the elements of a column.
+    pub(super) fn values(self, bytes: &[u8], form: Form) -> Result<Values, ConversionError> {
+        let n = bytes.len() / self.kind.n_bytes();
+        let mut values = Values::zeros(form.dtype(), n)
+            .map_err(|error| ConversionError { place: 0, message: error.to_string() })?;
+        self.convert(bytes, form, &mut values.view_mut())?;
+        Ok(values)
+    }
+
+    /// Converts the numbers in these bytes and stores them in memory for as many elements.
+    pub(super) fn convert(
+        self,
+        bytes: &[u8],
+        form: Form,
+        into: &mut ViewMut<'_>,
+    ) -> Result<(), ConversionError> {
+        use Number::{Natural, Real, Whole};
+        if self.kind == ElementKind::Bool
+            && let Some(place) = bytes.iter().position(|it| *it > 1)
+        {
+            let message = format!("expected 0 or 1 for a bool, found {}", bytes[place]);
+            return Err(ConversionError { place, message });
+        }
+        let target = Target { big: self.order == ByteOrder::Big, form, into };
+        match self.kind {
+            ElementKind::Bool | ElementKind::U8 => {
+                target.fill(bytes, |it: [u8; 1]| Whole(i64::from(it[0])))
+            }
+            ElementKind::I8 => target.fill(bytes, |it| Whole(i8::from_le_bytes(it).into())),
+            ElementKind::U16 => target.fill(bytes, |it| Whole(u16::from_le_bytes(it).into())),
+            ElementKind::I16 => target.fill(bytes, |it| Whole(i16::from_le_bytes(it).into())),
+            ElementKind::U32 => target.fill(bytes, |it| Whole(u32::from_le_bytes(it).into())),
+            ElementKind::I32 => target.fill(bytes, |it| Whole(i32::from_le_bytes(it).into())),
+            ElementKind::I64 => target.fill(bytes, |it| Whole(i64::from_le_bytes(it))),
+            ElementKind::U64 => target.fill(bytes, |it| Natural(u64::from_le_bytes(it))),
+            ElementKind::F16 => {
+                target.fill(bytes, |it| Real(f16::to_f32(u16::from_le_bytes(it)).into()))
+            }
+            ElementKind::F32 => target.fill(bytes, |it| Real(f32::from_le_bytes(it).into())),
+            ElementKind::F64 => target.fill(bytes, |it| Real(f64::from_le_bytes(it))),
+        }
+    }
+}
+
+/// The destination of converted numbers.
+struct Target<'a, 'b> {
+    big: bool,
+    form: Form,
+    into: &'a mut ViewMut<'b>,
+}
+
+impl Target<'_, '_> {
+    /// Stores all numbers. `read` takes little-endian bytes.
+    fn fill<const N: usize>(
+        self,
+        bytes: &[u8],
+        read: impl Fn([u8; N]) -> Number,
+    ) -> Result<(), ConversionError> {
+        let read = |bytes: &[u8; N]| {
+            let mut bytes = *bytes;
+            if self.big {
+                bytes.reverse();
+            }
+            read(bytes)
+        };
+        let numbers = bytes.as_chunks().0.iter().map(read).enumerate();
+        match (self.into, self.form) {
+            (ViewMut::F32(into), Form::Numbers { scale }) => {
+                for ((place, number), to) in numbers.zip(into.iter_mut()) {
+                    *to = scaled(&number, scale)
+                        .ok_or_else(|| conversion_error(place, "a finite number", &number))?;
+                }
+            }
+            (ViewMut::I32(into), Form::Integers) => {
+                for ((place, number), to) in numbers.zip(into.iter_mut()) {
+                    *to = whole(&number)
+                        .ok_or_else(|| conversion_error(place, "an integer of 32 bits", &number))?;
+                }
+            }
+            (ViewMut::I32(into), Form::Labels { n_classes }) => {
+                let is_label = |it: &i32| usize::try_from(*it).is_ok_and(|label| label < n_classes);
+                for ((place, number), to) in numbers.zip(into.iter_mut()) {
+                    *to = whole(&number).filter(is_label).ok_or_else(|| {
+                        conversion_error(place, &format!("a label in 0..{n_classes}"), &number)
+                    })?;
+                }
+            }
+            (ViewMut::F32(_), Form::Integers | Form::Labels { .. })
+            | (ViewMut::I32(_), Form::Numbers { .. }) => {
+                unreachable!("the column has the type of its form")
+            }
+        }
+        Ok(())
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "rounded to the precision of columns"
+)]
+fn scaled(number: &Number, scale: f32) -> Option<f32> {
+    let value = match number {
+        Number::Whole(number) => *number as f32,
+        Number::Natural(number) => *number as f32,
+        Number::Real(number) => *number as f32,
+    };
+    Some(value * scale).filter(|it| it.is_finite())
+}
+
+fn whole(number: &Number) -> Option<i32> {
+    match number {
+        Number::Whole(number) => i32::try_from(*number).ok(),
+        Number::Natural(number) => i32::try_from(*number).ok(),
+        Number::Real(_) => None,
+    }
+}
+
+fn conversion_error(place: usize, expected: &str, found: &Number) -> ConversionError {
+    let found = match found {
+        Number::Whole(number) => number.to_string(),
+        Number::Natural(number) => number.to_string(),
+        Number::Real(number) => number.to_string(),
+    };
+    ConversionError { place, message: format!("expected {expected}, found {found}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_naturals_are_numbers_but_no_integers_of_32_bits() {
+        let (element, bytes) = (Element::little(ElementKind::U64), u64::MAX.to_le_bytes());
+        let numbers = element.values(&bytes, Form::Numbers { scale: 0.5 });
+        assert_eq!(numbers, Ok(Values::F32(vec![2_f32.powi(63)])));
+        let message = "expected an integer of 32 bits, found 18446744073709551615".to_owned();
+        assert_eq!(
+            element.values(&bytes, Form::Integers),
+            Err(ConversionError { place: 0, message })
+        );
+    }
+}

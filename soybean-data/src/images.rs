@@ -1,0 +1,264 @@
+//! Folders of images: one folder for each class, one PNG or JPEG file for each image.
+
+use std::{
+    fs,
+    io::{self, Cursor},
+    path::{Path, PathBuf},
+};
+
+use image::{DynamicImage, ImageFormat, ImageReader, Limits, imageops::FilterType};
+use soybean_plan::DType;
+
+use crate::{
+    ColumnSpec, Dataset, Error, ViewMut,
+    file::{named, unreadable},
+};
+
+/// The limit for the width and the height of an image.
+const MAX_SIDE: u32 = 1 << 15;
+
+/// The limit for the bytes that a decoder may allocate for one image.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// The limit for the bytes that a decoder may allocate for each byte of the file. Deflate expands a
+/// byte to at most 1032, and a byte may contain 8 pixels.
+const MAX_BYTES_PER_BYTE: u64 = 8 * 1032;
+
+/// Images in folders, `folder/class/image.png` or `.jpg`.
+///
+/// Column 0, `images`, has the pixels of each image. Column 1, `label`, has the number of its
+/// class. Classes are numbered in the order of their names. Images are decoded when they are read.
+#[derive(Debug)]
+pub struct ImageFolder {
+    images: Vec<(PathBuf, i32)>,
+    classes: Vec<String>,
+    spec: ImageSpec,
+    columns: [ColumnSpec; 2],
+}
+
+/// The conversion of images: size, channels and normalisation.
+///
+/// Each pixel becomes `(pixel / 255 - mean) / deviation` of its channel; channels come first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ImageSpec {
+    /// The number of rows of pixels.
+    pub height: u32,
+    /// The number of columns of pixels.
+    pub width: u32,
+    /// The channels: `[1, height, width]` or `[3, height, width]`.
+    pub colour: Colour,
+    /// The treatment of images of another size.
+    pub fit: Fit,
+    /// The means of red, green and blue, which are subtracted. Grey images use the first.
+    pub mean: [f32; 3],
+    /// The standard deviations of red, green and blue, by which the differences are divided.
+    pub deviation: [f32; 3],
+}
+
+/// The channels of images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    /// Brightness.
+    Grey,
+    /// Red, green and blue.
+    Rgb,
+}
+
+/// The way in which images of another size are resized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// The whole image is stretched.
+    Stretch,
+    /// The largest central part with the right aspect ratio is taken.
+    Crop,
+}
+
+impl ImageSpec {
+    /// Describes RGB images of this size, cropped, with pixels from 0 to 1.
+    #[must_use]
+    pub const fn new(height: u32, width: u32) -> Self {
+        let (colour, fit) = (Colour::Rgb, Fit::Crop);
+        Self { height, width, colour, fit, mean: [0.0; 3], deviation: [1.0; 3] }
+    }
+}
+
+impl Colour {
+    const fn n_channels(self) -> usize {
+        match self {
+            Self::Grey => 1,
+            Self::Rgb => 3,
+        }
+    }
+}
+
+impl ImageFolder {
+    /// Lists the images of all classes: files with the extensions `.png`, `.jpg` and `.jpeg`.
+    ///
+    /// # Errors
+    /// If a folder cannot be read, there is no class, a class has no image, or `spec` asks for
+    /// images with no pixels or too many.
+    pub fn open(folder: impl AsRef<Path>, spec: ImageSpec) -> Result<Self, Error> {
+        let folder = folder.as_ref();
+        let ImageSpec { height, width, colour, .. } = spec;
+        if !(1..=MAX_SIDE).contains(&height) || !(1..=MAX_SIDE).contains(&width) {
+            return Err(named(
+                folder,
+                &format!(
+                    "expected images of 1 to {MAX_SIDE} pixels a side, found {height} x {width}"
+                ),
+            ));
+        }
+        if spec.deviation.iter().any(|it| !it.is_normal()) {
+            let found = spec.deviation;
+            return Err(named(
+                folder,
+                &format!("expected deviations that are finite and not 0, found {found:?}"),
+            ));
+        }
+        let class_folders = entries(folder, |it| it.is_dir())?;
+        if class_folders.is_empty() {
+            return Err(named(folder, "expected a folder for each class, found none"));
+        }
+        let (mut images, mut classes) = (Vec::new(), Vec::new());
+        for (class, class_folder) in (0..).zip(class_folders) {
+            let files = entries(&class_folder, is_image)?;
+            if files.is_empty() {
+                return Err(named(&class_folder, "expected PNG or JPEG files, found none"));
+            }
+            images.extend(files.into_iter().map(|file| (file, class)));
+            classes.push(class_folder.file_name().unwrap_or_default().to_string_lossy().into());
+        }
+        let row = vec![colour.n_channels(), height as usize, width as usize];
+        let columns = [
+            ColumnSpec { name: "images".to_owned(), row, dtype: DType::F32 },
+            ColumnSpec { name: "label".to_owned(), row: Vec::new(), dtype: DType::I32 },
+        ];
+        Ok(Self { images, classes, spec, columns })
+    }
+
+    /// Returns the names of the classes, in the order of their numbers.
+    #[must_use]
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Returns the file of each row.
+    pub fn files(&self) -> impl ExactSizeIterator<Item = &Path> {
+        self.images.iter().map(|it| it.0.as_path())
+    }
+
+    fn decode(&self, path: &Path, pixels: &mut [f32]) -> Result<(), Error> {
+        let ImageSpec { height, width, colour, fit, mean, deviation } = self.spec;
+        let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
+        let image = decoded(bytes).map_err(|message| named(path, &message))?;
+        let image = match fit {
+            _ if (image.height(), image.width()) == (height, width) => image,
+            Fit::Stretch => image.resize_exact(width, height, FilterType::Triangle),
+            Fit::Crop => image.resize_to_fill(width, height, FilterType::Triangle),
+        };
+        let bytes = match colour {
+            Colour::Grey => image.into_luma8().into_raw(),
+            Colour::Rgb => image.into_rgb8().into_raw(),
+        };
+        let n_channels = colour.n_channels();
+        for (channel, plane) in pixels.chunks_mut((height * width) as usize).enumerate() {
+            let bytes = bytes.iter().skip(channel).step_by(n_channels);
+            for (to, byte) in plane.iter_mut().zip(bytes) {
+                *to = (f32::from(*byte) / 255.0 - mean[channel]) / deviation[channel];
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Dataset for ImageFolder {
+    fn n_rows(&self) -> usize {
+        self.images.len()
+    }
+
+    fn columns(&self) -> &[ColumnSpec] {
+        &self.columns
+    }
+
+    fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
+        let [images, labels] = into else {
+            unreachable!("there is memory for two columns");
+        };
+        let n_pixels = self.columns[0].row_elements();
+        let pixels = images.f32s().chunks_mut(n_pixels);
+        for ((row, pixels), label) in rows.iter().zip(pixels).zip(labels.i32s()) {
+            let (path, class) = &self.images[*row];
+            self.decode(path, pixels)?;
+            *label = *class;
+        }
+        Ok(())
+    }
+}
+
+/// Lists the wanted entries of a folder, sorted by name.
+fn entries(folder: &Path, is_wanted: fn(&Path) -> bool) -> Result<Vec<PathBuf>, Error> {
+    let fault =
+        |it: io::Error| named(folder, &format!("expected a folder that can be read, found: {it}"));
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(fault)? {
+        let path = entry.map_err(fault)?.path();
+        if is_wanted(&path) {
+            found.push(path);
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+fn is_image(path: &Path) -> bool {
+    let extension = path.extension().map(|it| it.to_ascii_lowercase());
+    extension.is_some_and(|it| it == "png" || it == "jpg" || it == "jpeg")
+}
+
+fn decoded(bytes: Vec<u8>) -> Result<DynamicImage, String> {
+    let format = match image::guess_format(&bytes) {
+        Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => format,
+        Ok(_) | Err(_) => {
+            let found = &bytes[..bytes.len().min(8)];
+            return Err(format!("byte 0: expected a PNG or a JPEG file, found {found:?}"));
+        }
+    };
+    if format == ImageFormat::Jpeg && !is_ended(&bytes) {
+        let n = bytes.len();
+        return Err(format!(
+            "byte {n}: expected the marker at the end of a JPEG image, found the end of the file"
+        ));
+    }
+    let mut limits = Limits::default();
+    limits.max_image_width = Some(MAX_SIDE);
+    limits.max_image_height = Some(MAX_SIDE);
+    let n_bytes = (bytes.len() as u64).saturating_mul(MAX_BYTES_PER_BYTE);
+    limits.max_alloc = Some(n_bytes.clamp(1 << 20, MAX_BYTES));
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    reader.limits(limits);
+    reader.decode().map_err(|error| format!("expected a whole image, found: {error}"))
+}
+
+/// Returns true if a JPEG file contains the marker at the end of its image. Other data may follow
+/// it.
+///
+/// The check is needed because decoders fill missing parts of a truncated image with grey.
+fn is_ended(mut bytes: &[u8]) -> bool {
+    const END_OF_IMAGE: u8 = 0xd9;
+    // Codes without a segment: an escaped 0xff of a scan, restarts, the start of the image,
+    // padding.
+    let has_no_segment = |code: u8| matches!(code, 0 | 1 | 0xd0..=0xd8 | 0xff);
+    loop {
+        let place = bytes.windows(2).position(|it| it[0] == 0xff && !has_no_segment(it[1]));
+        match place.map(|it| &bytes[it + 1..]) {
+            Some([END_OF_IMAGE, ..]) => return true,
+            // A segment is skipped by its length, since it may contain another image. A scan's data
+            // follow its segment.
+            Some([_, high, low, rest @ ..]) => {
+                let n_bytes = usize::from(u16::from_be_bytes([*high, *low])).saturating_sub(2);
+                bytes = rest.get(n_bytes..).unwrap_or_default();
+            }
+            Some(_) | None => return false,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Some rows of another dataset, by their numbers.
+
+use std::{fmt, sync::Arc};
+
+use soybean_plan::random::mixed;
+
+use crate::{ColumnSpec, Dataset, Error, ViewMut, order::shuffle};
+
+/// Some rows of a dataset, in any order. Nothing is copied.
+#[derive(Clone)]
+pub struct Subset {
+    dataset: Arc<dyn Dataset>,
+    rows: Arc<[usize]>,
+}
+
+impl Subset {
+    /// Selects the rows with these numbers.
+    ///
+    /// # Errors
+    /// If a number is not that of a row.
+    pub fn new(dataset: Arc<dyn Dataset>, rows: Vec<usize>) -> Result<Self, Error> {
+        let n_rows = dataset.n_rows();
+        match rows.iter().find(|it| **it >= n_rows) {
+            Some(found) => Err(Error::data(format!("expected rows in 0..{n_rows}, found {found}"))),
+            None => Ok(Self { dataset, rows: rows.into() }),
+        }
+    }
+
+    /// Splits the rows at random into those for training and a held-out `fraction`, from 0 to 1.
+    pub(super) fn split(dataset: Arc<dyn Dataset>, fraction: f64, seed: u64) -> (Self, Self) {
+        let n_rows = dataset.n_rows();
+        let mut rows: Vec<usize> = (0..n_rows).collect();
+        shuffle(&mut rows, mixed(seed));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a fraction of a number of rows"
+        )]
+        let n_held_out = (n_rows as f64 * fraction.clamp(0.0, 1.0)).round() as usize;
+        let (held_out, train) = rows.split_at(n_held_out);
+        (
+            Self { dataset: Arc::clone(&dataset), rows: train.into() },
+            Self { dataset, rows: held_out.into() },
+        )
+    }
+}
+
+impl Dataset for Subset {
+    fn n_rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn columns(&self) -> &[ColumnSpec] {
+        self.dataset.columns()
+    }
+
+    fn read(&self, rows: &[usize], into: &mut [ViewMut<'_>]) -> Result<(), Error> {
+        let rows: Vec<usize> = rows.iter().map(|row| self.rows[*row]).collect();
+        self.dataset.read(&rows, into)
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.dataset.is_in_memory()
+    }
+}
+
+impl fmt::Debug for Subset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subset").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,143 @@
+//! Folders of images that Pillow wrote.
+
+use std::fs;
+
+use soybean_counting_allocator as allocations;
+use soybean_data::{Colour, Dataset, Fit, ImageFolder, ImageSpec, Values};
+
+use crate::files::{contents, made};
+
+/// Reads the pixels of each image, and the labels.
+fn pixels(spec: ImageSpec) -> (Vec<Vec<f32>>, Values) {
+    let folder = ImageFolder::open(made("images"), spec).unwrap();
+    let row = folder.columns()[0].row_elements();
+    let found = contents(folder).unwrap();
+    let images = match &found.values[0] {
+        Values::F32(images) => images,
+        Values::I32(_) => unreachable!("images are f32"),
+    };
+    (images.chunks(row).map(<[f32]>::to_vec).collect(), found.values[1].clone())
+}
+
+/// Compares pixels. The tolerance covers rounding to 8 bits and the losses of JPEG at quality 95.
+fn assert_near(found: &[f32], expected: &[f32], tolerance: f32, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    for (place, (found, expected)) in found.iter().zip(expected).enumerate() {
+        assert!((found - expected).abs() <= tolerance, "{what}, {place}: {found}, not {expected}");
+    }
+}
+
+#[test]
+fn folders_of_images() {
+    let folder = ImageFolder::open(made("images"), ImageSpec::new(4, 8)).unwrap();
+    assert_eq!(folder.classes(), ["colours", "grey"]);
+    let names: Vec<_> = folder.files().map(|it| it.file_name().unwrap().to_owned()).collect();
+    assert_eq!(names, ["a.png", "b.png", "c.png", "d.JPG", "a.png", "b.png", "c.jpeg"]);
+    assert_eq!(folder.columns()[0].row, [3, 4, 8]);
+
+    let (images, labels) = pixels(ImageSpec::new(4, 8));
+    assert_eq!(labels, Values::I32(vec![0, 0, 0, 0, 1, 1, 1]));
+    let rows = |left: f32, right: f32| [[left; 4], [right; 4]].concat().repeat(4);
+    let colours = [rows(1.0, 0.0), rows(0.0, 0.0), rows(0.0, 1.0)].concat();
+    for image in &images[..3] {
+        assert_eq!(image, &colours);
+    }
+    // The 32 x 16 pixels of the JPEG file were shrunk. Near the edge, the colours of both sides
+    // mix.
+    for (found, expected) in images[3].chunks(4).zip(colours.chunks(4)) {
+        assert_near(&[found[0], found[3]], &[expected[0], expected[3]], 0.15, "JPEG");
+    }
+    // The centre of an image of 4 x 8 pixels, magnified: black above, white below.
+    for image in &images[4..] {
+        for channel in image.chunks(32) {
+            assert_near(&channel[..8], &[0.0; 8], 0.03, "black");
+            assert_near(&channel[24..], &[1.0; 8], 0.03, "white");
+        }
+    }
+}
+
+#[test]
+fn pixels_are_stretched_and_normalised() {
+    let spec = ImageSpec {
+        colour: Colour::Grey,
+        fit: Fit::Stretch,
+        mean: [0.5; 3],
+        deviation: [0.25; 3],
+        ..ImageSpec::new(2, 2)
+    };
+    let (images, _) = pixels(spec);
+    let grey = [-2.0, -2.0, 2.0, 2.0];
+    for image in &images[4..] {
+        assert_near(image, &grey, 0.6, "grey");
+    }
+    // The brightness is 0.2126 of red and 0.0722 of blue.
+    let [red, blue] = [0.2126_f32, 0.0722].map(|it| (it - 0.5) / 0.25);
+    assert_near(&images[0], &[red, blue, red, blue], 0.6, "red and blue");
+}
+
+#[test]
+fn folders_and_files_that_are_no_images() {
+    let spec = ImageSpec::new(4, 4);
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("bad_images");
+    let _ = fs::remove_dir_all(&folder);
+    let fault = || ImageFolder::open(&folder, spec).and_then(contents).unwrap_err().to_string();
+    assert!(fault().contains("bad_images: expected a folder that can be read, found: "));
+    fs::create_dir_all(&folder).unwrap();
+    assert!(fault().ends_with("bad_images: expected a folder for each class, found none"));
+    fs::create_dir_all(folder.join("cat")).unwrap();
+    assert!(fault().ends_with("cat: expected PNG or JPEG files, found none"));
+    let image = folder.join("cat/1.png");
+    fs::write(&image, "GIF89a").unwrap();
+    assert!(fault().contains("cat/1.png: byte 0: expected a PNG or a JPEG file, found [71, 73,"));
+    // JPEG decoders fill missing parts with grey.
+    for name in ["images/colours/d.JPG", "images/grey/c.jpeg"] {
+        let whole = fs::read(made(name)).unwrap();
+        for n in [whole.len() / 2, whole.len() - 2, whole.len() - 1] {
+            fs::write(&image, &whole[..n]).unwrap();
+            let expected = format!("byte {n}: expected the marker at the end of a JPEG image");
+            assert!(fault().contains(&expected), "{}", fault());
+        }
+    }
+    // A few hundred bytes whose header states a thousand million pixels.
+    let mut huge = fs::read(made("images/colours/d.JPG")).unwrap();
+    let frame = huge.windows(2).position(|it| it == [0xff, 0xc0]).unwrap();
+    huge[frame + 5..frame + 9].copy_from_slice(&[0x7f, 0xff, 0x7f, 0xff]);
+    fs::write(&image, &huge).unwrap();
+    let (message, n_most) = allocations::most_during(fault);
+    assert!(
+        message.contains("cat/1.png: expected a whole image, found: Memory limit"),
+        "{message}"
+    );
+    assert!(n_most < 1 << 20, "{n_most}");
+    let whole = fs::read(made("images/colours/a.png")).unwrap();
+    fs::write(&image, &whole[..whole.len() / 2]).unwrap();
+    assert!(fault().contains("cat/1.png: expected a whole image, found: "), "{}", fault());
+    let error = ImageFolder::open(&folder, ImageSpec { width: 0, ..spec }).unwrap_err();
+    assert!(error.to_string().contains("expected images of 1 to 32768 pixels"), "{error}");
+    let error = ImageFolder::open(&folder, ImageSpec { deviation: [0.0; 3], ..spec }).unwrap_err();
+    assert!(error.to_string().contains("expected deviations that are finite"), "{error}");
+}
+
+#[test]
+fn behind_the_end_of_an_image_anything_may_follow() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("longer_images");
+    fs::create_dir_all(folder.join("class")).unwrap();
+    let read = |bytes: &[u8]| {
+        fs::write(folder.join("class/1.jpg"), bytes).unwrap();
+        ImageFolder::open(&folder, ImageSpec::new(4, 4)).and_then(contents)
+    };
+    for name in ["images/colours/d.JPG", "images/grey/c.jpeg"] {
+        let whole = fs::read(made(name)).unwrap();
+        let expected = read(&whole).unwrap();
+        // Cameras append a video, whose bytes may look like an unfinished scan, or a second image.
+        for rest in [&[0, 0xff, 0xda, 0][..], &whole, &whole[..whole.len() / 2]] {
+            assert_eq!(read(&[&whole, rest].concat()).unwrap(), expected, "{name}");
+        }
+        // The end marker of a thumbnail within the first segment is not that of the image.
+        let (start, rest) = whole.split_at(2);
+        let small = [0xff, 0xe1, 0, 8, 0xff, 0xd8, 0, 0, 0xff, 0xd9];
+        assert_eq!(read(&[start, &small, rest].concat()).unwrap(), expected, "{name}");
+        let error = read(&[start, &small, &rest[..rest.len() / 2]].concat()).unwrap_err();
+        assert!(error.to_string().contains("expected the marker at the end"), "{name}: {error}");
+    }
+}

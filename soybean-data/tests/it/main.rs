@@ -1,0 +1,9 @@
+//! Tests of datasets and loaders from the outside.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod csv;
+mod files;
+mod fuzz;
+#[cfg(feature = "image")]
+mod images;
+mod loader;

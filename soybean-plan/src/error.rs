@@ -1,0 +1,83 @@
+//! The error type of everything that a program does when it runs: opaque, with a kind that programs can match on.
+//!
+//! It is in this crate because data, checkpoints and the runtime share it and do not all depend on each other.
+
+use std::{any::Any, fmt};
+
+/// An error that occurred while a program was loaded or run, or a file was read or written.
+///
+/// It displays as what was expected and what was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+}
+
+/// The kinds of [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The batch does not fit the model: number of tensors, type, length, or a label out of range.
+    Batch,
+    /// The parameters given do not fit the model: name or shape.
+    Parameters,
+    /// The loss is not a finite number.
+    Loss,
+    /// The device that was asked for cannot be used.
+    Device,
+    /// The program contradicts itself, such as a kernel that reads past the end of a buffer.
+    Program,
+    /// A rank failed, now or in an earlier step.
+    Rank,
+    /// Several processes cannot be started together, or do not do the same.
+    Process,
+    /// A choice of the run cannot be understood, or contradicts another.
+    Choice,
+    /// A file of results cannot be written.
+    Output,
+    /// A data file cannot be read or does not hold what it should.
+    Data,
+    /// A checkpoint or a file of tensors cannot be written or read, or does not hold what it should.
+    Checkpoint,
+}
+
+impl Error {
+    /// Creates an error of this kind. The message says what was expected, and what was found where.
+    #[must_use]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    /// Creates the error of a dataset that cannot be read or has unexpected contents.
+    #[must_use]
+    pub fn data(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Data, message)
+    }
+
+    /// Returns the kind of the error.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Prefixes the message with the rank on which the error occurred.
+    #[must_use]
+    pub fn on_rank(self, rank: usize) -> Self {
+        Self { kind: self.kind, message: format!("rank {rank}: {}", self.message) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Returns the message of a panic that was caught, as [`std::thread::JoinHandle::join`] gives it.
+#[must_use]
+pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

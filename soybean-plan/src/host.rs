@@ -1,0 +1,41 @@
+//! Tensors on the host, row-major: inputs and outputs of a program.
+
+use crate::DType;
+
+/// Borrowed elements of one tensor of a batch, row-major.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum View<'a> {
+    /// Single precision numbers.
+    F32(&'a [f32]),
+    /// Integers, such as class labels.
+    I32(&'a [i32]),
+}
+
+impl View<'_> {
+    /// Returns the type of the elements.
+    #[must_use]
+    pub const fn dtype(&self) -> DType {
+        match self {
+            Self::F32(_) => DType::F32,
+            Self::I32(_) => DType::I32,
+        }
+    }
+
+    /// Returns the number of elements.
+    #[must_use]
+    pub const fn n_elements(&self) -> usize {
+        match self {
+            Self::F32(elements) => elements.len(),
+            Self::I32(elements) => elements.len(),
+        }
+    }
+}
+
+/// A whole tensor, row-major: a parameter or an output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    /// The extents, outermost first; empty for a scalar.
+    pub shape: Vec<usize>,
+    /// The elements; integers as the nearest numbers.
+    pub data: Vec<f32>,
+}

@@ -1,0 +1,113 @@
+//! Memory for one batch on a GPU, filled while steps run.
+#![expect(unsafe_code, reason = "the device reads the host's memory by itself")]
+
+use std::sync::Arc;
+
+use soybean_plan::{BufferId, Tables};
+
+use super::{
+    gpu::Gpu,
+    memory::{DeviceMemory, PinnedWords, copy},
+    stream::{Event, Priority, Stream},
+};
+use crate::{Error, ErrorKind, View, backend::Upload, ends::Ends};
+
+/// The range of an input in a slot, and the buffer it is copied to.
+#[derive(Clone, Copy, Debug)]
+struct SlotInput {
+    buffer: BufferId,
+    first_word: usize,
+    n_words: usize,
+    /// Byte offset of the buffer in the arena.
+    offset: usize,
+}
+
+/// One rank's part of a batch: pinned host memory and its copy on the device.
+pub(crate) struct BatchSlot {
+    inputs: Vec<SlotInput>,
+    host: PinnedWords,
+    device: DeviceMemory,
+    stream: Stream,
+    /// Recorded when the copy to the device is complete.
+    pub(crate) ready: Event,
+}
+
+impl BatchSlot {
+    /// Allocates a slot for the inputs of a program.
+    pub(crate) fn new(gpu: &Arc<Gpu>, tables: &Tables, rank: usize) -> Result<Self, Error> {
+        let mut inputs = Vec::new();
+        let mut n_words = 0;
+        for input in tables.inputs.iter() {
+            let buffer = tables.buffers[input.buffer];
+            if buffer.dtype.bytes() != 4 {
+                let message =
+                    format!("input `{}`: expected f32 or i32, found {}", input.name, buffer.dtype);
+                return Err(Error::new(ErrorKind::Program, message));
+            }
+            let (offset, n_here) = (buffer.offset, buffer.n_elements);
+            inputs.push(SlotInput {
+                buffer: input.buffer,
+                first_word: n_words,
+                n_words: n_here,
+                offset,
+            });
+            // Buffers begin at multiples of 64 bytes.
+            n_words += n_here.next_multiple_of(16);
+        }
+        Ok(Self {
+            inputs,
+            host: PinnedWords::zeroed(gpu, n_words)?,
+            device: DeviceMemory::zeroed(gpu, 4 * n_words, &format!("a batch of rank {rank}"))?,
+            stream: Stream::new(gpu, Priority::Normal)?,
+            ready: Event::new(gpu)?,
+        })
+    }
+
+    /// Starts the copy of the rank's part of a batch. No step that reads the slot may be running.
+    pub(crate) fn fill(
+        &mut self,
+        ends: &Ends,
+        tables: &Tables,
+        batch: &[View<'_>],
+    ) -> Result<(), Error> {
+        // The previous copy must complete before the host overwrites its source.
+        self.stream.synchronize()?;
+        ends.feed(tables, self, batch)?;
+        let n_words = self.inputs.last().map_or(0, |it| it.first_word + it.n_words);
+        // SAFETY: both sides have these words; the host writes them again only after the copy, and
+        // both live until then.
+        unsafe { self.host.copy_to(self.device.address(0), n_words, &self.stream) }?;
+        self.ready.record(&self.stream)
+    }
+
+    /// Queues the copies from the slot to the buffers of the program.
+    pub(crate) fn copy_to_arena(&self, arena: u64, stream: &Stream) -> Result<(), Error> {
+        self.inputs.iter().try_for_each(|input| {
+            let to = arena + input.offset as u64;
+            let from = self.device.address(4 * input.first_word);
+            // SAFETY: the tables say that the buffer has as many words; both blocks live as long as
+            // the rank.
+            unsafe { copy(stream, to, from, 4 * input.n_words) }
+        })
+    }
+}
+
+impl Upload for BatchSlot {
+    fn upload(&mut self, buffer: BufferId, fill: &mut dyn FnMut(&mut [u32])) -> Result<(), Error> {
+        let found = self.inputs.iter().find(|it| it.buffer == buffer);
+        let SlotInput { first_word, n_words, .. } = *found.ok_or_else(|| {
+            Error::new(ErrorKind::Program, format!("expected an input's buffer, found {buffer}"))
+        })?;
+        // SAFETY: `fill` has waited for the last copy from these words.
+        let words = unsafe { self.host.words_mut() };
+        fill(&mut words[first_word..first_word + n_words]);
+        Ok(())
+    }
+}
+
+impl Drop for BatchSlot {
+    fn drop(&mut self) {
+        // The device may still read the host memory. After a fatal error it does not.
+        let _failed = self.stream.synchronize();
+    }
+}

@@ -1,0 +1,152 @@
+//! NCCL communicators of all groups of ranks.
+#![expect(unsafe_code, reason = "collectives work on raw memory")]
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+use soybean_plan::{AxisSet, Lane, Mesh};
+
+use super::{
+    collective::{NcclCall, NcclOperation},
+    gpu::Gpu,
+    nccl::{CommunicatorGroup, Participant, UniqueId},
+    peers::Peers,
+    rank_context::RankContext,
+};
+use crate::{Error, ErrorKind};
+
+/// For each set of axes, the groups along them with ranks in this process. The indices are those of
+/// the ranks among the ranks of this process.
+#[derive(Default)]
+pub(crate) struct Communicators(BTreeMap<AxisSet, Vec<(Vec<usize>, CommunicatorGroup)>>);
+
+impl Communicators {
+    /// Connects all groups along these axes, together with the other processes. `gpus` are the GPUs
+    /// of the ranks of this process.
+    pub(crate) fn new(
+        mesh: &Mesh,
+        axes: impl Iterator<Item = AxisSet>,
+        ranks: &Range<usize>,
+        gpus: &[Arc<Gpu>],
+        peers: &Arc<dyn Peers>,
+    ) -> Result<Self, Error> {
+        let groups = groups(mesh, axes);
+        let ids = ids(&groups, ranks, peers.as_ref())?;
+        let mut groups_by_axes: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        // All processes connect the groups in the same order, which rules out deadlocks.
+        for ((axes, group), id) in groups.iter().zip(ids) {
+            let members = group.iter().enumerate().filter(|(_, rank)| ranks.contains(rank));
+            let members: Vec<_> = members.map(|(member, rank)| (member, *rank)).collect();
+            if members.is_empty() {
+                continue;
+            }
+            let place = |rank: usize| rank - ranks.start;
+            let local =
+                members.iter().map(|(member, rank)| (*member, Arc::clone(&gpus[place(*rank)])));
+            let connected =
+                CommunicatorGroup::new(&id, group.len(), &local.collect::<Vec<_>>(), peers)?;
+            let contexts = members.iter().map(|(_, rank)| place(*rank)).collect();
+            groups_by_axes.entry(*axes).or_default().push((contexts, connected));
+        }
+        Ok(Self(groups_by_axes))
+    }
+
+    /// Queues a collective of all groups on the ranks of this process.
+    ///
+    /// # Safety
+    /// The memory of the contexts holds the operands of the collective. Nothing else uses it until
+    /// the collective completes.
+    pub(crate) unsafe fn queue(
+        &self,
+        call: &NcclCall,
+        contexts: &[RankContext],
+    ) -> Result<(), Error> {
+        let address = |place: &RankContext, (block, offset)| place.address(block, offset);
+        for (local, connected) in self.0.get(&call.axes).into_iter().flatten() {
+            let member = |place: &usize| Participant {
+                stream: contexts[*place].lane(Lane::Communication),
+                send: address(&contexts[*place], call.send),
+                receive: address(&contexts[*place], call.receive),
+            };
+            let members: Vec<Participant<'_>> = local.iter().map(member).collect();
+            let (n_elements, dtype) = (call.n_elements, call.dtype);
+            match call.operation {
+                // SAFETY: required of the caller, here and below.
+                NcclOperation::AllReduce(combine) => unsafe {
+                    connected.all_reduce(&members, n_elements, dtype, combine)
+                },
+                // SAFETY: see above.
+                NcclOperation::ReduceScatter(combine) => unsafe {
+                    connected.reduce_scatter(&members, n_elements, dtype, combine)
+                },
+                // SAFETY: see above.
+                NcclOperation::AllGather => unsafe {
+                    connected.all_gather(&members, n_elements, dtype)
+                },
+                // SAFETY: see above.
+                NcclOperation::AllToAll => unsafe {
+                    connected.all_to_all(&members, n_elements, dtype)
+                },
+            }?;
+        }
+        Ok(())
+    }
+
+    /// Finalizes and destroys all communicators. No work may be pending.
+    pub(crate) fn close(&mut self) {
+        self.0.values_mut().flatten().for_each(|(_, connected)| connected.close());
+        self.0.clear();
+    }
+
+    /// Aborts all communicators and their pending work, which may wait for failed peers.
+    pub(crate) fn abort(&mut self) {
+        self.0.clear();
+    }
+
+    /// Returns the first asynchronous error that NCCL reports.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.0.values().flatten().try_for_each(|(_, connected)| connected.check())
+    }
+}
+
+/// Returns all groups along these axes, in the same order in all processes.
+fn groups(mesh: &Mesh, axes: impl Iterator<Item = AxisSet>) -> Vec<(AxisSet, Vec<usize>)> {
+    let mut all: Vec<AxisSet> = axes.collect();
+    all.sort_unstable();
+    all.dedup();
+    let groups = |axes: AxisSet| {
+        let groups = (0..mesh.n_ranks()).map(move |rank| (rank, mesh.group(rank, axes)));
+        let first = groups.filter(|(rank, group)| group.first() == Some(rank));
+        first.map(move |(_, group)| (axes, group))
+    };
+    all.into_iter().flat_map(groups).collect()
+}
+
+/// Returns the unique ids of all groups. The process of a group's first rank creates its id, and an
+/// all-gather distributes the ids.
+fn ids(
+    groups: &[(AxisSet, Vec<usize>)],
+    ranks: &Range<usize>,
+    peers: &dyn Peers,
+) -> Result<Vec<UniqueId>, Error> {
+    if groups.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut own = Vec::new();
+    for (_, group) in groups {
+        let is_here = group.first().is_some_and(|it| ranks.contains(it));
+        own.extend(if is_here { UniqueId::new()?.to_bytes() } else { [0; UniqueId::N_BYTES] });
+    }
+    let all = peers.all_gather(&own)?;
+    let of_group = |(number, (_, group)): (usize, &(AxisSet, Vec<usize>))| {
+        let process = group.first().map_or(0, |it| it / ranks.len());
+        let from_process = all.chunks_exact(own.len()).nth(process);
+        let id = from_process.and_then(|it| it.as_chunks().0.get(number));
+        id.map(|it| UniqueId::from_bytes(*it)).ok_or_else(|| {
+            let message = format!(
+                "the unique id of a group of ranks: expected one from process {process}, found none"
+            );
+            Error::new(ErrorKind::Process, message)
+        })
+    };
+    groups.iter().enumerate().map(of_group).collect()
+}

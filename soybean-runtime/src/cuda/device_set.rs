@@ -1,0 +1,323 @@
+//! The ranks of this process on their GPUs, and the queuing of phases.
+#![expect(unsafe_code, reason = "kernels work on raw memory")]
+
+use soybean_plan::{BufferId, Lane, Mesh, Tables};
+
+use super::{
+    collective::CollectiveOperation,
+    communicators::Communicators,
+    kernels::{GpuKernels, KernelOperands},
+    memory::PinnedWords,
+    module::LaunchConfig,
+    phase::{Action, KernelRun, Phase},
+    rank_context::RankContext,
+    stream::{Event, Stream},
+    transfer::{MemoryBlock, MemoryLocation, Transfer},
+};
+use crate::{Error, model::AnyModel};
+
+/// The ranks of a model that run in this process.
+pub(crate) struct DeviceSet {
+    pub(crate) model: AnyModel,
+    /// Start of a step. All lanes wait for it.
+    start: Event,
+    /// Run-time scalars of the step.
+    pub(crate) scalars: PinnedWords,
+    /// Scalars that a step copies to the host, listed by [`scalars_for_host`], and their host
+    /// memory.
+    pub(crate) host_scalars: Vec<(BufferId, PinnedWords)>,
+    pub(crate) communicators: Communicators,
+    /// Contexts of the ranks, in rank order.
+    pub(crate) contexts: Vec<RankContext>,
+    pub(crate) kernel_sets: Vec<GpuKernels>,
+}
+
+/// Events of a phase: for each task that other tasks wait for, one event per rank.
+pub(crate) struct PhaseEvents(Vec<Vec<Event>>);
+
+/// Events that time the tasks of a traced step.
+pub(crate) struct TimingEvents {
+    /// Time origin of each rank.
+    pub(crate) from: Vec<Event>,
+    /// Start and end of each task on each rank.
+    pub(crate) tasks: Vec<Vec<[Event; 2]>>,
+}
+
+/// Batch slot of a step, and the timing events if the step is traced.
+#[derive(Clone, Copy)]
+pub(crate) struct StepLaunch<'a> {
+    pub(crate) slot: usize,
+    pub(crate) timing: Option<&'a TimingEvents>,
+}
+
+/// Returns the scalars that a training step copies to the host.
+pub(crate) fn scalars_for_host(tables: &Tables) -> Vec<BufferId> {
+    tables.loss.into_iter().chain(tables.gradient_norm).collect()
+}
+
+impl DeviceSet {
+    /// Assembles the ranks of this process.
+    pub(crate) fn new(
+        model: AnyModel,
+        kernel_sets: Vec<GpuKernels>,
+        contexts: Vec<RankContext>,
+        communicators: Communicators,
+    ) -> Result<Self, Error> {
+        let gpu = &contexts[0].gpu;
+        let n_scalars = model.get().tables().scalars.len();
+        let host_scalars = scalars_for_host(model.get().tables()).into_iter();
+        Ok(Self {
+            start: Event::new(gpu)?,
+            scalars: PinnedWords::zeroed(gpu, n_scalars)?,
+            host_scalars: host_scalars
+                .map(|it| Ok((it, PinnedWords::zeroed(gpu, 1)?)))
+                .collect::<Result<_, Error>>()?,
+            model,
+            communicators,
+            contexts,
+            kernel_sets,
+        })
+    }
+
+    fn tables(&self) -> &Tables {
+        self.model.get().tables()
+    }
+
+    fn mesh(&self) -> &Mesh {
+        &self.tables().mesh
+    }
+
+    /// Returns the index of a rank's context. Ranks of other processes have none: with several
+    /// processes all communication goes through NCCL, so no rank reads remote memory or waits for
+    /// remote events.
+    fn local_index(&self, rank: usize) -> usize {
+        rank - self.contexts[0].rank
+    }
+
+    /// Returns the stream on which steps begin and end.
+    pub(crate) fn origin_stream(&self) -> &Stream {
+        self.contexts[0].lane(Lane::Compute)
+    }
+
+    /// Returns the first error that the driver reports for any GPU.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let of_gpus = self.contexts.chunk_by(|one, next| one.gpu_index == next.gpu_index);
+        let mut first = of_gpus.filter_map(|contexts| contexts.first());
+        first.try_for_each(|it| it.lane(Lane::Compute).check())
+    }
+
+    /// Creates the events of a phase.
+    pub(crate) fn events(&self, phase: &Phase) -> Result<PhaseEvents, Error> {
+        let of_task = |is_awaited: &bool| {
+            let contexts = self.contexts.iter().filter(|_| *is_awaited);
+            contexts.map(|it| Event::new(&it.gpu)).collect()
+        };
+        phase.schedule.is_awaited.iter().map(of_task).collect::<Result<_, _>>().map(PhaseEvents)
+    }
+
+    /// Creates the timing events of a phase.
+    pub(crate) fn timing(&self, phase: &Phase) -> Result<TimingEvents, Error> {
+        let event = |context: &RankContext| Event::with_time(&context.gpu);
+        let pair = |context: &RankContext| Ok([event(context)?, event(context)?]);
+        let of_task = |_| self.contexts.iter().map(pair).collect();
+        Ok(TimingEvents {
+            from: self.contexts.iter().map(event).collect::<Result<_, _>>()?,
+            tasks: phase.tasks.iter().map(of_task).collect::<Result<_, Error>>()?,
+        })
+    }
+
+    /// Makes the next step wait until the batch of a slot is on all GPUs.
+    pub(crate) fn wait_for_batch(&self, slot: usize) -> Result<(), Error> {
+        self.contexts
+            .iter()
+            .try_for_each(|context| self.origin_stream().wait(&context.slots[slot].ready))
+    }
+
+    /// Queues a step on all ranks.
+    pub(crate) fn queue(
+        &self,
+        phase: &Phase,
+        events: &PhaseEvents,
+        launch: StepLaunch<'_>,
+    ) -> Result<(), Error> {
+        let lanes = || {
+            let all =
+                self.contexts.iter().flat_map(|context| Lane::ALL.map(|lane| (context, lane)));
+            all.filter(|it| phase.uses(it.1))
+        };
+        let first = self.contexts[0].rank;
+        let is_origin = |(context, lane): &(&RankContext, Lane)| {
+            context.rank == first && *lane == Lane::Compute
+        };
+        self.start.record(self.origin_stream())?;
+        for (context, lane) in lanes().filter(|it| !is_origin(it)) {
+            context.lane(lane).wait(&self.start)?;
+        }
+        if let Some(timing) = launch.timing {
+            for (context, event) in self.contexts.iter().zip(&timing.from) {
+                event.record(context.lane(Lane::Compute))?;
+            }
+        }
+        for number in 0..phase.tasks.len() {
+            self.queue_task(phase, events, number, launch)?;
+        }
+        for (context, lane) in lanes().filter(|it| !is_origin(it)) {
+            let end = &context.ends[lane as usize];
+            end.record(context.lane(lane))?;
+            self.origin_stream().wait(end)?;
+        }
+        Ok(())
+    }
+
+    fn queue_task(
+        &self,
+        phase: &Phase,
+        events: &PhaseEvents,
+        number: usize,
+        launch: StepLaunch<'_>,
+    ) -> Result<(), Error> {
+        let task = &phase.tasks[number];
+        for (at, context) in self.contexts.iter().enumerate() {
+            let stream = context.lane(task.lane);
+            for wait in &phase.schedule.waits[number] {
+                for rank in self.mesh().group(context.rank, wait.axes) {
+                    stream.wait(&events.0[wait.task][self.local_index(rank)])?;
+                }
+            }
+            if let Some(timing) = launch.timing {
+                timing.tasks[number][at][0].record(stream)?;
+            }
+        }
+        match &task.action {
+            Action::Communicate(operations) => {
+                operations
+                    .iter()
+                    .try_for_each(|operation| self.communicate(operation, task.lane))?;
+            }
+            Action::Feed | Action::Kernel(_) | Action::Report => {
+                let contexts = self.contexts.iter();
+                contexts
+                    .into_iter()
+                    .try_for_each(|it| self.queue_local(it, &task.action, launch.slot))?;
+            }
+        }
+        for (at, context) in self.contexts.iter().enumerate() {
+            let stream = context.lane(task.lane);
+            if let Some(timing) = launch.timing {
+                timing.tasks[number][at][1].record(stream)?;
+            }
+            if let Some(event) = events.0[number].get(at) {
+                event.record(stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues a task that involves one rank only.
+    fn queue_local(
+        &self,
+        context: &RankContext,
+        action: &Action,
+        slot: usize,
+    ) -> Result<(), Error> {
+        let stream = context.lane(Lane::Compute);
+        match action {
+            Action::Feed => {
+                let (scalars, n_scalars) =
+                    (context.scalars.address(0), self.tables().scalars.len());
+                if n_scalars > 0 {
+                    // SAFETY: both sides have these words, and the host does not write them before
+                    // the step ends.
+                    unsafe { self.scalars.copy_to(scalars, n_scalars, stream) }?;
+                }
+                context.slots[slot].copy_to_arena(context.address(MemoryBlock::Arena, 0), stream)
+            }
+            Action::Kernel(run) => self.run(context, run),
+            Action::Report if context.rank == 0 => {
+                self.host_scalars.iter().try_for_each(|(buffer, word)| {
+                    let from =
+                        context.address(MemoryBlock::Arena, self.tables().buffers[*buffer].offset);
+                    // SAFETY: the scalar has one word, and the host does not read it before the
+                    // step ends.
+                    unsafe { word.copy_from(from, stream) }
+                })
+            }
+            Action::Report | Action::Communicate(_) => Ok(()),
+        }
+    }
+
+    fn run(&self, context: &RankContext, run: &KernelRun) -> Result<(), Error> {
+        let addresses = |offsets: &[usize]| -> Vec<u64> {
+            offsets.iter().map(|it| context.address(MemoryBlock::Arena, *it)).collect()
+        };
+        let (inputs, results) = (addresses(&run.inputs), addresses(&run.results));
+        let operands = KernelOperands {
+            inputs: &inputs,
+            results: &results,
+            scalars: context.scalars.address(0),
+            workspace: context.workspace(),
+            bias: run.bias.map_or(0, |it| context.address(MemoryBlock::Arena, it)),
+            aux: run.aux.map_or(0, |it| context.address(MemoryBlock::Arena, it)),
+        };
+        // SAFETY: the buffers lie within the arena, whose size was checked and which lives as long
+        // as the rank. The schedule orders all accesses.
+        unsafe {
+            self.kernel_sets[context.gpu_index].run(run.call, context.lane(Lane::Compute), operands)
+        }
+        .map_err(|error| error.on_rank(context.rank))
+    }
+
+    fn communicate(&self, operation: &CollectiveOperation, lane: Lane) -> Result<(), Error> {
+        match operation {
+            CollectiveOperation::Transfer(transfer) => self.transfer(transfer, lane),
+            // SAFETY: the buffers lie within the arena and the staging memory, which live as long
+            // as the ranks. The schedule orders all accesses.
+            CollectiveOperation::Nccl(joint) => unsafe {
+                self.communicators.queue(joint, &self.contexts)
+            },
+        }
+    }
+
+    fn transfer(&self, transfer: &Transfer, lane: Lane) -> Result<(), Error> {
+        for context in &self.contexts {
+            let Some(launch) = &transfer.launches[context.rank] else { continue };
+            let threads = LaunchConfig {
+                grid: launch.grid,
+                block: soybean_codegen::movement::BLOCK,
+                shared_bytes: 0,
+            };
+            let arguments =
+                [launch.parts_address(context.patterns.address(0)), self.address(launch.result)];
+            let function = self.kernel_sets[context.gpu_index].transfer(transfer.number);
+            // SAFETY: the patterns stay within the buffers from which they were made. The schedule
+            // orders all accesses.
+            unsafe { function.launch(context.lane(lane), threads, &arguments) }?;
+        }
+        Ok(())
+    }
+
+    fn address(&self, at: MemoryLocation) -> u64 {
+        self.contexts[self.local_index(at.rank)].address(at.block, at.offset)
+    }
+
+    /// Writes the patterns of all transfers of these phases to the memory of each rank.
+    pub(crate) fn write_patterns(&self, phases: &[&Phase], n_words: &[usize]) -> Result<(), Error> {
+        for context in &self.contexts {
+            let mut words = vec![0; n_words[context.rank]];
+            let base = context.patterns.address(0);
+            let actions = phases.iter().flat_map(|it| &it.tasks).map(|it| &it.action);
+            for action in actions {
+                let Action::Communicate(operations) = action else { continue };
+                for operation in operations {
+                    let CollectiveOperation::Transfer(transfer) = operation else { continue };
+                    let launch = transfer.launches[context.rank].iter();
+                    launch
+                        .into_iter()
+                        .for_each(|it| it.write(&mut words, base, |it| self.address(it)));
+                }
+            }
+            context.patterns.write(0, &words)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! Kernels of a model on one GPU: generated functions and plans of libraries.
+#![expect(unsafe_code, reason = "kernels work on raw memory")]
+
+use std::sync::Arc;
+
+use soybean_codegen::{self as codegen, Address};
+use soybean_plan::Kernel;
+
+use super::{
+    compile::cubin,
+    convolution::{ConvolutionLayout, ConvolutionPlan, Cudnn},
+    gpu::Gpu,
+    libraries::installation,
+    matmul::{self, CublasLt, MatmulPlan},
+    memory::fill,
+    module::{Function, LaunchConfig, Module},
+    source::{GeneratedCall, GeneratedPart, KernelCall, KernelRequests, ModelSource},
+    stream::Stream,
+};
+use crate::{Error, ErrorKind};
+
+/// All kernels of a model on one GPU.
+pub(crate) struct GpuKernels {
+    calls: Vec<PreparedCall>,
+    transfers: Vec<Function>,
+    cublaslt: CublasLt,
+    cudnn: Option<Cudnn>,
+    /// Owns the functions.
+    _module: Module,
+    workspace_bytes: usize,
+}
+
+/// A kernel call: the library call, if there is one, and the operations before and after it.
+/// Without a library call, the operations do all the work.
+struct PreparedCall {
+    before: Vec<DeviceOperation>,
+    library_call: Option<LibraryCall>,
+    after: Vec<DeviceOperation>,
+}
+
+/// A call that cuBLASLt or cuDNN computes.
+enum LibraryCall {
+    Matmul(Box<MatmulPlan>),
+    Convolution(Box<ConvolutionPlan>),
+}
+
+enum DeviceOperation {
+    Launch { function: Function, threads: LaunchConfig, arguments: Vec<Address> },
+    Fill { target: Address, n_bytes: usize, value: u8 },
+}
+
+/// Addresses of a kernel's operands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelOperands<'a> {
+    pub(crate) inputs: &'a [u64],
+    pub(crate) results: &'a [u64],
+    pub(crate) scalars: u64,
+    pub(crate) workspace: u64,
+    /// Bias and auxiliary buffer of a product's epilogue.
+    pub(crate) bias: u64,
+    pub(crate) aux: u64,
+}
+
+impl KernelOperands<'_> {
+    fn address(&self, which: Address) -> Result<u64, Error> {
+        let found = match which {
+            Address::Input(number) => self.inputs.get(number).copied(),
+            Address::Result(number) => self.results.get(number).copied(),
+            Address::Scalars => Some(self.scalars),
+            Address::Workspace(offset) => Some(self.workspace + offset as u64),
+        };
+        found.ok_or_else(|| {
+            let (n_inputs, n_results) = (self.inputs.len(), self.results.len());
+            let message = format!(
+                "expected one of {n_inputs} inputs and {n_results} results, found {which:?}"
+            );
+            Error::new(ErrorKind::Program, message)
+        })
+    }
+}
+
+impl GpuKernels {
+    /// Plans the library calls, compiles the generated source and loads it.
+    pub(crate) fn new(gpu: &Arc<Gpu>, requests: &KernelRequests<'_>) -> Result<Self, Error> {
+        let cublaslt = CublasLt::new(gpu)?;
+        let cudnn = installation().cudnn().is_ok().then(|| Cudnn::new(gpu)).transpose()?;
+        let mut library_call = Vec::new();
+        for call in requests.calls {
+            library_call.push(LibraryCall::new(&cublaslt, cudnn.as_ref(), requests, call)?);
+        }
+        let parts = library_call
+            .iter()
+            .map(|it| it.as_ref().map_or(GeneratedPart::WholeKernel, LibraryCall::generated_part));
+        let parts: Vec<GeneratedPart<'_>> = parts.collect();
+        let ModelSource { text, made } = ModelSource::new(requests, &parts)?;
+        let module = Module::new(gpu, &cubin(&text, &gpu.architecture())?)?;
+        let mut calls = Vec::new();
+        let mut workspace_bytes = 0;
+        for (library_call, made) in library_call.into_iter().zip(made) {
+            let GeneratedCall { before, after, workspace_bytes: n_bytes } = made;
+            let n_planned = library_call.as_ref().map_or(0, LibraryCall::workspace_bytes);
+            workspace_bytes = workspace_bytes.max(n_bytes).max(n_planned);
+            let [before, after] = [operations(&module, before)?, operations(&module, after)?];
+            calls.push(PreparedCall { before, library_call, after });
+        }
+        let function = |name: &String| module.function(name, 0);
+        let transfers = requests.transfers.iter().map(function).collect::<Result<_, _>>()?;
+        Ok(Self { calls, transfers, cublaslt, cudnn, _module: module, workspace_bytes })
+    }
+
+    /// Returns the workspace in bytes that the largest kernel needs.
+    pub(crate) const fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    /// Returns the function of a transfer.
+    pub(crate) fn transfer(&self, number: usize) -> Function {
+        self.transfers[number]
+    }
+
+    /// Queues a kernel on a stream.
+    ///
+    /// # Safety
+    /// The stream belongs to the GPU of these kernels. Until the kernel completes, the addresses
+    /// hold buffers as its descriptor says, on that GPU or on accessible peers. Nothing else uses
+    /// the results or the workspace.
+    pub(crate) unsafe fn run(
+        &self,
+        call: usize,
+        stream: &Stream,
+        operands: KernelOperands<'_>,
+    ) -> Result<(), Error> {
+        let PreparedCall { before, library_call, after } = &self.calls[call];
+        for operation in before {
+            // SAFETY: required of the caller.
+            unsafe { operation.run(stream, operands) }?;
+        }
+        if let Some(library_call) = library_call {
+            // SAFETY: required of the caller; the operations before have filled the workspace.
+            unsafe { library_call.run(self, stream, operands) }?;
+        }
+        for operation in after {
+            // SAFETY: required of the caller.
+            unsafe { operation.run(stream, operands) }?;
+        }
+        Ok(())
+    }
+}
+
+impl DeviceOperation {
+    /// Queues the operation on a stream.
+    ///
+    /// # Safety
+    /// As [`GpuKernels::run`].
+    unsafe fn run(&self, stream: &Stream, operands: KernelOperands<'_>) -> Result<(), Error> {
+        match self {
+            Self::Launch { function, threads, arguments } => {
+                let arguments = arguments.iter().map(|it| operands.address(*it)).collect::<Result<
+                    Vec<_>,
+                    _,
+                >>(
+                )?;
+                // SAFETY: the arguments match the generated source; their targets are required of
+                // the caller.
+                unsafe { function.launch(stream, *threads, &arguments) }
+            }
+            Self::Fill { target, n_bytes, value } => {
+                // SAFETY: as above.
+                unsafe { fill(stream, operands.address(*target)?, *value, *n_bytes) }
+            }
+        }
+    }
+}
+
+impl LibraryCall {
+    /// Plans the call with cuBLASLt or cuDNN. Returns `None` if neither supports it.
+    fn new(
+        cublaslt: &CublasLt,
+        cudnn: Option<&Cudnn>,
+        requests: &KernelRequests<'_>,
+        call: &KernelCall,
+    ) -> Result<Option<Self>, Error> {
+        let (&[left, right, ..], &[result, ..]) = (&call.inputs[..], &call.results[..]) else {
+            return Ok(None);
+        };
+        let (types, precision) = ([left, right, result], requests.precision);
+        match (&requests.kernels[call.kernel], cudnn) {
+            (Kernel::Contract(contraction), _) => {
+                let matmul =
+                    MatmulPlan::new(cublaslt, contraction, types, precision, call.epilogue)?;
+                Ok(matmul.map(|it| Self::Matmul(Box::new(it))))
+            }
+            (Kernel::Convolve(convolution), Some(cudnn)) => {
+                let plan = ConvolutionPlan::new(cudnn, convolution, types, precision)?;
+                Ok(plan.map(|it| Self::Convolution(Box::new(it))))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the part of the call that is generated as source.
+    fn generated_part(&self) -> GeneratedPart<'_> {
+        match self {
+            Self::Matmul(_) => GeneratedPart::Copies { before: &[], after: &[] },
+            Self::Convolution(it) => {
+                let ConvolutionLayout { before, after, .. } = it.layout_plan();
+                GeneratedPart::Copies { before, after }
+            }
+        }
+    }
+
+    /// Returns the locations of the two inputs and the result.
+    fn operands(&self) -> [Address; 3] {
+        match self {
+            Self::Matmul(_) => [Address::Input(0), Address::Input(1), Address::Result(0)],
+            Self::Convolution(it) => it.layout_plan().operands,
+        }
+    }
+
+    fn workspace_bytes(&self) -> usize {
+        match self {
+            Self::Matmul(it) => it.workspace_bytes(),
+            Self::Convolution(it) => it.workspace_bytes(),
+        }
+    }
+
+    /// Queues the library call on a stream.
+    ///
+    /// # Safety
+    /// As [`GpuKernels::run`].
+    unsafe fn run(
+        &self,
+        kernels: &GpuKernels,
+        stream: &Stream,
+        operands: KernelOperands<'_>,
+    ) -> Result<(), Error> {
+        let [left, right, result] = self.operands();
+        let [left, right, result] =
+            [operands.address(left)?, operands.address(right)?, operands.address(result)?];
+        match (self, &kernels.cudnn) {
+            (Self::Matmul(matmul), _) => {
+                let (bias, aux) = (operands.bias, operands.aux);
+                let at = matmul::MatmulOperands { left, right, result, bias, aux };
+                // SAFETY: required of the caller.
+                unsafe { matmul.run(&kernels.cublaslt, stream, at, operands.workspace) }
+            }
+            (Self::Convolution(plan), Some(cudnn)) => {
+                // SAFETY: required of the caller.
+                unsafe { plan.run(cudnn, stream, [left, right, result], operands.workspace) }
+            }
+            (Self::Convolution(_), None) => {
+                Err(Error::new(ErrorKind::Program, "expected cuDNN, with which the plan was made"))
+            }
+        }
+    }
+}
+
+fn operations(
+    module: &Module,
+    made: Vec<codegen::Operation>,
+) -> Result<Vec<DeviceOperation>, Error> {
+    let ready = |operation| match operation {
+        codegen::Operation::Launch(launch) => {
+            let codegen::Launch { function, grid, block, shared_bytes, arguments } = launch;
+            let function = module.function(&function, shared_bytes)?;
+            let threads = LaunchConfig { grid, block, shared_bytes };
+            Ok(DeviceOperation::Launch { function, threads, arguments })
+        }
+        codegen::Operation::Fill { target, n_bytes, value } => {
+            Ok(DeviceOperation::Fill { target, n_bytes, value })
+        }
+    };
+    made.into_iter().map(ready).collect()
+}

@@ -1,0 +1,360 @@
+//! Matrix products by cuBLASLt.
+//!
+//! Descriptors and algorithms are chosen once for each contraction of a program, before the first
+//! step.
+#![expect(unsafe_code, reason = "cuBLASLt is a C library")]
+
+mod descriptor;
+mod layout;
+
+use std::{mem::MaybeUninit, sync::Arc};
+
+use cudarc::cublaslt::{
+    result::{self, CublasError},
+    sys::{
+        self, cublasComputeType_t as Compute, cublasLtMatmulDescAttributes_t as Attribute,
+        cublasStatus_t as Status,
+    },
+};
+use soybean_plan::{Contraction, DType, Precision};
+
+use self::{
+    descriptor::{
+        MatmulDescriptor, MatmulPreference, MatrixLayout, NOT_SUPPORTED, data_type, to_i64,
+    },
+    layout::{MatmulLayout, OperandOrder, candidate_layouts},
+};
+use super::{
+    epilogue::{Epilogue, Function},
+    gpu::Gpu,
+    libraries::installation,
+    stream::Stream,
+};
+use crate::{Error, ErrorKind};
+
+/// Maximum workspace of an algorithm in bytes, the default of cuBLAS on recent GPUs.
+pub(crate) const MAX_WORKSPACE_BYTES: usize = 32 << 20;
+
+/// Alignment of every buffer in bytes.
+const BUFFER_ALIGNMENT: usize = 64;
+
+/// Number of algorithms that are requested. The first that fits is taken.
+const N_ALGORITHMS: u8 = 8;
+
+/// A cuBLASLt handle of one GPU.
+pub(crate) struct CublasLt {
+    gpu: Arc<Gpu>,
+    raw: sys::cublasLtHandle_t,
+}
+
+// SAFETY: a handle may be used from any thread whose current context is the handle's. Every call
+// here makes it current.
+unsafe impl Send for CublasLt {}
+
+impl CublasLt {
+    /// Creates a cuBLASLt handle for a GPU.
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, Error> {
+        installation().cublaslt()?;
+        gpu.bind()?;
+        let raw = result::create_handle()
+            .map_err(|error| cublas_error(&format!("starting cuBLASLt on {gpu:?}"), error))?;
+        Ok(Self { gpu: Arc::clone(gpu), raw })
+    }
+}
+
+impl Drop for CublasLt {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: made in `new`. After a fatal error cuBLASLt refuses, and there is nothing
+            // left to destroy.
+            let _refused = unsafe { result::destroy_handle(self.raw) };
+        }
+    }
+}
+
+/// A contraction of a program with its descriptors and algorithm.
+pub(crate) struct MatmulPlan {
+    descriptor: MatmulDescriptor,
+    /// Layouts of cuBLASLt's first and second operand and of the result.
+    layouts: [MatrixLayout; 3],
+    algorithm: sys::cublasLtMatmulAlgo_t,
+    workspace_bytes: usize,
+    order: OperandOrder,
+    /// Byte offsets of left, right and result for each call.
+    calls: Vec<[u64; 3]>,
+    epilogue: Epilogue,
+}
+
+// SAFETY: this value owns its descriptors.
+unsafe impl Send for MatmulPlan {}
+
+/// Device addresses of the operands of a product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MatmulOperands {
+    /// The left operand.
+    pub(crate) left: u64,
+    /// The right operand.
+    pub(crate) right: u64,
+    /// The result.
+    pub(crate) result: u64,
+    /// Vector of [`Epilogue::bias`], or 0.
+    pub(crate) bias: u64,
+    /// Buffer of [`Epilogue::aux`], or 0.
+    pub(crate) aux: u64,
+}
+
+impl MatmulPlan {
+    /// Plans the contraction for these element types of left operand, right operand and result.
+    /// Returns `None` if cuBLASLt cannot compute it with this epilogue and without copies of the
+    /// operands.
+    pub(crate) fn new(
+        lt: &CublasLt,
+        contraction: &Contraction,
+        types: [DType; 3],
+        precision: Precision,
+        epilogue: Epilogue,
+    ) -> Result<Option<Self>, Error> {
+        lt.gpu.bind()?;
+        let Some(compute) = compute(types, precision) else { return Ok(None) };
+        for layout in candidate_layouts(contraction) {
+            if !epilogue.is_plain() && !takes_epilogue(&layout) {
+                continue;
+            }
+            match Self::with(lt, &layout, types, compute, epilogue) {
+                Ok(product) => return Ok(Some(product)),
+                // A generated kernel computes products that cuBLASLt does not support.
+                Err(CublasError(
+                    Status::CUBLAS_STATUS_NOT_SUPPORTED | Status::CUBLAS_STATUS_INVALID_VALUE,
+                )) => {}
+                Err(error) => return Err(cublas_error("planning a matrix product", error)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn with(
+        lt: &CublasLt,
+        layout: &MatmulLayout,
+        [left, right, result]: [DType; 3],
+        compute: Compute,
+        epilogue: Epilogue,
+    ) -> Result<Self, CublasError> {
+        let MatmulLayout { order, operands: [first, second], n_batch, .. } = layout;
+        let types = match order {
+            OperandOrder::RightLeft => [right, left],
+            OperandOrder::LeftRight => [left, right],
+        };
+        let descriptor = describe(layout, compute, epilogue, result)?;
+        let layouts = [
+            MatrixLayout::new(types[0], first, *n_batch)?,
+            MatrixLayout::new(types[1], second, *n_batch)?,
+            MatrixLayout::new(result, &layout.result, *n_batch)?,
+        ];
+        let in_bytes = |[at_left, at_right, at_result]: &[usize; 3]| {
+            [at_left * left.bytes(), at_right * right.bytes(), at_result * result.bytes()]
+        };
+        let calls: Vec<[usize; 3]> = layout.calls.iter().map(in_bytes).collect();
+        let [at_left, at_right, at_result] = alignments(&calls);
+        let preference = match order {
+            OperandOrder::RightLeft => [at_right, at_left, at_result],
+            OperandOrder::LeftRight => [at_left, at_right, at_result],
+        };
+        let preference = MatmulPreference::new(MAX_WORKSPACE_BYTES, preference)?;
+        let found = search(lt, &descriptor, &layouts, &preference)?;
+        Ok(Self {
+            descriptor,
+            layouts,
+            algorithm: found.algo,
+            workspace_bytes: found.workspaceSize,
+            order: *order,
+            calls: calls.into_iter().map(|it| it.map(|it| it as u64)).collect(),
+            epilogue,
+        })
+    }
+
+    /// Returns the workspace in bytes that [`Self::run`] needs.
+    pub(crate) fn workspace_bytes(&self) -> usize {
+        self.workspace_bytes
+    }
+
+    /// Queues the product on a stream.
+    ///
+    /// # Safety
+    /// The plan was made with this handle, and the stream belongs to the same GPU. Until the
+    /// product completes, the addresses hold the matrices of the contraction, aligned to 64 bytes,
+    /// and the operands of the epilogue. Nothing else uses the result or the workspace, which has
+    /// [`Self::workspace_bytes`] bytes.
+    pub(crate) unsafe fn run(
+        &self,
+        lt: &CublasLt,
+        stream: &Stream,
+        operands: MatmulOperands,
+        workspace: u64,
+    ) -> Result<(), Error> {
+        let refused = |error| cublas_error("a matrix product", error);
+        let raw = stream.raw()?;
+        if self.epilogue.bias.is_some() {
+            self.descriptor
+                .set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands.bias)
+                .map_err(refused)?;
+        }
+        if self.epilogue.has_aux() {
+            self.descriptor
+                .set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &operands.aux)
+                .map_err(refused)?;
+        }
+        let (one, zero) = (1.0_f32, 0.0_f32);
+        let [first_layout, second_layout, result_layout] =
+            self.layouts.each_ref().map(MatrixLayout::raw);
+        for [at_left, at_right, at_result] in &self.calls {
+            let (left, right) = (operands.left + at_left, operands.right + at_right);
+            let (first, second) = match self.order {
+                OperandOrder::RightLeft => (right, left),
+                OperandOrder::LeftRight => (left, right),
+            };
+            let result = operands.result + at_result;
+            // SAFETY: descriptors and algorithm were found together for this handle; the addresses
+            // are required of the caller.
+            unsafe {
+                result::matmul(
+                    lt.raw,
+                    self.descriptor.raw(),
+                    std::ptr::from_ref(&one).cast(),
+                    std::ptr::from_ref(&zero).cast(),
+                    first as *const _,
+                    first_layout,
+                    second as *const _,
+                    second_layout,
+                    result as *const _,
+                    result_layout,
+                    result as *mut _,
+                    result_layout,
+                    &raw const self.algorithm,
+                    workspace as *mut _,
+                    self.workspace_bytes,
+                    raw.cast(),
+                )
+            }
+            .map_err(refused)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the compute type for these element types, if cuBLASLt supports them.
+fn compute([left, right, result]: [DType; 3], precision: Precision) -> Option<Compute> {
+    match (left, right, result) {
+        (DType::F32, DType::F32, DType::F32) => Some(match precision {
+            Precision::F32 => Compute::CUBLAS_COMPUTE_32F,
+            Precision::Tf32 | Precision::Bf16 => Compute::CUBLAS_COMPUTE_32F_FAST_TF32,
+        }),
+        (DType::Bf16, DType::Bf16, DType::F32 | DType::Bf16) => Some(Compute::CUBLAS_COMPUTE_32F),
+        _ => None,
+    }
+}
+
+/// Returns true if cuBLASLt can apply an epilogue: the bias is along the columns, and the auxiliary
+/// buffer is one matrix.
+fn takes_epilogue(layout: &MatmulLayout) -> bool {
+    layout.order == OperandOrder::RightLeft && layout.n_batch == 1 && layout.calls.len() == 1
+}
+
+fn describe(
+    layout: &MatmulLayout,
+    compute: Compute,
+    epilogue: Epilogue,
+    result: DType,
+) -> Result<MatmulDescriptor, CublasError> {
+    let descriptor = MatmulDescriptor::new(compute)?;
+    // Values of `CUBLAS_OP_N` and `CUBLAS_OP_T`, which the bindings lack.
+    let transposed = layout.operands.map(|it| i32::from(it.is_transposed));
+    descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, &transposed[0])?;
+    descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, &transposed[1])?;
+    descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue_number(epilogue))?;
+    // The heuristic needs to see that addresses will be set, but not their values.
+    let some_address = 256_u64;
+    if let Some(dtype) = epilogue.bias {
+        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &data_type(dtype)?)?;
+        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &some_address)?;
+    }
+    let (rows, columns) = (layout.result.columns, layout.result.rows);
+    if let Some(aux) = epilogue.aux(rows, columns, result) {
+        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &to_i64(aux.row)?)?;
+        descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &some_address)?;
+    }
+    Ok(descriptor)
+}
+
+fn epilogue_number(epilogue: Epilogue) -> sys::cublasLtEpilogue_t {
+    use sys::cublasLtEpilogue_t as Number;
+    let (without, with) = match epilogue.function {
+        Function::Identity => (Number::CUBLASLT_EPILOGUE_DEFAULT, Number::CUBLASLT_EPILOGUE_BIAS),
+        Function::Relu => (Number::CUBLASLT_EPILOGUE_RELU, Number::CUBLASLT_EPILOGUE_RELU_BIAS),
+        Function::Gelu => (Number::CUBLASLT_EPILOGUE_GELU, Number::CUBLASLT_EPILOGUE_GELU_BIAS),
+        Function::ReluAux => {
+            (Number::CUBLASLT_EPILOGUE_RELU_AUX, Number::CUBLASLT_EPILOGUE_RELU_AUX_BIAS)
+        }
+        Function::GeluAux => {
+            (Number::CUBLASLT_EPILOGUE_GELU_AUX, Number::CUBLASLT_EPILOGUE_GELU_AUX_BIAS)
+        }
+        Function::ReluGradient => {
+            (Number::CUBLASLT_EPILOGUE_DRELU, Number::CUBLASLT_EPILOGUE_DRELU_BGRAD)
+        }
+        Function::GeluGradient => {
+            (Number::CUBLASLT_EPILOGUE_DGELU, Number::CUBLASLT_EPILOGUE_DGELU_BGRAD)
+        }
+    };
+    if epilogue.bias.is_some() { with } else { without }
+}
+
+/// Returns the alignment in bytes of left operand, right operand and result over all calls.
+fn alignments(calls: &[[usize; 3]]) -> [u32; 3] {
+    [0, 1, 2].map(|operand| {
+        let places = calls.iter().fold(BUFFER_ALIGNMENT, |all, call| all | call[operand]);
+        // The lowest set bit of all offsets.
+        1 << places.trailing_zeros()
+    })
+}
+
+/// Returns the first algorithm of the heuristic that fits.
+fn search(
+    lt: &CublasLt,
+    descriptor: &MatmulDescriptor,
+    layouts: &[MatrixLayout; 3],
+    preference: &MatmulPreference,
+) -> Result<sys::cublasLtMatmulHeuristicResult_t, CublasError> {
+    // SAFETY: all fields are plain numbers, for which zero is valid.
+    let mut found: [sys::cublasLtMatmulHeuristicResult_t; N_ALGORITHMS as usize] =
+        unsafe { MaybeUninit::zeroed().assume_init() };
+    let mut n_found = 0;
+    let [first, second, result] = layouts.each_ref().map(MatrixLayout::raw);
+    // SAFETY: all handles are valid, and there is memory for as many results as are requested.
+    let asked = unsafe {
+        sys::cublasLtMatmulAlgoGetHeuristic(
+            lt.raw,
+            descriptor.raw(),
+            first,
+            second,
+            result,
+            result,
+            preference.raw(),
+            N_ALGORITHMS.into(),
+            found.as_mut_ptr(),
+            &mut n_found,
+        )
+    };
+    asked.result()?;
+    let n_found = usize::try_from(n_found).unwrap_or(0);
+    let fits = |it: &&sys::cublasLtMatmulHeuristicResult_t| {
+        it.state == Status::CUBLAS_STATUS_SUCCESS && it.workspaceSize <= MAX_WORKSPACE_BYTES
+    };
+    found.iter().take(n_found).find(fits).copied().ok_or(NOT_SUPPORTED)
+}
+
+/// Converts an error of cuBLASLt.
+fn cublas_error(what: &str, error: CublasError) -> Error {
+    Error::new(ErrorKind::Device, format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

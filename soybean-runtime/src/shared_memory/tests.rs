@@ -1,0 +1,314 @@
+//! Tests of collectives against their definition, element by element, for random legal tilings.
+
+mod in_memory_transport;
+
+use std::thread;
+
+use soybean_plan::{
+    Buffer, CollectiveKind, Combine, DType, MAX_AXES, Mesh, NonFinite, Placement, Precision,
+    Program, Shape, Tables, Tile, Tiling, bf16,
+};
+
+use super::*;
+use crate::cpu::Dice;
+use in_memory_transport::InMemoryNetwork;
+
+fn program(mesh: Mesh, collective: Collective) -> Program {
+    let n_source = collective.source().local_shape(&mesh).n_elements();
+    let n_destination = collective.destination().local_shape(&mesh).n_elements();
+    let dtype = collective.dtype;
+    let offset = (n_source * dtype.bytes()).next_multiple_of(64);
+    let buffers = vec![
+        Buffer { offset: 0, n_elements: n_source, dtype },
+        Buffer { offset, n_elements: n_destination, dtype },
+    ];
+    let tables = Tables {
+        name: "test".into(),
+        mesh,
+        precision: Precision::F32,
+        arena_bytes: offset + n_destination * dtype.bytes(),
+        buffers: buffers.into(),
+        inputs: vec![].into(),
+        parameters: vec![].into(),
+        states: vec![].into(),
+        constants: vec![].into(),
+        scalars: vec![].into(),
+        loss: Some(0),
+        gradient_norm: None,
+        accumulate: 1,
+        ema: None,
+        non_finite: NonFinite::Stop,
+        outputs: vec![].into(),
+        train_bytes: 0,
+        evaluate_bytes: 0,
+    };
+    let kernels = vec![collective.into()].into();
+    Program { tables, kernels, train: vec![], evaluate: vec![] }
+}
+
+/// Returns the global coordinates of the elements of a rank's tile, in order.
+fn elements(tile: &Tile, mesh: &Mesh, rank: usize) -> Vec<Vec<usize>> {
+    let coordinates = mesh.coordinates(rank);
+    let mut elements = vec![Vec::new()];
+    for dim in 0..tile.shape.len() {
+        let indices = tile.indices(dim, mesh, &coordinates);
+        let longer = |it: &Vec<usize>| {
+            let it = it.clone();
+            indices.clone().into_iter().map(move |index| [&it[..], &[index]].concat())
+        };
+        elements = elements.iter().flat_map(longer).collect();
+    }
+    elements
+}
+
+/// Returns the value of an element on the ranks with these coordinates. Values are whole numbers,
+/// so that sums are exact in any order. Values of `bf16` are below 256, and their sums are rounded.
+fn value(tile: &Tile, dtype: DType, element: &[usize], coordinates: &[usize; MAX_AXES]) -> f32 {
+    let tiling = &tile.tiling;
+    let base = element.iter().fold(7, |value, index| (value * 31 + index) % 1009);
+    let part: usize = tiling
+        .partial_axes()
+        .iter()
+        .map(|axis| (coordinates[axis] + 1) * (axis + 3) % 11)
+        .product();
+    let n_values = if dtype == DType::Bf16 { 256 } else { 1000 };
+    (base * part % n_values) as f32
+}
+
+/// # Safety
+/// The region has this element, and nothing else uses it.
+unsafe fn write(region: &Region, index: usize, value: f32) {
+    let place = region.address(index);
+    match region.dtype {
+        // SAFETY: required of the caller.
+        DType::F32 | DType::I32 => unsafe { place.cast::<f32>().write(value) },
+        // SAFETY: as above.
+        DType::Bf16 => unsafe { place.cast::<u16>().write(bf16::from_f32(value)) },
+    }
+}
+
+/// # Safety
+/// The region has this element, and nothing writes there.
+unsafe fn read(region: &Region, index: usize) -> f32 {
+    let place = region.address(index);
+    match region.dtype {
+        // SAFETY: required of the caller.
+        DType::F32 | DType::I32 => unsafe { place.cast::<f32>().read() },
+        // SAFETY: as above.
+        DType::Bf16 => bf16::to_f32(unsafe { place.cast::<u16>().read() }),
+    }
+}
+
+/// Returns the value that a rank must have after the collective.
+fn expected(collective: &Collective, mesh: &Mesh, element: &[usize], rank: usize) -> f32 {
+    let coordinates = mesh.coordinates(rank);
+    let (source, dtype) = (collective.source(), collective.dtype);
+    let holds = |peer: &usize| value(&source, dtype, element, &mesh.coordinates(*peer));
+    let group = mesh.group(rank, collective.axes);
+    let exact = match (collective.kind, collective.combine) {
+        (CollectiveKind::AllReduce | CollectiveKind::ReduceScatter, Combine::Sum) => {
+            group.iter().map(holds).sum()
+        }
+        (CollectiveKind::AllReduce | CollectiveKind::ReduceScatter, Combine::Max) => {
+            group.iter().map(holds).fold(f32::NEG_INFINITY, f32::max)
+        }
+        (CollectiveKind::Slice | CollectiveKind::AllToAll | CollectiveKind::AllGather, _) => {
+            value(&source, dtype, element, &coordinates)
+        }
+    };
+    match dtype {
+        DType::F32 | DType::I32 => exact,
+        DType::Bf16 => bf16::to_f32(bf16::from_f32(exact)),
+    }
+}
+
+/// Returns the number of bytes that one group receives.
+fn group_bytes(collective: &Collective, mesh: &Mesh) -> usize {
+    let n_bytes = collective.dtype.bytes() * collective.source().local_shape(mesh).n_elements();
+    let size = mesh.group_size(collective.axes);
+    match collective.kind {
+        CollectiveKind::Slice => 0,
+        CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => (size - 1) * n_bytes,
+        CollectiveKind::AllReduce => 2 * (size - 1) * n_bytes,
+        CollectiveKind::AllGather => size * (size - 1) * n_bytes,
+    }
+}
+
+/// Returns a random collective over the mesh, or `None` if it is not legal.
+fn random(dice: &mut Dice, mesh: &Mesh) -> Option<Collective> {
+    let n_dims = 1 + dice.below(3);
+    let shape: Shape =
+        (0..n_dims).map(|_| dice.pick(&[1, 2, 3, 4, 6, 8, 12, 20, 24, 48])).collect();
+    let axes = AxisSet(u16::try_from(1 + dice.below((1 << mesh.n_axes()) - 1)).unwrap());
+    let kind = dice.pick(&[
+        CollectiveKind::Slice,
+        CollectiveKind::ReduceScatter,
+        CollectiveKind::AllReduce,
+        CollectiveKind::AllToAll,
+        CollectiveKind::AllGather,
+    ]);
+    let mut split = || Placement::Split(u8::try_from(dice.below(n_dims)).unwrap());
+    let (mut from, mut to) = (Vec::new(), Vec::new());
+    for axis in 0..mesh.n_axes() {
+        let (first, second) = (split(), split());
+        let (before, after) = match kind {
+            CollectiveKind::Slice => (Placement::Replicated, second),
+            CollectiveKind::ReduceScatter => (Placement::Partial, second),
+            CollectiveKind::AllReduce => (Placement::Partial, Placement::Replicated),
+            CollectiveKind::AllToAll => (first, second),
+            CollectiveKind::AllGather => (first, Placement::Replicated),
+        };
+        from.push(before);
+        to.push(after);
+        if !axes.contains(axis) {
+            let same = [first, Placement::Replicated, Placement::Partial][axis % 3];
+            (from[axis], to[axis]) = (same, same);
+        }
+    }
+    let dtype = match kind {
+        CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => {
+            dice.pick(&[DType::F32, DType::Bf16])
+        }
+        CollectiveKind::Slice | CollectiveKind::AllToAll | CollectiveKind::AllGather => {
+            dice.pick(&[DType::F32, DType::Bf16, DType::I32])
+        }
+    };
+    let combine = dice.pick(&[Combine::Sum, Combine::Max]);
+    let (from, to) = (Tiling::new(&from), Tiling::new(&to));
+    let collective = Collective { kind, dtype, combine, axes, shape, from, to };
+    let is_change = kind != CollectiveKind::AllToAll || from != to;
+    let is_legal = collective.source().is_legal(mesh) && collective.destination().is_legal(mesh);
+    (is_legal && is_change).then_some(collective)
+}
+
+/// Checks the values and the number of bytes that all ranks receive, however the ranks are divided
+/// among processes. Every axis of the group must change its placement, otherwise the formula for
+/// the bytes does not hold.
+fn check(collective: Collective, mesh: Mesh, n_processes: usize) {
+    let model = AnyModel::Shared(Arc::new(program(mesh, collective)));
+    let n_ranks = mesh.n_ranks();
+    let n_here = n_ranks / n_processes;
+    let tables = model.get().tables();
+    let abort = Arc::new(Abort::default());
+    let network = Arc::new(InMemoryNetwork::default());
+    let mut communicators = Vec::new();
+    let mut arenas_of_ranks = Vec::new();
+    for process in 0..n_processes {
+        let ranks = process * n_here..(process + 1) * n_here;
+        let arenas = Arenas::new(ranks.clone(), tables.arena_bytes).unwrap();
+        let shared_memory = SharedMemoryGroup::new(&model, &arenas, &abort, true);
+        for rank in ranks {
+            arenas_of_ranks.push(arenas.clone());
+            communicators
+                .push(shared_memory.communicator(rank, Some(network.transport(rank))).unwrap());
+        }
+    }
+    for (rank, arenas) in arenas_of_ranks.iter().enumerate() {
+        let source = cpu::region(tables, &arenas[rank], 0).unwrap();
+        let coordinates = mesh.coordinates(rank);
+        for (index, element) in elements(&collective.source(), &mesh, rank).iter().enumerate() {
+            let held = value(&collective.source(), collective.dtype, element, &coordinates);
+            // SAFETY: the buffer has an element for each of the tile, and no rank is running yet.
+            unsafe { write(&source, index, held) };
+        }
+    }
+    let run = |mut communicator: SharedMemoryCommunicator| {
+        // The second run must not disturb the results of the first.
+        let first = communicator.communicate(0, 0, 1).unwrap();
+        assert_eq!(communicator.communicate(0, 0, 1).unwrap(), first);
+        first
+    };
+    let received: Vec<u64> = thread::scope(|scope| {
+        let threads: Vec<_> =
+            communicators.into_iter().map(|it| scope.spawn(move || run(it))).collect();
+        threads.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    let what = format!("{collective:?} on {mesh} in {n_processes} processes");
+    for (rank, arenas) in arenas_of_ranks.iter().enumerate() {
+        let result = cpu::region(tables, &arenas[rank], 1).unwrap();
+        for (index, element) in elements(&collective.destination(), &mesh, rank).iter().enumerate()
+        {
+            // SAFETY: the buffer has an element for each of the tile, and no rank is running any
+            // more.
+            let found = unsafe { read(&result, index) };
+            let expected = expected(&collective, &mesh, element, rank);
+            assert_eq!(found, expected, "{what}: rank {rank}, element {element:?}");
+        }
+    }
+    let n_groups = n_ranks / mesh.group_size(collective.axes);
+    let n_bytes = (n_groups * group_bytes(&collective, &mesh)) as u64;
+    assert_eq!(received.iter().sum::<u64>(), n_bytes, "{what}");
+    assert!(network.is_empty(), "{what}: messages that nobody took");
+}
+
+#[test]
+fn random_collectives_match_their_definition() {
+    for n_ranks in [2, 3, 4, 6, 8, 12] {
+        let mesh = Mesh::new(n_ranks);
+        let parts: Vec<usize> = (2..=n_ranks).filter(|it| n_ranks % it == 0).collect();
+        let mut n_checked = 0;
+        for seed in 0.. {
+            let Some(collective) = random(&mut Dice(seed), &mesh) else { continue };
+            let changes = |axis| collective.from.on(axis) != collective.to.on(axis);
+            if collective.axes.iter().all(changes) {
+                check(collective, mesh, 1);
+                check(collective, mesh, parts[n_checked % parts.len()]);
+                n_checked += 1;
+            }
+            if n_checked == 60 {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn large_reductions_are_divided_among_ranks() {
+    let cases = [(2, 1, DType::F32), (3, 3, DType::Bf16), (8, 2, DType::F32), (8, 8, DType::Bf16)];
+    for (n_ranks, n_processes, dtype) in cases {
+        let mesh = Mesh::new(n_ranks);
+        let axes: AxisSet = (0..mesh.n_axes()).collect();
+        let collective = Collective {
+            kind: CollectiveKind::AllReduce,
+            dtype,
+            combine: Combine::Sum,
+            axes,
+            shape: Shape::new(&[257, 301]),
+            from: Tiling::new(&vec![Placement::Partial; mesh.n_axes()]),
+            to: Tiling::replicated(mesh.n_axes()),
+        };
+        check(collective, mesh, n_processes);
+    }
+}
+
+#[test]
+fn a_failed_run_wakes_waiting_ranks() {
+    let mesh = Mesh::new(3);
+    let collective = Collective {
+        kind: CollectiveKind::AllReduce,
+        dtype: DType::F32,
+        combine: Combine::Sum,
+        axes: AxisSet(1),
+        shape: Shape::new(&[4]),
+        from: Tiling::new(&[Placement::Partial]),
+        to: Tiling::replicated(1),
+    };
+    let model = AnyModel::Shared(Arc::new(program(mesh, collective)));
+    let arenas = Arenas::new(0..3, 1024).unwrap();
+    let abort = Arc::new(Abort::default());
+    let shared_memory = SharedMemoryGroup::new(&model, &arenas, &abort, false);
+    thread::scope(|scope| {
+        let waiting: Vec<_> = (0..2)
+            .map(|rank| {
+                let mut communicator = shared_memory.communicator(rank, None).unwrap();
+                scope.spawn(move || communicator.communicate(0, 0, 1))
+            })
+            .collect();
+        thread::sleep(std::time::Duration::from_millis(20));
+        abort.fail(Error::new(ErrorKind::Rank, "rank 2: tripped"));
+        for waiting in waiting {
+            let error = waiting.join().unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Rank);
+        }
+    });
+}

@@ -1,0 +1,4 @@
+//! Tests of the runtime from the outside.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod training;

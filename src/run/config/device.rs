@@ -1,0 +1,45 @@
+//! The seed, and the settings of the devices.
+
+use super::setting::{
+    Key, Scope, Setting,
+    Value::{Number, Text},
+    number, positive, set, switch,
+};
+
+pub(super) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "seed",
+        value: "N",
+        help: "the seed of parameters, data and their order (0)",
+        scope: Scope::Model,
+        set: |run, text| {
+            set(&mut run.data.seed, number(text))?;
+            set(&mut run.trainer.seed, number(text))
+        },
+        key: Key::Value(|run| Some(Number(run.trainer.seed.to_string()))),
+    },
+    Setting {
+        name: "device",
+        value: "NAME",
+        help: "cpu, cuda or auto (auto)",
+        scope: Scope::Model,
+        set: |run, text| set(&mut run.trainer.device, text.parse()),
+        key: Key::Value(|run| Some(Text(run.trainer.device.to_string()))),
+    },
+    Setting {
+        name: "threads",
+        value: "N",
+        help: "CPU threads of all ranks together (all cores)",
+        scope: Scope::Model,
+        set: |run, text| set(&mut run.trainer.threads, positive(text).map(Some)),
+        key: Key::Value(|run| run.trainer.threads.map(|it| Number(it.to_string()))),
+    },
+    Setting {
+        name: "no-graph",
+        value: "",
+        help: "queue each kernel anew in every step on GPUs, for debugging",
+        scope: Scope::Model,
+        set: |run, text| set(&mut run.trainer.uses_graphs, switch(text).map(|is_on| !is_on)),
+        key: Key::Switch(|run| !run.trainer.uses_graphs),
+    },
+];

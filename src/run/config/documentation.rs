@@ -1,0 +1,36 @@
+//! The table of keys in `docs/training.md`. A test fails if it is stale; `UPDATE_EXPECT=1` rewrites
+//! it.
+
+use std::{env, fmt::Write, fs};
+
+use super::{setting::Key, settings::settings};
+
+const BEGIN: &str = "<!-- keys: written by a test of src/run/config/documentation.rs -->\n";
+const END: &str = "<!-- end of keys -->\n";
+
+/// Returns the table, a row for each setting.
+fn table() -> String {
+    let mut table = "| key | value | what it says |\n| --- | --- | --- |\n".to_owned();
+    for setting in settings() {
+        let value = match &setting.key {
+            Key::Switch(_) => "`true` or `false`".to_owned(),
+            Key::List { .. } => format!("list of `\"{}\"`", setting.value),
+            Key::Value(_) => format!("`{}`", setting.value),
+        };
+        writeln!(table, "| `{}` | {value} | {} |", setting.name, setting.help).unwrap();
+    }
+    table
+}
+
+#[test]
+fn the_page_about_training_has_all_keys() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/training.md");
+    let page = fs::read_to_string(path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("the page has a place for the keys");
+    let (found, after) = rest.split_once(END).expect("the keys have an end");
+    if env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(path, [before, BEGIN, &table(), END, after].concat()).unwrap();
+    } else {
+        assert!(found == table(), "docs/training.md is stale; UPDATE_EXPECT=1 writes it anew");
+    }
+}

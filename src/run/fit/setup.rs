@@ -1,0 +1,271 @@
+//! The start of a run, new or resumed.
+
+use std::{fs::File, path::Path};
+
+use soybean_plan::{Input, Tables};
+use soybean_runtime::{
+    Error, Process, Trainer,
+    checkpoint::{Checkpoint, Checkpoints},
+    data::{DataLoader, LoaderOptions},
+    weights::{self, Mapping},
+};
+
+use super::{FitError, Observer, Run, Throughput};
+use crate::run::{
+    Event, Flow, Metric, Resume, Split, Start, Summary, TrainConfig,
+    batches::{batch_size, loader},
+    checkpoint_manager::{self, CheckpointKind, CheckpointManager},
+    config::config_error,
+    evaluation::known_of_first_batch,
+    folder,
+    metric::ModelFacts,
+    output::{OutputFiles, ResumePoint},
+    progress::RunProgress,
+};
+
+/// Steps before the traced one: the first steps of a run are slower.
+const N_UNTRACED: u64 = 3;
+
+/// Trains as `config` says, and sends events to `observer`.
+pub(crate) fn fit(
+    trainer: &mut Trainer,
+    tables: &Tables,
+    config: &TrainConfig,
+    split: &Split,
+    observer: &mut Observer<'_>,
+) -> Result<Summary, FitError> {
+    config.check(tables)?;
+    let metric = config.watched_metric(&ModelFacts::new(tables))?;
+    let batch_rows = batch_size(&tables.inputs)?;
+    let (train, mut held_out) = loaders(trainer, &tables.inputs, config, split, batch_rows)?;
+    let n_batches = (train.n_batches() as u64).min(config.batch_limit.unwrap_or(u64::MAX));
+    let n_steps = config.steps.unwrap_or_else(|| config.epochs.saturating_mul(n_batches));
+    let custom = metric.filter(|it| it.is_custom());
+    let initial = initialize(trainer, config, observer, |trainer| {
+        custom.map_or(Ok(()), |it| check_custom_metric(it, trainer, &mut held_out, tables, config))
+    })?;
+    let mut progress = initial.progress;
+    if initial.checkpoint.is_some() && progress.n_batches != n_batches {
+        let found = progress.n_batches;
+        note(observer, &format!("an epoch has {n_batches} batches now, and had {found} before"));
+    }
+    progress.n_batches = n_batches;
+    if progress.batch >= n_batches && !progress.is_pending {
+        progress.end_epoch();
+    }
+    let start = Start {
+        n_done: progress.step,
+        n_steps,
+        n_batches,
+        n_epochs: n_steps.div_ceil(n_batches),
+        batch_rows,
+        n_train: split.train.n_rows(),
+        n_held_out: split.held_out.n_rows(),
+        resumed: initial.checkpoint.as_ref().map(|it| it.path().to_owned()),
+    };
+    let is_stopped = observer(&Event::Start(&start)) == Flow::Stop;
+    let n_left = n_steps.saturating_sub(progress.step);
+    let mut run = Run {
+        trainer,
+        tables,
+        config,
+        metric,
+        train,
+        held_out,
+        n_batches,
+        n_steps,
+        batch_rows,
+        progress,
+        checkpoints: initial.checkpoints,
+        files: initial.files,
+        observer,
+        is_stopped,
+        error: None,
+        throughput: Throughput::default(),
+        trace: config.trace.clone().map(|it| (it, N_UNTRACED.min(n_left.saturating_sub(1)))),
+        last: None,
+        _lock: initial.lock,
+    };
+    let end = run.run().and_then(|end| run.finish().map(|()| end));
+    end.map(|end| run.summary(end)).map_err(|error| run.fit_error(&error))
+}
+
+/// Returns the loaders of the training data and of the held-out data.
+fn loaders(
+    trainer: &Trainer,
+    inputs: &[Input],
+    config: &TrainConfig,
+    split: &Split,
+    batch_rows: usize,
+) -> Result<(DataLoader, DataLoader), Error> {
+    // Metrics need all rows of an evaluation in every process.
+    let rows = (trainer.process() != Process::ONLY).then(|| trainer.rows_needed());
+    let (n_threads, n_ahead) = (config.loader_threads, 4.max(2 * config.loader_threads));
+    let training = LoaderOptions::training(batch_rows, config.trainer.seed);
+    let training = LoaderOptions { n_threads, n_ahead, rows, ..training };
+    let evaluation = LoaderOptions { n_threads, n_ahead, ..LoaderOptions::evaluation(batch_rows) };
+    let train = loader("training", &split.train, inputs, training)?;
+    if train.n_batches() == 0 {
+        let n_rows = split.train.n_rows();
+        return Err(Error::data(format!(
+            "expected at least {batch_rows} rows of training data, one batch, found {n_rows}"
+        )));
+    }
+    Ok((train, loader("held-out", &split.held_out, inputs, evaluation)?))
+}
+
+/// Returns an error if a watched custom metric has no value for the first held-out batch. The run
+/// would otherwise fail after an epoch.
+fn check_custom_metric(
+    metric: &Metric,
+    trainer: &mut Trainer,
+    held_out: &mut DataLoader,
+    tables: &Tables,
+    config: &TrainConfig,
+) -> Result<(), Error> {
+    let found = known_of_first_batch(trainer, held_out, tables, &config.metrics)?;
+    let names: Vec<&str> = found.iter().map(String::as_str).collect();
+    let is_known = names.contains(&metric.name());
+    trainer.together(if is_known { Ok(()) } else { Err(config.unwatched(&names)) })
+}
+
+/// The state of a run at its start.
+struct InitialState {
+    progress: RunProgress,
+    checkpoint: Option<Checkpoint>,
+    checkpoints: Option<CheckpointManager>,
+    files: Option<OutputFiles>,
+    /// The lock of the folder, in the first process.
+    lock: Option<File>,
+}
+
+/// Restores or initializes the run. `check` runs with the initial parameters, before the output of
+/// an earlier run is moved aside.
+fn initialize(
+    trainer: &mut Trainer,
+    config: &TrainConfig,
+    observer: &mut Observer<'_>,
+    check: impl FnOnce(&mut Trainer) -> Result<(), Error>,
+) -> Result<InitialState, Error> {
+    let process = trainer.process();
+    let ours = config.out.as_deref().filter(|_| process.is_first());
+    let lock = ours.map(folder::lock).transpose();
+    let lock = trainer.together(lock)?;
+    if let Some(out) = &config.out {
+        Checkpoints::new(checkpoint_manager::folder(out), config.keep).settle(trainer)?;
+    }
+    let checkpoint = checkpoint(config, observer);
+    let checkpoint = trainer.together(checkpoint)?;
+    let mut progress = match &checkpoint {
+        Some(checkpoint) => restore(trainer, config, checkpoint)?,
+        None => {
+            load_weights(trainer, config, observer)?;
+            RunProgress::default()
+        }
+    };
+    check(trainer)?;
+    if let Some(before) = progress.set_monitored(&config.measure()) {
+        let now = &progress.watch;
+        note(observer, &format!("the best is chosen anew, by {now}: it was by {before} before"));
+    }
+    let files = ours.map(|out| open_output(config, out, checkpoint.as_ref(), &progress, observer));
+    let files = trainer.together(files.transpose())?;
+    let out = config.out.as_deref().filter(|_| config.checkpoints);
+    let mut checkpoints = out.map(|out| CheckpointManager::new(out, config, process));
+    if let (Some(checkpoints), Some(checkpoint)) = (&mut checkpoints, &checkpoint) {
+        let is_best = progress.best_step == Some(progress.step);
+        let kind = if is_best { CheckpointKind::Best } else { CheckpointKind::Regular };
+        let kept = checkpoints.set_resumed(checkpoint.path(), kind);
+        trainer.together(kept)?;
+    }
+    Ok(InitialState { progress, checkpoint, checkpoints, files, lock })
+}
+
+/// Returns the checkpoint from which the run resumes.
+fn checkpoint(
+    config: &TrainConfig,
+    observer: &mut Observer<'_>,
+) -> Result<Option<Checkpoint>, Error> {
+    match (&config.resume, &config.out) {
+        (Resume::From(path), _) => Checkpoint::open(path).map(Some),
+        (Resume::Auto, Some(out)) => {
+            let folder = checkpoint_manager::folder(out);
+            let latest = Checkpoints::new(&folder, config.keep).latest()?;
+            // The errors name the files.
+            for (_, why) in &latest.refused {
+                note(observer, &format!("a checkpoint is refused: {why}"));
+            }
+            if latest.checkpoint.is_none() {
+                let folder = folder.display();
+                note(
+                    observer,
+                    &format!("no checkpoint in {folder} to go on from: the run starts anew"),
+                );
+            }
+            Ok(latest.checkpoint)
+        }
+        (Resume::Auto | Resume::Never, _) => Ok(None),
+    }
+}
+
+fn restore(
+    trainer: &mut Trainer,
+    config: &TrainConfig,
+    checkpoint: &Checkpoint,
+) -> Result<RunProgress, Error> {
+    let (expected, found) = (checkpoint.progress().seed, config.trainer.seed);
+    if expected != found {
+        let path = checkpoint.path().display();
+        return Err(config_error(format!(
+            "{path}: expected the seed of its run, {expected}, found {found}"
+        )));
+    }
+    let progress = trainer.restore(checkpoint)?;
+    Ok(RunProgress::from_checkpoint(&progress, trainer.n_steps()))
+}
+
+fn load_weights(
+    trainer: &mut Trainer,
+    config: &TrainConfig,
+    observer: &mut Observer<'_>,
+) -> Result<(), Error> {
+    let Some(path) = &config.weights else { return Ok(()) };
+    let mapping: Mapping = config.map.join("\n").parse()?;
+    let loaded = weights::load(trainer, path, &mapping)?;
+    let left = |what: &str, names: &[String]| match names {
+        [] => String::new(),
+        names => format!("; {what}: {}", names.join(", ")),
+    };
+    let (missing, unused) =
+        (left("left as they were", &loaded.missing), left("unused", &loaded.unused));
+    let (n_tensors, path) = (loaded.n_tensors, path.display());
+    note(observer, &format!("{n_tensors} tensors from {path}{missing}{unused}"));
+    Ok(())
+}
+
+/// Opens the files of the run's folder, after moving the output of other runs aside.
+fn open_output(
+    config: &TrainConfig,
+    out: &Path,
+    resumed: Option<&Checkpoint>,
+    progress: &RunProgress,
+    observer: &mut Observer<'_>,
+) -> Result<OutputFiles, Error> {
+    let ours = resumed.filter(|it| folder::contains(out, it.path()));
+    let aside = match ours {
+        // Folders are named by the trainer's steps, which may include steps before the run.
+        Some(checkpoint) => folder::archive_later_checkpoints(out, checkpoint.counters().n_steps)?,
+        None => folder::archive_run(out)?,
+    };
+    if let Some(aside) = aside {
+        let aside = aside.display();
+        note(observer, &format!("what this run does not go on from is in {aside}"));
+    }
+    let RunProgress { step, is_pending: before_evaluation, .. } = *progress;
+    OutputFiles::open(out, ours.map(|_| ResumePoint { step, before_evaluation }), &config.to_toml())
+}
+
+fn note(observer: &mut Observer<'_>, text: &str) {
+    // A request to stop is handled at the start of the run.
+    let _ = observer(&Event::Note(text));
+}
