@@ -1,6 +1,6 @@
 //! The whole line, from a built graph to a program and its report.
 
-use soybean_plan::{Mesh, Precision, Program, Topology, Unfit};
+use soybean_plan::{Mesh, Precision, Program, Topology, TopologyError};
 
 use crate::{
     builder::Builder,
@@ -155,10 +155,10 @@ fn topology(options: &Options) -> Result<Option<Topology>, ModelFault> {
         let message = "the objective `time` needs a cluster, found none".to_owned();
         return Err(ModelFault { at: At::Gpus, message, help: None });
     }
-    let fault = |unfit: Unfit| ModelFault {
+    let fault = |error: TopologyError| ModelFault {
         at: At::Gpus,
-        message: unfit.to_string(),
-        help: unfit.fitting().map(|it| format!("use `gpus = {it}`, or another cluster")),
+        message: error.to_string(),
+        help: error.fitting().map(|it| format!("use `gpus = {it}`, or another cluster")),
     };
     options.search.topology(options.n_gpus).map_err(fault)
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use soybean_plan::{DType, Program, Step};
 
-/// A program as text, one line for each step.
+/// Returns a program as text, one line for each step.
 #[must_use]
 pub fn program_text(program: &Program) -> String {
     let mut text = format!("program {} on {}\n", program.tables.name, program.tables.mesh);

@@ -1,14 +1,15 @@
-//! Emission: a program as Rust text. Descriptors become statics, steps become calls.
+//! Emission of a program as Rust source: descriptors become statics, steps become calls.
 
 use std::fmt::Write as _;
 
 use soybean_compiler::{Compiled, Report};
 use soybean_plan::{ConstExpression, Kernel, Step};
 
-/// The most calls in one generated function: compile time grows faster than the length of a function.
+/// The maximum number of calls in one generated function: compile time grows faster than the length
+/// of a function.
 const MAX_CALLS: usize = 100;
 
-/// The types of `soybean_plan` that generated code names, beside those of kernels.
+/// The types of `soybean_plan` that generated code names, apart from those of kernels.
 const TYPES: &[&str] = &[
     "AxisSet",
     "Binary",
@@ -91,7 +92,7 @@ fn plan(text: &mut String, report: &Report, recipe: &str) {
     );
 }
 
-/// The steps, a stretch of them in each function.
+/// Writes functions that run the steps, a range of them in each function.
 fn functions(text: &mut String, name: &str, steps: &[Step]) {
     for (index, steps) in steps.chunks(MAX_CALLS).enumerate() {
         write_to(text, format_args!("fn {name}_{index}(rank: &mut Rank<'_>) {{\n"));
@@ -103,7 +104,7 @@ fn functions(text: &mut String, name: &str, steps: &[Step]) {
     }
 }
 
-/// The method that calls those functions, and stops where a rank has failed.
+/// Writes the method that calls those functions, and stops if a rank has failed.
 fn method(text: &mut String, name: &str, steps: &[Step]) {
     let n_functions = steps.len().div_ceil(MAX_CALLS);
     let rank = if n_functions == 0 { "_" } else { "rank" };

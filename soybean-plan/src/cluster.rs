@@ -8,7 +8,7 @@ mod topology;
 
 use std::borrow::Cow;
 
-pub use topology::{Pace, Topology, Unfit};
+pub use topology::{CollectiveCost, Topology, TopologyError};
 
 use crate::Precision;
 
@@ -90,7 +90,7 @@ impl Device {
     /// memory. Kernels of [`WorkKind::Product`] compute with the units of `precision`, others in
     /// single precision. Source: the roofline model of Williams, Waterman and Patterson 2009.
     #[must_use]
-    pub fn seconds(&self, work: Work, precision: Precision) -> f64 {
+    pub fn seconds(&self, work: KernelWork, precision: Precision) -> f64 {
         let flops = match work.kind {
             WorkKind::Product => self.product_flops(precision),
             WorkKind::Other => self.f32_flops,
@@ -103,7 +103,7 @@ impl Device {
 
 /// The work of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct KernelWork {
     /// The units that it computes with.
     pub kind: WorkKind,
     /// Floating-point operations; a multiplication and an addition are two.

@@ -32,7 +32,9 @@ mod tile;
 mod tiling;
 
 pub use category::KernelCategory;
-pub use cluster::{Cluster, Device, Level, Pace, Topology, Unfit, Work, WorkKind};
+pub use cluster::{
+    Cluster, CollectiveCost, Device, KernelWork, Level, Topology, TopologyError, WorkKind,
+};
 pub use collective::{Collective, CollectiveKind};
 pub use combine::Combine;
 pub use const_expression::ConstExpression;

@@ -14,8 +14,6 @@ mod loop_program;
 mod map;
 mod math;
 mod microkernel;
-#[cfg(test)]
-mod oracle;
 mod pack;
 mod padding;
 mod parallel;
@@ -23,6 +21,8 @@ mod patches;
 mod permutation;
 mod pooling;
 mod product;
+#[cfg(test)]
+mod random_data;
 mod ranks;
 mod reduction;
 mod region;
@@ -34,7 +34,7 @@ mod winograd;
 use soybean_plan::{BufferId, Tables};
 
 #[cfg(test)]
-pub(crate) use self::oracle::Dice;
+pub(crate) use self::random_data::Dice;
 #[cfg(feature = "mpi")]
 pub(crate) use self::ranks::Part;
 pub(crate) use self::{combiner::Combiner, ranks::CpuRanks, region::Region};

@@ -272,8 +272,8 @@ impl LocalRank {
             if !self.is_local(*peer) {
                 continue;
             }
-            let from = self.region(*peer, result.0)?.place(share.start);
-            let to = result.1.place(share.start);
+            let from = self.region(*peer, result.0)?.address(share.start);
+            let to = result.1.address(share.start);
             // SAFETY: shares stay within the tiles, whose sizes were checked; the rest is required
             // of the caller.
             unsafe { to.copy_from_nonoverlapping(from, n_bytes) };

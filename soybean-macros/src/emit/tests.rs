@@ -1,4 +1,4 @@
-//! Emission, text out.
+//! Tests of emission: values in, text out.
 
 use std::borrow::Cow;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Cluster, Level, Work};
+use super::{Cluster, KernelWork, Level};
 use crate::{AxisSet, Collective, CollectiveKind, Kernel, Mesh, Program, Step};
 
 /// A mesh on a cluster. Each level of the cluster has its own axes, slowest first.
@@ -25,8 +25,9 @@ impl Topology {
     /// # Errors
     /// Returns an error if the cluster has too few GPUs, or cannot be divided into so many equal
     /// parts.
-    pub fn new(cluster: &Cluster, n_gpus: usize) -> Result<Self, Unfit> {
-        let counts = counts(&cluster.levels, n_gpus).ok_or_else(|| Unfit::new(cluster, n_gpus))?;
+    pub fn new(cluster: &Cluster, n_gpus: usize) -> Result<Self, TopologyError> {
+        let counts =
+            counts(&cluster.levels, n_gpus).ok_or_else(|| TopologyError::new(cluster, n_gpus))?;
         let (mut sizes, mut level_of_axis) = (Vec::new(), Vec::new());
         for (level, &count) in counts.iter().enumerate() {
             sizes.extend(Mesh::new(count).sizes());
@@ -101,9 +102,9 @@ impl Topology {
     /// A transfer counts at one level only. Its use of the links of faster levels is left out, and
     /// so is the arithmetic of reductions.
     #[must_use]
-    pub fn pace(&self, kind: CollectiveKind, axes: AxisSet) -> Pace {
+    pub fn collective_cost(&self, kind: CollectiveKind, axes: AxisSet) -> CollectiveCost {
         if kind == CollectiveKind::Slice {
-            return Pace::default();
+            return CollectiveCost::default();
         }
         let (n_ranks, group) = (self.mesh.n_ranks() as f64, self.mesh.group_size(axes));
         let mut shares = vec![0.0; self.n_levels()];
@@ -112,21 +113,21 @@ impl Topology {
             let n_across = (self.mesh.size(axis) - 1) * self.mesh.group_size(faster);
             shares[self.level(axis)] += n_across as f64 / (group - 1) as f64;
         }
-        let mut pace = Pace::default();
+        let mut cost = CollectiveCost::default();
         for (level, share) in shares.into_iter().enumerate().filter(|(_, share)| *share > 0.0) {
             let latency = self.latency_seconds(kind, level);
             let per_byte = share / n_ranks / self.bytes_per_second(level);
-            pace.latency_seconds = pace.latency_seconds.max(latency);
-            pace.seconds_per_byte = pace.seconds_per_byte.max(per_byte);
+            cost.latency_seconds = cost.latency_seconds.max(latency);
+            cost.seconds_per_byte = cost.seconds_per_byte.max(per_byte);
         }
-        pace
+        cost
     }
 
-    /// Returns the time of a collective, in seconds, by [`Self::pace`].
+    /// Returns the time of a collective, in seconds, by [`Self::collective_cost`].
     #[must_use]
     pub fn collective_seconds(&self, collective: &Collective) -> f64 {
-        let pace = self.pace(collective.kind, collective.axes);
-        pace.latency_seconds + collective.bytes(&self.mesh) as f64 * pace.seconds_per_byte
+        let cost = self.collective_cost(collective.kind, collective.axes);
+        cost.latency_seconds + collective.bytes(&self.mesh) as f64 * cost.seconds_per_byte
     }
 
     /// Returns how long each level is busy during some steps of a program, in seconds: latency, and
@@ -179,7 +180,8 @@ impl Topology {
             Kernel::Communicate(_) => 2 * written,
             _ => bytes_of(&step.inputs) + written,
         };
-        let work = Work { kind: kernel.work_kind(), operations: kernel.n_operations(), bytes };
+        let work =
+            KernelWork { kind: kernel.work_kind(), operations: kernel.n_operations(), bytes };
         self.cluster.device.seconds(work, program.tables.precision)
     }
 
@@ -193,7 +195,7 @@ impl Topology {
 
 /// The speed of a collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pace {
+pub struct CollectiveCost {
     /// The fixed time, however little is moved, in seconds.
     pub latency_seconds: f64,
     /// The time for each byte, counted over all ranks, in seconds.
@@ -215,12 +217,12 @@ fn counts(levels: &[Level], n_gpus: usize) -> Option<Vec<usize>> {
 
 /// An error: a cluster cannot hold this number of GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub struct TopologyError {
     message: String,
     fitting: Option<usize>,
 }
 
-impl Unfit {
+impl TopologyError {
     fn new(cluster: &Cluster, n_gpus: usize) -> Self {
         let levels = cluster.levels.iter().map(|it| format!("{} {}", it.count, it.name));
         let message = if n_gpus > cluster.n_gpus() {
@@ -246,13 +248,13 @@ impl Unfit {
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Unfit {}
+impl std::error::Error for TopologyError {}
 
 #[cfg(test)]
 mod tests {
@@ -309,11 +311,11 @@ mod tests {
 
     #[test]
     fn numbers_without_place_are_refused() {
-        let unfit = |n_gpus| Topology::new(&cluster(), n_gpus).unwrap_err();
-        assert_eq!(unfit(13).to_string(), "the cluster `small` has 12 GPUs, fewer than 13");
-        assert_eq!((unfit(13).fitting(), unfit(11).fitting()), (Some(12), Some(8)));
+        let error = |n_gpus| Topology::new(&cluster(), n_gpus).unwrap_err();
+        assert_eq!(error(13).to_string(), "the cluster `small` has 12 GPUs, fewer than 13");
+        assert_eq!((error(13).fitting(), error(11).fitting()), (Some(12), Some(8)));
         assert_eq!(
-            unfit(10).to_string(),
+            error(10).to_string(),
             "10 GPUs cannot be spread evenly over the cluster `small`, which has 2 nodes of 2 boards of 3 gpus"
         );
     }
@@ -363,7 +365,7 @@ mod tests {
     #[test]
     fn kernels_are_bound_by_arithmetic_or_memory() {
         let device = cluster().device;
-        let work = |kind, operations, bytes| Work { kind, operations, bytes };
+        let work = |kind, operations, bytes| KernelWork { kind, operations, bytes };
         let seconds = |work| device.seconds(work, Precision::Bf16);
         assert!((seconds(work(WorkKind::Product, 80, 8)) - (0.5 + 4.0)).abs() < 1e-12);
         assert!((seconds(work(WorkKind::Other, 80, 8)) - (0.5 + 16.0)).abs() < 1e-12);

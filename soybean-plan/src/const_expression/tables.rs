@@ -1,4 +1,4 @@
-//! Constant expressions of the types that are no kernels.
+//! Constant expressions of types other than kernels.
 //!
 //! A field or variant that is missing here does not compile.
 
@@ -60,7 +60,7 @@ impl ConstExpression for Shape {
 
 impl ConstExpression for Strides {
     fn write_expression(&self, text: &mut String) {
-        // Entries that are not given are 0.
+        // Missing entries are 0.
         let n_given = self.0.iter().rposition(|&it| it != 0).map_or(0, |last| last + 1);
         write_to(text, format_args!("Strides::new(&{:?})", &self.0[..n_given]));
     }

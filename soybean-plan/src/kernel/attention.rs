@@ -121,10 +121,11 @@ impl Attention {
     fn weights(&self, query: &Matrix, key: &Matrix) -> Matrix {
         let products = query.times(&key.transposed());
         let is_seen = |row: usize, column: usize| !self.is_causal || column <= row;
-        let scores = Matrix::new(self.queries, self.keys, |row, column| match is_seen(row, column) {
-            true => self.scale * products.at(row, column),
-            false => f64::NEG_INFINITY,
-        });
+        let scores =
+            Matrix::new(self.queries, self.keys, |row, column| match is_seen(row, column) {
+                true => self.scale * products.at(row, column),
+                false => f64::NEG_INFINITY,
+            });
         let scores = &scores;
         let row_scores = |row: usize| (0..self.keys).map(move |it| scores.at(row, it));
         let max = |row: usize| row_scores(row).fold(f64::NEG_INFINITY, f64::max);

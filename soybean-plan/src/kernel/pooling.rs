@@ -54,9 +54,8 @@ impl Pooling {
                 .filter(|it| *it < self.image[dim])
         };
         let [height, width] = self.image;
-        let offset = |at: &Vec<usize>| {
-            Some((plane * height + pixel(0, at[0])?) * width + pixel(1, at[1])?)
-        };
+        let offset =
+            |at: &Vec<usize>| Some((plane * height + pixel(0, at[0])?) * width + pixel(1, at[1])?);
         Shape::new(&self.window).points().iter().filter_map(offset).collect()
     }
 }

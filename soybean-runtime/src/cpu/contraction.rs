@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::cpu::{
         isa::Isa,
-        oracle::{Dice, in_pool, region},
+        random_data::{Dice, in_pool, region},
     };
 
     fn matrix(

@@ -202,7 +202,7 @@ unsafe fn scatter_add(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::oracle::{Dice, in_pool, region};
+    use crate::cpu::random_data::{Dice, in_pool, region};
 
     /// Returns the rows that a rank holds: all, a block, or every second.
     fn numbers(dice: &mut Dice, vocabulary: usize) -> Vec<usize> {

@@ -5,7 +5,7 @@ use soybean_plan::{DType, ScalarProgram, bf16};
 
 use super::{
     isa::Isa,
-    loop_program::{LoopProgram, Operation, Pace, Uniform},
+    loop_program::{Granularity, LoopProgram, Operation, Uniform},
     region::Region,
     space::{Space, offset},
 };
@@ -69,13 +69,14 @@ impl Interpreter {
             _ => RowAccess::Scattered,
         };
         let accesses: Vec<RowAccess> = rows.strides.iter().enumerate().map(access).collect();
-        let pace = |(access, strides): (&RowAccess, &Vec<usize>)| match access {
-            RowAccess::Same if strides.iter().all(|it| *it == 0) => Pace::Call,
-            RowAccess::Same => Pace::Row,
-            RowAccess::Dense | RowAccess::Scattered => Pace::Element,
+        let granularity = |(access, strides): (&RowAccess, &Vec<usize>)| match access {
+            RowAccess::Same if strides.iter().all(|it| *it == 0) => Granularity::Call,
+            RowAccess::Same => Granularity::Row,
+            RowAccess::Dense | RowAccess::Scattered => Granularity::Element,
         };
-        let paces: Vec<Pace> = accesses.iter().zip(&rows.strides).map(pace).collect();
-        let loops = LoopProgram::new(program, &paces, isa);
+        let granularities: Vec<Granularity> =
+            accesses.iter().zip(&rows.strides).map(granularity).collect();
+        let loops = LoopProgram::new(program, &granularities, isa);
         let n_live = program.layout.n_blocks.max(1);
         let block = (CACHE_ELEMENTS / n_live).clamp(128, 1024) / LINE * LINE;
         let longest = rows.extents.last().copied().unwrap_or(1).next_multiple_of(LINE);
@@ -115,7 +116,7 @@ impl Interpreter {
     pub(crate) unsafe fn begin(&self, scratch: &mut Scratch, inputs: &[Region], scalars: &[f32]) {
         scratch.starts.fill(0);
         // SAFETY: required of the caller.
-        unsafe { self.load(scratch, Pace::Call, inputs, scalars) };
+        unsafe { self.load(scratch, Granularity::Call, inputs, scalars) };
         // SAFETY: single numbers are in the scratch memory.
         unsafe { run(&scratch.slots, &self.program.once, 1) };
     }
@@ -130,7 +131,7 @@ impl Interpreter {
             *start = offset(outer, &strides[..outer.len()], row);
         }
         // SAFETY: required of the caller.
-        unsafe { self.load(scratch, Pace::Row, inputs, &[]) };
+        unsafe { self.load(scratch, Granularity::Row, inputs, &[]) };
         // SAFETY: single numbers are in the scratch memory.
         unsafe { run(&scratch.slots, &self.program.each_row, 1) };
     }
@@ -183,8 +184,14 @@ impl Interpreter {
 
     /// # Safety
     /// As [`Self::begin`].
-    unsafe fn load(&self, scratch: &mut Scratch, pace: Pace, inputs: &[Region], scalars: &[f32]) {
-        for (_, uniform, slot) in self.program.numbers.iter().filter(|it| it.0 == pace) {
+    unsafe fn load(
+        &self,
+        scratch: &mut Scratch,
+        granularity: Granularity,
+        inputs: &[Region],
+        scalars: &[f32],
+    ) {
+        for (_, uniform, slot) in self.program.numbers.iter().filter(|it| it.0 == granularity) {
             let value = match uniform {
                 Uniform::Constant(value) => *value,
                 Uniform::Scalar(number) => scalars[*number],

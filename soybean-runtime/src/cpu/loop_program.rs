@@ -10,7 +10,7 @@ use super::{
 
 /// The frequency with which a value changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Pace {
+pub(crate) enum Granularity {
     /// Never during a call.
     Call,
     /// From row to row.
@@ -73,12 +73,12 @@ impl Layout {
     }
 }
 
-/// A [`ScalarProgram`] compiled for inputs of known paces.
+/// A [`ScalarProgram`] compiled for inputs of known granularities.
 #[derive(Clone, Debug)]
 pub(crate) struct LoopProgram {
     pub(crate) layout: Layout,
-    /// Numbers to load, with their pace.
-    pub(crate) numbers: Vec<(Pace, Uniform, Slot)>,
+    /// Numbers to load, with their granularity.
+    pub(crate) numbers: Vec<(Granularity, Uniform, Slot)>,
     pub(crate) once: Vec<Operation>,
     pub(crate) each_row: Vec<Operation>,
     pub(crate) each_block: Vec<Operation>,
@@ -95,10 +95,10 @@ enum Node {
 }
 
 impl LoopProgram {
-    /// Compiles a program. `paces` has the pace of each input.
-    pub(crate) fn new(program: &ScalarProgram, paces: &[Pace], isa: Isa) -> Self {
-        let nodes = fused(program, paces);
-        let mut builder = Builder::new(&nodes, program, paces, isa);
+    /// Compiles a program. `granularities` has the granularity of each input.
+    pub(crate) fn new(program: &ScalarProgram, granularities: &[Granularity], isa: Isa) -> Self {
+        let nodes = fused(program, granularities);
+        let mut builder = Builder::new(&nodes, program, granularities, isa);
         for (register, node) in nodes.iter().enumerate() {
             builder.add(register, *node);
         }
@@ -123,13 +123,13 @@ fn operands(node: Node) -> impl Iterator<Item = usize> {
     registers.into_iter().take(n).map(usize::from)
 }
 
-fn node_of(instruction: Instruction, paces: &[Pace]) -> Node {
+fn node_of(instruction: Instruction, granularities: &[Granularity]) -> Node {
     match instruction {
         Instruction::Input(input) => {
             let input = usize::from(input);
-            match paces[input] {
-                Pace::Element => Node::Input(input),
-                Pace::Call | Pace::Row => Node::Load(Uniform::Input(input)),
+            match granularities[input] {
+                Granularity::Element => Node::Input(input),
+                Granularity::Call | Granularity::Row => Node::Load(Uniform::Input(input)),
             }
         }
         Instruction::Scalar(scalar) => Node::Load(Uniform::Scalar(usize::from(scalar))),
@@ -142,8 +142,9 @@ fn node_of(instruction: Instruction, paces: &[Pace]) -> Node {
 }
 
 /// Returns the program with products fused into sums and differences that are their only use.
-fn fused(program: &ScalarProgram, paces: &[Pace]) -> Vec<Node> {
-    let mut nodes: Vec<Node> = program.instructions.iter().map(|it| node_of(*it, paces)).collect();
+fn fused(program: &ScalarProgram, granularities: &[Granularity]) -> Vec<Node> {
+    let mut nodes: Vec<Node> =
+        program.instructions.iter().map(|it| node_of(*it, granularities)).collect();
     let mut n_uses = vec![0; nodes.len()];
     for node in &nodes {
         operands(*node).for_each(|operand| n_uses[operand] += 1);
@@ -175,9 +176,9 @@ fn fused(program: &ScalarProgram, paces: &[Pace]) -> Vec<Node> {
 struct Builder {
     isa: Isa,
     layout: Layout,
-    paces: Vec<Pace>,
+    granularities: Vec<Granularity>,
     slots: Vec<Slot>,
-    input_paces: Vec<Pace>,
+    input_granularities: Vec<Granularity>,
     /// The last node that reads each register; results live to the end.
     last_uses: Vec<usize>,
     /// The result that may be computed directly into its buffer, for each register.
@@ -187,7 +188,12 @@ struct Builder {
 }
 
 impl Builder {
-    fn new(nodes: &[Node], program: &ScalarProgram, paces: &[Pace], isa: Isa) -> Self {
+    fn new(
+        nodes: &[Node],
+        program: &ScalarProgram,
+        granularities: &[Granularity],
+        isa: Isa,
+    ) -> Self {
         let mut last_uses: Vec<usize> = (0..nodes.len()).collect();
         for (register, node) in nodes.iter().enumerate() {
             operands(*node).for_each(|operand| last_uses[operand] = register);
@@ -199,9 +205,13 @@ impl Builder {
         }
         let n_numbers = nodes.len();
         // An upper bound on blocks; unused ones cost only address space.
-        let n_blocks = paces.len() + program.results.len() + nodes.len();
-        let layout =
-            Layout { n_numbers, n_blocks, n_inputs: paces.len(), n_results: program.results.len() };
+        let n_blocks = granularities.len() + program.results.len() + nodes.len();
+        let layout = Layout {
+            n_numbers,
+            n_blocks,
+            n_inputs: granularities.len(),
+            n_results: program.results.len(),
+        };
         let loops = LoopProgram {
             layout,
             numbers: Vec::new(),
@@ -212,9 +222,9 @@ impl Builder {
         Self {
             isa,
             layout,
-            paces: Vec::new(),
+            granularities: Vec::new(),
             slots: Vec::new(),
-            input_paces: paces.to_vec(),
+            input_granularities: granularities.to_vec(),
             last_uses,
             result_of,
             free_blocks: (layout.n_inputs + layout.n_results..n_blocks).rev().collect(),
@@ -223,20 +233,20 @@ impl Builder {
     }
 
     fn add(&mut self, register: usize, node: Node) {
-        let (pace, slot) = match node {
-            Node::Fused => (Pace::Call, 0),
-            Node::Input(input) => (Pace::Element, self.layout.input(input)),
+        let (granularity, slot) = match node {
+            Node::Fused => (Granularity::Call, 0),
+            Node::Input(input) => (Granularity::Element, self.layout.input(input)),
             Node::Load(uniform) => {
-                let pace = match uniform {
-                    Uniform::Input(input) => self.input_paces[input],
-                    Uniform::Scalar(_) | Uniform::Constant(_) => Pace::Call,
+                let granularity = match uniform {
+                    Uniform::Input(input) => self.input_granularities[input],
+                    Uniform::Scalar(_) | Uniform::Constant(_) => Granularity::Call,
                 };
-                self.loops.numbers.push((pace, uniform, register));
-                (pace, register)
+                self.loops.numbers.push((granularity, uniform, register));
+                (granularity, register)
             }
             Node::Call(function, registers) => self.call(register, node, function, registers),
         };
-        self.paces.push(pace);
+        self.granularities.push(granularity);
         self.slots.push(slot);
     }
 
@@ -246,19 +256,21 @@ impl Builder {
         node: Node,
         function: Function,
         registers: [Register; 3],
-    ) -> (Pace, Slot) {
-        let pace = operands(node).map(|it| self.paces[it]).max().unwrap_or(Pace::Call);
+    ) -> (Granularity, Slot) {
+        let granularity =
+            operands(node).map(|it| self.granularities[it]).max().unwrap_or(Granularity::Call);
         let slots = registers.map(|it| self.slots[usize::from(it)]);
-        if pace < Pace::Element {
+        if granularity < Granularity::Element {
             let run = loop_of(function, [true; 3], self.isa);
-            let list = match pace {
-                Pace::Call => &mut self.loops.once,
-                Pace::Row | Pace::Element => &mut self.loops.each_row,
+            let list = match granularity {
+                Granularity::Call => &mut self.loops.once,
+                Granularity::Row | Granularity::Element => &mut self.loops.each_row,
             };
             list.push(Operation { run, operands: slots, result: register });
-            return (pace, register);
+            return (granularity, register);
         }
-        let vectors = registers.map(|it| self.paces[usize::from(it)] == Pace::Element);
+        let vectors =
+            registers.map(|it| self.granularities[usize::from(it)] == Granularity::Element);
         let result = match self.result_of[register] {
             Some(result) => self.layout.result(result),
             None => self.layout.block(self.free_blocks.pop().expect("one for each node")),
@@ -267,7 +279,7 @@ impl Builder {
         self.loops.each_block.push(Operation { run, operands: slots, result });
         // Blocks are released after the operation, so that no loop writes over its own operands.
         self.release(node, register);
-        (pace, result)
+        (granularity, result)
     }
 
     fn release(&mut self, node: Node, register: usize) {
@@ -289,7 +301,7 @@ impl Builder {
             let register = usize::from(*register);
             let (result, slot) = (self.layout.result(number), self.slots[register]);
             if slot != result {
-                let is_vector = self.paces[register] == Pace::Element;
+                let is_vector = self.granularities[register] == Granularity::Element;
                 let copy = Function::Unary(Unary::Detach);
                 let run = loop_of(copy, [is_vector; 3], self.isa);
                 self.loops.each_block.push(Operation { run, operands: [slot; 3], result });

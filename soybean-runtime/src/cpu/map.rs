@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use crate::cpu::{
         interpreter::element,
-        oracle::{Dice, in_pool, region, values},
+        random_data::{Dice, in_pool, region, values},
     };
 
     fn check(dice: &mut Dice) {

@@ -152,7 +152,7 @@ mod tests {
     use soybean_plan::{MAX_RANK, Shape};
 
     use super::*;
-    use crate::cpu::oracle::{Dice, in_pool, region};
+    use crate::cpu::random_data::{Dice, in_pool, region};
 
     fn random(dice: &mut Dice) -> Padding {
         let input = dice.shape();

@@ -142,7 +142,7 @@ mod tests {
     use soybean_plan::DType;
 
     use super::*;
-    use crate::cpu::oracle::{Dice, in_pool, region};
+    use crate::cpu::random_data::{Dice, in_pool, region};
 
     #[test]
     fn random_permutations_agree_with_plain_loops() {

@@ -273,7 +273,7 @@ unsafe fn combine_all_body<M: MultiplyAdd, F: Formula>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::oracle::Dice;
+    use crate::cpu::random_data::Dice;
 
     fn value(function: Function, [a, b, c]: [f64; 3]) -> f64 {
         match function {

@@ -1,7 +1,7 @@
 //! Tests of attention against plain loops.
 
 use super::*;
-use crate::cpu::oracle::{Dice, in_pool, region};
+use crate::cpu::random_data::{Dice, in_pool, region};
 
 /// Returns the results of one head by plain loops: the weighted sum of values, or the gradients of
 /// queries, keys and values.

@@ -3,7 +3,7 @@
 use soybean_plan::DType;
 
 use super::*;
-use crate::cpu::oracle::{Dice, region};
+use crate::cpu::random_data::{Dice, region};
 
 /// Calls with the offsets in images, filters and results of each product, which is summed over the
 /// third.

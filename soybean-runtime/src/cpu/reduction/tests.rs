@@ -3,7 +3,7 @@
 use soybean_plan::{MAX_RANK, Map};
 
 use super::*;
-use crate::cpu::oracle::{Dice, in_pool, region, values};
+use crate::cpu::random_data::{Dice, in_pool, region, values};
 
 fn check(dice: &mut Dice, extents: soybean_plan::Shape) {
     let (n_inputs, n_scalars) = (1 + dice.below(2), dice.below(2));
