@@ -1,6 +1,8 @@
-//! What checkpoints cost: saving about 1 GiB against plain writes of as many bytes to the same disk, and the pause of a save in the background.
+//! The cost of checkpoints: saving about 1 GiB against plain writes of as many bytes to the same
+//! disk, and the pause of a background save.
 //!
-//! `cargo bench --bench checkpoint [-- FOLDER]` works in a new folder in that one, which is `target/tmp` unless it is given, and removes it at the end.
+//! `cargo bench --bench checkpoint [-- FOLDER]` works in a new subfolder of FOLDER, by default
+//! `target/tmp`, and removes it at the end.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark has nobody to report to")]
 #![expect(clippy::print_stdout, reason = "a benchmark reports what it measured")]
@@ -25,7 +27,7 @@ use soybean_test_support::models::{call, dense, finish, trainer};
 const ROUNDS: usize = 7;
 const RANKS: usize = 2;
 const BATCH: usize = 64;
-/// Two matrices of this many rows and columns, three times with Adam's means: 1.01 GiB.
+/// The rows and columns of two matrices, three times with Adam's means: 1.01 GiB.
 const WIDTH: usize = 6720;
 
 fn main() {
@@ -39,7 +41,7 @@ fn main() {
     // All are kept, so that no save removes an earlier one; removing takes as long for plain files.
     let mut checkpoints = Checkpoints::new(folder.join("checkpoints"), 0);
     let progress = Progress::default();
-    // The first writes of a process are slower than all others.
+    // The first writes of a process are slower.
     let first = checkpoints.save(&mut trainer, &progress).unwrap();
     let n_bytes = n_bytes(&first);
     let (gib, bytes) = (n_bytes as f64 / f64::from(1 << 30), vec![7; n_bytes]);

@@ -1,6 +1,7 @@
 //! Training steps: `cargo bench --bench training`.
 //!
-//! The times of one machine say little; `peers/compare.py` sets the same models beside other frameworks.
+//! Times of one machine mean little; `peers/compare.py` compares the same models with other
+//! frameworks.
 
 use std::{
     io::{self, Write},
@@ -41,7 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The least and the median time of a step in milliseconds, and the share of it in matrix products.
+/// Returns the minimum and the median time of a step in milliseconds, and the fraction of it in
+/// matrix products.
 fn measure(width: usize, n_gpus: usize) -> Result<(f64, f64, f64), Box<dyn std::error::Error>> {
     let Model { builder, loss, .. } = perceptron(BATCH, &[width; N_LAYERS + 1]);
     let options = Options {

@@ -1,4 +1,5 @@
-//! AlexNet on eight devices, with synthetic images: `cargo run --release --example alexnet -- plan` shows its plan, `-- bench` runs it.
+//! AlexNet on eight devices, with synthetic images. `cargo run --release --example alexnet -- plan`
+//! shows its plan, `-- bench` measures it.
 
 #[path = "networks/alexnet.rs"]
 mod networks;
@@ -7,17 +8,17 @@ use std::{convert::Infallible, process::ExitCode};
 
 use soybean::{Split, TrainConfig};
 
-/// AlexNet at the paper's sizes.
+/// AlexNet with the paper's sizes.
 #[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
 pub mod alexnet {
     use soybean::prelude::*;
 
     use super::networks;
 
-    /// Images in a step.
+    /// Images in a batch.
     pub const BATCH: usize = 256;
 
-    /// The cross-entropy, and the logits for predictions.
+    /// Returns the cross-entropy and the logits.
     pub fn forward(x: Tensor<f32, BATCH, 3, 224, 224>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
         let logits = networks::alexnet(x, 64, 4096, 1000);
         (logits.cross_entropy(y), logits)

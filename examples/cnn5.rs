@@ -1,6 +1,8 @@
-//! The convolutional networks of the SoyBean paper on eight devices, in both of its settings: large filters on small images, and small ones on large images.
+//! The convolutional networks of the SoyBean paper on eight devices, in both settings: many filters
+//! on small images, and fewer filters on large images.
 //!
-//! `cargo run --release --example cnn5` shows the plan of both; `-- bench` runs the second with synthetic images.
+//! `cargo run --release --example cnn5` shows both plans; `-- bench` measures the second with
+//! synthetic images.
 
 #[path = "networks/cnn5.rs"]
 mod networks;
@@ -14,27 +16,27 @@ use std::{
 
 use soybean::{Network, Split, TrainConfig};
 
-/// 2048 filters on images of 6 x 6 pixels: parameters outweigh activations.
+/// 2048 filters on images of 6 x 6 pixels: parameters are larger than activations.
 #[soybean::model(gpus = 8)]
 pub mod wide {
     use soybean::prelude::*;
 
     use super::networks;
 
-    /// The cross-entropy.
+    /// Returns the cross-entropy.
     pub fn forward(x: Tensor<f32, 256, 2048, 6, 6>, y: Tensor<i32, 256>) -> Tensor {
         networks::cnn5(x, 2048, 16).cross_entropy(y)
     }
 }
 
-/// 512 filters on images of 24 x 24 pixels: activations outweigh parameters.
+/// 512 filters on images of 24 x 24 pixels: activations are larger than parameters.
 #[soybean::model(gpus = 8)]
 pub mod large {
     use soybean::prelude::*;
 
     use super::networks;
 
-    /// The cross-entropy.
+    /// Returns the cross-entropy.
     pub fn forward(x: Tensor<f32, 256, 512, 24, 24>, y: Tensor<i32, 256>) -> Tensor {
         networks::cnn5(x, 512, 16).cross_entropy(y)
     }

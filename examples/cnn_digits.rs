@@ -1,7 +1,9 @@
-//! Handwritten digits with a convolutional network on eight devices: `cargo run --release --example cnn_digits`.
+//! Handwritten digits with a convolutional network on eight devices: `cargo run --release --example
+//! cnn_digits`.
 //!
-//! The same 1,797 images of 8 x 8 pixels as the example `digits` has, a fifth held out. It ends with the share of the held-out images that it gets
-//! right. `-- plan` shows the plan, `-- --help` the flags.
+//! The data are the 1,797 images of 8 x 8 pixels of the example `digits`, a fifth of them held out.
+//! The last line is the accuracy on the held-out images. `-- plan` shows the plan, `-- --help`
+//! lists the flags.
 
 #[path = "data/digits.rs"]
 mod data;
@@ -29,7 +31,7 @@ pub mod cnn_digits {
         x.matmul(param("w", [out, x.dim(1)], he_normal()).transpose()) + param("b", [out], zeros())
     }
 
-    /// The cross-entropy, and the logits for predictions.
+    /// Returns the cross-entropy and the logits.
     pub fn forward(
         x: Tensor<f32, BATCH, { SIDE * SIDE }>,
         y: Tensor<i32, BATCH>,

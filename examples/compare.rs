@@ -1,4 +1,5 @@
-//! One model under all four strategies: what each moves, holds and takes. `cargo run --release --example compare`.
+//! One model under all four strategies: moved bytes, memory and time. `cargo run --release
+//! --example compare`.
 
 use std::{
     error::Error,
@@ -15,7 +16,7 @@ macro_rules! define_model {
         pub mod $name {
             use soybean::prelude::*;
 
-            /// Samples in a step.
+            /// Samples in a batch.
             pub const BATCH: usize = 128;
             /// Units of every layer.
             pub const WIDTH: usize = 512;
@@ -25,7 +26,7 @@ macro_rules! define_model {
                     + param("b", [WIDTH], zeros())
             }
 
-            /// The cross-entropy.
+            /// Returns the cross-entropy.
             pub fn forward(x: Tensor<f32, BATCH, WIDTH>, y: Tensor<i32, BATCH>) -> Tensor {
                 let mut h = x;
                 for _ in 0..3 {

@@ -1,7 +1,8 @@
 //! Handwritten digits on eight devices: `cargo run --release --example digits`.
 //!
-//! A perceptron learns 1,797 images of 8 x 8 pixels (source: `examples/data/README.md`); a fifth of them is held out. It ends with the share of the
-//! held-out images that it gets right. `-- plan` shows the plan, `-- --help` the flags.
+//! A perceptron learns 1,797 images of 8 x 8 pixels (source: `examples/data/README.md`), a fifth of
+//! them held out. The last line is the accuracy on the held-out images. `-- plan` shows the plan,
+//! `-- --help` lists the flags.
 
 #[path = "data/digits.rs"]
 mod data;
@@ -24,7 +25,7 @@ pub mod digits {
         x.matmul(param("w", [out, x.dim(1)], he_normal()).transpose()) + param("b", [out], zeros())
     }
 
-    /// The cross-entropy, and the logits for predictions.
+    /// Returns the cross-entropy and the logits.
     pub fn forward(x: Tensor<f32, BATCH, PIXELS>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
         let mut h = x;
         for _ in 0..2 {

@@ -1,7 +1,9 @@
-//! Clothes of ten kinds with a convolutional network on eight devices: `cargo run --release --example fashion_mnist`.
+//! Ten kinds of clothes with a convolutional network on eight devices: `cargo run --release
+//! --example fashion_mnist`.
 //!
-//! It needs the four files of Fashion-MNIST (Xiao, Rasul & Vollgraf 2017): 60,000 images of 28 x 28 pixels to learn, 10,000 to be judged by. Debian has them in the package
-//! `dataset-fashion-mnist`; `--data-dir DIR` names another folder. `-- plan` shows the plan, `-- --help` the flags.
+//! It needs the four files of Fashion-MNIST (Xiao, Rasul & Vollgraf 2017): 60,000 training images
+//! of 28 x 28 pixels and 10,000 held-out ones. Debian's package `dataset-fashion-mnist` has them;
+//! `--data-dir DIR` names another folder. `-- plan` shows the plan, `-- --help` lists the flags.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -18,7 +20,7 @@ pub mod fashion_mnist {
     const BATCH: usize = 64;
     const SIDE: usize = 28;
 
-    /// The cross-entropy, and the logits for predictions.
+    /// Returns the cross-entropy and the logits.
     pub fn forward(x: Tensor<f32, BATCH, SIDE, SIDE>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
         let mut h = x.reshape([BATCH, 1, SIDE, SIDE]);
         for channels in [16, 32] {
@@ -31,7 +33,7 @@ pub mod fashion_mnist {
     }
 }
 
-/// Where Debian's package has the files.
+/// The folder of Debian's package.
 const FOLDER: &str = "/usr/share/datasets/fashion-mnist";
 
 fn load(options: &DataOptions) -> Result<Split, String> {

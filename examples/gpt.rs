@@ -1,6 +1,8 @@
-//! A transformer that learns to write on eight devices, letter by letter, from "Pride and Prejudice": `cargo run --release --example gpt`.
+//! A transformer on eight devices that learns to write "Pride and Prejudice" character by
+//! character: `cargo run --release --example gpt`.
 //!
-//! It shows its plan, trains, compares its loss on the last tenth of the novel with that of a bigram model, and writes a few lines. `-- plan`, `-- check`, `-- bench` and `-- train` are
+//! It prints its plan, trains, compares its loss on the last tenth of the novel with that of a
+//! bigram model, and generates a few lines. `-- plan`, `-- check`, `-- bench` and `-- train` are
 //! the commands of every model; `-- --help` lists their flags.
 
 #[path = "data/text.rs"]
@@ -24,14 +26,14 @@ pub mod gpt {
 
     use super::networks;
 
-    /// Texts in a step.
+    /// Texts in a batch.
     pub const BATCH: usize = 32;
-    /// Letters of each; as `data::LENGTH`.
+    /// Characters in a text; equals `data::LENGTH`.
     pub const LENGTH: usize = 64;
-    /// Different letters.
+    /// Number of characters.
     pub const VOCABULARY: usize = 75;
 
-    /// The cross-entropy of the letters that come next, and the logits for predictions.
+    /// Returns the cross-entropy of the next characters, and the logits.
     pub fn forward(
         letters: Tensor<i32, BATCH, LENGTH>,
         next: Tensor<i32, BATCH, LENGTH>,
@@ -44,7 +46,7 @@ pub mod gpt {
 use gpt::{LENGTH, VOCABULARY};
 
 const N_WRITTEN: usize = 320;
-/// Below 1, likely letters become likelier.
+/// Temperatures below 1 make likely characters likelier.
 const TEMPERATURE: f32 = 0.7;
 
 fn main() -> ExitCode {
@@ -57,7 +59,7 @@ fn main() -> ExitCode {
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If standard error is closed too, the exit code is all that is left to tell.
+            // If standard error is closed too, the exit code remains.
             let _ = writeln!(io::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
@@ -101,13 +103,13 @@ fn config() -> TrainConfig {
     }
 }
 
-/// Continues a text, each letter drawn by its probability.
+/// Continues a text with random characters, drawn by their probabilities.
 fn write_text(trainer: &mut gpt::Trainer, start: &str) -> Result<String, soybean::Error> {
     let mut text = data::numbers(start);
     let mut random = 1_u64;
     for _ in 0..N_WRITTEN {
         let seen = &text[text.len().saturating_sub(LENGTH)..];
-        // One text of the batch; letters do not look at those behind them.
+        // One text of the batch; characters do not attend to later ones.
         let mut letters = vec![0; LENGTH];
         letters[..seen.len()].copy_from_slice(seen);
         let batch = gpt::Batch { letters: &letters, next: &[] };
@@ -124,7 +126,7 @@ fn write_text(trainer: &mut gpt::Trainer, start: &str) -> Result<String, soybean
     Ok(text.iter().filter_map(letter).collect())
 }
 
-/// The letter at this share, from 0 to 1, of all probability.
+/// Returns the character at this point, from 0 to 1, of the cumulative probability.
 fn drawn(logits: &[f32], share: f64) -> i32 {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let weights = logits.iter().map(|it| f64::from((it - largest) / TEMPERATURE).exp());

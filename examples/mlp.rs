@@ -1,7 +1,8 @@
-//! The four-layer perceptron of the SoyBean paper, on synthetic data: `cargo run --release --example mlp`.
+//! The four-layer perceptron of the SoyBean paper, on synthetic data: `cargo run --release
+//! --example mlp`.
 //!
-//! The paper trains it with `WIDTH` 8192; the plan does not depend on the sizes as such, but on how the batch compares with the
-//! widths. `cargo run --release --example mlp -- plan` shows it.
+//! The paper trains it with `WIDTH` 8192. The plan depends on the ratio of the batch to the widths,
+//! not on the sizes. `cargo run --release --example mlp -- plan` shows it.
 
 use std::{convert::Infallible, process::ExitCode};
 
@@ -12,7 +13,7 @@ use soybean::{Split, TrainConfig};
 pub mod mlp {
     use soybean::prelude::*;
 
-    /// Samples in a step; 512 in the paper.
+    /// Samples in a batch; 512 in the paper.
     pub const BATCH: usize = 64;
     /// Units of every layer; 8192 in the paper.
     const WIDTH: usize = 256;
@@ -24,7 +25,7 @@ pub mod mlp {
             + param("b", [WIDTH], zeros())
     }
 
-    /// The cross-entropy, and the logits for predictions.
+    /// Returns the cross-entropy and the logits.
     pub fn forward(x: Tensor<f32, BATCH, WIDTH>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
         let mut h = x;
         for _ in 0..N_LAYERS - 1 {

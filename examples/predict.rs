@@ -1,7 +1,9 @@
-//! Training on eight devices, predicting on others: `cargo run --release --example predict`.
+//! Training on eight devices and predicting on others: `cargo run --release --example predict`.
 //!
-//! A perceptron learns handwritten digits (source: `examples/data/README.md`). Its weights then go into two models of mode inference, whose plans are made for the forward pass alone: one takes
-//! an image at a time on four devices, the other a dozen at a time on six. All three say what the held-out images show. `-- plan` shows the plan of the first, `-- --help` the commands.
+//! A perceptron learns handwritten digits (source: `examples/data/README.md`). Two inference models
+//! then load its weights, with plans for the forward pass alone: one takes single images on four
+//! devices, the other a dozen images on six. All three classify the held-out images. `-- plan`
+//! shows the plan of the first, `-- --help` lists the commands.
 
 #[path = "data/digits.rs"]
 mod data;
@@ -19,7 +21,7 @@ use soybean::{
     data::{DataLoader, Dataset, LoaderOptions},
 };
 
-/// What the models have in common. Weights have the same names wherever the same functions are called.
+/// The shared layers. Weights have the same names wherever the same functions are called.
 mod layers {
     use soybean::{nn::linear, prelude::*};
 
@@ -34,23 +36,23 @@ mod layers {
     }
 }
 
-/// The model that learns.
+/// The model that is trained.
 #[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
 pub mod digits {
     use super::layers::perceptron;
     use soybean::prelude::*;
 
-    /// Images in a step.
+    /// Images in a batch.
     pub const BATCH: usize = 32;
 
-    /// The cross-entropy, and the logits for predictions.
+    /// Returns the cross-entropy and the logits.
     pub fn forward(x: Tensor<f32, BATCH, 64>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
         let logits = perceptron(x);
         (logits.cross_entropy(y), logits)
     }
 }
 
-/// One image at a time: the layers are split over the devices.
+/// Single images: the layers are split over the devices.
 #[soybean::model(gpus = 4, mode = "inference")]
 pub mod one {
     use super::layers::perceptron;
@@ -59,13 +61,13 @@ pub mod one {
     /// Images in a prediction.
     pub const BATCH: usize = 1;
 
-    /// The logits.
+    /// Returns the logits.
     pub fn forward(x: Tensor<f32, BATCH, 64>) -> Tensor {
         perceptron(x)
     }
 }
 
-/// A dozen at a time: each device has some of the images.
+/// A dozen images: each device has some of them.
 #[soybean::model(gpus = 6, mode = "inference")]
 pub mod dozen {
     use super::layers::perceptron;
@@ -74,7 +76,7 @@ pub mod dozen {
     /// Images in a prediction.
     pub const BATCH: usize = 12;
 
-    /// The logits.
+    /// Returns the logits.
     pub fn forward(x: Tensor<f32, BATCH, 64>) -> Tensor {
         perceptron(x)
     }
@@ -89,7 +91,7 @@ fn main() -> ExitCode {
     match train_and_predict(&mut io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If standard error is closed too, the exit code is all that is left to tell.
+            // If standard error is closed too, the exit code remains.
             let _ = writeln!(io::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
@@ -108,7 +110,8 @@ fn train_and_predict(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     dozen.set_parameters(&weights)?;
 
     let held_out = &split.held_out;
-    // All images in one call; each model takes as many at a time as it was compiled for. The trainer reads no labels.
+    // All images in one call: each model splits them into batches of its own size. The trainer
+    // reads no labels.
     let of_trainer = accuracy(held_out, |x| trainer.predict(&digits::Batch { x, y: &[] }))?;
     let of_one = accuracy(held_out, |x| one.predict(&one::Batch { x }))?;
     let of_dozen = accuracy(held_out, |x| dozen.predict(&dozen::Batch { x }))?;
@@ -126,7 +129,7 @@ fn train_and_predict(output: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The share of images that are told right.
+/// Returns the fraction of correctly classified images.
 fn accuracy(
     dataset: &Arc<dyn Dataset>,
     mut predict: impl FnMut(&[f32]) -> Result<Vec<Array>, soybean::Error>,

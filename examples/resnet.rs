@@ -1,7 +1,9 @@
 //! ResNet-20 on eight devices: `cargo run --release --example resnet`.
 //!
-//! It learns synthetic images of 32 x 32 pixels, in each of which one of ten patterns stands somewhere, in some colour, under noise. Batch norm uses the statistics of the whole
-//! batch, wherever its parts are; evaluations use the running ones. `-- plan` shows the plan, `-- --help` the flags.
+//! It learns synthetic images of 32 x 32 pixels. Each shows one of ten patterns at a random
+//! position, in a random colour, with noise. Batch norm uses the statistics of the whole batch,
+//! across devices; evaluations use the running statistics. `-- plan` shows the plan, `-- --help`
+//! lists the flags.
 
 #[path = "data/patterns.rs"]
 mod data;
@@ -22,7 +24,7 @@ pub mod resnet {
 
     const BATCH: usize = 32;
 
-    /// The cross-entropy, and the logits for predictions.
+    /// Returns the cross-entropy and the logits.
     pub fn forward(x: Tensor<f32, BATCH, 3, 32, 32>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
         let logits = networks::resnet20(x, 8, 10);
         (logits.cross_entropy(y), logits)

@@ -1,7 +1,9 @@
-//! One model of the comparison with other frameworks: prints one JSON line of step time and memory, as `benches/peers/compare.py` reads it.
+//! One model of the comparison with other frameworks. It prints a JSON line of step time and
+//! memory, which `benches/peers/compare.py` reads.
 //!
-//! `cargo run --release --example step_bench -- mlp1024 8` trains four layers of 1024 units on eight virtual devices; `cnn` and `tfm` are a convolutional
-//! network and a transformer on one. The number of measured steps is in the environment variable `STEPS`, the number of threads in `T`.
+//! `cargo run --release --example step_bench -- mlp1024 8` trains four layers of 1024 units on
+//! eight virtual devices; `cnn` and `tfm` are a convolutional network and a transformer on one. The
+//! environment variables `STEPS` and `T` have the number of measured steps and of threads.
 
 use std::{
     env,
@@ -31,7 +33,7 @@ macro_rules! define_model {
                     + param("b", [WIDTH], zeros())
             }
 
-            /// The cross-entropy.
+            /// Returns the cross-entropy.
             pub fn forward(x: Tensor<f32, BATCH, WIDTH>, y: Tensor<i32, BATCH>) -> Tensor {
                 let mut h = x;
                 for _ in 0..3 {
@@ -55,7 +57,7 @@ pub mod cnn {
 
     const BATCH: usize = 64;
 
-    /// The cross-entropy.
+    /// Returns the cross-entropy.
     pub fn forward(x: Tensor<f32, BATCH, 3, 32, 32>, y: Tensor<i32, BATCH>) -> Tensor {
         let mut h = x;
         for channels in [64, 128, 256] {
@@ -66,7 +68,7 @@ pub mod cnn {
     }
 }
 
-/// Four blocks of a decoder, normalised first.
+/// Four pre-norm decoder blocks.
 #[soybean::model(gpus = 1)]
 pub mod tfm {
     use soybean::{nn, prelude::*};
@@ -76,7 +78,7 @@ pub mod tfm {
     const WORDS: usize = 1024;
     const WIDTH: usize = 256;
 
-    /// The cross-entropy.
+    /// Returns the cross-entropy.
     pub fn forward(x: Tensor<i32, BATCH, TOKENS>, y: Tensor<i32, { BATCH * TOKENS }>) -> Tensor {
         let mut h = nn::embedding(x, WORDS, WIDTH) + param("places", [TOKENS, WIDTH], normal(0.02));
         for _ in 0..4 {
@@ -163,13 +165,13 @@ fn run<N: Network>(batch: &N::Batch<'_>) -> Result<String, Box<dyn Error>> {
     })
 }
 
-/// The share of the time of all ranks that kernels of this category took.
-fn share(profiles: &[Profile], category: KernelCategory) -> f64 {
-    let spent: f64 = profiles.iter().map(|it| it.spent(category).as_secs_f64()).sum();
+/// Returns the fraction of the time of all ranks that was spent on work of this kind.
+fn share(profiles: &[Profile], work: KernelCategory) -> f64 {
+    let spent: f64 = profiles.iter().map(|it| it.spent(work).as_secs_f64()).sum();
     spent / profiles.iter().map(|it| it.total.as_secs_f64()).sum::<f64>()
 }
 
-/// The most memory that this process has held; 0 where the system does not tell.
+/// Returns the peak memory of this process; 0 if the system does not report it.
 fn resident_megabytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();

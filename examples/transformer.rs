@@ -1,4 +1,5 @@
-//! A transformer of the size of GPT-2 on eight devices, with synthetic tokens: `cargo run --release --example transformer -- plan` shows its plan, `-- bench` runs it.
+//! A transformer of the size of GPT-2 on eight devices, with synthetic tokens. `cargo run --release
+//! --example transformer -- plan` shows its plan, `-- bench` measures it.
 
 #[path = "networks/gpt.rs"]
 mod networks;
@@ -7,14 +8,14 @@ use std::{convert::Infallible, process::ExitCode};
 
 use soybean::{Split, TrainConfig};
 
-/// GPT-2, small: its sizes by constants.
+/// GPT-2 small, with its sizes as constants.
 #[soybean::model(gpus = 8, optimizer = adamw())]
 pub mod transformer {
     use soybean::prelude::*;
 
     use super::networks;
 
-    /// Texts in a step.
+    /// Texts in a batch.
     pub const BATCH: usize = 8;
     const LENGTH: usize = 1024;
     const VOCABULARY: usize = 50_304;
@@ -22,7 +23,7 @@ pub mod transformer {
     const HEADS: usize = 12;
     const BLOCKS: usize = 12;
 
-    /// The cross-entropy of the tokens that come next.
+    /// Returns the cross-entropy of the next tokens.
     pub fn forward(tokens: Tensor<i32, BATCH, LENGTH>, next: Tensor<i32, BATCH, LENGTH>) -> Tensor {
         networks::gpt(tokens, VOCABULARY, WIDTH, HEADS, BLOCKS, 0.1).cross_entropy(next)
     }

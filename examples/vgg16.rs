@@ -1,4 +1,5 @@
-//! VGG-16 on eight devices, with synthetic images: `cargo run --release --example vgg16 -- plan` shows its plan, `-- bench` runs it.
+//! VGG-16 on eight devices, with synthetic images. `cargo run --release --example vgg16 -- plan`
+//! shows its plan, `-- bench` measures it.
 
 #[path = "networks/vgg16.rs"]
 mod networks;
@@ -7,14 +8,14 @@ use std::{convert::Infallible, process::ExitCode};
 
 use soybean::{Split, TrainConfig};
 
-/// VGG-16 at the paper's sizes.
+/// VGG-16 with the paper's sizes.
 #[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
 pub mod vgg16 {
     use soybean::prelude::*;
 
     use super::networks;
 
-    /// Images in a step.
+    /// Images in a batch.
     pub const BATCH: usize = 64;
 
     /// The cross-entropy, and the logits for predictions.

@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# The check on a real GPU, in two halves: programs are built where Rust is, and run where a GPU is.
+# Tests and measures on a real GPU. Programs are built where Rust is, and run where a GPU is.
 #
-#   scripts/gpu-check.sh build           tests and examples, stripped, with a manifest, into target/gpu-check.tar.gz
-#   scripts/gpu-check.sh run check       tests, examples, and small models on the GPU beside the CPU
-#   scripts/gpu-check.sh run bench-mlp   perceptrons in turns with PyTorch; also the peak of matrix products, and the time of a step without work
-#   scripts/gpu-check.sh run bench-cnn   AlexNet and VGG-16 likewise
-#   scripts/gpu-check.sh run bench-gpt   the transformer likewise
-#   scripts/gpu-check.sh run table       one table of all that was measured, into benches/results (or SOYBEAN_RESULTS)
+#   scripts/gpu-check.sh build           packs stripped tests and examples with a manifest into
+#                                        target/gpu-check.tar.gz
+#   scripts/gpu-check.sh run check       tests, examples, and small models on the GPU and the CPU
+#   scripts/gpu-check.sh run bench-mlp   perceptrons in turns with PyTorch, the peak rate of matrix
+#                                        products, and the time of an empty step
+#   scripts/gpu-check.sh run bench-cnn   AlexNet and VGG-16, likewise
+#   scripts/gpu-check.sh run bench-gpt   the transformer, likewise
+#   scripts/gpu-check.sh run table       writes one table of all results into benches/results (or
+#                                        SOYBEAN_RESULTS)
 #
-# The second half needs that archive, scripts, examples/data and benches/peers, an NVIDIA driver, and a python3 that has torch, whose wheels bring CUDA's libraries. Each call ends within about
-# LIMIT seconds (520). What was measured is kept in target/gpu-results, one file for each case; a call that is repeated goes on where the one before ended.
-# PRECISIONS ("bf16 tf32 f32") says what is measured. DEVICE=cpu and SMALL=1 try the second half itself where there is no GPU.
+# `run` needs the archive, scripts, examples/data, benches/peers, an NVIDIA driver, and a python3
+# with torch, whose wheels contain the CUDA libraries. A call takes about LIMIT seconds (520).
+# Results are kept in target/gpu-results, one file per case; a repeated call continues there.
+# PRECISIONS ("bf16 tf32 f32") selects the precisions. DEVICE=cpu and SMALL=1 try `run` without a
+# GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,7 +28,7 @@ readonly MIB_AT_MOST=60
 readonly LIMIT=${LIMIT:-520}
 readonly DEVICE=${DEVICE:-cuda}
 readonly PYTHON=${PYTHON:-python3}
-# Seconds within which PyTorch must have compiled and measured a model.
+# The seconds that PyTorch has to compile and measure a model.
 readonly COMPILING=240
 read -ra PRECISIONS <<<"${PRECISIONS:-bf16 tf32 f32}"
 
@@ -37,7 +42,7 @@ seconds_left() { echo $((LIMIT - SECONDS)); }
 build() {
     local examples=() artifacts name kib
     for name in "${EXAMPLES[@]}"; do examples+=(--example "$name"); done
-    # Examples are built apart, since `cargo test` makes tests of them.
+    # `cargo test` would build the examples as tests.
     artifacts=$(cargo build --release --message-format=json-render-diagnostics "${examples[@]}")
     artifacts+=$'\n'$(cargo test --release --no-run --message-format=json-render-diagnostics --test it)
     rm -rf "$PROGRAMS"
@@ -57,7 +62,7 @@ build() {
     ((kib <= MIB_AT_MOST * 1024)) || fail "expected at most $MIB_AT_MOST MiB: leave out tests"
 }
 
-# Copies the program of a target, as cargo's messages tell it, without its symbols.
+# Copies the program of a target without its symbols. Cargo's messages name the file.
 pack() {
     local file
     file=$("$PYTHON" -c '
@@ -72,7 +77,7 @@ for line in sys.stdin:
     strip -o "$4/$3" "$file"
 }
 
-# Runs a program within the time that is left; its output goes to a file, its outcome into a line of JSON.
+# Runs a program within the remaining time. Writes its output to a log and its result to a JSON line.
 checked() {
     local name=$1 log=$RESULTS/logs/$1.log started=$SECONDS code=0
     shift
@@ -98,8 +103,9 @@ check() {
     step "devices"
     checked devices "$PROGRAMS/examples/digits" devices
     cat "$RESULTS/logs/devices.log"
-    # Tests take the CPU where no GPU can be used, and would pass without having tried it.
-    "$PROGRAMS/examples/gpu_bench" --small --model mlp512 --precision f32 --ranks 1 --steps 1 --device "$DEVICE" || fail "expected that $DEVICE can be used"
+    # Without a usable GPU the tests fall back to the CPU and pass.
+    "$PROGRAMS/examples/gpu_bench" --small --model mlp512 --precision f32 --ranks 1 --steps 1 \
+        --device "$DEVICE" || fail "expected that $DEVICE can be used"
     step "examples with 8 ranks"
     for name in digits cnn_digits; do
         checked "$name-train" "$PROGRAMS/examples/$name" train --epochs 12 --device "$DEVICE" --out "$RESULTS/$name"
@@ -115,15 +121,15 @@ check() {
     done
     step "tests"
     for name in "${TESTS[@]}"; do
-        # The tests on virtual GPUs have modules of the same names.
+        # The tests on virtual GPUs have modules with the same names.
         checked "test-$name" "$PROGRAMS/tests/it" "$name::" --skip cuda
     done
-    # What `grep -L` tells by its exit code differs between its versions.
+    # The exit code of `grep -L` differs between versions.
     failed=$(grep -L '"code": 0,' "$RESULTS"/checks/*.json || true)
     [[ -z $failed ]] || fail "failed, with logs in $RESULTS/logs: $failed"
 }
 
-# Measures one case, unless that was done before: `case NAME COMMAND..` with one line of JSON in the end.
+# Measures one case, unless its result exists: `case_of NAME COMMAND..`. The last line is JSON.
 case_of() {
     local file=$RESULTS/cases/$1.json name=$1 code=0 line
     shift
@@ -135,7 +141,7 @@ case_of() {
     timeout "$(seconds_left)" "$@" >"$RESULTS/logs/$name.log" 2>&1 || code=$?
     line=$(grep -a '^{' "$RESULTS/logs/$name.log" | tail -n 1 || true)
     if [[ -z $line ]] && ((code == 124)); then
-        # The call's time was up, which says nothing about the case.
+        # The call ran out of time, so the case has no result yet.
         echo "$name: no time left; call again"
     elif [[ -z $line ]]; then
         echo "$name: ended with code $code: $(tail -n 1 "$RESULTS/logs/$name.log")"
@@ -156,13 +162,14 @@ torch() {
     budget=$(($(seconds_left) - 5))
     ((budget < COMPILING)) || budget=$COMPILING
     case_of "$name" "$PYTHON" benches/peers/torch_step.py --model "$1" --precision "$2" --mode "$3" --feed "$4" --device "$DEVICE" --budget "$budget" "${small[@]}"
-    # Only the whole of its time says something about a case; what was compiled is kept, so that the next call gets further.
+    # A timeout counts only with the full budget. The compiled code is cached for the next call.
     if ((budget < COMPILING)) && grep -q 'longer than its budget' "$RESULTS/cases/$name.json" 2>/dev/null; then
         rm "$RESULTS/cases/$name.json"
     fi
 }
 
-# The models in turns with PyTorch, what matters most first. The inputs of the transformer are small, so that it has one kind of feed.
+# Measures models in turns with PyTorch, the most important cases first. The transformer has small
+# inputs and therefore only one kind of feed.
 bench() {
     local model precision feed=kept
     [[ $1 != gpt ]] || feed=fed
@@ -201,12 +208,13 @@ run() {
         rm -rf "$PROGRAMS"
         tar -xzf "$PROGRAMS.tar.gz"
         touch "$PROGRAMS/manifest"
-        # What other programs of ours came to is no longer of interest.
+        # Results of older programs are obsolete.
         rm -rf "$RESULTS/checks" "$RESULTS"/cases/soybean-*
     fi
     mkdir -p "$RESULTS/checks" "$RESULTS/cases" "$RESULTS/logs"
-    # Kernels that are compiled once are kept for later calls.
-    export SOYBEAN_CACHE_DIR=${SOYBEAN_CACHE_DIR:-$PWD/$RESULTS/kernels} TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$PWD/$RESULTS/inductor}
+    # Later calls use the kernels that an earlier call compiled.
+    export SOYBEAN_CACHE_DIR=${SOYBEAN_CACHE_DIR:-$PWD/$RESULTS/kernels}
+    export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$PWD/$RESULTS/inductor}
     case ${1:-} in
     check) check ;;
     bench-mlp) bench_mlp ;;
@@ -223,7 +231,7 @@ main() {
     run) run "${2:-}" ;;
     *) fail "usage: scripts/gpu-check.sh build | run check|bench-mlp|bench-cnn|bench-gpt|table" ;;
     esac
-    # The shell reads scripts as it goes; nothing behind this line is read while one that is edited meanwhile still runs.
+    # A shell reads a script while it runs. It must not read on if the script was edited meanwhile.
     exit
 }
 

@@ -1,6 +1,11 @@
 #!/usr/bin/env bash
-# Trains in processes on two hosts that are network namespaces of this machine, joined by a slowed link, and compares every bit with a run in one process.
-# Usage: scripts/namespaces.sh [PROGRAM], the example `processes_program` built with the feature `mpi`. Needs root, iproute2 and Open MPI.
+# Trains in processes on two simulated hosts and compares every bit with a run in one process. The
+# hosts are network namespaces of this machine, joined by a slow link.
+#
+#   scripts/namespaces.sh [PROGRAM]
+#
+# PROGRAM is the example `processes_program`, built with the feature `mpi`. Needs root, iproute2 and
+# Open MPI.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-${CARGO_TARGET_DIR:-target}/debug/examples/processes_program}
@@ -22,7 +27,7 @@ folder=$(mktemp -d)
 remove() {
     local host
     for host in 0 1; do
-        # A run may be left that has no end of its own.
+        # A run that does not end by itself may be left.
         ip netns pids "$name-$host" 2>/dev/null | xargs -r kill -9 2>/dev/null || true
         ip netns del "$name-$host" 2>/dev/null || true
     done
@@ -42,14 +47,14 @@ for host in 0 1; do
     ip netns exec "$name-$host" tc qdisc add dev wire root tbf rate "${megabits}mbit" burst 64kb latency 100ms || skip "the kernel cannot slow a link by tbf"
 done
 
-# A command on a host: in its namespace, and with a name of its own, by which Open MPI tells machines apart.
+# Runs a command in a host's namespace with its own host name, by which Open MPI identifies hosts.
 cat >"$folder/on" <<END
 #!/bin/sh
 host=\$1
 shift
 exec ip netns exec "$name-\$host" unshare --uts sh -c 'hostname "\$0"; exec "\$@"' "host\$host" "\$@"
 END
-# What Open MPI calls in place of ssh, with the address of a host and one command line.
+# Stands in for ssh: Open MPI calls it with the address of a host and a command line.
 cat >"$folder/rsh" <<END
 #!/bin/sh
 address=\$1
@@ -60,8 +65,8 @@ END
 chmod +x "$folder/on" "$folder/rsh"
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# on_both PROCESSES ARGUMENT..: half of the processes on each host. Each run has temporary files of its own: hosts that are one machine share them, and the end of one run would remove those with which
-# the next begins.
+# Runs half of the processes on each host: on_both PROCESSES ARGUMENT... Each run has its own
+# temporary files. Both hosts share them, and a run that ends would remove those of the next run.
 on_both() {
     local n=$1 half=$(($1 / 2)) temporary
     shift
@@ -81,10 +86,11 @@ for n in 2 8; do
     on_both "$n" "${cases[@]}" >"$folder/both" 2>"$folder/errors" || { cat "$folder/errors" >&2; exit 1; }
     milliseconds=$((($(date +%s%N) - started) / 1000000))
     diff "$folder/alone" "$folder/both"
-    echo "$n processes on two hosts, $megabits Mbit/s between them: the same bits; $(($(sent) - before)) bytes sent by the first host, $milliseconds ms"
+    echo "$n processes on two hosts, $megabits Mbit/s between them: the same bits;" \
+        "$(($(sent) - before)) bytes sent by the first host, $milliseconds ms"
 done
 
-# A process on the other host is killed. What processes print comes from two hosts, in no order.
+# A process on the other host is killed. The output of the two hosts is interleaved.
 touch "$folder/output" "$folder/killed"
 fail() {
     echo "$*" >&2

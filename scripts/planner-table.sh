@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Measures the search, optimised and as in a macro, and writes the rows of docs/planner.md anew.
+# Measures the search, optimised and as in a macro, and rewrites the rows of docs/planner.md.
 #
 #   scripts/planner-table.sh [NETWORK..]
 #
-# GPUS="2,4,8" says for how many GPUs. Unoptimised searches are measured for up to 16, as that takes long.
+# GPUS="2,4,8" selects the numbers of GPUs. Unoptimised searches are slow and are measured only for
+# up to 16 GPUs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +13,8 @@ readonly GPUS=${GPUS:-2,4,8,16,64,256,1024}
 measure() { # arguments of cargo, then numbers of GPUs, then networks
     local profile=$1 gpus=$2
     shift 2
-    cargo bench --quiet --profile "$profile" -p soybean-zoo --bench search -- --gpus "$gpus" --table "$PWD/docs/planner.md" "$@"
+    cargo bench --quiet --profile "$profile" -p soybean-zoo --bench search -- \
+        --gpus "$gpus" --table "$PWD/docs/planner.md" "$@"
 }
 
 few=$(tr ',' '\n' <<<"$GPUS" | awk '$1 <= 16' | paste -sd,)

@@ -1,6 +1,8 @@
-//! The ready command lines: of a trainer `train`, `plan`, `check`, `bench` and `devices`, of a predictor all but the first.
+//! The command lines of trainers (`train`, `plan`, `check`, `bench`, `devices`) and of predictors
+//! (all except `train`).
 //!
-//! Everything here sees a model through its plan, its program and its function, so it is compiled once for all models.
+//! The code is compiled once for all models: it accesses a model through its plan, its program and
+//! its function.
 
 mod bench;
 mod check;
@@ -26,26 +28,26 @@ use soybean_runtime::{Error, Model, Process};
 use self::flags::{Command, CommandEntry, Request};
 use crate::{DataOptions, Split, Tensor, TrainConfig};
 
-/// The model that a command line is about.
+/// The model of a command line.
 pub(crate) struct CommandModel {
     pub(crate) plan: Plan,
     pub(crate) model: &'static dyn Model,
     pub(crate) forward: fn(&[Tensor]) -> Vec<Tensor>,
 }
 
-/// Why a command ended early.
+/// The error of a command.
 enum CommandError {
-    /// The command line cannot be understood.
+    /// The command line is invalid.
     Usage(String),
-    /// The work could not be done.
+    /// The command failed.
     Failed(String),
-    /// A signal ended the run; the message says where it goes on.
+    /// A signal ended the run; the message has the command that resumes it.
     Stopped { message: String, code: u8 },
-    /// Nobody reads the output any more.
+    /// Standard output is closed.
     OutputClosed,
 }
 
-/// The command line of a trainer.
+/// Runs the command line of a trainer.
 pub(crate) fn trainer(
     model: &CommandModel,
     defaults: TrainConfig,
@@ -54,9 +56,9 @@ pub(crate) fn trainer(
     main(model, defaults, flags::TRAINER, load)
 }
 
-/// The command line of a predictor.
+/// Runs the command line of a predictor.
 pub(crate) fn predictor(model: &CommandModel) -> ExitCode {
-    // None of its commands takes data.
+    // No command of a predictor reads data.
     let load = |_: &DataOptions| Err("expected a command without data".to_owned());
     main(model, TrainConfig::default(), flags::PREDICTOR, load)
 }
@@ -71,7 +73,8 @@ fn main(
         Ok(process) => process,
         Err(error) => return report_failure(Process::ONLY, &error.to_string(), 1),
     };
-    // All processes do the same; one tells of it. Standard output is not locked: users' code may print, too, in threads that a run waits for.
+    // All processes run the same command, and the first one prints. Standard output is not locked,
+    // since user code may print in threads that a run waits for.
     let mut output: Box<dyn Write> =
         if process.is_first() { Box::new(io::stdout()) } else { Box::new(io::sink()) };
     let request = flags::parse(env::args_os().skip(1), defaults, commands);
@@ -85,7 +88,7 @@ fn main(
             report_failure(process, &format!("{message} (--help lists all flags)"), 2)
         }
         Err(CommandError::Stopped { message, code }) => {
-            // All processes have agreed on it.
+            // All processes have agreed on the end.
             if process.is_first() {
                 print_error(&message);
             }
@@ -94,7 +97,7 @@ fn main(
     }
 }
 
-/// Says why this process ends, unless another does.
+/// Reports the error of this process, unless another process reports one.
 fn report_failure(process: Process, message: &str, code: u8) -> ExitCode {
     if process.fail(message) {
         let who = match process {
@@ -106,7 +109,8 @@ fn report_failure(process: Process, message: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Writes a line to standard error, in one piece, so that no other process writes into it. If it is closed, the exit code is all that is left to tell.
+/// Writes a line to standard error in one write, so that lines of several processes do not mix. If
+/// it is closed, the exit code remains.
 fn print_error(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
@@ -123,7 +127,7 @@ fn run(
         Request::Run(options) => options,
     };
     match options.command {
-        // It may write a file.
+        // The command may write a file.
         Command::Plan if !process.is_first() => Ok(()),
         Command::Plan => plan::plan(&model.plan, &options.plan, output),
         Command::Train => train::train(model, &options, &load(&options.run.data)?, output),

@@ -1,7 +1,8 @@
-//! The eager tensor: what a model's function computes with when it is called as ordinary Rust.
+//! The eager tensor, with which a model's function computes when it is called as ordinary Rust.
 //!
-//! It is the oracle for every generated trainer, so it is written as the formulas read, in double precision (finite differences are
-//! taken through it), and shares no code with the compiler or the kernels. It has no gradients.
+//! It is the oracle for every generated trainer. So it follows the formulas, computes in double
+//! precision for finite differences, and shares no code with the compiler or the kernels. It has no
+//! gradients.
 //!
 //! ```
 //! use soybean::eager::{self, Tensor};
@@ -98,7 +99,7 @@ mod tests {
         let loss = (2.0_f64.ln() + 4.0_f64.ln()) / 2.0;
         close(logits.cross_entropy(Tensor::new([2], &[1.0, 0.0])), &[], &[loss]);
         close(matrix().mse(matrix() + Tensor::new([3], &[0.0, 0.0, 3.0])), &[], &[3.0]);
-        // erf(1 / sqrt(2)) = 0.682689492137086: the share within one standard deviation.
+        // erf(1 / sqrt(2)) = 0.682689492137086, the probability within one standard deviation.
         close(Tensor::scalar(1.0).gelu(), &[], &[f64::midpoint(1.0, 0.682_689_492_137_086)]);
     }
 
@@ -133,7 +134,7 @@ mod tests {
         let weight = Tensor::new([1, 1, 1, 2], &[1.0, 10.0]);
         let spread = image.conv_transpose2d(weight, [1, 2], 0, [0, 1], 1, 1);
         close(spread, &[1, 1, 1, 7], &[1.0, 10.0, 2.0, 20.0, 4.0, 40.0, 0.0]);
-        // Of two channels each has itself and the one before.
+        // Each of two channels has itself and the one before it.
         let channels = Tensor::new([1, 3], &[1.0, 1.0, 2.0]);
         let divisors = [1.5, 2.0, 3.5];
         let expected: Vec<f64> = [1.0, 1.0, 2.0].iter().zip(divisors).map(|(x, d)| x / d).collect();

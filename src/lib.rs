@@ -1,8 +1,11 @@
-//! Soybean turns a Rust function that writes a neural network's forward computation into a trainer for N GPUs, or into a predictor.
+//! Soybean turns a Rust function with a neural network's forward computation into a trainer for N
+//! GPUs, or into a predictor.
 //!
-//! `#[soybean::model]` reads the function while the program is built, derives the backward computation, searches the tiling of every tensor
-//! that moves the fewest bytes between the declared number of GPUs, and emits Rust code with all partitions and transfers fixed.
-//! The method is SoyBean (Wang, Huang, Li: "Unifying Data, Model and Hybrid Parallelism in Deep Learning via Tensor Tiling"), made exact.
+//! `#[soybean::model]` reads the function at compile time and differentiates it. It searches the
+//! tilings of all tensors for those that move the fewest bytes between the declared number of GPUs.
+//! It then emits Rust code with all partitions and transfers fixed. The method is SoyBean (Wang,
+//! Huang, Li: "Unifying Data, Model and Hybrid Parallelism in Deep Learning via Tensor Tiling"),
+//! made exact.
 //!
 //! ```
 //! #[soybean::model(gpus = 8, optimizer = sgd(momentum = 0.9))]
@@ -35,16 +38,20 @@
 //! # Ok::<(), soybean::Error>(())
 //! ```
 //!
-//! Tensors are the function's arguments, `Tensor<dtype, d0, d1, ..>`; weights are [`param`](prelude::param)`(name, shape, init)`; the
-//! function returns a scalar loss, or a tuple that begins with it. It stays in the program as ordinary Rust over the [`eager`] tensor, whose
+//! Tensors are the function's arguments, `Tensor<dtype, d0, d1, ..>`. Weights are
+//! [`param`](prelude::param)`(name, shape, init)`. The function returns a scalar loss, or a tuple
+//! that begins with it. It remains in the program as ordinary Rust over the [`eager`] tensor, whose
 //! page lists the operators.
 //!
-//! What the model becomes stands in its module: `Trainer` (see [`Trainer`]), `Batch` with a slice for each argument, and `Network`.
-//! [`Trainer::command_line`] makes a program of it: `train`, `plan`, `check`, `bench` and `devices`.
+//! The model's module gets a `Trainer` (see [`Trainer`]), a `Batch` with a slice for each argument,
+//! and a `Network`. [`Trainer::command_line`] turns it into a program with the commands `train`,
+//! `plan`, `check`, `bench` and `devices`.
 //!
-//! [`Trainer::predict`] gives the results beside the loss, of inputs without labels. A model with `mode = "inference"` is the forward computation alone: its function
-//! returns a tensor or a tuple of tensors, its plan moves the fewest bytes in a prediction and holds no gradients, and instead of `Trainer` there is `Predictor` (see [`Predictor`]). It
-//! takes the weights of a trainer whose model calls the same functions, on any number of GPUs:
+//! [`Trainer::predict`] returns the outputs other than the loss, for inputs without labels. A model
+//! with `mode = "inference"` has only the forward computation: its function returns a tensor or a
+//! tuple of tensors. Its plan moves the fewest bytes in a prediction and has no gradients, and its
+//! module has a `Predictor` (see [`Predictor`]) instead of a `Trainer`. It loads the weights of a
+//! trainer whose model calls the same functions, on any number of GPUs:
 //!
 //! ```
 //! mod layers {
@@ -91,8 +98,8 @@
 //! }
 //! ```
 //!
-//! [`nn`] has layers: linear ones, convolutions, norms, residual blocks, attention. Functions that models of several modules or crates share are marked with
-//! [`macro@layer`]:
+//! [`nn`] has layers: linear, convolution, norms, residual blocks, attention. Functions that models
+//! of several modules or crates share are marked with [`macro@layer`]:
 //!
 //! ```
 //! mod nn {
@@ -157,7 +164,7 @@ pub use run::{
 };
 pub use trainer::Trainer;
 
-/// What a model's function is written with.
+/// The items that a model's function uses.
 pub mod prelude {
     pub use crate::eager::{
         Init, Tensor, buffer, concat, constant, he_normal, he_uniform, normal, ones, param, stack,

@@ -1,34 +1,36 @@
-//! What a model's expansion provides: its plan, its generated program and its function.
+//! The expansion of a model: its plan, its generated program and its function.
 
 use soybean_plan::Plan;
 use soybean_runtime::{Model, View};
 
 use crate::Tensor;
 
-/// A compiled model. `#[soybean::model]` writes the implementation.
+/// A compiled model, implemented by `#[soybean::model]`.
 pub trait Network: 'static {
-    /// What was decided at build time, in the forms in which it is shown.
+    /// The plan of the build, in all its output formats.
     const PLAN: Plan;
 
-    /// The tensors of one step or prediction: a struct with a slice for each of the function's arguments.
+    /// The tensors of one step or prediction: a struct with a slice for each argument of the
+    /// function.
     type Batch<'a>: Batch;
 
-    /// The generated program.
+    /// Returns the generated program.
     fn model() -> &'static dyn Model;
 
-    /// The model's own function over eager tensors: the loss, then the further outputs; in inference all are outputs.
+    /// Evaluates the model's own function over eager tensors; returns the loss and the other
+    /// outputs, or all outputs of an inference model.
     fn forward(inputs: &[Tensor]) -> Vec<Tensor>;
 }
 
 /// The tensors of one step or prediction, in the user's order of elements.
 pub trait Batch {
-    /// Shows them to the runtime, in the order of the function's arguments.
+    /// Passes views of the tensors to `use_views`, in the order of the function's arguments.
     fn with_views<R>(&self, use_views: impl FnOnce(&[View<'_>]) -> R) -> R;
 }
 
-/// What a model's function returns: a tensor, or a tuple of tensors.
+/// The return value of a model's function: a tensor, or a tuple of tensors.
 pub trait Outputs {
-    /// The tensors in order.
+    /// Returns the tensors in order.
     fn into_tensors(self) -> Vec<Tensor>;
 }
 

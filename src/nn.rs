@@ -1,7 +1,9 @@
-//! Layers, written in the language of models: each is an ordinary `#[soybean::layer]` function, to be used, read and copied.
+//! Layers in the model language. Each is an ordinary `#[soybean::layer]` function, to be used, read
+//! and copied.
 //!
-//! Weights have the shapes that `PyTorch` gives them, their names end as `PyTorch`'s do (`weight`, `bias`, `running_mean`), and they begin as `PyTorch`'s do. What comes
-//! before is the path of calls: the second [`linear`] of a model's `forward` has `linear.1.weight`.
+//! Weights have PyTorch's shapes, initial values and last names (`weight`, `bias`, `running_mean`).
+//! The prefix of a name is the path of calls: the second [`linear`] of a model's `forward` has
+//! `linear.1.weight`.
 //!
 //! ```
 //! #[soybean::model(gpus = 2, optimizer = adamw())]

@@ -1,4 +1,4 @@
-//! The predictor of one model of mode inference: the runtime's predictor, with the model's batch type.
+//! The predictor of one inference model: the runtime's predictor with the model's batch type.
 
 use std::{fmt, marker::PhantomData, path::Path, process::ExitCode};
 
@@ -13,14 +13,15 @@ use crate::{
     command_line::{self, CommandModel},
 };
 
-/// Runs the model `N`, which is of mode inference, as its plan says. A model's module names it for its own model: `mlp::Predictor`.
+/// A predictor of the model `N`, which has mode inference. A model's module has an alias for its
+/// own: `mlp::Predictor`.
 pub struct Predictor<N: Network> {
     inner: runtime::Predictor,
     network: PhantomData<fn() -> N>,
 }
 
 impl<N: Network> Predictor<N> {
-    /// What was decided at build time.
+    /// The plan of the build.
     pub const PLAN: Plan = N::PLAN;
 
     const IS_INFERENCE: () = assert!(
@@ -28,33 +29,37 @@ impl<N: Network> Predictor<N> {
         "a predictor needs a model of `mode = \"inference\"`; a trainer has `predict` too"
     );
 
-    /// A predictor with freshly drawn weights: see [`Self::load_weights`] and [`Self::set_parameters`].
+    /// Returns a predictor with initialized weights; see [`Self::load_weights`] and
+    /// [`Self::set_parameters`].
     ///
     /// # Errors
-    /// If the device that `config` asks for cannot be used.
+    /// If the device that `config` names cannot be used.
     pub fn new(config: Config) -> Result<Self, Error> {
         const { Self::IS_INFERENCE };
         Ok(Self { inner: runtime::Predictor::new(N::model(), config)?, network: PhantomData })
     }
 
-    /// The model's outputs, in the order in which its function returns them. Any number of rows may be given where every output has a part for each row, which most
-    /// have: they are taken batch by batch, and outputs are as long.
+    /// Returns the model's outputs, in the order in which its function returns them.
+    ///
+    /// If each row of the outputs depends on one row of the inputs, as in most models, any number
+    /// of rows may be given. They are processed in batches.
     ///
     /// # Errors
-    /// If a tensor of the batch has a number of elements that does not fit.
+    /// If the number of elements of a tensor does not fit.
     pub fn predict(&mut self, batch: &N::Batch<'_>) -> Result<Vec<Array>, Error> {
         batch.with_views(|views| self.inner.predict(views))
     }
 
-    /// The parameters and buffers by name, in the user's order of elements.
+    /// Returns the parameters and buffers by name, in the user's order of elements.
     ///
     /// # Errors
-    /// If an earlier failure left the predictor unusable.
+    /// If an earlier error left the predictor unusable.
     pub fn parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
         self.inner.parameters()
     }
 
-    /// Replaces all parameters and buffers: by those of a trainer, whose model makes them by the same calls of functions and so by the same names.
+    /// Replaces all parameters and buffers, by those of a trainer for example. Its model gives them
+    /// the same names if it calls the same functions.
     ///
     /// # Errors
     /// If a name is unknown or missing, or a shape differs.
@@ -62,7 +67,8 @@ impl<N: Network> Predictor<N> {
         self.inner.set_parameters(parameters)
     }
 
-    /// Replaces all parameters and buffers by those of a `.safetensors` file, an index of several, or a checkpoint's folder.
+    /// Replaces all parameters and buffers by those of a `.safetensors` file, an index of several
+    /// files, or a checkpoint's folder.
     ///
     /// # Errors
     /// As [`weights::load`](soybean_runtime::weights::load).
@@ -74,17 +80,19 @@ impl<N: Network> Predictor<N> {
         self.inner.load_weights(path, mapping)
     }
 
-    /// The bytes that the last batch of a prediction moved between ranks, counted while they moved, over all ranks.
+    /// Returns the bytes that the last batch of a prediction moved between all ranks, counted as
+    /// they moved.
     pub fn moved_bytes(&self) -> u64 {
         self.inner.moved_bytes()
     }
 
-    /// What runs where, in one line.
+    /// Returns one line about the devices in use.
     pub fn device_line(&self) -> String {
         self.inner.device_line()
     }
 
-    /// A program around the model: `plan` (also without a subcommand), `check`, `bench` and `devices`, each with `--help`. What is checked and measured is random.
+    /// Runs the command line of the model: `plan` (the default), `check`, `bench` and `devices`,
+    /// each with `--help`. Inputs are random.
     pub fn command_line() -> ExitCode {
         const { Self::IS_INFERENCE };
         let model = CommandModel { plan: N::PLAN, model: N::model(), forward: N::forward };

@@ -1,4 +1,4 @@
-//! The trainer of one model: the runtime's trainer, with the model's batch type.
+//! The trainer of one model: the runtime's trainer with the model's batch type.
 
 use std::{
     fmt,
@@ -20,14 +20,14 @@ use crate::{
     run,
 };
 
-/// Trains the model `N` as its plan says. A model's module names it for its own model: `mlp::Trainer`.
+/// A trainer of the model `N`. A model's module has an alias for its own: `mlp::Trainer`.
 pub struct Trainer<N: Network> {
     inner: runtime::Trainer,
     network: PhantomData<fn() -> N>,
 }
 
 impl<N: Network> Trainer<N> {
-    /// What was decided at build time.
+    /// The plan of the build.
     pub const PLAN: Plan = N::PLAN;
 
     const IS_TRAINED: () = assert!(
@@ -35,25 +35,27 @@ impl<N: Network> Trainer<N> {
         "a trainer needs a model that is trained: this one is of `mode = \"inference\"`"
     );
 
-    /// A trainer with freshly drawn parameters.
+    /// Returns a trainer with initialized parameters.
     ///
     /// # Errors
-    /// If the device that `config` asks for cannot be used.
+    /// If the device that `config` names cannot be used.
     pub fn new(config: Config) -> Result<Self, Error> {
         const { Self::IS_TRAINED };
         Ok(Self { inner: runtime::Trainer::new(N::model(), config)?, network: PhantomData })
     }
 
-    /// One training step; gives the loss before the update.
+    /// Runs one training step; returns the loss before the update.
     ///
     /// # Errors
-    /// If a tensor of the batch has the wrong number of elements, a label is out of range, or the loss is not finite; where the model skips such steps, only after a
-    /// hundred of them in a row.
+    /// If a tensor of the batch has the wrong number of elements, a label is out of range, or the
+    /// loss is not finite. A model that skips such steps fails only after a hundred of them in a
+    /// row.
     pub fn step(&mut self, batch: &N::Batch<'_>) -> Result<f32, Error> {
         batch.with_views(|views| self.inner.step(views))
     }
 
-    /// Hands over a batch for [`Self::step_queued`]; GPUs fetch it while the host goes on. It takes the place of one that was queued before.
+    /// Queues a batch for [`Self::step_queued`], and replaces a queued one. GPUs copy it while the
+    /// host continues.
     ///
     /// # Errors
     /// If a tensor of the batch has the wrong number of elements, or a label is out of range.
@@ -61,7 +63,8 @@ impl<N: Network> Trainer<N> {
         batch.with_views(|views| self.inner.queue(views))
     }
 
-    /// One training step on the batch that was queued; meanwhile the next is queued, if there is one.
+    /// Runs one training step on the queued batch, and queues the next batch meanwhile, if there is
+    /// one.
     ///
     /// # Errors
     /// As [`Self::step`] and [`Self::queue`], or if no batch was queued.
@@ -72,7 +75,7 @@ impl<N: Network> Trainer<N> {
         }
     }
 
-    /// [`Self::step_queued`], with the time of each kernel and collective on each rank.
+    /// Runs [`Self::step_queued`], and measures each kernel and collective on each rank.
     ///
     /// # Errors
     /// As [`Self::step_queued`].
@@ -83,7 +86,7 @@ impl<N: Network> Trainer<N> {
         }
     }
 
-    /// The forward computation alone: the loss and the further outputs.
+    /// Runs the forward computation; returns the loss and the other outputs.
     ///
     /// # Errors
     /// If a tensor of the batch has the wrong number of elements, or a label is out of range.
@@ -91,8 +94,12 @@ impl<N: Network> Trainer<N> {
         batch.with_views(|views| self.inner.evaluate(views))
     }
 
-    /// The further outputs alone, of the inputs on which they depend; others, such as labels, are not read: `&[]` will do. Any number of rows may be given where every output
-    /// has a part for each row, which most have: they are taken batch by batch, and outputs are as long. After several batches [`moved_bytes`](Self::moved_bytes) is of the last.
+    /// Returns the outputs other than the loss. Inputs that they do not depend on, such as labels,
+    /// may be empty (`&[]`).
+    ///
+    /// If each row of the outputs depends on one row of the inputs, as in most models, any number
+    /// of rows may be given. They are processed in batches, and [`moved_bytes`](Self::moved_bytes)
+    /// counts the last batch.
     ///
     /// ```
     /// #[soybean::model(gpus = 2)]
@@ -113,15 +120,16 @@ impl<N: Network> Trainer<N> {
     /// ```
     ///
     /// # Errors
-    /// If the model has no outputs beside its loss, or a tensor of the batch has a number of elements that does not fit.
+    /// If the model has no outputs besides its loss, or the number of elements of a tensor does not
+    /// fit.
     pub fn predict(&mut self, batch: &N::Batch<'_>) -> Result<Vec<Array>, Error> {
         batch.with_views(|views| self.inner.predict(views))
     }
 
-    /// Trains as `config` says, with checkpoints, metrics and all else that it asks for; prints nothing.
+    /// Trains as `config` says, with checkpoints and metrics; prints nothing.
     ///
-    /// The learning rates and the order of the data are those of `config`; the device and the seed of the parameters are those with which this trainer was made, so it is best made
-    /// with `config.trainer`.
+    /// The learning rates and the order of the data are those of `config`. The device and the
+    /// initial parameters are those of this trainer, which should be created with `config.trainer`.
     ///
     /// ```no_run
     /// # #[soybean::model(gpus = 2)]
@@ -134,7 +142,8 @@ impl<N: Network> Trainer<N> {
     /// # fn main() -> Result<(), soybean::Error> {
     /// use soybean::{Resume, Split, TrainConfig};
     ///
-    /// let config = TrainConfig { out: Some("runs/mlp".into()), resume: Resume::Auto, ..TrainConfig::new(20, 0.05) };
+    /// let out = Some("runs/mlp".into());
+    /// let config = TrainConfig { out, resume: Resume::Auto, ..TrainConfig::new(20, 0.05) };
     /// let mut trainer = mlp::Trainer::new(config.trainer.clone())?;
     /// let summary = trainer.fit(&config, &Split::random::<mlp::Network>(1000, 100, 0))?;
     /// println!("{} steps, best held-out loss {:?}", summary.n_steps, summary.best);
@@ -143,13 +152,14 @@ impl<N: Network> Trainer<N> {
     /// ```
     ///
     /// # Errors
-    /// If choices contradict each other, the data do not fit the model or cannot be read, a checkpoint cannot be read or a file written, the loss is not finite, or a rank fails. The
-    /// error names the last checkpoint.
+    /// If settings contradict each other, the data do not fit the model or cannot be read, a
+    /// checkpoint cannot be read or a file cannot be written, the loss is not finite, or a rank
+    /// fails. The error names the last checkpoint.
     pub fn fit(&mut self, config: &TrainConfig, data: &Split) -> Result<Summary, Error> {
         self.fit_watched(config, data, |_| Flow::Continue)
     }
 
-    /// [`fit`](Self::fit), telling `watch` what happens, which may end the run.
+    /// Runs [`fit`](Self::fit), and sends events to `watch`, which may end the run.
     ///
     /// # Errors
     /// As [`fit`](Self::fit).
@@ -163,10 +173,10 @@ impl<N: Network> Trainer<N> {
         fitted.map_err(|it| it.error)
     }
 
-    /// The parameters by name, in the user's order of elements.
+    /// Returns the parameters by name, in the user's order of elements.
     ///
     /// # Errors
-    /// If an earlier failure left the trainer unusable.
+    /// If an earlier error left the trainer unusable.
     pub fn parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
         self.inner.parameters()
     }
@@ -179,44 +189,47 @@ impl<N: Network> Trainer<N> {
         self.inner.set_parameters(parameters)
     }
 
-    /// The moving averages of the trained parameters by name, without the bias of their start at 0, and buffers as they are; before the first update the
-    /// parameters themselves.
+    /// Returns the moving averages of the trained parameters by name, corrected for their start at
+    /// 0, and the buffers. Before the first update, these are the parameters themselves.
     ///
     /// # Errors
-    /// If the model keeps no averages (`ema = 0.999`), or an earlier failure left the trainer unusable.
+    /// If the model keeps no averages (`ema = 0.999`), or an earlier error left the trainer
+    /// unusable.
     pub fn averaged_parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
         self.inner.averaged_parameters()
     }
 
-    /// How far the run has come: steps, updates, and what goes with them.
+    /// Returns the counters of the run, such as steps and updates.
     pub fn counters(&self) -> Counters {
         self.inner.counters()
     }
 
-    /// Goes on as if the run had come this far: for states that were saved with these counters.
+    /// Sets the counters of the run, for a state that was saved with them.
     pub fn set_counters(&mut self, counters: Counters) {
         self.inner.set_counters(counters);
     }
 
-    /// The norm of all gradients together in the last step, before they were clipped; none if the model has no use for it, or the step made no update.
+    /// Returns the norm of all gradients of the last step before clipping; `None` if the model does
+    /// not compute it, or the step made no update.
     pub fn gradient_norm(&self) -> Option<f32> {
         self.inner.gradient_norm()
     }
 
-    /// Whether the last step left everything as it was, because its loss or its gradients were not finite.
+    /// Returns true if the last step changed nothing because its loss or its gradients were not
+    /// finite.
     pub fn was_skipped(&self) -> bool {
         self.inner.was_skipped()
     }
 
-    /// All tensors that the optimizer keeps, by name, such as `dense.w.momentum`.
+    /// Returns the optimizer's tensors by name, such as `dense.w.momentum`.
     ///
     /// # Errors
-    /// If an earlier failure left the trainer unusable.
+    /// If an earlier error left the trainer unusable.
     pub fn optimizer_state(&mut self) -> Result<Vec<(String, Array)>, Error> {
         self.inner.optimizer_state()
     }
 
-    /// Writes a checkpoint and gives its folder.
+    /// Writes a checkpoint and returns its folder.
     ///
     /// # Errors
     /// As [`Checkpoints::save`].
@@ -224,7 +237,7 @@ impl<N: Network> Trainer<N> {
         to.save(&mut self.inner, progress)
     }
 
-    /// Copies the state, and writes it as a checkpoint while training goes on.
+    /// Copies the state, and writes it as a checkpoint while training continues.
     ///
     /// # Errors
     /// As [`Checkpoints::save_in_background`].
@@ -236,8 +249,8 @@ impl<N: Network> Trainer<N> {
         to.save_in_background(&mut self.inner, progress)
     }
 
-    /// Takes the parameters, the optimizer's state and the counters of a checkpoint, which may be one of another plan or number of devices, and gives how far
-    /// its run had come.
+    /// Restores the parameters, the optimizer's state and the counters of a checkpoint, and returns
+    /// the progress of its run. The checkpoint may be of another plan or number of devices.
     ///
     /// # Errors
     /// As [`runtime::Trainer::restore`].
@@ -245,7 +258,8 @@ impl<N: Network> Trainer<N> {
         self.inner.restore(checkpoint)
     }
 
-    /// Replaces parameters and buffers by those of a `.safetensors` file, an index of several, or a checkpoint's folder.
+    /// Replaces parameters and buffers by those of a `.safetensors` file, an index of several
+    /// files, or a checkpoint's folder.
     ///
     /// # Errors
     /// As [`weights::load`].
@@ -257,31 +271,33 @@ impl<N: Network> Trainer<N> {
         weights::load(&mut self.inner, path, mapping)
     }
 
-    /// Changes the learning rate from the next step on.
+    /// Sets the learning rate from the next step on.
     pub fn set_learning_rate(&mut self, learning_rate: f32) {
         self.inner.set_learning_rate(learning_rate);
     }
 
-    /// The bytes that the last step or evaluation moved between ranks, counted while they moved, over all ranks.
+    /// Returns the bytes that the last step or evaluation moved between all ranks, counted as they
+    /// moved.
     pub fn moved_bytes(&self) -> u64 {
         self.inner.moved_bytes()
     }
 
-    /// What runs where, in one line.
+    /// Returns one line about the devices in use.
     pub fn device_line(&self) -> String {
         self.inner.device_line()
     }
 
-    /// A whole program around the model: `train` (also without a subcommand), `plan`, `check`, `bench` and `devices`, each with `--help`.
+    /// Runs the command line of the model: `train` (the default), `plan`, `check`, `bench` and
+    /// `devices`, each with `--help`.
     ///
-    /// `load` gives the data; it is not called for `plan` and `devices`.
+    /// `load` returns the data; it is not called for `plan` and `devices`.
     pub fn command_line<E: fmt::Display>(
         load: impl FnOnce(&DataOptions) -> Result<Split, E>,
     ) -> ExitCode {
         Self::command_line_with(TrainConfig::default(), load)
     }
 
-    /// [`command_line`](Self::command_line) with other defaults for its flags.
+    /// Runs [`command_line`](Self::command_line) with other defaults for its flags.
     pub fn command_line_with<E: fmt::Display>(
         defaults: TrainConfig,
         load: impl FnOnce(&DataOptions) -> Result<Split, E>,

@@ -1,4 +1,5 @@
-//! What a plan predicts of memory is what the runtime allocates, with a limit and without one; what a save holds is what the documentation says.
+//! Predicted memory is what the runtime allocates, with and without a limit, and a save holds as
+//! much as its documentation says.
 
 use std::{
     fs,
@@ -18,7 +19,7 @@ use soybean_test_support::models::{BATCH, Batch, finish_with, perceptron, percep
 /// One test at a time, so that no other allocates.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The program with parameters besides of which nothing is asked.
+/// Adds parameters of these lengths that no kernel uses.
 fn enlarged(mut program: Program, lengths: impl Iterator<Item = usize>) -> Program {
     let tables = &mut program.tables;
     for (number, n_elements) in lengths.enumerate() {
@@ -36,7 +37,7 @@ fn enlarged(mut program: Program, lengths: impl Iterator<Item = usize>) -> Progr
     program
 }
 
-/// Fetched two at a time, tensors of this length would be more than is fetched at once.
+/// Two tensors of this length exceed the limit of bytes that are fetched at once.
 const LARGE: usize = (2 << 20) + 1;
 
 #[test]

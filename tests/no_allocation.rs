@@ -1,4 +1,4 @@
-//! A training step allocates nothing, on any rank.
+//! A training step allocates nothing on any rank.
 
 use std::{array, sync::Arc};
 
@@ -33,7 +33,7 @@ fn main() {
         };
         let (losses, n_allocations) = soybean_counting_allocator::count_during(&mut steps);
         assert!(losses.iter().all(|loss| loss.is_finite()), "{losses:?}");
-        // The list of the tensors, but not their elements.
+        // The list of the tensors is allocated, but not their elements.
         assert!(n_allocations <= N_STEPS, "{n_gpus} devices: {n_allocations} with batches queued");
     }
 }

@@ -1,4 +1,4 @@
-//! The digits, for the examples that learn them.
+//! The handwritten digits for the examples.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,8 @@ use soybean::{
     data::{CsvSpec, Table},
 };
 
-/// The digits, or another file of the same form: 64 pixels from 0 to 16 and a class in each line.
+/// Loads the digits, or another file in the same format: 64 pixels from 0 to 16 and a class in each
+/// line.
 pub(crate) fn load(options: &DataOptions) -> Result<Split, Error> {
     let ours = || file("examples/data/digits.csv.gz");
     let form = CsvSpec {
@@ -22,7 +23,7 @@ pub(crate) fn load(options: &DataOptions) -> Result<Split, Error> {
     Ok(Split::holding_out(0.2, table, options.seed))
 }
 
-/// A file of the sources, or of the current folder where the program runs elsewhere than it was built.
+/// Returns a file of the sources, or of the current folder if the program was built elsewhere.
 fn file(name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     if source.exists() { source } else { name.into() }

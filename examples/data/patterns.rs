@@ -1,4 +1,5 @@
-//! Synthetic images for the examples that need no file: stripes, checks, rings and the like, somewhere in the image, in some colour, under noise.
+//! Synthetic images for examples without files: stripes, checks, rings and others at random
+//! positions, in random colours, with noise.
 
 use std::convert::Infallible;
 
@@ -13,10 +14,10 @@ const N_PIXELS: usize = SIDE * SIDE;
 const N_CLASSES: usize = 10;
 const N_IMAGES: usize = 2560;
 
-/// How strong the noise is beside the pattern, whose amplitude is 1.
+/// The amplitude of the noise; that of the pattern is 1.
 const NOISE: f64 = 0.8;
 
-/// Whether a pattern covers the pixel at this distance from its centre.
+/// Returns true if a pattern covers the pixel at this distance from its centre.
 type Pattern = fn(f64, f64) -> bool;
 
 const PATTERNS: [Pattern; N_CLASSES] = [
@@ -32,7 +33,7 @@ const PATTERNS: [Pattern; N_CLASSES] = [
     |x, y| (4.0..8.0).contains(&x.abs().max(y.abs())),
 ];
 
-/// Images `[3, 32, 32]` with their classes, a fifth of them held out.
+/// Returns images `[3, 32, 32]` with their classes, a fifth of them held out.
 pub(crate) fn load(options: &DataOptions) -> Result<Split, Infallible> {
     let mut random = Random(options.seed);
     let (mut pixels, mut labels) = (Vec::with_capacity(N_IMAGES * 3 * N_PIXELS), Vec::new());
@@ -59,11 +60,11 @@ pub(crate) fn load(options: &DataOptions) -> Result<Split, Infallible> {
     Ok(Split::holding_out(0.2, table, options.seed))
 }
 
-/// Random numbers.
+/// A random number generator.
 struct Random(u64);
 
 impl Random {
-    /// From 0 to below 1.
+    /// Returns a number uniform in `0..1`.
     fn unit(&mut self) -> f64 {
         let word = mixed(self.0);
         self.0 = next_state(self.0);

@@ -1,4 +1,4 @@
-//! A novel, letter by letter, for the example that learns to write.
+//! A novel as a sequence of characters, for the example of text generation.
 
 use std::path::{Path, PathBuf};
 
@@ -7,20 +7,21 @@ use soybean::{
     data::{TokenSpec, Tokens, read_file},
 };
 
-/// All that the novel is written with, in the order of their numbers.
+/// The characters of the novel, in the order of their numbers.
 pub(crate) const LETTERS: &str =
     "\n !\"'()*,-.0123456789:;?ABCDEFGHIJKLMNOPRSTUVWYZ_abcdefghijklmnopqrstuvwxyz";
 
-/// The letters that a step sees.
+/// The length of a training text.
 pub(crate) const LENGTH: usize = 64;
 
-/// The letters of a text by their numbers; those that the novel has not are left out.
+/// Converts a text to numbers, without characters that the novel lacks.
 pub(crate) fn numbers(text: &str) -> Vec<i32> {
     let number = |letter: char| LETTERS.chars().position(|it| it == letter);
     text.chars().filter_map(number).map(|it| i32::try_from(it).expect("letters are few")).collect()
 }
 
-/// "Pride and Prejudice", or the text file given with `--data`: what is learnt, and the last tenth.
+/// Loads "Pride and Prejudice", or the file given with `--data`; returns the training text and the
+/// held-out last tenth.
 pub(crate) fn text(options: &DataOptions) -> Result<(Vec<i32>, Vec<i32>), Error> {
     let ours = || file("examples/data/pride_and_prejudice.txt.gz");
     let bytes = read_file(options.path.clone().unwrap_or_else(ours))?;
@@ -29,7 +30,7 @@ pub(crate) fn text(options: &DataOptions) -> Result<(Vec<i32>, Vec<i32>), Error>
     Ok((learnt, held_out))
 }
 
-/// The text in overlapping windows: letters, and for each the one that follows it.
+/// Returns overlapping windows of the text: characters, and the next character of each.
 pub(crate) fn load(options: &DataOptions) -> Result<Split, Error> {
     let (learnt, held_out) = text(options)?;
     Ok(Split::new(windows(learnt, LENGTH / 2)?, windows(held_out, LENGTH)?))
@@ -39,7 +40,7 @@ fn windows(text: Vec<i32>, stride: usize) -> Result<Tokens, Error> {
     Tokens::new(text, TokenSpec { length: LENGTH, stride, vocabulary: LETTERS.chars().count() })
 }
 
-/// The mean loss on one text of a bigram model of another, in which every pair has been seen once more than it has.
+/// Returns the mean loss on one text of a bigram model of another, with add-one smoothing.
 pub(crate) fn bigram_loss(learnt: &[i32], held_out: &[i32]) -> f64 {
     let n = LETTERS.chars().count();
     let mut counts = vec![vec![1.0; n]; n];
@@ -54,7 +55,7 @@ pub(crate) fn bigram_loss(learnt: &[i32], held_out: &[i32]) -> f64 {
     held_out.windows(2).map(loss).sum::<f64>() / (held_out.len() - 1) as f64
 }
 
-/// A file of the sources, or of the current folder where the program runs elsewhere than it was built.
+/// Returns a file of the sources, or of the current folder if the program was built elsewhere.
 fn file(name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     if source.exists() { source } else { name.into() }

@@ -1,7 +1,9 @@
-//! The evaluation of the SoyBean paper, simulated on its machine: all times are computed from the programs that ranks would run and from data sheets, none is measured.
+//! The evaluation of the SoyBean paper, simulated on its cluster. All times are computed from the
+//! generated programs and from data sheets; none is measured.
 //!
-//! `cargo run --release --example evaluation` prints tables beside what the paper states, and writes them with plots into `target/evaluation`; `-- --out DIR` into another folder, `-- --quick` less of all.
-//! `-- --out docs` writes `docs/evaluation.md` anew.
+//! `cargo run --release --example evaluation` prints tables with the paper's figures, and writes
+//! them with plots into `target/evaluation`. `-- --out DIR` writes into another folder, `--
+//! --quick` simulates less, and `-- --out docs` rewrites `docs/evaluation.md`.
 
 mod paper;
 mod plots;
@@ -26,7 +28,7 @@ use paper::Evaluation;
 use run::{Amount, Machine};
 use scaling::Scaling;
 
-/// The preset of the paper's machine.
+/// The preset of the paper's cluster.
 const MACHINE: &str = "p2.8xlarge";
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -53,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Where to write, and how much to simulate.
+/// The output folder, and the extent of the simulation.
 fn arguments() -> Result<(PathBuf, Amount), Box<dyn Error>> {
     let (mut out, mut amount) = (PathBuf::from("target/evaluation"), Amount::All);
     let mut parser = lexopt::Parser::from_args(env::args_os().skip(1));

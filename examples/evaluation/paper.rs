@@ -1,4 +1,4 @@
-//! What the paper states, and what the simulation says to it.
+//! The statements of the paper, compared with the simulation.
 
 use crate::{
     scaling::Scaling,
@@ -6,16 +6,16 @@ use crate::{
     table::table,
 };
 
-/// The speed-up of AlexNet that the paper speaks of.
+/// The speed-up of AlexNet in the paper.
 const SPEED_UP: f64 = 7.0;
 
-/// What was simulated in one way of passing data.
+/// The results of one way of transferring data.
 pub(crate) struct Evaluation {
     pub(crate) dense: Vec<Scaling>,
     pub(crate) networks: Vec<SpeedUp>,
 }
 
-/// The statements beside what is simulated, directly and by rings, and why they differ where they do.
+/// Compares the statements with direct transfers and with rings, and explains the differences.
 pub(crate) fn section(evaluations: [&Evaluation; 2], efficiency: f64) -> String {
     let mut rows = Vec::new();
     let mut state = |what: String, stated: &str, found: &dyn Fn(&Evaluation) -> String| {
@@ -45,7 +45,7 @@ pub(crate) fn section(evaluations: [&Evaluation; 2], efficiency: f64) -> String 
     format!("## Beside the paper\n\n{}\n{}", table(&head, rows), differences(&shares))
 }
 
-/// The overheads of data parallelism on the most GPUs.
+/// Returns the overheads of data parallelism on the most GPUs.
 fn overheads(dense: &[Scaling], batch: usize) -> String {
     let of_batch = dense.iter().filter(|it| it.batch == batch);
     let overhead = |it: &Scaling| {
@@ -59,7 +59,7 @@ fn gains(network: &SpeedUp) -> String {
     network.points.iter().map(gain).collect::<Vec<_>>().join(", ")
 }
 
-/// Between which of the simulated batches data parallelism reaches the speed-up.
+/// Returns the simulated batches between which data parallelism reaches the speed-up.
 fn reached(points: &[Point]) -> String {
     let at = points.iter().position(|it| it.data() > SPEED_UP);
     match at {
@@ -69,7 +69,8 @@ fn reached(points: &[Point]) -> String {
     }
 }
 
-/// The share of their peak, in percent, at which kernels would have to run for the stated overhead, all else as simulated; for the first network of this batch.
+/// Returns the percentage of peak at which kernels would have the stated overhead, for the first
+/// network of this batch.
 fn share(dense: &[Scaling], batch: usize, stated: f64, efficiency: f64) -> String {
     let network = dense.iter().find(|it| it.batch == batch);
     let found = network.and_then(|it| it.figures.last()).map(|(_, [data, ..])| data.overhead());

@@ -20,7 +20,7 @@ use crate::{
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn Error>>;
-/// A curve's name and color, and the value at a point.
+/// A curve's name, its colour, and its value at a point.
 type Curve = (&'static str, RGBColor, fn(&Point) -> f64);
 
 /// The size of one chart, in pixels.
@@ -31,20 +31,20 @@ const FONT: &str = "sans-serif";
 /// The colours of the plans.
 const COLORS: [RGBColor; 4] = [RED, RGBColor(120, 120, 120), BLUE, RGBColor(0, 150, 136)];
 
-/// Bars of the times of steps: a chart for each network, a group of bars for each number of GPUs.
+/// Draws bars of step times: a chart for each network, a group of bars for each number of GPUs.
 pub(crate) fn scaling(networks: &[Scaling]) -> Result<String, Box<dyn Error>> {
     let title =
         "Times of steps, SIMULATED (p2.8xlarge). Full: kernels; light: what communication adds";
     drawing(title, networks, bars)
 }
 
-/// Curves of the speed-up on all GPUs: a chart for each network.
+/// Draws curves of the speed-up on all GPUs: a chart for each network.
 pub(crate) fn speed_up(networks: &[SpeedUp]) -> Result<String, Box<dyn Error>> {
     let title = "Speed-up of 8 GPUs against one, by batch size, SIMULATED (p2.8xlarge)";
     drawing(title, networks, curves)
 }
 
-/// Charts in two columns under a title.
+/// Draws charts in two columns under a title.
 fn drawing<T>(
     title: &str,
     charts: &[T],
@@ -75,7 +75,7 @@ fn bars(area: &Area<'_>, network: &Scaling) -> Drawn {
         .x_label_area_size(25)
         .y_label_area_size(55)
         .build_cartesian_2d(0.0..n_places as f64, 0.0..high)?;
-    // A group has four bars and a gap; its label stands below the third.
+    // A group has four bars and a gap; its label is below the third.
     let label = |at: &f64| {
         let group =
             groups.iter().enumerate().find(|it| (*at - 5.0 * it.0 as f64 - 3.0).abs() < 0.1);

@@ -1,4 +1,4 @@
-//! One step of a network on some GPUs under a strategy, simulated.
+//! One simulated step of a network on some GPUs under a strategy.
 
 use std::error::Error;
 
@@ -7,24 +7,24 @@ use soybean_plan::{Cluster, Precision};
 use soybean_simulator::{Settings, Transport, simulate};
 use soybean_zoo::Model;
 
-/// The plans that are compared, in the order of the page.
+/// The compared plans, in the order of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Data parallelism.
     Data,
-    /// Every layer split by its outputs.
+    /// Every layer is split by its outputs.
     Model,
-    /// The fewest bytes.
+    /// The plan with the fewest bytes.
     Soybean,
-    /// The least predicted time.
+    /// The plan with the least predicted time.
     ByTime,
 }
 
 impl Plan {
-    /// All plans, in the order of their declaration.
+    /// All plans in declaration order.
     pub(crate) const ALL: [Self; 4] = [Self::Data, Self::Model, Self::Soybean, Self::ByTime];
 
-    /// What the page calls it.
+    /// Returns the name on the page.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -51,21 +51,21 @@ impl Plan {
     }
 }
 
-/// How much is simulated.
+/// The extent of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Amount {
     All,
     Quick,
 }
 
-/// Where steps run.
+/// The cluster of the steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) transport: Transport,
 }
 
-/// What a simulated step comes to.
+/// The results of a simulated step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     /// The time of the step.
@@ -77,7 +77,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// The time by which the step is longer than its kernels, in times of the kernels.
+    /// Returns the time of the step beyond its kernels, relative to the kernels.
     pub(crate) fn overhead(&self) -> f64 {
         (self.seconds - self.compute_seconds) / self.compute_seconds
     }

@@ -1,4 +1,4 @@
-//! Networks of equal layers on more and more GPUs.
+//! Networks of equal layers on increasing numbers of GPUs.
 
 use std::error::Error;
 
@@ -16,7 +16,7 @@ pub(crate) struct Scaling {
     pub(crate) batch: usize,
     /// One GPU.
     alone: Figures,
-    /// For each number of GPUs the figures of each plan.
+    /// The results of each plan, for each number of GPUs.
     pub(crate) figures: Vec<(usize, [Figures; 4])>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn convolutional(
     cases.into_iter().map(|it| Scaling::new(it, machine, amount)).collect()
 }
 
-/// All figures.
+/// Simulates all networks.
 pub(crate) fn section(networks: &[Scaling]) -> String {
     let head = [
         "network",

@@ -1,4 +1,4 @@
-//! AlexNet and VGG-16 on eight GPUs against the batch size.
+//! AlexNet and VGG-16 on eight GPUs as functions of the batch size.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use crate::{
     table::table,
 };
 
-/// The GPUs of the machine.
+/// The GPUs of the cluster.
 const N_GPUS: usize = 8;
 
 /// A network at several batch sizes.
@@ -21,7 +21,7 @@ pub(crate) struct SpeedUp {
     memory_bytes: u64,
 }
 
-/// A network at one batch size: one GPU, and eight under several plans.
+/// A network at one batch size: one GPU, and eight GPUs under several plans.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
     pub(crate) batch: usize,
@@ -32,17 +32,17 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// The speed-up of data parallelism.
+    /// Returns the speed-up of data parallelism.
     pub(crate) fn data(&self) -> f64 {
         self.alone.seconds / self.data.seconds
     }
 
-    /// The speed-up of the plan with the fewest bytes.
+    /// Returns the speed-up of the plan with the fewest bytes.
     pub(crate) fn soybean(&self) -> f64 {
         self.alone.seconds / self.soybean.seconds
     }
 
-    /// How many times faster the plan with the fewest bytes is than data parallelism.
+    /// Returns the speed of the plan with the fewest bytes relative to data parallelism.
     pub(crate) fn gain(&self) -> f64 {
         self.data.seconds / self.soybean.seconds
     }
@@ -71,7 +71,7 @@ pub(crate) fn networks(
     Ok(vec![of("AlexNet", alexnet, of_alexnet)?, of("VGG-16", vgg16, of_vgg)?])
 }
 
-/// All figures.
+/// Simulates both networks.
 pub(crate) fn section(networks: &[SpeedUp]) -> String {
     let head = [
         "network",

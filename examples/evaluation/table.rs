@@ -1,6 +1,6 @@
 //! Tables in Markdown.
 
-/// A table with a head; all rows have as many cells as the head.
+/// Formats a table with a header; all rows have as many cells as the header.
 pub(crate) fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let head_line = line(head.iter().map(|&it| it.to_owned()).collect());

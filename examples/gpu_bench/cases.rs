@@ -1,4 +1,4 @@
-//! Every case: a model in a size, a precision, on a number of ranks.
+//! All cases: a model in a size, in a precision, on a number of ranks.
 
 use soybean::{
     Network,
@@ -6,7 +6,7 @@ use soybean::{
     runtime::Model,
 };
 
-/// A model that can be measured.
+/// A model of the benchmark.
 pub(crate) struct Case {
     pub(crate) model: &'static str,
     pub(crate) size: Size,
@@ -16,30 +16,30 @@ pub(crate) struct Case {
     pub(crate) program: fn() -> &'static dyn Model,
 }
 
-/// How large a model is.
+/// The size of a model.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// As papers have it.
+    /// As in papers.
     Full,
-    /// For trying the benchmark itself on a CPU.
+    /// For testing the benchmark on a CPU.
     Small,
 }
 
-/// Where the inputs come from.
+/// The source of the inputs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Feed {
-    /// They stay on the devices, labels and tokens excepted.
+    /// They stay on the devices, except labels and tokens.
     Kept,
-    /// The host hands them over in every step.
+    /// The host sends them in every step.
     Fed,
 }
 
-/// What is measured.
+/// The measured computation.
 #[derive(Clone, Copy)]
 pub(crate) enum Task {
     /// A training step.
     Train,
-    /// An evaluation, which is 16 products of matrices of this extent.
+    /// An evaluation of 16 products of square matrices of this extent.
     Products(usize),
 }
 
@@ -57,7 +57,7 @@ impl Case {
         (self.program)().tables().precision
     }
 
-    /// One line for people.
+    /// Returns one line about the case.
     pub(crate) fn description(&self, flops: f64) -> String {
         let (model, precision, n_ranks) = (self.model, self.precision().name(), self.plan.n_gpus);
         let (feed, billions) = (self.feed.name(), flops / 1e9);
@@ -78,7 +78,7 @@ macro_rules! models {
             models!(@ranks $ranks $optimizer $settings $inputs $loss);
         })*
 
-        /// Every case that there is.
+        /// Returns all cases.
         pub(crate) fn all() -> Vec<Case> {
             let groups = [$(models!(@cases $ranks $family ($model, Size::$size, Feed::$feed, $task))),*];
             groups.into_iter().flatten().collect()
@@ -142,7 +142,7 @@ models! {
     fed_vgg16: "vgg16" Full Fed Task::Train, [1], sgd(momentum = 0.9),
         (x: Tensor<f32, 256, 3, 224, 224>, y: Tensor<i32, 256>) { losses::of_vgg16(x, y) };
     peak: "peak" Full Fed Task::Products(8192), [1], sgd(), (x: Tensor<f32, 1>) { losses::products(x, 8192) };
-    // So little work that its time is that of starting a step and waiting for its end.
+    // The work is so small that the step is all launch overhead.
     launch: "launch" Full Fed Task::Train, [1], sgd(), (x: Tensor<f32, 8, 64>, y: Tensor<i32, 8>) { losses::perceptron(x, y) };
 
     small_mlp: "mlp512" Small Kept Task::Train, [1, 8], sgd(momentum = 0.9), (y: Tensor<i32, 32>) { losses::kept_perceptron(y, 64) };

@@ -7,15 +7,15 @@ use soybean::{Config, Device};
 
 use super::cases::{Case, Feed, Size};
 
-/// What a command line asks for.
+/// The request of a command line.
 pub(crate) enum Request {
-    /// To show this text.
+    /// Show this text.
     Help(&'static str),
-    /// To measure.
+    /// Measure.
     Run(Options),
 }
 
-/// Which cases are measured, and how.
+/// The selected cases and the measurement.
 pub(crate) struct Options {
     models: Vec<String>,
     precisions: Vec<String>,
@@ -28,9 +28,10 @@ pub(crate) struct Options {
     pub(crate) trace: Option<PathBuf>,
 }
 
-/// Labels are drawn, so there is nothing to learn; a short step keeps weights and losses as they are.
+/// Labels are random, so nothing can be learned; a small learning rate keeps weights and losses
+/// stable.
 const LEARNING_RATE: f32 = 1e-5;
-/// Steps of small models are long enough that a wrong gradient shows in the losses after them.
+/// The learning rate of small models is large enough for wrong gradients to show in later losses.
 const SMALL_LEARNING_RATE: f32 = 0.02;
 
 const HELP: &str = "Usage: gpu_bench [flags]
@@ -51,7 +52,7 @@ Measures training steps; prints one line of JSON for each case. Flags that choos
 ";
 
 impl Options {
-    /// Whether this case is asked for.
+    /// Returns true if this case is selected.
     pub(crate) fn wants(&self, case: &Case) -> bool {
         let is_named =
             |names: &[String], name: &str| names.is_empty() || names.iter().any(|it| it == name);
@@ -63,7 +64,7 @@ impl Options {
     }
 }
 
-/// Understands the arguments after the program's name.
+/// Parses the arguments after the program's name.
 pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Request, Box<dyn Error>> {
     let mut options = Options {
         models: Vec::new(),

@@ -1,10 +1,11 @@
-//! The losses of the models that are measured. Where the inputs are "kept" they are buffers of the model, which stay on the devices; else they come from the host in every step.
+//! The losses of the benchmark's models. Inputs that are "kept" are buffers of the model, which
+//! stay on the devices; others come from the host in every step.
 
 use soybean::{nn, prelude::*};
 
 use super::{alexnet, gpt, vgg16};
 
-/// The perceptron of the `SoyBean` paper: four layers of the input's width.
+/// The perceptron of the SoyBean paper: four layers of the input's width.
 #[soybean::layer]
 pub(crate) fn perceptron(x: Tensor, y: Tensor) -> Tensor {
     let mut h = x;
@@ -55,7 +56,8 @@ pub(crate) fn small_vgg16(y: Tensor) -> Tensor {
     vgg16::vgg16(kept_images(y.dim(0), 32), 8, 32, 16).cross_entropy(y)
 }
 
-/// GPT-2's smallest form: twelve blocks of twelve heads. Its vocabulary of 50257 is filled up to a multiple of 128, as is usual.
+/// GPT-2 small: twelve blocks of twelve heads. Its vocabulary of 50257 is padded to a multiple of
+/// 128, as usual.
 #[soybean::layer]
 pub(crate) fn of_gpt(tokens: Tensor, next: Tensor) -> Tensor {
     gpt::gpt(tokens, 50304, 768, 12, 12, 0.1).cross_entropy(next)
@@ -66,7 +68,8 @@ pub(crate) fn small_gpt(tokens: Tensor, next: Tensor) -> Tensor {
     gpt::gpt(tokens, 64, 32, 4, 2, 0.1).cross_entropy(next)
 }
 
-/// A chain of products of square matrices, whose elements stay of one size, with nothing to fetch but their mean.
+/// A chain of products of square matrices whose elements keep their size. Only their mean is
+/// fetched.
 #[soybean::layer]
 pub(crate) fn products(scale: Tensor, extent: usize) -> Tensor {
     let bound = (3.0 / extent as f64).sqrt();

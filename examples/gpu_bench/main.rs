@@ -1,6 +1,9 @@
-//! Training steps at the sizes that papers measure, one line of JSON for each case: `cargo run --release --example gpu_bench -- --model mlp512 --precision bf16 --ranks 1`.
+//! Training steps at the sizes of papers, one line of JSON for each case: `cargo run --release
+//! --example gpu_bench -- --model mlp512 --precision bf16 --ranks 1`.
 //!
-//! `--help` lists the flags; without any, every case of full size is measured. `scripts/gpu-check.sh` runs it in turns with `benches/peers/torch_step.py`, which has the same models.
+//! `--help` lists the flags; without flags, all cases of full size are measured.
+//! `scripts/gpu-check.sh` alternates it with `benches/peers/torch_step.py`, which has the same
+//! models.
 
 #[path = "../networks/alexnet.rs"]
 mod alexnet;
@@ -27,14 +30,14 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            // If standard error is closed too, the exit code is all that is left to tell.
+            // If standard error is closed too, the exit code remains.
             let _ = writeln!(io::stderr(), "error: {error} (--help lists all flags)");
             ExitCode::from(2)
         }
     }
 }
 
-/// Measures the cases that are asked for; whether all of them could be.
+/// Measures the selected cases; returns true if all succeeded.
 fn run(output: &mut dyn Write) -> Result<bool, Box<dyn Error>> {
     let options = match flags::parse(env::args_os().skip(1))? {
         Request::Help(text) => {

@@ -16,12 +16,12 @@ use super::{
     flags::Options,
 };
 
-/// Steps before the measurement: graphs are captured, clocks rise.
+/// Steps before the measurement, in which graphs are captured and clocks rise.
 const N_WARM_UP_STEPS: usize = 5;
 /// The products in one evaluation of the model `peak`.
 const N_PRODUCTS: f64 = 16.0;
 
-/// What was measured, as one line of JSON.
+/// Returns the measurement as one line of JSON.
 pub(crate) fn line(case: &Case, options: &Options) -> Result<String, Box<dyn Error>> {
     let program = (case.program)();
     let batch = random_batch(program)?;
@@ -53,13 +53,13 @@ pub(crate) fn line(case: &Case, options: &Options) -> Result<String, Box<dyn Err
     Ok(Value::Object(line).to_string())
 }
 
-/// The microseconds that the host took, on average, to hand a training step to the device.
+/// Returns the mean time in microseconds that the host took to launch a training step.
 fn launch_microseconds(trainer: &Trainer) -> Option<f64> {
     let profile = trainer.profile().into_iter().next().filter(|it| it.n_steps > 0)?;
     Some(profile.handing_over.as_secs_f64() * 1e6 / profile.n_steps as f64)
 }
 
-/// Why a case could not be measured, as one line of JSON.
+/// Returns the error of a case as one line of JSON.
 pub(crate) fn failure(case: &Case, error: &dyn Error) -> String {
     let mut line = head(case);
     line.extend(object(json!({ "error": error.to_string() })));
@@ -86,7 +86,8 @@ fn object(value: Value) -> serde_json::Map<String, Value> {
     }
 }
 
-/// The milliseconds of training steps, the least first, and the last loss. The next batch is handed over while a step runs, as in training.
+/// Returns the times of training steps in milliseconds in ascending order, and the last loss. The
+/// next batch is queued during a step, as in training.
 fn training_steps(
     trainer: &mut Trainer,
     batch: &[View<'_>],
@@ -111,7 +112,7 @@ fn training_steps(
     Ok((milliseconds, loss))
 }
 
-/// The milliseconds of evaluations, the least first, and the last loss.
+/// Returns the times of evaluations in milliseconds in ascending order, and the last loss.
 fn evaluations(
     trainer: &mut Trainer,
     batch: &[View<'_>],
@@ -131,7 +132,8 @@ fn evaluations(
     Ok((milliseconds, loss))
 }
 
-/// The multiplications and additions in matrix products, convolutions and attention, of all ranks, as the plan lists them.
+/// Returns the multiplications and additions in matrix products, convolutions and attention of all
+/// ranks, as listed in the plan.
 pub(crate) fn flops(case: &Case) -> Result<f64, Box<dyn Error>> {
     if let Task::Products(extent) = case.task {
         return Ok(N_PRODUCTS * 2.0 * (extent as f64).powi(3));
@@ -145,13 +147,13 @@ pub(crate) fn flops(case: &Case) -> Result<f64, Box<dyn Error>> {
     Ok(operators.iter().filter(is_product).filter_map(|it| it["flops"].as_f64()).sum())
 }
 
-/// A batch drawn at random, always the same.
+/// A random batch, the same in every run.
 fn random_batch(program: &dyn Model) -> Result<Vec<Values>, Box<dyn Error>> {
     let mut state = 1;
     program.tables().inputs.iter().map(|input| random_numbers(input, &mut state)).collect()
 }
 
-/// Values from -1 to below 1, or labels and tokens.
+/// Returns values uniform in `-1..1`, or labels and tokens.
 fn random_numbers(input: &Input, state: &mut u64) -> Result<Values, Box<dyn Error>> {
     let mut bits = || {
         *state = next_state(*state);

@@ -1,8 +1,9 @@
-//! AlexNet in the form of Krizhevsky 2014 ("One weird trick"), which is `torchvision`'s too.
+//! AlexNet as in Krizhevsky 2014 ("One weird trick") and in `torchvision`.
 
 use soybean::{nn, prelude::*};
 
-/// Images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits; `width` is that of the first convolution, 64 there, and `hidden` 4096.
+/// Images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits. `width` is that of the first
+/// convolution, 64 in the paper, and `hidden` is 4096.
 #[soybean::layer]
 pub(crate) fn alexnet(x: Tensor, width: usize, hidden: usize, n_classes: usize) -> Tensor {
     let mut h = nn::conv2d(x, width, 11, 4, 2).relu().max_pool2d(3, 2, 0);

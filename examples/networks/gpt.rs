@@ -1,8 +1,9 @@
-//! A decoder of the kind of GPT-2. Source: Radford et al. 2019.
+//! A decoder like GPT-2. Source: Radford et al. 2019.
 
 use soybean::{nn, prelude::*};
 
-/// Tokens `[batch, length]` to logits `[batch, length, vocabulary]`, each for the token that comes next; `p` is the probability of dropout.
+/// Tokens `[batch, length]` to logits `[batch, length, vocabulary]` of the next tokens; `p` is the
+/// probability of dropout.
 #[soybean::layer]
 pub(crate) fn gpt(
     tokens: Tensor,

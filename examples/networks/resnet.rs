@@ -2,7 +2,8 @@
 
 use soybean::{nn, prelude::*};
 
-/// ResNet-50: images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits; `width` is that of the first convolution, 64 there.
+/// ResNet-50: images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits; `width` is that
+/// of the first convolution, 64 in the paper.
 #[soybean::layer]
 pub(crate) fn resnet50(x: Tensor, width: usize, n_classes: usize) -> Tensor {
     let mut h = nn::conv_norm_relu(x, width, 7, 2, 3).max_pool2d(3, 2, 1);
@@ -16,7 +17,8 @@ pub(crate) fn resnet50(x: Tensor, width: usize, n_classes: usize) -> Tensor {
     nn::linear(h.global_avg_pool2d(), n_classes)
 }
 
-/// ResNet-20, for small images: `[n, c, 32, 32]` to logits; `width` is that of the first convolution, 16 in the paper.
+/// ResNet-20, for small images: `[n, c, 32, 32]` to logits; `width` is that of the first
+/// convolution, 16 in the paper.
 #[soybean::layer]
 pub(crate) fn resnet20(x: Tensor, width: usize, n_classes: usize) -> Tensor {
     let mut h = nn::conv_norm_relu(x, width, 3, 1, 1);

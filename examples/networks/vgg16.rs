@@ -2,7 +2,8 @@
 
 use soybean::{nn, prelude::*};
 
-/// Images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits; `width` is that of the first convolutions, 64 there, and `hidden` 4096.
+/// Images `[n, 3, h, w]`, of 224 x 224 pixels in the paper, to logits. `width` is that of the first
+/// convolutions, 64 in the paper, and `hidden` is 4096.
 #[soybean::layer]
 pub(crate) fn vgg16(x: Tensor, width: usize, hidden: usize, n_classes: usize) -> Tensor {
     let mut h = x;

@@ -115,13 +115,13 @@ fn kinds(report: &Report, objective: Objective, tensor: Value) -> Vec<usize> {
         Objective::Bytes => None,
         Objective::Time => found.topology.as_ref().map(|it| it.level(axis)),
     };
-    let turned: Vec<AxisSet> =
-        mesh.turns().map(|(extent, _)| mesh.axes_with_digits(extent)).collect();
+    let of_first_digits: Vec<AxisSet> =
+        mesh.first_axes().map(|(extent, _)| mesh.axes_with_digits(extent)).collect();
     let is_alike = |one: usize, other: usize| {
         is_free
             && mesh.size(one) == mesh.size(other)
             && level(one) == level(other)
-            && turned.iter().all(|it| it.contains(one) == it.contains(other))
+            && of_first_digits.iter().all(|it| it.contains(one) == it.contains(other))
     };
     let first = |axis: usize| (0..axis).find(|&it| is_alike(it, axis)).unwrap_or(axis);
     (0..mesh.n_axes()).map(first).collect()

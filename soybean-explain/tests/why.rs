@@ -116,7 +116,7 @@ fn a_plan_is_searched_anew_on_its_own_mesh() {
     let recipe = Recipe { builder: model.builder, loss: Some(model.loss), ..recipe(8, None) };
     let report = compile_again(&recipe).unwrap().report;
     let tiled = &report.search().tiled;
-    assert_eq!(tiled.mesh.turns().collect::<Vec<_>>(), [(12, 1), (768, 1)]);
+    assert_eq!(tiled.mesh.first_axes().collect::<Vec<_>>(), [(12, 1), (768, 1)]);
     let why = ask(&report, "3.weight").unwrap();
     // The first axis is not like the others: 3 tilings along it, 6 along them.
     assert_eq!(why.choices.len(), 18);

@@ -1,16 +1,16 @@
 //! Dual decomposition of a chain of subproblems.
 //!
 //! Neighbouring subproblems share a *separator*: two variables. Lagrange multipliers on the label
-//! pairs of a separator make its subproblems agree: the subproblem to its right pays the
-//! multiplier, the one to its left receives it. The sum of the subproblems' lower bounds is a lower
-//! bound of the whole problem, whatever the multipliers are. They are updated until no subproblem
-//! can raise its bound at the expense of another. Then few labels are within reach of the bound,
-//! elimination enumerates what each subproblem costs with them, and dynamic programming along the
-//! chain finds the best assignment. Equal subproblems between equal separators form a class and are
-//! visited once.
+//! pairs of a separator make its subproblems agree. The subproblem to its right pays the
+//! multiplier, and the one to its left receives it. The sum of the subproblems' lower bounds is a
+//! lower bound of the whole problem, whatever the multipliers are. They are updated until no
+//! subproblem can raise its bound at the expense of another. Then few labels are within reach of
+//! the bound. Elimination enumerates the costs of each subproblem with them, and dynamic
+//! programming along the chain finds the best assignment. Equal subproblems between equal
+//! separators form a class and are visited once.
 //!
-//! Source: Komodakis, Paragios and Tziritas 2007 and 2011; here with updates of all multipliers by
-//! averaged min-marginals, as in max-sum diffusion (Werner 2007), instead of subgradients.
+//! Source: Komodakis, Paragios and Tziritas 2007 and 2011. Here averaged min-marginals update all
+//! multipliers, as in max-sum diffusion (Werner 2007), instead of subgradients.
 
 mod conditioning;
 mod enumeration;

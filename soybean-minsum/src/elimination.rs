@@ -1,7 +1,7 @@
 //! Exact minimisation by bucket elimination (Dechter 1999).
 //!
-//! Eliminating a variable replaces the tables that mention it by one table over its neighbours: for
-//! each combination of their labels, the least cost over the labels of the variable.
+//! Eliminating a variable replaces the tables that mention it by one table over its neighbours. For
+//! each combination of their labels it has the least cost over the labels of the variable.
 
 use std::{collections::BTreeMap, ops::Range, rc::Rc};
 

@@ -11,7 +11,7 @@ use super::problem::{Edge, PairwiseProblem};
 #[derive(Debug)]
 pub(crate) struct EliminationOrder {
     pub(crate) variables: Vec<usize>,
-    /// Whether all variables that may be eliminated are in the order.
+    /// True if all variables that may be eliminated are in the order.
     pub(crate) is_complete: bool,
     /// The number of label combinations that the elimination visits.
     pub(crate) work: u64,

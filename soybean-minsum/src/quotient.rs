@@ -1,10 +1,10 @@
 //! First assignments for problems that repeat: equal labels in equal neighbourhoods.
 //!
-//! Colour refinement (Weisfeiler and Leman 1968) puts variables into one class if equal tables lead
-//! from them to variables of equal classes, for a number of rounds. The quotient problem has one
-//! variable per class. It is small however often a layer repeats. Its best labels are a good
-//! assignment of the whole problem, but not always an optimal one: nothing forces layers to have
-//! equal labels. Kersting et al. 2014 use the same quotient for lifted inference.
+//! Colour refinement (Weisfeiler and Leman 1968) runs for a number of rounds. In each, variables
+//! stay in one class if equal tables lead from them to variables of equal classes. The quotient
+//! problem has one variable per class. It is small however often a layer repeats. Its best labels
+//! are a good assignment of the whole problem, but not always an optimal one: nothing forces layers
+//! to have equal labels. Kersting et al. 2014 use the same quotient for lifted inference.
 
 use std::{collections::BTreeMap, rc::Rc};
 

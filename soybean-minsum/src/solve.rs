@@ -88,9 +88,8 @@ const EXACT_SHARE: u64 = 16;
 
 /// Searches for an assignment of the least cost. A good assignment to start from makes it faster.
 ///
-/// # Panics
-/// If the problem or the given assignment is malformed: a variable without labels, a table of the
-/// wrong length, an edge whose variables are not in increasing order.
+/// # Panics If the problem or the given assignment is malformed. Examples are a variable without
+/// labels, a table of the wrong length, and an edge whose variables are not in increasing order.
 #[must_use]
 pub fn solve(problem: &PairwiseProblem, start: Option<&[usize]>, options: Options) -> Solution {
     let limit = start.map_or(NO_LIMIT, |labels| problem.cost(labels));
@@ -114,8 +113,8 @@ pub fn solve_below(problem: &PairwiseProblem, limit: i64, options: Options) -> I
     refine(problem, limit, &mut Budget::new(options))
 }
 
-/// Returns for each variable the labels that an assignment of at most this cost may have, as far as
-/// some passes of message passing can tell.
+/// Returns for each variable the labels that an assignment of at most this cost may have. Passes of
+/// message passing rule out the others.
 #[must_use]
 pub fn labels_within(problem: &PairwiseProblem, limit: i64, n_passes: u64) -> Vec<Vec<usize>> {
     let mut reparametrisation = Reparametrisation::new(problem.clone());
@@ -142,7 +141,7 @@ struct Budget {
     gap: i64,
     /// The gap may be left once less work than this is left. Before that, the proof may be cheap.
     exact_until: u64,
-    /// Whether the quotient has not been tried yet.
+    /// True until the quotient has been tried.
     may_use_quotient: bool,
     /// The work of dual decomposition, until it has been tried.
     decomposition_work: u64,

@@ -7,7 +7,7 @@ use std::fmt;
 pub const MAX_AXES: usize = 16;
 
 /// The maximum number of extents with their own digit order.
-const MAX_TURNED: usize = 12;
+const MAX_FIRST_AXES: usize = 12;
 
 /// Ranks arranged on axes of prime size, the first axis over the slowest interconnect.
 ///
@@ -16,9 +16,9 @@ const MAX_TURNED: usize = 12;
 pub struct Mesh {
     sizes: [u16; MAX_AXES],
     n_axes: u8,
-    n_turned: u8,
+    n_first_axes: u8,
     /// Extents of dims, each with the axis that takes its first digit.
-    turned: [(u32, u8); MAX_TURNED],
+    first_axes: [(u32, u8); MAX_FIRST_AXES],
 }
 
 impl Mesh {
@@ -53,7 +53,7 @@ impl Mesh {
             }
             factor += 1;
         }
-        Self { sizes, n_axes, n_turned: 0, turned: [(0, 0); MAX_TURNED] }
+        Self { sizes, n_axes, n_first_axes: 0, first_axes: [(0, 0); MAX_FIRST_AXES] }
     }
 
     /// Returns the mesh whose axes have these prime sizes, in this order.
@@ -85,28 +85,28 @@ impl Mesh {
     /// # Panics
     /// Panics if there is no such axis.
     #[must_use]
-    pub const fn turned(mut self, extent: usize, axis: usize) -> Self {
+    pub const fn with_first_axis(mut self, extent: usize, axis: usize) -> Self {
         assert!(axis < self.n_axes as usize, "the mesh has this axis");
-        if (self.n_turned as usize) < MAX_TURNED && extent <= u32::MAX as usize {
+        if (self.n_first_axes as usize) < MAX_FIRST_AXES && extent <= u32::MAX as usize {
             #[expect(clippy::cast_possible_truncation, reason = "checked above")]
             {
-                self.turned[self.n_turned as usize] = (extent as u32, axis as u8);
+                self.first_axes[self.n_first_axes as usize] = (extent as u32, axis as u8);
             }
-            self.n_turned += 1;
+            self.n_first_axes += 1;
         }
         self
     }
 
     /// Returns the extents whose digit order does not begin at the first axis, each with its first
     /// axis.
-    pub fn turns(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let turned = &self.turned[..usize::from(self.n_turned)];
-        turned.iter().map(|&(extent, axis)| (extent as usize, usize::from(axis)))
+    pub fn first_axes(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let first_axes = &self.first_axes[..usize::from(self.n_first_axes)];
+        first_axes.iter().map(|&(extent, axis)| (extent as usize, usize::from(axis)))
     }
 
     /// Returns the axes in the order in which they take the digits of dims of this extent.
     pub fn axes_of_digits(&self, extent: usize) -> impl Iterator<Item = usize> + use<> {
-        let first = self.turns().find(|it| it.0 == extent).map_or(0, |it| it.1);
+        let first = self.first_axes().find(|it| it.0 == extent).map_or(0, |it| it.1);
         let n_axes = self.n_axes();
         (0..n_axes).map(move |at| (first + at) % n_axes)
     }

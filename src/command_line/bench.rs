@@ -1,4 +1,4 @@
-//! `bench`: how long a training step takes, where the time goes, what it moves and holds.
+//! `bench`: measures training steps, their parts, moved bytes and memory.
 
 use std::{
     fmt, fs,
@@ -17,10 +17,10 @@ use soybean_runtime::{
 use super::{CommandError, CommandModel, flags::Options};
 use crate::run::{batch_size, loader, write_trace};
 
-/// The steps or predictions before those that are measured.
+/// Steps or predictions before the measured ones.
 pub(super) const N_WARM_UP: usize = 3;
 
-/// The steps or predictions that are measured, unless a flag says otherwise.
+/// Default number of measured steps or predictions.
 pub(super) const N_MEASURED: u64 = 20;
 
 pub(super) fn bench(
@@ -67,7 +67,7 @@ pub(super) fn bench(
     Ok(())
 }
 
-/// How long each of some steps takes, and the share of the time in which they waited for data.
+/// Returns the times of training steps, and the fraction of the time spent waiting for data.
 fn measured(
     trainer: &mut Trainer,
     supply: &mut Supply,
@@ -86,11 +86,11 @@ fn measured(
     Ok((times, waited.as_secs_f64() / started.elapsed().as_secs_f64()))
 }
 
-/// Batches without end.
+/// Batches of all epochs without end.
 struct Supply {
     loader: DataLoader,
     epoch: u64,
-    /// The time that earlier epochs were waited for.
+    /// The waiting time in earlier epochs.
     waited: Duration,
 }
 
@@ -112,7 +112,7 @@ impl Supply {
     }
 }
 
-/// How long the same took, again and again, in milliseconds. It has been done at least once.
+/// Durations of a repeated operation in milliseconds; at least one.
 #[derive(Default)]
 pub(super) struct Times(Vec<f64>);
 
@@ -129,7 +129,7 @@ impl Times {
     }
 }
 
-/// The time that half of them do not pass, and the least.
+/// The median and the minimum.
 impl fmt::Display for Times {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut sorted = self.0.clone();
@@ -139,14 +139,14 @@ impl fmt::Display for Times {
     }
 }
 
-/// The memory of a program, and that of the process.
+/// Returns a line about the memory of a program and of the process.
 pub(super) fn memory(tables: &Tables) -> String {
     let per_rank = readable_bytes(tables.arena_bytes as u64);
     let all = readable_bytes((tables.arena_bytes * tables.mesh.n_ranks()) as u64);
     format!("{per_rank} per device, {all} in all{}", resident())
 }
 
-/// The most memory that the process has held, where the system tells it.
+/// Returns the peak memory of the process, where the system reports it.
 fn resident() -> String {
     let kilobytes = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

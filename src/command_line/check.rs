@@ -1,8 +1,9 @@
-//! `check`: the generated trainer against the model's own function.
+//! `check`: compares the generated trainer with the model's own function.
 //!
-//! Loss and outputs are compared directly. The gradients cannot be seen from outside, so the first update is compared with finite
-//! differences: from fresh optimiser state every optimiser's first update is a known function of the gradient. Where several steps share an update, all of
-//! them are made, on the same batch.
+//! Loss and outputs are compared directly. Gradients are not visible from outside, so the first
+//! update is compared with finite differences: from a fresh optimiser state, the first update of
+//! every optimiser is a known function of the gradient. If several steps share an update, all of
+//! them run on the same batch.
 
 mod rules;
 #[cfg(test)]
@@ -22,22 +23,24 @@ use super::{
 use crate::run::first;
 use rules::{FirstUpdate, Fit, Sample, sample};
 
-/// How far numbers may be from the function's, which are double, relative to the largest of them.
+/// Tolerances against the function in double precision, relative to the largest number.
 struct Tolerance {
-    /// Of losses and outputs.
+    /// The tolerance of losses and outputs.
     result: f64,
-    /// Of updates: differences of parameters in single precision, after as many roundings again as the results.
+    /// The tolerance of updates. They are differences of parameters in single precision, after as
+    /// many roundings again as the results.
     update: f64,
 }
 
 impl Tolerance {
     const fn of(precision: Precision) -> Self {
         match precision {
-            // Some thousand terms summed in another order.
+            // Some thousand terms are summed in another order.
             Precision::F32 => Self { result: 1e-4, update: 1e-3 },
-            // Operands are off by 2^-11, and the deepest networks have some dozen products one after another.
+            // Operands are rounded at 2^-11, and the deepest networks have some dozen products in
+            // sequence.
             Precision::Tf32 => Self { result: 5e-3, update: 2e-2 },
-            // All tensors are off by 2^-9.
+            // All tensors are rounded at 2^-9.
             Precision::Bf16 => Self { result: 2e-2, update: 8e-2 },
         }
     }
@@ -61,7 +64,7 @@ fn check_on(
 ) -> Result<(), CommandError> {
     let tables = model.model.tables();
     let mut report = Report::new(output, tables.precision);
-    // With a learning rate of 1 the difference of the parameters is the update itself.
+    // With a learning rate of 1, the update is the difference of the parameters.
     let mut trainer = Trainer::new(model.model, Config { learning_rate: 1.0, ..config.clone() })?;
     let before = numbers(&mut trainer)?;
     let started = Instant::now();
@@ -97,7 +100,7 @@ fn numbers(trainer: &mut Trainer) -> Result<Vec<Numbers>, CommandError> {
     Ok(trainer.parameters()?.iter().map(|(_, array)| Numbers::of_array(array)).collect())
 }
 
-/// What was checked so far.
+/// The results of a check so far.
 pub(super) struct Report<'a> {
     output: &'a mut dyn Write,
     tolerance: Tolerance,
@@ -112,7 +115,7 @@ impl<'a> Report<'a> {
 }
 
 impl Report<'_> {
-    /// Makes steps up to the first update; gives those whose gradients differ.
+    /// Runs steps until the first update; returns the steps whose gradients differ.
     fn steps(
         &mut self,
         trainer: &mut Trainer,
@@ -149,7 +152,7 @@ impl Report<'_> {
         Ok(writeln!(self.output, "{verdict}  {what:<26} {found}")?)
     }
 
-    /// Compares results of the trainer with the function's, relative to the largest of them.
+    /// Compares results of the trainer with those of the function, relative to the largest number.
     pub(super) fn same(
         &mut self,
         what: &str,
@@ -177,7 +180,7 @@ impl Report<'_> {
         self.line(predicted == counted, what, &format!("predicted {predicted}, counted {counted}"))
     }
 
-    /// Compares the first update with each rule; at the least it must lead downhill.
+    /// Compares the first update with each rule; as a minimum it must be a descent direction.
     fn update(
         &mut self,
         samples: &[Sample],

@@ -1,4 +1,5 @@
-//! `check --determinism`: the same steps several times over, whose losses and parameters must have the same bits.
+//! `check --determinism`: runs the same steps several times and compares the bits of losses and
+//! parameters.
 
 use std::{collections::BTreeSet, io::Write, num::NonZero, sync::Arc, thread};
 
@@ -7,7 +8,8 @@ use soybean_runtime::{Array, Config, Device, Trainer, View, data::Dataset};
 use super::{CommandError, CommandModel, flags::Options};
 use crate::run::first;
 
-/// The steps of a run: after the first, all that a step computes has reached the parameters, and the later ones spread it.
+/// Steps of a run. After the first step, all computed values have reached the parameters, and later
+/// steps spread them.
 const N_STEPS: usize = 5;
 
 pub(super) fn check(
@@ -53,7 +55,8 @@ pub(super) fn check(
     }
 }
 
-/// The configuration itself, and on the CPU the same with one, two and three threads for each rank, and with all cores.
+/// Returns the configuration itself and, on the CPU, the same with one, two and three threads per
+/// rank and with all cores.
 fn configs(config: &Config, n_ranks: usize) -> Vec<Config> {
     let mut configs = vec![config.clone()];
     let is_on_gpus = match config.device {
@@ -73,9 +76,9 @@ fn configs(config: &Config, n_ranks: usize) -> Vec<Config> {
     configs
 }
 
-/// What some steps came to.
+/// The results of some steps.
 struct Run {
-    /// What ran where.
+    /// The devices and threads of the run.
     place: String,
     losses: Vec<f32>,
     parameters: Vec<(String, Array)>,
@@ -94,7 +97,7 @@ impl Run {
     }
 }
 
-/// The first number that is not the same in both runs, bit for bit.
+/// Returns the first number whose bits differ between two runs.
 fn difference(expected: &Run, found: &Run) -> Option<String> {
     let losses = place(&expected.losses, &found.losses);
     if let Some(step) = losses {
@@ -111,12 +114,12 @@ fn difference(expected: &Run, found: &Run) -> Option<String> {
     })
 }
 
-/// Where the bits differ first.
+/// Returns the index of the first element whose bits differ.
 fn place(expected: &[f32], found: &[f32]) -> Option<usize> {
     expected.iter().zip(found).position(|(expected, found)| expected.to_bits() != found.to_bits())
 }
 
-/// The coordinates of an element of a tensor of this shape.
+/// Returns the coordinates of an element of a tensor of this shape.
 fn coordinates(mut index: usize, shape: &[usize]) -> Vec<usize> {
     let mut coordinates: Vec<usize> = shape
         .iter()

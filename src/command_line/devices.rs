@@ -1,4 +1,4 @@
-//! `devices`: which devices and libraries are found, and which are used.
+//! `devices`: lists the devices and libraries that are found, and those that are used.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! The table of commands and flags; the parser and the help texts follow from it.
+//! The table of commands and flags, from which the parser and the help texts follow.
 
 mod plan;
 mod predictor;
@@ -32,27 +32,27 @@ pub(super) enum Command {
     BenchPredictor,
 }
 
-/// What a command line asks for.
+/// The request of a command line.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// To show this text.
+    /// Show this text.
     Help(String),
-    /// To run a command.
+    /// Run a command.
     Run(Box<Options>),
 }
 
-/// What the flags of a command line, or the keys of a file, have set.
+/// The values of flags and of the keys of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) command: Command,
-    /// What `train` is told; the other commands read the parts that concern them.
+    /// The settings of `train`; other commands read some of them.
     pub(super) run: TrainConfig,
     pub(super) plan: PlanOptions,
-    /// What `bench` measures, unless it is the usual number: steps or predictions.
+    /// The number of steps or predictions that `bench` measures, if it is given.
     pub(super) n_measured: Option<u64>,
-    /// Whether `check` compares bits.
+    /// True if `check` compares bits.
     pub(super) determinism: bool,
-    /// The file whose keys come before the flags.
+    /// The TOML file; flags override its keys.
     file: Option<PathBuf>,
 }
 
@@ -69,7 +69,7 @@ impl Options {
     }
 }
 
-/// A command of a program; the first of a program's is what it does without one.
+/// A command of a program. The first one is the default.
 pub(super) struct CommandEntry {
     command: Command,
     name: &'static str,
@@ -88,7 +88,7 @@ pub(super) const TRAINER: &[CommandEntry] = &[
     CommandEntry {
         command: Command::Devices,
         name: "devices",
-        help: "show which devices and libraries are found, and which are used",
+        help: "list the devices and libraries, and those in use",
     },
 ];
 
@@ -144,7 +144,7 @@ const fn commands(scope: Scope) -> &'static [Command] {
 const CONFIG: Flag = Flag {
     name: "config",
     value: "FILE",
-    help: "a TOML file whose keys are the names of these flags; flags go before it",
+    help: "a TOML file whose keys are the names of these flags; flags override it",
     commands: &[Command::Train],
     target: Target::Option(|options, text| set(&mut options.file, Ok(Some(text.into())))),
 };
@@ -152,7 +152,7 @@ const CONFIG: Flag = Flag {
 const DETERMINISM: Flag = Flag {
     name: "determinism",
     value: "",
-    help: "instead train some steps several times, and compare the bits of all results",
+    help: "instead repeat some training steps, and compare the bits of all results",
     commands: &[Command::Check],
     target: Target::Option(|options, _| set(&mut options.determinism, Ok(true))),
 };
@@ -171,7 +171,7 @@ fn flags(commands: &'static [CommandEntry]) -> impl Iterator<Item = Flag> {
     all_flags().filter(is_accepted)
 }
 
-/// Understands the arguments after the program's name.
+/// Parses the arguments after the program's name.
 pub(super) fn parse(
     arguments: impl Iterator<Item = OsString>,
     defaults: TrainConfig,
@@ -207,7 +207,7 @@ pub(super) fn parse(
     Ok(Request::Run(Box::new(options)))
 }
 
-/// The defaults, then the file that the flags name, then the flags.
+/// Returns the defaults, overridden by the file, overridden by the flags.
 fn chosen(defaults: TrainConfig, given: &[(Flag, Vec<String>)]) -> Result<Options, CommandError> {
     let options = set_all(Options::new(defaults.clone()), given)?;
     let Some(file) = &options.file else { return Ok(options) };
@@ -215,7 +215,7 @@ fn chosen(defaults: TrainConfig, given: &[(Flag, Vec<String>)]) -> Result<Option
     set_all(Options::new(chosen), given)
 }
 
-/// Sets what was given on the command line. A list that is given there takes the place of the one before it.
+/// Sets the values of flags. A list on the command line replaces the earlier one.
 fn set_all(mut options: Options, given: &[(Flag, Vec<String>)]) -> Result<Options, CommandError> {
     for (number, (flag, values)) in given.iter().enumerate() {
         let is_first = given[..number].iter().all(|it| it.0.name != flag.name);
@@ -228,7 +228,7 @@ fn set_all(mut options: Options, given: &[(Flag, Vec<String>)]) -> Result<Option
             let fault = |fault| CommandError::Usage(format!("--{}: {fault}", flag.name));
             flag.set(&mut options, value).map_err(fault)?;
         }
-        // The steps of the program's defaults are no number of steps to measure.
+        // Steps in the program's defaults do not count as a number of steps to measure.
         if flag.name == "steps" {
             options.n_measured = options.run.steps;
         }
@@ -236,7 +236,7 @@ fn set_all(mut options: Options, given: &[(Flag, Vec<String>)]) -> Result<Option
     Ok(options)
 }
 
-/// The values that stand behind a flag; one that is empty, if it takes none.
+/// Returns the values after a flag; one empty value for a switch.
 fn values(flag: &Flag, parser: &mut Parser) -> Result<Vec<String>, CommandError> {
     if flag.value.is_empty() {
         return Ok(vec![String::new()]);

@@ -6,7 +6,7 @@ use soybean_runtime::{Array, View};
 use super::CommandModel;
 use crate::{Tensor, eager};
 
-/// A shape and its elements, row by row.
+/// A shape and its elements in row-major order.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     pub(super) shape: Vec<usize>,
@@ -36,7 +36,7 @@ impl Numbers {
     }
 }
 
-/// A function of parameters: the model's, with the batch fixed.
+/// The model's function of its parameters, for a fixed batch.
 pub(super) struct Oracle {
     forward: fn(&[Tensor]) -> Vec<Tensor>,
     inputs: Vec<Numbers>,
@@ -60,12 +60,12 @@ impl Oracle {
         &self.parameters
     }
 
-    /// The loss that a training step of this number has, from 1.
+    /// Returns the loss of a training step, counted from 1.
     pub(super) fn training_loss(&self, step: u64) -> f64 {
         eager::in_training(self.seed, step, || self.evaluation())[0].elements[0]
     }
 
-    /// The loss and the further outputs of an evaluation.
+    /// Returns the loss and the other outputs of an evaluation.
     pub(super) fn evaluation(&self) -> Vec<Numbers> {
         eager::scope(|| {
             let inputs: Vec<Tensor> = self.inputs.iter().map(Numbers::tensor).collect();
@@ -76,9 +76,11 @@ impl Oracle {
         })
     }
 
-    /// The derivative of the mean loss of these training steps by one element of one parameter, by central differences.
+    /// Returns the derivative of the mean loss of these training steps with respect to one element
+    /// of a parameter, by central differences.
     pub(super) fn slope(&mut self, parameter: usize, element: usize, steps: &[u64]) -> f64 {
-        // In double precision the error of the difference is about 1e-10 for this distance, far below single precision's.
+        // In double precision the error of the difference is about 1e-10 for this distance, far
+        // below that of single precision.
         const DISTANCE: f64 = 1e-5;
         let here = self.parameters[parameter].elements[element];
         let mut loss_at = |value| {

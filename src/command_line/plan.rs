@@ -1,4 +1,4 @@
-//! `plan`: shows and explains what was decided at build time, or would be with other options.
+//! `plan`: shows and explains the plan of the build, or a plan with other options.
 
 use std::{fs, io::Write};
 
@@ -24,7 +24,7 @@ pub(super) fn plan(
     fs::write(file, text).map_err(fault)
 }
 
-/// Explanations are texts, of one question at a time.
+/// Explanations are texts, and answer one question at a time.
 fn check(options: &PlanOptions) -> Result<(), CommandError> {
     let usage = |message: &str| Err(CommandError::Usage(message.to_owned()));
     match (&options.why, options.diff.len(), options.format) {
@@ -52,7 +52,7 @@ fn text(plan: &Plan, options: &PlanOptions) -> Result<String, CommandError> {
     Ok(formatted(&compiled, options.format))
 }
 
-/// The plan by a strategy of this name, or of a file.
+/// Returns the plan of a strategy or of a file.
 fn side(plan: &Plan, options: &PlanOptions, name: &str) -> Result<Side, CommandError> {
     let text = match name.parse::<Strategy>() {
         Ok(strategy) => {

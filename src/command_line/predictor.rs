@@ -1,4 +1,4 @@
-//! `check` and `bench` of a predictor, on random numbers: a model of mode inference has no data of its own.
+//! `check` and `bench` of a predictor, on random inputs, since an inference model has no data.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use super::{
     random::drawn,
 };
 
-/// Compares outputs and bytes with those of the model's function and of its plan.
+/// Compares outputs and moved bytes with the model's function and its plan.
 pub(super) fn check(
     model: &CommandModel,
     options: &Options,
@@ -36,7 +36,7 @@ pub(super) fn check(
     report.conclude()
 }
 
-/// How long a prediction takes, what it moves and holds.
+/// Measures predictions, moved bytes and memory.
 pub(super) fn bench(
     model: &CommandModel,
     options: &Options,

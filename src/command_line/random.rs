@@ -9,10 +9,10 @@ use soybean_runtime::data::{Column, Table, Values};
 use crate::{Network, Split};
 
 impl Split {
-    /// Random data for the inputs of the model `N`, the same for the same seed.
+    /// Returns random data for the inputs of the model `N`; equal seeds give equal data.
     ///
-    /// Numbers are spread evenly over `-1..1`. If the model has class labels, the samples of a class have one number in every `f32` input
-    /// raised by 4, so that there is something to learn.
+    /// Numbers are uniform in `-1..1`. If the model has class labels, each class has one number in
+    /// every `f32` input raised by 4, so that it can be learned.
     ///
     /// # Panics
     /// If an input of the model has no dims.
@@ -25,7 +25,7 @@ impl Split {
     }
 }
 
-/// Random numbers for a model's inputs: spread evenly over `-1..1`, and classes.
+/// Returns random inputs of a model: numbers uniform in `-1..1`, and classes.
 pub(super) fn drawn(inputs: &[Input], seed: u64) -> Vec<Values> {
     let mut random = Random(seed);
     let of_input = |input: &Input| {
@@ -77,7 +77,7 @@ fn labels(classes: &[usize], width: usize) -> Vec<i32> {
     classes.iter().flat_map(|class| std::iter::repeat_n(label(class), width)).collect()
 }
 
-/// Random numbers.
+/// A random number generator.
 struct Random(u64);
 
 impl Random {
@@ -87,7 +87,7 @@ impl Random {
         word
     }
 
-    /// Evenly spread over `0..1`, in steps that single precision holds.
+    /// Returns a number uniform in `0..1`, exact in single precision.
     fn unit(&mut self) -> f32 {
         (self.next() >> 40) as f32 / 16_777_216.0
     }

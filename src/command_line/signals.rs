@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: the run ends after the step that is under way. A second Ctrl-C ends the program at once.
+//! Ctrl-C and SIGTERM: the run ends after the current step. A second Ctrl-C ends the program at
+//! once.
 
 use std::{
     io,
@@ -13,7 +14,7 @@ use signal_hook::{
     flag,
 };
 
-/// What was caught since [`Signals::catch`].
+/// The signal that was caught since [`Signals::catch`].
 pub(super) struct Signals(Arc<AtomicUsize>);
 
 /// A signal that ends a run.
@@ -24,10 +25,10 @@ pub(super) enum Signal {
 }
 
 impl Signals {
-    /// Lets signals wait for the end of a step.
+    /// Defers signals to the end of a step.
     pub(super) fn catch() -> io::Result<Self> {
         let (caught, is_interrupted) = (Arc::default(), Arc::new(AtomicBool::new(false)));
-        // In this order: at the first signal there was none before.
+        // The order matters: at the first signal the flag is not set yet.
         flag::register_conditional_shutdown(
             SIGINT,
             i32::from(Signal::Interrupt.exit_code()),
@@ -44,7 +45,7 @@ impl Signals {
         Ok(Self(caught))
     }
 
-    /// The last signal.
+    /// Returns the last signal.
     pub(super) fn caught(&self) -> Option<Signal> {
         let code = self.0.load(Ordering::SeqCst);
         [Signal::Interrupt, Signal::Terminate]
@@ -61,7 +62,7 @@ impl Signal {
         }
     }
 
-    /// 128 and the signal's number, as shells have it.
+    /// Returns 128 plus the signal's number, as shells do.
     pub(super) const fn exit_code(self) -> u8 {
         match self {
             Self::Interrupt => 130,

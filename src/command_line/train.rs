@@ -1,4 +1,4 @@
-//! `train`: a run with what is printed of it, and its end by signals.
+//! `train`: runs a training, prints its progress, and handles signals.
 
 mod dashboard;
 mod resume_command;
@@ -46,10 +46,10 @@ pub(super) fn train(
     };
     let outcome = run::fit(&mut trainer, tables, &config, split, &mut watch);
     let printed = printer.finish();
-    // Why the run has failed says more than that nobody reads the output.
+    // The error of the run matters more than a closed output.
     let summary = outcome.map_err(|it| explained(&it, &config, &out))?;
     printed?;
-    // Where there are several processes, another may have caught it.
+    // With several processes, another one may have caught it.
     let of_another = (process != Process::ONLY).then_some(Signal::Terminate);
     match (summary.end, signals.caught().or(of_another)) {
         (End::Stopped, Some(signal)) => Err(stopped(&summary, signal, &out)),
@@ -61,7 +61,7 @@ fn default_folder(model: &str) -> PathBuf {
     Path::new("runs").join(model)
 }
 
-/// What a run tells, printed: a line for each evaluation, on a terminal also what is going on.
+/// Prints events: a line for each evaluation, and a dashboard on a terminal.
 struct Printer<'o> {
     output: &'o mut dyn Write,
     dashboard: Dashboard,
@@ -74,7 +74,7 @@ impl<'o> Printer<'o> {
         Self { output, dashboard: Dashboard::new(config, process), start: None, fault: None }
     }
 
-    /// Whether nobody reads the output any more.
+    /// Returns true if standard output is closed.
     fn is_closed(&self) -> bool {
         self.fault.is_some()
     }
@@ -113,7 +113,7 @@ impl<'o> Printer<'o> {
     }
 }
 
-/// An error, with the command that goes on.
+/// Returns an error with the command that resumes the run.
 fn explained(broken: &FitError, config: &TrainConfig, out: &Path) -> CommandError {
     let FitError { error, checkpoint } = broken;
     let Some(checkpoint) = checkpoint else { return CommandError::Failed(error.to_string()) };
@@ -122,14 +122,14 @@ fn explained(broken: &FitError, config: &TrainConfig, out: &Path) -> CommandErro
         _ => String::new(),
     };
     let command = resume_command::command(checkpoint, out);
-    CommandError::Failed(format!("{error}; go on from there with{lower}: {command}"))
+    CommandError::Failed(format!("{error}; resume from it with{lower}: {command}"))
 }
 
 fn stopped(summary: &Summary, signal: Signal, out: &Path) -> CommandError {
     let step = summary.n_steps;
     let message = match &summary.checkpoint {
         Some(path) => format!(
-            "stopped after step {step}; the checkpoint is {}; go on with: {}",
+            "stopped after step {step}; the checkpoint is {}; resume with: {}",
             path.display(),
             resume_command::command(path, out)
         ),
@@ -153,7 +153,7 @@ fn finish(
         let (best, step) = (summary.best.unwrap_or(f64::NAN), summary.best_step.unwrap_or(0));
         writeln!(
             output,
-            "{what} was no better in {n} evaluations: the best is {best:.4}, after step {step}"
+            "{what} did not improve in {n} evaluations: the best is {best:.4}, after step {step}"
         )?;
     }
     if summary.n_skipped > 0 {

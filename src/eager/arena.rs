@@ -1,15 +1,17 @@
-//! Where eager tensors live: a stack of values on each thread, so that a tensor can be a `Copy` handle.
+//! The storage of eager tensors: a stack of values on each thread, so that a tensor can be a `Copy`
+//! handle.
 
 use std::{cell::RefCell, rc::Rc};
 
-/// A shape and its elements, row by row.
+/// A shape and its elements in row-major order.
 #[derive(Debug)]
 pub(super) struct Value {
     pub(super) shape: Vec<usize>,
     pub(super) data: Vec<f64>,
 }
 
-/// Which value a tensor stands for. The serial number tells a value from a later one in the same slot.
+/// The slot of a tensor's value. The serial number distinguishes it from a later value in the same
+/// slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handle {
     slot: usize,
@@ -43,13 +45,13 @@ pub(super) fn get(handle: Handle) -> Rc<Value> {
     found.expect("the tensor was made in an eager scope that has ended")
 }
 
-/// Runs `compute` and frees every tensor that it made; what shall outlive it must leave as plain numbers.
+/// Runs `compute` and frees the tensors that it created; results must be plain numbers.
 pub fn scope<R>(compute: impl FnOnce() -> R) -> R {
     let _end = Truncate { n_values: ARENA.with_borrow(|arena| arena.values.len()) };
     compute()
 }
 
-/// Shortens the arena when it is dropped, so that a panic inside a scope frees its tensors too.
+/// Truncates the arena when dropped, so that a panic inside a scope also frees its tensors.
 struct Truncate {
     n_values: usize,
 }

@@ -8,9 +8,9 @@ use super::{
     layout::{dense_strides, offsets},
 };
 
-/// What can stand on the right of `+ - * /`: a tensor or a number.
+/// The right operand of `+ - * /`: a tensor or a number.
 pub trait Operand {
-    /// The operand as a tensor; a number becomes a scalar.
+    /// Converts the operand to a tensor; a number becomes a scalar.
     fn into_tensor(self) -> Tensor;
 }
 
@@ -35,7 +35,8 @@ impl_number!(f32, f64, i32);
 macro_rules! impl_operator {
     ($($operator:ident $method:ident $symbol:tt $assign:ident $assign_method:ident,)*) => {
         $(
-            // One generic implementation, so that the type of `x * 2.0` is known before the type of the literal is.
+            // One generic implementation: the type of `x * 2.0` is known before that of the
+            // literal.
             impl<O: Operand> $operator<O> for Tensor {
                 type Output = Self;
                 fn $method(self, right: O) -> Self {
@@ -51,7 +52,8 @@ macro_rules! impl_operator {
             impl_operator!(@left $operator $method $symbol i32);
         )*
     };
-    // One floating and one integer type on the left: with two of a kind, `(2.0 * x).relu()` would need an annotation.
+    // One float and one integer type on the left: with two of a kind, `(2.0 * x).relu()` would need
+    // an annotation.
     (@left $operator:ident $method:ident $symbol:tt $number:ty) => {
         impl $operator<Tensor> for $number {
             type Output = Tensor;
@@ -76,7 +78,7 @@ impl Neg for Tensor {
     }
 }
 
-/// Applies `function` to pairs of elements of two tensors, each repeated along its dims of extent 1 and its missing outer dims.
+/// Applies `function` to pairs of elements of two tensors, which are broadcast.
 pub(super) fn zip(
     name: &str,
     left: Tensor,
@@ -86,7 +88,7 @@ pub(super) fn zip(
     broadcast(name, &[left, right], |it| function(it[0], it[1]))
 }
 
-/// The same for the elements of several tensors.
+/// Applies `function` to the elements of several tensors, which are broadcast.
 pub(super) fn broadcast(
     name: &str,
     operands: &[Tensor],

@@ -3,8 +3,9 @@
 use super::Tensor;
 
 impl Tensor {
-    /// `softmax(q k^T / sqrt(d)) v`, the softmax along the keys; `q: [.., n, d]`, `k: [.., m, d]`, `v: [.., m, e]` with equal leading dims (`[batch, heads]`)
-    /// give `[.., n, e]`. If `is_causal`, query `i` sees the keys `0..=i` only. Source: Vaswani et al. 2017.
+    /// Computes `softmax(q k^T / sqrt(d)) v` with the softmax over the keys. `q: [.., n, d]`, `k:
+    /// [.., m, d]`, `v: [.., m, e]` with equal leading dims (`[batch, heads]`) give `[.., n, e]`.
+    /// If `is_causal`, query `i` attends to the keys `0..=i` only. Source: Vaswani et al. 2017.
     ///
     /// # Panics
     /// If the shapes do not fit.

@@ -1,4 +1,5 @@
-//! Operators by name, so that tests can compare every operator of the compiler's list with its eager form.
+//! Operators by name, so that tests can compare every operator of the compiler's list with its
+//! eager form.
 
 use super::{Dims, Tensor, concat, stack};
 
@@ -13,7 +14,7 @@ pub enum Argument {
     Float(f64),
     /// An array of integers.
     List(Vec<i64>),
-    /// A truth value.
+    /// A boolean.
     Boolean(bool),
     /// A string.
     Text(String),
@@ -23,7 +24,7 @@ pub enum Argument {
     All,
 }
 
-/// Calls the operator of this name; its results, which are one for all but `split`.
+/// Calls the operator of this name; returns its results, one for all operators except `split`.
 ///
 /// # Panics
 /// If there is no such operator, or the arguments do not fit it.
@@ -38,16 +39,16 @@ pub fn call(name: &str, arguments: &[Argument]) -> Vec<Tensor> {
     vec![function(&Arguments { name, list: arguments })]
 }
 
-/// The operator that gives several tensors.
+/// The operator with several results.
 const SPLIT: &str = "split";
 
-/// The names that [`call`] knows.
+/// Returns the names that [`call`] knows.
 #[must_use]
 pub fn operator_names() -> Vec<&'static str> {
     OPERATORS.iter().map(|operator| operator.0).chain([SPLIT]).collect()
 }
 
-/// An operator: its name, and how its arguments reach the method of that name.
+/// The name of an operator, and the call of its method.
 type Operator = (&'static str, fn(&Arguments<'_>) -> Tensor);
 
 const OPERATORS: &[Operator] = &[
@@ -158,7 +159,7 @@ struct Arguments<'a> {
 }
 
 impl Arguments<'_> {
-    /// A tensor, or a number as a scalar.
+    /// Returns a tensor, or a number as a scalar.
     fn tensor(&self, position: usize) -> Tensor {
         match self.list.get(position) {
             Some(Argument::Tensor(tensor)) => *tensor,
@@ -185,7 +186,7 @@ impl Arguments<'_> {
         i32::try_from(self.integer(position)).expect("exponents are 32-bit integers")
     }
 
-    /// One number for both, or two.
+    /// Returns two numbers, or one number twice.
     fn pair(&self, position: usize) -> [usize; 2] {
         match self.list.get(position) {
             Some(Argument::Integer(number)) => [extent(*number); 2],

@@ -1,4 +1,4 @@
-//! Comparisons, and the choices that are made by them.
+//! Comparisons, and operators that select by them.
 
 use super::{
     Operand, Tensor,
@@ -10,7 +10,8 @@ macro_rules! comparisons {
     ($($(#[$doc:meta])* $name:ident $symbol:tt,)*) => {
         $(
             $(#[$doc])*
-            /// The other side is a tensor, broadcast as in arithmetic, or a number. No gradient flows through a comparison.
+            /// The other operand is a tensor, broadcast as in arithmetic, or a number. No gradient
+            /// flows through a comparison.
             ///
             /// # Panics
             /// If the shapes do not broadcast.
@@ -26,21 +27,22 @@ macro_rules! comparisons {
 
 impl Tensor {
     comparisons! {
-        /// 1 where `x == other`, else 0.
+        /// Returns 1 where `x == other`, else 0.
         eq ==,
-        /// 1 where `x != other`, else 0.
+        /// Returns 1 where `x != other`, else 0.
         ne !=,
-        /// 1 where `x < other`, else 0.
+        /// Returns 1 where `x < other`, else 0.
         lt <,
-        /// 1 where `x <= other`, else 0.
+        /// Returns 1 where `x <= other`, else 0.
         le <=,
-        /// 1 where `x > other`, else 0.
+        /// Returns 1 where `x > other`, else 0.
         gt >,
-        /// 1 where `x >= other`, else 0.
+        /// Returns 1 where `x >= other`, else 0.
         ge >=,
     }
 
-    /// The larger of `x` and `other`, a tensor or a number. Equal ones share the gradient.
+    /// Returns the larger of `x` and `other`, a tensor or a number. Equal operands share the
+    /// gradient.
     ///
     /// # Panics
     /// If the shapes do not broadcast.
@@ -49,7 +51,8 @@ impl Tensor {
         zip("maximum", self, other.into_tensor(), larger)
     }
 
-    /// The smaller of `x` and `other`, a tensor or a number. Equal ones share the gradient.
+    /// Returns the smaller of `x` and `other`, a tensor or a number. Equal operands share the
+    /// gradient.
     ///
     /// # Panics
     /// If the shapes do not broadcast.
@@ -58,17 +61,19 @@ impl Tensor {
         zip("minimum", self, other.into_tensor(), |left, right| -larger(-left, -right))
     }
 
-    /// `low` where `x < low`, `high` where `x > high`, else `x`. The gradient flows where `low <= x <= high`.
+    /// Returns `low` where `x < low`, `high` where `x > high`, else `x`. The gradient flows where
+    /// `low <= x <= high`.
     ///
     /// # Panics
-    /// If `low > high` (`PyTorch` gives `high` then).
+    /// If `low > high` (PyTorch returns `high`).
     #[must_use]
     pub fn clamp(self, low: f64, high: f64) -> Self {
         assert!(low <= high, "`clamp`: `high` must not be less than `low`, found {low} and {high}");
         self.map(|x| x.clamp(low, high))
     }
 
-    /// `x` where `condition` is not 0, else `other`, a tensor or a number; all are broadcast. `PyTorch`'s `where`, which is a keyword here.
+    /// Returns `x` where `condition` is not 0, else `other`, a tensor or a number; all are
+    /// broadcast. This is PyTorch's `where`, which is a keyword in Rust.
     ///
     /// # Panics
     /// If the shapes do not broadcast.

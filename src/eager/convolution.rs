@@ -1,10 +1,11 @@
-//! Convolution of images `[batch, channels, height, width]`, and the windows that pooling shares with it.
+//! Convolution of images `[batch, channels, height, width]`, and the windows of convolution and
+//! pooling.
 
 use super::{Tensor, arena::Value};
 
-/// A setting for height and width: one number for both, or two.
+/// A setting for height and width: one number for both, or two numbers.
 pub trait Pair {
-    /// Height and width.
+    /// Returns the settings of height and width.
     fn pair(self) -> [usize; 2];
 }
 
@@ -26,7 +27,7 @@ impl<P: Pair + Copy> Pair for [P; 2] {
     }
 }
 
-/// How windows lie on an image.
+/// The windows of an image.
 pub(super) struct Windows {
     pub(super) image: [usize; 2],
     pub(super) window: [usize; 2],
@@ -36,7 +37,7 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// The number of windows along both dims.
+    /// Returns the number of windows along both dims.
     pub(super) fn count(&self, name: &str) -> [usize; 2] {
         [0, 1].map(|dim| {
             let reach = self.dilation[dim] * (self.window[dim] - 1) + 1;
@@ -49,7 +50,7 @@ impl Windows {
         })
     }
 
-    /// The pixel under an element of a window; none outside the image.
+    /// Returns the pixel at an element of a window, or `None` outside the image.
     pub(super) fn pixel(&self, place: [usize; 2], element: [usize; 2]) -> Option<usize> {
         let along = |dim: usize| {
             let padded = place[dim] * self.stride[dim] + element[dim] * self.dilation[dim];
@@ -59,7 +60,7 @@ impl Windows {
     }
 }
 
-/// All pairs of numbers below two bounds, row by row.
+/// Returns all pairs of numbers below two bounds in row-major order.
 pub(super) fn pairs(bounds: [usize; 2]) -> impl Iterator<Item = [usize; 2]> {
     (0..bounds[0]).flat_map(move |row| (0..bounds[1]).map(move |column| [row, column]))
 }
@@ -71,9 +72,10 @@ pub(super) fn image_shape(name: &str, shape: &[usize]) -> [usize; 4] {
 }
 
 impl Tensor {
-    /// Two-dimensional convolution (cross-correlation) as `PyTorch`'s `conv2d`: `[n, c, h, w]` with a weight `[o, c / groups, kh, kw]` gives
-    /// `[n, o, (h + 2 padding - dilation (kh - 1) - 1) / stride + 1, ..]`. Stride, padding and dilation are a number or an array of two; there is no bias:
-    /// add one of shape `[o, 1, 1]`.
+    /// Computes a two-dimensional convolution (cross-correlation) as PyTorch's `conv2d`. `[n, c, h,
+    /// w]` with a weight `[o, c / groups, kh, kw]` gives `[n, o, (h + 2 padding - dilation (kh - 1)
+    /// - 1) / stride + 1, ..]`. Stride, padding and dilation are a number or an array of two. There
+    /// is no bias: add one of shape `[o, 1, 1]`.
     ///
     /// # Panics
     /// If the shapes do not fit, or a window is larger than the padded image.
@@ -123,8 +125,9 @@ impl Tensor {
         Self::from_value(Value { shape: vec![batch, n_filters, count[0], count[1]], data })
     }
 
-    /// One-dimensional convolution as `PyTorch`'s `conv1d`: `[n, c, l]` with a weight `[o, c / groups, k]` gives
-    /// `[n, o, (l + 2 padding - dilation (k - 1) - 1) / stride + 1]`. There is no bias: add one of shape `[o, 1]`.
+    /// Computes a one-dimensional convolution as PyTorch's `conv1d`. `[n, c, l]` with a weight `[o,
+    /// c / groups, k]` gives `[n, o, (l + 2 padding - dilation (k - 1) - 1) / stride + 1]`. There
+    /// is no bias: add one of shape `[o, 1]`.
     ///
     /// # Panics
     /// If the shapes do not fit, or the window is larger than the padded sequence.
@@ -149,12 +152,14 @@ impl Tensor {
             .squeeze(2)
     }
 
-    /// Transposed convolution as `PyTorch`'s `conv_transpose2d`, the gradient of [`conv2d`](Self::conv2d) by its images: `[n, c, h, w]` with a weight `[c, o /
-    /// groups, kh, kw]` gives `[n, o, (h - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1, ..]`. There is no bias: add one of shape
-    /// `[o, 1, 1]`. Source: Zeiler et al. 2010.
+    /// Computes a transposed convolution as PyTorch's `conv_transpose2d`, the gradient of
+    /// [`conv2d`](Self::conv2d) with respect to its images. `[n, c, h, w]` with a weight `[c, o /
+    /// groups, kh, kw]` gives `[n, o, (h - 1) stride - 2 padding + dilation (kh - 1) +
+    /// output_padding + 1, ..]`. There is no bias: add one of shape `[o, 1, 1]`. Source: Zeiler et
+    /// al. 2010.
     ///
     /// # Panics
-    /// If the shapes do not fit, or nothing is left of the result.
+    /// If the shapes do not fit, or the result is empty.
     #[must_use]
     pub fn conv_transpose2d(
         self,

@@ -1,10 +1,10 @@
-//! Arguments that name dims: one, several, or all of them.
+//! Arguments that name dims: one, several, or all.
 
 use std::ops::RangeFull;
 
-/// The number of a dim; negative numbers count from the last.
+/// The index of a dim; negative numbers count from the last.
 pub trait Dim: Copy {
-    /// The number counted from the first dim of a tensor of `rank` dims.
+    /// Returns the index from the first dim of a tensor of `rank` dims.
     ///
     /// # Panics
     /// If there is no such dim; the message names `operator`.
@@ -31,9 +31,9 @@ fn from_either_end(dim: i64, rank: usize) -> Option<usize> {
     usize::try_from(counted).ok().filter(|_| counted < rank)
 }
 
-/// The dims that a reduction drops: `..` for all, one number, or an array of numbers.
+/// The dims of a reduction, which drops them: `..` for all, one number, or an array of numbers.
 pub trait Dims {
-    /// For each of `rank` dims, whether it is meant.
+    /// Returns for each of `rank` dims whether it is included.
     ///
     /// # Panics
     /// If a dim does not exist or is named twice; the message names `operator`.

@@ -5,11 +5,13 @@ use soybean_plan::noise;
 use super::{Tensor, arena::Value, training::next_dropout};
 
 impl Tensor {
-    /// In training each element is 0 with probability `p`, else divided by `1 - p`; in evaluation the tensor itself. What is dropped depends on the seed, the
-    /// step, the number of the dropout in the model and the element's place, and not on how the tensor is tiled. Source: Srivastava et al. 2014.
+    /// Sets each element to 0 with probability `p` in training, and divides the others by `1 - p`;
+    /// in evaluation returns the tensor itself. The dropped elements depend on the seed, the step,
+    /// the index of the dropout in the model and the element's position, but not on the tiling of
+    /// the tensor. Source: Srivastava et al. 2014.
     ///
     /// # Panics
-    /// If `p` is not from 0 to below 1.
+    /// If `p` is not in `0..1`.
     #[must_use]
     pub fn dropout(self, p: f64) -> Self {
         assert!((0.0..1.0).contains(&p), "`dropout`: `p` must be from 0 to below 1, found {p}");
@@ -27,7 +29,7 @@ impl Tensor {
     }
 }
 
-/// The indices of an element, outermost first.
+/// Returns the indices of an element, outermost first.
 fn position(shape: &[usize], at: usize) -> impl Iterator<Item = usize> {
     (0..shape.len()).map(move |dim| {
         let inner: usize = shape[dim + 1..].iter().product();

@@ -7,11 +7,12 @@ use super::{
 };
 
 impl Tensor {
-    /// The product of two tensors in index notation, `"ij,jk->ik"`: for each choice of the result's letters, the sum of the products over all
-    /// other letters. A letter that stands twice at one operand is its diagonal. The result is always written, and there is no `...`.
+    /// Computes the product of two tensors in index notation, `"ij,jk->ik"`: the sum of the
+    /// products over all indices that are not in the result. An index that occurs twice in one
+    /// operand is its diagonal. The result is always written, and there is no `...`.
     ///
     /// # Panics
-    /// If the equation is not of this form, or does not fit the shapes.
+    /// If the equation does not have this form, or does not fit the shapes.
     #[must_use]
     pub fn einsum(self, equation: &str, right: Self) -> Self {
         let (left, right) = (self.value(), right.value());
@@ -42,7 +43,8 @@ impl Tensor {
     }
 }
 
-/// The letters, those of the result first, with their extents; none if they do not fit the shapes.
+/// Returns the indices, those of the result first, with their extents; `None` if they do not fit
+/// the shapes.
 fn index_space(result: &str, operands: [(&str, &[usize]); 2]) -> Option<Vec<(char, usize)>> {
     let is_ranked = operands.iter().all(|(letters, shape)| letters.len() == shape.len());
     let dims: Vec<(char, usize)> = operands
@@ -61,7 +63,7 @@ fn index_space(result: &str, operands: [(&str, &[usize]); 2]) -> Option<Vec<(cha
     (is_ranked && is_consistent && !is_twice).then_some(space)
 }
 
-/// How far a tensor with these letters moves along each dim of the space.
+/// Returns the strides of a tensor with these indices along each dim of the index space.
 fn strides(space: &[(char, usize)], letters: &str, shape: &[usize]) -> Vec<usize> {
     let dense = dense_strides(shape);
     let stride =

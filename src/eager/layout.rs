@@ -1,4 +1,5 @@
-//! Operators that rearrange elements, and the walk over strided elements that other operators use.
+//! Operators that rearrange elements, and the iteration over strided elements that other operators
+//! use.
 
 use super::{
     Dim, Tensor,
@@ -7,7 +8,7 @@ use super::{
 };
 
 impl Tensor {
-    /// The same elements in another shape.
+    /// Returns the same elements in another shape.
     ///
     /// # Panics
     /// If the numbers of elements differ.
@@ -27,7 +28,7 @@ impl Tensor {
         Self::new(shape, &value.data)
     }
 
-    /// Dim 0 kept, the rest joined: `[n, a, b]` becomes `[n, a * b]`.
+    /// Flattens all dims but the first: `[n, a, b]` becomes `[n, a * b]`.
     ///
     /// # Panics
     /// If the tensor has no dims.
@@ -38,7 +39,7 @@ impl Tensor {
         Self::new([value.shape[0], value.shape[1..].iter().product()], &value.data)
     }
 
-    /// The last two dims swapped.
+    /// Swaps the last two dims.
     ///
     /// # Panics
     /// If there are fewer than two dims.
@@ -51,7 +52,7 @@ impl Tensor {
         self.permuted(&order)
     }
 
-    /// A new dim of extent 1 before this one; -1 is after the last.
+    /// Inserts a dim of extent 1 before this one; -1 appends it.
     ///
     /// # Panics
     /// If the result would have no such dim.
@@ -62,10 +63,10 @@ impl Tensor {
         self.reshaped(&shape)
     }
 
-    /// Without this dim of extent 1.
+    /// Removes this dim of extent 1.
     ///
     /// # Panics
-    /// If there is no such dim, or its extent is not 1 (`PyTorch` keeps it then).
+    /// If there is no such dim, or its extent is not 1 (PyTorch keeps it).
     #[must_use]
     pub fn squeeze(self, dim: impl Dim) -> Self {
         let mut shape = self.shape();
@@ -75,7 +76,7 @@ impl Tensor {
         self.reshaped(&shape)
     }
 
-    /// Repeated along its dims of extent 1 and along missing outer dims, to this shape. Every extent is given: there is no -1.
+    /// Broadcasts the tensor to this shape. Every extent is given: there is no -1.
     ///
     /// # Panics
     /// If the tensor does not broadcast to the shape.
@@ -94,7 +95,7 @@ impl Tensor {
         broadcast("expand", &[self, zeros], |it| it[0])
     }
 
-    /// The dims in another order: dim `i` of the result is dim `order[i]`.
+    /// Reorders the dims: dim `i` of the result is dim `order[i]`.
     ///
     /// # Panics
     /// If `order` does not name every dim once.
@@ -120,7 +121,7 @@ impl Tensor {
     }
 }
 
-/// How far apart neighbours along each dim lie when elements are kept row by row.
+/// Returns the strides of row-major elements.
 pub(super) fn dense_strides(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
     for dim in (1..shape.len()).rev() {
@@ -129,7 +130,7 @@ pub(super) fn dense_strides(shape: &[usize]) -> Vec<usize> {
     strides
 }
 
-/// The offsets of all points of an index space, row by row.
+/// Returns the offsets of all points of an index space in row-major order.
 pub(super) fn offsets(shape: &[usize], strides: &[usize]) -> impl Iterator<Item = usize> {
     let n_points: usize = shape.iter().product();
     let mut index = vec![0; shape.len()];

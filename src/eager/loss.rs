@@ -3,8 +3,9 @@
 use super::Tensor;
 
 impl Tensor {
-    /// The cross-entropy of logits `[.., classes]` against integer labels `[..]`: the mean over all rows of `-log(softmax(logits)[label])`. Classes are always
-    /// the last dim; in `PyTorch` they are dim 1.
+    /// Computes the cross-entropy of logits `[.., classes]` and integer labels `[..]`: the mean
+    /// over all rows of `-log(softmax(logits)[label])`. Classes are always the last dim; in PyTorch
+    /// they are dim 1.
     ///
     /// # Panics
     /// If the shapes do not fit, or a label is not an integer in `0..classes`.
@@ -25,7 +26,7 @@ impl Tensor {
         Self::scalar(losses.sum::<f64>() / labels.data.len() as f64)
     }
 
-    /// The mean over all elements of `(x - target)^2`.
+    /// Computes the mean of `(x - target)^2` over all elements.
     ///
     /// # Panics
     /// If the shapes differ.
@@ -34,7 +35,7 @@ impl Tensor {
         self.difference("mse", target).square().mean(..)
     }
 
-    /// The mean over all elements of `|x - target|`.
+    /// Computes the mean of `|x - target|` over all elements.
     ///
     /// # Panics
     /// If the shapes differ.
@@ -43,7 +44,8 @@ impl Tensor {
         self.difference("l1_loss", target).abs().mean(..)
     }
 
-    /// The mean over all elements of `d^2 / 2` where `|d| <= delta`, else `delta (|d| - delta / 2)`, with `d = x - target`. Source: Huber 1964.
+    /// Computes the mean over all elements of `d^2 / 2` where `|d| <= delta`, else of `delta (|d| -
+    /// delta / 2)`, with `d = x - target`. Source: Huber 1964.
     ///
     /// # Panics
     /// If the shapes differ, or `delta` is not positive.
@@ -53,7 +55,8 @@ impl Tensor {
         self.difference("huber_loss", target).map(|d| huber(d, delta)).mean(..)
     }
 
-    /// [`huber_loss`](Self::huber_loss) of `beta`, divided by `beta`. Source: Girshick 2015.
+    /// Computes [`huber_loss`](Self::huber_loss) with `beta`, divided by `beta`. Source: Girshick
+    /// 2015.
     ///
     /// # Panics
     /// If the shapes differ, or `beta` is not positive.
@@ -63,8 +66,9 @@ impl Tensor {
         self.difference("smooth_l1_loss", target).map(|d| huber(d, beta) / beta).mean(..)
     }
 
-    /// The mean over all elements of `-t log(s) - (1 - t) log(1 - s)`, with `s = sigmoid(x)` and targets `t` in `0..=1`, computed as
-    /// `log(1 + e^x) - t x`, in which nothing overflows.
+    /// Computes the mean over all elements of `-t log(s) - (1 - t) log(1 - s)`, with `s =
+    /// sigmoid(x)` and targets `t` in `0..=1`. The formula is `log(1 + e^x) - t x`, which does not
+    /// overflow.
     ///
     /// # Panics
     /// If the shapes differ.
@@ -75,7 +79,8 @@ impl Tensor {
         (softplus - target * self).mean(..)
     }
 
-    /// For integer labels of any shape, a last dim of `n_classes` that holds 1 at the label and 0 elsewhere. No gradient flows through it.
+    /// Appends a dim of `n_classes` to integer labels: 1 at the label and 0 elsewhere. No gradient
+    /// flows through it.
     ///
     /// # Panics
     /// If a label is not an integer in `0..n_classes`.
@@ -88,11 +93,12 @@ impl Tensor {
         Self::new([&labels.shape[..], &[n_classes]].concat(), &elements)
     }
 
-    /// For integers `[..]` the rows of `weight: [v, d]` that they number, `[.., d]`: `PyTorch`'s `F.embedding(input, weight)` without further options. A trainer
-    /// refuses batches with an index out of range; indices that the model computes are not checked there, and give zeros.
+    /// Looks up rows of `weight: [v, d]` for integers `[..]`, and returns `[.., d]`: PyTorch's
+    /// `F.embedding(input, weight)` without further options. A trainer rejects batches with an
+    /// index out of range. Indices that the model computes are not checked there, and give zeros.
     ///
     /// # Panics
-    /// If the weight has not two dims, or an index is not an integer in `0..v`.
+    /// If the weight does not have two dims, or an index is not an integer in `0..v`.
     #[must_use]
     pub fn embedding(self, weight: Self) -> Self {
         let (indices, table) = (self.value(), weight.value());

@@ -3,8 +3,8 @@
 use super::{Tensor, arena::Value};
 
 impl Tensor {
-    /// The matrix product over the last two dims: `[m, k]` with `[k, n]` gives `[m, n]`; leading dims are either the same on both sides, or on the
-    /// left alone.
+    /// Multiplies matrices over the last two dims: `[m, k]` with `[k, n]` gives `[m, n]`. Leading
+    /// dims are equal on both sides, or only on the left.
     ///
     /// # Panics
     /// If an operand has fewer than 2 dims, or inner or leading dims differ.
@@ -34,7 +34,7 @@ impl Tensor {
     }
 }
 
-/// A row times a matrix.
+/// Multiplies a row by a matrix.
 fn row_product(row: &[f64], matrix: &[f64], n_columns: usize) -> Vec<f64> {
     let mut result = vec![0.0; n_columns];
     for (k, factor) in row.iter().enumerate() {

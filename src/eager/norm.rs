@@ -3,11 +3,12 @@
 use super::{Tensor, training::is_training};
 
 impl Tensor {
-    /// `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` over the last dim, with the variance of correction 0; `x: [.., n]`, `weight` and `bias: [n]`.
-    /// `PyTorch`'s `normalized_shape` is always the last dim. Source: Ba et al. 2016.
+    /// Computes `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` over the last dim, with the
+    /// variance of correction 0; `x: [.., n]`, `weight` and `bias: [n]`. PyTorch's
+    /// `normalized_shape` is always the last dim. Source: Ba et al. 2016.
     ///
     /// # Panics
-    /// If the shapes are others.
+    /// If the shapes differ from these.
     #[must_use]
     pub fn layer_norm(self, weight: Self, bias: Self, eps: f64) -> Self {
         let n = self.last_extent("layer_norm");
@@ -15,10 +16,11 @@ impl Tensor {
         self.standardized(eps) * weight + bias
     }
 
-    /// `x / sqrt(mean(x^2) + eps) * weight` over the last dim; `x: [.., n]`, `weight: [n]`. Source: Zhang & Sennrich 2019.
+    /// Computes `x / sqrt(mean(x^2) + eps) * weight` over the last dim; `x: [.., n]`, `weight:
+    /// [n]`. Source: Zhang & Sennrich 2019.
     ///
     /// # Panics
-    /// If the shapes are others.
+    /// If the shapes differ from these.
     #[must_use]
     pub fn rms_norm(self, weight: Self, eps: f64) -> Self {
         let n = self.last_extent("rms_norm");
@@ -26,14 +28,17 @@ impl Tensor {
         self / (self.square().mean(-1).unsqueeze(-1) + eps).sqrt() * weight
     }
 
-    /// `(x - mean) / sqrt(var + eps) * weight + bias` for each channel; `x: [n, c, ..]`, all others `[c]`. In training, mean and variance (of correction 0) are
-    /// those of the batch, over all ranks; the buffers `running_mean` and `running_var` become `(1 - momentum)` of themselves plus `momentum` of the
-    /// batch's, the variance with correction 1. In evaluation they take the place of the batch's. Source: Ioffe & Szegedy 2015.
+    /// Computes `(x - mean) / sqrt(var + eps) * weight + bias` for each channel; `x: [n, c, ..]`,
+    /// all others `[c]`. In training, mean and variance (of correction 0) are those of the batch
+    /// over all ranks. The buffers `running_mean` and `running_var` become `(1 - momentum)` of
+    /// themselves plus `momentum` of the batch's, the variance with correction 1. In evaluation
+    /// they replace the batch's. Source: Ioffe & Szegedy 2015.
     ///
-    /// As ordinary Rust it leaves the buffers as they are.
+    /// In ordinary Rust the buffers do not change.
     ///
     /// # Panics
-    /// If the shapes are others, `momentum` is not from 0 to 1, or a channel has one element only.
+    /// If the shapes differ from these, `momentum` is not in `0..=1`, or a channel has only one
+    /// element.
     #[must_use]
     pub fn batch_norm(
         self,
@@ -69,11 +74,11 @@ impl Tensor {
         (self - mean) / (var + eps).sqrt() * weight + bias
     }
 
-    /// [`layer_norm`](Self::layer_norm) over each of `n_groups` groups of channels and all dims after them; `x: [n, c, ..]`, `weight` and `bias: [c]`.
-    /// Source: Wu & He 2018.
+    /// Computes [`layer_norm`](Self::layer_norm) over each of `n_groups` groups of channels and all
+    /// dims after them; `x: [n, c, ..]`, `weight` and `bias: [c]`. Source: Wu & He 2018.
     ///
     /// # Panics
-    /// If the shapes are others, or the groups do not divide the channels.
+    /// If the shapes differ from these, or the groups do not divide the channels.
     #[must_use]
     pub fn group_norm(self, n_groups: usize, weight: Self, bias: Self, eps: f64) -> Self {
         let shape = self.shape();
@@ -92,8 +97,9 @@ impl Tensor {
         normal * weight.reshaped(&of_channels) + bias.reshaped(&of_channels)
     }
 
-    /// `x / (k + alpha m)^beta`, where `m` is the mean of `x^2` over `size` neighbouring channels, those outside counted as zeros; `x: [n, c, ..]`. As
-    /// `PyTorch` has it, one more channel before than after counts for an even size. Source: Krizhevsky et al. 2012.
+    /// Computes `x / (k + alpha m)^beta`, where `m` is the mean of `x^2` over `size` neighbouring
+    /// channels, with zeros outside; `x: [n, c, ..]`. As in PyTorch, an even size has one more
+    /// channel before than after. Source: Krizhevsky et al. 2012.
     ///
     /// # Panics
     /// If there are fewer than two dims, or the size is 0.
@@ -113,7 +119,7 @@ impl Tensor {
         self / (means * alpha + k).map(|base| base.powf(beta))
     }
 
-    /// Less its mean and divided by its deviation over the last dim.
+    /// Subtracts the mean and divides by the standard deviation over the last dim.
     fn standardized(self, eps: f64) -> Self {
         let (mean, variance) = (self.mean(-1).unsqueeze(-1), self.var(-1, 0).unsqueeze(-1));
         (self - mean) / (variance + eps).sqrt()

@@ -1,45 +1,46 @@
-//! `param` in a model's function: outside of a trainer, the values come from the caller.
+//! `param` in a model's function: outside a trainer, the caller provides the values.
 
 use std::cell::RefCell;
 
 use super::{Tensor, arena::scope};
 
-/// How a parameter begins. The trainer draws the values; a function called as ordinary Rust is given them by [`with_parameters`].
+/// The initial values of a parameter. The trainer draws them; ordinary Rust gets values from
+/// [`with_parameters`].
 #[derive(Clone, Copy, Debug)]
 pub struct Init(());
 
-/// All zero.
+/// Initializes with zeros.
 #[must_use]
 pub const fn zeros() -> Init {
     Init(())
 }
 
-/// All one.
+/// Initializes with ones.
 #[must_use]
 pub const fn ones() -> Init {
     Init(())
 }
 
-/// All this number.
+/// Initializes with this number.
 #[must_use]
 pub const fn constant(_number: f64) -> Init {
     Init(())
 }
 
-/// Normally distributed with mean 0 and this standard deviation.
+/// Initializes from a normal distribution with mean 0 and this standard deviation.
 #[must_use]
 pub const fn normal(_std: f64) -> Init {
     Init(())
 }
 
-/// Uniformly distributed over `low..high`.
+/// Initializes uniformly in `low..high`.
 #[must_use]
 pub const fn uniform(_low: f64, _high: f64) -> Init {
     Init(())
 }
 
-/// Normally distributed with mean 0 and this standard deviation, without values beyond two of them: `PyTorch`'s `trunc_normal_` with `a = -2 std` and
-/// `b = 2 std`.
+/// Initializes from a normal distribution with mean 0 and this standard deviation, truncated at two
+/// standard deviations: PyTorch's `trunc_normal_` with `a = -2 std` and `b = 2 std`.
 #[must_use]
 pub const fn trunc_normal(_std: f64) -> Init {
     Init(())
@@ -50,8 +51,8 @@ macro_rules! of_fans {
         $(
             $(#[$doc])*
             ///
-            /// Weights are `[out, in, ..]`, as `PyTorch` has them: `fan_in` is `in` and `fan_out` is `out`, each times all dims after those two. A shape of
-            /// fewer dims is an error.
+            /// Weights are `[out, in, ..]`, as in PyTorch: `fan_in` is `in` and `fan_out` is `out`,
+            /// each times all dims after those two. A shape of fewer dims is an error.
             #[must_use]
             pub const fn $name() -> Init {
                 Init(())
@@ -61,17 +62,21 @@ macro_rules! of_fans {
 }
 
 of_fans! {
-    /// Normally distributed with standard deviation `sqrt(2 / fan_in)`, for layers before a ReLU. Source: He et al. 2015.
+    /// Initializes from a normal distribution with standard deviation `sqrt(2 / fan_in)`, for
+    /// layers before a ReLU. Source: He et al. 2015.
     he_normal,
-    /// Uniformly distributed within `sqrt(6 / fan_in)` of 0, for layers before a ReLU. Source: He et al. 2015.
+    /// Initializes uniformly within `sqrt(6 / fan_in)` of 0, for layers before a ReLU. Source: He
+    /// et al. 2015.
     he_uniform,
-    /// Normally distributed with standard deviation `sqrt(2 / (fan_in + fan_out))`. Source: Glorot & Bengio 2010.
+    /// Initializes from a normal distribution with standard deviation `sqrt(2 / (fan_in +
+    /// fan_out))`. Source: Glorot & Bengio 2010.
     xavier_normal,
-    /// Uniformly distributed within `sqrt(6 / (fan_in + fan_out))` of 0. Source: Glorot & Bengio 2010.
+    /// Initializes uniformly within `sqrt(6 / (fan_in + fan_out))` of 0. Source: Glorot & Bengio
+    /// 2010.
     xavier_uniform,
 }
 
-/// The values that are still to be taken, in reverse, and their number at the start.
+/// The remaining values in reverse order, and their number at the start.
 struct Values {
     rest: Vec<Tensor>,
     n_values: usize,
@@ -81,13 +86,14 @@ thread_local! {
     static VALUES: RefCell<Option<Values>> = const { RefCell::new(None) };
 }
 
-/// A trained tensor of a model.
+/// Returns a trained tensor of a model.
 ///
-/// In a trainer it is named by the path of calls and loop rounds that lead to it (`dense.2.w`), and begins as `init` says. Called as
-/// ordinary Rust it is the next of the values that the surrounding [`with_parameters`] gives.
+/// In a trainer its name is the path of calls and loop iterations to it (`dense.2.w`), and `init`
+/// gives its initial values. In ordinary Rust it is the next value of the surrounding
+/// [`with_parameters`].
 ///
 /// # Panics
-/// Outside of [`with_parameters`], if its values are used up, or if the next has another shape.
+/// Outside [`with_parameters`], if all values are used, or if the next one has another shape.
 #[must_use]
 pub fn param<const R: usize>(name: &str, shape: [usize; R], init: Init) -> Tensor {
     next_value("param", name, shape, init)
@@ -114,30 +120,34 @@ fn next_value<const R: usize>(kind: &str, name: &str, shape: [usize; R], init: I
     })
 }
 
-/// A tensor that a model keeps from step to step without training it: operators that take it say what it becomes, as
-/// [`batch_norm`](Tensor::batch_norm) does with its running statistics. `PyTorch` calls it so too.
+/// Returns a tensor that a model keeps between steps without training it, a buffer as in PyTorch.
+/// Operators that take it update it, as [`batch_norm`](Tensor::batch_norm) does with its running
+/// statistics.
 ///
-/// It is named and begins as a [`param`] does, and called as ordinary Rust it is the next of the same values.
+/// Its name and its initial values are those of a [`param`]; in ordinary Rust it is the next of the
+/// same values.
 ///
 /// # Panics
-/// As [`param`] does.
+/// As [`param`].
 #[must_use]
 pub fn buffer<const R: usize>(name: &str, shape: [usize; R], init: Init) -> Tensor {
     next_value("buffer", name, shape, init)
 }
 
-/// Runs `compute` with these values for its parameters and buffers, in the order in which it makes them; frees the tensors that it made.
+/// Runs `compute` with these values for its parameters and buffers, in the order of their calls;
+/// frees the tensors that it created.
 ///
 /// ```
 /// use soybean::eager::{Tensor, param, with_parameters, zeros};
 ///
 /// let double = |x: Tensor| x * param("factor", [1], zeros());
-/// let result = with_parameters(&[Tensor::new([1], &[2.0])], || double(Tensor::scalar(21.0)).item());
+/// let values = [Tensor::new([1], &[2.0])];
+/// let result = with_parameters(&values, || double(Tensor::scalar(21.0)).item());
 /// assert_eq!(result, 42.0);
 /// ```
 ///
 /// # Panics
-/// If `compute` does not take every value.
+/// If `compute` does not use every value.
 pub fn with_parameters<R>(values: &[Tensor], compute: impl FnOnce() -> R) -> R {
     let given = Values { rest: values.iter().rev().copied().collect(), n_values: values.len() };
     let restore = Restore(VALUES.replace(Some(given)));
@@ -148,7 +158,7 @@ pub fn with_parameters<R>(values: &[Tensor], compute: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Puts the values of the outer scope back, after a panic too.
+/// Restores the values of the outer scope, also after a panic.
 struct Restore(Option<Values>);
 
 impl Drop for Restore {

@@ -7,20 +7,22 @@ use super::{
 };
 
 impl Tensor {
-    /// The maximum of each window, as `PyTorch`'s `max_pool2d`; pixels outside the image are left out.
+    /// Returns the maximum of each window, as PyTorch's `max_pool2d`; pixels outside the image are
+    /// ignored.
     ///
     /// # Panics
-    /// If this is no tensor of images, or a window is larger than the padded image.
+    /// If this is not a tensor of images, or a window is larger than the padded image.
     #[must_use]
     pub fn max_pool2d(self, kernel_size: impl Pair, stride: impl Pair, padding: impl Pair) -> Self {
         let sizes = [kernel_size.pair(), stride.pair(), padding.pair()];
         self.pooled("max_pool2d", sizes, |pixels| pixels.fold(f64::NEG_INFINITY, f64::max))
     }
 
-    /// The mean of each window, as `PyTorch`'s `avg_pool2d` with its defaults: pixels outside the image count as zeros.
+    /// Returns the mean of each window, as PyTorch's `avg_pool2d` with its defaults: pixels outside
+    /// the image count as zeros.
     ///
     /// # Panics
-    /// If this is no tensor of images, or a window is larger than the padded image.
+    /// If this is not a tensor of images, or a window is larger than the padded image.
     #[must_use]
     pub fn avg_pool2d(self, kernel_size: impl Pair, stride: impl Pair, padding: impl Pair) -> Self {
         let window = kernel_size.pair();
@@ -29,11 +31,12 @@ impl Tensor {
         self.pooled("avg_pool2d", sizes, |pixels| pixels.sum::<f64>() / n_pixels)
     }
 
-    /// The means of windows that divide an image into `output_size` rows and columns, as `PyTorch`'s `adaptive_avg_pool2d`: of `m` windows along `n`
-    /// pixels, window `o` is `floor(o n / m)..ceil((o + 1) n / m)`.
+    /// Returns the means of windows that divide an image into `output_size` rows and columns, as
+    /// PyTorch's `adaptive_avg_pool2d`. Of `m` windows along `n` pixels, window `o` is `floor(o n /
+    /// m)..ceil((o + 1) n / m)`.
     ///
     /// # Panics
-    /// If this is no tensor of images.
+    /// If this is not a tensor of images.
     #[must_use]
     pub fn adaptive_avg_pool2d(self, output_size: impl Pair) -> Self {
         let value = self.value();
@@ -53,10 +56,10 @@ impl Tensor {
         Self::from_value(Value { shape: vec![batch, channels, size[0], size[1]], data })
     }
 
-    /// The mean of each channel of each image: `[n, c, h, w]` gives `[n, c]`.
+    /// Returns the mean of each channel of each image: `[n, c, h, w]` gives `[n, c]`.
     ///
     /// # Panics
-    /// If this is no tensor of images.
+    /// If this is not a tensor of images.
     #[must_use]
     pub fn global_avg_pool2d(self) -> Self {
         let _ = image_shape("global_avg_pool2d", &self.shape());

@@ -1,4 +1,4 @@
-//! Reductions over dims, and the softmax family, which is made of them.
+//! Reductions over dims, and the softmax family, which consists of them.
 
 use super::{
     Dim, Dims, Tensor,
@@ -7,7 +7,7 @@ use super::{
 };
 
 impl Tensor {
-    /// The sum over the dims, which are dropped from the shape.
+    /// Sums over the dims, and drops them.
     ///
     /// # Panics
     /// If a dim does not exist or is named twice.
@@ -17,7 +17,7 @@ impl Tensor {
         self.reduced(&mask, 0.0, |left, right| left + right).without(&mask)
     }
 
-    /// The mean over the dims, which are dropped from the shape.
+    /// Averages over the dims, and drops them.
     ///
     /// # Panics
     /// If a dim does not exist or is named twice.
@@ -31,7 +31,7 @@ impl Tensor {
         sum.map(|sum| sum / n_reduced as f64)
     }
 
-    /// The largest element over the dims, which are dropped from the shape.
+    /// Returns the largest element over the dims, and drops them.
     ///
     /// # Panics
     /// If a dim does not exist or is named twice.
@@ -41,7 +41,7 @@ impl Tensor {
         self.reduced(&mask, f64::NEG_INFINITY, larger).without(&mask)
     }
 
-    /// The smallest element over the dims, which are dropped from the shape.
+    /// Returns the smallest element over the dims, and drops them.
     ///
     /// # Panics
     /// If a dim does not exist or is named twice.
@@ -51,11 +51,12 @@ impl Tensor {
         -(-self).reduced(&mask, f64::NEG_INFINITY, larger).without(&mask)
     }
 
-    /// The variance over the dims, which are dropped from the shape: the sum of `(x - mean)^2` divided by the number of elements less `correction`,
-    /// which is 0 or 1.
+    /// Computes the variance over the dims, and drops them: the sum of `(x - mean)^2` divided by
+    /// the number of elements less `correction`, which is 0 or 1.
     ///
     /// # Panics
-    /// If a dim does not exist or is named twice, or the correction is another, or not less than the number of elements.
+    /// If a dim does not exist or is named twice, or the correction is not 0 or 1, or is not less
+    /// than the number of elements.
     #[must_use]
     pub fn var(self, dims: impl Dims, correction: usize) -> Self {
         let shape = self.shape();
@@ -73,16 +74,16 @@ impl Tensor {
         squares / (n_reduced - correction) as f64
     }
 
-    /// The square root of [`var`](Self::var).
+    /// Computes the square root of [`var`](Self::var).
     ///
     /// # Panics
-    /// As for the variance.
+    /// As [`var`](Self::var).
     #[must_use]
     pub fn std(self, dims: impl Dims, correction: usize) -> Self {
         self.var(dims, correction).sqrt()
     }
 
-    /// `log(sum(e^x))` along one dim, which is dropped from the shape.
+    /// Computes `log(sum(e^x))` along one dim, and drops it.
     ///
     /// # Panics
     /// If the dim does not exist.
@@ -94,7 +95,7 @@ impl Tensor {
         (sum.log() + maximum).without(&mask)
     }
 
-    /// `e^x / sum(e^x)` along one dim.
+    /// Computes `e^x / sum(e^x)` along one dim.
     ///
     /// # Panics
     /// If the dim does not exist.
@@ -105,7 +106,7 @@ impl Tensor {
         exponentials / exponentials.reduced(&mask, 0.0, |left, right| left + right)
     }
 
-    /// `log(softmax(x))` along one dim.
+    /// Computes `log(softmax(x))` along one dim.
     ///
     /// # Panics
     /// If the dim does not exist.
@@ -116,8 +117,8 @@ impl Tensor {
         shifted - shifted.exp().reduced(&mask, 0.0, |left, right| left + right).log()
     }
 
-    /// The index of the largest element along one dim, which is dropped from the shape; the first of several. Integers: no gradient flows through it. Unlike
-    /// `PyTorch`'s, it always takes a dim.
+    /// Returns the index of the first largest element along one dim, and drops it. The result is
+    /// integer, and no gradient flows through it. Unlike in PyTorch, the dim is required.
     ///
     /// # Panics
     /// If the dim does not exist.
@@ -132,7 +133,8 @@ impl Tensor {
         .squeeze(dim)
     }
 
-    /// The sum of the elements up to each one along one dim. In a trainer this is a product with a triangle: for `n` elements `n^2` multiplications.
+    /// Computes the cumulative sum along one dim. In a trainer this is a product with a triangular
+    /// matrix: `n^2` multiplications for `n` elements.
     ///
     /// # Panics
     /// If the dim does not exist.
@@ -148,7 +150,7 @@ impl Tensor {
         })
     }
 
-    /// Each line of elements along a dim replaced by another; all of one length.
+    /// Replaces each line of elements along a dim by another; all new lines have one length.
     fn along(self, name: &str, dim: impl Dim, function: impl Fn(&[f64]) -> Vec<f64>) -> Self {
         let rank = self.shape().len();
         let mut order: Vec<usize> = (0..rank).collect();
@@ -160,12 +162,13 @@ impl Tensor {
         Self::new([leading, &[length]].concat(), &lines.concat()).permuted(&order)
     }
 
-    /// Less its largest element along the dims: then no exponential overflows, and one of them is 1.
+    /// Subtracts the largest element along the dims, so that no exponential overflows and one of
+    /// them is 1.
     fn shifted(self, mask: &[bool]) -> Self {
         self - self.reduced(mask, f64::NEG_INFINITY, larger)
     }
 
-    /// The elements combined along the dims of the mask, which are kept with extent 1.
+    /// Combines the elements along the dims of the mask, which keep extent 1.
     fn reduced(self, mask: &[bool], start: f64, combine: impl Fn(f64, f64) -> f64) -> Self {
         let value = self.value();
         let kept = |extent: usize, is_reduced: bool| if is_reduced { 1 } else { extent };
@@ -183,7 +186,7 @@ impl Tensor {
         Self::from_value(Value { shape, data })
     }
 
-    /// The shape without the dims of the mask, each of extent 1.
+    /// Removes the dims of the mask, each of extent 1.
     fn without(self, mask: &[bool]) -> Self {
         let value = self.value();
         let kept = value.shape.iter().zip(mask).filter(|it| !it.1).map(|(extent, _)| *extent);
@@ -191,7 +194,7 @@ impl Tensor {
     }
 }
 
-/// The larger number; NaN if one is.
+/// Returns the larger number, or NaN if one is NaN.
 pub(super) fn larger(left: f64, right: f64) -> f64 {
     if right > left || right.is_nan() { right } else { left }
 }

@@ -1,12 +1,13 @@
-//! Parts of tensors, tensors with more around them, and tensors joined.
+//! Slices, padding, and concatenation of tensors.
 
 use super::{Dim, Tensor, arena::Value, layout::dense_strides};
 
 impl Tensor {
-    /// The elements `start..end` along a dim: `PyTorch`'s `narrow(dim, start, end - start)`. There are no negative indices and no steps.
+    /// Returns the elements `start..end` along a dim: PyTorch's `narrow(dim, start, end - start)`.
+    /// There are no negative indices and no steps.
     ///
     /// # Panics
-    /// If the dim has no such elements, or the part none.
+    /// If the dim has no such elements, or the range is empty.
     #[must_use]
     pub fn slice(self, dim: impl Dim, start: usize, end: usize) -> Self {
         let shape = self.shape();
@@ -18,7 +19,8 @@ impl Tensor {
         self.part(dim, start, end - start)
     }
 
-    /// Parts of these sizes along a dim, as `let [a, b] = x.split([3, 4], 1);`. Sizes are always an array, also where all are the same.
+    /// Splits into parts of these sizes along a dim, as `let [a, b] = x.split([3, 4], 1);`. Sizes
+    /// are always an array, also if all are equal.
     ///
     /// # Panics
     /// If the dim does not exist, or a size is 0, or the sizes do not add up to its extent.
@@ -51,11 +53,13 @@ impl Tensor {
         self.window(&low, extents, 0.0)
     }
 
-    /// With `value` around it, as `PyTorch`'s `F.pad` with `mode="constant"`: the numbers of elements before and after along the last dim, then along the one
-    /// before it, and so on. Negative numbers take elements away.
+    /// Pads with `value`, as PyTorch's `F.pad` with `mode="constant"`: the numbers of elements
+    /// before and after along the last dim, then along the one before it, and so on. Negative
+    /// numbers remove elements.
     ///
     /// # Panics
-    /// If there are more than two numbers for each dim or an odd number of them, or nothing is left of a dim.
+    /// If there are more than two numbers for each dim or an odd number of them, or a dim becomes
+    /// empty.
     #[must_use]
     pub fn pad<const N: usize>(self, padding: [i64; N], value: f64) -> Self {
         self.padded(&padding, value)
@@ -78,7 +82,7 @@ impl Tensor {
         self.window(&low, extents, value)
     }
 
-    /// The elements at indices less `low`, in this shape; `fill` where there are none.
+    /// Returns a window of this shape at offset `low`, with `fill` outside the tensor.
     fn window(self, low: &[i64], shape: Vec<usize>, fill: f64) -> Self {
         let value = self.value();
         let (strides, result_strides) = (dense_strides(&value.shape), dense_strides(&shape));
@@ -101,7 +105,8 @@ fn signed(extent: usize) -> i64 {
     i64::try_from(extent).expect("extents are far below 2^63")
 }
 
-/// Tensors one after another along a dim, as `concat([a, b], 1)`; `PyTorch` calls it `cat`, too. All other extents must be equal.
+/// Concatenates tensors along a dim, as `concat([a, b], 1)`: PyTorch's `cat`. All other extents
+/// must be equal.
 ///
 /// # Panics
 /// If there are no tensors, the dim does not exist, or another extent differs.
@@ -110,7 +115,7 @@ pub fn concat(tensors: impl AsRef<[Tensor]>, dim: impl Dim) -> Tensor {
     joined("concat", tensors.as_ref(), dim)
 }
 
-/// Tensors of one shape one after another along a new dim, as `stack([a, b], 0)`.
+/// Joins tensors of one shape along a new dim, as `stack([a, b], 0)`.
 ///
 /// # Panics
 /// If there are no tensors, the result would have no such dim, or the shapes differ.

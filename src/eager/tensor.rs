@@ -1,4 +1,4 @@
-//! The eager tensor itself: making one and reading it.
+//! The eager tensor: construction and access.
 
 use std::{fmt, marker::PhantomData, rc::Rc};
 
@@ -9,18 +9,18 @@ use super::{
 
 /// A tensor of a model's function: a small `Copy` handle.
 ///
-/// In a model's signature it is written with its type and dims, `Tensor<f32, BATCH, 784>`; the attribute takes those away from
-/// the function that stays in the program. The elements are kept in double precision and freed when the surrounding
-/// [`scope`](super::scope) ends.
+/// A model's signature has its type and dims, `Tensor<f32, BATCH, 784>`; the attribute removes them
+/// from the function that remains in the program. The elements are stored in double precision and
+/// freed at the end of the surrounding [`scope`](super::scope).
 #[derive(Clone, Copy)]
 pub struct Tensor {
     handle: Handle,
-    /// The elements belong to the thread that made them.
+    /// The elements belong to the thread that created them.
     not_send: PhantomData<*const ()>,
 }
 
 impl Tensor {
-    /// The tensor with this shape and these elements, row by row.
+    /// Returns the tensor with this shape and these elements in row-major order.
     ///
     /// # Panics
     /// If the number of elements is not the product of the extents.
@@ -36,19 +36,19 @@ impl Tensor {
         Self::from_value(Value { shape: shape.to_vec(), data: elements.to_vec() })
     }
 
-    /// The tensor without dims that holds this number.
+    /// Returns a tensor without dims that holds this number.
     #[must_use]
     pub fn scalar(number: f64) -> Self {
         Self::new([], &[number])
     }
 
-    /// The extents of the dims.
+    /// Returns the extents of the dims.
     #[must_use]
     pub fn shape(self) -> Vec<usize> {
         self.value().shape.clone()
     }
 
-    /// The extent of one dim; negative numbers count from the last.
+    /// Returns the extent of one dim; negative numbers count from the last.
     ///
     /// # Panics
     /// If there is no such dim.
@@ -58,16 +58,16 @@ impl Tensor {
         value.shape[dim.index("dim", value.shape.len())]
     }
 
-    /// The elements, row by row.
+    /// Returns the elements in row-major order.
     #[must_use]
     pub fn to_vec(self) -> Vec<f64> {
         self.value().data.clone()
     }
 
-    /// The only element of a tensor that has one.
+    /// Returns the only element.
     ///
     /// # Panics
-    /// If it has none or several.
+    /// If the number of elements is not 1.
     #[must_use]
     pub fn item(self) -> f64 {
         let value = self.value();

@@ -3,9 +3,10 @@
 use super::{dense::linear, norm::layer_norm};
 use crate::prelude::*;
 
-/// Attention of `x [batch, length, width]` to itself with `n_heads` heads of `width / n_heads` features each; where `is_causal`, no position sees a later one.
-/// Four [`linear`] layers make queries, keys, values and the result. Each head is a stretch of the width, so that heads can be split. Source: Vaswani et al.
-/// 2017.
+/// Self-attention of `x [batch, length, width]` with `n_heads` heads of `width / n_heads` features.
+/// If `is_causal`, no position attends to a later one. Four [`linear`] layers compute queries,
+/// keys, values and the result. Each head is a contiguous range of the width, so that heads can be
+/// partitioned. Source: Vaswani et al. 2017.
 #[crate::layer]
 pub fn multi_head_attention(x: Tensor, n_heads: usize, is_causal: bool) -> Tensor {
     let (batch, length, width) = (x.dim(0), x.dim(1), x.dim(2));
@@ -16,7 +17,7 @@ pub fn multi_head_attention(x: Tensor, n_heads: usize, is_causal: bool) -> Tenso
     linear(attended.permute([0, 2, 1, 3]).reshape([batch, length, width]), width)
 }
 
-/// `[batch, length, width]` to `[batch, n_heads, length, width / n_heads]`.
+/// Splits `[batch, length, width]` into `[batch, n_heads, length, width / n_heads]`.
 #[crate::layer]
 fn heads(x: Tensor, n_heads: usize) -> Tensor {
     let features = x.dim(2) / n_heads;
@@ -29,8 +30,9 @@ pub fn feed_forward(x: Tensor, hidden: usize) -> Tensor {
     linear(linear(x, hidden).gelu(), x.dim(-1))
 }
 
-/// A block of a transformer, normalised first: [`multi_head_attention`] and a [`feed_forward`] of four times the width, each beside a shortcut, with dropout of
-/// probability `p`. Sources: Radford et al. 2019, Xiong et al. 2020.
+/// A pre-norm transformer block: [`multi_head_attention`] and a [`feed_forward`] of four times the
+/// width, each with a shortcut and with dropout of probability `p`. Sources: Radford et al. 2019,
+/// Xiong et al. 2020.
 #[crate::layer]
 pub fn transformer_block(x: Tensor, n_heads: usize, is_causal: bool, p: f64) -> Tensor {
     let h = x + multi_head_attention(layer_norm(x), n_heads, is_causal).dropout(p);

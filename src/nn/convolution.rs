@@ -3,8 +3,8 @@
 use super::norm::batch_norm;
 use crate::prelude::*;
 
-/// A convolution of `x [n, c, h, w]` with square filters: `weight [out_channels, c, kernel, kernel]` and `bias [out_channels]`, both uniform within `1 / sqrt(c *
-/// kernel^2)` of 0.
+/// A convolution of `x [n, c, h, w]` with square filters: `weight [out_channels, c, kernel,
+/// kernel]` and `bias [out_channels]`, both uniform within `1 / sqrt(c * kernel^2)` of 0.
 #[crate::layer]
 pub fn conv2d(
     x: Tensor,
@@ -19,7 +19,7 @@ pub fn conv2d(
     x.conv2d(weight, stride, padding, 1, 1) + bias.reshape([out_channels, 1, 1])
 }
 
-/// [`conv2d`] without `bias`, for what is normalised next.
+/// [`conv2d`] without `bias`, for outputs that are normalised next.
 #[crate::layer]
 pub fn conv2d_without_bias(
     x: Tensor,
@@ -33,7 +33,8 @@ pub fn conv2d_without_bias(
     x.conv2d(weight, stride, padding, 1, 1)
 }
 
-/// A convolution of `x [n, c, length]`: `weight [out_channels, c, kernel]` and `bias [out_channels]`, both uniform within `1 / sqrt(c * kernel)` of 0.
+/// A convolution of `x [n, c, length]`: `weight [out_channels, c, kernel]` and `bias
+/// [out_channels]`, both uniform within `1 / sqrt(c * kernel)` of 0.
 #[crate::layer]
 pub fn conv1d(
     x: Tensor,

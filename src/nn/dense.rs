@@ -1,8 +1,9 @@
-//! Dense layers and tables.
+//! Dense layers and embedding tables.
 
 use crate::prelude::*;
 
-/// `x weight^T + bias`: `[.., in]` to `[.., out_features]`, with `weight [out_features, in]` and `bias [out_features]`, both uniform within `1 / sqrt(in)` of 0.
+/// `x weight^T + bias`: `[.., in]` to `[.., out_features]`, with `weight [out_features, in]` and
+/// `bias [out_features]`, both uniform within `1 / sqrt(in)` of 0.
 #[crate::layer]
 pub fn linear(x: Tensor, out_features: usize) -> Tensor {
     let bound = 1.0 / (x.dim(-1) as f64).sqrt();
@@ -18,7 +19,8 @@ pub fn linear_without_bias(x: Tensor, out_features: usize) -> Tensor {
     x.matmul(weight.transpose())
 }
 
-/// Rows of a table by their numbers: `[..]` of integers to `[.., width]`, with `weight [vocabulary, width]`, standard normal.
+/// Rows of a table by index: `[..]` of integers to `[.., width]`, with `weight [vocabulary,
+/// width]`, standard normal.
 #[crate::layer]
 pub fn embedding(tokens: Tensor, vocabulary: usize, width: usize) -> Tensor {
     tokens.embedding(param("weight", [vocabulary, width], normal(1.0)))

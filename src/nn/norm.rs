@@ -2,8 +2,8 @@
 
 use crate::prelude::*;
 
-/// [`Tensor::batch_norm`] over the channels of `x [n, c, ..]`, with `weight` and `bias [c]`, and the buffers `running_mean` and `running_var [c]`; momentum 0.1, eps
-/// 1e-5.
+/// [`Tensor::batch_norm`] over the channels of `x [n, c, ..]`, with `weight` and `bias [c]`, and
+/// the buffers `running_mean` and `running_var [c]`; momentum 0.1, eps 1e-5.
 #[crate::layer]
 pub fn batch_norm(x: Tensor) -> Tensor {
     let channels = x.dim(1);
@@ -27,7 +27,8 @@ pub fn rms_norm(x: Tensor) -> Tensor {
     x.rms_norm(param("weight", [x.dim(-1)], ones()), 1e-6)
 }
 
-/// [`Tensor::group_norm`] over `n_groups` groups of the channels of `x [n, c, ..]`, with `weight` and `bias [c]`; eps 1e-5.
+/// [`Tensor::group_norm`] over `n_groups` groups of the channels of `x [n, c, ..]`, with `weight`
+/// and `bias [c]`; eps 1e-5.
 #[crate::layer]
 pub fn group_norm(x: Tensor, n_groups: usize) -> Tensor {
     let weight = param("weight", [x.dim(1)], ones());

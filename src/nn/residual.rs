@@ -3,16 +3,17 @@
 use super::convolution::{conv_norm, conv_norm_relu};
 use crate::prelude::*;
 
-/// Two convolutions of 3 x 3 pixels beside a shortcut: `[n, c, h, w]` to `[n, out_channels, h / stride, w / stride]`. Where that is another shape, the shortcut is a
-/// convolution of 1 x 1 pixels.
+/// Two convolutions of 3 x 3 pixels with a shortcut: `[n, c, h, w]` to `[n, out_channels, h /
+/// stride, w / stride]`. If the shape changes, the shortcut is a convolution of 1 x 1 pixels.
 #[crate::layer]
 pub fn basic_block(x: Tensor, out_channels: usize, stride: usize) -> Tensor {
     let h = conv_norm_relu(x, out_channels, 3, stride, 1);
     (conv_norm(h, out_channels, 3, 1, 1) + shortcut(x, out_channels, stride)).relu()
 }
 
-/// Convolutions of 1 x 1, 3 x 3 and 1 x 1 pixels beside a shortcut: `[n, c, h, w]` to `[n, 4 * width, h / stride, w / stride]`, with `width` channels in
-/// between. The stride is that of the convolution in the middle, as in `torchvision`.
+/// Convolutions of 1 x 1, 3 x 3 and 1 x 1 pixels with a shortcut: `[n, c, h, w]` to `[n, 4 * width,
+/// h / stride, w / stride]`, with `width` channels between them. The second convolution has the
+/// stride, as in `torchvision`.
 #[crate::layer]
 pub fn bottleneck(x: Tensor, width: usize, stride: usize) -> Tensor {
     let narrow = conv_norm_relu(x, width, 1, 1, 0);
@@ -20,7 +21,7 @@ pub fn bottleneck(x: Tensor, width: usize, stride: usize) -> Tensor {
     (conv_norm(h, 4 * width, 1, 1, 0) + shortcut(x, 4 * width, stride)).relu()
 }
 
-/// The tensor itself, or a convolution of it where the block changes its shape.
+/// Returns the tensor itself, or a convolution of it if the block changes its shape.
 #[crate::layer]
 fn shortcut(x: Tensor, out_channels: usize, stride: usize) -> Tensor {
     if stride == 1 && x.dim(1) == out_channels {

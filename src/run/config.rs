@@ -147,7 +147,7 @@ impl TrainConfig {
     pub(crate) fn unwatched(&self, names: &[&str]) -> Error {
         let (names, found) = (names.join(", "), self.watched());
         config_error(format!(
-            "watch: expected {LOSS} or a metric that says something of this model ({names}), found `{found}`"
+            "watch: expected {LOSS} or a metric that applies to this model ({names}), found `{found}`"
         ))
     }
 

@@ -121,7 +121,7 @@ impl fmt::Display for Start {
         )?;
         match &self.resumed {
             Some(path) => {
-                write!(f, "\ngoing on after step {n_done} of {n_steps}, from {}", path.display())
+                write!(f, "\nresuming after step {n_done} of {n_steps}, from {}", path.display())
             }
             None => Ok(()),
         }

@@ -13,8 +13,8 @@ use soybean_runtime::{Array, Evaluation, View};
 /// // The mean absolute error of the first output against the column `y`.
 /// let error = Metric::new("absolute error", |evaluation, batch| {
 ///     let pairs = evaluation.outputs[0].data.iter().zip(batch.f32s("y")?);
-///     let (sum, n) = pairs.fold((0.0, 0), |(sum, n), (a, b)| (sum + f64::from((a - b).abs()), n + 1));
-///     Some(sum / f64::from(n))
+///     let differences: Vec<f64> = pairs.map(|(a, b)| f64::from((a - b).abs())).collect();
+///     Some(differences.iter().sum::<f64>() / differences.len() as f64)
 /// });
 /// assert_eq!(error.lower_is_better().name(), "absolute error");
 /// ```

@@ -7,7 +7,8 @@ use std::{f64::consts::PI, fmt, str::FromStr};
 /// ```
 /// use soybean::{Curve, Schedule};
 ///
-/// let schedule = Schedule { curve: Curve::Cosine, warm_up: 10, floor: 0.01, ..Schedule::default() };
+/// let schedule =
+///     Schedule { curve: Curve::Cosine, warm_up: 10, floor: 0.01, ..Schedule::default() };
 /// assert_eq!(schedule.rate(1.0, 0, 110), 0.1);
 /// assert_eq!(schedule.rate(1.0, 10, 110), 1.0);
 /// assert_eq!(schedule.rate(1.0, 60, 110), 0.505);

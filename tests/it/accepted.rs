@@ -1,4 +1,4 @@
-//! Models that the macro accepts, in every form, compile without a warning and run.
+//! Models in every form that the macro accepts; they compile without warnings and run.
 
 pub mod by_macro;
 pub mod function;

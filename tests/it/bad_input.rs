@@ -1,4 +1,5 @@
-//! Bad input when a trainer runs: an error that names what was expected and what was found, exit code 1, never a panic.
+//! Bad input at run time: the error names the expected and the found value, the exit code is 1, and
+//! nothing panics.
 
 use std::{fs, path::PathBuf};
 
@@ -10,7 +11,7 @@ use soybean_test_support::{example, run};
 pub(crate) mod small {
     use soybean::prelude::*;
 
-    /// The cross-entropy, and the logits.
+    /// Returns the cross-entropy and the logits.
     pub(crate) fn forward(x: Tensor<f32, 8, 6>, y: Tensor<i32, 8>) -> (Tensor, Tensor) {
         let h = x.matmul(param("w", [16, 6], he_normal()).transpose()).relu();
         let logits = h.matmul(param("v", [4, 16], he_normal()).transpose());
@@ -22,7 +23,7 @@ fn trainer() -> small::Trainer {
     small::Trainer::new(Config::default()).unwrap()
 }
 
-/// Checks that an error says all of these.
+/// Checks the kind of an error and parts of its message.
 fn says(error: &soybean::Error, kind: ErrorKind, parts: &[&str]) {
     assert_eq!(error.kind(), kind, "{error}");
     for part in parts {
@@ -83,7 +84,7 @@ fn a_device_that_is_not_there() {
     says(&error, ErrorKind::Device, &["cuda"]);
 }
 
-/// Runs `digits` on this data file; what it says on standard error.
+/// Runs `digits` on a data file; returns its standard error.
 fn digits_on(path: &PathBuf) -> String {
     let (code, _, errors) = run(example!("digits").arg("--data").arg(path));
     assert_eq!(code, Some(1), "{errors}");

@@ -132,8 +132,8 @@ fn commands_name_what_exists() {
     assert!(faults.is_empty(), "names that do not exist:\n{}", faults.join("\n"));
 }
 
-/// Returns the first word of a command that names an example, a crate, a benchmark, a script or a flag
-/// that does not exist.
+/// Returns the first word of a command that names an example, a crate, a benchmark, a script or a
+/// flag that does not exist.
 fn unknown<'a>(command: &'a str, sources: &str) -> Option<&'a str> {
     let words: Vec<&str> = command.split_whitespace().collect();
     if let Some(script) = words.iter().find(|it| it.starts_with("scripts/") && it.ends_with(".sh"))

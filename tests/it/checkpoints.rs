@@ -1,4 +1,5 @@
-//! Checkpoints from the outside: what is saved comes back on any plan, what is damaged is refused, and nothing that goes wrong costs an earlier checkpoint.
+//! Checkpoints as users see them: a checkpoint loads under any plan, a damaged one is rejected, and
+//! no error loses an earlier one.
 
 #![expect(clippy::print_stdout, reason = "what is skipped is for who reads the output")]
 

@@ -1,10 +1,11 @@
-//! Models for a cluster: from its file, or a preset, to a plan for its levels and a training on its mesh.
+//! Models for a cluster, from its file or a preset to a plan for its levels and training on its
+//! mesh.
 
 use soybean::{Config, prelude::*};
 use soybean_compiler::Recipe;
 use soybean_plan::Plan;
 
-/// Three shelves of two: the mesh has the axis of three first.
+/// Three nodes of two devices: the axis of three comes first in the mesh.
 #[soybean::model(gpus = 6, cluster = "tests/machines/abacus.toml", objective = "time")]
 fn counted(x: Tensor<f32, 12, 6>, y: Tensor<i32, 12>) -> Tensor {
     let h = x.matmul(param("w", [6, 24], he_normal())).relu();
@@ -22,7 +23,7 @@ fn shipped(x: Tensor<f32, 16, 8>) -> Tensor {
     x.matmul(param("w", [8, 8], he_normal())).mean(..)
 }
 
-/// The plan that the program makes of its model again, as JSON.
+/// Compiles the model of a plan again, and returns the new plan as JSON.
 fn plan(plan: Plan) -> serde_json::Value {
     let compiled = plan.recipe.parse::<Recipe>().unwrap().compile(&|| 0.0).unwrap();
     assert_eq!(compiled.report.bytes_total, plan.bytes_total);

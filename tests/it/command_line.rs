@@ -1,4 +1,4 @@
-//! The ready command line, through the example `digits`.
+//! The command line, through the example `digits`.
 
 use std::{fs, path::Path};
 
@@ -96,7 +96,7 @@ fn plan_has_a_table_and_pictures() {
     }
 }
 
-/// A plan without the time that its search took.
+/// Returns a plan without the duration of its search.
 fn without_time(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.trim_start().starts_with("search  ")).collect()
 }
@@ -137,7 +137,7 @@ fn plans_are_made_for_other_machines() {
     assert!(memory.ends_with(" of 1.0 MB"), "{memory}");
     let (code, unshared, errors) = digits("plan --unshared --memory 1MiB");
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    // The best plan needs no working copies, that of `model` does.
+    // The best plan needs no replicas; that of `model` does.
     assert_ne!(without_time(&unshared), without_time(&text));
     for (arguments, expected, message) in [
         ("plan --memory 1kB", 1, "which have 1000 B"),
@@ -159,7 +159,7 @@ fn why_lists_the_tilings_of_a_tensor() {
     let rows: Vec<&str> = text.lines().skip(3).collect();
     assert_eq!(rows.len(), 10, "multisets of three of `P0`, `P1` and `r`: {text}");
     assert!(rows[0].ends_with("1.00 x  proved  the plan's"), "{text}");
-    // A name that the model gives in a loop.
+    // A name that the model builds in a loop.
     assert_eq!(digits("plan --why h.1").0, Some(0));
     let (code, output, errors) = digits("plan --why dense.1.v");
     assert_eq!((code, output.as_str()), (Some(1), ""));

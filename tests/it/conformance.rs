@@ -1,6 +1,7 @@
-//! Every operator of the compiler's list: programs on 1 to 6 devices against the eager tensor, values and gradients.
+//! Every operator of the compiler's list: values and gradients of programs on 1 to 6 devices
+//! against the eager tensor.
 //!
-//! No operator is named here except where it is exempt: samples and names come from the two tables.
+//! Only exempt operators are named here; samples and names come from the two tables.
 
 use crate::support::samples::{
     BASE, SamplesProgram, Trial, eager_result, is_buffer, is_tensor, leaves,
@@ -10,7 +11,8 @@ use soybean_compiler::{operator_names, operator_samples};
 use soybean_plan::Precision;
 use soybean_test_support::models::{SEED, single, trainer};
 
-/// Not tensors: `dim` gives an integer, which the eager tensor has as a method.
+/// Operators whose result is not a tensor: `dim` returns an integer, and is a method of the eager
+/// tensor.
 const WITHOUT_RESULT: [&str; 1] = ["dim"];
 
 /// Operators whose gradient is not the derivative of their value.
@@ -47,7 +49,7 @@ fn values_and_gradients_are_those_of_the_eager_tensor() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The sum of the results with weights that tell their elements apart, and of the operands.
+/// Returns the sum of the operands and of the results, weighted so that their elements differ.
 fn eager_loss(trial: &Trial<'_>, operands: &[Vec<f64>]) -> f64 {
     eager::scope(|| {
         let result = eager::in_training(SEED, 1, || eager_result(trial.sample, operands));
@@ -71,7 +73,8 @@ fn slope(trial: &Trial<'_>, position: usize, element: usize) -> f64 {
     (loss_at(DISTANCE) - loss_at(-DISTANCE)) / (2.0 * DISTANCE)
 }
 
-/// One step of a program whose parameters are the operands: its result, and its update against finite differences.
+/// Runs one step of a program whose parameters are the operands, and compares its result and its
+/// update with finite differences.
 fn check(trial: &Trial<'_>, n_gpus: usize, precision: Precision) -> Result<(), String> {
     let SamplesProgram { compiled, parameters, batch } =
         SamplesProgram::new(std::slice::from_ref(trial), n_gpus, precision);
@@ -105,7 +108,8 @@ fn check(trial: &Trial<'_>, n_gpus: usize, precision: Precision) -> Result<(), S
     Ok(())
 }
 
-/// Equal up to the rounding of some hundred operations in single precision, or of some ten numbers of `bf16`, relative to the largest element.
+/// Compares relative to the largest element. The tolerance allows some hundred roundings in single
+/// precision, or some ten in `bf16`.
 fn close(found: &[f32], expected: &[f64], precision: Precision) -> Result<(), String> {
     let tolerance = match precision {
         Precision::F32 | Precision::Tf32 => 2e-5,
@@ -115,7 +119,7 @@ fn close(found: &[f32], expected: &[f64], precision: Precision) -> Result<(), St
         return Err(format!("expected {} elements, found {}", expected.len(), found.len()));
     }
     let scale = expected.iter().fold(1.0, |scale: f64, it| scale.max(it.abs()));
-    // Compared so that NaN is not close to anything.
+    // NaN is not close to any number.
     let is_close =
         |(found, expected): (&f32, &f64)| (f64::from(*found) - expected).abs() <= tolerance * scale;
     match found.iter().zip(expected).position(|it| !is_close(it)) {

@@ -1,4 +1,5 @@
-//! Training gives the same bits in every run and on any number of threads: models large enough that their threads have to share sums.
+//! Training gives the same bits in every run and on any number of threads. The models are large
+//! enough for threads to share sums.
 
 use soybean::{Config, Device, Network, Trainer};
 
@@ -84,7 +85,8 @@ fn labels(n: usize, n_classes: usize) -> Vec<i32> {
     (0..n).map(|it| i32::try_from(it * 31 % 1009 % n_classes).unwrap()).collect()
 }
 
-/// The bits of losses, outputs and parameters of some steps with so many threads for each device.
+/// Returns the bits of losses, outputs and parameters of some steps with this many threads per
+/// device.
 fn bits<N: Network>(n_devices: usize, n_threads: usize, batch: &N::Batch<'_>) -> Vec<u32> {
     let (device, threads) = (Device::Cpu, Some(n_devices * n_threads));
     let config = Config { seed: 3, learning_rate: 0.05, device, threads, ..Config::default() };

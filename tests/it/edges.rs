@@ -1,4 +1,4 @@
-//! Operators where their formulas are delicate: at kinks, and for numbers that are large, far from 0 or not numbers at all.
+//! Numerically delicate operators: at kinks, and for numbers that are large, far from 0, or NaN.
 
 use soybean::{
     eager::{Tensor, scope},
@@ -8,7 +8,8 @@ use soybean_compiler::{Argument, Builder, Optimizer, Strategy};
 use soybean_plan::Init;
 use soybean_test_support::models::{call, finish, trainer};
 
-/// The result of an operator for a vector and further arguments, and the gradient of its sum by the vector.
+/// Returns the result of an operator for a vector and more arguments, and the gradient of its sum
+/// with respect to the vector.
 fn run(operator: &str, x: &[f32], others: &[Argument]) -> (Vec<f32>, Vec<f32>) {
     let mut builder = Builder::new();
     let parameter = builder.parameter("x", &[x.len()], Init::Constant(0.0));
@@ -57,7 +58,8 @@ fn sums_of_exponentials() {
 
 #[test]
 fn variances_far_from_zero() {
-    // Deviations of 1 from a mean of 4096: the mean of squares less the square of the mean would lose them.
+    // Deviations of 1 from a mean of 4096: the mean of squares minus the squared mean would lose
+    // them.
     let x = [4095.0, 4097.0, 4095.0, 4097.0];
     close(&run("var", &x, &[Argument::All, Argument::Integer(0)]).0, &[1.0]);
     scope(|| {
@@ -70,7 +72,7 @@ fn variances_far_from_zero() {
 
 #[test]
 fn logits_of_any_size() {
-    // The gradient by a logit is (sigmoid(x) - t) / n, also at 0, where training begins.
+    // The gradient of a logit is (sigmoid(x) - t) / n, also at 0, where training starts.
     let mut builder = Builder::new();
     let x = builder.parameter("x", &[4], Init::Constant(0.0));
     let t = builder.parameter("t", &[4], Init::Constant(0.0));

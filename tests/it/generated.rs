@@ -1,9 +1,11 @@
-//! Generated trainers do what the compiled program does: the same bits and the same bytes, on every device count and under every strategy.
+//! Generated trainers give the same bits and move the same bytes as the compiled program, for every
+//! number of devices and every strategy.
 
 use soybean::{Config, Network, Trainer};
 use soybean_test_support::models::{Batch, perceptron, sgd, trainer};
 
-/// The perceptron of `models`, as a user writes it, for some device counts under some strategies; and a check of each.
+/// The perceptron of `models` as user code, for several numbers of devices and strategies, with a
+/// check of each.
 macro_rules! check {
     ($($module:ident $gpus:literal $strategy:literal,)*) => {$(
         #[soybean::model(gpus = $gpus, strategy = $strategy, optimizer = sgd(momentum = 0.9))]

@@ -1,4 +1,5 @@
-//! Predictions: a trainer's own, and those of models of mode inference that take its weights, on other numbers of devices.
+//! Predictions of trainers, and of inference models with a trainer's weights on other numbers of
+//! devices.
 
 use crate::support::arrays::tensor;
 use soybean::{
@@ -9,7 +10,7 @@ use soybean::{
     weights::Mapping,
 };
 
-/// What the models of this file have in common.
+/// The layers that the models of this file share.
 mod layers {
     use soybean::{nn::batch_norm, prelude::*};
 
@@ -19,7 +20,7 @@ mod layers {
         batch_norm(x.conv2d(w, 1, 1, 1, 1)).relu().dropout(0.5)
     }
 
-    /// Logits and features of images `[n, 2, 4, 4]`.
+    /// Returns logits and features of images `[n, 2, 4, 4]`.
     #[soybean::layer]
     pub(crate) fn classifier(x: Tensor) -> (Tensor, Tensor) {
         let mut h = x;
@@ -97,7 +98,8 @@ fn trainer() -> trained::Trainer {
     trainer
 }
 
-/// Compares, relative to the largest number. Sums of some dozen terms in another order, one layer after another.
+/// Compares relative to the largest number. The tolerance is for sums of some dozen terms in
+/// another order, through several layers.
 fn assert_close(what: &str, found: &[f32], expected: &[f32]) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let scale = expected.iter().fold(1e-3, |scale: f32, it| scale.max(it.abs()));
@@ -106,10 +108,11 @@ fn assert_close(what: &str, found: &[f32], expected: &[f32]) {
     }
 }
 
-/// Gives a model's batch of `x` to whoever uses it.
+/// Passes a model's batch of `x` to a function.
 type WithBatch<N> = fn(&[f32], &mut dyn FnMut(&<N as Network>::Batch<'_>));
 
-/// Checks a predictor with the weights of a trained model: outputs, whole and in part, and bytes.
+/// Checks the outputs and moved bytes of a predictor with the weights of a trained model, for full
+/// and partial batches.
 fn check<N: Network>(with_batch: WithBatch<N>) {
     let mut trainer = trainer();
     let (x, _) = batch();
@@ -141,7 +144,7 @@ fn check<N: Network>(with_batch: WithBatch<N>) {
     check_plan::<N>(n_rows);
 }
 
-/// Checks what is told of a predictor.
+/// Checks the reports about a predictor.
 fn check_plan<N: Network>(n_rows: usize) {
     let (program, plan) = (N::model().tables(), N::PLAN);
     assert_eq!((program.mode(), plan.mode), (Mode::Inference, Mode::Inference));
@@ -149,7 +152,7 @@ fn check_plan<N: Network>(n_rows: usize) {
     assert!(program.states.is_empty() && program.loss.is_none());
     if plan.strategy == "auto" {
         assert!(plan.is_optimal);
-        // Images have nothing to do with each other.
+        // Each output depends on one image.
         assert_eq!(plan.bytes_total == 0, n_rows.is_multiple_of(plan.n_gpus));
     }
     let json = soybean::explain::json(plan.recipe).unwrap();

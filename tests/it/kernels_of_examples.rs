@@ -1,4 +1,5 @@
-//! Every kernel of every example as machine code for two generations of GPUs, by NVRTC, which needs no GPU.
+//! Compiles every kernel of every example to machine code for two generations of GPUs with NVRTC,
+//! which needs no GPU.
 #![cfg(feature = "cuda")]
 
 use soybean::{Network, runtime::compile_kernels};

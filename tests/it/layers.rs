@@ -1,4 +1,4 @@
-//! Layers of other modules and crates: a model that uses them is the same as one in which they are written out.
+//! Layers of other modules and crates: a model that uses them equals one that contains their code.
 
 #![deny(warnings, missing_docs, unreachable_pub)]
 
@@ -7,7 +7,7 @@ use soybean::{Config, Network, Trainer};
 const BATCH: usize = 8;
 const FEATURES: usize = 6;
 
-/// Everything within the model.
+/// The whole model in one module.
 #[soybean::model(gpus = 4, optimizer = sgd(momentum = 0.9))]
 mod inline {
     use soybean::prelude::*;
@@ -46,7 +46,7 @@ mod nn {
     pub(crate) mod heads {
         use soybean::prelude::*;
 
-        /// Three levels: this, `residual` of another crate, and the `dense` that it uses.
+        /// Three levels: this layer, `residual` of another crate, and the `dense` that it calls.
         #[soybean::layer]
         pub(crate) fn head(x: Tensor, classes: usize) -> Tensor {
             layer_crate::dense(super::twice(x).tanh(), classes)
@@ -59,7 +59,7 @@ mod nn {
     }
 }
 
-/// Names through `use`.
+/// Names imported by `use`.
 #[soybean::model(gpus = 4, optimizer = sgd(momentum = 0.9))]
 mod imported {
     use super::nn::{CLASSES, heads::head};
@@ -76,7 +76,7 @@ mod imported {
     }
 }
 
-/// Names through globs, and another name for a layer.
+/// Names imported by globs, and a renamed layer.
 #[soybean::model(gpus = 4, optimizer = sgd(momentum = 0.9))]
 mod renamed {
     use super::nn::{heads as tops, *};
@@ -98,7 +98,7 @@ mod renamed {
     }
 }
 
-/// Names by their paths, and names that a function imports for itself.
+/// Names by path, and names imported within a function.
 #[soybean::model(gpus = 4, optimizer = sgd(momentum = 0.9))]
 mod by_path {
     use soybean::prelude::*;
@@ -118,7 +118,7 @@ mod by_path {
 
 use nn::heads::head;
 
-/// The function form; consts of dims.
+/// The function form, with constant dims.
 #[soybean::model(gpus = 4, optimizer = sgd(momentum = 0.9))]
 fn function(x: Tensor<f32, ROWS, { COLUMNS * 2 }>, y: Tensor<i32, ROWS>) -> (Tensor, Tensor) {
     let mut h = x;
@@ -138,7 +138,7 @@ const BATCH_OF_LAYERS: usize = 8;
 #[soybean::constant]
 const COLUMNS: usize = 3;
 
-/// Ten steps' losses, and the values of all parameters then.
+/// Returns the losses of ten steps, and all parameters after them.
 fn trained<N: Network>(
     step: impl for<'a> Fn(&mut Trainer<N>, &'a [f32], &'a [i32]) -> Result<f32, soybean::Error>,
 ) -> (Vec<u32>, Vec<Vec<f32>>) {
@@ -156,7 +156,7 @@ macro_rules! trained {
     };
 }
 
-/// Two layers of one name; a model in a function.
+/// Two layers of the same name, and a model within a function.
 #[test]
 fn layers_of_one_name_are_not_confused() {
     #[soybean::model(gpus = 1)]

@@ -1,4 +1,5 @@
-//! Attention over so many positions that it is one kernel, against the same written with products and a softmax.
+//! Attention over enough positions for one kernel, against the same computation by products and a
+//! softmax.
 
 use soybean::runtime::{Array, View};
 use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Strategy, Value};
@@ -7,7 +8,8 @@ use soybean_test_support::models::{call, finish, numbers, single, trainer};
 
 const SHAPE: [usize; 3] = [4, 256, 8];
 
-/// A model whose loss is a weighted sum of attention over its parameters; `attend` builds it from queries, keys, values and a mask of what each query sees.
+/// Builds a model whose loss is a weighted sum of attention over its parameters. `attend` builds
+/// the attention from queries, keys, values and a mask.
 fn compile(n_gpus: usize, attend: impl FnOnce(&mut Builder, [Argument; 4]) -> Value) -> Compiled {
     let mut builder = Builder::new();
     let weights = builder.input("weights", DType::F32, &SHAPE);
@@ -22,7 +24,7 @@ fn compile(n_gpus: usize, attend: impl FnOnce(&mut Builder, [Argument; 4]) -> Va
     finish(builder, loss, &outputs, n_gpus, Strategy::Auto, Optimizer::default())
 }
 
-/// The result and the parameters after one step.
+/// Returns the result, and the parameters after one step.
 fn run(compiled: &Compiled) -> Vec<Array> {
     let n: usize = SHAPE.iter().product();
     let mut trainer = trainer(compiled, 1.0);

@@ -1,8 +1,8 @@
-//! The tests of the whole line, from a user's source to a training run, in one program.
+//! Tests of the whole system, from a user's source to a training run, in one program.
 //!
-//! Tests that install virtual GPUs, kill a process or limit its files start this program again for one test.
-//! `memory` and `no_allocation` are programs of their own because they replace the global allocator, and
-//! `processes` because it needs the feature `mpi`.
+//! Tests that install virtual GPUs, kill a process or limit its files start this program again for
+//! one test. `memory` and `no_allocation` are separate programs because they replace the global
+//! allocator, and `processes` because it needs the feature `mpi`.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,14 +1,15 @@
-//! The networks of the examples, with fewer channels and smaller images: on eight devices they learn as on one, and move the predicted bytes.
+//! The networks of the examples with fewer channels and smaller images: eight devices give the
+//! losses of one device, and move the predicted bytes.
 
 use soybean::{Config, Network, Trainer, plan::Plan};
 
 const STEPS: usize = 5;
-/// The gradient of a fresh ResNet-50 is about a thousand times as long as its weights, and rounding decides about some of its ReLUs: its steps are short, so that losses
-/// can be compared.
+/// The gradient of a fresh ResNet-50 is about a thousand times as long as its weights, and rounding
+/// decides the sign of some ReLU inputs. Its steps are short, so that losses can be compared.
 const LEARNING_RATES: [(&str, f32); 4] =
     [("alexnet", 0.01), ("vgg16", 0.01), ("resnet50", 3e-8), ("gpt", 0.01)];
 
-/// The losses of the networks at these sizes.
+/// The networks with their losses.
 mod losses {
     use soybean::prelude::*;
 
@@ -63,12 +64,12 @@ networks! {
     small_gpt: of_gpt([i32, 8, 16], [i32, 8, 16]);
 }
 
-/// Numbers that look random.
+/// Returns pseudo-random numbers.
 fn noise(n: usize, step: usize) -> impl Iterator<Item = usize> {
     (0..n).map(move |it| ((it + 1) * 7919 + step * 104_729) % 2003)
 }
 
-/// The losses of some steps, each of which moves the predicted bytes.
+/// Returns the losses of some steps, and checks the moved bytes of each.
 fn losses<N: Network>(name: &str, step: impl Fn(&mut Trainer<N>, usize) -> f32) -> Vec<f32> {
     let learning_rate = LEARNING_RATES.iter().find(|it| it.0 == name).unwrap().1;
     let config = Config { learning_rate, ..Config::default() };

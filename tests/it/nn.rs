@@ -1,4 +1,5 @@
-//! The layers of `soybean::nn`: names and shapes of their weights, how these begin, and training steps that agree with the functions as ordinary Rust.
+//! The layers of `soybean::nn`: names, shapes and initial values of their weights, and training
+//! steps against the same functions in ordinary Rust.
 
 use crate::support::arrays::tensor;
 use soybean::{
@@ -85,7 +86,7 @@ fn weights_begin_as_in_pytorch() {
     let mut trainer = all::Trainer::new(Config::default()).unwrap();
     let parameters = trainer.parameters().unwrap();
     let data = |name: &str| &parameters.iter().find(|it| it.0 == name).unwrap().1.data;
-    // Uniform within 1 / sqrt(fan_in): the largest of many is close to the bound.
+    // Uniform within 1 / sqrt(fan_in): the largest of many numbers is close to the bound.
     for (name, fan_in) in [("conv2d.weight", 54.0), ("linear_without_bias.weight", 24.0)] {
         let bound = 1.0 / f32::sqrt(fan_in);
         let largest = data(name).iter().fold(0.0, |most: f32, it| most.max(it.abs()));

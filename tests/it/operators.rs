@@ -1,4 +1,5 @@
-//! Operators as a model writes them that take or give something else than one tensor of `f32`: arrays of tensors, and integers.
+//! Operators in models whose arguments or results are not one `f32` tensor: arrays of tensors, and
+//! integers.
 
 use soybean::{Config, Tensor, eager};
 
@@ -19,7 +20,7 @@ mod tagger {
         marks: Tensor<f32, 6, 4>,
     ) -> (Tensor, Tensor, Tensor) {
         let table = param("table", [WORDS, WIDTH], normal(0.5));
-        // Indices may be rearranged before they are looked up.
+        // Indices may be rearranged before the lookup.
         let [first, rest] = words.split([1, 3], 1);
         let embedded = concat([first, rest], 1).reshape([24]).embedding(table);
         let features = concat([embedded.reshape([6, 4, WIDTH]), marks.unsqueeze(2)], 2);

@@ -1,4 +1,4 @@
-//! A crate outside of the workspace that holds nothing but the README's example builds and trains.
+//! A crate outside the workspace with only the README's example builds and trains.
 
 use std::{fs, path::Path, process::Command};
 
@@ -18,13 +18,13 @@ fn the_example_of_the_readme_trains_in_a_crate_of_its_own() {
         root.display().to_string()
     );
     fs::write(folder.join("Cargo.toml"), manifest).unwrap();
-    // The versions that the tests were built with are there without a network.
+    // The locked versions are available without a network.
     fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
 
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--offline"])
         .current_dir(&folder)
-        // What the tests were built with serves here too, where features and profile are the same.
+        // The build of the tests is reused where features and profile are equal.
         .env("CARGO_TARGET_DIR", target)
         .output()
         .unwrap();

@@ -1,4 +1,5 @@
-//! `precision = "bf16"`: training comes to the same as in `f32` but for rounding, on any number of devices, and moves the predicted bytes.
+//! `precision = "bf16"`: training equals that in `f32` except for rounding, on any number of
+//! devices, and moves the predicted bytes.
 
 use crate::examples::digits_data;
 use soybean::{
@@ -9,7 +10,8 @@ use soybean_compiler::{Options, Strategy};
 use soybean_plan::{DType, Precision};
 use soybean_test_support::models::{Batch, finish_with, perceptron_model, sgd, trainer};
 
-/// A number of `bf16` is off by 2^-9 at most, relative; what the networks here compute one after another are some ten such numbers.
+/// The relative rounding error of `bf16` is at most 2^-9, and the networks here round some ten
+/// times in sequence.
 const TOLERANCE: f32 = 2e-2;
 
 fn assert_close(found: f32, expected: f32, what: &str) {
@@ -54,7 +56,7 @@ fn every_plan_trains_alike_and_moves_its_bytes() {
     }
 }
 
-/// The losses of some steps, each of which moves the predicted bytes.
+/// Returns the losses of some steps, and checks the moved bytes of each.
 fn losses<N: Network>(step: impl Fn(&mut Trainer<N>, usize) -> f32) -> Vec<f32> {
     let config = Config { learning_rate: 0.01, ..Config::default() };
     let mut trainer = Trainer::<N>::new(config).unwrap();
@@ -110,7 +112,7 @@ texts! {
     texts_on_four on 4 in "bf16";
 }
 
-/// Numbers that look random.
+/// Returns pseudo-random numbers.
 fn noise(n: usize, step: usize) -> impl Iterator<Item = usize> {
     (0..n).map(move |it| ((it + 1) * 7919 + step * 104_729) % 2003)
 }
@@ -208,6 +210,6 @@ macro_rules! accuracy_of {
 fn digits_are_learnt_as_well() {
     let (exact, rounded) = (accuracy_of!(exact_digits), accuracy_of!(digits));
     assert!(exact > 0.94, "{exact}");
-    // Of 352 held-out images three more may be wrong.
+    // Three more of 352 held-out images may be classified wrongly.
     assert!(rounded >= exact - 0.01, "{rounded} in bf16, {exact} in f32");
 }

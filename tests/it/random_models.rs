@@ -1,5 +1,6 @@
-//! Random models through the whole line: on any number of devices, under any strategy, a program gives the numbers of the naive
-//! interpreter of the graph that the user wrote, and moves the bytes that its plan counts.
+//! Random models from the builder to the runtime. On any number of devices and under any strategy,
+//! a program gives the numbers of the naive interpreter of the user's graph, and moves the bytes
+//! that its plan counts.
 
 #[path = "../../soybean-compiler/tests/it/support/interpreter.rs"]
 mod interpreter;
@@ -15,18 +16,18 @@ use soybean_compiler::{
 use soybean_plan::{DType, Init, Precision, Shape};
 use soybean_test_support::models::{call, numbers, single, trainer};
 
-/// How parameters are stored.
+/// The pinned tiling of parameters.
 #[derive(Clone, Copy, Debug)]
 enum Pin {
-    /// As the search likes it.
+    /// None: the search chooses.
     None,
-    /// In as many parts as there are devices.
+    /// Partitioned over all devices.
     Parts,
-    /// Whole on every device.
+    /// Replicated on every device.
     Whole,
 }
 
-/// A model under construction: operators are chosen by numbers, and skipped where they do not fit.
+/// A model under construction. Operators are chosen by number, and skipped where they do not fit.
 struct Model {
     builder: Builder,
     here: Value,
@@ -107,7 +108,7 @@ impl Model {
                 self.apply("permute", &[Argument::List(order.collect())]);
             }
             14 if rank >= 2 => {
-                // x x^T: one tensor as both operands.
+                // x x^T: one tensor is both operands.
                 let transposed =
                     call(&mut self.builder, "transpose", &[Argument::Tensor(self.here)]);
                 self.apply("matmul", &[Argument::Tensor(transposed)]);
@@ -122,7 +123,8 @@ impl Model {
         }
     }
 
-    /// Pins the parameters: to parts along the first dim that all devices can split, or whole.
+    /// Pins the parameters: partitioned along the first dim that all devices can split, or
+    /// replicated.
     fn pin_parameters(&mut self, pin: Pin, n_gpus: usize) {
         for &parameter in &self.parameters {
             let shape = self.builder.shape(parameter);
@@ -137,7 +139,8 @@ impl Model {
         }
     }
 
-    /// The mean of the squares, to which every parameter also contributes directly, so that none is without a gradient.
+    /// Returns the mean of the squares plus a direct term of every parameter, so that each has a
+    /// gradient.
     fn loss(&mut self) -> Value {
         let scale = self.parameter(&[1]);
         self.apply("mul", &[scale]);
@@ -155,7 +158,7 @@ impl Model {
 }
 
 fn close(found: &[f32], expected: &[f64]) -> bool {
-    // Single precision through a dozen operators, sums of up to some hundred terms.
+    // Single precision through a dozen operators, with sums of some hundred terms.
     let is_close = |(found, expected): (&f32, &f64)| {
         (f64::from(*found) - expected).abs() <= 2e-4 * expected.abs().max(1.0)
     };
@@ -198,7 +201,8 @@ fn check(
     compare(&raw, &compiled, loss, outputs[0].1, shape)
 }
 
-/// Runs the program and the interpreter on the same numbers: loss, outputs, bytes, and the parameters after one step.
+/// Runs the program and the interpreter on the same numbers; compares loss, outputs, bytes, and the
+/// parameters after one step.
 fn compare(
     raw: &Network,
     compiled: &Compiled,

@@ -1,6 +1,7 @@
-//! Every operator against values and gradients that NumPy found: the eager tensor, and programs on one and on several devices.
+//! Every operator against values and gradients from NumPy: the eager tensor, and programs on one
+//! and on several devices.
 //!
-//! `tests/reference/make_golden.py` writes the file and says how.
+//! `tests/reference/make_golden.py` writes the file and documents its format.
 
 use soybean::{
     Tensor,
@@ -13,19 +14,21 @@ use soybean_plan::{DType, Init};
 use crate::support::joined;
 use soybean_test_support::models::{SEED, call, finish, single, trainer};
 
-/// A part of every loss that all numbers of devices can split, for operands of which they can split nothing.
+/// A term of every loss that all numbers of devices can split, for operands that cannot be split.
 const SPLITTABLE: [f32; 12] = [0.0; 12];
 
-/// Not tensors: `dim` gives an integer.
+/// Operators whose result is not a tensor: `dim` returns an integer.
 const WITHOUT_RESULT: [&str; 1] = ["dim"];
 
-/// Only its gradient is special, and that is none; or what it drops is defined by `soybean_plan::noise`; or it is its operand.
+/// Operators without golden values: `detach` has no gradient, `soybean_plan::noise` defines
+/// `dropout`, and `tiled` returns its operand.
 const WITHOUT_GOLDEN: [&str; 3] = ["detach", "dropout", "tiled"];
 
-/// In the file as in training; evaluations are those of `training_and_evaluation.rs`.
+/// Operators whose golden values are those of training; `training_and_evaluation.rs` tests
+/// evaluations.
 const OTHER_IN_EVALUATION: [&str; 1] = ["batch_norm"];
 
-/// A shape and its elements, row by row.
+/// A shape and its elements in row-major order.
 #[derive(Clone)]
 struct Numbers {
     shape: Vec<usize>,
@@ -36,12 +39,13 @@ enum Given {
     Tensor(Numbers),
     Buffer(Numbers),
     Labels(Numbers),
-    /// So many of the next are one argument.
+    /// An array of the next arguments, as many as this.
     Array(usize),
     Other(Argument, Eager),
 }
 
-/// A call, its result, and the gradients of the result's weighted sum by each tensor.
+/// A call, its result, and the gradients of the weighted sum of the result with respect to each
+/// tensor.
 struct Case {
     operator: String,
     arguments: Vec<Given>,
@@ -112,7 +116,7 @@ fn argument(kind: &str, text: &str) -> Given {
     Given::Other(compiled, eager)
 }
 
-/// Equal up to a share of the largest element.
+/// Compares relative to the largest element.
 #[track_caller]
 fn check(what: &str, found: impl IntoIterator<Item = f64>, expected: &Numbers, tolerance: f64) {
     let found: Vec<f64> = found.into_iter().collect();
@@ -124,7 +128,7 @@ fn check(what: &str, found: impl IntoIterator<Item = f64>, expected: &Numbers, t
     }
 }
 
-/// The golden file: the committed one, or the one that the environment names, made anew.
+/// Returns the golden file: the committed one, or the one that the environment names.
 fn golden() -> String {
     match std::env::var("SOYBEAN_GOLDEN") {
         Ok(path) => std::fs::read_to_string(path).expect("the environment names a file"),
@@ -246,7 +250,7 @@ impl Case {
         let splittable = builder.input("splittable", DType::F32, &[SPLITTABLE.len()]);
         let mut operands = Vec::new();
         let mut arguments = Vec::new();
-        // The array to which the next tensors belong, and how many of them.
+        // The array of the next tensors, and their number.
         let mut array = (Vec::new(), 0);
         for (at, given) in self.arguments.iter().enumerate() {
             let value = match given {
@@ -283,7 +287,8 @@ impl Case {
         let mut loss = call(&mut builder, "sum", &[Argument::Tensor(product), Argument::All]);
         let nothing = call(&mut builder, "sum", &[Argument::Tensor(splittable), Argument::All]);
         loss = call(&mut builder, "add", &[Argument::Tensor(loss), Argument::Tensor(nothing)]);
-        // Every parameter reaches the loss also directly, with weight 0, so that operators without a gradient can be compiled too.
+        // Every parameter contributes to the loss directly with weight 0, so that operators without
+        // a gradient compile.
         for operand in operands {
             let nothing =
                 call(&mut builder, "mul", &[Argument::Tensor(operand), Argument::Float(0.0)]);

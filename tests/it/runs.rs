@@ -1,4 +1,4 @@
-//! Whole runs: what they leave behind, and that interruptions of all kinds change nothing of it.
+//! Whole runs: their output, and that no interruption changes it.
 
 #![expect(clippy::print_stdout, reason = "measured times, and why a test is skipped")]
 

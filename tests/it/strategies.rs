@@ -1,4 +1,5 @@
-//! One model on 1 to 32 devices under every strategy: the same training, and exactly the predicted traffic.
+//! One model on 1 to 32 devices under every strategy: the same training, and exactly the predicted
+//! bytes.
 
 mod norm;
 mod plain;
@@ -22,7 +23,7 @@ fn strategies() -> impl Iterator<Item = (&'static str, Strategy)> {
     ["auto", "recursive", "data", "model"].into_iter().map(|name| (name, name.parse().unwrap()))
 }
 
-/// Trains 20 steps; the losses, each with the bytes that the step moved.
+/// Trains 20 steps; returns the loss and the moved bytes of each.
 fn train(compiled: &Compiled, learning_rate: f32) -> Vec<(f32, u64)> {
     let mut trainer = trainer(compiled, learning_rate);
     let step = |index| {
@@ -32,7 +33,8 @@ fn train(compiled: &Compiled, learning_rate: f32) -> Vec<(f32, u64)> {
     (0..20).map(step).collect()
 }
 
-/// Single precision rounds at 6e-8; sums of some dozen terms in another order and 20 steps of training stay far below 1e-4.
+/// Single precision rounds at 6e-8. Sums of some dozen terms in another order and 20 steps of
+/// training stay far below 1e-4.
 fn assert_close(found: f32, expected: f32, what: &str) {
     let difference = (found - expected).abs() / expected.abs();
     assert!(difference <= 1e-4, "{what}: expected {expected}, found {found}");
@@ -77,7 +79,7 @@ fn adamw_is_the_same_everywhere() {
     check(&optimizer("adamw", &[]).unwrap(), 0.003);
 }
 
-/// The perceptron with every parameter that allows it stored in as many parts as there are devices.
+/// Compiles the perceptron with every parameter partitioned over all devices, where possible.
 fn perceptron_in_parts(n_gpus: usize, shares: bool) -> Compiled {
     let (mut builder, loss, outputs) = models::perceptron_model();
     for value in builder.graph().values() {
@@ -158,7 +160,8 @@ fn eager_parameters(trainer: &mut Trainer) -> Vec<(Vec<usize>, Vec<f64>)> {
     trainer.parameters().unwrap().into_iter().map(|(_, array)| wide(array)).collect()
 }
 
-/// The parameters after one step of gradient descent, the gradient by central differences.
+/// Returns the parameters after one step of gradient descent, with the gradient by central
+/// differences.
 fn updated_by_hand(
     batch: &Batch,
     before: &[(Vec<usize>, Vec<f64>)],

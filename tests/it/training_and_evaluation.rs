@@ -1,4 +1,4 @@
-//! What differs between a training step and an evaluation: dropout and batch norm, through the whole line.
+//! Operators that differ between training steps and evaluations: dropout and batch norm.
 
 use crate::support::arrays::tensor;
 use soybean::{
@@ -49,7 +49,7 @@ fn batch(step: usize) -> (Vec<f32>, Vec<f32>) {
     ((0..BATCH * 24).map(number).collect(), (0..BATCH).map(|it| number(it * 31)).collect())
 }
 
-/// The loss of the function as ordinary Rust, in training or in evaluation.
+/// Returns the loss of the function as ordinary Rust, in training or in evaluation.
 fn oracle(parameters: &[(String, Array)], (x, y): &(Vec<f32>, Vec<f32>), step: Option<u64>) -> f64 {
     let double = |it: &[f32]| it.iter().map(|it| f64::from(*it)).collect::<Vec<_>>();
     eager::scope(|| {
@@ -63,7 +63,7 @@ fn oracle(parameters: &[(String, Array)], (x, y): &(Vec<f32>, Vec<f32>), step: O
     })
 }
 
-/// What a buffer becomes by the formula: moving means of the batch's statistics.
+/// Returns the new value of a buffer: moving means of the batch's statistics.
 fn followed(before: &[f32], x: &[f32], statistic: fn(&[f64]) -> f64) -> Vec<f64> {
     let next = |(channel, before): (usize, &f32)| {
         let of_channel = |at: &usize| at / 4 % 6 == channel;
@@ -91,10 +91,10 @@ fn buffer<'a>(parameters: &'a [(String, Array)], name: &str) -> &'a [f32] {
     &parameters.iter().find(|it| it.0 == name).expect("the model has it").1.data
 }
 
-/// Makes a model's batch of `x` and `y`.
+/// Creates a model's batch of `x` and `y`.
 type Batches<N> = for<'a> fn(&'a [f32], &'a [f32]) -> <N as Network>::Batch<'a>;
 
-/// Four steps, each compared with the function, and their losses.
+/// Runs four steps and compares each with the function; returns their losses.
 fn losses<N: Network>(batches: Batches<N>) -> Vec<f32> {
     let config = Config { seed: 5, learning_rate: 0.1, ..Config::default() };
     let mut trainer = Trainer::<N>::new(config).expect("a device");

@@ -1,4 +1,5 @@
-//! A small transformer, as a user writes one with the operators of the surface: its trainer agrees with the function itself, and learns.
+//! A small transformer in the model language: its trainer agrees with the function itself, and
+//! learns.
 
 use soybean::{Array, Config, Tensor, eager};
 
@@ -57,7 +58,7 @@ mod transformer {
 
 use transformer::{BATCH, TOKENS, WORDS};
 
-/// Words that follow each other by a rule.
+/// Words in a predictable sequence.
 fn words(shift: usize) -> Vec<i32> {
     (0..BATCH * TOKENS).map(|it| i32::try_from((it * 3 + shift) % WORDS).unwrap()).collect()
 }
@@ -84,7 +85,7 @@ fn it_agrees_with_its_function_and_learns() {
     for _ in 0..40 {
         let expected = eager_loss(&trainer.parameters().unwrap(), &x, &y);
         let loss = f64::from(trainer.step(&batch).unwrap());
-        // Single precision through some ten layers of sums over a dozen elements.
+        // Single precision through some ten layers, with sums over a dozen elements.
         assert!((loss - expected).abs() < 1e-4 * expected.max(1.0), "{loss}, expected {expected}");
         assert_eq!(trainer.moved_bytes(), transformer::Trainer::PLAN.bytes_total);
         losses.push(loss);

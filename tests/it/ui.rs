@@ -1,4 +1,4 @@
-//! What the macro says of models that are wrong. Those that are right are in `accepted.rs`.
+//! Error messages of the macro for wrong models. `accepted.rs` has the correct ones.
 
 #[test]
 fn messages() {

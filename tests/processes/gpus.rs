@@ -12,7 +12,8 @@ use std::{
 use soybean_test_support::{run, virtual_gpus::put_on_virtual_gpus};
 
 use crate::with_mpi::{
-    ENDLESS, alone, assert_quick, fail_with, mpirun, pid, program, said, say, signal,
+    ENDLESS, assert_quick, fail_with, mpirun, pid, print_line, printed_errors, program, run_alone,
+    signal,
 };
 
 /// Folder through which the virtual GPUs of a run communicate.
@@ -46,7 +47,7 @@ fn start(
     let words = ["-c", &script, program.to_str().unwrap()];
     let mut command = mpirun(n_processes, Path::new("sh"), &[&words, arguments].concat());
     if let Err(why) = put_on_virtual_gpus(&mut command, &[]) {
-        say(&format!("skipped: {why}"));
+        print_line(&format!("skipped: {why}"));
         return None;
     }
     command.env("SOYBEAN_FAKE_NCCL_FOLDER", &folder.0);
@@ -110,7 +111,7 @@ fn compare(case: &str, found: &str, expected: &str, n_processes: usize) {
 
 #[test]
 fn gpus_of_several_processes_train_like_the_cpu() {
-    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
     let cases =
         ["perceptron/8/auto/5", "clipped/8/auto/5", "perceptron/8/data/5", "perceptron/8/model/5"];
     let (code, expected, errors) = run(Command::new(&program).args(cases));
@@ -142,7 +143,7 @@ fn gpus_of_several_processes_train_like_the_cpu() {
             let first = first.get_or_insert_with(|| found.clone());
             assert_eq!(bits_of(&found, case), bits_of(first, case), "{n_processes} processes");
         }
-        say(&format!(
+        print_line(&format!(
             "{n_processes} processes with {} virtual GPUs each: the CPU's losses in {:.1} s",
             8 / n_processes,
             started.elapsed().as_secs_f64()
@@ -163,7 +164,7 @@ fn start_two(
 
 #[test]
 fn each_rank_needs_a_gpu() {
-    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
     let case = "perceptron/8/auto/3";
     let faults = [
         (
@@ -178,9 +179,9 @@ fn each_rank_needs_a_gpu() {
     for (script, expected) in faults {
         let Some((code, _, errors)) = start_two(&program, script, &["cuda", case]) else { return };
         assert_eq!(code, Some(1), "{errors}");
-        let said = said(&errors);
-        assert_eq!(said.len(), 1, "{errors}");
-        assert!(said[0].contains(expected), "{errors}");
+        let printed = printed_errors(&errors);
+        assert_eq!(printed.len(), 1, "{errors}");
+        assert!(printed[0].contains(expected), "{errors}");
     }
     // With `auto`, all processes use the CPU and print the reason.
     let (_, expected, _) = run(Command::new(&program).arg(case));
@@ -196,7 +197,7 @@ fn each_rank_needs_a_gpu() {
     let Some((code, _, errors)) = start_two(&program, script, &["cuda", case]) else { return };
     assert_eq!(code, Some(1), "{errors}");
     let expected = "expected the same device in all processes, found --device cuda in process 0, and cpu in process 1";
-    assert_eq!(said(&errors), [format!("process 0: error: {expected}")], "{errors}");
+    assert_eq!(printed_errors(&errors), [format!("process 0: error: {expected}")], "{errors}");
 }
 
 /// Lets a run in four processes fail.
@@ -215,7 +216,7 @@ fn fail_on_gpus(
 
 #[test]
 fn a_failure_ends_all_processes_with_gpus() {
-    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
     let differ = "expected all processes to do the same, found ";
     let left = "expected all processes to do the same, found that process 3 has ended its work";
     let launch = "[ $R != 2 ] || export SOYBEAN_FAKE_FAIL_LAUNCH=1000;";
@@ -231,25 +232,25 @@ fn a_failure_ends_all_processes_with_gpus() {
             return;
         };
         assert!(code.is_some_and(|it| it != 0), "{fault}: {errors}");
-        let said = said(&errors);
-        assert_eq!(said.len(), 1, "{fault}: {errors}");
-        assert!(said[0].contains(expected), "{fault}: {errors}");
+        let printed = printed_errors(&errors);
+        assert_eq!(printed.len(), 1, "{fault}: {errors}");
+        assert!(printed[0].contains(expected), "{fault}: {errors}");
     }
 }
 
 #[test]
 fn a_process_with_gpus_that_is_killed_ends_all() {
-    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
     let end = |_: &Child, started: &str| signal("KILL", pid(started, 2));
     let Some((code, errors)) = fail_on_gpus(&program, "", &[ENDLESS], end) else { return };
     assert_eq!(code, Some(137), "{errors}");
-    assert!(said(&errors).is_empty(), "{errors}");
+    assert!(printed_errors(&errors).is_empty(), "{errors}");
     assert!(errors.contains("mpirun noticed that process rank 2 "), "{errors}");
 }
 
 #[test]
 fn processes_do_not_wait_for_one_that_cannot_connect() {
-    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
     // Three failures: too little memory in all processes; an error while ranks connect through NCCL
     // and the others wait; a process that never connects.
     let faults = [
@@ -267,9 +268,9 @@ fn processes_do_not_wait_for_one_that_cannot_connect() {
             return;
         };
         assert!(code.is_some_and(|it| it != 0), "{errors}");
-        let said = said(&errors);
-        assert_eq!(said.len(), 1, "{errors}");
-        assert!(said[0].contains(expected), "{errors}");
+        let printed = printed_errors(&errors);
+        assert_eq!(printed.len(), 1, "{errors}");
+        assert!(printed[0].contains(expected), "{errors}");
         assert_quick(script, started.elapsed());
     }
 }

@@ -12,7 +12,9 @@ use std::{
 
 use soybean_test_support::{example, run};
 
-use crate::with_mpi::{alone, assert_quick, has, last_state, mpirun, said, say, signal};
+use crate::with_mpi::{
+    assert_quick, has, last_state, mpirun, print_line, printed_errors, run_alone, signal,
+};
 
 /// Returns the example and a folder for its runs, if `mpirun` is installed.
 fn digits(name: &str) -> Option<(PathBuf, PathBuf)> {
@@ -28,7 +30,7 @@ fn train(choices: &str, out: &Path) -> Vec<String> {
 
 #[test]
 fn one_process_shows_the_plan() {
-    let (_alone, Some((digits, _))) = (alone(), digits("plan")) else { return };
+    let (_alone, Some((digits, _))) = (run_alone(), digits("plan")) else { return };
     let words = ["plan", "-o", "/dev/stdout"];
     let expected = run(Command::new(&digits).args(words));
     assert_eq!((expected.0, expected.2.as_str()), (Some(0), ""));
@@ -50,7 +52,7 @@ int fsync(int file) {
 
 #[test]
 fn a_checkpoint_in_progress_is_completed_after_a_failure() {
-    let (_alone, Some((digits, folder))) = (alone(), digits("slow-disk")) else { return };
+    let (_alone, Some((digits, folder))) = (run_alone(), digits("slow-disk")) else { return };
     if !has("cc") {
         return;
     }
@@ -66,9 +68,10 @@ fn a_checkpoint_in_progress_is_completed_after_a_failure() {
     let started = Instant::now();
     let (code, _, errors) = run(mpirun(4, &digits, &words).env("LD_PRELOAD", &library));
     assert_eq!(code, Some(1), "{errors}");
-    let said = said(&errors);
-    assert_eq!(said.len(), 1, "{errors}");
-    let found = said[0].strip_prefix("process 0: error: expected a finite loss, found ").unwrap();
+    let printed = printed_errors(&errors);
+    assert_eq!(printed.len(), 1, "{errors}");
+    let found =
+        printed[0].strip_prefix("process 0: error: expected a finite loss, found ").unwrap();
     let last = found.split("; the last checkpoint is ").nth(1).unwrap().split(';').next().unwrap();
     assert!(Path::new(last).join("run.json").exists(), "{errors}");
     assert_quick("a failure while a checkpoint is written", started.elapsed());
@@ -93,7 +96,7 @@ const N_BETWEEN: usize = if cfg!(debug_assertions) { 4 } else { 60 };
 
 #[test]
 fn repeatedly_killed_runs_end_with_the_same_weights() {
-    let (_alone, Some((digits, folder))) = (alone(), digits("kills")) else { return };
+    let (_alone, Some((digits, folder))) = (run_alone(), digits("kills")) else { return };
     let n_steps = (N_KILLS + 3) * N_BETWEEN;
     let choices = format!("--steps {n_steps} --log-every 1");
     let (expected, out) = (folder.join("alone"), folder.join("killed"));
@@ -126,7 +129,7 @@ fn repeatedly_killed_runs_end_with_the_same_weights() {
     assert_eq!(run(&mut command).0, Some(0));
     let took = [undisturbed, killing, ending, started.elapsed() - killing];
     let [undisturbed, killing, ending, rest] = took.map(|it| it.as_secs_f64());
-    say(&format!(
+    print_line(&format!(
         "undisturbed: {undisturbed:.1} s; {N_KILLS} kills: {killing:.1} s, of which processes ended for {ending:.1} s; to the end: {rest:.1} s"
     ));
     assert!(last_state(&out) == last_state(&expected), "other weights");

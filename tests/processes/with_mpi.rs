@@ -15,12 +15,12 @@ use soybean_test_support::{example, run};
 /// Lock that runs one test at a time, since a single one already uses more processes than cores.
 static ALONE: Mutex<()> = Mutex::new(());
 
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn run_alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Prints a line even if the test passes.
-pub(crate) fn say(line: &str) {
+pub(crate) fn print_line(line: &str) {
     std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output();
     let has = found.is_ok_and(|it| it.status.success());
     if !has {
-        say(&format!("skipped: {program} is not installed"));
+        print_line(&format!("skipped: {program} is not installed"));
     }
     has
 }
@@ -57,7 +57,7 @@ fn check(program: &Path, cases: &[&str], n_processes: &[usize]) -> String {
         let (code, found, errors) = run(&mut mpirun(*n_processes, program, cases));
         assert_eq!(code, Some(0), "{n_processes} processes: {errors}");
         assert_eq!(found, expected, "{n_processes} processes");
-        say(&format!(
+        print_line(&format!(
             "{n_processes} processes: the same in {:.1} s",
             started.elapsed().as_secs_f64()
         ));
@@ -67,7 +67,7 @@ fn check(program: &Path, cases: &[&str], n_processes: &[usize]) -> String {
 
 #[test]
 fn any_number_of_processes_gives_the_same_bits() {
-    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
     let cases = [
         "perceptron/8/auto/6",
         "perceptron/8/data/6",
@@ -86,7 +86,7 @@ fn any_number_of_processes_gives_the_same_bits() {
 
 #[test]
 fn digits_trains_identically_in_eight_processes() {
-    let (_alone, Some(_)) = (alone(), program()) else { return };
+    let (_alone, Some(_)) = (run_alone(), program()) else { return };
     let digits: PathBuf = example!("digits").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-processes-{}", std::process::id()));
     let train = |name: &str, n_processes: usize, more: &[&str]| {
@@ -116,7 +116,7 @@ fn digits_trains_identically_in_eight_processes() {
 
 #[test]
 fn averages_evaluate_identically_in_several_processes() {
-    let (_alone, Some(_)) = (alone(), program()) else { return };
+    let (_alone, Some(_)) = (run_alone(), program()) else { return };
     let program: PathBuf = example!("runs_program").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-averages-{}", std::process::id()));
     let metrics = |n_processes: usize| {
@@ -142,29 +142,29 @@ fn averages_evaluate_identically_in_several_processes() {
 
 #[test]
 fn ranks_are_divided_evenly() {
-    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
     let (code, _, errors) = run(&mut mpirun(3, &program, &["perceptron/8/auto/6"]));
     assert_eq!(code, Some(1), "{errors}");
     let expected = "expected a number of processes that divides the model's 8 ranks, found 3";
-    assert_eq!(said(&errors), [format!("process 0: error: {expected}")], "{errors}");
+    assert_eq!(printed_errors(&errors), [format!("process 0: error: {expected}")], "{errors}");
 }
 
 #[test]
 fn requested_gpus_must_exist() {
-    let (_alone, Some(_)) = (alone(), program()) else { return };
+    let (_alone, Some(_)) = (run_alone(), program()) else { return };
     let digits: PathBuf = example!("digits").get_program().into();
     let mut mpirun = mpirun(2, &digits, &["bench", "--device", "cuda"]);
     // No process sees a GPU, whatever the machine has.
     let (code, _, errors) = run(mpirun.env("CUDA_VISIBLE_DEVICES", ""));
     assert_eq!(code, Some(1), "{errors}");
-    let said = said(&errors);
-    assert_eq!(said.len(), 1, "{errors}");
-    assert!(said[0].contains("process 0: expected "), "{errors}");
+    let printed = printed_errors(&errors);
+    assert_eq!(printed.len(), 1, "{errors}");
+    assert!(printed[0].contains("process 0: expected "), "{errors}");
 }
 
 #[test]
 fn a_run_that_is_stopped_leaves_a_checkpoint() {
-    let (_alone, Some(_)) = (alone(), program()) else { return };
+    let (_alone, Some(_)) = (run_alone(), program()) else { return };
     let digits: PathBuf = example!("digits").get_program().into();
     let out = std::env::temp_dir().join(format!("soybean-stopped-{}", std::process::id()));
     let arguments = ["train", "--device", "cpu", "--epochs", "1000", "--out"];
@@ -183,18 +183,21 @@ fn a_run_that_is_stopped_leaves_a_checkpoint() {
     let finished = mpirun.wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&finished.stderr);
     assert!(!finished.status.success(), "{errors}");
-    let said = errors.lines().filter(|it| it.contains("stopped after step")).count();
-    assert_eq!(said, 1, "{errors}");
+    let printed = errors.lines().filter(|it| it.contains("stopped after step")).count();
+    assert_eq!(printed, 1, "{errors}");
     let step = errors.split("stopped after step ").nth(1).unwrap();
     let step: u64 = step.split(';').next().unwrap().parse().unwrap();
     assert!(out.join(format!("checkpoints/step-{step:010}/run.json")).exists(), "{errors}");
     let took = started.elapsed();
-    say(&format!("SIGTERM of mpirun with a checkpoint: ended after {:.2} s", took.as_secs_f64()));
+    print_line(&format!(
+        "SIGTERM of mpirun with a checkpoint: ended after {:.2} s",
+        took.as_secs_f64()
+    ));
     std::fs::remove_dir_all(out).unwrap();
 }
 
 /// Returns the errors that the processes have printed.
-pub(crate) fn said(errors: &str) -> Vec<&str> {
+pub(crate) fn printed_errors(errors: &str) -> Vec<&str> {
     errors.lines().filter(|it| it.contains("error: ")).collect()
 }
 
@@ -218,11 +221,11 @@ pub(crate) fn fail_with(
     let mut output = BufReader::new(mpirun.stdout.take().unwrap()).lines();
     let mut errors = mpirun.stderr.take().unwrap();
     // The process ids come first, on standard error.
-    let mut said = Vec::new();
-    while said.iter().filter(|it| **it == b'\n').count() < 4 {
+    let mut printed = Vec::new();
+    while printed.iter().filter(|it| **it == b'\n').count() < 4 {
         let mut byte = [0];
         assert_eq!(errors.read(&mut byte).unwrap(), 1, "the processes start");
-        said.push(byte[0]);
+        printed.push(byte[0]);
     }
     let reader = thread::spawn(move || {
         let mut rest = String::new();
@@ -231,7 +234,7 @@ pub(crate) fn fail_with(
     });
     let running = output.find(|it| it.as_ref().is_ok_and(|it| it.starts_with("step 5 ")));
     let started = Instant::now();
-    end(&mpirun, &String::from_utf8_lossy(&said));
+    end(&mpirun, &String::from_utf8_lossy(&printed));
     drop(running);
     let rest_of_output = thread::spawn(move || output.count());
     let code = mpirun.wait().unwrap().code();
@@ -256,13 +259,13 @@ pub(crate) fn pid(started: &str, number: usize) -> u32 {
 pub(crate) const ENDLESS: &str = "perceptron/8/auto/1000000";
 
 pub(crate) fn assert_quick(what: &str, took: Duration) {
-    say(&format!("{what}: ended after {:.2} s", took.as_secs_f64()));
+    print_line(&format!("{what}: ended after {:.2} s", took.as_secs_f64()));
     assert!(took < Duration::from_secs(10), "{what}: {took:?}");
 }
 
 #[test]
 fn a_process_that_fails_ends_all_with_one_error() {
-    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
     let left = "expected all processes to do the same, found that process 3 has ended its work";
     let differ = "expected all processes to do the same, found ";
     let faults = [
@@ -281,9 +284,9 @@ fn a_process_that_fails_ends_all_with_one_error() {
     for (fault, expected) in faults {
         let (code, errors, took) = fail(&program, &[fault, ENDLESS], |_, _| {});
         assert!(code.is_some_and(|it| it != 0), "{fault}: {errors}");
-        let said = said(&errors);
-        assert_eq!(said.len(), 1, "{fault}: {errors}");
-        let found = said[0].replace("rank 5", "rank 4");
+        let printed = printed_errors(&errors);
+        assert_eq!(printed.len(), 1, "{fault}: {errors}");
+        let found = printed[0].replace("rank 5", "rank 4");
         assert!(found.contains(expected), "{fault}: {errors}");
         assert!(!errors.contains("is saved"), "{fault}: {errors}");
         assert_quick(fault, took);
@@ -292,27 +295,30 @@ fn a_process_that_fails_ends_all_with_one_error() {
 
 #[test]
 fn processes_must_end_the_same_trainers() {
-    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
     let case = "perceptron/8/auto/1";
     let started = Instant::now();
     let (code, _, errors) = run(&mut mpirun(4, &program, &["keep@2@0", case, case, case]));
     assert_eq!(code, Some(1), "{errors}");
     let expected = "expected all processes to do the same, found the start of a trainer";
-    let said = said(&errors);
-    assert!(said.len() == 1 && said[0].contains(expected), "{errors}");
-    assert!(said[0].contains("communicator 1)") && said[0].contains("communicator 2)"), "{errors}");
+    let printed = printed_errors(&errors);
+    assert!(printed.len() == 1 && printed[0].contains(expected), "{errors}");
+    assert!(
+        printed[0].contains("communicator 1)") && printed[0].contains("communicator 2)"),
+        "{errors}"
+    );
     assert_quick("a trainer that one process keeps", started.elapsed());
 }
 
 #[test]
 fn a_process_that_is_killed_ends_all() {
-    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
     // Process 0 prints.
     for (name, number, code) in [("KILL", 2, 137), ("KILL", 0, 137), ("TERM", 3, 143)] {
         let end = |_: &Child, started: &str| signal(name, pid(started, number));
         let (found, errors, took) = fail(&program, &[ENDLESS], end);
         assert_eq!(found, Some(code), "{errors}");
-        assert!(said(&errors).is_empty(), "{errors}");
+        assert!(printed_errors(&errors).is_empty(), "{errors}");
         let expected = format!("mpirun noticed that process rank {number} ");
         assert!(errors.contains(&expected), "{errors}");
         assert_quick(&format!("SIG{name} of process {number}"), took);
@@ -321,7 +327,7 @@ fn a_process_that_is_killed_ends_all() {
 
 #[test]
 fn signals_to_mpirun_end_all() {
-    let (_alone, Some(program)) = (alone(), program()) else { return };
+    let (_alone, Some(program)) = (run_alone(), program()) else { return };
     for name in ["TERM", "INT"] {
         let end = |mpirun: &Child, _: &str| signal(name, mpirun.id());
         let (code, errors, took) = fail(&program, &[ENDLESS], end);
@@ -340,7 +346,7 @@ pub(crate) fn last_state(out: &Path) -> [Vec<u8>; 2] {
 
 #[test]
 fn a_run_resumes_in_any_number_of_processes() {
-    let (_alone, Some(_)) = (alone(), program()) else { return };
+    let (_alone, Some(_)) = (run_alone(), program()) else { return };
     let digits: PathBuf = example!("digits").get_program().into();
     let folder = std::env::temp_dir().join(format!("soybean-goes-on-{}", std::process::id()));
     let (expected, out) = (folder.join("alone"), folder.join("several"));
@@ -375,7 +381,7 @@ fn a_run_resumes_in_any_number_of_processes() {
         assert!(found.is_some_and(|it| it == code || it == 143), "SIG{name}: {found:?} {errors}");
         assert_quick(&format!("SIG{name} of a process that trains"), started.elapsed());
         if name != "KILL" {
-            assert_eq!(errors.matches("; go on with: ").count(), 1, "{errors}");
+            assert_eq!(errors.matches("; resume with: ").count(), 1, "{errors}");
         }
     }
     assert_eq!(run(Command::new(&digits).args(arguments(&out))).0, Some(0));

@@ -76,11 +76,11 @@ fn main() -> ExitCode {
     let process = match Process::start() {
         Ok(process) => process,
         Err(error) => {
-            say(&format!("error: {error}"));
+            print_line(&format!("error: {error}"));
             return ExitCode::FAILURE;
         }
     };
-    say(&format!("process {} has pid {}", process.number, process::id()));
+    print_line(&format!("process {} has pid {}", process.number, process::id()));
     let arguments: Vec<String> = env::args().skip(1).collect();
     let device = arguments.first().and_then(|it| it.parse().ok());
     let arguments = &arguments[usize::from(device.is_some())..];
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
     let Err(error) = outcome else { return ExitCode::SUCCESS };
     let error = error.to_string();
     if process.fail(&error) {
-        say(&format!("process {}: error: {error}", process.number));
+        print_line(&format!("process {}: error: {error}", process.number));
     }
     ExitCode::FAILURE
 }
@@ -113,7 +113,7 @@ fn end(trainers: &mut Vec<Trainer>, process: Process, fault: Option<&Fault>) {
 }
 
 /// Prints a line in one write, so that other processes do not interleave.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
@@ -198,7 +198,7 @@ fn train(
             Some("save") => {
                 let mut nowhere = Checkpoints::new("/dev/null/checkpoints", 1);
                 nowhere.save(trainer, &Progress::default())?;
-                say("found that a checkpoint is saved");
+                print_line("found that a checkpoint is saved");
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! The program that tests start: `--data` says what its training data do besides giving rows.
+//! The program that tests start. `--data` selects what its training data do besides returning rows.
 
 #![expect(clippy::print_stdout, reason = "users' data sets may print")]
 
@@ -29,7 +29,7 @@ struct Data {
 #[derive(Clone, Copy)]
 enum Kind {
     Plain,
-    /// The fourth batch takes a minute, which is said.
+    /// The fourth batch takes a minute, and prints a line.
     Sleeps,
     /// The first batch takes half a second, and there is no second epoch.
     Ends,

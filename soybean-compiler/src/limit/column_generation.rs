@@ -44,26 +44,26 @@ pub(crate) fn checked(found: Search, limit: u64) -> Result<Search, Peak> {
 /// the cheapest plan without a limit. If none fits, it returns the peak of the leanest plan.
 pub(crate) fn fitting(network: &Network, found: Search, limit: u64) -> Result<Search, Peak> {
     let topology = found.topology.as_ref().filter(|_| found.times.is_some());
-    let mut search_state = ColumnGeneration::new(network, found.tiled.mesh, topology, limit);
-    let cheapest = search_state.add(found.tiled.clone());
-    if search_state.fits(cheapest) {
+    let mut generation = ColumnGeneration::new(network, found.tiled.mesh, topology, limit);
+    let cheapest = generation.add(found.tiled.clone());
+    if generation.fits(cheapest) {
         return Ok(found);
     }
     if topology.is_some() {
-        let CandidatePlan { cost, peak, .. } = &search_state.candidates[cheapest];
-        search_state.high_price = HIGH_PRICE_FACTOR * cost / peak.bytes() as f64;
+        let CandidatePlan { cost, peak, .. } = &generation.candidates[cheapest];
+        generation.high_price = HIGH_PRICE_FACTOR * cost / peak.bytes() as f64;
     }
-    let Some(anchor) = search_state.first_that_fits() else { return Err(search_state.leanest()) };
-    search_state.raise(anchor);
-    search_state.mix(anchor);
-    Ok(search_state.found(found))
+    let Some(feasible) = generation.first_that_fits() else { return Err(generation.leanest()) };
+    generation.raise_lower_bound(feasible);
+    generation.search_mixtures(feasible);
+    Ok(generation.best(found))
 }
 
 /// Returns the peak of the leanest plan found for a mesh.
 pub(super) fn leanest(network: &Network, mesh: Mesh, limit: u64) -> Peak {
-    let mut search_state = ColumnGeneration::new(network, mesh, None, limit);
-    search_state.first_that_fits();
-    search_state.leanest()
+    let mut generation = ColumnGeneration::new(network, mesh, None, limit);
+    generation.first_that_fits();
+    generation.leanest()
 }
 
 /// A plan found by one of the searches.
@@ -92,7 +92,7 @@ struct ColumnGeneration<'a> {
     limit: u64,
     candidates: Vec<CandidatePlan>,
     /// No plan that fits costs less.
-    bound: f64,
+    lower_bound: f64,
 }
 
 impl<'a> ColumnGeneration<'a> {
@@ -103,7 +103,7 @@ impl<'a> ColumnGeneration<'a> {
             high_price: HIGH_PRICE * mesh.n_ranks() as f64,
             limit,
             candidates: Vec::new(),
-            bound: 0.0,
+            lower_bound: 0.0,
         }
     }
 
@@ -164,19 +164,19 @@ impl<'a> ColumnGeneration<'a> {
         let in_hand: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
         let found = self.lagrangian.best(multipliers, &in_hand);
         let of_limit = prices.values().sum::<f64>() * self.limit as f64;
-        self.bound = self.bound.max(found.bound - of_limit);
+        self.lower_bound = self.lower_bound.max(found.lower_bound - of_limit);
         self.add(found.tiled)
     }
 
     /// Returns the dual prices of the restricted master problem if a rank may hold at most `most`
     /// bytes at each point, and its value.
-    fn prices(&self, anchor: usize, most: u64) -> (BTreeMap<usize, f64>, f64) {
-        let most = most.max(self.candidates[anchor].most_held()) as f64;
+    fn prices(&self, feasible: usize, most: u64) -> (BTreeMap<usize, f64>, f64) {
+        let most = most.max(self.candidates[feasible].most_held()) as f64;
         let column = |it: &CandidatePlan| Column {
             cost: it.cost,
             excess: it.held.iter().map(|&held| held as f64 - most).collect(),
         };
-        let first = [&self.candidates[anchor]].into_iter();
+        let first = [&self.candidates[feasible]].into_iter();
         let columns: Vec<Column> = first.chain(&self.candidates).map(column).collect();
         let found = dual_prices(&columns);
         let of_points = found.of_points.into_iter().enumerate().filter(|it| it.1 > 0.0);
@@ -185,10 +185,10 @@ impl<'a> ColumnGeneration<'a> {
 
     /// Raises the bound with dual prices until it reaches the value of the restricted master
     /// problem.
-    fn raise(&mut self, anchor: usize) {
+    fn raise_lower_bound(&mut self, feasible: usize) {
         for _ in 0..N_SEARCHES {
-            let (prices, promised) = self.prices(anchor, self.limit);
-            if prices.is_empty() || promised - self.bound <= NEGLIGIBLE * promised {
+            let (prices, master_value) = self.prices(feasible, self.limit);
+            if prices.is_empty() || master_value - self.lower_bound <= NEGLIGIBLE * master_value {
                 return;
             }
             let n_before = self.candidates.len();
@@ -200,12 +200,12 @@ impl<'a> ColumnGeneration<'a> {
     }
 
     /// Searches better plans among mixtures of the plans found, with perturbed prices.
-    fn mix(&mut self, anchor: usize) {
+    fn search_mixtures(&mut self, feasible: usize) {
         let (mut low, mut high) = (0.75, 1.25);
         for _ in 0..N_MIXED_SEARCHES {
-            let (prices, _) = self.prices(anchor, self.limit - self.overhead());
-            let gap = self.cheapest_that_fits().cost - self.bound;
-            if prices.is_empty() || gap <= NEGLIGIBLE * self.bound {
+            let (prices, _) = self.prices(feasible, self.limit - self.overhead());
+            let gap = self.cheapest_that_fits().cost - self.lower_bound;
+            if prices.is_empty() || gap <= NEGLIGIBLE * self.lower_bound {
                 return;
             }
             let scale = f64::midpoint(low, high);
@@ -230,10 +230,10 @@ impl<'a> ColumnGeneration<'a> {
         clippy::cast_sign_loss,
         reason = "costs of plans are whole numbers of 43 bits"
     )]
-    fn found(&self, instead_of: Search) -> Search {
+    fn best(&self, instead_of: Search) -> Search {
         let CandidatePlan { tiled, cost, .. } = self.cheapest_that_fits();
         // Prices are rounded, by less than a whole unit.
-        let proved = (self.bound - 1.0).ceil().max(0.0);
+        let proved = (self.lower_bound - 1.0).ceil().max(0.0);
         let seconds = |ticks: f64| self.lagrangian.seconds(ticks);
         let times = instead_of.times.and_then(|times| {
             let lower_bound = seconds(proved)?.max(times.lower_bound);

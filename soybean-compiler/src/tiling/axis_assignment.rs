@@ -39,8 +39,8 @@ impl TilingProblem<'_> {
             }
             assignments = all;
         }
-        let choices = assignments.iter().map(|it| like.placed(it));
-        choices.filter(|it| self.is_legal(variable, it)).take(MAX_ASSIGNMENTS).collect()
+        let labels = assignments.iter().map(|it| like.placed(it));
+        labels.filter(|it| self.is_legal(variable, it)).take(MAX_ASSIGNMENTS).collect()
     }
 
     /// Returns this label and those that differ from it in the split of one block.
@@ -54,22 +54,25 @@ impl TilingProblem<'_> {
             Variable::Tensor { tensor_kind, .. } => (self.tensor_kinds[tensor_kind].rank(), true),
             Variable::Operator { operator_kind, .. } => {
                 let operator_kind = &self.operator_kinds[operator_kind];
-                (operator_kind.signature.factors.len(), operator_kind.repeating == Redundancy::Free)
+                (
+                    operator_kind.signature.factors.len(),
+                    operator_kind.redundancy == Redundancy::Free,
+                )
             }
         };
         let options = (0..n_splits).map(|it| Some(factor_id(it))).chain(may_idle.then_some(None));
         let options: Vec<AxisSplit> = options.collect();
         let splits = label.splits();
-        let mut near = vec![label.clone()];
+        let mut neighbours = vec![label.clone()];
         for block in blocks {
             for &option in &options {
                 let mut splits = splits.clone();
                 block.iter().for_each(|axis| splits[axis] = option);
-                near.push(label.placed(&splits));
+                neighbours.push(label.placed(&splits));
             }
         }
-        near.retain(|it| it == label || self.is_legal(variable, it));
-        near
+        neighbours.retain(|it| it == label || self.is_legal(variable, it));
+        neighbours
     }
 
     /// Returns whether each dim or factor can be split along the axes that split it.
@@ -117,11 +120,11 @@ impl Label {
     pub(super) fn splits(&self) -> Vec<AxisSplit> {
         match self {
             Self::Tensor(tiling) => {
-                let place = |placement: &Placement| match placement {
+                let split = |placement: &Placement| match placement {
                     Placement::Split(dim) => Some(*dim),
                     Placement::Replicated | Placement::Partial => None,
                 };
-                tiling.placements().iter().map(place).collect()
+                tiling.placements().iter().map(split).collect()
             }
             Self::Operator(form) => form.0.clone(),
         }
@@ -135,10 +138,10 @@ impl Label {
                     true => Placement::Replicated,
                     false => Placement::Partial,
                 };
-                let placement = |place: AxisSplit| place.map_or(idle, Placement::Split);
+                let placement = |split: AxisSplit| split.map_or(idle, Placement::Split);
                 let all = splits.iter().enumerate();
-                Self::Tensor(all.fold(*tiling, |tiling: Tiling, (axis, &place)| {
-                    tiling.with(axis, placement(place))
+                Self::Tensor(all.fold(*tiling, |tiling: Tiling, (axis, &split)| {
+                    tiling.with(axis, placement(split))
                 }))
             }
             Self::Operator(_) => Self::Operator(Form(splits.to_vec())),

@@ -32,7 +32,7 @@ enum Preference {
 pub(super) fn data(instance: &Instance<'_>) -> Vec<Vec<usize>> {
     let problem = instance.problem;
     let batch = BatchDims::of(problem);
-    labels(instance, |of_variable| match of_variable {
+    labels(instance, |variable| match variable {
         Variable::Tensor { value, .. } => batch.dims[value.index()]
             .map(Preference::Most)
             .or_else(|| is_parameter(problem, value).then_some(Preference::Replicated)),
@@ -45,7 +45,7 @@ pub(super) fn data(instance: &Instance<'_>) -> Vec<Vec<usize>> {
 pub(super) fn model(instance: &Instance<'_>) -> Vec<Vec<usize>> {
     let problem = instance.problem;
     let batch = BatchDims::of(problem);
-    labels(instance, |of_variable| match of_variable {
+    labels(instance, |variable| match variable {
         Variable::Tensor { value, .. } => {
             let rank = problem.network.graph.shape(value).len();
             if is_kept(problem, value) && rank > 0 {
@@ -63,15 +63,15 @@ fn labels(
     wanted: impl Fn(Variable) -> Option<Preference>,
 ) -> Vec<Vec<usize>> {
     let mut known: BTreeMap<(bool, usize, Preference), Vec<usize>> = BTreeMap::new();
-    let of_variable = |(variable, labels): (usize, Vec<usize>)| {
-        let of_variable = instance.problem.variables[variable];
-        let Some(wanted) = wanted(of_variable).filter(|_| labels.len() > 1) else { return labels };
-        let key = match of_variable {
+    let of_variable = |(number, labels): (usize, Vec<usize>)| {
+        let variable = instance.problem.variables[number];
+        let Some(wanted) = wanted(variable).filter(|_| labels.len() > 1) else { return labels };
+        let key = match variable {
             Variable::Tensor { tensor_kind, .. } => (true, tensor_kind, wanted),
             Variable::Operator { operator_kind, .. } => (false, operator_kind, wanted),
         };
         let closest = || {
-            let score = |label: &usize| score(&instance.label(variable, *label), wanted);
+            let score = |label: &usize| score(&instance.label(number, *label), wanted);
             let scores: Vec<i64> = labels.iter().map(score).collect();
             let highest = scores.iter().copied().max();
             let both = labels.iter().zip(scores).filter(|it| Some(it.1) == highest);

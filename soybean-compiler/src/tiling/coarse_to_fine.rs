@@ -26,8 +26,8 @@ const MAX_ENTRIES: usize = 1 << 26;
 /// The work of a proof by dual decomposition on meshes of few axes.
 const DECOMPOSITION_WORK: u64 = 1 << 35;
 /// The number of axes for which work is stated. It doubles with each of the next few axes.
-const N_AXES_AT_ONCE: usize = 3;
-const MOST_DOUBLINGS: usize = 3;
+const N_BASE_AXES: usize = 3;
+const MAX_DOUBLINGS: usize = 3;
 /// The most partitions of the axes into blocks that are tried.
 const MAX_PARTITIONS: usize = 8;
 /// The most entries of the tables of an axis assignment, once one has been found.
@@ -43,7 +43,7 @@ pub(super) struct BoundedPlan {
     pub(super) plan: Plan,
     pub(super) cost: i64,
     /// No plan costs less.
-    pub(super) bound: i64,
+    pub(super) lower_bound: i64,
     /// The number of entries of the largest table.
     pub(super) largest_table: usize,
 }
@@ -51,16 +51,16 @@ pub(super) struct BoundedPlan {
 impl BoundedPlan {
     /// Returns a plan without a bound.
     pub(super) fn new(problem: &TilingProblem<'_>, plan: Plan) -> Self {
-        Self { cost: problem.cost(&plan), plan, bound: 0, largest_table: 0 }
+        Self { cost: problem.cost(&plan), plan, lower_bound: 0, largest_table: 0 }
     }
 
     /// Returns the plan without its bound, which was proved for a part of all plans only.
     pub(super) fn unproved(self) -> Self {
-        Self { bound: 0, largest_table: 0, ..self }
+        Self { lower_bound: 0, largest_table: 0, ..self }
     }
 
     pub(super) fn is_optimal(&self) -> bool {
-        self.bound == self.cost
+        self.lower_bound == self.cost
     }
 }
 
@@ -87,7 +87,7 @@ impl<'a> CoarseToFine<'a> {
     pub(super) fn new(problem: &'a TilingProblem<'a>) -> Self {
         let mesh = &problem.mesh;
         let orbits = Instance::new(problem, Resolution::orbits(mesh, &symmetry_classes(problem)));
-        let n_doublings = mesh.n_axes().saturating_sub(N_AXES_AT_ONCE).min(MOST_DOUBLINGS);
+        let n_doublings = mesh.n_axes().saturating_sub(N_BASE_AXES).min(MAX_DOUBLINGS);
         let work = problem.work(WORK);
         Self { problem, orbits, work, coarse_work: work << n_doublings }
     }
@@ -123,7 +123,7 @@ impl<'a> CoarseToFine<'a> {
             found: BoundedPlan {
                 cost: start.map_or(i64::MAX, |it| it.cost),
                 plan: start.map_or_else(Vec::new, |it| it.plan.clone()),
-                bound: found.lower_bound,
+                lower_bound: found.lower_bound,
                 largest_table: found.largest_table,
             },
         };
@@ -154,8 +154,8 @@ impl Refinement<'_> {
     /// Returns whether the gap is closed, or small enough on meshes whose single axes are not
     /// searched.
     fn is_settled(&self) -> bool {
-        let BoundedPlan { cost, bound, .. } = self.found;
-        cost - bound <= self.parent.negligible(bound)
+        let BoundedPlan { cost, lower_bound, .. } = self.found;
+        cost - lower_bound <= self.parent.negligible(lower_bound)
     }
 
     /// Assigns axes to these orbits, by one partition into blocks after the other until the gap is
@@ -178,8 +178,8 @@ impl Refinement<'_> {
         partitions.into_iter().nth(best).expect("single axes are a partition")
     }
 
-    /// Returns the cost of the best assignment of these orbits by blocks, if there is one, its
-    /// tables are not too large, and it costs less than the limit.
+    /// Returns the cost of the best assignment of these orbits by blocks. Returns `None` if there
+    /// is none below the limit, or if its tables are too large.
     fn assign_by_blocks(
         &mut self,
         wanted: &[Label],
@@ -196,12 +196,13 @@ impl Refinement<'_> {
             }
             by_blocks
         };
-        let choices = Candidates::new(problem, &[wanted], assignments)?;
-        if limit < NO_LIMIT && choices.n_entries() > MAX_ASSIGNMENT_ENTRIES {
+        let candidates = Candidates::new(problem, &[wanted], assignments)?;
+        if limit < NO_LIMIT && candidates.n_entries() > MAX_ASSIGNMENT_ENTRIES {
             return None;
         }
-        let found = solve_below(&choices.costs(), limit, Options::with_work(self.parent.work / 4));
-        found.labels.map(|it| self.offer(choices.plan(&it)))
+        let found =
+            solve_below(&candidates.costs(), limit, Options::with_work(self.parent.work / 4));
+        found.labels.map(|it| self.offer(candidates.plan(&it)))
     }
 
     /// Improves the plan until no change of one block per variable helps. All variables change
@@ -216,13 +217,13 @@ impl Refinement<'_> {
                 }
                 problem.neighbourhood(variable, here[0], blocks)
             };
-            let choices = Candidates::new(problem, &[plan], neighbourhood)
+            let candidates = Candidates::new(problem, &[plan], neighbourhood)
                 .expect("a plan is in its neighbourhood");
-            let from = choices.positions(plan);
+            let from = candidates.positions(plan);
             let found =
-                solve(&choices.costs(), from.as_deref(), Options::with_work(self.parent.work));
+                solve(&candidates.costs(), from.as_deref(), Options::with_work(self.parent.work));
             let before = self.found.cost;
-            self.offer(choices.plan(&found.labels));
+            self.offer(candidates.plan(&found.labels));
             if self.found.cost > before - before / NEGLIGIBLE {
                 return;
             }
@@ -235,23 +236,23 @@ impl Refinement<'_> {
         let instance = Instance::new(problem, Resolution::FINE);
         let mut kept = instance.refining(&self.parent.orbits, wanted, self.allowed);
         let here = instance.indices(&self.found.plan).expect("single axes have all labels");
-        for (kept, state) in kept.iter_mut().zip(here) {
-            if let Err(at) = kept.binary_search(&state) {
-                kept.insert(at, state);
+        for (kept, label) in kept.iter_mut().zip(here) {
+            if let Err(at) = kept.binary_search(&label) {
+                kept.insert(at, label);
             }
         }
         if instance.n_entries(&kept) > MAX_ENTRIES {
             return;
         }
         let from = instance.positions(&kept, &self.found.plan);
-        let is_small = problem.mesh.n_axes() <= N_AXES_AT_ONCE;
+        let is_small = problem.mesh.n_axes() <= N_BASE_AXES;
         let decomposition_work = if is_small { DECOMPOSITION_WORK } else { 0 };
         let found = solve(
             &instance.restricted(&kept),
             from.as_deref(),
             Options { decomposition_work, ..Options::with_work(self.parent.coarse_work) },
         );
-        self.found.bound = self.found.bound.max(found.lower_bound.min(self.found.cost));
+        self.found.lower_bound = self.found.lower_bound.max(found.lower_bound.min(self.found.cost));
         self.found.largest_table = self.found.largest_table.max(found.largest_table);
         self.offer(instance.plan(&labels_at(&kept, &found.labels)));
     }

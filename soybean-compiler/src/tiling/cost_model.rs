@@ -2,8 +2,8 @@
 //! moved over all ranks, or a tick of time.
 //!
 //! A tick is a power of two of seconds. It is so short that a step of the worst plan has up to 2^42
-//! ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick, and times are rounded by
-//! at most a thousandth of a microsecond unless a step takes hours.
+//! ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick. Times are rounded by at
+//! most a thousandth of a microsecond unless a step takes hours.
 
 use soybean_plan::{CollectiveKind, DType, KernelWork, Shape, Topology};
 
@@ -72,10 +72,10 @@ impl CostModel {
             *(if is_measured[value.index()] { &mut measured } else { &mut evaluated }) += sum;
         }
         let mut ticks_per_second = 1.0;
-        while measured * ticks_per_second < MOST_TICKS / 2.0 && ticks_per_second < MOST_TICKS {
+        while measured * ticks_per_second < MAX_TICKS / 2.0 && ticks_per_second < MAX_TICKS {
             ticks_per_second *= 2.0;
         }
-        while measured * ticks_per_second > MOST_TICKS {
+        while measured * ticks_per_second > MAX_TICKS {
             ticks_per_second /= 2.0;
         }
         let most_evaluated = f64::max(evaluated * ticks_per_second, 1.0);
@@ -171,7 +171,7 @@ impl CostModel {
 }
 
 /// The most ticks of a plan.
-const MOST_TICKS: f64 = (1_u64 << 42) as f64;
+const MAX_TICKS: f64 = (1_u64 << 42) as f64;
 
 impl TimeModel {
     /// Slices take no time here, because those of one tensor are shared by all its readers.

@@ -1,9 +1,9 @@
 //! The digit order of extents: which mesh axes take the first digits of an index.
 //!
 //! Tiles split an index into mixed-radix digits ([`soybean_plan::Tile`]; Knuth, The Art of Computer
-//! Programming 2, 4.1). A split of `[12, 64]` by its first dim is a split of the flattened dim of
-//! 768 only along axes that take a digit of 12: at most two axes of size 2. So a batch of 8 and 12
-//! heads on 32 ranks should not both begin with the first axis.
+//! Programming 2, 4.1). A split of `[12, 64]` by its first dim also splits the flattened dim of
+//! 768, but only along axes that take a digit of 12. These are at most two axes of size 2. So a
+//! batch of 8 and 12 heads on 32 ranks should not both begin with the first axis.
 //!
 //! An extent and its parts begin with the same axis. Groups of extents with too few digits for all
 //! axes get axes from the last one on; the first ones are left to the batch.
@@ -19,7 +19,7 @@ use crate::{network::Network, signature::Dim, value::Value};
 pub(super) fn with_digit_order(network: &Network, mesh: Mesh) -> Mesh {
     // A mesh with a digit order comes from a plan and keeps it. If axes differ in size, an axis
     // could take a digit of the whole extent before those of its part, which lacks that digit.
-    if mesh.turns().next().is_some() || mesh.sizes().any(|it| it != mesh.size(0)) {
+    if mesh.first_axes().next().is_some() || mesh.sizes().any(|it| it != mesh.size(0)) {
         return mesh;
     }
     let pairs = flattened(network);
@@ -44,12 +44,12 @@ pub(super) fn with_digit_order(network: &Network, mesh: Mesh) -> Mesh {
         }
     }
     let start = |(extent, group): (&usize, &usize)| Some((*extent, *starts.get(group)?));
-    let turns = group_of.iter().filter_map(start).filter(|it| it.1 > 0);
-    let turned = turns.fold(mesh, |mesh, (extent, axis)| mesh.turned(extent, axis));
+    let first_axes = group_of.iter().filter_map(start).filter(|it| it.1 > 0);
+    let ordered = first_axes.fold(mesh, |mesh, (extent, axis)| mesh.with_first_axis(extent, axis));
     // A pin that distinguishes axes already determines their order.
     let is_kept = |tiling: Tiling| tiling.placements().windows(2).all(|pair| pair[0] == pair[1]);
-    let is_allowed = |it: &Value| network.pin(*it, &turned).is_some_and(is_kept);
-    if network.pins().iter().all(is_allowed) { turned } else { mesh }
+    let is_allowed = |it: &Value| network.pin(*it, &ordered).is_some_and(is_kept);
+    if network.pins().iter().all(is_allowed) { ordered } else { mesh }
 }
 
 /// Returns the extents of dims whose outermost part an operator splits, each with that part, in the

@@ -52,13 +52,13 @@ pub(super) fn needless_splits(network: &Network, mesh: &Mesh) -> Vec<Vec<bool>> 
     for inner in 0..n_loops {
         let variables = &variables_of[inner];
         let Some(first) = variables.first() else { continue };
-        let stands_in = |&outer: &usize| {
+        let dominates = |&outer: &usize| {
             outer != inner
                 && can_split[outer]
                 && !is_needless[outer]
                 && variables.iter().all(|&it| this.is_covered(it, inner, outer))
         };
-        is_needless[inner] = !is_pinned[inner] && this.loops[*first].iter().any(stands_in);
+        is_needless[inner] = !is_pinned[inner] && this.loops[*first].iter().any(dominates);
     }
     let of_variable = |loops: &Vec<usize>| loops.iter().map(|&it| is_needless[it]).collect();
     this.loops.iter().map(of_variable).collect()
@@ -101,7 +101,7 @@ impl<'a> Loops<'a> {
         let is_known_everywhere = known_everywhere(network, &operators.collect::<Vec<_>>());
         let loops = Vec::new();
         let mut this = Self { network, mesh, variables, signatures, is_known_everywhere, loops };
-        this.loops = this.tied(&tensors);
+        this.loops = this.united(&tensors);
         this
     }
 
@@ -115,7 +115,7 @@ impl<'a> Loops<'a> {
     }
 
     /// Unites the dims of tensors with the factors of the operators that access them (union-find).
-    fn tied(&self, tensors: &[usize]) -> Vec<Vec<usize>> {
+    fn united(&self, tensors: &[usize]) -> Vec<Vec<usize>> {
         let mut starts = Vec::with_capacity(self.variables.len());
         let mut parents: Vec<usize> = Vec::new();
         for variable in 0..self.variables.len() {
@@ -170,8 +170,8 @@ impl<'a> Loops<'a> {
         }
     }
 
-    /// Returns whether a variable with the inner loop has the outer loop once, and whether an
-    /// operator has the outer loop wherever it has the inner one.
+    /// Returns whether a variable with the inner loop has the outer loop once. An operator must
+    /// also have the outer loop wherever it has the inner one.
     fn is_covered(&self, variable: usize, inner: usize, outer: usize) -> bool {
         let loops = &self.loops[variable];
         let mut positions = (0..loops.len()).filter(|&it| loops[it] == outer);

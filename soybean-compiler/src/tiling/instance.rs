@@ -46,7 +46,7 @@ impl<'a> Instance<'a> {
         let forms: Vec<Vec<Form>> = problem
             .operator_kinds
             .iter()
-            .map(|it| enumerate_forms(&it.splittable, &resolution, mesh, it.repeating))
+            .map(|it| enumerate_forms(&it.splittable, &resolution, mesh, it.redundancy))
             .collect();
         let mut known: BTreeMap<(usize, usize, Option<usize>), Rc<[usize]>> = BTreeMap::new();
         let mut positions = Vec::with_capacity(problem.accesses.len());
@@ -141,8 +141,8 @@ impl<'a> Instance<'a> {
         (0..self.problem.variables.len()).map(of_variable).collect()
     }
 
-    /// Returns for each variable the labels whose coarse label is wanted; if there are none, those
-    /// whose coarse label is allowed; if there are none either, all labels.
+    /// Returns for each variable the labels whose coarse label is wanted. If there are none, it
+    /// returns those whose coarse label is allowed, or else all labels.
     pub(super) fn refining(
         &self,
         coarse: &Instance<'_>,
@@ -194,7 +194,7 @@ impl<'a> Instance<'a> {
             }
             Variable::Operator { value, operator_kind } => {
                 self.kernel_cost(value, operator_kind, label)
-                    + self.problem.memory_price_of_form(
+                    + self.problem.memory_price_of_partitioning(
                         value,
                         operator_kind,
                         &self.forms[operator_kind][label],
@@ -235,7 +235,7 @@ impl<'a> Instance<'a> {
         let (from, to) = if access.operand.is_some() { (tiling, other) } else { (other, tiling) };
         let space = &self.spaces[access.tensor_kind];
         self.problem.cost_of_access(access, space.cost(from, to))
-            + self.problem.copy_tie_break(access, space.n_parts(to))
+            + self.problem.replica_tie_break(access, space.n_parts(to))
     }
 
     /// Returns the min-sum problem over the kept labels.

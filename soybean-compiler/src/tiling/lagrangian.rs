@@ -22,7 +22,7 @@ pub(crate) struct Lagrangian<'a> {
 pub(crate) struct LagrangianSolution {
     pub(crate) tiled: Tiled,
     /// A lower bound on the Lagrangian of all plans.
-    pub(crate) bound: f64,
+    pub(crate) lower_bound: f64,
 }
 
 impl<'a> Lagrangian<'a> {
@@ -62,7 +62,7 @@ impl<'a> Lagrangian<'a> {
         let found = searcher.best(&searcher.orbits().all_labels(), &in_hand, Effort::Proof);
         LagrangianSolution {
             tiled: self.problem.tiled(&found.plan),
-            bound: self.units(found.bound),
+            lower_bound: self.units(found.lower_bound),
         }
     }
 
@@ -73,9 +73,9 @@ impl<'a> Lagrangian<'a> {
         let plans: Vec<Plan> = plans.iter().map(|it| self.plan(it)).collect();
         let plans: Vec<&[Label]> = plans.iter().map(Vec::as_slice).collect();
         let all = |_, chosen: &[&Label]| chosen.iter().copied().cloned().collect();
-        let choices = Candidates::new(&self.problem, &plans, all).expect("there are plans");
-        let positions = solve(&choices.costs(), None, Options::with_work(WORK)).labels;
-        self.problem.tiled(&choices.plan(&positions))
+        let candidates = Candidates::new(&self.problem, &plans, all).expect("there are plans");
+        let positions = solve(&candidates.costs(), None, Options::with_work(WORK)).labels;
+        self.problem.tiled(&candidates.plan(&positions))
     }
 
     fn plan(&self, tiled: &Tiled) -> Plan {

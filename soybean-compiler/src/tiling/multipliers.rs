@@ -49,7 +49,7 @@ impl TilingProblem<'_> {
 
     /// Returns the memory price of an operator's partitioning that does not depend on the tilings
     /// around it.
-    pub(super) fn memory_price_of_form(
+    pub(super) fn memory_price_of_partitioning(
         &self,
         user: Value,
         operator_kind: usize,
@@ -63,8 +63,8 @@ impl TilingProblem<'_> {
         self.memory_price(kernel.price, result.chain(fresh).map(bytes).sum())
     }
 
-    /// Returns the memory price of an edge whose access needs another tiling than the stored one;
-    /// `n_parts` gives the number of parts after the conversion of such an access.
+    /// Returns the memory price of the accesses of an edge that need another tiling than the stored
+    /// one. `n_parts` gives the number of parts after the conversion of such an access.
     pub(super) fn memory_price_of_edge(
         &self,
         edge: &AccessEdge,
@@ -73,7 +73,7 @@ impl TilingProblem<'_> {
         let Variable::Operator { value: user, .. } = self.variables[edge.operator] else {
             unreachable!("edges lead to operators")
         };
-        if let Some(price) = self.copy_multiplier(user) {
+        if let Some(price) = self.replica_multiplier(user) {
             let bytes =
                 |&access: &usize| n_parts(access).map(|it| self.accesses[access].bytes / it);
             return self.memory_price(price, edge.accesses.iter().filter_map(bytes).sum());
@@ -88,7 +88,7 @@ impl TilingProblem<'_> {
     }
 
     /// Returns the price of a byte of a replica, which is free in the tiling of its tensor.
-    fn copy_multiplier(&self, user: Value) -> Option<f64> {
+    fn replica_multiplier(&self, user: Value) -> Option<f64> {
         let price = self.multipliers.stored.get(user.index()).copied().filter(|it| *it > 0.0);
         price.filter(|_| self.network.graph.is_copy(user))
     }
@@ -97,7 +97,7 @@ impl TilingProblem<'_> {
     /// table.
     pub(super) fn multiplier_key(&self, edge: &AccessEdge) -> usize {
         let is_priced = |user: Value| {
-            self.multipliers.kernels.contains_key(&user) || self.copy_multiplier(user).is_some()
+            self.multipliers.kernels.contains_key(&user) || self.replica_multiplier(user).is_some()
         };
         match self.variables[edge.operator] {
             Variable::Operator { value, .. } if is_priced(value) => edge.operator + 1,
@@ -122,10 +122,7 @@ impl TilingProblem<'_> {
         bytes_of(self.network, value) / self.mesh.group_size(split) as u64
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "what is too dear for a number is never chosen"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "a price that overflows is never chosen")]
     fn memory_price(&self, price: f64, bytes: u64) -> i64 {
         let cost = price * bytes as f64 * self.unit() as f64;
         (cost as i64).min(1 << 56)

@@ -87,8 +87,8 @@ pub(super) type Plan = Vec<Label>;
 pub(super) struct OperatorKind {
     pub(super) signature: Signature,
     pub(super) splittable: SplittableFactors,
-    /// Whether ranks may compute the same elements.
-    pub(super) repeating: Redundancy,
+    /// The redundancy that ranks may have.
+    pub(super) redundancy: Redundancy,
     is_needless: Vec<bool>,
 }
 
@@ -111,9 +111,9 @@ pub(super) struct Access {
     pub(super) operator_kind: usize,
     /// The position of the tensor among the operator's operands; `None` for the result.
     pub(super) operand: Option<usize>,
-    /// Whether the access counts for the objective; otherwise only evaluations need it.
+    /// True if the access counts for the objective; otherwise only evaluations need it.
     pub(super) is_measured: bool,
-    /// Whether the operator makes a replica.
+    /// True if the operator makes a replica.
     pub(super) is_copy: bool,
 }
 
@@ -232,7 +232,7 @@ impl<'a> TilingProblem<'a> {
             }
             Variable::Operator { value, operator_kind } => {
                 self.unit() * cost_model.kernel(self.network, value, label.form())
-                    + self.memory_price_of_form(value, operator_kind, label.form())
+                    + self.memory_price_of_partitioning(value, operator_kind, label.form())
             }
         }
     }
@@ -266,7 +266,7 @@ impl<'a> TilingProblem<'a> {
         let (from, to) = if access.operand.is_some() { (tiling, other) } else { (other, tiling) };
         let price = self.tensor_kinds[access.tensor_kind].conversion_cost(cost_model, from, to);
         let n_parts = self.tensor_kinds[access.tensor_kind].n_parts(&to);
-        self.cost_of_access_by(cost_model, access, price) + self.copy_tie_break(access, n_parts)
+        self.cost_of_access_by(cost_model, access, price) + self.replica_tie_break(access, n_parts)
     }
 
     /// Returns the memory price of the labels of an edge.
@@ -290,7 +290,7 @@ impl<'a> TilingProblem<'a> {
         for (of_variable, label) in self.variables.iter().zip(&mut plan) {
             if let (Variable::Operator { operator_kind, .. }, Label::Operator(form)) =
                 (of_variable, label)
-                && self.operator_kinds[*operator_kind].repeating == Redundancy::Unavoidable
+                && self.operator_kinds[*operator_kind].redundancy == Redundancy::Unavoidable
             {
                 *form = completed(&self.operator_kinds[*operator_kind].splittable, form);
             }

@@ -1,5 +1,5 @@
-//! The paper's recursive search (Algorithm 1): the best cut along the first axis, then the best cut
-//! of the halves along the next one, and so on.
+//! The paper's recursive search (Algorithm 1). It takes the best cut along the first axis, then the
+//! best cut of the halves along the next one, and so on.
 //!
 //! Each cut is minimised exactly. The paper's dynamic programming walks breadth-first levels of the
 //! graph. That is variable elimination in one of many orders, all of which give the same minimum. A
@@ -69,7 +69,7 @@ impl CutOptions {
                 let factors =
                     (0..operator_kind.signature.factors.len()).map(factor_id).filter(may_split);
                 let mut factors: Vec<Option<FactorId>> = factors.map(Some).collect();
-                if factors.is_empty() || operator_kind.repeating == Redundancy::Free {
+                if factors.is_empty() || operator_kind.redundancy == Redundancy::Free {
                     factors.push(None);
                 }
                 Self::Operator(factors)

@@ -1,9 +1,9 @@
 //! Resolutions: single axes, or orbits of axes.
 //!
-//! On a mesh of ten axes a matrix has 3^10 tilings, but few *orbits*: within a symmetry class of
-//! axes only the number of axes with each placement matters. A representative stands for all
+//! On a mesh of ten axes a matrix has 3^10 tilings, but few *orbits*. Within a symmetry class of
+//! axes, only the number of axes with each placement matters. A representative stands for all
 //! tilings of its orbit. A conversion between orbits costs what it costs between their closest
-//! members. So every tensor and operator has its best permutation for each of its neighbours, and
+//! members. So every tensor and operator has its best permutation for each of its neighbours. Hence
 //! the least cost over orbits is a lower bound of all plans. If the permutations can be chosen
 //! consistently, that plan is optimal.
 

@@ -7,7 +7,7 @@ use soybean_plan::{AxisSet, Mesh, carried_axes, splitting_sets};
 use super::resolution::Resolution;
 use crate::signature::{FactorId, Form, Signature, factor_id};
 
-/// Whether ranks may compute the same elements.
+/// The conditions under which several ranks may compute the same elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Redundancy {
     /// Only if no factor can be split along an axis.
@@ -77,7 +77,7 @@ pub(super) fn enumerate_forms(
     splittable: &SplittableFactors,
     resolution: &Resolution,
     mesh: &Mesh,
-    repeating: Redundancy,
+    redundancy: Redundancy,
 ) -> Vec<Form> {
     let possible = splittable.at_resolution(|marks| resolution.possible(marks));
     let certain = splittable.at_resolution(|marks| resolution.certain(marks));
@@ -99,7 +99,7 @@ pub(super) fn enumerate_forms(
         };
         forms = forms.iter().flat_map(extend).collect();
     }
-    if repeating == Redundancy::Unavoidable {
+    if redundancy == Redundancy::Unavoidable {
         let could_split = |form: &Form, axis: usize| {
             let may_split = |it: FactorId| certain.may_split(it, form.axes_of(it).with(axis));
             form.0[axis].is_none() && (0..n_factors).map(factor_id).any(may_split)

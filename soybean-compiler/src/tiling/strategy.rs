@@ -73,7 +73,7 @@ pub struct Request {
     pub cluster: Option<Cluster>,
     /// The objective that is minimised.
     pub objective: Objective,
-    /// Whether [`compile`](crate::compile) adds replicas to the network ([`Network::shared`]).
+    /// True if [`compile`](crate::compile) adds replicas to the network ([`Network::shared`]).
     /// Otherwise every operator converts its operands for itself, as in the paper.
     pub shares: bool,
 }
@@ -111,7 +111,7 @@ impl From<Strategy> for Request {
 pub struct Search {
     /// The plan.
     pub tiled: Tiled,
-    /// Whether no plan is better by the objective; only `auto` proves that.
+    /// True if no plan is better by the objective; only `auto` proves that.
     pub is_optimal: bool,
     /// A lower bound on the bytes of all plans; 0 if the objective is not bytes.
     pub lower_bound_bytes: u64,
@@ -138,8 +138,8 @@ pub struct Baselines {
     pub recursive: u64,
 }
 
-/// Times of a training step (in inference, of a prediction) in seconds, as the search counts them:
-/// kernels and collectives one after another, without copies within a rank.
+/// Times of a training step (in inference, of a prediction) in seconds. The search counts kernels
+/// and collectives one after another, without copies within a rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
     /// The time of the plan.
@@ -214,7 +214,7 @@ pub fn search_alone(network: &Network, mesh: Mesh, request: &Request) -> Search 
     let times = || {
         Some(Times {
             plan: seconds(chosen.cost)?,
-            lower_bound: seconds(chosen.bound)?,
+            lower_bound: seconds(chosen.lower_bound)?,
             data: seconds(data.cost)?,
             model: seconds(model.cost)?,
             recursive: seconds(recursive.cost)?,
@@ -224,7 +224,7 @@ pub fn search_alone(network: &Network, mesh: Mesh, request: &Request) -> Search 
         times: times(),
         is_optimal: chosen.is_optimal(),
         lower_bound_bytes: match request.objective {
-            Objective::Bytes => problem.whole(chosen.bound),
+            Objective::Bytes => problem.whole(chosen.lower_bound),
             Objective::Time => 0,
         },
         largest_table: chosen.largest_table,

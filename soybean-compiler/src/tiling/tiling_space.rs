@@ -83,8 +83,8 @@ impl LegalSplits {
         (0..self.rank()).all(|dim| self.may_split(dim, tiling.axes_of(dim)))
     }
 
-    /// Returns whether each dim can be split along its axes in `from` and those of its axes in `to`
-    /// that are among `axes`, all at once.
+    /// Returns whether each dim can be split at once along its axes in `from` and its axes in `to`.
+    /// Of the latter, only those among `axes` count.
     pub(super) fn are_independent(&self, from: &Tiling, to: &Tiling, axes: AxisSet) -> bool {
         (0..self.rank()).all(|dim| {
             let set = from.axes_of(dim).0 | (to.axes_of(dim).0 & axes.0);
@@ -247,7 +247,7 @@ fn code(tiling: &Tiling, rank: usize) -> u64 {
 /// Returns all legal tilings, those of stored tensors first, and the number of these.
 fn tilings(splits: &LegalSplits, resolution: &Resolution) -> (Vec<Tiling>, usize) {
     let rank = u8::try_from(splits.rank()).expect("ranks are small");
-    let choices: Vec<Placement> = [Placement::Replicated]
+    let candidates: Vec<Placement> = [Placement::Replicated]
         .into_iter()
         .chain((0..rank).map(Placement::Split))
         .chain([Placement::Partial])
@@ -260,7 +260,7 @@ fn tilings(splits: &LegalSplits, resolution: &Resolution) -> (Vec<Tiling>, usize
             // Within a class, placements are in order.
             let is_in_order = |it: &&Placement| before.is_none_or(|axis| tiling.on(axis) <= **it);
             let with = |&it: &Placement| tiling.with(axis, it);
-            choices.iter().filter(is_in_order).map(with).collect::<Vec<_>>()
+            candidates.iter().filter(is_in_order).map(with).collect::<Vec<_>>()
         };
         tilings = tilings.iter().flat_map(extend).filter(|it| splits.are_legal(it)).collect();
     }

@@ -8,18 +8,19 @@ use crate::support::{
     random_networks::{Sizes, random_model, random_predictor},
 };
 
-/// The most entries of a table of brute force: a network that needs more is left out.
+/// The most entries of a table of brute force. Networks that need more are skipped.
 const LIMIT: usize = 20_000;
 
-/// What was compared.
+/// The networks that were compared.
 #[derive(Debug, Default)]
 struct Compared {
     n_networks: usize,
-    /// Those of which every plan moves something.
+    /// The networks of which every plan moves data.
     n_that_move: usize,
 }
 
-/// Compares the search with brute force on networks of one to five operators, with training and without, `n_seeds` of each.
+/// Compares the search with brute force on networks of one to five operators, with and without
+/// training, `n_seeds` of each.
 fn compared(n_ranks: usize, extents: &'static [usize], n_seeds: u64) -> Compared {
     let mut compared = Compared::default();
     for (n_operators, is_trained) in (1..=5).flat_map(|it| [(it, false), (it, true)]) {
@@ -40,7 +41,8 @@ fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     least_of(network, n_ranks, sizes, seed)
 }
 
-/// The least bytes of a network, where brute force can tell; the test fails where the search finds or proves anything else.
+/// Returns the least bytes of a network, or `None` if it is too large for brute force. Panics if
+/// the search finds or proves anything else.
 fn least_of(network: Network, n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let precision = if seed / 3 % 2 == 1 { Precision::Bf16 } else { Precision::F32 };
     let network = network.in_precision(precision);
@@ -57,19 +59,20 @@ fn least_of(network: Network, n_ranks: usize, sizes: &Sizes, seed: u64) -> Optio
     Some(least)
 }
 
-/// The optimiser with all that reads the norm of the gradients, and with all further states.
+/// Returns the optimiser with everything that reads the norm of the gradients, and with all further
+/// states.
 fn with_everything(optimizer: Optimizer) -> Optimizer {
     let (clip_norm, ema) = (Some(1.0), Some(0.9));
     Optimizer { clip_norm, accumulate: 2, ema, non_finite: NonFinite::Scale, ..optimizer }
 }
 
-/// The network with some tensor pinned, with working copies, with both or with neither.
+/// Returns the network with a pinned tensor, with replicas, with both or with neither.
 fn varied(network: Network, mesh: &Mesh, seed: u64) -> Network {
     let pinned = if seed / 2 % 2 == 1 { with_pin(network, mesh, seed) } else { network };
     if seed % 2 == 1 { pinned.shared() } else { pinned }
 }
 
-/// The network with the first tensor pinned that can be split as the seed says.
+/// Returns the network with the first tensor pinned that can be split as the seed says.
 fn with_pin(network: Network, mesh: &Mesh, seed: u64) -> Network {
     let placement = |axis: usize| match (usize::try_from(seed).unwrap() / 4 + axis) % 3 {
         0 => Placement::Replicated,
@@ -88,7 +91,8 @@ fn check(n_ranks: usize, extents: &'static [usize], n_seeds: u64, least_compared
     assert!(4 * compared.n_that_move >= 3 * compared.n_networks, "{compared:?}");
 }
 
-// The extents are some that the ranks divide, some that only one axis of the mesh does, and some that none does.
+// Some extents are divisible by the number of ranks, some only by one axis of the mesh, some by
+// none.
 
 #[test]
 fn two_ranks() {
@@ -136,7 +140,7 @@ fn inference() {
             }
         }
     }
-    // Where every rank can have rows of its own nothing moves.
+    // If every rank can have rows of its own, nothing moves.
     assert!(compared.n_networks >= 280, "{compared:?}");
     assert!(2 * compared.n_that_move >= compared.n_networks, "{compared:?}");
 }

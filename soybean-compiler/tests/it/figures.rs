@@ -1,4 +1,5 @@
-//! The bytes of well-known networks, proved for up to eight ranks; no mixture of other strategies is below them.
+//! The bytes of well-known networks, proved for up to eight ranks. No mixture of other strategies
+//! is below them.
 
 use std::fmt::Write as _;
 
@@ -86,7 +87,8 @@ fn transformers() {
     );
 }
 
-/// Plans that lie along some axes as one strategy has it and along the others as another are no better, such as data parallelism between nodes and model parallelism within.
+/// Plans that combine two strategies, one along some axes and the other along the rest, are no
+/// better. An example is data parallelism between nodes and model parallelism within nodes.
 #[test]
 fn no_hybrid_moves_fewer_bytes() {
     for name in ["mlp", "alexnet", "encoder"] {
@@ -104,12 +106,13 @@ fn no_hybrid_moves_fewer_bytes() {
     }
 }
 
-/// The plan that lies along each axis as the plan given for it does, with every operator in the form that is best for that.
+/// Returns the plan that has along each axis the placements of the plan given for it, with the best
+/// partitioning of every operator.
 fn hybrid(parts: &[&Tiled]) -> Tiled {
     let mut hybrid = parts[0].clone();
     let values: Vec<Value> = hybrid.network.graph.values().collect();
     for &value in &values {
-        hybrid.tilings[value.index()] = mixed(parts, value);
+        hybrid.tilings[value.index()] = hybrid_tiling(parts, value);
     }
     for value in values.into_iter().filter(|it| parts[0].forms[it.index()].is_some()) {
         let all = all_forms(&hybrid.network, value, &hybrid.mesh);
@@ -123,8 +126,9 @@ fn hybrid(parts: &[&Tiled]) -> Tiled {
     hybrid
 }
 
-/// A tensor's tiling in a hybrid; where its extents lack the factors for that, the first plan's.
-fn mixed(parts: &[&Tiled], value: Value) -> Tiling {
+/// Returns a tensor's tiling in a hybrid, or that of the first plan if the extents lack the
+/// factors.
+fn hybrid_tiling(parts: &[&Tiled], value: Value) -> Tiling {
     let of_part = |it: &Tiled| it.tilings[value.index()];
     let placements: Vec<Placement> =
         parts.iter().enumerate().map(|(axis, it)| of_part(it).on(axis)).collect();

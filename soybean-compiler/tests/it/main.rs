@@ -20,6 +20,6 @@ mod planner;
 mod precision;
 mod recipes;
 mod recosted;
+mod replicas;
 mod report;
-mod sharing;
 mod time;

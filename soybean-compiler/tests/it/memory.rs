@@ -1,4 +1,4 @@
-//! Memory: what a plan says that it holds, and plans that fit into a limit.
+//! Memory: what a plan predicts that it holds, and plans that fit into a limit.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn within(memory: u64) -> Request {
     Request { memory: Some(memory), ..Request::default() }
 }
 
-/// A decoder whose parameters, gradients and states take as many times 16 bytes as it has parameters.
+/// Returns a decoder whose parameters, gradients and states take 16 bytes per parameter.
 fn decoder(batch: usize, width: usize, n_blocks: usize) -> (Builder, Value) {
     let (tokens, n_words) = (1024, 50_304);
     let sizes = Transformer { batch, tokens, width, n_heads: width / 128, n_blocks, n_words };
@@ -81,7 +81,7 @@ fn a_model_that_does_not_fit_under_data_parallelism_fits_with_little_more_traffi
     assert!(free.report.peak_memory_bytes_per_gpu > LIMIT);
     assert!(limited.program.tables.arena_bytes as u64 <= LIMIT);
     assert!(2 * limited.report.bytes_total <= 3 * free.report.bytes_total);
-    // What is proved is close to what was found.
+    // The lower bound is close to the plan.
     let (found, proved) = (limited.report.bytes_total, limited.report.search().lower_bound_bytes);
     assert!(free.report.bytes_total <= proved && proved <= found);
     assert!(100 * found <= 101 * proved, "{found} bytes, at least {proved}");
@@ -147,8 +147,9 @@ fn a_limit_that_the_cheapest_plan_keeps_changes_nothing() {
     assert!(limited.report.text().contains("  of "), "{}", limited.report.text());
 }
 
-/// The least bytes moved by a plan of a network on two ranks that moves less than `below` and holds at most `limit`: each tiling of each tensor is tried
-/// with each form of each operator, as long as what is known of a plan costs less.
+/// Returns the least bytes of a plan on two ranks that moves less than `below` and holds at most
+/// `limit`. It tries every tiling of each tensor with every partitioning of each operator, and
+/// prunes partial plans that cost too much.
 fn cheapest_below(network: &Network, below: u64, limit: u64) -> Option<u64> {
     let n_values = network.graph.n_values();
     let plan = Tiled {
@@ -223,7 +224,8 @@ fn bounds_hold_against_all_plans_of_small_networks() {
             let (bytes, bound) =
                 (found.report.bytes_total, found.report.search().lower_bound_bytes);
             assert!(found.program.tables.arena_bytes as u64 <= limit, "{what}");
-            // The bound would hold if something cheaper fitted; on networks as small as these nothing does.
+            // The bound would hold if something cheaper fitted. On networks this small nothing
+            // does.
             assert!(bound <= bytes, "{what}: {bound} {bytes}");
             assert_eq!(cheapest_below(&network, bytes, limit), None, "{what}: {bytes}");
             n_limits += 1;

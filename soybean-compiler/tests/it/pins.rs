@@ -1,4 +1,4 @@
-//! Pins: tensors that are stored as users say.
+//! Pins: tensors that are stored in the tilings that users choose.
 
 use soybean_compiler::{
     Argument, At, Builder, Compiled, ModelFault, Network, Optimizer, Options, Request, Strategy,
@@ -19,7 +19,8 @@ fn pin(builder: &mut Builder, value: Value, text: &str) -> Value {
     call(builder, "tiled", &operands)
 }
 
-/// A perceptron of two layers with these pins of its first weight, its hidden layer and its logits.
+/// Returns a perceptron of two layers with these pins of its first weight, its hidden layer and its
+/// logits.
 fn perceptron(pins: [Option<&str>; 3]) -> (Builder, Value) {
     let mut it = Builder::new();
     let x = it.input("x", DType::F32, &[8, 16]);
@@ -129,7 +130,7 @@ fn compiled(
     compile(builder, loss, &[], &options, &|| 0.0)
 }
 
-/// What `compile` says of pins, with the tensor's name or number.
+/// Returns the diagnostics of `compile` for these pins, with the tensor's name or number.
 fn faults(pins: [Option<&str>; 3], n_gpus: usize) -> Vec<String> {
     let Err(faults) = compiled(pins, n_gpus, Request::default()) else { return Vec::new() };
     let text = |fault: ModelFault| match fault.at {
@@ -157,7 +158,7 @@ fn pins_that_do_not_fit_the_mesh_are_faults() {
     assert_eq!(faults([Some("P0"), Some("P1"), Some("r")], 1), Vec::<String>::new());
 }
 
-/// What `compile` says where memory is short: the first line, and the help.
+/// Returns the first line and the help of the diagnostic when memory is short.
 fn shortage(pins: [Option<&str>; 3], search: Request) -> [String; 2] {
     let faults = compiled(pins, 4, search).unwrap_err();
     let [ModelFault { at: At::Memory, message, help: Some(help) }] = &faults[..] else {
@@ -183,6 +184,6 @@ fn numbers_of_gpus_that_pins_do_not_fit_do_not_help() {
     let within = Request { memory: Some(1500), ..Request::default() };
     let help = |pin| shortage([Some(pin), None, None], within.clone())[1].clone();
     assert_eq!(help("P0"), "it fits on 8 GPUs");
-    // Eight GPUs are a mesh of three axes.
+    // Eight GPUs form a mesh of three axes.
     assert_eq!(help("P0 P0"), "it needs at least 5 GPUs, or a smaller batch");
 }

@@ -36,8 +36,8 @@ proptest! {
 
 #[test]
 fn reference_optima_of_mlps() {
-    // The optima of an independent computation, in MB: batch, widths, ranks, data parallelism, optimum. Ours count 56 bytes (120 for 16 ranks) more
-    // for the sum of the loss.
+    // The optima of an independent computation, in MB: batch, widths, ranks, data parallelism,
+    // optimum. Ours count 56 bytes (120 for 16 ranks) more for the sum of the loss.
     let references: [(usize, &[usize], usize, f64, f64); 6] = [
         (512, &[8192; 5], 8, 15032.386, 402.653),
         (2048, &[8192; 5], 8, 15032.386, 1610.613),
@@ -145,6 +145,7 @@ fn what_only_evaluations_compute_costs_a_training_step_nothing() {
     assert_eq!(both.baselines, alone.baselines);
     let program = soybean_compiler::lower("model", &both.tiled);
     assert_eq!(program.tables.train_bytes, both.tiled.bytes());
-    // Among plans of equal training bytes, one that gathers an operand of the product, not the product.
+    // Among plans of equal training bytes, the search prefers one that gathers an operand of the
+    // product, not the product.
     assert!(program.tables.evaluate_bytes < 256 * 256 * 4 / 4, "{}", program.tables.evaluate_bytes);
 }

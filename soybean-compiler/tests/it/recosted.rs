@@ -1,4 +1,4 @@
-//! Plans costed once more from their JSON, by counting elements one by one.
+//! Plans costed independently from their JSON, by counting elements one by one.
 
 use serde_json::Value;
 use soybean_compiler::{
@@ -12,7 +12,7 @@ use crate::support::{
     recost::{Conversion, fewest_bytes, implied, listed},
 };
 
-/// The JSON of a plan; none where the ranks are too many for the network.
+/// Returns the JSON of a plan, or `None` if there are too many ranks for the network.
 fn plan(
     builder: Builder,
     loss: soybean_compiler::Value,
@@ -46,7 +46,8 @@ fn options(n_gpus: usize, strategy: Strategy) -> Options {
     }
 }
 
-/// The number of conversions of a plan, each of which moves what counting says.
+/// Checks that each conversion of a plan moves what counting gives. Returns the number of
+/// conversions.
 fn check(plan: &Value) -> usize {
     let mesh = Mesh::new(usize::try_from(plan["gpus"].as_u64().unwrap()).unwrap());
     let listed = listed(plan);
@@ -62,8 +63,8 @@ fn check(plan: &Value) -> usize {
     told.len()
 }
 
-/// Where every rank can have an equal part of whatever is split, nothing moves that need not. Elsewhere a conversion may have to go by way of more than it needs; then it
-/// is the sum of its steps.
+/// Checks a conversion. If every rank can have an equal part, it moves no more than necessary.
+/// Otherwise it may need a detour, and moves the sum of its steps.
 fn check_conversion(mesh: &Mesh, it: &Conversion) {
     let fewest = fewest_bytes(mesh, it);
     let divides = |dim: &usize| dim.is_multiple_of(mesh.n_ranks());
@@ -75,7 +76,7 @@ fn check_conversion(mesh: &Mesh, it: &Conversion) {
     assert_eq!(it.bytes, of_steps, "{mesh}: {it:?}");
 }
 
-/// The collectives of a conversion, each as a conversion of its own.
+/// Returns the collectives of a conversion, each as a conversion of its own.
 fn steps(mesh: &Mesh, it: &Conversion) -> Vec<Conversion> {
     let (from, to) = (parsed(&it.from), parsed(&it.to));
     let texts = |tiling: &Tiling| tiling.placements().iter().map(ToString::to_string).collect();
@@ -94,7 +95,7 @@ fn parsed(texts: &[String]) -> Tiling {
     Tiling::new(&texts.iter().map(placement).collect::<Vec<_>>())
 }
 
-/// All tilings of a tensor, with the placements that are given beside splits.
+/// Returns all tilings of a tensor with the given placements in addition to splits.
 fn tilings(mesh: &Mesh, shape: &[usize], others: &[Placement]) -> Vec<Tiling> {
     let splits = (0..u8::try_from(shape.len()).unwrap()).map(Placement::Split);
     let choices: Vec<Placement> = splits.chain(others.iter().copied()).collect();
@@ -107,7 +108,8 @@ fn tilings(mesh: &Mesh, shape: &[usize], others: &[Placement]) -> Vec<Tiling> {
     tilings
 }
 
-/// Checks every conversion of a tensor of this shape, also those that no plan has; gives their number.
+/// Checks every conversion of a tensor of this shape, including those of no plan. Returns their
+/// number.
 fn check_all_conversions(n_ranks: usize, shape: &[usize]) -> usize {
     use Placement::{Partial, Replicated};
     let mesh = Mesh::new(n_ranks);
@@ -143,7 +145,7 @@ fn all_conversions_of_tensors_that_the_ranks_divide() {
     }
 }
 
-/// Axes share what factors an extent has, or cannot split it at all.
+/// Axes share the factors of an extent, or cannot split it at all.
 #[test]
 fn all_conversions_of_tensors_that_lack_factors() {
     let cases: [(usize, &[usize]); 7] = [
@@ -160,7 +162,7 @@ fn all_conversions_of_tensors_that_lack_factors() {
     }
 }
 
-/// Checks the plans of random networks under every strategy; gives the number of conversions.
+/// Checks the plans of random networks under every strategy. Returns the number of conversions.
 fn check_random(n_gpus: usize, extents: &'static [usize], precision: Precision) -> usize {
     let mut n_conversions = 0;
     for (seed, n_operators) in (0..12).flat_map(|seed| (1..=4).map(move |it| (seed, it))) {
@@ -218,7 +220,8 @@ fn conversions_of_a_perceptron() {
     }
 }
 
-/// Ranks add up the squares of all that they have of gradients, in equal shares where they have the same: what goes round is one number.
+/// Ranks sum the squares of their parts of gradients, and divide the sum where they have equal
+/// parts. Only one number is communicated.
 #[test]
 fn conversions_of_clipped_gradients() {
     let mut n_shared = 0;
@@ -264,7 +267,7 @@ fn conversions_of_images() {
     }
 }
 
-/// A step moves nothing for outputs that only evaluations compute, whatever those move.
+/// A step moves nothing for outputs that only evaluations compute.
 #[test]
 fn conversions_of_evaluations_are_not_of_a_step() {
     let (mut builder, loss, logits) = support::classifier(24, &[12, 24, 36], true);

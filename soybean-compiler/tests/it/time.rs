@@ -1,4 +1,5 @@
-//! The objective `time`: brute force on small graphs, agreement with `bytes` where nothing but bytes takes time, and with the program's own time.
+//! The objective `time`: against brute force on small graphs, against `bytes` where only bytes take
+//! time, and against the time of the program.
 
 use std::borrow::Cow;
 
@@ -22,7 +23,7 @@ fn level(count: usize, link_bytes_per_second: f64, latency_seconds: f64) -> Leve
     Level { name, count, link_bytes_per_second, gpus_per_link: 1, latency_seconds }
 }
 
-/// A cluster of these levels. Its GPUs take no time at all.
+/// Returns a cluster of these levels, whose GPUs take no time.
 fn cluster(levels: &[Level]) -> Cluster {
     let device = Device {
         name: Cow::Borrowed("dream"),
@@ -37,7 +38,7 @@ fn cluster(levels: &[Level]) -> Cluster {
     Cluster { name: Cow::Borrowed("test"), levels: levels.to_vec().into(), device }
 }
 
-/// The same with GPUs that take about as long as the links.
+/// Returns a cluster of these levels, whose GPUs take about as long as the links.
 fn slow(levels: &[Level]) -> Cluster {
     let dream = cluster(levels);
     let device = Device {
@@ -60,7 +61,7 @@ fn searched(network: &Network, cluster: &Cluster, strategy: Strategy) -> Search 
     search(network, topology.mesh(), &request(strategy, cluster))
 }
 
-/// The time of a plan's program, step by step, without slices.
+/// Returns the time of a plan's program, step by step, without slices.
 fn program_seconds(found: &Search) -> f64 {
     let program = lower("test", &found.tiled);
     let topology = found.topology.as_ref().unwrap();
@@ -77,7 +78,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn time_is_bytes_where_only_bytes_take_time(
+    fn time_is_bytes_if_only_bytes_take_time(
         batch in prop::sample::select(vec![2_usize, 4, 6, 12, 64]),
         widths in prop::collection::vec(prop::sample::select(vec![2_usize, 3, 4, 6, 16, 32]), 2..5),
         has_bias: bool,
@@ -120,7 +121,8 @@ proptest! {
     }
 }
 
-/// The least time over all tilings of all tensors, each operator in the form that is best for them.
+/// Returns the least time over all tilings of all tensors, with the best partitioning of each
+/// operator.
 fn brute_force(network: &Network, topology: &Topology) -> f64 {
     let choices = network.graph.values().map(|it| all_tilings(network, topology, it)).collect();
     let mesh = topology.mesh();
@@ -159,7 +161,8 @@ struct Descent<'a> {
 }
 
 impl Descent<'_> {
-    /// Chooses a tiling for each tensor in turn; an operator is charged as soon as its result has one.
+    /// Chooses a tiling for each tensor in turn. An operator counts as soon as its result has a
+    /// tiling.
     fn choose(&mut self, at: usize, so_far: f64) {
         let Some(value) = self.network.graph.values().nth(at) else {
             self.least = so_far;
@@ -251,7 +254,8 @@ fn deep_networks_are_proved_fastest() {
     }
 }
 
-/// However many gradients there are, whether or not they can be split over all ranks, and where times are searched too.
+/// This holds for any number of gradients, whether or not they can be split over all ranks, and for
+/// the objective `time` too.
 #[test]
 fn the_norm_of_all_gradients_waits_for_one_all_reduce() {
     let cluster = cluster(&[level(8, 1e9, 1e-3)]);
@@ -275,7 +279,7 @@ fn the_norm_of_all_gradients_waits_for_one_all_reduce() {
 }
 
 #[test]
-fn reports_tell_times_and_loads() {
+fn reports_show_times_and_loads() {
     let cluster = slow(&[level(2, 1e5, 2e-3), level(2, 1e6, 1e-3)]);
     let (builder, loss, _) = support::classifier(8, &[16, 4], false);
     let options = Options {
@@ -314,7 +318,7 @@ fn reports_tell_times_and_loads() {
 }
 
 #[test]
-fn clusters_must_have_place_for_the_model() {
+fn clusters_must_have_enough_devices_for_the_model() {
     let faults = |cluster: Option<Cluster>| {
         let (builder, loss, _) = support::classifier(8, &[16, 4], false);
         let options = Options {

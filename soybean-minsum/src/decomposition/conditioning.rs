@@ -1,7 +1,7 @@
 //! Conditioning: lower bounds of a subproblem for each label of one of its variables.
 //!
-//! Message passing proves little where labels are symmetric, as tilings are along axes of one size:
-//! an average over symmetric labels satisfies the relaxation at less than the optimal cost. Fixing
+//! Message passing proves little where labels are symmetric, as tilings are along axes of one size.
+//! An average over symmetric labels satisfies the relaxation at less than the optimal cost. Fixing
 //! the label of one variable breaks the symmetry. The bound of a conditioned subproblem is mostly
 //! its optimum.
 

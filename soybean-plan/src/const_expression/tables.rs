@@ -40,8 +40,8 @@ impl ConstExpression for Mesh {
         } else {
             write_to(text, format_args!("Mesh::of(&{self})"));
         }
-        for (extent, axis) in self.turns() {
-            write_to(text, format_args!(".turned({extent}, {axis})"));
+        for (extent, axis) in self.first_axes() {
+            write_to(text, format_args!(".with_first_axis({extent}, {axis})"));
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Blocks of matrices, packed into panels in the order in which the innermost loops of products
-//! read them.
+//! Packing of matrix blocks into panels, in the order in which the microkernels read them.
 #![expect(unsafe_code, reason = "matrices of any strides in memory that other buffers share")]
 
 use std::ops::Range;
@@ -9,16 +8,16 @@ use super::product::{Matrix, Operand};
 /// With so few columns, packing the left operand costs more than it saves.
 const FEW_COLUMNS: usize = 12;
 
-/// An operand split into panels, which follow each other at this step.
+/// An operand as panels at a fixed distance.
 #[derive(Clone, Copy)]
 pub(crate) struct Panels {
-    /// The first panel, or all of them if they are contiguous.
+    /// The first panel, or all panels if they are contiguous.
     pub(crate) matrix: Matrix,
     pub(crate) step: usize,
 }
 
-/// True if the innermost loops read the right operand element by element, so that dense columns
-/// need no packing.
+/// True if the microkernels read the right operand element by element, so that dense columns need
+/// no packing.
 pub(crate) const READS_DENSE_COLUMNS: bool = cfg!(not(target_arch = "aarch64"));
 
 impl Operand for Matrix {
@@ -33,7 +32,7 @@ impl Operand for Matrix {
         scratch: *mut f32,
         height: usize,
     ) -> Panels {
-        // Loops read whole vectors, so only whole tiles can be read in place.
+        // Microkernels read whole vectors, so only whole tiles can be used without packing.
         let is_panel = self.column == height && n_rows == height;
         let is_worth = is_panel || n_columns <= FEW_COLUMNS;
         if self.row == 1 && is_worth && n_rows.is_multiple_of(height) {
@@ -70,17 +69,16 @@ impl Operand for Matrix {
     }
 }
 
-/// The levels that are packed at once, so that what is written stays in the first-level cache.
+/// Levels that are packed at once, so that the output stays in the L1 cache.
 const STRIPE: usize = 64;
-/// The side of the squares that are transposed at once in a few registers.
+/// Size of the squares that are transposed in registers.
 const SQUARE: usize = 4;
 
-/// Copies a panel of `n` rows so that those of one level are contiguous, `width` apart from the
-/// next level's.
+/// Copies a panel of `n` rows so that each level is contiguous, at a distance of `width`.
 ///
 /// # Safety
-/// The matrix has `n` rows and `n_levels` columns; `to` has `n` elements for each level, which
-/// nobody else uses.
+/// The matrix has `n` rows and `n_levels` columns. `to` holds `n` elements per level, and nothing
+/// else uses it.
 pub(crate) unsafe fn pack(from: Matrix, n: usize, n_levels: usize, to: *mut f32, width: usize) {
     if from.row == 1 {
         for level in 0..n_levels {
@@ -90,7 +88,7 @@ pub(crate) unsafe fn pack(from: Matrix, n: usize, n_levels: usize, to: *mut f32,
         }
         return;
     }
-    // Whole squares first, then the rest to the right of them, then below.
+    // Whole squares first, then the rest to the right, then the rest below.
     let is_dense = from.column == 1;
     let n_square = if is_dense { n / SQUARE * SQUARE } else { 0 };
     for first in (0..n_levels).step_by(STRIPE) {
@@ -110,7 +108,7 @@ pub(crate) unsafe fn pack(from: Matrix, n: usize, n_levels: usize, to: *mut f32,
     }
 }
 
-/// Copies some rows and levels of a panel one element at a time.
+/// Copies some rows and levels of a panel element by element.
 ///
 /// # Safety
 /// As [`pack`].
@@ -131,10 +129,10 @@ unsafe fn pack_each(
     }
 }
 
-/// Copies and transposes a square whose rows are dense.
+/// Transposes a square with dense rows.
 ///
 /// # Safety
-/// The matrix has the square; `to` has its columns, `width` apart.
+/// The matrix has the square, and `to` holds its columns at a distance of `width`.
 #[inline(always)]
 unsafe fn transpose(from: Matrix, to: *mut f32, width: usize) {
     let mut square = [[0.0; SQUARE]; SQUARE];
@@ -151,18 +149,17 @@ unsafe fn transpose(from: Matrix, to: *mut f32, width: usize) {
     }
 }
 
-/// Copies up to about 50 elements, for which a call of the general function would take longer than
-/// the copy.
+/// Copies up to about 50 elements, faster than a call of the general function.
 ///
 /// # Safety
-/// Both have `n` elements, and do not overlap.
+/// Both have `n` elements and do not overlap.
 #[inline(always)]
 pub(crate) unsafe fn copy_short(from: *const f32, to: *mut f32, n: usize) {
-    // The last vector may overlap the one before.
+    // The last vector may overlap the previous one.
     if n >= 16 {
         let mut at = 0;
         while at < n - 16 {
-            // SAFETY: required of the caller, as below.
+            // SAFETY: required of the caller, here and below.
             unsafe { copy_vector::<16>(from, to, at) };
             at += 16;
         }
@@ -187,7 +184,7 @@ pub(crate) unsafe fn copy_short(from: *const f32, to: *mut f32, n: usize) {
 }
 
 /// # Safety
-/// Both have `N` elements from `at` on, and do not overlap.
+/// Both have `N` elements from `at` on and do not overlap.
 #[inline(always)]
 unsafe fn copy_vector<const N: usize>(from: *const f32, to: *mut f32, at: usize) {
     // SAFETY: required of the caller.

@@ -1,5 +1,5 @@
-//! The patches of an image that a filter sees, as a matrix that is built block by block: a row for
-//! each pixel of the result, a column for each filter element.
+//! Patches of an image under a filter (im2col), as a matrix that is built block by block: a row for
+//! each pixel of the result, a column for each element of the filter.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use soybean_plan::Convolution;
@@ -13,25 +13,25 @@ use super::{
     product::{Matrix, Operand},
 };
 
-/// The geometry of patches in an image.
+/// Geometry of the patches in an image.
 pub(crate) struct Geometry {
     image: [usize; 2],
     result: [usize; 2],
     stride: [usize; 2],
     padding: [usize; 2],
-    /// The elements of one channel of a filter.
+    /// Elements of one channel of a filter.
     elements: Vec<Element>,
     copy: Copy,
 }
 
-/// Copies a block of patches: those of one element are contiguous, and those of the next follow at
-/// the step.
+/// Copies a block of patches. Those of one element are contiguous, and elements are a fixed step
+/// apart.
 type Copy = unsafe fn(Patches<'_>, (usize, usize), *mut f32, usize);
 
-/// Neighbouring pixels in one row of the result.
+/// Adjacent pixels in one row of the result.
 #[derive(Clone, Copy)]
 struct Stretch {
-    /// The position of the first in the block.
+    /// Position of the first pixel in the block.
     at: usize,
     row: usize,
     column: usize,
@@ -41,19 +41,19 @@ struct Stretch {
 /// An element of one channel of a filter.
 #[derive(Clone, Copy)]
 struct Element {
-    /// Its distance from the first, in rows and columns of the image.
+    /// Distance from the first element in rows and columns of the image.
     row: usize,
     column: usize,
-    /// The columns of the result for which it sees pixels of the image.
+    /// Columns of the result for which the element is within the image.
     low: usize,
     high: usize,
 }
 
-/// The pixels of a run for which a filter element sees pixels of the image.
+/// The pixels of a stretch for which a filter element is within the image.
 struct Seen {
     low: usize,
     high: usize,
-    /// The position of the first of those pixels in its channel of the image, if there are any.
+    /// Offset of the first of these image pixels in its channel, if there are any.
     first: usize,
 }
 
@@ -62,7 +62,7 @@ impl Geometry {
         let Convolution { mut image, window, mut result, stride, padding, dilation, .. } =
             *convolution;
         if window == [1, 1] && stride == [1, 1] && padding == [0, 0] && image == result {
-            // Rows are contiguous without a gap, so they form one long row.
+            // Rows are contiguous, so they form one long row.
             image = [1, image[0] * image[1]];
             result = image;
         }
@@ -111,8 +111,8 @@ impl Geometry {
         std::iter::successors(Some(first).filter(|it| it.n > 0), next)
     }
 
-    /// Returns the elements from `first` to `end`, channel by channel: the channel, and the range
-    /// of its elements.
+    /// Returns the elements from `first` to `end` as channel and index within it, channel by
+    /// channel.
     #[inline(always)]
     fn channels(&self, first: usize, end: usize) -> impl Iterator<Item = (usize, &[Element])> {
         let n = self.n_elements();
@@ -133,16 +133,16 @@ impl Geometry {
         let low = element.low.saturating_sub(stretch.column).min(stretch.n);
         let high = element.high.saturating_sub(stretch.column).clamp(low, stretch.n);
         let place = (stretch.column + low) * self.stride[1] + element.column;
-        // An empty run may be to the left of the image; nothing is read there.
+        // An empty stretch may start left of the image; nothing is read there.
         Seen { low, high, first: (row * self.image[1] + place).wrapping_sub(margin) }
     }
 
-    /// Adds a block of patches to the pixels of the image; `pixels` and `elements` are the first
-    /// and their number.
+    /// Adds a block of patches to the image. `pixels` and `elements` are the first index and the
+    /// count.
     ///
     /// # Safety
-    /// The image has the channels of these elements, and nobody else uses them; the block has these
-    /// sizes with contiguous rows.
+    /// The image has the channels of these elements, and nothing else uses them. The block has
+    /// these sizes, with contiguous rows.
     pub(crate) unsafe fn add_patches(
         &self,
         block: Matrix,
@@ -158,7 +158,8 @@ impl Geometry {
                     let Seen { low, high, first } = self.seen(stretch, *element);
                     let from = block.from(stretch.at + low, column).start;
                     let to = image.wrapping_add(first);
-                    // SAFETY: the element sees so many pixels at the stride; the block has them.
+                    // SAFETY: the element covers that many pixels at the stride, and the block has
+                    // them.
                     unsafe { add_short(from, to, high - low, self.stride[1]) };
                 }
             }
@@ -170,10 +171,10 @@ for_each_isa! {
     copy [] [] Copy, copy_body (patches: Patches<'_>, sizes: (usize, usize), to: *mut f32, step: usize)
 }
 
-/// Copies a block with this many pixels and elements.
+/// Copies a block of this many pixels and elements.
 ///
 /// # Safety
-/// The image has the channels of the elements; `to` has all pixels at each step.
+/// The image has the channels of the elements. `to` holds the pixels at each step.
 #[inline(always)]
 unsafe fn copy_body<M: MultiplyAdd>(
     Patches { geometry, image, pixel, element }: Patches<'_>,
@@ -190,7 +191,8 @@ unsafe fn copy_body<M: MultiplyAdd>(
             for element in elements {
                 let Seen { low, high, first } = geometry.seen(stretch, *element);
                 let from = image.wrapping_add(first);
-                // SAFETY: required of the caller; the element sees so many pixels at the stride.
+                // SAFETY: required of the caller; the element covers that many pixels at the
+                // stride.
                 unsafe { copy_seen(from, to, (low, high, stretch.n), stride) };
                 to = to.wrapping_add(step);
             }
@@ -199,10 +201,10 @@ unsafe fn copy_body<M: MultiplyAdd>(
     }
 }
 
-/// Copies elements `low..high` of `n`, which are read at the stride; the others are 0.
+/// Copies `low..high` of `n` elements at a stride, and sets the others to 0.
 ///
 /// # Safety
-/// There are that many elements, and `to` has `n`, which nobody else uses.
+/// The source has these elements. `to` holds `n` elements, and nothing else uses it.
 #[inline(always)]
 unsafe fn copy_seen(
     from: *const f32,
@@ -210,9 +212,9 @@ unsafe fn copy_seen(
     (low, high, n): (usize, usize, usize),
     stride: usize,
 ) {
-    // Mostly one element on either side. For more, the compiler calls a function.
+    // Usually one element on either side: for more, the compiler would call a function.
     if low > 0 {
-        // SAFETY: required of the caller, as below.
+        // SAFETY: required of the caller, here and below.
         unsafe { to.write(0.0) };
     }
     if high < n {
@@ -246,9 +248,9 @@ pub(crate) struct Patches<'a> {
     pub(crate) geometry: &'a Geometry,
     /// The first channel.
     pub(crate) image: *const f32,
-    /// The pixel of the first row.
+    /// Pixel of the first row.
     pub(crate) pixel: usize,
-    /// The element of the first column.
+    /// Element of the first column.
     pub(crate) element: usize,
 }
 
@@ -299,12 +301,10 @@ impl Operand for Patches<'_> {
     }
 }
 
-/// Adds some elements to others, which are at the stride. A call of a loop for more elements would
-/// take longer.
+/// Adds elements to others at a stride. A general function would take longer to call.
 ///
 /// # Safety
-/// There are that many elements on both sides. They do not overlap, and nobody else uses those that
-/// are added to.
+/// Both sides have these elements and do not overlap. Nothing else uses the destination.
 #[inline(always)]
 unsafe fn add_short(from: *const f32, to: *mut f32, n: usize, stride: usize) {
     // SAFETY: required of the caller.

@@ -1,31 +1,31 @@
-//! One matrix product on one thread. Operands are packed block by block, so that the innermost
-//! loops read them from caches in order. An operand need not be a matrix in memory, as long as it
-//! can pack its blocks.
+//! Single-threaded matrix product. Operands are packed block by block, so that the microkernels
+//! read them sequentially from caches. An operand need not be stored as a matrix, if it can pack
+//! its blocks.
 //!
-//! The order of loops and the names follow Goto & van de Geijn, "Anatomy of high-performance matrix
-//! multiplication", 2008.
+//! The order of the loops and the names follow Goto & van de Geijn, "Anatomy of high-performance
+//! matrix multiplication", 2008.
 #![expect(unsafe_code, reason = "matrices of any strides in memory that other buffers share")]
 
 use super::{isa::Isa, microkernel::Microkernels, pack::Panels};
 
-/// The depth of a block: panels of this depth stay in the first-level cache.
+/// Depth of a block. Panels of this depth stay in the L1 cache.
 const DEPTH: usize = 384;
-/// The rows of a packed block of the left operand, which stays in the second-level cache.
+/// Rows of a packed block of the left operand, which stays in the L2 cache.
 const ROWS: usize = 256;
-/// The columns of a packed block of the right operand.
+/// Columns of a packed block of the right operand.
 const COLUMNS: usize = 1536;
 
 /// A matrix in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix {
     pub(crate) start: *mut f32,
-    /// The stride from row to row.
+    /// Distance between rows in elements.
     pub(crate) row: usize,
-    /// The stride from column to column.
+    /// Distance between columns in elements.
     pub(crate) column: usize,
 }
 
-// SAFETY: a matrix is an address, not a permission: each access justifies that it is exclusive.
+// SAFETY: a matrix only holds an address. Each access states why it is exclusive.
 unsafe impl Send for Matrix {}
 // SAFETY: as above.
 unsafe impl Sync for Matrix {}
@@ -36,22 +36,22 @@ impl Matrix {
         Self { start: self.start.wrapping_add(row * self.row + column * self.column), ..self }
     }
 
-    /// Returns the transposed matrix.
+    /// Returns the transpose.
     pub(crate) const fn transposed(self) -> Self {
         Self { start: self.start, row: self.column, column: self.row }
     }
 }
 
-/// A factor of a product: a matrix with any storage, whose blocks can be packed into panels.
+/// An operand of a product, in any representation, whose blocks can be packed into panels.
 pub(crate) trait Operand: Copy {
     /// Returns the matrix without the rows and columns before these.
     fn from(self, row: usize, column: usize) -> Self;
 
     /// Returns the first rows and columns as panels of `height` rows, packed into `scratch` or in
-    /// place; the product has `n_columns` columns.
+    /// place. The product has `n_columns` columns.
     ///
     /// # Safety
-    /// The matrix has these sizes, and `scratch` is large enough for whole panels.
+    /// The matrix has these sizes, and `scratch` holds whole panels.
     unsafe fn as_left(
         self,
         sizes: (usize, usize),
@@ -68,7 +68,7 @@ pub(crate) trait Operand: Copy {
     unsafe fn as_right(self, sizes: (usize, usize), scratch: *mut f32, width: usize) -> Panels;
 }
 
-/// The memory of one thread for packed blocks.
+/// Memory of one thread for packed blocks.
 pub(crate) struct Workspace {
     _memory: Vec<f32>,
     left: *mut f32,
@@ -82,7 +82,7 @@ pub(crate) struct Workspace {
 unsafe impl Send for Workspace {}
 
 const LINE: usize = 16;
-/// The elements of the memory for partial results, which stays in the second-level cache.
+/// Elements of the spare memory for partial results, which stays in the L2 cache.
 pub(crate) const N_SPARE: usize = 129 * 1024;
 
 impl Workspace {
@@ -90,7 +90,7 @@ impl Workspace {
         let kernels = Microkernels::new(isa);
         let n_left = ROWS.next_multiple_of(kernels.rows) * DEPTH;
         let n_right = COLUMNS.next_multiple_of(kernels.columns) * DEPTH;
-        // Pages that are never touched cost nothing, so small products stay small.
+        // Pages that are never touched cost nothing, so small products use little memory.
         let (n_left, n_right) = (n_left.next_multiple_of(LINE), n_right.next_multiple_of(LINE));
         let mut memory = vec![0.0; LINE + n_left + n_right + 2 * N_SPARE];
         let left = memory.as_mut_ptr();
@@ -101,26 +101,26 @@ impl Workspace {
         Self { _memory: memory, left, right, spare, second, kernels }
     }
 
-    /// Returns a pointer to [`N_SPARE`] elements that products do not use.
+    /// Returns memory for [`N_SPARE`] elements that products do not use.
     pub(crate) const fn spare(&self) -> *mut f32 {
         self.spare
     }
 
-    /// Returns a pointer to as many further elements.
+    /// Returns a second block of spare memory.
     pub(crate) const fn second_spare(&self) -> *mut f32 {
         self.second
     }
 
-    /// Returns the rows and columns of the tiles that suit products best.
+    /// Returns rows and columns of the preferred tiles of products.
     pub(crate) const fn tile(&self) -> (usize, usize) {
         (self.kernels.rows, self.kernels.columns)
     }
 
-    /// Computes `result = left * right`, where sizes are rows, columns and depth. It is fastest if
-    /// rows of the result are contiguous.
+    /// Computes `result = left * right`. Sizes are rows, columns and depth. Fastest with contiguous
+    /// rows of the result.
     ///
     /// # Safety
-    /// The matrices have these sizes, and nobody else writes to them.
+    /// The matrices have these sizes, and nothing else writes to them.
     pub(crate) unsafe fn multiply(
         &mut self,
         sizes: (usize, usize, usize),
@@ -132,7 +132,7 @@ impl Workspace {
         unsafe { self.product(sizes, left, right, result, false) };
     }
 
-    /// Computes `result += left * right`, else as [`Self::multiply`].
+    /// Computes `result += left * right`, otherwise as [`Self::multiply`].
     ///
     /// # Safety
     /// As [`Self::multiply`].
@@ -147,7 +147,7 @@ impl Workspace {
         unsafe { self.product(sizes, left, right, result, true) };
     }
 
-    /// Computes `result = left * right`, or `result += left * right` if `adds`, else as
+    /// Computes `result = left * right`, or `result += left * right` if `adds`, otherwise as
     /// [`Self::multiply`].
     ///
     /// # Safety
@@ -170,7 +170,7 @@ impl Workspace {
             for level in (0..depth).step_by(DEPTH) {
                 let n_levels = DEPTH.min(depth - level);
                 let from = right.from(level, column);
-                // SAFETY: the block is within the matrix, and fits in the memory for it.
+                // SAFETY: the block is within the matrix, and fits in its memory.
                 let right = unsafe { from.as_right((n_levels, n_columns), self.right, width) };
                 for row in (0..n_rows).step_by(ROWS) {
                     let n_rows = ROWS.min(n_rows - row);
@@ -178,14 +178,14 @@ impl Workspace {
                     // SAFETY: as above.
                     let left = unsafe { from.as_left(sizes, n_columns, self.left, height) };
                     let (sizes, adds) = ((n_rows, n_columns, n_levels), adds || level > 0);
-                    // SAFETY: as above; the operands hold these sizes.
+                    // SAFETY: as above; the operands have these sizes.
                     unsafe { self.block(sizes, left, right, result.from(row, column), adds) };
                 }
             }
         }
     }
 
-    /// Multiplies a block, tile by tile.
+    /// Multiplies a block tile by tile.
     ///
     /// # Safety
     /// The operands and the result have these sizes.
@@ -203,7 +203,8 @@ impl Workspace {
             let n_columns = width.min(n_columns - column);
             for (left_panel, row) in (0..n_rows).step_by(height).enumerate() {
                 let n_rows = height.min(n_rows - row);
-                // SAFETY: required of the caller; the loop is for this size and this processor.
+                // SAFETY: required of the caller; the microkernel fits this size and this
+                // processor.
                 unsafe {
                     self.kernels.function(n_rows, n_columns)(
                         n_rows,
@@ -232,7 +233,7 @@ impl Workspace {
 }
 
 /// # Safety
-/// The matrix has these sizes, and nobody else uses it.
+/// The matrix has these sizes, and nothing else uses it.
 unsafe fn fill_zero(n_rows: usize, n_columns: usize, result: Matrix) {
     for (row, column) in (0..n_rows).flat_map(|row| (0..n_columns).map(move |it| (row, it))) {
         // SAFETY: required of the caller.

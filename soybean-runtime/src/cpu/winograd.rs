@@ -1,6 +1,6 @@
-//! Convolutions with 3 x 3 filters by the Winograd algorithm: for 2 x 2 pixels of a result, 16
-//! products instead of 36. Images, filters and results are transformed tile by tile. Each of the 16
-//! elements of a tile has its own matrix product over filters and channels.
+//! Winograd convolutions with 3 x 3 filters: 16 products instead of 36 for 2 x 2 pixels of a
+//! result. Images, filters and results are transformed tile by tile. Each of the 16 elements of a
+//! tile has its own matrix product over filters and channels.
 //!
 //! Source: Lavin & Gray, "Fast algorithms for convolutional neural networks", 2016, `F(2 x 2, 3 x
 //! 3)`.
@@ -18,24 +18,24 @@ use super::{
     region::Region,
 };
 
-/// The elements of a transformed tile.
+/// Number of elements of a transformed tile.
 const N: usize = 16;
-/// The tiles of a block. With the wide instruction sets they form a panel of a product in place.
+/// Tiles per block. With wide instruction sets, a block is a panel of a product without packing.
 const BLOCK: usize = 64;
-/// With fewer channels or filters the transforms cost more than they save.
-const FEWEST_CHANNELS: usize = 16;
-/// With fewer blocks, threads would have little or no work. The number does not depend on the
-/// number of threads, so results do not either.
-const FEWEST_BLOCKS: usize = 4;
+/// With fewer channels or filters, the transforms cost more than they save.
+const MIN_CHANNELS: usize = 16;
+/// With fewer blocks, threads would be idle. The limit does not depend on the number of threads, so
+/// that results do not either.
+const MIN_BLOCKS: usize = 4;
 
-/// A prepared convolution of the forward form with 3 x 3 filters at stride 1.
+/// A prepared forward convolution with 3 x 3 filters at stride 1.
 pub(crate) struct Winograd {
     shape: Shape,
     n_parts: usize,
     transforms: Transforms,
 }
 
-/// The sizes of a convolution, and of its tiles.
+/// Sizes of a convolution and its tiles.
 struct Shape {
     batch: usize,
     channels: usize,
@@ -44,15 +44,14 @@ struct Shape {
     result: [usize; 2],
     padding: [usize; 2],
     tiles: [usize; 2],
-    /// True if filters and channels are swapped and each filter is flipped, for gradients of
-    /// images.
+    /// True for gradients of images: filters and channels are swapped, and filters are rotated by
+    /// 180 degrees.
     is_transposed: bool,
 }
 
 impl Winograd {
-    /// Prepares a convolution of the forward form, if transforms are worth their cost.
-    /// `is_transposed` is true if its filters are those of a form with channels and filters
-    /// swapped.
+    /// Prepares a forward convolution, if transforms pay off. `is_transposed` means that its filters
+    /// are stored with channels and filters swapped.
     pub(crate) fn new(
         convolution: &Convolution,
         is_transposed: bool,
@@ -65,7 +64,7 @@ impl Winograd {
         let tiles = result.map(|it| it.div_ceil(2));
         let n_blocks = (batch * tiles[0] * tiles[1]).div_ceil(BLOCK);
         let is_plain = groups == 1 && window == [3, 3] && stride == [1, 1] && dilation == [1, 1];
-        if !is_plain || channels.min(filters) < FEWEST_CHANNELS || n_blocks < FEWEST_BLOCKS {
+        if !is_plain || channels.min(filters) < MIN_CHANNELS || n_blocks < MIN_BLOCKS {
             return None;
         }
         let shape =
@@ -73,7 +72,7 @@ impl Winograd {
         Some(Self { shape, n_parts: n_threads, transforms: Transforms::new(isa) })
     }
 
-    /// Returns the number of elements of scratch space that a call needs.
+    /// Returns the number of elements of the scratch memory.
     pub(crate) const fn n_scratch(&self) -> usize {
         self.n_filters() + self.n_parts * self.n_part()
     }
@@ -86,13 +85,14 @@ impl Winograd {
         N * (self.shape.filters + self.shape.channels) * BLOCK
     }
 
-    /// Runs the convolution. Regions are images, filters and results.
+    /// Runs the convolution. The regions are images, filters and results.
     ///
     /// # Safety
-    /// The regions have the elements of the convolution, and nobody else uses them during the call.
+    /// The regions have the elements of the convolution, and nothing else uses them during the
+    /// call.
     ///
     /// # Panics
-    /// Panics if there is not enough scratch space.
+    /// If the scratch memory is too small.
     pub(crate) unsafe fn run(
         &self,
         workspaces: &mut [Workspace],
@@ -120,11 +120,11 @@ impl Winograd {
                 let bound = |part: usize| part * n_blocks / self.n_parts;
                 for block in bound(part)..bound(part + 1) {
                     let tiles = block * BLOCK..n_tiles.min((block + 1) * BLOCK);
-                    // SAFETY: required of the caller; parts have separate scratch space.
+                    // SAFETY: required of the caller; each part has its own memory.
                     unsafe { (self.transforms.read)(shape, tiles.clone(), images.at(0), from) };
                     // SAFETY: as above.
                     unsafe { shape.multiply(workspace, scratch.at(0), from, to) };
-                    // SAFETY: as above; blocks are different pixels.
+                    // SAFETY: as above; blocks have disjoint pixels.
                     unsafe { (self.transforms.write)(shape, tiles, to, results.at(0)) };
                 }
             }
@@ -137,11 +137,11 @@ impl Shape {
         self.batch * self.tiles[0] * self.tiles[1]
     }
 
-    /// Computes the product of each element: tiles by channels times channels by filters.
+    /// Multiplies each element: tiles by channels times channels by filters.
     ///
     /// # Safety
-    /// The pointers have the elements of a block, and of all filters; nobody else uses those of the
-    /// result.
+    /// The pointers refer to the elements of a block and of all filters. Nothing else uses those of
+    /// the result.
     unsafe fn multiply(
         &self,
         workspace: &mut Workspace,

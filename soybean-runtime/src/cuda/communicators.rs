@@ -35,17 +35,18 @@ impl Communicators {
         // All processes connect the groups in the same order, which rules out deadlocks.
         for ((axes, group), id) in groups.iter().zip(ids) {
             let members = group.iter().enumerate().filter(|(_, rank)| ranks.contains(rank));
-            let members: Vec<_> = members.map(|(member, rank)| (member, *rank)).collect();
+            let members: Vec<_> = members.map(|(group_rank, rank)| (group_rank, *rank)).collect();
             if members.is_empty() {
                 continue;
             }
-            let place = |rank: usize| rank - ranks.start;
-            let local =
-                members.iter().map(|(member, rank)| (*member, Arc::clone(&gpus[place(*rank)])));
-            let connected =
+            let local_index = |rank: usize| rank - ranks.start;
+            let local = members
+                .iter()
+                .map(|(group_rank, rank)| (*group_rank, Arc::clone(&gpus[local_index(*rank)])));
+            let group_communicators =
                 CommunicatorGroup::new(&id, group.len(), &local.collect::<Vec<_>>(), peers)?;
-            let contexts = members.iter().map(|(_, rank)| place(*rank)).collect();
-            groups_by_axes.entry(*axes).or_default().push((contexts, connected));
+            let contexts = members.iter().map(|(_, rank)| local_index(*rank)).collect();
+            groups_by_axes.entry(*axes).or_default().push((contexts, group_communicators));
         }
         Ok(Self(groups_by_axes))
     }
@@ -60,31 +61,31 @@ impl Communicators {
         call: &NcclCall,
         contexts: &[RankContext],
     ) -> Result<(), Error> {
-        let address = |place: &RankContext, (block, offset)| place.address(block, offset);
-        for (local, connected) in self.0.get(&call.axes).into_iter().flatten() {
-            let member = |place: &usize| Participant {
-                stream: contexts[*place].lane(Lane::Communication),
-                send: address(&contexts[*place], call.send),
-                receive: address(&contexts[*place], call.receive),
+        let address = |context: &RankContext, (block, offset)| context.address(block, offset);
+        for (local, group_communicators) in self.0.get(&call.axes).into_iter().flatten() {
+            let participant = |index: &usize| Participant {
+                stream: contexts[*index].lane(Lane::Communication),
+                send: address(&contexts[*index], call.send),
+                receive: address(&contexts[*index], call.receive),
             };
-            let members: Vec<Participant<'_>> = local.iter().map(member).collect();
+            let participants: Vec<Participant<'_>> = local.iter().map(participant).collect();
             let (n_elements, dtype) = (call.n_elements, call.dtype);
             match call.operation {
                 // SAFETY: required of the caller, here and below.
                 NcclOperation::AllReduce(combine) => unsafe {
-                    connected.all_reduce(&members, n_elements, dtype, combine)
+                    group_communicators.all_reduce(&participants, n_elements, dtype, combine)
                 },
                 // SAFETY: see above.
                 NcclOperation::ReduceScatter(combine) => unsafe {
-                    connected.reduce_scatter(&members, n_elements, dtype, combine)
+                    group_communicators.reduce_scatter(&participants, n_elements, dtype, combine)
                 },
                 // SAFETY: see above.
                 NcclOperation::AllGather => unsafe {
-                    connected.all_gather(&members, n_elements, dtype)
+                    group_communicators.all_gather(&participants, n_elements, dtype)
                 },
                 // SAFETY: see above.
                 NcclOperation::AllToAll => unsafe {
-                    connected.all_to_all(&members, n_elements, dtype)
+                    group_communicators.all_to_all(&participants, n_elements, dtype)
                 },
             }?;
         }
@@ -93,7 +94,10 @@ impl Communicators {
 
     /// Finalizes and destroys all communicators. No work may be pending.
     pub(crate) fn close(&mut self) {
-        self.0.values_mut().flatten().for_each(|(_, connected)| connected.close());
+        self.0
+            .values_mut()
+            .flatten()
+            .for_each(|(_, group_communicators)| group_communicators.close());
         self.0.clear();
     }
 
@@ -104,7 +108,10 @@ impl Communicators {
 
     /// Returns the first asynchronous error that NCCL reports.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.0.values().flatten().try_for_each(|(_, connected)| connected.check())
+        self.0
+            .values()
+            .flatten()
+            .try_for_each(|(_, group_communicators)| group_communicators.check())
     }
 }
 

@@ -142,7 +142,7 @@ impl NvrtcProgram {
         let asked = unsafe { sys::nvrtcGetCUBINSize(self.0, &mut n_bytes) };
         check("the size of the machine code", asked)?;
         let mut code = vec![0_u8; n_bytes];
-        // SAFETY: the program is alive, and there is room for as many bytes as it said.
+        // SAFETY: the program is alive, and the buffer has the size that NVRTC reported.
         let asked = unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) };
         check("the machine code", asked)?;
         Ok(code)
@@ -157,7 +157,7 @@ impl NvrtcProgram {
         if asked.result().is_err() || log.is_empty() {
             return String::new();
         }
-        // SAFETY: the program is alive, and there is room for as many bytes as it said.
+        // SAFETY: the program is alive, and the buffer has the size that NVRTC reported.
         let asked = unsafe { sys::nvrtcGetProgramLog(self.0, log.as_mut_ptr().cast()) };
         let is_there = asked.result().is_ok();
         let text = CStr::from_bytes_until_nul(&log).ok().filter(|_| is_there);

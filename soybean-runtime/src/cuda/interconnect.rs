@@ -7,16 +7,16 @@ use crate::{Error, ErrorKind};
 
 /// Selects the communication backend. NCCL is used if it is available and each rank has its own
 /// GPU. Otherwise ranks read each other's memory, which works within one process only. `gpus` are
-/// the GPUs of the `n_here` ranks of this process.
+/// the GPUs of the `n_local` ranks of this process.
 pub(super) fn choose_backend(
     gpus: &[Arc<Gpu>],
-    n_here: usize,
+    n_local: usize,
     peers: &dyn Peers,
 ) -> Result<CommunicationBackend, Error> {
     if peers.exist() {
         return installation().nccl().map(|_| CommunicationBackend::Nccl);
     }
-    if n_here > 1 && gpus.len() == n_here && installation().nccl().is_ok() {
+    if n_local > 1 && gpus.len() == n_local && installation().nccl().is_ok() {
         return Ok(CommunicationBackend::Nccl);
     }
     enable_peer_access(gpus)?;

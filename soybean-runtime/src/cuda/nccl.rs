@@ -57,7 +57,7 @@ pub(crate) struct Participant<'a> {
 const FINALIZE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A call for one rank, with its communicator and its stream.
-type MemberCall<'a> = &'a dyn Fn(Participant<'_>, RawCommunicator, *mut c_void) -> NcclResult;
+type RankCall<'a> = &'a dyn Fn(Participant<'_>, RawCommunicator, *mut c_void) -> NcclResult;
 
 impl CommunicatorGroup {
     /// Initialises the communicators of a group of `group_size` ranks. `local` gives the ranks of
@@ -82,28 +82,33 @@ impl CommunicatorGroup {
         };
         let what = format!("connecting {:?}", group.gpus);
         group.start_group(&what)?;
-        let places = local.iter().zip(&group.communicators);
-        let begun = places.map(|((group_rank, gpu), place)| {
+        let pointers = local.iter().zip(&group.communicators);
+        let started = pointers.map(|((group_rank, gpu), pointer_slot)| {
             gpu.make_current()?;
-            Ok(group.init_rank(id, *group_rank, place))
+            Ok(group.init_rank(id, *group_rank, pointer_slot))
         });
-        let begun: Result<Vec<NcclResult>, Error> = begun.collect();
-        let ended = group.end_group();
-        let begun = begun?.into_iter().chain([ended]);
-        let checked = group.check_results(&what, begun);
+        let started: Result<Vec<NcclResult>, Error> = started.collect();
+        let group_ended = group.end_group();
+        let started = started?.into_iter().chain([group_ended]);
+        let checked = group.check_results(&what, started);
         let restored = restore_context(&group.gpus);
         checked.and(restored).map(|()| group)
     }
 
     /// Starts the initialisation of a rank's communicator on the current device.
-    fn init_rank(&self, id: &UniqueId, group_rank: usize, place: &AtomicPtr<c_void>) -> NcclResult {
+    fn init_rank(
+        &self,
+        id: &UniqueId,
+        group_rank: usize,
+        pointer_slot: &AtomicPtr<c_void>,
+    ) -> NcclResult {
         let count = |n: usize| c_int::try_from(n).unwrap_or(c_int::MAX);
         let (group_size, group_rank) = (count(self.group_size), count(group_rank));
         match self.nccl.non_blocking {
             // SAFETY: the pointer stays valid until the communicator is destroyed in `drop`.
             Some(calls) => unsafe {
                 (calls.init_rank)(
-                    place.as_ptr(),
+                    pointer_slot.as_ptr(),
                     group_size,
                     id.raw(),
                     group_rank,
@@ -112,7 +117,7 @@ impl CommunicatorGroup {
             },
             // SAFETY: as above.
             None => unsafe {
-                (self.nccl.init_rank)(place.as_ptr(), group_size, id.raw(), group_rank)
+                (self.nccl.init_rank)(pointer_slot.as_ptr(), group_size, id.raw(), group_rank)
             },
         }
     }
@@ -124,14 +129,21 @@ impl CommunicatorGroup {
     /// until the collective completes.
     pub(crate) unsafe fn all_reduce(
         &self,
-        members: &[Participant<'_>],
+        participants: &[Participant<'_>],
         n_elements: usize,
         dtype: DType,
         combine: Combine,
     ) -> Result<(), Error> {
         // SAFETY: required of the caller.
         unsafe {
-            self.reduce("all-reduce", self.nccl.all_reduce, members, n_elements, dtype, combine)
+            self.reduce(
+                "all-reduce",
+                self.nccl.all_reduce,
+                participants,
+                n_elements,
+                dtype,
+                combine,
+            )
         }
     }
 
@@ -141,13 +153,13 @@ impl CommunicatorGroup {
     /// As [`Self::all_reduce`]; the receive buffer holds `n_elements` times the group size.
     pub(crate) unsafe fn all_gather(
         &self,
-        members: &[Participant<'_>],
+        participants: &[Participant<'_>],
         n_elements: usize,
         dtype: DType,
     ) -> Result<(), Error> {
         let dtype = data_type(dtype);
-        self.grouped_call("all-gather", members, &|member, communicator, stream| {
-            let (send, receive) = (pointer(member.send), pointer(member.receive));
+        self.grouped_call("all-gather", participants, &|participant, communicator, stream| {
+            let (send, receive) = (pointer(participant.send), pointer(participant.receive));
             // SAFETY: required of the caller.
             unsafe {
                 (self.nccl.all_gather)(send, receive, n_elements, dtype, communicator, stream)
@@ -161,7 +173,7 @@ impl CommunicatorGroup {
     /// As [`Self::all_reduce`]; the send buffer holds `n_elements` times the group size.
     pub(crate) unsafe fn reduce_scatter(
         &self,
-        members: &[Participant<'_>],
+        participants: &[Participant<'_>],
         n_elements: usize,
         dtype: DType,
         combine: Combine,
@@ -171,7 +183,7 @@ impl CommunicatorGroup {
             self.reduce(
                 "reduce-scatter",
                 self.nccl.reduce_scatter,
-                members,
+                participants,
                 n_elements,
                 dtype,
                 combine,
@@ -187,14 +199,14 @@ impl CommunicatorGroup {
         &self,
         what: &str,
         function: Reduce,
-        members: &[Participant<'_>],
+        participants: &[Participant<'_>],
         n_elements: usize,
         dtype: DType,
         combine: Combine,
     ) -> Result<(), Error> {
         let (dtype, combine) = (data_type(dtype), reduce_op(combine));
-        self.grouped_call(what, members, &|member, communicator, stream| {
-            let (send, receive) = (pointer(member.send), pointer(member.receive));
+        self.grouped_call(what, participants, &|participant, communicator, stream| {
+            let (send, receive) = (pointer(participant.send), pointer(participant.receive));
             // SAFETY: required of the caller.
             unsafe { function(send, receive, n_elements, dtype, combine, communicator, stream) }
         })
@@ -207,17 +219,17 @@ impl CommunicatorGroup {
     /// overlap.
     pub(crate) unsafe fn all_to_all(
         &self,
-        members: &[Participant<'_>],
+        participants: &[Participant<'_>],
         n_elements: usize,
         dtype: DType,
     ) -> Result<(), Error> {
         let n_bytes = (n_elements * dtype.bytes()) as u64;
         let (dtype, group_size) = (data_type(dtype), self.group_size);
-        self.grouped_call("all-to-all", members, &|member, communicator, stream| {
+        self.grouped_call("all-to-all", participants, &|participant, communicator, stream| {
             let peers = (0..group_size as u64).zip(0..).map(|(peer, group_rank): (u64, c_int)| {
                 let (send, receive) = (
-                    pointer(member.send + peer * n_bytes),
-                    pointer(member.receive + peer * n_bytes),
+                    pointer(participant.send + peer * n_bytes),
+                    pointer(participant.receive + peer * n_bytes),
                 );
                 // SAFETY: required of the caller.
                 let sent = unsafe {
@@ -302,19 +314,20 @@ impl CommunicatorGroup {
     fn grouped_call(
         &self,
         what: &str,
-        members: &[Participant<'_>],
-        call: MemberCall<'_>,
+        participants: &[Participant<'_>],
+        call: RankCall<'_>,
     ) -> Result<(), Error> {
-        if members.len() != self.gpus.len() {
-            let (expected, found) = (self.gpus.len(), members.len());
+        if participants.len() != self.gpus.len() {
+            let (expected, found) = (self.gpus.len(), participants.len());
             let message = format!("{what}: expected {expected} ranks, found {found}");
             return Err(Error::new(ErrorKind::Program, message));
         }
-        let streams: Vec<_> = members.iter().map(|it| it.stream.raw()).collect::<Result<_, _>>()?;
+        let streams: Vec<_> =
+            participants.iter().map(|it| it.stream.raw()).collect::<Result<_, _>>()?;
         self.start_group(what)?;
-        let members = members.iter().zip(self.communicators()).zip(streams);
-        let called = members.map(|((&member, (_, communicator)), stream)| {
-            call(member, communicator, stream.cast())
+        let participants = participants.iter().zip(self.communicators()).zip(streams);
+        let called = participants.map(|((&participant, (_, communicator)), stream)| {
+            call(participant, communicator, stream.cast())
         });
         let called = combined_result(called);
         let results = [called, self.end_group()].into_iter();
@@ -374,9 +387,9 @@ impl CommunicatorGroup {
         // In one group, since the ranks of a machine may wait for each other.
         self.start_group(what)?;
         // SAFETY: the communicator is valid.
-        let begun = self.communicators().map(|(_, it)| unsafe { (calls.finalize)(it) });
-        let begun = combined_result(begun);
-        match combined_result([begun, self.end_group()].into_iter()) {
+        let started = self.communicators().map(|(_, it)| unsafe { (calls.finalize)(it) });
+        let started = combined_result(started);
+        match combined_result([started, self.end_group()].into_iter()) {
             0 | IN_PROGRESS => self.wait_until_idle(FINALIZE_TIMEOUT),
             result => Err(self.error_of(what, result)),
         }

@@ -111,7 +111,7 @@ fn gpus() -> (Result<Vec<u64>, String>, bool) {
     (crate::devices::usable().map(|_| Vec::new()), false)
 }
 
-/// Chooses the devices of process `number`, which has `n_here` ranks like every process. `offers`
+/// Chooses the devices of process `number`, which has `n_local` ranks like every process. `offers`
 /// are the encoded offers of all processes.
 ///
 /// # Errors
@@ -119,7 +119,7 @@ fn gpus() -> (Result<Vec<u64>, String>, bool) {
 pub(super) fn choose_devices(
     offers: &[u8],
     number: usize,
-    n_here: usize,
+    n_local: usize,
 ) -> Result<DeviceChoice, Error> {
     let offers: Option<Vec<DeviceOffer>> =
         offers.chunks_exact(N_BYTES).map(DeviceOffer::from_bytes).collect();
@@ -143,10 +143,10 @@ pub(super) fn choose_devices(
     }
     let obstacle = match own.device {
         Device::Cpu => return Ok(DeviceChoice::Cpu(None)),
-        Device::Auto | Device::Cuda => obstacle(&offers, n_here),
+        Device::Auto | Device::Cuda => obstacle(&offers, n_local),
     };
     match (obstacle, own.device) {
-        (None, _) => Ok(DeviceChoice::Gpus(range(&offers, number, n_here))),
+        (None, _) => Ok(DeviceChoice::Gpus(range(&offers, number, n_local))),
         (Some(obstacle), Device::Cuda) => Err(Error::new(ErrorKind::Device, obstacle)),
         (Some(obstacle), _) => {
             let announce = offers.iter().any(|it| it.has_driver);
@@ -164,9 +164,9 @@ fn sharing(offers: &[DeviceOffer], number: usize) -> impl Iterator<Item = usize>
 }
 
 /// Returns the GPUs of a process. Processes that see the same GPUs take them in order.
-fn range(offers: &[DeviceOffer], number: usize, n_here: usize) -> Range<usize> {
+fn range(offers: &[DeviceOffer], number: usize, n_local: usize) -> Range<usize> {
     let n_before = sharing(offers, number).take_while(|it| *it != number).count();
-    n_before * n_here..(n_before + 1) * n_here
+    n_before * n_local..(n_before + 1) * n_local
 }
 
 /// A GPU that a rank of a process takes.
@@ -177,13 +177,13 @@ struct TakenGpu {
 }
 
 /// Returns the reason why some rank has no GPU of its own, if there is one.
-fn obstacle(offers: &[DeviceOffer], n_here: usize) -> Option<String> {
+fn obstacle(offers: &[DeviceOffer], n_local: usize) -> Option<String> {
     for (process, offer) in offers.iter().enumerate() {
         if !offer.obstacle.is_empty() {
             return Some(format!("process {process}: {}", offer.obstacle));
         }
         let (n_sharing, found) = (sharing(offers, process).count(), offer.gpus.len());
-        let expected = n_sharing * n_here;
+        let expected = n_sharing * n_local;
         if found < expected {
             let processes = if n_sharing == 1 {
                 String::new()
@@ -191,13 +191,13 @@ fn obstacle(offers: &[DeviceOffer], n_here: usize) -> Option<String> {
                 format!("each of {n_sharing} processes with ")
             };
             return Some(format!(
-                "process {process}: expected {expected} GPUs, one for each rank of {processes}{n_here} ranks, found {found}"
+                "process {process}: expected {expected} GPUs, one for each rank of {processes}{n_local} ranks, found {found}"
             ));
         }
     }
     let mut taken: Vec<TakenGpu> = Vec::new();
     for (process, offer) in offers.iter().enumerate() {
-        for gpu in &offer.gpus[range(offers, process, n_here)] {
+        for gpu in &offer.gpus[range(offers, process, n_local)] {
             let is_same = |it: &&TakenGpu| (it.machine, it.gpu) == (offer.machine, *gpu);
             if let Some(TakenGpu { process: other, .. }) = taken.iter().find(is_same) {
                 return Some(format!(
@@ -223,9 +223,9 @@ mod tests {
     }
 
     /// Checks the decisions of all processes.
-    fn check(offers: &[DeviceOffer], n_here: usize, expected: &[&str]) {
+    fn check(offers: &[DeviceOffer], n_local: usize, expected: &[&str]) {
         let bytes: Vec<u8> = offers.iter().flat_map(DeviceOffer::to_bytes).collect();
-        let found = (0..offers.len()).map(|number| match choose_devices(&bytes, number, n_here) {
+        let found = (0..offers.len()).map(|number| match choose_devices(&bytes, number, n_local) {
             Ok(DeviceChoice::Cpu(None)) => "cpu".to_owned(),
             Ok(DeviceChoice::Cpu(Some(obstacle))) => format!("cpu: {obstacle}"),
             Ok(DeviceChoice::Gpus(gpus)) => format!("{gpus:?}"),

@@ -45,9 +45,9 @@ fn call(what: &str, run: impl FnOnce() -> c_int) -> Result<(), Error> {
 }
 
 fn number(n: usize) -> Result<c_int, Error> {
-    let fault =
+    let error =
         |_| Error::new(ErrorKind::Program, format!("expected a number of 31 bits, found {n}"));
-    c_int::try_from(n).map_err(fault)
+    c_int::try_from(n).map_err(error)
 }
 
 /// Returns the datatype of all messages.

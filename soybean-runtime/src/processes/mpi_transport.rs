@@ -17,7 +17,7 @@ pub(super) const MAX_MESSAGE_BYTES: usize = 1 << 30;
 
 /// Maximum number of ranks of a process. Tags encode the sending and the receiving rank, and MPI
 /// guarantees only 2^15 of them.
-pub(super) const MAX_RANKS_HERE: usize = 128;
+pub(super) const MAX_LOCAL_RANKS: usize = 128;
 
 /// A rank and its connection to other ranks.
 pub(super) struct MpiTransport {
@@ -26,7 +26,7 @@ pub(super) struct MpiTransport {
     pub(super) progress: Arc<Progress>,
     pub(super) rank: usize,
     /// Ranks per process.
-    pub(super) n_here: usize,
+    pub(super) n_local: usize,
     pub(super) requests: Requests,
 }
 
@@ -36,8 +36,8 @@ impl MpiTransport {
     /// receive an error, rather than misread a message.
     fn address(&self, peer: usize, (from, to): (usize, usize)) -> (usize, usize) {
         let is_training = usize::from(self.progress.current().1.kind == OperationKind::Train);
-        let pair = (from % self.n_here) * self.n_here + to % self.n_here;
-        (peer / self.n_here, 2 * pair + is_training)
+        let pair = (from % self.n_local) * self.n_local + to % self.n_local;
+        (peer / self.n_local, 2 * pair + is_training)
     }
 }
 

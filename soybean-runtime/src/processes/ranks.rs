@@ -15,7 +15,7 @@ use super::{
     control::mismatch,
     device_choice::{DeviceChoice, DeviceOffer, choose_devices},
     mpi_communicator::{MpiCommunicator, Requests},
-    mpi_transport::{MAX_MESSAGE_BYTES, MAX_RANKS_HERE, MpiTransport, chunks},
+    mpi_transport::{MAX_LOCAL_RANKS, MAX_MESSAGE_BYTES, MpiTransport, chunks},
     progress::{Operation, OperationKind, Progress},
     report_codec::{self, ReportHeader, ReportReader},
     world::{self, WaitContext, World},
@@ -78,20 +78,20 @@ pub(crate) fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn R
 /// Returns the ranks of a process.
 fn local_ranks(model: &AnyModel, process: Process) -> Result<Range<usize>, Error> {
     let n_ranks = model.get().tables().mesh.n_ranks();
-    let fault = |message| Err(Error::new(ErrorKind::Process, message));
+    let error = |message| Err(Error::new(ErrorKind::Process, message));
     let Process { number, count } = process;
     if !n_ranks.is_multiple_of(count) {
-        return fault(format!(
+        return error(format!(
             "expected a number of processes that divides the model's {n_ranks} ranks, found {count}"
         ));
     }
-    let n_here = n_ranks / count;
-    if n_here > MAX_RANKS_HERE {
-        return fault(format!(
-            "expected at most {MAX_RANKS_HERE} ranks in each of several processes, found {n_here}"
+    let n_local = n_ranks / count;
+    if n_local > MAX_LOCAL_RANKS {
+        return error(format!(
+            "expected at most {MAX_LOCAL_RANKS} ranks in each of several processes, found {n_local}"
         ));
     }
-    Ok(number * n_here..(number + 1) * n_here)
+    Ok(number * n_local..(number + 1) * n_local)
 }
 
 /// Reports a failure to the other processes. It is printed where the program ends.
@@ -117,10 +117,10 @@ impl RankStarter {
         shared: &SharedState,
     ) -> Result<Box<dyn Ranks>, Error> {
         let Self { world, communicator, progress, ranks } = self;
-        let n_here = ranks.len();
+        let n_local = ranks.len();
         let transport = |rank| -> Option<Box<dyn Transport>> {
             let (progress, requests) = (Arc::clone(&progress), Requests::default());
-            Some(Box::new(MpiTransport { world, communicator, progress, rank, n_here, requests }))
+            Some(Box::new(MpiTransport { world, communicator, progress, rank, n_local, requests }))
         };
         let part = Part { ranks, n_cores: world.n_cores, transport: &transport };
         let ranks = CpuRanks::start(model, config, obstacle, &part, shared.clone())?;
@@ -359,6 +359,6 @@ impl ReportExchange {
 }
 
 /// Returns the ranks of a process. All processes have equally many.
-const fn ranks_of(process: usize, n_here: usize) -> Range<usize> {
-    process * n_here..(process + 1) * n_here
+const fn ranks_of(process: usize, n_local: usize) -> Range<usize> {
+    process * n_local..(process + 1) * n_local
 }

@@ -81,7 +81,7 @@ extern "C" fn leave() {
 
 impl World {
     fn start() -> Result<Self, Error> {
-        let fault = |message: String| Err(Error::new(ErrorKind::Process, message));
+        let error = |message: String| Err(Error::new(ErrorKind::Process, message));
         // If the program has initialised MPI itself, it also finalises it.
         let threading = match mpi::initialize_with_threading(Threading::Multiple) {
             Some((universe, threading)) => {
@@ -93,7 +93,7 @@ impl World {
             None => mpi::environment::threading_support(),
         };
         if threading < Threading::Multiple {
-            return fault(format!(
+            return error(format!(
                 "expected an MPI library that several threads may call (MPI_THREAD_MULTIPLE), found {threading:?}"
             ));
         }

@@ -4,26 +4,28 @@ use std::time::Duration;
 
 use super::super::oracle::{Numbers, Oracle};
 
-/// One element of a parameter: its value if it is decayed, what a step took off it, and the derivative of the loss by it.
+/// One element of a parameter: its value if it is decayed, its decrease in a step, and the
+/// derivative of the loss.
 pub(super) struct Sample {
     value: f64,
     update: f64,
     pub(super) slope: f64,
 }
 
-/// What is known of a first update besides the parameters after it.
+/// A first update, besides the parameters after it.
 pub(super) struct FirstUpdate<'a> {
-    /// The steps whose gradients it is of.
+    /// The steps whose gradients it uses.
     pub(super) steps: &'a [u64],
-    /// What gradients were multiplied by, so that their norm is not too large.
+    /// The factor of gradient clipping.
     pub(super) clipping: f64,
-    /// Whether each of the parameters is trained.
+    /// True for each trained parameter.
     pub(super) is_trained: &'a [bool],
-    /// Whether each of the parameters has a weight decay, if any has.
+    /// True for each parameter with weight decay, if the model has any.
     pub(super) is_decayed: &'a [bool],
 }
 
-/// From each parameter the element with the largest update, and others evenly spread; as many as some seconds allow.
+/// Samples each parameter: the element with the largest update, and evenly spaced others, as many
+/// as a few seconds allow.
 pub(super) fn sample(
     oracle: &mut Oracle,
     after: &[Numbers],
@@ -59,17 +61,18 @@ fn elements(updates: &[f64], n_wanted: usize) -> Vec<usize> {
     elements
 }
 
-/// What the first update of an optimiser is, of the gradient `g` and the parameter `p`; `decay` is fitted to the samples.
+/// The first update of an optimiser as a function of the gradient `g` and the parameter `p`;
+/// `decay` is fitted to the samples.
 pub(super) struct Rule {
     pub(super) name: &'static str,
     needs_state: bool,
     gradient_part: fn(&Sample, &Fit) -> f64,
 }
 
-/// What samples have in common.
+/// Statistics of all samples.
 pub(super) struct Fit {
     pub(super) factor: f64,
-    /// Below this, a slope may have either sign.
+    /// Slopes below this may have either sign.
     least_slope: f64,
 }
 
@@ -82,7 +85,8 @@ const RULES: &[Rule] = &[
         gradient_part: |sample, fit| fit.factor * sample.slope,
     },
     Rule {
-        // Adam's first step is g / (|g| + eps); where the gradient nearly vanishes, rounding leaves no more than its size.
+        // Adam's first step is g / (|g| + eps). Where the gradient nearly vanishes, rounding leaves
+        // only its magnitude.
         name: "the sign of the gradient",
         needs_state: true,
         gradient_part: |sample, fit| {
@@ -92,10 +96,10 @@ const RULES: &[Rule] = &[
 ];
 
 impl Fit {
-    /// Over all samples; `tolerance` is that of an update.
+    /// Returns the statistics of samples; `tolerance` is that of an update.
     pub(super) fn new(samples: &[Sample], tolerance: f64) -> Self {
         let product = |size: fn(&Sample) -> f64| samples.iter().map(size).sum::<f64>();
-        // The multiples of slope and value that are nearest to the updates, together.
+        // The least-squares multiples of slope and value for the updates.
         let (squares, values) =
             (product(|it| it.slope * it.slope), product(|it| it.value * it.value));
         let mixed = product(|it| it.slope * it.value);
@@ -109,7 +113,8 @@ impl Fit {
         Self { factor, least_slope: tolerance * largest(samples, |it| it.slope) }
     }
 
-    /// The first rule that holds, since the later ones are weaker; if none does, the nearest; with its weight decay and error.
+    /// Returns the first rule that holds, since later ones are weaker, or the nearest rule if none
+    /// holds; with its weight decay and error.
     pub(super) fn rule(
         &self,
         samples: &[Sample],
@@ -125,7 +130,8 @@ impl Fit {
 }
 
 impl Rule {
-    /// The weight decay that fits best, and the largest difference that is left, relative to the largest update.
+    /// Returns the best weight decay and the largest remaining difference, relative to the largest
+    /// update.
     fn fit(&self, samples: &[Sample], fit: &Fit) -> (f64, f64) {
         let rest = |sample: &Sample| sample.update - (self.gradient_part)(sample, fit);
         let square: f64 = samples.iter().map(|it| it.value * it.value).sum();

@@ -1,4 +1,5 @@
-//! `check` on models whose updates take several steps, are clipped, spare parameters, or depend on a scale.
+//! `check` on models whose updates take several steps, are clipped, exclude parameters or use a
+//! loss scale.
 
 use soybean_runtime::{Config, Device, View};
 

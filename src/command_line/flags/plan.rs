@@ -30,16 +30,16 @@ const FORMATS: [(&str, Format); 5] = [
     ("html", Format::Html),
 ];
 
-/// What `plan` is asked.
+/// The options of `plan`.
 #[derive(Clone, Debug, Default)]
 pub(in crate::command_line) struct PlanOptions {
     pub(in crate::command_line) format: Format,
     pub(in crate::command_line) changes: Changes,
-    /// The tensor of which all tilings are tried.
+    /// The tensor whose other tilings are evaluated.
     pub(in crate::command_line) why: Option<String>,
     /// The two plans that are compared.
     pub(in crate::command_line) diff: Vec<String>,
-    /// Where the result goes, if not to standard output.
+    /// The output file, if not standard output.
     pub(in crate::command_line) file: Option<PathBuf>,
 }
 
@@ -56,7 +56,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         name: "strategy",
         value: "NAME",
-        help: "the plan by another strategy: auto, recursive, data or model",
+        help: "the plan with another strategy: auto, recursive, data or model",
         commands: &[Command::Plan],
         target: Target::Option(|options, text| {
             set(&mut options.plan.changes.strategy, text.parse().map(Some))
@@ -74,7 +74,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         name: "memory",
         value: "SIZE",
-        help: "the plan where each GPU has so much memory: 80GiB",
+        help: "the plan within this memory per GPU, such as 80GiB",
         commands: &[Command::Plan],
         target: Target::Option(|options, text| {
             set(&mut options.plan.changes.memory, parse_bytes(text).map(Some))
@@ -83,7 +83,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         name: "cluster",
         value: "NAME",
-        help: "the plan on another machine: a preset or a TOML file",
+        help: "the plan for another cluster: a preset or a TOML file",
         commands: &[Command::Plan],
         target: Target::Option(|options, text| {
             set(&mut options.plan.changes.cluster, cluster(text).map(Some))
@@ -92,7 +92,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         name: "objective",
         value: "NAME",
-        help: "the plan that is best by another measure: bytes or time",
+        help: "the plan with another objective: bytes or time",
         commands: &[Command::Plan],
         target: Target::Option(|options, text| {
             set(&mut options.plan.changes.objective, text.parse().map(Some))
@@ -101,14 +101,14 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         name: "unshared",
         value: "",
-        help: "the plan in which every operator converts its operands for itself",
+        help: "the plan without replicas, in which every operator converts its own operands",
         commands: &[Command::Plan],
         target: Target::Option(|options, _| set(&mut options.plan.changes.shares, Ok(Some(false)))),
     },
     Flag {
         name: "why",
         value: "TENSOR",
-        help: "what every other tiling of a tensor would cost",
+        help: "the cost of every other tiling of a tensor",
         commands: &[Command::Plan],
         target: Target::Option(|options, text| {
             set(&mut options.plan.why, Ok(Some(text.to_owned())))
@@ -117,7 +117,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         name: "diff",
         value: "A B",
-        help: "how two plans differ: strategies, or files of --format json",
+        help: "the differences of two plans: strategies, or files of --format json",
         commands: &[Command::Plan],
         target: Target::Option(|options, text| {
             options.plan.diff.push(text.to_owned());
@@ -134,7 +134,7 @@ pub(super) const FLAGS: &[Flag] = &[
     Flag {
         name: "output",
         value: "FILE",
-        help: "where it goes (standard output); -o FILE is the same",
+        help: "the output file (standard output); also -o FILE",
         commands: &[Command::Plan],
         target: Target::Option(|options, text| set(&mut options.plan.file, Ok(Some(text.into())))),
     },
@@ -148,7 +148,7 @@ fn format(text: &str) -> Result<Format, String> {
         .ok_or_else(|| format!("expected one of {}, found `{text}`", known()))
 }
 
-/// The preset of this name, or the machine that a file describes.
+/// Returns the preset of this name, or the cluster that a file describes.
 fn cluster(name: &str) -> Result<Cluster, String> {
     if let Some(cluster) = soybean_cluster::preset(name) {
         return Ok(cluster);

@@ -11,16 +11,16 @@ pub(in crate::command_line) const PREDICTOR: &[CommandEntry] = &[
     CommandEntry {
         command: Command::CheckPredictor,
         name: "check",
-        help: "compare the generated predictor with the model's function, on random numbers",
+        help: "compare the generated predictor with the model's function on random inputs",
     },
     CommandEntry {
         command: Command::BenchPredictor,
         name: "bench",
-        help: "measure predictions, of random numbers",
+        help: "measure predictions on random inputs",
     },
     CommandEntry {
         command: Command::Devices,
         name: "devices",
-        help: "show which devices and libraries are found, and which are used",
+        help: "list the devices and libraries, and those in use",
     },
 ];

@@ -1,4 +1,5 @@
-//! What is going on, in a few lines that are drawn again and again. It goes to standard error; where that is no terminal, the lines for evaluations are enough.
+//! The dashboard: a few lines that are redrawn on standard error. Without a terminal nothing is
+//! drawn.
 
 use std::{
     collections::VecDeque,
@@ -11,14 +12,14 @@ use soybean_runtime::Process;
 
 use crate::run::{EvaluationRecord, Event, Start, StepRecord, TrainConfig};
 
-/// How long a picture stands at least.
+/// Minimum time between two frames.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The parts of the curve of losses.
+/// Maximum number of points of the loss curve.
 const N_BARS: usize = 40;
 
 pub(super) struct Dashboard {
-    /// The bar, and a line for each part of [`Board::lines`]; nothing without a terminal.
+    /// The progress bar and a line for each part of [`Board::lines`]; `None` without a terminal.
     screen: Option<Screen>,
     board: Board,
     drawn: Option<Instant>,
@@ -30,7 +31,7 @@ struct Screen {
     lines: Vec<ProgressBar>,
 }
 
-/// What is known.
+/// The displayed values.
 #[derive(Default)]
 struct Board {
     start: Option<Start>,
@@ -62,7 +63,7 @@ impl Dashboard {
         screen.draw(&self.board);
     }
 
-    /// Does something that writes to the terminal.
+    /// Runs `work` with the dashboard hidden, since it writes to the terminal.
     pub(super) fn suspend(&self, write: impl FnOnce()) {
         match &self.screen {
             Some(screen) => screen.all.suspend(write),
@@ -72,7 +73,7 @@ impl Dashboard {
 
     pub(super) fn clear(&self) {
         if let Some(screen) = &self.screen {
-            // What cannot be wiped away stays.
+            // A line that cannot be cleared stays.
             let _ = screen.all.clear();
         }
     }
@@ -135,7 +136,7 @@ impl Board {
         }
     }
 
-    /// Where in the run it is, and when it may be over.
+    /// Returns the position in the run, and the estimated time until the end.
     fn place(&self, start: &Start, step: &StepRecord) -> String {
         let place = format!("step {}/{}", step.step, start.n_steps);
         let n_done = step.step.saturating_sub(start.n_done);
@@ -177,11 +178,11 @@ impl Board {
     }
 }
 
-/// The losses of a run, as the means of as many steps as make a curve of bounded length.
+/// The losses of a run, averaged over groups of steps so that the curve has bounded length.
 #[derive(Default)]
 struct Losses {
     means: VecDeque<f64>,
-    /// The steps of one mean.
+    /// Steps in a group.
     n_steps: usize,
     sum: f64,
     n: usize,
@@ -204,7 +205,7 @@ impl Losses {
         }
     }
 
-    /// The curve in block letters, from the least to the greatest mean.
+    /// Returns the curve in block characters, from the least to the greatest mean.
     fn curve(&self) -> String {
         const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         let per_bar = self.means.len().div_ceil(N_BARS).max(1);
@@ -227,7 +228,7 @@ impl Losses {
     }
 }
 
-/// A time as people say it.
+/// Formats a duration for people.
 fn readable(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole seconds")]
     let seconds = seconds.round() as u64;
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
     use crate::run::record_tests::{evaluation, step};
 
-    /// Two epochs of 50 batches, `n_done` steps of which were made before.
+    /// Returns two epochs of 50 batches, after `n_done` steps.
     fn start(n_done: u64) -> Start {
         Start {
             n_done,
@@ -285,7 +286,8 @@ mod tests {
         assert!(place.starts_with("step 50/100  0:00 min left"), "{place}");
     }
 
-    /// Where a run goes on with more batches in an epoch than before, its steps are fewer than these.
+    /// A resumed run whose epochs have more batches than before has completed fewer steps than
+    /// these.
     #[test]
     fn the_bar_stands_at_the_batch_of_the_epoch() {
         let start = start(8);

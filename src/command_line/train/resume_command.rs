@@ -1,10 +1,11 @@
-//! The command that goes on with the run of this program.
+//! The command that resumes the run of this program.
 
 use std::{env, path::Path};
 
 use crate::run;
 
-/// This program's own command line, resuming at a checkpoint: at the newest, if it is one of the run's folder.
+/// Returns this program's command line with `--resume`: `auto` if the checkpoint is in the run's
+/// folder.
 pub(super) fn command(checkpoint: &Path, out: &Path) -> String {
     let arguments = env::args_os().map(|it| it.to_string_lossy().into_owned());
     resuming(arguments, checkpoint, out)
@@ -28,7 +29,7 @@ fn resuming(arguments: impl Iterator<Item = String>, checkpoint: &Path, out: &Pa
     kept.join(" ")
 }
 
-/// An argument as a shell takes it.
+/// Quotes an argument for a shell.
 fn quoted(argument: &str) -> String {
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "_-./=:,@%+".contains(it);
     match !argument.is_empty() && argument.chars().all(is_plain) {
@@ -66,7 +67,7 @@ mod tests {
             resuming(&["d", "--map", "it's = ours"]),
             r"d --map 'it'\''s = ours' --resume auto"
         );
-        // Before the first checkpoint of a run that goes on from that of another.
+        // A run that resumes from another run's checkpoint, before its first own one.
         assert_eq!(
             from(
                 &["d", "--resume", "x", "--out=runs/digits"],

@@ -37,7 +37,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "no-graph",
         value: "",
-        help: "queue each kernel anew in every step on GPUs, for debugging",
+        help: "launch each kernel separately on GPUs, without CUDA graphs, for debugging",
         scope: Scope::Model,
         set: |run, text| set(&mut run.trainer.uses_graphs, switch(text).map(|is_on| !is_on)),
         key: Key::Switch(|run| !run.trainer.uses_graphs),

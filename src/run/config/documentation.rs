@@ -10,14 +10,16 @@ const END: &str = "<!-- end of keys -->\n";
 
 /// Returns the table, a row for each setting.
 fn table() -> String {
-    let mut table = "| key | value | what it says |\n| --- | --- | --- |\n".to_owned();
+    let mut table = "| key | value | meaning |\n| --- | --- | --- |\n".to_owned();
     for setting in settings() {
         let value = match &setting.key {
             Key::Switch(_) => "`true` or `false`".to_owned(),
             Key::List { .. } => format!("list of `\"{}\"`", setting.value),
             Key::Value(_) => format!("`{}`", setting.value),
         };
-        writeln!(table, "| `{}` | {value} | {} |", setting.name, setting.help).unwrap();
+        // Markdown would take `<model>` for HTML.
+        let help = setting.help.replace('<', "&lt;");
+        writeln!(table, "| `{}` | {value} | {help} |", setting.name).unwrap();
     }
     table
 }
@@ -31,6 +33,6 @@ fn the_page_about_training_has_all_keys() {
     if env::var_os("UPDATE_EXPECT").is_some() {
         fs::write(path, [before, BEGIN, &table(), END, after].concat()).unwrap();
     } else {
-        assert!(found == table(), "docs/training.md is stale; UPDATE_EXPECT=1 writes it anew");
+        assert!(found == table(), "docs/training.md is stale; UPDATE_EXPECT=1 rewrites it");
     }
 }

@@ -6,7 +6,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "trace",
         value: "FILE",
-        help: "write what each rank did when in one step, for Perfetto or chrome://tracing",
+        help: "write a trace of one step of all ranks, for Perfetto or chrome://tracing",
         scope: Scope::TrainingSteps,
         set: |run, text| set(&mut run.trace, Ok(Some(text.into()))),
         key: Key::Value(|run| run.trace.as_deref().map(path)),
@@ -14,7 +14,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "data",
         value: "FILE",
-        help: "another data file than the model's own",
+        help: "a data file instead of the model's own",
         scope: Scope::Data,
         set: |run, text| set(&mut run.data.path, Ok(Some(text.into()))),
         key: Key::Value(|run| run.data.path.as_deref().map(path)),
@@ -22,7 +22,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "data-dir",
         value: "DIR",
-        help: "another data folder, for models whose data are several files",
+        help: "a data folder, for models whose data are several files",
         scope: Scope::Data,
         set: |run, text| set(&mut run.data.path, Ok(Some(text.into()))),
         // The key `data` has the same value.

@@ -23,7 +23,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "steps",
         value: "N",
-        help: "the number of steps: to train, whatever --epochs says, or to measure (20)",
+        help: "training steps, which override --epochs, or steps to measure (20)",
         scope: Scope::AllSteps,
         set: |run, text| set(&mut run.steps, positive(text).map(Some)),
         key: Key::Value(|run| optional(run.steps)),
@@ -31,7 +31,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "batch-limit",
         value: "N",
-        help: "at most this many batches in each epoch",
+        help: "maximum number of batches in an epoch",
         scope: Scope::Training,
         set: |run, text| set(&mut run.batch_limit, positive(text).map(Some)),
         key: Key::Value(|run| optional(run.batch_limit)),
@@ -39,7 +39,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "lr",
         value: "X",
-        help: "the learning rate; that of schedules at their peak",
+        help: "the learning rate, or the peak of the schedule",
         scope: Scope::TrainingSteps,
         set: |run, text| set(&mut run.trainer.learning_rate, from_zero(text)),
         key: Key::Value(|run| Some(float(run.trainer.learning_rate))),
@@ -55,7 +55,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "warmup",
         value: "N",
-        help: "steps in which the learning rate rises from 0 before the schedule (0)",
+        help: "steps of linear warm-up from 0 before the schedule (0)",
         scope: Scope::Training,
         set: |run, text| set(&mut run.schedule.warm_up, number(text)),
         key: Key::Value(|run| Some(Number(run.schedule.warm_up.to_string()))),
@@ -63,7 +63,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "min-lr",
         value: "X",
-        help: "the least learning rate of a schedule (0)",
+        help: "minimum learning rate of the schedule (0)",
         scope: Scope::Training,
         set: |run, text| set(&mut run.schedule.floor, from_zero(text)),
         key: Key::Value(|run| Some(float(run.schedule.floor))),
@@ -71,7 +71,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "decay-every",
         value: "N",
-        help: "steps between the decays of the schedule step",
+        help: "steps between decays of the schedule `step`",
         scope: Scope::Training,
         set: |run, text| set(&mut run.schedule.decay_every, positive(text).map(Some)),
         key: Key::Value(|run| optional(run.schedule.decay_every)),
@@ -79,7 +79,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "decay",
         value: "X",
-        help: "what the schedule step multiplies the learning rate by (0.1)",
+        help: "the factor of each decay of the schedule `step` (0.1)",
         scope: Scope::Training,
         set: |run, text| set(&mut run.schedule.decay, from_zero(text)),
         key: Key::Value(|run| Some(float(run.schedule.decay))),
@@ -87,7 +87,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "evaluate-every",
         value: "N",
-        help: "steps between evaluations, beside those at the ends of epochs",
+        help: "steps between evaluations, in addition to the ends of epochs",
         scope: Scope::Training,
         set: |run, text| set(&mut run.evaluate_every, or_never(text)),
         key: Key::Value(|run| optional(run.evaluate_every)),
@@ -95,7 +95,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "evaluate-averages",
         value: "",
-        help: "evaluate the moving averages of the weights, which the model keeps with ema = 0.999",
+        help: "evaluate the moving averages of the weights; the model needs ema = 0.999",
         scope: Scope::Training,
         set: |run, text| set(&mut run.evaluate_averages, switch(text)),
         key: Key::Switch(|run| run.evaluate_averages),
@@ -103,7 +103,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "watch",
         value: "NAME",
-        help: "the metric that chooses the best checkpoint and ends the run early (loss)",
+        help: "the metric that selects the best checkpoint and stops the run early (loss)",
         scope: Scope::Training,
         set: |run, text| set(&mut run.watch, Ok(Some(text.to_owned()))),
         key: Key::Value(|run| Some(Text(run.watched().to_owned()))),
@@ -111,7 +111,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "patience",
         value: "N",
-        help: "end after this many evaluations in a row that are no better",
+        help: "stop after this many evaluations without improvement",
         scope: Scope::Training,
         set: |run, text| set(&mut run.patience, or_never(text)),
         key: Key::Value(|run| optional(run.patience)),
@@ -119,7 +119,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "min-delta",
         value: "X",
-        help: "by how much an evaluation has to be better to count (0)",
+        help: "the minimum improvement that counts (0)",
         scope: Scope::Training,
         set: |run, text| set(&mut run.min_delta, from_zero(text)),
         key: Key::Value(|run| Some(float(run.min_delta))),
@@ -127,7 +127,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "out",
         value: "DIR",
-        help: "where checkpoints, metrics and events go (runs/<model>)",
+        help: "the folder of checkpoints, metrics and events (runs/<model>)",
         scope: Scope::Training,
         set: |run, text| set(&mut run.out, Ok(Some(text.into()))),
         key: Key::Value(|run| run.out.as_deref().map(path)),
@@ -151,7 +151,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "checkpoint-every",
         value: "N",
-        help: "steps between checkpoints, beside those at the ends of epochs",
+        help: "steps between checkpoints, in addition to the ends of epochs",
         scope: Scope::Training,
         set: |run, text| set(&mut run.checkpoint_every, or_never(text)),
         key: Key::Value(|run| optional(run.checkpoint_every)),
@@ -159,7 +159,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "keep",
         value: "N",
-        help: "how many checkpoints are kept, beside the best; all if 0 (3)",
+        help: "checkpoints to keep in addition to the best; 0 keeps all (3)",
         scope: Scope::Training,
         set: |run, text| set(&mut run.keep, number(text)),
         key: Key::Value(|run| Some(Number(run.keep.to_string()))),
@@ -167,7 +167,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "async-checkpoint",
         value: "",
-        help: "train on while a checkpoint is written",
+        help: "continue training while a checkpoint is written",
         scope: Scope::Training,
         set: |run, text| set(&mut run.async_checkpoint, switch(text)),
         key: Key::Switch(|run| run.async_checkpoint),
@@ -175,7 +175,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "resume",
         value: "PATH",
-        help: "go on at this checkpoint, or at the newest whole one: auto; or never (never)",
+        help: "the checkpoint to resume from; auto: the newest valid one (never)",
         scope: Scope::Training,
         set: |run, text| set(&mut run.resume, Ok(resume(text))),
         key: Key::Value(|run| {
@@ -189,7 +189,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "weights",
         value: "FILE",
-        help: "start with the weights of a safetensors file",
+        help: "a safetensors file with initial weights",
         scope: Scope::Training,
         set: |run, text| set(&mut run.weights, Ok(Some(text.into()))),
         key: Key::Value(|run| run.weights.as_deref().map(path)),
@@ -197,7 +197,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "map",
         value: "THEIRS=OURS",
-        help: "what a weight of that file is called here; may be given often",
+        help: "the name of a weight of that file in this model; may be repeated",
         scope: Scope::Training,
         set: |run, text| {
             text.parse::<Mapping>().map_err(|error| error.to_string())?;
@@ -209,7 +209,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     Setting {
         name: "loader-threads",
         value: "N",
-        help: "threads that read batches ahead (1)",
+        help: "threads that prefetch batches (1)",
         scope: Scope::Training,
         set: |run, text| set(&mut run.loader_threads, number(text)),
         key: Key::Value(|run| Some(Number(run.loader_threads.to_string()))),

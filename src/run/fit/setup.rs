@@ -166,7 +166,10 @@ fn initialize(
     check(trainer)?;
     if let Some(before) = progress.set_monitored(&config.measure()) {
         let now = &progress.watch;
-        note(observer, &format!("the best is chosen anew, by {now}: it was by {before} before"));
+        note(
+            observer,
+            &format!("the best checkpoint is selected by {now} from here on, not by {before}"),
+        );
     }
     let files = ours.map(|out| open_output(config, out, checkpoint.as_ref(), &progress, observer));
     let files = trainer.together(files.transpose())?;
@@ -199,7 +202,9 @@ fn checkpoint(
                 let folder = folder.display();
                 note(
                     observer,
-                    &format!("no checkpoint in {folder} to go on from: the run starts anew"),
+                    &format!(
+                        "no checkpoint in {folder} to resume from: the run starts from scratch"
+                    ),
                 );
             }
             Ok(latest.checkpoint)
@@ -237,7 +242,7 @@ fn load_weights(
         names => format!("; {what}: {}", names.join(", ")),
     };
     let (missing, unused) =
-        (left("left as they were", &loaded.missing), left("unused", &loaded.unused));
+        (left("not in the file", &loaded.missing), left("unused", &loaded.unused));
     let (n_tensors, path) = (loaded.n_tensors, path.display());
     note(observer, &format!("{n_tensors} tensors from {path}{missing}{unused}"));
     Ok(())
@@ -259,7 +264,7 @@ fn open_output(
     };
     if let Some(aside) = aside {
         let aside = aside.display();
-        note(observer, &format!("what this run does not go on from is in {aside}"));
+        note(observer, &format!("earlier output that this run does not resume from is in {aside}"));
     }
     let RunProgress { step, is_pending: before_evaluation, .. } = *progress;
     OutputFiles::open(out, ours.map(|_| ResumePoint { step, before_evaluation }), &config.to_toml())

@@ -91,7 +91,8 @@ pub fn most_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (given, HELD.get().1)
 }
 
-/// Runs `work`; returns its result and the peak of the bytes of all threads, less those held before.
+/// Runs `work`; returns its result and the peak of the bytes of all threads, less those held
+/// before.
 pub fn most_of_all_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = N_HELD.load(Ordering::Relaxed);
     MOST_HELD.store(before, Ordering::Relaxed);
@@ -99,7 +100,8 @@ pub fn most_of_all_during<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (given, MOST_HELD.load(Ordering::Relaxed) - before)
 }
 
-/// Runs `work`; returns its result, and the bytes of all arenas allocated meanwhile and of the largest.
+/// Runs `work`; returns its result, and the bytes of all arenas allocated meanwhile and of the
+/// largest.
 pub fn arenas_during<T>(work: impl FnOnce() -> T) -> (T, [usize; 2]) {
     N_ARENA_BYTES.store(0, Ordering::Relaxed);
     LARGEST_ARENA.store(0, Ordering::Relaxed);

@@ -1,5 +1,5 @@
 #![deny(warnings, missing_docs, unreachable_pub)]
-//! The module form, with all of the language.
+//! The module form, with the whole language.
 
 /// A model.
 #[soybean::model(gpus = RANKS / 2, optimizer = sgd(momentum = MOMENTUM, nesterov = true))]
@@ -13,7 +13,7 @@ pub mod mlp {
     const SIZES: [usize; 2] = [8, 4 * 3];
     const IS_DEEP: bool = BATCH > 8 && !(RANKS == 2);
 
-    /// What has this name in mode inference is not generated for a model that is trained.
+    /// A name that only inference models generate is free in a model that is trained.
     pub struct Predictor;
 
     const fn doubled(n: usize) -> usize {
@@ -35,7 +35,7 @@ pub mod mlp {
         open * x.leaky_relu(slope)
     }
 
-    /// The loss, and what the model predicts.
+    /// Returns the loss and the prediction.
     pub fn forward(x: Tensor<f32, BATCH, 6>, y: Tensor<i32, BATCH>) -> (Tensor, Tensor) {
         let mut h = x;
         for (i, size) in SIZES.iter().enumerate() {

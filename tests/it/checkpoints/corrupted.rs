@@ -1,4 +1,4 @@
-//! Damaged checkpoints: each is refused with a reason, and none ends the program.
+//! Damaged checkpoints: each is rejected with a reason, and none panics.
 
 use std::{fs, path::Path};
 
@@ -17,7 +17,7 @@ use super::{
 /// The files of a checkpoint by name.
 type Files = Vec<(String, Vec<u8>)>;
 
-/// Numbers that look random.
+/// Pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// Damages one file, and says how.
+/// Damages one file; returns a description.
 fn damage(files: &mut Files, dice: &mut Dice) -> String {
     let (at, other) = (dice.below(files.len()), dice.below(files.len()));
     let name = files[at].0.clone();
@@ -92,7 +92,7 @@ fn three_hundred_damaged_checkpoints_are_refused() {
             assert_eq!(latest.checkpoint.unwrap().counters().n_steps, 1, "{what}");
             assert_eq!(latest.refused, [(newest.clone(), error)], "{what}");
         }
-        // As a file of weights it has no checksum, but must not end the program either.
+        // Weight files have no checksum, but must not panic either.
         let _loaded = weights::load(
             &mut trainer,
             newest.join("model.safetensors.index.json"),

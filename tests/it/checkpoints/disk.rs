@@ -1,4 +1,4 @@
-//! Disks that are full, and places where nothing can be written.
+//! Full disks, and locations that cannot be written.
 
 use std::{fs, path::Path, process::Command};
 
@@ -9,7 +9,8 @@ use super::{
     surroundings::{again, folder, given_folder, names},
 };
 
-/// Saves one checkpoint that fits and one that does not, since beside `ballast` bytes there is no room for it, or no file may have so many bytes as its progress makes.
+/// Saves one checkpoint that fits and one that does not. Either `ballast` bytes leave too little
+/// space, or the size of `large` exceeds the limit of a file.
 fn save_where_little_fits(folder: &Path, ballast: usize, large: &Progress, why: &str) {
     let mut checkpoints = Checkpoints::new(folder, 1);
     let mut trainer = trainer(2);
@@ -29,13 +30,13 @@ fn save_where_little_fits(folder: &Path, ballast: usize, large: &Progress, why: 
     assert!(is_known, "{error}");
     assert!(rest.ends_with("; the earlier checkpoints are intact"), "{error}");
     assert_eq!(names(folder), ["ballast", "step-0000000000"]);
-    // In the background the error comes with the next call, which saves nothing.
+    // A background error is returned by the next call, which saves nothing.
     checkpoints.save_in_background(&mut trainer, large).unwrap();
     let later = checkpoints.save(&mut trainer, large).unwrap_err().to_string();
     assert_eq!(later, error);
     checkpoints.save_in_background(&mut trainer, large).unwrap();
     assert_eq!(checkpoints.wait().unwrap_err().to_string(), error);
-    // An error that nobody asks for is printed.
+    // An error that no call returns is printed.
     let mut dropped = Checkpoints::new(folder, 1);
     dropped.save_in_background(&mut trainer, large).unwrap();
     drop(dropped);
@@ -56,7 +57,8 @@ fn run(mut command: Command) {
     println!("{stdout}");
 }
 
-/// The shell's command that runs another, where no file can have more than 40 KiB; a file that would is an error, not a signal.
+/// A shell command that runs another with files of at most 40 KiB; a larger file is an error, not a
+/// signal.
 const LIMITED: [&str; 3] = ["sh", "-c", "trap '' XFSZ; ulimit -f 80; exec \"$0\" \"$@\""];
 
 fn limited(folder: &Path) {
@@ -83,13 +85,13 @@ fn a_file_that_may_not_grow_is_named() {
 #[test]
 fn a_full_disk_is_named() {
     if let Some(folder) = given_folder() {
-        // Of 96 KiB these and the first checkpoint leave less than the second needs.
+        // With 96 KiB in total, ballast and the first checkpoint leave too little for the second.
         let why = ".safetensors: expected to write ";
         return save_where_little_fits(&folder, 76 << 10, &progress(2), why);
     }
     let folder = folder("full");
     let mount = format!("mount -t tmpfs -o size=96k tmpfs '{}'", folder.display());
-    // A space of mounts of its own, in which whoever runs this is root.
+    // A mount namespace in which the user is root.
     let may_mount = |arguments: &[&str]| {
         let tried = Command::new("unshare").args(arguments).args(["sh", "-c", &mount]).output();
         tried.is_ok_and(|it| it.status.success())

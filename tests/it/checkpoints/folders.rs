@@ -1,4 +1,4 @@
-//! Which folders come, stay and go.
+//! The folders of checkpoints over time.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn the_newest_whole_ones_stay() {
         checkpoints.save(&mut trainer, &progress(0)).unwrap();
     }
     assert_eq!(names(&folder), ["step-0000000002", "step-0000000003"]);
-    // One that is not whole does not count.
+    // An incomplete checkpoint does not count.
     fs::remove_file(folder.join("step-0000000003/model.safetensors")).unwrap();
     train(&mut trainer, 1);
     checkpoints.save(&mut trainer, &progress(0)).unwrap();
@@ -40,7 +40,7 @@ fn what_was_just_written_stays_even_if_it_is_not_the_newest() {
     let mut behind = trainer(1);
     train(&mut behind, 2);
     checkpoints.save(&mut behind, &progress(0)).unwrap();
-    // Nor does it cost the newer one.
+    // It does not displace the newer one either.
     assert_eq!(names(&folder), ["step-0000000002", "step-0000000005"]);
     train(&mut behind, 1);
     checkpoints.save(&mut behind, &progress(0)).unwrap();
@@ -68,14 +68,14 @@ fn what_killed_runs_leave_does_no_harm_and_goes() {
     let path = checkpoints.save(&mut trainer, &progress(1)).unwrap();
     fs::create_dir(folder.join(".tmp-step-0000000007")).unwrap();
     fs::write(folder.join(".tmp-step-0000000007/model.safetensors"), "half").unwrap();
-    // Killed while a second checkpoint of the step took the place of the first.
+    // Killed while a second checkpoint of a step replaced the first.
     fs::rename(&path, folder.join(".old-step-0000000000")).unwrap();
     let latest = checkpoints.latest().unwrap();
     assert_eq!(latest.checkpoint.unwrap().progress(), &progress(1));
     checkpoints.settle(&mut trainer).unwrap();
     assert_eq!(checkpoints.list().unwrap(), [(0, path.clone())]);
     assert_eq!(names(&folder), ["step-0000000000"]);
-    // Killed before that which gave way was removed.
+    // Killed before the replaced checkpoint was removed.
     fs::create_dir(folder.join(".old-step-0000000000")).unwrap();
     train(&mut trainer, 1);
     checkpoints.save(&mut trainer, &progress(2)).unwrap();
@@ -103,7 +103,7 @@ fn what_is_not_of_checkpoints_stays_as_it_is() {
 #[test]
 fn a_checkpoint_that_is_in_its_place_is_saved_whatever_stays_beside_it() {
     let folder = folder("in_the_way");
-    // What cannot be removed as a folder is.
+    // An entry that is not a folder is removed as a file.
     fs::write(folder.join("step-0000000000"), "a file").unwrap();
     let mut checkpoints = Checkpoints::new(&folder, 1);
     let error = checkpoints.save(&mut trainer(1), &progress(1)).unwrap_err().to_string();

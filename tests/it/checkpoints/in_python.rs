@@ -1,4 +1,4 @@
-//! Checkpoints as Python reads them.
+//! Checkpoints read by Python.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use super::{
     surroundings::folder,
 };
 
-/// Prints the metadata of each file, and each tensor's name, type, shape and bits.
+/// Prints the metadata of each file, and the name, type, shape and bits of each tensor.
 const SCRIPT: &str = "
 import sys
 from safetensors import safe_open

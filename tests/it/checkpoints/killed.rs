@@ -18,7 +18,7 @@ use super::{
 
 const N_KILLS: u64 = 20;
 
-/// Saves one checkpoint after the other, and never ends by itself unless it fails.
+/// Saves one checkpoint after another, and ends only on an error.
 fn save_for_ever(folder: &Path) {
     let mut checkpoints = Checkpoints::new(folder, 2).with_shard_bytes(1000);
     let mut trainer = trainer(1);
@@ -34,7 +34,7 @@ fn save_for_ever(folder: &Path) {
         } else {
             checkpoints.save(&mut trainer, &progress(n_steps)).unwrap();
         }
-        // The same step again, so that one takes the place of another.
+        // The same step again, so that one checkpoint replaces another.
         checkpoints.save(&mut trainer, &progress(n_steps)).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The network of these tests: batch norm has buffers, dropout depends on the number of the step.
+//! The network of these tests: batch norm has buffers, and dropout depends on the step.
 
 use soybean::{Array, checkpoint::Progress, runtime::Trainer};
 use soybean_compiler::{Argument, Builder, Compiled, Optimizer, Strategy, optimizer};
@@ -40,12 +40,12 @@ pub(crate) fn adam() -> Optimizer {
     optimizer("adam", &[]).unwrap()
 }
 
-/// A trainer of the network with `adam`, by the best plan.
+/// Returns a trainer of the network with `adam`, with the best plan.
 pub(crate) fn trainer(n_gpus: usize) -> Trainer {
     models::trainer(&network(n_gpus, "auto", adam()), 0.003)
 }
 
-/// Trains on the batches that follow the steps so far; the losses.
+/// Trains on the next batches; returns the losses.
 pub(crate) fn train(trainer: &mut Trainer, n_steps: u64) -> Vec<f32> {
     let from = trainer.n_steps();
     let batch = |step| Batch::new(usize::try_from(step).unwrap());
@@ -57,7 +57,7 @@ pub(crate) fn bits(arrays: Vec<(String, Array)>) -> State {
     arrays.into_iter().map(|(name, array)| (name, bits(array))).collect()
 }
 
-/// Everything that a checkpoint must keep.
+/// Returns the state that a checkpoint must store.
 pub(crate) fn state(trainer: &mut Trainer) -> (u64, State) {
     let mut all = trainer.parameters().unwrap();
     all.extend(trainer.optimizer_state().unwrap());

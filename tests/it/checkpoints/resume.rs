@@ -1,4 +1,4 @@
-//! Runs that end somewhere and go on elsewhere.
+//! Runs that are interrupted and resumed under another plan.
 
 use soybean::{
     checkpoint::{Checkpoint, Checkpoints},
@@ -29,7 +29,7 @@ fn a_run_that_is_interrupted_at_twenty_random_places_ends_with_the_same_bits() {
         let n_steps = place - trainer.n_steps();
         losses.extend(train(&mut trainer, n_steps));
         checkpoints.save(&mut trainer, &progress(place)).unwrap();
-        // What is trained after the last checkpoint is lost.
+        // Training after the last checkpoint is lost.
         train(&mut trainer, 1);
         trainer = start();
         let latest = checkpoints.latest().unwrap();

@@ -1,4 +1,4 @@
-//! Folders for tests, and tests that run again in a process of their own.
+//! Folders for tests, and tests that run in a second process.
 
 use std::{
     env, fs,
@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-/// An empty folder for a test.
+/// Returns an empty folder for a test.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("checkpoints").join(name);
     let _not_there = fs::remove_dir_all(&folder);
@@ -14,7 +14,7 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// The files of a folder by name, and their bytes.
+/// Returns the files of a folder by name, with their bytes.
 pub(crate) fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap()
@@ -25,7 +25,7 @@ pub(crate) fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// The names of what is in a folder.
+/// Returns the names in a folder.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(folder).unwrap().map(|it| name(&it.unwrap().path())).collect();
@@ -37,12 +37,13 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// The folder that the process of a test was given, if it is one.
+/// Returns the folder of a second process, if this is one.
 pub(crate) fn given_folder() -> Option<PathBuf> {
     env::var_os("SOYBEAN_CHECKPOINT_TEST").map(PathBuf::from)
 }
 
-/// A command that runs `before` and, behind it, one test of this program in a process of its own, with a folder of its own.
+/// Returns a command that runs `before` followed by one test of this program in a second process
+/// with a folder.
 pub(crate) fn again(before: &[&str], test: &str, folder: &Path) -> Command {
     let this = env::current_exe().unwrap();
     let arguments = [this.to_str().unwrap(), test, "--exact", "--nocapture", "--test-threads=1"];

@@ -1,4 +1,4 @@
-//! Weights that another program wrote: `fixtures/make_weights.py`, with Python's `safetensors`.
+//! Weights of another program: `fixtures/make_weights.py`, with Python's `safetensors`.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use super::{
     surroundings::{folder, names},
 };
 
-/// From the names of PyTorch's `Sequential`.
+/// The names of PyTorch's `Sequential`.
 const RULES: &str = "
     net.0.weight = first.w
     net.0.bias = first.b
@@ -35,12 +35,12 @@ fn mapping() -> Mapping {
     RULES.parse::<Mapping>().unwrap().may_be_unused("*.num_batches_tracked")
 }
 
-/// The numbers of the script.
+/// Returns the numbers of the script.
 fn values(seed: usize, n_elements: usize) -> Vec<f32> {
     (0..n_elements).map(|it| ((it * 7 + seed) % 65) as f32 / 32.0 - 1.0).collect()
 }
 
-/// The parameters that the script's file must become, in the order of the model.
+/// Returns the parameters in the script's file, in the order of the model.
 fn expected() -> Vec<(&'static str, Vec<f32>)> {
     vec![
         ("first.w", values(1, 24 * 12)),
@@ -112,7 +112,7 @@ fn shapes_types_and_names_that_come_twice_are_refused() {
     );
 }
 
-/// The stem, a stage that keeps the shape and one that halves it, the head.
+/// The stem, a stage that keeps the shape, one that halves it, and the head.
 #[soybean::model(gpus = 2)]
 mod resnet {
     use soybean::{nn, prelude::*};
@@ -139,7 +139,8 @@ mod resnet {
     }
 }
 
-/// Names of `torchvision.models.resnet18().state_dict()`, as far as the model goes, in the order of our parameters but for the buffers.
+/// The names of `torchvision.models.resnet18().state_dict()` for these layers, in the order of our
+/// parameters except for the buffers.
 fn names_of_torchvision() -> Vec<String> {
     let norm = |path: &str| {
         ["weight", "bias", "running_mean", "running_var"].map(|it| format!("{path}.{it}"))
@@ -212,7 +213,7 @@ fn a_checkpoint_is_a_file_of_weights_too() {
     assert_eq!(parameters(&mut other), parameters(&mut saved));
     assert_eq!(other.n_steps(), 0);
     weights::load(&mut other, path.join("model.safetensors"), &Mapping::new()).unwrap();
-    // There it has a checksum.
+    // A checkpoint has a checksum.
     let file = path.join("model.safetensors");
     let mut bytes = fs::read(&file).unwrap();
     *bytes.last_mut().unwrap() ^= 1;

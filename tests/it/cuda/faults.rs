@@ -20,7 +20,7 @@ fn first_failure(trainer: &mut runtime::Trainer) -> String {
 }
 
 /// Checks the error of a trainer that cannot start or cannot continue.
-fn fault(test: &str, settings: &[(&str, &str)], expected: &[&str]) {
+fn check_error(test: &str, settings: &[(&str, &str)], expected: &[&str]) {
     on_virtual_gpus(test, settings, |_| {
         let config = Config { device: Device::Cuda, ..Config::default() };
         let error = match Trainer::<digits::Network>::new(config).map(drop) {
@@ -50,13 +50,13 @@ fn fails_once(machine: &Machine) {
 
 #[test]
 fn no_device() {
-    fault("cuda::faults::no_device", &[("SOYBEAN_FAKE_DEVICES", "0")], &["expected a GPU"]);
+    check_error("cuda::faults::no_device", &[("SOYBEAN_FAKE_DEVICES", "0")], &["expected a GPU"]);
 }
 
 #[test]
 fn a_driver_that_is_too_old() {
     let settings = [("SOYBEAN_FAKE_DRIVER", "11040")];
-    fault(
+    check_error(
         "cuda::faults::a_driver_that_is_too_old",
         &settings,
         &["expected a driver for CUDA 12.0", "found", "11.4"],
@@ -66,7 +66,7 @@ fn a_driver_that_is_too_old() {
 #[test]
 fn too_little_memory() {
     let settings = [("SOYBEAN_FAKE_MEMORY", "100000")];
-    fault(
+    check_error(
         "cuda::faults::too_little_memory",
         &settings,
         &["rank 0: expected", "bytes on GPU 0", "free"],
@@ -93,7 +93,7 @@ fn a_kernel_that_fails_on_the_only_gpu() {
 #[test]
 fn gpus_that_cannot_reach_each_other() {
     let settings = [("SOYBEAN_FAKE_DEVICES", "3"), ("SOYBEAN_FAKE_NO_PEER", "1")];
-    fault(
+    check_error(
         "cuda::faults::gpus_that_cannot_reach_each_other",
         &settings,
         &["access to the memory of"],
@@ -103,7 +103,7 @@ fn gpus_that_cannot_reach_each_other() {
 #[test]
 fn communication_fails_at_the_start() {
     let settings = [("SOYBEAN_FAKE_NCCL_ERROR", "1")];
-    fault("cuda::faults::communication_fails_at_the_start", &settings, &["NCCL"]);
+    check_error("cuda::faults::communication_fails_at_the_start", &settings, &["NCCL"]);
 }
 
 #[test]

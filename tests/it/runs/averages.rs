@@ -21,7 +21,7 @@ fn fit(config: &TrainConfig) -> (learning::Trainer, Summary) {
     (trainer, summary)
 }
 
-/// The held-out samples.
+/// Returns the held-out samples.
 fn held_out() -> (Vec<f32>, Vec<i32>) {
     let (mut x, mut y) = (vec![0.0; 21 * 16], vec![0; 21]);
     let mut into = [ViewMut::F32(&mut x), ViewMut::I32(&mut y)];
@@ -29,7 +29,7 @@ fn held_out() -> (Vec<f32>, Vec<i32>) {
     (x, y)
 }
 
-/// The loss and the accuracy of a predictor with these weights.
+/// Returns the loss and the accuracy of a predictor with these weights.
 fn served(weights: &[(String, soybean::Array)]) -> (f64, f64) {
     let (x, y) = held_out();
     let mut predictor = serving::Predictor::new(Config::default()).unwrap();
@@ -59,11 +59,11 @@ fn evaluations_see_the_averages_and_training_does_not_know() {
     assert_ne!(Some(last.held_out_loss), plainly.last.map(|it| it.held_out_loss));
     let (loss, accuracy) = served(&trainer.averaged_parameters().unwrap());
     assert_eq!(last.metric("accuracy"), Some(accuracy));
-    // Losses are single, of which a few are added and one is taken away.
+    // Losses are in single precision; a few are added and one is subtracted.
     assert!((last.held_out_loss - loss).abs() < 1e-6 * loss, "{last:?}, {loss}");
 }
 
-/// Neither an evaluation that is stopped nor one that fails leaves the averages where the parameters were.
+/// An evaluation that is stopped or fails restores the parameters.
 #[test]
 fn parameters_are_back_after_an_evaluation_that_ends_early() {
     let config = TrainConfig { evaluate_averages: true, ..TrainConfig::new(1, 0.02) };

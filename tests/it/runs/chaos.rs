@@ -1,4 +1,4 @@
-//! A program that is killed at random moments, again and again, learns the same.
+//! A program that is killed at random moments, repeatedly, gives the same result.
 
 use std::{
     fs,
@@ -28,7 +28,8 @@ fn fifty_kills_change_nothing() {
     let out = folder("chaos");
     let choices = format!("{choices} --checkpoint-every 3 --resume auto");
     let mut random = Random(50);
-    // What a life takes at most: adapted, so that few lives leave no checkpoint, on machines of any speed.
+    // Maximum lifetime of a process. It adapts to the machine, so that few processes leave no
+    // checkpoint.
     let mut longest = Duration::from_millis(400);
     let (mut n_kills, mut n_during_saves, mut n_idle) = (0, 0, 0);
     let started = Instant::now();
@@ -69,7 +70,7 @@ fn fifty_kills_change_nothing() {
     assert_eq!(checkpoints(&out.join("best")), checkpoints(&expected.join("best")));
 }
 
-/// The step of the newest checkpoint.
+/// Returns the step of the newest checkpoint.
 fn last_checkpoint(out: &std::path::Path) -> usize {
     let names = checkpoints(&out.join("checkpoints"));
     names.last().map_or(0, |it| it.trim_start_matches("step-").parse().unwrap())

@@ -1,4 +1,4 @@
-//! What can go wrong ends with one clear error, soon.
+//! Failures end a run soon, with one clear error.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ use super::{
     small::{checkpoints, config, data, folder, newest, state, trainer},
 };
 
-/// Runs a command that must fail; gives its only line of errors.
+/// Runs a command that must fail; returns its only line of errors.
 fn fault(command: &mut Command, what: &str) -> String {
     let started = Instant::now();
     let (code, output, errors) = run(command);
@@ -37,16 +37,16 @@ fn a_loss_that_is_not_finite_ends_the_run() {
     let error = fault(&mut digits(&out, "--lr 1e30"), "NaN at once");
     assert!(error.starts_with("error: expected a finite loss, found that the loss is "), "{error}");
     assert!(error.ends_with("; no checkpoint was written before\n"), "{error}");
-    // After a good beginning.
+    // After some good steps.
     assert_eq!(run(&mut digits(&out, "--epochs 1")).0, Some(0));
     let error = fault(&mut digits(&out, "--epochs 9 --lr 1e30 --resume auto"), "NaN later");
     let last = format!("; the last checkpoint is {}", newest(&out).display());
     assert!(error.contains(&last), "{error}");
-    assert!(error.contains("go on from there with a lower --lr than 1e30: "), "{error}");
+    assert!(error.contains("resume from it with a lower --lr than 1e30: "), "{error}");
     assert!(error.contains("after step 7 ") || error.contains("after step 8 "), "{error}");
 }
 
-/// The checkpoint of another folder is the only one to go on from, until this run has one of its own.
+/// The run can only resume from the checkpoint of the other folder until it has its own.
 #[test]
 fn the_advice_names_a_checkpoint_of_another_folder() {
     let (out, other) = (folder("advice"), folder("advice-other"));
@@ -82,7 +82,8 @@ fn a_full_disk_ends_the_run_and_leaves_the_last_checkpoint() {
     assert_eq!(run(&mut digits(&out, "--epochs 1")).0, Some(0));
     let last = newest(&out);
     let before = state(&last);
-    // Files of 32 KiB at most, where a checkpoint has a hundred; without the signal the write itself fails.
+    // Files of at most 32 KiB, where a checkpoint has a hundred. Without the signal the write
+    // itself fails.
     let inner = digits(&out, "--epochs 2 --resume auto");
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\""]);
@@ -94,7 +95,7 @@ fn a_full_disk_ends_the_run_and_leaves_the_last_checkpoint() {
     assert!(state(&last) == before, "it is as it was");
     let (code, output, _) = run(&mut digits(&out, "--epochs 2 --resume auto"));
     assert_eq!(code, Some(0), "with room it goes on");
-    assert!(output.contains("going on after step 5 of 10"), "{output}");
+    assert!(output.contains("resuming after step 5 of 10"), "{output}");
 }
 
 #[test]
@@ -109,7 +110,7 @@ fn a_damaged_checkpoint_is_said_and_the_one_before_is_taken() {
     assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
     let line = output.lines().find(|it| it.starts_with("a checkpoint is refused: ")).unwrap();
     assert!(line.contains("step-0000000010"), "{line}");
-    assert!(output.contains("going on after step 5 of 10"), "{output}");
+    assert!(output.contains("resuming after step 5 of 10"), "{output}");
     let explicit =
         format!("--epochs 2 --resume {}", out.join("checkpoints/step-0000000099").display());
     let error = fault(&mut digits(&out, &explicit), "a checkpoint that is not there");
@@ -128,7 +129,7 @@ fn a_data_file_that_ends_early_is_named() {
     assert!(error.contains("short.csv.gz: ") && error.contains("line "), "{error}");
 }
 
-/// Rows of a file that has become shorter since the run began.
+/// The rows of a file that became shorter after the start of the run.
 pub(crate) struct Shrunk {
     pub(crate) inner: Arc<dyn Dataset>,
     pub(crate) n_left: usize,
@@ -200,7 +201,7 @@ fn files_of_choices_are_refused_where_they_are_wrong() {
         assert_eq!((code, output.as_str()), (Some(2), ""), "{text}");
         assert!(errors.contains(message), "{errors}");
     }
-    // Flags go before the file, wherever they stand.
+    // Flags override the file in any position.
     let (code, output, errors) = digits("epochs = 3\nbatch-limit = 2\nwarmup = 2", "--epochs 2");
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(output.contains("epoch 2/2") && !output.contains("epoch 3"), "{output}");
@@ -208,7 +209,7 @@ fn files_of_choices_are_refused_where_they_are_wrong() {
     for line in ["epochs = 2", "batch-limit = 2", "warmup = 2", "schedule = \"constant\""] {
         assert!(written.lines().any(|it| it == line), "{line} in {written}");
     }
-    // What was written is a file of choices, too.
+    // The written `config.toml` can be read as well.
     let (code, again, errors) = digits(&written, "");
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(again.contains("epoch 2/2"), "{again}");

@@ -1,4 +1,4 @@
-//! What a run does, and what it leaves behind.
+//! Runs and their output.
 
 use std::fs;
 
@@ -43,7 +43,7 @@ fn a_run_without_a_folder_writes_nothing() {
     assert!(summary.last.unwrap().metric("accuracy").is_some());
 }
 
-/// The mean over samples, each of which is evaluated in a batch of its own.
+/// Returns the mean over samples, each evaluated in its own batch.
 #[test]
 fn rows_that_fill_up_a_batch_do_not_count() {
     let config = TrainConfig::new(1, 0.02);
@@ -63,7 +63,7 @@ fn rows_that_fill_up_a_batch_do_not_count() {
         n_correct += usize::from(largest == y[0] as usize);
     }
     let expected = loss / n as f64;
-    // Losses are single, of which a few are added and one is taken away.
+    // Losses are in single precision; a few are added and one is subtracted.
     assert!((last.held_out_loss - expected).abs() < 1e-6 * expected, "{last:?}, {expected}");
     assert_eq!(last.metric("accuracy"), Some(n_correct as f64 / n as f64));
 }
@@ -85,7 +85,7 @@ fn users_measure_and_watch_what_they_like() {
         [soybean::data::ViewMut::F32(&mut pixels), soybean::data::ViewMut::I32(&mut labels)];
     split.held_out.read(&(0..21).collect::<Vec<_>>(), &mut into).unwrap();
     let expected = pixels.chunks(16).map(|it| f64::from(it[0])).sum::<f64>() / 21.0;
-    // The mean of the first pixel never changes, so the second evaluation is no better.
+    // The mean of the first pixel never changes, so the second evaluation is no improvement.
     let config = TrainConfig {
         metrics: vec![first_pixel, nothing, Metric::top(5), Metric::perplexity()],
         watch: Some("first pixel".to_owned()),
@@ -107,12 +107,12 @@ fn users_measure_and_watch_what_they_like() {
     };
     let expected = |names: &str, found: &str| {
         format!(
-            "watch: expected loss or a metric that says something of this model ({names}), found `{found}`"
+            "watch: expected loss or a metric that applies to this model ({names}), found `{found}`"
         )
     };
     let known = "first pixel, nothing, top-5, perplexity";
     assert_eq!(error("precision"), expected(known, "precision"));
-    // What users' metrics say is known when they have been asked, which is done before the run begins.
+    // Custom metrics are evaluated once before the run begins, to learn whether they have a value.
     let known = "first pixel, top-5, perplexity";
     let before = lines(&out);
     assert_eq!(error("nothing"), expected(known, "nothing"));
@@ -125,7 +125,7 @@ fn a_metric_that_says_nothing_of_the_model_is_refused_at_once() {
         let config = TrainConfig { watch: Some(watch.to_owned()), ..TrainConfig::new(1, 0.02) };
         let error = trainer(&config).fit_watched(&config, &data(), |it| panic!("a step: {it}"));
         let expected = format!(
-            "watch: expected loss or a metric that says something of this model (accuracy), found `{watch}`"
+            "watch: expected loss or a metric that applies to this model (accuracy), found `{watch}`"
         );
         assert_eq!(error.unwrap_err().to_string(), expected);
     }
@@ -151,7 +151,7 @@ fn a_trace_is_written_or_it_is_said_why_not() {
     let short = TrainConfig { steps: Some(3), trace: Some(file.clone()), ..config(&out) };
     assert_eq!(fit(&short).unwrap(), [""; 0]);
     assert!(fs::read_to_string(&file).unwrap().contains("\"ph\":\"X\""));
-    // No step is left of a run that goes on.
+    // The resumed run has no steps left.
     let over = TrainConfig { resume: Resume::Auto, ..short.clone() };
     let note = format!("too few steps were made for a trace in {}", file.display());
     assert_eq!(fit(&over).unwrap(), [note]);
@@ -207,7 +207,7 @@ fn choices_that_contradict_each_other_are_refused() {
         fault(TrainConfig { evaluate_averages: true, ..new() }),
         "evaluate-averages: expected a model that keeps averages of its parameters, such as `ema = 0.999`, found `mlp`, which keeps none"
     );
-    // Never, and not before the first step.
+    // 0 means never, not even before the first step.
     let config = TrainConfig { patience: Some(0), ..new() };
     assert_eq!(trainer(&config).fit(&config, &data()).unwrap().n_steps, 8);
     let few = soybean::Split::random::<mlp::Network>(7, 7, 0);
@@ -224,7 +224,7 @@ fn weights_of_a_file_are_where_the_run_starts() {
     let first = config(&out.join("first"));
     trainer(&first).fit(&first, &data()).unwrap();
     let weights = newest(&out.join("first")).join("model.safetensors");
-    // With a learning rate of 0 they stay as they are.
+    // With a learning rate of 0 the parameters do not change.
     let second = TrainConfig {
         weights: Some(weights.clone()),
         map: vec!["unused nothing.*".to_owned()],

@@ -1,4 +1,4 @@
-//! Runs that go on are those that were never interrupted, bit for bit.
+//! Resumed runs equal uninterrupted ones, bit for bit.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use soybean::{End, Event, Flow, Resume, TrainConfig};
 
 use super::small::{Random, checkpoints, config, data, folder, lines, newest, state, trainer};
 
-/// A run of 40 steps, evaluated every 3 steps and at the ends of epochs.
+/// Returns a run of 40 steps, evaluated every 3 steps and at the ends of epochs.
 fn disturbed(out: &Path, is_async: bool) -> TrainConfig {
     TrainConfig {
         evaluate_every: Some(3),
@@ -17,7 +17,7 @@ fn disturbed(out: &Path, is_async: bool) -> TrainConfig {
     }
 }
 
-/// Runs until `stop` says that it is enough; gives the end and what was noted.
+/// Runs until `stop` returns true; returns the end and the notes.
 fn run(config: &TrainConfig, mut stop: impl FnMut(&Event<'_>) -> bool) -> (End, Vec<String>) {
     let mut notes = Vec::new();
     let summary = trainer(config)
@@ -45,7 +45,8 @@ fn a_run_stopped_at_twenty_places_is_the_undisturbed_one() {
     for place in 0..20 {
         let out = folder("stopped");
         let config = disturbed(&out, place % 4 == 3);
-        // Steps and the batches of evaluations are where a run can be told to stop: 40 and 3 * 17.
+        // A run can be stopped after each of 40 steps and before each of 3 * 17 batches of
+        // evaluations.
         let mut left = 1 + random.below(90);
         let (end, _) = run(&config, |event| {
             let counts = matches!(event, Event::Step(_) | Event::Evaluating { .. });
@@ -59,7 +60,7 @@ fn a_run_stopped_at_twenty_places_is_the_undisturbed_one() {
     }
 }
 
-/// A program that is killed has no time to write a checkpoint: what it wrote behind the last one is made again.
+/// A killed program writes no checkpoint; the lines after its last one are written again.
 #[test]
 fn a_run_that_ends_without_a_word_goes_on_at_its_last_checkpoint() {
     let expected = folder("undisturbed-too");
@@ -107,7 +108,7 @@ fn damaged_checkpoints_are_refused_by_name_and_the_one_before_is_taken() {
     }
     assert!(notes[2].ends_with("/old"), "{notes:?}");
     let start = start.unwrap();
-    assert!(start.contains("going on after step 27 of 40, from "), "{start}");
+    assert!(start.contains("resuming after step 27 of 40, from "), "{start}");
     check_same(&out, &expected, "two damaged checkpoints");
 }
 
@@ -125,7 +126,10 @@ fn without_a_whole_checkpoint_the_run_starts_anew() {
     let config = TrainConfig { epochs: 1, resume: Resume::Auto, ..config(&out) };
     let (_, notes) = run(&config, |_| false);
     let folder = out.join("checkpoints");
-    let anew = format!("no checkpoint in {} to go on from: the run starts anew", folder.display());
+    let anew = format!(
+        "no checkpoint in {} to resume from: the run starts from scratch",
+        folder.display()
+    );
     assert_eq!(notes, std::slice::from_ref(&anew));
     damage(&out, "step-0000000008");
     let (_, notes) = run(&config, |_| false);
@@ -140,18 +144,18 @@ fn a_new_run_moves_the_old_one_aside_from_where_it_can_go_on() {
     run(&config, |_| false);
     let note = |name: &str| {
         let folder = out.join(name);
-        format!("what this run does not go on from is in {}", folder.display())
+        format!("earlier output that this run does not resume from is in {}", folder.display())
     };
     assert_eq!(run(&config, |_| false).1, [note("old")]);
     assert_eq!(lines(&out), lines(&out.join("old")));
-    // By its checkpoint, in the folder of the new one.
+    // From its checkpoint, in the folder of the new run.
     let from = out.join("old/checkpoints/step-0000000008");
     let before = state(&from);
     let again = TrainConfig { epochs: 2, resume: Resume::From(from.clone()), ..config.clone() };
     assert_eq!(run(&again, |_| false).1, [note("old.2")]);
     assert!(state(&from) == before);
     assert!(checkpoints(&out.join("old.2/checkpoints")) == ["step-0000000008"]);
-    // As a run of its own, in its own folder.
+    // As a separate run in its own folder.
     let old = out.join("old");
     let own = TrainConfig { resume: Resume::Auto, out: Some(old.clone()), ..again };
     assert_eq!(run(&own, |_| false).1, [""; 0]);
@@ -159,7 +163,7 @@ fn a_new_run_moves_the_old_one_aside_from_where_it_can_go_on() {
     assert_eq!(lines(&old).iter().filter(|it| it["kind"] == "step").count(), 16);
 }
 
-/// The trainer's steps count on, those of a run begin anew.
+/// The trainer's steps continue; those of the run start from 0.
 #[test]
 fn the_second_run_of_a_trainer_can_go_on() {
     let (first, out) = (folder("first-of-two"), folder("second-of-two"));
@@ -194,7 +198,7 @@ fn what_is_best_by_another_metric_is_chosen_anew() {
         Flow::Continue
     });
     let by_accuracy = by_accuracy.unwrap();
-    assert_eq!(notes, ["the best is chosen anew, by accuracy: it was by loss before"]);
+    assert_eq!(notes, ["the best checkpoint is selected by accuracy from here on, not by loss"]);
     assert!(by_loss.best.is_some() && by_loss.best_step <= Some(24));
     assert_eq!(by_accuracy.best, by_accuracy.last.unwrap().metric("accuracy"));
     assert_eq!(by_accuracy.best_step, Some(32));
@@ -224,13 +228,13 @@ fn a_run_goes_on_from_any_checkpoint() {
     let config = TrainConfig { keep: 0, ..disturbed(&out, false) };
     run(&config, |_| false);
     let expected = state(&newest(&out));
-    // From a checkpoint in the middle: what comes behind it is moved aside.
+    // From an earlier checkpoint: later ones are moved aside.
     let from = out.join("checkpoints/step-0000000012");
     let again = TrainConfig { resume: Resume::From(from.clone()), ..config.clone() };
     run(&again, |_| false);
     assert!(state(&newest(&out)) == expected);
     assert_eq!(lines(&out).iter().filter(|it| it["kind"] == "step").count(), 40);
-    // In another folder the metrics begin with the first step that is made there.
+    // In another folder the metrics start with the first step of the new run.
     let other = folder("other");
     run(&TrainConfig { out: Some(other.clone()), ..again.clone() }, |_| false);
     assert!(state(&newest(&other)) == expected);
@@ -261,7 +265,7 @@ fn a_run_that_was_killed_while_one_checkpoint_took_the_place_of_another_keeps_th
     assert_eq!(checkpoints(&out.join("old/checkpoints")), ["step-0000000008"]);
 }
 
-/// A run that has ended does not begin again, but goes on where there is more to do.
+/// A finished run does not start again, but continues if there are more steps.
 #[test]
 fn a_finished_run_can_be_made_longer() {
     let out = folder("longer");

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, on the program that its users run.
+//! Ctrl-C and SIGTERM, sent to the program of a user.
 
 use std::{
     fs,
@@ -21,7 +21,7 @@ pub(crate) fn digits(out: &Path, arguments: &str) -> Command {
     command
 }
 
-/// The first 200 lines of a file of digits.
+/// Writes a file of 200 digits.
 fn few_digits() -> std::path::PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("few_digits.csv");
     let mut text = String::new();
@@ -30,7 +30,7 @@ fn few_digits() -> std::path::PathBuf {
         text += &pixels.chain([(row % 10).to_string()]).collect::<Vec<_>>().join(",");
         text.push('\n');
     }
-    // Tests run at the same time: the file appears as a whole.
+    // Tests run concurrently: the file is replaced atomically.
     let own = path.with_extension(format!("{:?}", std::thread::current().id()));
     fs::write(&own, text).unwrap();
     fs::rename(own, &path).unwrap();
@@ -75,16 +75,16 @@ fn a_signal_ends_the_run_with_a_checkpoint_and_the_command_that_goes_on() {
         let step = lines(&out).iter().filter(|it| it["kind"] == "step").count();
         let begin = format!("stopped after step {step}; the checkpoint is ");
         assert!(line.starts_with(&begin), "{line}");
-        let (_, command) = line.split_once("; go on with: ").expect(line);
+        let (_, command) = line.split_once("; resume with: ").expect(line);
         let (code, output, errors) = run(Command::new("sh").args(["-c", command]));
         assert_eq!((code, errors.as_str()), (Some(0), ""), "{output}");
-        assert!(output.contains(&format!("going on after step {step} of 60, from ")), "{output}");
+        assert!(output.contains(&format!("resuming after step {step} of 60, from ")), "{output}");
         assert!(state(&newest(&out)) == state(&newest(&expected)), "{signal}");
         assert_eq!(lines(&out), lines(&expected), "{signal}");
     }
 }
 
-/// The second Ctrl-C does not wait for the end of a step: here of one whose batch is a minute away.
+/// The second Ctrl-C does not wait for the end of a step, whose batch would take a minute here.
 #[test]
 fn a_second_interrupt_ends_the_run_at_once() {
     if cfg!(not(unix)) {

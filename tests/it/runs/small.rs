@@ -1,4 +1,4 @@
-//! A small model with all that a run must remember: means of gradients, and noise.
+//! A small model with all kinds of state: means of gradients, and noise.
 
 use std::{
     fs,
@@ -21,22 +21,22 @@ pub(crate) mod mlp {
     }
 }
 
-/// Eight whole batches for each epoch, and two batches and five samples to judge by.
+/// Returns eight full batches for each epoch, and two batches and five samples of held-out data.
 pub(crate) fn data() -> Split {
     Split::random::<mlp::Network>(70, 21, 0)
 }
 
-/// A trainer as these choices ask for it.
+/// Returns a trainer with this configuration.
 pub(crate) fn trainer(config: &TrainConfig) -> mlp::Trainer {
     mlp::Trainer::new(config.trainer.clone()).unwrap()
 }
 
-/// A run of 5 epochs with 8 steps each, which writes into a folder.
+/// Returns a run of 5 epochs with 8 steps each, which writes into a folder.
 pub(crate) fn config(out: &Path) -> TrainConfig {
     TrainConfig { out: Some(out.into()), log_every: 1, ..TrainConfig::new(5, 0.02) }
 }
 
-/// An empty folder for a test.
+/// Returns an empty folder for a test.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("runs").join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -44,13 +44,13 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// The bytes of all tensors of a checkpoint.
+/// Returns the bytes of all tensors of a checkpoint.
 pub(crate) fn state(checkpoint: &Path) -> [Vec<u8>; 2] {
     ["model.safetensors", "optimizer.safetensors"]
         .map(|name| fs::read(checkpoint.join(name)).unwrap())
 }
 
-/// The names of the checkpoints in a folder, in order.
+/// Returns the names of the checkpoints in a folder, in order.
 pub(crate) fn checkpoints(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut names: Vec<String> =
@@ -60,14 +60,14 @@ pub(crate) fn checkpoints(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The newest checkpoint of a run.
+/// Returns the newest checkpoint of a run.
 pub(crate) fn newest(out: &Path) -> PathBuf {
     let folder = out.join("checkpoints");
     let name = checkpoints(&folder).pop().expect("the run has written a checkpoint");
     folder.join(name)
 }
 
-/// The lines of `metrics.jsonl` without what depends on the clock.
+/// Returns the lines of `metrics.jsonl` without the values that depend on the clock.
 pub(crate) fn lines(out: &Path) -> Vec<Value> {
     let text = fs::read_to_string(out.join("metrics.jsonl")).unwrap();
     let line = |line: &str| {
@@ -86,7 +86,7 @@ pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        // Knuth's generator, of which the high bits are good.
+        // Knuth's generator, whose high bits are good.
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound

@@ -1,4 +1,5 @@
-//! The norm of all gradients: added up over any number of them and of devices, and an error where it is not finite.
+//! The norm of all gradients: any number of gradients and devices, and an error if it is not
+//! finite.
 
 use soybean::runtime::{ErrorKind, View};
 use soybean_compiler::{Argument, Builder, Optimizer, Strategy};
@@ -8,7 +9,8 @@ use soybean_test_support::models::{call, finish, numbers, single, trainer};
 
 #[test]
 fn gradients_whose_norm_is_not_finite_stop_clipped_training() {
-    // The loss and the gradients, 1e30 / 4, are finite. The sum of their squares is too large for single precision.
+    // The loss and the gradients, 1e30 / 4, are finite. The sum of their squares overflows single
+    // precision.
     let mut it = Builder::new();
     let x = it.input("x", DType::F32, &[4]);
     let w = it.parameter("w", &[4], Init::Constant(1.0));
@@ -29,7 +31,8 @@ fn gradients_whose_norm_is_not_finite_stop_clipped_training() {
 
 #[test]
 fn the_norm_is_that_of_more_gradients_than_one_kernel_adds_up() {
-    // A kernel adds up 32 numbers: of 33 one is left for the next. Their gradients are x, 2 x, 3 x and so on.
+    // A kernel adds 32 numbers; of 33, one is left for the next kernel. Their gradients are x, 2 x,
+    // 3 x and so on.
     let factors: Vec<f64> = (1..=33).map(f64::from).collect();
     let x_of = numbers(24, 5);
     for n_gpus in [1, 2, 4, 6, 8] {

@@ -4,10 +4,10 @@ use soybean_compiler::Rule;
 
 use soybean_test_support::models::{Batch, CLASSES, FEATURES};
 
-/// Parameters or what is like them: for each layer the weights `[units, inputs]`, then the biases.
+/// Parameters or their gradients: for each layer the weights `[units, inputs]`, then the biases.
 pub(crate) type Tensors = Vec<Vec<f64>>;
 
-/// `x w' + b`, row by row.
+/// Computes `x w' + b` for each row.
 fn dense(x: &[f64], w: &[f64], b: &[f64]) -> Vec<f64> {
     let n_inputs = w.len() / b.len();
     let dot =
@@ -18,7 +18,7 @@ fn dense(x: &[f64], w: &[f64], b: &[f64]) -> Vec<f64> {
     x.chunks(n_inputs).flat_map(row).collect()
 }
 
-/// The gradient of the mean cross-entropy by the logits, and the loss.
+/// Returns the gradient of the mean cross-entropy with respect to the logits, and the loss.
 fn cross_entropy(logits: &[f64], labels: &[i32]) -> (Vec<f64>, f64) {
     let n = labels.len() as f64;
     let mut gradient = Vec::new();
@@ -35,7 +35,7 @@ fn cross_entropy(logits: &[f64], labels: &[i32]) -> (Vec<f64>, f64) {
     (gradient, loss)
 }
 
-/// The gradients of the loss by all parameters, and the loss.
+/// Returns the gradients of the loss with respect to all parameters, and the loss.
 pub(crate) fn gradients(parameters: &Tensors, batch: &Batch) -> (Tensors, f64) {
     let wide: Vec<f64> = batch.x.iter().map(|it| f64::from(*it)).collect();
     let n_layers = parameters.len() / 2;
@@ -70,15 +70,15 @@ pub(crate) fn gradients(parameters: &Tensors, batch: &Batch) -> (Tensors, f64) {
     (gradients, loss)
 }
 
-/// The 2-norm of all tensors together.
+/// Returns the 2-norm of all tensors together.
 pub(crate) fn norm(tensors: &Tensors) -> f64 {
     tensors.iter().flatten().map(|it| it * it).sum::<f64>().sqrt()
 }
 
-/// An optimiser's rule with its states, by the papers' formulas.
+/// An optimiser's rule with its states, by the formulas of the papers.
 pub(crate) struct Stepper {
     pub(crate) rule: Rule,
-    /// For each parameter whether it is decayed.
+    /// True for each parameter with weight decay.
     pub(crate) is_decayed: Vec<bool>,
     pub(crate) rate: f64,
     pub(crate) n_updates: i32,

@@ -1,4 +1,5 @@
-//! What goes on around an optimiser's rule: the same on any number of devices as in plain loops, with exactly the predicted traffic.
+//! Clipping, accumulation, averages and skipped steps: any number of devices gives the results of
+//! plain loops, with exactly the predicted bytes.
 
 use std::sync::Arc;
 
@@ -19,15 +20,16 @@ use super::{
     plain::{Stepper, Tensors, gradients, norm},
 };
 
-// The extents of some parameters lack a factor for 8: ranks have the same of their gradients.
+// The extents of some parameters lack a factor for 8, so several ranks hold the same gradients.
 const DEVICES: [usize; 5] = [1, 2, 4, 6, 8];
-/// Between the norms of the gradients at the start and at the end, so that some updates are clipped and others are not.
+/// Between the norms of the gradients at the start and at the end, so that some updates are clipped
+/// and others are not.
 const CLIP_NORM: f64 = 0.8;
 
 fn everything() -> Optimizer {
     let rule = Rule::Adam {
         betas: (0.9, 0.99),
-        // So large that gradients near 0 are not blown up to the size of others, nor their rounding.
+        // Large enough that gradients near 0, and their rounding, are not amplified.
         eps: 1e-3,
         weight_decay: 0.1,
         is_decoupled: true,
@@ -47,7 +49,7 @@ fn tensors(arrays: Vec<(String, Array)>) -> Tensors {
     arrays.into_iter().map(wide).collect()
 }
 
-/// What training by plain loops comes to.
+/// The results of training by plain loops.
 struct Expected {
     losses: Vec<f64>,
     /// The norm of each update's gradient.
@@ -56,7 +58,7 @@ struct Expected {
     averages: Tensors,
 }
 
-/// As many steps as there are batches, from these parameters, with the optimiser's settings taken at their word.
+/// Runs a step for each batch from these parameters, with the optimiser's settings.
 fn by_plain_loops(
     optimizer: &Optimizer,
     rate: f64,
@@ -221,21 +223,22 @@ fn bits(arrays: Vec<(String, Array)>) -> Vec<(String, Vec<u32>)> {
     arrays.into_iter().map(|(name, array)| (name, bits(array))).collect()
 }
 
-/// Everything that stays from step to step, bit for bit.
+/// Returns the whole state between steps, as bits.
 fn state(trainer: &mut Trainer) -> Vec<(String, Vec<u32>)> {
     let mut state = bits(trainer.parameters().unwrap());
     state.extend(bits(trainer.optimizer_state().unwrap()));
     state
 }
 
-/// A batch with a number that is none.
+/// Returns a batch with a NaN.
 fn broken(number: f32) -> Batch {
     let mut batch = Batch::new(3);
     batch.x[17] = number;
     batch
 }
 
-/// Two steps that are skipped: they leave everything as it was but the number of steps, and the scale of the loss where there is one.
+/// Checks two skipped steps: they change only the number of steps, and the loss scale if there is
+/// one.
 fn check_skips(trainer: &mut Trainer, compiled: &Compiled, what: &str) {
     let tables = &compiled.program.tables;
     let (before, counters) = (state(trainer), trainer.counters());
@@ -273,7 +276,7 @@ fn steps_that_are_not_finite_leave_everything_as_it_was() {
             assert!(!trainer.was_skipped(), "{what}");
             assert_eq!(losses[0].to_bits(), losses[1].to_bits(), "{what}");
         }
-        // Scales are powers of two, so that gradients are the same under each.
+        // Scales are powers of two, so gradients are equal under each.
         assert_eq!(state(&mut trainer), state(&mut undisturbed), "{n_gpus} devices, {non_finite}");
     }
 }
@@ -285,7 +288,7 @@ fn gradients_that_overflow_lower_the_scale_and_good_updates_raise_it() {
     let mut trainer = trainer(&compiled, 0.001);
     let mut plain = self::trainer(&compiled, 0.001);
     assert_eq!(trainer.counters().loss_scale, 65536.0);
-    // Gradients above 2 times this are too large for single precision.
+    // Gradients above 2 times this number overflow single precision.
     trainer.set_counters(Counters { loss_scale: 2.0_f32.powi(127), ..trainer.counters() });
     let mut batch = Batch::new(1);
     batch.x.iter_mut().for_each(|it| *it *= 30.0);
@@ -354,7 +357,7 @@ fn averages_are_those_of_models_that_keep_them() {
     let (averages, now) = (trainer.averaged_parameters().unwrap(), trainer.parameters().unwrap());
     for ((name, average), (other, now)) in averages.iter().zip(&now) {
         assert_eq!(name, other);
-        // The first update's average is the parameter itself; buffers have none.
+        // After the first update the average is the parameter itself; buffers have none.
         for (average, now) in average.data.iter().zip(&now.data) {
             assert!((average - now).abs() <= 1e-6 * now.abs(), "{name}: {average}, not {now}");
         }

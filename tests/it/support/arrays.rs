@@ -1,4 +1,4 @@
-//! A trainer's tensors as eager ones.
+//! A trainer's tensors as eager tensors.
 
 use soybean::{Array, Tensor};
 

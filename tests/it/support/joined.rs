@@ -1,11 +1,11 @@
-//! The results of a call as one tensor, whatever the operator gives.
+//! The results of a call as one tensor, for all operators.
 
 use soybean::Tensor;
 use soybean_compiler::{Argument, Builder, Value};
 
 use soybean_test_support::models::call;
 
-/// What a call gives as one tensor of `f32`; several as one vector.
+/// Returns the results of a call as one `f32` tensor; several are flattened into a vector.
 pub(crate) fn joined(builder: &mut Builder, result: Argument) -> Value {
     let parts = match result {
         Argument::List(parts) if parts.len() > 1 => parts,
@@ -22,7 +22,7 @@ pub(crate) fn joined(builder: &mut Builder, result: Argument) -> Value {
     call(builder, "to_f32", &[Argument::Tensor(vector)])
 }
 
-/// The same of eager tensors.
+/// Returns eager results as one tensor, in the same way.
 pub(crate) fn eager_joined(results: &[Tensor]) -> Tensor {
     match results {
         [one] => *one,

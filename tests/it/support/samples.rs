@@ -1,4 +1,5 @@
-//! Samples of operators as programs: parameters are the operands, outputs the results, and the loss depends on every element of both.
+//! Samples of operators as programs. Parameters are the operands, outputs the results, and the loss
+//! depends on every element of both.
 
 use soybean::{
     Tensor,
@@ -14,13 +15,13 @@ use soybean_test_support::models::{call, finish_with, numbers, single};
 
 use super::joined;
 
-/// Weight of the plain sum of every operand in the loss, so that each is reached whatever the operator does with it.
+/// The weight of the plain sum of every operand in the loss, so that each operand has a gradient.
 pub(crate) const BASE: f64 = 0.5;
 
-/// A part of every loss that all numbers of devices can split, for operands of which they can split nothing.
+/// A term of every loss that all numbers of devices can split, for operands that cannot be split.
 const SPLITTABLE: [f32; 12] = [0.0; 12];
 
-/// A sample with numbers for its tensors, and what the eager tensor makes of them.
+/// A sample with numbers for its tensors, and the results of the eager tensor.
 pub(crate) struct Trial<'a> {
     pub(crate) sample: &'a Sample,
     pub(crate) operands: Vec<Vec<f64>>,
@@ -41,7 +42,7 @@ impl<'a> Trial<'a> {
         Self { sample, operands, result_shape, result, weights }
     }
 
-    /// The elements of each tensor of labels.
+    /// Returns the elements of each tensor of labels.
     fn labels(&self) -> Vec<Vec<i32>> {
         let labels = leaves(self.sample).into_iter().zip(&self.operands);
         let labels = labels.filter(|(it, _)| matches!(it, SampleArgument::Labels { .. }));
@@ -50,7 +51,8 @@ impl<'a> Trial<'a> {
         labels.map(|(_, elements)| integers(elements)).collect()
     }
 
-    /// The operands by name, and the loss without the sum of the weighted results of others; the sample is the program's n-th.
+    /// Returns the operands by name, and the loss without the weighted sum of the other results.
+    /// `n` is the number of the sample in the program.
     fn build(&self, builder: &mut Builder, number: usize, part: Value) -> Part {
         let weights = builder.input(&format!("weights{number}"), DType::F32, &self.result_shape);
         let (mut loss, mut tensors, mut parameters) = (part, Vec::new(), Vec::new());
@@ -91,7 +93,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// What a sample adds to a program.
+/// The part of a program that computes one sample.
 struct Part {
     loss: Value,
     result: Value,
@@ -113,10 +115,10 @@ impl Batch {
     }
 }
 
-/// One program for all these samples, whose outputs are their results.
+/// Builds one program for all samples; its outputs are their results.
 pub(crate) struct SamplesProgram {
     pub(crate) compiled: Compiled,
-    /// The operands.
+    /// Returns the operands.
     pub(crate) parameters: Vec<(String, Array)>,
     pub(crate) batch: Batch,
 }
@@ -143,7 +145,7 @@ impl SamplesProgram {
     }
 }
 
-/// The arguments of a sample, those of arrays one by one.
+/// Returns the arguments of a sample, with arrays flattened.
 pub(crate) fn leaves(sample: &Sample) -> Vec<&SampleArgument> {
     let leaves = |it: &'static SampleArgument| match it {
         SampleArgument::Array(items) => items.iter().collect(),
@@ -186,7 +188,7 @@ pub(crate) fn is_buffer(argument: &SampleArgument) -> bool {
     matches!(argument, SampleArgument::Buffer { .. })
 }
 
-/// Numbers for one argument, such as single precision can hold; none for settings.
+/// Returns numbers for one argument, exact in single precision; none for settings.
 fn operand(argument: &SampleArgument, seed: usize) -> Vec<f64> {
     match argument {
         SampleArgument::Tensor { shape, low, high }

@@ -1,4 +1,4 @@
-//! Layers that models of other crates use, for the tests of `#[soybean::layer]`.
+//! Layers for models of other crates, for the tests of `#[soybean::layer]`.
 
 pub use dense::dense;
 
@@ -14,20 +14,20 @@ mod dense {
     }
 }
 
-/// Layers that use layers.
+/// Layers that call layers.
 pub mod blocks {
     use soybean::prelude::*;
 
     use crate::dense as linear;
 
-    /// How much wider a block is inside than outside.
+    /// The ratio of the inner to the outer width of a block.
     #[soybean::constant]
     pub const EXPANSION: usize = 2 * HALF;
 
     #[soybean::constant]
     const HALF: usize = 1;
 
-    /// Two layers beside the identity.
+    /// Two layers with a shortcut.
     #[soybean::layer]
     pub fn residual(x: Tensor) -> Tensor {
         const SLOPE: f64 = 0.1;
@@ -35,18 +35,18 @@ pub mod blocks {
         x + linear(linear(x, width * EXPANSION).leaky_relu(SLOPE), width)
     }
 
-    /// Scales by a number that is learned.
+    /// Multiplies by a trained number.
     #[soybean::layer]
     pub fn scale(x: Tensor) -> Tensor {
         x * param("factor", [], ones())
     }
 }
 
-/// Layers that are called as others are.
+/// Layers with the names of others.
 pub mod others {
     use soybean::prelude::*;
 
-    /// Adds a number that is learned; another layer is also called `scale`.
+    /// Adds a trained number; another layer is also called `scale`.
     #[soybean::layer]
     pub fn scale(x: Tensor) -> Tensor {
         x + param("shift", [], zeros())

@@ -1,4 +1,5 @@
-//! Shared by the test programs of the workspace: models, examples as programs, Python and virtual GPUs.
+//! Shared by the test programs of the workspace: models, examples as programs, Python and virtual
+//! GPUs.
 #![expect(clippy::missing_panics_doc, reason = "tests end with a panic where something is wrong")]
 
 pub mod averaged;

@@ -1,8 +1,9 @@
-//! Python, where it has what a test needs.
+//! Python with the packages that a test needs.
 
 use std::{env, path::Path, process::Command};
 
-/// A Python that can import these modules: the one that `SOYBEAN_PYTHON` names, that of `.ci/run`, or that of the machine.
+/// Returns a Python that can import these modules: that of `SOYBEAN_PYTHON`, of `.ci/run`, or of
+/// the system.
 #[must_use]
 pub fn python_with(modules: &str) -> Option<String> {
     let of_ci = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/bin/python");

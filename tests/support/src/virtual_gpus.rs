@@ -90,7 +90,7 @@ fn is_installed(library: &str) -> bool {
     let names =
         ["", ".1", ".2", ".9", ".12", ".13"].map(|version| format!("lib{library}.so{version}"));
     let is_there = |name: &String| {
-        // SAFETY: NVIDIA's libraries run only their own start when they are opened.
+        // SAFETY: NVIDIA's libraries run only their own initializers when they are opened.
         let opened = unsafe { libloading::Library::new(name) };
         let toolkit = ["/usr/local/cuda/lib64", "/usr/local/cuda/lib"];
         opened.is_ok() || toolkit.iter().any(|folder| Path::new(folder).join(name).exists())

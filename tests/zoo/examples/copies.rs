@@ -1,6 +1,7 @@
-//! What working copies save: the table of `docs/planner.md` that compares plans with and without them.
+//! The savings of replicas: the table of `docs/planner.md` with and without them.
 //!
-//! `cargo run --release -p soybean-zoo --example copies` searches each network for 8 GPUs as it is, and with all weights stored in parts along dim 0.
+//! `cargo run --release -p soybean-zoo --example copies` searches each network for 8 GPUs, with
+//! free tilings and with all weights partitioned along dim 0.
 
 use std::{
     error::Error,
@@ -16,7 +17,7 @@ const NETWORKS: [&str; 8] =
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut output = io::stdout().lock();
-    let heads = "| network | as it is, MB | with copies | in parts, MB | with copies |";
+    let heads = "| network | as it is, MB | with replicas | in parts, MB | with replicas |";
     writeln!(output, "{heads}\n| --- | ---: | ---: | ---: | ---: |")?;
     for name in NETWORKS {
         let entry = ZOO.iter().find(|it| it.name == name).ok_or("a network of the zoo")?;
@@ -40,7 +41,7 @@ fn network(entry: &Entry) -> Result<Network, String> {
     network.map_err(|faults| format!("{faults:?}"))
 }
 
-/// The network with every parameter that allows it stored in parts along its dim 0, on all axes.
+/// Returns the network with every possible parameter partitioned along dim 0 on all axes.
 fn in_parts(network: &Network) -> Network {
     let mesh = mesh();
     let tiling = Tiling::new(&vec![Placement::Split(0); mesh.n_axes()]);
@@ -49,7 +50,7 @@ fn in_parts(network: &Network) -> Network {
     network.parameters.iter().fold(network.clone(), pinned)
 }
 
-/// The bytes of the best plan that is found; with an asterisk if it is not proved.
+/// Returns the bytes of the best plan, with an asterisk if it is not proved optimal.
 fn megabytes(network: &Network) -> String {
     let found = search(network, mesh(), &Strategy::Auto.into());
     let mark = if found.is_optimal { "" } else { "*" };

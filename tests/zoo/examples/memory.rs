@@ -1,4 +1,4 @@
-//! The table of `docs/memory.md`: one GPT on 8 GPUs with less and less memory.
+//! The table of `docs/memory.md`: one GPT on 8 GPUs with decreasing memory.
 #![expect(clippy::print_stdout, reason = "it prints a table")]
 
 use std::time::Instant;

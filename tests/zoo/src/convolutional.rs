@@ -4,7 +4,8 @@ use soybean_plan::DType;
 
 use crate::{Layers, Model};
 
-/// Five convolutions of 3 x 3 pixels of one width, without biases; images have `side` x `side` pixels. Source: the `SoyBean` paper's experiments, Wang et al. 2018.
+/// Five convolutions of 3 x 3 pixels of one width, without biases; images have `side` x `side`
+/// pixels. Source: the SoyBean paper's experiments, Wang et al. 2018.
 #[must_use]
 pub fn cnn5(batch: usize, channels: usize, side: usize) -> Model {
     let it = Layers::new(DType::F32, &[batch, channels, side, side], false);

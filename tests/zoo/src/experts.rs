@@ -4,20 +4,21 @@ use soybean_compiler::Argument;
 
 use crate::{Layers, Model, Transformer, layers::integer};
 
-/// A decoder whose blocks have a mixture of experts in place of a perceptron. Every expert sees every token, and gates weigh what they give, so that there is no choice of
-/// experts at run time; a plan can give each GPU some of the experts, or some of each.
+/// A decoder whose blocks have a mixture of experts instead of a perceptron. Every expert sees
+/// every token, and gates weigh the results, so there is no selection at run time. A plan can give
+/// each GPU some of the experts, or a part of each.
 #[derive(Clone, Copy, Debug)]
 pub struct Experts {
-    /// The sizes of everything else.
+    /// The sizes of the transformer.
     pub decoder: Transformer,
-    /// The number of experts in each block.
+    /// Experts in each block.
     pub n_experts: usize,
-    /// The hidden units of each expert.
+    /// Hidden units of each expert.
     pub n_hidden: usize,
 }
 
 impl Experts {
-    /// The network.
+    /// Returns the network.
     #[must_use]
     pub fn model(&self) -> Model {
         self.decoder.decoder_with(|it| self.experts(it))
@@ -28,7 +29,7 @@ impl Experts {
         let shape = [self.n_experts, width, self.n_hidden];
         let (first, second) = (it.parameter("first", &shape), it.parameter("second", &shape));
         let gate = it.parameter("gate", &[width, self.n_experts]);
-        // [batch, tokens, experts, 1], for each token weights that sum to 1.
+        // [batch, tokens, experts, 1]: weights that sum to 1 for each token.
         let it = it.apply("matmul", &[gate]).apply("softmax", &[integer(2)]);
         let it = it.apply("unsqueeze", &[integer(3)]);
         let gates = Argument::Tensor(it.here());

@@ -1,4 +1,5 @@
-//! Inception-v3 without its auxiliary classifier. Source: Szegedy et al. 2016, with the widths of `torchvision`.
+//! Inception-v3 without its auxiliary classifier. Source: Szegedy et al. 2016, with the widths of
+//! `torchvision`.
 
 use soybean_plan::DType;
 
@@ -25,28 +26,28 @@ pub fn inception_v3(batch: usize) -> Model {
     it.apply("mean", &[list(&[2, 3])]).dropout().dense(1000).classified(&[batch])
 }
 
-/// A convolution with batch normalisation and ReLU, by window `[rows, columns]`.
+/// Adds a convolution with batch normalisation and ReLU, by window `[rows, columns]`.
 fn conv(it: Layers, filters: usize, window: [usize; 2], stride: usize, padded: bool) -> Layers {
     let padding = if padded { window.map(|it| it / 2) } else { [0; 2] };
     it.normal_conv(filters, window, stride, padding).apply("relu", &[])
 }
 
-/// A convolution that keeps the image's size.
+/// Adds a convolution that keeps the image's size.
 fn same(it: Layers, filters: usize, window: usize) -> Layers {
     conv(it, filters, [window; 2], 1, true)
 }
 
-/// A convolution that takes nothing from outside the image.
+/// Adds a convolution without padding.
 fn valid(it: Layers, filters: usize, window: usize, stride: usize) -> Layers {
     conv(it, filters, [window; 2], stride, false)
 }
 
-/// A convolution with a row of seven pixels.
+/// Adds a convolution with a row of seven pixels.
 fn row(it: Layers, filters: usize) -> Layers {
     conv(it, filters, [1, 7], 1, true)
 }
 
-/// A convolution with a column of seven pixels.
+/// Adds a convolution with a column of seven pixels.
 fn column(it: Layers, filters: usize) -> Layers {
     conv(it, filters, [7, 1], 1, true)
 }

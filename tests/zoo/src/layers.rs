@@ -5,18 +5,19 @@ use soybean_plan::{DType, Init};
 
 use crate::Model;
 
-/// Layers one after another; each method adds one behind the last.
+/// A sequence of layers; each method appends one.
 #[derive(Clone, Debug)]
 pub struct Layers {
     builder: Builder,
     here: Value,
     has_bias: bool,
-    /// The layers with parameters so far, after which parameters are named.
+    /// The number of layers with parameters so far, from which parameters are named.
     n_layers: usize,
 }
 
 impl Layers {
-    /// A network of an input `x` alone; `has_bias` says whether dense layers and convolutions have biases.
+    /// Starts a network with an input `x`; `has_bias` gives biases to dense layers and
+    /// convolutions.
     ///
     /// # Panics
     /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
@@ -27,32 +28,32 @@ impl Layers {
         Self { builder, here, has_bias, n_layers: 0 }
     }
 
-    /// What the last layer gave.
+    /// Returns the output of the last layer.
     #[must_use]
     pub fn here(&self) -> Value {
         self.here
     }
 
-    /// The same network, going on from another of its tensors.
+    /// Continues the network from another of its tensors.
     #[must_use]
     pub fn at(self, here: Value) -> Self {
         Self { here, ..self }
     }
 
-    /// The shape of what the last layer gave.
+    /// Returns the shape of the last layer's output.
     #[must_use]
     pub fn shape(&self) -> Vec<usize> {
         self.builder.shape(self.here).to_vec()
     }
 
-    /// An operator on what the last layer gave, and further arguments.
+    /// Applies an operator to the last layer's output and further arguments.
     #[must_use]
     pub fn apply(self, operator: &str, arguments: &[Argument]) -> Self {
         let all = [&[Argument::Tensor(self.here)], arguments].concat();
         self.call(operator, &all)
     }
 
-    /// An operator on whatever its arguments say.
+    /// Applies an operator to these arguments.
     #[must_use]
     pub fn call(mut self, operator: &str, arguments: &[Argument]) -> Self {
         self.here = match self.builder.call(operator, arguments) {
@@ -62,7 +63,7 @@ impl Layers {
         self
     }
 
-    /// A new parameter of the layer that is under construction.
+    /// Adds a parameter of the current layer.
     ///
     /// # Panics
     /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
@@ -72,20 +73,20 @@ impl Layers {
         Argument::Tensor(self.builder.parameter(&name, shape, init))
     }
 
-    /// A layer whose operator takes one parameter.
+    /// Adds a layer whose operator has one parameter.
     #[must_use]
     pub fn with_parameter(mut self, operator: &str, name: &str, shape: &[usize]) -> Self {
         let parameter = self.parameter(name, shape);
         self.apply(operator, &[parameter]).ended()
     }
 
-    /// The end of a layer: further parameters are the next one's.
+    /// Ends a layer: later parameters belong to the next one.
     #[must_use]
     pub fn ended(self) -> Self {
         Self { n_layers: self.n_layers + 1, ..self }
     }
 
-    /// A convolution without bias, window, stride and padding by `[rows, columns]`.
+    /// Adds a convolution without bias; window, stride and padding are `[rows, columns]`.
     fn conv2d(
         mut self,
         filters: usize,
@@ -98,7 +99,7 @@ impl Layers {
         self.apply("conv2d", &[w, integer(stride), list(&padding), integer(1), integer(1)])
     }
 
-    /// A convolution with ReLU.
+    /// Adds a convolution with ReLU.
     #[must_use]
     pub fn conv(self, filters: usize, window: usize, stride: usize, padding: usize) -> Self {
         let mut it = self.conv2d(filters, [window; 2], stride, [padding; 2]);
@@ -109,7 +110,7 @@ impl Layers {
         it.ended().apply("relu", &[])
     }
 
-    /// A convolution with batch normalisation.
+    /// Adds a convolution with batch normalisation.
     #[must_use]
     pub fn normal_conv(
         self,
@@ -130,19 +131,19 @@ impl Layers {
         Argument::Tensor(self.builder.buffer(&name, &[extent], Init::Constant(0.0)))
     }
 
-    /// The maxima of windows.
+    /// Adds max pooling.
     #[must_use]
     pub fn max_pool(self, window: usize, stride: usize, padding: usize) -> Self {
         self.apply("max_pool2d", &[window, stride, padding].map(integer))
     }
 
-    /// The means of windows.
+    /// Adds average pooling.
     #[must_use]
     pub fn avg_pool(self, window: usize, stride: usize, padding: usize) -> Self {
         self.apply("avg_pool2d", &[window, stride, padding].map(integer))
     }
 
-    /// A dense layer along the last dim.
+    /// Adds a dense layer along the last dim.
     #[must_use]
     pub fn dense(mut self, out: usize) -> Self {
         let shape = self.shape();
@@ -155,7 +156,7 @@ impl Layers {
         it.ended()
     }
 
-    /// Normalisation over the last dim.
+    /// Adds normalisation over the last dim.
     #[must_use]
     pub fn layer_norm(mut self) -> Self {
         let n = self.shape()[self.shape().len() - 1];
@@ -163,13 +164,13 @@ impl Layers {
         self.apply("layer_norm", &[scale, shift, Argument::Float(1e-5)]).ended()
     }
 
-    /// A tenth of the elements dropped.
+    /// Drops a tenth of the elements.
     #[must_use]
     pub fn dropout(self) -> Self {
         self.apply("dropout", &[Argument::Float(0.1)])
     }
 
-    /// What some layers give plus what they take, brought to the same shape where need be.
+    /// Adds a residual connection around some layers, with a projection if the shape changes.
     #[must_use]
     pub fn residual(
         self,
@@ -182,7 +183,7 @@ impl Layers {
         shortcut(it.at(source)).apply("add", &[Argument::Tensor(result)])
     }
 
-    /// Branches that all take what the last layer gave, joined along the channels.
+    /// Adds branches that all read the last layer's output, concatenated along the channels.
     #[must_use]
     pub fn branches(self, branches: &[&dyn Fn(Self) -> Self]) -> Self {
         let source = self.here;
@@ -195,7 +196,7 @@ impl Layers {
         it.call("concat", &[Argument::List(results), integer(1)])
     }
 
-    /// The network with cross-entropy against labels `y` of this shape as its loss.
+    /// Returns the network with cross-entropy against labels `y` of this shape as its loss.
     ///
     /// # Panics
     /// If the shape has more than [`soybean_plan::MAX_RANK`] dims.
@@ -206,7 +207,7 @@ impl Layers {
         Model { builder: it.builder, loss: it.here, output }
     }
 
-    /// The network with the mean of its results as its loss, which costs next to nothing.
+    /// Returns the network with the mean of its results as its loss, which costs almost nothing.
     #[must_use]
     pub fn averaged(self) -> Model {
         let output = self.here;
@@ -215,12 +216,12 @@ impl Layers {
     }
 }
 
-/// A size as an argument.
+/// Returns a size as an argument.
 pub(crate) fn integer(number: usize) -> Argument {
     Argument::Integer(i64::try_from(number).expect("extents are far below 2^63"))
 }
 
-/// Sizes as an argument.
+/// Returns sizes as an argument.
 pub(crate) fn list(numbers: &[usize]) -> Argument {
     Argument::List(numbers.iter().map(|&it| integer(it)).collect())
 }

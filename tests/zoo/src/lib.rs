@@ -1,4 +1,5 @@
-//! Well-known networks as calls of the compiler's builder, for tests, benchmarks and tables of the search.
+//! Well-known networks as calls of the compiler's builder, for tests, benchmarks and tables of the
+//! search.
 
 mod convolutional;
 mod experts;
@@ -25,8 +26,8 @@ pub use zoo::{Entry, ZOO};
 pub struct Model {
     /// The forward graph.
     pub builder: Builder,
-    /// The scalar that is minimised.
+    /// The scalar loss.
     pub loss: Value,
-    /// What the last layer gives: logits, mostly.
+    /// The output of the last layer, usually logits.
     pub output: Value,
 }

@@ -4,7 +4,7 @@ use soybean_plan::DType;
 
 use crate::{Layers, Model};
 
-/// Layers through these widths, with biases and cross-entropy over the last width.
+/// Returns layers of these widths, with biases and cross-entropy over the last width.
 ///
 /// # Panics
 /// If there are no widths.
@@ -13,7 +13,8 @@ pub fn perceptron(batch: usize, widths: &[usize]) -> Model {
     dense_layers(batch, widths, true).classified(&[batch])
 }
 
-/// Layers through these widths without biases, whose loss is the mean of their outputs: the networks of the paper's arithmetic.
+/// Returns layers of these widths without biases, whose loss is the mean of their outputs: the
+/// networks of the paper's arithmetic.
 ///
 /// # Panics
 /// If there are no widths.

@@ -11,15 +11,15 @@ use crate::{
 /// The sizes of a transformer.
 #[derive(Clone, Copy, Debug)]
 pub struct Transformer {
-    /// The number of texts in a batch.
+    /// Texts in a batch.
     pub batch: usize,
     /// The length of each text.
     pub tokens: usize,
-    /// The features of each token.
+    /// Features of each token.
     pub width: usize,
-    /// The heads of attention, among which the features are divided.
+    /// Heads of attention, which divide the features.
     pub n_heads: usize,
-    /// The number of blocks, each of attention and a perceptron.
+    /// Blocks, each of attention and a perceptron.
     pub n_blocks: usize,
     /// The size of the vocabulary.
     pub n_words: usize,
@@ -30,13 +30,13 @@ pub const GPT: Transformer =
     Transformer { batch: 16, tokens: 1024, width: 768, n_heads: 12, n_blocks: 12, n_words: 50_304 };
 
 impl Transformer {
-    /// A decoder that says each next word, normalised before each layer.
+    /// Returns a pre-norm decoder that predicts the next tokens.
     #[must_use]
     pub fn decoder(&self) -> Model {
         self.decoder_with(Layers::feed_forward)
     }
 
-    /// A decoder whose blocks have these layers in place of perceptrons.
+    /// Returns a decoder whose blocks have these layers instead of perceptrons.
     pub(crate) fn decoder_with(&self, layers: impl Fn(Layers) -> Layers) -> Model {
         let mut it = self.embedded();
         for _ in 0..self.n_blocks {
@@ -47,7 +47,7 @@ impl Transformer {
         it.layer_norm().dense(self.n_words).classified(&[self.batch, self.tokens])
     }
 
-    /// An encoder that classifies texts, normalised after each layer. Source: Vaswani et al. 2017.
+    /// Returns a post-norm encoder that classifies texts. Source: Vaswani et al. 2017.
     #[must_use]
     pub fn encoder(&self, n_classes: usize) -> Model {
         let mut it = self.embedded();
@@ -68,7 +68,7 @@ impl Transformer {
 }
 
 impl Layers {
-    /// A dense layer from `[batch, tokens, width]` to `[batch, heads, tokens, width / heads]`.
+    /// Adds a dense layer from `[batch, tokens, width]` to `[batch, heads, tokens, width / heads]`.
     fn heads(self, n_heads: usize) -> Self {
         let shape = self.shape();
         self.dense(shape[2])

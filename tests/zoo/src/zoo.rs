@@ -8,13 +8,13 @@ use crate::{
 /// A network of the zoo.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its name, without blanks.
+    /// The name, without spaces.
     pub name: &'static str,
-    /// Its sizes, in words.
+    /// The sizes in words.
     pub sizes: &'static str,
-    /// Its optimiser.
+    /// The optimiser.
     pub optimizer: &'static str,
-    /// What makes it.
+    /// The function that builds it.
     pub model: fn() -> Model,
 }
 
@@ -28,14 +28,14 @@ const GPT_24: Transformer = Transformer { width: 1024, n_heads: 16, n_blocks: 24
 /// The depth, width and heads of GPT-3. Source: Brown et al. 2020.
 const GPT_96: Transformer = Transformer { width: 12_288, n_heads: 96, n_blocks: 96, ..GPT_12 };
 
-/// Four blocks, each of as many parameters as eight blocks without experts.
+/// Four blocks, each with as many parameters as eight blocks without experts.
 const EXPERTS: Experts = Experts {
     decoder: Transformer { n_heads: 8, width: 512, n_blocks: 4, n_words: 32_000, ..GPT_12 },
     n_experts: 16,
     n_hidden: 2048,
 };
 
-/// All of them, each at the batch at which it is compared.
+/// Returns all networks, each at the batch size of the comparison.
 pub const ZOO: &[Entry] = &[
     Entry {
         name: "mlp",

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The largest cost that a plan may have.
-const MOST_COST: f64 = (1_u64 << 61) as f64;
+const MAX_COST: f64 = (1_u64 << 61) as f64;
 
 impl<'a> TilingProblem<'a> {
     /// Returns the problem without these splits: for each variable, a mark for each dim of its
@@ -67,7 +67,7 @@ impl<'a> TilingProblem<'a> {
         // No conversion of a tensor moves as much as two copies of it to every rank.
         let most = |used: u64| used as f64 * 2.0 * mesh.n_ranks() as f64;
         maker.problem.evaluation_byte = 0.25 / most(evaluated).max(1.0);
-        while most(measured) * maker.problem.unit as f64 > MOST_COST && maker.problem.unit > 1 {
+        while most(measured) * maker.problem.unit as f64 > MAX_COST && maker.problem.unit > 1 {
             maker.problem.unit /= 2;
         }
         maker.problem
@@ -119,19 +119,21 @@ impl ProblemBuilder<'_> {
         let graph = &self.problem.network.graph;
         let operator = graph.operator(value).expect("an operator computes the tensor");
         let signature = operator.signature(&graph.operand_shapes(value));
-        let repeating = match self.may_repeat[value.index()] {
+        let redundancy = match self.may_repeat[value.index()] {
             true => Redundancy::Free,
             false => Redundancy::Unavoidable,
         };
         let is_same = |it: &OperatorKind| {
-            it.signature == signature && it.repeating == repeating && it.is_needless == is_needless
+            it.signature == signature
+                && it.redundancy == redundancy
+                && it.is_needless == is_needless
         };
         let operator_kinds = &mut self.problem.operator_kinds;
         operator_kinds.iter().position(is_same).unwrap_or_else(|| {
             let splittable =
                 SplittableFactors::new(&signature, &mut self.sets).without(is_needless);
             let is_needless = is_needless.to_vec();
-            operator_kinds.push(OperatorKind { signature, splittable, repeating, is_needless });
+            operator_kinds.push(OperatorKind { signature, splittable, redundancy, is_needless });
             operator_kinds.len() - 1
         })
     }

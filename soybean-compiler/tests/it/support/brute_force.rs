@@ -1,7 +1,9 @@
-//! The least bytes of a network, found by trying every tiling of every tensor and every form of every operator.
+//! The least bytes of a network by brute force over every tiling of every tensor and every
+//! partitioning of every operator.
 //!
-//! Operators are taken one after another. For every combination of tilings of those tensors that operators taken and operators left share, the least bytes of the operators taken
-//! are kept; nothing is ruled out by any other argument.
+//! Operators are added one after another. For every combination of tilings of the tensors that
+//! added and remaining operators share, the least bytes of the added operators are kept. Nothing is
+//! ruled out by any other argument.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -15,20 +17,22 @@ use soybean_plan::{Combine, Mesh, Placement, Tile, Tiling};
 
 use super::forms::all_forms;
 
-/// The least bytes of a training step; none if that takes tables of more entries than `limit`.
+/// Returns the least bytes of a training step, or `None` if that takes tables of more entries than
+/// `limit`.
 pub(crate) fn least_bytes(network: &Network, mesh: &Mesh, limit: usize) -> Option<u64> {
     let all = Tensors::new(network, mesh);
     let order = order(&all, limit)?;
     let mut taken = Table { tensors: Vec::new(), least: vec![0] };
     for (at, &value) in order.iter().enumerate() {
         let is_needed =
-            |tensor: &usize| order[at + 1..].iter().any(|&it| all.used_by(it).contains(tensor));
+            |tensor: &usize| order[at + 1..].iter().any(|&it| all.accessed_by(it).contains(tensor));
         taken = taken.with(&least_of_operator(&all, value), &all, &is_needed);
     }
     taken.least.first().copied()
 }
 
-/// The operators of a training step, in an order that keeps tables small; none if one would be larger than `limit`.
+/// Returns the operators of a training step in an order that keeps tables small, or `None` if one
+/// would be larger than `limit`.
 fn order(all: &Tensors<'_>, limit: usize) -> Option<Vec<Value>> {
     let graph = &all.network.graph;
     let is_measured = all.network.measured();
@@ -36,14 +40,14 @@ fn order(all: &Tensors<'_>, limit: usize) -> Option<Vec<Value>> {
     let mut left: Vec<Value> = graph.values().filter(is_work).collect();
     let (mut order, mut shared) = (Vec::new(), Vec::new());
     while !left.is_empty() {
-        let n_entries = |&it: &Value| all.n_entries(&joined(&shared, &all.used_by(it)));
+        let n_entries = |&it: &Value| all.n_entries(&joined(&shared, &all.accessed_by(it)));
         let next = (0..left.len()).min_by_key(|&it| n_entries(&left[it])).unwrap();
         if n_entries(&left[next]) > limit {
             return None;
         }
         let value = left.swap_remove(next);
-        shared = joined(&shared, &all.used_by(value));
-        shared.retain(|tensor| left.iter().any(|&it| all.used_by(it).contains(tensor)));
+        shared = joined(&shared, &all.accessed_by(value));
+        shared.retain(|tensor| left.iter().any(|&it| all.accessed_by(it).contains(tensor)));
         order.push(value);
     }
     Some(order)
@@ -54,14 +58,15 @@ fn joined(some: &[usize], others: &[usize]) -> Vec<usize> {
     some.iter().chain(new).copied().collect()
 }
 
-/// The tensors of a network with their tilings; an updated tensor and its next value are one.
+/// The tensors of a network with their tilings. An updated tensor and its next value are one.
 struct Tensors<'a> {
     network: &'a Network,
     mesh: &'a Mesh,
-    /// By the index of a value.
+    /// The tensor of each value, by index.
     tensor_of: Vec<usize>,
     tilings: Vec<Vec<Tiling>>,
-    /// What [`Self::conversions`] gave for tensors of a shape and with a pin, a form's tiling, and operands or results.
+    /// The results of [`Self::conversions`], by the shape and the pin of the tensor, the tiling of
+    /// the partitioning, and whether it is an operand or a result.
     known: RefCell<BTreeMap<Conversions, Rc<[u64]>>>,
 }
 
@@ -77,17 +82,18 @@ impl<'a> Tensors<'a> {
         Self { network, mesh, tensor_of, tilings, known: RefCell::default() }
     }
 
-    /// What an operator reads in training, by operand, and the value that it makes.
-    fn uses(&self, value: Value) -> Vec<(Value, Option<usize>)> {
+    /// Returns the operands that an operator reads in training, by position, and the value that it
+    /// makes.
+    fn accesses(&self, value: Value) -> Vec<(Value, Option<usize>)> {
         let graph = &self.network.graph;
         let operands = graph.operands(value).into_iter().enumerate();
         let read = operands.filter(|it| graph.reads(value, it.0, Phase::Train));
         read.map(|(at, it)| (it, Some(at))).chain([(value, None)]).collect()
     }
 
-    /// The tensors that an operator reads or makes.
-    fn used_by(&self, value: Value) -> Vec<usize> {
-        let of_uses = self.uses(value).into_iter().map(|it| self.tensor_of[it.0.index()]);
+    /// Returns the tensors that an operator reads or writes.
+    fn accessed_by(&self, value: Value) -> Vec<usize> {
+        let of_uses = self.accesses(value).into_iter().map(|it| self.tensor_of[it.0.index()]);
         of_uses.fold(Vec::new(), |tensors, it| joined(&tensors, &[it]))
     }
 
@@ -95,12 +101,13 @@ impl<'a> Tensors<'a> {
         tensors.iter().fold(1, |product: usize, &it| product.saturating_mul(self.tilings[it].len()))
     }
 
-    /// The bytes of every conversion of a value between its tilings and the one that a form needs or, if it is the result, gives.
+    /// Returns the bytes of every conversion of a value between its tilings and the one that a
+    /// partitioning needs or, for the result, gives.
     fn conversions(&self, value: Value, of_form: Tiling, is_result: bool) -> Rc<[u64]> {
         let node = self.network.graph.node(value);
         let cost = |&stored: &Tiling| {
             let (from, to) = if is_result { (of_form, stored) } else { (stored, of_form) };
-            // How partial results are combined does not change what moves.
+            // The combination of partial results does not change what moves.
             let steps = route(self.mesh, node.shape, node.dtype, Combine::Sum, from, to);
             steps.iter().map(|it| it.bytes(self.mesh)).sum()
         };
@@ -120,7 +127,7 @@ fn all_tilings(network: &Network, mesh: &Mesh, value: Value) -> Vec<Tiling> {
     let shape = network.graph.shape(value);
     let rank = u8::try_from(shape.len()).unwrap();
     let splits = (0..rank).map(Placement::Split);
-    let sums = is_summand(network, value).then_some(Placement::Partial);
+    let sums = may_be_partial_sums(network, value).then_some(Placement::Partial);
     let placements: Vec<Placement> =
         [Placement::Replicated].into_iter().chain(splits).chain(sums).collect();
     let mut tilings = vec![Tiling::replicated(mesh.n_axes())];
@@ -132,22 +139,24 @@ fn all_tilings(network: &Network, mesh: &Mesh, value: Value) -> Vec<Tiling> {
     tilings
 }
 
-/// Whether a tensor may be stored as partial sums along any axes: all that reads it adds those up.
-fn is_summand(network: &Network, value: Value) -> bool {
+/// Returns whether a tensor may be stored as partial sums along any axes: all its readers add them
+/// up.
+fn may_be_partial_sums(network: &Network, value: Value) -> bool {
     let graph = &network.graph;
     let users = graph.users(value);
     let is_total = |it: &Value| graph.operator(*it).unwrap().to_string() == "total";
     !users.is_empty() && users.iter().all(is_total) && !network.roots().contains(&value)
 }
 
-/// The least bytes for every combination of tilings of some tensors; the last tensor's tilings change fastest.
+/// The least bytes for every combination of tilings of some tensors. The last tensor's tilings
+/// change fastest.
 struct Table {
     tensors: Vec<usize>,
     least: Vec<u64>,
 }
 
 impl Table {
-    /// How far apart the entries of a tensor's tilings stand; 0 for one that the table lacks.
+    /// Returns the stride of a tensor's tilings; 0 for a tensor that the table lacks.
     fn stride(&self, tensor: usize, all: &Tensors<'_>) -> usize {
         match self.tensors.iter().position(|&it| it == tensor) {
             Some(at) => all.n_entries(&self.tensors[at + 1..]),
@@ -155,14 +164,15 @@ impl Table {
         }
     }
 
-    /// The sum of two tables, minimised over the tensors that are not needed any more.
+    /// Returns the sum of two tables, minimised over the tensors that are not needed any more.
     fn with(&self, other: &Self, all: &Tensors<'_>, is_needed: &dyn Fn(&usize) -> bool) -> Self {
         let (kept, dropped): (Vec<usize>, Vec<usize>) =
             joined(&self.tensors, &other.tensors).into_iter().partition(is_needed);
         let mut result = Self { least: vec![u64::MAX; all.n_entries(&kept)], tensors: kept };
         let order = joined(&result.tensors, &dropped);
         let n_dropped = all.n_entries(&dropped);
-        // Where the current combination stands in each table, and by how much that moves from one tiling of each tensor to the next.
+        // The position of the current combination in each table, and its stride along the tilings
+        // of each tensor.
         let strides: Vec<[usize; 2]> =
             order.iter().map(|&it| [self.stride(it, all), other.stride(it, all)]).collect();
         let mut digits = vec![0; order.len()];
@@ -187,9 +197,10 @@ impl Table {
     }
 }
 
-/// The bytes of an operator's conversions in the best form, for every combination of tilings of what it reads and makes.
+/// Returns the bytes of an operator's conversions in the best partitioning, for every combination
+/// of tilings of its operands and its result.
 fn least_of_operator(all: &Tensors<'_>, value: Value) -> Table {
-    let tensors = all.used_by(value);
+    let tensors = all.accessed_by(value);
     let mut table = Table { least: vec![u64::MAX; all.n_entries(&tensors)], tensors };
     for form in all_forms(all.network, value, all.mesh) {
         let nothing = Table { tensors: Vec::new(), least: vec![0] };
@@ -202,11 +213,11 @@ fn least_of_operator(all: &Tensors<'_>, value: Value) -> Table {
     table
 }
 
-/// The bytes of the conversions of a tensor for an operator in this form.
+/// Returns the bytes of the conversions of a tensor for an operator in this partitioning.
 fn of_tensor(all: &Tensors<'_>, value: Value, form: &Form, tensor: usize) -> Table {
     let signature = signature(all, value);
     let mut least = vec![0; all.tilings[tensor].len()];
-    for (used, operand) in all.uses(value) {
+    for (used, operand) in all.accesses(value) {
         if all.tensor_of[used.index()] != tensor {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The forms in which an operator can run, from their definition.
+//! The partitionings of an operator, from their definition.
 
 use soybean_compiler::{
     Network, Value,
@@ -6,7 +6,8 @@ use soybean_compiler::{
 };
 use soybean_plan::Mesh;
 
-/// All forms of an operator: along each axis a factor that may be split there, or none. None is for work that ranks may repeat, and for axes along which nothing could be split.
+/// Returns all partitionings of an operator: along each axis a factor that may be split there, or
+/// none. None is for work that ranks may repeat, and for axes along which nothing can be split.
 pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<Form> {
     let graph = &network.graph;
     let operator = graph.operator(value).unwrap();
@@ -35,7 +36,9 @@ pub(crate) fn all_forms(network: &Network, value: Value, mesh: &Mesh) -> Vec<For
     forms
 }
 
-/// Whether ranks may repeat each other's work on a tensor: casts to `bf16` and working copies, and what predictions make elementwise or by changes of shape of no tensor of the batch.
+/// Returns whether ranks may repeat each other's work on a tensor. These are casts to `bf16` and
+/// replicas, and in predictions elementwise operators and changes of shape on tensors without a
+/// batch.
 fn may_repeat(network: &Network, value: Value) -> bool {
     let graph = &network.graph;
     let text = graph.operator(value).unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Random small networks: operators chosen by numbers from a seed, on tensors that are there.
+//! Random small networks: operators chosen by a seeded generator, on the tensors present.
 
 use soybean_compiler::{Argument, Builder, Value};
 use soybean_plan::{
@@ -6,11 +6,11 @@ use soybean_plan::{
     random::{mixed, next_state},
 };
 
-/// Numbers that follow from a seed.
+/// A seeded generator of numbers.
 struct Dice(u64);
 
 impl Dice {
-    /// A number below `n`.
+    /// Returns a number below `n`.
     fn below(&mut self, n: usize) -> usize {
         self.0 = next_state(self.0);
         usize::try_from(mixed(self.0) % n as u64).unwrap()
@@ -21,25 +21,25 @@ impl Dice {
     }
 }
 
-/// What random networks are made of.
+/// The parameters of random networks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
-    /// The number of operators of the forward graph, beside those that make a loss of it.
+    /// The number of operators of the forward graph, without those that make a loss.
     pub(crate) n_operators: usize,
-    /// The extents of dims: some that the ranks divide, and some that they do not.
+    /// The extents of dims; the number of ranks divides some of them.
     pub(crate) extents: &'static [usize],
     /// Whether operators take parameters, and training them is part of the network.
     pub(crate) is_trained: bool,
 }
 
-/// The model of a seed, and its loss.
+/// Returns the model of a seed, and its loss.
 pub(crate) fn random_model(seed: u64, sizes: &Sizes) -> (Builder, Value) {
     let mut it = Growth::grown(Mode::Training, seed, sizes);
     let loss = it.loss();
     (it.builder, loss)
 }
 
-/// The model of a seed in mode inference, and its outputs: all tensors that nothing reads.
+/// Returns the model of a seed in mode inference, and its outputs: all tensors that nothing reads.
 pub(crate) fn random_predictor(seed: u64, sizes: &Sizes) -> (Builder, Vec<(String, Value)>) {
     let it = Growth::grown(Mode::Inference, seed, sizes);
     let ends = it.ends().into_iter().map(|it| (it.to_string(), it)).collect();
@@ -51,7 +51,7 @@ struct Growth {
     builder: Builder,
     dice: Dice,
     sizes: Sizes,
-    /// Tensors that operators can read, and whether any does.
+    /// The tensors that operators can read, and whether any does.
     tensors: Vec<(Value, bool)>,
     parameters: Vec<Value>,
     n_operators: usize,
@@ -97,14 +97,14 @@ impl Growth {
         self.builder.shape(value).to_vec()
     }
 
-    /// A tensor to read; the last ones are likelier.
+    /// Returns a tensor to read; recent ones are likelier.
     fn any(&mut self) -> Value {
         let n = self.tensors.len();
         let at = (n - 1).saturating_sub(self.dice.below(n).min(self.dice.below(n)));
         self.tensors[at].0
     }
 
-    /// A tensor of this shape to read, which may be the given one.
+    /// Returns a tensor of this shape to read, which may be the given one.
     fn alike(&mut self, value: Value) -> Argument {
         let shape = self.shape(value);
         let all: Vec<Value> =
@@ -112,7 +112,7 @@ impl Growth {
         Argument::Tensor(self.dice.one_of(&all))
     }
 
-    /// A tensor to multiply with or to add: a parameter, of which one that is there may be taken again, or an input.
+    /// Returns a tensor to multiply with or to add: a new or present parameter, or an input.
     fn source(&mut self, shape: &[usize]) -> Argument {
         let name = format!("s{}", self.builder.graph().n_values());
         if !self.sizes.is_trained {
@@ -146,7 +146,7 @@ impl Growth {
         result
     }
 
-    /// Adds an operator; none where what was chosen does not fit.
+    /// Adds an operator, or none if the choices do not fit.
     fn grow(&mut self) {
         let x = self.any();
         let shape = self.shape(x);
@@ -191,12 +191,12 @@ impl Growth {
         integer(self.dice.below(rank))
     }
 
-    /// The tensors that nothing reads.
+    /// Returns the tensors that nothing reads.
     fn ends(&self) -> Vec<Value> {
         self.tensors.iter().filter(|it| !it.1).map(|it| it.0).collect()
     }
 
-    /// The sum of the means of all tensors that nothing reads.
+    /// Returns the sum of the means of all tensors that nothing reads.
     fn loss(&mut self) -> Value {
         let ends = self.ends();
         let means: Vec<Value> = ends
@@ -209,7 +209,7 @@ impl Growth {
     }
 }
 
-/// Another shape of as many elements: one dim in two parts, or all dims in one.
+/// Returns another shape of as many elements: one dim in two parts, or all dims in one.
 fn reshaped(shape: &[usize]) -> Argument {
     let even = shape.iter().position(|it| it.is_multiple_of(2) && *it > 2);
     let shape: Vec<usize> = match even.filter(|_| shape.len() < 3) {

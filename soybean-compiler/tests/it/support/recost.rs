@@ -1,7 +1,8 @@
-//! What a plan's conversions cost, from its JSON alone, by counting elements one by one.
+//! The costs of a plan's conversions from its JSON alone, by counting elements one by one.
 //!
-//! Nothing of the compiler is used here. Signatures and forms say in which tiling each operator needs its operands and gives its result; a conversion costs what the ranks
-//! that take part must receive: elements that they lack, and partial results that they add up.
+//! Nothing of the compiler is used here. Signatures and partitionings determine the tilings of
+//! operands and results. A conversion costs what its ranks must receive: elements that they lack,
+//! and partial results that they add up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +17,11 @@ pub(crate) struct Conversion {
     pub(crate) element_bytes: u64,
     pub(crate) from: Vec<String>,
     pub(crate) to: Vec<String>,
-    /// What the plan says.
+    /// The bytes according to the plan.
     pub(crate) bytes: u64,
 }
 
-/// The conversions that a plan lists, operator by operator.
+/// Returns the conversions that a plan lists, operator by operator.
 pub(crate) fn listed(plan: &Value) -> Vec<Conversion> {
     let tensors = tensors(plan);
     let of_operator = |operator: &Value| {
@@ -41,7 +42,8 @@ pub(crate) fn listed(plan: &Value) -> Vec<Conversion> {
     plan["ops"].as_array().unwrap().iter().flat_map(of_operator).collect()
 }
 
-/// The conversions that follow from how tensors lie and in which forms operators run: tensor, from and to.
+/// Returns the conversions that follow from the tilings of tensors and the partitionings of
+/// operators: tensor, from and to.
 pub(crate) fn implied(plan: &Value) -> Vec<(u64, Vec<String>, Vec<String>)> {
     let tensors = tensors(plan);
     let mut all = Vec::new();
@@ -83,7 +85,9 @@ fn strings(list: &Value) -> Vec<String> {
     list.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect()
 }
 
-/// The tiling of dims such as `i(j_)_` in a form; `absent` where they lack an axis's factor. What ends in `+` lies as partial sums along axes without one.
+/// Returns the tiling of dims such as `i(j_)_` in a partitioning; `absent` is the placement along
+/// axes whose factor they lack. A text that ends in `+` is stored as partial sums along axes
+/// without a factor.
 fn tiling(dims: &str, form: &[String], absent: &str) -> Vec<String> {
     let idle = if dims.ends_with('+') { "red" } else { "r" };
     let mut letters: Vec<char> = Vec::new();
@@ -108,11 +112,11 @@ fn tiling(dims: &str, form: &[String], absent: &str) -> Vec<String> {
     form.iter().map(placement).collect()
 }
 
-/// The elements of each rank's tile, as positions in the whole tensor.
+/// Returns the elements of each rank's tile, as positions in the whole tensor.
 fn tiles(mesh: &Mesh, shape: &[usize], tiling: &[String]) -> Vec<BTreeSet<usize>> {
     let placement = |text: &String| match text.strip_prefix('P') {
         Some(dim) => Placement::Split(dim.parse().unwrap()),
-        // Every rank has a number for each element, be it a result or a part of one.
+        // Every rank has a number for each element, whether a result or a part of one.
         None => Placement::Replicated,
     };
     let tiling = Tiling::new(&tiling.iter().map(placement).collect::<Vec<_>>());
@@ -128,10 +132,13 @@ fn tiles(mesh: &Mesh, shape: &[usize], tiling: &[String]) -> Vec<BTreeSet<usize>
     (0..mesh.n_ranks()).map(of_rank).collect()
 }
 
-/// The fewest bytes that a conversion can move, over all ranks: element by element in each group of ranks that differ only along axes whose placement changes.
+/// Returns the fewest bytes that a conversion can move over all ranks. It counts element by
+/// element, in each group of ranks that differ only along axes whose placement changes.
 ///
-/// Along axes where a replicated tensor becomes a partial sum, ranks keep shares of what they have. Along axes where one becomes split, they drop first what they will not keep. Of the ranks that then hold an element, or a part of it, each but one sends what it
-/// has towards a sum; then each rank that wants the element and lacks it receives it once.
+/// Along axes where a replicated tensor becomes a partial sum, ranks keep shares of what they have.
+/// Along axes where a tensor becomes split, they first drop what they will not keep. Of the ranks
+/// that then hold an element or a part of it, all but one send it towards a sum. Then each rank
+/// that wants the element and lacks it receives it once.
 pub(crate) fn fewest_bytes(mesh: &Mesh, it: &Conversion) -> u64 {
     let kept = |(from, to): (&String, &String)| if from == "r" { to } else { from }.clone();
     let kept: Vec<String> = it.from.iter().zip(&it.to).map(kept).collect();

@@ -1,25 +1,27 @@
-//! Attention of one head, and its gradients, block by block.
+//! Attention of one head and its gradients, block by block.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use std::ops::Range;
 
 use soybean_plan::{Attention, AttentionForm};
 
-use super::rows::{Grade, Rows};
+use super::rows::{Rows, SoftmaxGradient};
 use crate::cpu::product::{Matrix, N_SPARE, Workspace};
 
-/// The maximum number of queries of a block.
-const MOST_QUERIES: usize = 256;
-/// The same for causal attention, where half of the scores between queries are not needed.
-const MOST_CAUSAL_QUERIES: usize = 64;
-/// With fewer queries in a block, packing its keys costs more than using all keys at once saves.
-const FEWEST_QUERIES: usize = 64;
-/// The numbers that are stored for each query of a block, those of [`Statistics`].
+/// Maximum number of queries in a block.
+const MAX_QUERIES: usize = 256;
+/// Maximum number of queries in a block of causal attention, which needs only half of the scores
+/// within a block.
+const MAX_CAUSAL_QUERIES: usize = 64;
+/// With fewer queries in a block, packing its keys costs more than processing all keys at once
+/// saves.
+const MIN_QUERIES: usize = 64;
+/// Numbers per query of a block, as in [`Statistics`].
 const N_STATISTICS: usize = size_of::<Statistics>() / size_of::<f32>();
-/// The elements of spare memory for scores.
-const N_SCORES: usize = N_SPARE - N_STATISTICS * MOST_QUERIES;
+/// Number of scores that fit in the spare memory.
+const N_SCORES: usize = N_SPARE - N_STATISTICS * MAX_QUERIES;
 
-/// The sizes of a head and of its blocks.
+/// Sizes of a head and of its blocks.
 pub(super) struct Sizes {
     pub(super) queries: usize,
     pub(super) keys: usize,
@@ -32,17 +34,17 @@ pub(super) struct Sizes {
     rows: Rows,
 }
 
-/// The operands of one head.
+/// Operands of one head.
 #[derive(Clone, Copy)]
 pub(super) struct Head {
     pub(super) query: Matrix,
     pub(super) key: Matrix,
     pub(super) value: Matrix,
-    /// The gradient of the result, for gradients.
+    /// Gradient of the result, for gradients only.
     pub(super) gradient: Matrix,
 }
 
-/// The results for the gradients of one head; those of values follow those of keys.
+/// Destinations of the gradients of one head. Those of values follow those of keys.
 #[derive(Clone, Copy)]
 pub(super) struct Written {
     pub(super) query: Matrix,
@@ -50,24 +52,24 @@ pub(super) struct Written {
     pub(super) value: Matrix,
 }
 
-/// The running statistics of the row of a query.
+/// Running softmax statistics of a query.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Statistics {
-    /// The largest score so far.
-    most: f32,
-    /// The sum of the weights `exp(score - most)` so far.
+    /// Largest score so far.
+    max_score: f32,
+    /// Sum of the weights `exp(score - max_score)` so far.
     total: f32,
-    /// The sum of the products of weights and their gradients so far.
+    /// Sum of the products of weights and their gradients so far.
     product: f32,
 }
 
 /// A block of queries and its spare memory.
 struct Block {
     queries: Range<usize>,
-    /// Scores, which become weights: a row for each query, a column for each key of a block.
+    /// Scores, later weights: a row for each query, a column for each key of a block.
     weights: *mut f32,
-    /// Gradients of weights, which become those of scores.
+    /// Gradients of weights, later those of scores.
     gradients: *mut f32,
     statistics: *mut Statistics,
 }
@@ -76,7 +78,7 @@ impl Block {
     /// Returns the statistics of a row.
     ///
     /// # Safety
-    /// The block has this many queries, and nothing else refers to those of the row.
+    /// The block has this row, and nothing else refers to its statistics.
     #[expect(clippy::mut_from_ref, reason = "the statistics stand in spare memory")]
     unsafe fn of_row(&self, row: usize) -> &mut Statistics {
         // SAFETY: required of the caller.
@@ -84,7 +86,7 @@ impl Block {
     }
 }
 
-/// Returns a matrix whose rows of this length are contiguous.
+/// Returns a matrix with dense rows of this length.
 pub(super) const fn dense(start: *mut f32, row: usize) -> Matrix {
     Matrix { start, row, column: 1 }
 }
@@ -96,15 +98,12 @@ impl Sizes {
             AttentionForm::Forward => N_SCORES,
             AttentionForm::Gradient => N_SCORES / 2,
         };
-        let block_keys = if keys <= n_scores / FEWEST_QUERIES {
-            keys.max(1)
-        } else {
-            n_scores / (2 * FEWEST_QUERIES)
-        };
-        let most = if is_causal { MOST_CAUSAL_QUERIES } else { MOST_QUERIES };
+        let block_keys =
+            if keys <= n_scores / MIN_QUERIES { keys.max(1) } else { n_scores / (2 * MIN_QUERIES) };
+        let max_score = if is_causal { MAX_CAUSAL_QUERIES } else { MAX_QUERIES };
         #[expect(clippy::cast_possible_truncation, reason = "rounded to single precision")]
         let scale = scale as f32;
-        let block_queries = (n_scores / block_keys).min(most);
+        let block_queries = (n_scores / block_keys).min(max_score);
         Self { queries, keys, features, width, is_causal, scale, block_queries, block_keys, rows }
     }
 
@@ -133,38 +132,39 @@ impl Sizes {
             statistics: weights.wrapping_add(N_SCORES).cast(),
         };
         for row in 0..block.queries.len() {
-            let nothing = Statistics { most: f32::NEG_INFINITY, total: 0.0, product: 0.0 };
-            // SAFETY: the spare memory is large enough.
+            let nothing = Statistics { max_score: f32::NEG_INFINITY, total: 0.0, product: 0.0 };
+            // SAFETY: the spare memory holds that many elements.
             unsafe { block.statistics.wrapping_add(row).write(nothing) };
         }
         block
     }
 
-    /// Returns the blocks of keys of which some query of a block sees some.
+    /// Returns the blocks of keys that are visible to any query of a block.
     fn key_blocks(&self, block: &Block) -> impl Iterator<Item = Range<usize>> + use<> {
-        let n_seen = if self.is_causal { self.keys.min(block.queries.end) } else { self.keys };
+        let n_visible = if self.is_causal { self.keys.min(block.queries.end) } else { self.keys };
         let length = self.block_keys;
-        (0..n_seen).step_by(length).map(move |first| first..n_seen.min(first + length))
+        (0..n_visible).step_by(length).map(move |first| first..n_visible.min(first + length))
     }
 
-    /// Returns the number of these keys that the query of a row sees.
-    fn n_seen(&self, block: &Block, row: usize, keys: &Range<usize>) -> usize {
+    /// Returns the number of these keys that are visible to the query of a row.
+    fn n_visible(&self, block: &Block, row: usize, keys: &Range<usize>) -> usize {
         if !self.is_causal {
             return keys.len();
         }
         (block.queries.start + row + 1).saturating_sub(keys.start).min(keys.len())
     }
 
-    /// Returns the targets of gradients: those of queries here, those of keys and values there.
+    /// Returns the destinations of gradients: `query` for those of queries, `shared` for those of
+    /// keys and values.
     pub(super) const fn written(&self, query: Matrix, shared: *mut f32) -> Written {
         let value = shared.wrapping_add(self.keys * self.features);
         Written { query, key: dense(shared, self.features), value: dense(value, self.width) }
     }
 
-    /// Computes the results of a block of queries, for one head.
+    /// Computes the results of a block of queries.
     ///
     /// # Safety
-    /// The pointers have the elements of a head, and nobody else writes to those of the block.
+    /// The pointers refer to the elements of a head, and nothing else writes to those of the block.
     pub(super) unsafe fn forward(
         &self,
         workspace: &mut Workspace,
@@ -185,7 +185,7 @@ impl Sizes {
             unsafe { self.scores(workspace, &block, &keys, operands, block.weights) };
             for row in 0..n_rows {
                 // SAFETY: the block has the row.
-                let correction = unsafe { self.weigh_and_add(&block, row, &keys) };
+                let correction = unsafe { self.update_softmax(&block, row, &keys) };
                 if correction != 1.0 && keys.start > 0 {
                     // SAFETY: required of the caller.
                     unsafe { (self.rows.scale)(to.from(row, 0).start, self.width, correction) };
@@ -205,10 +205,10 @@ impl Sizes {
         }
     }
 
-    /// Computes the products of the rows of two matrices: the queries of a block, and some keys.
+    /// Multiplies the rows of two matrices: one for the queries of a block, one for some keys.
     ///
     /// # Safety
-    /// The matrices have these rows; `to` holds a row of keys for each query.
+    /// The matrices have these rows, and `to` holds a row of keys for each query.
     unsafe fn scores(
         &self,
         workspace: &mut Workspace,
@@ -224,46 +224,48 @@ impl Sizes {
         unsafe { workspace.multiply(sizes, left, right.transposed(), result) };
     }
 
-    /// Turns a row of scores into weights, updates its maximum, and returns the sum of weights.
+    /// Replaces a row of scores by weights and returns their sum. Updates the maximum of the row.
     ///
     /// # Safety
     /// The block has the row, with scores for these keys.
-    unsafe fn weigh(&self, block: &Block, row: usize, keys: &Range<usize>) -> f32 {
+    unsafe fn exponentiate(&self, block: &Block, row: usize, keys: &Range<usize>) -> f32 {
         let weights = block.weights.wrapping_add(row * keys.len());
-        let n_seen = self.n_seen(block, row, keys);
+        let n_visible = self.n_visible(block, row, keys);
         // SAFETY: required of the caller.
-        let most = unsafe { &mut block.of_row(row).most };
+        let max_score = unsafe { &mut block.of_row(row).max_score };
         let mut sum = 0.0;
         // SAFETY: required of the caller.
-        unsafe { (self.rows.weigh)(weights, n_seen, self.scale, most, &mut sum) };
+        unsafe { (self.rows.exponentiate)(weights, n_visible, self.scale, max_score, &mut sum) };
         // SAFETY: as above.
-        unsafe { weights.wrapping_add(n_seen).write_bytes(0, keys.len() - n_seen) };
+        unsafe { weights.wrapping_add(n_visible).write_bytes(0, keys.len() - n_visible) };
         sum
     }
 
-    /// Turns a row of scores into weights and adds them to the statistics of the row. Returns the
-    /// factor for the sums of earlier weights.
+    /// Replaces a row of scores by weights and updates the statistics. Returns the factor that
+    /// corrects earlier sums.
     ///
     /// # Safety
-    /// As [`Self::weigh`].
-    unsafe fn weigh_and_add(&self, block: &Block, row: usize, keys: &Range<usize>) -> f32 {
+    /// As [`Self::exponentiate`].
+    unsafe fn update_softmax(&self, block: &Block, row: usize, keys: &Range<usize>) -> f32 {
         // SAFETY: required of the caller.
-        let before = unsafe { block.of_row(row) }.most;
+        let before = unsafe { block.of_row(row) }.max_score;
         // SAFETY: as above.
-        let sum = unsafe { self.weigh(block, row, keys) };
+        let sum = unsafe { self.exponentiate(block, row, keys) };
         // SAFETY: as above.
         let statistics = unsafe { block.of_row(row) };
-        let is_same = before == statistics.most;
-        let correction = if is_same { 1.0 } else { (before - statistics.most).exp() };
+        let is_same = before == statistics.max_score;
+        let correction = if is_same { 1.0 } else { (before - statistics.max_score).exp() };
         statistics.total = statistics.total * correction + sum;
         statistics.product *= correction;
         correction
     }
 
-    /// Computes the gradients of queries for these blocks, and what they add to keys and values.
+    /// Computes gradients of one head: of queries for these blocks, and the contribution of these
+    /// blocks to those of keys and values.
     ///
     /// # Safety
-    /// The pointers have a head each; nobody else writes to keys, values and these queries.
+    /// The pointers refer to the elements of a head. Nothing else writes to keys, values and the
+    /// queries of the blocks.
     pub(super) unsafe fn gradients(
         &self,
         workspace: &mut Workspace,
@@ -279,6 +281,8 @@ impl Sizes {
         }
     }
 
+    /// Computes the gradients of one block.
+    ///
     /// # Safety
     /// As [`Self::gradients`].
     unsafe fn gradient(&self, workspace: &mut Workspace, head: Head, to: Written, number: usize) {
@@ -293,7 +297,7 @@ impl Sizes {
             unsafe { self.scores_and_gradients(workspace, &block, &keys, head) };
             for row in 0..block.queries.len() {
                 // SAFETY: the block has the row.
-                unsafe { self.weigh_and_add(&block, row, &keys) };
+                unsafe { self.update_softmax(&block, row, &keys) };
                 // SAFETY: as above.
                 unsafe { self.add_products(&block, row, &keys) };
             }
@@ -306,18 +310,18 @@ impl Sizes {
             }
             for row in 0..block.queries.len() {
                 if !is_whole {
-                    // SAFETY: the block has the row, whose maximum score is known.
-                    unsafe { self.weigh(&block, row, &keys) };
+                    // SAFETY: the block has the row, whose maximum is final.
+                    unsafe { self.exponentiate(&block, row, &keys) };
                 }
                 // SAFETY: as above.
-                unsafe { self.grade(&block, row, &keys) };
+                unsafe { self.softmax_gradient(&block, row, &keys) };
             }
             // SAFETY: required of the caller.
             unsafe { self.add_gradients(workspace, &block, &keys, head, to) };
         }
     }
 
-    /// Computes the scores of a block and the gradients of its weights.
+    /// Computes the scores of a block, and the gradients of its weights.
     ///
     /// # Safety
     /// As [`Self::gradients`].
@@ -328,46 +332,46 @@ impl Sizes {
         keys: &Range<usize>,
         Head { query, key, value, gradient }: Head,
     ) {
-        // SAFETY: required of the caller; the block has spare memory for them.
+        // SAFETY: required of the caller; the block has the memory.
         unsafe { self.scores(workspace, block, keys, (query, key), block.weights) };
         // SAFETY: as above.
         unsafe { self.scores(workspace, block, keys, (gradient, value), block.gradients) };
     }
 
-    /// Adds the products of the weights of a row and their gradients to its statistics.
+    /// Adds the products of a row's weights and their gradients to its statistics.
     ///
     /// # Safety
-    /// As [`Self::weigh`], which has been called for the row.
+    /// As [`Self::exponentiate`], which was called for the row.
     unsafe fn add_products(&self, block: &Block, row: usize, keys: &Range<usize>) {
         let at = row * keys.len();
         let (weights, gradients) =
             (block.weights.wrapping_add(at), block.gradients.wrapping_add(at));
-        let (n_seen, mut sum) = (self.n_seen(block, row, keys), 0.0);
+        let (n_visible, mut sum) = (self.n_visible(block, row, keys), 0.0);
         // SAFETY: required of the caller.
-        unsafe { (self.rows.dot)(weights, gradients, n_seen, &mut sum) };
+        unsafe { (self.rows.dot)(weights, gradients, n_visible, &mut sum) };
         // SAFETY: required of the caller.
         unsafe { block.of_row(row).product += sum };
     }
 
-    /// Turns gradients of weights of a row into gradients of scores, and normalises its weights.
+    /// Replaces a row's gradients of weights by gradients of scores, and normalises its weights.
     ///
     /// # Safety
-    /// As [`Self::add_products`], which has been called for all keys.
-    unsafe fn grade(&self, block: &Block, row: usize, keys: &Range<usize>) {
+    /// As [`Self::add_products`], which was called for all keys.
+    unsafe fn softmax_gradient(&self, block: &Block, row: usize, keys: &Range<usize>) {
         let at = row * keys.len();
         let (weights, gradients) =
             (block.weights.wrapping_add(at), block.gradients.wrapping_add(at));
-        let n_seen = self.n_seen(block, row, keys);
+        let n_visible = self.n_visible(block, row, keys);
         // SAFETY: required of the caller.
         let Statistics { total, product, .. } = *unsafe { block.of_row(row) };
-        let numbers = Grade { total, mean: product / total, scale: self.scale };
+        let numbers = SoftmaxGradient { total, mean: product / total, scale: self.scale };
         // SAFETY: required of the caller.
-        unsafe { (self.rows.grade)(weights, gradients, n_seen, numbers) };
+        unsafe { (self.rows.softmax_gradient)(weights, gradients, n_visible, numbers) };
         // SAFETY: as above.
-        unsafe { gradients.wrapping_add(n_seen).write_bytes(0, keys.len() - n_seen) };
+        unsafe { gradients.wrapping_add(n_visible).write_bytes(0, keys.len() - n_visible) };
     }
 
-    /// Adds the contribution of a block to the gradients of queries, keys and values.
+    /// Adds the contributions of a block to the gradients of queries, keys and values.
     ///
     /// # Safety
     /// As [`Self::gradients`].

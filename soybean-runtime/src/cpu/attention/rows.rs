@@ -7,27 +7,28 @@ use crate::cpu::{
     math::{self, MultiplyAdd, Separate},
 };
 
-/// Several accumulators at once: for speed, and because many short sums round less than a long one.
+/// Number of independent accumulators, for speed and because short sums have smaller rounding
+/// errors.
 const N_LANES: usize = 32;
 
 /// The loops for one instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Turns `n` scores `s` into `exp(scale * s - most)` and returns their sum (fourth). First
-    /// raises `most` (third) to the maximum of the scaled scores.
-    pub(super) weigh: unsafe fn(*mut f32, usize, f32, &mut f32, &mut f32),
+    /// Replaces `n` scores `s` by `exp(scale * s - max)`. The maximum (third) is first raised to
+    /// the largest scaled score. Writes the sum (fourth).
+    pub(super) exponentiate: unsafe fn(*mut f32, usize, f32, &mut f32, &mut f32),
     /// Multiplies `n` elements by a number.
     pub(super) scale: unsafe fn(*mut f32, usize, f32),
-    /// Returns the sum of the products of `n` elements of both rows.
+    /// Sums the products of `n` elements of two rows.
     pub(super) dot: unsafe fn(*const f32, *const f32, usize, &mut f32),
-    /// Turns `n` weights `w` and gradients of weights `g` into `w / total` and the gradients of
-    /// scores `scale * w / total * (g - mean)`.
-    pub(super) grade: unsafe fn(*mut f32, *mut f32, usize, Grade),
+    /// Replaces `n` weights `w` and gradients `g` by `w / total` and `scale * w / total * (g -
+    /// mean)`, the gradients of scores.
+    pub(super) softmax_gradient: unsafe fn(*mut f32, *mut f32, usize, SoftmaxGradient),
 }
 
-/// The numbers of a row that [`Rows::grade`] needs.
+/// Parameters of the softmax gradient of a row.
 #[derive(Clone, Copy)]
-pub(super) struct Grade {
+pub(super) struct SoftmaxGradient {
     pub(super) total: f32,
     pub(super) mean: f32,
     pub(super) scale: f32,
@@ -35,14 +36,19 @@ pub(super) struct Grade {
 
 impl Rows {
     pub(super) fn new(isa: Isa) -> Self {
-        Self { weigh: weigh(isa), scale: scale(isa), dot: dot(isa), grade: grade(isa) }
+        Self {
+            exponentiate: exponentiate(isa),
+            scale: scale(isa),
+            dot: dot(isa),
+            softmax_gradient: softmax_gradient(isa),
+        }
     }
 }
 
 for_each_isa! {
-    weigh [] []
+    exponentiate [] []
     unsafe fn(*mut f32, usize, f32, &mut f32, &mut f32),
-    weigh_body (row: *mut f32, n: usize, scale: f32, most: &mut f32, sum: &mut f32)
+    weigh_body (row: *mut f32, n: usize, scale: f32, max_score: &mut f32, sum: &mut f32)
 }
 
 for_each_isa! {
@@ -56,8 +62,8 @@ for_each_isa! {
 }
 
 for_each_isa! {
-    grade [] []
-    unsafe fn(*mut f32, *mut f32, usize, Grade), grade_body (weights: *mut f32, gradients: *mut f32, n: usize, numbers: Grade)
+    softmax_gradient [] []
+    unsafe fn(*mut f32, *mut f32, usize, SoftmaxGradient), grade_body (weights: *mut f32, gradients: *mut f32, n: usize, numbers: SoftmaxGradient)
 }
 
 /// # Safety
@@ -67,12 +73,12 @@ unsafe fn weigh_body<M: MultiplyAdd>(
     row: *mut f32,
     n: usize,
     scale: f32,
-    most: &mut f32,
+    max_score: &mut f32,
     sum: &mut f32,
 ) {
     // SAFETY: required of the caller.
     let row = unsafe { std::slice::from_raw_parts_mut(row, n) };
-    let mut lanes = [*most; N_LANES];
+    let mut lanes = [*max_score; N_LANES];
     let (chunks, rest) = row.as_chunks::<N_LANES>();
     for chunk in chunks {
         for (lane, score) in lanes.iter_mut().zip(chunk) {
@@ -82,17 +88,17 @@ unsafe fn weigh_body<M: MultiplyAdd>(
     for (lane, score) in lanes.iter_mut().zip(rest) {
         *lane = math::maximum(*lane, scale * score);
     }
-    *most = lanes.into_iter().fold(*most, math::maximum);
+    *max_score = lanes.into_iter().fold(*max_score, math::maximum);
     let mut lanes = [0.0; N_LANES];
     let (chunks, rest) = row.as_chunks_mut::<N_LANES>();
     for chunk in chunks {
         for (lane, score) in lanes.iter_mut().zip(chunk) {
-            *score = math::exp::<M>(M::multiply_add(scale, *score, -*most));
+            *score = math::exp::<M>(M::multiply_add(scale, *score, -*max_score));
             *lane += *score;
         }
     }
     for (lane, score) in lanes.iter_mut().zip(rest) {
-        *score = math::exp::<M>(M::multiply_add(scale, *score, -*most));
+        *score = math::exp::<M>(M::multiply_add(scale, *score, -*max_score));
         *lane += *score;
     }
     *sum = lanes.into_iter().sum();
@@ -129,13 +135,13 @@ unsafe fn dot_body<M: MultiplyAdd>(a: *const f32, b: *const f32, n: usize, sum: 
 }
 
 /// # Safety
-/// Both rows have `n` elements, and do not overlap.
+/// Both rows have `n` elements and do not overlap.
 #[inline(always)]
 unsafe fn grade_body<M: MultiplyAdd>(
     weights: *mut f32,
     gradients: *mut f32,
     n: usize,
-    Grade { total, mean, scale }: Grade,
+    SoftmaxGradient { total, mean, scale }: SoftmaxGradient,
 ) {
     // SAFETY: required of the caller.
     let weights = unsafe { std::slice::from_raw_parts_mut(weights, n) };

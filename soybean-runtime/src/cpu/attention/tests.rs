@@ -1,10 +1,10 @@
-//! Tests of attention against plain loops.
+//! Attention against plain loops.
 
 use super::*;
 use crate::cpu::random_data::{Dice, in_pool, region};
 
-/// Returns the results of one head by plain loops: the weighted sum of values, or the gradients of
-/// queries, keys and values.
+/// The results of one head by plain loops: the weighted sum of values, or the gradients of queries,
+/// keys and values.
 fn head(it: &Attention, operands: &[&[f32]]) -> Vec<f64> {
     let (n, m, d, e) = (it.queries, it.keys, it.features, it.width);
     let dot = |x: &[f32], i: usize, y: &[f32], j: usize, length: usize| -> f64 {
@@ -76,8 +76,8 @@ fn check(dice: &mut Dice, attention: &Attention) {
         let expected = head(attention, &operands);
         let found = &result[number * n_result..(number + 1) * n_result];
         for (found, expected) in found.iter().zip(expected) {
-            // Scores of up to 10 in single precision give weights a relative error of 1e-6. Sums
-            // have up to some thousand terms of up to 10.
+            // Scores of size up to 10 in single precision give weights a relative error of 1e-6;
+            // sums have up to some thousand terms of size 10.
             let error = (f64::from(*found) - expected).abs();
             assert!(
                 error <= 2e-5 * expected.abs().max(5.0),

@@ -14,7 +14,7 @@ use crate::cpu::{
     region::Region,
 };
 
-/// A block of the gradient of filters.
+/// A block of the filter gradient.
 struct Cell {
     group: usize,
     filters: Range<usize>,
@@ -27,11 +27,11 @@ impl Cell {
     }
 }
 
-/// The filter elements for which a unit of work adds up the sums of the pieces.
+/// Elements per unit of work when partial sums are added up.
 const LINE: usize = 16;
 
 /// Returns the number of parts of the filter elements, and the number of pieces of the pixels. The
-/// first does not affect results. The second does, and is the same for all numbers of threads.
+/// parts do not affect results. The pieces do, so they are the same for all numbers of threads.
 pub(super) fn cuts(it: &Convolution, geometry: &Geometry, n_threads: usize) -> (usize, usize) {
     let depth = it.channels * geometry.n_elements();
     let n_blocks = it.groups * it.filters.div_ceil(BLOCK);
@@ -42,7 +42,7 @@ pub(super) fn cuts(it: &Convolution, geometry: &Geometry, n_threads: usize) -> (
     let n_shares = |n_parts: usize| n_parts * n_blocks * n_pieces;
     let is_even = |it: &usize| n_shares(*it).is_multiple_of(n_threads);
     let even = (fewest..fewest + n_threads).find(is_even);
-    // Cells have as many elements as possible, because each packs all results.
+    // Cells are as large as possible, because each packs all results.
     let is_coarse = n_shares(fewest) < 4 * n_threads;
     let n_parts = even.filter(|it| is_coarse && depth >= it * FEW_ELEMENTS).unwrap_or(fewest);
     (n_parts, n_pieces)
@@ -53,14 +53,14 @@ impl ConvolutionKernel {
         self.convolution.groups * self.convolution.filters.div_ceil(BLOCK) * self.n_parts
     }
 
-    /// Returns true if there are too few cells for all threads, so that they share the pieces of
-    /// each. The sums of a piece are the same either way.
+    /// Returns true if there are too few cells for all threads. Threads then share the pieces of
+    /// each cell, whose sums are the same either way.
     fn shares_pieces(&self) -> bool {
         let (n_cells, n_threads) = (self.n_cells(), self.n_threads);
         self.n_pieces > 1 && n_cells < 4 * n_threads && !n_cells.is_multiple_of(n_threads)
     }
 
-    /// Returns the number of elements of the sums of all pieces if threads share pieces, else 0.
+    /// Returns the number of partial sums of all pieces, if threads share pieces.
     pub(super) fn n_partial(&self) -> usize {
         let n_gradient = self.convolution.groups * self.sizes[1];
         if self.shares_pieces() { self.n_pieces * n_gradient } else { 0 }
@@ -73,7 +73,7 @@ impl ConvolutionKernel {
     /// As [`Self::forward`].
     ///
     /// # Panics
-    /// Panics if there is not enough scratch space.
+    /// If the memory is too small.
     pub(super) unsafe fn filter(
         &self,
         workspaces: &mut [Workspace],
@@ -90,11 +90,11 @@ impl ConvolutionKernel {
                 for unit in units {
                     let (cell, piece) = (self.cell(unit / self.n_pieces), unit % self.n_pieces);
                     let to = self.place(sums, &cell, piece);
-                    // SAFETY: required of the caller; pieces of cells have different elements.
+                    // SAFETY: required of the caller; each piece of a cell has its own memory.
                     unsafe { self.sum_filter(workspace, regions, &cell, piece, to) };
                 }
             });
-            // SAFETY: as above; all pieces are computed.
+            // SAFETY: as above; all pieces are complete.
             return unsafe { self.join(workspaces, sums, regions[2]) };
         }
         parallel_for(workspaces, n_cells, work, |workspace, cells| {
@@ -110,7 +110,7 @@ impl ConvolutionKernel {
                     }
                 }
                 let elements = cell.elements.clone();
-                // SAFETY: required of the caller; cells are different elements.
+                // SAFETY: required of the caller; cells are disjoint.
                 unsafe { self.store_filter(total, regions[2], &cell, elements) };
             }
         });
@@ -127,16 +127,16 @@ impl ConvolutionKernel {
         }
     }
 
-    /// Returns the start of the sums of a piece of a cell, in the memory of all pieces.
+    /// Returns the start of the partial sums of a piece of a cell.
     fn place(&self, sums: Region, cell: &Cell, piece: usize) -> *mut f32 {
         let before = cell.filters.start * self.depth + cell.filters.len() * cell.elements.start;
         sums.at((piece * self.convolution.groups + cell.group) * self.sizes[1] + before)
     }
 
-    /// Adds up the sums of all pieces, in their order.
+    /// Adds up the partial sums of all pieces in order.
     ///
     /// # Safety
-    /// As [`Self::forward`]; the sums are those of all pieces, and nobody else uses them.
+    /// As [`Self::forward`]; the sums of all pieces are complete, and nothing else uses them.
     unsafe fn join(&self, workspaces: &mut [Workspace], sums: Region, result: Region) {
         let n_lines = self.depth.div_ceil(self.n_parts).div_ceil(LINE);
         parallel_for(workspaces, self.n_cells() * n_lines, sums.n_elements, |_, units| {
@@ -148,7 +148,7 @@ impl ConvolutionKernel {
                     (line * LINE * cell.filters.len(), elements.len() * cell.filters.len());
                 let at = |piece| self.place(sums, &cell, piece).wrapping_add(skipped);
                 for piece in 1..self.n_pieces {
-                    // SAFETY: required of the caller; units are different elements.
+                    // SAFETY: required of the caller; units are disjoint.
                     unsafe { (self.add)(at(0), at(piece), n) };
                 }
                 // SAFETY: as above.
@@ -157,10 +157,10 @@ impl ConvolutionKernel {
         });
     }
 
-    /// Sums a piece of the pixels for a cell; the gradients of one element are contiguous.
+    /// Sums a piece of the pixels for a cell. The gradients of one element are contiguous.
     ///
     /// # Safety
-    /// As [`Self::forward`]; `to` has the elements of the cell, which nobody else uses.
+    /// As [`Self::forward`]; the memory holds the cell, and nothing else uses it.
     unsafe fn sum_filter(
         &self,
         workspace: &mut Workspace,
@@ -188,10 +188,10 @@ impl ConvolutionKernel {
         }
     }
 
-    /// Stores some elements of a cell, whose gradients are in `total`.
+    /// Stores some elements of a cell from `total`.
     ///
     /// # Safety
-    /// The result has the elements that are needed, and nobody else writes to these.
+    /// The result has these elements, and nothing else writes to them.
     unsafe fn store_filter(
         &self,
         total: *mut f32,

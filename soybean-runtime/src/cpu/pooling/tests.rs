@@ -1,11 +1,11 @@
-//! Tests of poolings against plain loops.
+//! Tests of pooling against plain loops.
 
 use soybean_plan::DType;
 
 use super::*;
 use crate::cpu::random_data::{Dice, region};
 
-/// Returns the positions in the image of the pixels of a window, in order.
+/// Returns the offsets of a window's pixels in the image, in order.
 fn places(it: &Pooling, window: usize) -> Vec<usize> {
     let (row, column) = (window / it.result[1], window % it.result[1]);
     let mut places = Vec::new();
@@ -19,7 +19,7 @@ fn places(it: &Pooling, window: usize) -> Vec<usize> {
     places
 }
 
-/// Returns the first of the maximal pixels; NaN counts as larger than all others.
+/// Returns the first of the largest pixels. NaN is larger than all others.
 fn first_largest(image: &[f32], places: &[usize]) -> Option<usize> {
     let better = |best: usize, it: usize| {
         let is_better = image[it] > image[best] || image[it].is_nan() && !image[best].is_nan();
@@ -28,7 +28,7 @@ fn first_largest(image: &[f32], places: &[usize]) -> Option<usize> {
     places.iter().copied().reduce(better)
 }
 
-/// Returns the result of a form for one plane.
+/// Computes one plane of a kind of pooling.
 fn plane(it: &Pooling, inputs: &[&[f32]]) -> Vec<f64> {
     let n_windows = it.result[0] * it.result[1];
     let windows = (0..n_windows).map(|window| (window, places(it, window)));
@@ -97,7 +97,7 @@ fn check(dice: &mut Dice, pooling: &Pooling) {
     let regions: Vec<Region> = inputs.iter_mut().map(|it| region(it, DType::F32)).collect();
     let to = region(&mut found, DType::F32);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
-    // SAFETY: the buffers are this test's.
+    // SAFETY: this test owns the buffers.
     pool.install(|| unsafe { kernel.run(&regions, &to) }.unwrap());
     for number in 0..pooling.planes {
         let of = |all: &[f32], n: usize| all[number * n..(number + 1) * n].to_vec();
@@ -146,7 +146,7 @@ fn a_window_of_negative_infinity_has_its_first_pixel_as_the_largest() {
     let (mut image, mut gradient, mut found) = ([f32::NEG_INFINITY; 4], [3.0], [9.0; 4]);
     let inputs = [region(&mut image, DType::F32), region(&mut gradient, DType::F32)];
     let to = region(&mut found, DType::F32);
-    // SAFETY: the buffers are this test's.
+    // SAFETY: this test owns the buffers.
     unsafe { kernel.run(&inputs, &to) }.unwrap();
     assert_eq!(found, [3.0, 0.0, 0.0, 0.0]);
     // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! The transforms of filters, of the tiles of images, and of those of results.
+//! Winograd transforms of filters, image tiles and result tiles.
 
 use std::ops::Range;
 
@@ -11,17 +11,16 @@ use crate::cpu::{
     pack::copy_short,
 };
 
-/// A function that reads from the first pointer and writes from the second on, for filters or tiles
-/// with these numbers.
+/// Reads from the first pointer and writes to the second, for filters or tiles with these indices.
 type Transform = unsafe fn(&Shape, Range<usize>, *const f32, *mut f32);
 
 /// The transforms for one instruction set.
 pub(super) struct Transforms {
-    /// From filters of a convolution to `[elements, filters, channels]`.
+    /// From filters to `[elements, filters, channels]`.
     pub(super) filters: Transform,
     /// From images to `[elements, channels, tiles]` of a block.
     pub(super) read: Transform,
-    /// From `[elements, filters, tiles]` of a block to the pixels of results.
+    /// From `[elements, filters, tiles]` of a block to pixels of results.
     pub(super) write: Transform,
 }
 
@@ -32,10 +31,10 @@ impl Transforms {
     }
 }
 
-/// Neighbouring tiles of one row of an image.
+/// Adjacent tiles in one row of an image.
 #[derive(Clone, Copy, Default)]
 struct Stretch {
-    /// The position of the first in the block.
+    /// Position of the first tile in the block.
     at: usize,
     image: usize,
     row: usize,
@@ -62,10 +61,10 @@ impl Shape {
         (stretches, n)
     }
 
-    /// Copies the pixels of a row that the tiles of a run see; outside the image they are 0.
+    /// Copies the pixels of a row under the tiles of a stretch. Pixels outside the image are 0.
     ///
     /// # Safety
-    /// The plane has the image's elements, and nobody writes there.
+    /// The plane has the image's elements, and nothing writes to it.
     #[inline(always)]
     unsafe fn fetch(&self, plane: *const f32, stretch: Stretch, row: usize, to: &mut [f32]) {
         let to = &mut to[..2 * stretch.n + 2];
@@ -84,14 +83,14 @@ impl Shape {
     }
 }
 
-/// The tiles whose pixels are sorted at once; those after the last of a run are overwritten by the
-/// next run.
+/// Tiles that are sorted at once. Elements beyond the last tile of a stretch are overwritten by the
+/// next stretch.
 const LANES: usize = 16;
-/// The pixels of a row of each tile of a block: for each run one pair more than it has tiles.
+/// Pixels of a row of all tiles of a block. A stretch has one more pair than tiles.
 type Row = [f32; 2 * (2 * BLOCK + LANES)];
-/// A number for each tile of a block.
+/// One number for each tile of a block.
 type Tiles = [f32; BLOCK];
-/// Returns the runs of a block.
+/// The stretches of a block, and their number.
 type Stretches = ([Stretch; BLOCK], usize);
 
 for_each_isa! {
@@ -107,16 +106,16 @@ for_each_isa! {
     write_tiles [] [] Transform, write_tiles_body (shape: &Shape, tiles: Range<usize>, from: *const f32, to: *mut f32)
 }
 
-/// Computes `G g`, for a column of a filter.
+/// Computes `G g` for a column of a filter.
 #[inline(always)]
 fn widened([a, b, c]: [f32; 3]) -> [f32; 4] {
     [a, 0.5 * (a + b + c), 0.5 * (a - b + c), c]
 }
 
-/// `U = G g G^T`
+/// Computes `U = G g G^T`.
 ///
 /// # Safety
-/// The convolution has these filters, and `to` has the elements of all of them.
+/// The convolution has these filters, and `to` holds all of them.
 #[inline(always)]
 unsafe fn transform_filters_body<M: MultiplyAdd>(
     shape: &Shape,
@@ -148,16 +147,16 @@ unsafe fn transform_filters_body<M: MultiplyAdd>(
     }
 }
 
-/// Computes `B^T d`, for four rows or columns.
+/// Computes `B^T d` for four rows or columns.
 #[inline(always)]
 fn differences([a, b, c, d]: [f32; 4]) -> [f32; 4] {
     [a - c, b + c, c - b, b - d]
 }
 
-/// `V = B^T d B`
+/// Computes `V = B^T d B`.
 ///
 /// # Safety
-/// The images have these tiles, and `to` has the elements of a block.
+/// The images have these tiles, and `to` holds a block.
 #[inline(always)]
 unsafe fn read_tiles_body<M: MultiplyAdd>(
     shape: &Shape,
@@ -171,8 +170,7 @@ unsafe fn read_tiles_body<M: MultiplyAdd>(
     let mut rows = [[[0.0; BLOCK + LANES]; 4]; 4];
     let (mut half, mut whole) = ([[[0.0; BLOCK]; 4]; 4], [[0.0; BLOCK]; 4]);
     for channel in 0..shape.channels {
-        // All rows are sorted first, because vector loads that overlap recent stores at another
-        // position have to wait for these.
+        // All rows first: loading a vector right after overlapping stores would stall.
         for (number, stretch) in stretches[..n_stretches].iter().enumerate() {
             let plane = from.wrapping_add((stretch.image * shape.channels + channel) * n_pixels);
             for (row, pixels) in pixels.iter_mut().enumerate() {
@@ -198,7 +196,7 @@ unsafe fn read_tiles_body<M: MultiplyAdd>(
     }
 }
 
-/// Sorts the pixels of a row of the run with this number by their column in the tile.
+/// Sorts the pixels of a row of this stretch by their column in the tile.
 #[inline(always)]
 fn sort(pixels: &Row, number: usize, to: &mut [[f32; BLOCK + LANES]; 4], stretch: Stretch) {
     let pairs = &pixels.as_chunks::<2>().0[stretch.at + number..];
@@ -225,16 +223,16 @@ fn transform([a, b, c, d]: [&Tiles; 4], to: &mut [Tiles; 4]) {
     }
 }
 
-/// Computes `A^T m`, for four rows or columns.
+/// Computes `A^T m` for four rows or columns.
 #[inline(always)]
 fn sums([a, b, c, d]: [f32; 4]) -> [f32; 2] {
     [a + b + c, b - c - d]
 }
 
-/// `Y = A^T M A`
+/// Computes `Y = A^T M A`.
 ///
 /// # Safety
-/// `from` has a block, and the results have these tiles, which nobody else uses.
+/// `from` has a block. The results have these tiles, and nothing else uses them.
 #[inline(always)]
 unsafe fn write_tiles_body<M: MultiplyAdd>(
     shape: &Shape,

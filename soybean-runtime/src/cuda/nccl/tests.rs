@@ -18,14 +18,14 @@ type Collective<'a> =
 
 /// Connects GPUs of this process.
 fn group(gpus: &[Arc<Gpu>]) -> Result<CommunicatorGroup, Error> {
-    let members: Vec<(usize, Arc<Gpu>)> = gpus.iter().cloned().enumerate().collect();
+    let participants: Vec<(usize, Arc<Gpu>)> = gpus.iter().cloned().enumerate().collect();
     let peers: Arc<dyn Peers> = Arc::new(NoPeers);
-    CommunicatorGroup::new(&UniqueId::new()?, gpus.len(), &members, &peers)
+    CommunicatorGroup::new(&UniqueId::new()?, gpus.len(), &participants, &peers)
 }
 
 /// Returns small numbers, which all types represent exactly, as well as their sums.
-fn given(member: usize, n: usize) -> Vec<i16> {
-    (0..n).map(|at| i16::try_from((at * 5 + member * 3) % 17).unwrap() - 8).collect()
+fn given(participant: usize, n: usize) -> Vec<i16> {
+    (0..n).map(|at| i16::try_from((at * 5 + participant * 3) % 17).unwrap() - 8).collect()
 }
 
 fn encoded(dtype: DType, values: &[i16]) -> Vec<u8> {
@@ -52,22 +52,26 @@ fn check(
             |gpu, n: usize| DeviceMemory::zeroed(gpu, n * dtype.bytes(), "a buffer").unwrap();
         let send: Vec<_> = gpus.iter().map(|it| memory(it, n_given)).collect();
         let receive: Vec<_> = gpus.iter().map(|it| memory(it, n_received)).collect();
-        for (member, memory) in send.iter().enumerate() {
-            memory.write(0, &encoded(dtype, &given(member, n_given))).unwrap();
+        for (participant, memory) in send.iter().enumerate() {
+            memory.write(0, &encoded(dtype, &given(participant, n_given))).unwrap();
         }
-        let member = |at: usize| Participant {
+        let participant = |at: usize| Participant {
             stream: &streams[at],
             send: send[at].address(0),
             receive: receive[at].address(0),
         };
-        let members: Vec<Participant<'_>> = (0..N_RANKS).map(member).collect();
-        (0..2).for_each(|_| collective(&group, &members, dtype).unwrap());
+        let participants: Vec<Participant<'_>> = (0..N_RANKS).map(participant).collect();
+        (0..2).for_each(|_| collective(&group, &participants, dtype).unwrap());
         group.check().unwrap();
-        for (member, memory) in receive.iter().enumerate() {
-            streams[member].synchronize().unwrap();
+        for (participant, memory) in receive.iter().enumerate() {
+            streams[participant].synchronize().unwrap();
             let mut found = vec![0; n_received * dtype.bytes()];
             memory.read(0, &mut found).unwrap();
-            assert_eq!(found, encoded(dtype, &expected(member)), "member {member}, {dtype}");
+            assert_eq!(
+                found,
+                encoded(dtype, &expected(participant)),
+                "participant {participant}, {dtype}"
+            );
         }
     }
 }
@@ -75,15 +79,15 @@ fn check(
 /// Returns the combination of what all ranks send.
 fn combined(n: usize, combine: Combine) -> Vec<i16> {
     let all: Vec<Vec<i16>> = (0..N_RANKS).map(|it| given(it, n)).collect();
-    let at = |place: usize| all.iter().map(move |it| it[place]);
-    let of = |place: usize| match combine {
-        Combine::Sum => at(place).sum(),
-        Combine::Max => at(place).max().unwrap(),
+    let at = |pointer_slot: usize| all.iter().map(move |it| it[pointer_slot]);
+    let of = |pointer_slot: usize| match combine {
+        Combine::Sum => at(pointer_slot).sum(),
+        Combine::Max => at(pointer_slot).max().unwrap(),
     };
     (0..n).map(of).collect()
 }
 
-fn stretch(values: &[i16], group_rank: usize) -> &[i16] {
+fn chunk(values: &[i16], group_rank: usize) -> &[i16] {
     &values[group_rank * N_ELEMENTS..][..N_ELEMENTS]
 }
 
@@ -96,30 +100,32 @@ fn collectives_give_the_right_results() {
             // them.
             check(
                 [one, one],
-                &|group, members, dtype| unsafe { group.all_reduce(members, one, dtype, combine) },
+                &|group, participants, dtype| unsafe {
+                    group.all_reduce(participants, one, dtype, combine)
+                },
                 |_| combined(one, combine),
             );
             // SAFETY: as above.
             check(
                 [all, one],
-                &|group, members, dtype| unsafe {
-                    group.reduce_scatter(members, one, dtype, combine)
+                &|group, participants, dtype| unsafe {
+                    group.reduce_scatter(participants, one, dtype, combine)
                 },
-                |member| stretch(&combined(all, combine), member).to_vec(),
+                |participant| chunk(&combined(all, combine), participant).to_vec(),
             );
         }
         // SAFETY: as above.
         check(
             [one, all],
-            &|group, members, dtype| unsafe { group.all_gather(members, one, dtype) },
+            &|group, participants, dtype| unsafe { group.all_gather(participants, one, dtype) },
             |_| (0..N_RANKS).flat_map(|it| given(it, one)).collect(),
         );
         // SAFETY: as above.
         check(
             [all, all],
-            &|group, members, dtype| unsafe { group.all_to_all(members, one, dtype) },
-            |member| {
-                (0..N_RANKS).flat_map(|it| stretch(&given(it, all), member).to_vec()).collect()
+            &|group, participants, dtype| unsafe { group.all_to_all(participants, one, dtype) },
+            |participant| {
+                (0..N_RANKS).flat_map(|it| chunk(&given(it, all), participant).to_vec()).collect()
             },
         );
     });

@@ -1,7 +1,10 @@
-//! The search on the networks of the zoo: what it finds, and how long it takes.
+//! The search on the networks of the zoo: results and times.
 //!
-//! `cargo bench -p soybean-zoo --bench search -- [NETWORK..] [--gpus 2,4,8] [--updates] [--table docs/planner.md]` measures some networks or all; with `--updates` they are trained with all that
-//! can go on around an optimiser's rule, and with `--table` the rows measured are written into that file's table. In a user's build the same code runs unoptimised inside the macro, as it does with `--profile dev`; the table has a column for each.
+//! `cargo bench -p soybean-zoo --bench search -- [NETWORK..] [--gpus 2,4,8] [--updates]
+//! [--table docs/planner.md]` measures some networks or all. `--updates` trains them with all
+//! settings of updates, and `--table` writes the measured rows into that file's table. A user's
+//! build runs the same code unoptimised inside the macro, as `--profile dev` does; the table has a
+//! column for each.
 
 mod measure;
 mod table;
@@ -52,7 +55,7 @@ fn wanted() -> Result<Wanted, Box<dyn Error>> {
             }
             Long("updates") => wanted.with_updates = true,
             Long("table") => wanted.table = Some(parser.value()?.into()),
-            // Cargo tells every benchmark that it is one.
+            // Cargo passes this flag to every benchmark.
             Long("bench") => {}
             Value(name) => wanted.networks.push(network(&name.string()?)?),
             other => return Err(other.unexpected().into()),

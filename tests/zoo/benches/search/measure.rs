@@ -1,4 +1,4 @@
-//! A network compiled a few times.
+//! Repeated compilations of one network.
 
 use std::time::Instant;
 
@@ -10,16 +10,16 @@ use crate::table::Row;
 
 const N_RUNS: usize = 3;
 
-/// What is measured of a network.
+/// The measurements of a network.
 pub(crate) struct Measured {
     network: &'static str,
     n_gpus: usize,
     compiled: Compiled,
-    /// The least time of the search alone, by the clock.
+    /// The minimum wall time of the search alone.
     milliseconds: f64,
 }
 
-/// Compiles a network for a number of GPUs, with its own optimiser or with all that updates can have.
+/// Compiles a network for a number of GPUs, with its own optimiser or with all settings of updates.
 pub(crate) fn measure(
     entry: &Entry,
     n_gpus: usize,
@@ -58,7 +58,7 @@ fn compiled(entry: &Entry, n_gpus: usize, optimizer: &Optimizer) -> Result<Compi
 }
 
 impl Measured {
-    /// The row of the table.
+    /// Returns the row of the table.
     pub(crate) fn row(&self) -> Row {
         let report = &self.compiled.report;
         let (bytes, search) = (report.bytes_total, report.search());

@@ -1,10 +1,10 @@
-//! The table of `docs/planner.md`: rows in Markdown, some of which are written anew.
+//! The table of `docs/planner.md`, with rows in Markdown that are rewritten one by one.
 
 use std::{collections::BTreeMap, error::Error, fmt, fs, path::Path};
 
 use soybean_zoo::{Entry, ZOO};
 
-/// What the columns are.
+/// The columns.
 pub(crate) const HEADS: [&str; N_CELLS] = [
     "network",
     "GPUs",
@@ -20,7 +20,7 @@ pub(crate) const HEADS: [&str; N_CELLS] = [
 const N_CELLS: usize = 10;
 /// The columns of times: each build measures one of them.
 const TIMES: [usize; 2] = [7, 8];
-/// What stands before and after the parts of the file that are written.
+/// The marks around the rewritten parts of the file.
 const NETWORKS: [&str; 2] = ["<!-- networks -->", "<!-- end of networks -->"];
 const TABLE: [&str; 2] = ["<!-- table -->", "<!-- end of table -->"];
 
@@ -59,13 +59,14 @@ impl Row {
         cells.try_into().ok().map(Self)
     }
 
-    /// Where the row stands: networks in the order of the zoo, then by GPUs. None for what is no row of a network.
+    /// Returns the position of the row: networks in the order of the zoo, then by GPUs. `None` if
+    /// the line is not a row of a network.
     fn place(&self) -> Option<(usize, usize)> {
         let network = ZOO.iter().position(|it| it.name == self.0[0])?;
         Some((network, self.0[1].parse().ok()?))
     }
 
-    /// This row, with the time that only the earlier one has, if both found the same.
+    /// Returns this row with the time that only the earlier row has, if both have the same result.
     fn with_times_of(mut self, earlier: &Self) -> Self {
         let is_time = |column: &usize| TIMES.contains(column);
         if (0..N_CELLS).filter(|it| !is_time(it)).any(|it| self.0[it] != earlier.0[it]) {
@@ -86,7 +87,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Writes rows into a file's table, in place of those of the same networks and GPUs, and the list of networks.
+/// Replaces the rows of a file's table with the same networks and GPUs, and the list of networks.
 pub(crate) fn update(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
     let text = fs::read_to_string(path)?;
     let text = replaced(&text, NETWORKS, |_| networks())?;
@@ -95,7 +96,7 @@ pub(crate) fn update(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A text with what stands between two marks replaced.
+/// Replaces the text between two marks.
 fn replaced(
     text: &str,
     [begin, end]: [&str; 2],

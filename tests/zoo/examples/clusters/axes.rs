@@ -1,8 +1,10 @@
-//! Which axes of a plan's mesh lie on the slow level is nothing that its bytes tell: what moves there for each choice.
+//! Bytes alone do not decide which axes of a plan's mesh are on the slow level: the bytes of that
+//! level for each choice.
 
 use soybean_plan::{AxisSet, Collective, Kernel, Mesh, Program, Topology};
 
-/// The bytes that a training step moves over the slowest level, for each way to choose the axes that lie on it.
+/// Returns the bytes that a training step moves over the slowest level, for each choice of its
+/// axes.
 pub(crate) fn slow_bytes(program: &Program, topology: &Topology) -> Vec<u64> {
     let mesh = program.tables.mesh;
     let slow: AxisSet =
@@ -22,7 +24,7 @@ pub(crate) fn slow_bytes(program: &Program, topology: &Topology) -> Vec<u64> {
     choices.map(|set| collectives.iter().map(|it| moved_over(it, &mesh, set)).sum()).collect()
 }
 
-/// The bytes that a collective moves between ranks that differ along any axis of the set.
+/// Returns the bytes that a collective moves between ranks that differ along any axis of the set.
 fn moved_over(collective: &Collective, mesh: &Mesh, set: AxisSet) -> u64 {
     let group = mesh.group_size(collective.axes) as u64;
     let near = mesh.group_size(AxisSet(collective.axes.0 & !set.0)) as u64;

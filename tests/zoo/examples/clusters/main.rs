@@ -1,7 +1,7 @@
-//! What a plan for bytes and one for time ask of each level of a cluster, on networks of the zoo.
+//! Plans for bytes and plans for time on each level of a cluster, for networks of the zoo.
 //!
-//! `cargo run --release -p soybean-zoo --example clusters -- [NETWORK..] [--cluster 2x8-h100-ib] [--table docs/clusters.md]` prints the table, or writes it into that file
-//! between its marks.
+//! `cargo run --release -p soybean-zoo --example clusters -- [NETWORK..] [--cluster 2x8-h100-ib]
+//! [--table docs/clusters.md]` prints the table, or writes it into that file between its marks.
 
 mod axes;
 mod table;
@@ -12,7 +12,7 @@ use soybean_cluster::{preset, preset_names};
 use soybean_plan::Cluster;
 use soybean_zoo::{Entry, ZOO};
 
-/// The networks that are shown where none is named.
+/// The default networks.
 const NETWORKS: [&str; 4] = ["alexnet", "vgg16", "resnet50", "gpt-12"];
 
 struct Wanted {

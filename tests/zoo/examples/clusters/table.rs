@@ -1,4 +1,4 @@
-//! The table: a row for each network.
+//! The table, a row for each network.
 
 use std::error::Error;
 
@@ -10,8 +10,9 @@ use soybean_zoo::{Entry, Model};
 
 use crate::axes::slow_bytes;
 
-/// For the plan for bytes: what it moves, what of that it moves over the slowest level in the orders of its axes, the time of a step as the mesh stands; the same for the plan for
-/// time, and by how much it may be above the optimum.
+/// The columns for the plan for bytes: its bytes, those over the slowest level for each order of
+/// the axes, and the time of a step. The same for the plan for time, and its proved gap to the
+/// optimum.
 const HEADS: [&str; 10] = [
     "network",
     "bytes: moved",
@@ -30,7 +31,7 @@ pub(crate) fn head() -> Vec<String> {
     vec![format!("| {} |", HEADS.join(" | ")), format!("|{}", " --- |".repeat(HEADS.len()))]
 }
 
-/// The row of a network.
+/// Returns the row of a network.
 pub(crate) fn row(entry: &Entry, cluster: &Cluster) -> Result<String, Box<dyn Error>> {
     let counted = compiled(entry, cluster, Objective::Bytes)?;
     let timed = compiled(entry, cluster, Objective::Time)?;
@@ -55,7 +56,7 @@ pub(crate) fn row(entry: &Entry, cluster: &Cluster) -> Result<String, Box<dyn Er
     Ok(format!("| {} |", cells.join(" | ")))
 }
 
-/// How far the time of the plan may be above that of the fastest.
+/// Returns the proved gap of the plan's time.
 fn gap(timed: &Compiled) -> String {
     match timed.report.search().times {
         Some(_) if timed.report.is_optimal() => "optimal".to_owned(),
@@ -83,7 +84,7 @@ fn compiled(
 const BEGIN: &str = "<!-- table -->";
 const END: &str = "<!-- end of table -->";
 
-/// The text with these lines between its marks.
+/// Replaces the lines between the marks.
 pub(crate) fn replaced(text: &str, lines: &[String]) -> Result<String, String> {
     let (before, rest) = text.split_once(BEGIN).ok_or(format!("there is no {BEGIN}"))?;
     let (_, after) = rest.split_once(END).ok_or(format!("there is no {END}"))?;

@@ -181,11 +181,12 @@ impl Perceptron {
         inputs: [BufferId; 2],
         result: BufferId,
     ) {
-        let lie = |(row, column)| MatrixStrides { batch: Strides::default(), row, column };
-        let (left, right, lies) = (lie(left), lie(right), lie((columns, 1)));
+        let strides_of = |(row, column)| MatrixStrides { batch: Strides::default(), row, column };
+        let (left, right, result_strides) =
+            (strides_of(left), strides_of(right), strides_of((columns, 1)));
         let batch = Shape::new(&[]);
         self.step(
-            Contraction { batch, rows, columns, depth, left, right, result: lies },
+            Contraction { batch, rows, columns, depth, left, right, result: result_strides },
             &inputs,
             result,
         );

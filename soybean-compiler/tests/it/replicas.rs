@@ -1,4 +1,4 @@
-//! Working copies: parameters that are stored in parts are gathered once for all who read them.
+//! Replicas: parameters that are stored in parts are gathered once for all their readers.
 
 use expect_test::expect;
 use proptest::prelude::*;
@@ -10,13 +10,13 @@ use soybean_compiler::{
 use soybean_plan::{CollectiveKind, DType, Kernel, Mesh, Placement, Precision, Program, Tiling};
 use soybean_zoo::{Model, mlp};
 
-/// A perceptron with ReLU whose loss is the mean of its outputs.
+/// Returns a perceptron with ReLU whose loss is the mean of its outputs.
 fn perceptron(batch: usize, widths: &[usize], optimizer: &Optimizer) -> Network {
     let Model { builder, loss, .. } = mlp(batch, widths);
     Network::new(builder, loss, &[], optimizer).unwrap()
 }
 
-/// The network with every weight stored in parts along all axes.
+/// Returns the network with every weight stored in parts along all axes.
 fn in_parts(network: Network, mesh: &Mesh) -> Network {
     let tiling = Tiling::new(&vec![Placement::Split(0); mesh.n_axes()]);
     let weights = network.parameters.clone();
@@ -29,7 +29,7 @@ fn searched(network: &Network, n_ranks: usize) -> Search {
     found
 }
 
-/// The program of a plan, which is right and moves what the plan says.
+/// Lowers a plan. Checks that the program is valid and moves what the plan predicts.
 fn lowered(found: &Search) -> Program {
     let program = lower("perceptron", &found.tiled);
     verify_program(&program).unwrap();
@@ -46,7 +46,7 @@ fn n_gathers(program: &Program) -> usize {
 }
 
 #[test]
-fn parameters_with_several_readers_have_copies() {
+fn parameters_with_several_readers_have_replicas() {
     let network = perceptron(8, &[4, 6, 2], &Optimizer::default()).shared();
     verify(&network).unwrap();
     expect![[r#"
@@ -81,12 +81,13 @@ fn weights_in_parts_are_gathered_once() {
         let network = in_parts(network.in_precision(precision), &mesh);
         let (own, shared) = (searched(&network, 4), searched(&network.shared(), 4));
         let (own_program, program) = (lowered(&own), lowered(&shared));
-        // In `bf16` the rounded weight is a tensor of its own, which lies as its readers like it.
+        // In `bf16` the rounded weight is a tensor of its own, with a tiling that suits its
+        // readers.
         if precision == Precision::Bf16 {
             assert_eq!(shared.tiled.bytes(), own.tiled.bytes());
             continue;
         }
-        // The first layer's weight is read forward only, the two others backward too.
+        // The first layer's weight is read forward only, the other two backward too.
         assert_eq!((n_gathers(&own_program), n_gathers(&program)), (5, 3), "{name}");
         let weight = 64 * 64 * 4;
         assert_eq!(own.tiled.bytes() - shared.tiled.bytes(), 2 * 3 * weight, "{name}");
@@ -94,7 +95,7 @@ fn weights_in_parts_are_gathered_once() {
 }
 
 #[test]
-fn copies_that_save_nothing_are_the_tensors_themselves() {
+fn replicas_that_save_nothing_are_the_tensors_themselves() {
     for n_ranks in [1, 2, 4, 8] {
         for (batch, precision) in
             [(16, Precision::F32), (4096, Precision::F32), (4096, Precision::Bf16)]
@@ -118,7 +119,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn copies_never_cost_bytes(
+    fn replicas_never_cost_bytes(
         batch in prop::sample::select(vec![2_usize, 4, 6, 12, 48, 240]),
         widths in prop::collection::vec(prop::sample::select(vec![2_usize, 4, 6, 12, 24, 96]), 3..6),
         n_ranks in prop::sample::select(vec![2_usize, 3, 4, 6, 8]),
