@@ -77,10 +77,10 @@ impl Interpreter {
         let granularities: Vec<Granularity> =
             accesses.iter().zip(&rows.strides).map(granularity).collect();
         let loops = LoopProgram::new(program, &granularities, isa);
-        let n_live = program.layout.n_blocks.max(1);
+        let n_live = loops.layout.n_blocks.max(1);
         let block = (CACHE_ELEMENTS / n_live).clamp(128, 1024) / LINE * LINE;
         let longest = rows.extents.last().copied().unwrap_or(1).next_multiple_of(LINE);
-        Self { program, space: rows, accesses, walk, block: block.min(longest.max(LINE)) }
+        Self { program: loops, space: rows, accesses, walk, block: block.min(longest.max(LINE)) }
     }
 
     /// Allocates the memory for one thread.
