@@ -119,7 +119,7 @@ mod tests {
     use soybean_plan::{DType, Rows};
 
     use super::Batch;
-    use crate::{Argument, Builder, Network, Optimizer, value::Value};
+    use crate::{Argument, Builder, Optimizer, build_network, value::Value};
 
     fn call(builder: &mut Builder, operator: &str, arguments: &[Argument]) -> Value {
         match builder.call(operator, arguments) {
@@ -138,7 +138,7 @@ mod tests {
         let x = Argument::Tensor(builder.input("x", DType::F32, &[n_rows, 8]));
         let output = make(&mut builder, x);
         let outputs = [("y".to_owned(), output)];
-        let network = Network::new(builder, None, &outputs, &Optimizer::default()).unwrap();
+        let network = build_network(builder, None, &outputs, &Optimizer::default()).unwrap();
         let batch = Batch::of(&network);
         assert_eq!(batch.rows(network.outputs[0].1), expected, "{}", network.graph);
         assert!(batch.is_queried(network.inputs[0]));
@@ -203,7 +203,7 @@ mod tests {
         let init = builder.init("zeros", &[], &[4]).unwrap();
         let w = Argument::Tensor(builder.parameter("w", &[4], init));
         let outputs = [("y".to_owned(), call(&mut builder, "relu", &[w]))];
-        let network = Network::new(builder, None, &outputs, &Optimizer::default()).unwrap();
+        let network = build_network(builder, None, &outputs, &Optimizer::default()).unwrap();
         assert_eq!(Batch::of(&network).rows(network.outputs[0].1), Rows::Fixed);
     }
 }

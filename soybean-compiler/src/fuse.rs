@@ -13,6 +13,7 @@ use crate::{
     network::Network,
     operator::Operator,
     operators::{elementwise::Elementwise, reduce::Reduce},
+    rewrite::rewrite,
     scalar,
     signature::{FactorId, factor_id},
     simplify,
@@ -22,53 +23,50 @@ use crate::{
 /// The most tensors that one fused kernel reads.
 const MAX_INPUTS: usize = 8;
 
-/// The network with elementwise work fused.
+/// Moves elementwise work into the kernels that read it, and simplifies the network again.
 #[must_use]
-pub(crate) fn fuse(network: &Network) -> Network {
-    let old = &network.graph;
+pub fn fuse(network: &Network) -> Network {
     let roots: BTreeSet<Value> = network.roots().into_iter().collect();
     let is_kept: BTreeSet<Value> = network.updates.iter().map(|&(source, _)| source).collect();
-    let mut kept: BTreeSet<Value> = BTreeSet::new();
     let group_of = sources_by_next(network);
-    let mut graph = Graph::default();
-    let mut of: BTreeMap<Value, Value> = BTreeMap::new();
-    let mut may_move: BTreeSet<Value> = BTreeSet::new();
-    let mut has_one_reader: BTreeSet<Value> = BTreeSet::new();
-    for value in old.values() {
-        let node = old.node(value);
-        graph.set_origin(node.origin);
+    let mut known = Known::default();
+    let fused = rewrite(network, |rewriter, value| {
+        let old = rewriter.old;
         let new = match old.operator(value) {
             Some(operator) => {
-                let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
                 let own = group_of
                     .get(&value)
-                    .map(|own| own.iter().filter_map(|it| of.get(it).copied()).collect());
-                let reader = Reader {
-                    graph: &graph,
-                    may_move: &may_move,
-                    has_one_reader: &has_one_reader,
-                    kept: &kept,
-                    own,
-                };
-                let (operator, operands) = reader.fused(operator.clone(), operands);
-                graph.add_like(node, operator, &operands)
+                    .map(|own| own.iter().filter_map(|it| rewriter.replacement(*it)).collect());
+                let reader = Reader { graph: &rewriter.graph, known: &known, own };
+                let (operator, operands) = reader.fused(operator.clone(), rewriter.operands(value));
+                rewriter.add_like(old.node(value), operator, &operands)
             }
-            None => graph.add_copy(node),
+            None => rewriter.copy(value),
         };
-        of.insert(value, new);
         if is_kept.contains(&value) {
-            kept.insert(new);
+            known.kept.insert(new);
         }
         let users = old.users(value);
-        let is_free = node.pinned.is_none() && !roots.contains(&value);
+        let is_free = old.node(value).pinned.is_none() && !roots.contains(&value);
         if is_free && users.iter().all(|&it| reads_elementwise(old, it)) {
-            may_move.insert(new);
+            known.may_move.insert(new);
             if users.len() == 1 {
-                has_one_reader.insert(new);
+                known.has_one_reader.insert(new);
             }
         }
-    }
-    simplify::simplify(&network.moved(graph, &of))
+        Some(new)
+    });
+    simplify(&fused)
+}
+
+/// The tensors of the new graph by their readers.
+#[derive(Default)]
+struct Known {
+    /// Tensors that may be computed inside all their readers.
+    may_move: BTreeSet<Value>,
+    has_one_reader: BTreeSet<Value>,
+    /// Tensors that are kept from step to step.
+    kept: BTreeSet<Value>,
 }
 
 /// For each next value, the parameter and states that are updated together with it.
@@ -88,10 +86,7 @@ fn reads_elementwise(graph: &Graph, value: Value) -> bool {
 /// A kernel into which its operands may move.
 struct Reader<'a> {
     graph: &'a Graph,
-    may_move: &'a BTreeSet<Value>,
-    has_one_reader: &'a BTreeSet<Value>,
-    /// What stays from step to step.
-    kept: &'a BTreeSet<Value>,
+    known: &'a Known,
     /// For an update, what is updated together with it: all that it may read of what stays.
     own: Option<BTreeSet<Value>>,
 }
@@ -139,7 +134,7 @@ impl Reader<'_> {
     fn may_read(&self, value: Value) -> bool {
         let memory = self.graph.memory_of(value);
         let is_own = |own: &BTreeSet<Value>| own.contains(&memory);
-        self.own.as_ref().is_none_or(is_own) || !self.kept.contains(&memory)
+        self.own.as_ref().is_none_or(is_own) || !self.known.kept.contains(&memory)
     }
 
     /// The map with one operand moved into it.
@@ -154,10 +149,11 @@ impl Reader<'_> {
         let is_cheap = scalar::is_cheap(&inner.program);
         let has_same_space = map.operands[position].len() == map.extents.len();
         let is_allowed = self.graph.operands(value).into_iter().all(|it| self.may_read(it));
-        let is_worth_it = is_cheap || (has_same_space && self.has_one_reader.contains(&value));
+        let is_worth_it =
+            is_cheap || (has_same_space && self.known.has_one_reader.contains(&value));
         // Results that are rounded when they are stored are not what the registers of a longer program would hold.
         let is_exact = inner.dtype == DType::F32;
-        (self.may_move.contains(&value) && is_exact && is_allowed && is_worth_it)
+        (self.known.may_move.contains(&value) && is_exact && is_allowed && is_worth_it)
             .then(|| compose(self.graph, map, operands, position, inner))
     }
 }

@@ -172,7 +172,7 @@ impl Graph {
 
     /// Whether a tensor is a working copy of its operand.
     #[must_use]
-    pub fn is_copy(&self, value: Value) -> bool {
+    pub fn is_replica(&self, value: Value) -> bool {
         self.operator(value).is_some_and(|it| it.is_replica())
     }
 

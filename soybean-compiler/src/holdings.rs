@@ -5,20 +5,18 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use soybean_plan::BufferId;
 
 use crate::{
-    graph::Source,
-    memory::{Life, Storage},
-    network::Network,
     operator::Phase,
     peak::{Content, Held, Peak, by_content},
-    value::Value,
+    unplaced::Storage,
 };
 
-/// Whose part a buffer is.
+/// The steps of a phase during which a buffer that does not stay has its memory, the first and the last among them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
-    pub(crate) value: Value,
-    /// Whether it lies otherwise than the tensor is stored.
-    pub(crate) is_converted: bool,
+pub(crate) struct Life {
+    pub(crate) buffer: BufferId,
+    pub(crate) phase: Phase,
+    pub(crate) first: usize,
+    pub(crate) last: usize,
 }
 
 /// All buffers, those that stay and the others with their lives.
@@ -30,28 +28,14 @@ pub(crate) struct Holdings {
 }
 
 impl Holdings {
-    /// What the memory plan of a network's buffers holds.
+    /// Returns the holdings of a memory plan, given what each buffer holds.
     pub(crate) fn new(
-        network: &Network,
-        owners: &[Owner],
+        contents: &[Held],
         storage: &[Storage],
         lives: &[Life],
         arena_bytes: usize,
     ) -> Self {
-        let is_forward = network.forward();
-        let held = |buffer: BufferId| {
-            let Owner { value, is_converted } = owners[buffer];
-            let content = match &network.graph.node(value).source {
-                _ if is_converted => Content::Collectives,
-                Source::Parameter(_) => Content::Parameters,
-                Source::Buffer(_) | Source::State => Content::States,
-                Source::Input { .. } => Content::Inputs,
-                Source::Operator(operator) if operator.is_constant() => Content::Inputs,
-                Source::Operator(_) if is_forward[value.index()] => Content::Activations,
-                Source::Operator(_) => Content::Gradients,
-            };
-            Held { value: Some(value), content, bytes: storage[buffer].bytes() as u64 }
-        };
+        let held = |buffer: BufferId| contents[buffer];
         let persistent = (0..storage.len()).filter(|&it| storage[it].is_persistent);
         Self {
             persistent: persistent.map(held).collect(),

@@ -5,53 +5,70 @@
 
 mod batch;
 mod builder;
+mod check;
 mod compile;
+mod differentiate;
 mod fault;
 mod fuse;
-pub mod gradient;
 pub mod graph;
 mod holdings;
-mod inference;
 mod initializers;
 mod limit;
 mod lower;
 mod memory;
+mod model;
 mod network;
 pub mod operator;
 pub mod operators;
 mod optimizer;
+mod options;
+mod order;
 mod overlap;
+mod pass;
 mod peak;
 mod pin;
-mod precision;
+mod program;
 mod recipe;
+mod replicate;
 mod report;
+mod rewrite;
+mod round;
 pub mod scalar;
-mod schedule;
-mod share;
+mod search;
 pub mod signature;
 mod simplify;
 mod surface;
 mod text;
 pub mod tiling;
+mod unplaced;
 mod updates;
 mod value;
 mod verify;
 
 pub use builder::{Argument, Builder, Site};
-pub use compile::{Compiled, MAX_GPUS, Options, best_plan, compile};
+pub use check::MAX_GPUS;
+pub use compile::{Compiled, build_network, compile, compile_observed, training_step};
+pub use differentiate::differentiate;
 pub use fault::{At, Fault, ModelFault, Place};
+pub use fuse::fuse;
 pub use initializers::init_names;
-pub use lower::{lower, lower_within};
+pub use model::Model;
 pub use network::Network;
 pub use optimizer::{Optimizer, Rule, optimizer};
+pub use options::Options;
+pub use pass::{Observer, Stage};
 pub use peak::{Content, Held, Peak};
 pub use pin::Pin;
+pub use program::{program, program_within};
 pub use recipe::{Recipe, RecipeFault};
+pub use replicate::replicate;
 pub use report::{
     LevelLoad, Parallelism, Pass, Prediction, Report, Transfer, readable_bytes, readable_seconds,
     rows,
 };
+pub use round::round;
+pub use search::best_plan;
+pub use simplify::simplify;
 pub use surface::{
     Description, function_names, method_names, operator_descriptions, operator_names,
     operator_samples,
@@ -59,5 +76,6 @@ pub use surface::{
 };
 pub use text::program_text;
 pub use tiling::{Objective, Request, Strategy};
+pub use updates::add_updates;
 pub use value::Value;
 pub use verify::{verify, verify_program};

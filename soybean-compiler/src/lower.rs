@@ -8,73 +8,33 @@ mod update;
 use std::{borrow::Cow, collections::BTreeMap};
 
 use soybean_plan::{
-    AxisSet, BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Placement, Program,
-    State, Step, Tables, Tile, Tiling,
+    AxisSet, Buffer, BufferId, Collective, Constant, Input, Kernel, Output, Parameter, Placement,
+    Program, State, Step, Tables, Tile, Tiling,
 };
 
 use crate::{
     batch::Batch,
     graph::Source,
-    holdings::{Holdings, Owner},
-    memory::{self, Steps, Storage},
     operator::Phase,
     operators::{elementwise::Elementwise, phase_select::PhaseSelect},
-    overlap::{self, Order},
+    order::{Task, Tasks},
+    peak::{Content, Held},
     scalar,
-    schedule::{self, Task},
     tiling::{Tiled, number, route},
+    unplaced::{Order, Storage, Unplaced},
     value::Value,
 };
 
-/// Lowers a tiled network.
-#[must_use]
-pub fn lower(name: &str, tiled: &Tiled) -> Program {
-    lowered(name, tiled, Order::Overlapped).program
-}
-
-/// Lowers a tiled network for ranks with this many bytes of memory: where collectives beside products leave no room, to the program that holds less.
-#[must_use]
-pub fn lower_within(name: &str, tiled: &Tiled, memory: u64) -> Program {
-    lowered_within(name, tiled, Some(memory)).program
-}
-
-/// A program, and what its memory holds.
-#[derive(Debug)]
-pub(crate) struct Lowered {
-    pub(crate) program: Program,
-    pub(crate) holdings: Holdings,
-}
-
-/// Lowers a tiled network to a program whose arena has at most this many bytes, if the order that needs the least memory allows it: the order in which
-/// devices can communicate while they compute is used where there is room for it.
-pub(crate) fn lowered_within(name: &str, tiled: &Tiled, limit: Option<u64>) -> Lowered {
-    let bytes = |lowered: &Lowered| lowered.program.tables.arena_bytes;
-    let overlapped = lowered(name, tiled, Order::Overlapped);
-    if limit.is_none_or(|limit| bytes(&overlapped) as u64 <= limit) {
-        return overlapped;
-    }
-    let lean = lowered(name, tiled, Order::Lean);
-    if bytes(&lean) < bytes(&overlapped) { lean } else { overlapped }
-}
-
-fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
+/// Lowers a tiled network: the tasks of both phases become steps.
+pub(crate) fn lower(name: &str, tiled: &Tiled, tasks: &Tasks, order: Order) -> Unplaced {
     let mut lowering = Lowering::new(tiled, order);
     lowering.place_sources();
-    let train = lowering.steps_of(Phase::Train, &schedule::train(&tiled.network));
+    let train = lowering.steps_of(Phase::Train, &tasks.train);
     let loss = tiled.network.loss.map(|it| lowering.stored[&it]);
     let gradient_norm = tiled.network.gradient_norm.map(|it| lowering.stored[&it]);
-    let evaluate = lowering.steps_of(Phase::Evaluate, &schedule::evaluate(&tiled.network));
+    let evaluate = lowering.steps_of(Phase::Evaluate, &tasks.evaluate);
     let outputs = lowering.outputs();
-    let left_by_training = loss.into_iter().chain(gradient_norm).collect();
-    let left_by_evaluations = outputs.iter().map(|it| it.buffer).collect();
-    let phases = [
-        Steps { phase: Phase::Train, steps: &train, kept: left_by_training, order },
-        Steps { phase: Phase::Evaluate, steps: &evaluate, kept: left_by_evaluations, order },
-    ];
-    let memory::Plan { buffers, arena_bytes, lives } =
-        memory::plan(&lowering.storage, &lowering.kernels, &phases);
-    let Lowering { owners, storage, .. } = &lowering;
-    let holdings = Holdings::new(&tiled.network, owners, storage, &lives, arena_bytes);
+    let contents = lowering.contents();
     let mesh = tiled.mesh;
     let bytes = |steps: &[Step]| -> u64 {
         let moved = |step: &Step| match &lowering.kernels[step.kernel] {
@@ -87,8 +47,8 @@ fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
         name: Cow::Owned(name.to_owned()),
         mesh,
         precision: tiled.network.precision,
-        arena_bytes,
-        buffers: Cow::Owned(buffers),
+        arena_bytes: 0,
+        buffers: lowering.storage.iter().map(without_offset).collect(),
         inputs: Cow::Owned(lowering.inputs),
         parameters: Cow::Owned(lowering.parameters),
         states: Cow::Owned(lowering.states),
@@ -104,7 +64,19 @@ fn lowered(name: &str, tiled: &Tiled, order: Order) -> Lowered {
         evaluate_bytes: bytes(&evaluate),
     };
     let program = Program { tables, kernels: Cow::Owned(lowering.kernels), train, evaluate };
-    Lowered { program, holdings }
+    Unplaced { program, storage: lowering.storage, contents, order }
+}
+
+fn without_offset(storage: &Storage) -> Buffer {
+    Buffer { offset: 0, n_elements: storage.n_elements, dtype: storage.dtype }
+}
+
+/// The tensor of which a buffer holds a part.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    value: Value,
+    /// Whether the buffer's tiling is not the one in which the tensor is stored.
+    is_converted: bool,
 }
 
 struct Lowering<'a> {
@@ -207,11 +179,7 @@ impl<'a> Lowering<'a> {
                 Task::Update(updates) => self.update(updates),
             }
         }
-        let steps = std::mem::take(&mut self.steps);
-        match self.order {
-            Order::Overlapped => overlap::overlapped(steps, &self.kernels, &self.storage),
-            Order::Lean => steps,
-        }
+        std::mem::take(&mut self.steps)
     }
 
     /// Computes a tensor and leaves it in its stored tiling.
@@ -354,6 +322,26 @@ impl<'a> Lowering<'a> {
             input = result;
         }
         input
+    }
+
+    /// Returns what each buffer holds, and its purpose.
+    fn contents(&self) -> Vec<Held> {
+        let network = &self.tiled.network;
+        let is_forward = network.forward();
+        let held = |(owner, storage): (&Owner, &Storage)| {
+            let &Owner { value, is_converted } = owner;
+            let content = match &network.graph.node(value).source {
+                _ if is_converted => Content::Collectives,
+                Source::Parameter(_) => Content::Parameters,
+                Source::Buffer(_) | Source::State => Content::States,
+                Source::Input { .. } => Content::Inputs,
+                Source::Operator(operator) if operator.is_constant() => Content::Inputs,
+                Source::Operator(_) if is_forward[value.index()] => Content::Activations,
+                Source::Operator(_) => Content::Gradients,
+            };
+            Held { value: Some(value), content, bytes: storage.bytes() as u64 }
+        };
+        self.owners.iter().zip(&self.storage).map(held).collect()
     }
 
     /// The loss if there is one and the model's further outputs, where the evaluation leaves them.

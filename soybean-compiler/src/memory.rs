@@ -4,30 +4,16 @@
 //! dies with it. What a collective reads and writes lives as long as the collective may be under way, in the order that lets it be. Larger buffers are placed first, each at the
 //! lowest offset that is free for all its life.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
-use soybean_plan::{Buffer, BufferId, DType, Kernel, Step, Strides};
+use soybean_plan::{Buffer, BufferId, Kernel, Program, Step, Strides};
 
 use crate::{
+    holdings::{Holdings, Life},
     operator::Phase,
-    overlap::{self, Order},
+    overlap,
+    unplaced::{Order, Storage, Unplaced},
 };
-
-/// What is to be placed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Storage {
-    pub(crate) n_elements: usize,
-    pub(crate) dtype: DType,
-    /// Whether it stays from step to step.
-    pub(crate) is_persistent: bool,
-}
-
-impl Storage {
-    /// The bytes that it takes, rounded up so that all offsets are multiples of 64.
-    pub(crate) fn bytes(&self) -> usize {
-        (self.n_elements * self.dtype.bytes()).next_multiple_of(64)
-    }
-}
 
 /// A stretch of memory that one buffer, or several one after another, live in.
 struct Slot {
@@ -41,33 +27,53 @@ struct Slot {
 }
 
 /// Steps that run one after the other, and the buffers that must outlive them.
-pub(crate) struct Steps<'a> {
-    pub(crate) phase: Phase,
-    pub(crate) steps: &'a [Step],
-    pub(crate) kept: Vec<BufferId>,
-    pub(crate) order: Order,
-}
-
-/// The steps of a phase during which a buffer that does not stay has its memory, the first and the last among them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Life {
-    pub(crate) buffer: BufferId,
-    pub(crate) phase: Phase,
-    pub(crate) first: usize,
-    pub(crate) last: usize,
+struct Steps<'a> {
+    phase: Phase,
+    steps: &'a [Step],
+    kept: Vec<BufferId>,
+    order: Order,
 }
 
 /// Where everything lies, and when.
-pub(crate) struct Plan {
-    pub(crate) buffers: Vec<Buffer>,
+struct Plan {
+    buffers: Vec<Buffer>,
     /// The size of the arena.
-    pub(crate) arena_bytes: usize,
+    arena_bytes: usize,
     /// Of all buffers that do not stay.
-    pub(crate) lives: Vec<Life>,
+    lives: Vec<Life>,
+}
+
+/// A program whose buffers have offsets, and the contents of its memory.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) program: Program,
+    pub(crate) holdings: Holdings,
+}
+
+/// Gives every buffer an offset in the arena.
+pub(crate) fn plan_memory(lowered: Unplaced) -> Placed {
+    let Unplaced { mut program, storage, contents, order } = lowered;
+    let tables = &program.tables;
+    let left_by_training = tables.loss.into_iter().chain(tables.gradient_norm).collect();
+    let left_by_evaluations = tables.outputs.iter().map(|it| it.buffer).collect();
+    let phases = [
+        Steps { phase: Phase::Train, steps: &program.train, kept: left_by_training, order },
+        Steps {
+            phase: Phase::Evaluate,
+            steps: &program.evaluate,
+            kept: left_by_evaluations,
+            order,
+        },
+    ];
+    let Plan { buffers, arena_bytes, lives } = plan(&storage, &program.kernels, &phases);
+    program.tables.buffers = Cow::Owned(buffers);
+    program.tables.arena_bytes = arena_bytes;
+    let holdings = Holdings::new(&contents, &storage, &lives, arena_bytes);
+    Placed { program, holdings }
 }
 
 /// Places all buffers for the phases' steps.
-pub(crate) fn plan(storage: &[Storage], kernels: &[Kernel], phases: &[Steps<'_>]) -> Plan {
+fn plan(storage: &[Storage], kernels: &[Kernel], phases: &[Steps<'_>]) -> Plan {
     let mut offsets = vec![0; storage.len()];
     let mut persistent_bytes = 0;
     for (buffer, storage) in storage.iter().enumerate().filter(|(_, it)| it.is_persistent) {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
 };
 
@@ -9,14 +10,14 @@ use soybean_plan::{Combine, Mesh, Mode, Precision, RunScalar, Tiling};
 
 use crate::{
     builder::{Builder, Site},
-    fault::{At, ModelFault},
-    fuse,
-    gradient::differentiate,
+    check,
+    fault::ModelFault,
     graph::{Graph, Source},
+    model::Model,
     operator::{Operator, Phase},
     operators::{elementwise::Elementwise, permute::Permute, total::Total},
-    optimizer::{Optimizer, program::Updates},
-    pin, precision, share, simplify, updates,
+    optimizer::Optimizer,
+    pin,
     value::Value,
 };
 
@@ -33,6 +34,8 @@ pub struct Network {
     pub loss: Option<Value>,
     /// The model's further outputs, by name.
     pub outputs: Vec<(String, Value)>,
+    /// Parameters with their gradients, until the updates are added.
+    pub gradients: Vec<(Value, Value)>,
     /// Buffers, then parameters and optimiser states, with their next values; both have the same tiling.
     pub updates: Vec<(Value, Value)>,
     /// The 2-norm of all gradients together, if updates need it.
@@ -50,97 +53,22 @@ pub struct Network {
 }
 
 impl Network {
-    /// Differentiates a model, adds the updates, and simplifies and fuses the whole. A model of mode inference has no loss, gradients and updates.
+    /// Returns the forward computation of a model.
     ///
     /// # Errors
-    /// If the loss is not a scalar, or a parameter does not reach it; in inference, if a parameter reaches no output.
-    pub fn new(
-        builder: Builder,
-        loss: impl Into<Option<Value>>,
-        outputs: &[(String, Value)],
-        optimizer: &Optimizer,
-    ) -> Result<Self, Vec<ModelFault>> {
-        let network = match (builder.mode, loss.into()) {
-            (Mode::Training, Some(loss)) => {
-                Self::differentiated(builder, loss, outputs, optimizer)?
-            }
-            (Mode::Inference, None) if !outputs.is_empty() => Self::forward_only(builder, outputs)?,
-            (mode, loss) => return Err(vec![ends_fault(mode, loss)]),
-        };
-        Ok(network.fused())
-    }
-
-    /// The same network simplified, with elementwise work fused.
-    #[must_use]
-    pub fn fused(&self) -> Self {
-        fuse::fuse(&simplify::simplify(self))
-    }
-
-    /// The same network, fused as it is, in another precision.
-    #[must_use]
-    pub fn in_precision(self, precision: Precision) -> Self {
-        precision::in_precision(self, precision)
-    }
-
-    /// The same network, in its precision, with working copies of tensors that several operators read: each is converted once for all of them.
-    #[must_use]
-    pub fn shared(&self) -> Self {
-        share::shared(self)
-    }
-
-    /// Differentiates a model and adds the updates, nothing more.
-    ///
-    /// # Errors
-    /// If the loss is not a scalar, or a parameter does not reach it.
-    ///
-    /// # Panics
-    /// Never: parameters without a gradient are errors.
-    pub fn differentiated(
-        builder: Builder,
-        loss: Value,
-        outputs: &[(String, Value)],
-        optimizer: &Optimizer,
-    ) -> Result<Self, Vec<ModelFault>> {
-        let mut network = Self::made(builder, Some(loss), outputs);
-        let Self { graph, updates, scalars, names, parameters, .. } = &mut network;
-        let shape = graph.shape(loss);
-        if !shape.is_empty() {
-            let message = format!("the loss must be a scalar, found {shape}");
-            let help = Some(
-                "end with `.mean(..)`, `.sum(..)`, `.mse(..)` or `.cross_entropy(..)`".to_owned(),
-            );
-            return Err(vec![ModelFault { at: At::Loss, message, help }]);
-        }
-        let gradients = differentiate(graph, loss, parameters, &updates::seed(optimizer, scalars));
-        let unused = |(&parameter, gradient): (&Value, &Option<Value>)| {
-            gradient.is_none().then(|| unused_parameter(graph, loss, parameter))
-        };
-        let faults: Vec<ModelFault> =
-            parameters.iter().zip(&gradients).filter_map(unused).collect();
-        if !faults.is_empty() {
-            return Err(faults);
-        }
-        let gradients: Vec<(Value, Value)> = parameters
-            .iter()
-            .zip(gradients)
-            .map(|(&it, gradient)| (it, gradient.expect("parameters without one are faults")))
-            .collect();
-        let programs = Updates::new(optimizer, scalars);
-        let mut writer = updates::Writer { graph, updates, names };
-        let gradient_norm = writer.add(&programs, optimizer, loss, &gradients);
-        Ok(Self { gradient_norm, optimizer: optimizer.clone(), ..network })
-    }
-
-    /// What a builder made, without gradients and updates of parameters.
-    pub(crate) fn made(builder: Builder, loss: Option<Value>, outputs: &[(String, Value)]) -> Self {
+    /// Returns a fault if the model lacks the loss or the outputs that its mode requires.
+    pub fn from_model(model: Model<'_>) -> Result<Self, Vec<ModelFault>> {
+        let Model { builder, loss, outputs } = model;
+        check::results(builder.mode(), loss, outputs)?;
         let sites = builder.sites().into();
         let Builder { graph, updates, scalars, names, .. } = builder;
-        Self {
+        Ok(Self {
             inputs: graph.inputs().collect(),
             parameters: graph.parameters().collect(),
             graph,
             loss,
             outputs: outputs.to_vec(),
+            gradients: Vec::new(),
             updates,
             gradient_norm: None,
             optimizer: Optimizer::default(),
@@ -148,7 +76,7 @@ impl Network {
             precision: Precision::F32,
             names: names.into_iter().map(|(name, it)| (name, Some(it))).collect(),
             sites,
-        }
+        })
     }
 
     /// What it computes: a network without a loss is not trained.
@@ -206,7 +134,8 @@ impl Network {
     /// What a training step leaves: the loss, the next values, and the gradients' norm. Nothing in inference.
     pub(crate) fn left_by_steps(&self) -> Vec<Value> {
         let next = self.updates.iter().map(|&(_, next)| next);
-        self.loss.into_iter().chain(next).chain(self.gradient_norm).collect()
+        let gradients = self.gradients.iter().map(|&(_, gradient)| gradient);
+        self.loss.into_iter().chain(gradients).chain(next).chain(self.gradient_norm).collect()
     }
 
     /// The next values of buffers, parameters and states.
@@ -336,7 +265,7 @@ impl Network {
     /// # Panics
     /// If a tensor that the network names has no place in the other graph.
     #[must_use]
-    pub fn moved(&self, graph: Graph, of: &BTreeMap<Value, Value>) -> Self {
+    pub(crate) fn remapped(&self, graph: Graph, of: &BTreeMap<Value, Value>) -> Self {
         let all = |values: &[Value]| values.iter().map(|it| of[it]).collect();
         let moved = |value: Option<Value>| of.get(&value?).copied();
         Self {
@@ -345,6 +274,7 @@ impl Network {
             parameters: all(&self.parameters),
             loss: self.loss.map(|it| of[&it]),
             outputs: self.outputs.iter().map(|(name, value)| (name.clone(), of[value])).collect(),
+            gradients: self.gradients.iter().map(|(one, its)| (of[one], of[its])).collect(),
             updates: self.updates.iter().map(|(source, next)| (of[source], of[next])).collect(),
             gradient_norm: self.gradient_norm.map(|it| of[&it]),
             optimizer: self.optimizer.clone(),
@@ -356,27 +286,22 @@ impl Network {
     }
 }
 
-/// A model with a loss where there must be none, or without what it must have.
-fn ends_fault(mode: Mode, loss: Option<Value>) -> ModelFault {
-    let message = match (mode, loss) {
-        (Mode::Training, _) => "a model that is trained must have a loss, found none",
-        (Mode::Inference, Some(_)) => "a model of mode inference has no loss, found one",
-        (Mode::Inference, None) => "a model of mode inference must have an output, found none",
-    };
-    ModelFault { at: At::Loss, message: message.to_owned(), help: None }
-}
-
-fn unused_parameter(graph: &Graph, loss: Value, parameter: Value) -> ModelFault {
-    let name = &graph.node(parameter).name;
-    let (message, help) = match graph.ancestors(&[loss])[parameter.index()] {
-        true => (
-            format!("no gradient of the loss reaches the parameter `{name}`"),
-            "integers, comparisons, `sign` and `detach` let none through",
-        ),
-        false => (
-            format!("the loss does not depend on the parameter `{name}`"),
-            "use it on the way to the loss, or remove it",
-        ),
-    };
-    ModelFault { at: At::Value(parameter), message, help: Some(help.to_owned()) }
+impl fmt::Display for Network {
+    /// Writes the text form: the graph, then the tensors that are its results.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.graph)?;
+        for (name, value) in &self.outputs {
+            writeln!(f, "output {name:?} {value}")?;
+        }
+        for (parameter, gradient) in &self.gradients {
+            writeln!(f, "gradient of {parameter}: {gradient}")?;
+        }
+        for (source, next) in &self.updates {
+            writeln!(f, "update {source} = {next}")?;
+        }
+        if let Some(norm) = self.gradient_norm {
+            writeln!(f, "gradient norm {norm}")?;
+        }
+        self.loss.map_or(Ok(()), |loss| writeln!(f, "loss {loss}"))
+    }
 }

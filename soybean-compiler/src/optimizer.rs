@@ -3,7 +3,7 @@
 pub(crate) mod program;
 mod rule;
 
-use soybean_plan::{NonFinite, Pattern, edit_distance};
+use soybean_plan::{NonFinite, Pattern, nearest_names};
 
 use crate::{
     builder::Argument,
@@ -209,10 +209,8 @@ const MAX_ACCUMULATE: u64 = 1 << 16;
 fn nearest(pattern: &str, names: &[&str]) -> Option<String> {
     const N_NAMED: usize = 3;
     let letters = pattern.replace('*', "");
-    let mut near: Vec<(usize, &str)> =
-        names.iter().map(|it| (edit_distance(&letters, it), *it)).collect();
-    near.sort_unstable();
-    let near: Vec<String> = near.iter().take(N_NAMED).map(|it| format!("`{}`", it.1)).collect();
+    let near = nearest_names(&letters, names.iter().copied());
+    let near: Vec<String> = near.iter().take(N_NAMED).map(|it| format!("`{}`", it.name)).collect();
     match &near[..] {
         [] => None,
         [one] => Some(format!("the only parameter is {one}")),

@@ -7,26 +7,27 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{BufferId, CollectiveKind, Kernel, Step, WorkKind};
+use soybean_plan::{BufferId, CollectiveKind, Kernel, Program, Step, WorkKind};
 
-use crate::memory::Storage;
-
-/// In which order steps stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Collectives beside products, as this file says.
-    Overlapped,
-    /// As the tasks stand, each collective right before its reader and each update as soon as it can be: what waits for nothing takes no memory.
-    Lean,
-}
+use crate::unplaced::{Storage, Unplaced};
 
 /// How many heavy steps a reader of a collective's result is put behind it, if nothing needs it sooner.
 const N_BEHIND: usize = 2;
 /// How many heavy steps a collective is put before the first reader of its result, if its operand is there.
 const N_AHEAD: usize = 1;
 
-/// The same steps in another order, with each after all that it needs.
-pub(crate) fn overlapped(steps: Vec<Step>, kernels: &[Kernel], storage: &[Storage]) -> Vec<Step> {
+/// Reorders the steps of both phases so that a device can communicate while it computes.
+pub(crate) fn overlap(lowered: Unplaced) -> Unplaced {
+    let Unplaced { mut program, storage, .. } = lowered;
+    let reordered = |steps: Vec<Step>| reordered(steps, &program.kernels, &storage);
+    let (train, evaluate) = (
+        reordered(std::mem::take(&mut program.train)),
+        reordered(std::mem::take(&mut program.evaluate)),
+    );
+    Unplaced { program: Program { train, evaluate, ..program }, storage, ..lowered }
+}
+
+fn reordered(steps: Vec<Step>, kernels: &[Kernel], storage: &[Storage]) -> Vec<Step> {
     let places = |steps: &[Step]| places(steps, kernels, storage);
     let numbers = delayed(&places(&steps));
     let steps = sorted(steps, numbers);

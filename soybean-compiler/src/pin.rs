@@ -6,12 +6,6 @@ use std::{fmt, str::FromStr};
 
 use soybean_plan::{MAX_AXES, Mesh, Placement, Shape, Tile, Tiling};
 
-use crate::{
-    fault::{At, ModelFault},
-    graph::Graph,
-    value::Value,
-};
-
 /// The tiling in which a tensor is to be stored: a placement for each axis of the mesh, or one that stands for all axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin(Tiling);
@@ -50,7 +44,7 @@ impl Pin {
     }
 
     /// What is wrong with it for a tensor of this shape on a mesh.
-    fn fault_on(self, mesh: &Mesh, shape: &Shape) -> Option<(String, String)> {
+    pub(crate) fn fault_on(self, mesh: &Mesh, shape: &Shape) -> Option<(String, String)> {
         let (n_axes, n_found) = (mesh.n_axes(), self.0.placements().len());
         let Some(tiling) = self.on(mesh) else {
             let axes = if n_axes == 1 { "axis" } else { "axes" };
@@ -116,16 +110,6 @@ impl fmt::Display for Pin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
     }
-}
-
-/// The pins of a graph that do not fit a mesh.
-pub(crate) fn faults(graph: &Graph, mesh: &Mesh) -> Vec<ModelFault> {
-    let fault = |value: Value| {
-        let node = graph.node(value);
-        let (message, help) = node.pinned?.fault_on(mesh, &node.shape)?;
-        Some(ModelFault { at: At::Pin(value), message, help: Some(help) })
-    };
-    graph.values().filter_map(fault).collect()
 }
 
 /// Whether a tensor of this shape can be stored in a tiling.

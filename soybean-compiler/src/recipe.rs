@@ -22,9 +22,12 @@ use soybean_plan::{Init, Mode};
 
 use crate::{
     builder::{Argument, Builder, Made, Site},
-    compile::{Compiled, Options, compile},
+    compile::{Compiled, compile_observed},
     fault::ModelFault,
     graph::Source,
+    model::Model,
+    options::Options,
+    pass::Observer,
     value::Value,
 };
 
@@ -50,9 +53,23 @@ impl Recipe {
     /// Compiles the model. `now` gives the time in milliseconds, from any origin.
     ///
     /// # Errors
-    /// As [`compile`].
+    /// As [`compile`](crate::compile).
     pub fn compile(&self, now: &dyn Fn() -> f64) -> Result<Compiled, Vec<ModelFault>> {
-        compile(self.builder.clone(), self.loss, &self.outputs, &self.options, now)
+        self.compile_observed(now, &mut |_, _| {})
+    }
+
+    /// Compiles the model, and shows the result of each pass to an observer. `now` returns the time
+    /// in milliseconds, from any origin.
+    ///
+    /// # Errors
+    /// As [`compile`](crate::compile).
+    pub fn compile_observed(
+        &self,
+        now: &dyn Fn() -> f64,
+        observer: Observer<'_>,
+    ) -> Result<Compiled, Vec<ModelFault>> {
+        let (builder, outputs) = (self.builder.clone(), &self.outputs[..]);
+        compile_observed(Model { builder, loss: self.loss, outputs }, &self.options, now, observer)
     }
 }
 

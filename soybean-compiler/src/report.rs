@@ -16,9 +16,10 @@ use soybean_plan::{Kernel, Mesh, Mode, Precision, Program, Topology};
 use crate::{
     graph::{Graph, Source},
     holdings::Holdings,
+    memory::Placed,
     operator::Phase,
     peak::{Content, Peak},
-    tiling::{Objective, Search, Strategy},
+    tiling::{Objective, Request, Search, Strategy},
     value::Value,
 };
 
@@ -75,17 +76,17 @@ pub struct LevelLoad {
 }
 
 impl Report {
+    /// Returns the report about a plan and its program. `milliseconds` is the time of the search.
     pub(crate) fn new(
         found: Search,
-        program: &Program,
-        holdings: Holdings,
-        strategy: Strategy,
+        placed: &Placed,
+        request: &Request,
         milliseconds: f64,
-        memory_limit: Option<u64>,
     ) -> Self {
+        let Placed { program, holdings } = placed;
         Self {
             name: program.tables.name.clone().into_owned(),
-            strategy,
+            strategy: request.strategy,
             milliseconds,
             bytes_total: program.tables.measured_bytes(),
             bytes_per_axis: bytes_per_axis(program, &found.tiled.mesh),
@@ -93,9 +94,9 @@ impl Report {
             prediction: found.topology.as_ref().map(|it| prediction(program, it)),
             found,
             peak: holdings.peak(),
-            holdings,
+            holdings: holdings.clone(),
             n_steps: program.measured().len(),
-            memory_limit,
+            memory_limit: request.memory,
         }
     }
 

@@ -10,12 +10,13 @@ use crate::{
     operator::{Operator, Rules},
     operators::{contract::Contract, elementwise::Elementwise, permute::Permute},
     pin::Pin,
+    rewrite::rewrite,
     value::Value,
 };
 
 /// The network without dead tensors and repeated work. Inputs and parameters stay, used or not.
 #[must_use]
-pub(crate) fn simplify(network: &Network) -> Network {
+pub fn simplify(network: &Network) -> Network {
     let simplified = pass(network);
     // What nothing reads any more goes in the next pass.
     let is_done = simplified.graph.n_values() == network.graph.n_values() && !has_dead(&simplified);
@@ -28,33 +29,25 @@ fn has_dead(network: &Network) -> bool {
 }
 
 fn pass(network: &Network) -> Network {
-    let old = &network.graph;
-    let is_live = old.ancestors(&network.roots());
-    let mut graph = Graph::default();
-    let mut of: BTreeMap<Value, Value> = BTreeMap::new();
+    let is_live = network.graph.ancestors(&network.roots());
     let mut computed = Computed::default();
-    for value in old.values() {
-        let node = old.node(value);
-        graph.set_origin(node.origin);
-        let Source::Operator(operator) = &node.source else {
-            of.insert(value, graph.add_copy(node));
-            continue;
-        };
+    rewrite(network, |rewriter, value| {
+        let node = rewriter.old.node(value);
+        let Source::Operator(operator) = &node.source else { return Some(rewriter.copy(value)) };
         if !is_live[value.index()] {
-            continue;
+            return None;
         }
-        let operands: Vec<Value> = old.operands(value).iter().map(|it| of[it]).collect();
+        let operands = rewriter.operands(value);
+        let graph = &mut rewriter.graph;
         if let Some(map) = operator.downcast_ref::<Elementwise>()
             && node.pinned.is_none()
-            && let Some(joined) = windows::joined(&mut graph, map, &operands)
+            && let Some(joined) = windows::joined(graph, map, &operands)
         {
-            of.insert(value, joined);
-            continue;
+            return Some(joined);
         }
-        let (operator, operands) = read_permutations_in_place(&graph, operator.clone(), operands);
-        of.insert(value, computed.value(&mut graph, operator, operands, node.pinned));
-    }
-    network.moved(graph, &of)
+        let (operator, operands) = read_permutations_in_place(graph, operator.clone(), operands);
+        Some(computed.value(graph, operator, operands, node.pinned))
+    })
 }
 
 /// What has been computed, by its operands.

@@ -29,7 +29,7 @@ use soybean_plan::{ScalarProgram, Shape};
 use crate::{
     builder::{Argument, Builder},
     fault::Fault,
-    gradient::add_elementwise,
+    operators::elementwise::add_elementwise,
     operators::elementwise::all_dims,
     signature::FactorId,
     value::Value,

@@ -3,8 +3,9 @@
 use soybean_plan::{Combine, DType, NonFinite, RunScalar, ScalarProgram, Shape, Unary};
 
 use crate::{
-    gradient::add_elementwise,
     graph::{Graph, Source},
+    network::Network,
+    operators::elementwise::add_elementwise,
     operators::{elementwise::all_dims, reduce::Reduce, total::Total},
     optimizer::{
         Optimizer,
@@ -28,13 +29,26 @@ pub(crate) fn seed(optimizer: &Optimizer, scalars: &mut Vec<RunScalar>) -> Scala
     it.finish(seed)
 }
 
+/// Adds the next values of all parameters and of the optimiser's states, from the gradients. In
+/// inference there are none.
+pub fn add_updates(network: Network, optimizer: &Optimizer) -> Network {
+    let mut network = network;
+    let Some(loss) = network.loss else { return network };
+    let gradients = std::mem::take(&mut network.gradients);
+    let Network { graph, updates, scalars, names, .. } = &mut network;
+    let programs = Updates::new(optimizer, scalars);
+    let mut writer = Writer { graph, updates, names };
+    let gradient_norm = writer.add(&programs, optimizer, loss, &gradients);
+    Network { gradient_norm, optimizer: optimizer.clone(), ..network }
+}
+
 /// Adds updates to a graph.
-pub(crate) struct Writer<'a> {
-    pub(crate) graph: &'a mut Graph,
+struct Writer<'a> {
+    graph: &'a mut Graph,
     /// Buffers with their next values; parameters and states are added.
-    pub(crate) updates: &'a mut Vec<(Value, Value)>,
+    updates: &'a mut Vec<(Value, Value)>,
     /// What tensors are called.
-    pub(crate) names: &'a mut Vec<(String, Option<Value>)>,
+    names: &'a mut Vec<(String, Option<Value>)>,
 }
 
 /// What the updates of all parameters read.
@@ -54,7 +68,7 @@ struct Trained {
 
 impl Writer<'_> {
     /// Adds the updates of parameters with these gradients; gives the norm of the gradients, if it is needed.
-    pub(crate) fn add(
+    fn add(
         &mut self,
         updates: &Updates<'_>,
         optimizer: &Optimizer,

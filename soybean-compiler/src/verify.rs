@@ -7,6 +7,7 @@ use crate::{
     network::Network,
     operator::{Operator, Rounding},
     operators::contract::Contract,
+    unplaced::Storage,
     value::Value,
 };
 
@@ -86,6 +87,22 @@ fn verify_types(network: &Network, value: Value, operator: &Operator) -> Result<
         Rounding::Map | Rounding::Rounded | Rounding::Exact => true,
     };
     if is_right { Ok(()) } else { Err(format!("{value}: {operator} of {found:?} gives {dtype}")) }
+}
+
+/// Checks that steps whose buffers have no offsets read only what is kept from step to step or was
+/// written before.
+///
+/// # Errors
+/// Returns the first violation.
+pub(crate) fn verify_steps(steps: &[Step], storage: &[Storage]) -> Result<(), String> {
+    let mut is_written: Vec<bool> = storage.iter().map(|it| it.is_persistent).collect();
+    for (at, step) in steps.iter().enumerate() {
+        if let Some(missing) = step.inputs.iter().find(|&&it| !is_written[it]) {
+            return Err(format!("step {at} {step:?} reads buffer {missing} before it is written"));
+        }
+        step.results.iter().for_each(|&it| is_written[it] = true);
+    }
+    Ok(())
 }
 
 /// Checks that each phase of a program reads only what was written before and not overwritten since, and ends with its results in place.

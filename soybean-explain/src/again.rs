@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use soybean_compiler::{Compiled, Objective, Recipe, Strategy};
+use soybean_compiler::{Compiled, Objective, Observer, Recipe, Strategy};
 use soybean_plan::{Cluster, Precision};
 
 /// What is to be otherwise than when the program was built.
@@ -43,13 +43,39 @@ impl Changes {
     }
 }
 
+/// The text form of a model after one pass of the compiler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassText {
+    /// The name of the pass.
+    pub name: &'static str,
+    /// The text form.
+    pub text: String,
+}
+
 /// Compiles a model.
 ///
 /// # Errors
-/// If it cannot be compiled so: for a number of GPUs over which nothing can be split.
+/// Returns why the model cannot be compiled, such as a number of GPUs over which nothing can be
+/// split.
 pub fn compile_again(recipe: &Recipe) -> Result<Compiled, String> {
+    compile_observed(recipe, &mut |_, _| {})
+}
+
+/// Compiles a model and returns its text form after each pass, in the order of the passes.
+///
+/// # Errors
+/// As [`compile_again`].
+pub fn pass_texts(recipe: &Recipe) -> Result<Vec<PassText>, String> {
+    let mut texts = Vec::new();
+    compile_observed(recipe, &mut |name, stage| {
+        texts.push(PassText { name, text: stage.text() });
+    })?;
+    Ok(texts)
+}
+
+fn compile_observed(recipe: &Recipe, observer: Observer<'_>) -> Result<Compiled, String> {
     let start = Instant::now();
-    let compiled = recipe.compile(&|| start.elapsed().as_secs_f64() * 1e3);
+    let compiled = recipe.compile_observed(&|| start.elapsed().as_secs_f64() * 1e3, observer);
     compiled.map_err(|faults| {
         let text = |help: Option<String>| help.map_or_else(String::new, |it| format!("; {it}"));
         let faults = faults.into_iter().map(|it| it.message + &text(it.help));

@@ -2,15 +2,13 @@
 
 mod again;
 mod diff;
-mod near;
 pub mod page;
 pub mod picture;
 mod saved;
 mod why;
 
-pub use again::{Changes, compile_again, json};
+pub use again::{Changes, PassText, compile_again, json, pass_texts};
 pub use diff::{Side, diff};
-pub use near::nearest;
 pub use saved::{SavedConversion, SavedOperator, SavedPlan, SavedTensor};
 pub use soybean_compiler::{Compiled, Objective, Strategy, readable_bytes};
 pub use why::{Choice, Why, why};

@@ -10,9 +10,7 @@ use soybean_compiler::{
     Network, Objective, Report, Request, Strategy, Value, best_plan, readable_bytes,
     readable_seconds, rows::aligned, tiling::Search,
 };
-use soybean_plan::{AxisSet, Mesh, Placement, Tiling};
-
-use crate::near::nearest;
+use soybean_plan::{AxisSet, Mesh, Placement, Tiling, nearest_names};
 
 /// The most names that are offered in place of an unknown one.
 const MAX_NAMES: usize = 5;
@@ -182,8 +180,8 @@ fn find(report: &Report, name: &str) -> Result<Value, String> {
     let is_stored = |(name, value): &'_ (String, Option<Value>)| value.map(|_| name.clone());
     let known: Vec<String> =
         names.into_values().chain(network.names.iter().filter_map(is_stored)).collect();
-    let near = nearest(name, known.iter().map(String::as_str));
-    let near: Vec<&str> = near.into_iter().take(MAX_NAMES).collect();
+    let near = nearest_names(name, known.iter().map(String::as_str));
+    let near: Vec<&str> = near.iter().take(MAX_NAMES).map(|it| it.name).collect();
     Err(format!("there is no tensor `{name}`; names like it are {}", near.join(", ")))
 }
 

@@ -4,7 +4,7 @@
 use expect_test::expect;
 use soybean_compiler::{
     Argument, Builder, Compiled, Network, Objective, Optimizer, Options, Recipe, Report, Request,
-    Strategy, Value, tiling::search_alone,
+    Strategy, Value, replicate, tiling::search_alone,
 };
 use soybean_explain::{Changes, Choice, Why, compile_again, why};
 use soybean_plan::{Cluster, DType, Device, Init, Level, Mesh, Placement, Precision, Tiling};
@@ -62,7 +62,7 @@ fn ask(report: &Report, name: &str) -> Result<Why, String> {
 
 fn bytes(network: &Network, mesh: Mesh, tensor: Value, tiling: Tiling) -> Option<u64> {
     let pinned = network.clone().pinned(tensor, tiling, &mesh).ok()?;
-    Some(search_alone(&pinned.shared(), mesh, &Strategy::Auto.into()).tiled.bytes())
+    Some(search_alone(&replicate(&pinned), mesh, &Strategy::Auto.into()).tiled.bytes())
 }
 
 /// All tilings of a matrix on this mesh.

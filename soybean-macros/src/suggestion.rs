@@ -1,18 +1,14 @@
 //! Suggestions: the known name that is nearest to the one that was written.
 
-use soybean_plan::edit_distance;
+use soybean_plan::nearest_names;
 
 /// The candidate with the fewest edits, if they are few for its length.
 pub(crate) fn nearest<'n>(
     name: &str,
     candidates: impl IntoIterator<Item = &'n str>,
 ) -> Option<&'n str> {
-    candidates
-        .into_iter()
-        .map(|candidate| (edit_distance(name, candidate), candidate))
-        .filter(|(n_edits, candidate)| *n_edits <= 1 + candidate.len() / 4)
-        .min()
-        .map(|(_, candidate)| candidate)
+    let near = nearest_names(name, candidates);
+    near.iter().find(|it| it.n_edits <= 1 + it.name.len() / 4).map(|it| it.name)
 }
 
 /// Help for an unknown name: the nearest of the known ones, or all of them.

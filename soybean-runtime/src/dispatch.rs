@@ -1,5 +1,5 @@
 //! Dispatch of the trainer's orders to the threads of its ranks.
-#![expect(unsafe_code, reason = "a batch is lent to threads that outlive the dispatch")]
+#![expect(unsafe_code, reason = "threads that outlive the call borrow a batch")]
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 

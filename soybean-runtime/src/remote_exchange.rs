@@ -1,6 +1,6 @@
 //! Messages to and from ranks of other processes in a collective. They carry the same elements that
 //! ranks of one process read from each other's arenas.
-#![expect(unsafe_code, reason = "messages lie in arenas that other ranks read")]
+#![expect(unsafe_code, reason = "messages refer to arenas that other ranks read")]
 
 use std::{ops::Range, ptr};
 

@@ -6,7 +6,7 @@ mod predictor;
 use std::{ffi::OsString, fmt::Write, path::PathBuf};
 
 use lexopt::{Arg, Parser, ValueExt};
-use soybean_explain::nearest;
+use soybean_plan::nearest_names;
 
 pub(super) use self::{
     plan::{Format, PlanOptions},
@@ -251,7 +251,7 @@ fn usage(error: lexopt::Error) -> CommandError {
 
 fn find_flag(name: &str, commands: &'static [CommandEntry]) -> Result<Flag, CommandError> {
     flags(commands).find(|flag| flag.name == name).ok_or_else(|| {
-        let nearest = nearest(name, flags(commands).map(|flag| flag.name))[0];
+        let nearest = nearest_names(name, flags(commands).map(|flag| flag.name))[0].name;
         CommandError::Usage(format!("unknown flag --{name}; the nearest is --{nearest}"))
     })
 }
@@ -259,7 +259,7 @@ fn find_flag(name: &str, commands: &'static [CommandEntry]) -> Result<Flag, Comm
 fn find_command(name: &str, commands: &[CommandEntry]) -> Result<Command, CommandError> {
     let found = commands.iter().find(|entry| entry.name == name);
     found.map(|entry| entry.command).ok_or_else(|| {
-        let nearest = nearest(name, commands.iter().map(|entry| entry.name))[0];
+        let nearest = nearest_names(name, commands.iter().map(|entry| entry.name))[0].name;
         CommandError::Usage(format!("unknown command `{name}`; the nearest is `{nearest}`"))
     })
 }

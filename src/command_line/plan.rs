@@ -1,9 +1,10 @@
 //! `plan`: shows and explains the plan of the build, or a plan with other options.
 
-use std::{fs, io::Write};
+use std::{fs, io::Write, path::Path};
 
 use soybean_explain::{
-    Changes, Compiled, SavedPlan, Side, Strategy, compile_again, diff, page, picture, why,
+    Changes, Compiled, SavedPlan, Side, Strategy, compile_again, diff, page, pass_texts, picture,
+    why,
 };
 use soybean_plan::Plan;
 
@@ -18,15 +19,34 @@ pub(super) fn plan(
     output: &mut dyn Write,
 ) -> Result<(), CommandError> {
     check(options)?;
+    if let Some(folder) = &options.passes {
+        return write_passes(plan, options, folder);
+    }
     let text = text(plan, options)?;
     let Some(file) = &options.file else { return Ok(writeln!(output, "{}", text.trim_end())?) };
     let fault = |error| CommandError::Failed(format!("cannot write {}: {error}", file.display()));
     fs::write(file, text).map_err(fault)
 }
 
+/// Compiles the model again, and writes the text form after each pass: `01-differentiate.txt`.
+fn write_passes(plan: &Plan, options: &PlanOptions, folder: &Path) -> Result<(), CommandError> {
+    let texts = pass_texts(&options.changes.apply(plan.recipe)?)?;
+    fs::create_dir_all(folder)
+        .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
+    for (at, pass) in texts.iter().enumerate() {
+        let file = folder.join(format!("{:02}-{}.txt", at + 1, pass.name));
+        fs::write(&file, &pass.text)
+            .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
 /// Explanations are texts, and answer one question at a time.
 fn check(options: &PlanOptions) -> Result<(), CommandError> {
     let usage = |message: &str| Err(CommandError::Usage(message.to_owned()));
+    if options.passes.is_some() && (options.why.is_some() || !options.diff.is_empty()) {
+        return usage("--passes writes files: ask --why and --diff without it");
+    }
     match (&options.why, options.diff.len(), options.format) {
         (None, 0, _) | (Some(_), 0, Format::Text) | (None, 2, Format::Text) => Ok(()),
         (None, 2, _) | (Some(_), 0, _) => usage("--why and --diff give text only"),

@@ -193,6 +193,25 @@ fn diff_compares_strategies_and_files() {
 }
 
 #[test]
+fn passes_are_written_as_numbered_files() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("passes-of-digits");
+    let (code, output, errors) = digits(&format!("plan --passes {}", folder.display()));
+    assert_eq!((code, output.as_str(), errors.as_str()), (Some(0), "", ""));
+    for (file, part) in [
+        ("01-differentiate.txt", "gradient of v1: "),
+        ("02-add-updates.txt", "\nupdate v1 = "),
+        ("07-search.txt", "mesh "),
+        ("11-plan-memory.txt", "\narena: "),
+    ] {
+        let text = fs::read_to_string(folder.join(file)).unwrap();
+        assert!(text.contains(part), "{file}: {text}");
+    }
+    let (code, _, errors) = digits("plan --passes x --why dense.1.w");
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("--passes writes files"), "{errors}");
+}
+
+#[test]
 fn help_lists_commands_and_flags() {
     let (code, text, _) = digits("--help");
     assert_eq!(code, Some(0));

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use soybean::runtime::{Array, View};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Optimizer, Request, Strategy, Value, verify,
-    verify_program,
+    Argument, Builder, Compiled, Network, Optimizer, Request, Strategy, Value, fuse, simplify,
+    training_step, verify, verify_program,
 };
 use soybean_plan::{DType, Init, Precision, Shape};
 use soybean_test_support::models::{call, numbers, single, trainer};
@@ -183,9 +183,9 @@ fn check(
     model.pin_parameters(pin, n_gpus);
     let outputs = [("result".to_owned(), model.here)];
     let optimizer = Optimizer::default();
-    let raw = Network::differentiated(model.builder.clone(), loss, &outputs, &optimizer).unwrap();
+    let raw = training_step(model.builder.clone(), loss, &outputs, &optimizer).unwrap();
     verify(&raw).map_err(TestCaseError::fail)?;
-    verify(&raw.fused()).map_err(TestCaseError::fail)?;
+    verify(&fuse(&simplify(&raw))).map_err(TestCaseError::fail)?;
     let options = soybean_compiler::Options {
         name: "random".to_owned(),
         n_gpus,

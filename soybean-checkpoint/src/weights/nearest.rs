@@ -1,11 +1,11 @@
 //! Suggestions for misspelt names.
 
-use soybean_plan::edit_distance;
+use soybean_plan::nearest_names;
 
 /// Returns the name with the least edit distance, if at most half of the letters differ.
 pub(super) fn nearest<'a>(name: &str, others: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let (distance, found) = others.map(|it| (edit_distance(name, it), it)).min()?;
-    (2 * distance <= name.len().max(found.len())).then_some(found)
+    let near = nearest_names(name, others).into_iter().next()?;
+    (2 * near.n_edits <= name.len().max(near.name.len())).then_some(near.name)
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use super::{
     restricted_master::{Column, dual_prices},
 };
 use crate::{
-    lower::lowered_within,
     network::Network,
     peak::Peak,
+    program::placed_within,
     tiling::{Lagrangian, MemoryMultipliers, Search, Tiled, Times},
 };
 
@@ -36,7 +36,7 @@ const NEGLIGIBLE: f64 = 1e-3;
 /// Returns the plan if its program takes at most `limit` bytes on each rank, and otherwise its
 /// peak.
 pub(crate) fn checked(found: Search, limit: u64) -> Result<Search, Peak> {
-    let peak = lowered_within("", &found.tiled, Some(limit)).holdings.peak();
+    let peak = placed_within("", &found.tiled, Some(limit)).holdings.peak();
     if peak.bytes() <= limit { Ok(found) } else { Err(peak) }
 }
 
@@ -114,7 +114,7 @@ impl<'a> ColumnGeneration<'a> {
         if let Some(known) = self.candidates.iter().position(is_same) {
             return known;
         }
-        let peak = lowered_within("", &tiled, Some(self.limit)).holdings.peak();
+        let peak = placed_within("", &tiled, Some(self.limit)).holdings.peak();
         let (cost, held) = (self.lagrangian.cost(&tiled), self.points.bytes(&tiled));
         self.candidates.push(CandidatePlan { tiled, cost, held, peak });
         self.candidates.len() - 1

@@ -6,10 +6,10 @@ use soybean_plan::{Mesh, Shape, readable_memory};
 
 use super::column_generation::leanest;
 use crate::{
+    check,
     fault::{At, ModelFault},
     network::Network,
     peak::{Content, Held, Peak},
-    pin,
     tiling::Strategy,
 };
 
@@ -89,7 +89,7 @@ impl OutOfMemory<'_> {
         let at_least = self.fewest_gpus().max(n_gpus + 1);
         let numbers = (2..).map(|it| it * n_gpus).take_while(|&it| it <= most_gpus);
         let keeps_pins =
-            |n_gpus: usize| pin::faults(&self.network.graph, &Mesh::new(n_gpus)).is_empty();
+            |n_gpus: usize| check::pins(&self.network.graph, &Mesh::new(n_gpus)).is_empty();
         let mut tried =
             numbers.filter(|&it| it >= at_least && is_searched(it) && keeps_pins(it)).take(N_TRIES);
         let fits = |n_gpus: &usize| {

@@ -15,7 +15,7 @@ use crate::{
     network::Network,
     operator::Phase,
     operators::elementwise::Elementwise,
-    schedule::{self, Task},
+    order::{self, Task},
     tiling::{KernelMultiplier, MemoryMultipliers, Tiled},
     value::Value,
 };
@@ -86,7 +86,7 @@ impl<'a> ProgramPoints<'a> {
     fn is_idle_copy(&self, value: Value, tiled: &Tiled) -> bool {
         let graph = &self.network.graph;
         let source = || graph.operands(value)[0];
-        graph.is_copy(value) && tiled.tilings[value.index()] == tiled.tilings[source().index()]
+        graph.is_replica(value) && tiled.tilings[value.index()] == tiled.tilings[source().index()]
     }
 
     /// Returns the bytes that the kernel of a point holds in addition to stored tensors.
@@ -146,7 +146,7 @@ fn point(
         seen.push(memory);
         if lives(value) {
             point.stored.push(position);
-        } else if graph.is_copy(value) || classes[&memory].iter().any(|&it| lives(it)) {
+        } else if graph.is_replica(value) || classes[&memory].iter().any(|&it| lives(it)) {
             continue;
         } else if may_overwrite && graph.shape(value) == graph.shape(user) {
             may_overwrite = false;
@@ -172,7 +172,7 @@ fn lives(network: &Network, times: &TaskTimes, users: &[(usize, Value)]) -> Vec<
                 // A replica mostly shares the memory of another tensor, and does not count among
                 // the operands of its last reader.
                 let is_before =
-                    |it: &(usize, Value)| it.0 < read + usize::from(graph.is_copy(value));
+                    |it: &(usize, Value)| it.0 < read + usize::from(graph.is_replica(value));
                 (first, users.partition_point(is_before))
             }
             Source::Input { .. } | Source::Parameter(_) | Source::Buffer(_) | Source::State => {
@@ -199,7 +199,7 @@ struct TaskTimes {
 impl TaskTimes {
     fn new(network: &Network) -> Self {
         let mut this = Self { computed: Vec::new(), of: BTreeMap::new() };
-        for (time, task) in schedule::measured(network).iter().enumerate() {
+        for (time, task) in order::measured(network).iter().enumerate() {
             match task {
                 Task::Compute(value) => {
                     this.computed.push((time, *value));

@@ -2,9 +2,10 @@
 
 use std::{borrow::Cow, fmt};
 
-use soybean_plan::{Combine, DType, Kernel, Map, ScalarProgram, Shape, Strides};
+use soybean_plan::{Binary, Combine, DType, Kernel, Map, ScalarProgram, Shape, Strides};
 
 use crate::{
+    graph::Graph,
     operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     scalar,
     signature::{FactorId, Signature, factor_id},
@@ -52,6 +53,37 @@ impl Elementwise {
 #[must_use]
 pub fn all_dims(shape: &Shape) -> Vec<FactorId> {
     (0..shape.len()).map(factor_id).collect()
+}
+
+/// Adds a map over those of the given operands that its program reads, each value once for each way in which it lies.
+pub(crate) fn add_elementwise(
+    graph: &mut Graph,
+    extents: Shape,
+    operands: &[Vec<FactorId>],
+    program: &ScalarProgram,
+    values: &[Value],
+) -> Value {
+    let mut kept: Vec<(Value, &Vec<FactorId>)> = Vec::new();
+    let mut renumbered = vec![0; operands.len()];
+    for input in scalar::inputs(program) {
+        let operand = (values[input as usize], &operands[input as usize]);
+        let position = kept.iter().position(|it| *it == operand).unwrap_or_else(|| {
+            kept.push(operand);
+            kept.len() - 1
+        });
+        renumbered[input as usize] = u8::try_from(position).expect("maps have few inputs");
+    }
+    let program = scalar::renumber(program, &renumbered);
+    let (values, operands): (Vec<Value>, Vec<Vec<FactorId>>) =
+        kept.into_iter().map(|(value, ids)| (value, ids.clone())).unzip();
+    graph.add(Elementwise { extents, operands, program, dtype: DType::F32 }.into(), &values)
+}
+
+/// The sum of two tensors of one shape.
+pub(crate) fn add(graph: &mut Graph, x: Value, y: Value) -> Value {
+    let shape = graph.shape(x);
+    let space = all_dims(&shape);
+    add_elementwise(graph, shape, &[space.clone(), space], &scalar::binary(Binary::Add), &[x, y])
 }
 
 impl Rules for Elementwise {

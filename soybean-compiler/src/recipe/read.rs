@@ -9,8 +9,8 @@ use soybean_plan::{DType, Init, MAX_RANK, Mode, Precision};
 use super::{HEADING, Recipe, wishes};
 use crate::{
     builder::{Argument, Builder},
-    compile::Options,
     optimizer::{self, Optimizer},
+    options::Options,
     tiling::Request,
     value::Value,
 };

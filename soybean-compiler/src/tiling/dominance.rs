@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Argument, Builder, Network, Optimizer,
+        Argument, Builder, Network, Optimizer, build_network,
         tiling::{
             instance::Instance,
             problem::{TilingProblem, WORK},
@@ -261,7 +261,7 @@ mod tests {
         let Argument::Tensor(loss) = call(&mut it, "mean", &[h, Argument::All]) else {
             unreachable!("means are tensors")
         };
-        Network::new(it, loss, &[], &Optimizer::default()).unwrap()
+        build_network(it, loss, &[], &Optimizer::default()).unwrap()
     }
 
     #[test]

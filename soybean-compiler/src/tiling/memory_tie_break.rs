@@ -7,7 +7,7 @@ impl TilingProblem<'_> {
     /// Returns the tie-break of storing a tensor in this many parts. A replica counts where it is
     /// converted, if it is.
     pub(super) fn storage_tie_break(&self, value: Value, n_parts: u64) -> i64 {
-        match self.network.graph.is_copy(value) {
+        match self.network.graph.is_replica(value) {
             true => 0,
             false => self.tie_break(bytes_of(self.network, value) / n_parts),
         }

@@ -40,7 +40,7 @@ impl TilingProblem<'_> {
     /// Returns the memory price of storing a tensor in this many parts. Replicas count where they
     /// are converted.
     pub(super) fn memory_price_of_storage(&self, value: Value, n_parts: u64) -> i64 {
-        if self.network.graph.is_copy(value) {
+        if self.network.graph.is_replica(value) {
             return 0;
         }
         let price = self.multipliers.stored.get(value.index()).copied().unwrap_or(0.0);
@@ -90,7 +90,7 @@ impl TilingProblem<'_> {
     /// Returns the price of a byte of a replica, which is free in the tiling of its tensor.
     fn replica_multiplier(&self, user: Value) -> Option<f64> {
         let price = self.multipliers.stored.get(user.index()).copied().filter(|it| *it > 0.0);
-        price.filter(|_| self.network.graph.is_copy(user))
+        price.filter(|_| self.network.graph.is_replica(user))
     }
 
     /// Returns a key for the memory prices of an edge. Edges with different keys must not share a

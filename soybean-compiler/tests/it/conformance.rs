@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 
 use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Sample, Value, graph::Graph, operator::Operator,
-    operator_names, operator_samples, operators::attend::Attend, signature::Dim, verify,
+    Argument, Builder, Network, Optimizer, Sample, Value, fuse, graph::Graph, operator::Operator,
+    operator_names, operator_samples, operators::attend::Attend, round, signature::Dim, simplify,
+    training_step, verify,
 };
 use soybean_plan::{DType, Init, Precision, Shape};
 
@@ -72,7 +73,7 @@ fn case(sample: Sample) -> Option<Case> {
         let sum = call(&mut builder, "sum", &[Argument::Tensor(nothing), Argument::All]);
         loss = call(&mut builder, "add", &[Argument::Tensor(loss), Argument::Tensor(sum)]);
     }
-    let network = Network::differentiated(builder, loss, &[], &Optimizer::default()).unwrap();
+    let network = training_step(builder, loss, &[], &Optimizer::default()).unwrap();
     verify(&network).unwrap();
     Some(Case { sample, network, sources })
 }
@@ -132,7 +133,7 @@ fn gradients_are_those_of_finite_differences() {
 #[test]
 fn passes_change_no_value() {
     for case in cases() {
-        let fused = case.network.fused();
+        let fused = fuse(&simplify(&case.network));
         verify(&fused).unwrap();
         let (old, new) = (sources_of(&case.network.graph), sources_of(&fused.graph));
         let sources =
@@ -158,7 +159,7 @@ fn bf16_changes_values_by_rounding_alone() {
     const TOLERANCE: f64 = 2e-2;
     let mut n_rounded = 0;
     for case in cases() {
-        let network = case.network.fused().in_precision(Precision::Bf16);
+        let network = round(fuse(&simplify(&case.network)), Precision::Bf16);
         verify(&network).unwrap();
         let (old, new) = (sources_of(&case.network.graph), sources_of(&network.graph));
         let sources =
@@ -200,7 +201,7 @@ fn sources_of(graph: &Graph) -> Vec<Value> {
 fn split_parts_recombine() {
     let mut n_splits = 0;
     for case in cases() {
-        let fused = case.network.fused();
+        let fused = fuse(&simplify(&case.network));
         let (old, new) = (sources_of(&case.network.graph), sources_of(&fused.graph));
         let sources =
             old.iter().zip(&new).map(|(old, new)| (*new, case.sources[old].clone())).collect();
@@ -317,7 +318,7 @@ fn attention_case(
     let weighted =
         call(&mut builder, "mul", &[Argument::Tensor(result), Argument::Tensor(weights)]);
     let loss = call(&mut builder, "sum", &[Argument::Tensor(weighted), Argument::All]);
-    let network = Network::differentiated(builder, loss, &[], &Optimizer::default()).unwrap();
+    let network = training_step(builder, loss, &[], &Optimizer::default()).unwrap();
     verify(&network).unwrap();
     Case { sample, network, sources }
 }
@@ -341,7 +342,7 @@ fn attention_in_one_kernel_is_its_formula() {
             let weights = call(builder, "softmax", &[scores, Argument::Integer(-1)]);
             call(builder, "matmul", &[Argument::Tensor(weights), value])
         });
-        let text = fused.network.fused().graph.to_string();
+        let text = fuse(&simplify(&fused.network)).graph.to_string();
         for kernel in [" attention ", " attention-gradient "] {
             assert_eq!(text.matches(kernel).count(), 1, "{kernel} in {text}");
         }

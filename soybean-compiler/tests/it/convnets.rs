@@ -1,14 +1,14 @@
 //! The search on convolutional networks: reference optima.
 
 use soybean_compiler::{
-    Network, Optimizer, Strategy,
+    Optimizer, Strategy, build_network,
     tiling::{Search, search},
 };
 use soybean_plan::Mesh;
 use soybean_zoo::{Model, alexnet, vgg16};
 
 fn searched(model: Model, n_ranks: usize) -> Search {
-    let network = Network::new(model.builder, model.loss, &[], &Optimizer::default()).unwrap();
+    let network = build_network(model.builder, model.loss, &[], &Optimizer::default()).unwrap();
     search(&network, Mesh::new(n_ranks), &Strategy::Auto.into())
 }
 

@@ -6,8 +6,8 @@ use std::{
 };
 
 use soybean_compiler::{
-    Argument, Builder, Description, Network, Optimizer, Sample, SampleArgument, Value,
-    graph::Graph, operator_descriptions, operator_samples, signature::Dim,
+    Argument, Builder, Description, Network, Optimizer, Sample, SampleArgument, Value, fuse,
+    graph::Graph, operator_descriptions, operator_samples, signature::Dim, simplify, training_step,
 };
 use soybean_plan::DType;
 
@@ -132,8 +132,8 @@ impl Model {
         }
         let loss = loss.expect("an operator gives at least one tensor");
         let outputs: Vec<_> = results.iter().map(|&it| ("result".to_owned(), it)).collect();
-        let network = Network::differentiated(builder, loss, &outputs, &Optimizer::default()).ok();
-        Self { forward, results, network: network.map(|it| it.fused()) }
+        let network = training_step(builder, loss, &outputs, &Optimizer::default()).ok();
+        Self { forward, results, network: network.map(|it| fuse(&simplify(&it))) }
     }
 
     /// The kernels that compute the results, each with its signature.

@@ -1,6 +1,9 @@
 //! The search against brute force, on thousands of small networks.
 
-use soybean_compiler::{Network, Optimizer, Strategy, Value, optimizer, tiling::search_alone};
+use soybean_compiler::{
+    Network, Optimizer, Strategy, Value, build_network, optimizer, replicate, round,
+    tiling::search_alone,
+};
 use soybean_plan::{Mesh, NonFinite, Placement, Precision, Tiling};
 
 use crate::support::{
@@ -37,7 +40,7 @@ fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let (builder, loss) = random_model(seed, sizes);
     let updates = optimizer(if seed % 3 == 2 { "adam" } else { "sgd" }, &[]).unwrap();
     let updates = if seed % 5 == 4 { with_everything(updates) } else { updates };
-    let network = Network::new(builder, loss, &[], &updates).unwrap();
+    let network = build_network(builder, loss, &[], &updates).unwrap();
     least_of(network, n_ranks, sizes, seed)
 }
 
@@ -45,7 +48,7 @@ fn least_if_small(n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
 /// the search finds or proves anything else.
 fn least_of(network: Network, n_ranks: usize, sizes: &Sizes, seed: u64) -> Option<u64> {
     let precision = if seed / 3 % 2 == 1 { Precision::Bf16 } else { Precision::F32 };
-    let network = network.in_precision(precision);
+    let network = round(network, precision);
     let mesh = Mesh::new(n_ranks);
     let network = varied(network, &mesh, seed);
     let found = search_alone(&network, mesh, &Strategy::Auto.into());
@@ -69,7 +72,7 @@ fn with_everything(optimizer: Optimizer) -> Optimizer {
 /// Returns the network with a pinned tensor, with replicas, with both or with neither.
 fn varied(network: Network, mesh: &Mesh, seed: u64) -> Network {
     let pinned = if seed / 2 % 2 == 1 { with_pin(network, mesh, seed) } else { network };
-    if seed % 2 == 1 { pinned.shared() } else { pinned }
+    if seed % 2 == 1 { replicate(&pinned) } else { pinned }
 }
 
 /// Returns the network with the first tensor pinned that can be split as the seed says.
@@ -133,7 +136,8 @@ fn inference() {
             let sizes = Sizes { n_operators, extents, is_trained: true };
             for seed in 0..20 {
                 let (builder, outputs) = random_predictor(seed, &sizes);
-                let network = Network::new(builder, None, &outputs, &Optimizer::default()).unwrap();
+                let network =
+                    build_network(builder, None, &outputs, &Optimizer::default()).unwrap();
                 let Some(least) = least_of(network, n_ranks, &sizes, seed) else { continue };
                 compared.n_networks += 1;
                 compared.n_that_move += usize::from(least > 0);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
 use soybean_compiler::{
-    Network, Strategy, Value, optimizer,
+    Network, Strategy, Value, build_network, optimizer,
     signature::Form,
     tiling::{Search, Tiled, search},
 };
@@ -17,7 +17,7 @@ use crate::support::forms::all_forms;
 fn network(name: &str) -> Network {
     let entry = ZOO.iter().find(|it| it.name == name).unwrap();
     let Model { builder, loss, .. } = (entry.model)();
-    Network::new(builder, loss, &[], &optimizer(entry.optimizer, &[]).unwrap()).unwrap()
+    build_network(builder, loss, &[], &optimizer(entry.optimizer, &[]).unwrap()).unwrap()
 }
 
 fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> Search {

@@ -1,17 +1,16 @@
 //! The text form of graphs, before and after the passes.
 
 use expect_test::{Expect, expect};
-use soybean_compiler::{Network, Optimizer, Rule, verify};
+use soybean_compiler::{Optimizer, Rule, build_network, training_step, verify};
 use soybean_plan::NonFinite;
 
 use crate::support;
 
 fn check(optimizer: &Optimizer, expected: &Expect) {
     let (builder, loss, _) = support::classifier(8, &[4, 6, 2], true);
-    let raw =
-        Network::differentiated(builder.clone(), loss, &[], optimizer).expect("the model is sound");
+    let raw = training_step(builder.clone(), loss, &[], optimizer).expect("the model is sound");
     verify(&raw).expect("the differentiated graph is sound");
-    let network = Network::new(builder, loss, &[], optimizer).expect("the model is sound");
+    let network = build_network(builder, loss, &[], optimizer).expect("the model is sound");
     verify(&network).expect("the fused graph is sound");
     expected.assert_eq(&network.graph.to_string());
 }
@@ -54,7 +53,7 @@ fn a_classifier_with_plain_sgd() {
 /// What no loss and no output is computed of: gradients, states and updates; and the run-time scalars.
 fn check_updates(optimizer: &Optimizer, expected: &Expect) {
     let (builder, loss, _) = support::classifier(8, &[4, 2], true);
-    let network = Network::new(builder, loss, &[], optimizer).expect("the model is sound");
+    let network = build_network(builder, loss, &[], optimizer).expect("the model is sound");
     verify(&network).expect("the fused graph is sound");
     let is_forward = network.forward();
     let lines = network.graph.values().filter(|it| !is_forward[it.index()]);

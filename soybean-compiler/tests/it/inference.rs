@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Optimizer, Options, Recipe, Request, Strategy, Value,
-    compile, verify, verify_program,
+    Argument, Builder, Compiled, Optimizer, Options, Recipe, Request, Strategy, Value,
+    build_network, compile, verify, verify_program,
 };
 use soybean_plan::{DType, Init, Mode, Precision, Rows};
 use soybean_zoo::{GPT, Layers, Model, Transformer, mlp, resnet20};
@@ -203,7 +203,7 @@ fn models_must_have_what_their_mode_needs() {
         let loss = call(&mut builder, "mean", &[Argument::Tensor(y), Argument::All]);
         let outputs = if has_output { vec![("y".to_owned(), y)] } else { Vec::new() };
         let found =
-            Network::new(builder, has_loss.then_some(loss), &outputs, &Optimizer::default());
+            build_network(builder, has_loss.then_some(loss), &outputs, &Optimizer::default());
         found.err().map(|it| it[0].message.clone())
     };
     assert_eq!(fault(Mode::Training, true, false), None);
@@ -218,6 +218,6 @@ fn models_must_have_what_their_mode_needs() {
     let x = builder.input("x", DType::F32, &[4]);
     builder.parameter("head.w", &[4], Init::Constant(1.0));
     let outputs = [("y".to_owned(), call(&mut builder, "relu", &[Argument::Tensor(x)]))];
-    let faults = Network::new(builder, None, &outputs, &Optimizer::default()).unwrap_err();
+    let faults = build_network(builder, None, &outputs, &Optimizer::default()).unwrap_err();
     assert_eq!(faults[0].message, "no output depends on the parameter `head.w`");
 }

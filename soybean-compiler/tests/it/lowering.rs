@@ -2,8 +2,8 @@
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Compiled, Network, Optimizer, Options, Rule, Strategy, compile, lower, program_text,
-    tiling::search, verify_program,
+    Argument, Compiled, Optimizer, Options, Rule, Strategy, build_network, compile, program,
+    program_text, tiling::search, verify_program,
 };
 use soybean_plan::{Kernel, Mesh, NonFinite, Precision, Step};
 
@@ -31,9 +31,9 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
             for (_, strategy) in Strategy::NAMES {
                 let (builder, loss, logits) = support::classifier(24, &[10, 36, 20, 12], true);
                 let outputs = [("logits".to_owned(), logits)];
-                let network = Network::new(builder, loss, &outputs, &optimizer).unwrap();
+                let network = build_network(builder, loss, &outputs, &optimizer).unwrap();
                 let found = search(&network, Mesh::new(n_ranks), &strategy.into());
-                let program = lower("mlp", &found.tiled);
+                let program = program("mlp", &found.tiled);
                 verify_program(&program).unwrap_or_else(|error| {
                     panic!("{n_ranks} {strategy:?}: {error}\n{}", program_text(&program))
                 });
@@ -52,9 +52,9 @@ fn n_numbers_that_go_round(optimizer: &Optimizer, n_ranks: usize, strategy: Stra
     // Some of the 82 gradients can be split along all axes, some along a few, some along none.
     let widths = [&[10, 36, 20, 12, 7][..], &[16; 36], &[10]].concat();
     let (builder, loss, _) = support::classifier(24, &widths, true);
-    let network = Network::new(builder, loss, &[], optimizer).unwrap();
+    let network = build_network(builder, loss, &[], optimizer).unwrap();
     let found = search(&network, Mesh::new(n_ranks), &strategy.into());
-    let program = lower("mlp", &found.tiled);
+    let program = program("mlp", &found.tiled);
     verify_program(&program).unwrap();
     let goes_round = |step: &&Step| match &program.kernels[step.kernel] {
         Kernel::Communicate(it) => it.bytes(&program.tables.mesh) > 0 && it.shape.is_empty(),

@@ -16,6 +16,7 @@ mod memory;
 mod networks;
 mod overlap;
 mod pins;
+mod pipeline;
 mod planner;
 mod precision;
 mod recipes;

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use soybean_compiler::{
     Argument, At, Builder, Compiled, Content, ModelFault, Network, Optimizer, Options, Request,
-    Strategy, Value, compile, lower, lower_within, optimizer,
+    Strategy, Value, build_network, compile, optimizer, program, program_within,
     tiling::{Tiled, search},
     verify_program,
 };
@@ -172,7 +172,7 @@ struct Descent {
 impl Descent {
     fn choose(&mut self, at: usize, so_far: u64) {
         let Some(value) = self.plan.network.graph.values().nth(at) else {
-            let program = lower_within("", &self.plan, 0);
+            let program = program_within("", &self.plan, 0);
             if program.tables.arena_bytes as u64 <= self.limit {
                 assert_eq!(program.tables.train_bytes, so_far);
                 self.least = so_far;
@@ -212,9 +212,9 @@ fn bounds_hold_against_all_plans_of_small_networks() {
     for (batch, width, n_layers) in [(64, 8, 1), (64, 8, 2)] {
         let (mut builder, last) = support::mlp(batch, &vec![width; n_layers + 1], false);
         let loss = support::call(&mut builder, "mean", &[Argument::Tensor(last), Argument::All]);
-        let network = Network::new(builder.clone(), loss, &[], &Optimizer::default()).unwrap();
+        let network = build_network(builder.clone(), loss, &[], &Optimizer::default()).unwrap();
         let free = search(&network, Mesh::new(2), &Request::default());
-        let most = lower("", &free.tiled).tables.arena_bytes as u64;
+        let most = program("", &free.tiled).tables.arena_bytes as u64;
         for limit in (0..10).map(|it| most - it * most / 40) {
             let (name, precision) = (String::new(), Precision::F32);
             let optimizer = Optimizer::default();

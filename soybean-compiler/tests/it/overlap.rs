@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use expect_test::expect;
 use soybean_compiler::{
-    Network, Strategy, lower, optimizer, program_text, tiling::search, verify_program,
+    Strategy, build_network, optimizer, program, program_text, round, tiling::search,
+    verify_program,
 };
 use soybean_plan::{BufferId, CollectiveKind, Kernel, Mesh, Precision, Program, Step};
 use soybean_zoo::{Model, Transformer, resnet20};
@@ -23,12 +24,12 @@ fn programs() -> Vec<(String, Program)> {
     let models = [("mlp", mlp), ("resnet", resnet20(8)), ("decoder", SMALL.decoder())];
     let mut programs = Vec::new();
     for (name, Model { builder, loss, .. }) in models {
-        let network = Network::new(builder, loss, &[], &optimizer("adam", &[]).unwrap()).unwrap();
+        let network = build_network(builder, loss, &[], &optimizer("adam", &[]).unwrap()).unwrap();
         for precision in [Precision::F32, Precision::Bf16] {
-            let network = network.clone().in_precision(precision);
+            let network = round(network.clone(), precision);
             for strategy in [Strategy::Auto, Strategy::Data] {
                 let found = search(&network, Mesh::new(4), &strategy.into());
-                let program = lower(name, &found.tiled);
+                let program = program(name, &found.tiled);
                 assert_eq!(verify_program(&program), Ok(()));
                 assert_eq!(program.tables.train_bytes, found.tiled.bytes());
                 programs.push((format!("{name} {precision} {strategy:?}"), program));
@@ -144,8 +145,8 @@ fn nothing_else_uses_the_memory_of_a_collective_that_may_be_under_way() {
 fn one_device_keeps_the_order_of_the_graph() {
     let (builder, loss, _) = support::classifier(8, &[4, 8, 8], false);
     let update = optimizer("sgd", &[]).unwrap();
-    let network = Network::new(builder, loss, &[], &update).unwrap();
-    let program = lower("alone", &search(&network, Mesh::new(1), &Strategy::Auto.into()).tiled);
+    let network = build_network(builder, loss, &[], &update).unwrap();
+    let program = program("alone", &search(&network, Mesh::new(1), &Strategy::Auto.into()).tiled);
     expect![[r#"
         program alone on []
         train:

@@ -2,7 +2,7 @@
 
 use soybean_compiler::{
     Argument, At, Builder, Compiled, ModelFault, Network, Optimizer, Options, Request, Strategy,
-    Value, compile,
+    Value, build_network, compile, round,
     tiling::{Search, search},
 };
 use soybean_plan::{DType, Init, Mesh, Placement, Precision, Tiling};
@@ -42,7 +42,7 @@ fn perceptron(pins: [Option<&str>; 3]) -> (Builder, Value) {
 
 fn network(pins: [Option<&str>; 3]) -> Network {
     let (builder, loss) = perceptron(pins);
-    Network::new(builder, loss, &[], &Optimizer::default()).unwrap()
+    build_network(builder, loss, &[], &Optimizer::default()).unwrap()
 }
 
 fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> Search {
@@ -111,8 +111,8 @@ fn pinned_tensors_are_neither_fused_away_nor_merged() {
     pin(&mut it, one, "P1");
     let sum = call(&mut it, "add", &[one, other].map(Argument::Tensor));
     let loss = call(&mut it, "mean", &[Argument::Tensor(sum), Argument::All]);
-    let network = Network::new(it, loss, &[], &Optimizer::default()).unwrap();
-    for network in [network.clone(), network.in_precision(Precision::Bf16)] {
+    let network = build_network(it, loss, &[], &Optimizer::default()).unwrap();
+    for network in [network.clone(), round(network, Precision::Bf16)] {
         let [pinned] = network.pins()[..] else { panic!("one tensor is pinned") };
         assert_eq!(network.graph.shape(pinned).to_vec(), [8, 16]);
         assert_eq!(network.graph.node(pinned).pinned.unwrap().to_string(), "[P1]");

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use soybean_compiler::{
-    Argument, Network, Optimizer, Rule, Strategy,
+    Argument, Network, Optimizer, Rule, Strategy, build_network,
     tiling::{Search, route, search},
 };
 use soybean_plan::{AxisSet, Combine, Mesh, Placement, Tiling};
@@ -73,7 +73,7 @@ fn every_mlp_up_to_ten_layers_is_proved_for_eight() {
             let (builder, loss, logits) = support::classifier(batch, &widths, true);
             let outputs = [("logits".to_owned(), logits)];
             let momentum = Rule::Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 }.into();
-            let network = Network::new(builder, loss, &outputs, &momentum).unwrap();
+            let network = build_network(builder, loss, &outputs, &momentum).unwrap();
             let found = searched(&network, 8, Strategy::Auto);
             assert!(found.is_optimal, "{n_layers} layers of {width}, batch {batch}");
             let baselines = found.baselines;
@@ -135,7 +135,7 @@ fn what_only_evaluations_compute_costs_a_training_step_nothing() {
         let sum =
             support::call(&mut builder, "sum", &[Argument::Tensor(similar), Argument::Integer(0)]);
         let outputs = [("similar".to_owned(), similar), ("sums".to_owned(), sum)];
-        Network::new(builder, loss, &outputs[..n_outputs], &Optimizer::default()).unwrap()
+        build_network(builder, loss, &outputs[..n_outputs], &Optimizer::default()).unwrap()
     };
     let alone = searched(&network(0), 4, Strategy::Auto);
     let both = searched(&network(2), 4, Strategy::Auto);
@@ -143,7 +143,7 @@ fn what_only_evaluations_compute_costs_a_training_step_nothing() {
     assert_eq!(both.tiled.bytes(), alone.tiled.bytes());
     assert_eq!(both.lower_bound_bytes, alone.lower_bound_bytes);
     assert_eq!(both.baselines, alone.baselines);
-    let program = soybean_compiler::lower("model", &both.tiled);
+    let program = soybean_compiler::program("model", &both.tiled);
     assert_eq!(program.tables.train_bytes, both.tiled.bytes());
     // Among plans of equal training bytes, the search prefers one that gathers an operand of the
     // product, not the product.

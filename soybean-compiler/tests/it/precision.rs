@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
 use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Rule, Strategy, Value, lower, operator::Rounding,
-    operators::reduce::Reduce, optimizer, program_text, tiling::search, verify, verify_program,
+    Argument, Builder, Network, Optimizer, Rule, Strategy, Value, build_network,
+    operator::Rounding, operators::reduce::Reduce, optimizer, program, program_text, round,
+    tiling::search, verify, verify_program,
 };
 use soybean_plan::{DType, Init, Kernel, Mesh, Precision, Program};
 use soybean_zoo::{Model, Transformer, resnet20};
@@ -17,8 +18,8 @@ const SMALL: Transformer =
 
 fn in_bf16(builder: Builder, loss: Value, outputs: &[Value], optimizer: &Optimizer) -> Network {
     let outputs: Vec<_> = outputs.iter().map(|&it| ("logits".to_owned(), it)).collect();
-    let network = Network::new(builder, loss, &outputs, optimizer).unwrap();
-    network.in_precision(Precision::Bf16)
+    let network = build_network(builder, loss, &outputs, optimizer).unwrap();
+    round(network, Precision::Bf16)
 }
 
 fn check(network: &Network, expected: Expect) {
@@ -142,18 +143,18 @@ fn a_network_without_products_stays_as_it_is() {
     let w = builder.parameter("w", &[6], Init::Constant(1.0));
     let scaled = support::call(&mut builder, "mul", &[x, w].map(Argument::Tensor));
     let loss = support::call(&mut builder, "mean", &[Argument::Tensor(scaled), Argument::All]);
-    let network = Network::new(builder, loss, &[], &Optimizer::default()).unwrap();
-    let rounded = network.clone().in_precision(Precision::Bf16);
+    let network = build_network(builder, loss, &[], &Optimizer::default()).unwrap();
+    let rounded = round(network.clone(), Precision::Bf16);
     assert_eq!(rounded.graph.to_string(), network.graph.to_string());
 }
 
 #[test]
 fn tf32_is_f32_in_memory() {
     let (builder, loss, _) = support::classifier(8, &[4, 16, 8], true);
-    let network = Network::new(builder, loss, &[], &Optimizer::default()).unwrap();
+    let network = build_network(builder, loss, &[], &Optimizer::default()).unwrap();
     let program = |precision| {
-        let network = network.clone().in_precision(precision);
-        lower("tiny", &search(&network, Mesh::new(2), &Strategy::Auto.into()).tiled)
+        let network = round(network.clone(), precision);
+        program("tiny", &search(&network, Mesh::new(2), &Strategy::Auto.into()).tiled)
     };
     let (single, tensor) = (program(Precision::F32), program(Precision::Tf32));
     assert_eq!(tensor.tables.precision, Precision::Tf32);
@@ -166,7 +167,7 @@ fn n_of(program: &Program, wanted: impl Fn(&Kernel) -> bool) -> usize {
 
 fn lowered(network: &Network, n_ranks: usize, strategy: Strategy) -> Program {
     let found = search(network, Mesh::new(n_ranks), &strategy.into());
-    let program = lower("model", &found.tiled);
+    let program = program("model", &found.tiled);
     let verdict = verify_program(&program);
     assert_eq!(verdict, Ok(()), "{n_ranks} {strategy:?}:\n{}", program_text(&program));
     assert_eq!(program.tables.train_bytes, found.tiled.bytes(), "{n_ranks} {strategy:?}");
@@ -203,8 +204,8 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
 fn activations_and_weights_move_at_half_the_bytes_but_gradients_do_not() {
     let of = |strategy, precision| {
         let (builder, loss, _) = support::classifier(64, &[32, 64, 32], false);
-        let network = Network::new(builder, loss, &[], &Optimizer::default()).unwrap();
-        let program = lowered(&network.in_precision(precision), 4, strategy);
+        let network = build_network(builder, loss, &[], &Optimizer::default()).unwrap();
+        let program = lowered(&round(network, precision), 4, strategy);
         (program.tables.train_bytes, n_of(&program, |it| matches!(it, Kernel::Communicate(_))))
     };
     let (single, half) = (of(Strategy::Data, Precision::F32), of(Strategy::Data, Precision::Bf16));

@@ -3,7 +3,7 @@
 use expect_test::expect;
 use proptest::prelude::*;
 use soybean_compiler::{
-    Network, Optimizer, Strategy, lower, optimizer,
+    Network, Optimizer, Strategy, build_network, optimizer, program, replicate, round,
     tiling::{Search, search_alone},
     verify, verify_program,
 };
@@ -13,7 +13,7 @@ use soybean_zoo::{Model, mlp};
 /// Returns a perceptron with ReLU whose loss is the mean of its outputs.
 fn perceptron(batch: usize, widths: &[usize], optimizer: &Optimizer) -> Network {
     let Model { builder, loss, .. } = mlp(batch, widths);
-    Network::new(builder, loss, &[], optimizer).unwrap()
+    build_network(builder, loss, &[], optimizer).unwrap()
 }
 
 /// Returns the network with every weight stored in parts along all axes.
@@ -31,7 +31,7 @@ fn searched(network: &Network, n_ranks: usize) -> Search {
 
 /// Lowers a plan. Checks that the program is valid and moves what the plan predicts.
 fn lowered(found: &Search) -> Program {
-    let program = lower("perceptron", &found.tiled);
+    let program = program("perceptron", &found.tiled);
     verify_program(&program).unwrap();
     assert_eq!(program.tables.train_bytes, found.tiled.bytes());
     program
@@ -47,7 +47,7 @@ fn n_gathers(program: &Program) -> usize {
 
 #[test]
 fn parameters_with_several_readers_have_replicas() {
-    let network = perceptron(8, &[4, 6, 2], &Optimizer::default()).shared();
+    let network = replicate(&perceptron(8, &[4, 6, 2], &Optimizer::default()));
     verify(&network).unwrap();
     expect![[r#"
         v0: f32[8, 4] = input "x"
@@ -67,7 +67,7 @@ fn parameters_with_several_readers_have_replicas() {
         v14: f32[6, 2] = map {sub(x0, mul(s0, x1))} ij,ij->ij (v4, v10)
     "#]]
     .assert_eq(&network.graph.to_string());
-    let again = network.shared();
+    let again = replicate(&network);
     assert_eq!(again.graph.to_string(), network.graph.to_string());
 }
 
@@ -78,8 +78,8 @@ fn weights_in_parts_are_gathered_once() {
         [("sgd", Precision::F32), ("adamw", Precision::F32), ("adamw", Precision::Bf16)]
     {
         let network = perceptron(4096, &[64, 64, 64, 64], &optimizer(name, &[]).unwrap());
-        let network = in_parts(network.in_precision(precision), &mesh);
-        let (own, shared) = (searched(&network, 4), searched(&network.shared(), 4));
+        let network = in_parts(round(network, precision), &mesh);
+        let (own, shared) = (searched(&network, 4), searched(&replicate(&network), 4));
         let (own_program, program) = (lowered(&own), lowered(&shared));
         // In `bf16` the rounded weight is a tensor of its own, with a tiling that suits its
         // readers.
@@ -101,8 +101,9 @@ fn replicas_that_save_nothing_are_the_tensors_themselves() {
             [(16, Precision::F32), (4096, Precision::F32), (4096, Precision::Bf16)]
         {
             let network = perceptron(batch, &[64, 128, 32], &optimizer("adam", &[]).unwrap());
-            let network = network.in_precision(precision);
-            let (own, shared) = (searched(&network, n_ranks), searched(&network.shared(), n_ranks));
+            let network = round(network, precision);
+            let (own, shared) =
+                (searched(&network, n_ranks), searched(&replicate(&network), n_ranks));
             assert_eq!(own.tiled.bytes(), shared.tiled.bytes());
             let (own, shared) = (lowered(&own), lowered(&shared));
             assert_eq!(own.train, shared.train, "{n_ranks} {batch} {precision:?}");
@@ -137,7 +138,7 @@ proptest! {
             let tiling = Tiling::new(&vec![placement; mesh.n_axes()]);
             network = network.clone().pinned(value, tiling, &mesh).unwrap_or(network);
         }
-        let (own, shared) = (searched(&network, n_ranks), searched(&network.shared(), n_ranks));
+        let (own, shared) = (searched(&network, n_ranks), searched(&replicate(&network), n_ranks));
         prop_assert!(shared.tiled.bytes() <= own.tiled.bytes());
         lowered(&own);
         lowered(&shared);

@@ -30,7 +30,7 @@ fn what_transfers_have_in_common_keeps_its_name() {
 fn weights_that_lie_otherwise_than_their_copies_are_sharded() {
     let report = report(&[8, 64, 32], Strategy::Model);
     let tiled = &report.search().tiled;
-    assert!(tiled.network.graph.values().any(|it| tiled.network.graph.is_copy(it)), "{tiled}");
+    assert!(tiled.network.graph.values().any(|it| tiled.network.graph.is_replica(it)), "{tiled}");
     let parallelism = report.parallelism();
     assert_eq!(parallelism[0].1.weights, "split 2 x sharded 2", "{parallelism:?} {tiled}");
 }

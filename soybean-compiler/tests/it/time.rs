@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use expect_test::expect;
 use proptest::prelude::*;
 use soybean_compiler::{
-    Network, Objective, Optimizer, Options, Request, Strategy, Value, compile, lower, optimizer,
+    Network, Objective, Optimizer, Options, Request, Strategy, Value, build_network, compile,
+    optimizer, program,
     signature::Form,
     tiling::{Search, route, search},
 };
@@ -63,7 +64,7 @@ fn searched(network: &Network, cluster: &Cluster, strategy: Strategy) -> Search 
 
 /// Returns the time of a plan's program, step by step, without slices.
 fn program_seconds(found: &Search) -> f64 {
-    let program = lower("test", &found.tiled);
+    let program = program("test", &found.tiled);
     let topology = found.topology.as_ref().unwrap();
     let is_slice = |kernel: &Kernel| matches!(kernel, Kernel::Communicate(it) if it.kind == CollectiveKind::Slice);
     let steps = program.train.iter().filter(|it| !is_slice(&program.kernels[it.kernel]));
@@ -244,7 +245,7 @@ fn deep_networks_are_proved_fastest() {
     let device = Device { f32_flops: 6e13, memory_bytes_per_second: 3e12, ..cluster(&[]).device };
     let cluster = Cluster { device, ..cluster(&levels) };
     for Model { builder, loss, .. } in [SMALL.decoder(), soybean_zoo::alexnet(64)] {
-        let network = Network::new(builder, loss, &[], &Optimizer::default()).unwrap();
+        let network = build_network(builder, loss, &[], &Optimizer::default()).unwrap();
         let found = searched(&network, &cluster, Strategy::Auto);
         let times = found.times.unwrap();
         let others = [times.data, times.model, times.recursive];
@@ -263,7 +264,7 @@ fn the_norm_of_all_gradients_waits_for_one_all_reduce() {
         let [plain, clipped] = [None, Some(1.0)].map(|clip_norm| {
             let (builder, loss, _) = support::classifier(24, &[10, 36, 20, 12], true);
             let optimizer = Optimizer { clip_norm, ..Optimizer::default() };
-            let network = Network::new(builder, loss, &[], &optimizer).unwrap();
+            let network = build_network(builder, loss, &[], &optimizer).unwrap();
             searched(&network, &cluster, strategy)
         });
         let topology = clipped.topology.as_ref().unwrap();

@@ -1,5 +1,5 @@
 //! Memory for one batch on a GPU, filled while steps run.
-#![expect(unsafe_code, reason = "the device reads the host's memory by itself")]
+#![expect(unsafe_code, reason = "the device reads pinned host memory")]
 
 use std::sync::Arc;
 

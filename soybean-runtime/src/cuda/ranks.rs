@@ -1,5 +1,5 @@
 //! The ranks of a model on GPUs, as the trainer sees them.
-#![expect(unsafe_code, reason = "the device writes the host's memory by itself")]
+#![expect(unsafe_code, reason = "the device writes pinned host memory")]
 
 use std::{
     hint,

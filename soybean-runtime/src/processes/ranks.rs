@@ -1,6 +1,6 @@
 //! The ranks of a model in several processes. Local ranks are threads or on GPUs. The reports of
 //! all ranks are exchanged after each order.
-#![expect(unsafe_code, reason = "reports on their way are in memory that stays")]
+#![expect(unsafe_code, reason = "pending reports refer to memory that must stay valid")]
 
 use std::{
     mem,

@@ -39,6 +39,8 @@ pub(in crate::command_line) struct PlanOptions {
     pub(in crate::command_line) why: Option<String>,
     /// The two plans that are compared.
     pub(in crate::command_line) diff: Vec<String>,
+    /// The folder for the text form after each pass.
+    pub(in crate::command_line) passes: Option<PathBuf>,
     /// The output file, if not standard output.
     pub(in crate::command_line) file: Option<PathBuf>,
 }
@@ -122,6 +124,15 @@ pub(super) const FLAGS: &[Flag] = &[
         target: Target::Option(|options, text| {
             options.plan.diff.push(text.to_owned());
             Ok(())
+        }),
+    },
+    Flag {
+        name: "passes",
+        value: "DIR",
+        help: "the text form after each pass of the compiler, as numbered files",
+        commands: &[Command::Plan],
+        target: Target::Option(|options, text| {
+            set(&mut options.plan.passes, Ok(Some(text.into())))
         }),
     },
     Flag {

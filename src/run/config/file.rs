@@ -3,13 +3,12 @@
 
 use std::{fmt::Write, fs, path::Path};
 
-use soybean_explain::nearest;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
 
-use soybean_plan::Tables;
+use soybean_plan::{Tables, nearest_names};
 use soybean_runtime::Error;
 
 use super::{
@@ -109,7 +108,7 @@ fn apply(config: &mut TrainConfig, text: &str) -> Result<(), ErrorAt> {
 
 fn find(key: &str) -> Result<&'static Setting, String> {
     settings().find(|it| it.name == key).ok_or_else(|| {
-        let nearest = nearest(key, settings().map(|it| it.name))[0];
+        let nearest = nearest_names(key, settings().map(|it| it.name))[0].name;
         format!("unknown key `{key}`; the nearest is `{nearest}`")
     })
 }

@@ -8,7 +8,7 @@ use std::{
     io::{self, Write},
 };
 
-use soybean_compiler::{Network, Strategy, optimizer, tiling::search};
+use soybean_compiler::{Network, Strategy, build_network, optimizer, replicate, tiling::search};
 use soybean_plan::{Mesh, Placement, Tiling};
 use soybean_zoo::{Entry, ZOO};
 
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let entry = ZOO.iter().find(|it| it.name == name).ok_or("a network of the zoo")?;
         let network = network(entry)?;
         let in_parts = in_parts(&network);
-        let networks = [&network, &network.shared(), &in_parts, &in_parts.shared()];
+        let networks = [&network, &replicate(&network), &in_parts, &replicate(&in_parts)];
         let columns: Vec<String> = networks.map(megabytes).to_vec();
         writeln!(output, "| {name} | {} |", columns.join(" | "))?;
     }
@@ -37,7 +37,7 @@ fn mesh() -> Mesh {
 fn network(entry: &Entry) -> Result<Network, String> {
     let optimizer = optimizer(entry.optimizer, &[]).map_err(|it| it.message)?;
     let model = (entry.model)();
-    let network = Network::new(model.builder, model.loss, &[], &optimizer);
+    let network = build_network(model.builder, model.loss, &[], &optimizer);
     network.map_err(|faults| format!("{faults:?}"))
 }
 

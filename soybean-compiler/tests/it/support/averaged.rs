@@ -1,6 +1,6 @@
 //! Perceptrons whose loss is the mean of their outputs.
 
-use soybean_compiler::{Argument, Network, Optimizer};
+use soybean_compiler::{Argument, Network, Optimizer, build_network};
 
 use super::{call, mlp};
 
@@ -8,5 +8,5 @@ use super::{call, mlp};
 pub(crate) fn averaged_mlp(batch: usize, widths: &[usize], has_bias: bool) -> Network {
     let (mut builder, outputs) = mlp(batch, widths, has_bias);
     let loss = call(&mut builder, "mean", &[Argument::Tensor(outputs), Argument::All]);
-    Network::new(builder, loss, &[], &Optimizer::default()).unwrap()
+    build_network(builder, loss, &[], &Optimizer::default()).unwrap()
 }

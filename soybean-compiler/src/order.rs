@@ -20,6 +20,18 @@ pub(crate) enum Task {
     Update(Vec<(Value, Value)>),
 }
 
+/// The tasks of both phases.
+#[derive(Clone, Debug)]
+pub(crate) struct Tasks {
+    pub(crate) train: Vec<Task>,
+    pub(crate) evaluate: Vec<Task>,
+}
+
+/// Orders the tasks of a training step and of an evaluation.
+pub(crate) fn order(network: &Network) -> Tasks {
+    Tasks { train: train(network), evaluate: evaluate(network) }
+}
+
 /// The tasks of the computation by which plans are measured.
 pub(crate) fn measured(network: &Network) -> Vec<Task> {
     match network.mode() {
@@ -29,7 +41,7 @@ pub(crate) fn measured(network: &Network) -> Vec<Task> {
 }
 
 /// The tasks of a training step: the loss, the gradients, and each update as soon as nothing reads what it replaces. There are none in inference.
-pub(crate) fn train(network: &Network) -> Vec<Task> {
+fn train(network: &Network) -> Vec<Task> {
     let roots = network.left_by_steps();
     let is_next = network.next_values();
     let order = computed(&network.graph, Phase::Train, &roots, |it| !is_next.contains(&it));
@@ -63,7 +75,7 @@ fn readers(graph: &Graph, value: Value) -> Vec<Value> {
 }
 
 /// The tasks of an evaluation: the loss if there is one, and the outputs.
-pub(crate) fn evaluate(network: &Network) -> Vec<Task> {
+fn evaluate(network: &Network) -> Vec<Task> {
     let order = computed(&network.graph, Phase::Evaluate, &network.fetched(), |_| true);
     order.into_iter().map(Task::Compute).collect()
 }

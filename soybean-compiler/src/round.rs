@@ -27,13 +27,14 @@ use crate::{
     network::Network,
     operator::{Operator, Rounding},
     operators::elementwise::Elementwise,
+    rewrite::rewrite,
     scalar,
     value::Value,
 };
 
 /// The network with the types of its tensors as the precision asks for.
 #[must_use]
-pub(crate) fn in_precision(network: Network, precision: Precision) -> Network {
+pub fn round(network: Network, precision: Precision) -> Network {
     let typed = match precision {
         // In memory the two are the same.
         Precision::F32 | Precision::Tf32 => network,
@@ -43,28 +44,29 @@ pub(crate) fn in_precision(network: Network, precision: Precision) -> Network {
 }
 
 fn rounded(network: &Network) -> Network {
-    let old = &network.graph;
-    let mut pass = Pass {
-        marks: Marks::new(network),
-        graph: Graph::default(),
-        of: BTreeMap::new(),
-        casts: BTreeMap::new(),
-    };
-    for value in old.values() {
-        let node = old.node(value);
-        pass.graph.set_origin(node.origin);
-        let new = match old.operator(value) {
-            Some(operator) => {
-                let operands = old.operands(value).iter().map(|it| pass.of[it]).collect();
-                let new = pass.computed(value, node.dtype, operator, operands);
-                pass.graph.node_mut(new).pinned = node.pinned;
-                new
-            }
-            None => pass.graph.add_copy(node),
+    let mut pass = Pass { marks: Marks::new(network), casts: BTreeMap::new() };
+    rewrite(network, |rewriter, value| {
+        let Some(operator) = rewriter.old.operator(value) else {
+            return Some(rewriter.copy(value));
         };
-        pass.of.insert(value, new);
-    }
-    network.moved(pass.graph, &pass.of)
+        let node = rewriter.old.node(value);
+        let operands = rewriter.operands(value);
+        let new = pass.computed(
+            &mut rewriter.graph,
+            Computed { value, dtype: node.dtype, operator, operands },
+        );
+        rewriter.graph.node_mut(new).pinned = node.pinned;
+        Some(new)
+    })
+}
+
+/// A computed tensor of the old network.
+struct Computed<'a> {
+    value: Value,
+    dtype: DType,
+    operator: &'a Operator,
+    /// The operands in the new graph.
+    operands: Vec<Value>,
 }
 
 /// What is known of each tensor of a network before any is rounded.
@@ -106,25 +108,19 @@ impl Marks {
 
 struct Pass {
     marks: Marks,
-    graph: Graph,
-    of: BTreeMap<Value, Value>,
     /// For tensors of `f32` that products read, the same rounded.
     casts: BTreeMap<Value, Value>,
 }
 
 impl Pass {
-    /// The tensor that the operator gives of these operands, each of the type that its rule asks for.
-    fn computed(
-        &mut self,
-        old: Value,
-        dtype: DType,
-        operator: &Operator,
-        operands: Vec<Value>,
-    ) -> Value {
+    /// Adds the tensor that the operator gives, with operands and result of the types that its rule
+    /// asks for.
+    fn computed(&mut self, graph: &mut Graph, computed: Computed<'_>) -> Value {
+        let Computed { value: old, dtype, operator, operands } = computed;
         let (is_exact, is_factor) =
             (self.marks.is_exact[old.index()], self.marks.is_factor[old.index()]);
         let rule = operator.rounding();
-        let has_rounded = operands.iter().any(|&it| self.graph.node(it).dtype == DType::Bf16);
+        let has_rounded = operands.iter().any(|&it| graph.node(it).dtype == DType::Bf16);
         let is_rounded = dtype == DType::F32
             && !is_exact
             && match rule {
@@ -138,7 +134,7 @@ impl Pass {
             Rounding::Map | Rounding::Rounded | Rounding::Exact => false,
         };
         let operands = match reads_rounded {
-            true => operands.into_iter().map(|it| self.cast(it)).collect(),
+            true => operands.into_iter().map(|it| self.cast(graph, it)).collect(),
             false => operands,
         };
         let dtype = if is_rounded { DType::Bf16 } else { dtype };
@@ -146,19 +142,18 @@ impl Pass {
             Some(map) => Elementwise { dtype, ..map.clone() }.into(),
             None => operator.clone(),
         };
-        let new = self.graph.add(operator, &operands);
-        self.graph.node_mut(new).dtype = dtype;
+        let new = graph.add(operator, &operands);
+        graph.node_mut(new).dtype = dtype;
         new
     }
 
     /// The tensor in `bf16`.
-    fn cast(&mut self, value: Value) -> Value {
-        let node = self.graph.node(value);
+    fn cast(&mut self, graph: &mut Graph, value: Value) -> Value {
+        let node = graph.node(value);
         if node.dtype != DType::F32 {
             return value;
         }
         let map = Elementwise::same(node.shape, 1, scalar::identity());
-        let graph = &mut self.graph;
         let cast = || graph.add(Elementwise { dtype: DType::Bf16, ..map }.into(), &[value]);
         *self.casts.entry(value).or_insert_with(cast)
     }

@@ -2,19 +2,82 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{Combine, DType, ScalarProgram, Shape};
+use soybean_plan::{Combine, ScalarProgram, Shape};
 
 use crate::{
+    fault::{At, ModelFault},
     graph::{Graph, Source},
+    network::Network,
     operator::{GradientBuilder, Operator, OperatorCall},
     operators::{
-        elementwise::{Elementwise, all_dims},
+        elementwise::{add, add_elementwise, all_dims},
         reduce::Reduce,
     },
-    scalar,
+    optimizer::Optimizer,
     signature::FactorId,
+    updates,
     value::Value,
 };
+
+/// Adds the gradients of the loss by all parameters. In inference there is no loss, and the network
+/// is returned unchanged.
+///
+/// # Errors
+/// Returns a fault if the loss is not a scalar, and one for each parameter that does not reach the
+/// loss; in inference, one for each parameter that reaches no output.
+pub fn differentiate(network: Network, optimizer: &Optimizer) -> Result<Network, Vec<ModelFault>> {
+    let mut network = network;
+    let Some(loss) = network.loss else {
+        check_inference(&network)?;
+        return Ok(network);
+    };
+    let Network { graph, scalars, parameters, gradients: by_parameter, .. } = &mut network;
+    let shape = graph.shape(loss);
+    if !shape.is_empty() {
+        let message = format!("the loss must be a scalar, found {shape}");
+        let help = "end with `.mean(..)`, `.sum(..)`, `.mse(..)` or `.cross_entropy(..)`";
+        return Err(vec![ModelFault { at: At::Loss, message, help: Some(help.to_owned()) }]);
+    }
+    let found = gradients(graph, loss, parameters, &updates::seed(optimizer, scalars));
+    let mut faults = Vec::new();
+    for (&parameter, gradient) in parameters.iter().zip(found) {
+        match gradient {
+            Some(gradient) => by_parameter.push((parameter, gradient)),
+            None => faults.push(parameter_without_gradient(graph, loss, parameter)),
+        }
+    }
+    if faults.is_empty() { Ok(network) } else { Err(faults) }
+}
+
+fn check_inference(network: &Network) -> Result<(), Vec<ModelFault>> {
+    let is_needed = network.forward();
+    let fault = |parameter: Value| {
+        let name = &network.graph.node(parameter).name;
+        ModelFault {
+            at: At::Value(parameter),
+            message: format!("no output depends on the parameter `{name}`"),
+            help: Some("use it on the way to an output, or remove it".to_owned()),
+        }
+    };
+    let unused = network.parameters.iter().filter(|it| !is_needed[it.index()]);
+    let faults: Vec<ModelFault> = unused.map(|&it| fault(it)).collect();
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+fn parameter_without_gradient(graph: &Graph, loss: Value, parameter: Value) -> ModelFault {
+    let name = &graph.node(parameter).name;
+    let (message, help) = match graph.ancestors(&[loss])[parameter.index()] {
+        true => (
+            format!("no gradient of the loss reaches the parameter `{name}`"),
+            "integers, comparisons, `sign` and `detach` let none through",
+        ),
+        false => (
+            format!("the loss does not depend on the parameter `{name}`"),
+            "use it on the way to the loss, or remove it",
+        ),
+    };
+    ModelFault { at: At::Value(parameter), message, help: Some(help.to_owned()) }
+}
 
 /// The graph during differentiation.
 struct Differentiation<'a> {
@@ -56,32 +119,8 @@ impl GradientBuilder for Differentiation<'_> {
     }
 }
 
-/// Adds a map over those of the given operands that its program reads, each value once for each way in which it lies.
-pub(crate) fn add_elementwise(
-    graph: &mut Graph,
-    extents: Shape,
-    operands: &[Vec<FactorId>],
-    program: &ScalarProgram,
-    values: &[Value],
-) -> Value {
-    let mut kept: Vec<(Value, &Vec<FactorId>)> = Vec::new();
-    let mut renumbered = vec![0; operands.len()];
-    for input in scalar::inputs(program) {
-        let operand = (values[input as usize], &operands[input as usize]);
-        let position = kept.iter().position(|it| *it == operand).unwrap_or_else(|| {
-            kept.push(operand);
-            kept.len() - 1
-        });
-        renumbered[input as usize] = u8::try_from(position).expect("maps have few inputs");
-    }
-    let program = scalar::renumber(program, &renumbered);
-    let (values, operands): (Vec<Value>, Vec<Vec<FactorId>>) =
-        kept.into_iter().map(|(value, ids)| (value, ids.clone())).unzip();
-    graph.add(Elementwise { extents, operands, program, dtype: DType::F32 }.into(), &values)
-}
-
 /// Adds to the graph the gradients of a scalar loss, times the number that `seed` gives, by each of the parameters; none for those that it does not depend on.
-pub(crate) fn differentiate(
+fn gradients(
     graph: &mut Graph,
     loss: Value,
     parameters: &[Value],
@@ -119,17 +158,4 @@ fn depends_on_parameters(graph: &Graph) -> Vec<bool> {
             || graph.operands(value).iter().any(|it| depends[it.index()]);
     }
     depends
-}
-
-/// The sum of two tensors of one shape.
-pub(crate) fn add(graph: &mut Graph, x: Value, y: Value) -> Value {
-    let shape = graph.shape(x);
-    let space = all_dims(&shape);
-    add_elementwise(
-        graph,
-        shape,
-        &[space.clone(), space],
-        &scalar::binary(soybean_plan::Binary::Add),
-        &[x, y],
-    )
 }

@@ -1,0 +1,131 @@
+//! Observation of passes: the result of each is verified in debug builds, and can be shown as text.
+
+use std::fmt::Write as _;
+
+use soybean_plan::Step;
+
+use crate::{
+    memory::Placed,
+    network::Network,
+    order::{Task, Tasks},
+    text::program_text,
+    tiling::Search,
+    unplaced::Unplaced,
+    verify::{verify, verify_program, verify_steps},
+};
+
+/// The result of a pass.
+pub trait Stage {
+    /// Returns the text form.
+    fn text(&self) -> String;
+
+    /// Checks what must hold after every pass.
+    ///
+    /// # Errors
+    /// Returns the first violation.
+    fn verify(&self) -> Result<(), String>;
+}
+
+/// A callback that receives the name and the result of each pass.
+pub type Observer<'a> = &'a mut dyn FnMut(&'static str, &dyn Stage);
+
+/// The passes of one compilation.
+pub(crate) struct Passes<'a> {
+    pub(crate) observer: Observer<'a>,
+}
+
+impl Passes<'_> {
+    /// Verifies the result of a pass in debug builds, shows it to the observer, and returns it.
+    pub(crate) fn after<T: Stage>(&mut self, pass: &'static str, result: T) -> T {
+        if cfg!(debug_assertions) {
+            let verdict = result.verify();
+            assert!(verdict.is_ok(), "after the pass `{pass}`: {verdict:?}");
+        }
+        (self.observer)(pass, &result);
+        result
+    }
+}
+
+impl Stage for Network {
+    fn text(&self) -> String {
+        self.to_string()
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        verify(self)
+    }
+}
+
+/// The network with replicas, if they are wanted.
+impl Stage for Option<Network> {
+    fn text(&self) -> String {
+        self.as_ref().map_or_else(|| "no replicas\n".to_owned(), Stage::text)
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        self.as_ref().map_or(Ok(()), verify)
+    }
+}
+
+impl Stage for Search {
+    fn text(&self) -> String {
+        self.tiled.to_string()
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        verify(&self.tiled.network)
+    }
+}
+
+impl Stage for Tasks {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (phase, tasks) in [("train", &self.train), ("evaluate", &self.evaluate)] {
+            let _ = writeln!(text, "{phase}:");
+            for task in tasks {
+                let _ = match task {
+                    Task::Compute(value) => writeln!(text, "  compute {value}"),
+                    Task::Update(updates) => {
+                        let pairs =
+                            updates.iter().map(|(source, next)| format!("{source} = {next}"));
+                        writeln!(text, "  update {}", pairs.collect::<Vec<_>>().join(", "))
+                    }
+                };
+            }
+        }
+        text
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Stage for Unplaced {
+    fn text(&self) -> String {
+        program_text(&self.program)
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        let check = |steps: &[Step]| verify_steps(steps, &self.storage);
+        check(&self.program.train)?;
+        check(&self.program.evaluate)
+    }
+}
+
+impl Stage for Placed {
+    fn text(&self) -> String {
+        let tables = &self.program.tables;
+        let mut text = program_text(&self.program);
+        let _ = writeln!(text, "arena: {} bytes", tables.arena_bytes);
+        for (at, buffer) in tables.buffers.iter().enumerate() {
+            let (n_elements, dtype) = (buffer.n_elements, buffer.dtype);
+            let _ = writeln!(text, "  b{at}: {n_elements} {dtype} at {}", buffer.offset);
+        }
+        text
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        verify_program(&self.program)
+    }
+}

@@ -1,0 +1,105 @@
+//! The pass `search`: the best plan of a network, with replicas if they are of use, within the
+//! memory of each rank.
+
+use soybean_plan::Mesh;
+
+use crate::{
+    check::{MAX_GPUS, most_ranks_at_work, ranks_at_work, too_many_gpus},
+    fault::ModelFault,
+    limit::{self, OutOfMemory},
+    network::Network,
+    peak::Peak,
+    replicate::{replicate, without_idle_replicas},
+    tiling::{self, Request, Search, Strategy, search_alone},
+};
+
+/// The function that searches a tiling without a memory limit.
+type SearchTiling = fn(&Network, Mesh, &Request) -> Search;
+
+/// A plan that was not found: the leanest one needs more memory than there is.
+struct Unfit {
+    /// The bytes of memory of each rank.
+    memory: u64,
+    /// The largest number of ranks at work in the best of all plans.
+    most_at_work: usize,
+    /// The contents of memory in the leanest plan found.
+    peak: Peak,
+}
+
+/// Searches the best plan of a network that fits into the memory of each rank. The network with
+/// replicas is searched first, if there is one.
+pub(crate) fn search(
+    network: &Network,
+    replicated: Option<&Network>,
+    mesh: Mesh,
+    request: &Request,
+) -> Result<Search, ModelFault> {
+    let found = search_with(tiling::search, network, replicated, mesh, request);
+    let found = found.map_err(|it| shortage(network, mesh, request.strategy, &it))?;
+    ranks_at_work(&found.tiled)?;
+    Ok(found)
+}
+
+/// Returns the plan that [`compile`](crate::compile) lowers; `None` if no plan fits into the memory
+/// that the request names.
+///
+/// # Panics
+/// Where [`tiling::search`] does.
+#[must_use]
+pub fn best_plan(network: &Network, mesh: Mesh, request: &Request) -> Option<Search> {
+    let replicated = request.shares.then(|| replicate(network));
+    search_with(search_alone, network, replicated.as_ref(), mesh, request).ok()
+}
+
+fn search_with(
+    search: SearchTiling,
+    network: &Network,
+    replicated: Option<&Network>,
+    mesh: Mesh,
+    request: &Request,
+) -> Result<Search, Unfit> {
+    if let Some(replicated) = replicated {
+        let found = search_replicated(search, replicated, mesh, request);
+        if let Ok(found) = found {
+            return Ok(found);
+        }
+    }
+    let found = search(network, mesh, request);
+    let Some(memory) = request.memory else { return Ok(found) };
+    let most_at_work = most_ranks_at_work(&found.tiled);
+    let fitting = match request.strategy {
+        Strategy::Auto => limit::fitting(network, found, memory),
+        Strategy::Recursive | Strategy::Data | Strategy::Model => limit::checked(found, memory),
+    };
+    fitting.map_err(|peak| Unfit { memory, most_at_work, peak })
+}
+
+/// Searches a plan of a network with replicas.
+fn search_replicated(
+    search: SearchTiling,
+    replicated: &Network,
+    mesh: Mesh,
+    request: &Request,
+) -> Result<Search, Peak> {
+    let settled = |found: Search| Search { tiled: without_idle_replicas(&found.tiled), ..found };
+    let found = search(replicated, mesh, request);
+    match request.memory {
+        None => Ok(settled(found)),
+        // Replicas live from their first reader to their last, which costs memory; under a limit,
+        // only pinned tensors gain by them. Strategies other than `auto` have one plan, which fits
+        // or does not.
+        Some(memory) if replicated.pins().is_empty() || request.strategy != Strategy::Auto => {
+            limit::checked(settled(found), memory)
+        }
+        Some(memory) => limit::fitting(replicated, found, memory)
+            .and_then(|found| limit::checked(settled(found), memory)),
+    }
+}
+
+fn shortage(network: &Network, mesh: Mesh, strategy: Strategy, unfit: &Unfit) -> ModelFault {
+    let &Unfit { memory, most_at_work, ref peak } = unfit;
+    match most_at_work < mesh.n_ranks() {
+        true => too_many_gpus(mesh.n_ranks(), most_at_work),
+        false => OutOfMemory { network, mesh, memory, strategy, peak }.fault(MAX_GPUS),
+    }
+}
