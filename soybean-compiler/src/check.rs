@@ -1,6 +1,6 @@
 //! Checks of a model as a whole, before its passes.
 
-use soybean_plan::{Mesh, Mode, Topology, Unfit};
+use soybean_plan::{Mesh, Mode, Topology, TopologyError};
 
 use crate::{
     builder::Builder,
@@ -8,7 +8,7 @@ use crate::{
     graph::Graph,
     optimizer::Optimizer,
     options::Options,
-    tiling::{Objective, Tiled},
+    tiling::{Objective, TiledNetwork},
     value::Value,
 };
 
@@ -35,10 +35,10 @@ fn topology(options: &Options) -> Result<Option<Topology>, ModelFault> {
         let message = "the objective `time` needs a cluster, found none".to_owned();
         return Err(ModelFault { at: At::Gpus, message, help: None });
     }
-    let fault = |unfit: Unfit| ModelFault {
+    let fault = |error: TopologyError| ModelFault {
         at: At::Gpus,
-        message: unfit.to_string(),
-        help: unfit.fitting().map(|it| format!("use `gpus = {it}`, or another cluster")),
+        message: error.to_string(),
+        help: error.fitting().map(|it| format!("use `gpus = {it}`, or another cluster")),
     };
     options.search.topology(options.n_gpus).map_err(fault)
 }
@@ -81,14 +81,14 @@ pub(crate) fn results(
 }
 
 /// Checks that the work of some operator is split over all ranks.
-pub(crate) fn ranks_at_work(tiled: &Tiled) -> Result<(), ModelFault> {
+pub(crate) fn ranks_at_work(tiled: &TiledNetwork) -> Result<(), ModelFault> {
     let n_ranks = tiled.mesh.n_ranks();
     let most = most_ranks_at_work(tiled);
     if most < n_ranks { Err(too_many_gpus(n_ranks, most)) } else { Ok(()) }
 }
 
 /// Returns the largest number of ranks over which the work of any operator is split.
-pub(crate) fn most_ranks_at_work(tiled: &Tiled) -> usize {
+pub(crate) fn most_ranks_at_work(tiled: &TiledNetwork) -> usize {
     let ranks = |form: &crate::signature::Form| {
         let axes = (0..form.0.len()).filter(|&axis| form.0[axis].is_some()).collect();
         tiled.mesh.group_size(axes)

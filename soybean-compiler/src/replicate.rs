@@ -10,7 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    network::Network, operators::replica::Replica, rewrite::rewrite, tiling::Tiled, value::Value,
+    network::Network, operators::replica::Replica, rewrite::rewrite, tiling::TiledNetwork,
+    value::Value,
 };
 
 /// Adds replicas to a network. A network that has them is returned unchanged.
@@ -38,7 +39,7 @@ pub fn replicate(network: &Network) -> Network {
 
 /// Removes the replicas that have the tilings of their tensors.
 #[must_use]
-pub(crate) fn without_idle_replicas(tiled: &Tiled) -> Tiled {
+pub(crate) fn without_idle_replicas(tiled: &TiledNetwork) -> TiledNetwork {
     let graph = &tiled.network.graph;
     let is_idle = |value: Value| {
         graph.is_replica(value) && tiled.conversions(value).iter().all(|it| it.from == it.to)
@@ -52,7 +53,7 @@ pub(crate) fn without_idle_replicas(tiled: &Tiled) -> Tiled {
         forms.push(tiled.forms[value.index()].clone());
         Some(rewriter.copy(value))
     });
-    Tiled { network, mesh: tiled.mesh, tilings, forms }
+    TiledNetwork { network, mesh: tiled.mesh, tilings, forms }
 }
 
 /// Which tensors have a copy: those with a bound tiling that are read twice or more besides their updates. One reader can convert for itself.

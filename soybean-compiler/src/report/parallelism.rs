@@ -11,7 +11,7 @@ use super::{
 use crate::{
     graph::{Graph, Source},
     network::Network,
-    tiling::Tiled,
+    tiling::TiledNetwork,
     value::Value,
 };
 
@@ -28,7 +28,7 @@ pub struct Parallelism {
 }
 
 /// The parallelism of each layer, in the order of the model. The model's own function has an empty name.
-pub(super) fn parallelism(tiled: &Tiled) -> Vec<(String, Parallelism)> {
+pub(super) fn parallelism(tiled: &TiledNetwork) -> Vec<(String, Parallelism)> {
     let network = &tiled.network;
     let (roles, layers) = (Roles::new(tiled), layers(network));
     let is_of_updates = network.of_updates();
@@ -78,7 +78,7 @@ fn largest_parameter(graph: &Graph, values: &[Value]) -> Option<Value> {
 }
 
 /// How the products among these tensors are split, or where there are none, all that is computed.
-fn of_work(tiled: &Tiled, roles: &Roles<'_>, values: &[Value]) -> String {
+fn of_work(tiled: &TiledNetwork, roles: &Roles<'_>, values: &[Value]) -> String {
     let graph = &tiled.network.graph;
     let has_products = values.iter().any(|&it| is_product(graph, it));
     let mut texts: Vec<(u64, String)> = Vec::new();
@@ -138,7 +138,12 @@ fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<(Value, usiz
 }
 
 /// How a parameter and its optimiser's states lie, beside how the forward computation takes it.
-fn of_weight(tiled: &Tiled, roles: &Roles<'_>, parameter: Value, states: &[Value]) -> String {
+fn of_weight(
+    tiled: &TiledNetwork,
+    roles: &Roles<'_>,
+    parameter: Value,
+    states: &[Value],
+) -> String {
     let found = reader(&tiled.network.graph, roles, parameter);
     let Some((reader, position, has_dims)) = found else { return String::new() };
     let (signature, form) = tiled.signature(reader);

@@ -15,7 +15,7 @@ use crate::{
         attend::Attend, contract::Contract, convolve::Convolve, embed::Embed, permute::Permute,
     },
     signature::{FactorId, Form, Signature},
-    tiling::Tiled,
+    tiling::TiledNetwork,
     value::Value,
 };
 
@@ -54,7 +54,7 @@ impl fmt::Display for Role {
 
 /// What is known of a network's factors.
 pub(super) struct Roles<'a> {
-    tiled: &'a Tiled,
+    tiled: &'a TiledNetwork,
     /// For each tensor and dim, the role of what comes from the batch.
     dims: Vec<Vec<Option<Role>>>,
     /// Whether a tensor serves the loss or an output.
@@ -66,7 +66,7 @@ pub(super) struct Roles<'a> {
 }
 
 impl<'a> Roles<'a> {
-    pub(super) fn new(tiled: &'a Tiled) -> Self {
+    pub(super) fn new(tiled: &'a TiledNetwork) -> Self {
         let network = &tiled.network;
         let graph = &network.graph;
         let is_forward = network.forward();
