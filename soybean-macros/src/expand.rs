@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Instant};
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
-use soybean_compiler::{At, Builder, Compiled, ModelFault, Options, Recipe, Request};
+use soybean_compiler::{Builder, Compiled, ModelDiagnostic, ModelPart, Options, Recipe, Request};
 use soybean_plan::{DType, Mode, Shape};
 use syn::{Expr, ItemFn, Pat, Stmt};
 
@@ -322,7 +322,7 @@ fn name_parameters(evaluator: &mut Evaluator<'_>) {
 
 /// Reports a fault of the model as a whole at the tokens that it is about.
 fn report(
-    at: At,
+    at: ModelPart,
     message: &Message,
     model: &Model,
     attribute: &Attribute,
@@ -341,23 +341,23 @@ fn report(
         }
     };
     let tokens = match at {
-        At::Value(value) => value_tokens(value),
-        At::Pin(value) => {
+        ModelPart::Value(value) => value_tokens(value),
+        ModelPart::Pin(value) => {
             let pin = evaluator.pins.iter().find(|(it, _)| *it == value);
             pin.map(|&(_, tokens)| tokens as &dyn ToTokens)
         }
-        At::Loss => Some(first_at),
-        At::Memory => Some(attribute.memory_tokens()),
-        At::NoDecay(position) => attribute.no_decay_tokens(position),
-        At::Gpus => None,
+        ModelPart::Loss => Some(first_at),
+        ModelPart::Memory => Some(attribute.memory_tokens()),
+        ModelPart::NoDecay(position) => attribute.no_decay_tokens(position),
+        ModelPart::Gpus => None,
     };
     evaluator.problems.report(tokens.unwrap_or_else(|| attribute.gpus_tokens()), message);
 }
 
 /// What is told of a fault of the model as a whole.
-fn message(fault: ModelFault, environment: &Environment) -> Message {
+fn message(fault: ModelDiagnostic, environment: &Environment) -> Message {
     let mut message = Message::new(fault.message);
-    if let (At::Gpus | At::Memory, Some(gpus)) = (fault.at, &environment.gpus) {
+    if let (ModelPart::Gpus | ModelPart::Memory, Some(gpus)) = (fault.at, &environment.gpus) {
         message = message.note("note", format!("SOYBEAN_GPUS={gpus} overrides `gpus`"));
     }
     match fault.help {

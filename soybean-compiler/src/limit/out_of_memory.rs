@@ -7,7 +7,7 @@ use soybean_plan::{Mesh, Shape, readable_memory};
 use super::column_generation::leanest;
 use crate::{
     check,
-    fault::{At, ModelFault},
+    diagnostic::{ModelDiagnostic, ModelPart},
     network::Network,
     peak::{Content, Held, Peak},
     tiling::Strategy,
@@ -32,7 +32,7 @@ pub(crate) struct OutOfMemory<'a> {
 impl OutOfMemory<'_> {
     /// Returns the diagnostic: how much memory is needed, for what, and on how many GPUs the model
     /// fits.
-    pub(crate) fn fault(&self, most_gpus: usize) -> ModelFault {
+    pub(crate) fn fault(&self, most_gpus: usize) -> ModelDiagnostic {
         let (plan, help) = match self.strategy {
             Strategy::Auto => ("the leanest plan found".to_owned(), self.gpus(most_gpus)),
             other => {
@@ -48,7 +48,7 @@ impl OutOfMemory<'_> {
             self.contents(),
             self.largest(),
         );
-        ModelFault { at: At::Memory, message, help: Some(help) }
+        ModelDiagnostic { at: ModelPart::Memory, message, help: Some(help) }
     }
 
     /// Lists the contents: `parameters 3.1 GiB, activations 2.0 GiB`

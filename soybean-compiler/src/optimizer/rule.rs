@@ -3,7 +3,7 @@
 use super::{found, single};
 use crate::{
     builder::Argument,
-    fault::{Fault, Place},
+    diagnostic::{CallPart, Diagnostic},
 };
 
 /// What an optimiser makes of a gradient.
@@ -42,7 +42,7 @@ const NAMES: [&str; 3] = ["sgd", "adam", "adamw"];
 
 impl Rule {
     /// The rule with this name and its default settings.
-    pub(super) fn named(name: &str) -> Result<Self, Fault> {
+    pub(super) fn named(name: &str) -> Result<Self, Diagnostic> {
         let (betas, eps) = ((0.9, 0.999), 1e-8);
         Ok(match name {
             "sgd" => Self::default(),
@@ -50,7 +50,7 @@ impl Rule {
             "adamw" => Self::Adam { betas, eps, weight_decay: 1e-2, is_decoupled: true },
             _ => {
                 let help = format!("the optimizers are {}", NAMES.join(", "));
-                return Err(Fault::call(format!("unknown optimizer `{name}`")).with_help(help));
+                return Err(Diagnostic::call(format!("unknown optimizer `{name}`")).with_help(help));
             }
         })
     }
@@ -104,10 +104,13 @@ impl Rule {
     }
 
     /// Gives a setting another value.
-    pub(super) fn set(&mut self, setting: &str, value: &Argument) -> Result<(), Fault> {
+    pub(super) fn set(&mut self, setting: &str, value: &Argument) -> Result<(), Diagnostic> {
         let name = self.name();
         let wrong = |what: &str| {
-            Fault::call(format!("`{name}`: `{setting}` must be {what}, found {}", found(value)))
+            Diagnostic::call(format!(
+                "`{name}`: `{setting}` must be {what}, found {}",
+                found(value)
+            ))
         };
         let number = || {
             let number = value.as_number().filter(|it| *it >= 0.0 && single(*it).is_finite());
@@ -133,20 +136,20 @@ impl Rule {
         Ok(())
     }
 
-    fn unknown(self, setting: &str) -> Fault {
+    fn unknown(self, setting: &str) -> Diagnostic {
         let name = self.name();
         let mut known: Vec<&str> = self.settings().into_iter().map(|it| it.0).collect();
         known.push("no_decay");
-        Fault::call(format!("`{name}` has no setting `{setting}`"))
+        Diagnostic::call(format!("`{name}` has no setting `{setting}`"))
             .with_help(format!("its settings are {}", known.join(", ")))
     }
 
     /// Checks what several settings must have in common.
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self) -> Result<(), Diagnostic> {
         match *self {
             Self::Sgd { nesterov: true, momentum, .. } if momentum <= 0.0 => {
                 let message = "`sgd`: `nesterov` needs a momentum above 0";
-                Err(Fault { at: Place::Call, message: message.to_owned(), help: None })
+                Err(Diagnostic { at: CallPart::Call, message: message.to_owned(), help: None })
             }
             Self::Sgd { .. } | Self::Adam { .. } => Ok(()),
         }

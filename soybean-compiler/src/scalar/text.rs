@@ -4,7 +4,8 @@ use std::fmt;
 
 use soybean_plan::{Instruction, Register, ScalarProgram};
 
-/// The text form of a program: its results as expressions over `x0`, `x1`, .. and `s0`, `s1`, .. for run-time scalars.
+/// The text form of a program: its results as expressions over `x0`, `x1`, .. and `s0`, `s1`, ..
+/// for run-time scalars.
 pub struct ScalarText<'a>(pub &'a ScalarProgram);
 
 impl ScalarText<'_> {

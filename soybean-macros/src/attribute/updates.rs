@@ -1,7 +1,7 @@
 //! How parameters are updated: `optimizer = sgd(momentum = 0.9, no_decay = ["*.b"])` and the arguments around it.
 
 use quote::ToTokens;
-use soybean_compiler::{Argument, Optimizer, Place, optimizer};
+use soybean_compiler::{Argument, CallPart, Optimizer, optimizer};
 use soybean_plan::NonFinite;
 use syn::{Expr, punctuated::Punctuated, token::Comma};
 
@@ -125,7 +125,9 @@ fn read_optimizer<'a>(expression: &'a Expr, evaluator: &mut Evaluator<'a>) -> Op
         Err(fault) => fault,
     };
     let at: &dyn ToTokens = match (fault.at, arguments) {
-        (Place::Argument(index), Some(arguments)) if index < arguments.len() => &arguments[index],
+        (CallPart::Argument(index), Some(arguments)) if index < arguments.len() => {
+            &arguments[index]
+        }
         _ => callee,
     };
     let mut message = Message::new(fault.message);

@@ -1,7 +1,7 @@
 //! Operators and methods: on constants they are computed here, on tensors they are the compiler's.
 
 use quote::ToTokens;
-use soybean_compiler::{Argument, Place, function_names, method_names};
+use soybean_compiler::{Argument, CallPart, function_names, method_names};
 use soybean_plan::DType;
 use syn::{BinOp, Expr, ExprBinary, ExprMethodCall, ExprUnary, UnOp};
 
@@ -185,10 +185,10 @@ impl<'a> Evaluator<'a> {
                     message = message.help(help);
                 }
                 match fault.at {
-                    Place::Argument(operand) if operand < operands.len() => {
+                    CallPart::Argument(operand) if operand < operands.len() => {
                         self.fault(operands[operand].0, message)
                     }
-                    Place::Argument(_) | Place::Call => self.fault(name_tokens, message),
+                    CallPart::Argument(_) | CallPart::Call => self.fault(name_tokens, message),
                 }
             }
         }

@@ -55,7 +55,8 @@ pub(crate) fn run(kernel: &Kernel, operands: &[&[f64]], result: &Shape) -> Vec<f
     }
 }
 
-/// What an operator without a kernel gives: its operand in another shape, or without operands the indices.
+/// Returns the result of an operator without a kernel: its operand in another shape, or the indices
+/// if it has no operands.
 fn run_nothing(operands: &[&[f64]], result: &Shape) -> Vec<f64> {
     match operands.first() {
         Some(operand) => operand.to_vec(),
@@ -63,7 +64,8 @@ fn run_nothing(operands: &[&[f64]], result: &Shape) -> Vec<f64> {
     }
 }
 
-/// Runs an operator's kernel, if it has one. What it gives is rounded when it is stored: integers towards zero, `bf16` to the nearest.
+/// Runs an operator's kernel, if it has one. The result is rounded to its type: integers towards
+/// zero, `bf16` to the nearest.
 pub(crate) fn run_operator(
     kernel: Option<&Kernel>,
     operands: &[&[f64]],
@@ -202,7 +204,8 @@ fn contract(it: &Contraction, operands: &[&[f64]], result: &Shape) -> Vec<f64> {
     results
 }
 
-/// For each point of a convolution the positions in image, filter and result, where the pixel lies in the image.
+/// Returns, for each point of a convolution, the positions in image, filter and result, if the
+/// pixel is in the image.
 fn convolution_points(it: &Convolution) -> Vec<[usize; 3]> {
     let shape = |extents: [usize; 4]| Shape::new(&extents).dense_strides();
     let image = shape([it.batch, it.groups * it.channels, it.image[0], it.image[1]]);
