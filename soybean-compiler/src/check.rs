@@ -8,7 +8,7 @@ use crate::{
     graph::Graph,
     optimizer::Optimizer,
     options::Options,
-    tiling::{Objective, Tiled},
+    tiling::{Objective, TiledNetwork},
     value::Value,
 };
 
@@ -81,14 +81,14 @@ pub(crate) fn results(
 }
 
 /// Checks that the work of some operator is split over all ranks.
-pub(crate) fn ranks_at_work(tiled: &Tiled) -> Result<(), ModelDiagnostic> {
+pub(crate) fn ranks_at_work(tiled: &TiledNetwork) -> Result<(), ModelDiagnostic> {
     let n_ranks = tiled.mesh.n_ranks();
     let most = most_ranks_at_work(tiled);
     if most < n_ranks { Err(too_many_gpus(n_ranks, most)) } else { Ok(()) }
 }
 
 /// Returns the largest number of ranks over which the work of any operator is split.
-pub(crate) fn most_ranks_at_work(tiled: &Tiled) -> usize {
+pub(crate) fn most_ranks_at_work(tiled: &TiledNetwork) -> usize {
     let ranks = |form: &crate::signature::Partitioning| {
         let axes = (0..form.0.len()).filter(|&axis| form.0[axis].is_some()).collect();
         tiled.mesh.group_size(axes)

@@ -77,7 +77,7 @@ pub use surface::{
     sample::{Sample, SampleArgument},
 };
 pub use text::program_text;
-pub use tiling::{Objective, Request, Strategy};
+pub use tiling::{Objective, SearchRequest, Strategy};
 pub use updates::add_updates;
 pub use value::Value;
 pub use verify::{verify, verify_program};

@@ -21,13 +21,13 @@ use crate::{
     order::{Task, Tasks},
     peak::{Content, Held},
     scalar,
-    tiling::{Tiled, number, route},
+    tiling::{TiledNetwork, number, route},
     unplaced::{Order, Storage, Unplaced},
     value::Value,
 };
 
 /// Lowers a tiled network: the tasks of both phases become steps.
-pub(crate) fn lower(name: &str, tiled: &Tiled, tasks: &Tasks, order: Order) -> Unplaced {
+pub(crate) fn lower(name: &str, tiled: &TiledNetwork, tasks: &Tasks, order: Order) -> Unplaced {
     let mut lowering = Lowering::new(tiled, order);
     lowering.place_sources();
     let train = lowering.steps_of(Phase::Train, &tasks.train);
@@ -81,7 +81,7 @@ struct Owner {
 }
 
 struct Lowering<'a> {
-    tiled: &'a Tiled,
+    tiled: &'a TiledNetwork,
     batch: Batch,
     order: Order,
     storage: Vec<Storage>,
@@ -102,7 +102,7 @@ struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    fn new(tiled: &'a Tiled, order: Order) -> Self {
+    fn new(tiled: &'a TiledNetwork, order: Order) -> Self {
         Self {
             tiled,
             batch: Batch::of(&tiled.network),

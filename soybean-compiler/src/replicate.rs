@@ -13,7 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    network::Network, operators::replica::Replica, rewrite::rewrite, tiling::Tiled, value::Value,
+    network::Network, operators::replica::Replica, rewrite::rewrite, tiling::TiledNetwork,
+    value::Value,
 };
 
 /// Adds replicas to a network. A network that has them is returned unchanged.
@@ -41,7 +42,7 @@ pub fn replicate(network: &Network) -> Network {
 
 /// Removes the replicas that have the tilings of their tensors.
 #[must_use]
-pub(crate) fn without_idle_replicas(tiled: &Tiled) -> Tiled {
+pub(crate) fn without_idle_replicas(tiled: &TiledNetwork) -> TiledNetwork {
     let graph = &tiled.network.graph;
     let is_idle = |value: Value| {
         graph.is_replica(value) && tiled.conversions(value).iter().all(|it| it.from == it.to)
@@ -55,7 +56,7 @@ pub(crate) fn without_idle_replicas(tiled: &Tiled) -> Tiled {
         forms.push(tiled.forms[value.index()].clone());
         Some(rewriter.copy(value))
     });
-    Tiled { network, mesh: tiled.mesh, tilings, forms }
+    TiledNetwork { network, mesh: tiled.mesh, tilings, forms }
 }
 
 /// Marks the tensors with a replica: those with a fixed tiling and at least two readers besides

@@ -19,7 +19,7 @@ use crate::{
     memory::Placed,
     operator::Phase,
     peak::{Content, Peak},
-    tiling::{Objective, Request, Search, Strategy},
+    tiling::{Objective, SearchRequest, SearchResult, Strategy},
     value::Value,
 };
 
@@ -32,7 +32,7 @@ pub use transfers::Transfer;
 pub struct Report {
     name: String,
     strategy: Strategy,
-    found: Search,
+    found: SearchResult,
     milliseconds: f64,
     peak: Peak,
     holdings: Holdings,
@@ -80,9 +80,9 @@ pub struct LevelLoad {
 impl Report {
     /// Returns the report about a plan and its program. `milliseconds` is the time of the search.
     pub(crate) fn new(
-        found: Search,
+        found: SearchResult,
         placed: &Placed,
-        request: &Request,
+        request: &SearchRequest,
         milliseconds: f64,
     ) -> Self {
         let Placed { program, holdings } = placed;
@@ -149,7 +149,7 @@ impl Report {
 
     /// Returns the result of the search.
     #[must_use]
-    pub fn search(&self) -> &Search {
+    pub fn search(&self) -> &SearchResult {
         &self.found
     }
 

@@ -10,11 +10,11 @@ use crate::{
     network::Network,
     peak::Peak,
     replicate::{replicate, without_idle_replicas},
-    tiling::{self, Request, Search, Strategy, search_alone},
+    tiling::{self, SearchRequest, SearchResult, Strategy, search_alone},
 };
 
 /// The function that searches a tiling without a memory limit.
-type SearchTiling = fn(&Network, Mesh, &Request) -> Search;
+type SearchTiling = fn(&Network, Mesh, &SearchRequest) -> SearchResult;
 
 /// A plan that was not found: the leanest one needs more memory than there is.
 struct Unfit {
@@ -32,8 +32,8 @@ pub(crate) fn search(
     network: &Network,
     replicated: Option<&Network>,
     mesh: Mesh,
-    request: &Request,
-) -> Result<Search, ModelDiagnostic> {
+    request: &SearchRequest,
+) -> Result<SearchResult, ModelDiagnostic> {
     let found = search_with(tiling::search, network, replicated, mesh, request);
     let found = found.map_err(|it| shortage(network, mesh, request.strategy, &it))?;
     ranks_at_work(&found.tiled)?;
@@ -46,7 +46,7 @@ pub(crate) fn search(
 /// # Panics
 /// Where [`tiling::search`] does.
 #[must_use]
-pub fn best_plan(network: &Network, mesh: Mesh, request: &Request) -> Option<Search> {
+pub fn best_plan(network: &Network, mesh: Mesh, request: &SearchRequest) -> Option<SearchResult> {
     let replicated = request.shares.then(|| replicate(network));
     search_with(search_alone, network, replicated.as_ref(), mesh, request).ok()
 }
@@ -56,8 +56,8 @@ fn search_with(
     network: &Network,
     replicated: Option<&Network>,
     mesh: Mesh,
-    request: &Request,
-) -> Result<Search, Unfit> {
+    request: &SearchRequest,
+) -> Result<SearchResult, Unfit> {
     if let Some(replicated) = replicated {
         let found = search_replicated(search, replicated, mesh, request);
         if let Ok(found) = found {
@@ -79,9 +79,10 @@ fn search_replicated(
     search: SearchTiling,
     replicated: &Network,
     mesh: Mesh,
-    request: &Request,
-) -> Result<Search, Peak> {
-    let settled = |found: Search| Search { tiled: without_idle_replicas(&found.tiled), ..found };
+    request: &SearchRequest,
+) -> Result<SearchResult, Peak> {
+    let settled =
+        |found: SearchResult| SearchResult { tiled: without_idle_replicas(&found.tiled), ..found };
     let found = search(replicated, mesh, request);
     match request.memory {
         None => Ok(settled(found)),

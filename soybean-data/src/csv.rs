@@ -33,8 +33,8 @@ impl Table {
     /// the line.
     pub fn from_csv(path: impl AsRef<Path>, spec: &CsvSpec) -> Result<Self, Error> {
         let path = path.as_ref();
-        let fault = |message: String| Error::data(format!("{}: {message}", path.display()));
-        read(open(path)?, spec).map_err(fault)
+        let to_error = |message: String| Error::data(format!("{}: {message}", path.display()));
+        read(open(path)?, spec).map_err(to_error)
     }
 }
 

@@ -76,7 +76,7 @@ impl Tokens {
         if n_bytes % size != 0 {
             let message =
                 format!("expected tokens of {size} bytes, found a rest of {}", n_bytes % size);
-            return Err(file.fault(n_bytes - n_bytes % size, &message));
+            return Err(file.error_at(n_bytes - n_bytes % size, &message));
         }
         let n_tokens = usize::try_from(n_bytes / size).unwrap_or(usize::MAX);
         let path = file.path().to_owned();
@@ -121,7 +121,7 @@ impl Tokens {
             };
             let known = i32::try_from(token).ok().filter(|it| self.spec.knows(*it));
             let at = (start + place) as u64 * size as u64;
-            *to = known.ok_or_else(|| file.fault(at, &self.spec.unknown(token)))?;
+            *to = known.ok_or_else(|| file.error_at(at, &self.spec.unknown(token)))?;
         }
         Ok(())
     }

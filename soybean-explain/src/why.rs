@@ -7,8 +7,8 @@ use std::{
 };
 
 use soybean_compiler::{
-    Network, Objective, Report, Request, Strategy, Value, best_plan, readable_bytes,
-    readable_seconds, rows::aligned, tiling::Search,
+    Network, Objective, Report, SearchRequest, Strategy, Value, best_plan, readable_bytes,
+    readable_seconds, rows::aligned, tiling::SearchResult,
 };
 use soybean_plan::{AxisSet, Mesh, Placement, Tiling, nearest_names};
 
@@ -49,7 +49,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    fn new(tiling: Tiling, found: &Search, is_chosen: bool) -> Self {
+    fn new(tiling: Tiling, found: &SearchResult, is_chosen: bool) -> Self {
         Self {
             tiling,
             bytes: found.tiled.bytes(),
@@ -70,7 +70,7 @@ impl Choice {
 ///
 /// # Errors
 /// If there is no such tensor, it is not stored, or it has more tilings than can be tried.
-pub fn why(report: &Report, request: &Request, name: &str) -> Result<Why, String> {
+pub fn why(report: &Report, request: &SearchRequest, name: &str) -> Result<Why, String> {
     let tiled = &report.search().tiled;
     let tensor = find(report, name)?;
     let chosen = tiled.tilings[tensor.index()];
@@ -84,10 +84,10 @@ pub fn why(report: &Report, request: &Request, name: &str) -> Result<Why, String
         .iter()
         .filter_map(|it| stored_so(network, tensor, *it, &tiled.mesh, &kinds))
         .collect();
-    let request = Request { strategy: Strategy::Auto, ..request.clone() };
+    let request = SearchRequest { strategy: Strategy::Auto, ..request.clone() };
     let found = in_parallel(&pinned, |(tiling, network)| {
         let is_chosen = *tiling == chosen;
-        let choice = |found: &Search| Choice::new(*tiling, found, is_chosen);
+        let choice = |found: &SearchResult| Choice::new(*tiling, found, is_chosen);
         let found = best_plan(network, tiled.mesh, &request).as_ref().map(choice);
         // Searches within memory are not exact: another may be worse than the plan's own.
         let own = is_chosen.then(|| choice(report.search()));

@@ -3,8 +3,8 @@
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Objective, Optimizer, Options, Recipe, Report, Request,
-    Strategy, Value, replicate, tiling::search_alone,
+    Argument, Builder, Compiled, Network, Objective, Optimizer, Options, Recipe, Report,
+    SearchRequest, Strategy, Value, replicate, tiling::search_alone,
 };
 use soybean_explain::{Changes, Choice, Why, compile_again, why};
 use soybean_plan::{Cluster, DType, Device, Init, Level, Mesh, Placement, Precision, Tiling};
@@ -45,7 +45,7 @@ fn recipe(n_gpus: usize, pin: Option<&str>) -> Recipe {
     let options = Options {
         name: "model".to_owned(),
         n_gpus,
-        search: Request::default(),
+        search: SearchRequest::default(),
         precision: Precision::F32,
         optimizer: Optimizer::default(),
     };
@@ -57,7 +57,7 @@ fn compiled(n_gpus: usize, pin: Option<&str>) -> Compiled {
 }
 
 fn ask(report: &Report, name: &str) -> Result<Why, String> {
-    why(report, &Request::default(), name)
+    why(report, &SearchRequest::default(), name)
 }
 
 fn bytes(network: &Network, mesh: Mesh, tensor: Value, tiling: Tiling) -> Option<u64> {
@@ -155,7 +155,7 @@ fn axes_of_other_levels_are_told_apart_by_time_and_not_by_bytes() {
     for (objective, n_tilings) in [(Objective::Bytes, 6), (Objective::Time, 9)] {
         let mut recipe = recipe(4, None);
         recipe.options.search =
-            Request { cluster: Some(cluster()), objective, ..Request::default() };
+            SearchRequest { cluster: Some(cluster()), objective, ..SearchRequest::default() };
         let report = compile_again(&recipe).unwrap().report;
         let choices = why(&report, &recipe.options.search, "dense.0.w").unwrap().choices;
         assert_eq!(choices.len(), n_tilings, "{choices:?}");

@@ -4,7 +4,9 @@ use std::{path::PathBuf, time::Instant};
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, quote};
-use soybean_compiler::{Builder, Compiled, ModelDiagnostic, ModelPart, Options, Recipe, Request};
+use soybean_compiler::{
+    Builder, Compiled, ModelDiagnostic, ModelPart, Options, Recipe, SearchRequest,
+};
 use soybean_plan::{DType, Mode, Shape};
 use syn::{Expr, ItemFn, Pat, Stmt};
 
@@ -185,12 +187,12 @@ fn options(model: &Model, settings: &Settings) -> Options {
     Options {
         name: model.name().to_string(),
         n_gpus: settings.n_gpus,
-        search: Request {
+        search: SearchRequest {
             strategy: settings.strategy,
             memory: settings.memory,
             cluster: settings.cluster.as_ref().map(|it| it.cluster.clone()),
             objective: settings.objective,
-            ..Request::default()
+            ..SearchRequest::default()
         },
         precision: settings.precision,
         optimizer: settings.optimizer.clone(),

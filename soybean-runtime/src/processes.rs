@@ -89,9 +89,9 @@ impl fmt::Display for Process {
 /// A write in progress. Until it is dropped, other processes do not abort this one, even after a
 /// failure.
 #[derive(Debug)]
-pub(crate) struct Writing(());
+pub(crate) struct WriteGuard(());
 
-impl Writing {
+impl WriteGuard {
     pub(crate) fn begin() -> Self {
         #[cfg(feature = "mpi")]
         broadcast(&ControlMessage::Writing);
@@ -99,7 +99,7 @@ impl Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for WriteGuard {
     fn drop(&mut self) {
         #[cfg(feature = "mpi")]
         broadcast(&ControlMessage::Written);

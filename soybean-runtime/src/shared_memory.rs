@@ -15,10 +15,10 @@ use crate::{
     cpu::{self, Combiner, Region},
     model::AnyModel,
     movement::{Movement, as_collective},
-    overlap::Overlap,
     remote_exchange::{
         ActiveExchange, ExchangePhase, PartialSource, RemoteEndpoint, RemoteExchange,
     },
+    tile_overlap::TileOverlap,
     transport::Transport,
 };
 
@@ -179,7 +179,7 @@ impl LocalRank {
     /// Nothing writes to the sources, and nothing else uses the result.
     unsafe fn copy(
         &self,
-        parts: &[(usize, Overlap)],
+        parts: &[(usize, TileOverlap)],
         input: BufferId,
         result: &Region,
     ) -> Result<u64, Error> {
@@ -210,7 +210,7 @@ impl LocalRank {
     unsafe fn scatter(
         &self,
         prepared: &PreparedCollective,
-        overlap: &Overlap,
+        overlap: &TileOverlap,
         input: BufferId,
         result: &Region,
         staging: *const u8,

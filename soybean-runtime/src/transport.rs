@@ -1,5 +1,5 @@
 //! Point-to-point messages between ranks of different processes.
-#![expect(unsafe_code, reason = "messages lie in arenas that other ranks read")]
+#![expect(unsafe_code, reason = "messages refer to arenas that other ranks read")]
 
 use crate::{Error, abort::Abort};
 

@@ -1,9 +1,6 @@
 //! Tests of the unchanged CUDA backend on virtual GPUs: the losses equal the CPU's in any order of
 //! the streams, and every failure gives an error.
-#![expect(
-    clippy::print_stdout,
-    reason = "what is skipped, and why something failed, is for who reads the output"
-)]
+#![expect(clippy::print_stdout, reason = "the output shows skipped tests and errors")]
 
 mod calls;
 mod checkpoints;

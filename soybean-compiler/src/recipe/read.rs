@@ -11,7 +11,7 @@ use crate::{
     builder::{Argument, Builder},
     optimizer::{self, Optimizer},
     options::Options,
-    tiling::Request,
+    tiling::SearchRequest,
     value::Value,
 };
 use datum::{Datum, Line};
@@ -63,7 +63,7 @@ struct Reader {
     layers: Vec<String>,
     name: Option<String>,
     n_gpus: Option<usize>,
-    search: Request,
+    search: SearchRequest,
     precision: Precision,
     optimizer: Optimizer,
     outputs: Vec<(String, Value)>,

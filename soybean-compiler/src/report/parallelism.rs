@@ -11,7 +11,7 @@ use super::{
 use crate::{
     graph::{Graph, Source},
     network::Network,
-    tiling::Tiled,
+    tiling::TiledNetwork,
     value::Value,
 };
 
@@ -29,7 +29,7 @@ pub struct Parallelism {
 
 /// Returns the parallelism of each layer, in the order of the model. The model's own function has
 /// an empty name.
-pub(super) fn parallelism(tiled: &Tiled) -> Vec<(String, Parallelism)> {
+pub(super) fn parallelism(tiled: &TiledNetwork) -> Vec<(String, Parallelism)> {
     let network = &tiled.network;
     let (roles, layers) = (Roles::new(tiled), layers(network));
     let is_of_updates = network.of_updates();
@@ -80,7 +80,7 @@ fn largest_parameter(graph: &Graph, values: &[Value]) -> Option<Value> {
 
 /// Returns the parallelism of the products among these tensors; of all operators if there are no
 /// products.
-fn of_work(tiled: &Tiled, roles: &Roles<'_>, values: &[Value]) -> String {
+fn of_work(tiled: &TiledNetwork, roles: &Roles<'_>, values: &[Value]) -> String {
     let graph = &tiled.network.graph;
     let has_products = values.iter().any(|&it| is_product(graph, it));
     let mut texts: Vec<(u64, String)> = Vec::new();
@@ -142,7 +142,12 @@ fn reader(graph: &Graph, roles: &Roles<'_>, value: Value) -> Option<(Value, usiz
 
 /// Returns the storage of a parameter and its optimiser's states, compared with the tiling that the
 /// forward computation reads.
-fn of_weight(tiled: &Tiled, roles: &Roles<'_>, parameter: Value, states: &[Value]) -> String {
+fn of_weight(
+    tiled: &TiledNetwork,
+    roles: &Roles<'_>,
+    parameter: Value,
+    states: &[Value],
+) -> String {
     let found = reader(&tiled.network.graph, roles, parameter);
     let Some((reader, position, has_dims)) = found else { return String::new() };
     let (signature, form) = tiled.signature(reader);

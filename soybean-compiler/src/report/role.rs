@@ -17,7 +17,7 @@ use crate::{
         attend::Attend, contract::Contract, convolve::Convolve, embed::Embed, permute::Permute,
     },
     signature::{FactorId, Partitioning, Signature},
-    tiling::Tiled,
+    tiling::TiledNetwork,
     value::Value,
 };
 
@@ -56,7 +56,7 @@ impl fmt::Display for Role {
 
 /// The properties of a network's factors.
 pub(super) struct Roles<'a> {
-    tiled: &'a Tiled,
+    tiled: &'a TiledNetwork,
     /// For each tensor and dim, the role of what comes from the batch.
     dims: Vec<Vec<Option<Role>>>,
     /// For each tensor, whether it serves the loss or an output.
@@ -68,7 +68,7 @@ pub(super) struct Roles<'a> {
 }
 
 impl<'a> Roles<'a> {
-    pub(super) fn new(tiled: &'a Tiled) -> Self {
+    pub(super) fn new(tiled: &'a TiledNetwork) -> Self {
         let network = &tiled.network;
         let graph = &network.graph;
         let is_forward = network.forward();

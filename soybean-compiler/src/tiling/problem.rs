@@ -20,7 +20,7 @@ use super::{
     dominance::needless_splits,
     multipliers::MemoryMultipliers,
     splittable::{Redundancy, SplittableFactors, completed},
-    tiled::Tiled,
+    tiled::TiledNetwork,
     tiling_space::LegalSplits,
 };
 use crate::{
@@ -299,7 +299,7 @@ impl<'a> TilingProblem<'a> {
     }
 
     /// Returns the tiled network of a plan.
-    pub(super) fn tiled(&self, plan: &[Label]) -> Tiled {
+    pub(super) fn tiled(&self, plan: &[Label]) -> TiledNetwork {
         let n_values = self.network.graph.n_values();
         let mut tilings = vec![Tiling::replicated(self.mesh.n_axes()); n_values];
         let mut forms = vec![None; n_values];
@@ -314,7 +314,7 @@ impl<'a> TilingProblem<'a> {
         for &(source, next) in &self.network.updates {
             tilings[next.index()] = tilings[source.index()];
         }
-        Tiled { network: self.network.clone(), mesh: self.mesh, tilings, forms }
+        TiledNetwork { network: self.network.clone(), mesh: self.mesh, tilings, forms }
     }
 }
 

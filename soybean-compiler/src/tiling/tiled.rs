@@ -1,4 +1,4 @@
-//! Tiled networks: the result of the search, and the conversions that follow from it.
+//! TiledNetwork networks: the result of the search, and the conversions that follow from it.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::{
 
 /// A network with a tiling for every tensor and a partitioning for every operator.
 #[derive(Clone, Debug)]
-pub struct Tiled {
+pub struct TiledNetwork {
     /// The network.
     pub network: Network,
     /// The mesh of ranks.
@@ -41,7 +41,7 @@ pub struct Conversion {
     pub bytes: u64,
 }
 
-impl Tiled {
+impl TiledNetwork {
     /// Returns the signature and the partitioning of an operator.
     ///
     /// # Panics
@@ -116,7 +116,7 @@ impl Tiled {
     }
 }
 
-impl fmt::Display for Tiled {
+impl fmt::Display for TiledNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "mesh {}", self.mesh)?;
         for value in self.network.graph.values() {

@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 use soybean_compiler::{
     Argument, Network, Optimizer, Rule, Strategy, build_network,
-    tiling::{Search, route, search},
+    tiling::{SearchResult, route, search},
 };
 use soybean_plan::{AxisSet, Combine, Mesh, Placement, Tiling};
 
 use crate::support::{self, averaged::averaged_mlp};
 
-fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> Search {
+fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> SearchResult {
     search(network, Mesh::new(n_ranks), &strategy.into())
 }
 

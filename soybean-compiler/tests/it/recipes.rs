@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use expect_test::{Expect, expect};
 use proptest::prelude::{Just, Strategy as _, any, prop_oneof, proptest};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Objective, Optimizer, Options, Recipe, Request, Rule, Strategy,
-    Value, operator_samples, optimizer,
+    Argument, Builder, Compiled, Objective, Optimizer, Options, Recipe, Rule, SearchRequest,
+    Strategy, Value, operator_samples, optimizer,
 };
 use soybean_plan::{Cluster, DType, Device, Init, Level, NonFinite, Precision};
 use soybean_zoo::{
@@ -257,7 +257,7 @@ proptest! {
         recipe.options = Options {
             name,
             n_gpus,
-            search: Request {
+            search: SearchRequest {
                 strategy: Strategy::NAMES[strategy].1,
                 memory,
                 cluster: has_cluster.then(|| cluster(n_gpus, speeds)),
@@ -284,10 +284,10 @@ fn recipes_keep_what_is_asked_of_the_search() {
     let loss = call(&mut builder, "mean", &[Argument::Tensor(x), Argument::All]);
     let cluster = soybean_cluster::preset("p2.8xlarge");
     let requests = [
-        Request { memory: Some(1 << 30), ..Request::default() },
-        Request { shares: false, ..Request::default() },
-        Request { cluster: cluster.clone(), ..Request::default() },
-        Request { cluster, objective: Objective::Time, ..Request::default() },
+        SearchRequest { memory: Some(1 << 30), ..SearchRequest::default() },
+        SearchRequest { shares: false, ..SearchRequest::default() },
+        SearchRequest { cluster: cluster.clone(), ..SearchRequest::default() },
+        SearchRequest { cluster, objective: Objective::Time, ..SearchRequest::default() },
     ];
     for search in requests {
         let mut recipe = recipe(builder.clone(), loss, 8);

@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use expect_test::expect;
 use proptest::prelude::*;
 use soybean_compiler::{
-    Network, Objective, Optimizer, Options, Request, Strategy, Value, build_network, compile,
+    Network, Objective, Optimizer, Options, SearchRequest, Strategy, Value, build_network, compile,
     optimizer, program,
     signature::Partitioning,
-    tiling::{Search, route, search},
+    tiling::{SearchResult, route, search},
 };
 use soybean_plan::{
     Cluster, CollectiveKind, Combine, Device, Kernel, Level, Placement, Precision, Tile, Tiling,
@@ -52,18 +52,18 @@ fn slow(levels: &[Level]) -> Cluster {
     Cluster { device, ..dream }
 }
 
-fn request(strategy: Strategy, cluster: &Cluster) -> Request {
+fn request(strategy: Strategy, cluster: &Cluster) -> SearchRequest {
     let (cluster, objective) = (Some(cluster.clone()), Objective::Time);
-    Request { strategy, cluster, objective, ..Request::default() }
+    SearchRequest { strategy, cluster, objective, ..SearchRequest::default() }
 }
 
-fn searched(network: &Network, cluster: &Cluster, strategy: Strategy) -> Search {
+fn searched(network: &Network, cluster: &Cluster, strategy: Strategy) -> SearchResult {
     let topology = Topology::new(cluster, cluster.n_gpus()).unwrap();
     search(network, topology.mesh(), &request(strategy, cluster))
 }
 
 /// Returns the time of a plan's program, step by step, without slices.
-fn program_seconds(found: &Search) -> f64 {
+fn program_seconds(found: &SearchResult) -> f64 {
     let program = program("test", &found.tiled);
     let topology = found.topology.as_ref().unwrap();
     let is_slice = |kernel: &Kernel| matches!(kernel, Kernel::Communicate(it) if it.kind == CollectiveKind::Slice);
@@ -325,7 +325,11 @@ fn clusters_must_have_enough_devices_for_the_model() {
         let options = Options {
             name: "model".to_owned(),
             n_gpus: 8,
-            search: Request { cluster, objective: Objective::Time, ..Request::default() },
+            search: SearchRequest {
+                cluster,
+                objective: Objective::Time,
+                ..SearchRequest::default()
+            },
             precision: Precision::F32,
             optimizer: Optimizer::default(),
         };
@@ -345,7 +349,7 @@ fn times_are_those_of_the_plan_that_fits() {
         let options = Options {
             name: "model".to_owned(),
             n_gpus: 4,
-            search: Request { memory, shares: false, ..request(Strategy::Auto, &cluster) },
+            search: SearchRequest { memory, shares: false, ..request(Strategy::Auto, &cluster) },
             precision: Precision::F32,
             optimizer: optimizer("adam", &[]).unwrap(),
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_compiler::tiling::Tiled;
+use soybean_compiler::tiling::TiledNetwork;
 use soybean_plan::{AxisSet, MAX_AXES, Mesh, Placement, Shape, Tile, Tiling};
 
 use super::json::list;
@@ -13,7 +13,7 @@ const MAX_RANKS: usize = 64;
 const MAX_RUNS: usize = 64;
 
 /// The shown ranks' coordinates; and by extent and axes (as a bit mask) the stretches of indices, `[first, length]`, of each shown rank, after their number.
-pub(super) fn json(tiled: &Tiled) -> String {
+pub(super) fn json(tiled: &TiledNetwork) -> String {
     let mesh = &tiled.mesh;
     let n_shown = mesh.n_ranks().min(MAX_RANKS);
     let coordinates = (0..n_shown).map(|rank| {
@@ -29,7 +29,7 @@ pub(super) fn json(tiled: &Tiled) -> String {
 }
 
 /// All pairs of an extent and the axes that split it.
-fn splits(tiled: &Tiled) -> Vec<(usize, AxisSet)> {
+fn splits(tiled: &TiledNetwork) -> Vec<(usize, AxisSet)> {
     let graph = &tiled.network.graph;
     let mut splits = BTreeMap::new();
     for value in graph.values() {

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use soybean_compiler::{
-    Argument, Compiled, Options, Report, Request, Strategy, compile, optimizer,
+    Argument, Compiled, Options, Report, SearchRequest, Strategy, compile, optimizer,
 };
 use soybean_plan::Precision;
 use soybean_zoo::{GPT, Model, Transformer, perceptron, vgg16};
@@ -25,7 +25,7 @@ pub(crate) fn compiled_with(
     let options = Options {
         name: name.to_owned(),
         n_gpus,
-        search: Request::from(Strategy::Auto),
+        search: SearchRequest::from(Strategy::Auto),
         precision: Precision::F32,
         optimizer,
     };

@@ -17,7 +17,7 @@ use crate::{
     data::Values,
     dispatch::SharedState,
     model::AnyModel,
-    ranks::{Feed, Order, Ranks, Report, Training},
+    ranks::{BatchSource, Command, Ranks, Report, TrainStep},
     shared_memory::SharedMemoryGroup,
     transport::Transport,
     worker::Worker,
@@ -94,27 +94,31 @@ impl CpuRanks {
 }
 
 impl Ranks for CpuRanks {
-    fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
-        match order {
-            Order::Queue { batch } => keep(batch, &mut self.queued),
-            Order::Train(Training { feed: Feed::Queued { next }, moment, trace_from }) => {
+    fn call(&mut self, command: Command<'_>) -> Result<(), Error> {
+        match command {
+            Command::Queue { batch } => keep(batch, &mut self.queued),
+            Command::Train(TrainStep {
+                batch: BatchSource::Queued { next },
+                context,
+                trace_from,
+            }) => {
                 let batch: Vec<View<'_>> = self.queued.iter().map(Values::view).collect();
-                let feed = Feed::Batch(&batch);
-                self.shared.dispatcher.dispatch(Order::Train(Training {
-                    feed,
-                    moment,
+                let batch = BatchSource::Batch(&batch);
+                self.shared.dispatcher.dispatch(Command::Train(TrainStep {
+                    batch,
+                    context,
                     trace_from,
                 }));
                 if let Some(next) = next {
                     keep(next, &mut self.queued);
                 }
             }
-            order @ (Order::Train(_)
-            | Order::Evaluate { .. }
-            | Order::Fetch(_)
-            | Order::Save(_)
-            | Order::Load { .. }
-            | Order::ResetProfile) => self.shared.dispatcher.dispatch(order),
+            command @ (Command::Train(_)
+            | Command::Evaluate { .. }
+            | Command::Fetch(_)
+            | Command::Save(_)
+            | Command::Load { .. }
+            | Command::ResetProfile) => self.shared.dispatcher.dispatch(command),
         }
         self.shared.abort.first().map_or(Ok(()), Err)
     }

@@ -1,6 +1,6 @@
 //! Control messages between processes. They report failures and mismatches, so that no process
 //! waits for another that will not come.
-#![expect(unsafe_code, reason = "messages on their way are in memory that stays")]
+#![expect(unsafe_code, reason = "pending messages refer to memory that must stay valid")]
 
 use std::{
     fmt::Display,
@@ -97,7 +97,7 @@ impl Control {
         messages.push(bytes);
         for process in (0..self.process.count).filter(|it| *it != self.process.number) {
             // SAFETY: the memory stays until all requests are done.
-            let _lost =
+            let _dropped =
                 unsafe { self.communicator.begin_send((process, 0), start, n_bytes, requests) };
         }
     }
@@ -114,13 +114,13 @@ impl Control {
         // A failure that was reported at once belongs to this process. All processes reach the
         // other errors, after they have finished their writes.
         let is_own = self.has_failed.load(Ordering::SeqCst);
-        let backoff = if is_own { PEER_FAILURE_TIMEOUT } else { COMMON_FAILURE_TIMEOUT };
+        let timeout = if is_own { PEER_FAILURE_TIMEOUT } else { COMMON_FAILURE_TIMEOUT };
         self.report_failure(text);
         if self.is_peer_failure(text) {
             return false;
         }
         let mut started = Instant::now();
-        while self.process.number > 0 && started.elapsed() < backoff {
+        while self.process.number > 0 && started.elapsed() < timeout {
             self.poll(None);
             let inbox = lock(&self.inbox);
             let is_before = |process: usize| process < self.process.number;
@@ -264,9 +264,9 @@ impl Inbox {
             if let Some((theirs, own)) = deadlock(message, progress, trainers) {
                 return Some(mismatch((*from, &theirs), (process.number, &own)));
             }
-            let is_left =
+            let has_departed =
                 received.elapsed() > REASON_TIMEOUT && self.has_left(*from, message, progress);
-            is_left.then(|| departed(*from, &progress.current().1))
+            has_departed.then(|| departed(*from, &progress.current().1))
         })
     }
 

@@ -1,5 +1,5 @@
 //! Wrappers of the MPI functions in use, with errors as values.
-#![expect(unsafe_code, reason = "MPI is a library of C")]
+#![expect(unsafe_code, reason = "MPI is a C library")]
 
 use std::{
     ffi::{c_char, c_int},

@@ -1,6 +1,6 @@
 //! Transport of one rank by MPI point-to-point messages, which allow groups with any number of
 //! ranks in each process.
-#![expect(unsafe_code, reason = "messages lie in arenas that other ranks read")]
+#![expect(unsafe_code, reason = "messages refer to arenas that other ranks read")]
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     abort::lock,
-    ranks::{Moment, Order, Training},
+    ranks::{Command, StepContext, TrainStep},
 };
 
 /// The aspects of an order on which processes must agree.
@@ -63,24 +63,26 @@ impl Operation {
     }
 
     /// Returns the operation of an order, or `None` if no process waits for another.
-    pub(super) fn of_order(order: &Order<'_>) -> Option<Self> {
-        match order {
-            Order::Train(Training { moment: Moment { counters, learning_rate }, .. }) => {
+    pub(super) fn of_command(command: &Command<'_>) -> Option<Self> {
+        match command {
+            Command::Train(TrainStep {
+                context: StepContext { counters, learning_rate }, ..
+            }) => {
                 let (id, argument) = (counters.n_steps + 1, learning_rate.to_bits());
                 Some(Self { kind: OperationKind::Train, id, argument })
             }
-            Order::Queue { .. } => None,
-            Order::Evaluate { .. } => Some(Self::of(OperationKind::Evaluate)),
-            Order::Fetch(stretch) => {
-                Some(Self::of_tensors(OperationKind::Fetch, stretch.first, stretch.n_tensors))
+            Command::Queue { .. } => None,
+            Command::Evaluate { .. } => Some(Self::of(OperationKind::Evaluate)),
+            Command::Fetch(range) => {
+                Some(Self::of_tensors(OperationKind::Fetch, range.first, range.n_tensors))
             }
-            Order::Save(stretch) => {
-                Some(Self::of_tensors(OperationKind::Save, stretch.first, stretch.n_tensors))
+            Command::Save(range) => {
+                Some(Self::of_tensors(OperationKind::Save, range.first, range.n_tensors))
             }
-            Order::Load { first, tensors } => {
+            Command::Load { first, tensors } => {
                 Some(Self::of_tensors(OperationKind::Load, *first, tensors.len()))
             }
-            Order::ResetProfile => Some(Self::of(OperationKind::ResetProfile)),
+            Command::ResetProfile => Some(Self::of(OperationKind::ResetProfile)),
         }
     }
 

@@ -1,5 +1,5 @@
 //! All processes of a run, and this process among them.
-#![expect(unsafe_code, reason = "leaves the other processes when the program exits")]
+#![expect(unsafe_code, reason = "registers a function with `atexit`")]
 
 use std::{
     collections::BTreeMap,

@@ -3,7 +3,7 @@
 use crate::support::{cluster, level};
 use proptest::prelude::*;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Optimizer, Options, Request, Strategy as Search, compile,
+    Argument, Builder, Compiled, Optimizer, Options, SearchRequest, Strategy as Search, compile,
     optimizer,
 };
 use soybean_plan::{Cluster, DType, Init, Kernel, Mode, Precision, Topology};
@@ -29,7 +29,7 @@ fn perceptron(batch: usize, widths: &[usize], n_gpus: usize, strategy: Search) -
     let options = Options {
         name: "perceptron".to_owned(),
         n_gpus,
-        search: Request { strategy, ..Request::default() },
+        search: SearchRequest { strategy, ..SearchRequest::default() },
         precision: Precision::F32,
         optimizer: optimizer("sgd", &[]).unwrap(),
     };

@@ -79,7 +79,7 @@ impl Block {
     ///
     /// # Safety
     /// The block has this row, and nothing else refers to its statistics.
-    #[expect(clippy::mut_from_ref, reason = "the statistics stand in spare memory")]
+    #[expect(clippy::mut_from_ref, reason = "the statistics are in spare memory")]
     unsafe fn of_row(&self, row: usize) -> &mut Statistics {
         // SAFETY: required of the caller.
         unsafe { &mut *self.statistics.wrapping_add(row) }

@@ -278,12 +278,12 @@ fn unsupported_convolutions_are_left_to_generated_kernels() {
         "cuda::convolution::tests::unsupported_convolutions_are_left_to_generated_kernels",
         &[],
         || {
-            let is_left = |convolution: Convolution, types: [DType; 3]| {
+            let is_unsupported = |convolution: Convolution, types: [DType; 3]| {
                 plan(&(convolution, types), Precision::F32).is_none()
             };
-            assert!(!is_left(PLAIN, [DType::F32; 3]));
-            assert!(is_left(Convolution { result: [5, 5], ..PLAIN }, [DType::F32; 3]));
-            assert!(is_left(PLAIN, WIDENED));
+            assert!(!is_unsupported(PLAIN, [DType::F32; 3]));
+            assert!(is_unsupported(Convolution { result: [5, 5], ..PLAIN }, [DType::F32; 3]));
+            assert!(is_unsupported(PLAIN, WIDENED));
         },
     );
 }

@@ -218,20 +218,20 @@ fn unsupported_products_are_left_to_generated_kernels() {
     let test = "cuda::matmul::tests::unsupported_products_are_left_to_generated_kernels";
     on_virtual_gpus(test, &[], || {
         let types = [DType::F32; 3];
-        let is_left = |contraction: Contraction, types: [DType; 3], function: Function| {
+        let is_unsupported = |contraction: Contraction, types: [DType; 3], function: Function| {
             let epilogue = Epilogue { function, bias: None };
             Case { contraction, types, precision: Precision::F32, epilogue }.run(&[]).is_none()
         };
         let spread = Contraction { left: matrix(32, 2, &[]), ..plain(8, 16, 24) };
-        assert!(is_left(spread, types, Function::Identity));
-        assert!(is_left(
+        assert!(is_unsupported(spread, types, Function::Identity));
+        assert!(is_unsupported(
             plain(8, 16, 24),
             [DType::F32, DType::Bf16, DType::F32],
             Function::Identity
         ));
         let columns_apart = Contraction { result: matrix(1, 8, &[]), ..plain(8, 16, 24) };
-        assert!(!is_left(columns_apart, types, Function::Identity));
-        assert!(is_left(columns_apart, types, Function::Relu));
+        assert!(!is_unsupported(columns_apart, types, Function::Identity));
+        assert!(is_unsupported(columns_apart, types, Function::Relu));
     });
 }
 

@@ -1,9 +1,9 @@
-//! The elements that two tiles share, as stretches that are contiguous in both.
+//! The elements that two tiles share, as runs that are contiguous in both.
 
 use soybean_plan::{Mesh, Run, Tile, Tiling};
 
-/// Which elements of one tile (`here`) are which of another (`there`), both dense and row-major.
-pub(crate) struct Overlap {
+/// The shared elements of two tiles, `here` and `there`, which are both dense and row-major.
+pub(crate) struct TileOverlap {
     dims: Vec<Dim>,
 }
 
@@ -13,8 +13,8 @@ struct Dim {
     stride_there: usize,
 }
 
-impl Overlap {
-    /// What the tile `here` of one rank shares with the tile `there` of another.
+impl TileOverlap {
+    /// Computes the overlap of the tile `here` of one rank and the tile `there` of another.
     pub(crate) fn between(
         mesh: &Mesh,
         (here, rank_here): (&Tile, usize),
@@ -29,7 +29,7 @@ impl Overlap {
             let runs = here.overlap(dim, mesh, &coordinates_here, there, &coordinates_there);
             let (extent_here, extent_there) = (shape_here[dim], shape_there[dim]);
             match dims.last_mut() {
-                // Where all inner elements are shared in order, they only lengthen the stretches of this dim.
+                // If all inner elements are shared in order, they extend the runs of this dim.
                 Some(inner) if inner.is_whole(inner_here, inner_there) => {
                     let n_inner = inner_here / inner.stride_here;
                     inner.runs = runs.iter().map(|run| scaled(*run, n_inner)).collect();
@@ -43,13 +43,13 @@ impl Overlap {
         Self { dims }
     }
 
-    /// What the tile of a rank shares with the whole tensor in the user's order.
+    /// Computes the overlap of a rank's tile and the whole tensor in the user's order.
     pub(crate) fn with_whole(mesh: &Mesh, tile: &Tile, rank: usize) -> Self {
         let whole = Tile { shape: tile.shape, tiling: Tiling::replicated(mesh.n_axes()) };
         Self::between(mesh, (tile, rank), (&whole, rank))
     }
 
-    /// The dims, outermost first, for devices that walk them by themselves.
+    /// Returns the dims, outermost first, for kernels that iterate over them.
     #[cfg(feature = "cuda")]
     pub(crate) fn dims(&self) -> Vec<soybean_codegen::movement::Dim> {
         let dim = |it: &Dim| soybean_codegen::movement::Dim {
@@ -60,20 +60,21 @@ impl Overlap {
         self.dims.iter().map(dim).collect()
     }
 
-    /// The number of elements that are shared.
+    /// Returns the number of shared elements.
     pub(crate) fn n_elements(&self) -> usize {
         let extent = |dim: &Dim| dim.runs.iter().map(|it| it.length).sum::<usize>();
         self.dims.iter().map(extent).product()
     }
 
-    /// Calls `visit(here, there, length)` for each stretch, in the order of `here`.
+    /// Calls `visit(here, there, length)` for each contiguous run, in the order of `here`.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(usize, usize, usize)) {
         walk(&self.dims, 0, 0, &mut visit);
     }
 }
 
 impl Dim {
-    /// Whether one run covers all elements from this dim inwards, of which the tiles have `n_here` and `n_there`.
+    /// Returns true if one run covers all elements of this dim and the inner dims, of which the
+    /// tiles have `n_here` and `n_there`.
     fn is_whole(&self, n_here: usize, n_there: usize) -> bool {
         let whole = Run { here: 0, there: 0, length: n_here / self.stride_here };
         self.stride_here == self.stride_there && n_here == n_there && self.runs == [whole]

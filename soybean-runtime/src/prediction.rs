@@ -1,4 +1,5 @@
-//! Queries: what a prediction is asked of, made batches of the model's size, and their outputs made one answer.
+//! Predictions for any number of rows: the rows are split into batches of the model's size, and the
+//! outputs are concatenated.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -9,55 +10,56 @@ use crate::{
     trainer::batch::{check_count, check_labels},
 };
 
-/// The tensors of a prediction, one for each of the model's inputs.
-pub(crate) struct Query<'a> {
+/// The inputs of a prediction: one tensor for each input of the model.
+pub(crate) struct PredictionRequest<'a> {
     inputs: &'a [Input],
     given: &'a [View<'a>],
-    /// How many rows there are; none where only a batch as a whole can be given.
+    /// The number of rows; `None` if the model takes only one whole batch.
     extent: Option<Extent>,
 }
 
-/// Rows of inputs that share dim 0.
+/// The numbers of rows of inputs that share dim 0.
 #[derive(Clone, Copy)]
 struct Extent {
     n_given: usize,
-    /// Of a batch.
+    /// The number of rows in a batch.
     n_rows: usize,
 }
 
-/// One batch of a query.
-pub(crate) struct Part<'a> {
+/// One batch of a request.
+pub(crate) struct PredictionBatch<'a> {
     columns: Vec<Column<'a>>,
-    /// How many of how many rows are those of the query, where rows are known.
+    /// The number of rows that were given, and of those in the batch; `None` as in the request.
     extent: Option<Extent>,
 }
 
-/// A whole tensor of a batch.
+/// One input of a batch.
 enum Column<'a> {
     F32(Cow<'a, [f32]>),
     I32(Cow<'a, [i32]>),
 }
 
-impl<'a> Query<'a> {
-    /// The query of these tensors, of which those that predictions do not need are not read. `needed` are the rows of each batch that are read.
+impl<'a> PredictionRequest<'a> {
+    /// Creates and checks a request. Inputs that predictions do not need are ignored. `needed` are
+    /// the rows of each batch that this process reads.
     pub(crate) fn new(
         tables: &'a Tables,
         given: &'a [View<'a>],
         needed: &[Range<usize>],
     ) -> Result<Self, Error> {
         if tables.predictions().is_empty() {
-            return fault("expected a model with outputs beside its loss, found none".to_owned());
+            return error("expected a model with outputs beside its loss, found none".to_owned());
         }
         check_count(&tables.inputs, given)?;
         let pairs = tables.inputs.iter().zip(given).filter(|(input, _)| input.is_queried);
         let queried: Vec<(&Input, &View<'_>)> = pairs.collect();
-        let query = Self { inputs: &tables.inputs, given, extent: extent(&queried)? };
-        let Some(Extent { n_given, n_rows }) = query.extent else { return Ok(query) };
+        let request = Self { inputs: &tables.inputs, given, extent: extent(&queried)? };
+        let Some(Extent { n_given, n_rows }) = request.extent else { return Ok(request) };
         let is_mixed = |it: &&Output| it.rows == Rows::Mixed;
         let mixed = tables.predictions().iter().find(is_mixed);
         if let Some(output) = mixed.filter(|_| n_given != n_rows) {
             let name = &output.name;
-            return fault(format!(
+            return error(format!(
                 "the rows of output `{name}` cannot be told apart: expected as many as a batch has, {n_rows}, found {n_given}"
             ));
         }
@@ -65,18 +67,20 @@ impl<'a> Query<'a> {
         let needed: Vec<Range<usize>> = starts()
             .flat_map(|start| needed.iter().map(move |it| start + it.start..start + it.end))
             .collect();
-        // Before anything is computed of other rows.
+        // All labels are checked before the first batch is computed.
         queried.iter().try_for_each(|(input, view)| check_labels(input, &needed, **view))?;
-        Ok(query)
+        Ok(request)
     }
 
-    /// The batches, one after the other. The last is filled up with its last row.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = Part<'a>> {
+    /// Returns the batches. The last is padded by repeating its last row.
+    pub(crate) fn batches(&self) -> impl Iterator<Item = PredictionBatch<'a>> {
         let Extent { n_given, n_rows } = self.extent.unwrap_or(Extent { n_given: 1, n_rows: 1 });
-        (0..n_given).step_by(n_rows).map(move |start| self.part(start..n_given.min(start + n_rows)))
+        (0..n_given)
+            .step_by(n_rows)
+            .map(move |start| self.batch(start..n_given.min(start + n_rows)))
     }
 
-    fn part(&self, rows: Range<usize>) -> Part<'a> {
+    fn batch(&self, rows: Range<usize>) -> PredictionBatch<'a> {
         let column = |(input, view): (&Input, &View<'a>)| match (input.is_queried, self.extent) {
             (false, _) => Column::zeros(input),
             (true, None) => Column::whole(*view),
@@ -84,17 +88,17 @@ impl<'a> Query<'a> {
         };
         let columns = self.inputs.iter().zip(self.given).map(column).collect();
         let extent = self.extent.map(|it| Extent { n_given: rows.len(), ..it });
-        Part { columns, extent }
+        PredictionBatch { columns, extent }
     }
 }
 
-impl Part<'_> {
-    /// What ranks are fed with.
+impl PredictionBatch<'_> {
+    /// Returns the tensors of the batch.
     pub(crate) fn views(&self) -> Vec<View<'_>> {
         self.columns.iter().map(Column::view).collect()
     }
 
-    /// An output without what belongs to the rows that were not given.
+    /// Removes the padding rows from an output.
     pub(crate) fn cut(&self, array: Array, rows: Rows) -> Array {
         match (rows, self.extent) {
             (Rows::Own { dim }, Some(Extent { n_given, n_rows })) if n_given < n_rows => {
@@ -122,7 +126,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Some rows of an input, the last of which is repeated up to a whole batch.
+    /// Takes some rows of an input. The last is repeated up to a whole batch.
     fn of_rows(view: View<'a>, input: &Input, rows: &Range<usize>) -> Self {
         let elements = rows.start * row(input)..rows.end * row(input);
         match view {
@@ -148,18 +152,18 @@ fn padded<'a, T: Copy>(given: &'a [T], input: &Input) -> Cow<'a, [T]> {
     given.iter().chain(last.iter().cycle().take(n_missing)).copied().collect()
 }
 
-/// The elements of a row.
+/// Returns the number of elements of a row.
 fn row(input: &Input) -> usize {
     input.tile.shape.iter().skip(1).product()
 }
 
-/// How many rows are given; none if the inputs have none that they share.
+/// Returns the number of rows that are given, or `None` if the inputs do not share dim 0.
 fn extent(queried: &[(&Input, &View<'_>)]) -> Result<Option<Extent>, Error> {
     let of_batch = |it: &(&Input, &View<'_>)| it.0.tile.shape.first().copied();
     let shared = queried.first().and_then(of_batch);
     let Some(n_rows) = shared.filter(|it| queried.iter().all(|other| of_batch(other) == Some(*it)))
     else {
-        // The check of the whole batch says which tensor has another size.
+        // The check of the whole batch then names a tensor of another size.
         return Ok(None);
     };
     let mut known: Option<(usize, &str)> = None;
@@ -167,13 +171,13 @@ fn extent(queried: &[(&Input, &View<'_>)]) -> Result<Option<Extent>, Error> {
         let (name, row, n_elements) = (input.name.as_ref(), row(input), view.n_elements());
         let n_given = n_elements / row;
         if n_elements % row != 0 || n_given == 0 {
-            return fault(format!(
+            return error(format!(
                 "input `{name}`: expected one or more rows of {row} elements, found {n_elements} elements"
             ));
         }
         match known {
             Some((other, first)) if other != n_given => {
-                return fault(format!(
+                return error(format!(
                     "input `{name}`: expected {other} rows, as many as `{first}` has, found {n_given}"
                 ));
             }
@@ -183,7 +187,7 @@ fn extent(queried: &[(&Input, &View<'_>)]) -> Result<Option<Extent>, Error> {
     Ok(known.map(|(n_given, _)| Extent { n_given, n_rows }))
 }
 
-/// The first indices of a dim.
+/// Takes the first `n_kept` indices of a dim.
 fn first_of_dim(array: Array, dim: usize, n_kept: usize) -> Array {
     let Array { mut shape, data } = array;
     let inner: usize = shape[dim + 1..].iter().product();
@@ -193,11 +197,11 @@ fn first_of_dim(array: Array, dim: usize, n_kept: usize) -> Array {
     Array { shape, data }
 }
 
-/// An output of a whole query, from those of its parts.
-pub(crate) fn joined(mut parts: Vec<Array>, rows: Rows) -> Array {
+/// Concatenates the outputs of all batches of a request.
+pub(crate) fn concatenated(mut parts: Vec<Array>, rows: Rows) -> Array {
     let dim = match rows {
         Rows::Own { dim } if parts.len() > 1 => dim,
-        // Of several parts each gives the same.
+        // The output is the same for all batches.
         Rows::Own { .. } | Rows::Fixed | Rows::Mixed => return parts.swap_remove(0),
     };
     let mut shape = parts[0].shape.clone();
@@ -214,7 +218,7 @@ pub(crate) fn joined(mut parts: Vec<Array>, rows: Rows) -> Array {
     Array { shape, data }
 }
 
-fn fault<T>(message: String) -> Result<T, Error> {
+fn error<T>(message: String) -> Result<T, Error> {
     Err(Error::new(ErrorKind::Batch, message))
 }
 
@@ -224,13 +228,13 @@ mod tests {
 
     #[test]
     fn parts_are_joined_along_the_dim_of_rows() {
-        // Rows are columns here: elements of two lines, numbered by line and column.
+        // The rows are in dim 1. Elements are numbered by their indices.
         let part = |columns: Range<usize>| {
             let line = |it: usize| columns.clone().map(move |column| (10 * it + column) as f32);
             Array { shape: vec![2, columns.len(), 1], data: (0..2).flat_map(line).collect() }
         };
         let parts = || vec![part(0..3), part(3..6), part(6..7)];
-        assert_eq!(joined(parts(), Rows::Own { dim: 1 }), part(0..7));
-        assert_eq!(joined(parts(), Rows::Fixed), part(0..3));
+        assert_eq!(concatenated(parts(), Rows::Own { dim: 1 }), part(0..7));
+        assert_eq!(concatenated(parts(), Rows::Fixed), part(0..3));
     }
 }

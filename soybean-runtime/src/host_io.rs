@@ -1,4 +1,5 @@
-//! The ends of a program on one rank: batches, first values, the state and outputs, between the user's order of elements and the rank's parts.
+//! Conversion between whole tensors on the host and a rank's parts of them: batches, initial
+//! values, the state and outputs.
 
 use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSlice, ParallelSliceMut};
 use soybean_plan::{BufferId, DType, Init, Mesh, Placement, RunScalar, Tables, Tile};
@@ -7,25 +8,25 @@ use crate::{
     Error, View,
     backend::{Download, Upload},
     counters::is_update,
-    init::Stream,
-    overlap::Overlap,
-    ranks::Moment,
+    initial_values::RandomStream,
+    ranks::StepContext,
     state,
+    tile_overlap::TileOverlap,
 };
 
-/// Which elements of the user's tensors are the rank's.
-pub(crate) struct Ends {
+/// The mapping between whole tensors and a rank's parts.
+pub(crate) struct HostIo {
     rank: usize,
-    inputs: Vec<Overlap>,
-    /// Of parameters and buffers, then of the optimiser's tensors.
-    state: Vec<Overlap>,
+    inputs: Vec<TileOverlap>,
+    /// Parameters and buffers, then the optimiser's tensors.
+    state: Vec<TileOverlap>,
     scalars: Vec<f32>,
 }
 
-impl Ends {
-    /// The ends of a rank.
+impl HostIo {
+    /// Computes the mapping of a rank.
     pub(crate) fn new(tables: &Tables, rank: usize) -> Self {
-        let overlap = |tile: &Tile| Overlap::with_whole(&tables.mesh, tile, rank);
+        let overlap = |tile: &Tile| TileOverlap::with_whole(&tables.mesh, tile, rank);
         Self {
             rank,
             inputs: tables.inputs.iter().map(|it| overlap(&it.tile)).collect(),
@@ -34,7 +35,8 @@ impl Ends {
         }
     }
 
-    /// Writes first values into memory that is zero, which is right for the optimiser's states.
+    /// Writes the initial values of parameters and constants. Memory is zero before, which is right
+    /// for the optimiser's tensors.
     pub(crate) fn fill(
         &self,
         tables: &Tables,
@@ -45,18 +47,18 @@ impl Ends {
             if parameter.init == Init::Constant(0.0) {
                 continue;
             }
-            let stream = Stream::new(seed, number);
+            let stream = RandomStream::new(seed, number);
             let value = |index| stream.value(parameter.init, index);
             fill(memory, parameter.buffer, &self.state[number], value)?;
         }
         for constant in tables.constants.iter() {
-            let overlap = Overlap::with_whole(&tables.mesh, &constant.tile, self.rank);
+            let overlap = TileOverlap::with_whole(&tables.mesh, &constant.tile, self.rank);
             fill(memory, constant.buffer, &overlap, |index| index as f32)?;
         }
         Ok(())
     }
 
-    /// Writes the rank's parts of a batch.
+    /// Writes the rank's parts of a batch to the device.
     pub(crate) fn feed(
         &self,
         tables: &Tables,
@@ -69,7 +71,7 @@ impl Ends {
             .try_for_each(|((input, view), overlap)| feed(memory, input.buffer, overlap, *view))
     }
 
-    /// Writes the rank's parts of tensors of the state, from number `first` on.
+    /// Writes the rank's parts of tensors of the state to the device, from number `first` on.
     pub(crate) fn load(
         &self,
         tables: &Tables,
@@ -83,9 +85,9 @@ impl Ends {
             .try_for_each(|((tensor, overlap), view)| feed(memory, tensor.buffer, overlap, *view))
     }
 
-    /// The values of the run-time scalars in a step.
-    pub(crate) fn scalars(&mut self, tables: &Tables, seed: u64, moment: Moment) -> &[f32] {
-        let Moment { counters, learning_rate } = moment;
+    /// Computes the run-time scalars of a step.
+    pub(crate) fn scalars(&mut self, tables: &Tables, seed: u64, context: StepContext) -> &[f32] {
+        let StepContext { counters, learning_rate } = context;
         for (value, &scalar) in self.scalars.iter_mut().zip(tables.scalars.iter()) {
             *value = match scalar {
                 RunScalar::LearningRate => learning_rate,
@@ -104,7 +106,8 @@ impl Ends {
         &self.scalars
     }
 
-    /// Puts the rank's parts of tensors into `parts`, as numbers, in the memory that is there; empty where another rank hands out the same elements.
+    /// Reads the rank's parts of tensors from the device into `parts`, whose memory is reused. A
+    /// part is empty if another rank reports the same elements.
     pub(crate) fn parts(
         &self,
         tables: &Tables,
@@ -129,7 +132,8 @@ impl Ends {
     }
 }
 
-/// Whether this rank hands out its part of the tensor: of several ranks with the same elements, one does.
+/// Returns true if this rank reports its part of the tensor. Of several ranks with the same
+/// elements, one does.
 pub(crate) fn is_owner(mesh: &Mesh, tile: &Tile, rank: usize) -> bool {
     let coordinates = mesh.coordinates(rank);
     let splits = |axis| matches!(tile.tiling.on(axis), Placement::Split(_));
@@ -139,7 +143,7 @@ pub(crate) fn is_owner(mesh: &Mesh, tile: &Tile, rank: usize) -> bool {
 fn fill(
     memory: &mut dyn Upload,
     buffer: BufferId,
-    overlap: &Overlap,
+    overlap: &TileOverlap,
     value: impl Fn(usize) -> f32,
 ) -> Result<(), Error> {
     memory.upload(buffer, &mut |words| {
@@ -151,13 +155,14 @@ fn fill(
     })
 }
 
-/// More elements than these are copied by several threads: one alone is slower than the bus to a GPU.
-const LONG: usize = 1 << 18;
+/// The number of elements that a thread copies at a time. Long copies use several threads, because
+/// one is slower than the bus to a GPU.
+const CHUNK_ELEMENTS: usize = 1 << 18;
 
 fn feed(
     memory: &mut dyn Upload,
     buffer: BufferId,
-    overlap: &Overlap,
+    overlap: &TileOverlap,
     view: View<'_>,
 ) -> Result<(), Error> {
     memory.upload(buffer, &mut |words| {
@@ -175,8 +180,10 @@ fn copy<T: Copy + Sync>(to: &mut [u32], from: &[T], word: impl Fn(T) -> u32 + Sy
     let copy = |to: &mut [u32], from: &[T]| {
         to.iter_mut().zip(from).for_each(|(to, from)| *to = word(*from));
     };
-    if to.len() < 2 * LONG {
+    if to.len() < 2 * CHUNK_ELEMENTS {
         return copy(to, from);
     }
-    to.par_chunks_mut(LONG).zip(from.par_chunks(LONG)).for_each(|(to, from)| copy(to, from));
+    to.par_chunks_mut(CHUNK_ELEMENTS)
+        .zip(from.par_chunks(CHUNK_ELEMENTS))
+        .for_each(|(to, from)| copy(to, from));
 }
