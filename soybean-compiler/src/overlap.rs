@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{BufferId, CollectiveKind, Kernel, Program, Step};
+use soybean_plan::{BufferId, CollectiveKind, Kernel, Program, Step, WorkKind};
 
 use crate::unplaced::{Storage, Unplaced};
 
@@ -70,8 +70,8 @@ pub(crate) fn ends(steps: &[Step], kernels: &[Kernel]) -> BTreeMap<usize, usize>
 }
 
 /// Returns whether a kernel takes long enough to hide a collective.
-const fn is_heavy(kernel: &Kernel) -> bool {
-    matches!(kernel, Kernel::Contract(_) | Kernel::Convolve(_) | Kernel::Attend(_))
+fn is_heavy(kernel: &Kernel) -> bool {
+    kernel.work_kind() == WorkKind::Product
 }
 
 /// Returns whether a step moves data between devices.

@@ -18,7 +18,7 @@ mod task;
 mod trace;
 mod transfers;
 
-use soybean_plan::{Cluster, Program, Topology, Unfit};
+use soybean_plan::{Cluster, Program, Topology, TopologyError};
 
 pub use settings::{Lanes, Phase, Settings, Transport};
 pub use simulation::{LinkLoad, RankLoad, Simulation, Span};
@@ -31,7 +31,7 @@ pub fn simulate(
     program: &Program,
     cluster: &Cluster,
     settings: &Settings,
-) -> Result<Simulation, Unfit> {
+) -> Result<Simulation, TopologyError> {
     let mesh = program.tables.mesh;
     let topology = Topology::new(cluster, mesh.n_ranks())?;
     let steps = match settings.phase {

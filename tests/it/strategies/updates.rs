@@ -109,7 +109,7 @@ fn assert_near(found: &Tensors, expected: &Tensors, what: &str) {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "losses have single precision")]
+#[expect(clippy::cast_possible_truncation, reason = "losses are in single precision")]
 fn check(optimizer: &Optimizer, rate: f32, n_steps: usize) -> Expected {
     let batches: Vec<Batch> = (0..n_steps).map(Batch::new).collect();
     let mut expected = None;

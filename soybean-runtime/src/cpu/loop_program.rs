@@ -1,4 +1,5 @@
-//! Scalar programs made ready: which work is done once, once for each row, or for each block, by which loops, and where values stand.
+//! Scalar programs compiled to loops. Each instruction runs once, once for each row, or for each
+//! block.
 
 use soybean_plan::{Binary, Instruction, Register, ScalarProgram, Unary};
 
@@ -7,9 +8,9 @@ use super::{
     vector::{Function, Loop, loop_of},
 };
 
-/// How often a value changes.
+/// The frequency with which a value changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Pace {
+pub(crate) enum Granularity {
     /// Never during a call.
     Call,
     /// From row to row.
@@ -18,18 +19,19 @@ pub(crate) enum Pace {
     Element,
 }
 
-/// The number of an entry in a [`Layout`]'s table of pointers.
-pub(crate) type Place = usize;
+/// The number of an entry in the pointer table of a [`Layout`].
+pub(crate) type Slot = usize;
 
 /// One loop over a block, or over one number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     pub(crate) run: Loop,
-    pub(crate) operands: [Place; 3],
-    pub(crate) result: Place,
+    pub(crate) operands: [Slot; 3],
+    pub(crate) result: Slot,
 }
 
-/// A number that an input gives for a whole row or call, or that a run or the program gives.
+/// A single number for a whole row or call: an element of an input, a run-time scalar or a
+/// constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Uniform {
     /// The element of this input.
@@ -40,9 +42,11 @@ pub(crate) enum Uniform {
     Constant(f32),
 }
 
-/// The table of pointers of a program: single numbers first, then blocks of scratch memory, then the inputs' and the results' blocks.
+/// The pointer table of a program: single numbers first, then blocks of scratch memory, then the
+/// blocks of the inputs and the results.
 ///
-/// Each input and each result has a block of scratch memory of its own besides, for when it cannot be used where it lies.
+/// Each input and each result also has its own block of scratch memory, for when it cannot be used
+/// in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) n_numbers: usize,
@@ -52,29 +56,29 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    pub(crate) const fn block(&self, number: usize) -> Place {
+    pub(crate) const fn block(&self, number: usize) -> Slot {
         self.n_numbers + number
     }
 
-    pub(crate) const fn input(&self, number: usize) -> Place {
+    pub(crate) const fn input(&self, number: usize) -> Slot {
         self.n_numbers + self.n_blocks + number
     }
 
-    pub(crate) const fn result(&self, number: usize) -> Place {
+    pub(crate) const fn result(&self, number: usize) -> Slot {
         self.input(self.n_inputs) + number
     }
 
-    pub(crate) const fn n_places(&self) -> usize {
+    pub(crate) const fn n_slots(&self) -> usize {
         self.result(self.n_results)
     }
 }
 
-/// A [`ScalarProgram`] made ready for inputs of known paces.
+/// A [`ScalarProgram`] compiled for inputs of known granularities.
 #[derive(Clone, Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct LoopProgram {
     pub(crate) layout: Layout,
-    /// Numbers to load, with their pace.
-    pub(crate) numbers: Vec<(Pace, Uniform, Place)>,
+    /// Numbers to load, with their granularity.
+    pub(crate) numbers: Vec<(Granularity, Uniform, Slot)>,
     pub(crate) once: Vec<Operation>,
     pub(crate) each_row: Vec<Operation>,
     pub(crate) each_block: Vec<Operation>,
@@ -90,11 +94,11 @@ enum Node {
     Fused,
 }
 
-impl Prepared {
-    /// Makes a program ready. `paces` says for each input how it lies over a row.
-    pub(crate) fn new(program: &ScalarProgram, paces: &[Pace], isa: Isa) -> Self {
-        let nodes = fused(program, paces);
-        let mut builder = Builder::new(&nodes, program, paces, isa);
+impl LoopProgram {
+    /// Compiles a program. `granularities` has the granularity of each input.
+    pub(crate) fn new(program: &ScalarProgram, granularities: &[Granularity], isa: Isa) -> Self {
+        let nodes = fused(program, granularities);
+        let mut builder = Builder::new(&nodes, program, granularities, isa);
         for (register, node) in nodes.iter().enumerate() {
             builder.add(register, *node);
         }
@@ -102,7 +106,7 @@ impl Prepared {
     }
 }
 
-/// The operands that a node really has.
+/// Returns the operands that a node really has.
 fn operands(node: Node) -> impl Iterator<Item = usize> {
     let (registers, n) = match node {
         Node::Load(_) | Node::Input(_) | Node::Fused => ([0; 3], 0),
@@ -119,13 +123,13 @@ fn operands(node: Node) -> impl Iterator<Item = usize> {
     registers.into_iter().take(n).map(usize::from)
 }
 
-fn node_of(instruction: Instruction, paces: &[Pace]) -> Node {
+fn node_of(instruction: Instruction, granularities: &[Granularity]) -> Node {
     match instruction {
         Instruction::Input(input) => {
             let input = usize::from(input);
-            match paces[input] {
-                Pace::Element => Node::Input(input),
-                Pace::Call | Pace::Row => Node::Load(Uniform::Input(input)),
+            match granularities[input] {
+                Granularity::Element => Node::Input(input),
+                Granularity::Call | Granularity::Row => Node::Load(Uniform::Input(input)),
             }
         }
         Instruction::Scalar(scalar) => Node::Load(Uniform::Scalar(usize::from(scalar))),
@@ -137,9 +141,10 @@ fn node_of(instruction: Instruction, paces: &[Pace]) -> Node {
     }
 }
 
-/// The program with products joined to the sums and differences that are their only use.
-fn fused(program: &ScalarProgram, paces: &[Pace]) -> Vec<Node> {
-    let mut nodes: Vec<Node> = program.instructions.iter().map(|it| node_of(*it, paces)).collect();
+/// Returns the program with products fused into sums and differences that are their only use.
+fn fused(program: &ScalarProgram, granularities: &[Granularity]) -> Vec<Node> {
+    let mut nodes: Vec<Node> =
+        program.instructions.iter().map(|it| node_of(*it, granularities)).collect();
     let mut n_uses = vec![0; nodes.len()];
     for node in &nodes {
         operands(*node).for_each(|operand| n_uses[operand] += 1);
@@ -171,19 +176,24 @@ fn fused(program: &ScalarProgram, paces: &[Pace]) -> Vec<Node> {
 struct Builder {
     isa: Isa,
     layout: Layout,
-    paces: Vec<Pace>,
-    places: Vec<Place>,
-    input_paces: Vec<Pace>,
+    granularities: Vec<Granularity>,
+    slots: Vec<Slot>,
+    input_granularities: Vec<Granularity>,
     /// The last node that reads each register; results live to the end.
     last_uses: Vec<usize>,
-    /// The result that may be computed straight into its buffer, for each register.
+    /// The result that may be computed directly into its buffer, for each register.
     result_of: Vec<Option<usize>>,
     free_blocks: Vec<usize>,
-    prepared: Prepared,
+    loops: LoopProgram,
 }
 
 impl Builder {
-    fn new(nodes: &[Node], program: &ScalarProgram, paces: &[Pace], isa: Isa) -> Self {
+    fn new(
+        nodes: &[Node],
+        program: &ScalarProgram,
+        granularities: &[Granularity],
+        isa: Isa,
+    ) -> Self {
         let mut last_uses: Vec<usize> = (0..nodes.len()).collect();
         for (register, node) in nodes.iter().enumerate() {
             operands(*node).for_each(|operand| last_uses[operand] = register);
@@ -194,11 +204,15 @@ impl Builder {
             result_of[usize::from(*register)].get_or_insert(number);
         }
         let n_numbers = nodes.len();
-        // As many blocks as could ever be needed; those that stay unused cost address space only.
-        let n_blocks = paces.len() + program.results.len() + nodes.len();
-        let layout =
-            Layout { n_numbers, n_blocks, n_inputs: paces.len(), n_results: program.results.len() };
-        let prepared = Prepared {
+        // An upper bound on blocks; unused ones cost only address space.
+        let n_blocks = granularities.len() + program.results.len() + nodes.len();
+        let layout = Layout {
+            n_numbers,
+            n_blocks,
+            n_inputs: granularities.len(),
+            n_results: program.results.len(),
+        };
+        let loops = LoopProgram {
             layout,
             numbers: Vec::new(),
             once: Vec::new(),
@@ -208,32 +222,32 @@ impl Builder {
         Self {
             isa,
             layout,
-            paces: Vec::new(),
-            places: Vec::new(),
-            input_paces: paces.to_vec(),
+            granularities: Vec::new(),
+            slots: Vec::new(),
+            input_granularities: granularities.to_vec(),
             last_uses,
             result_of,
             free_blocks: (layout.n_inputs + layout.n_results..n_blocks).rev().collect(),
-            prepared,
+            loops,
         }
     }
 
     fn add(&mut self, register: usize, node: Node) {
-        let (pace, place) = match node {
-            Node::Fused => (Pace::Call, 0),
-            Node::Input(input) => (Pace::Element, self.layout.input(input)),
+        let (granularity, slot) = match node {
+            Node::Fused => (Granularity::Call, 0),
+            Node::Input(input) => (Granularity::Element, self.layout.input(input)),
             Node::Load(uniform) => {
-                let pace = match uniform {
-                    Uniform::Input(input) => self.input_paces[input],
-                    Uniform::Scalar(_) | Uniform::Constant(_) => Pace::Call,
+                let granularity = match uniform {
+                    Uniform::Input(input) => self.input_granularities[input],
+                    Uniform::Scalar(_) | Uniform::Constant(_) => Granularity::Call,
                 };
-                self.prepared.numbers.push((pace, uniform, register));
-                (pace, register)
+                self.loops.numbers.push((granularity, uniform, register));
+                (granularity, register)
             }
             Node::Call(function, registers) => self.call(register, node, function, registers),
         };
-        self.paces.push(pace);
-        self.places.push(place);
+        self.granularities.push(granularity);
+        self.slots.push(slot);
     }
 
     fn call(
@@ -242,28 +256,30 @@ impl Builder {
         node: Node,
         function: Function,
         registers: [Register; 3],
-    ) -> (Pace, Place) {
-        let pace = operands(node).map(|it| self.paces[it]).max().unwrap_or(Pace::Call);
-        let places = registers.map(|it| self.places[usize::from(it)]);
-        if pace < Pace::Element {
+    ) -> (Granularity, Slot) {
+        let granularity =
+            operands(node).map(|it| self.granularities[it]).max().unwrap_or(Granularity::Call);
+        let slots = registers.map(|it| self.slots[usize::from(it)]);
+        if granularity < Granularity::Element {
             let run = loop_of(function, [true; 3], self.isa);
-            let list = match pace {
-                Pace::Call => &mut self.prepared.once,
-                Pace::Row | Pace::Element => &mut self.prepared.each_row,
+            let list = match granularity {
+                Granularity::Call => &mut self.loops.once,
+                Granularity::Row | Granularity::Element => &mut self.loops.each_row,
             };
-            list.push(Operation { run, operands: places, result: register });
-            return (pace, register);
+            list.push(Operation { run, operands: slots, result: register });
+            return (granularity, register);
         }
-        let vectors = registers.map(|it| self.paces[usize::from(it)] == Pace::Element);
+        let vectors =
+            registers.map(|it| self.granularities[usize::from(it)] == Granularity::Element);
         let result = match self.result_of[register] {
             Some(result) => self.layout.result(result),
             None => self.layout.block(self.free_blocks.pop().expect("one for each node")),
         };
         let run = loop_of(function, vectors, self.isa);
-        self.prepared.each_block.push(Operation { run, operands: places, result });
-        // Only now, so that no loop writes over its own operands.
+        self.loops.each_block.push(Operation { run, operands: slots, result });
+        // Blocks are released after the operation, so that no loop writes over its own operands.
         self.release(node, register);
-        (pace, result)
+        (granularity, result)
     }
 
     fn release(&mut self, node: Node, register: usize) {
@@ -272,30 +288,30 @@ impl Builder {
         freed.sort_unstable();
         freed.dedup();
         for operand in freed {
-            let place = self.places[operand];
-            if self.last_uses[operand] == register && (first..end).contains(&place) {
-                self.free_blocks.push(place - first);
+            let slot = self.slots[operand];
+            if self.last_uses[operand] == register && (first..end).contains(&slot) {
+                self.free_blocks.push(slot - first);
             }
         }
     }
 
-    /// Copies the results that are not computed straight into their buffers, then packs the blocks.
-    fn finish(mut self, program: &ScalarProgram) -> Prepared {
+    /// Copies the results that are not computed directly into their buffers, then packs the blocks.
+    fn finish(mut self, program: &ScalarProgram) -> LoopProgram {
         for (number, register) in program.results.iter().enumerate() {
             let register = usize::from(*register);
-            let (result, place) = (self.layout.result(number), self.places[register]);
-            if place != result {
-                let is_vector = self.paces[register] == Pace::Element;
+            let (result, slot) = (self.layout.result(number), self.slots[register]);
+            if slot != result {
+                let is_vector = self.granularities[register] == Granularity::Element;
                 let copy = Function::Unary(Unary::Detach);
                 let run = loop_of(copy, [is_vector; 3], self.isa);
-                self.prepared.each_block.push(Operation { run, operands: [place; 3], result });
+                self.loops.each_block.push(Operation { run, operands: [slot; 3], result });
             }
         }
-        self.prepared.pack()
+        self.loops.pack()
     }
 }
 
-impl Prepared {
+impl LoopProgram {
     /// Drops the blocks at the end that no operation uses.
     fn pack(mut self) -> Self {
         let old = self.layout;
@@ -305,7 +321,7 @@ impl Prepared {
             self.each_block.iter().map(|it| it.result).filter(|it| (first..end).contains(it));
         self.layout.n_blocks = used.map(|it| it - first + 1).max().unwrap_or(0).max(own);
         let n_dropped = old.n_blocks - self.layout.n_blocks;
-        let moved = |place: Place| if place >= end { place - n_dropped } else { place };
+        let moved = |slot: Slot| if slot >= end { slot - n_dropped } else { slot };
         for operation in &mut self.each_block {
             operation.operands = operation.operands.map(moved);
             operation.result = moved(operation.result);

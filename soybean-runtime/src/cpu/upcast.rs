@@ -1,26 +1,28 @@
-//! `bf16` for kernels that do not know it: what they read is widened to `f32` in memory apart, and what they give there is rounded.
+//! `bf16` for kernels without support for it: their inputs are converted to `f32` in separate
+//! memory, and their results are rounded from there.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use soybean_plan::{DType, bf16};
 
-use super::engine::Region;
+use super::region::Region;
 use crate::Error;
 
-/// Widened regions begin at multiples of a cache line, counted from the first.
+/// Converted regions begin at multiples of a cache line, counted from the first.
 const LINE: usize = 16;
 
-/// Memory for the widened operands of one kernel. It grows to what the largest needs while each kernel runs for the first time.
-pub(crate) struct Widening {
-    room: Vec<f32>,
+/// Memory for the converted operands of one kernel. It grows to the largest size while each kernel
+/// runs for the first time.
+pub(crate) struct Upcast {
+    scratch: Vec<f32>,
     inputs: Vec<Region>,
     results: Vec<Region>,
 }
 
-impl Widening {
-    /// Nothing yet, with places for this many operands.
+impl Upcast {
+    /// Returns an empty buffer with capacity for this many operands.
     pub(crate) fn new(n_operands: usize) -> Self {
         Self {
-            room: Vec::new(),
+            scratch: Vec::new(),
             inputs: Vec::with_capacity(n_operands),
             results: Vec::with_capacity(n_operands),
         }
@@ -29,7 +31,7 @@ impl Widening {
     /// Runs a kernel over the same operands, none of which is `bf16`.
     ///
     /// # Safety
-    /// Nobody else uses the regions during the call, and results of `bf16` are no inputs.
+    /// Nobody else uses the regions during the call, and results of `bf16` are not inputs.
     pub(crate) unsafe fn run(
         &mut self,
         inputs: &[Region],
@@ -41,10 +43,10 @@ impl Widening {
         if n_wide == 0 {
             return kernel(inputs, results);
         }
-        if self.room.len() < n_wide {
-            self.room.resize(n_wide, 0.0);
+        if self.scratch.len() < n_wide {
+            self.scratch.resize(n_wide, 0.0);
         }
-        let mut next = self.room.as_mut_ptr();
+        let mut next = self.scratch.as_mut_ptr();
         let mut widened = |region: &Region| {
             if region.dtype != DType::Bf16 {
                 return *region;
@@ -59,8 +61,9 @@ impl Widening {
         self.results.extend(results.iter().map(&mut widened));
         let is_rounded = |it: &(&Region, &Region)| it.0.dtype == DType::Bf16;
         for (input, wide) in inputs.iter().zip(&self.inputs).filter(is_rounded) {
-            // SAFETY: the region is `bf16`, the other its own part of the room, of as many elements.
-            unsafe { widen(input.pointer.cast(), wide.pointer, input.n_elements) };
+            // SAFETY: the region is `bf16`, and the other is its own part of the scratch space with
+            // as many elements.
+            unsafe { upcast(input.pointer.cast(), wide.pointer, input.n_elements) };
         }
         kernel(&self.inputs, &self.results)?;
         for (result, wide) in results.iter().zip(&self.results).filter(is_rounded) {
@@ -75,11 +78,11 @@ const fn padded(region: &Region) -> usize {
     region.n_elements.next_multiple_of(LINE)
 }
 
-/// Widens `n` numbers.
+/// Converts `n` numbers to `f32`.
 ///
 /// # Safety
 /// Both have `n` elements and do not overlap; nobody else uses them.
-pub(crate) unsafe fn widen(from: *const u16, to: *mut f32, n: usize) {
+pub(crate) unsafe fn upcast(from: *const u16, to: *mut f32, n: usize) {
     // SAFETY: required of the caller.
     let from = unsafe { std::slice::from_raw_parts(from, n) };
     // SAFETY: as above.
@@ -89,10 +92,10 @@ pub(crate) unsafe fn widen(from: *const u16, to: *mut f32, n: usize) {
     }
 }
 
-/// Rounds `n` numbers to the nearest.
+/// Rounds `n` numbers to the nearest `bf16`.
 ///
 /// # Safety
-/// As [`widen`].
+/// As [`upcast`].
 pub(crate) unsafe fn round(from: *const f32, to: *mut u16, n: usize) {
     // SAFETY: required of the caller.
     let from = unsafe { std::slice::from_raw_parts(from, n) };
