@@ -3,7 +3,7 @@
 use soybean_plan::{DType, Init, Mode, RunScalar, Shape};
 
 use crate::{
-    diagnostic::Diagnostic,
+    diagnostic::CallDiagnostic,
     graph::{Graph, Source},
     initializers,
     operators::phase_select::PhaseSelect,
@@ -227,7 +227,7 @@ impl Builder {
         name: &str,
         arguments: &[Argument],
         shape: &[usize],
-    ) -> Result<Init, Diagnostic> {
+    ) -> Result<Init, CallDiagnostic> {
         initializers::resolve(name, arguments, shape)
     }
 
@@ -235,9 +235,13 @@ impl Builder {
     ///
     /// # Errors
     /// If there is no such operator, or its operands do not fit.
-    pub fn call(&mut self, operator: &str, arguments: &[Argument]) -> Result<Argument, Diagnostic> {
+    pub fn call(
+        &mut self,
+        operator: &str,
+        arguments: &[Argument],
+    ) -> Result<Argument, CallDiagnostic> {
         let Some((form, row)) = surface::find(operator) else {
-            return Err(Diagnostic::call(format!("unknown operator `{operator}`")));
+            return Err(CallDiagnostic::call(format!("unknown operator `{operator}`")));
         };
         self.graph.set_origin(Some(self.calls.len()));
         let result = (row.build)(self, &Arguments::new(form, row, arguments)?)?;

@@ -4,7 +4,7 @@ use crate::value::Value;
 
 /// A mistake in one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diagnostic {
+pub struct CallDiagnostic {
     /// The part of the call that is wrong.
     pub at: CallPart,
     /// What is required, then what was found.
@@ -22,7 +22,7 @@ pub enum CallPart {
     Argument(usize),
 }
 
-impl Diagnostic {
+impl CallDiagnostic {
     /// Returns a diagnostic of the call as a whole.
     #[must_use]
     pub fn call(message: String) -> Self {

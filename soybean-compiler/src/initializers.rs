@@ -3,7 +3,7 @@
 
 use soybean_plan::{Init, Shape};
 
-use crate::{builder::Argument, diagnostic::Diagnostic};
+use crate::{builder::Argument, diagnostic::CallDiagnostic};
 
 /// One initializer: its name, the names of its arguments, and what it gives for a shape.
 struct Row {
@@ -94,22 +94,22 @@ pub(crate) fn resolve(
     name: &str,
     arguments: &[Argument],
     shape: &[usize],
-) -> Result<Init, Diagnostic> {
+) -> Result<Init, CallDiagnostic> {
     let Some(row) = TABLE.iter().find(|row| row.name == name) else {
-        return Err(Diagnostic::call(format!("unknown initializer `{name}`"))
+        return Err(CallDiagnostic::call(format!("unknown initializer `{name}`"))
             .with_help(format!("the initializers are {}", init_names().join(", "))));
     };
     if arguments.len() != row.arguments.len() {
         let (expected, found) = (row.arguments.len(), arguments.len());
         let plural = if expected == 1 { "" } else { "s" };
         let call = format!("`{name}({})`", row.arguments.join(", "));
-        return Err(Diagnostic::call(format!(
+        return Err(CallDiagnostic::call(format!(
             "{call} takes {expected} argument{plural}, found {found}"
         )));
     }
     let number = |(position, argument): (usize, &Argument)| {
         let fault = || {
-            Diagnostic::argument(
+            CallDiagnostic::argument(
                 position,
                 format!("`{name}` takes numbers, found {}", argument.kind()),
             )
@@ -123,12 +123,12 @@ pub(crate) fn resolve(
     }
 }
 
-fn fans(name: &str, shape: &[usize]) -> Result<Fans, Diagnostic> {
+fn fans(name: &str, shape: &[usize]) -> Result<Fans, CallDiagnostic> {
     let [outputs, inputs, ref window @ ..] = *shape else {
         let found = Shape::new(shape);
         let message = format!("`{name}` fills weights of at least 2 dims, found {found}");
         let help = "the dims are [outputs, inputs, ..]; `normal(std)` fills any shape";
-        return Err(Diagnostic::call(message).with_help(help));
+        return Err(CallDiagnostic::call(message).with_help(help));
     };
     let n_taps: usize = window.iter().product();
     Ok(Fans { n_inputs: (inputs * n_taps) as f64, n_outputs: (outputs * n_taps) as f64 })

@@ -28,7 +28,7 @@ use soybean_plan::{ScalarProgram, Shape};
 
 use crate::{
     builder::{Argument, Builder},
-    diagnostic::Diagnostic,
+    diagnostic::CallDiagnostic,
     operators::elementwise::add_elementwise,
     operators::elementwise::all_dims,
     signature::FactorId,
@@ -47,7 +47,7 @@ pub(crate) struct Row {
     /// The names of its arguments; a method's first is the receiver.
     pub(crate) arguments: &'static [&'static str],
     /// Builds it.
-    pub(crate) build: fn(&mut Builder, &Arguments<'_>) -> Result<Argument, Diagnostic>,
+    pub(crate) build: fn(&mut Builder, &Arguments<'_>) -> Result<Argument, CallDiagnostic>,
     /// Calls by which conformance tests try it.
     pub(crate) samples: &'static [&'static [SampleArgument]],
 }

@@ -5,7 +5,7 @@ use soybean_plan::{Binary, Combine, DType, Shape, Unary};
 use super::{Arguments, Row, SampleArgument, conversion, einsum, map, map_one, reduction};
 use crate::{
     builder::{Argument, Builder},
-    diagnostic::Diagnostic,
+    diagnostic::CallDiagnostic,
     operators::{elementwise::all_dims, iota::Iota},
     scalar::{self, ScalarBuilder},
     signature::{FactorId, factor_id},
@@ -42,7 +42,7 @@ pub(super) const TABLE: &[Row] = &[
 
 // -max over i of -i at the maxima: x[i] not less than max(x). A NaN is not less either, so that the
 // index is in range.
-fn argmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn argmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     let dim = arguments.dim(1, shape.len())?;
@@ -64,7 +64,7 @@ fn argmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, 
 }
 
 // y[j] = sum over i of x[i] t[i, j], where t[i, j] is 1 if i <= j, else 0
-fn cumsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn cumsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     let dim = arguments.dim(1, shape.len())?;

@@ -5,7 +5,7 @@ use soybean_plan::{AttentionForm, Binary, Shape};
 use super::{Arguments, Row, SampleArgument, map, reduction::Shifted};
 use crate::{
     builder::{Argument, Builder},
-    diagnostic::Diagnostic,
+    diagnostic::CallDiagnostic,
     operators::{attend::Attend, contract::Contract, elementwise::all_dims, iota::Iota},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
@@ -47,7 +47,7 @@ const MASKED: f64 = -1e30;
 const LEAST_FUSED_SCORES: usize = 32 * 32;
 
 // softmax(query key^T / sqrt(d)) value. Source: Vaswani et al. 2017.
-fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn attention(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let query = arguments.tensor(builder, 0)?;
     let key = arguments.tensor(builder, 1)?;
     let value = arguments.tensor(builder, 2)?;
@@ -98,7 +98,7 @@ fn composed(
     builder.graph.add(contract.into(), &[weights, value])
 }
 
-fn check(arguments: &Arguments<'_>, shapes: &[Shape; 3]) -> Result<(), Diagnostic> {
+fn check(arguments: &Arguments<'_>, shapes: &[Shape; 3]) -> Result<(), CallDiagnostic> {
     const FORM: &str =
         "query [.., n, d], key [.., m, d], value [.., m, e], with equal leading dims";
     let [query, key, value] = shapes;

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     builder::{Argument, Builder},
-    diagnostic::Diagnostic,
+    diagnostic::CallDiagnostic,
     graph::Source,
     operators::elementwise::all_dims,
     scalar::ScalarBuilder,
@@ -42,7 +42,10 @@ pub(super) const TABLE: &[Row] = &[Row {
 // (x - mean) / sqrt(var + eps) * weight + bias for each channel. Training uses the mean and
 // variance of the batch, and updates both buffers as moving averages (the variance with correction
 // 1). Evaluation uses the buffers. Source: Ioffe & Szegedy 2015.
-fn batch_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn batch_norm(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     if shape.len() < 2 {
@@ -135,7 +138,7 @@ fn buffer(
     arguments: &Arguments<'_>,
     position: usize,
     extent: usize,
-) -> Result<Value, Diagnostic> {
+) -> Result<Value, CallDiagnostic> {
     let value = vector(builder, arguments, position, extent)?;
     if !matches!(builder.graph.node(value).source, Source::Buffer(_)) {
         let help = "write `buffer(\"running_mean\", [channels], zeros())`";

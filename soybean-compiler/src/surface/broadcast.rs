@@ -5,7 +5,7 @@ use soybean_plan::{DType, Register, Shape};
 use super::{Arguments, conversion, map};
 use crate::{
     builder::{Argument, Builder},
-    diagnostic::Diagnostic,
+    diagnostic::CallDiagnostic,
     operators::reshape::Reshape,
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
@@ -27,7 +27,7 @@ impl Arguments<'_> {
         &self,
         builder: &Builder,
         position: usize,
-    ) -> Result<Operand, Diagnostic> {
+    ) -> Result<Operand, CallDiagnostic> {
         match self.get(position).as_number() {
             Some(number) => Ok(Operand::Number(number)),
             None => Ok(Operand::Tensor(self.tensor(builder, position)?)),
@@ -39,7 +39,7 @@ impl Arguments<'_> {
         &self,
         builder: &mut Builder,
         position: usize,
-    ) -> Result<Operand, Diagnostic> {
+    ) -> Result<Operand, CallDiagnostic> {
         match *self.get(position) {
             Argument::Tensor(value) if builder.dtype(value) == DType::I32 => {
                 Ok(Operand::Tensor(conversion::converted(builder, value, DType::F32)))
@@ -56,7 +56,7 @@ pub(super) fn broadcast(
     arguments: &Arguments<'_>,
     operands: &[(usize, Operand)],
     program: impl FnOnce(&mut ScalarBuilder, &[Register]) -> Register,
-) -> Result<Argument, Diagnostic> {
+) -> Result<Argument, CallDiagnostic> {
     let (mut tensors, mut scalar) = (Vec::new(), ScalarBuilder::default());
     let mut extents: Option<Shape> = None;
     let mut registers = vec![0; operands.len()];
@@ -90,7 +90,7 @@ fn does_not_broadcast(
     position: usize,
     left: &Shape,
     right: &Shape,
-) -> Diagnostic {
+) -> CallDiagnostic {
     let message = format!("shapes {left} and {right} do not broadcast");
     let help =
         "aligned at the last dim, each pair of extents must be equal, or one of them 1 or missing";

@@ -6,7 +6,7 @@ use soybean_plan::{Combine, MAX_RANK, Register, Shape};
 use super::{Arguments, Row, SampleArgument, layout, map, reduction};
 use crate::{
     builder::{Argument, Builder},
-    diagnostic::Diagnostic,
+    diagnostic::CallDiagnostic,
     operator::Rules,
     operators::{contract::Contract, elementwise::all_dims, iota::Iota},
     scalar::ScalarBuilder,
@@ -66,7 +66,7 @@ struct Lettered {
     letters: Vec<u8>,
 }
 
-fn einsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn einsum(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (left, right) = (arguments.tensor(builder, 0)?, arguments.tensor(builder, 2)?);
     let equation = Equation::parse(arguments)?;
     let shapes = [builder.shape(left), builder.shape(right)];
@@ -98,7 +98,7 @@ pub(super) fn product(
 }
 
 impl Equation {
-    fn parse(arguments: &Arguments<'_>) -> Result<Self, Diagnostic> {
+    fn parse(arguments: &Arguments<'_>) -> Result<Self, CallDiagnostic> {
         const HELP: &str =
             "letters for the dims of both operands and of the result, as in `ij,jk->ik`";
         let text = arguments.text(1)?;
@@ -121,7 +121,7 @@ impl Equation {
         Ok(Self { operands: [letters(left), letters(right)], result: letters(result) })
     }
 
-    fn check(&self, arguments: &Arguments<'_>, shapes: &[Shape; 2]) -> Result<(), Diagnostic> {
+    fn check(&self, arguments: &Arguments<'_>, shapes: &[Shape; 2]) -> Result<(), CallDiagnostic> {
         for (position, letters, shape) in
             [(0, &self.operands[0], &shapes[0]), (2, &self.operands[1], &shapes[1])]
         {

@@ -5,7 +5,7 @@ use soybean_plan::{Binary, Combine, Register, Unary};
 use super::{Arguments, Row, SampleArgument, activation, labels, map, reduction};
 use crate::{
     builder::{Argument, Builder},
-    diagnostic::Diagnostic,
+    diagnostic::CallDiagnostic,
     operators::{elementwise::all_dims, iota::Iota},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
@@ -81,7 +81,10 @@ const LIMITED: &[&[SampleArgument]] = &[
 
 // mean over n of log(sum over c of e^(x[n, c] - m[n])) - (x[n, y[n]] - m[n]), with m the maximum of
 // each row
-fn cross_entropy(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn cross_entropy(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let logits = arguments.tensor(builder, 0)?;
     let shape = builder.shape(logits);
     let Some((&classes, leading)) = shape.split_last() else {
@@ -134,7 +137,7 @@ fn mean_of(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     program: impl Fn(&mut ScalarBuilder, Register, Register) -> Register,
-) -> Result<Argument, Diagnostic> {
+) -> Result<Argument, CallDiagnostic> {
     let (input, target) = (arguments.tensor(builder, 0)?, arguments.tensor(builder, 1)?);
     let (of_input, of_target) = (builder.shape(input), builder.shape(target));
     if of_input != of_target {
@@ -165,13 +168,13 @@ fn distance(it: &mut ScalarBuilder, x: Register, t: Register) -> Register {
 }
 
 // d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with d = x - t. Source: Huber 1964.
-fn huber(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn huber(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let delta = positive(arguments, 2)?;
     mean_of(builder, arguments, |it, x, t| huber_of(it, x, t, delta))
 }
 
 // The same divided by beta. Source: Girshick 2015.
-fn smooth_l1(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn smooth_l1(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let beta = positive(arguments, 2)?;
     mean_of(builder, arguments, |it, x, t| {
         let huber = huber_of(it, x, t, beta);
@@ -179,7 +182,7 @@ fn smooth_l1(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argumen
     })
 }
 
-fn positive(arguments: &Arguments<'_>, position: usize) -> Result<f64, Diagnostic> {
+fn positive(arguments: &Arguments<'_>, position: usize) -> Result<f64, CallDiagnostic> {
     let number = arguments.number(position)?;
     if number > 0.0 {
         return Ok(number);

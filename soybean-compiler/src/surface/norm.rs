@@ -5,7 +5,7 @@ use soybean_plan::{MAX_RANK, PoolingForm, Shape, Unary};
 use super::{Arguments, Row, SampleArgument, activation, layout, map, map_one, reduction, slicing};
 use crate::{
     builder::{Argument, Builder},
-    diagnostic::Diagnostic,
+    diagnostic::CallDiagnostic,
     operators::{elementwise::all_dims, pad::Pad, pool::Pool},
     scalar::ScalarBuilder,
     signature::{FactorId, factor_id},
@@ -71,7 +71,10 @@ pub(super) const TABLE: &[Row] = &[
 ];
 
 // (x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dim. Source: Ba et al. 2016.
-fn layer_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn layer_norm(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let (kept, last) = last_dim(builder, arguments, value)?;
     let n = builder.shape(value)[last];
@@ -85,7 +88,7 @@ fn layer_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argume
 }
 
 // x / sqrt(mean(x^2) + eps) * weight over the last dim. Source: Zhang & Sennrich 2019.
-fn rms_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn rms_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let (kept, last) = last_dim(builder, arguments, value)?;
     let weight = vector(builder, arguments, 1, builder.shape(value)[last])?;
@@ -96,7 +99,10 @@ fn rms_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument
 // As layer_norm, over the channels of one group and all dims after the channels, with weight and
 // bias for each channel. The channels become two dims, [groups, channels of a group], so that
 // batch, groups and the other dims can be split. Source: Wu & He 2018.
-fn group_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn group_norm(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     if shape.len() < 2 {
@@ -135,7 +141,7 @@ fn group_norm(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argume
 fn local_response_norm(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
-) -> Result<Argument, Diagnostic> {
+) -> Result<Argument, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let shape = builder.shape(value);
     let [n, channels, ref rest @ ..] = shape[..] else {
@@ -216,7 +222,7 @@ fn last_dim(
     builder: &Builder,
     arguments: &Arguments<'_>,
     value: Value,
-) -> Result<(Vec<FactorId>, usize), Diagnostic> {
+) -> Result<(Vec<FactorId>, usize), CallDiagnostic> {
     match builder.shape(value).len().checked_sub(1) {
         Some(last) => Ok(((0..last).map(factor_id).collect(), last)),
         None => Err(arguments.fault(0, "takes tensors of at least 1 dim, found a scalar")),
@@ -228,7 +234,7 @@ pub(super) fn vector(
     arguments: &Arguments<'_>,
     position: usize,
     extent: usize,
-) -> Result<Value, Diagnostic> {
+) -> Result<Value, CallDiagnostic> {
     let value = arguments.tensor(builder, position)?;
     let shape = builder.shape(value);
     match shape[..] == [extent] {
@@ -237,7 +243,7 @@ pub(super) fn vector(
     }
 }
 
-pub(super) fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, Diagnostic> {
+pub(super) fn eps(arguments: &Arguments<'_>, position: usize) -> Result<f64, CallDiagnostic> {
     let eps = arguments.number(position)?;
     match eps >= 0.0 {
         true => Ok(eps),

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     builder::{Argument, Builder},
-    diagnostic::Diagnostic,
+    diagnostic::CallDiagnostic,
     operators::{elementwise::all_dims, pool::Pool},
     scalar::{self, ScalarBuilder},
     value::Value,
@@ -76,7 +76,7 @@ fn pool(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
     form: PoolingForm,
-) -> Result<(Pool, Value), Diagnostic> {
+) -> Result<(Pool, Value), CallDiagnostic> {
     let (value, image) = images(builder, arguments)?;
     let (window, stride, padding) =
         (pair(arguments, 1, 1)?, pair(arguments, 2, 1)?, pair(arguments, 3, 0)?);
@@ -92,7 +92,10 @@ fn pool(
 }
 
 // The sum of each window divided by its size, pixels outside counted as zeros: PyTorch's default.
-fn avg_pool2d(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn avg_pool2d(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let (pool, sums) = pool(builder, arguments, PoolingForm::Sum)?;
     Ok(Argument::Tensor(scaled(builder, sums, 1.0 / (pool.window[0] * pool.window[1]) as f64)))
 }
@@ -108,7 +111,7 @@ fn scaled(builder: &mut Builder, value: Value, factor: f64) -> Value {
 fn global_avg_pool2d(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
-) -> Result<Argument, Diagnostic> {
+) -> Result<Argument, CallDiagnostic> {
     let (value, _) = images(builder, arguments)?;
     Ok(Argument::Tensor(reduction::mean_to(builder, value, &[0, 1])))
 }
@@ -119,7 +122,7 @@ fn global_avg_pool2d(
 fn adaptive_avg_pool2d(
     builder: &mut Builder,
     arguments: &Arguments<'_>,
-) -> Result<Argument, Diagnostic> {
+) -> Result<Argument, CallDiagnostic> {
     let (value, image) = images(builder, arguments)?;
     let size = pair(arguments, 1, 1)?;
     if (0..2).all(|dim| image[dim + 2].is_multiple_of(size[dim])) {

@@ -5,7 +5,7 @@ use soybean_plan::{Combine, Register, Unary};
 use super::{Arguments, Row, SampleArgument, map, map_one};
 use crate::{
     builder::{Argument, Builder},
-    diagnostic::Diagnostic,
+    diagnostic::CallDiagnostic,
     operators::{elementwise::all_dims, reduce::Reduce},
     scalar::{self, ScalarBuilder},
     signature::{FactorId, factor_id},
@@ -119,7 +119,7 @@ pub(super) const TABLE: &[Row] = &[
 fn operand(
     builder: &Builder,
     arguments: &Arguments<'_>,
-) -> Result<(Value, Vec<FactorId>), Diagnostic> {
+) -> Result<(Value, Vec<FactorId>), CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let rank = builder.shape(value).len();
     let dims = arguments.dims(1, rank)?;
@@ -148,7 +148,7 @@ pub(super) fn mean_to(builder: &mut Builder, value: Value, kept: &[FactorId]) ->
     reduce(builder, shares, Combine::Sum, kept)
 }
 
-fn mean(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn mean(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     let (value, kept) = operand(builder, arguments)?;
     Ok(Argument::Tensor(mean_to(builder, value, &kept)))
 }
@@ -174,7 +174,7 @@ fn less(
 }
 
 // The sum of squares of what is less its mean, divided by n - correction.
-fn variance(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Value, Diagnostic> {
+fn variance(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Value, CallDiagnostic> {
     let (value, kept) = operand(builder, arguments)?;
     let correction = arguments.integer(2)?;
     let shape = builder.shape(value);
@@ -267,18 +267,21 @@ impl Shifted {
     }
 }
 
-fn shifted(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Shifted, Diagnostic> {
+fn shifted(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Shifted, CallDiagnostic> {
     let value = arguments.tensor(builder, 0)?;
     let dim = arguments.dim(1, builder.shape(value).len())?;
     Ok(Shifted::new(builder, value, dim))
 }
 
-fn softmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn softmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, CallDiagnostic> {
     Ok(Argument::Tensor(shifted(builder, arguments)?.softmax(builder)))
 }
 
 // log(sum(e^(x - m))) + m; the gradient of the first term is the softmax, and m is a constant.
-fn log_sum_exp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn log_sum_exp(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let parts = shifted(builder, arguments)?;
     let mut scalar = ScalarBuilder::default();
     let (sum, maximum) = (scalar.input(0), scalar.input(1));
@@ -289,7 +292,10 @@ fn log_sum_exp(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argum
     Ok(Argument::Tensor(map(builder, shape, &operands, &scalar.finish(result))))
 }
 
-fn log_softmax(builder: &mut Builder, arguments: &Arguments<'_>) -> Result<Argument, Diagnostic> {
+fn log_softmax(
+    builder: &mut Builder,
+    arguments: &Arguments<'_>,
+) -> Result<Argument, CallDiagnostic> {
     let shifted = shifted(builder, arguments)?;
     let result = shifted.map(builder, |it, shifted, sum| {
         let log = it.unary(Unary::Log, sum);
