@@ -1,6 +1,6 @@
 //! Checks of a model as a whole, before its passes.
 
-use soybean_plan::{Mesh, Mode, Topology, Unfit};
+use soybean_plan::{Mesh, Mode, Topology, TopologyError};
 
 use crate::{
     builder::Builder,
@@ -35,10 +35,10 @@ fn topology(options: &Options) -> Result<Option<Topology>, ModelFault> {
         let message = "the objective `time` needs a cluster, found none".to_owned();
         return Err(ModelFault { at: At::Gpus, message, help: None });
     }
-    let fault = |unfit: Unfit| ModelFault {
+    let fault = |error: TopologyError| ModelFault {
         at: At::Gpus,
-        message: unfit.to_string(),
-        help: unfit.fitting().map(|it| format!("use `gpus = {it}`, or another cluster")),
+        message: error.to_string(),
+        help: error.fitting().map(|it| format!("use `gpus = {it}`, or another cluster")),
     };
     options.search.topology(options.n_gpus).map_err(fault)
 }

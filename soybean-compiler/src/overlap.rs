@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use soybean_plan::{BufferId, CollectiveKind, Kernel, Program, Step};
+use soybean_plan::{BufferId, CollectiveKind, Kernel, Program, Step, WorkKind};
 
 use crate::unplaced::{Storage, Unplaced};
 
@@ -65,8 +65,8 @@ pub(crate) fn ends(steps: &[Step], kernels: &[Kernel]) -> BTreeMap<usize, usize>
 }
 
 /// Whether a kernel takes long enough that a collective can hide behind it.
-const fn is_heavy(kernel: &Kernel) -> bool {
-    matches!(kernel, Kernel::Contract(_) | Kernel::Convolve(_) | Kernel::Attend(_))
+fn is_heavy(kernel: &Kernel) -> bool {
+    kernel.work_kind() == WorkKind::Product
 }
 
 /// Whether a step moves data between devices.

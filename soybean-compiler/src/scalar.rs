@@ -1,14 +1,12 @@
 //! Scalar programs: building, differentiating and composing them.
 
 mod derivative;
-mod text;
 
 use std::borrow::Cow;
 
 use soybean_plan::{Binary, Instruction, Register, RunScalar, ScalarProgram, Unary};
 
 pub use derivative::derivative;
-pub use text::ScalarText;
 
 /// Writes a [`ScalarProgram`], one instruction a call; equal instructions share a register, and constants are folded.
 #[derive(Default)]
@@ -372,7 +370,7 @@ mod tests {
     fn composing_folds_constants_and_shares_equal_instructions() {
         let outer = binary(Binary::Add);
         let composed = compose(&outer, 0, &[0, 1], &unary(Unary::Exp), &[1]);
-        assert_eq!(ScalarText(&composed).to_string(), "add(exp(x1), x1)");
+        assert_eq!(composed.to_string(), "add(exp(x1), x1)");
         assert_eq!(composed.instructions.len(), 3);
     }
 }

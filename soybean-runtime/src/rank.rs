@@ -5,7 +5,7 @@ use std::time::Instant;
 use soybean_plan::{BufferId, Kernel};
 
 use crate::{
-    Error, ErrorKind, Profile, Work,
+    Error, ErrorKind, KernelCategory, Profile,
     backend::{Communicator, Kernels},
     trace::{Span, microseconds},
 };
@@ -66,11 +66,11 @@ impl<'a> Rank<'a> {
         let work = match self.kernels.get(kernel) {
             Some(Kernel::Communicate(_)) => {
                 self.failure = self.communicate(kernel, inputs, results).err();
-                Work::Communication
+                KernelCategory::Communication
             }
             Some(found) => {
                 self.failure = self.device.run(kernel, inputs, results).err();
-                Work::of(found)
+                found.category()
             }
             None => {
                 let message =

@@ -133,7 +133,7 @@ impl MessageBatch {
         let element_bytes = from.dtype.bytes();
         for Message { peer, n_elements, location } in &self.receives {
             let memory = match location {
-                MessageLocation::Contiguous(start) => to.place(*start),
+                MessageLocation::Contiguous(start) => to.address(*start),
                 MessageLocation::Staged(start) | MessageLocation::Packed { start, .. } => {
                     staging.wrapping_add(*start)
                 }
@@ -143,7 +143,7 @@ impl MessageBatch {
         }
         for Message { peer, n_elements, location } in &self.sends {
             let memory = match location {
-                MessageLocation::Contiguous(start) => from.place(*start),
+                MessageLocation::Contiguous(start) => from.address(*start),
                 MessageLocation::Staged(start) => staging.wrapping_add(*start),
                 MessageLocation::Packed { start, overlap } => {
                     let packed = staging.wrapping_add(*start);
@@ -170,7 +170,7 @@ impl MessageBatch {
             overlap.for_each(|local, _, length| {
                 let n_bytes = length * element_bytes;
                 // SAFETY: required of the caller.
-                unsafe { to.place(local).copy_from_nonoverlapping(packed, n_bytes) };
+                unsafe { to.address(local).copy_from_nonoverlapping(packed, n_bytes) };
                 packed = packed.wrapping_add(n_bytes);
             });
         }
@@ -278,7 +278,7 @@ unsafe fn pack(overlap: &TileOverlap, from: &Region, packed: *mut u8) {
     overlap.for_each(|_, there, length| {
         let n_bytes = length * from.dtype.bytes();
         // SAFETY: required of the caller.
-        unsafe { packed.copy_from_nonoverlapping(from.place(there), n_bytes) };
+        unsafe { packed.copy_from_nonoverlapping(from.address(there), n_bytes) };
         packed = packed.wrapping_add(n_bytes);
     });
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Instant};
 
-use crate::Work;
+use crate::KernelCategory;
 
 /// One kernel or collective of a rank, with its time.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,7 +10,7 @@ pub(crate) struct Span {
     /// The kind of the kernel, and its number in the model's list.
     pub(crate) name: String,
     /// The kind of work; `None` for copies at the start and the end of a step.
-    pub(crate) work: Option<Work>,
+    pub(crate) work: Option<KernelCategory>,
     /// The stream on which it ran.
     pub(crate) stream: &'static str,
     /// The start time in microseconds.
@@ -38,9 +38,9 @@ impl Trace {
     }
 
     /// Returns the fraction of the step that was spent on this kind of work, from 0 to 1, as the
-    /// mean of all ranks. Work that runs on several streams at once counts for each.
+    /// mean of all ranks. KernelCategory that runs on several streams at once counts for each.
     #[must_use]
-    pub fn share(&self, work: Work) -> f64 {
+    pub fn share(&self, work: KernelCategory) -> f64 {
         let of_work = |it: &&Span| it.work == Some(work);
         // `sum` of no numbers would be -0.
         let spent = |spans: &[Span]| {

@@ -10,7 +10,7 @@ use std::{
 use soybean_explain::readable_bytes;
 use soybean_plan::Tables;
 use soybean_runtime::{
-    Trainer, Work,
+    KernelCategory, Trainer,
     data::{Batch, DataLoader, Dataset, Last, LoaderOptions},
 };
 
@@ -46,7 +46,7 @@ pub(super) fn bench(
     writeln!(output, "model             {}, {}", tables.name, trainer.device_line())?;
     writeln!(output, "steps per second  {:.2}", times.per_second())?;
     writeln!(output, "step              {times} steps")?;
-    let shares: Vec<String> = Work::ALL
+    let shares: Vec<String> = KernelCategory::ALL
         .iter()
         .map(|work| format!("{} {:.1} %", work.name(), 100.0 * trace.share(*work)))
         .collect();

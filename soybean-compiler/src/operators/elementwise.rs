@@ -7,7 +7,7 @@ use soybean_plan::{Binary, Combine, DType, Kernel, Map, ScalarProgram, Shape, St
 use crate::{
     graph::Graph,
     operator::{GradientBuilder, OperatorCall, Rounding, Rules},
-    scalar::{self, ScalarText},
+    scalar,
     signature::{FactorId, Signature, factor_id},
     value::Value,
 };
@@ -142,7 +142,7 @@ impl Rules for Elementwise {
 
 impl fmt::Display for Elementwise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let program = ScalarText(&self.program);
+        let program = &self.program;
         match self.dtype {
             DType::F32 => write!(f, "map {{{program}}}"),
             DType::I32 | DType::Bf16 => write!(f, "map {{{program}}} to {}", self.dtype),

@@ -7,7 +7,7 @@ use soybean_plan::{Combine, Kernel, Reduction, ScalarProgram, Shape, Strides};
 use crate::{
     operator::{GradientBuilder, OperatorCall, Rounding, Rules},
     operators::elementwise::{Elementwise, all_dims},
-    scalar::{self, ScalarBuilder, ScalarText},
+    scalar::{self, ScalarBuilder},
     signature::{FactorId, Signature},
     value::Value,
 };
@@ -104,6 +104,6 @@ fn share() -> ScalarProgram {
 
 impl fmt::Display for Reduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {{{}}}", self.combine.name(), ScalarText(&self.map.program))
+        write!(f, "{} {{{}}}", self.combine.name(), self.map.program)
     }
 }

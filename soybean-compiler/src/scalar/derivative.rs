@@ -140,12 +140,11 @@ fn binary_terms(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scalar::{ScalarText, binary, unary};
+    use crate::scalar::{binary, unary};
 
     fn check(program: &ScalarProgram, expected: [&str; 2]) {
         for (input, expected) in [0, 1].into_iter().zip(expected) {
-            let text = derivative(program, input, 2)
-                .map_or("none".to_owned(), |it| ScalarText(&it).to_string());
+            let text = derivative(program, input, 2).map_or("none".to_owned(), |it| it.to_string());
             assert_eq!(text, expected);
         }
     }

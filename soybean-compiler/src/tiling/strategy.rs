@@ -2,7 +2,7 @@
 
 use std::{panic::resume_unwind, str::FromStr, thread};
 
-use soybean_plan::{Cluster, Mesh, Topology, Unfit};
+use soybean_plan::{Cluster, Mesh, Topology, TopologyError};
 
 use super::{
     baselines,
@@ -95,7 +95,7 @@ impl SearchRequest {
     ///
     /// # Errors
     /// If the cluster has too few devices for the ranks.
-    pub fn topology(&self, n_gpus: usize) -> Result<Option<Topology>, Unfit> {
+    pub fn topology(&self, n_gpus: usize) -> Result<Option<Topology>, TopologyError> {
         self.cluster.as_ref().map(|it| Topology::new(it, n_gpus)).transpose()
     }
 }

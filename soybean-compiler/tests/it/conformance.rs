@@ -16,7 +16,7 @@ use soybean_plan::{DType, Init, Precision, Shape};
 
 use crate::support::{
     self, call,
-    interpreter::{combine, evaluate, points, run_operator},
+    interpreter::{evaluate, run_operator},
     samples::{argument, noise},
 };
 
@@ -252,7 +252,7 @@ fn split_each_factor(
                 halves[0]
                     .iter()
                     .zip(&halves[1])
-                    .map(|(&x, &y)| combine(signature.combine, x, y))
+                    .map(|(&x, &y)| signature.combine.evaluate(x, y))
                     .collect(),
                 Vec::new(),
             ]
@@ -288,7 +288,7 @@ fn part(dims: &[Dim], factor: u8, half: usize, data: &[f64]) -> (Shape, Vec<f64>
         };
         data[point.iter().enumerate().map(at).sum::<usize>()]
     };
-    (shape, points(&shape).iter().map(element).collect())
+    (shape, shape.points().iter().map(element).collect())
 }
 
 /// The weighted sum of attention over parameters, and values for all sources; `attend` builds it from queries, keys, values and the mask of what each

@@ -12,8 +12,8 @@ use soybean_compiler::{
     tiling::{SearchResult, route, search},
 };
 use soybean_plan::{
-    Cluster, CollectiveKind, Combine, Device, Kernel, Level, Placement, Precision, Tile, Tiling,
-    Topology, Work,
+    Cluster, CollectiveKind, Combine, Device, Kernel, KernelWork, Level, Placement, Precision,
+    Tile, Tiling, Topology,
 };
 use soybean_zoo::{Model, Transformer};
 
@@ -228,7 +228,7 @@ impl Descent<'_> {
             .zip(&shapes)
             .map(|((it, _), shape)| bytes(*it, shape.n_elements()))
             .sum();
-        let work = Work {
+        let work = KernelWork {
             kind: kernel.work_kind(),
             operations: kernel.n_operations(),
             bytes: read + bytes(value, result.n_elements()),
@@ -269,7 +269,7 @@ fn the_norm_of_all_gradients_waits_for_one_all_reduce() {
         });
         let topology = clipped.topology.as_ref().unwrap();
         let axes = (0..topology.mesh().n_axes()).collect();
-        let latency = topology.pace(CollectiveKind::AllReduce, axes).latency_seconds;
+        let latency = topology.collective_cost(CollectiveKind::AllReduce, axes).latency_seconds;
         let bytes = clipped.tiled.bytes() - plain.tiled.bytes();
         let moved = bytes as f64 / 8.0 / 1e9;
         let more = clipped.times.unwrap().plan - plain.times.unwrap().plan;

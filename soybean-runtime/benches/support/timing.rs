@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use soybean_plan::{Buffer, DType, Kernel, Mesh, NonFinite, Precision, Program, Step, Tables};
-use soybean_runtime::{Config, Device, Trainer, Work};
+use soybean_runtime::{Config, Device, KernelCategory, Trainer};
 
 /// The limit for the number of measured steps.
 const N_STEPS: u64 = 60;
@@ -65,7 +65,7 @@ pub(crate) fn seconds_of_steps(
     while trainer.profile()[0].n_steps < N_STEPS && before < ENOUGH {
         trainer.step(&[]).unwrap();
         let profile = trainer.profile()[0];
-        let spent: Duration = Work::ALL.iter().map(|work| profile.spent(*work)).sum();
+        let spent: Duration = KernelCategory::ALL.iter().map(|work| profile.spent(*work)).sum();
         least = least.min(spent - before);
         before = spent;
     }

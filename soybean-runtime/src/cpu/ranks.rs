@@ -1,4 +1,4 @@
-//! All ranks on the CPU: each is a thread, or a few, that live as long as the trainer.
+//! All ranks on the CPU: each is one thread or a few, which live as long as the trainer.
 
 use std::{
     num::NonZero,
@@ -23,18 +23,18 @@ use crate::{
     worker::Worker,
 };
 
-/// Which of a model's ranks this process runs.
+/// The ranks of a model that this process runs.
 pub(crate) struct Part<'a> {
     /// Their numbers.
     pub(crate) ranks: Range<usize>,
-    /// The cores that are theirs.
+    /// The cores that they may use.
     pub(crate) n_cores: usize,
     /// How a rank reaches those of other processes, where there are any.
     pub(crate) transport: &'a dyn Fn(usize) -> Option<Box<dyn Transport>>,
 }
 
 impl Part<'static> {
-    /// All ranks.
+    /// Returns all ranks.
     fn whole(n_ranks: usize) -> Self {
         let n_cores = thread::available_parallelism().map_or(1, NonZero::get);
         Self { ranks: 0..n_ranks, n_cores, transport: &|_| None }
@@ -48,12 +48,13 @@ pub(crate) struct CpuRanks {
     threads: Vec<JoinHandle<()>>,
     /// The batch that is kept until its step.
     queued: Vec<Values>,
-    /// Why the ranks are not on GPUs, if that is to be said.
+    /// The reason why the ranks are not on GPUs, if it should be reported.
     obstacle: Option<String>,
 }
 
 impl CpuRanks {
-    /// Starts the ranks. `obstacle` is why they are not on GPUs, if that is to be said.
+    /// Starts the ranks. `obstacle` is the reason why they are not on GPUs, if it should be
+    /// reported.
     pub(crate) fn new(
         model: &AnyModel,
         config: &Config,
@@ -144,14 +145,14 @@ impl Drop for CpuRanks {
         if self.threads.len() == self.shared.dispatcher.n_ranks() {
             self.shared.dispatcher.stop();
             for thread in self.threads.drain(..) {
-                // A rank's panic has been reported where it happened.
+                // The panic of a rank has been reported already.
                 let _reported = thread.join();
             }
         }
     }
 }
 
-/// Copies a batch into the memory of the one before it.
+/// Copies a batch into the memory of the previous one.
 fn keep(batch: &[View<'_>], kept: &mut Vec<Values>) {
     kept.resize(batch.len(), Values::F32(Vec::new()));
     for (view, values) in batch.iter().zip(kept) {
@@ -223,14 +224,15 @@ impl Pool {
         Ok(Self { pool: Some(pool), threads })
     }
 
-    /// Runs the worker on the first free thread of the pool, so that its kernels share work without a queue in between.
+    /// Runs the worker on the first free thread of the pool, so that its kernels share work without
+    /// a queue in between.
     fn run(self, worker: Worker) {
         match self.pool {
             Some(pool) => pool.install(|| worker.run()),
             None => worker.run(),
         }
         for thread in self.threads {
-            // A panic has been reported where it happened.
+            // A panic has been reported already.
             let _reported = thread.join();
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use soybean_linear_program::{BATCH, FEATURES, batch, program};
 use soybean_plan::{Init, Kernel, Program, Rows, Tables};
 use soybean_runtime::{
-    Array, Config, Device, ErrorKind, Model, Predictor, Rank, Trainer, View, Work,
+    Array, Config, Device, ErrorKind, KernelCategory, Model, Predictor, Rank, Trainer, View,
 };
 
 fn config() -> Config {
@@ -200,8 +200,11 @@ fn the_learning_rate_can_change_and_the_profile_tells_of_every_step() {
     trainer.step(&[View::F32(&x), View::F32(&y)]).unwrap();
     assert_eq!(trainer.parameters().unwrap(), before);
     let profile = trainer.profile();
-    assert_eq!((profile.len(), profile[0].n_steps, profile[1].calls(Work::Contraction)), (2, 1, 2));
-    assert!(profile.iter().all(|it| it.share(Work::Map) < 1.0));
+    assert_eq!(
+        (profile.len(), profile[0].n_steps, profile[1].calls(KernelCategory::Contraction)),
+        (2, 1, 2)
+    );
+    assert!(profile.iter().all(|it| it.share(KernelCategory::Map) < 1.0));
     trainer.reset_profile().unwrap();
     assert_eq!(trainer.profile()[0].n_steps, 0);
     assert_eq!(trainer.device_line(), "2 virtual devices on the CPU, 2 threads");
