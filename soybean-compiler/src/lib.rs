@@ -54,7 +54,7 @@ pub use fuse::fuse;
 pub use initializers::init_names;
 pub use model::Model;
 pub use network::Network;
-pub use optimizer::{Optimizer, Rule, optimizer};
+pub use optimizer::{METHODS, Method, Optimizer, Rule, Setting, SettingValue, optimizer};
 pub use options::Options;
 pub use pass::{Observer, Stage};
 pub use peak::{Content, Held, Peak};

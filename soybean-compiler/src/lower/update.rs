@@ -48,8 +48,9 @@ impl Lowering<'_> {
         self.step(permutation.into(), vec![input], vec![result]);
     }
 
-    /// The maps of an update as one kernel, if they have the same form; where there are several, only if no operand must be converted at a
-    /// cost, because the search counts that for each.
+    /// Joins the maps of an update into one kernel, if they have the same shape and partitioning. If
+    /// there are several, no operand may have a conversion with a cost, because the search counts
+    /// conversions for each map.
     fn joined(&self, updates: &[(Value, Value)]) -> Option<Joined> {
         let tiled = self.tiled;
         let mut joined = Joined::default();
@@ -60,7 +61,11 @@ impl Lowering<'_> {
             let (signature, form) = tiled.signature(next);
             let operands = tiled.network.graph.operands(next);
             let is_free = tiled.conversions(next)[..operands.len()].iter().all(|it| it.bytes == 0);
-            if *form != *tiled.signature(updates[0].1).1 || !(is_free || updates.len() == 1) {
+            // States of other shapes, such as factored ones, have maps of their own.
+            let graph = &tiled.network.graph;
+            let is_alike = graph.shape(next) == graph.shape(updates[0].1)
+                && *form == *tiled.signature(updates[0].1).1;
+            if !is_alike || !(is_free || updates.len() == 1) {
                 return None;
             }
             let tilings: Vec<Tiling> =

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
 use soybean_compiler::{
-    Argument, Builder, Network, Optimizer, Rule, Strategy, Value, build_network,
-    operator::Rounding, operators::reduce::Reduce, optimizer, program, program_text, round,
-    tiling::search, verify, verify_program,
+    Argument, Builder, Network, Optimizer, Strategy, Value, build_network, operator::Rounding,
+    operators::reduce::Reduce, optimizer, program, program_text, round, tiling::search, verify,
+    verify_program,
 };
 use soybean_plan::{DType, Init, Kernel, Mesh, Precision, Program};
 use soybean_zoo::{Model, Transformer, resnet20};
@@ -188,7 +188,10 @@ fn programs_are_sound_and_move_the_bytes_of_their_plans() {
         },
     ];
     for (builder, loss, output) in networks {
-        let momentum = Rule::Sgd { momentum: 0.9, nesterov: true, weight_decay: 1e-4 }.into();
+        let setting = |name: &str, value: f64| (name.to_owned(), Argument::Float(value));
+        let nesterov = ("nesterov".to_owned(), Argument::Boolean(true));
+        let settings = [setting("momentum", 0.9), nesterov, setting("weight_decay", 1e-4)];
+        let momentum = optimizer("sgd", &settings).unwrap();
         let network = in_bf16(builder, loss, &[output], &momentum);
         verify(&network).unwrap();
         for n_ranks in [1, 2, 6, 8] {
