@@ -114,7 +114,7 @@ pub(super) struct Access {
     /// True if the access counts for the objective; otherwise only evaluations need it.
     pub(super) is_measured: bool,
     /// True if the operator makes a replica.
-    pub(super) is_copy: bool,
+    pub(super) is_replica: bool,
 }
 
 impl<'a> TilingProblem<'a> {

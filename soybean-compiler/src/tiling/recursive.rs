@@ -147,7 +147,7 @@ fn table_of_cut(
             let (from, to) =
                 if access.operand.is_some() { (stored, needed) } else { (needed, stored) };
             // Of equal cuts, prefer the one whose replicas have the tilings of their tensors.
-            let is_held = access.is_copy && from != to;
+            let is_held = access.is_replica && from != to;
             elements * shares_moved(from, to, size) + i64::from(is_held)
         };
         accesses.iter().map(of_access).sum()
