@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, KernelCategory, Profile, ranks::Report, trace::Spa
 /// Header of the reports of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ReportHeader {
-    /// Number of the order.
+    /// Number of the command.
     pub(super) sequence: u64,
     pub(super) operation: Operation,
     /// Answer of the process to a question asked of all.
