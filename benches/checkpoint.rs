@@ -4,7 +4,7 @@
 //! `cargo bench --bench checkpoint [-- FOLDER]` works in a new subfolder of FOLDER, by default
 //! `target/tmp`, and removes it at the end.
 
-#![expect(clippy::unwrap_used, reason = "a benchmark has nobody to report to")]
+#![expect(clippy::unwrap_used, reason = "a benchmark panics on errors")]
 #![expect(clippy::print_stdout, reason = "a benchmark reports what it measured")]
 
 use std::{

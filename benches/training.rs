@@ -11,7 +11,7 @@ use std::{
 
 use soybean::{
     Config, Device,
-    runtime::{Trainer, View, Work},
+    runtime::{KernelCategory, Trainer, View},
 };
 use soybean_compiler::{Options, Strategy, compile};
 
@@ -75,7 +75,7 @@ fn measure(width: usize, n_gpus: usize) -> Result<(f64, f64, f64), Box<dyn std::
     }
     milliseconds.sort_unstable_by(f64::total_cmp);
     let profiles = trainer.profile();
-    let share =
-        profiles.iter().map(|it| it.share(Work::Contraction)).sum::<f64>() / profiles.len() as f64;
+    let share = profiles.iter().map(|it| it.share(KernelCategory::Contraction)).sum::<f64>()
+        / profiles.len() as f64;
     Ok((milliseconds[0], milliseconds[N_STEPS / 2], share))
 }

@@ -15,7 +15,7 @@ use std::{
 
 use soybean::{
     Batch, Config, Network,
-    runtime::{Profile, Trainer, Work},
+    runtime::{KernelCategory, Profile, Trainer},
 };
 
 macro_rules! define_model {
@@ -151,7 +151,7 @@ fn run<N: Network>(batch: &N::Batch<'_>) -> Result<String, Box<dyn Error>> {
         }
         milliseconds.sort_unstable_by(f64::total_cmp);
         let profiles = trainer.profile();
-        let shares: Vec<String> = Work::ALL
+        let shares: Vec<String> = KernelCategory::ALL
             .iter()
             .map(|work| format!("\"{}\": {:.3}", work.name(), share(&profiles, *work)))
             .collect();
@@ -166,7 +166,7 @@ fn run<N: Network>(batch: &N::Batch<'_>) -> Result<String, Box<dyn Error>> {
 }
 
 /// Returns the fraction of the time of all ranks that was spent on work of this kind.
-fn share(profiles: &[Profile], work: Work) -> f64 {
+fn share(profiles: &[Profile], work: KernelCategory) -> f64 {
     let spent: f64 = profiles.iter().map(|it| it.spent(work).as_secs_f64()).sum();
     spent / profiles.iter().map(|it| it.total.as_secs_f64()).sum::<f64>()
 }

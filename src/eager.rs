@@ -13,7 +13,7 @@
 
 #![expect(
     clippy::panic,
-    reason = "as in array libraries, operands that do not fit are the caller's mistake; the messages name them"
+    reason = "as in array libraries, mismatched operands are a bug of the caller, and panic"
 )]
 
 mod arena;
@@ -34,6 +34,7 @@ mod parameters;
 mod pooling;
 mod reduction;
 mod slicing;
+mod strides;
 mod tensor;
 mod training;
 

@@ -12,7 +12,7 @@ use soybean::{
     checkpoint::{Checkpoint, Checkpoints, Progress},
     runtime::Trainer,
 };
-use soybean_compiler::{Options, Request, Strategy};
+use soybean_compiler::{Options, SearchRequest, Strategy};
 use soybean_plan::{Buffer, DType, Init, Parameter, Precision, Program, Shape, Tile, Tiling};
 use soybean_test_support::models::{BATCH, Batch, finish_with, perceptron, perceptron_model, sgd};
 
@@ -70,7 +70,7 @@ fn the_runtime_allocates_what_the_plan_predicts() {
         let plan = |memory: Option<u64>| {
             let (builder, loss, outputs) = perceptron_model();
             let (name, precision, optimizer) = ("model".to_owned(), Precision::F32, sgd(0.9));
-            let search = Request { memory, ..Request::default() };
+            let search = SearchRequest { memory, ..SearchRequest::default() };
             let options = Options { name, n_gpus, search, precision, optimizer };
             finish_with(builder, loss, &outputs, &options)
         };

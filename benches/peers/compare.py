@@ -1,9 +1,12 @@
-"""Training steps of Soybean beside JAX's and TensorFlow's, in turns, as ratios: a shared machine's speed changes more between runs than between programs.
+"""Compares training steps of Soybean with those of JAX and TensorFlow.
 
     cargo build --release --example step_bench
-    python benches/peers/compare.py --rounds 5 [--python PYTHON_WITH_THE_PEERS] [--peers jax tensorflow] [--threads 2] [mlp1024 mlp2048 cnn tfm]
+    python benches/peers/compare.py --rounds 5 [--python PYTHON_WITH_THE_PEERS] \
+        [--peers jax tensorflow] [--threads 2] [mlp1024 mlp2048 cnn tfm]
 
-Each round runs every program once; a ratio is taken within a round, and the table gives the medians over the rounds. JAX has the perceptrons only.
+Each round runs every program once. Ratios are computed within a round, and the table shows the
+medians over the rounds, because the speed of a shared machine varies more between rounds than
+between programs. JAX runs only the perceptrons.
 """
 
 import argparse

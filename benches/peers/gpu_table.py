@@ -1,9 +1,10 @@
-"""What `scripts/gpu-check.sh` measured, for people.
+"""Makes a table of the measurements of `scripts/gpu-check.sh`.
 
     python gpu_table.py table target/gpu-results target/gpu-check/manifest benches/results
     python gpu_table.py losses LINES_OF_THE_CPU LINES_OF_THE_GPU
 
-`table` writes `<GPU>-<date>.md` and, with the raw lines, `.jsonl`, and prints the former. `losses` fails unless two runs of `gpu_bench` have the same cases with losses that agree.
+`table` writes and prints `<GPU>-<date>.md`, and writes the raw lines to `.jsonl`. `losses` fails
+unless two runs of `gpu_bench` have the same cases and their losses agree.
 """
 
 import datetime
@@ -13,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Single precision is summed in another order; the other two have 10 and 7 bits of mantissa.
+# With f32, sums have another order. The other two formats have 10 and 7 bits of mantissa.
 TOLERANCES = {"f32": 1e-4, "tf32": 1e-2, "bf16": 1e-2}
 MODELS = ("mlp512", "mlp2048", "alexnet", "vgg16", "gpt")
 PRECISIONS = ("f32", "tf32", "bf16")
@@ -31,7 +32,7 @@ def compare_losses(expected, found):
         losses = [run[case].get("loss") for run in (expected, found)]
         if None in losses:
             faults.append(f"{case}: {expected[case].get('error')}; {found[case].get('error')}")
-        # The mean of the model of products is close to 0; losses of others are above 1.
+        # The loss of the model of products is close to 0; those of other models are above 1.
         elif abs(losses[0] - losses[1]) > TOLERANCES[case[1]] * max(1, abs(losses[0])):
             faults.append(f"{case}: expected a loss of {losses[0]}, found {losses[1]}")
     if faults or not expected:
@@ -40,7 +41,7 @@ def compare_losses(expected, found):
 
 
 class Cases:
-    """The lines of all cases."""
+    """Returns the lines of all cases."""
 
     def __init__(self, lines):
         self.lines = lines
@@ -50,7 +51,7 @@ class Cases:
         return next((it for it in self.lines if all(it.get(key) == value for key, value in wanted.items())), {})
 
     def peak(self, precision):
-        """The most TFLOP/s of products of large matrices, in either program, and those of each."""
+        """Returns the maximum TFLOP/s of large matrix products, of both programs and of each."""
         ours = self.find("soybean", "peak", precision, "fed")
         theirs = self.find("torch eager", "peak", precision, "fed")
         of_ours = ours.get("tflops")
@@ -71,7 +72,7 @@ def ratio(line, ours):
 
 
 def row_of(cases, model, precision, feed):
-    """A row of the main table; none if nothing of it was measured."""
+    """Returns a row of the main table, or None if nothing was measured."""
     ours, together = (cases.find("soybean", model, precision, feed, ranks) for ranks in (1, 8))
     eager, compiled = (cases.find(f"torch {mode}", model, precision, feed) for mode in ("eager", "compile"))
     if not any((ours, together, eager, compiled)):
@@ -91,7 +92,7 @@ def table(head, rows):
 
 
 def device():
-    """The GPU's name, and what else is known of it."""
+    """Returns the name of the GPU and its other properties."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.max.sm,power.limit", "--format=csv,noheader"]
     try:
         found = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout.strip()

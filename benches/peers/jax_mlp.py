@@ -1,6 +1,7 @@
-"""The same training step in JAX: `python jax_mlp.py mlp1024 [devices]` prints one JSON line.
+"""Measures the same training step in JAX: `python jax_mlp.py mlp1024 [devices]` prints a JSON line.
 
-T is the number of threads, STEPS the number of measured steps. With several devices the batch is split over them.
+The variable T is the number of threads, and STEPS the number of measured steps. The batch is split
+over all devices.
 """
 
 import json

@@ -1,6 +1,9 @@
-"""The same training step in TensorFlow: `python tensorflow_models.py mlp1024|mlp2048|cnn|tfm graph|xla` prints one JSON line.
+"""Measures the same training step in TensorFlow, and prints a JSON line.
 
-T is the number of threads, STEPS the number of measured steps. The optimiser is SGD; images are [batch, height, width, channels], which TensorFlow wants.
+    python tensorflow_models.py mlp1024|mlp2048|cnn|tfm graph|xla
+
+The variable T is the number of threads, and STEPS the number of measured steps. The optimiser is
+SGD. Images are [batch, height, width, channels], as TensorFlow requires.
 """
 
 import json

@@ -1,13 +1,18 @@
-"""The training steps of `examples/gpu_bench` in PyTorch: one line of JSON for each case.
+"""Measures the training steps of `examples/gpu_bench` in PyTorch. Prints a JSON line for each case.
 
     python benches/peers/torch_step.py --model mlp512 --precision bf16 --mode eager --mode compile
 
-The models have the same layers, initial values of the same distributions, batches and optimisers. Inputs that are "kept" lie on the device; those that are "fed" lie in pinned memory and
-are copied on a stream of their own one batch ahead. Precisions: f32 without TF32 anywhere, tf32 for products and convolutions, bf16 by autocast with f32 weights. Modes: eager, and
-`torch.compile(mode="max-autotune")` of the model and its loss. Optimisers are fused in both, and images lie channels last where tensor cores compute, which is faster there. A step's time
-is that between the events at its end and at the end of the one before.
+The models have the same layers, distributions of initial values, batches and optimisers. Inputs
+that are "kept" are on the device. Inputs that are "fed" are in pinned memory and are copied one
+batch ahead, on a separate stream.
 
-Each case runs in a process of its own: one that runs out of memory or out of its `--budget` of seconds is told in its line, and the others go on.
+- Precisions: f32 without TF32, tf32 for products and convolutions, bf16 by autocast with f32 weights.
+- Modes: eager, and `torch.compile(mode="max-autotune")` of the model and its loss. Optimisers are
+  fused in both. Images are stored channels last if tensor cores compute, because that is faster.
+- The time of a step is that between the events at its end and at the end of the step before.
+
+Each case runs in a separate process. If it runs out of memory or exceeds its `--budget` of seconds,
+its line says so, and the other cases still run.
 """
 
 import argparse
@@ -39,7 +44,7 @@ def arguments():
     return parser.parse_args()
 
 
-# What is imported below needs torch, which the process that only starts others does not.
+# The process that only starts others does not need torch, which is imported below.
 
 
 def perceptron(width):
@@ -123,7 +128,7 @@ def gpt(vocabulary, width, n_heads, n_layers, length, p):
 
 
 def model_and_batch(name, is_small):
-    """The model, and the inputs and labels of a step on the host."""
+    """Returns the model, and the inputs and labels of a step on the host."""
     import torch
 
     uniform = lambda *shape: 2 * torch.rand(*shape) - 1
@@ -141,7 +146,7 @@ def model_and_batch(name, is_small):
 
 
 class Clock:
-    """The times between moments on the device, or on the host where that is the device."""
+    """Measures times between events on the device, or on the host if that is the device."""
 
     def __init__(self, is_cuda):
         self.is_cuda, self.moments = is_cuda, []
@@ -167,7 +172,7 @@ class Clock:
 
 
 class Feed:
-    """Batches on the device: always the same, or copied from pinned memory one ahead."""
+    """Returns batches on the device: always the same, or copied from pinned memory one ahead."""
 
     def __init__(self, x, y, options):
         import torch
@@ -201,7 +206,7 @@ class Feed:
 
 
 def training_steps(options):
-    """The milliseconds of each measured step, and the last loss."""
+    """Returns the milliseconds of each measured step, and the last loss."""
     import torch
     from torch.nn import functional
 
@@ -238,7 +243,7 @@ def training_steps(options):
 
 
 def products(options):
-    """The milliseconds of chains of products of square matrices, and the mean of the result."""
+    """Returns the milliseconds of chains of square matrix products, and the mean of the result."""
     import torch
 
     extent = 64 if options.small else 8192
@@ -298,7 +303,7 @@ def measure_here(options):
 
 
 def measure_elsewhere(options):
-    """Measures one case in another process, and prints its line, or why there is none."""
+    """Measures one case in another process. Prints its line, or the reason why there is none."""
     command = [sys.executable, str(Path(__file__).resolve()), "--here", "--feed", options.feed, "--device", options.device]
     command += ["--steps", str(options.steps), "--model", options.model[0], "--precision", options.precision[0]]
     command += ["--mode", options.mode[0]] + ["--small"] * options.small

@@ -47,7 +47,10 @@ pub(crate) fn load(options: &DataOptions) -> Result<Split, Infallible> {
                 let is_near = x.abs().max(y.abs()) < 12.0;
                 let signal = if is_near && PATTERNS[class](x, y) { strength } else { 0.0 };
                 let noise = NOISE * (2.0 * random.unit() - 1.0);
-                #[expect(clippy::cast_possible_truncation, reason = "pixels are single precision")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "pixels are in single precision"
+                )]
                 pixels.push((signal + noise) as f32);
             }
         }

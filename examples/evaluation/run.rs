@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use soybean_compiler::{Objective, Options, Request, Strategy, compile, optimizer};
+use soybean_compiler::{Objective, Options, SearchRequest, Strategy, compile, optimizer};
 use soybean_plan::{Cluster, Precision};
 use soybean_simulator::{Settings, Transport, simulate};
 use soybean_zoo::Model;
@@ -34,18 +34,18 @@ impl Plan {
         }
     }
 
-    fn request(self, cluster: &Cluster) -> Request {
+    fn request(self, cluster: &Cluster) -> SearchRequest {
         let strategy = match self {
             Self::Data => Strategy::Data,
             Self::Model => Strategy::Model,
             Self::Soybean | Self::ByTime => Strategy::Auto,
         };
-        let bytes = Request { strategy, ..Request::default() };
+        let bytes = SearchRequest { strategy, ..SearchRequest::default() };
         match self {
             Self::Data | Self::Model | Self::Soybean => bytes,
             Self::ByTime => {
                 let cluster = Some(cluster.clone());
-                Request { cluster, objective: Objective::Time, ..bytes }
+                SearchRequest { cluster, objective: Objective::Time, ..bytes }
             }
         }
     }

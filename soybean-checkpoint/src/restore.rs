@@ -34,7 +34,7 @@ impl Checkpoint {
         {
             let numbers: BTreeMap<&str, usize> = numbers.iter().copied().collect();
             for file in files {
-                restore_file(state, file, &numbers).map_err(|error| state.give_up(error))?;
+                restore_file(state, file, &numbers).map_err(|error| state.invalidate(error))?;
             }
         }
         state.set_counters(self.counters());

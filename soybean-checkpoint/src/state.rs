@@ -58,7 +58,7 @@ pub trait TrainingState {
 
     /// Makes the state unusable in all processes, because it was changed in part. Returns the
     /// error.
-    fn give_up(&mut self, error: Error) -> Error;
+    fn invalidate(&mut self, error: Error) -> Error;
 
     /// Returns a guard. Until it is dropped, the other processes do not end this one, even after
     /// an error, because it writes a checkpoint.

@@ -74,7 +74,7 @@ fn load_locally(
         convert::check(&file.path, matches)?;
     }
     for (file, matches) in source.files.iter().zip(&found) {
-        load_file(state, file, matches).map_err(|error| state.give_up(error))?;
+        load_file(state, file, matches).map_err(|error| state.invalidate(error))?;
     }
     Ok(loaded)
 }

@@ -1,7 +1,8 @@
-//! The text of [`Attention`]: scores never leave the multiprocessors.
+//! CUDA C for [`Attention`]: scores stay in registers and shared memory.
 //!
-//! Gradients take three functions: the statistics of the queries' rows, then the gradients of keys and values by tiles of keys, then those of queries by tiles of
-//! queries. Each sum is one thread's, so results do not vary from run to run. Source: Dao, "FlashAttention-2", 2023.
+//! Gradients take three functions: the statistics of the rows of queries, then the gradients of
+//! keys and values by tiles of keys, then those of queries by tiles of queries. One thread computes
+//! each sum, so results do not vary from run to run. Source: Dao, "FlashAttention-2", 2023.
 
 mod fma;
 mod mma;
@@ -10,16 +11,17 @@ use soybean_plan::{Attention, AttentionForm};
 
 use crate::{
     Address, Call, Generated, Operation,
+    generate::CudaKernel,
     product::{Units, grid},
     text::{
         Function, Parameter, Text, Threads, c_type, constant, input_apart, result_apart, workspace,
     },
 };
 
-/// The most elements of a query, a key or a value.
+/// The maximum number of elements of a query, a key or a value.
 const MOST_ELEMENTS: usize = 256;
 
-/// What one of the functions computes.
+/// The computation of one of the functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Forward,
@@ -39,55 +41,60 @@ impl Part {
     }
 }
 
-/// How a function goes about its part.
+/// The implementation of a part.
 struct Tiling {
-    /// The functions of the text, which rely on the constants.
+    /// The source of the functions, which relies on the constants.
     texts: [&'static str; 2],
     constants: Vec<(&'static str, usize)>,
-    /// The queries, or the keys, of a block.
+    /// The number of queries, or of keys, of a block.
     rows: usize,
     threads: u32,
     /// The shared memory in words of 4 bytes.
     n_words: usize,
 }
 
-/// The functions for sizes that the tiles have room for.
-pub(crate) fn generate(it: &Attention, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let Attention { form, heads, queries, keys, features, width, scale, .. } = *it;
-    let (query, key, value) = (queries * features, keys * features, keys * width);
-    let n_results = match form {
-        AttentionForm::Forward => heads * queries * width,
-        AttentionForm::Gradient => heads * (query + key + value),
-    };
-    if n_results == 0 {
-        return Some(Generated::default());
-    }
-    if queries * keys * width == 0 {
-        return Some(zeros(n_results * call.results[0].bytes()));
-    }
-    let is_small = features.max(width) <= MOST_ELEMENTS && features > 0 && scale.is_finite();
-    let fits = i32::try_from(query + key + value + queries * width).is_ok();
-    if !is_small || !fits {
-        return None;
-    }
-    let writer = Writer { it, call, prefix };
-    let statistics = (heads * queries * 4).next_multiple_of(256);
-    let tables = |constness: &str| {
-        [
-            workspace(format!("{constness}float* __restrict__ logarithm"), 0),
-            workspace(format!("{constness}float* __restrict__ mean"), statistics),
-        ]
-    };
-    match form {
-        AttentionForm::Forward => writer.generated(&[(Part::Forward, vec![writer.result()])], 0),
-        AttentionForm::Gradient => {
-            let with_result = || tables("const ").into_iter().chain([writer.result()]).collect();
-            let parts = [
-                (Part::Statistics, tables("").to_vec()),
-                (Part::KeyGradients, with_result()),
-                (Part::QueryGradients, with_result()),
-            ];
-            writer.generated(&parts, 2 * statistics)
+/// Returns the functions for any sizes that the tiles can hold.
+impl CudaKernel for Attention {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let Attention { form, heads, queries, keys, features, width, scale, .. } = *self;
+        let (query, key, value) = (queries * features, keys * features, keys * width);
+        let n_results = match form {
+            AttentionForm::Forward => heads * queries * width,
+            AttentionForm::Gradient => heads * (query + key + value),
+        };
+        if n_results == 0 {
+            return Some(Generated::default());
+        }
+        if queries * keys * width == 0 {
+            return Some(zeros(n_results * call.results[0].bytes()));
+        }
+        let is_small = features.max(width) <= MOST_ELEMENTS && features > 0 && scale.is_finite();
+        let fits = i32::try_from(query + key + value + queries * width).is_ok();
+        if !is_small || !fits {
+            return None;
+        }
+        let writer = Writer { it: self, call, prefix };
+        let statistics = (heads * queries * 4).next_multiple_of(256);
+        let tables = |constness: &str| {
+            [
+                workspace(format!("{constness}float* __restrict__ logarithm"), 0),
+                workspace(format!("{constness}float* __restrict__ mean"), statistics),
+            ]
+        };
+        match form {
+            AttentionForm::Forward => {
+                writer.generated(&[(Part::Forward, vec![writer.result()])], 0)
+            }
+            AttentionForm::Gradient => {
+                let with_result =
+                    || tables("const ").into_iter().chain([writer.result()]).collect();
+                let parts = [
+                    (Part::Statistics, tables("").to_vec()),
+                    (Part::KeyGradients, with_result()),
+                    (Part::QueryGradients, with_result()),
+                ];
+                writer.generated(&parts, 2 * statistics)
+            }
         }
     }
 }
@@ -110,7 +117,7 @@ impl Writer<'_> {
         result_apart(0, self.call.results[0])
     }
 
-    /// The functions for these parts, each with the parameters that follow the inputs.
+    /// Returns the functions for these parts, each with the parameters that follow the inputs.
     fn generated(
         &self,
         parts: &[(Part, Vec<Parameter>)],
@@ -126,7 +133,7 @@ impl Writer<'_> {
 
     fn function(&self, text: &mut Text, part: Part, more: &[Parameter]) -> Option<Operation> {
         let tiling = match Units::new(self.call) {
-            Units::Tensor { per_word } if mma::has_room(self.it, part) => {
+            Units::Tensor { per_word } if mma::fits(self.it, part) => {
                 mma::tiling(self.it, part, per_word)
             }
             Units::Tensor { .. } | Units::Single => fma::tiling(self.it, part),
@@ -141,7 +148,7 @@ impl Writer<'_> {
             threads: Threads::Cooperating,
             block: tiling.threads,
         };
-        // A namespace of its own lets each function have the same constants with other values.
+        // A namespace for each function allows the same constants to have other values there.
         let space = format!("{}text", function.name);
         text.block(format!("namespace {space}"), |text| self.space(text, &tiling));
         text.function(&function, |text| {
@@ -154,7 +161,7 @@ impl Writer<'_> {
         Some(function.launch_with(grid(n_blocks)?, u32::try_from(4 * tiling.n_words).ok()?))
     }
 
-    /// The constants and the functions that rely on them.
+    /// Writes the constants and the functions that rely on them.
     fn space(&self, text: &mut Text, tiling: &Tiling) {
         let Attention { queries, keys, features, width, is_causal, scale, .. } = *self.it;
         let sizes =
@@ -178,7 +185,7 @@ impl Writer<'_> {
     }
 }
 
-/// The name that a declaration ends with.
+/// Returns the name at the end of a declaration.
 fn name(declaration: &str) -> &str {
     declaration.rsplit(' ').next().unwrap_or(declaration)
 }
@@ -208,7 +215,8 @@ mod tests {
 
     #[test]
     fn tiles_of_all_sizes_fit_into_shared_memory() {
-        // What a block can have on GPUs of compute capability 8.0. Source: CUDA C++ Programming Guide, technical specifications.
+        // The limits of a block on GPUs of compute capability 8.0. Source: CUDA C++ Programming
+        // Guide, technical specifications.
         const MOST_BYTES: u32 = 163 << 10;
         let sizes: Vec<usize> = (1..=256).step_by(17).chain([64, 128, 256]).collect();
         for (features, width) in sizes.iter().flat_map(|it| sizes.iter().map(move |n| (*it, *n))) {

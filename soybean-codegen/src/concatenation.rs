@@ -1,9 +1,10 @@
-//! The text of [`Concatenation`]: a row of blocks for each part.
+//! CUDA C for [`Concatenation`]: a row of blocks for each part.
 
 use soybean_plan::{Concatenation, DType};
 
 use crate::{
     Call, Generated, Operation,
+    generate::CudaKernel,
     space::index_type_below,
     text::{Function, Text, Threads, input_apart, result_apart},
     units::Unit,
@@ -11,20 +12,22 @@ use crate::{
 
 /// The threads of a block.
 const BLOCK: usize = 256;
-/// The parts of one function: its parameters are limited.
+/// The maximum number of parts of one function, whose parameters are limited.
 const MOST_PARTS: usize = 64;
 
-pub(crate) fn generate(it: &Concatenation, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let dtype = *call.results.first()?;
-    let mut text = Text::default();
-    let mut operations = Vec::new();
-    for first in (0..it.lengths.len()).step_by(MOST_PARTS) {
-        let parts = first..it.lengths.len().min(first + MOST_PARTS);
-        if it.outer * it.lengths[parts.clone()].iter().sum::<usize>() > 0 {
-            operations.push(write(&mut text, it, dtype, parts, prefix)?);
+impl CudaKernel for Concatenation {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let dtype = *call.results.first()?;
+        let mut text = Text::default();
+        let mut operations = Vec::new();
+        for first in (0..self.lengths.len()).step_by(MOST_PARTS) {
+            let parts = first..self.lengths.len().min(first + MOST_PARTS);
+            if self.outer * self.lengths[parts.clone()].iter().sum::<usize>() > 0 {
+                operations.push(write(&mut text, self, dtype, parts, prefix)?);
+            }
         }
+        Some(Generated { text: text.finish(), operations, workspace_bytes: 0 })
     }
-    Some(Generated { text: text.finish(), operations, workspace_bytes: 0 })
 }
 
 fn write(
@@ -68,7 +71,7 @@ fn write(
             text.line(format!("if (blockIdx.y == {number}u && index < {n}u) {copy}"));
         }
     });
-    // Enough for the longest part, even if its units are the smallest.
+    // Enough blocks for the longest part, even if its units are the smallest.
     let n_blocks = u32::try_from((it.outer * longest / fewest).div_ceil(BLOCK)).ok()?;
     Some(function.launch([n_blocks, n_parts, 1]))
 }

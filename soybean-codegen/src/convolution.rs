@@ -1,62 +1,67 @@
-//! The text of [`Convolution`]: matrix products for each group, with patches of images that are found as they are read.
+//! CUDA C for [`Convolution`]: matrix products for each group. Patches of images are read in place.
 
 use soybean_plan::{Convolution, ConvolutionForm};
 
 use crate::{
     Call, Generated,
+    generate::CudaKernel,
     product::{Operand, Product, Units},
 };
 
-/// The functions for any sizes.
-pub(crate) fn generate(it: &Convolution, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let Convolution { form, batch, groups, channels, filters, .. } = *it;
-    let (pixels, results, window) = (plane(it.image), plane(it.result), plane(it.window));
-    let images = batch * groups * channels * pixels;
-    let sums = batch * groups * filters * results;
-    let weights = groups * filters * channels * window;
-    let (rows, columns, depth) = match form {
-        ConvolutionForm::Forward => (filters, batch * results, channels * window),
-        ConvolutionForm::Data => (channels, batch * pixels, filters * window),
-        ConvolutionForm::Filter => (filters, channels * window, batch * results),
-    };
-    if groups * rows * columns == 0 {
-        return Some(Generated::default());
+/// The general implementation for any sizes.
+impl CudaKernel for Convolution {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let Convolution { form, batch, groups, channels, filters, .. } = *self;
+        let (pixels, results, window) = (plane(self.image), plane(self.result), plane(self.window));
+        let images = batch * groups * channels * pixels;
+        let sums = batch * groups * filters * results;
+        let weights = groups * filters * channels * window;
+        let (rows, columns, depth) = match form {
+            ConvolutionForm::Forward => (filters, batch * results, channels * window),
+            ConvolutionForm::Data => (channels, batch * pixels, filters * window),
+            ConvolutionForm::Filter => (filters, channels * window, batch * results),
+        };
+        if groups * rows * columns == 0 {
+            return Some(Generated::default());
+        }
+        let (left, right, offset) = match form {
+            ConvolutionForm::Forward => forward(self),
+            ConvolutionForm::Data => data(self),
+            ConvolutionForm::Filter => filter(self),
+        };
+        // For gradients of images, the filter elements of one pixel that are neighbours along the
+        // depth belong to different filters.
+        let is_along_depth = form != ConvolutionForm::Data || window > 1;
+        let operand = |input: usize, is_along_depth: bool, members: String| Operand {
+            input,
+            dtype: call.inputs[input],
+            is_along_depth,
+            members,
+        };
+        let product = Product {
+            prefix,
+            units: Units::new(call),
+            batch: groups,
+            rows,
+            columns,
+            depth,
+            left: operand(1, is_along_depth, left),
+            right: operand(0, form == ConvolutionForm::Filter, right),
+            result: call.results[0],
+            axes: ["row", "column"],
+            offset,
+            most_elements: images.max(sums).max(weights),
+        };
+        product.with_few_columns().generated()
     }
-    let (left, right, offset) = match form {
-        ConvolutionForm::Forward => forward(it),
-        ConvolutionForm::Data => data(it),
-        ConvolutionForm::Filter => filter(it),
-    };
-    // Of the filters of one pixel, neighbours along the depth of gradients of images belong to different filters.
-    let is_along_depth = form != ConvolutionForm::Data || window > 1;
-    let operand = |input: usize, is_along_depth: bool, members: String| Operand {
-        input,
-        dtype: call.inputs[input],
-        is_along_depth,
-        members,
-    };
-    let product = Product {
-        prefix,
-        units: Units::new(call),
-        batch: groups,
-        rows,
-        columns,
-        depth,
-        left: operand(1, is_along_depth, left),
-        right: operand(0, form == ConvolutionForm::Filter, right),
-        result: call.results[0],
-        axes: ["row", "column"],
-        offset,
-        most_elements: images.max(sums).max(weights),
-    };
-    product.with_few_columns().generated()
 }
 
 const fn plane([height, width]: [usize; 2]) -> usize {
     height * width
 }
 
-/// How the operands and the result lie: members of the left, members of the right, and the result's offset.
+/// Returns the layout of the operands and the result: members of the left, members of the right,
+/// and the offset of the result.
 type Texts = (String, String, String);
 
 fn forward(it: &Convolution) -> Texts {
@@ -112,7 +117,7 @@ __device__ __forceinline__ float at(Line line, Index depth) const {{ return soyb
         image[1],
         padding[1],
     );
-    // Windows begin at multiples of the strides only.
+    // Windows begin only at multiples of the strides.
     let at = format!(
         "int top = line.y - (int)(depth / {} % {}) * {}, left = line.x - (int)(depth % {}) * {};
   int y = top / {}, x = left / {};
@@ -168,7 +173,7 @@ __device__ __forceinline__ float at(Line line, Index depth) const {{ return soyb
     (left, by_place(channels * pixels, &line, &at), offset)
 }
 
-/// Lines at these distances, for each batch.
+/// Returns lines at these distances, for each batch.
 fn dense(batch: usize, line: usize, depth: usize) -> String {
     format!(
         "typedef Index Line;
@@ -178,7 +183,7 @@ __device__ __forceinline__ float at(Line line, Index depth) const {{ return soyb
     )
 }
 
-/// Lines that are places in planes, from where other places are counted.
+/// Returns lines that are positions in planes, from which other positions are counted.
 fn by_place(batch: usize, line: &str, at: &str) -> String {
     format!(
         "struct Line {{
@@ -199,7 +204,8 @@ fn is_inside([height, width]: [usize; 2]) -> String {
     format!("0 <= y && y < {height} && 0 <= x && x < {width}")
 }
 
-/// Where the pixel with the number `column`, over all images, of plane `row` of a group lies.
+/// Returns the offset of the pixel with the number `column`, over all images, in plane `row` of a
+/// group.
 fn by_pixel(all_planes: usize, planes: usize, pixels: usize) -> String {
     format!(
         "column / {pixels} * {} + (batch * {planes} + row) * {pixels} + column % {pixels}",

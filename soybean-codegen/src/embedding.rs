@@ -1,9 +1,11 @@
-//! The text of [`Embedding`]: rows by their numbers, and sums of gradients in the order of the indices without a race.
+//! CUDA C for [`Embedding`]: rows by their numbers, and sums of gradients in the order of the
+//! indices without a race.
 
 use soybean_plan::{DType, Embedding, EmbeddingForm};
 
 use crate::{
     Address, Call, Generated, Operation,
+    generate::CudaKernel,
     space::index_type_below,
     text::{Function, Parameter, Text, Threads, input_apart, result_apart, workspace},
 };
@@ -11,39 +13,49 @@ use crate::{
 /// The threads of a block.
 const BLOCK: usize = 256;
 
-pub(crate) fn generate(it: &Embedding, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let [indices, values, numbers] = *call.inputs.first_chunk()?;
-    let writer =
-        Writer { it, prefix, types: [indices, values, numbers], result: *call.results.first()? };
-    let mut text = Text::default();
-    let mut operations = Vec::new();
-    let n_bytes = it.rows * it.width * writer.result.bytes();
-    if it.form == EmbeddingForm::ScatterAdd && n_bytes > 0 {
-        operations.push(Operation::Fill { target: Address::Result(0), n_bytes, value: 0 });
-    }
-    let n_values = match it.form {
-        EmbeddingForm::Gather => it.n_indices * it.width,
-        EmbeddingForm::ScatterAdd => it.n_indices * it.width * it.rows,
-    };
-    if n_values == 0 {
-        return Some(Generated { operations, ..Generated::default() });
-    }
-    if writer.has_places() {
-        let n_bytes = it.vocabulary * 4;
-        operations.push(Operation::Fill { target: Address::Workspace(0), n_bytes, value: 0xff });
-        operations.extend(writer.write_places(&mut text));
-    }
-    match it.form {
-        EmbeddingForm::Gather => operations.extend(writer.write_gather(&mut text)),
-        EmbeddingForm::ScatterAdd => {
-            let target = Address::Workspace(writer.firsts_offset());
-            operations.push(Operation::Fill { target, n_bytes: it.rows * 4, value: 0 });
-            operations.extend(writer.write_firsts(&mut text));
-            operations.extend(writer.write_sums(&mut text));
+impl CudaKernel for Embedding {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let [indices, values, numbers] = *call.inputs.first_chunk()?;
+        let writer = Writer {
+            it: self,
+            prefix,
+            types: [indices, values, numbers],
+            result: *call.results.first()?,
+        };
+        let mut text = Text::default();
+        let mut operations = Vec::new();
+        let n_bytes = self.rows * self.width * writer.result.bytes();
+        if self.form == EmbeddingForm::ScatterAdd && n_bytes > 0 {
+            operations.push(Operation::Fill { target: Address::Result(0), n_bytes, value: 0 });
         }
+        let n_values = match self.form {
+            EmbeddingForm::Gather => self.n_indices * self.width,
+            EmbeddingForm::ScatterAdd => self.n_indices * self.width * self.rows,
+        };
+        if n_values == 0 {
+            return Some(Generated { operations, ..Generated::default() });
+        }
+        if writer.has_places() {
+            let n_bytes = self.vocabulary * 4;
+            operations.push(Operation::Fill {
+                target: Address::Workspace(0),
+                n_bytes,
+                value: 0xff,
+            });
+            operations.extend(writer.write_places(&mut text));
+        }
+        match self.form {
+            EmbeddingForm::Gather => operations.extend(writer.write_gather(&mut text)),
+            EmbeddingForm::ScatterAdd => {
+                let target = Address::Workspace(writer.firsts_offset());
+                operations.push(Operation::Fill { target, n_bytes: self.rows * 4, value: 0 });
+                operations.extend(writer.write_firsts(&mut text));
+                operations.extend(writer.write_sums(&mut text));
+            }
+        }
+        let workspace_bytes = writer.workspace_bytes();
+        Some(Generated { text: text.finish(), operations, workspace_bytes })
     }
-    let workspace_bytes = writer.workspace_bytes();
-    Some(Generated { text: text.finish(), operations, workspace_bytes })
 }
 
 struct Writer<'a> {
@@ -54,12 +66,12 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Whether rows are found by a table, because some of them are elsewhere.
+    /// Returns true if rows are found by a table, because other ranks hold some of them.
     const fn has_places(&self) -> bool {
         self.it.rows < self.it.vocabulary
     }
 
-    /// Where the workspace has the first position of each row.
+    /// Returns the offset in the workspace of the first position of each row.
     const fn firsts_offset(&self) -> usize {
         if self.has_places() { (self.it.vocabulary * 4).next_multiple_of(256) } else { 0 }
     }
@@ -71,7 +83,7 @@ impl Writer<'_> {
         }
     }
 
-    /// How many elements of a row a thread has.
+    /// Returns the number of elements of a row for each thread.
     const fn width(&self) -> usize {
         if self.it.width.is_multiple_of(4) { 4 } else { 1 }
     }
@@ -80,7 +92,7 @@ impl Writer<'_> {
         self.has_places().then(|| workspace("const int* __restrict__ places", 0))
     }
 
-    /// Writes the row of an index, -1 if it is elsewhere.
+    /// Writes the row of an index, -1 if another rank holds it.
     fn row(&self, index: &str) -> String {
         if self.has_places() {
             format!("((unsigned){index} < {}u ? places[{index}] : -1)", self.it.vocabulary)
@@ -93,7 +105,7 @@ impl Writer<'_> {
         Function { name: format!("{}_{name}", self.prefix), parameters, threads, block: 256 }
     }
 
-    /// Notes for each row of the whole table where it lies.
+    /// Writes a function that stores, for each row of the whole table, its number on this rank.
     fn write_places(&self, text: &mut Text) -> Option<Operation> {
         let Embedding { rows, vocabulary, .. } = *self.it;
         let parameters =
@@ -133,8 +145,9 @@ impl Writer<'_> {
         launch(&function, n.div_ceil(BLOCK), 1)
     }
 
-    /// Notes for each row the first position that has its index, counted from the end so that 0 is none; the greatest of whole numbers does not depend on the
-    /// order of threads.
+    /// Writes a function that stores, for each row, the first position that has its index, counted
+    /// from the end so that 0 means none. The maximum of integers does not depend on the order of
+    /// threads.
     fn write_firsts(&self, text: &mut Text) -> Option<Operation> {
         let n = self.it.n_indices;
         let mut parameters = vec![
@@ -153,7 +166,8 @@ impl Writer<'_> {
         launch(&function, n.div_ceil(BLOCK), 1)
     }
 
-    /// Writes how a block lists the `positions` of its index among those from `start` on, as many as it has threads, in their order.
+    /// Writes code with which a block lists the `positions` of its index from `start` on, one for
+    /// each thread, in their order.
     fn write_positions(&self, text: &mut Text) {
         text.line("const unsigned own = start + threadIdx.x;");
         text.line(format!(
@@ -174,7 +188,7 @@ impl Writer<'_> {
         text.line("__syncthreads();");
     }
 
-    /// Sums the gradients of each row, by the block of its first position.
+    /// Writes a function that sums the gradients of each row in the block of its first position.
     fn write_sums(&self, text: &mut Text) -> Option<Operation> {
         let width = self.width();
         let mut parameters = vec![
@@ -205,7 +219,7 @@ impl Writer<'_> {
             format!("for (unsigned start = blockIdx.x; start < {n}u; start += {BLOCK}u)"),
             |text| {
                 self.write_positions(text);
-                // Several rows at once are on their way, and are added in their order.
+                // Several rows are loaded at once and added in their order.
                 text.line("#pragma unroll 4");
                 text.block("for (unsigned i = 0; i < n_found; ++i)", |text| {
                     text.line(format!("float values[{width}] = {{}};"));
@@ -225,7 +239,7 @@ impl Writer<'_> {
     }
 }
 
-/// Reads `values`.
+/// Returns the expression that reads `values`.
 fn load(width: usize, from: &str) -> String {
     if width == 1 {
         format!("values[0] = soybean_value(*({from}))")

@@ -1,4 +1,4 @@
-//! Scalar programs as text.
+//! Scalar programs as CUDA C.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::{
     text::{Parameter, Text, constant},
 };
 
-/// The parameter for run-time scalars, if the program reads any.
+/// Returns the parameter for run-time scalars, if the program reads any.
 pub(crate) fn scalars(program: &ScalarProgram) -> Option<Parameter> {
     let reads = |it: &Instruction| matches!(it, Instruction::Scalar(_));
     let declaration = "const float* __restrict__ scalars".to_owned();
@@ -36,7 +36,8 @@ pub(crate) fn write_scalars(text: &mut Text, program: &ScalarProgram) {
     }
 }
 
-/// Writes a constant `r0` for each register; `input` says what the element of an input is. Gives the results.
+/// Writes a constant `r0` for each register and returns the results; `input` is the expression for
+/// the element of an input.
 pub(crate) fn write(
     text: &mut Text,
     program: &ScalarProgram,

@@ -1,13 +1,8 @@
-//! What is generated for one kernel: functions, and the operations that run them.
+//! Generated kernels: functions, and the operations that run them.
 
 use soybean_plan::{DType, Kernel, Precision};
 
-use crate::{
-    attention, concatenation, contraction, convolution, embedding, map, padding, permutation,
-    pooling, reduction,
-};
-
-/// A kernel, with the types of the buffers that it is run on.
+/// A kernel, with the element types of its buffers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Call<'a> {
     /// The kernel.
@@ -16,18 +11,18 @@ pub struct Call<'a> {
     pub inputs: &'a [DType],
     /// The types of the buffers that it writes.
     pub results: &'a [DType],
-    /// With which numbers products are computed.
+    /// The precision of products.
     pub precision: Precision,
 }
 
-/// A kernel as text, and what is done to run it.
+/// A kernel as CUDA C, and the operations that run it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Generated {
-    /// The functions, which rely on [`prelude`](crate::prelude()) and on nothing else.
+    /// The functions, which rely on [`prelude`](crate::prelude()) alone.
     pub text: String,
     /// The operations, one after another.
     pub operations: Vec<Operation>,
-    /// The bytes that the operations use as they like between the first and the last of them.
+    /// The bytes of scratch space that the operations use.
     pub workspace_bytes: usize,
 }
 
@@ -36,13 +31,13 @@ pub struct Generated {
 pub enum Operation {
     /// Runs a function.
     Launch(Launch),
-    /// Sets bytes.
+    /// Fills memory with a byte.
     Fill {
-        /// Where they begin.
+        /// The start.
         target: Address,
-        /// How many they are.
+        /// The number of bytes.
         n_bytes: usize,
-        /// What each becomes.
+        /// The value of each byte.
         value: u8,
     },
 }
@@ -62,33 +57,43 @@ pub struct Launch {
     pub arguments: Vec<Address>,
 }
 
-/// Where something lies on the device.
+/// An address on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// The start of this input of the kernel.
+    /// The start of an input of the kernel.
     Input(usize),
-    /// The start of this result of the kernel.
+    /// The start of a result of the kernel.
     Result(usize),
-    /// The program's run-time scalars, as `f32`.
+    /// The run-time scalars of the program, as `f32`.
     Scalars,
-    /// This many bytes into the workspace, a multiple of 256.
+    /// An offset in the workspace in bytes, a multiple of 256.
     Workspace(usize),
 }
 
-/// The text of a kernel. All its functions' names begin with `prefix`. Nothing for collectives, and for products that only libraries compute.
-#[must_use]
-pub fn generate(call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    match call.kernel {
-        Kernel::Contract(it) => contraction::generate(it, call, prefix),
-        Kernel::Map(it) => map::generate(it, call, prefix),
-        Kernel::Reduce(it) => reduction::generate(it, call, prefix),
-        Kernel::Permute(it) => permutation::generate(it, call, prefix),
-        Kernel::Convolve(it) => convolution::generate(it, call, prefix),
-        Kernel::Pool(it) => pooling::generate(it, call, prefix),
-        Kernel::Pad(it) => padding::generate(it, call, prefix),
-        Kernel::Concatenate(it) => concatenation::generate(it, call, prefix),
-        Kernel::Embed(it) => embedding::generate(it, call, prefix),
-        Kernel::Attend(it) => attention::generate(it, call, prefix),
-        Kernel::Communicate(_) => None,
-    }
+/// A kernel that can be written as CUDA C.
+///
+/// Each file of this crate that is named after a kernel implements it for that descriptor.
+pub(crate) trait CudaKernel {
+    /// Returns the functions and the operations that run them. The names of all functions begin
+    /// with `prefix`.
+    ///
+    /// Returns none for kernels that only libraries compute.
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated>;
 }
+
+macro_rules! generate_any {
+    ($($file:ident: $variant:ident($($type:ident),*),)*) => {
+        /// Returns the text of a kernel. The names of all its functions begin with `prefix`.
+        ///
+        /// Returns none for collectives, and for products that only libraries compute.
+        #[must_use]
+        pub fn generate(call: &Call<'_>, prefix: &str) -> Option<Generated> {
+            match call.kernel {
+                $(Kernel::$variant(it) => it.generate(call, prefix),)*
+                Kernel::Communicate(_) => None,
+            }
+        }
+    };
+}
+
+soybean_plan::for_each_kernel!(generate_any);

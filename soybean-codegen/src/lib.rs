@@ -1,7 +1,7 @@
-//! CUDA C for the kernels of a program: descriptors in, text and launches out.
+//! CUDA C for the kernels of a program: maps descriptors to source text and launches.
 //!
-//! Shapes and strides are constants in the text. The same text is compiled for GPUs and, in tests, for the CPU. Nothing here knows drivers, devices or
-//! libraries.
+//! Shapes and strides are constants in the text. GPUs and, in tests, CPUs run the same text. This
+//! crate knows no drivers, devices or libraries.
 
 mod attention;
 mod concatenation;

@@ -1,9 +1,11 @@
-//! The text of [`Map`]: each thread computes a few neighbouring points, so that dense operands are read and written 16 bytes at a time.
+//! CUDA C for [`Map`]: each thread computes a few neighbouring points, so that dense operands are
+//! read and written 16 bytes at a time.
 
 use soybean_plan::{DType, Map};
 
 use crate::{
     Call, Generated, formula,
+    generate::CudaKernel,
     space::{Axis, axes, index_type, is_constant, is_dense, n_points, write_places},
     text::{Function, Text, Threads, input, input_apart, result},
 };
@@ -11,36 +13,38 @@ use crate::{
 /// The threads of a block.
 const BLOCK: usize = 256;
 
-pub(crate) fn generate(it: &Map, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let writer = Writer::new(it, call);
-    let n = n_points(&writer.axes);
-    if n == 0 {
-        return Some(Generated::default());
-    }
-    let width = writer.width();
-    let function = writer.function(prefix);
-    let mut text = Text::default();
-    text.function(&function, |text| {
-        let index_type = writer.index_type;
-        let thread = format!("(({index_type})blockIdx.x * {BLOCK}u + threadIdx.x)");
-        text.line(format!("const {index_type} first = {thread} * {width}u;"));
-        text.line(format!("if (first >= {n}u) return;"));
-        formula::write_scalars(text, &it.program);
-        if !n.is_multiple_of(width) {
-            text.block(format!("if (first + {width}u > {n}u)"), |text| {
-                let head = format!("for ({index_type} point = first; point < {n}u; ++point)");
-                text.block(head, |text| writer.write(text, 1, "point"));
-                text.line("return;");
-            });
+impl CudaKernel for Map {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let writer = Writer::new(self, call);
+        let n = n_points(&writer.axes);
+        if n == 0 {
+            return Some(Generated::default());
         }
-        writer.write(text, width, "first");
-    });
-    let n_blocks = u32::try_from(n.div_ceil(width).div_ceil(BLOCK)).ok()?;
-    Some(Generated {
-        text: text.finish(),
-        operations: vec![function.launch([n_blocks, 1, 1])],
-        workspace_bytes: 0,
-    })
+        let width = writer.width();
+        let function = writer.function(prefix);
+        let mut text = Text::default();
+        text.function(&function, |text| {
+            let index_type = writer.index_type;
+            let thread = format!("(({index_type})blockIdx.x * {BLOCK}u + threadIdx.x)");
+            text.line(format!("const {index_type} first = {thread} * {width}u;"));
+            text.line(format!("if (first >= {n}u) return;"));
+            formula::write_scalars(text, &self.program);
+            if !n.is_multiple_of(width) {
+                text.block(format!("if (first + {width}u > {n}u)"), |text| {
+                    let head = format!("for ({index_type} point = first; point < {n}u; ++point)");
+                    text.block(head, |text| writer.write(text, 1, "point"));
+                    text.line("return;");
+                });
+            }
+            writer.write(text, width, "first");
+        });
+        let n_blocks = u32::try_from(n.div_ceil(width).div_ceil(BLOCK)).ok()?;
+        Some(Generated {
+            text: text.finish(),
+            operations: vec![function.launch([n_blocks, 1, 1])],
+            workspace_bytes: 0,
+        })
+    }
 }
 
 struct Writer<'a> {
@@ -50,23 +54,23 @@ struct Writer<'a> {
     index_type: &'static str,
 }
 
-/// How some neighbouring points read an operand.
+/// The access of an operand by some neighbouring points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// As one stretch, at the number of the first point.
+    /// A contiguous range at the number of the first point.
     Dense,
-    /// As one stretch, at the place of the first point.
+    /// A contiguous range at the offset of the first point.
     Stretch,
-    /// All the same element.
+    /// The same element for all points.
     Same,
-    /// At even distances from the place of the first point.
+    /// Elements at even distances from the offset of the first point.
     Even(usize),
-    /// Each at its own place.
+    /// A separate offset for each point.
     Each,
 }
 
 impl Access {
-    /// How `width` points that begin at a multiple of it read an operand.
+    /// Returns the access of an operand by `width` points that begin at a multiple of `width`.
     pub(crate) fn of(axes: &[Axis], operand: usize, width: usize) -> Self {
         if is_dense(axes, operand) {
             return Self::Dense;
@@ -89,7 +93,7 @@ impl Access {
 impl<'a> Writer<'a> {
     fn new(map: &'a Map, call: &'a Call<'a>) -> Self {
         let mut operands = map.inputs.to_vec();
-        // Results are the last operand, so that joining dims heeds them.
+        // Results count as the last operand, so dims are joined only if results allow it.
         operands.push(map.extents.dense_strides());
         let axes = axes(&map.extents, &operands);
         Self { map, call, index_type: index_type(&axes), axes }
@@ -97,7 +101,7 @@ impl<'a> Writer<'a> {
 
     fn function(&self, prefix: &str) -> Function {
         let inputs = self.call.inputs.iter().enumerate().map(|(number, dtype)| {
-            // Only dense inputs may be results too.
+            // Only dense inputs may share their buffer with a result.
             if is_dense(&self.axes, number) {
                 input(number, *dtype)
             } else {
@@ -114,7 +118,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The points of a thread: as many as fill 16 bytes of the wider elements.
+    /// Returns the number of points of a thread: as many as fill 16 bytes of the wider elements.
     fn width(&self) -> usize {
         let is_stretch = |operand: usize| {
             matches!(Access::of(&self.axes, operand, 8), Access::Dense | Access::Stretch)
@@ -125,7 +129,7 @@ impl<'a> Writer<'a> {
         if n_points(&self.axes) < narrow { 1 } else { narrow }
     }
 
-    /// Writes what `width` points from one on do, all their loads before their stores.
+    /// Writes the work of `width` points from one on, all loads before the stores.
     fn write(&self, text: &mut Text, width: usize, index: &str) {
         let n_inputs = self.map.inputs.len();
         let access: Vec<Access> =
@@ -175,7 +179,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Writes an array `x0` with the elements of the input 0 for `width` points; without its elements if each has a place of its own.
+/// Writes an array `x0` with the elements of input 0 for `width` points; without its elements if
+/// each point has a separate offset.
 pub(crate) fn write_load(
     text: &mut Text,
     number: usize,
@@ -260,7 +265,7 @@ SOYBEAN_EXPORT(k_map, 0)
         let has = |types: &[DType], part: &str| text(&[6, 8], &[dense, row], types).contains(part);
         assert!(has(&[DType::Bf16; 2], "threadIdx.x) * 8u"));
         assert!(has(&[DType::Bf16, DType::F32], "threadIdx.x) * 4u"));
-        // Rows of 7 are no whole stretches, but what is dense is one stretch all the same.
+        // Rows of 7 are not whole vectors, but a dense tensor is one contiguous range.
         let odd = text(&[6, 7], &[Strides::new(&[7, 1]), row], &[DType::F32; 2]);
         assert!(odd.contains("soybean_load(in0 + first, x0);") && odd.contains("in1[e1]"), "{odd}");
     }

@@ -1,11 +1,13 @@
-//! Copies and combines elements that lie in patterns which are known at run time: what collectives do. It relies on the prelude.
+//! Copies and combines elements by patterns that are known at run time, for collectives. Relies on
+//! the prelude.
 
-// One dim of a pattern: steps of equal size, or a table of places for each coordinate.
+// One dim of a pattern: steps of equal size, or a table of offsets for each coordinate.
 struct soybean_dim {
   unsigned extent, table, here_step, there_step;
 };
 
-// Which units of a source (`there`) are which of the result (`here`). The words are those of `Pattern::part`.
+// Maps units of a source (`there`) to units of the result (`here`). The words are those of
+// `Pattern::part`.
 struct soybean_part {
   unsigned long long source, tables, here, there, n_points;
   unsigned n_dims, n_sources;
@@ -22,7 +24,7 @@ __device__ __forceinline__ soybean_place soybean_find(const soybean_part& part, 
   for (unsigned number = part.n_dims; number-- > 0;) {
     const soybean_dim& dim = part.dims[number];
     unsigned coordinate = point;
-    // The outermost dim has the whole rest.
+    // The outermost dim takes the remaining quotient.
     if (number > 0) point /= dim.extent, coordinate -= point * dim.extent;
     if (dim.table == 0xffffffffu) {
       place.here += (unsigned long long)coordinate * dim.here_step;
@@ -37,7 +39,7 @@ __device__ __forceinline__ soybean_place soybean_find(const soybean_part& part, 
 }
 
 template <class Unit> __device__ __forceinline__ void soybean_move(const soybean_part* parts, Unit* result) {
-  // Several reads at once hide how far away another device's memory is.
+  // Several reads at once hide the latency of the memory of another device.
   const int n_at_once = 4;
   const soybean_part& part = parts[blockIdx.y];
   const Unit* source = (const Unit*)part.source;
@@ -60,7 +62,7 @@ template <class Unit> __device__ __forceinline__ void soybean_move(const soybean
   }
 }
 
-// Elements of one unit, combined in single precision in the order of the sources.
+// Combines the elements of one unit in single precision, in the order of the sources.
 template <class Combine, class Element, class Unit> __device__ __forceinline__ void soybean_combine(const soybean_part* parts, Unit* result) {
   const int n_elements = sizeof(Unit) / sizeof(Element);
   union Elements {

@@ -1,11 +1,14 @@
-//! Functions that copy and combine elements in patterns which are data, not text: what collectives do on a device.
+//! CUDA C that copies and combines elements by patterns which are data, not text. Collectives use
+//! it.
 //!
-//! A *part* is what one source gives to a result: `result[here(x)] = source[there(x)]` for all points `x` of an index space. Where the places of a dim's
-//! coordinates are evenly spaced, they are steps; else they stand in a table. Places are counted in *units*, as many bytes as can be moved at once.
+//! A *part* is the contribution of one source to a result: `result[here(x)] = source[there(x)]` for
+//! all points `x` of an index space. Evenly spaced offsets along a dim are stored as steps, others
+//! in a table. Offsets are counted in *units*: as many bytes as can be moved at once.
 
 use soybean_plan::{Combine, DType, MAX_RANK, Run};
 
-/// The text of these functions, to stand once after the prelude. Those that are not named are left out, since compiling all of them takes longer than most models.
+/// Returns the text of these functions, which follows the prelude once. Functions that are not
+/// named are left out, since compiling all of them takes longer than most models.
 #[must_use]
 pub fn text(functions: &[String]) -> String {
     let wanted = instances().filter(|(name, _)| functions.contains(name));
@@ -15,13 +18,13 @@ pub fn text(functions: &[String]) -> String {
     })
 }
 
-/// The names of all functions.
+/// Returns the names of all functions.
 #[must_use]
 pub fn functions() -> Vec<String> {
     instances().map(|(name, _)| name).collect()
 }
 
-/// Each function's name, and the line that makes it.
+/// Returns the name of each function, and the line that defines it.
 fn instances() -> impl Iterator<Item = (String, String)> {
     let moves = UNITS
         .iter()
@@ -43,36 +46,39 @@ fn instances() -> impl Iterator<Item = (String, String)> {
     moves.chain(combines)
 }
 
-/// The sizes of units in bytes, and their types.
+/// The unit sizes in bytes, and their types.
 const UNITS: [(usize, &str); 4] =
     [(2, "unsigned short"), (4, "unsigned"), (8, "uint2"), (16, "uint4")];
 
 /// The threads of a block of each of the functions.
 pub const BLOCK: u32 = 256;
 
-/// The 64-bit words of a part in a device's memory.
+/// The 64-bit words of a part in device memory.
 pub const PART_WORDS: usize = 6 + 2 * MOST_DIMS;
 
-/// The most dims of a pattern: a tensor's dim with evenly spaced runs becomes two.
+/// The maximum number of dims of a pattern. A dim of a tensor with evenly spaced runs becomes two.
 const MOST_DIMS: usize = 2 * MAX_RANK;
 
-/// The most bytes that one thread moves at once.
+/// The maximum number of bytes that one thread moves at once.
 const LARGEST_UNIT_BYTES: usize = 16;
 
-/// More blocks than these would take the device from the kernels that run beside, and move nothing faster.
+/// More blocks would take the device from kernels that run at the same time, and move nothing
+/// faster.
 const MOST_BLOCKS: u64 = 1024;
 
-/// The table of a dim that has steps.
+/// The table number of a dim that has steps.
 const NO_TABLE: u32 = u32::MAX;
 
-/// The function that copies units of 2, 4, 8 or 16 bytes. Its arguments are the parts, one after another in the device's memory, and the result.
+/// Returns the name of the function that copies units of 2, 4, 8 or 16 bytes. Its arguments are the
+/// parts, one after another in device memory, and the result.
 #[must_use]
 pub fn move_function(unit_bytes: usize) -> String {
     format!("soybean_move_{unit_bytes}")
 }
 
-/// The function that combines the elements of all sources of a part in their order; sums of `bf16` are taken in `f32`. Its arguments are those of
-/// [`move_function`]. Nothing for integers, of which there are no partial results.
+/// Returns the name of the function that combines the elements of all sources of a part in their
+/// order. Sums of `bf16` are computed in `f32`. Its arguments are those of [`move_function`].
+/// Returns none for integers, which have no partial results.
 #[must_use]
 pub fn combine_function(combine: Combine, dtype: DType, unit_bytes: usize) -> Option<String> {
     match dtype {
@@ -83,7 +89,8 @@ pub fn combine_function(combine: Combine, dtype: DType, unit_bytes: usize) -> Op
     }
 }
 
-/// The blocks that run a function over parts of which the largest has so many points; [`None`] if there is nothing to do.
+/// Returns the blocks that run a function over parts of which the largest has this many points;
+/// [`None`] if there is nothing to do.
 #[must_use]
 pub fn grid(most_points: u64, n_parts: u32) -> Option<[u32; 3]> {
     let n_blocks = most_points.div_ceil(u64::from(BLOCK)).min(MOST_BLOCKS);
@@ -91,19 +98,19 @@ pub fn grid(most_points: u64, n_parts: u32) -> Option<[u32; 3]> {
     (n_blocks > 0 && n_parts > 0).then_some([n_blocks, n_parts, 1])
 }
 
-/// One dim of what a source and a result share.
+/// One dim of the index space that a source and a result share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dim {
-    /// The positions that are shared, in the result (`here`) and in the source (`there`).
+    /// The shared positions in the result (`here`) and in the source (`there`).
     pub runs: Vec<Run>,
-    /// How far apart neighbours lie in the result, in elements.
+    /// The distance of neighbours in the result, in elements.
     pub stride_here: usize,
-    /// How far apart neighbours lie in the source, in elements.
+    /// The distance of neighbours in the source, in elements.
     pub stride_there: usize,
 }
 
-/// The largest unit in bytes in which these dims, outermost first, can be moved; both buffers begin at multiples of 16 bytes. Parts of one launch
-/// have one unit: the smallest of theirs.
+/// Returns the largest unit in bytes that can move these dims, outermost first. Both buffers begin
+/// at multiples of 16 bytes. Parts of one launch share the smallest of their units.
 #[must_use]
 pub fn unit_bytes(dims: &[Dim], element_bytes: usize) -> usize {
     let Some((inner, outer)) = dims.split_last() else { return element_bytes };
@@ -124,19 +131,19 @@ pub fn unit_bytes(dims: &[Dim], element_bytes: usize) -> usize {
     unit * element_bytes
 }
 
-/// The places of a part's points, in units.
+/// The offsets of the points of a part, in units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// The number of points.
     pub n_points: u64,
-    /// Pairs (`here`, `there`): the tables of all dims that have one, one after another.
+    /// Pairs (`here`, `there`): the tables of all dims that have one, concatenated.
     pub tables: Vec<[u32; 2]>,
     here: u64,
     there: u64,
     dims: Vec<Steps>,
 }
 
-/// One dim of a pattern, as it stands in a device's memory.
+/// One dim of a pattern, as stored in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Steps {
     extent: u32,
@@ -147,7 +154,8 @@ struct Steps {
 }
 
 impl Pattern {
-    /// The pattern of these dims, outermost first, in units that are no larger than [`unit_bytes`]. Nothing if there are 2^32 points or units.
+    /// Returns the pattern of these dims, outermost first, in units that are no larger than
+    /// [`unit_bytes`]. Returns none if there are 2^32 points or units.
     #[must_use]
     pub fn new(dims: &[Dim], element_bytes: usize, unit_bytes: usize) -> Option<Self> {
         let unit = unit_bytes / element_bytes;
@@ -172,8 +180,9 @@ impl Pattern {
         (this.n_points < 1 << 32 && this.dims.len() <= MOST_DIMS).then_some(this)
     }
 
-    /// The pattern as it stands in a device's memory, as little-endian words. `source` is the address of the source's first element or, to combine, of a list
-    /// of `n_sources` such addresses; `tables` is that of the tables.
+    /// Returns the pattern as stored in device memory, as little-endian words. `source` is the
+    /// address of the first element of the source or, to combine, of a list of `n_sources` such
+    /// addresses; `tables` is the address of the tables.
     #[must_use]
     pub fn part(&self, source: u64, n_sources: u32, tables: u64) -> [u64; PART_WORDS] {
         let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -188,7 +197,7 @@ impl Pattern {
         words
     }
 
-    /// Adds a dim inside of those that are there.
+    /// Adds a dim as the innermost.
     fn push(&mut self, runs: &[Run], stride_here: usize, stride_there: usize) -> Option<()> {
         let n_positions: usize = runs.iter().map(|it| it.length).sum();
         self.n_points = self.n_points.checked_mul(u64::try_from(n_positions).ok()?)?;
@@ -202,7 +211,8 @@ impl Pattern {
         self.push_steps(first.length, stride_here, stride_there)
     }
 
-    /// Adds evenly spaced places; those that only lengthen the dim around them join it.
+    /// Adds evenly spaced offsets; they are merged with the dim around them if they only lengthen
+    /// it.
     fn push_steps(&mut self, extent: usize, here: usize, there: usize) -> Option<()> {
         if extent == 1 {
             return Some(());
@@ -238,7 +248,8 @@ impl Pattern {
     }
 }
 
-/// From run to run how far it is here and there, if that is always the same and all runs are equally long.
+/// Returns the distance from run to run here and there, if it is always the same and all runs are
+/// equally long.
 fn spacing(runs: &[Run]) -> Option<(usize, usize)> {
     let [first, second, ..] = runs else { return Some((0, 0)) };
     let distance =

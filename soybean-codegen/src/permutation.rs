@@ -1,10 +1,11 @@
-//! The text of [`Permutation`]: where rows of the result are columns of the input, tiles go through shared memory, so that both are read and written in
-//! stretches; else it is a map.
+//! CUDA C for [`Permutation`]. If rows of the result are columns of the input, tiles go through
+//! shared memory, so that both are read and written in contiguous ranges. Otherwise it is a map.
 
 use soybean_plan::{DType, Instruction, Kernel, Map, Permutation, ScalarProgram};
 
 use crate::{
-    Call, Generated, map,
+    Call, Generated,
+    generate::CudaKernel,
     space::{Axis, axes, index_type, n_points, product, sum, write_places},
     text::{Function, Text, Threads, input_apart, result_apart},
 };
@@ -13,19 +14,21 @@ use crate::{
 const TILE: usize = 32;
 /// The threads of a block.
 const BLOCK: usize = 256;
-/// Tiles of dims that are shorter would be nearly empty.
+/// Shorter dims would leave tiles nearly empty.
 const SHORTEST: usize = 8;
 
-pub(crate) fn generate(it: &Permutation, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    // Bits are copied as they are, whatever they mean.
-    let types = [*call.inputs.first()?, *call.results.first()?].map(|it| match it {
-        DType::F32 | DType::I32 => DType::F32,
-        DType::Bf16 => DType::Bf16,
-    });
-    let axes = axes(&it.extents, &[it.input, it.extents.dense_strides()]);
-    match Transposition::of(&axes) {
-        Some(tiles) => tiles.generate(types, prefix),
-        None => direct(it, call, types, prefix),
+impl CudaKernel for Permutation {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        // Bits are copied unchanged, whatever their type.
+        let types = [*call.inputs.first()?, *call.results.first()?].map(|it| match it {
+            DType::F32 | DType::I32 => DType::F32,
+            DType::Bf16 => DType::Bf16,
+        });
+        let axes = axes(&self.extents, &[self.input, self.extents.dense_strides()]);
+        match Transposition::of(&axes) {
+            Some(tiles) => tiles.generate(types, prefix),
+            None => direct(self, call, types, prefix),
+        }
     }
 }
 
@@ -35,10 +38,11 @@ fn direct(it: &Permutation, call: &Call<'_>, types: [DType; 2], prefix: &str) ->
     let map = Map { extents: it.extents, inputs: vec![it.input].into(), program };
     let kernel = Kernel::Map(map.clone());
     let call = Call { kernel: &kernel, inputs: &types[..1], results: &types[1..], ..*call };
-    map::generate(&map, &call, prefix)
+    map.generate(&call, prefix)
 }
 
-/// A copy in which neighbours in the input (`near`) and in the result (`row`) are along different dims.
+/// A copy in which neighbours in the input (`near`) and in the result (`row`) are along different
+/// dims.
 struct Transposition {
     near: Axis,
     row: Axis,

@@ -1,10 +1,12 @@
-//! The text of [`Pooling`]: each thread computes one element of the result. The gradient of maxima first notes where each window has its maximum; then each
-//! pixel adds up the gradients of the windows that chose it, in their order.
+//! CUDA C for [`Pooling`]: each thread computes one element of the result. The gradient of maxima
+//! first stores the position of the maximum of each window. Each pixel then adds up the gradients
+//! of the windows that chose it, in their order.
 
 use soybean_plan::{DType, Pooling, PoolingForm};
 
 use crate::{
     Call, Generated, Operation,
+    generate::CudaKernel,
     space::index_type_below,
     text::{Function, Parameter, Text, Threads, input_apart, result_apart, workspace},
 };
@@ -12,23 +14,26 @@ use crate::{
 /// The threads of a block.
 const BLOCK: usize = 256;
 
-pub(crate) fn generate(it: &Pooling, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    // Places within a plane are signed numbers of 32 bits.
-    i32::try_from(it.image[0] * it.image[1]).ok()?;
-    let writer = Writer { it, prefix, inputs: call.inputs, result: *call.results.first()? };
-    let mut text = Text::default();
-    let mut workspace_bytes = 0;
-    let operations = match it.form {
-        PoolingForm::Max => vec![writer.write_combined(&mut text, "soybean_max")],
-        PoolingForm::Sum => vec![writer.write_combined(&mut text, "soybean_sum")],
-        PoolingForm::SumGradient => vec![writer.write_sum_gradient(&mut text)],
-        PoolingForm::MaxGradient => {
-            workspace_bytes = it.planes * it.result[0] * it.result[1] * 4;
-            vec![writer.write_chosen(&mut text), writer.write_max_gradient(&mut text)]
-        }
-    };
-    let operations = operations.into_iter().flatten().collect();
-    Some(Generated { text: text.finish(), operations, workspace_bytes })
+impl CudaKernel for Pooling {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        // Positions within a plane are signed 32-bit integers.
+        i32::try_from(self.image[0] * self.image[1]).ok()?;
+        let writer =
+            Writer { it: self, prefix, inputs: call.inputs, result: *call.results.first()? };
+        let mut text = Text::default();
+        let mut workspace_bytes = 0;
+        let operations = match self.form {
+            PoolingForm::Max => vec![writer.write_combined(&mut text, "soybean_max")],
+            PoolingForm::Sum => vec![writer.write_combined(&mut text, "soybean_sum")],
+            PoolingForm::SumGradient => vec![writer.write_sum_gradient(&mut text)],
+            PoolingForm::MaxGradient => {
+                workspace_bytes = self.planes * self.result[0] * self.result[1] * 4;
+                vec![writer.write_chosen(&mut text), writer.write_max_gradient(&mut text)]
+            }
+        };
+        let operations = operations.into_iter().flatten().collect();
+        Some(Generated { text: text.finish(), operations, workspace_bytes })
+    }
 }
 
 struct Writer<'a> {
@@ -48,7 +53,8 @@ impl Writer<'_> {
         index_type_below(planes * (image[0] * image[1]).max(result[0] * result[1]))
     }
 
-    /// Writes a function with a thread for each element of planes of this size; `body` knows its `index`, `plane`, `y` and `x`.
+    /// Writes a function with a thread for each element of planes of this size. In `body`, its
+    /// `index`, `plane`, `y` and `x` are defined.
     fn write(
         &self,
         text: &mut Text,
@@ -78,7 +84,8 @@ impl Writer<'_> {
         (n_blocks > 0).then(|| function.launch([n_blocks, 1, 1]))
     }
 
-    /// Writes a loop over the pixels of the window at `y` and `x`; `body` knows the `pixel`, the number of which in its plane is `place`.
+    /// Writes a loop over the pixels of the window at `y` and `x`. In `body`, the `pixel` and its
+    /// number `place` in its plane are defined.
     fn write_window(&self, text: &mut Text, body: impl FnOnce(&mut Text)) {
         let Pooling { image: [height, width], window, stride, padding, .. } = *self.it;
         text.line(format!("const int top = y * {} - {};", stride[0], padding[0]));
@@ -106,7 +113,8 @@ impl Writer<'_> {
         })
     }
 
-    /// Notes for each window the place of its maximum, -1 if it has no pixels.
+    /// Writes a function that stores the position of the maximum of each window, -1 if the window
+    /// has no pixels.
     fn write_chosen(&self, text: &mut Text) -> Option<Operation> {
         let parameters = vec![self.input(0)?, workspace("int* __restrict__ chosen", 0)];
         self.write(text, "chosen", (self.it.result, parameters), |text| {
@@ -120,7 +128,8 @@ impl Writer<'_> {
         })
     }
 
-    /// Writes a loop over the windows that have the pixel at `y` and `x`; `body` knows the number `window` of each.
+    /// Writes a loop over the windows that contain the pixel at `y` and `x`. In `body`, the number
+    /// `window` is defined.
     fn write_windows(&self, text: &mut Text, body: impl FnOnce(&mut Text)) {
         let Pooling { window, result, stride, padding, .. } = *self.it;
         for (dim, (name, at)) in [("row", "y"), ("column", "x")].into_iter().enumerate() {

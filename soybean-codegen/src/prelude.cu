@@ -1,24 +1,27 @@
-//! What all generated functions rely on. The text is compiled for GPUs, and in tests for the CPU, where a header that is included before it supplies
-//! CUDA's words, the two macros and the products of tensor cores.
+//! The common text that all generated functions rely on. It is compiled for GPUs, and in tests for
+//! the CPU. There a header that is included before it supplies CUDA's keywords, the two macros and
+//! the matrix instructions of tensor cores.
 
 typedef unsigned short bf16;
 
 #ifndef SOYBEAN_ON_CPU
 // Coordinates of points are written even if no operand depends on them.
 #pragma nv_diag_suppress 177
-// For the CPU, this line makes a function known together with whether its threads wait for one another.
+// On the CPU, this line registers a function and whether its threads wait for each other.
 #define SOYBEAN_EXPORT(function, uses_barriers)
-// The dynamic shared memory of a block. Each name may have one type only in a whole text.
+// The dynamic shared memory of a block. Each name may have only one type in a whole text.
 #define SOYBEAN_SHARED(type, name) extern __shared__ __align__(16) type name[]
 
-// d += a b for the 16 x 16 matrix a and the 16 x 8 matrix b, by all threads of a warp; layouts are those of PTX.
+// d += a b for the 16 x 16 matrix a and the 16 x 8 matrix b, by all threads of a warp, in the
+// layouts of PTX.
 __device__ __forceinline__ void soybean_mma_bf16(float d[4], const unsigned a[4], const unsigned b[2]) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// d += a b for the 16 x 8 matrix a and the 8 x 8 matrix b, by all threads of a warp; layouts are those of PTX.
+// d += a b for the 16 x 8 matrix a and the 8 x 8 matrix b, by all threads of a warp, in the layouts
+// of PTX.
 __device__ __forceinline__ void soybean_mma_tf32(float d[4], const unsigned a[4], const unsigned b[2]) {
   asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -30,7 +33,7 @@ __device__ __forceinline__ void soybean_mma_tf32(float d[4], const unsigned a[4]
 #define SOYBEAN_NAN __uint_as_float(0x7fc00000u)
 #define SOYBEAN_ALL_LANES 0xffffffffu
 
-// ---- Numbers in memory, and as the single precision in which everything is computed.
+// ---- Conversions between numbers in memory and single precision, in which everything is computed.
 
 __device__ __forceinline__ bf16 soybean_to_bf16(float x) {
   unsigned bits = __float_as_uint(x);
@@ -39,7 +42,7 @@ __device__ __forceinline__ bf16 soybean_to_bf16(float x) {
   return (bf16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// Two numbers in one word, the first in its lower half.
+// Packs two numbers into one word, the first in its lower half.
 __device__ __forceinline__ unsigned soybean_pack_bf16(float low, float high) {
 #ifndef SOYBEAN_ON_CPU
   unsigned pair;
@@ -53,7 +56,8 @@ __device__ __forceinline__ unsigned soybean_pack_bf16(float low, float high) {
 __device__ __forceinline__ float soybean_low_of_pair(unsigned pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float soybean_high_of_pair(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-// The bits of a number with 10 bits of mantissa, for products of tensor cores; halves are rounded away from 0.
+// Returns the bits of a number with 10 bits of mantissa, for tensor cores; halves are rounded away
+// from 0.
 __device__ __forceinline__ unsigned soybean_to_tf32(float x) {
 #ifndef SOYBEAN_ON_CPU
   unsigned bits;
@@ -71,12 +75,12 @@ __device__ __forceinline__ float soybean_value(int x) { return (float)x; }
 
 __device__ __forceinline__ void soybean_store(float* to, float x) { *to = x; }
 __device__ __forceinline__ void soybean_store(bf16* to, float x) { *to = soybean_to_bf16(x); }
-// Cut off towards 0 and at the bounds; NaN gives 0.
+// Truncates towards 0 and saturates at the bounds; NaN gives 0.
 __device__ __forceinline__ void soybean_store(int* to, float x) {
   *to = x >= 2147483648.0f ? 2147483647 : x <= -2147483648.0f ? -2147483647 - 1 : x == x ? (int)x : 0;
 }
 
-// Neighbours at once; addresses are multiples of as many bytes as are moved, or of 16 if those are more.
+// Vector loads and stores. Addresses are multiples of the size, or of 16 bytes for larger vectors.
 template <int n> __device__ __forceinline__ void soybean_load(const float* from, float (&to)[n]) {
 #pragma unroll
   for (int i = 0; i < n; i += 4) {
@@ -122,7 +126,7 @@ __device__ __forceinline__ void soybean_store(bf16* to, const float (&from)[8]) 
 
 // ---- The functions of scalar programs that C lacks.
 
-// The larger of the two; NaN if either is.
+// Returns the larger of the two; NaN if either is NaN.
 __device__ __forceinline__ float soybean_maximum(float x, float y) { return x > y || x != x ? x : y; }
 // NaN stays NaN.
 __device__ __forceinline__ float soybean_relu(float x) { return x < 0.0f ? 0.0f : x; }
@@ -141,7 +145,7 @@ __device__ __forceinline__ float soybean_noise(float x, float y) {
   return (float)(soybean_mixed(state * 5u + 0xe6546b64u) >> 8) * 0x1p-24f;
 }
 
-// ---- Many numbers become one, by the threads of a warp or of a block.
+// ---- Reductions over the threads of a warp or of a block.
 
 struct soybean_sum {
   static __device__ __forceinline__ float none() { return 0.0f; }
@@ -152,21 +156,22 @@ struct soybean_max {
   static __device__ __forceinline__ float combine(float x, float y) { return soybean_maximum(x, y); }
 };
 
-// Over groups of `width` neighbouring lanes, a power of two up to 32; every lane has the result. All lanes of the warp take part.
+// Combines over groups of `width` neighbouring lanes, a power of two up to 32. Every lane has the
+// result, and all lanes of the warp take part.
 template <class Combine> __device__ __forceinline__ float soybean_combine_lanes(float x, int width) {
   for (int distance = width / 2; distance > 0; distance /= 2) x = Combine::combine(x, __shfl_xor_sync(SOYBEAN_ALL_LANES, x, distance));
   return x;
 }
 template <class Combine> __device__ __forceinline__ float soybean_combine_warp(float x) { return soybean_combine_lanes<Combine>(x, 32); }
 
-// Every thread has the result. The block has a multiple of 32 threads, all of which take part, and `room` is shared memory for 32 numbers; it may be used
-// again at once.
-template <class Combine> __device__ __forceinline__ float soybean_combine_block(float x, float* room) {
+// Combines over a block. Every thread has the result. The block has a multiple of 32 threads, all
+// of which take part. `scratch` is shared memory for 32 numbers, which may be used again at once.
+template <class Combine> __device__ __forceinline__ float soybean_combine_block(float x, float* scratch) {
   x = soybean_combine_warp<Combine>(x);
-  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
   __syncthreads();
-  float all = room[0];
-  for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) all = Combine::combine(all, room[warp]);
+  float all = scratch[0];
+  for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) all = Combine::combine(all, scratch[warp]);
   __syncthreads();
   return all;
 }

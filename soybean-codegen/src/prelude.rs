@@ -1,6 +1,7 @@
-//! The text that all generated functions rely on.
+//! The common text that all generated functions rely on.
 
-/// What stands before the functions in each text: conversions, reductions, products of tensor cores.
+/// Returns the text that precedes the functions: conversions, reductions, and matrix instructions
+/// of tensor cores.
 #[must_use]
 pub const fn prelude() -> &'static str {
     include_str!("prelude.cu")

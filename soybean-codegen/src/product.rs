@@ -1,7 +1,8 @@
-//! Matrix products of operands that lie anyhow: `result[b, i, j] = sum over k of left[b, i, k] * right[b, k, j]`, where texts say how elements are found.
+//! Matrix products of operands with any layout: `result[b, i, j] = sum over k of left[b, i, k] *
+//! right[b, k, j]`, where source text describes how elements are found.
 //!
-//! Contractions are written so where no library can express their strides, and convolutions, as products with matrices of patches that are never in memory,
-//! where there is no library for them.
+//! It serves contractions whose strides no library supports. It also serves convolutions without a
+//! library, as products with matrices of patches that are never in memory.
 
 use soybean_plan::{DType, Precision};
 
@@ -10,23 +11,23 @@ use crate::{
     text::{Function, Parameter, Text, Threads, c_type, result_apart, workspace},
 };
 
-/// The most columns that one thread sums.
+/// The maximum number of columns that one thread sums.
 const THIN: usize = 8;
-/// Fewer blocks than these leave large GPUs idle.
+/// Fewer blocks leave large GPUs idle.
 const ENOUGH_BLOCKS: usize = 256;
-/// The least depth of a block where it is split between blocks.
+/// The minimum depth of a block if the depth is split between blocks.
 const LEAST_DEPTH: usize = 256;
-/// The most bytes of sums that wait to be added up.
+/// The maximum number of bytes of partial sums.
 const MOST_PARTIAL_BYTES: usize = 64 << 20;
-/// The threads of a block that adds up sums.
+/// The threads of a block that adds up partial sums.
 const N_FINISHING: u32 = 256;
 
-/// With which units products are computed.
+/// The units that compute products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Units {
-    /// Fused multiplications and additions in single precision.
+    /// Fused multiply-add in single precision.
     Single,
-    /// Tensor cores, on words of so many numbers: 1 in tf32, 2 in bf16.
+    /// Tensor cores, on words of `n` numbers: 1 in tf32, 2 in bf16.
     Tensor { per_word: usize },
 }
 
@@ -43,18 +44,19 @@ impl Units {
     }
 }
 
-/// A matrix with rows for its lines and columns along the depth.
+/// A matrix whose rows are its lines and whose columns are along the depth.
 pub(crate) struct Operand {
-    /// Which input it is.
+    /// The number of the input.
     pub(crate) input: usize,
     pub(crate) dtype: DType,
-    /// Whether neighbours along the depth are closer in memory than those of neighbouring lines.
+    /// True if neighbours along the depth are closer in memory than those of neighbouring lines.
     pub(crate) is_along_depth: bool,
-    /// The members of a struct: the type `Line`, `start(batch)` in elements, `line(Index)` and `at(Line, Index depth)`; `from` is the start of the batch.
+    /// The members of a struct: the type `Line`, `start(batch)` in elements, `line(Index)` and
+    /// `at(Line, Index depth)`; `from` is the start of the batch.
     pub(crate) members: String,
 }
 
-/// A batched product, not empty.
+/// A batched product that is not empty.
 pub(crate) struct Product<'a> {
     pub(crate) prefix: &'a str,
     pub(crate) units: Units,
@@ -62,20 +64,20 @@ pub(crate) struct Product<'a> {
     pub(crate) rows: usize,
     pub(crate) columns: usize,
     pub(crate) depth: usize,
-    /// Its lines are rows.
+    /// The left operand; its lines are rows.
     pub(crate) left: Operand,
-    /// Its lines are columns.
+    /// The right operand; its lines are columns.
     pub(crate) right: Operand,
     pub(crate) result: DType,
-    /// What `offset` calls rows and columns.
+    /// The names of rows and columns in `offset`.
     pub(crate) axes: [&'static str; 2],
-    /// Where the result of `batch` and these two lies.
+    /// The offset of the result of `batch` at that row and column.
     pub(crate) offset: String,
-    /// The elements of the largest buffer.
+    /// The number of elements of the largest buffer.
     pub(crate) most_elements: usize,
 }
 
-/// How the sums are shared among threads.
+/// The distribution of sums over threads.
 struct Tiling {
     text: &'static str,
     rows: usize,
@@ -86,7 +88,7 @@ struct Tiling {
 }
 
 impl Product<'_> {
-    /// The functions, unless there are more blocks than a launch can have.
+    /// Returns the functions, unless there are more blocks than a launch can have.
     pub(crate) fn generated(&self) -> Option<Generated> {
         let tiling = self.tiling();
         let n_results = self.batch * self.rows * self.columns;
@@ -122,7 +124,7 @@ impl Product<'_> {
         Some(Generated { text: text.finish(), operations, workspace_bytes })
     }
 
-    /// Adds up the sums of parts of the depth.
+    /// Writes the function that adds up the partial sums of parts of the depth.
     fn finish(
         &self,
         text: &mut Text,
@@ -140,10 +142,10 @@ impl Product<'_> {
         Some(function.launch(grid(n_results.div_ceil(N_FINISHING as usize))?))
     }
 
-    /// The constants, where elements lie, and the functions that rely on them.
+    /// Writes the constants, the offsets of elements, and the functions that rely on them.
     fn space(&self, text: &mut Text, tiling: &Tiling) {
         let n_sums = tiling.splits * self.batch * self.rows * self.columns;
-        // Tiles reach beyond the ends of lines and of the depth.
+        // Tiles extend beyond the ends of lines and of the depth.
         let most = self.most_elements.max(n_sums).max(self.depth) + 1024;
         let index = if i32::try_from(most).is_ok() { "int" } else { "long long" };
         text.line(format!("typedef {index} Index;"));
@@ -212,7 +214,8 @@ impl Product<'_> {
         Tiling { text, rows, columns, constants, threads, splits: self.splits(n_blocks) }
     }
 
-    /// Rows and columns of a tile: the least work, counting what is beyond the ends and that larger tiles read less.
+    /// Returns the rows and columns of a tile with the least work. The work beyond the ends counts,
+    /// and so does that larger tiles read less.
     fn tile(&self) -> (usize, usize) {
         let n_blocks = |(rows, columns): (usize, usize)| {
             self.batch * self.rows.div_ceil(rows) * self.columns.div_ceil(columns)
@@ -226,9 +229,10 @@ impl Product<'_> {
             .map_or((64, 64), |(tile, _)| tile)
     }
 
-    /// A product with few columns.
+    /// Returns a product with few columns.
     fn thin(&self) -> Tiling {
-        // As many threads share a row as find some work there, and as read whole sectors of memory.
+        // The threads that share a row are as many as find some work there and read whole sectors
+        // of memory.
         let most = if self.left.is_along_depth { 256 } else { 8 };
         let n_parts = (self.depth / 16).next_power_of_two().clamp(1, most);
         let rows = 256 / n_parts;
@@ -243,16 +247,16 @@ impl Product<'_> {
         }
     }
 
-    /// Into how many parts the depth is split, where there are so many blocks without that.
+    /// Returns the number of parts of the depth; 1 if there are enough blocks without splitting it.
     fn splits(&self, n_blocks: usize) -> usize {
         let bytes = 4 * self.batch * self.rows * self.columns;
         let most = (self.depth / LEAST_DEPTH).min(MOST_PARTIAL_BYTES / bytes);
         let splits = ENOUGH_BLOCKS.div_ceil(n_blocks).min(most).max(1);
-        // Parts have whole tiles, so that fewer may do.
+        // Parts have whole tiles, so fewer parts may be enough.
         self.depth.div_ceil(self.depth.div_ceil(splits).next_multiple_of(32).max(1)).max(1)
     }
 
-    /// The same product the other way round, where that has fewer columns than rows.
+    /// Returns the transposed product if it has fewer columns than rows.
     pub(crate) fn with_few_columns(self) -> Self {
         if self.columns <= THIN || self.rows > THIN {
             return self;
@@ -268,7 +272,7 @@ impl Product<'_> {
     }
 }
 
-/// A grid of blocks along x.
+/// Returns a grid of blocks along x.
 pub(crate) fn grid(n_blocks: usize) -> Option<[u32; 3]> {
     Some([i32::try_from(n_blocks).ok()?.unsigned_abs(), 1, 1])
 }
@@ -296,7 +300,7 @@ mod tests {
         crate::generate(&call, "k").unwrap()
     }
 
-    /// The value of a constant of a text.
+    /// Returns the value of a constant of a text.
     fn constant(generated: &Generated, name: &str) -> usize {
         let start = format!("constexpr Index {name} = ");
         let mut values = generated.text.lines().filter_map(|it| it.trim().strip_prefix(&start));

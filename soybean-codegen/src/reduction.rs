@@ -1,5 +1,6 @@
-//! The text of [`Reduction`]: rows that are combined by neighbouring threads, or columns that each thread combines for itself; in two passes where results
-//! are few. Nothing depends on the order in which threads run.
+//! CUDA C for [`Reduction`]: rows that are combined by neighbouring threads, or columns that each
+//! thread combines by itself, in two passes if results are few. Nothing depends on the order in
+//! which threads run.
 
 mod columns;
 mod rows;
@@ -8,52 +9,58 @@ use soybean_plan::{Combine, DType, Instruction, Reduction, ScalarProgram};
 
 use crate::{
     Call, Generated, Operation, formula,
+    generate::CudaKernel,
     map::{Access, write_load},
     space::{Axis, axes, index_type, index_type_below, joined, n_points, sum, write_places},
     text::{Parameter, Text, constant, input_apart, result_apart, workspace},
 };
 
-/// As many threads as keep all multiprocessors of a large device busy.
+/// Enough threads to keep all multiprocessors of a large device busy.
 const ENOUGH_THREADS: usize = 1 << 17;
-/// Threads that combine fewer points than these do too little for what they cost.
+/// Threads that combine fewer points are not worth their cost.
 const FEWEST_POINTS: usize = 8;
-/// The most parts of a reduction that a second pass combines.
+/// The maximum number of parts of a reduction that a second pass combines.
 const MOST_SPLITS: usize = 1024;
-/// Loops over programs that are longer are not unrolled.
+/// Loops over longer programs are not unrolled.
 const SHORT_PROGRAM: usize = 16;
 
-pub(crate) fn generate(it: &Reduction, call: &Call<'_>, prefix: &str) -> Option<Generated> {
-    let (kept, reduced) = nest(it);
-    if n_points(&kept) == 0 {
-        return Some(Generated::default());
+impl CudaKernel for Reduction {
+    fn generate(&self, call: &Call<'_>, prefix: &str) -> Option<Generated> {
+        let (kept, reduced) = nest(self);
+        if n_points(&kept) == 0 {
+            return Some(Generated::default());
+        }
+        let first = Pass {
+            name: format!("{prefix}_reduce"),
+            program: &self.map.program,
+            combine: self.combine,
+            inputs: call.inputs.iter().enumerate().map(|it| input_apart(it.0, *it.1)).collect(),
+            types: call.inputs.to_vec(),
+            result: result_apart(0, *call.results.first()?),
+            kept,
+            reduced,
+            n_splits: 1,
+        };
+        let n_splits = first.best_splits();
+        let mut text = Text::default();
+        if n_splits == 1 {
+            let operations = vec![first.write(&mut text)?];
+            return Some(Generated { text: text.finish(), operations, workspace_bytes: 0 });
+        }
+        let identity = ScalarProgram {
+            instructions: vec![Instruction::Input(0)].into(),
+            results: vec![0].into(),
+        };
+        let second = first.second(n_splits, &identity);
+        let workspace_bytes = n_splits * n_points(&first.kept) * 4;
+        let first = Pass { result: workspace("float* __restrict__ out0", 0), n_splits, ..first };
+        let operations = vec![first.write(&mut text)?, second.write(&mut text)?];
+        Some(Generated { text: text.finish(), operations, workspace_bytes })
     }
-    let first = Pass {
-        name: format!("{prefix}_reduce"),
-        program: &it.map.program,
-        combine: it.combine,
-        inputs: call.inputs.iter().enumerate().map(|it| input_apart(it.0, *it.1)).collect(),
-        types: call.inputs.to_vec(),
-        result: result_apart(0, *call.results.first()?),
-        kept,
-        reduced,
-        n_splits: 1,
-    };
-    let n_splits = first.best_splits();
-    let mut text = Text::default();
-    if n_splits == 1 {
-        let operations = vec![first.write(&mut text)?];
-        return Some(Generated { text: text.finish(), operations, workspace_bytes: 0 });
-    }
-    let identity =
-        ScalarProgram { instructions: vec![Instruction::Input(0)].into(), results: vec![0].into() };
-    let second = first.second(n_splits, &identity);
-    let workspace_bytes = n_splits * n_points(&first.kept) * 4;
-    let first = Pass { result: workspace("float* __restrict__ out0", 0), n_splits, ..first };
-    let operations = vec![first.write(&mut text)?, second.write(&mut text)?];
-    Some(Generated { text: text.finish(), operations, workspace_bytes })
 }
 
-/// The dims that are kept and those that are reduced, each in the order in which the largest input lies; strides are those of the inputs and the result.
+/// Returns the dims that are kept and those that are reduced, each in the memory order of the
+/// largest input. Strides are those of the inputs and the result.
 fn nest(it: &Reduction) -> (Vec<Axis>, Vec<Axis>) {
     let n_inputs = it.map.inputs.len();
     let mut operands = it.map.inputs.to_vec();
@@ -67,7 +74,8 @@ fn nest(it: &Reduction) -> (Vec<Axis>, Vec<Axis>) {
         let mut some: Vec<Axis> =
             axes.iter().filter(|it| (it.strides[n_inputs] != 0) == is_kept).cloned().collect();
         if let Some(largest) = largest {
-            // Where it broadcasts, its elements are best read again at once, but other inputs' are not: those dims go outside.
+            // Dims that the largest input broadcasts become the outermost. Its elements would best
+            // be read again at once, but those of other inputs would not.
             some.sort_by_key(|it| {
                 std::cmp::Reverse(match it.strides[largest] {
                     0 => usize::MAX,
@@ -88,15 +96,16 @@ struct Pass<'a> {
     inputs: Vec<Parameter>,
     types: Vec<DType>,
     result: Parameter,
-    /// Strides are those of the inputs, then that of the result.
+    /// The dims; their strides are those of the inputs, then that of the result.
     kept: Vec<Axis>,
     reduced: Vec<Axis>,
-    /// Into how many parts the reduced points are split; with more than one, the result is `[parts, kept]`.
+    /// The number of parts of the reduced points; with more than one, the result is `[parts,
+    /// kept]`.
     n_splits: usize,
 }
 
 impl Pass<'_> {
-    /// Combines the parts of another pass.
+    /// Returns a pass that combines the parts of another pass.
     fn second<'a>(&self, n_splits: usize, identity: &'a ScalarProgram) -> Pass<'a> {
         let n_kept = n_points(&self.kept);
         let mut stride = n_kept;
@@ -128,7 +137,8 @@ impl Pass<'_> {
         (ENOUGH_THREADS / n_threads.max(1)).min(most).clamp(1, MOST_SPLITS)
     }
 
-    /// Whether neighbouring kept points, not neighbouring reduced ones, lie next to one another in the inputs.
+    /// Returns true if neighbouring kept points, not neighbouring reduced ones, are next to each
+    /// other in the inputs.
     fn is_by_columns(&self) -> bool {
         let n_near = |axes: &[Axis]| {
             let strides = axes.last().map_or(&[][..], |it| &it.strides[..self.types.len()]);
@@ -142,7 +152,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Both groups of dims, the one whose neighbours a thread takes together as the last.
+    /// Returns both groups of dims; the last one is the one along which a thread reads vectors.
     fn all_axes(&self) -> Vec<Axis> {
         let (kept, reduced) = (self.kept.iter(), self.reduced.iter());
         if self.is_by_columns() {
@@ -152,7 +162,8 @@ impl Pass<'_> {
         }
     }
 
-    /// How many neighbours a thread takes together: as many as fill 16 bytes of the wider elements that lie so.
+    /// Returns the length of vectors: as many elements as fill 16 bytes of the wider contiguous
+    /// elements.
     fn width(&self) -> usize {
         let axes = self.all_axes();
         let extent = axes.last().map_or(1, |it| it.extent);
@@ -187,8 +198,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Writes the loop over reduced points: numbers from `begin` on, below `end`, at distances of `step`, each of `points` points. The kept points' places are
-    /// known.
+    /// Writes the loop over reduced points: numbers from `begin` on, below `end`, at distances of
+    /// `step`, each of `points` points. The offsets of the kept points are defined.
     fn write_loop(&self, text: &mut Text, loop_: &Loop<'_>) {
         let Loop { step, points_of_number, width, kept_places } = *loop_;
         let combine = self.combine_type();
@@ -223,7 +234,8 @@ impl Pass<'_> {
         });
     }
 
-    /// Writes where a block's share of `n_numbers` numbers begins, for the thread with the number `thread`, and where it ends.
+    /// Writes the start and the end of a block's share of `n_numbers` numbers, for the thread with
+    /// the number `thread`.
     fn write_share(&self, text: &mut Text, n_numbers: usize, thread: &str) {
         let index_type = self.index_type();
         if self.n_splits == 1 {
@@ -236,7 +248,7 @@ impl Pass<'_> {
         text.line(format!("const {index_type} begin = part + {thread}, end = {end};"));
     }
 
-    /// The place of a kept point in the result.
+    /// Returns the offset of a kept point in the result.
     fn result_place(&self, kept: &str, kept_places: &[String]) -> String {
         if self.n_splits == 1 {
             return kept_places[self.types.len()].clone();
@@ -245,7 +257,7 @@ impl Pass<'_> {
         format!("(blockIdx.y * ({index_type}){}u + {kept})", n_points(&self.kept))
     }
 
-    /// Writes where kept points lie, and gives that for each input and the result.
+    /// Writes the offsets of kept points, and returns them for each input and the result.
     fn kept_places(&self, text: &mut Text) -> Vec<String> {
         if self.kept.is_empty() {
             return vec!["0u".to_owned(); self.types.len() + 1];
@@ -254,7 +266,7 @@ impl Pass<'_> {
     }
 }
 
-/// How a thread steps through the reduced points.
+/// The iteration of a thread over the reduced points.
 #[derive(Clone, Copy)]
 struct Loop<'a> {
     step: usize,
@@ -269,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    /// The functions of a sum over a dense matrix, with their blocks.
+    /// Returns the functions of a sum over a dense matrix, with their blocks.
     fn functions(extents: [usize; 2], result: [usize; 2]) -> Vec<(String, [u32; 3])> {
         let shape = Shape::new(&extents);
         let program = ScalarProgram {

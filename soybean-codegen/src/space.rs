@@ -1,10 +1,11 @@
-//! Index spaces with as few dims as their operands allow, and where points lie in operands, as text.
+//! Index spaces with as few dims as their operands allow, and offsets of points in operands, as
+//! text.
 
 use soybean_plan::Strides;
 
 use crate::text::Text;
 
-/// A dim of an index space over which several operands lie.
+/// A dim of an index space that several operands share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
     pub(crate) extent: usize,
@@ -12,8 +13,8 @@ pub(crate) struct Axis {
     pub(crate) strides: Vec<usize>,
 }
 
-/// The dims of a space, outermost first and at least one, without those of extent 1, and with neighbours joined wherever every operand steps through both
-/// as through one.
+/// Returns the dims of a space, outermost first and at least one, without those of extent 1.
+/// Neighbours are merged if every operand steps through both as through one.
 pub(crate) fn axes(extents: &[usize], operands: &[Strides]) -> Vec<Axis> {
     let axis = |(dim, extent): (usize, &usize)| Axis {
         extent: *extent,
@@ -26,7 +27,7 @@ pub(crate) fn axes(extents: &[usize], operands: &[Strides]) -> Vec<Axis> {
     axes
 }
 
-/// These dims without those of extent 1, and with neighbours joined.
+/// Returns these dims without those of extent 1, and with neighbours merged.
 pub(crate) fn joined(axes: impl IntoIterator<Item = Axis>) -> Vec<Axis> {
     let mut joined: Vec<Axis> = Vec::new();
     for axis in axes.into_iter().filter(|it| it.extent != 1) {
@@ -45,12 +46,12 @@ fn steps_through(outer: &[usize], inner: &[usize], extent: usize) -> bool {
     outer.iter().zip(inner).all(|(outer, inner)| *outer == inner * extent)
 }
 
-/// The number of points.
+/// Returns the number of points.
 pub(crate) fn n_points(axes: &[Axis]) -> usize {
     axes.iter().map(|it| it.extent).product()
 }
 
-/// Whether an operand's elements lie one after another in the order of the points.
+/// Returns true if the elements of an operand are contiguous in the order of the points.
 pub(crate) fn is_dense(axes: &[Axis], operand: usize) -> bool {
     let mut expected = 1;
     axes.iter().rev().all(|axis| {
@@ -60,12 +61,13 @@ pub(crate) fn is_dense(axes: &[Axis], operand: usize) -> bool {
     })
 }
 
-/// Whether all points read the same element of an operand.
+/// Returns true if all points read the same element of an operand.
 pub(crate) fn is_constant(axes: &[Axis], operand: usize) -> bool {
     axes.iter().all(|it| it.strides[operand] == 0)
 }
 
-/// The type that can number the points, with some to spare, and the elements of all operands.
+/// Returns the type that can number the points and the elements of all operands, with some to
+/// spare.
 pub(crate) fn index_type(axes: &[Axis]) -> &'static str {
     let n_operands = axes.first().map_or(0, |it| it.strides.len());
     let steps = |operand: usize| {
@@ -75,12 +77,13 @@ pub(crate) fn index_type(axes: &[Axis]) -> &'static str {
     index_type_below(largest)
 }
 
-/// The type that can hold numbers up to this one, with some to spare.
+/// Returns the type that can hold numbers up to this one, with some to spare.
 pub(crate) const fn index_type_below(largest: usize) -> &'static str {
     if largest < 1 << 31 { "unsigned" } else { "unsigned long long" }
 }
 
-/// Writes the coordinates of the point with a number, as constants `{name}0`, `{name}1` and so on, and gives the place of that point in each operand.
+/// Writes the coordinates of the point with a number, as constants `{name}0`, `{name}1` and so on,
+/// and returns the offset of that point in each operand.
 pub(crate) fn write_places(
     text: &mut Text,
     index_type: &str,
@@ -112,7 +115,7 @@ pub(crate) fn write_places(
     (0..n_operands).map(place).collect()
 }
 
-/// A sum as text.
+/// Returns a sum as text.
 pub(crate) fn sum(terms: impl IntoIterator<Item = String>) -> String {
     let terms: Vec<String> = terms.into_iter().filter(|it| it != "0u").collect();
     match terms.as_slice() {
@@ -122,7 +125,7 @@ pub(crate) fn sum(terms: impl IntoIterator<Item = String>) -> String {
     }
 }
 
-/// A product with a constant as text.
+/// Returns a product with a constant as text.
 pub(crate) fn product(factor: &str, constant: usize) -> String {
     match constant {
         0 => "0u".to_owned(),

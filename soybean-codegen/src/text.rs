@@ -1,4 +1,4 @@
-//! Writes CUDA C: lines at their indentation, functions with their launches, constants without loss.
+//! A writer of CUDA C: indented lines, functions with their launches, exact constants.
 
 use soybean_plan::DType;
 
@@ -22,7 +22,7 @@ impl Text {
         self.text.push('\n');
     }
 
-    /// Adds a line, a brace, and indented what `body` adds.
+    /// Adds a line, a brace, and indented the lines that `body` adds.
     pub(crate) fn block(&mut self, head: impl AsRef<str>, body: impl FnOnce(&mut Self)) {
         self.line(format!("{} {{", head.as_ref()).trim_start());
         self.depth += 1;
@@ -31,7 +31,7 @@ impl Text {
         self.line("}");
     }
 
-    /// Adds a function, and makes it known.
+    /// Adds a function and exports it.
     pub(crate) fn function(&mut self, function: &Function, body: impl FnOnce(&mut Self)) {
         let Function { name, parameters, threads, block } = function;
         let parameters: Vec<_> = parameters.iter().map(|it| it.declaration.as_str()).collect();
@@ -47,13 +47,13 @@ impl Text {
         self.line(format!("SOYBEAN_EXPORT({name}, {uses_barriers})"));
     }
 
-    /// All of it.
+    /// Returns all of the text.
     pub(crate) fn finish(self) -> String {
         self.text
     }
 }
 
-/// The head of a function.
+/// The signature of a function.
 #[derive(Clone, Debug)]
 pub(crate) struct Function {
     pub(crate) name: String,
@@ -63,14 +63,14 @@ pub(crate) struct Function {
     pub(crate) block: u32,
 }
 
-/// A parameter of a function, and the argument that it always gets.
+/// A parameter of a function, and its argument.
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
     pub(crate) declaration: String,
     pub(crate) argument: Address,
 }
 
-/// Whether the threads of a block use barriers, shuffles or memory that they share.
+/// The cooperation of the threads of a block, by barriers, shuffles or shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
     Independent,
@@ -78,12 +78,13 @@ pub(crate) enum Threads {
 }
 
 impl Function {
-    /// Runs the function over so many blocks, without dynamic shared memory.
+    /// Returns the operation that runs the function over these blocks, without dynamic shared
+    /// memory.
     pub(crate) fn launch(&self, grid: [u32; 3]) -> Operation {
         self.launch_with(grid, 0)
     }
 
-    /// Runs the function over so many blocks with so much dynamic shared memory.
+    /// Returns the operation that runs the function over these blocks with dynamic shared memory.
     pub(crate) fn launch_with(&self, grid: [u32; 3], shared_bytes: u32) -> Operation {
         Operation::Launch(Launch {
             function: self.name.clone(),
@@ -95,36 +96,36 @@ impl Function {
     }
 }
 
-/// `const float* in0` for the input with number 0; what is read may be written by the same function.
+/// Returns `const float* in0` for input 0. The same function may write to its memory.
 pub(crate) fn input(number: usize, dtype: DType) -> Parameter {
     let declaration = format!("const {}* in{number}", c_type(dtype));
     Parameter { declaration, argument: Address::Input(number) }
 }
 
-/// `float* out0` for the result with number 0.
+/// Returns `float* out0` for result 0.
 pub(crate) fn result(number: usize, dtype: DType) -> Parameter {
     let declaration = format!("{}* out{number}", c_type(dtype));
     Parameter { declaration, argument: Address::Result(number) }
 }
 
-/// `const float* __restrict__ in0`: nobody writes there while the function runs.
+/// Returns `const float* __restrict__ in0`: nobody writes to its memory while the function runs.
 pub(crate) fn input_apart(number: usize, dtype: DType) -> Parameter {
     let declaration = format!("const {}* __restrict__ in{number}", c_type(dtype));
     Parameter { declaration, argument: Address::Input(number) }
 }
 
-/// `float* __restrict__ out0`: nobody reads there while the function runs.
+/// Returns `float* __restrict__ out0`: nobody reads its memory while the function runs.
 pub(crate) fn result_apart(number: usize, dtype: DType) -> Parameter {
     let declaration = format!("{}* __restrict__ out{number}", c_type(dtype));
     Parameter { declaration, argument: Address::Result(number) }
 }
 
-/// A pointer of this type and name into the workspace.
+/// Returns a pointer of this type and name into the workspace.
 pub(crate) fn workspace(declaration: impl Into<String>, offset: usize) -> Parameter {
     Parameter { declaration: declaration.into(), argument: Address::Workspace(offset) }
 }
 
-/// The type of an element in memory.
+/// Returns the type of an element in memory.
 pub(crate) const fn c_type(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "float",
@@ -133,7 +134,7 @@ pub(crate) const fn c_type(dtype: DType) -> &'static str {
     }
 }
 
-/// A number rounded to single precision, as a constant that is exactly that.
+/// Returns a number rounded to single precision, as a constant with exactly that value.
 pub(crate) fn constant(value: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the kernel's precision")]
     let value = value as f32;
@@ -143,7 +144,7 @@ pub(crate) fn constant(value: f64) -> String {
     let bits = value.to_bits();
     let sign = if bits >> 31 == 1 { "-" } else { "" };
     let (exponent, mantissa) = ((bits >> 23 & 0xff).cast_signed(), bits & 0x007f_ffff);
-    // Numbers without a leading 1 have the least exponent.
+    // Subnormal numbers have the minimum exponent.
     let (lead, exponent) = if exponent == 0 { (0, -126) } else { (1, exponent - 127) };
     format!("{sign}0x{lead}.{:06x}p{exponent}f", mantissa << 1)
 }

@@ -1,18 +1,19 @@
-//! Copies of elements of any type, several at once.
+//! Vectors of elements of any type, which are copied at once.
 
 use soybean_plan::DType;
 
-/// Some neighbouring elements that are read and written as one.
+/// Neighbouring elements that are read and written as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     /// The number of elements.
     pub(crate) length: usize,
-    /// The type of the whole.
+    /// The type of the vector.
     pub(crate) c_type: &'static str,
 }
 
 impl Unit {
-    /// The largest unit for elements of this type where all these numbers of elements are whole numbers of units.
+    /// Returns the largest unit for elements of this type that divides all these numbers of
+    /// elements.
     pub(crate) fn of(dtype: DType, numbers: &[usize]) -> Self {
         let fits = |length: &usize| numbers.iter().all(|it| it.is_multiple_of(*length));
         let most = 16 / dtype.bytes();
@@ -26,7 +27,7 @@ impl Unit {
         Self { length, c_type }
     }
 
-    /// A unit of which all elements are this number.
+    /// Returns a unit whose elements are all this number.
     pub(crate) fn filled(self, dtype: DType, value: f64) -> String {
         #[expect(clippy::cast_possible_truncation, reason = "rounded to the type of the elements")]
         let word = match dtype {
@@ -44,7 +45,7 @@ impl Unit {
     }
 }
 
-/// The nearest number of 16 bits, the even one of two.
+/// Returns the bits of the nearest `bf16`, the even one of two.
 fn bf16_bits(value: f32) -> u16 {
     let bits = value.to_bits();
     let rounded =

@@ -2,7 +2,7 @@
 
 use soybean_plan::Precision;
 
-use crate::{optimizer::Optimizer, tiling::Request};
+use crate::{optimizer::Optimizer, tiling::SearchRequest};
 
 /// The options of a compilation.
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ pub struct Options {
     /// The number of ranks.
     pub n_gpus: usize,
     /// The options of the search.
-    pub search: Request,
+    pub search: SearchRequest,
     /// The precision in which products are computed.
     pub precision: Precision,
     /// The optimiser, which updates the parameters.

@@ -9,7 +9,7 @@ use crate::{
     network::Network,
     order::{Task, Tasks},
     text::program_text,
-    tiling::Search,
+    tiling::SearchResult,
     unplaced::Unplaced,
     verify::{verify, verify_program, verify_steps},
 };
@@ -67,7 +67,7 @@ impl Stage for Option<Network> {
     }
 }
 
-impl Stage for Search {
+impl Stage for SearchResult {
     fn text(&self) -> String {
         self.tiled.to_string()
     }

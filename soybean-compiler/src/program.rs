@@ -7,28 +7,28 @@ use crate::{
     memory::{Placed, plan_memory},
     order::order,
     overlap::overlap,
-    tiling::Tiled,
+    tiling::TiledNetwork,
     unplaced::Order,
 };
 
 /// Returns the program of a plan.
 #[must_use]
-pub fn program(name: &str, tiled: &Tiled) -> Program {
+pub fn program(name: &str, tiled: &TiledNetwork) -> Program {
     placed(name, tiled).program
 }
 
 /// Returns the program of a plan for ranks with this many bytes of memory; see [`lean_if_over`].
 #[must_use]
-pub fn program_within(name: &str, tiled: &Tiled, memory: u64) -> Program {
+pub fn program_within(name: &str, tiled: &TiledNetwork, memory: u64) -> Program {
     placed_within(name, tiled, Some(memory)).program
 }
 
 /// Returns the program of a plan for ranks with this many bytes of memory, and its memory plan.
-pub(crate) fn placed_within(name: &str, tiled: &Tiled, limit: Option<u64>) -> Placed {
+pub(crate) fn placed_within(name: &str, tiled: &TiledNetwork, limit: Option<u64>) -> Placed {
     lean_if_over(placed(name, tiled), name, tiled, limit)
 }
 
-fn placed(name: &str, tiled: &Tiled) -> Placed {
+fn placed(name: &str, tiled: &TiledNetwork) -> Placed {
     let tasks = order(&tiled.network);
     plan_memory(overlap(lower(name, tiled, &tasks, Order::Overlapped)))
 }
@@ -38,7 +38,7 @@ fn placed(name: &str, tiled: &Tiled) -> Placed {
 pub(crate) fn lean_if_over(
     overlapped: Placed,
     name: &str,
-    tiled: &Tiled,
+    tiled: &TiledNetwork,
     limit: Option<u64>,
 ) -> Placed {
     let bytes = |placed: &Placed| placed.program.tables.arena_bytes;

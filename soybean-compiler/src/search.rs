@@ -5,16 +5,16 @@ use soybean_plan::Mesh;
 
 use crate::{
     check::{MAX_GPUS, most_ranks_at_work, ranks_at_work, too_many_gpus},
-    fault::ModelFault,
+    diagnostic::ModelDiagnostic,
     limit::{self, OutOfMemory},
     network::Network,
     peak::Peak,
     replicate::{replicate, without_idle_replicas},
-    tiling::{self, Request, Search, Strategy, search_alone},
+    tiling::{self, SearchRequest, SearchResult, Strategy, search_alone},
 };
 
 /// The function that searches a tiling without a memory limit.
-type SearchTiling = fn(&Network, Mesh, &Request) -> Search;
+type SearchTiling = fn(&Network, Mesh, &SearchRequest) -> SearchResult;
 
 /// A plan that was not found: the leanest one needs more memory than there is.
 struct Unfit {
@@ -32,8 +32,8 @@ pub(crate) fn search(
     network: &Network,
     replicated: Option<&Network>,
     mesh: Mesh,
-    request: &Request,
-) -> Result<Search, ModelFault> {
+    request: &SearchRequest,
+) -> Result<SearchResult, ModelDiagnostic> {
     let found = search_with(tiling::search, network, replicated, mesh, request);
     let found = found.map_err(|it| shortage(network, mesh, request.strategy, &it))?;
     ranks_at_work(&found.tiled)?;
@@ -46,7 +46,7 @@ pub(crate) fn search(
 /// # Panics
 /// Where [`tiling::search`] does.
 #[must_use]
-pub fn best_plan(network: &Network, mesh: Mesh, request: &Request) -> Option<Search> {
+pub fn best_plan(network: &Network, mesh: Mesh, request: &SearchRequest) -> Option<SearchResult> {
     let replicated = request.shares.then(|| replicate(network));
     search_with(search_alone, network, replicated.as_ref(), mesh, request).ok()
 }
@@ -56,8 +56,8 @@ fn search_with(
     network: &Network,
     replicated: Option<&Network>,
     mesh: Mesh,
-    request: &Request,
-) -> Result<Search, Unfit> {
+    request: &SearchRequest,
+) -> Result<SearchResult, Unfit> {
     if let Some(replicated) = replicated {
         let found = search_replicated(search, replicated, mesh, request);
         if let Ok(found) = found {
@@ -79,9 +79,10 @@ fn search_replicated(
     search: SearchTiling,
     replicated: &Network,
     mesh: Mesh,
-    request: &Request,
-) -> Result<Search, Peak> {
-    let settled = |found: Search| Search { tiled: without_idle_replicas(&found.tiled), ..found };
+    request: &SearchRequest,
+) -> Result<SearchResult, Peak> {
+    let settled =
+        |found: SearchResult| SearchResult { tiled: without_idle_replicas(&found.tiled), ..found };
     let found = search(replicated, mesh, request);
     match request.memory {
         None => Ok(settled(found)),
@@ -96,7 +97,7 @@ fn search_replicated(
     }
 }
 
-fn shortage(network: &Network, mesh: Mesh, strategy: Strategy, unfit: &Unfit) -> ModelFault {
+fn shortage(network: &Network, mesh: Mesh, strategy: Strategy, unfit: &Unfit) -> ModelDiagnostic {
     let &Unfit { memory, most_at_work, ref peak } = unfit;
     match most_at_work < mesh.n_ranks() {
         true => too_many_gpus(mesh.n_ranks(), most_at_work),

@@ -33,8 +33,10 @@ pub use conversion::route;
 pub(crate) use lagrangian::Lagrangian;
 pub(crate) use multipliers::{KernelMultiplier, MemoryMultipliers};
 pub use objective::Objective;
-pub use strategy::{Baselines, Request, Search, Strategy, Times, search, search_alone};
-pub use tiled::{Conversion, Tiled};
+pub use strategy::{
+    Baselines, PlanTimes, SearchRequest, SearchResult, Strategy, search, search_alone,
+};
+pub use tiled::{Conversion, TiledNetwork};
 
 /// Returns the position of an item in a list, and appends it if it is new.
 pub(crate) fn number<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {

@@ -31,9 +31,9 @@ pub(super) fn stem(path: &Path) -> String {
 /// # Errors
 /// If the file cannot be opened or read. The error names it.
 pub(super) fn open(path: &Path) -> Result<Box<dyn Read>, Error> {
-    let fault = |error| unreadable(path, &error);
-    let mut file = BufReader::new(File::open(path).map_err(fault)?);
-    let is_compressed = file.fill_buf().map_err(fault)?.starts_with(&[0x1f, 0x8b]);
+    let to_error = |error| unreadable(path, &error);
+    let mut file = BufReader::new(File::open(path).map_err(to_error)?);
+    let is_compressed = file.fill_buf().map_err(to_error)?.starts_with(&[0x1f, 0x8b]);
     Ok(if is_compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) })
 }
 

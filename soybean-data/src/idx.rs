@@ -51,9 +51,10 @@ impl Table {
     /// with gzip. Column 0 has the pixels of each image, row-major, column 1 its label.
     ///
     /// # Errors
-    /// If a file cannot be read, its length does not match its header, or it has other dims; if the
-    /// numbers of labels and images differ, or a label is out of range. The error names the file
-    /// and the byte.
+    /// - If a file cannot be read, its length does not match its header, or it has other dims.
+    /// - If the numbers of labels and images differ, or a label is out of range.
+    ///
+    /// The error names the file and the byte.
     pub fn from_idx(
         images: impl AsRef<Path>,
         labels: impl AsRef<Path>,
@@ -121,7 +122,7 @@ mod tests {
         header(&mut bytes)?.column(&mut bytes, "x".to_owned(), form)
     }
 
-    fn fault(bytes: &[u8]) -> String {
+    fn error_of(bytes: &[u8]) -> String {
         parse(bytes).err().unwrap_or_default()
     }
 
@@ -130,7 +131,7 @@ mod tests {
         let whole = [0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 3, 7, 8, 9];
         let column = parse(&whole).unwrap();
         assert_eq!((column.row, column.values), (vec![3], Values::F32(vec![3.5, 4.0, 4.5])));
-        let cut = |n: usize| fault(&whole[..n]);
+        let cut = |n: usize| error_of(&whole[..n]);
         assert_eq!(
             cut(3),
             "byte 0: expected the start of an IDX file, found: failed to fill whole buffer"
@@ -141,11 +142,11 @@ mod tests {
         );
         assert_eq!(cut(14), "from byte 12: expected 3 elements, 3 bytes, found 2");
         let longer = [&whole[..], &[1]].concat();
-        assert_eq!(fault(&longer), "from byte 12: expected 3 elements, 3 bytes, found more");
+        assert_eq!(error_of(&longer), "from byte 12: expected 3 elements, 3 bytes, found more");
         let other = |at: usize, value: u8| {
             let mut bytes = whole;
             bytes[at] = value;
-            fault(&bytes)
+            error_of(&bytes)
         };
         assert_eq!(other(2, 10), "byte 2: expected a type of [8, 9, 11, 12, 13, 14], found 10");
         assert_eq!(

@@ -197,11 +197,11 @@ impl Dataset for ImageFolder {
 
 /// Lists the wanted entries of a folder, sorted by name.
 fn entries(folder: &Path, is_wanted: fn(&Path) -> bool) -> Result<Vec<PathBuf>, Error> {
-    let fault =
+    let to_error =
         |it: io::Error| named(folder, &format!("expected a folder that can be read, found: {it}"));
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).map_err(fault)? {
-        let path = entry.map_err(fault)?.path();
+    for entry in fs::read_dir(folder).map_err(to_error)? {
+        let path = entry.map_err(to_error)?.path();
         if is_wanted(&path) {
             found.push(path);
         }

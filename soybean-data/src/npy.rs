@@ -42,9 +42,11 @@ impl Column {
     /// Fortran order. The column has the file's name.
     ///
     /// # Errors
-    /// If the file cannot be read, its length does not match its header, its elements are neither
-    /// bool nor integers nor floats, or a number cannot be converted to `form`. The error names the
-    /// file and the byte.
+    /// - If the file cannot be read, or its length does not match its header.
+    /// - If its elements are neither bool nor integers nor floats, or a number cannot be converted
+    ///   to `form`.
+    ///
+    /// The error names the file and the byte.
     pub fn from_npy(path: impl AsRef<Path>, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
         column(&mut open(path)?, stem(path), form).map_err(|message| named(path, &message))
@@ -202,10 +204,10 @@ impl<'t> Text<'t> {
     }
 
     fn expect(&mut self, sign: char) -> Result<(), String> {
-        if self.eat(sign) { Ok(()) } else { Err(self.fault(&format!("`{sign}`"))) }
+        if self.eat(sign) { Ok(()) } else { Err(self.error(&format!("`{sign}`"))) }
     }
 
-    fn fault(&self, expected: &str) -> String {
+    fn error(&self, expected: &str) -> String {
         let found: String = self.0.trim_start().chars().take(20).collect();
         format!("expected {expected} in the header, found `{found}`")
     }
@@ -213,10 +215,10 @@ impl<'t> Text<'t> {
     fn string(&mut self) -> Result<&'t str, String> {
         let quote = if self.eat('"') { '"' } else { '\'' };
         if quote == '\'' {
-            self.expect('\'').map_err(|_| self.fault("a string"))?;
+            self.expect('\'').map_err(|_| self.error("a string"))?;
         }
         let (string, rest) =
-            self.0.split_once(quote).ok_or_else(|| self.fault("the end of a string"))?;
+            self.0.split_once(quote).ok_or_else(|| self.error("the end of a string"))?;
         self.0 = rest;
         Ok(string)
     }
@@ -274,18 +276,18 @@ mod tests {
         assert_eq!(parsed(text), Ok(expected));
         let text = r#"{"shape":(5L,),"descr":"|u1","fortran_order":False}"#;
         assert_eq!(parsed(text).unwrap().shape, [5]);
-        let fault = |text: &str| parsed(text).unwrap_err();
-        assert_eq!(fault("{}"), "expected the key `descr` in the header, found none");
+        let error_of = |text: &str| parsed(text).unwrap_err();
+        assert_eq!(error_of("{}"), "expected the key `descr` in the header, found none");
         let structured = "{'descr': [('x', '<f4')], 'fortran_order': False, 'shape': (3,), }";
         assert_eq!(
-            fault(structured),
+            error_of(structured),
             "expected a string in the header, found `[('x', '<f4')], 'for`"
         );
         assert_eq!(
-            fault("{'descr': '<c8', 'fortran_order': False, 'shape': (3,), }"),
+            error_of("{'descr': '<c8', 'fortran_order': False, 'shape': (3,), }"),
             "expected elements of a type of b1, u1, i1, u2, i2, u4, i4, u8, i8, f2, f4, f8, found `<c8`"
         );
-        assert_eq!(fault("{'shape': (3, -4), }"), "expected an extent in the header, found ``");
-        assert_eq!(fault("{'rows': 3}"), "expected descr, fortran_order or shape, found `rows`");
+        assert_eq!(error_of("{'shape': (3, -4), }"), "expected an extent in the header, found ``");
+        assert_eq!(error_of("{'rows': 3}"), "expected descr, fortran_order or shape, found `rows`");
     }
 }

@@ -30,9 +30,9 @@ impl PositionedFile {
     /// # Errors
     /// If the file cannot be opened, or is not a plain file. The error names it.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
-        let fault = |error| unreadable(path, &error);
-        let file = File::open(path).map_err(fault)?;
-        let about = file.metadata().map_err(fault)?;
+        let to_error = |error| unreadable(path, &error);
+        let file = File::open(path).map_err(to_error)?;
+        let about = file.metadata().map_err(to_error)?;
         if !about.is_file() {
             return Err(named(path, "expected a plain file, found something else"));
         }
@@ -57,7 +57,7 @@ impl PositionedFile {
             match read_at(&self.file, &mut bytes[n_read..], at + n_read as u64) {
                 Ok(0) => {
                     let (n, before, end) = (bytes.len(), self.n_bytes, at + n_read as u64);
-                    return Err(self.fault(
+                    return Err(self.error_at(
                         at,
                         &format!(
                             "expected {n} bytes, found the end of the file at byte {end}; it had \
@@ -69,7 +69,7 @@ impl PositionedFile {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     let n = bytes.len();
-                    return Err(self.fault(at, &format!("expected {n} bytes, found: {error}")));
+                    return Err(self.error_at(at, &format!("expected {n} bytes, found: {error}")));
                 }
             }
         }
@@ -77,7 +77,7 @@ impl PositionedFile {
     }
 
     /// Creates an error that names the file and the byte offset.
-    pub(super) fn fault(&self, at: u64, message: &str) -> Error {
+    pub(super) fn error_at(&self, at: u64, message: &str) -> Error {
         named(&self.path, &format!("byte {at}: {message}"))
     }
 }

@@ -72,8 +72,9 @@ impl Records {
     /// Opens files that contain only records of `record_bytes` bytes.
     ///
     /// # Errors
-    /// If a file cannot be opened or its size is not a multiple of a record, if there is no record
-    /// or no field, or if a field is not within a record or cannot be converted to its form.
+    /// - If a file cannot be opened, or its size is not a multiple of a record.
+    /// - If there is no record or no field.
+    /// - If a field is not within a record, or cannot be converted to its form.
     pub fn open(
         paths: &[impl AsRef<Path>],
         record_bytes: usize,
@@ -88,7 +89,7 @@ impl Records {
                 let message = format!(
                     "expected records of {size} bytes, found {n} of them and a rest of {rest} bytes"
                 );
-                return Err(file.fault(n_bytes - rest, &message));
+                return Err(file.error_at(n_bytes - rest, &message));
             }
             records.push(file, 0, usize::try_from(n_bytes / size).unwrap_or(usize::MAX))?;
         }
@@ -102,35 +103,36 @@ impl Records {
     /// file's name. [`Column::from_npy`](crate::Column::from_npy) reads other `.npy` files.
     ///
     /// # Errors
-    /// If the file cannot be opened, its length does not match its header, it is compressed or in
-    /// Fortran order, or its elements cannot be converted to `form`.
+    /// - If the file cannot be opened, or its length does not match its header.
+    /// - If it is compressed or in Fortran order.
+    /// - If its elements cannot be converted to `form`.
     pub fn open_npy(path: impl AsRef<Path>, form: Form) -> Result<Self, Error> {
         let path = path.as_ref();
-        let fault = |message: String| named(path, &message);
+        let to_error = |message: String| named(path, &message);
         let Header { element, shape, layout, start } =
-            npy::header(&mut open(path)?).map_err(fault)?;
+            npy::header(&mut open(path)?).map_err(to_error)?;
         let file = PositionedFile::open(path)?;
         let mut magic = [0; 2];
         file.read(&mut magic, 0)?;
         if magic == [0x1f, 0x8b] || layout == Layout::ColumnMajor {
             let found = if layout == Layout::ColumnMajor { "Fortran order" } else { "gzip" };
-            return Err(fault(format!(
+            return Err(to_error(format!(
                 "expected an uncompressed array in C order, of which rows can be read, found {found}"
             )));
         }
         let header = Header { element, shape, layout, start };
-        let n_elements = header.n_elements().map_err(fault)? as u64;
+        let n_elements = header.n_elements().map_err(to_error)? as u64;
         let (expected, found) =
             (n_elements * element.kind.n_bytes() as u64, file.n_bytes() - start as u64);
         if found != expected {
-            return Err(fault(format!(
+            return Err(to_error(format!(
                 "from byte {start}: expected {n_elements} elements, {expected} bytes, found {found}"
             )));
         }
         let row = header.row().to_vec();
         let record_bytes = row.iter().product::<usize>() * element.kind.n_bytes();
         let field = Field { name: stem(path), start: 0, row, element, form };
-        let mut records = Self::new(record_bytes, vec![field]).map_err(fault)?;
+        let mut records = Self::new(record_bytes, vec![field]).map_err(to_error)?;
         records.push(file, start as u64, header.shape[0])?;
         Ok(records)
     }
@@ -195,7 +197,7 @@ impl Dataset for Records {
                 let mut to = to.part(number * n..(number + 1) * n);
                 field.element.convert(bytes, field.form, &mut to).map_err(|error| {
                     let at = at + (field.start + error.place * size) as u64;
-                    file.fault(at, &format!("`{}`: {}", field.name, error.message))
+                    file.error_at(at, &format!("`{}`: {}", field.name, error.message))
                 })?;
             }
         }

@@ -68,15 +68,15 @@ impl Tokens {
     /// larger than memory. Their tokens are compared with the vocabulary when they are read.
     ///
     /// # Errors
-    /// If the file cannot be opened, its size is not a multiple of a token, a window or the stride
-    /// has no token, or the file is too short for one window.
+    /// - If the file cannot be opened, or its size is not a multiple of a token.
+    /// - If a window or the stride has no token, or the file is too short for one window.
     pub fn open(path: impl AsRef<Path>, width: TokenWidth, spec: TokenSpec) -> Result<Self, Error> {
         let file = PositionedFile::open(path.as_ref())?;
         let (size, n_bytes) = (width.n_bytes() as u64, file.n_bytes());
         if n_bytes % size != 0 {
             let message =
                 format!("expected tokens of {size} bytes, found a rest of {}", n_bytes % size);
-            return Err(file.fault(n_bytes - n_bytes % size, &message));
+            return Err(file.error_at(n_bytes - n_bytes % size, &message));
         }
         let n_tokens = usize::try_from(n_bytes / size).unwrap_or(usize::MAX);
         let path = file.path().to_owned();
@@ -121,7 +121,7 @@ impl Tokens {
             };
             let known = i32::try_from(token).ok().filter(|it| self.spec.knows(*it));
             let at = (start + place) as u64 * size as u64;
-            *to = known.ok_or_else(|| file.fault(at, &self.spec.unknown(token)))?;
+            *to = known.ok_or_else(|| file.error_at(at, &self.spec.unknown(token)))?;
         }
         Ok(())
     }

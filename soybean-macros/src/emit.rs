@@ -1,40 +1,57 @@
-//! Emission: a program as Rust text. Descriptors become statics, steps become calls.
-
-mod descriptor;
-mod literal;
+//! Emission of a program as Rust source: descriptors become statics, steps become calls.
 
 use std::fmt::Write as _;
 
 use soybean_compiler::{Compiled, Report};
-use soybean_plan::{Kernel, Step};
+use soybean_plan::{ConstExpression, Kernel, Step};
 
-use literal::Emit;
-
-/// The most calls in one generated function: compile time grows faster than the length of a function.
+/// The maximum number of calls in one generated function: compile time grows faster than the length
+/// of a function.
 const MAX_CALLS: usize = 100;
 
-const IMPORTS: &str = "\
-use ::std::borrow::Cow;
-use ::soybean::runtime::{Model, Rank};
-#[allow(unused_imports)]
-use ::soybean::plan::{
-    Attention, AttentionForm, AxisSet, Binary, Buffer, Collective, CollectiveKind, Combine, Concatenation, Constant, Contraction,
-    Convolution, ConvolutionForm, DType, Embedding, EmbeddingForm, Init, Input, Instruction, Kernel, Map, MatrixStrides, Mesh, Mode, NonFinite,
-    Output, Padding, Parameter, Permutation, Placement, Plan, Pooling, PoolingForm, Precision, Reduction, Rows, RunScalar, ScalarProgram, Shape, State, Strides,
-    Tables, Tile, Tiling, Unary,
-};
-";
+/// The types of `soybean_plan` that generated code names, apart from those of kernels.
+const TYPES: &[&str] = &[
+    "AxisSet",
+    "Binary",
+    "Buffer",
+    "CollectiveKind",
+    "Combine",
+    "Constant",
+    "DType",
+    "Init",
+    "Input",
+    "Instruction",
+    "Kernel",
+    "Mesh",
+    "Mode",
+    "NonFinite",
+    "Output",
+    "Parameter",
+    "Placement",
+    "Plan",
+    "Precision",
+    "Rows",
+    "RunScalar",
+    "ScalarProgram",
+    "Shape",
+    "State",
+    "Strides",
+    "Tables",
+    "Tile",
+    "Tiling",
+    "Unary",
+];
 
 /// Appends the items of the module `__program`.
 pub(crate) fn program(text: &mut String, compiled: &Compiled, recipe: &str) {
     let Compiled { program, report } = compiled;
-    text.push_str(IMPORTS);
+    imports(text);
     plan(text, report, recipe);
     text.push_str("static TABLES: Tables = ");
-    program.tables.emit(text);
+    program.tables.write_expression(text);
     text.push_str(";\nstatic KERNELS: &[Kernel] = ");
     text.push('&');
-    <[Kernel]>::emit(&program.kernels, text);
+    <[Kernel]>::write_expression(&program.kernels, text);
     text.push_str(";\n");
     functions(text, "train", &program.train);
     functions(text, "evaluate", &program.evaluate);
@@ -44,6 +61,21 @@ pub(crate) fn program(text: &mut String, compiled: &Compiled, recipe: &str) {
     method(text, "train", &program.train);
     method(text, "evaluate", &program.evaluate);
     text.push_str("}\n");
+}
+
+fn imports(text: &mut String) {
+    let mut types = [TYPES, Kernel::TYPES].concat();
+    types.sort_unstable();
+    write_to(
+        text,
+        format_args!(
+            "use ::std::borrow::Cow;\n\
+             use ::soybean::runtime::{{Model, Rank}};\n\
+             #[allow(unused_imports)]\n\
+             use ::soybean::plan::{{{}}};\n",
+            types.join(", ")
+        ),
+    );
 }
 
 fn plan(text: &mut String, report: &Report, recipe: &str) {
@@ -60,7 +92,7 @@ fn plan(text: &mut String, report: &Report, recipe: &str) {
     );
 }
 
-/// The steps, a stretch of them in each function.
+/// Writes functions that run the steps, a range of them in each function.
 fn functions(text: &mut String, name: &str, steps: &[Step]) {
     for (index, steps) in steps.chunks(MAX_CALLS).enumerate() {
         write_to(text, format_args!("fn {name}_{index}(rank: &mut Rank<'_>) {{\n"));
@@ -72,7 +104,7 @@ fn functions(text: &mut String, name: &str, steps: &[Step]) {
     }
 }
 
-/// The method that calls those functions, and stops where a rank has failed.
+/// Writes the method that calls those functions, and stops if a rank has failed.
 fn method(text: &mut String, name: &str, steps: &[Step]) {
     let n_functions = steps.len().div_ceil(MAX_CALLS);
     let rank = if n_functions == 0 { "_" } else { "rank" };

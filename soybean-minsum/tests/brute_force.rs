@@ -42,7 +42,11 @@ impl Costs {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let bits = self.state >> 33;
-        if self.may_forbid && bits % 8 == 0 { FORBIDDEN } else { (bits % 100).cast_signed() }
+        if self.may_forbid && bits.is_multiple_of(8) {
+            FORBIDDEN
+        } else {
+            (bits % 100).cast_signed()
+        }
     }
 
     fn table(&mut self, n: usize) -> Rc<[i64]> {

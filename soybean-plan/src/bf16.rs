@@ -1,18 +1,19 @@
 //! `bf16`: the upper half of a single precision number.
 
-/// The nearest `bf16`, of two equally near ones the even one; what is not a number stays none.
+/// Returns the nearest `bf16`, the even one of two equally near ones. NaN stays NaN.
 #[must_use]
 pub const fn from_f32(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() {
-        // The quiet bit is set, because the payload that is kept may be zero.
+        // Sets the quiet bit, because the part of the payload that is kept may be zero.
         return (bits >> 16) as u16 | 0x40;
     }
-    // Adding a half, less one where the upper half is even, carries where it rounds up; beyond the largest number that is infinity.
+    // Adding a half, less one if the upper half is even, carries exactly if the number rounds up.
+    // Beyond the largest number the result is infinity.
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// The number that these bits are.
+/// Returns the number with these bits.
 #[must_use]
 pub const fn to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)

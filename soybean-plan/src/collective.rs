@@ -1,11 +1,11 @@
-//! Collectives: how a tensor gets from one tiling to another.
+//! Collectives: conversions of a tensor from one tiling to another.
 
-use std::ops::Range;
+use std::{fmt, ops::Range};
 
 use crate::{AxisSet, Combine, DType, Mesh, Shape, Tile, Tiling};
 
-/// Two ranks that each combine all elements move as many bytes as two that share them, and wait once less. From this many elements on,
-/// the combining costs more than the waiting.
+/// Two ranks that each combine all elements move as many bytes as two that share the work, and wait
+/// once less. From this many elements on, the arithmetic costs more than the wait.
 const WORTH_SHARING: usize = 32 * 1024;
 
 /// The kinds of data movement between tilings.
@@ -13,18 +13,19 @@ const WORTH_SHARING: usize = 32 * 1024;
 pub enum CollectiveKind {
     /// `r -> P`: each rank keeps its part; no data moves.
     Slice,
-    /// `red -> P`: each rank combines its part of everybody's partial results.
+    /// `red -> P`: each rank combines its part of the partial results of all ranks.
     ReduceScatter,
-    /// `red -> r`: each rank combines one share of the partial results, then all shares are gathered.
+    /// `red -> r`: each rank combines one share of the partial results, then all shares are
+    /// gathered.
     AllReduce,
-    /// `P_i -> P_j`: each rank sends each other one the part that it needs.
+    /// `P_i -> P_j`: each rank sends each other rank the part that it needs.
     AllToAll,
-    /// `P -> r`: each rank receives everybody's part.
+    /// `P -> r`: each rank receives the parts of all ranks.
     AllGather,
 }
 
 impl CollectiveKind {
-    /// The name in the text form.
+    /// Returns the name in the text form.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -36,7 +37,8 @@ impl CollectiveKind {
         }
     }
 
-    /// The elements that are moved between ranks, over all `n_ranks` ranks, of which each holds `n_local` before, in groups of `group`.
+    /// Returns the number of elements that are moved between ranks, over all `n_ranks` ranks in
+    /// groups of `group`. Each rank holds `n_local` elements before.
     #[must_use]
     pub const fn moved(self, n_local: u64, group: u64, n_ranks: u64) -> u64 {
         match self {
@@ -48,14 +50,15 @@ impl CollectiveKind {
     }
 }
 
-/// One change of tiling along some axes of the mesh; all ranks that differ only along those take part together.
+/// A change of tiling along some axes of the mesh. All ranks that differ only along those axes take
+/// part together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collective {
-    /// What is done.
+    /// The kind of data movement.
     pub kind: CollectiveKind,
     /// The type of the elements.
     pub dtype: DType,
-    /// How partial results are combined; without meaning for the kinds that move data only.
+    /// The function that combines partial results; without meaning for kinds that only move data.
     pub combine: Combine,
     /// The axes along which the placement changes.
     pub axes: AxisSet,
@@ -68,19 +71,19 @@ pub struct Collective {
 }
 
 impl Collective {
-    /// The tile before.
+    /// Returns the tile before.
     #[must_use]
     pub const fn source(&self) -> Tile {
         Tile { shape: self.shape, tiling: self.from }
     }
 
-    /// The tile after.
+    /// Returns the tile after.
     #[must_use]
     pub const fn destination(&self) -> Tile {
         Tile { shape: self.shape, tiling: self.to }
     }
 
-    /// The bytes moved between ranks, over all ranks.
+    /// Returns the number of bytes moved between ranks, over all ranks.
     #[must_use]
     pub fn bytes(&self, mesh: &Mesh) -> u64 {
         let n_local = self.source().local_shape(mesh).n_elements() as u64;
@@ -88,7 +91,8 @@ impl Collective {
         self.kind.moved(n_local, group, mesh.n_ranks() as u64) * self.dtype.bytes() as u64
     }
 
-    /// The same by axis of the mesh: a transfer counts for the slowest axis along which its two ranks differ.
+    /// Returns the bytes moved along each axis of the mesh, over all ranks. A transfer counts for
+    /// the slowest axis along which its two ranks differ.
     #[must_use]
     pub fn bytes_per_axis(&self, mesh: &Mesh) -> Vec<u64> {
         let mut bytes = vec![0; mesh.n_axes()];
@@ -101,8 +105,9 @@ impl Collective {
         bytes
     }
 
-    /// For an all-reduce the elements that each rank of the group combines before it gathers the others' shares; none where each rank combines all elements for itself, and for
-    /// the other kinds.
+    /// Returns, for an all-reduce, the elements that each rank of the group combines before it
+    /// gathers the shares of the others. Returns none if each rank combines all elements itself,
+    /// and for the other kinds.
     #[must_use]
     pub fn shares(&self, mesh: &Mesh) -> Option<Vec<Range<usize>>> {
         let n_elements = self.source().local_shape(mesh).n_elements();
@@ -113,7 +118,14 @@ impl Collective {
     }
 }
 
-/// Consecutive shares of about equal length that begin at cache lines, as far as there are enough elements.
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {} -> {}", self.kind.name(), self.shape, self.from, self.to)
+    }
+}
+
+/// Splits elements into consecutive shares of about equal length that begin at cache lines, as long
+/// as there are enough elements.
 fn shares(n_elements: usize, n_shares: usize) -> Vec<Range<usize>> {
     const LINE: usize = 16;
     let bound =

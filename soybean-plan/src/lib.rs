@@ -1,12 +1,17 @@
-//! The words that the compiler and the runtime share.
+//! The program representation that the compiler and the runtime share.
 //!
-//! A [`Program`] says what every rank of a [`Mesh`] does in one training step, or one prediction: kernels over local buffers, collectives along axes
-//! of the mesh, and where the user's tensors enter and leave. All descriptors can be written as constants, so that generated
-//! code holds them in statics. This crate decides nothing and depends on nothing.
+//! A [`Program`] describes what every rank of a [`Mesh`] does in one training step or one
+//! prediction: kernels over local buffers, collectives along axes of the mesh, and the transfers of
+//! the user's tensors. All descriptors can be written as constants, so generated code keeps them in
+//! statics. This crate decides nothing and has no dependencies.
 
 pub mod bf16;
+mod category;
 mod cluster;
 mod collective;
+mod combine;
+mod const_expression;
+mod descriptor;
 mod error;
 pub mod f16;
 mod host;
@@ -15,7 +20,6 @@ mod mesh;
 mod mode;
 mod nearest;
 mod non_finite;
-mod operations;
 mod pattern;
 mod precision;
 mod program;
@@ -27,15 +31,17 @@ mod size;
 mod tile;
 mod tiling;
 
-pub use cluster::{Cluster, Device, Level, Pace, Topology, Unfit, Work, WorkKind};
+pub use category::KernelCategory;
+pub use cluster::{
+    Cluster, CollectiveCost, Device, KernelWork, Level, Topology, TopologyError, WorkKind,
+};
 pub use collective::{Collective, CollectiveKind};
+pub use combine::Combine;
+pub use const_expression::ConstExpression;
 pub use error::{Error, ErrorKind, panic_message};
 pub use host::{Array, View};
-pub use kernel::{
-    Attention, AttentionForm, Combine, Concatenation, Contraction, Convolution, ConvolutionForm,
-    Embedding, EmbeddingForm, Kernel, Map, MatrixStrides, Padding, Permutation, Pooling,
-    PoolingForm, Reduction,
-};
+// The list of kernels determines these names.
+pub use kernel::*;
 pub use mesh::{AxisSet, MAX_AXES, Mesh};
 pub use mode::Mode;
 pub use nearest::{NearName, nearest_names};

@@ -1,11 +1,12 @@
-//! The mesh: `gpus = n` factored into primes, each an axis; a rank is its coordinates.
+//! The mesh: the number of ranks factored into primes, each an axis. A rank is a list of
+//! coordinates.
 
 use std::fmt;
 
 /// The most axes that a mesh can have: enough for 2^16 ranks.
 pub const MAX_AXES: usize = 16;
 
-/// The most extents of which a mesh can say at which axis their digits begin.
+/// The maximum number of extents with their own digit order.
 const MAX_FIRST_AXES: usize = 12;
 
 /// Ranks arranged on axes of prime size, the first axis over the slowest interconnect.
@@ -21,10 +22,12 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// The mesh of `n_ranks` ranks, whose axes are the prime factors of that number, smallest first. One rank has no axes.
+    /// Returns the mesh of `n_ranks` ranks. Its axes are the prime factors of that number, smallest
+    /// first; one rank has no axes.
     ///
     /// # Panics
-    /// If `n_ranks` is 0, has more than [`MAX_AXES`] factors, or one of 65,536 or more.
+    /// Panics if `n_ranks` is 0, has more than [`MAX_AXES`] prime factors, or one of 65,536 or
+    /// more.
     #[must_use]
     pub const fn new(n_ranks: usize) -> Self {
         assert!(n_ranks > 0, "a mesh has at least one rank");
@@ -53,10 +56,10 @@ impl Mesh {
         Self { sizes, n_axes, n_first_axes: 0, first_axes: [(0, 0); MAX_FIRST_AXES] }
     }
 
-    /// The mesh whose axes have these sizes, primes, in this order.
+    /// Returns the mesh whose axes have these prime sizes, in this order.
     ///
     /// # Panics
-    /// If there are more than [`MAX_AXES`] sizes, or one is below 2 or above 65,535.
+    /// Panics if there are more than [`MAX_AXES`] sizes, or one is below 2 or above 65,535.
     #[must_use]
     pub const fn of(sizes: &[usize]) -> Self {
         assert!(sizes.len() <= MAX_AXES, "a mesh has at most 16 axes");
@@ -73,12 +76,14 @@ impl Mesh {
         mesh
     }
 
-    /// The same mesh with dims of this extent split in another order of axes: `axis` first, then those after it, then those before it.
+    /// Returns this mesh with another digit order for dims of this extent: `axis` first, then the
+    /// axes after it, then those before it.
     ///
-    /// Of two dims that have too few factors for all axes, each should have axes of its own; [`crate::Tile`] says why. Beyond a dozen extents nothing changes.
+    /// If two dims have too few factors for all axes, each should be split along different axes;
+    /// see [`crate::Tile`]. The mesh stores up to a dozen such extents and ignores the rest.
     ///
     /// # Panics
-    /// If there is no such axis.
+    /// Panics if there is no such axis.
     #[must_use]
     pub const fn with_first_axis(mut self, extent: usize, axis: usize) -> Self {
         assert!(axis < self.n_axes as usize, "the mesh has this axis");
@@ -92,20 +97,22 @@ impl Mesh {
         self
     }
 
-    /// The extents whose digits begin at another axis than the first, with that axis.
+    /// Returns the extents whose digit order does not begin at the first axis, each with its first
+    /// axis.
     pub fn first_axes(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let first_axes = &self.first_axes[..usize::from(self.n_first_axes)];
         first_axes.iter().map(|&(extent, axis)| (extent as usize, usize::from(axis)))
     }
 
-    /// The axes in the order in which they take the digits of dims of this extent.
+    /// Returns the axes in the order in which they take the digits of dims of this extent.
     pub fn axes_of_digits(&self, extent: usize) -> impl Iterator<Item = usize> + use<> {
         let first = self.first_axes().find(|it| it.0 == extent).map_or(0, |it| it.1);
         let n_axes = self.n_axes();
         (0..n_axes).map(move |at| (first + at) % n_axes)
     }
 
-    /// The axes that take a digit of dims of this extent: as long as the extent has their primes left.
+    /// Returns the axes that take a digit of dims of this extent: those whose prime the extent
+    /// still has as a factor.
     #[must_use]
     pub fn axes_with_digits(&self, extent: usize) -> AxisSet {
         let mut rest = extent;
@@ -117,36 +124,36 @@ impl Mesh {
         self.axes_of_digits(extent).filter(takes).collect()
     }
 
-    /// The number of axes.
+    /// Returns the number of axes.
     #[must_use]
     pub const fn n_axes(&self) -> usize {
         self.n_axes as usize
     }
 
-    /// The size of `axis`, a prime.
+    /// Returns the size of `axis`, a prime.
     #[must_use]
     pub const fn size(&self, axis: usize) -> usize {
         self.sizes[axis] as usize
     }
 
-    /// The sizes of all axes, slowest first.
+    /// Returns the sizes of all axes, slowest first.
     pub fn sizes(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.n_axes()).map(|axis| self.size(axis))
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn n_ranks(&self) -> usize {
         self.sizes().product()
     }
 
-    /// The number of ranks that differ only along `axes`.
+    /// Returns the number of ranks that differ only along `axes`.
     #[must_use]
     pub fn group_size(&self, axes: AxisSet) -> usize {
         axes.iter().map(|axis| self.size(axis)).product()
     }
 
-    /// The coordinates of `rank`; entries past the last axis are 0.
+    /// Returns the coordinates of `rank`; entries past the last axis are 0.
     #[must_use]
     pub fn coordinates(&self, rank: usize) -> [usize; MAX_AXES] {
         let mut coordinates = [0; MAX_AXES];
@@ -158,13 +165,14 @@ impl Mesh {
         coordinates
     }
 
-    /// The rank at `coordinates`.
+    /// Returns the rank at `coordinates`.
     #[must_use]
     pub fn rank(&self, coordinates: &[usize; MAX_AXES]) -> usize {
         (0..self.n_axes()).fold(0, |rank, axis| rank * self.size(axis) + coordinates[axis])
     }
 
-    /// The ranks that differ from `rank` only along `axes`, itself among them, in increasing order.
+    /// Returns the ranks that differ from `rank` only along `axes`, including itself, in increasing
+    /// order.
     #[must_use]
     pub fn group(&self, rank: usize, axes: AxisSet) -> Vec<usize> {
         let here = self.coordinates(rank);
@@ -187,33 +195,33 @@ impl fmt::Debug for Mesh {
     }
 }
 
-/// A set of axes of a mesh, as a bit mask: bit `a` stands for axis `a`.
+/// A set of axes of a mesh, as a bit mask: bit `a` is axis `a`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct AxisSet(pub u16);
 
 impl AxisSet {
-    /// The set without axes.
+    /// The empty set.
     pub const EMPTY: Self = Self(0);
 
-    /// This set and `axis`.
+    /// Returns this set with `axis` added.
     #[must_use]
     pub const fn with(self, axis: usize) -> Self {
         Self(self.0 | 1 << axis)
     }
 
-    /// Whether `axis` is in the set.
+    /// Returns true if `axis` is in the set.
     #[must_use]
     pub const fn contains(self, axis: usize) -> bool {
         self.0 >> axis & 1 == 1
     }
 
-    /// Whether no axis is in the set.
+    /// Returns true if the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The axes of the set, smallest first.
+    /// Returns the axes of the set, smallest first.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut rest = self.0;
         std::iter::from_fn(move || {

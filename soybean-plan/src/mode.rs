@@ -1,11 +1,11 @@
-//! What a program is for.
+//! The mode of a program: training or inference.
 
 use std::{fmt, str::FromStr};
 
-/// What a model is compiled to do, and so what its plan is measured by.
+/// The task that a model is compiled for, which also decides how its plan is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Mode {
-    /// Training steps, and evaluations beside them.
+    /// Training steps and evaluations.
     #[default]
     Training,
     /// The forward computation alone: no loss, no gradients, no updates.
@@ -17,7 +17,7 @@ impl Mode {
     pub const NAMES: [(&'static str, Self); 2] =
         [("training", Self::Training), ("inference", Self::Inference)];
 
-    /// The name as users write it.
+    /// Returns the name that users write.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -26,7 +26,7 @@ impl Mode {
         }
     }
 
-    /// One run of the computation that plans of this mode are measured by, as people call it.
+    /// Returns the name of the run by which plans of this mode are measured.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {

@@ -1,18 +1,21 @@
-//! What a training step does that is not finite.
+//! The reaction to training steps with results that are not finite.
 
 use std::{fmt, str::FromStr};
 
-/// What happens in a training step that is not finite: one whose loss, or the sum of whose squared gradients, is no number of single precision. The sum is too large for it before
-/// the gradients are: one of 2e19 is enough.
+/// The reaction to a training step that is not finite.
+///
+/// A step is not finite if its loss, or the sum of all squared gradients, is no finite number of
+/// single precision. The sum overflows before the gradients do: one gradient of 2e19 is enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum NonFinite {
-    /// Training ends with an error.
+    /// Training stops with an error.
     #[default]
     Stop,
-    /// The step leaves everything as it was.
+    /// The step changes nothing.
     Skip,
-    /// The step leaves everything as it was. Besides, gradients are those of the loss times a scale, by whose inverse they are multiplied before they are used; the scale
-    /// is halved by such steps and doubled where there were none for long.
+    /// The step changes nothing, and the loss is scaled before gradients are taken. Gradients are
+    /// multiplied by the inverse of the scale before they are used. Such steps halve the scale, and
+    /// it is doubled after a long time without them.
     Scale,
 }
 
@@ -20,7 +23,7 @@ impl NonFinite {
     /// All choices, in the order of their declaration.
     pub const ALL: [Self; 3] = [Self::Stop, Self::Skip, Self::Scale];
 
-    /// The name as users write it.
+    /// Returns the name that users write.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,13 +33,13 @@ impl NonFinite {
         }
     }
 
-    /// What can be chosen, for error messages.
+    /// Returns the list of choices for error messages.
     #[must_use]
     pub fn expected() -> String {
         format!("one of {}", Self::ALL.map(|it| format!("\"{}\"", it.name())).join(", "))
     }
 
-    /// Whether such a step leaves everything as it was.
+    /// Returns true if such a step changes nothing and training continues.
     #[must_use]
     pub const fn skips(self) -> bool {
         match self {

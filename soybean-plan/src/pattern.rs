@@ -1,6 +1,6 @@
-//! Patterns of names: `*` stands for any letters, also for none.
+//! Patterns of names, in which `*` matches any characters.
 
-/// A name with `*`.
+/// A pattern of names, in which `*` matches any number of characters.
 ///
 /// ```
 /// use soybean_plan::Pattern;
@@ -11,24 +11,25 @@
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// What stands before, between and behind the `*`.
+    /// The text before, between and after the `*`.
     pieces: Vec<String>,
 }
 
 impl Pattern {
-    /// The pattern of this text.
+    /// Parses a pattern.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self { pieces: text.split('*').map(str::to_owned).collect() }
     }
 
-    /// How many `*` there are.
+    /// Returns the number of `*`.
     #[must_use]
     pub const fn n_stars(&self) -> usize {
         self.pieces.len() - 1
     }
 
-    /// What each `*` stands for in this name; of several ways that in which the first are shortest.
+    /// Returns the text that each `*` matches in this name. If there are several matches, the first
+    /// `*` are as short as possible.
     #[must_use]
     pub fn captures<'a>(&self, name: &'a str) -> Option<Vec<&'a str>> {
         let (first, rest) = self.pieces.split_first()?;
@@ -36,7 +37,8 @@ impl Pattern {
         let Some((last, between)) = rest.split_last() else {
             return name.is_empty().then(Vec::new);
         };
-        // What stands between two stars is taken as early as it can be; what stands behind the last must be the end.
+        // Text between two stars is matched as early as possible. Text after the last star must be
+        // the end.
         let mut captures = Vec::new();
         for piece in between {
             let (before, behind) = name.split_once(piece.as_str())?;
@@ -47,13 +49,13 @@ impl Pattern {
         Some(captures)
     }
 
-    /// Whether this is such a name.
+    /// Returns true if the pattern matches this name.
     #[must_use]
     pub fn is_match(&self, name: &str) -> bool {
         self.captures(name).is_some()
     }
 
-    /// The name in which each `*` is replaced.
+    /// Returns the pattern with each `*` replaced.
     #[must_use]
     pub fn filled(&self, captures: &[&str]) -> String {
         let with = captures.iter().copied().chain([""]);

@@ -1,15 +1,16 @@
-//! With which numbers a device computes.
+//! The precision that a device computes with.
 
 use std::{fmt, str::FromStr};
 
-/// The precision of matrix products, convolutions and attention, and of the tensors between them. Parameters, the optimiser's states and all
-/// sums are `f32` in each.
+/// The precision of matrix products, convolutions and attention, and of the tensors between them.
+/// Parameters, optimiser states and all sums are always `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Precision {
     /// Single precision throughout.
     #[default]
     F32,
-    /// Operands of products are rounded to 10 bits of mantissa where a device is faster with those; in memory everything is `f32`.
+    /// Operands of products are rounded to 10 bits of mantissa on devices with such units. In
+    /// memory everything is `f32`.
     Tf32,
     /// Operands of products and the tensors between operators are `bf16`.
     Bf16,
@@ -19,7 +20,7 @@ impl Precision {
     /// All precisions, in the order of their declaration.
     pub const ALL: [Self; 3] = [Self::F32, Self::Tf32, Self::Bf16];
 
-    /// The name as users write it.
+    /// Returns the name that users write.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Programs: everything that a run needs to know of a compiled model.
+//! Programs: everything that a run needs to know about a compiled model.
 
 use std::borrow::Cow;
 
@@ -7,23 +7,26 @@ use crate::{DType, Kernel, Mesh, Mode, NonFinite, Precision, Tile, random::mixed
 /// The number of a buffer in [`Tables::buffers`].
 pub type BufferId = usize;
 
-/// What every rank of a mesh does: the tables that describe its memory and its ends, the kernels, and the steps that use them.
+/// The work of every rank of a mesh: tables of memory, inputs and outputs, the kernels, and the
+/// steps that run them.
 ///
-/// Generated code holds the same descriptors in statics and the steps as calls; a `Program` is the value from which it is written.
+/// Generated code holds the same descriptors in statics and the steps as calls. It is written from
+/// this value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     /// Memory, inputs, parameters, outputs.
     pub tables: Tables,
-    /// The descriptors that the steps number, of kernels and collectives alike.
+    /// The descriptors of kernels and collectives, which steps refer to by number.
     pub kernels: Cow<'static, [Kernel]>,
-    /// One training step: loss, gradients, updates. There are none in inference.
+    /// The steps of one training step: loss, gradients and updates. Empty in inference.
     pub train: Vec<Step>,
-    /// The forward computation alone: loss and further outputs.
+    /// The steps of the forward computation: the loss and further outputs.
     pub evaluate: Vec<Step>,
 }
 
 impl Program {
-    /// The steps that the plan is measured by: those of a training step, or in inference those of a prediction.
+    /// Returns the steps that measure the plan: those of a training step, or in inference those of
+    /// a prediction.
     #[must_use]
     pub fn measured(&self) -> &[Step] {
         match self.tables.mode() {
@@ -33,27 +36,28 @@ impl Program {
     }
 }
 
-/// One step of a program: a kernel by number, and the buffers that it reads and writes, in the order that [`Kernel`] says.
+/// One step of a program: a kernel by number, and the buffers that it reads and writes, in the
+/// order that its descriptor defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The number of the kernel in [`Program::kernels`].
     pub kernel: usize,
     /// The buffers read.
     pub inputs: Vec<BufferId>,
-    /// The buffers written. A map's may be its inputs; no other kernel's may.
+    /// The buffers written. Only a map may write buffers that it reads.
     pub results: Vec<BufferId>,
 }
 
-/// Where things are in a rank's memory, and how they come in and go out.
+/// The layout of a rank's memory, and the tensors that enter and leave it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tables {
     /// The name of the model.
     pub name: Cow<'static, str>,
     /// The mesh of ranks.
     pub mesh: Mesh,
-    /// With which numbers products are computed.
+    /// The precision of products.
     pub precision: Precision,
-    /// The size of a rank's one block of memory, in bytes.
+    /// The size of the one block of memory of a rank, in bytes.
     pub arena_bytes: usize,
     /// All buffers; buffers whose lifetimes do not overlap share memory.
     pub buffers: Cow<'static, [Buffer]>,
@@ -61,23 +65,29 @@ pub struct Tables {
     pub inputs: Cow<'static, [Input]>,
     /// The trained tensors and the model's buffers, in the order in which the model makes them.
     pub parameters: Cow<'static, [Parameter]>,
-    /// The optimiser's tensors, all zero at the start.
+    /// The tensors of the optimiser, all zero at the start.
     pub states: Cow<'static, [State]>,
     /// Buffers that are filled once.
     pub constants: Cow<'static, [Constant]>,
-    /// The scalars that are computed anew for each step, in the order in which scalar programs number them.
+    /// The scalars that are computed for each step, in the order in which scalar programs number
+    /// them.
     pub scalars: Cow<'static, [RunScalar]>,
-    /// Where a training step leaves the loss, a scalar that every rank holds; none in inference.
+    /// The buffer in which a training step leaves the loss, a scalar that every rank holds; none in
+    /// inference.
     pub loss: Option<BufferId>,
-    /// Where a training step leaves the 2-norm of all gradients together, a scalar that every rank holds; none if nothing needs it.
+    /// The buffer in which a training step leaves the 2-norm of all gradients, a scalar that every
+    /// rank holds; none if nothing needs it.
     pub gradient_norm: Option<BufferId>,
-    /// How many steps share an update, which takes the mean of their gradients; 1 if every step updates.
+    /// The number of steps that share an update, which takes the mean of their gradients; 1 if
+    /// every step updates.
     pub accumulate: u64,
-    /// The decay of the parameters' moving averages, the states `<parameter>.ema`; none if there are none.
+    /// The decay of the moving averages of parameters, which are the states `<parameter>.ema`, if
+    /// there are any.
     pub ema: Option<f64>,
-    /// What a step does that is not finite.
+    /// The reaction to training steps that are not finite.
     pub non_finite: NonFinite,
-    /// What an evaluation leaves: the loss if there is one, then the model's further outputs.
+    /// The results of an evaluation: the loss if there is one, then the further outputs of the
+    /// model.
     pub outputs: Cow<'static, [Output]>,
     /// The bytes that the collectives of one training step move, over all ranks.
     pub train_bytes: u64,
@@ -86,7 +96,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// What the program is for: one without a loss does not train.
+    /// Returns the mode of the program: training if there is a loss.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         match self.loss {
@@ -95,13 +105,13 @@ impl Tables {
         }
     }
 
-    /// What a prediction gives: the outputs beside the loss.
+    /// Returns the results of a prediction: all outputs but the loss.
     #[must_use]
     pub fn predictions(&self) -> &[Output] {
         &self.outputs[usize::from(self.loss.is_some())..]
     }
 
-    /// The bytes that the collectives of [`Program::measured`] move, over all ranks.
+    /// Returns the bytes that the collectives of [`Program::measured`] move, over all ranks.
     #[must_use]
     pub const fn measured_bytes(&self) -> u64 {
         match self.mode() {
@@ -111,10 +121,10 @@ impl Tables {
     }
 }
 
-/// A stretch of a rank's memory.
+/// A range of the memory of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// Where it begins, in bytes from the start of the arena; a multiple of 64.
+    /// The offset in bytes from the start of the arena; a multiple of 64.
     pub offset: usize,
     /// The number of elements.
     pub n_elements: usize,
@@ -131,46 +141,46 @@ pub struct Input {
     pub dtype: DType,
     /// Shape and tiling.
     pub tile: Tile,
-    /// Where each rank's part goes.
+    /// The buffer of each rank's part.
     pub buffer: BufferId,
-    /// For class labels, the number of classes: values must be in `0..n_classes`.
+    /// The number of classes if the input is a class label: values must be in `0..n_classes`.
     pub n_classes: Option<usize>,
-    /// Whether predictions are computed of it; others, such as labels, serve the loss alone.
+    /// True if predictions depend on it. Other inputs, such as labels, serve only the loss.
     pub is_queried: bool,
 }
 
 /// A trained tensor, or a buffer: a tensor that the model itself keeps from step to step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// The name, a path of calls and loop rounds: `dense.2.w`.
+    /// The name, a path of calls and loop iterations: `dense.2.w`.
     pub name: Cow<'static, str>,
     /// Shape and tiling.
     pub tile: Tile,
-    /// Where each rank's part stays.
+    /// The buffer of each rank's part.
     pub buffer: BufferId,
-    /// How it is filled at the start.
+    /// The initial values.
     pub init: Init,
-    /// Whether the optimiser trains it; if not, it is a buffer that the model itself keeps.
+    /// True if the optimiser trains it; false for a buffer that the model itself keeps.
     pub is_trained: bool,
 }
 
-/// A tensor of the optimiser that belongs to a parameter, of the same shape.
+/// A tensor of the optimiser that belongs to a parameter and has its shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// The parameter's name and the state's: `dense.2.w.momentum`.
+    /// The name of the parameter and that of the state: `dense.2.w.momentum`.
     pub name: Cow<'static, str>,
     /// Shape and tiling.
     pub tile: Tile,
-    /// Where each rank's part stays.
+    /// The buffer of each rank's part.
     pub buffer: BufferId,
 }
 
-/// A vector `0, 1, 2, ..` of which each rank holds the part of its tile, as `f32`.
+/// A vector `0, 1, 2, ..` as `f32`, of which each rank holds the part of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constant {
     /// Shape, of one dim, and tiling.
     pub tile: Tile,
-    /// Where each rank's part stays.
+    /// The buffer of each rank's part.
     pub buffer: BufferId,
 }
 
@@ -183,29 +193,31 @@ pub struct Output {
     pub dtype: DType,
     /// Shape and tiling.
     pub tile: Tile,
-    /// Where each rank's part lies after the last step.
+    /// The buffer of each rank's part after the last step.
     pub buffer: BufferId,
-    /// What the rows of a batch are to it.
+    /// The relation to the rows of a batch.
     pub rows: Rows,
 }
 
-/// What the rows of a batch are to an output: whether a row's part of it can be told from the others'. A row is an index of dim 0, which the inputs of a
-/// prediction share.
+/// The relation of an output to the rows of a batch. A row is an index of dim 0, which the inputs
+/// of a prediction share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rows {
-    /// It does not depend on the batch.
+    /// The output does not depend on the batch.
     Fixed,
-    /// Each row has a part of its own, computed of that row alone: an equal share of this dim, in the order of the rows.
+    /// Each row has its own part, computed from that row alone: an equal share of this dim, in the
+    /// order of the rows.
     Own {
         /// The dim.
         dim: usize,
     },
-    /// It is computed of several rows together, no dim of it is known to be theirs, or there are no rows that the inputs share.
+    /// The output mixes several rows, none of its dims is known to follow the rows, or the inputs
+    /// share no rows.
     Mixed,
 }
 
-/// How a parameter is filled at the start. Element `i` of the whole tensor is a function of the seed, the parameter's number and `i`
-/// alone, so that the values do not depend on the tiling.
+/// The initial values of a parameter. Element `i` of the whole tensor is a function of the seed,
+/// the number of the parameter and `i` alone, so values do not depend on the tiling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// Every element is this number.
@@ -217,65 +229,70 @@ pub enum Init {
         /// The standard deviation.
         std: f64,
     },
-    /// Normally distributed, without values more than two standard deviations from the mean.
+    /// Normally distributed and truncated at two standard deviations from the mean.
     TruncatedNormal {
         /// The mean.
         mean: f64,
-        /// The standard deviation of the distribution before it is cut.
+        /// The standard deviation of the distribution before truncation.
         std: f64,
     },
     /// Uniformly distributed over `low..high`.
     Uniform {
-        /// The least value.
+        /// The lower bound.
         low: f64,
-        /// The bound above all values.
+        /// The upper bound, exclusive.
         high: f64,
     },
 }
 
-/// A scalar that is known only when a step runs.
+/// A scalar whose value is known only when a step runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RunScalar {
     /// The learning rate.
     LearningRate,
-    /// `1 - base^t` at the `t`-th update, counted from 1: Adam's bias correction.
+    /// `1 - base^t` at the `t`-th update, counted from 1: the bias correction of Adam.
     OneMinusPower {
         /// The base, one of Adam's betas.
         base: f64,
     },
-    /// A number from 0 to below 1, of 24 bits, that looks random: a function of the seed and the step, [`RunScalar::noise`].
+    /// The number of the update, counted from 1.
+    UpdateNumber,
+    /// A pseudorandom number in `[0, 1)` of 24 bits: a function of the seed and the step, see
+    /// [`RunScalar::noise`].
     Noise,
-    /// 1 in a step that updates the parameters, the last of those that share an update; 0 in the others.
+    /// 1 in a step that updates the parameters, which is the last of those that share an update; 0
+    /// in the others.
     IsUpdate,
-    /// What the loss is multiplied by before gradients are taken.
+    /// The factor of the loss before gradients are taken.
     LossScale,
 }
 
 impl RunScalar {
-    /// The value of [`RunScalar::Noise`].
+    /// Returns the value of [`RunScalar::Noise`].
     #[must_use]
     pub const fn noise(seed: u64, step: u64) -> f32 {
         (mixed(mixed(seed) ^ step) >> 40) as f32 / (1_u32 << 24) as f32
     }
 }
 
-/// What is known of a plan once it is compiled.
+/// The facts about a compiled plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What the model is compiled to do.
+    /// The mode of the model.
     pub mode: Mode,
     /// The number of ranks.
     pub n_gpus: usize,
-    /// The strategy that was asked for.
+    /// The requested strategy.
     pub strategy: &'static str,
-    /// Whether no plan is better by the objective, and that is proved.
+    /// True if it is proved that no plan is better by the objective.
     pub is_optimal: bool,
-    /// The bytes that one training step, or in inference one prediction, moves, over all ranks.
+    /// The bytes that one training step, or in inference one prediction, moves over all ranks.
     pub bytes_total: u64,
     /// The memory that each rank needs, in bytes.
     pub peak_memory_bytes_per_gpu: u64,
-    /// A table for people.
+    /// A table for readers.
     pub text: &'static str,
-    /// The model as text, by which it can be compiled again: for another number of ranks, or to explain the plan.
+    /// The model as text, from which it can be compiled again for another number of ranks, or to
+    /// explain the plan.
     pub recipe: &'static str,
 }

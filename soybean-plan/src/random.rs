@@ -1,7 +1,9 @@
-//! The one generator of numbers that look random, of which seeds, streams and steps are made.
+//! The pseudorandom generator behind seeds, streams and steps.
 
-/// The output of `SplitMix64` for a state, after one step: a bijection of words in which each bit depends on all others. The states that follow are
-/// [`next_state`] of one another. Source: Steele, Lea & Flood 2014.
+/// Returns the output of `SplitMix64` for a state, after one step.
+///
+/// It is a bijection of words in which each bit depends on all others. [`next_state`] gives the
+/// state that follows. Source: Steele, Lea & Flood 2014.
 #[must_use]
 pub const fn mixed(state: u64) -> u64 {
     let word = next_state(state);
@@ -10,7 +12,7 @@ pub const fn mixed(state: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// The state of `SplitMix64` after one step.
+/// Returns the state of `SplitMix64` after one step.
 #[must_use]
 pub const fn next_state(state: u64) -> u64 {
     state.wrapping_add(0x9e37_79b9_7f4a_7c15)

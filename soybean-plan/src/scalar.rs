@@ -1,11 +1,14 @@
-//! Scalar programs: what a fused elementwise kernel computes for one element.
+//! Scalar programs: the computation of a fused elementwise kernel for one element.
 
-use std::borrow::Cow;
+mod reference;
 
-/// The number of the instruction whose value is meant.
+use std::{borrow::Cow, fmt};
+
+/// The number of the instruction that defines the value.
 pub type Register = u16;
 
-/// Straight-line code over single precision numbers, in which each instruction defines one register.
+/// Straight-line code over single precision numbers, in which each instruction defines one
+/// register.
 ///
 /// Comparisons give 1 or 0. Integer inputs are converted when they are read.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +36,42 @@ pub enum Instruction {
     Select(Register, Register, Register),
 }
 
+impl ScalarProgram {
+    /// Returns the number of instructions that compute, and do not only fetch a value.
+    pub(crate) fn n_operations(&self) -> u64 {
+        let computes = |it: &&Instruction| match it {
+            Instruction::Input(_) | Instruction::Scalar(_) | Instruction::Constant(_) => false,
+            Instruction::Unary(..) | Instruction::Binary(..) | Instruction::Select(..) => true,
+        };
+        self.instructions.iter().filter(computes).count() as u64
+    }
+
+    fn expression(&self, register: Register) -> String {
+        let of = |register| self.expression(register);
+        match self.instructions[usize::from(register)] {
+            Instruction::Input(input) => format!("x{input}"),
+            Instruction::Scalar(scalar) => format!("s{scalar}"),
+            Instruction::Constant(value) => format!("{value}"),
+            Instruction::Unary(function, x) => format!("{}({})", function.name(), of(x)),
+            Instruction::Binary(function, x, y) => {
+                format!("{}({}, {})", function.name(), of(x), of(y))
+            }
+            Instruction::Select(condition, x, y) => {
+                format!("select({}, {}, {})", of(condition), of(x), of(y))
+            }
+        }
+    }
+}
+
+/// The text form: the results as expressions over the inputs `x0`, `x1`, .. and the run-time
+/// scalars `s0`, `s1`, ..
+impl fmt::Display for ScalarProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let results: Vec<String> = self.results.iter().map(|&it| self.expression(it)).collect();
+        f.write_str(&results.join(", "))
+    }
+}
+
 macro_rules! functions {
     ($(#[$doc:meta])* $kind:ident { $($(#[$note:meta])* $function:ident = $name:literal,)* }) => {
         $(#[$doc])*
@@ -43,7 +82,7 @@ macro_rules! functions {
             /// All functions, in the order of their declaration.
             pub const ALL: &[Self] = &[$(Self::$function,)*];
 
-            /// The name in the text form.
+            /// Returns the name in the text form.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$function => $name,)* }
@@ -93,12 +132,13 @@ functions! {
         Equal = "eq",
         /// 1 where `x > y`, else 0.
         Greater = "gt",
-        /// A number from 0 to below 1, of 24 bits, that looks random: a hash of the bits of `x` and `y`.
+        /// A pseudorandom number in `[0, 1)` of 24 bits: a hash of the bits of `x` and `y`.
         Noise = "noise",
     }
 }
 
-/// The value of [`Binary::Noise`]: the mixing steps of `MurmurHash3` over the bits of both numbers. Source: Appleby 2011.
+/// Returns the value of [`Binary::Noise`]: the mixing steps of `MurmurHash3` over the bits of both
+/// numbers. Source: Appleby 2011.
 #[must_use]
 #[inline(always)]
 pub const fn noise(x: f32, y: f32) -> f32 {
@@ -108,7 +148,7 @@ pub const fn noise(x: f32, y: f32) -> f32 {
     (bits >> 8) as f32 / (1_u32 << 24) as f32
 }
 
-/// A bijection of words in which each bit depends on all others.
+/// Applies a bijection of words in which each bit depends on all others.
 #[inline(always)]
 const fn mixed(word: u32) -> u32 {
     let word = (word ^ word >> 16).wrapping_mul(0x85eb_ca6b);
@@ -134,7 +174,7 @@ mod tests {
                     reason = "from 0 to below 16"
                 )]
                 (0..n).for_each(|it| counts[(values(it) * 16.0) as usize] += 1);
-                // 4096 expected in each; six standard deviations.
+                // 4096 are expected in each bin; the tolerance is six standard deviations.
                 assert!(counts.iter().all(|it| it.abs_diff(n / 16) < 6 * 62), "{counts:?}");
             }
         }

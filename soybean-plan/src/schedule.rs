@@ -1,7 +1,10 @@
-//! Which work must wait for which: tasks in lanes, and the waits between them. Devices keep to it with streams and events, and simulations of them do too.
+//! The dependencies between tasks in lanes. Devices enforce them with streams and events, and the
+//! simulator follows them.
 //!
-//! Every rank runs the same tasks. Those of one lane run in order; those of different lanes, or of different ranks, are ordered only by events. Two tasks conflict where one writes
-//! memory that the other reads or writes; the later one then waits for the earlier. Memory is the rank's arena, in bytes, so that buffers that share a place are seen to.
+//! Every rank runs the same tasks. Tasks of one lane run in order. Tasks of different lanes, or of
+//! different ranks, are ordered only by events. Two tasks conflict if one writes memory that the
+//! other reads or writes; the later one then waits for the earlier one. Memory means byte ranges of
+//! the rank's arena, so buffers that share memory conflict.
 
 use std::ops::Range;
 
@@ -12,7 +15,7 @@ use crate::AxisSet;
 pub enum Lane {
     /// Kernels.
     Compute,
-    /// What passes between ranks.
+    /// Transfers between ranks.
     Communication,
 }
 
@@ -20,7 +23,7 @@ impl Lane {
     /// All lanes, in the order of their declaration.
     pub const ALL: [Self; 2] = [Self::Compute, Self::Communication];
 
-    /// The name in traces.
+    /// Returns the name in traces.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -30,46 +33,47 @@ impl Lane {
     }
 }
 
-/// What a task does to memory.
+/// The memory that a task reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Where it runs.
+    /// The lane in which it runs.
     pub lane: Lane,
-    /// What it reads of its own rank's memory.
+    /// The ranges of its own rank's memory that it reads.
     pub reads: Vec<Range<usize>>,
-    /// What it reads of the memory of all ranks that differ from its own along these axes, its own included.
+    /// The ranges of memory that it reads on all ranks that differ from its own along these axes,
+    /// including its own.
     pub group_reads: Vec<Range<usize>>,
     /// The axes of the group.
     pub axes: AxisSet,
-    /// What it writes of its own rank's memory.
+    /// The ranges of its own rank's memory that it writes.
     pub writes: Vec<Range<usize>>,
 }
 
-/// Before a task: the end of an earlier task, on all ranks that differ along some axes.
+/// A dependency of a task: the end of an earlier task on all ranks that differ along some axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The number of the earlier task.
     pub task: usize,
-    /// The axes; none for the rank itself.
+    /// The axes; empty for the rank itself.
     pub axes: AxisSet,
 }
 
 /// The waits before each task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// For each task what it waits for.
+    /// The dependencies of each task.
     pub waits: Vec<Vec<Wait>>,
-    /// For each task whether another waits for it.
+    /// True for each task that another one waits for.
     pub is_awaited: Vec<bool>,
 }
 
 impl Schedule {
-    /// The waits that keep these tasks, in the order in which they are queued, from disturbing each other.
+    /// Returns the waits that keep conflicting tasks in the order in which they are queued.
     #[must_use]
     pub fn new(tasks: &[Access]) -> Self {
         let mut schedule =
             Self { waits: Vec::with_capacity(tasks.len()), is_awaited: vec![false; tasks.len()] };
-        // For each lane what it has waited for already.
+        // The waits of each lane so far.
         let mut known: [Vec<(Lane, Wait)>; 2] = [Vec::new(), Vec::new()];
         for (number, task) in tasks.iter().enumerate() {
             let mut waits = Vec::new();
@@ -98,12 +102,14 @@ impl Schedule {
     }
 }
 
-/// The axes along which ranks must have finished the earlier task before the later one starts: none, the rank's own, or those of a group.
+/// Returns the axes along which ranks must finish the earlier task before the later one starts:
+/// none for the rank itself, or those of a group.
 fn conflicts(earlier: &Access, later: &Access) -> impl Iterator<Item = AxisSet> {
     let own = meet(&earlier.writes, &later.reads)
         || meet(&earlier.writes, &later.writes)
         || meet(&earlier.reads, &later.writes);
-    // What a rank's group reads of its memory may be written again when all of the group have read it.
+    // Memory that the group of a rank reads may be written again after all of the group have read
+    // it.
     let is_read = meet(&earlier.group_reads, &later.writes);
     let reads = meet(&earlier.writes, &later.group_reads);
     let groups = [(reads, later.axes), (is_read, earlier.axes), (own, AxisSet::default())];
@@ -115,7 +121,7 @@ fn meet(left: &[Range<usize>], right: &[Range<usize>]) -> bool {
         .any(|left| right.iter().any(|right| left.start < right.end && right.start < left.end))
 }
 
-/// Whether the group along `axes` has all ranks of that along `others`.
+/// Returns true if the group along `axes` contains all ranks of the group along `others`.
 fn contains(axes: AxisSet, others: AxisSet) -> bool {
     others.iter().all(|axis| axes.contains(axis))
 }

@@ -1,8 +1,8 @@
-//! Element types, shapes and strides: small `Copy` values that can stand in constants.
+//! Element types, shapes and strides: small `Copy` values that constants can hold.
 
 use std::{fmt, ops::Deref};
 
-/// The most dims that a tensor can have.
+/// The maximum number of dims of a tensor.
 pub const MAX_RANK: usize = 8;
 
 /// The type of a tensor's elements.
@@ -17,7 +17,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// The name: `f32`, `bf16` or `i32`.
+    /// Returns the name: `f32`, `bf16` or `i32`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -27,7 +27,7 @@ impl DType {
         }
     }
 
-    /// The size of one element in bytes.
+    /// Returns the size of one element in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -51,10 +51,10 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The shape with these extents.
+    /// Returns the shape with these extents.
     ///
     /// # Panics
-    /// If there are more than [`MAX_RANK`] of them.
+    /// Panics if there are more than [`MAX_RANK`] of them.
     #[must_use]
     pub const fn new(extents: &[usize]) -> Self {
         assert!(extents.len() <= MAX_RANK, "a tensor has at most 8 dims");
@@ -67,13 +67,13 @@ impl Shape {
         Self { dims, rank: extents.len() }
     }
 
-    /// The number of elements; 1 for a scalar.
+    /// Returns the number of elements; 1 for a scalar.
     #[must_use]
     pub fn n_elements(&self) -> usize {
         self.iter().product()
     }
 
-    /// The strides of a dense row-major tensor of this shape, in elements.
+    /// Returns the strides of a dense row-major tensor of this shape, in elements.
     #[must_use]
     pub fn dense_strides(&self) -> Strides {
         let mut strides = [0; MAX_RANK];
@@ -85,10 +85,22 @@ impl Shape {
         Strides(strides)
     }
 
-    /// This shape with the extent of `dim` replaced.
+    /// Returns the coordinates of all elements, in row-major order.
+    #[must_use]
+    pub fn points(&self) -> Vec<Vec<usize>> {
+        self.iter().fold(vec![Vec::new()], |points, &extent| {
+            let extended = |point: &Vec<usize>| {
+                let point = point.clone();
+                (0..extent).map(move |at| point.iter().copied().chain([at]).collect())
+            };
+            points.iter().flat_map(extended).collect()
+        })
+    }
+
+    /// Returns this shape with the extent of `dim` replaced.
     ///
     /// # Panics
-    /// If there is no such dim.
+    /// Panics if there is no such dim.
     #[must_use]
     pub fn with(mut self, dim: usize, extent: usize) -> Self {
         assert!(dim < self.rank, "dim {dim} of a shape of rank {}", self.rank);
@@ -122,18 +134,24 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// How far apart neighbours along each dim lie in a buffer, in elements; 0 repeats one element along the dim.
-/// Entries past the rank of the shape they belong to are 0.
+/// The distance between neighbours along each dim in a buffer, in elements. A stride of 0 repeats
+/// one element along the dim. Entries past the rank of the shape are 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Strides(pub [usize; MAX_RANK]);
 
 impl Strides {
-    /// The strides with these steps, outermost dim first.
+    /// Returns the strides with these steps, outermost dim first.
     ///
     /// # Panics
-    /// If there are more than [`MAX_RANK`] of them.
+    /// Panics if there are more than [`MAX_RANK`] of them.
     #[must_use]
     pub const fn new(steps: &[usize]) -> Self {
         Self(Shape::new(steps).dims)
+    }
+
+    /// Returns the offset of the element with these coordinates.
+    #[must_use]
+    pub fn offset(&self, point: &[usize]) -> usize {
+        point.iter().zip(self.0).map(|(at, stride)| at * stride).sum()
     }
 }

@@ -1,6 +1,7 @@
-//! Sizes of memory as people write them: `80GiB`, `24 GB`, `512MB`. Attributes, flags and cluster files are read by the same function.
+//! Sizes of memory in text, such as `80GiB`, `24 GB` or `512MB`, for attributes, flags and cluster
+//! files.
 
-/// The units with their bytes, those with powers of 1000 before those with powers of 1024.
+/// The units and their bytes, powers of 1000 before powers of 1024.
 const UNITS: [(&str, u64); 9] = [
     ("B", 1),
     ("kB", 1000),
@@ -13,7 +14,7 @@ const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
 ];
 
-/// The bytes of a size such as `80GiB` or `1.5 GB`: a decimal number and a unit.
+/// Parses a size such as `80GiB` or `1.5 GB`, a decimal number and a unit, into bytes.
 ///
 /// ```
 /// assert_eq!(soybean_plan::parse_bytes("80GiB"), Ok(80 << 30));
@@ -22,7 +23,8 @@ const UNITS: [(&str, u64); 9] = [
 /// ```
 ///
 /// # Errors
-/// In words, if the number or the unit is not what it must be, or the size is no whole number of bytes from 1 to below 2^63.
+/// Returns a message if the number or the unit is malformed, or the size is not between 1 and 2^63
+/// bytes.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let is_of_number = |character: char| character.is_ascii_digit() || character == '.';
     let text = text.trim();
@@ -44,20 +46,21 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A decimal number of units in whole bytes, rounded down; none if it is no such number.
+/// Returns a decimal number of units in whole bytes, rounded down, or none if it is malformed.
 fn bytes(number: &str, of_unit: u64) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    // Beyond these digits no size is told apart, and none is in range.
+    // More digits make no difference, and the number would be out of range.
     if whole.is_empty() || fraction.is_empty() || whole.len() > 19 || fraction.len() > 18 {
         return None;
     }
     let parts = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     let digits = whole.parse::<u128>().ok()? * parts + fraction.parse::<u128>().ok()?;
-    // What is cut off here is out of range.
+    // A product that saturates is out of range.
     Some(digits.saturating_mul(u128::from(of_unit)) / parts)
 }
 
-/// A number of bytes for people, in the units in which memory is sold: `79.6 GiB`, with 1 GiB = 2^30 bytes.
+/// Returns a number of bytes for readers, in the units in which memory is sold: `79.6 GiB`, with 1
+/// GiB = 2^30 bytes.
 #[must_use]
 pub fn readable_memory(bytes: u64) -> String {
     let unit = UNITS[5..].iter().rev().find(|(_, of_unit)| bytes >= *of_unit);

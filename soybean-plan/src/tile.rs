@@ -1,21 +1,25 @@
-//! Tiles: which elements of a tensor a rank holds, and in which order.
+//! Tiles: the elements of a tensor that a rank holds, and their order.
 //!
-//! Let `D` be the extent of a dim. The axes of the mesh are walked in order, and an axis of prime size `f` takes the next digit of the
-//! index, of radix `f`, as long as `D` has that factor left: `index = digit_1 (D / f_1) + digit_2 (D / f_1 f_2) + .. + rest`. Along its own
-//! axis, a rank holds the indices whose digit is its coordinate. Where the number of ranks divides `D`, each axis has a digit of its own.
+//! Let `D` be the extent of a dim. The axes of the mesh are visited in order. An axis of prime size
+//! `f` takes the next digit of the index, of radix `f`, if `D` still has that factor: `index =
+//! digit_1 (D / f_1) + digit_2 (D / f_1 f_2) + .. + rest`. Along its axis, a rank holds the indices
+//! whose digit is its coordinate. If the number of ranks divides `D`, each axis has its own digit.
 //!
-//! Where `D` has fewer factors `f` than the mesh has axes of size `f`, the further axes take sums (mod `f`) of the digits that are there. Any one
-//! of them can then split the dim, and so can any set of axes whose sums are linearly independent; this is [`may_split`].
-//! With two digits and three axes of size 2 the sums are `a`, `b` and `a + b`, of which every two are independent.
+//! If `D` has fewer factors `f` than the mesh has axes of size `f`, the further axes take sums (mod
+//! `f`) of the existing digits. Any one of them can then split the dim, and so can any set of axes
+//! whose sums are linearly independent; [`may_split`] tests this. With two digits and three axes of
+//! size 2 the sums are `a`, `b` and `a + b`, of which every two are independent.
 //!
-//! In both cases a tile is the set of indices that satisfy one condition for each axis that splits, so that a change along one axis never
-//! moves data along another. On a rank, the elements of a tile lie in the order of their global indices.
+//! In both cases a tile is the set of indices that satisfy one condition for each axis that splits.
+//! A change along one axis therefore never moves data along another. On a rank, the elements of a
+//! tile are stored in the order of their global indices.
 
 use crate::{AxisSet, MAX_AXES, Mesh, Placement, Shape, Tiling};
 
-/// A tensor of this shape, tiled over this mesh.
+/// A tensor of this shape, tiled over a mesh.
 ///
-/// A tensor of partial results has, on every rank, the elements that it would have if it were replicated along those axes.
+/// A tensor of partial results has, on every rank, the elements that it would have if it were
+/// replicated along those axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
     /// The shape of the whole tensor.
@@ -24,10 +28,11 @@ pub struct Tile {
     pub tiling: Tiling,
 }
 
-/// A stretch of indices that two lists share: `length` consecutive positions from `here` in one and from `there` in the other.
+/// A run of indices that two lists share: `length` consecutive positions from `here` in one list
+/// and from `there` in the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The first position in the list that was asked.
+    /// The first position in this list.
     pub here: usize,
     /// The first position in the other list.
     pub there: usize,
@@ -36,7 +41,7 @@ pub struct Run {
 }
 
 impl Tile {
-    /// Whether every dim can be split along the axes that split it.
+    /// Returns true if every dim can be split along the axes that split it.
     #[must_use]
     pub fn is_legal(&self, mesh: &Mesh) -> bool {
         let in_range = |placement: &Placement| match placement {
@@ -48,14 +53,14 @@ impl Tile {
                 .all(|dim| may_split(self.shape[dim], mesh, self.tiling.axes_of(dim)))
     }
 
-    /// The shape of what one rank holds.
+    /// Returns the shape of the part that one rank holds.
     #[must_use]
     pub fn local_shape(&self, mesh: &Mesh) -> Shape {
         let extent = |dim| self.shape[dim] / mesh.group_size(self.tiling.axes_of(dim));
         (0..self.shape.len()).map(extent).collect()
     }
 
-    /// The global indices along `dim` that the rank at `coordinates` holds, in local order.
+    /// Returns the global indices along `dim` that the rank at `coordinates` holds, in local order.
     #[must_use]
     pub fn indices(&self, dim: usize, mesh: &Mesh, coordinates: &[usize; MAX_AXES]) -> Vec<usize> {
         let digits = Digits::of(self.shape[dim], mesh);
@@ -66,8 +71,9 @@ impl Tile {
         (0..self.shape[dim]).filter(is_held).collect()
     }
 
-    /// Where along `dim` the tile of the rank at `coordinates` and the tile `other` of the rank at `other_coordinates` hold the same
-    /// indices: positions in this tile (`here`) and in the other (`there`).
+    /// Returns the runs of indices along `dim` that the tile of the rank at `coordinates` and the
+    /// tile `other` of the rank at `other_coordinates` share. Positions in this tile are `here`,
+    /// positions in the other tile `there`.
     #[must_use]
     pub fn overlap(
         &self,
@@ -98,10 +104,10 @@ impl Tile {
     }
 }
 
-/// Whether `axes` of the mesh can split a dim of this extent evenly, each on its own.
+/// Returns true if `axes` of the mesh can split a dim of this extent evenly, each independently.
 #[must_use]
 pub fn may_split(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
-    // Most extents have a digit for each axis, or none for one that is asked for.
+    // Most extents have a digit for each axis, or none for one of the requested axes.
     let has_all_digits = extent != 0 && extent.is_multiple_of(mesh.n_ranks());
     let lacks_factor = |axis: usize| !extent.is_multiple_of(mesh.size(axis));
     axes.is_empty()
@@ -109,7 +115,8 @@ pub fn may_split(extent: usize, mesh: &Mesh, axes: AxisSet) -> bool {
         || (!axes.iter().any(lacks_factor) && Digits::of(extent, mesh).are_independent(axes))
 }
 
-/// For each set of axes, by its bit mask, whether it [may split](may_split) a dim of this extent.
+/// Returns, for each set of axes by its bit mask, whether it [may split](may_split) a dim of this
+/// extent.
 #[must_use]
 pub fn splitting_sets(extent: usize, mesh: &Mesh) -> Vec<bool> {
     let n_sets = 1_u32 << mesh.n_axes();
@@ -130,15 +137,17 @@ pub fn splitting_sets(extent: usize, mesh: &Mesh) -> Vec<bool> {
     (0..n_sets).map(may_split).collect()
 }
 
-/// Whether a split of the outermost part, of extent `outer`, of a dim of extent `whole` along `axes` is the split of the whole dim along them.
+/// Returns true if a split of the outermost part, of extent `outer`, of a dim of extent `whole`
+/// along `axes` is the split of the whole dim along them.
 ///
-/// Flattening `[c, h]` into one dim keeps a split of `c` where this holds for `c` and `c * h`.
+/// Flattening `[c, h]` into one dim keeps a split of `c` if this holds for `c` and `c * h`.
 #[must_use]
 pub fn carries_split(outer: usize, whole: usize, mesh: &Mesh, axes: AxisSet) -> bool {
     axes.0 & !carried_axes(outer, whole, mesh).0 == 0
 }
 
-/// The axes along which a split of the outermost part, of extent `outer`, of a dim of extent `whole` is the split of the whole dim.
+/// Returns the axes along which a split of the outermost part, of extent `outer`, of a dim of
+/// extent `whole` is the split of the whole dim.
 #[must_use]
 pub fn carried_axes(outer: usize, whole: usize, mesh: &Mesh) -> AxisSet {
     let axes = 0..mesh.n_axes();
@@ -156,11 +165,13 @@ struct Digit {
     place: usize,
 }
 
-/// The digits of the indices of one dim, and for each axis the combination of digits that must equal a rank's coordinate.
+/// The digits of the indices of one dim, and for each axis the combination of digits that must
+/// equal the coordinate of a rank.
 struct Digits {
     digits: [Digit; MAX_AXES],
     n_digits: usize,
-    /// `coefficients[axis][digit]`; all zero where the extent lacks the axis's prime altogether.
+    /// `coefficients[axis][digit]`; all zero if the extent does not have the prime of the axis as a
+    /// factor.
     coefficients: [[usize; MAX_AXES]; MAX_AXES],
 }
 
@@ -190,8 +201,10 @@ impl Digits {
         this
     }
 
-    /// The coefficients of the `nth` axis of this size that has no digit of its own: the sum of all digits of the radix, with weights such that few sums
-    /// are dependent. They are powers of `nth + 1`; for two there are none, and whole digits are left out in the pattern of a Walsh function.
+    /// Returns the coefficients of the `nth` axis of this size that has no digit of its own: a
+    /// weighted sum of all digits of the radix, with weights for which few sums are dependent. The
+    /// weights are powers of `nth + 1`. For radix 2 there are no such powers; there whole digits
+    /// are left out in the pattern of a Walsh function.
     fn sum_of_digits(&self, radix: usize, nth: usize) -> [usize; MAX_AXES] {
         let mut coefficients = [0; MAX_AXES];
         let of_radix = (0..self.n_digits).filter(|&it| self.digits[it].radix == radix);
@@ -204,14 +217,15 @@ impl Digits {
         coefficients
     }
 
-    /// The digits that make up the coordinate along `axis`, as (coefficient, place) with places `scale` times as large.
+    /// Returns the digits that make up the coordinate along `axis`, as (coefficient, place) with
+    /// places `scale` times as large.
     fn terms(&self, axis: usize, scale: usize) -> Vec<(usize, usize)> {
         let term =
             |digit: usize| (self.coefficients[axis][digit], self.digits[digit].place * scale);
         (0..self.n_digits).map(term).filter(|&(coefficient, _)| coefficient != 0).collect()
     }
 
-    /// The coordinate along `axis` of the ranks that hold `index`.
+    /// Returns the coordinate along `axis` of the ranks that hold `index`.
     fn coordinate(&self, axis: usize, index: usize) -> usize {
         let mut sum = 0;
         let mut radix = 1;
@@ -226,7 +240,8 @@ impl Digits {
         sum % radix
     }
 
-    /// Whether the combinations of these axes are linearly independent: Gaussian elimination over each prime field.
+    /// Returns true if the combinations of these axes are linearly independent, by Gaussian
+    /// elimination over each prime field.
     fn are_independent(&self, axes: AxisSet) -> bool {
         let mut rows: Vec<[usize; MAX_AXES]> = Vec::new();
         axes.iter().all(|axis| {

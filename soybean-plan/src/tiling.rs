@@ -1,10 +1,10 @@
-//! Tilings: how a tensor lies along each axis of the mesh.
+//! Tilings: the placement of a tensor along each axis of the mesh.
 
 use std::fmt;
 
 use crate::{AxisSet, MAX_AXES};
 
-/// How a tensor lies along one axis of the mesh.
+/// The placement of a tensor along one axis of the mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placement {
     /// Every rank along the axis holds the same elements (`r`).
@@ -23,10 +23,10 @@ pub struct Tiling {
 }
 
 impl Tiling {
-    /// The tiling with these placements.
+    /// Returns the tiling with these placements.
     ///
     /// # Panics
-    /// If there are more than [`MAX_AXES`] of them.
+    /// Panics if there are more than [`MAX_AXES`] of them.
     #[must_use]
     pub const fn new(given: &[Placement]) -> Self {
         assert!(given.len() <= MAX_AXES, "a mesh has at most 16 axes");
@@ -40,10 +40,10 @@ impl Tiling {
         Self { placements, n_axes: given.len() as u8 }
     }
 
-    /// The tiling that replicates on all of `n_axes` axes.
+    /// Returns the tiling that replicates on all of `n_axes` axes.
     ///
     /// # Panics
-    /// If there are more than [`MAX_AXES`] of them.
+    /// Panics if there are more than [`MAX_AXES`] of them.
     #[must_use]
     pub const fn replicated(n_axes: usize) -> Self {
         assert!(n_axes <= MAX_AXES, "a mesh has at most 16 axes");
@@ -51,22 +51,22 @@ impl Tiling {
         Self { placements: [Placement::Replicated; MAX_AXES], n_axes: n_axes as u8 }
     }
 
-    /// The placements, slowest axis first.
+    /// Returns the placements, slowest axis first.
     #[must_use]
     pub fn placements(&self) -> &[Placement] {
         &self.placements[..self.n_axes as usize]
     }
 
-    /// The placement along `axis`.
+    /// Returns the placement along `axis`.
     #[must_use]
     pub fn on(&self, axis: usize) -> Placement {
         self.placements()[axis]
     }
 
-    /// This tiling with the placement along `axis` replaced.
+    /// Returns this tiling with the placement along `axis` replaced.
     ///
     /// # Panics
-    /// If there is no such axis.
+    /// Panics if there is no such axis.
     #[must_use]
     pub fn with(mut self, axis: usize, placement: Placement) -> Self {
         assert!(axis < self.n_axes as usize, "axis {axis} of {}", self.n_axes);
@@ -74,7 +74,7 @@ impl Tiling {
         self
     }
 
-    /// The axes along which `dim` is split.
+    /// Returns the axes along which `dim` is split.
     #[must_use]
     pub fn axes_of(&self, dim: usize) -> AxisSet {
         self.axes_where(
@@ -82,13 +82,13 @@ impl Tiling {
         )
     }
 
-    /// The axes along which the tensor lies as partial results.
+    /// Returns the axes along which the tensor is a partial result.
     #[must_use]
     pub fn partial_axes(&self) -> AxisSet {
         self.axes_where(|placement| placement == Placement::Partial)
     }
 
-    /// The axes whose placement satisfies `condition`.
+    /// Returns the axes whose placement satisfies `condition`.
     #[must_use]
     pub fn axes_where(&self, condition: impl Fn(Placement) -> bool) -> AxisSet {
         let (mut axes, mut axis) = (AxisSet::EMPTY, 0);

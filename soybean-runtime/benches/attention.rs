@@ -1,5 +1,5 @@
-//! Attention in one kernel beside the same in products, maps and reductions, by the length of the sequence: `cargo bench -p soybean-runtime
-//! --bench attention`.
+//! Attention in one kernel, compared with products, maps and reductions, by the length of the
+//! sequence: `cargo bench -p soybean-runtime --bench attention`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -49,7 +49,8 @@ fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {
     let forward = seconds(1, &[rows; 4], attention(AttentionForm::Forward));
     let backward =
         seconds(1, &[rows, rows, rows, rows, 3 * rows], attention(AttentionForm::Gradient));
-    // Queries, keys, values, gradient of the result; positions; scores, weights, their gradients; a number for each row twice; results.
+    // Queries, keys, values and the gradient of the result; positions; scores, weights and their
+    // gradients; two numbers for each row; results.
     let sizes = [
         rows,
         rows,
@@ -85,7 +86,7 @@ fn measure(heads: usize, n: usize, d: usize, is_causal: bool) {
     );
 }
 
-/// Attention and its gradients by single kernels.
+/// Returns the kernels of attention and its gradients without the attention kernel.
 fn kernels(heads: usize, n: usize, d: usize, is_causal: bool) -> Vec<Kernel> {
     let (of_head, scores) = ((n * d, d, 1), (n * n, n, 1));
     let turned = |(batch, row, column): (usize, usize, usize)| (batch, column, row);
@@ -131,7 +132,8 @@ fn kernels(heads: usize, n: usize, d: usize, is_causal: bool) -> Vec<Kernel> {
     ]
 }
 
-/// The steps that run [`kernels`], over the buffers of [`measure`], and how many of them are the forward pass.
+/// Returns the steps that run [`kernels`] on the buffers of [`measure`], and the number of those in
+/// the forward pass.
 fn steps() -> (Vec<Step>, usize) {
     let step = |kernel, inputs: &[usize], result| Step {
         kernel,
@@ -157,7 +159,8 @@ fn steps() -> (Vec<Step>, usize) {
     (steps, 5)
 }
 
-/// Scaled and masked scores; from 1 on their weights beside the largest, from 2 on over the total.
+/// Returns the scaled and masked scores. With one input for each row, its largest score, they become
+/// `exp(score - largest)`. With a second, their total, they are divided by it.
 fn softmax(is_causal: bool, n_rows: usize) -> Vec<Instruction> {
     let mut program = vec![
         Instruction::Input(0),
@@ -192,7 +195,8 @@ fn softmax(is_causal: bool, n_rows: usize) -> Vec<Instruction> {
     program
 }
 
-/// The gradient of a score, from its weight, the weight's gradient, and the sum of their products over the row.
+/// Returns the gradient of a score, from its weight, the gradient of the weight, and the sum of
+/// their products over the row.
 fn slope() -> Vec<Instruction> {
     vec![
         Instruction::Input(0),

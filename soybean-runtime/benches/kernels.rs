@@ -1,4 +1,4 @@
-//! Speed of single kernels on one rank with all cores: `cargo bench -p soybean-runtime`.
+//! The speed of single kernels on one rank with all cores: `cargo bench -p soybean-runtime`.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -115,7 +115,7 @@ fn contraction(
     println!("{name} {rows} x {columns} x {depth}: {:.3} ms, {gigaflops:.0} GFLOP/s", 1e3 * time);
 }
 
-/// Convolutions with 3 x 3 filters, beside a plain product of the same sizes.
+/// Measures convolutions with 3 x 3 filters, and a matrix product of the same size.
 fn convolutions(batch: usize, channels: usize, filters: usize, side: usize, stride: usize) {
     let side_to = (side - 1) / stride + 1;
     println!(

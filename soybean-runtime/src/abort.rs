@@ -1,4 +1,4 @@
-//! The end of a run on all ranks at once, so that no rank waits for one that will not come.
+//! Ending a run on all ranks after an error, so that no rank waits for one that has stopped.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -7,7 +7,7 @@ use std::sync::{
 
 use crate::{Error, barrier::Barrier};
 
-/// The first failure of a run, and everybody who must be woken to hear of it.
+/// The first error of a run, and the barriers at which ranks may wait.
 #[derive(Default)]
 pub(crate) struct Abort {
     is_failed: AtomicBool,
@@ -16,7 +16,7 @@ pub(crate) struct Abort {
 }
 
 impl Abort {
-    /// Ends the run for this reason, unless it ended before; wakes every rank that waits.
+    /// Ends the run with this error, unless it ended before, and wakes all ranks that wait.
     pub(crate) fn fail(&self, error: Error) {
         lock(&self.first).get_or_insert(error);
         self.is_failed.store(true, Ordering::SeqCst);
@@ -25,17 +25,17 @@ impl Abort {
         }
     }
 
-    /// Whether the run has ended.
+    /// Returns true if the run has ended with an error.
     pub(crate) fn is_failed(&self) -> bool {
         self.is_failed.load(Ordering::SeqCst)
     }
 
-    /// Why the run ended.
+    /// Returns the error that ended the run.
     pub(crate) fn first(&self) -> Option<Error> {
         lock(&self.first).clone()
     }
 
-    /// Makes sure that ranks that wait at `barrier` are woken.
+    /// Registers a barrier whose waiting ranks are woken after an error.
     pub(crate) fn watch(&self, barrier: &Arc<Barrier>) {
         lock(&self.barriers).push(Arc::clone(barrier));
     }

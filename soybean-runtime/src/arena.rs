@@ -1,4 +1,4 @@
-//! The one block of memory of a rank.
+//! The arena: one block of memory for all buffers of a rank.
 #![expect(unsafe_code, reason = "ranks read each other's memory, which references cannot express")]
 
 use std::{
@@ -12,7 +12,10 @@ use soybean_plan::Buffer;
 
 use crate::{Error, ErrorKind, check::ALIGNMENT};
 
-/// Zeroed memory of a rank, aligned to 64 bytes. It hands out pointers only; whoever follows them says why nobody else writes there.
+/// Zeroed memory of a rank, aligned to 64 bytes.
+///
+/// It returns pointers only. Code that dereferences them must argue that no other thread writes
+/// there.
 pub(crate) struct Arena {
     start: NonNull<u8>,
     layout: Layout,
@@ -24,7 +27,7 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena of this size.
+    /// Allocates an arena of this size.
     pub(crate) fn new(n_bytes: usize) -> Result<Self, Error> {
         let layout = Layout::from_size_align(n_bytes.max(ALIGNMENT), ALIGNMENT)
             .map_err(|_| Error::new(ErrorKind::Program, format!("an arena of {n_bytes} bytes")))?;
@@ -34,12 +37,13 @@ impl Arena {
         Ok(Self { start, layout })
     }
 
-    /// Where a buffer begins that lies within the arena, as [`check_tables`](crate::check::check_tables) makes sure.
+    /// Returns a pointer to a buffer. [`check_tables`](crate::check::check_tables) checks that all
+    /// buffers are within the arena.
     pub(crate) const fn pointer(&self, buffer: &Buffer) -> *mut f32 {
         self.start.as_ptr().wrapping_add(buffer.offset).cast()
     }
 
-    /// Where the memory begins.
+    /// Returns a pointer to the first byte.
     pub(crate) const fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -52,7 +56,7 @@ impl Drop for Arena {
     }
 }
 
-/// The arenas of the ranks of this process, by their numbers in the mesh.
+/// The arenas of the ranks of this process, indexed by the ranks' numbers in the mesh.
 #[derive(Clone)]
 pub(crate) struct Arenas {
     first: usize,
@@ -60,14 +64,14 @@ pub(crate) struct Arenas {
 }
 
 impl Arenas {
-    /// An arena of this size for each of these ranks.
+    /// Allocates an arena of this size for each of these ranks.
     pub(crate) fn new(ranks: Range<usize>, n_bytes: usize) -> Result<Self, Error> {
         let first = ranks.start;
         let arenas: Result<Vec<Arena>, Error> = ranks.map(|_| Arena::new(n_bytes)).collect();
         Ok(Self { first, arenas: arenas?.into() })
     }
 
-    /// The ranks of this process.
+    /// Returns the ranks of this process.
     pub(crate) fn ranks(&self) -> Range<usize> {
         self.first..self.first + self.arenas.len()
     }

@@ -1,24 +1,27 @@
-//! What a device must be able to do for one rank.
+//! The traits of a device, as one rank uses it.
 
 use soybean_plan::BufferId;
 
 use crate::Error;
 
-/// Memory that the host writes: 4-byte words, one for each element; elements of 2 bytes are rounded on the way.
+/// Device memory that the host writes, as one 4-byte word for each element. Elements of 2 bytes are
+/// rounded.
 pub(crate) trait Upload {
-    /// Lets `fill` write the elements of a buffer.
+    /// Replaces the elements of a buffer by those that `fill` writes.
     fn upload(&mut self, buffer: BufferId, fill: &mut dyn FnMut(&mut [u32])) -> Result<(), Error>;
 }
 
-/// Memory that the host reads: 4-byte words, one for each element; elements of 2 bytes are widened to `f32` on the way.
+/// Device memory that the host reads, as one 4-byte word for each element. Elements of 2 bytes are
+/// converted to `f32`.
 pub(crate) trait Download {
-    /// Lets `read` see the elements of a buffer, after all kernels so far.
+    /// Calls `read` with the elements of a buffer, after all kernels that were queued before.
     fn download(&mut self, buffer: BufferId, read: &mut dyn FnMut(&[u32])) -> Result<(), Error>;
 }
 
-/// The kernels of one rank. They go by their numbers in the model's list, from which the implementation prepared them when it was made.
+/// The kernels of one rank, by their numbers in the model's list. The implementation prepared them
+/// when it was created.
 pub(crate) trait Kernels {
-    /// Runs a kernel, of any kind but a collective.
+    /// Runs a kernel that is not a collective.
     fn run(
         &mut self,
         kernel: usize,
@@ -27,9 +30,10 @@ pub(crate) trait Kernels {
     ) -> Result<(), Error>;
 }
 
-/// How one rank takes part in collectives. Every rank of the group makes the same calls in the same order.
+/// The collectives of one rank. All ranks of a group make the same calls in the same order.
 pub(crate) trait Communicator {
-    /// Runs the collective that is the kernel with this number; returns the bytes that this rank received from others.
+    /// Runs the collective with this kernel number. Returns the bytes that this rank received from
+    /// others.
     fn communicate(
         &mut self,
         kernel: usize,

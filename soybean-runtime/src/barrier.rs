@@ -1,4 +1,4 @@
-//! A barrier among the ranks of a group that gives up when the run has failed.
+//! A barrier for the ranks of a group that returns an error when the run has failed.
 
 use std::{
     hint,
@@ -14,12 +14,12 @@ use crate::{
     abort::{Abort, lock},
 };
 
-/// How long to look before sleeping, where every rank has a core to itself: a few microseconds.
+/// The number of spins before sleeping, if each rank has a core of its own: a few microseconds.
 const N_SPINS: usize = 2000;
-/// How often to let other ranks run before sleeping, where ranks share cores.
+/// The number of yields before sleeping, if ranks share cores.
 const N_YIELDS: usize = 8;
 
-/// Lets its ranks go when all of them have arrived.
+/// A reusable barrier for a fixed number of ranks.
 pub(crate) struct Barrier {
     size: usize,
     is_crowded: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Barrier {
 }
 
 impl Barrier {
-    /// A barrier for `size` ranks; `is_crowded` if there are more ranks than cores.
+    /// Creates a barrier for `size` ranks. `is_crowded` is true if there are more ranks than cores.
     pub(crate) const fn new(size: usize, is_crowded: bool) -> Self {
         Self {
             size,
@@ -42,18 +42,18 @@ impl Barrier {
         }
     }
 
-    /// Waits for the others; what they wrote before they arrived is visible afterwards.
+    /// Waits until all ranks have arrived. Their writes before the barrier are visible afterwards.
     pub(crate) fn wait(&self, abort: &Abort) -> Result<(), Error> {
         let round = self.round.load(Ordering::SeqCst);
         if self.arrived.fetch_add(1, Ordering::SeqCst) + 1 == self.size {
-            // Nobody touches the count until the round changes.
+            // No rank changes the count until the round changes.
             self.arrived.store(0, Ordering::SeqCst);
             self.round.store(round.wrapping_add(1), Ordering::SeqCst);
             self.wake_all();
             return Ok(());
         }
         let is_over = || self.round.load(Ordering::SeqCst) != round;
-        if self.look(is_over) {
+        if self.spin(is_over) {
             return Ok(());
         }
         let mut guard = lock(&self.sleepers);
@@ -66,14 +66,14 @@ impl Barrier {
         Ok(())
     }
 
-    /// Wakes everybody who sleeps, to look again.
+    /// Wakes all sleeping ranks, which check again whether to wait.
     pub(crate) fn wake_all(&self) {
-        // Taking the lock makes sure that nobody is between looking and falling asleep.
+        // While the lock is held, no rank is between its check and its sleep.
         drop(lock(&self.sleepers));
         self.wake.notify_all();
     }
 
-    fn look(&self, is_over: impl Fn() -> bool) -> bool {
+    fn spin(&self, is_over: impl Fn() -> bool) -> bool {
         let (n_rounds, pause): (usize, fn()) = if self.is_crowded {
             (N_YIELDS, thread::yield_now)
         } else {

@@ -1,19 +1,20 @@
-//! What must hold of a model's tables before its ranks are started.
+//! Checks of a model's tables before its ranks are started.
 
 use soybean_plan::{Buffer, Output, Rows, Tables};
 
 use crate::{Error, ErrorKind};
 
-/// What all buffers begin at multiples of, in bytes.
+/// The alignment of all buffers, in bytes.
 pub(crate) const ALIGNMENT: usize = 64;
 
-/// Checks that buffers lie within the arena, and that the ends' buffers are as long as the rank's parts.
+/// Checks that all buffers are within the arena, and that the buffers of inputs, parameters, states
+/// and outputs are as long as a rank's parts.
 pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
-    let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
+    let error = |message: String| Err(Error::new(ErrorKind::Program, message));
     for (number, buffer) in tables.buffers.iter().enumerate() {
-        if !holds(tables.arena_bytes, buffer) {
+        if !is_within(tables.arena_bytes, buffer) {
             let (n_bytes, found) = (tables.arena_bytes, buffer);
-            return fault(format!(
+            return error(format!(
                 "buffer {number}: expected a place within {n_bytes} bytes at a multiple of 64, found {found:?}"
             ));
         }
@@ -26,7 +27,7 @@ pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
         let expected = tile.local_shape(&tables.mesh).n_elements();
         let found = tables.buffers.get(buffer).map(|it| it.n_elements);
         if found != Some(expected) || !tile.is_legal(&tables.mesh) {
-            return fault(format!(
+            return error(format!(
                 "`{name}`: expected a buffer of {expected} elements, found {found:?}"
             ));
         }
@@ -36,7 +37,7 @@ pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
         Rows::Fixed | Rows::Mixed => true,
     };
     match tables.outputs.iter().find(|it| !has_rows(it)) {
-        Some(Output { name, tile, rows, .. }) => fault(format!(
+        Some(Output { name, tile, rows, .. }) => error(format!(
             "output `{name}`: expected rows in a dim of {}, found {rows:?}",
             tile.shape
         )),
@@ -44,8 +45,8 @@ pub(crate) fn check_tables(tables: &Tables) -> Result<(), Error> {
     }
 }
 
-/// Whether the buffer lies within an arena of this size, aligned.
-fn holds(arena_bytes: usize, buffer: &Buffer) -> bool {
+/// Returns true if the buffer is aligned and within an arena of this size.
+fn is_within(arena_bytes: usize, buffer: &Buffer) -> bool {
     let end = buffer
         .n_elements
         .checked_mul(buffer.dtype.bytes())

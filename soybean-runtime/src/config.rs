@@ -1,19 +1,21 @@
-//! What a run decides: seed, learning rate, device, threads.
+//! The configuration of a run: seed, learning rate, device, threads.
 
 use std::{fmt, str::FromStr};
 
-/// The choices of a run that are neither shape nor plan.
+/// The configuration of a run. It does not change shapes or the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The seed of the parameters' first values and of what dropout drops.
+    /// The seed of the parameters' initial values and of the noise of dropout.
     pub seed: u64,
     /// The learning rate of the first step; see [`crate::Trainer::set_learning_rate`].
     pub learning_rate: f32,
-    /// Where the ranks run.
+    /// The device on which the ranks run.
     pub device: Device,
-    /// The number of CPU threads of all ranks together; all cores if `None`. Every rank has at least one.
+    /// The number of CPU threads of all ranks together; `None` means one for each core. Every rank
+    /// has at least one.
     pub threads: Option<usize>,
-    /// Whether GPUs get whole steps with one call, as graphs that were captured; if not, each kernel is queued anew in every step.
+    /// True if GPUs replay each step as a captured CUDA graph. If false, each kernel is queued in
+    /// every step.
     pub uses_graphs: bool,
 }
 
@@ -29,10 +31,10 @@ impl Default for Config {
     }
 }
 
-/// Where the ranks of a program run.
+/// The kind of device on which the ranks of a program run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Device {
-    /// The best device that is there.
+    /// GPUs if they can be used, otherwise the CPU.
     #[default]
     Auto,
     /// Virtual devices on the CPU, one for each rank.
@@ -42,10 +44,10 @@ pub enum Device {
 }
 
 impl Device {
-    /// All choices, in the order of their declaration.
+    /// All variants, in the order of their declaration.
     pub const ALL: &[Self] = &[Self::Auto, Self::Cpu, Self::Cuda];
 
-    /// The name on a command line.
+    /// Returns the name that the command line uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

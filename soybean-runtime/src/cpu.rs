@@ -1,4 +1,4 @@
-//! The CPU as a device: each rank is a thread, or a few, with an arena of its own.
+//! The CPU as a device: each rank is one thread or a few, with its own arena.
 #![expect(unsafe_code, reason = "ranks work on arenas that others may read between barriers")]
 
 mod attention;
@@ -7,41 +7,42 @@ mod concatenation;
 mod contraction;
 mod convolution;
 mod embedding;
-mod engine;
+mod interpreter;
 mod isa;
+mod kernel;
+mod loop_program;
 mod map;
 mod math;
 mod microkernel;
-#[cfg(test)]
-mod oracle;
 mod pack;
 mod padding;
+mod parallel;
 mod patches;
 mod permutation;
 mod pooling;
-mod prepared;
 mod product;
-mod program;
+#[cfg(test)]
+mod random_data;
 mod ranks;
 mod reduction;
-mod share;
+mod region;
 mod space;
+mod upcast;
 mod vector;
-mod widen;
 mod winograd;
 
-use soybean_plan::{BufferId, Kernel, Tables};
+use soybean_plan::{BufferId, Tables};
 
 #[cfg(test)]
-pub(crate) use self::oracle::Dice;
+pub(crate) use self::random_data::Dice;
 #[cfg(feature = "mpi")]
 pub(crate) use self::ranks::Part;
-pub(crate) use self::{combiner::Combiner, engine::Region, ranks::CpuRanks};
+pub(crate) use self::{combiner::Combiner, ranks::CpuRanks, region::Region};
 use self::{
     isa::Isa,
-    prepared::{Call, Prepared},
+    kernel::{Arguments, CpuKernel, Threads, prepare},
     product::Workspace,
-    widen::Widening,
+    upcast::Upcast,
 };
 use crate::{
     Error, ErrorKind,
@@ -50,19 +51,20 @@ use crate::{
     model::AnyModel,
 };
 
-/// The operands for which the lists of regions have room from the start, so that no step allocates.
+/// The capacity of the lists of regions, which is large enough that no step allocates.
 const MAX_OPERANDS: usize = 256;
 
-/// One rank's arena and kernels.
+/// The arena and the kernels of one rank.
 pub(crate) struct Cpu {
     arenas: Arenas,
     rank: usize,
     model: AnyModel,
     workspaces: Vec<Workspace>,
-    kernels: Vec<Prepared>,
-    /// Room that any one kernel may use while it runs.
+    /// The kernels of the model; none for collectives.
+    kernels: Vec<Option<Box<dyn CpuKernel>>>,
+    /// Scratch space of the kernel that runs.
     scratch: Vec<f32>,
-    widening: Widening,
+    upcast: Upcast,
     scalars: Vec<f32>,
     inputs: Vec<Region>,
     results: Vec<Region>,
@@ -72,16 +74,17 @@ impl Cpu {
     fn new(arenas: &Arenas, rank: usize, model: &AnyModel, n_threads: usize) -> Self {
         let isa = Isa::detect();
         let workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
-        let prepare = |it: &Kernel| Prepared::new(it, isa, &workspaces);
-        let kernels: Vec<Prepared> = model.get().kernels().iter().map(prepare).collect();
-        let n_scratch = kernels.iter().map(Prepared::n_scratch).max().unwrap_or(0);
+        let threads = Threads { isa, workspaces: &workspaces };
+        let kernels = model.get().kernels().iter().map(|it| prepare(it, &threads));
+        let kernels: Vec<Option<Box<dyn CpuKernel>>> = kernels.collect();
+        let n_scratch = kernels.iter().flatten().map(|it| it.n_scratch()).max().unwrap_or(0);
         Self {
             arenas: arenas.clone(),
             rank,
             model: model.clone(),
             kernels,
             scratch: vec![0.0; n_scratch],
-            widening: Widening::new(MAX_OPERANDS),
+            upcast: Upcast::new(MAX_OPERANDS),
             workspaces,
             scalars: vec![0.0; model.get().tables().scalars.len()],
             inputs: Vec::with_capacity(MAX_OPERANDS),
@@ -89,12 +92,12 @@ impl Cpu {
         }
     }
 
-    /// The values of the program's run-time scalars from here on.
+    /// Sets the values of the run-time scalars of the program.
     pub(crate) fn set_scalars(&mut self, scalars: &[f32]) {
         self.scalars.copy_from_slice(scalars);
     }
 
-    /// The one element of a buffer.
+    /// Returns the one element of a buffer.
     pub(crate) fn number(&mut self, buffer: BufferId) -> Result<f32, Error> {
         let mut value = f32::NAN;
         let mut read =
@@ -122,7 +125,7 @@ impl Cpu {
     }
 }
 
-/// Where a buffer lies in an arena.
+/// Returns the region of a buffer in an arena.
 pub(crate) fn region(tables: &Tables, arena: &Arena, buffer: BufferId) -> Result<Region, Error> {
     let Some(found) = tables.buffers.get(buffer) else {
         let n_buffers = tables.buffers.len();
@@ -141,8 +144,9 @@ impl Upload for Cpu {
             fill(unsafe { std::slice::from_raw_parts_mut(start, n_elements) });
             Ok(())
         };
-        // SAFETY: the buffer lies in this rank's arena, which others read only within collectives, in which this rank takes part.
-        unsafe { self.widening.run(&[], &[region], words) }
+        // SAFETY: the buffer is in this rank's arena, which others read only within collectives, in
+        // which this rank takes part.
+        unsafe { self.upcast.run(&[], &[region], words) }
     }
 }
 
@@ -156,7 +160,7 @@ impl Download for Cpu {
             Ok(())
         };
         // SAFETY: as in `upload`; only this rank writes to its arena.
-        unsafe { self.widening.run(&[region], &[], words) }
+        unsafe { self.upcast.run(&[region], &[], words) }
     }
 }
 
@@ -168,23 +172,30 @@ impl Kernels for Cpu {
         results: &[BufferId],
     ) -> Result<(), Error> {
         self.set_regions(inputs, results)?;
-        let Some(found) = self.kernels.get_mut(kernel) else {
-            let n_kernels = self.kernels.len();
+        let n_kernels = self.kernels.len();
+        let found = self.kernels.get_mut(kernel).ok_or_else(|| {
             let message = format!("expected one of {n_kernels} kernels, found number {kernel}");
-            return Err(Error::new(ErrorKind::Program, message));
-        };
+            Error::new(ErrorKind::Program, message)
+        })?;
         let (scalars, workspaces) = (&self.scalars, &mut self.workspaces);
         let scratch = &mut self.scratch;
-        let reads_bf16 = found.reads_bf16();
-        let mut run = |inputs: &[Region], results: &[Region]| {
-            let call = Call { inputs, results, scalars, workspaces, scratch };
-            // SAFETY: the regions lie in this rank's arena, which others read only within collectives, in which this rank takes part.
-            unsafe { found.run(call) }
-        };
-        let ran = match reads_bf16 {
-            true => run(&self.inputs, &self.results),
-            // SAFETY: as above; results of kernels that do not read `bf16` lie apart from inputs.
-            false => unsafe { self.widening.run(&self.inputs, &self.results, run) },
+        let ran = match found {
+            None => Err(Error::new(ErrorKind::Program, "expected a kernel, found a collective")),
+            Some(found) => {
+                let supports_bf16 = found.supports_bf16();
+                let mut run = |inputs: &[Region], results: &[Region]| {
+                    let arguments = Arguments { inputs, results, scalars, workspaces, scratch };
+                    // SAFETY: the regions are in this rank's arena, which others read only within
+                    // collectives, in which this rank takes part.
+                    unsafe { found.launch(arguments) }
+                };
+                match supports_bf16 {
+                    true => run(&self.inputs, &self.results),
+                    // SAFETY: as above; the results of kernels without `bf16` are apart from the
+                    // inputs.
+                    false => unsafe { self.upcast.run(&self.inputs, &self.results, run) },
+                }
+            }
         };
         ran.map_err(|error| {
             let kind = self.model.get().kernels()[kernel].kind();

@@ -1,4 +1,4 @@
-//! Which devices there are, for people who wonder why a run is where it is.
+//! A report of the available devices, for users who want to know why a run uses one of them.
 
 use std::{fmt, thread};
 
@@ -7,16 +7,20 @@ use crate::cuda::devices as cuda;
 #[cfg(not(feature = "cuda"))]
 use crate::{Error, ErrorKind};
 
-/// What [`devices`] found. It displays as one line that says where [`Device::Auto`](crate::Device::Auto) runs, then one line for each device and each library.
+/// The devices and libraries that [`devices`] found.
+///
+/// It displays as one line with the device that [`Device::Auto`](crate::Device::Auto) uses, then
+/// one line for each device and each library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Devices {
-    /// Whether programs can run on GPUs.
+    /// True if programs can run on GPUs.
     has_gpus: bool,
     summary: String,
     lines: Vec<(String, String)>,
 }
 
-/// Looks for all devices, and for the libraries that they need. This takes up to a second where libraries are found.
+/// Finds all devices and the libraries that they need. This takes up to a second if there are such
+/// libraries.
 #[must_use]
 pub fn devices() -> Devices {
     let n_cores = thread::available_parallelism().map_or(1, usize::from);
@@ -32,7 +36,7 @@ pub fn devices() -> Devices {
 }
 
 impl Devices {
-    /// Whether programs can run on GPUs.
+    /// Returns true if programs can run on GPUs.
     #[must_use]
     pub const fn has_gpus(&self) -> bool {
         self.has_gpus
@@ -62,7 +66,7 @@ pub(crate) fn usable() -> Result<usize, String> {
     Err("expected the feature `cuda`, found that this program is built without it".to_owned())
 }
 
-/// The error of a program without GPUs where these were asked for.
+/// Returns the error of a program that was asked to use GPUs but built without them.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn not_built_in() -> Error {
     let message = "expected a device that is built in (cpu), found cuda: the feature `cuda` is off";

@@ -1,11 +1,11 @@
-//! Dispatch of the trainer's orders to the threads of its ranks.
+//! Dispatch of the trainer's commands to the threads of its ranks.
 #![expect(unsafe_code, reason = "threads that outlive the call borrow a batch")]
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::{
     abort::{Abort, lock},
-    ranks::{Order, Report},
+    ranks::{Command, Report},
 };
 
 /// State that the trainer shares with its ranks.
@@ -28,7 +28,7 @@ impl SharedState {
     }
 }
 
-/// Broadcasts one order at a time. All ranks carry it out before the next.
+/// Broadcasts one command at a time. All ranks carry it out before the next.
 pub(crate) struct Dispatcher {
     n_ranks: usize,
     state: Mutex<DispatchState>,
@@ -38,15 +38,15 @@ pub(crate) struct Dispatcher {
 
 struct DispatchState {
     number: u64,
-    /// The order, or `None` to stop the ranks.
-    order: Option<Order<'static>>,
+    /// The command, or `None` to stop the ranks.
+    command: Option<Command<'static>>,
     n_done: usize,
 }
 
 impl Dispatcher {
     /// Creates a dispatcher for this many ranks.
     pub(crate) const fn new(n_ranks: usize) -> Self {
-        let state = DispatchState { number: 0, order: None, n_done: 0 };
+        let state = DispatchState { number: 0, command: None, n_done: 0 };
         Self {
             n_ranks,
             state: Mutex::new(state),
@@ -65,38 +65,38 @@ impl Dispatcher {
         self.publish(None);
     }
 
-    /// Gives an order to all ranks and waits until all have carried it out.
-    pub(crate) fn dispatch(&self, order: Order<'_>) {
-        // SAFETY: ranks use the order only until they report completion. This function waits for
+    /// Gives a command to all ranks and waits until all have carried it out.
+    pub(crate) fn dispatch(&self, command: Command<'_>) {
+        // SAFETY: ranks use the command only until they report completion. This function waits for
         // all of them and cannot unwind before that.
-        let order = unsafe { std::mem::transmute::<Order<'_>, Order<'static>>(order) };
-        self.publish(Some(order));
+        let command = unsafe { std::mem::transmute::<Command<'_>, Command<'static>>(command) };
+        self.publish(Some(command));
     }
 
-    fn publish(&self, order: Option<Order<'static>>) {
+    fn publish(&self, command: Option<Command<'static>>) {
         let mut state = lock(&self.state);
         state.number += 1;
-        state.order = order;
+        state.command = command;
         state.n_done = 0;
         self.order_given.notify_all();
         while state.n_done < self.n_ranks {
             state = self.all_done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        // The order borrows from the caller.
-        state.order = None;
+        // The command borrows from the caller.
+        state.command = None;
     }
 
-    /// Waits for the order after `number`, runs `work`, and reports completion even if `work`
+    /// Waits for the command after `number`, runs `work`, and reports completion even if `work`
     /// panics.
-    pub(crate) fn serve_next(&self, number: u64, work: impl FnOnce(Option<Order<'_>>)) {
+    pub(crate) fn serve_next(&self, number: u64, work: impl FnOnce(Option<Command<'_>>)) {
         let mut state = lock(&self.state);
         while state.number == number {
             state = self.order_given.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        let order = state.order;
+        let command = state.command;
         drop(state);
         let _guard = CompletionGuard(self);
-        work(order);
+        work(command);
     }
 }
 

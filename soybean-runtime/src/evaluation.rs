@@ -7,6 +7,6 @@ use soybean_plan::Array;
 pub struct Evaluation {
     /// The loss of the batch.
     pub loss: f32,
-    /// The model's further outputs, in the order in which it returns them.
+    /// The model's other outputs, in the order in which it returns them.
     pub outputs: Vec<Array>,
 }

@@ -1,7 +1,8 @@
-//! Runs compiled models: devices, kernels, communicators, the trainer and its data.
+//! Runs compiled models: devices, kernels, communicators and the trainer.
 //!
-//! A [`Model`] describes its memory and kernels in the words of `soybean-plan` and makes calls on a [`Rank`]; a [`Trainer`] runs all
-//! ranks of its mesh, a [`Predictor`] those of a model of mode inference. Nothing here knows graphs, operators or gradients.
+//! A [`Model`] describes its memory and kernels with types of `soybean-plan`, and makes calls on a
+//! [`Rank`]. A [`Trainer`] runs all ranks of its mesh. A [`Predictor`] runs the ranks of a model of
+//! mode inference. Nothing here knows graphs, operators or gradients.
 
 mod abort;
 mod arena;
@@ -15,21 +16,21 @@ mod cpu;
 mod cuda;
 mod devices;
 mod dispatch;
-mod ends;
 mod evaluation;
-mod init;
+mod host_io;
+mod initial_values;
 mod model;
 mod movement;
-mod overlap;
+mod prediction;
 mod predictor;
 mod processes;
 mod profile;
-mod query;
 mod rank;
 mod ranks;
 mod remote_exchange;
 mod shared_memory;
 mod state;
+mod tile_overlap;
 mod trace;
 mod trainer;
 mod transport;
@@ -43,10 +44,10 @@ pub use evaluation::Evaluation;
 pub use model::Model;
 pub use predictor::Predictor;
 pub use processes::Process;
-pub use profile::{Profile, Work};
+pub use profile::Profile;
 pub use rank::Rank;
 pub use soybean_checkpoint::{self as checkpoint, Counters, weights};
 pub use soybean_data as data;
-pub use soybean_plan::{Array, Error, ErrorKind, View};
+pub use soybean_plan::{Array, Error, ErrorKind, KernelCategory, View};
 pub use trace::Trace;
 pub use trainer::Trainer;

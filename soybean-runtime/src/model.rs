@@ -1,4 +1,4 @@
-//! Models: programs that ranks can run, as generated code or as values.
+//! The trait of models: programs that ranks run, as generated code or as values.
 
 use std::sync::Arc;
 
@@ -6,19 +6,20 @@ use soybean_plan::{Kernel, Program, Step, Tables};
 
 use crate::Rank;
 
-/// A compiled model. Generated code implements it with straight-line calls; a [`Program`] implements it by walking its steps.
+/// A compiled model. Generated code implements it with straight-line calls. A [`Program`]
+/// implements it with a loop over its steps.
 pub trait Model: Send + Sync {
-    /// Memory, inputs, parameters, outputs.
+    /// Returns the memory layout, inputs, parameters and outputs.
     fn tables(&self) -> &Tables;
-    /// The descriptors of all kernels and collectives.
+    /// Returns the descriptors of all kernels and collectives.
     fn kernels(&self) -> &[Kernel];
-    /// One training step, as calls on `rank`.
+    /// Runs one training step, as calls on `rank`.
     fn train(&self, rank: &mut Rank<'_>);
-    /// The forward computation alone, as calls on `rank`.
+    /// Runs the forward computation, as calls on `rank`.
     fn evaluate(&self, rank: &mut Rank<'_>);
 }
 
-/// A model that lives as long as its ranks.
+/// An owned or static model, which lives as long as its ranks.
 #[derive(Clone)]
 pub(crate) enum AnyModel {
     /// Generated code.
@@ -28,7 +29,7 @@ pub(crate) enum AnyModel {
 }
 
 impl AnyModel {
-    /// The model.
+    /// Returns the model.
     pub(crate) fn get(&self) -> &dyn Model {
         match self {
             Self::Static(model) => *model,

@@ -1,4 +1,4 @@
-//! The predictor: all ranks of a model of mode inference, from inputs to outputs.
+//! The predictor, which runs a model of mode inference on all ranks.
 
 use std::{path::Path, sync::Arc};
 
@@ -12,15 +12,16 @@ use crate::{
 
 /// Runs a model of mode inference on all ranks of its mesh, on the device of its choice.
 pub struct Predictor {
-    /// The same ranks and orders; the model has no training step.
+    /// A trainer whose model has no training step.
     inner: Trainer,
 }
 
 impl Predictor {
-    /// Starts the ranks of a generated model, with freshly drawn weights.
+    /// Starts the ranks of a generated model, with random initial weights.
     ///
     /// # Errors
-    /// If the model is of another mode, the device cannot be used, or the model's tables contradict themselves.
+    /// If the model is not of mode inference, the device cannot be used, or the model's tables are
+    /// inconsistent.
     pub fn new(model: &'static dyn Model, config: Config) -> Result<Self, Error> {
         Ok(Self { inner: Trainer::start(AnyModel::Static(model), &config, Mode::Inference)? })
     }
@@ -33,8 +34,9 @@ impl Predictor {
         Ok(Self { inner: Trainer::start(AnyModel::Shared(model), &config, Mode::Inference)? })
     }
 
-    /// The model's outputs, in the order in which it returns them. Any number of rows may be given where every output has a part for each row: they are taken batch by batch, and
-    /// outputs are as long.
+    /// Computes the model's outputs, in the order in which it returns them. If every output has a
+    /// part for each row, any number of rows may be given. They are computed batch by batch, and
+    /// the outputs have as many rows.
     ///
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
@@ -42,7 +44,7 @@ impl Predictor {
         self.inner.predict(batch)
     }
 
-    /// All parameters and buffers by name, in the order in which the model makes them.
+    /// Returns all parameters and buffers by name, in the order in which the model creates them.
     ///
     /// # Errors
     /// If a rank fails.
@@ -58,7 +60,8 @@ impl Predictor {
         self.inner.set_parameters(parameters)
     }
 
-    /// Replaces all parameters and buffers by those of a `.safetensors` file, an index of several, or a checkpoint's folder.
+    /// Replaces all parameters and buffers by those of a `.safetensors` file, an index of several,
+    /// or the folder of a checkpoint.
     ///
     /// # Errors
     /// As [`weights::load`].
@@ -70,13 +73,14 @@ impl Predictor {
         weights::load(&mut self.inner, path, mapping)
     }
 
-    /// The bytes that all ranks together received from others in the last batch of a prediction, as counted while they were read.
+    /// Returns the bytes that all ranks received from others in the last batch of a prediction.
+    /// They are counted when they are read.
     #[must_use]
     pub fn moved_bytes(&self) -> u64 {
         self.inner.moved_bytes()
     }
 
-    /// What runs where, in one line.
+    /// Describes the devices of all ranks, in one line.
     #[must_use]
     pub fn device_line(&self) -> String {
         self.inner.device_line()

@@ -1,8 +1,8 @@
 //! Runs in several processes: `mpirun` starts the program several times, and each process runs a
 //! block of the ranks of one model.
 //!
-//! Every process gives the same orders. After each order the reports of all ranks are exchanged, so
-//! that trainers have the same state in all processes.
+//! Every process gives the same commands. After each command the reports of all ranks are
+//! exchanged, so that trainers have the same state in all processes.
 
 #[cfg(feature = "mpi")]
 mod control;
@@ -89,9 +89,9 @@ impl fmt::Display for Process {
 /// A write in progress. Until it is dropped, other processes do not abort this one, even after a
 /// failure.
 #[derive(Debug)]
-pub(crate) struct Writing(());
+pub(crate) struct WriteGuard(());
 
-impl Writing {
+impl WriteGuard {
     pub(crate) fn begin() -> Self {
         #[cfg(feature = "mpi")]
         broadcast(&ControlMessage::Writing);
@@ -99,7 +99,7 @@ impl Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for WriteGuard {
     fn drop(&mut self) {
         #[cfg(feature = "mpi")]
         broadcast(&ControlMessage::Written);

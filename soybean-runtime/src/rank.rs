@@ -1,17 +1,19 @@
-//! One rank of a program: the calls of which a model's steps consist.
+//! One rank of a program, on which a model makes its calls.
 
 use std::time::Instant;
 
 use soybean_plan::{BufferId, Kernel};
 
 use crate::{
-    Error, ErrorKind, Profile, Work,
+    Error, ErrorKind, KernelCategory, Profile,
     backend::{Communicator, Kernels},
     trace::{Span, microseconds},
 };
 
-/// One rank during a step. A call that fails is remembered, and all later calls do nothing: generated code asks once in a while whether
-/// to go on.
+/// One rank during a step.
+///
+/// After a call that failed, later calls do nothing. Generated code checks [`Self::is_failed`] now
+/// and then.
 pub struct Rank<'a> {
     kernels: &'a [Kernel],
     device: &'a mut dyn Kernels,
@@ -43,18 +45,19 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// The bytes received from other ranks and, if the step is traced, what was done when; or the first failure.
+    /// Returns the bytes received from other ranks and, if the step is traced, its spans; or the
+    /// first error.
     pub(crate) fn finish(self) -> Result<(u64, Vec<Span>), Error> {
         self.failure.map_or(Ok((self.moved_bytes, self.spans)), Err)
     }
 
-    /// Whether a call has failed.
+    /// Returns true if a call has failed.
     #[must_use]
     pub const fn is_failed(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// Runs the kernel with this number in the model's list, or takes part in it where it is a collective.
+    /// Runs the kernel or collective with this number in the model's list.
     pub fn run(&mut self, kernel: usize, inputs: &[BufferId], results: &[BufferId]) {
         if self.failure.is_some() {
             return;
@@ -63,11 +66,11 @@ impl<'a> Rank<'a> {
         let work = match self.kernels.get(kernel) {
             Some(Kernel::Communicate(_)) => {
                 self.failure = self.communicate(kernel, inputs, results).err();
-                Work::Communication
+                KernelCategory::Communication
             }
             Some(found) => {
                 self.failure = self.device.run(kernel, inputs, results).err();
-                Work::of(found)
+                found.category()
             }
             None => {
                 let message =

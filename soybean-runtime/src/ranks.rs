@@ -1,114 +1,117 @@
-//! What the trainer asks of its ranks, whatever device they are on.
+//! The commands that the trainer gives to its ranks, on any device.
 
 use std::{ops::Range, sync::Mutex, time::Instant};
 
-use crate::{Counters, Error, Process, Profile, View, state::Stretch, trace::Span};
+use crate::{Counters, Error, Process, Profile, View, state::TensorRange, trace::Span};
 
 /// All ranks of a model on one kind of device.
 pub(crate) trait Ranks: Send {
-    /// Carries out an order on all ranks; their reports tell what came of it. After an error all further calls may fail.
-    fn call(&mut self, order: Order<'_>) -> Result<(), Error>;
+    /// Executes a command on all ranks, which put the results into their reports. After an error,
+    /// all further calls may fail.
+    fn call(&mut self, command: Command<'_>) -> Result<(), Error>;
 
-    /// One report for each rank.
+    /// Returns one report for each rank.
     fn reports(&self) -> &[Mutex<Report>];
 
-    /// What runs where, in one line.
+    /// Describes the devices of all ranks, in one line.
     fn device_line(&self) -> String;
 
-    /// Which of the processes of the run this is.
+    /// Returns the identity of this process.
     fn process(&self) -> Process {
         Process::ONLY
     }
 
-    /// The ranks of this process.
-    fn here(&self) -> Range<usize> {
+    /// Returns the ranks of this process.
+    fn local_ranks(&self) -> Range<usize> {
         0..self.reports().len()
     }
 
-    /// Whether any process says yes; all of them ask at the same time.
+    /// Returns true if `flag` is true in any process. All processes call this at the same time.
     fn any(&mut self, flag: bool) -> Result<bool, Error> {
         Ok(flag)
     }
 
-    /// This process cannot give the order that the others are about to give. Without others, the next order may be better.
-    fn refuse(&mut self, _error: &Error) {}
+    /// Reports to the other processes that this one cannot give the next command. A single process
+    /// does nothing and may give another command.
+    fn report_error(&mut self, _error: &Error) {}
 }
 
-/// What all ranks are told to do.
+/// A command to all ranks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Order<'a> {
-    /// One training step.
-    Train(Training<'a>),
-    /// Take this batch for the next training step.
+pub(crate) enum Command<'a> {
+    /// Run one training step.
+    Train(TrainStep<'a>),
+    /// Queue this batch for the next training step.
     Queue {
         /// The tensors of the batch.
         batch: &'a [View<'a>],
     },
-    /// The forward computation over this batch.
+    /// Run the forward computation on this batch.
     Evaluate {
         /// The tensors of the batch.
         batch: &'a [View<'a>],
     },
-    /// Hand out these tensors of the state.
-    Fetch(Stretch),
-    /// The same, for the trainer of the first process only, which saves them.
-    Save(Stretch),
-    /// Take these tensors of the state.
+    /// Report these tensors of the state in all processes.
+    Fetch(TensorRange),
+    /// Report these tensors of the state in the first process, which saves them.
+    Save(TensorRange),
+    /// Replace these tensors of the state.
     Load {
-        /// The number of the first.
+        /// The number of the first tensor.
         first: usize,
         /// Whole tensors, in the order of the state.
         tensors: &'a [View<'a>],
     },
-    /// Forget the profile.
+    /// Set all times of the profile to zero.
     ResetProfile,
 }
 
-/// Where a training step's batch comes from.
+/// The source of a training step's batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Feed<'a> {
-    /// From the caller.
+pub(crate) enum BatchSource<'a> {
+    /// The caller provides the batch.
     Batch(&'a [View<'a>]),
-    /// It was queued before; meanwhile the next is queued, if there is one.
+    /// The batch was queued before. During the step, the next batch is queued, if there is one.
     Queued {
         /// The tensors of the batch of the next step.
         next: Option<&'a [View<'a>]>,
     },
 }
 
-/// One training step.
+/// The parameters of one training step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Training<'a> {
-    /// What it trains on.
-    pub(crate) feed: Feed<'a>,
-    /// What run-time scalars follow from.
-    pub(crate) moment: Moment,
-    /// The moment from which the times of a trace count, if the step is to be traced.
+pub(crate) struct TrainStep<'a> {
+    /// The batch.
+    pub(crate) batch: BatchSource<'a>,
+    /// The values that determine the run-time scalars.
+    pub(crate) context: StepContext,
+    /// The origin of the times in a trace, if the step is traced.
     pub(crate) trace_from: Option<Instant>,
 }
 
-/// What the run-time scalars of a step follow from.
+/// The values that determine the run-time scalars of a step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
-    /// How far the run has come before the step.
+pub(crate) struct StepContext {
+    /// The counters before the step.
     pub(crate) counters: Counters,
     /// The learning rate.
     pub(crate) learning_rate: f32,
 }
 
-/// What one rank leaves for the trainer.
+/// The results of one rank, which the trainer reads.
 pub(crate) struct Report {
-    /// The bytes that it received from other ranks.
+    /// The bytes that the rank received from others.
     pub(crate) moved_bytes: u64,
-    /// The loss; of rank 0 alone.
+    /// The loss. Only rank 0 reports it.
     pub(crate) loss: f32,
-    /// The norm of all gradients, if the model computes it; of rank 0 alone.
+    /// The norm of all gradients, if the model computes it. Only rank 0 reports it.
     pub(crate) gradient_norm: Option<f32>,
-    /// Its parts of outputs or of the state; empty where another rank hands out the same elements.
+    /// The rank's parts of outputs or of the state. A part is empty if another rank reports the
+    /// same elements.
     pub(crate) parts: Vec<Vec<f32>>,
-    /// Its time.
+    /// The times of the rank.
     pub(crate) profile: Profile,
-    /// What it did when, of a step that was traced.
+    /// The spans of a step that was traced.
     pub(crate) spans: Vec<Span>,
 }
 

@@ -12,8 +12,8 @@ use crate::{
     arena::Arena,
     check::ALIGNMENT,
     cpu::Region,
-    movement::{Movement, taken},
-    overlap::Overlap,
+    movement::{Movement, received},
+    tile_overlap::TileOverlap,
     transport::Transport,
 };
 
@@ -59,7 +59,7 @@ enum MessageLocation {
     /// In staging memory from this byte on.
     Staged(usize),
     /// Strided in a buffer, and packed in staging memory while the message is pending.
-    Packed { start: usize, overlap: Overlap },
+    Packed { start: usize, overlap: TileOverlap },
 }
 
 impl RemoteExchange {
@@ -81,17 +81,17 @@ impl RemoteExchange {
             return None;
         }
         let mut staging = StagingLayout { n_bytes: 0, element_bytes: collective.dtype.bytes() };
-        let taken = |taker, giver| taken(collective, mesh, taker, giver);
+        let received = |receiver, sender| received(collective, mesh, receiver, sender);
         let (mut inputs, mut shares_batch, mut sources) =
             (MessageBatch::default(), MessageBatch::default(), Vec::new());
         match movement {
             Movement::Copy(_) => {
-                inputs.sends = messages(&remote_ranks, |it| staging.place_sent(taken(it, rank)));
+                inputs.sends = messages(&remote_ranks, |it| staging.place_sent(received(it, rank)));
                 inputs.receives =
-                    messages(&remote_ranks, |it| staging.place_received(taken(rank, it)));
+                    messages(&remote_ranks, |it| staging.place_received(received(rank, it)));
             }
             Movement::Scatter { group, overlap } => {
-                inputs.sends = messages(&remote_ranks, |it| staging.place_sent(taken(it, it)));
+                inputs.sends = messages(&remote_ranks, |it| staging.place_sent(received(it, it)));
                 let n_elements = overlap.n_elements();
                 inputs.receives = messages(&remote_ranks, |_| staging.place_partials(n_elements));
                 sources = partial_sources(group, &inputs.receives);
@@ -133,7 +133,7 @@ impl MessageBatch {
         let element_bytes = from.dtype.bytes();
         for Message { peer, n_elements, location } in &self.receives {
             let memory = match location {
-                MessageLocation::Contiguous(start) => to.place(*start),
+                MessageLocation::Contiguous(start) => to.address(*start),
                 MessageLocation::Staged(start) | MessageLocation::Packed { start, .. } => {
                     staging.wrapping_add(*start)
                 }
@@ -143,7 +143,7 @@ impl MessageBatch {
         }
         for Message { peer, n_elements, location } in &self.sends {
             let memory = match location {
-                MessageLocation::Contiguous(start) => from.place(*start),
+                MessageLocation::Contiguous(start) => from.address(*start),
                 MessageLocation::Staged(start) => staging.wrapping_add(*start),
                 MessageLocation::Packed { start, overlap } => {
                     let packed = staging.wrapping_add(*start);
@@ -170,7 +170,7 @@ impl MessageBatch {
             overlap.for_each(|local, _, length| {
                 let n_bytes = length * element_bytes;
                 // SAFETY: required of the caller.
-                unsafe { to.place(local).copy_from_nonoverlapping(packed, n_bytes) };
+                unsafe { to.address(local).copy_from_nonoverlapping(packed, n_bytes) };
                 packed = packed.wrapping_add(n_bytes);
             });
         }
@@ -273,12 +273,12 @@ impl<'a> ActiveExchange<'a> {
 ///
 /// # Safety
 /// As [`MessageBatch::begin`].
-unsafe fn pack(overlap: &Overlap, from: &Region, packed: *mut u8) {
+unsafe fn pack(overlap: &TileOverlap, from: &Region, packed: *mut u8) {
     let mut packed = packed;
     overlap.for_each(|_, there, length| {
         let n_bytes = length * from.dtype.bytes();
         // SAFETY: required of the caller.
-        unsafe { packed.copy_from_nonoverlapping(from.place(there), n_bytes) };
+        unsafe { packed.copy_from_nonoverlapping(from.address(there), n_bytes) };
         packed = packed.wrapping_add(n_bytes);
     });
 }
@@ -291,18 +291,18 @@ struct StagingLayout {
 
 impl StagingLayout {
     /// Returns the location of elements of the input that are sent.
-    fn place_sent(&mut self, overlap: Overlap) -> (usize, MessageLocation) {
+    fn place_sent(&mut self, overlap: TileOverlap) -> (usize, MessageLocation) {
         self.place(overlap, |_, there| there)
     }
 
     /// Returns the location of elements of the result that are received.
-    fn place_received(&mut self, overlap: Overlap) -> (usize, MessageLocation) {
+    fn place_received(&mut self, overlap: TileOverlap) -> (usize, MessageLocation) {
         self.place(overlap, |local, _| local)
     }
 
     fn place(
         &mut self,
-        overlap: Overlap,
+        overlap: TileOverlap,
         side: impl Fn(usize, usize) -> usize,
     ) -> (usize, MessageLocation) {
         let (mut n_elements, mut first, mut is_whole) = (0, None, true);

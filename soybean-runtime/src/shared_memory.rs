@@ -15,10 +15,10 @@ use crate::{
     cpu::{self, Combiner, Region},
     model::AnyModel,
     movement::{Movement, as_collective},
-    overlap::Overlap,
     remote_exchange::{
         ActiveExchange, ExchangePhase, PartialSource, RemoteEndpoint, RemoteExchange,
     },
+    tile_overlap::TileOverlap,
     transport::Transport,
 };
 
@@ -179,7 +179,7 @@ impl LocalRank {
     /// Nothing writes to the sources, and nothing else uses the result.
     unsafe fn copy(
         &self,
-        parts: &[(usize, Overlap)],
+        parts: &[(usize, TileOverlap)],
         input: BufferId,
         result: &Region,
     ) -> Result<u64, Error> {
@@ -191,7 +191,7 @@ impl LocalRank {
             }
             let source = self.region(*peer, input)?;
             overlap.for_each(|here, there, length| {
-                let (from, to) = (source.place(there), result.place(here));
+                let (from, to) = (source.address(there), result.address(here));
                 let n_bytes = length * result.dtype.bytes();
                 // SAFETY: overlaps stay within the tiles, whose sizes were checked; the rest is
                 // required of the caller.
@@ -210,7 +210,7 @@ impl LocalRank {
     unsafe fn scatter(
         &self,
         prepared: &PreparedCollective,
-        overlap: &Overlap,
+        overlap: &TileOverlap,
         input: BufferId,
         result: &Region,
         staging: *const u8,
@@ -222,7 +222,7 @@ impl LocalRank {
                 PartialSource::Arena(rank) => self.element(*rank, input, there),
                 PartialSource::Staged(start) => staging.wrapping_add(start + n_before),
             });
-            let to = result.place(here);
+            let to = result.address(here);
             // SAFETY: overlaps stay within the tiles, whose sizes were checked; the rest is
             // required of the caller.
             unsafe { prepared.combiner.combine(result.dtype, sources, to, length) };
@@ -247,7 +247,7 @@ impl LocalRank {
             PartialSource::Arena(rank) => self.element(*rank, input, share.start),
             PartialSource::Staged(start) => staging.wrapping_add(*start),
         });
-        let to = result.place(share.start);
+        let to = result.address(share.start);
         // SAFETY: shares stay within the tiles, whose sizes were checked; the rest is required of
         // the caller.
         unsafe { prepared.combiner.combine(result.dtype, sources, to, share.len()) };
@@ -272,8 +272,8 @@ impl LocalRank {
             if !self.is_local(*peer) {
                 continue;
             }
-            let from = self.region(*peer, result.0)?.place(share.start);
-            let to = result.1.place(share.start);
+            let from = self.region(*peer, result.0)?.address(share.start);
+            let to = result.1.address(share.start);
             // SAFETY: shares stay within the tiles, whose sizes were checked; the rest is required
             // of the caller.
             unsafe { to.copy_from_nonoverlapping(from, n_bytes) };

@@ -1,60 +1,61 @@
-//! The state of a run: parameters and buffers, then the optimiser's tensors, numbered in this order.
+//! The state of a run, which checkpoints save: parameters and buffers, then the optimiser's
+//! tensors. The tensors are numbered in this order.
 
 use std::any::Any;
 
 use soybean_checkpoint::{Checkpoint, Progress, StateSpec, TensorSpec, TrainingState};
 use soybean_plan::{BufferId, Tables, Tile};
 
-use crate::{Array, Counters, Error, Trainer, View, processes::Writing, ranks::Order};
+use crate::{Array, Counters, Error, Trainer, View, processes::WriteGuard, ranks::Command};
 
-/// A tensor that stays from step to step.
+/// A tensor that persists from step to step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tensor<'a> {
-    /// The name, a path of calls and loop rounds.
+    /// The name, a path of calls and loop iterations.
     pub(crate) name: &'a str,
-    /// Shape and tiling.
+    /// The shape and the tiling.
     pub(crate) tile: Tile,
-    /// Where each rank's part stays.
+    /// The buffer of each rank's part.
     pub(crate) buffer: BufferId,
 }
 
-/// Tensors of the state that follow each other, by number.
+/// A range of consecutive tensors of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stretch {
-    /// The number of the first.
+pub(crate) struct TensorRange {
+    /// The number of the first tensor.
     pub(crate) first: usize,
-    /// How many they are.
+    /// The number of tensors.
     pub(crate) n_tensors: usize,
 }
 
-impl Stretch {
-    /// All parameters and buffers.
+impl TensorRange {
+    /// Returns the range of all parameters and buffers.
     pub(crate) fn parameters(tables: &Tables) -> Self {
         Self { first: 0, n_tensors: tables.parameters.len() }
     }
 
-    /// The optimiser's tensors.
+    /// Returns the range of the optimiser's tensors.
     pub(crate) fn states(tables: &Tables) -> Self {
         Self { first: tables.parameters.len(), n_tensors: tables.states.len() }
     }
 
-    /// The tensors themselves.
+    /// Returns the tensors of the range.
     pub(crate) fn tensors<'a>(self, tables: &'a Tables) -> impl Iterator<Item = Tensor<'a>> {
         tensors(tables).skip(self.first).take(self.n_tensors)
     }
 
-    /// The tiles of the tensors.
+    /// Returns the tiles of the tensors.
     pub(crate) fn tiles(self, tables: &Tables) -> Vec<Tile> {
         self.tensors(tables).map(|it| it.tile).collect()
     }
 
-    /// Where each rank's parts of the tensors stay.
+    /// Returns the tiles and buffers of the tensors.
     pub(crate) fn buffers(self, tables: &Tables) -> Vec<(Tile, BufferId)> {
         self.tensors(tables).map(|it| (it.tile, it.buffer)).collect()
     }
 }
 
-/// All tensors of the state, in their order.
+/// Returns all tensors of the state, in the order of their numbers.
 pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
     let parameters = tables.parameters.iter();
     let parameters =
@@ -63,28 +64,28 @@ pub(crate) fn tensors(tables: &Tables) -> impl Iterator<Item = Tensor<'_>> {
     parameters.chain(states.map(|it| Tensor { name: &it.name, tile: it.tile, buffer: it.buffer }))
 }
 
-/// Tensors are fetched together as long as they have no more elements than these.
-const FETCHED: usize = 1 << 22;
+/// The limit for the elements of tensors that are fetched together.
+const MAX_FETCHED_ELEMENTS: usize = 1 << 22;
 
 impl Trainer {
-    /// Tensors of the state, by name.
-    pub(crate) fn named(&mut self, stretch: Stretch) -> Result<Vec<(String, Array)>, Error> {
-        let arrays = self.fetch(stretch)?;
-        let names = stretch.tensors(self.tables()).map(|it| it.name.to_owned());
+    /// Fetches whole tensors of the state, with their names.
+    pub(crate) fn named(&mut self, range: TensorRange) -> Result<Vec<(String, Array)>, Error> {
+        let arrays = self.fetch(range)?;
+        let names = range.tensors(self.tables()).map(|it| it.name.to_owned());
         Ok(names.zip(arrays).collect())
     }
 
-    /// Whole tensors of the state.
-    pub(crate) fn fetch(&mut self, stretch: Stretch) -> Result<Vec<Array>, Error> {
-        self.call(Order::Fetch(stretch))?;
-        let arrays = self.assemble(&stretch.tiles(self.tables()), &mut || None);
-        self.forget_parts();
+    /// Fetches whole tensors of the state.
+    pub(crate) fn fetch(&mut self, range: TensorRange) -> Result<Vec<Array>, Error> {
+        self.call(Command::Fetch(range))?;
+        let arrays = self.assemble(&range.tiles(self.tables()), &mut || None);
+        self.free_parts();
         Ok(arrays)
     }
 
-    /// Replaces tensors of the state, from number `first` on, by whole ones.
+    /// Replaces tensors of the state, from number `first` on, by these whole tensors.
     pub(crate) fn load(&mut self, first: usize, tensors: &[View<'_>]) -> Result<(), Error> {
-        self.call(Order::Load { first, tensors })
+        self.call(Command::Load { first, tensors })
     }
 
     /// Replaces the state and the counters by those of a checkpoint. Returns the progress of the
@@ -104,17 +105,17 @@ impl Trainer {
 impl TrainingState for Trainer {
     fn spec(&self) -> StateSpec {
         let tables = self.tables();
-        let specs = |stretch: Stretch| {
+        let specs = |range: TensorRange| {
             let spec = |it: Tensor<'_>| TensorSpec {
                 name: it.name.to_owned(),
                 shape: it.tile.shape.to_vec(),
             };
-            stretch.tensors(tables).map(spec).collect()
+            range.tensors(tables).map(spec).collect()
         };
         StateSpec {
             model: tables.name.to_string(),
-            parameters: specs(Stretch::parameters(tables)),
-            optimizer: specs(Stretch::states(tables)),
+            parameters: specs(TensorRange::parameters(tables)),
+            optimizer: specs(TensorRange::states(tables)),
             accumulate: tables.accumulate,
         }
     }
@@ -132,22 +133,22 @@ impl TrainingState for Trainer {
         spare: &mut dyn FnMut() -> Option<Vec<f32>>,
         take: &mut dyn FnMut(Array) -> bool,
     ) -> Result<(), Error> {
-        for stretch in stretches(self.tables()) {
-            self.call(Order::Save(stretch))?;
-            let arrays = self.assemble(&stretch.tiles(self.tables()), spare);
+        for range in fetch_ranges(self.tables()) {
+            self.call(Command::Save(range))?;
+            let arrays = self.assemble(&range.tiles(self.tables()), spare);
             if !arrays.into_iter().all(&mut *take) {
                 break;
             }
         }
-        self.forget_parts();
+        self.free_parts();
         Ok(())
     }
 
     fn hand_out_tensors(&mut self) -> Result<(), Error> {
-        for stretch in stretches(self.tables()) {
-            self.call(Order::Save(stretch))?;
+        for range in fetch_ranges(self.tables()) {
+            self.call(Command::Save(range))?;
         }
-        self.forget_parts();
+        self.free_parts();
         Ok(())
     }
 
@@ -163,31 +164,31 @@ impl TrainingState for Trainer {
         self.together(outcome)
     }
 
-    fn give_up(&mut self, error: Error) -> Error {
-        self.give_up(error)
+    fn invalidate(&mut self, error: Error) -> Error {
+        self.invalidate(error)
     }
 
     fn write_guard(&self) -> Box<dyn Any + Send> {
-        Box::new(Writing::begin())
+        Box::new(WriteGuard::begin())
     }
 }
 
-/// The state, in stretches that are fetched together.
-pub(crate) fn stretches(tables: &Tables) -> Vec<Stretch> {
-    let mut stretches: Vec<Stretch> = Vec::new();
+/// Splits the state into ranges of tensors that are fetched together.
+pub(crate) fn fetch_ranges(tables: &Tables) -> Vec<TensorRange> {
+    let mut fetch_ranges: Vec<TensorRange> = Vec::new();
     let mut held = 0;
     for (number, tensor) in tensors(tables).enumerate() {
         let n_elements = tensor.tile.shape.n_elements();
-        match stretches.last_mut() {
-            Some(stretch) if held + n_elements <= FETCHED => {
+        match fetch_ranges.last_mut() {
+            Some(range) if held + n_elements <= MAX_FETCHED_ELEMENTS => {
                 held += n_elements;
-                stretch.n_tensors += 1;
+                range.n_tensors += 1;
             }
             Some(_) | None => {
                 held = n_elements;
-                stretches.push(Stretch { first: number, n_tensors: 1 });
+                fetch_ranges.push(TensorRange { first: number, n_tensors: 1 });
             }
         }
     }
-    stretches
+    fetch_ranges
 }

@@ -1,28 +1,28 @@
-//! What each rank did when, in one step.
+//! Traces: the times of all kernels and collectives in one step.
 
 use std::{fmt::Write, time::Instant};
 
-use crate::Work;
+use crate::KernelCategory;
 
-/// One piece of work of a rank.
+/// One kernel or collective of a rank, with its time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Span {
-    /// The kind of kernel, and its number in the model's list.
+    /// The kind of the kernel, and its number in the model's list.
     pub(crate) name: String,
-    /// What kind of work it is; none for what begins and ends a step.
-    pub(crate) work: Option<Work>,
-    /// The stream of the rank on which it ran.
+    /// The kind of work; `None` for copies at the start and the end of a step.
+    pub(crate) work: Option<KernelCategory>,
+    /// The stream on which it ran.
     pub(crate) stream: &'static str,
-    /// When it began, in microseconds.
+    /// The start time in microseconds.
     pub(crate) start: f64,
-    /// How long it took, in microseconds.
+    /// The duration in microseconds.
     pub(crate) duration: f64,
 }
 
-/// The work of all ranks in one training step, with the time of each piece.
+/// The kernels and collectives of all ranks in one training step, with their times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// For each rank what it did, in order.
+    /// The spans of each rank, in order.
     ranks: Vec<Vec<Span>>,
 }
 
@@ -31,17 +31,18 @@ impl Trace {
         Self { ranks }
     }
 
-    /// The number of pieces of work.
+    /// Returns the number of spans of all ranks.
     #[must_use]
     pub fn n_spans(&self) -> usize {
         self.ranks.iter().map(Vec::len).sum()
     }
 
-    /// The share of the step that went into work of this kind, from 0 to 1: the mean of all ranks. What runs on several streams at once counts for each.
+    /// Returns the fraction of the step that was spent on this kind of work, from 0 to 1, as the
+    /// mean of all ranks. KernelCategory that runs on several streams at once counts for each.
     #[must_use]
-    pub fn share(&self, work: Work) -> f64 {
+    pub fn share(&self, work: KernelCategory) -> f64 {
         let of_work = |it: &&Span| it.work == Some(work);
-        // The sum of no numbers would be -0.
+        // `sum` of no numbers would be -0.
         let spent = |spans: &[Span]| {
             spans.iter().filter(of_work).fold(0.0, |spent, it| spent + it.duration)
         };
@@ -49,8 +50,9 @@ impl Trace {
         self.ranks.iter().map(share).sum::<f64>() / self.ranks.len().max(1) as f64
     }
 
-    /// The trace in the format of Chrome's `about:tracing` and of Perfetto: a process for each rank, a thread for each of its streams, times in microseconds. Source:
-    /// "Trace Event Format", complete events.
+    /// Formats the trace for Chrome's `about:tracing` and Perfetto: one process for each rank, one
+    /// thread for each stream, times in microseconds. Source: "Trace Event Format", complete
+    /// events.
     #[must_use]
     pub fn to_json(&self) -> String {
         let mut events = Vec::new();
@@ -76,7 +78,7 @@ impl Trace {
     }
 }
 
-/// The microseconds from the first start to the last end.
+/// Returns the microseconds from the first start to the last end.
 fn length(spans: &[Span]) -> f64 {
     let start = spans.iter().map(|it| it.start).fold(f64::INFINITY, f64::min);
     let end = spans.iter().map(|it| it.start + it.duration).fold(0.0, f64::max);
@@ -92,7 +94,7 @@ fn label(what: &str, rank: usize, thread: usize, name: &str) -> String {
     text
 }
 
-/// The microseconds from one moment to a later one.
+/// Returns the microseconds between two times.
 pub(crate) fn microseconds(from: Instant, to: Instant) -> f64 {
     to.saturating_duration_since(from).as_secs_f64() * 1e6
 }

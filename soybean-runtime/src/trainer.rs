@@ -1,4 +1,4 @@
-//! The trainer: all ranks of a model, from batches to losses.
+//! The trainer, which runs training steps on all ranks of a model.
 
 pub(crate) mod batch;
 mod processes;
@@ -21,12 +21,12 @@ use crate::{
     Array, Config, Device, Error, ErrorKind, Evaluation, Model, Process, Profile, Trace, View,
     abort::lock,
     cpu::CpuRanks,
-    ends::is_owner,
+    host_io::is_owner,
     model::AnyModel,
-    overlap::Overlap,
-    query::{Query, joined},
-    ranks::{Feed, Moment, Order, Ranks, Report, Training},
-    state::Stretch,
+    prediction::{PredictionRequest, concatenated},
+    ranks::{BatchSource, Command, Ranks, Report, StepContext, TrainStep},
+    state::TensorRange,
+    tile_overlap::TileOverlap,
 };
 use updates::History;
 
@@ -39,7 +39,7 @@ pub struct Trainer {
     /// The rows of a batch that the ranks of this process read.
     rows: Vec<Range<usize>>,
     is_queued: bool,
-    /// The first failure, after which nothing goes on.
+    /// The first error. After it, all calls fail.
     failure: Option<Error>,
 }
 
@@ -47,7 +47,8 @@ impl Trainer {
     /// Starts the ranks of a generated model.
     ///
     /// # Errors
-    /// If the model does not train, the device cannot be used, or the model's tables contradict themselves.
+    /// If the model is not of mode training, the device cannot be used, or the model's tables are
+    /// inconsistent.
     pub fn new(model: &'static dyn Model, config: Config) -> Result<Self, Error> {
         Self::start(AnyModel::Static(model), &config, Mode::Training)
     }
@@ -71,51 +72,57 @@ impl Trainer {
         }
         let ranks = processes::start_ranks(&model, config)?;
         let learning_rate = config.learning_rate;
-        let rows = processes::rows_needed(&tables.inputs, &tables.mesh, ranks.here());
+        let rows = processes::rows_needed(&tables.inputs, &tables.mesh, ranks.local_ranks());
         let (history, is_queued, failure) = (History::default(), false, None);
         let mut trainer = Self { model, learning_rate, history, ranks, rows, is_queued, failure };
-        // Fills the parameters, so that failures show here.
-        trainer.call(Order::ResetProfile)?;
+        // The first command fills the parameters, so that errors occur here.
+        trainer.call(Command::ResetProfile)?;
         Ok(trainer)
     }
 
-    /// One training step; gives the loss of this batch before the update.
+    /// Runs one training step. Returns the loss of this batch before the update.
     ///
     /// # Errors
-    /// If the batch does not fit the model, the loss is not finite, or a rank fails; after the latter, all further calls fail. Models with `non_finite = "skip"` or `"scale"` skip a
-    /// step whose loss or gradients are not finite instead, give its loss, and fail only after a hundred of them in a row.
+    /// If the batch does not fit the model, the loss is not finite, or a rank fails. After a rank
+    /// has failed, all further calls fail.
+    ///
+    /// Models with `non_finite = "skip"` or `"scale"` skip a step whose loss or gradients are not
+    /// finite, and return its loss. They fail after a hundred such steps in a row.
     pub fn step(&mut self, batch: &[View<'_>]) -> Result<f32, Error> {
         self.check_batch(batch)?;
-        self.train(Feed::Batch(batch), None)
+        self.train(BatchSource::Batch(batch), None)
     }
 
-    /// Hands over a batch for [`Self::step_queued`]; devices with memory of their own fetch it while the host goes on. It takes the place of one that was queued before.
+    /// Queues a batch for [`Self::step_queued`]. Devices with their own memory copy it in the
+    /// background. It replaces a batch that was queued before.
     ///
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
     pub fn queue(&mut self, batch: &[View<'_>]) -> Result<(), Error> {
         self.check_batch(batch)?;
-        self.call(Order::Queue { batch })?;
+        self.call(Command::Queue { batch })?;
         self.is_queued = true;
         Ok(())
     }
 
-    /// [`Self::step`] on the batch that was queued; meanwhile the next is queued, if there is one.
+    /// Runs a training step on the queued batch, as [`Self::step`] does. During the step, `next` is
+    /// queued.
     ///
     /// # Errors
-    /// If no batch was queued, the next does not fit the model, the loss is not finite, or a rank fails.
+    /// If no batch was queued, `next` does not fit the model, the loss is not finite, or a rank
+    /// fails.
     pub fn step_queued(&mut self, next: Option<&[View<'_>]>) -> Result<f32, Error> {
         self.check_queued(next)?;
-        self.train(Feed::Queued { next }, None)
+        self.train(BatchSource::Queued { next }, None)
     }
 
-    /// [`Self::step_queued`], with the time of each kernel and collective.
+    /// Does the same as [`Self::step_queued`], and measures the time of each kernel and collective.
     ///
     /// # Errors
     /// As [`Self::step_queued`].
     pub fn trace_queued(&mut self, next: Option<&[View<'_>]>) -> Result<(f32, Trace), Error> {
         self.check_queued(next)?;
-        let loss = self.train(Feed::Queued { next }, Some(Instant::now()))?;
+        let loss = self.train(BatchSource::Queued { next }, Some(Instant::now()))?;
         let spans = |report: &Mutex<Report>| std::mem::take(&mut lock(report).spans);
         Ok((loss, Trace::new(self.ranks.reports().iter().map(spans).collect())))
     }
@@ -132,14 +139,14 @@ impl Trainer {
         Ok(())
     }
 
-    fn train(&mut self, feed: Feed<'_>, trace_from: Option<Instant>) -> Result<f32, Error> {
+    fn train(&mut self, batch: BatchSource<'_>, trace_from: Option<Instant>) -> Result<f32, Error> {
         let (counters, learning_rate) = (self.history.counters, self.learning_rate);
-        let moment = Moment { counters, learning_rate };
-        self.call(Order::Train(Training { feed, moment, trace_from }))?;
-        self.conclude()
+        let context = StepContext { counters, learning_rate };
+        self.call(Command::Train(TrainStep { batch, context, trace_from }))?;
+        self.finish_step()
     }
 
-    /// The forward computation alone: the loss, and the model's further outputs.
+    /// Runs the forward computation. Returns the loss and the model's other outputs.
     ///
     /// # Errors
     /// If the batch does not fit the model, or a rank fails.
@@ -149,18 +156,22 @@ impl Trainer {
         Ok(Evaluation { loss, outputs: arrays.collect() })
     }
 
-    /// The model's outputs beside the loss. Inputs on which they do not depend ([`soybean_plan::Input::is_queried`]), such as labels, are not read and may be empty. Any number
-    /// of rows may be given where every output has a part for each row: they are taken batch by batch, and outputs are as long. After several batches [`Self::moved_bytes`] is of
-    /// the last.
+    /// Computes the model's outputs without the loss.
+    ///
+    /// Inputs on which they do not depend ([`soybean_plan::Input::is_queried`]), such as labels,
+    /// are not read and may be empty. If every output has a part for each row, any number of rows
+    /// may be given. They are computed batch by batch, and the outputs have as many rows. Then
+    /// [`Self::moved_bytes`] refers to the last batch.
     ///
     /// # Errors
     /// If the model has no such outputs, the batch does not fit the model, or a rank fails.
     pub fn predict(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
         let model = self.model.clone();
         let tables = model.get().tables();
-        let query = Query::new(tables, batch, &self.rows).map_err(|error| self.refuse(error))?;
+        let request = PredictionRequest::new(tables, batch, &self.rows)
+            .map_err(|error| self.report_error(error))?;
         let mut answers = vec![Vec::new(); tables.predictions().len()];
-        for part in query.parts() {
+        for part in request.batches() {
             let arrays = self.forward(&part.views())?;
             let arrays = arrays.into_iter().skip(usize::from(tables.loss.is_some()));
             for ((output, answer), array) in
@@ -170,67 +181,68 @@ impl Trainer {
             }
         }
         let outputs = tables.predictions().iter().zip(answers);
-        Ok(outputs.map(|(output, parts)| joined(parts, output.rows)).collect())
+        Ok(outputs.map(|(output, parts)| concatenated(parts, output.rows)).collect())
     }
 
-    /// All outputs, the loss among them if there is one.
+    /// Returns all outputs, including the loss if there is one.
     fn forward(&mut self, batch: &[View<'_>]) -> Result<Vec<Array>, Error> {
         self.check_batch(batch)?;
-        self.call(Order::Evaluate { batch })?;
+        self.call(Command::Evaluate { batch })?;
         let outputs = &self.model.get().tables().outputs;
         let tiles: Vec<Tile> = outputs.iter().map(|it| it.tile).collect();
         Ok(self.assemble(&tiles, &mut || None))
     }
 
-    /// All parameters by name, in the order in which the model makes them.
+    /// Returns all parameters by name, in the order in which the model creates them.
     ///
     /// # Errors
     /// If a rank fails.
     pub fn parameters(&mut self) -> Result<Vec<(String, Array)>, Error> {
-        self.named(Stretch::parameters(self.tables()))
+        self.named(TensorRange::parameters(self.tables()))
     }
 
-    /// Replaces all parameters; the optimiser's state stays as it is.
+    /// Replaces all parameters. The optimiser's state does not change.
     ///
     /// # Errors
     /// If a name is unknown, missing or given twice, if a shape is wrong, or if a rank fails.
     pub fn set_parameters(&mut self, parameters: &[(String, Array)]) -> Result<(), Error> {
         let sorted = sorted_parameters(self.tables(), parameters);
-        let sorted = sorted.map_err(|error| self.refuse(error))?;
+        let sorted = sorted.map_err(|error| self.report_error(error))?;
         self.load(0, &sorted)
     }
 
-    /// All tensors that the optimiser keeps, by name, such as `dense.w.momentum`.
+    /// Returns all tensors of the optimiser by name, such as `dense.w.momentum`.
     ///
     /// # Errors
     /// If a rank fails.
     pub fn optimizer_state(&mut self) -> Result<Vec<(String, Array)>, Error> {
-        self.named(Stretch::states(self.tables()))
+        self.named(TensorRange::states(self.tables()))
     }
 
     pub(crate) fn tables(&self) -> &Tables {
         self.model.get().tables()
     }
 
-    /// The learning rate from the next step on.
+    /// Sets the learning rate from the next step on.
     pub const fn set_learning_rate(&mut self, learning_rate: f32) {
         self.learning_rate = learning_rate;
     }
 
-    /// The bytes that all ranks together received from others in the last step or evaluation, as counted while they were read.
+    /// Returns the bytes that all ranks received from others in the last step or evaluation. They
+    /// are counted when they are read.
     #[must_use]
     pub fn moved_bytes(&self) -> u64 {
         let moved = |report: &Mutex<Report>| lock(report).moved_bytes;
         self.ranks.reports().iter().map(moved).sum()
     }
 
-    /// The number of training steps so far.
+    /// Returns the number of training steps so far.
     #[must_use]
     pub const fn n_steps(&self) -> u64 {
         self.history.counters.n_steps
     }
 
-    /// The time that each rank spent since the start or the last [`Self::reset_profile`].
+    /// Returns the times of each rank since the start or the last [`Self::reset_profile`].
     #[must_use]
     pub fn profile(&self) -> Vec<Profile> {
         self.ranks.reports().iter().map(|it| lock(it).profile).collect()
@@ -241,49 +253,51 @@ impl Trainer {
     /// # Errors
     /// If the run has failed.
     pub fn reset_profile(&mut self) -> Result<(), Error> {
-        self.call(Order::ResetProfile)
+        self.call(Command::ResetProfile)
     }
 
-    /// What runs where, in one line.
+    /// Describes the devices of all ranks, in one line.
     #[must_use]
     pub fn device_line(&self) -> String {
         self.ranks.device_line()
     }
 
-    /// The error, after which the trainer cannot be used, in no process: its state is half one and half another.
-    pub(crate) fn give_up(&mut self, error: Error) -> Error {
+    /// Makes the trainer unusable in all processes, because its state was replaced in part. Returns
+    /// the error.
+    pub(crate) fn invalidate(&mut self, error: Error) -> Error {
         self.failure.get_or_insert_with(|| error.clone());
-        self.refuse(error)
+        self.report_error(error)
     }
 
-    /// The error of something that came before an order. The other processes are told, and no trainer can be used any more; without others, the next order may be better.
-    fn refuse(&mut self, error: Error) -> Error {
+    /// Reports an error that occurred before a command to the other processes. No trainer can be
+    /// used any more. A single process can give another command. Returns the error.
+    fn report_error(&mut self, error: Error) -> Error {
         if self.ranks.process() != Process::ONLY {
             self.failure.get_or_insert_with(|| error.clone());
-            self.ranks.refuse(&error);
+            self.ranks.report_error(&error);
         }
         error
     }
 
-    fn stopped(&self) -> Option<Error> {
+    fn earlier_failure(&self) -> Option<Error> {
         let earlier = self.failure.as_ref()?;
         let message = format!("the trainer has stopped after an earlier failure: {earlier}");
         Some(Error::new(ErrorKind::Rank, message))
     }
 
-    pub(crate) fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
-        if let Some(failure) = self.stopped() {
+    pub(crate) fn call(&mut self, command: Command<'_>) -> Result<(), Error> {
+        if let Some(failure) = self.earlier_failure() {
             return Err(failure);
         }
-        self.ranks.call(order).inspect_err(|error| self.failure = Some(error.clone()))
+        self.ranks.call(command).inspect_err(|error| self.failure = Some(error.clone()))
     }
 
-    /// Lets go of the memory in which the ranks report tensors.
-    pub(crate) fn forget_parts(&self) {
+    /// Frees the memory in which the ranks report tensors.
+    pub(crate) fn free_parts(&self) {
         self.ranks.reports().iter().for_each(|it| lock(it).parts = Vec::new());
     }
 
-    /// Whole tensors, from the parts that the ranks have reported.
+    /// Assembles whole tensors from the parts that the ranks have reported.
     pub(crate) fn assemble(
         &self,
         tiles: &[Tile],
@@ -298,7 +312,7 @@ impl Trainer {
                 let part = &mut lock(&reports[0]).parts[number];
                 return Array { shape, data: std::mem::replace(part, other) };
             }
-            // Fresh memory is zero without any writing.
+            // Fresh memory is zero without writing to it.
             let n_elements = tile.shape.n_elements();
             let mut data = spare().unwrap_or_else(|| vec![0.0; n_elements]);
             data.resize(n_elements, 0.0);
@@ -308,7 +322,7 @@ impl Trainer {
                 }
                 let report = lock(report);
                 let part = &report.parts[number];
-                Overlap::with_whole(mesh, tile, rank).for_each(|here, there, length| {
+                TileOverlap::with_whole(mesh, tile, rank).for_each(|here, there, length| {
                     data[there..there + length].copy_from_slice(&part[here..here + length]);
                 });
             }
@@ -345,28 +359,28 @@ fn sorted_parameters<'a>(
     tables: &Tables,
     given: &'a [(String, Array)],
 ) -> Result<Vec<View<'a>>, Error> {
-    let fault = |message: String| Err(Error::new(ErrorKind::Parameters, message));
+    let error = |message: String| Err(Error::new(ErrorKind::Parameters, message));
     let names = || tables.parameters.iter().map(|it| it.name.as_ref());
     let (known, mut arrays) = (names().collect::<BTreeSet<&str>>(), BTreeMap::new());
     for (name, array) in given {
         if arrays.insert(name.as_str(), array).is_some() {
-            return fault(format!("parameter `{name}`: expected once, found twice"));
+            return error(format!("parameter `{name}`: expected once, found twice"));
         }
         if !known.contains(name.as_str()) {
             let known = names().collect::<Vec<_>>().join(", ");
-            return fault(format!("expected parameters {known}, found `{name}`"));
+            return error(format!("expected parameters {known}, found `{name}`"));
         }
     }
     let mut views = Vec::new();
     for parameter in tables.parameters.iter() {
         let (name, shape) = (&parameter.name, parameter.tile.shape);
         let Some(array) = arrays.get(name.as_ref()) else {
-            return fault(format!("parameter `{name}`: expected shape {shape}, found none"));
+            return error(format!("parameter `{name}`: expected shape {shape}, found none"));
         };
         let n_elements = array.data.len();
         if array.shape != shape[..] || n_elements != shape.n_elements() {
             let found = &array.shape;
-            return fault(format!(
+            return error(format!(
                 "parameter `{name}`: expected shape {shape}, found {found:?} with {n_elements} elements"
             ));
         }

@@ -1,4 +1,4 @@
-//! The thread of one rank on the CPU: it carries out the trainer's orders on its own memory.
+//! The thread of one rank on the CPU, which executes the trainer's commands on its own memory.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -13,13 +13,13 @@ use crate::{
     abort::lock,
     cpu::Cpu,
     dispatch::SharedState,
-    ends::Ends,
+    host_io::HostIo,
     model::AnyModel,
-    ranks::{Feed, Order, Training},
+    ranks::{BatchSource, Command, TrainStep},
     shared_memory::SharedMemoryCommunicator,
 };
 
-/// A rank's side of the trainer.
+/// A rank on the CPU.
 pub(crate) struct Worker {
     pub(crate) rank: usize,
     pub(crate) model: AnyModel,
@@ -30,28 +30,28 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Carries out orders until there are no more.
+    /// Executes commands until there are no more.
     pub(crate) fn run(mut self) {
-        let mut ends = None;
+        let mut host_io = None;
         let mut number = 0;
         let mut is_over = false;
         let dispatcher = Arc::clone(&self.shared.dispatcher);
         while !is_over {
-            dispatcher.serve_next(number, |order| match order {
-                Some(order) => self.carry_out(order, &mut ends),
+            dispatcher.serve_next(number, |command| match command {
+                Some(command) => self.execute(command, &mut host_io),
                 None => is_over = true,
             });
             number += 1;
         }
     }
 
-    fn carry_out(&mut self, order: Order<'_>, ends: &mut Option<Ends>) {
+    fn execute(&mut self, command: Command<'_>, host_io: &mut Option<HostIo>) {
         if self.shared.abort.is_failed() {
             return;
         }
-        let result = catch_unwind(AssertUnwindSafe(|| match ends {
-            Some(ends) => self.serve(order, ends),
-            None => self.prepare().and_then(|made| self.serve(order, ends.insert(made))),
+        let result = catch_unwind(AssertUnwindSafe(|| match host_io {
+            Some(host_io) => self.serve(command, host_io),
+            None => self.prepare().and_then(|made| self.serve(command, host_io.insert(made))),
         }));
         let error = match result {
             Ok(Ok(())) => return,
@@ -64,23 +64,24 @@ impl Worker {
         self.shared.abort.fail(error);
     }
 
-    /// First values, in the thread that works with them, so that they lie near it.
-    fn prepare(&mut self) -> Result<Ends, Error> {
+    /// Writes the initial values. The thread of the rank does so, so that the memory is near its
+    /// core.
+    fn prepare(&mut self) -> Result<HostIo, Error> {
         let tables = self.model.get().tables();
-        let ends = Ends::new(tables, self.rank);
-        ends.fill(tables, &mut self.cpu, self.seed)?;
-        Ok(ends)
+        let host_io = HostIo::new(tables, self.rank);
+        host_io.fill(tables, &mut self.cpu, self.seed)?;
+        Ok(host_io)
     }
 
-    fn serve(&mut self, order: Order<'_>, ends: &mut Ends) -> Result<(), Error> {
+    fn serve(&mut self, command: Command<'_>, host_io: &mut HostIo) -> Result<(), Error> {
         let model = self.model.clone();
         let tables = model.get().tables();
         let report = Arc::clone(&self.shared.reports);
         let report = &report[self.rank];
-        match order {
-            Order::Train(Training { feed: Feed::Batch(batch), moment, trace_from }) => {
-                self.cpu.set_scalars(ends.scalars(tables, self.seed, moment));
-                self.step(batch, ends, trace_from, |model, rank| model.train(rank))?;
+        match command {
+            Command::Train(TrainStep { batch: BatchSource::Batch(batch), context, trace_from }) => {
+                self.cpu.set_scalars(host_io.scalars(tables, self.seed, context));
+                self.step(batch, host_io, trace_from, |model, rank| model.train(rank))?;
                 if let (0, Some(loss)) = (self.rank, tables.loss) {
                     let norm = tables.gradient_norm.map(|it| self.cpu.number(it)).transpose()?;
                     let mut report = lock(report);
@@ -88,23 +89,26 @@ impl Worker {
                     report.gradient_norm = norm;
                 }
             }
-            Order::Evaluate { batch } => {
-                self.step(batch, ends, None, |model, rank| model.evaluate(rank))?;
+            Command::Evaluate { batch } => {
+                self.step(batch, host_io, None, |model, rank| model.evaluate(rank))?;
                 let outputs: Vec<_> =
                     tables.outputs.iter().map(|it| (it.tile, it.buffer)).collect();
-                ends.parts(tables, &mut self.cpu, &outputs, &mut lock(report).parts)?;
+                host_io.parts(tables, &mut self.cpu, &outputs, &mut lock(report).parts)?;
             }
-            Order::Fetch(stretch) | Order::Save(stretch) => {
-                let tensors = stretch.buffers(tables);
-                ends.parts(tables, &mut self.cpu, &tensors, &mut lock(report).parts)?;
+            Command::Fetch(range) | Command::Save(range) => {
+                let tensors = range.buffers(tables);
+                host_io.parts(tables, &mut self.cpu, &tensors, &mut lock(report).parts)?;
             }
-            Order::Load { first, tensors } => ends.load(tables, &mut self.cpu, first, tensors)?,
-            Order::Queue { .. } | Order::Train(Training { feed: Feed::Queued { .. }, .. }) => {
+            Command::Load { first, tensors } => {
+                host_io.load(tables, &mut self.cpu, first, tensors)?;
+            }
+            Command::Queue { .. }
+            | Command::Train(TrainStep { batch: BatchSource::Queued { .. }, .. }) => {
                 let message =
                     "expected a batch of this step: the trainer's thread keeps those of later ones";
                 return Err(Error::new(ErrorKind::Program, message));
             }
-            Order::ResetProfile => lock(report).profile = Profile::default(),
+            Command::ResetProfile => lock(report).profile = Profile::default(),
         }
         Ok(())
     }
@@ -112,13 +116,13 @@ impl Worker {
     fn step(
         &mut self,
         batch: &[View<'_>],
-        ends: &Ends,
+        host_io: &HostIo,
         trace_from: Option<Instant>,
         steps: fn(&dyn Model, &mut Rank<'_>),
     ) -> Result<(), Error> {
         let start = Instant::now();
         let model = self.model.get();
-        ends.feed(model.tables(), &mut self.cpu, batch)?;
+        host_io.feed(model.tables(), &mut self.cpu, batch)?;
         let mut profile = lock(&self.shared.reports[self.rank]).profile;
         let mut rank = Rank::new(
             model.kernels(),

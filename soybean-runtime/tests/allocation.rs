@@ -1,6 +1,6 @@
 //! A training step allocates nothing, on any thread.
 //!
-//! This test is a program of its own: threads that run other tests would allocate meanwhile.
+//! This test is a separate program, because threads that run other tests would allocate meanwhile.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use soybean_plan::{
 };
 use soybean_runtime::{Config, Device, Trainer, View};
 
-/// The linear model with kernels besides that are large enough for several threads.
+/// Returns the linear model with more kernels, which are large enough for several threads.
 fn enlarged(n_ranks: usize) -> Program {
     const N: usize = 192;
     let mut program = program(n_ranks);
@@ -63,7 +63,8 @@ fn add(program: &mut Program, kernel: impl Into<Kernel>, inputs: &[usize], resul
     program.train.push(Step { kernel: number, inputs: inputs.to_vec(), results: vec![result] });
 }
 
-/// Attention of one head, whose queries threads share out, and a convolution that is faster by transforms.
+/// Adds attention of one head, whose queries are divided among threads, and a convolution that uses
+/// Winograd transforms.
 fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
     for form in [AttentionForm::Forward, AttentionForm::Gradient] {
         let attention = Attention {
@@ -95,7 +96,8 @@ fn add_attention(program: &mut Program, [a, b, c]: [usize; 3]) {
     add(program, convolution, &[a, b], c);
 }
 
-/// Convolutions and poolings of all forms: 8 planes of 64 x 64 pixels fit in each buffer, results are half as large.
+/// Adds convolutions and poolings of all forms. 8 planes of 64 x 64 pixels fit in each buffer;
+/// results have half the height and width.
 fn add_windows(program: &mut Program, [a, b, c]: [usize; 3]) {
     let forms = [ConvolutionForm::Forward, ConvolutionForm::Data, ConvolutionForm::Filter];
     for form in forms {
@@ -131,7 +133,7 @@ fn add_windows(program: &mut Program, [a, b, c]: [usize; 3]) {
     }
 }
 
-/// Windows, tensors one after another, and rows by their numbers.
+/// Adds a padding, a concatenation and embeddings.
 fn add_copies(program: &mut Program, [a, b, c, indices]: [usize; 4]) {
     let window = [Shape::new(&[8, 60, 60]), Shape::new(&[8, 64, 64])];
     let low = [0, 2, 2, 0, 0, 0, 0, 0];

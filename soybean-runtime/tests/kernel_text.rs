@@ -1,5 +1,7 @@
-//! The text of every kind of kernel against the CPU's kernels: the same text that is compiled for GPUs runs on the CPU, thread by thread in several orders, and
-//! once more with all its accesses checked. Where NVRTC is found, it compiles all of it too.
+//! Tests of the CUDA text of every kernel against the CPU's kernels.
+//!
+//! The text that is compiled for GPUs runs on the CPU, thread by thread in several orders, and
+//! again with all accesses checked. If NVRTC is found, it compiles all of it too.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
 #[path = "kernel_text/attention.rs"]
@@ -46,10 +48,10 @@ use device::Unit;
 use dice::Dice;
 use soybean_fake_cuda::{Order, Sanitize, has_compiler, sanitizer_library};
 
-/// Makes a random kernel of one kind.
+/// Generates a random kernel of one kind.
 type Kind = fn(&mut Dice) -> Case;
 
-/// Every kind of kernel by name, with how many of it are tried in a full run.
+/// Every kind of kernel by name, with the number of cases in a full run.
 const KINDS: &[(&str, usize, Kind)] = &[
     ("map", 48, map::case),
     ("map-of-special-numbers", 4, map::special_numbers),
@@ -66,12 +68,14 @@ const KINDS: &[(&str, usize, Kind)] = &[
     ("attention-of-nothing", 8, attention::empty),
 ];
 
-/// The kernels of a kind: one of `share` of a full run, and none where there are fewer, because those take long.
+/// Returns the kernels of a kind: one of `share` of a full run. Kinds with fewer cases, which take
+/// long, give none.
 fn cases((_, n, kind): (&str, usize, Kind), share: usize) -> Vec<Case> {
     (0..n / share).map(|seed| kind(&mut Dice(seed as u64))).collect()
 }
 
-/// Runs cases in one text, each in several orders of threads, which must not matter, and compares with the CPU.
+/// Runs cases in one text, each in several orders of threads, which must not matter, and compares
+/// with the CPU.
 fn check(name: &str, cases: &[Case], sanitize: Sanitize) {
     let unit = Unit::new(cases, sanitize);
     for (number, case) in cases.iter().enumerate() {
@@ -126,7 +130,7 @@ fn movements_are_those_of_their_patterns() {
     movement::check(Sanitize::Nothing, 200);
 }
 
-/// Tells a process that it is the one whose accesses are checked.
+/// The environment variable that marks the process whose accesses are checked.
 const IS_CHILD: &str = "SOYBEAN_KERNEL_TEXT_SANITIZED";
 
 #[test]
@@ -168,7 +172,7 @@ fn texts_compile_for_gpus() {
     }
 }
 
-/// A text that compiles, and of which there is nothing to say.
+/// Checks that a text compiles without warnings.
 fn check_log(log: Result<String, String>, name: &str) {
     let log = log.unwrap_or_else(|log| panic!("{name}: {log}"));
     assert!(!log.contains("warning"), "{name}: {log}");

@@ -10,7 +10,7 @@ use std::{
 use soybean_explain::readable_bytes;
 use soybean_plan::Tables;
 use soybean_runtime::{
-    Trainer, Work,
+    KernelCategory, Trainer,
     data::{Batch, DataLoader, Dataset, Last, LoaderOptions},
 };
 
@@ -37,7 +37,7 @@ pub(super) fn bench(
     let mut supply = Supply { loader, epoch: 0, waited: Duration::ZERO };
     let mut trainer = Trainer::new(model.model, run.trainer.clone())?;
     let n_steps = options.n_measured.unwrap_or(N_MEASURED);
-    let (times, waited) = measured(&mut trainer, &mut supply, n_steps)?;
+    let (times, waited) = measure_steps(&mut trainer, &mut supply, n_steps)?;
     trainer.queue(&supply.next()?.views())?;
     let (_, trace) = trainer.trace_queued(None)?;
     if let Some(file) = &run.trace {
@@ -46,7 +46,7 @@ pub(super) fn bench(
     writeln!(output, "model             {}, {}", tables.name, trainer.device_line())?;
     writeln!(output, "steps per second  {:.2}", times.per_second())?;
     writeln!(output, "step              {times} steps")?;
-    let shares: Vec<String> = Work::ALL
+    let shares: Vec<String> = KernelCategory::ALL
         .iter()
         .map(|work| format!("{} {:.1} %", work.name(), 100.0 * trace.share(*work)))
         .collect();
@@ -68,7 +68,7 @@ pub(super) fn bench(
 }
 
 /// Returns the times of training steps, and the fraction of the time spent waiting for data.
-fn measured(
+fn measure_steps(
     trainer: &mut Trainer,
     supply: &mut Supply,
     n_steps: u64,
@@ -143,11 +143,11 @@ impl fmt::Display for Times {
 pub(super) fn memory(tables: &Tables) -> String {
     let per_rank = readable_bytes(tables.arena_bytes as u64);
     let all = readable_bytes((tables.arena_bytes * tables.mesh.n_ranks()) as u64);
-    format!("{per_rank} per device, {all} in all{}", resident())
+    format!("{per_rank} per device, {all} in all{}", peak_memory())
 }
 
 /// Returns the peak memory of the process, where the system reports it.
-fn resident() -> String {
+fn peak_memory() -> String {
     let kilobytes = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()

@@ -73,11 +73,11 @@ fn check_on(
     let forward_time = started.elapsed();
 
     let evaluation = trainer.evaluate(batch)?;
-    report.same_bytes("bytes of an evaluation", tables.evaluate_bytes, trainer.moved_bytes())?;
-    report.same("loss of an evaluation", &expected[0].elements, &[evaluation.loss])?;
+    report.compare_bytes("bytes of an evaluation", tables.evaluate_bytes, trainer.moved_bytes())?;
+    report.compare("loss of an evaluation", &expected[0].elements, &[evaluation.loss])?;
     for (index, (array, numbers)) in evaluation.outputs.iter().zip(&expected[1..]).enumerate() {
         let name = tables.outputs.get(index + 1).map_or("output", |output| &output.name);
-        report.same(&format!("output `{name}`"), &numbers.elements, &array.data)?;
+        report.compare(&format!("output `{name}`"), &numbers.elements, &array.data)?;
     }
 
     let steps = report.steps(&mut trainer, batch, tables, &oracle)?;
@@ -136,9 +136,9 @@ impl Report<'_> {
                 steps.push(step);
             }
         }
-        self.same_bytes("bytes of a training step", tables.train_bytes, moved_bytes)?;
+        self.compare_bytes("bytes of a training step", tables.train_bytes, moved_bytes)?;
         let expected = [oracle.training_loss(1)];
-        self.same("loss of a training step", &expected, first_loss.as_slice())?;
+        self.compare("loss of a training step", &expected, first_loss.as_slice())?;
         if !tables.scalars.contains(&RunScalar::Noise) {
             steps.truncate(1);
         }
@@ -153,7 +153,7 @@ impl Report<'_> {
     }
 
     /// Compares results of the trainer with those of the function, relative to the largest number.
-    pub(super) fn same(
+    pub(super) fn compare(
         &mut self,
         what: &str,
         expected: &[f64],
@@ -171,7 +171,7 @@ impl Report<'_> {
         self.line(is_good, what, &detail)
     }
 
-    pub(super) fn same_bytes(
+    pub(super) fn compare_bytes(
         &mut self,
         what: &str,
         predicted: u64,

@@ -99,13 +99,13 @@ impl Run {
 
 /// Returns the first number whose bits differ between two runs.
 fn difference(expected: &Run, found: &Run) -> Option<String> {
-    let losses = place(&expected.losses, &found.losses);
+    let losses = first_difference(&expected.losses, &found.losses);
     if let Some(step) = losses {
         let (first, then) = (expected.losses[step], found.losses[step]);
         return Some(format!("loss of step {}: {first} at first, then {then}", step + 1));
     }
     expected.parameters.iter().zip(&found.parameters).find_map(|((name, first), (_, then))| {
-        let at = place(&first.data, &then.data)?;
+        let at = first_difference(&first.data, &then.data)?;
         let differs = |it: &(&f32, &f32)| it.0.to_bits() != it.1.to_bits();
         let n_different = first.data.iter().zip(&then.data).filter(differs).count();
         let (element, n) = (coordinates(at, &first.shape), first.data.len());
@@ -115,7 +115,7 @@ fn difference(expected: &Run, found: &Run) -> Option<String> {
 }
 
 /// Returns the index of the first element whose bits differ.
-fn place(expected: &[f32], found: &[f32]) -> Option<usize> {
+fn first_difference(expected: &[f32], found: &[f32]) -> Option<usize> {
     expected.iter().zip(found).position(|(expected, found)| expected.to_bits() != found.to_bits())
 }
 

@@ -203,12 +203,12 @@ pub(super) fn parse(
         let (flag, command) = (flag.name, entry(command, commands).name);
         return Err(CommandError::Usage(format!("--{flag} is not a flag of `{command}`")));
     }
-    let options = Options { command, ..chosen(defaults, &given)? };
+    let options = Options { command, ..resolve(defaults, &given)? };
     Ok(Request::Run(Box::new(options)))
 }
 
 /// Returns the defaults, overridden by the file, overridden by the flags.
-fn chosen(defaults: TrainConfig, given: &[(Flag, Vec<String>)]) -> Result<Options, CommandError> {
+fn resolve(defaults: TrainConfig, given: &[(Flag, Vec<String>)]) -> Result<Options, CommandError> {
     let options = set_all(Options::new(defaults.clone()), given)?;
     let Some(file) = &options.file else { return Ok(options) };
     let chosen = defaults.with_toml(file).map_err(|it| CommandError::Usage(it.to_string()))?;

@@ -10,7 +10,7 @@ use super::{
     check::Report,
     flags::Options,
     oracle::{Numbers, Oracle},
-    random::drawn,
+    random::random_inputs,
 };
 
 /// Compares outputs and moved bytes with the model's function and its plan.
@@ -21,7 +21,7 @@ pub(super) fn check(
 ) -> Result<(), CommandError> {
     let tables = model.model.tables();
     let mut report = Report::new(output, tables.precision);
-    let batch = drawn(&tables.inputs, options.run.trainer.seed);
+    let batch = random_inputs(&tables.inputs, options.run.trainer.seed);
     let batch: Vec<_> = batch.iter().map(Values::view).collect();
     let mut predictor = Predictor::new(model.model, options.run.trainer.clone())?;
     let weights = predictor.parameters()?;
@@ -29,9 +29,9 @@ pub(super) fn check(
     let expected = Oracle::new(model, &batch, weights, options.run.trainer.seed).evaluation();
     let found = predictor.predict(&batch)?;
     let (predicted, counted) = (tables.evaluate_bytes, predictor.moved_bytes());
-    report.same_bytes("bytes of a prediction", predicted, counted)?;
+    report.compare_bytes("bytes of a prediction", predicted, counted)?;
     for ((output, numbers), array) in tables.predictions().iter().zip(&expected).zip(&found) {
-        report.same(&format!("output `{}`", output.name), &numbers.elements, &array.data)?;
+        report.compare(&format!("output `{}`", output.name), &numbers.elements, &array.data)?;
     }
     report.conclude()
 }
@@ -43,7 +43,7 @@ pub(super) fn bench(
     output: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let tables = model.model.tables();
-    let batch = drawn(&tables.inputs, options.run.trainer.seed);
+    let batch = random_inputs(&tables.inputs, options.run.trainer.seed);
     let batch: Vec<_> = batch.iter().map(Values::view).collect();
     let mut predictor = Predictor::new(model.model, options.run.trainer.clone())?;
     for _ in 0..N_WARM_UP {

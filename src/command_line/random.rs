@@ -26,7 +26,7 @@ impl Split {
 }
 
 /// Returns random inputs of a model: numbers uniform in `-1..1`, and classes.
-pub(super) fn drawn(inputs: &[Input], seed: u64) -> Vec<Values> {
+pub(super) fn random_inputs(inputs: &[Input], seed: u64) -> Vec<Values> {
     let mut random = Random(seed);
     let of_input = |input: &Input| {
         let n_elements = input.tile.shape.n_elements();

@@ -47,7 +47,7 @@ pub(super) fn train(
     let outcome = run::fit(&mut trainer, tables, &config, split, &mut watch);
     let printed = printer.finish();
     // The error of the run matters more than a closed output.
-    let summary = outcome.map_err(|it| explained(&it, &config, &out))?;
+    let summary = outcome.map_err(|it| resumable_error(&it, &config, &out))?;
     printed?;
     // With several processes, another one may have caught it.
     let of_another = (process != Process::ONLY).then_some(Signal::Terminate);
@@ -114,8 +114,8 @@ impl<'o> Printer<'o> {
 }
 
 /// Returns an error with the command that resumes the run.
-fn explained(broken: &FitError, config: &TrainConfig, out: &Path) -> CommandError {
-    let FitError { error, checkpoint } = broken;
+fn resumable_error(error: &FitError, config: &TrainConfig, out: &Path) -> CommandError {
+    let FitError { error, checkpoint } = error;
     let Some(checkpoint) = checkpoint else { return CommandError::Failed(error.to_string()) };
     let lower = match error.kind() {
         ErrorKind::Loss => format!(" a lower --lr than {:?}", config.trainer.learning_rate),

@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssi
 use super::{
     Tensor,
     arena::Value,
-    layout::{dense_strides, offsets},
+    strides::{dense_strides, offsets},
 };
 
 /// The right operand of `+ - * /`: a tensor or a number.

@@ -18,7 +18,7 @@ impl Tensor {
         let Some((step, number)) = next_dropout() else { return self };
         let value = self.value();
         let own = noise(step, number as f32);
-        #[expect(clippy::cast_possible_truncation, reason = "noise is of single precision")]
+        #[expect(clippy::cast_possible_truncation, reason = "noise is in single precision")]
         let rate = p as f32;
         let kept = |(at, &x): (usize, &f64)| {
             let number = position(&value.shape, at).fold(own, |state, it| noise(state, it as f32));

@@ -3,7 +3,7 @@
 use super::{
     Tensor,
     arena::Value,
-    layout::{dense_strides, offsets},
+    strides::{dense_strides, offsets},
 };
 
 impl Tensor {

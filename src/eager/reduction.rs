@@ -3,7 +3,7 @@
 use super::{
     Dim, Dims, Tensor,
     arena::Value,
-    layout::{dense_strides, offsets},
+    strides::{dense_strides, offsets},
 };
 
 impl Tensor {

@@ -1,6 +1,6 @@
 //! Slices, padding, and concatenation of tensors.
 
-use super::{Dim, Tensor, arena::Value, layout::dense_strides};
+use super::{Dim, Tensor, arena::Value, strides::dense_strides};
 
 impl Tensor {
     /// Returns the elements `start..end` along a dim: PyTorch's `narrow(dim, start, end - start)`.

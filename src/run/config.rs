@@ -140,11 +140,11 @@ impl TrainConfig {
         let found = applicable().find(|it| it.name() == self.watched());
         found
             .map(Some)
-            .ok_or_else(|| self.unwatched(&applicable().map(Metric::name).collect::<Vec<_>>()))
+            .ok_or_else(|| self.unknown_metric(&applicable().map(Metric::name).collect::<Vec<_>>()))
     }
 
     /// Returns the error for a watched metric that is not among these names.
-    pub(crate) fn unwatched(&self, names: &[&str]) -> Error {
+    pub(crate) fn unknown_metric(&self, names: &[&str]) -> Error {
         let (names, found) = (names.join(", "), self.watched());
         config_error(format!(
             "watch: expected {LOSS} or a metric that applies to this model ({names}), found `{found}`"

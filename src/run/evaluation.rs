@@ -50,7 +50,7 @@ pub(crate) fn evaluate(
 }
 
 /// Returns the names of the metrics that have a value for the first batch of a loader.
-pub(crate) fn known_of_first_batch(
+pub(crate) fn metrics_of_first_batch(
     trainer: &mut Trainer,
     loader: &mut DataLoader,
     tables: &Tables,

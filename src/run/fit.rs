@@ -288,7 +288,7 @@ impl Run<'_> {
             Some(value) => Ok((value, metric.better())),
             None => {
                 let names: Vec<&str> = record.metrics.iter().map(|it| it.0.as_str()).collect();
-                Err(self.config.unwatched(&names))
+                Err(self.config.unknown_metric(&names))
             }
         }
     }

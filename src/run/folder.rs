@@ -37,7 +37,7 @@ pub(crate) fn contains(out: &Path, checkpoint: &Path) -> bool {
 
 /// Moves the output of an earlier run aside. Returns the folder that then has it.
 pub(crate) fn archive_run(out: &Path) -> Result<Option<PathBuf>, Error> {
-    let is_of_run = |name: &str| [CHECKPOINTS, BEST].contains(&name) || output::is_of_run(name);
+    let is_of_run = |name: &str| [CHECKPOINTS, BEST].contains(&name) || output::is_run_file(name);
     let go = || {
         let names = fs::read_dir(out)?.map(|it| Ok(it?.file_name()));
         let mut names = names.collect::<io::Result<Vec<_>>>()?;
@@ -49,7 +49,7 @@ pub(crate) fn archive_run(out: &Path) -> Result<Option<PathBuf>, Error> {
         names.iter().try_for_each(|name| fs::rename(out.join(name), archive.join(name)))?;
         Ok(Some(archive))
     };
-    go().map_err(|it| cannot(out, &it))
+    go().map_err(|it| archive_error(out, &it))
 }
 
 /// Moves checkpoints after more than `n_steps` steps aside, with copies of the run's configuration
@@ -80,7 +80,7 @@ pub(crate) fn archive_later_checkpoints(
         }
         Ok(Some(archive))
     };
-    go().map_err(|it| cannot(out, &it))
+    go().map_err(|it| archive_error(out, &it))
 }
 
 /// Creates the first of `old`, `old.2`, .. that does not exist.
@@ -96,7 +96,7 @@ fn create_archive(out: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn cannot(out: &Path, found: &io::Error) -> Error {
+fn archive_error(out: &Path, found: &io::Error) -> Error {
     write_error(out, &format!("what an earlier run left cannot be moved aside: {found}"))
 }
 

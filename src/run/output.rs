@@ -40,11 +40,11 @@ impl OutputFiles {
         let lines = OpenOptions::new().create(true).append(true).open(&path);
         let lines = lines.map_err(|it| write_error(&path, &it))?;
         if let Some(cut) = cut {
-            cut_off(&path, &lines, cut).map_err(|it| write_error(&path, &it))?;
+            truncate(&path, &lines, cut).map_err(|it| write_error(&path, &it))?;
         }
         let events = EventFile::create(folder, cut.map_or(0, |it| it.step));
         let events = events.map_err(|it| write_error(folder, &it))?;
-        write_whole(&folder.join(CONFIG), choices)?;
+        write_atomically(&folder.join(CONFIG), choices)?;
         Ok(Self { folder: folder.to_owned(), lines, events })
     }
 
@@ -65,10 +65,10 @@ impl OutputFiles {
     /// Writes the table and the plots of all lines.
     pub(crate) fn finish(&self) -> Result<(), Error> {
         let records = lines(&self.folder)?;
-        write_whole(&self.folder.join(TABLE), &plot::csv(&records))?;
+        write_atomically(&self.folder.join(TABLE), &plot::csv(&records))?;
         let path = self.folder.join(PLOTS);
         let drawing = plot::svg(&records).map_err(|it| write_error(&path, &it))?;
-        write_whole(&path, &drawing)
+        write_atomically(&path, &drawing)
     }
 }
 
@@ -78,7 +78,7 @@ const TABLE: &str = "metrics.csv";
 const PLOTS: &str = "metrics.svg";
 
 /// Returns true if a run writes a file of this name.
-pub(crate) fn is_of_run(name: &str) -> bool {
+pub(crate) fn is_run_file(name: &str) -> bool {
     let is_events = name.starts_with("events.out.tfevents.") && name.ends_with(".soybean");
     is_events || [CONFIG, METRICS, TABLE, PLOTS].contains(&name)
 }
@@ -99,7 +99,7 @@ fn is_before(record: &Record, cut: ResumePoint) -> bool {
 
 /// Truncates the file at the first line after the resume point, or at a partial line. Earlier lines
 /// stay, also those of other programs.
-fn cut_off(path: &Path, file: &File, cut: ResumePoint) -> io::Result<()> {
+fn truncate(path: &Path, file: &File, cut: ResumePoint) -> io::Result<()> {
     let text = fs::read(path)?;
     let stays = |line: &&[u8]| {
         let record = Record::read(&String::from_utf8_lossy(line));
@@ -112,7 +112,7 @@ fn cut_off(path: &Path, file: &File, cut: ResumePoint) -> io::Result<()> {
 }
 
 /// Replaces a file atomically.
-fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
+fn write_atomically(path: &Path, text: &str) -> Result<(), Error> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".tmp");
     let temporary = path.with_file_name(name);

@@ -97,7 +97,11 @@ fn panels(records: &[Record]) -> Vec<Panel> {
     };
     let held_out = evaluations(records).map(|it| (it.step as f64, it.held_out_loss)).collect();
     let loss = vec![
-        Curve { name: "training", color: BLUE, points: thinned(&of_steps(|it| it.loss.into())) },
+        Curve {
+            name: "training",
+            color: BLUE,
+            points: downsampled(&of_steps(|it| it.loss.into())),
+        },
         Curve { name: "held out", color: RED, points: held_out },
     ];
     let metric = |name: &String| {
@@ -106,7 +110,7 @@ fn panels(records: &[Record]) -> Vec<Panel> {
         let curves = vec![Curve { name: "held out", color: RED, points }];
         Panel { title: name.clone(), curves }
     };
-    let rates = thinned(&of_steps(|it| it.learning_rate.into()));
+    let rates = downsampled(&of_steps(|it| it.learning_rate.into()));
     let rate = Curve { name: "learning rate", color: BLUE, points: rates };
     let mut panels = vec![Panel { title: "loss".to_owned(), curves: loss }];
     panels.extend(metric_names(records).iter().map(metric));
@@ -115,7 +119,7 @@ fn panels(records: &[Record]) -> Vec<Panel> {
 }
 
 /// Returns means of neighbours, at most `MAX_POINTS`.
-fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+fn downsampled(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let n = points.len().div_ceil(MAX_POINTS).max(1);
     let mean = |points: &[(f64, f64)]| {
         let sum = points.iter().fold((0.0, 0.0), |sum, it| (sum.0 + it.0, sum.1 + it.1));

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checkpoints_keep_how_a_run_stands() {
+    fn checkpoints_store_the_progress() {
         let progress = RunProgress {
             epoch: 3,
             batch: 7,
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_best_by_another_metric_counts_no_more() {
+    fn another_metric_resets_the_best() {
         let mut progress = RunProgress { best: Some(0.5), n_worse: 2, ..RunProgress::default() };
         assert_eq!((progress.set_monitored("loss"), progress.set_monitored("loss")), (None, None));
         assert_eq!((progress.best, progress.n_worse), (Some(0.5), 2));

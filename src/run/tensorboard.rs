@@ -275,7 +275,7 @@ mod tests {
 
     /// TensorBoard itself reads the events, also those of a run resumed at step 200.
     #[test]
-    #[expect(clippy::print_stdout, reason = "what is skipped is for who reads the output")]
+    #[expect(clippy::print_stdout, reason = "skipped tests say why")]
     fn tensorboard_reads_the_events() {
         let Some(python) = python_with("tensorboard") else {
             println!("skipped: no Python with the package tensorboard");

@@ -118,7 +118,7 @@ fn links_lead_to_files_and_headings() {
 fn commands_name_what_exists() {
     let sources = ["src", "examples", "tests/zoo", "soybean-runtime/benches"];
     let sources = sources.iter().flat_map(|folder| files(folder, "rs"));
-    let sources: String = sources.map(|file| read(file)).collect();
+    let sources: String = sources.map(read).collect();
     let mut faults = Vec::new();
     for page in pages() {
         for command in text_of(&page).commands {

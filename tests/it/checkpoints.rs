@@ -1,15 +1,15 @@
 //! Checkpoints as users see them: a checkpoint loads under any plan, a damaged one is rejected, and
 //! no error loses an earlier one.
 
-#![expect(clippy::print_stdout, reason = "what is skipped is for who reads the output")]
+#![expect(clippy::print_stdout, reason = "skipped tests say why")]
 
 mod corrupted;
 mod disk;
+mod environment;
 mod folders;
 mod in_python;
 mod killed;
 mod network;
 mod resume;
 mod round_trip;
-mod surroundings;
 mod weights;

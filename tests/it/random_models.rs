@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use soybean::runtime::{Array, View};
 use soybean_compiler::{
-    Argument, Builder, Compiled, Network, Optimizer, Request, Strategy, Value, fuse, simplify,
-    training_step, verify, verify_program,
+    Argument, Builder, Compiled, Network, Optimizer, SearchRequest, Strategy, Value, fuse,
+    simplify, training_step, verify, verify_program,
 };
 use soybean_plan::{DType, Init, Precision, Shape};
 use soybean_test_support::models::{call, numbers, single, trainer};
@@ -169,7 +169,7 @@ fn check(
     operators: &[(u8, usize)],
     shape: &[usize],
     n_gpus: usize,
-    search: Request,
+    search: SearchRequest,
     pin: Pin,
 ) -> Result<(), TestCaseError> {
     let mut model = Model::new(shape);
@@ -267,7 +267,7 @@ proptest! {
         shares: bool,
         pin in prop::sample::select(vec![Pin::None, Pin::Parts, Pin::Whole]),
     ) {
-        let search = Request { shares, ..strategy.into() };
+        let search = SearchRequest { shares, ..strategy.into() };
         check(&operators, &shape, n_gpus, search, pin)?;
     }
 }

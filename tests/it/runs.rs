@@ -1,6 +1,6 @@
 //! Whole runs: their output, and that no interruption changes it.
 
-#![expect(clippy::print_stdout, reason = "measured times, and why a test is skipped")]
+#![expect(clippy::print_stdout, reason = "tests print times, and say why they are skipped")]
 
 mod averages;
 mod chaos;

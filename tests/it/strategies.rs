@@ -11,7 +11,7 @@ use soybean::{
     runtime::{Array, Trainer},
 };
 use soybean_compiler::{
-    Argument, Compiled, Optimizer, Options, Request, Strategy, graph::Source, optimizer,
+    Argument, Compiled, Optimizer, Options, SearchRequest, Strategy, graph::Source, optimizer,
 };
 use soybean_plan::Precision;
 use soybean_test_support::models::{self, BATCH, Batch, FEATURES, perceptron, sgd, trainer};
@@ -93,7 +93,7 @@ fn perceptron_in_parts(n_gpus: usize, shares: bool) -> Compiled {
     let options = Options {
         name: "parts".to_owned(),
         n_gpus,
-        search: Request { shares, ..Request::default() },
+        search: SearchRequest { shares, ..SearchRequest::default() },
         precision: Precision::F32,
         optimizer: sgd(0.9),
     };

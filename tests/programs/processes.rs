@@ -3,7 +3,7 @@
 //!
 //! `processes_program [DEVICE] [FAULT@PROCESS@STEP] MODEL/RANKS/STRATEGY/STEPS ..`
 
-#![expect(clippy::print_stdout, reason = "what the test reads")]
+#![expect(clippy::print_stdout, reason = "the test reads the output")]
 
 use std::{
     collections::BTreeSet,

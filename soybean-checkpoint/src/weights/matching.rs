@@ -29,7 +29,7 @@ pub(super) fn matches<'a>(
     let numbers: BTreeMap<&str, usize> =
         parameters.iter().enumerate().map(|(number, it)| (it.name.as_str(), number)).collect();
     let mut theirs: Vec<Option<&str>> = vec![None; parameters.len()];
-    let (mut unused, mut faults) = (Vec::new(), Vec::new());
+    let (mut unused, mut errors) = (Vec::new(), Vec::new());
     let mut find = |entry: &'a Entry| {
         let (ours, is_transposed) = mapping.ours(&entry.name);
         let Some(&number) = numbers.get(ours.as_str()) else {
@@ -37,9 +37,9 @@ pub(super) fn matches<'a>(
             return None;
         };
         let expected = &parameters[number].shape[..];
-        faults.extend(fault_of(entry, &ours, expected, is_transposed));
+        errors.extend(error_of(entry, &ours, expected, is_transposed));
         if let Some(other) = theirs[number].replace(&entry.name) {
-            faults.push(format!(
+            errors.push(format!(
                 "`{ours}`: expected one tensor, found `{other}` and `{}`",
                 entry.name
             ));
@@ -51,11 +51,11 @@ pub(super) fn matches<'a>(
         files.map(|file| file.entries.iter().map(&mut find).collect()).collect();
     let without = parameters.iter().zip(&theirs).filter(|it| it.1.is_none());
     let missing: Vec<&str> = without.map(|it| it.0.name.as_str()).collect();
-    let refused = Refused { missing: &missing, unused: &unused, mapping };
-    faults.extend(refused.faults());
-    if !faults.is_empty() {
-        let (path, model, faults) = (source.path.display(), &spec.model, faults.join("; "));
-        let message = format!("{path}: expected weights of the model `{model}`: {faults}");
+    let unmatched = Unmatched { missing: &missing, unused: &unused, mapping };
+    errors.extend(unmatched.errors());
+    if !errors.is_empty() {
+        let (path, model, errors) = (source.path.display(), &spec.model, errors.join("; "));
+        let message = format!("{path}: expected weights of the model `{model}`: {errors}");
         return Err(Error::new(ErrorKind::Parameters, message));
     }
     let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
@@ -65,7 +65,7 @@ pub(super) fn matches<'a>(
 }
 
 /// Describes the error in a matched tensor, if there is one.
-fn fault_of(entry: &Entry, ours: &str, expected: &[usize], is_transposed: bool) -> Option<String> {
+fn error_of(entry: &Entry, ours: &str, expected: &[usize], is_transposed: bool) -> Option<String> {
     let Entry { name, dtype, shape, .. } = entry;
     let turned: Vec<usize> = match is_transposed {
         true => shape.iter().rev().copied().collect(),
@@ -80,20 +80,20 @@ fn fault_of(entry: &Entry, ours: &str, expected: &[usize], is_transposed: bool) 
         let of = if is_transposed { ", transposed" } else { "" };
         return Some(format!("{which}: expected shape {expected:?}, found {turned:?}{of}"));
     }
-    let fault = || format!("{which}: expected F32, F64, F16 or BF16, found {dtype}");
-    (!is_number(*dtype)).then(fault)
+    let wrong_type = || format!("{which}: expected F32, F64, F16 or BF16, found {dtype}");
+    (!is_number(*dtype)).then(wrong_type)
 }
 
 /// The names without a counterpart.
-struct Refused<'a> {
+struct Unmatched<'a> {
     missing: &'a [&'a str],
     /// The names in the file, and the names to which they are mapped.
     unused: &'a [(&'a str, String)],
     mapping: &'a Mapping,
 }
 
-impl Refused<'_> {
-    fn faults(&self) -> Vec<String> {
+impl Unmatched<'_> {
+    fn errors(&self) -> Vec<String> {
         let missing = self.missing.iter().filter(|it| !self.mapping.is_missing_allowed(it));
         let unused = self.unused.iter().filter(|it| !self.mapping.is_unused_allowed(it.0));
         let missing: Vec<String> =

@@ -10,8 +10,8 @@ pub(crate) struct MemoryState {
     pub(crate) parameters: Vec<(String, Array)>,
     pub(crate) optimizer: Vec<(String, Array)>,
     pub(crate) counters: Counters,
-    /// True after a call of [`TrainingState::give_up`].
-    pub(crate) is_given_up: bool,
+    /// True after a call of [`TrainingState::invalidate`].
+    pub(crate) is_invalid: bool,
 }
 
 /// Returns a named tensor with the elements `start`, `start + 1` and so on.
@@ -39,7 +39,7 @@ impl MemoryState {
                 tensor("b.momentum", &[3], start + 30),
             ],
             counters: Counters::default(),
-            is_given_up: false,
+            is_invalid: false,
         }
     }
 }
@@ -92,8 +92,8 @@ impl TrainingState for MemoryState {
         outcome
     }
 
-    fn give_up(&mut self, error: Error) -> Error {
-        self.is_given_up = true;
+    fn invalidate(&mut self, error: Error) -> Error {
+        self.is_invalid = true;
         error
     }
 

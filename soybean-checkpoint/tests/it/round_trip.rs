@@ -91,7 +91,7 @@ fn a_flipped_bit_is_found_and_the_checkpoint_before_is_the_latest() {
 }
 
 #[test]
-fn a_state_is_given_up_if_a_file_changes_after_it_was_checked() {
+fn a_state_is_invalid_if_a_file_changes_after_it_was_checked() {
     let mut checkpoints = Checkpoints::new(folder("changed"), 0);
     let path = checkpoints.save(&mut MemoryState::linear(1), &Progress::default()).unwrap();
     let checkpoint = Checkpoint::open(&path).unwrap();
@@ -101,5 +101,5 @@ fn a_state_is_given_up_if_a_file_changes_after_it_was_checked() {
     fs::write(&file, bytes).unwrap();
     let mut state = MemoryState::linear(1);
     assert!(checkpoint.restore(&mut state).is_err());
-    assert!(state.is_given_up);
+    assert!(state.is_invalid);
 }

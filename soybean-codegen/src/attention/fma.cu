@@ -1,14 +1,15 @@
-//! Tiles in shared memory, and their products in registers by fused multiplications and additions.
+//! Tiles in shared memory, and their products in registers by fused multiply-add.
 //!
-//! A block's 256 threads stand in 16 rows of 16. Rows of tiles have an odd number of groups of four numbers, so that a quarter of a warp that reads such groups of
-//! 8 rows reads from all banks. Tiles are padded with zeros to whole groups.
+//! The 256 threads of a block form 16 rows of 16. Rows of tiles have an odd number of groups of
+//! four numbers, so that a quarter of a warp that reads such groups of 8 rows reads from all banks.
+//! Tiles are padded with zeros to whole groups.
 
 constexpr int THREADS = SIDE * SIDE;
 
 __device__ __forceinline__ int thread_row() { return threadIdx.x / SIDE; }
 __device__ __forceinline__ int thread_column() { return threadIdx.x % SIDE; }
 
-// Four neighbours of a row of LENGTH elements; zeros past its end.
+// Reads four neighbours of a row of LENGTH elements; zeros past its end.
 template <int LENGTH, class Element> __device__ __forceinline__ float4 four(const Element* row, int column) {
   float x[4];
   if constexpr (LENGTH % 4 == 0) {
@@ -20,7 +21,7 @@ template <int LENGTH, class Element> __device__ __forceinline__ float4 four(cons
   return make_float4(x[0], x[1], x[2], x[3]);
 }
 
-// Four neighbours of a row of LENGTH elements, but not past its end.
+// Writes four neighbours of a row of LENGTH elements, but not past its end.
 template <int LENGTH, class Element> __device__ __forceinline__ void put_four(Element* row, int column, const float (&x)[4]) {
   if constexpr (LENGTH % 4 == 0 && FEATURES % 4 == 0 && WIDTH % 4 == 0) {
     soybean_store(row + column, x);
@@ -53,7 +54,8 @@ __device__ __forceinline__ void add_four(float (&sums)[4], float x, float4 y) {
   sums[0] = fmaf(x, y.x, sums[0]), sums[1] = fmaf(x, y.y, sums[1]), sums[2] = fmaf(x, y.z, sums[2]), sums[3] = fmaf(x, y.w, sums[3]);
 }
 
-// sums[r][c] = the product of row `R * thread_row() + r` of `left` and row `thread_column() + 16 * c` of `right`.
+// sums[r][c] = the product of row `R * thread_row() + r` of `left` and row `thread_column() + 16 *
+// c` of `right`.
 template <int R, int C, int LENGTH, int STRIDE>
 __device__ __forceinline__ void dot_rows(float (&sums)[R][C], const float* left, const float* right) {
   left += R * thread_row() * STRIDE;
@@ -78,12 +80,14 @@ __device__ __forceinline__ void dot_rows(float (&sums)[R][C], const float* left,
   }
 }
 
-// Whether a thread has numbers in this group of its columns, `4 * thread_column() + 64 * group` and the next three.
+// Returns true if a thread has numbers in this group of its columns, `4 * thread_column() + 64 *
+// group` and the next three.
 template <int LENGTH> __device__ __forceinline__ bool has_columns(int group) {
   return (group + 1) * 4 * SIDE <= LENGTH || group * 4 * SIDE + 4 * thread_column() < LENGTH;
 }
 
-// sums[r][g] += row `R * thread_row() + r` of `left`, of DEPTH numbers, times the thread's columns of `right`, whose rows have LENGTH numbers.
+// sums[r][g] += row `R * thread_row() + r` of `left`, of DEPTH numbers, times the columns of the
+// thread in `right`, whose rows have LENGTH numbers.
 template <int R, int G, int DEPTH, int STRIDE, int LENGTH, int RIGHT_STRIDE>
 __device__ __forceinline__ void add_rows_times(float (&sums)[R][G][4], const float* left, const float* right) {
   left += R * thread_row() * STRIDE;
@@ -108,7 +112,8 @@ __device__ __forceinline__ void add_rows_times(float (&sums)[R][G][4], const flo
   }
 }
 
-// sums[r][g] += column `R * thread_row() + r` of `left`, of DEPTH numbers, times the thread's columns of `right`, whose rows have LENGTH numbers.
+// sums[r][g] += column `R * thread_row() + r` of `left`, of DEPTH numbers, times the columns of the
+// thread in `right`, whose rows have LENGTH numbers.
 template <int R, int G, int DEPTH, int STRIDE, int LENGTH, int RIGHT_STRIDE>
 __device__ __forceinline__ void add_columns_times(float (&sums)[R][G][4], const float* left, const float* right) {
   left += R * thread_row();
@@ -131,7 +136,8 @@ __device__ __forceinline__ void add_columns_times(float (&sums)[R][G][4], const 
   }
 }
 
-// Writes the thread's sums, times a factor for each row, to the rows from `first` on of a matrix that has `n_rows`.
+// Writes the sums of the thread, times a factor for each row, to the rows from `first` on of a
+// matrix that has `n_rows`.
 template <int R, int G, int LENGTH, class Element>
 __device__ __forceinline__ void put_sums(Element* to, int first, int n_rows, const float (&sums)[R][G][4], const float (&factor)[R]) {
 #pragma unroll
@@ -149,5 +155,5 @@ __device__ __forceinline__ void put_sums(Element* to, int first, int n_rows, con
   }
 }
 
-// The sum or the maximum over the 16 threads of a row.
+// Returns the sum or the maximum over the 16 threads of a row.
 template <class Combine> __device__ __forceinline__ float over_row(float x) { return soybean_combine_lanes<Combine>(x, SIDE); }

@@ -1,4 +1,4 @@
-//! Attention by fused multiplications and additions: sizes of tiles.
+//! Tile sizes of attention by fused multiply-add.
 
 use soybean_plan::Attention;
 
@@ -11,7 +11,8 @@ const SIDE: usize = 16;
 pub(super) fn tiling(it: &Attention, part: Part) -> Tiling {
     let (features, width) = (stride(it.features), stride(it.width));
     let most = it.features.max(it.width);
-    // As large as leaves room for two blocks on a multiprocessor for usual sizes, and for one block in 160 KiB for all.
+    // The largest tiles that leave room for two blocks on a multiprocessor for usual sizes, and for
+    // one block in 160 KiB for all sizes.
     let (queries, keys) = match part {
         Part::Forward | Part::Statistics if most <= 64 => (64, 64),
         Part::Forward | Part::Statistics => (64, 32),
@@ -44,7 +45,8 @@ pub(super) fn tiling(it: &Attention, part: Part) -> Tiling {
     }
 }
 
-/// How far apart rows of this length lie: an odd number of groups of 4, so that rows read in step come from different banks.
+/// Returns the distance of rows of this length: an odd number of groups of 4, so that rows read at
+/// the same time come from different banks.
 const fn stride(length: usize) -> usize {
     4 * (length.div_ceil(4) | 1)
 }

@@ -1,7 +1,7 @@
-//! Attention and its gradients by fused multiplications and additions, a tile of scores at a time.
+//! Attention and its gradients by fused multiply-add, a tile of scores at a time.
 //!
-//! Scores are kept times log2(e), so that weights are powers of 2. Source: Dao, "FlashAttention-2", 2023, with the statistics of the rows computed anew for the
-//! gradients.
+//! Scores are multiplied by log2(e), so that weights are powers of 2. Source: Dao,
+//! "FlashAttention-2", 2023, except that gradients recompute the statistics of the rows.
 
 constexpr int R = TILE_QUERIES / SIDE;
 constexpr int C = TILE_KEYS / SIDE;
@@ -9,22 +9,22 @@ constexpr int FEATURE_GROUPS = (FEATURES + 4 * SIDE - 1) / (4 * SIDE);
 constexpr int WIDTH_GROUPS = (WIDTH + 4 * SIDE - 1) / (4 * SIDE);
 constexpr int KEYS_SEEN_LAST = IS_CAUSAL ? (QUERIES < KEYS ? QUERIES : KEYS) : KEYS;
 
-// How many keys the queries before `end` see.
+// Returns the number of keys that the queries before `end` see.
 __device__ __forceinline__ int n_seen(int end) { return IS_CAUSAL && end < KEYS_SEEN_LAST ? end : KEYS_SEEN_LAST; }
 
 __device__ __forceinline__ bool is_seen(int query, int key) { return key < KEYS && (!IS_CAUSAL || key <= query); }
 
-// Whether every query from `query` on sees all keys of the tile that begins with `key`.
+// Returns true if every query from `query` on sees all keys of the tile that begins with `key`.
 __device__ __forceinline__ bool is_whole(int query, int key) { return key + TILE_KEYS <= KEYS && (!IS_CAUSAL || key + TILE_KEYS <= query + 1); }
 
-// The rows of a tile of queries, as they are after some tiles of keys.
+// The running statistics of the rows of a tile of queries.
 struct Rows {
   float most[R];
   float total[R];
   float sums[R][WIDTH_GROUPS][4];
 };
 
-// The sums of weighted values of a tile of queries.
+// Computes the sums of weighted values of a tile of queries.
 __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, int first, float* shared) {
   float* queries = shared;
   float* keys = queries + TILE_QUERIES * FEATURE_STRIDE;
@@ -72,7 +72,7 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
         for (int i = 0; i < 4; ++i) rows.sums[r][g][i] *= correction;
       }
     }
-    // A row of weights is written and read by the same half of a warp.
+    // The same half of a warp writes and reads a row of weights.
     __syncwarp();
     add_rows_times<R, WIDTH_GROUPS, TILE_KEYS, WEIGHT_STRIDE, WIDTH, WIDTH_STRIDE>(rows.sums, weights, values);
   }
@@ -81,7 +81,7 @@ __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key
 constexpr int QUERY_TILES = (QUERIES + TILE_QUERIES - 1) / TILE_QUERIES;
 constexpr int KEY_TILES = (KEYS + TILE_KEYS - 1) / TILE_KEYS;
 
-// Of causal attention, the last queries have the most to do and begin.
+// In causal attention, the last queries have the most work, so they begin.
 __device__ __forceinline__ int first_query() { return (QUERY_TILES - 1 - (int)(blockIdx.x % QUERY_TILES)) * TILE_QUERIES; }
 
 __device__ __forceinline__ void forward(const Query* query, const Key* key, const Value* value, Result* result) {
@@ -96,7 +96,8 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
   put_sums<R, WIDTH_GROUPS, WIDTH>(result + head * (QUERIES * WIDTH), first, QUERIES, rows.sums, factor);
 }
 
-// For each query the logarithm of the sum of the powers of its scores, and the product of its result and the result's gradient.
+// Computes for each query the logarithm of the sum of the powers of its scores, and the dot product
+// of its result and the gradient of the result.
 __device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, float* logarithm, float* mean) {
   SOYBEAN_SHARED(float, shared);
   long long head = blockIdx.x / QUERY_TILES;
@@ -122,7 +123,8 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
   }
 }
 
-// Weights of sum 1 from scores, and the gradients of the scores but for their scale from those of the weights.
+// Computes normalised weights from scores, and the unscaled gradients of scores from those of
+// weights.
 __device__ __forceinline__ void grade(float (&scores)[R][C], float (&slopes)[R][C], int query, int key, const float (&logarithm)[R], const float (&mean)[R]) {
   bool whole = is_whole(query, key);
 #pragma unroll
@@ -148,7 +150,7 @@ __device__ __forceinline__ void put_scores(float* to, const float (&scores)[R][C
 
 constexpr int HEAD_GRADIENTS = QUERIES * FEATURES + KEYS * (FEATURES + WIDTH);
 
-// The statistics of a thread's rows; rows past the last get weights of 0.
+// Loads the statistics of the rows of a thread; rows past the last get weights of 0.
 __device__ __forceinline__ void load_statistics(float (&rows)[R], const float* from, int first, float past_the_end) {
 #pragma unroll
   for (int r = 0; r < R; ++r) {
@@ -157,7 +159,7 @@ __device__ __forceinline__ void load_statistics(float (&rows)[R], const float* f
   }
 }
 
-// The gradients of a tile of keys and of their values.
+// Computes the gradients of a tile of keys and of their values.
 __device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
                                               const float* mean, Result* result) {
   SOYBEAN_SHARED(float, shared);
@@ -197,7 +199,7 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   put_sums<C, WIDTH_GROUPS, WIDTH>(to + KEYS * FEATURES, first, KEYS, value_sums, one);
 }
 
-// The gradients of a tile of queries.
+// Computes the gradients of a tile of queries.
 __device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
                                                 const float* mean, Result* result) {
   SOYBEAN_SHARED(float, shared);
@@ -224,7 +226,7 @@ __device__ __forceinline__ void query_gradients(const Query* query, const Key* k
     dot_rows<R, C, WIDTH, WIDTH_STRIDE>(weight_slopes, gradients, values);
     grade(scores, weight_slopes, first, start, logarithms, means);
     put_scores(slopes, weight_slopes);
-    // A row of slopes is written and read by the same half of a warp.
+    // The same half of a warp writes and reads a row of gradients of scores.
     __syncwarp();
     add_rows_times<R, FEATURE_GROUPS, TILE_KEYS, WEIGHT_STRIDE, FEATURES, FEATURE_STRIDE>(sums, slopes, keys);
   }

@@ -1,8 +1,10 @@
 //! Tiles in shared memory, and their products in registers by tensor cores.
 //!
-//! A word holds two neighbours in bf16, or one number in tf32; products of both kinds then have one layout: each of a block's four warps owns ROW_TILES times 16
-//! rows, of which a lane has the rows `group()` and `group() + 8`, and of 8 columns those at `2 * place()` and the next. The numbers of a row may be multiplied in
-//! any order, so a lane takes neighbouring words, and what one product leaves in its lanes is what the next needs there.
+//! A word holds two neighbours in bf16, or one number in tf32, so that products of both kinds have
+//! one layout. Each of the four warps of a block owns ROW_TILES times 16 rows. Of these, a lane has
+//! the rows `group()` and `group() + 8`, and of 8 columns those at `2 * place()` and the next. The
+//! numbers of a row may be multiplied in any order. A lane therefore takes neighbouring words, and
+//! the result of one product in its lanes is the operand of the next.
 
 constexpr int THREADS = 128;
 constexpr int STEP_WORDS = 8;
@@ -30,7 +32,7 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&left
 template <class Element> struct is_pairs { static constexpr bool value = false; };
 template <> struct is_pairs<bf16> { static constexpr bool value = PER_WORD == 2; };
 
-// Four words of a row of LENGTH elements; zeros past its end.
+// Reads four words of a row of LENGTH elements; zeros past its end.
 template <int LENGTH, class Element> __device__ __forceinline__ uint4 four_words(const Element* row, int column) {
   constexpr int N = 4 * PER_WORD;
   if constexpr (LENGTH % N == 0 && is_pairs<Element>::value) {
@@ -51,11 +53,13 @@ template <int LENGTH, class Element> __device__ __forceinline__ uint4 four_words
 __device__ __forceinline__ unsigned lower_halves(unsigned x, unsigned y) { return (x & 0xffffu) | y << 16; }
 __device__ __forceinline__ unsigned upper_halves(unsigned x, unsigned y) { return x >> 16 | (y & 0xffff0000u); }
 
-// A thread's part of ROWS rows of a matrix, on the way from global to shared memory, with zeros past its end and its rows' ends.
+// The part of a thread in a copy of ROWS rows of a matrix from global to shared memory, with zeros
+// past its end and the ends of its rows.
 template <int ROWS, int LENGTH, class Element> struct Loader {
   static constexpr int CHUNKS = (LENGTH + STEP - 1) / STEP * (STEP_WORDS / 4);
   static constexpr int N = (ROWS / 2 * CHUNKS + THREADS - 1) / THREADS;
-  // The next rows are on the way while products are computed, if they are few enough to be kept in registers as they come.
+  // The next rows are loaded while products are computed, if they are few enough to be kept in
+  // registers.
   static constexpr bool IS_EARLY = N <= MOST_EARLY && LENGTH % 8 == 0 && is_pairs<Element>::value;
   uint4 x[N], y[N];
 
@@ -87,8 +91,8 @@ template <int ROWS, int LENGTH, class Element> struct Loader {
       for (int n = 0; n < N; ++n) read_one(x[n], y[n], n, from, first, n_rows);
     }
   }
-  // Writes what was read of the rows from `first` on: to `rows` as they are; to `columns`, if that is not null, two by two, so that a word holds neighbours of a
-  // column.
+  // Writes the loaded rows from `first` on: unchanged to `rows`; in pairs to `columns`, unless it
+  // is null, so that a word holds neighbours of a column.
   template <int STRIDE, int COLUMN_STRIDE>
   __device__ __forceinline__ void write(unsigned* rows, unsigned* columns, const Element* from, int first, int n_rows) const {
     if constexpr (IS_EARLY) {
@@ -105,7 +109,7 @@ template <int ROWS, int LENGTH, class Element> struct Loader {
   }
 };
 
-// Copies rows of a matrix that are needed once.
+// Copies rows of a matrix that are used once.
 template <int ROWS, int LENGTH, int STRIDE, class Element>
 __device__ __forceinline__ void load_rows(unsigned* rows, const Element* from, int first, int n_rows) {
   Loader<ROWS, LENGTH, Element> loader;
@@ -113,7 +117,7 @@ __device__ __forceinline__ void load_rows(unsigned* rows, const Element* from, i
   loader.template write<STRIDE, 0>(rows, nullptr, from, first, n_rows);
 }
 
-// sums[m][n] = the products of the warp's rows of `left` and the rows of `right`.
+// sums[m][n] = the products of the rows of the warp in `left` and the rows of `right`.
 template <int STEPS, int STRIDE>
 __device__ __forceinline__ void dot_rows(float (&sums)[ROW_TILES][SCORE_TILES][4], const unsigned* left, const unsigned* right) {
   left += (warp_row() + group()) * STRIDE + 2 * place();
@@ -142,7 +146,7 @@ __device__ __forceinline__ void dot_rows(float (&sums)[ROW_TILES][SCORE_TILES][4
   }
 }
 
-// The words for the numbers of a step along the columns of a lane's scores.
+// The words of the numbers of a step along the columns of a lane's scores.
 __device__ __forceinline__ void step_words(unsigned (&words)[4], const float (&scores)[SCORE_TILES][4], int step) {
   if constexpr (PER_WORD == 2) {
     const float (&x)[4] = scores[2 * step], (&y)[4] = scores[2 * step + 1];
@@ -173,7 +177,7 @@ __device__ __forceinline__ void add_product(float (&sums)[ROW_TILES][TILES][4], 
   }
 }
 
-// Two neighbours of a row of LENGTH elements, but not past its end.
+// Writes two neighbours of a row of LENGTH elements, but not past its end.
 template <int LENGTH> __device__ __forceinline__ void put_pair(float* row, int column, float x, float y) {
   if constexpr (FEATURES % 2 == 0 && WIDTH % 2 == 0) {
     if (column < LENGTH) *(float2*)(row + column) = make_float2(x, y);
@@ -191,7 +195,8 @@ template <int LENGTH> __device__ __forceinline__ void put_pair(bf16* row, int co
   }
 }
 
-// Writes the lane's sums, times a factor for each row, to the rows from `first` on of a matrix that has `n_rows`.
+// Writes the sums of the lane, times a factor for each row, to the rows from `first` on of a matrix
+// that has `n_rows`.
 template <int TILES, int LENGTH, class Element>
 __device__ __forceinline__ void put_sums(Element* to, int first, int n_rows, const float (&sums)[ROW_TILES][TILES][4], const float (&factor)[ROW_TILES][2]) {
 #pragma unroll
@@ -222,5 +227,5 @@ __device__ __forceinline__ void fill(float (&rows)[ROW_TILES][2], float x) {
   for (int m = 0; m < ROW_TILES; ++m) rows[m][0] = rows[m][1] = x;
 }
 
-// The sum or the maximum over the 4 lanes of a row.
+// Returns the sum or the maximum over the 4 lanes of a row.
 template <class Combine> __device__ __forceinline__ float over_row(float x) { return soybean_combine_lanes<Combine>(x, 4); }

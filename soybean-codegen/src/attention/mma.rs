@@ -1,4 +1,4 @@
-//! Attention by tensor cores: sizes of tiles.
+//! Tile sizes of attention by tensor cores.
 
 use soybean_plan::Attention;
 
@@ -6,18 +6,18 @@ use super::{Part, Tiling};
 
 /// The warps of a block.
 const N_WARPS: usize = 4;
-/// The words of a row that one product takes.
+/// The words of a row that one matrix instruction takes.
 const STEP_WORDS: usize = 8;
 
-/// Whether the sums of a part's rows fit into registers, and its tiles into 160 KiB.
-pub(super) fn has_room(it: &Attention, part: Part) -> bool {
+/// Returns true if the sums of the rows of a part fit into registers, and its tiles into 160 KiB.
+pub(super) fn fits(it: &Attention, part: Part) -> bool {
     match part {
         Part::Forward | Part::Statistics => true,
         Part::KeyGradients | Part::QueryGradients => it.features.max(it.width) <= 128,
     }
 }
 
-/// The tiles of a part, with words of so many numbers.
+/// Returns the tiles of a part, for words of `n` numbers.
 pub(super) fn tiling(it: &Attention, part: Part, per_word: usize) -> Tiling {
     let is_forward = matches!(part, Part::Forward | Part::Statistics);
     let most = it.features.max(it.width);
@@ -29,7 +29,8 @@ pub(super) fn tiling(it: &Attention, part: Part, per_word: usize) -> Tiling {
     };
     let rows = 16 * N_WARPS * row_tiles;
     let words = |length: usize| length.div_ceil(per_word).next_multiple_of(STEP_WORDS);
-    // In tf32 a tile that serves by column has rows at other distances than one that serves by row only.
+    // In tf32 a tile that is read by column has another row distance than one that is only read by
+    // row.
     let (feature_columns, width_columns) = match part {
         Part::Forward | Part::Statistics => (false, true),
         Part::KeyGradients => (true, true),
@@ -74,7 +75,8 @@ pub(super) fn tiling(it: &Attention, part: Part, per_word: usize) -> Tiling {
     }
 }
 
-/// An odd number of groups of 8 words: pairs of words from four rows read in step come from different banks.
+/// The distance is an odd number of groups of 8 words: pairs of words from four rows that are read
+/// at the same time come from different banks.
 const fn odd_eights(n_words: usize) -> usize {
     8 * (n_words.div_ceil(8) | 1)
 }

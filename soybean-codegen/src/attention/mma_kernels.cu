@@ -1,36 +1,37 @@
 //! Attention and its gradients by tensor cores, a tile of scores at a time.
 //!
-//! Scores are kept times log2(e), so that weights are powers of 2. Source: Dao, "FlashAttention-2", 2023, with the statistics of the rows computed anew for the
-//! gradients. The rows of a block are queries, for the gradients of keys and values they are keys.
+//! Scores are multiplied by log2(e), so that weights are powers of 2. Source: Dao,
+//! "FlashAttention-2", 2023, except that gradients recompute the statistics of the rows. The rows
+//! of a block are queries; for the gradients of keys and values they are keys.
 
 constexpr int KEYS_SEEN_LAST = IS_CAUSAL ? (QUERIES < KEYS ? QUERIES : KEYS) : KEYS;
 constexpr int QUERY_TILES = (QUERIES + TILE_ROWS - 1) / TILE_ROWS;
 constexpr int KEY_TILES = (KEYS + TILE_ROWS - 1) / TILE_ROWS;
 constexpr int HEAD_GRADIENTS = QUERIES * FEATURES + KEYS * (FEATURES + WIDTH);
-// In tf32, a word is a number, and rows serve as columns.
+// In tf32, a word is a number, and rows can be read as columns.
 constexpr bool HAS_COLUMNS = PER_WORD == 2;
 constexpr int FEATURES_BY_COLUMN = HAS_COLUMNS ? TILE_COLUMNS / 2 * FEATURE_COLUMN_STRIDE : 0;
 constexpr int WIDTH_BY_COLUMN = HAS_COLUMNS ? TILE_COLUMNS / 2 * WIDTH_COLUMN_STRIDE : 0;
 
-// How many keys the queries before `end` see.
+// Returns the number of keys that the queries before `end` see.
 __device__ __forceinline__ int n_seen(int end) { return IS_CAUSAL && end < KEYS_SEEN_LAST ? end : KEYS_SEEN_LAST; }
 
 __device__ __forceinline__ bool is_seen(int query, int key) { return key < KEYS && (!IS_CAUSAL || key <= query); }
 
-// Whether every query from `query` on sees all these keys.
+// Returns true if every query from `query` on sees all these keys.
 __device__ __forceinline__ bool is_whole(int query, int key, int n_keys) { return key + n_keys <= KEYS && (!IS_CAUSAL || key + n_keys <= query + 1); }
 
-// Of causal attention, the last queries have the most to do and begin.
+// In causal attention, the last queries have the most work, so they begin.
 __device__ __forceinline__ int first_query() { return (QUERY_TILES - 1 - (int)(blockIdx.x % QUERY_TILES)) * TILE_ROWS; }
 
-// The rows of a tile of queries, as they are after some tiles of keys; of the totals, each lane has a part.
+// The running statistics of the rows of a tile of queries; each lane has a part of the totals.
 struct Rows {
   float most[ROW_TILES][2];
   float total[ROW_TILES][2];
   float sums[ROW_TILES][WIDTH_TILES][4];
 };
 
-// Makes weights of a row's scores. Gives the factor for what was summed with the weights before.
+// Turns the scores of a row into weights. Returns the factor for the sums of earlier weights.
 __device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half, float& most, float& total, bool whole, int query, int key) {
   float before = most, sum = 0.0f;
 #pragma unroll
@@ -57,7 +58,7 @@ __device__ __forceinline__ float weigh(float (&scores)[SCORE_TILES][4], int half
   return correction;
 }
 
-// The sums of weighted values of a tile of queries.
+// Computes the sums of weighted values of a tile of queries.
 __device__ __forceinline__ void attend(Rows& rows, const Query* query, const Key* key, const Value* value, int first, unsigned* shared) {
   unsigned* queries = shared;
   unsigned* keys = queries + TILE_ROWS * FEATURE_STRIDE;
@@ -108,7 +109,8 @@ __device__ __forceinline__ void forward(const Query* query, const Key* key, cons
   put_sums<WIDTH_TILES, WIDTH>(result + head * (QUERIES * WIDTH), first, QUERIES, rows.sums, factor);
 }
 
-// For each query the logarithm of the sum of the powers of its scores, and the product of its result and the result's gradient.
+// Computes for each query the logarithm of the sum of the powers of its scores, and the dot product
+// of its result and the gradient of the result.
 __device__ __forceinline__ void statistics(const Query* query, const Key* key, const Value* value, const Gradient* gradient, float* logarithm, float* mean) {
   SOYBEAN_SHARED(unsigned, shared);
   long long head = blockIdx.x / QUERY_TILES;
@@ -139,13 +141,13 @@ __device__ __forceinline__ void statistics(const Query* query, const Key* key, c
   }
 }
 
-// A weight from a score, and the gradient of the score but for its scale from that of the weight.
+// Computes a weight from a score, and the unscaled gradient of the score from that of the weight.
 __device__ __forceinline__ void grade(float& score, float& slope, bool seen, float logarithm, float mean) {
   score = seen ? exp2f(fmaf(score, LOG_SCALE, -logarithm)) : 0.0f;
   slope = score * (slope - mean);
 }
 
-// The gradients of a tile of keys and of their values.
+// Computes the gradients of a tile of keys and of their values.
 __device__ __forceinline__ void key_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
                                               const float* mean, Result* result) {
   SOYBEAN_SHARED(unsigned, shared);
@@ -206,7 +208,7 @@ __device__ __forceinline__ void key_gradients(const Query* query, const Key* key
   put_sums<WIDTH_TILES, WIDTH>(to + KEYS * FEATURES, first, KEYS, value_sums, factor);
 }
 
-// The gradients of a tile of queries.
+// Computes the gradients of a tile of queries.
 __device__ __forceinline__ void query_gradients(const Query* query, const Key* key, const Value* value, const Gradient* gradient, const float* logarithm,
                                                 const float* mean, Result* result) {
   SOYBEAN_SHARED(unsigned, shared);

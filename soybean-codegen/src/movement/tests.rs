@@ -1,8 +1,8 @@
-//! Patterns against the runs that they stand for.
+//! Tests of patterns against the runs that they encode.
 
 use super::*;
 
-/// All pairs of places of a pattern in units, as the functions find them.
+/// Returns all pairs of offsets of a pattern in units, as the functions compute them.
 fn places(pattern: &Pattern) -> Vec<[u64; 2]> {
     let place = |point: u64| {
         let (mut rest, mut place) = (point, [pattern.here, pattern.there]);
@@ -23,7 +23,7 @@ fn places(pattern: &Pattern) -> Vec<[u64; 2]> {
     (0..pattern.n_points).map(place).collect()
 }
 
-/// All pairs of places of elements, by plain loops.
+/// Returns all pairs of offsets of elements, by plain loops.
 fn elements(dims: &[Dim]) -> Vec<[u64; 2]> {
     let mut all = vec![[0, 0]];
     for dim in dims {
@@ -43,7 +43,7 @@ fn elements(dims: &[Dim]) -> Vec<[u64; 2]> {
     all
 }
 
-/// The unit in bytes, the number of dims and of pairs in tables, for elements of 4 bytes.
+/// Returns the unit in bytes, the number of dims and of pairs in tables, for elements of 4 bytes.
 fn check(dims: &[Dim]) -> [usize; 3] {
     let unit_bytes = unit_bytes(dims, 4);
     let pattern = Pattern::new(dims, 4, unit_bytes).unwrap();
@@ -65,7 +65,7 @@ fn patterns_are_steps_where_they_are_even_and_tables_elsewhere() {
     assert_eq!(check(&[dim(&[[0, 0, 64]], 1, 1)]), [16, 1, 0]);
     assert_eq!(check(&[dim(&[[0, 3, 64]], 1, 1)]), [4, 1, 0]);
     assert_eq!(check(&[dim(&[[1, 2, 3]], 8, 24), dim(&[[0, 8, 8]], 1, 1)]), [16, 2, 0]);
-    // Evenly spaced runs become two dims, of which the inner joins the next.
+    // Evenly spaced runs become two dims, of which the inner one is merged with the next.
     assert_eq!(check(&[dim(&[[0, 0, 2], [2, 4, 2]], 8, 8), dim(&[[0, 0, 8]], 1, 1)]), [16, 2, 0]);
     assert_eq!(check(&[dim(&[[0, 0, 2], [2, 5, 4]], 6, 6), dim(&[[2, 0, 2]], 1, 1)]), [8, 1, 6]);
     assert_eq!(check(&[dim(&[[0, 0, 1]], 8, 24), dim(&[], 1, 1)]), [16, 1, 0]);

@@ -1,10 +1,12 @@
-//! Products of tiles in shared memory by fused multiplications and additions, each thread with a block of sums in registers.
+//! Products of tiles in shared memory by fused multiply-add, each thread with a block of sums in
+//! registers.
 
 constexpr int ACROSS = TILE_COLUMNS / THREAD_SIDE;
 constexpr int THREADS = TILE_ROWS / THREAD_SIDE * ACROSS;
 constexpr int GROUPS = THREAD_SIDE / 4;
 
-// A thread's part of a tile, on the way from global to shared memory, where a row holds one element of each line.
+// The part of a thread in a copy of a tile from global to shared memory, where a row holds one
+// element of each line.
 template <int LINES, bool ALONG_DEPTH, class Operand> struct Loader {
   static constexpr int N = LINES * TILE_DEPTH / THREADS;
   static constexpr int STRIDE = LINES + 4;
@@ -59,7 +61,8 @@ __device__ __forceinline__ void product(const Left::Element* left, const Right::
   rows.read(start, end), columns.read(start, end);
   for (int buffer = 0; start < end; start += TILE_DEPTH, buffer ^= 1) {
     rows.write(left_tiles[buffer]), columns.write(right_tiles[buffer]);
-    // Two buffers make one barrier enough: whoever writes to a buffer has passed the barrier after which all have read from it.
+    // With two buffers one barrier is enough: a thread that writes to a buffer has passed the
+    // barrier after which all threads have read it.
     __syncthreads();
     rows.read(start + TILE_DEPTH, end), columns.read(start + TILE_DEPTH, end);
 #pragma unroll

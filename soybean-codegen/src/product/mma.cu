@@ -1,7 +1,8 @@
 //! Products of tiles in shared memory by tensor cores, each warp with a block of sums in registers.
 //!
-//! A word holds two neighbours along the depth in bf16, or one number in tf32; products of both kinds then have one layout. Lines of tiles are 20 words apart,
-//! so that 8 lines with 4 words each lie in different banks.
+//! A word holds two neighbours along the depth in bf16, or one number in tf32, so that products of
+//! both kinds have one layout. Lines of tiles are 20 words apart, so that 8 lines with 4 words each
+//! are in different banks.
 
 constexpr int STEP_WORDS = 8;
 constexpr int TILE_WORDS = 16;
@@ -20,7 +21,7 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const unsigned (&left
   }
 }
 
-// A thread's part of a tile, on the way from global to shared memory.
+// The part of a thread in a copy of a tile from global to shared memory.
 template <int LINES, bool ALONG_DEPTH, class Operand> struct Loader {
   static constexpr int N = LINES * TILE_WORDS / THREADS;
   static constexpr int SIZE = LINES * STRIDE;
@@ -75,7 +76,8 @@ __device__ __forceinline__ void product(const Left::Element* left, const Right::
   rows.read(start, end), columns.read(start, end);
   for (int buffer = 0; start < end; start += TILE_DEPTH, buffer ^= 1) {
     rows.write(left_tiles[buffer]), columns.write(right_tiles[buffer]);
-    // Two buffers make one barrier enough: whoever writes to a buffer has passed the barrier after which all have read from it.
+    // With two buffers one barrier is enough: a thread that writes to a buffer has passed the
+    // barrier after which all threads have read it.
     __syncthreads();
     rows.read(start + TILE_DEPTH, end), columns.read(start + TILE_DEPTH, end);
 #pragma unroll

@@ -1,9 +1,11 @@
-//! Where sums of products go: into the result, or, where the depth is split between blocks, into a table that is added up afterwards.
+//! The target of sums of products: the result, or, if the depth is split between blocks, a table
+//! that is added up afterwards.
 //!
-//! The structs Left and Right before this text say where operands lie: `line` is what is known of a row of the left or a column of the right, `at` reads an
-//! element of it.
+//! The structs Left and Right before this text describe the layout of operands: `line` is the state
+//! of a row of the left or a column of the right, and `at` reads an element of it.
 
-// The number of a block's part of the depth, its batch, and the first row and the first column of its tile.
+// Returns the number of a block's part of the depth, its batch, and the first row and the first
+// column of its tile.
 struct Place {
   Index split, batch, row, column;
 };
@@ -18,7 +20,7 @@ __device__ __forceinline__ Place place_of_block() {
 __device__ __forceinline__ Index first_depth(Index split) { return split * SPLIT_DEPTH; }
 __device__ __forceinline__ Index last_depth(Index split) { return SPLITS == 1 || split == SPLITS - 1 ? DEPTH : (split + 1) * SPLIT_DEPTH; }
 
-// Writes the sum for a row and a column, if there are such.
+// Writes the sum for a row and a column inside the result.
 __device__ __forceinline__ void put(Target* to, const Place& place, Index row, Index column, float sum) {
   if (row >= ROWS || column >= COLUMNS) return;
   if constexpr (SPLITS == 1) {
@@ -28,7 +30,7 @@ __device__ __forceinline__ void put(Target* to, const Place& place, Index row, I
   }
 }
 
-// Adds up what blocks have summed, always in the same order.
+// Adds up the partial sums of blocks, always in the same order.
 __device__ __forceinline__ void finish(const float* partial, Result* result) {
   constexpr Index N = BATCH * ROWS * COLUMNS;
   Index i = (Index)blockIdx.x * 256 + threadIdx.x;

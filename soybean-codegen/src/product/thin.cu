@@ -1,10 +1,11 @@
-//! Products with a matrix of few columns, which are limited by memory: threads share rows' depths, and each sums all columns.
+//! Products with a matrix of few columns, which are limited by memory. Threads share the depth of a
+//! row, and each sums all columns.
 
 constexpr int THREADS = 256;
 constexpr int PARTS = THREADS / TILE_ROWS;
 
 __device__ __forceinline__ void product(const Left::Element* left, const Right::Element* right, Target* to) {
-  __shared__ float room[THREADS];
+  __shared__ float scratch[THREADS];
   Place place = place_of_block();
   // Neighbouring threads read neighbouring elements.
   int line = Left::ALONG_DEPTH ? threadIdx.x / PARTS : threadIdx.x % TILE_ROWS;
@@ -26,13 +27,13 @@ __device__ __forceinline__ void product(const Left::Element* left, const Right::
   }
 #pragma unroll
   for (int j = 0; j < COLUMNS; ++j) {
-    room[part * TILE_ROWS + line] = sums[j];
+    scratch[part * TILE_ROWS + line] = sums[j];
     __syncthreads();
     for (int n_parts = PARTS / 2; n_parts > 0; n_parts /= 2) {
-      if (part < n_parts) room[part * TILE_ROWS + line] += room[(part + n_parts) * TILE_ROWS + line];
+      if (part < n_parts) scratch[part * TILE_ROWS + line] += scratch[(part + n_parts) * TILE_ROWS + line];
       __syncthreads();
     }
-    if (part == 0) put(to, place, row, j, room[line]);
+    if (part == 0) put(to, place, row, j, scratch[line]);
     __syncthreads();
   }
 }

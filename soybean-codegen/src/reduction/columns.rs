@@ -1,5 +1,6 @@
-//! Reductions in which neighbouring kept points lie next to one another: each thread combines some columns over some of the reduced points, and those that
-//! share columns exchange what they have through shared memory.
+//! Reductions in which neighbouring kept points are next to each other. Each thread combines some
+//! columns over some of the reduced points. Threads that share columns exchange their results
+//! through shared memory.
 
 use super::{FEWEST_POINTS, Loop, Pass};
 use crate::{
@@ -13,19 +14,19 @@ use crate::{
 const BLOCK: usize = 256;
 
 impl Pass<'_> {
-    /// The loads of which the columns consist.
+    /// Returns the number of loads that the columns consist of.
     fn column_numbers(&self) -> usize {
         n_points(&self.kept) / self.width()
     }
 
-    /// The threads of a block that have different columns, and those that share columns.
+    /// Returns the threads of a block that have different columns, and those that share columns.
     fn column_threads(&self) -> (usize, usize) {
         let lanes = self.column_numbers().next_power_of_two().min(32);
         let rows = (BLOCK / lanes).min(n_points(&self.reduced).next_power_of_two());
         (BLOCK / rows, rows)
     }
 
-    /// The threads of all columns, and into how many parts columns may be split.
+    /// Returns the threads of all columns, and the maximum number of parts of a column.
     pub(super) fn columns_threads(&self) -> (usize, usize) {
         let (lanes, rows) = self.column_threads();
         let n_threads = self.column_numbers().div_ceil(lanes) * BLOCK;
@@ -51,7 +52,7 @@ impl Pass<'_> {
             text.line(format!(
                 "const {index_type} column = ({index_type})blockIdx.x * {lanes}u + lane;"
             ));
-            // Threads without columns do what others do, because all must take part in exchanges.
+            // Threads without columns compute too, because all must take part in exchanges.
             let last = numbers - 1;
             text.line(format!(
                 "const {index_type} kept = (column < {numbers}u ? column : {last}u) * {width}u;"
@@ -70,16 +71,17 @@ impl Pass<'_> {
         Some(function.launch([n_blocks, u32::try_from(self.n_splits).ok()?, 1]))
     }
 
-    /// Writes how the first of the threads that share columns gets what all have, in their order.
+    /// Writes the exchange in which the first of the threads that share columns combines all of
+    /// their results, in their order.
     fn write_shared_sums(&self, text: &mut Text, width: usize, lanes: usize, rows: usize) {
         let (each, combine) = (format!("for (int e = 0; e < {width}; ++e)"), self.combine_type());
-        text.line(format!("__shared__ float room[{rows}][{width}][{lanes}];"));
-        text.line(format!("{each} room[row][e][lane] = sums[e];"));
+        text.line(format!("__shared__ float scratch[{rows}][{width}][{lanes}];"));
+        text.line(format!("{each} scratch[row][e][lane] = sums[e];"));
         text.line("__syncthreads();");
         text.block("if (row == 0)", |text| {
             let all = format!("for (int other = 1; other < {rows}; ++other)");
             text.line(format!(
-                "{all} {each} sums[e] = {combine}::combine(sums[e], room[other][e][lane]);"
+                "{all} {each} sums[e] = {combine}::combine(sums[e], scratch[other][e][lane]);"
             ));
         });
     }

@@ -1,4 +1,5 @@
-//! Reductions in which neighbouring reduced points lie next to one another: some lanes of a warp, or a whole block, for each result.
+//! Reductions in which neighbouring reduced points are next to each other: some lanes of a warp, or
+//! a whole block, compute each result.
 
 use super::{FEWEST_POINTS, Loop, Pass};
 use crate::{
@@ -9,22 +10,22 @@ use crate::{
 
 /// The threads of a block.
 const BLOCK: usize = 256;
-/// Longer rows, in loads of a thread, have a block each.
+/// Longer rows, in loads of a thread, get a block each.
 const LONGEST_OF_WARP: usize = 32 * 16;
 
 impl Pass<'_> {
-    /// The loads of which a row consists.
+    /// Returns the number of loads that a row consists of.
     fn row_numbers(&self) -> usize {
         n_points(&self.reduced) / self.width()
     }
 
-    /// How many threads combine a row.
+    /// Returns the number of threads that combine a row.
     fn row_threads(&self) -> usize {
         let numbers = self.row_numbers();
         if numbers > LONGEST_OF_WARP { BLOCK } else { numbers.next_power_of_two().min(32) }
     }
 
-    /// The threads of all rows, and into how many parts rows may be split.
+    /// Returns the threads of all rows, and the maximum number of parts of a row.
     pub(super) fn rows_threads(&self) -> (usize, usize) {
         let n_threads = n_points(&self.kept) * self.row_threads();
         (n_threads, self.row_numbers() / (BLOCK * FEWEST_POINTS))
@@ -48,7 +49,7 @@ impl Pass<'_> {
                 BLOCK / n_threads
             );
             text.line(format!("const {index_type} row = {row};"));
-            // Threads without a row do what others do, because all must take part in exchanges.
+            // Threads without a row compute too, because all must take part in exchanges.
             text.line(format!(
                 "const {index_type} kept = row < {n_kept}u ? row : {}u;",
                 n_kept - 1
@@ -78,8 +79,8 @@ impl Pass<'_> {
             text.line(format!("{each} all = {combine}::combine(all, sums[e]);"));
         }
         if n_threads > 32 {
-            text.line("__shared__ float room[32];");
-            text.line(format!("all = soybean_combine_block<{combine}>(all, room);"));
+            text.line("__shared__ float scratch[32];");
+            text.line(format!("all = soybean_combine_block<{combine}>(all, scratch);"));
         } else if n_threads > 1 {
             text.line(format!("all = soybean_combine_lanes<{combine}>(all, {n_threads});"));
         }

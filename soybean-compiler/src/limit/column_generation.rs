@@ -12,7 +12,7 @@ use crate::{
     network::Network,
     peak::Peak,
     program::placed_within,
-    tiling::{Lagrangian, MemoryMultipliers, Search, Tiled, Times},
+    tiling::{Lagrangian, MemoryMultipliers, PlanTimes, SearchResult, TiledNetwork},
 };
 
 /// The number of searches among all plans.
@@ -35,14 +35,18 @@ const NEGLIGIBLE: f64 = 1e-3;
 
 /// Returns the plan if its program takes at most `limit` bytes on each rank, and otherwise its
 /// peak.
-pub(crate) fn checked(found: Search, limit: u64) -> Result<Search, Peak> {
+pub(crate) fn checked(found: SearchResult, limit: u64) -> Result<SearchResult, Peak> {
     let peak = placed_within("", &found.tiled, Some(limit)).holdings.peak();
     if peak.bytes() <= limit { Ok(found) } else { Err(peak) }
 }
 
 /// Returns the cheapest plan found whose program takes at most `limit` bytes on each rank, given
 /// the cheapest plan without a limit. If none fits, it returns the peak of the leanest plan.
-pub(crate) fn fitting(network: &Network, found: Search, limit: u64) -> Result<Search, Peak> {
+pub(crate) fn fitting(
+    network: &Network,
+    found: SearchResult,
+    limit: u64,
+) -> Result<SearchResult, Peak> {
     let topology = found.topology.as_ref().filter(|_| found.times.is_some());
     let mut generation = ColumnGeneration::new(network, found.tiled.mesh, topology, limit);
     let cheapest = generation.add(found.tiled.clone());
@@ -68,7 +72,7 @@ pub(super) fn leanest(network: &Network, mesh: Mesh, limit: u64) -> Peak {
 
 /// A plan found by one of the searches.
 struct CandidatePlan {
-    tiled: Tiled,
+    tiled: TiledNetwork,
     /// The cost that the search minimises: bytes moved, or ticks.
     cost: f64,
     /// A lower bound on the memory of a rank at each program point.
@@ -108,7 +112,7 @@ impl<'a> ColumnGeneration<'a> {
     }
 
     /// Returns the number of a plan, and adds the plan if it is new.
-    fn add(&mut self, tiled: Tiled) -> usize {
+    fn add(&mut self, tiled: TiledNetwork) -> usize {
         let is_same =
             |it: &CandidatePlan| it.tiled.tilings == tiled.tilings && it.tiled.forms == tiled.forms;
         if let Some(known) = self.candidates.iter().position(is_same) {
@@ -161,7 +165,7 @@ impl<'a> ColumnGeneration<'a> {
     /// Searches all plans with these prices. Returns the number of the plan found.
     fn search(&mut self, prices: &BTreeMap<usize, f64>) -> usize {
         let multipliers = self.points.multipliers(prices);
-        let in_hand: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
+        let in_hand: Vec<&TiledNetwork> = self.candidates.iter().map(|it| &it.tiled).collect();
         let found = self.lagrangian.best(multipliers, &in_hand);
         let of_limit = prices.values().sum::<f64>() * self.limit as f64;
         self.lower_bound = self.lower_bound.max(found.lower_bound - of_limit);
@@ -211,7 +215,7 @@ impl<'a> ColumnGeneration<'a> {
             let scale = f64::midpoint(low, high);
             let mut multipliers = self.points.multipliers(&prices);
             perturb(&mut multipliers, scale);
-            let plans: Vec<&Tiled> = self.candidates.iter().map(|it| &it.tiled).collect();
+            let plans: Vec<&TiledNetwork> = self.candidates.iter().map(|it| &it.tiled).collect();
             let tiled = self.lagrangian.best_mixed(multipliers, &plans);
             let added = self.add(tiled);
             if self.fits(added) { high = scale } else { low = scale }
@@ -230,7 +234,7 @@ impl<'a> ColumnGeneration<'a> {
         clippy::cast_sign_loss,
         reason = "costs of plans are whole numbers of 43 bits"
     )]
-    fn best(&self, instead_of: Search) -> Search {
+    fn best(&self, instead_of: SearchResult) -> SearchResult {
         let CandidatePlan { tiled, cost, .. } = self.cheapest_that_fits();
         // Prices are rounded, by less than a whole unit.
         let proved = (self.lower_bound - 1.0).ceil().max(0.0);
@@ -238,7 +242,7 @@ impl<'a> ColumnGeneration<'a> {
         let times = instead_of.times.and_then(|times| {
             let lower_bound = seconds(proved)?.max(times.lower_bound);
             let plan = seconds(*cost)?;
-            Some(Times { plan, lower_bound: lower_bound.min(plan), ..times })
+            Some(PlanTimes { plan, lower_bound: lower_bound.min(plan), ..times })
         });
         let lower_bound_bytes = match times {
             None => instead_of.lower_bound_bytes.max(proved as u64).min(*cost as u64),
@@ -248,7 +252,7 @@ impl<'a> ColumnGeneration<'a> {
             None => lower_bound_bytes == *cost as u64,
             Some(times) => times.lower_bound >= times.plan,
         };
-        Search { tiled: tiled.clone(), is_optimal, lower_bound_bytes, times, ..instead_of }
+        SearchResult { tiled: tiled.clone(), is_optimal, lower_bound_bytes, times, ..instead_of }
     }
 }
 

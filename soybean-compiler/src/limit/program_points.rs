@@ -16,7 +16,7 @@ use crate::{
     operator::Phase,
     operators::elementwise::Elementwise,
     order::{self, Task},
-    tiling::{KernelMultiplier, MemoryMultipliers, Tiled},
+    tiling::{KernelMultiplier, MemoryMultipliers, TiledNetwork},
     value::Value,
 };
 
@@ -63,11 +63,11 @@ impl<'a> ProgramPoints<'a> {
     }
 
     /// Returns a lower bound on the bytes that a rank of this plan holds at each point.
-    pub(super) fn bytes(&self, tiled: &Tiled) -> Vec<u64> {
+    pub(super) fn bytes(&self, tiled: &TiledNetwork) -> Vec<u64> {
         let mut changes = vec![0_i64; self.len() + 1];
         for value in self.network.graph.values() {
             let Range { start, end } = self.lives[value.index()];
-            if start < end && !self.is_idle_copy(value, tiled) {
+            if start < end && !self.is_idle_replica(value, tiled) {
                 let bytes = self.local(value, tiled.tilings[value.index()], &tiled.mesh);
                 changes[start] += bytes.cast_signed();
                 changes[end] -= bytes.cast_signed();
@@ -83,14 +83,14 @@ impl<'a> ProgramPoints<'a> {
     }
 
     /// Returns whether a replica has the tiling of its tensor, and so shares its memory.
-    fn is_idle_copy(&self, value: Value, tiled: &Tiled) -> bool {
+    fn is_idle_replica(&self, value: Value, tiled: &TiledNetwork) -> bool {
         let graph = &self.network.graph;
         let source = || graph.operands(value)[0];
         graph.is_replica(value) && tiled.tilings[value.index()] == tiled.tilings[source().index()]
     }
 
     /// Returns the bytes that the kernel of a point holds in addition to stored tensors.
-    fn bytes_of_kernel(&self, point: &ProgramPoint, tiled: &Tiled) -> u64 {
+    fn bytes_of_kernel(&self, point: &ProgramPoint, tiled: &TiledNetwork) -> u64 {
         let (signature, form) = tiled.signature(point.user);
         let operands = self.network.graph.operands(point.user);
         let in_form = |position: usize| {

@@ -1,14 +1,14 @@
-//! What is asked of the search, as lines of a recipe: those that are not as they are where nothing is said.
+//! The options of the search as lines of a recipe; options with default values are omitted.
 
 use std::{borrow::Cow, fmt};
 
 use soybean_plan::{Cluster, Device, Level};
 
 use super::read::datum::Datum;
-use crate::tiling::{Objective, Request};
+use crate::tiling::{Objective, SearchRequest};
 
 /// Writes all but the strategy.
-pub(super) fn write(request: &Request, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(super) fn write(request: &SearchRequest, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(memory) = request.memory {
         writeln!(f, "memory {memory}")?;
     }
@@ -51,7 +51,11 @@ fn write_cluster(cluster: &Cluster, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// Reads a line that [`write()`] wrote, if it is one.
-pub(super) fn read(request: &mut Request, word: &str, data: &[Datum]) -> Result<bool, String> {
+pub(super) fn read(
+    request: &mut SearchRequest,
+    word: &str,
+    data: &[Datum],
+) -> Result<bool, String> {
     match (word, data) {
         ("memory", [bytes]) => request.memory = Some(bytes.count()? as u64),
         ("shares", [Datum::Boolean(shares)]) => request.shares = *shares,

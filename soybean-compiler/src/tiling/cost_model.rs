@@ -5,13 +5,13 @@
 //! ticks. Sums of costs are then exact in 63 bits with [`UNIT`] per tick. Times are rounded by at
 //! most a thousandth of a microsecond unless a step takes hours.
 
-use soybean_plan::{CollectiveKind, DType, Shape, Topology, Work};
+use soybean_plan::{CollectiveKind, DType, KernelWork, Shape, Topology};
 
 use super::{conversion::ConversionStep, tiling_space::LegalSplits};
 use crate::{
     network::Network,
     operator::Operator,
-    signature::{Dim, Form},
+    signature::{Dim, Partitioning},
     value::Value,
 };
 
@@ -150,7 +150,7 @@ impl CostModel {
     }
 
     /// Returns the units of computing a tensor in this partitioning, without its conversions.
-    pub(super) fn kernel(&self, network: &Network, value: Value, form: &Form) -> i64 {
+    pub(super) fn kernel(&self, network: &Network, value: Value, form: &Partitioning) -> i64 {
         match self {
             Self::Bytes => 0,
             Self::Time(clock) if clock.tasks[value.index()].is_none() => 0,
@@ -181,9 +181,9 @@ impl TimeModel {
         let n_ranks = self.topology.mesh().n_ranks() as f64;
         let (mut seconds, mut per_byte) = (0.0, 0.0);
         for change in changes.iter().filter(|it| it.kind != CollectiveKind::Slice) {
-            let pace = self.topology.pace(change.kind, change.axes);
-            seconds += pace.latency_seconds;
-            per_byte += splits.moved(change) as f64 / n_ranks * pace.seconds_per_byte;
+            let cost = self.topology.collective_cost(change.kind, change.axes);
+            seconds += cost.latency_seconds;
+            per_byte += splits.moved(change) as f64 / n_ranks * cost.seconds_per_byte;
         }
         ConversionCost::of_time(seconds as f32, per_byte as f32)
     }
@@ -237,7 +237,7 @@ fn kernel_seconds(
     topology: &Topology,
     operator: &Operator,
     value: Value,
-    form: Option<&Form>,
+    form: Option<&Partitioning>,
 ) -> f64 {
     let graph = &network.graph;
     let signature = operator.signature(&graph.operand_shapes(value));
@@ -253,7 +253,7 @@ fn kernel_seconds(
         .zip(&operands)
         .map(|(it, shape)| bytes_of(it, shape))
         .sum();
-    let work = Work {
+    let work = KernelWork {
         kind: kernel.work_kind(),
         operations: kernel.n_operations(),
         bytes: read + bytes_of(value, &result),
@@ -262,7 +262,7 @@ fn kernel_seconds(
 }
 
 /// Returns the shape of a rank's part of a tensor with these dims.
-fn local_shape(topology: &Topology, dims: &[Dim], form: Option<&Form>) -> Shape {
+fn local_shape(topology: &Topology, dims: &[Dim], form: Option<&Partitioning>) -> Shape {
     let n_parts = |dim: &Dim| match (form, dim.factor) {
         (Some(form), Some(factor)) => topology.mesh().group_size(form.axes_of(factor)),
         _ => 1,

@@ -9,7 +9,7 @@ use super::{
     coarse_to_fine::{BoundedPlan, CoarseToFine, Effort},
     multipliers::MemoryMultipliers,
     problem::{Label, Plan, TilingProblem, Variable, WORK},
-    tiled::Tiled,
+    tiled::TiledNetwork,
 };
 use crate::network::Network;
 
@@ -20,7 +20,7 @@ pub(crate) struct Lagrangian<'a> {
 
 /// A plan, and a lower bound at the same multipliers.
 pub(crate) struct LagrangianSolution {
-    pub(crate) tiled: Tiled,
+    pub(crate) tiled: TiledNetwork,
     /// A lower bound on the Lagrangian of all plans.
     pub(crate) lower_bound: f64,
 }
@@ -33,7 +33,7 @@ impl<'a> Lagrangian<'a> {
     }
 
     /// Returns the cost of a plan without multipliers, in whole bytes moved or ticks.
-    pub(crate) fn cost(&mut self, tiled: &Tiled) -> f64 {
+    pub(crate) fn cost(&mut self, tiled: &TiledNetwork) -> f64 {
         self.problem.multipliers = MemoryMultipliers::default();
         self.problem.whole(self.problem.cost(&self.plan(tiled))) as f64
     }
@@ -52,7 +52,7 @@ impl<'a> Lagrangian<'a> {
     pub(crate) fn best(
         &mut self,
         multipliers: MemoryMultipliers,
-        in_hand: &[&Tiled],
+        in_hand: &[&TiledNetwork],
     ) -> LagrangianSolution {
         self.problem.multipliers = multipliers;
         let in_hand = in_hand.iter().map(|it| BoundedPlan::new(&self.problem, self.plan(it)));
@@ -68,7 +68,11 @@ impl<'a> Lagrangian<'a> {
 
     /// Returns the plan with the least Lagrangian among those that take every label from one of
     /// these plans.
-    pub(crate) fn best_mixed(&mut self, multipliers: MemoryMultipliers, plans: &[&Tiled]) -> Tiled {
+    pub(crate) fn best_mixed(
+        &mut self,
+        multipliers: MemoryMultipliers,
+        plans: &[&TiledNetwork],
+    ) -> TiledNetwork {
         self.problem.multipliers = multipliers;
         let plans: Vec<Plan> = plans.iter().map(|it| self.plan(it)).collect();
         let plans: Vec<&[Label]> = plans.iter().map(Vec::as_slice).collect();
@@ -78,7 +82,7 @@ impl<'a> Lagrangian<'a> {
         self.problem.tiled(&candidates.plan(&positions))
     }
 
-    fn plan(&self, tiled: &Tiled) -> Plan {
+    fn plan(&self, tiled: &TiledNetwork) -> Plan {
         let label = |variable: &Variable| match *variable {
             Variable::Tensor { value, .. } => Label::Tensor(tiled.tilings[value.index()]),
             Variable::Operator { value, .. } => Label::Operator(tiled.signature(value).1.clone()),

@@ -2,7 +2,7 @@
 
 use std::{panic::resume_unwind, str::FromStr, thread};
 
-use soybean_plan::{Cluster, Mesh, Topology, Unfit};
+use soybean_plan::{Cluster, Mesh, Topology, TopologyError};
 
 use super::{
     baselines,
@@ -11,7 +11,7 @@ use super::{
     objective::Objective,
     problem::TilingProblem,
     recursive::recursive,
-    tiled::Tiled,
+    tiled::TiledNetwork,
 };
 use crate::network::Network;
 
@@ -64,7 +64,7 @@ impl FromStr for Strategy {
 
 /// The request of a search.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct SearchRequest {
     /// The strategy.
     pub strategy: Strategy,
     /// The memory of each rank in bytes, if it limits the plan.
@@ -78,7 +78,7 @@ pub struct Request {
     pub shares: bool,
 }
 
-impl Default for Request {
+impl Default for SearchRequest {
     fn default() -> Self {
         Self {
             strategy: Strategy::default(),
@@ -90,17 +90,17 @@ impl Default for Request {
     }
 }
 
-impl Request {
+impl SearchRequest {
     /// Returns the topology of this many ranks on the cluster; `None` without a cluster.
     ///
     /// # Errors
     /// If the cluster has too few devices for the ranks.
-    pub fn topology(&self, n_gpus: usize) -> Result<Option<Topology>, Unfit> {
+    pub fn topology(&self, n_gpus: usize) -> Result<Option<Topology>, TopologyError> {
         self.cluster.as_ref().map(|it| Topology::new(it, n_gpus)).transpose()
     }
 }
 
-impl From<Strategy> for Request {
+impl From<Strategy> for SearchRequest {
     fn from(strategy: Strategy) -> Self {
         Self { strategy, ..Self::default() }
     }
@@ -108,9 +108,9 @@ impl From<Strategy> for Request {
 
 /// The result of a search.
 #[derive(Clone, Debug)]
-pub struct Search {
+pub struct SearchResult {
     /// The plan.
-    pub tiled: Tiled,
+    pub tiled: TiledNetwork,
     /// True if no plan is better by the objective; only `auto` proves that.
     pub is_optimal: bool,
     /// A lower bound on the bytes of all plans; 0 if the objective is not bytes.
@@ -124,7 +124,7 @@ pub struct Search {
     /// The topology, if the machine is known.
     pub topology: Option<Topology>,
     /// The times that were compared, if the objective is time.
-    pub times: Option<Times>,
+    pub times: Option<PlanTimes>,
 }
 
 /// The bytes of the baseline plans.
@@ -141,7 +141,7 @@ pub struct Baselines {
 /// Times of a training step (in inference, of a prediction) in seconds. The search counts kernels
 /// and collectives one after another, without copies within a rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Times {
+pub struct PlanTimes {
     /// The time of the plan.
     pub plan: f64,
     /// A lower bound on the times of all plans.
@@ -161,13 +161,13 @@ pub struct Times {
 /// If the request names a cluster and the mesh is not that of its topology, or if it asks for the
 /// least time without a cluster.
 #[must_use]
-pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
+pub fn search(network: &Network, mesh: Mesh, request: &SearchRequest) -> SearchResult {
     let found = search_alone(network, mesh, request);
     if network.pins().is_empty() {
         return found;
     }
     let unpinned = search_alone(&network.clone().unpinned(), mesh, request);
-    Search { unpinned_bytes: Some(unpinned.tiled.bytes()), ..found }
+    SearchResult { unpinned_bytes: Some(unpinned.tiled.bytes()), ..found }
 }
 
 /// Searches a tiling of the network for this mesh.
@@ -175,7 +175,7 @@ pub fn search(network: &Network, mesh: Mesh, request: &Request) -> Search {
 /// # Panics
 /// Under the same conditions as [`search`].
 #[must_use]
-pub fn search_alone(network: &Network, mesh: Mesh, request: &Request) -> Search {
+pub fn search_alone(network: &Network, mesh: Mesh, request: &SearchRequest) -> SearchResult {
     let mesh = with_digit_order(network, mesh);
     let topology =
         request.topology(mesh.n_ranks()).expect("the cluster has enough devices for the mesh");
@@ -212,7 +212,7 @@ pub fn search_alone(network: &Network, mesh: Mesh, request: &Request) -> Search 
         Baselines { data: bytes(&data), model: bytes(&model), recursive: bytes(&recursive) };
     let seconds = |cost: i64| problem.cost_model.seconds(problem.whole(cost));
     let times = || {
-        Some(Times {
+        Some(PlanTimes {
             plan: seconds(chosen.cost)?,
             lower_bound: seconds(chosen.lower_bound)?,
             data: seconds(data.cost)?,
@@ -220,7 +220,7 @@ pub fn search_alone(network: &Network, mesh: Mesh, request: &Request) -> Search 
             recursive: seconds(recursive.cost)?,
         })
     };
-    Search {
+    SearchResult {
         times: times(),
         is_optimal: chosen.is_optimal(),
         lower_bound_bytes: match request.objective {

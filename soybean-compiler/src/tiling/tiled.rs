@@ -1,4 +1,4 @@
-//! Tiled networks: the result of the search, and the conversions that follow from it.
+//! TiledNetwork networks: the result of the search, and the conversions that follow from it.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use super::conversion::route;
 use crate::{
     network::Network,
     operator::Phase,
-    signature::{Form, Signature, letter},
+    signature::{Partitioning, Signature, letter},
     value::Value,
 };
 
 /// A network with a tiling for every tensor and a partitioning for every operator.
 #[derive(Clone, Debug)]
-pub struct Tiled {
+pub struct TiledNetwork {
     /// The network.
     pub network: Network,
     /// The mesh of ranks.
@@ -23,7 +23,7 @@ pub struct Tiled {
     pub tilings: Vec<Tiling>,
     /// The partitioning in which each tensor is computed, by its index; `None` for tensors that no
     /// operator computes.
-    pub forms: Vec<Option<Form>>,
+    pub forms: Vec<Option<Partitioning>>,
 }
 
 /// A conversion of a tensor's tiling, before or after an operator.
@@ -41,13 +41,13 @@ pub struct Conversion {
     pub bytes: u64,
 }
 
-impl Tiled {
+impl TiledNetwork {
     /// Returns the signature and the partitioning of an operator.
     ///
     /// # Panics
     /// If no operator computes the tensor.
     #[must_use]
-    pub fn signature(&self, value: Value) -> (Signature, &Form) {
+    pub fn signature(&self, value: Value) -> (Signature, &Partitioning) {
         let graph = &self.network.graph;
         let operator = graph.operator(value).expect("an operator computes the tensor");
         let form = self.forms[value.index()].as_ref().expect("every operator has a form");
@@ -116,7 +116,7 @@ impl Tiled {
     }
 }
 
-impl fmt::Display for Tiled {
+impl fmt::Display for TiledNetwork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "mesh {}", self.mesh)?;
         for value in self.network.graph.values() {

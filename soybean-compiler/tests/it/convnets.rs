@@ -2,12 +2,12 @@
 
 use soybean_compiler::{
     Optimizer, Strategy, build_network,
-    tiling::{Search, search},
+    tiling::{SearchResult, search},
 };
 use soybean_plan::Mesh;
 use soybean_zoo::{Model, alexnet, vgg16};
 
-fn searched(model: Model, n_ranks: usize) -> Search {
+fn searched(model: Model, n_ranks: usize) -> SearchResult {
     let network = build_network(model.builder, model.loss, &[], &Optimizer::default()).unwrap();
     search(&network, Mesh::new(n_ranks), &Strategy::Auto.into())
 }

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use expect_test::{Expect, expect};
 use soybean_compiler::{
     Network, Strategy, Value, build_network, optimizer,
-    signature::Form,
-    tiling::{Search, Tiled, search},
+    signature::Partitioning,
+    tiling::{SearchResult, TiledNetwork, search},
 };
 use soybean_plan::{Mesh, Placement, Tile, Tiling};
 use soybean_zoo::{Model, ZOO};
@@ -20,7 +20,7 @@ fn network(name: &str) -> Network {
     build_network(builder, loss, &[], &optimizer(entry.optimizer, &[]).unwrap()).unwrap()
 }
 
-fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> Search {
+fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> SearchResult {
     search(network, Mesh::new(n_ranks), &strategy.into())
 }
 
@@ -108,7 +108,7 @@ fn no_hybrid_moves_fewer_bytes() {
 
 /// Returns the plan that has along each axis the placements of the plan given for it, with the best
 /// partitioning of every operator.
-fn hybrid(parts: &[&Tiled]) -> Tiled {
+fn hybrid(parts: &[&TiledNetwork]) -> TiledNetwork {
     let mut hybrid = parts[0].clone();
     let values: Vec<Value> = hybrid.network.graph.values().collect();
     for &value in &values {
@@ -116,7 +116,7 @@ fn hybrid(parts: &[&Tiled]) -> Tiled {
     }
     for value in values.into_iter().filter(|it| parts[0].forms[it.index()].is_some()) {
         let all = all_forms(&hybrid.network, value, &hybrid.mesh);
-        let mut bytes = |form: &Form| {
+        let mut bytes = |form: &Partitioning| {
             hybrid.forms[value.index()] = Some(form.clone());
             hybrid.conversions(value).iter().map(|it| it.bytes).sum::<u64>()
         };
@@ -128,8 +128,8 @@ fn hybrid(parts: &[&Tiled]) -> Tiled {
 
 /// Returns a tensor's tiling in a hybrid, or that of the first plan if the extents lack the
 /// factors.
-fn hybrid_tiling(parts: &[&Tiled], value: Value) -> Tiling {
-    let of_part = |it: &Tiled| it.tilings[value.index()];
+fn hybrid_tiling(parts: &[&TiledNetwork], value: Value) -> Tiling {
+    let of_part = |it: &TiledNetwork| it.tilings[value.index()];
     let placements: Vec<Placement> =
         parts.iter().enumerate().map(|(axis, it)| of_part(it).on(axis)).collect();
     let tile =

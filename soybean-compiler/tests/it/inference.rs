@@ -1,8 +1,8 @@
-//! Mode inference: the forward computation alone is planned, lowered and told of.
+//! Mode inference: the forward computation alone is planned, lowered and reported.
 
 use expect_test::expect;
 use soybean_compiler::{
-    Argument, Builder, Compiled, Optimizer, Options, Recipe, Request, Strategy, Value,
+    Argument, Builder, Compiled, Optimizer, Options, Recipe, SearchRequest, Strategy, Value,
     build_network, compile, verify, verify_program,
 };
 use soybean_plan::{DType, Init, Mode, Precision, Rows};
@@ -10,7 +10,7 @@ use soybean_zoo::{GPT, Layers, Model, Transformer, mlp, resnet20};
 
 use crate::support::{self, call};
 
-fn options(n_gpus: usize, search: Request) -> Options {
+fn options(n_gpus: usize, search: SearchRequest) -> Options {
     Options {
         name: "model".to_owned(),
         n_gpus,
@@ -31,7 +31,7 @@ fn recipe(model: Model, options: Options) -> Recipe {
     (lines.join("\n") + "\n").parse().unwrap()
 }
 
-fn compiled(model: Model, n_gpus: usize, search: impl Into<Request>) -> Compiled {
+fn compiled(model: Model, n_gpus: usize, search: impl Into<SearchRequest>) -> Compiled {
     recipe(model, options(n_gpus, search.into())).compile(&|| 0.0).unwrap()
 }
 
@@ -135,7 +135,7 @@ fn weights_are_stored_split_where_memory_is_short() {
     let whole = compiled(model(), 4, Strategy::Auto).report;
     assert_eq!(whole.bytes_total, 0);
     let limit = whole.peak_memory_bytes_per_gpu / 2;
-    let request = Request { memory: Some(limit), ..Request::default() };
+    let request = SearchRequest { memory: Some(limit), ..SearchRequest::default() };
     let compiled = compiled(model(), 4, request);
     check("mlp within a limit", &compiled);
     assert!(compiled.report.peak_memory_bytes_per_gpu <= limit);
@@ -145,7 +145,8 @@ fn weights_are_stored_split_where_memory_is_short() {
 #[test]
 fn memory_holds_no_gradients_and_less_than_in_training() {
     let Model { builder, loss, .. } = resnet20(16);
-    let training = compile(builder, loss, &[], &options(4, Request::default()), &|| 0.0).unwrap();
+    let training =
+        compile(builder, loss, &[], &options(4, SearchRequest::default()), &|| 0.0).unwrap();
     let inference = compiled(resnet20(16), 4, Strategy::Auto);
     let bytes = |it: &Compiled| it.report.peak_memory_bytes_per_gpu;
     assert!(3 * bytes(&inference) < bytes(&training));
@@ -155,7 +156,7 @@ fn memory_holds_no_gradients_and_less_than_in_training() {
 
 #[test]
 fn recipes_say_the_mode() {
-    let recipe = recipe(cnn(8), options(2, Request::default()));
+    let recipe = recipe(cnn(8), options(2, SearchRequest::default()));
     let text = recipe.to_string();
     let head: String = text.lines().take(5).map(|it| format!("{it}\n")).collect();
     expect![[r#"
@@ -183,7 +184,7 @@ fn recipes_say_the_mode() {
 fn programs_know_which_inputs_and_rows_predictions_need() {
     let (builder, loss, output) = support::classifier(8, &[4, 16, 8], true);
     let outputs = [("logits".to_owned(), output)];
-    let options = options(2, Request::default());
+    let options = options(2, SearchRequest::default());
     let tables = compile(builder, loss, &outputs, &options, &|| 0.0).unwrap().program.tables;
     let queried: Vec<_> = tables.inputs.iter().map(|it| (&*it.name, it.is_queried)).collect();
     assert_eq!(queried, [("x", true), ("y", false)]);

@@ -3,9 +3,9 @@
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use soybean_compiler::{
-    Argument, At, Builder, Compiled, Content, ModelFault, Network, Optimizer, Options, Request,
-    Strategy, Value, build_network, compile, optimizer, program, program_within,
-    tiling::{Tiled, search},
+    Argument, Builder, Compiled, Content, ModelDiagnostic, ModelPart, Network, Optimizer, Options,
+    SearchRequest, Strategy, Value, build_network, compile, optimizer, program, program_within,
+    tiling::{TiledNetwork, search},
     verify_program,
 };
 use soybean_plan::{Init, Mesh, Placement, Precision, Tile, Tiling};
@@ -20,15 +20,15 @@ fn adam() -> Optimizer {
 fn planned(
     (builder, loss): (Builder, Value),
     n_gpus: usize,
-    search: Request,
-) -> Result<Compiled, Vec<ModelFault>> {
+    search: SearchRequest,
+) -> Result<Compiled, Vec<ModelDiagnostic>> {
     let (name, precision) = ("model".to_owned(), Precision::F32);
     let options = Options { name, n_gpus, search, precision, optimizer: adam() };
     compile(builder, loss, &[], &options, &|| 0.0)
 }
 
-fn within(memory: u64) -> Request {
-    Request { memory: Some(memory), ..Request::default() }
+fn within(memory: u64) -> SearchRequest {
+    SearchRequest { memory: Some(memory), ..SearchRequest::default() }
 }
 
 /// Returns a decoder whose parameters, gradients and states take 16 bytes per parameter.
@@ -73,7 +73,7 @@ fn what_memory_holds_adds_up_to_the_arena() {
 fn a_model_that_does_not_fit_under_data_parallelism_fits_with_little_more_traffic() {
     const LIMIT: u64 = 15 << 30;
     let model = decoder(32, 3072, 12);
-    let free = planned(model.clone(), 8, Request::default()).unwrap();
+    let free = planned(model.clone(), 8, SearchRequest::default()).unwrap();
     let limited = planned(model.clone(), 8, within(LIMIT)).unwrap();
     let data = planned(model, 8, Strategy::Data.into()).unwrap();
     assert!(16 * n_parameters(&data) > LIMIT, "parameter, gradient and two states replicated");
@@ -89,9 +89,9 @@ fn a_model_that_does_not_fit_under_data_parallelism_fits_with_little_more_traffi
     assert_eq!(limited.program.tables.train_bytes, limited.report.search().tiled.bytes());
 }
 
-fn check_fault(model: (Builder, Value), n_gpus: usize, request: Request, expected: &Expect) {
+fn check_fault(model: (Builder, Value), n_gpus: usize, request: SearchRequest, expected: &Expect) {
     let faults = planned(model, n_gpus, request).unwrap_err();
-    let [ModelFault { at: At::Memory, message, help: Some(help) }] = &faults[..] else {
+    let [ModelDiagnostic { at: ModelPart::Memory, message, help: Some(help) }] = &faults[..] else {
         unreachable!("one fault, at the memory: {faults:?}")
     };
     expected.assert_eq(&format!("{message}\nhelp: {help}\n"));
@@ -122,7 +122,7 @@ fn a_model_that_fits_nowhere_is_a_fault() {
         help: it fits on 128 GPUs
     "#]],
     );
-    let data = Request { strategy: Strategy::Data, ..within(1 << 20) };
+    let data = SearchRequest { strategy: Strategy::Data, ..within(1 << 20) };
     check_fault(
         model(),
         8,
@@ -138,7 +138,7 @@ fn a_model_that_fits_nowhere_is_a_fault() {
 
 #[test]
 fn a_limit_that_the_cheapest_plan_keeps_changes_nothing() {
-    let free = planned(classifier(64, &[32, 64, 10]), 4, Request::default()).unwrap();
+    let free = planned(classifier(64, &[32, 64, 10]), 4, SearchRequest::default()).unwrap();
     let limit = free.report.peak_memory_bytes_per_gpu;
     let limited = planned(classifier(64, &[32, 64, 10]), 4, within(limit)).unwrap();
     assert_eq!(limited.program, free.program);
@@ -152,7 +152,7 @@ fn a_limit_that_the_cheapest_plan_keeps_changes_nothing() {
 /// prunes partial plans that cost too much.
 fn cheapest_below(network: &Network, below: u64, limit: u64) -> Option<u64> {
     let n_values = network.graph.n_values();
-    let plan = Tiled {
+    let plan = TiledNetwork {
         network: network.clone(),
         mesh: Mesh::new(2),
         tilings: vec![Tiling::replicated(1); n_values],
@@ -164,7 +164,7 @@ fn cheapest_below(network: &Network, below: u64, limit: u64) -> Option<u64> {
 }
 
 struct Descent {
-    plan: Tiled,
+    plan: TiledNetwork,
     limit: u64,
     least: u64,
 }
@@ -213,7 +213,7 @@ fn bounds_hold_against_all_plans_of_small_networks() {
         let (mut builder, last) = support::mlp(batch, &vec![width; n_layers + 1], false);
         let loss = support::call(&mut builder, "mean", &[Argument::Tensor(last), Argument::All]);
         let network = build_network(builder.clone(), loss, &[], &Optimizer::default()).unwrap();
-        let free = search(&network, Mesh::new(2), &Request::default());
+        let free = search(&network, Mesh::new(2), &SearchRequest::default());
         let most = program("", &free.tiled).tables.arena_bytes as u64;
         for limit in (0..10).map(|it| most - it * most / 40) {
             let (name, precision) = (String::new(), Precision::F32);
@@ -244,8 +244,8 @@ proptest! {
         n_gpus in prop::sample::select(vec![2_usize, 4, 6]),
         share in 0..=8_u64,
     ) {
-        let plan = |request: Request| planned(classifier(batch, &widths), n_gpus, request);
-        let free = plan(Request::default()).unwrap();
+        let plan = |request: SearchRequest| planned(classifier(batch, &widths), n_gpus, request);
+        let free = plan(SearchRequest::default()).unwrap();
         let most = free.report.peak_memory_bytes_per_gpu;
         // The plan of strategy `model`, or the cheapest one, keeps any such limit.
         let of_model = plan(Strategy::Model.into()).unwrap().report.peak_memory_bytes_per_gpu;
@@ -266,12 +266,15 @@ fn a_model_without_work_is_a_fault_where_memory_is_short() {
     let loss = builder.parameter("w", &[], Init::Constant(0.1));
     for memory in [0, 1] {
         let faults = planned((builder.clone(), loss), 1, within(memory)).unwrap_err();
-        assert!(matches!(&faults[..], [ModelFault { at: At::Memory, .. }]), "{faults:?}");
+        assert!(
+            matches!(&faults[..], [ModelDiagnostic { at: ModelPart::Memory, .. }]),
+            "{faults:?}"
+        );
     }
 }
 
 #[test]
 fn too_many_gpus_are_the_fault_where_memory_is_short_too() {
     let faults = planned(classifier(8, &[8, 8]), 7, within(1000)).unwrap_err();
-    assert!(matches!(&faults[..], [ModelFault { at: At::Gpus, .. }]), "{faults:?}");
+    assert!(matches!(&faults[..], [ModelDiagnostic { at: ModelPart::Gpus, .. }]), "{faults:?}");
 }

@@ -1,9 +1,9 @@
 //! Pins: tensors that are stored in the tilings that users choose.
 
 use soybean_compiler::{
-    Argument, At, Builder, Compiled, ModelFault, Network, Optimizer, Options, Request, Strategy,
-    Value, build_network, compile, round,
-    tiling::{Search, search},
+    Argument, Builder, Compiled, ModelDiagnostic, ModelPart, Network, Optimizer, Options,
+    SearchRequest, Strategy, Value, build_network, compile, round,
+    tiling::{SearchResult, search},
 };
 use soybean_plan::{DType, Init, Mesh, Placement, Precision, Tiling};
 
@@ -45,7 +45,7 @@ fn network(pins: [Option<&str>; 3]) -> Network {
     build_network(builder, loss, &[], &Optimizer::default()).unwrap()
 }
 
-fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> Search {
+fn searched(network: &Network, n_ranks: usize, strategy: Strategy) -> SearchResult {
     search(network, Mesh::new(n_ranks), &strategy.into())
 }
 
@@ -122,8 +122,8 @@ fn pinned_tensors_are_neither_fused_away_nor_merged() {
 fn compiled(
     pins: [Option<&str>; 3],
     n_gpus: usize,
-    search: Request,
-) -> Result<Compiled, Vec<ModelFault>> {
+    search: SearchRequest,
+) -> Result<Compiled, Vec<ModelDiagnostic>> {
     let (builder, loss) = perceptron(pins);
     let (name, precision) = ("perceptron".to_owned(), Precision::F32);
     let options = Options { name, n_gpus, search, precision, optimizer: Optimizer::default() };
@@ -132,9 +132,11 @@ fn compiled(
 
 /// Returns the diagnostics of `compile` for these pins, with the tensor's name or number.
 fn faults(pins: [Option<&str>; 3], n_gpus: usize) -> Vec<String> {
-    let Err(faults) = compiled(pins, n_gpus, Request::default()) else { return Vec::new() };
-    let text = |fault: ModelFault| match fault.at {
-        At::Pin(value) => format!("{value}: {}; help: {}", fault.message, fault.help.unwrap()),
+    let Err(faults) = compiled(pins, n_gpus, SearchRequest::default()) else { return Vec::new() };
+    let text = |fault: ModelDiagnostic| match fault.at {
+        ModelPart::Pin(value) => {
+            format!("{value}: {}; help: {}", fault.message, fault.help.unwrap())
+        }
         other => panic!("{other:?}"),
     };
     faults.into_iter().map(text).collect()
@@ -159,9 +161,9 @@ fn pins_that_do_not_fit_the_mesh_are_faults() {
 }
 
 /// Returns the first line and the help of the diagnostic when memory is short.
-fn shortage(pins: [Option<&str>; 3], search: Request) -> [String; 2] {
+fn shortage(pins: [Option<&str>; 3], search: SearchRequest) -> [String; 2] {
     let faults = compiled(pins, 4, search).unwrap_err();
-    let [ModelFault { at: At::Memory, message, help: Some(help) }] = &faults[..] else {
+    let [ModelDiagnostic { at: ModelPart::Memory, message, help: Some(help) }] = &faults[..] else {
         panic!("one fault, at the memory: {faults:?}")
     };
     [message.lines().next().unwrap().to_owned(), help.clone()]
@@ -172,7 +174,7 @@ fn a_strategy_keeps_its_plan_where_memory_is_short() {
     let pins = [None, None, Some("r")];
     let free = compiled(pins, 4, Strategy::Data.into()).unwrap();
     let memory = Some(free.report.peak_memory_bytes_per_gpu / 2);
-    let within = |strategy: Strategy| Request { memory, ..strategy.into() };
+    let within = |strategy: Strategy| SearchRequest { memory, ..strategy.into() };
     assert!(compiled(pins, 4, within(Strategy::Auto)).is_ok(), "another plan fits");
     let [message, help] = shortage(pins, within(Strategy::Data));
     assert!(message.starts_with("the plan of strategy `data` needs "), "{message}");
@@ -181,7 +183,7 @@ fn a_strategy_keeps_its_plan_where_memory_is_short() {
 
 #[test]
 fn numbers_of_gpus_that_pins_do_not_fit_do_not_help() {
-    let within = Request { memory: Some(1500), ..Request::default() };
+    let within = SearchRequest { memory: Some(1500), ..SearchRequest::default() };
     let help = |pin| shortage([Some(pin), None, None], within.clone())[1].clone();
     assert_eq!(help("P0"), "it fits on 8 GPUs");
     // Eight GPUs form a mesh of three axes.

@@ -1,7 +1,7 @@
 //! The pipeline: each pass is shown to the observer in order, and its result is sound.
 
 use expect_test::expect;
-use soybean_compiler::{Model, Optimizer, Options, Request, compile_observed};
+use soybean_compiler::{Model, Optimizer, Options, SearchRequest, compile_observed};
 use soybean_plan::Precision;
 
 use crate::support;
@@ -13,7 +13,7 @@ fn the_observer_sees_each_pass_with_a_sound_result() {
     let options = Options {
         name: "classifier".to_owned(),
         n_gpus: 2,
-        search: Request::default(),
+        search: SearchRequest::default(),
         precision: Precision::F32,
         optimizer: Optimizer::default(),
     };

@@ -4,7 +4,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 use soybean_compiler::{
     Network, Optimizer, Strategy, build_network, optimizer, program, replicate, round,
-    tiling::{Search, search_alone},
+    tiling::{SearchResult, search_alone},
     verify, verify_program,
 };
 use soybean_plan::{CollectiveKind, DType, Kernel, Mesh, Placement, Precision, Program, Tiling};
@@ -23,14 +23,14 @@ fn in_parts(network: Network, mesh: &Mesh) -> Network {
     weights.into_iter().fold(network, |it, value| it.pinned(value, tiling, mesh).unwrap())
 }
 
-fn searched(network: &Network, n_ranks: usize) -> Search {
+fn searched(network: &Network, n_ranks: usize) -> SearchResult {
     let found = search_alone(network, Mesh::new(n_ranks), &Strategy::Auto.into());
     assert!(found.is_optimal);
     found
 }
 
 /// Lowers a plan. Checks that the program is valid and moves what the plan predicts.
-fn lowered(found: &Search) -> Program {
+fn lowered(found: &SearchResult) -> Program {
     let program = program("perceptron", &found.tiled);
     verify_program(&program).unwrap();
     assert_eq!(program.tables.train_bytes, found.tiled.bytes());

@@ -6,14 +6,14 @@ use std::borrow::Cow;
 use expect_test::expect;
 use proptest::prelude::*;
 use soybean_compiler::{
-    Network, Objective, Optimizer, Options, Request, Strategy, Value, build_network, compile,
+    Network, Objective, Optimizer, Options, SearchRequest, Strategy, Value, build_network, compile,
     optimizer, program,
-    signature::Form,
-    tiling::{Search, route, search},
+    signature::Partitioning,
+    tiling::{SearchResult, route, search},
 };
 use soybean_plan::{
-    Cluster, CollectiveKind, Combine, Device, Kernel, Level, Placement, Precision, Tile, Tiling,
-    Topology, Work,
+    Cluster, CollectiveKind, Combine, Device, Kernel, KernelWork, Level, Placement, Precision,
+    Tile, Tiling, Topology,
 };
 use soybean_zoo::{Model, Transformer};
 
@@ -52,18 +52,18 @@ fn slow(levels: &[Level]) -> Cluster {
     Cluster { device, ..dream }
 }
 
-fn request(strategy: Strategy, cluster: &Cluster) -> Request {
+fn request(strategy: Strategy, cluster: &Cluster) -> SearchRequest {
     let (cluster, objective) = (Some(cluster.clone()), Objective::Time);
-    Request { strategy, cluster, objective, ..Request::default() }
+    SearchRequest { strategy, cluster, objective, ..SearchRequest::default() }
 }
 
-fn searched(network: &Network, cluster: &Cluster, strategy: Strategy) -> Search {
+fn searched(network: &Network, cluster: &Cluster, strategy: Strategy) -> SearchResult {
     let topology = Topology::new(cluster, cluster.n_gpus()).unwrap();
     search(network, topology.mesh(), &request(strategy, cluster))
 }
 
 /// Returns the time of a plan's program, step by step, without slices.
-fn program_seconds(found: &Search) -> f64 {
+fn program_seconds(found: &SearchResult) -> f64 {
     let program = program("test", &found.tiled);
     let topology = found.topology.as_ref().unwrap();
     let is_slice = |kernel: &Kernel| matches!(kernel, Kernel::Communicate(it) if it.kind == CollectiveKind::Slice);
@@ -156,7 +156,7 @@ struct Descent<'a> {
     network: &'a Network,
     topology: &'a Topology,
     choices: Vec<Vec<Tiling>>,
-    forms: Vec<Vec<Form>>,
+    forms: Vec<Vec<Partitioning>>,
     tilings: Vec<Tiling>,
     least: f64,
 }
@@ -187,7 +187,7 @@ impl Descent<'_> {
         let graph = &self.network.graph;
         let Some(operator) = graph.operator(value) else { return 0.0 };
         let signature = operator.signature(&graph.operand_shapes(value));
-        let seconds = |form: &Form| {
+        let seconds = |form: &Partitioning| {
             let needed = |at: usize| signature.operand_tiling(at, form);
             let operands: Vec<(Value, Tiling)> = graph
                 .operands(value)
@@ -228,7 +228,7 @@ impl Descent<'_> {
             .zip(&shapes)
             .map(|((it, _), shape)| bytes(*it, shape.n_elements()))
             .sum();
-        let work = Work {
+        let work = KernelWork {
             kind: kernel.work_kind(),
             operations: kernel.n_operations(),
             bytes: read + bytes(value, result.n_elements()),
@@ -269,7 +269,7 @@ fn the_norm_of_all_gradients_waits_for_one_all_reduce() {
         });
         let topology = clipped.topology.as_ref().unwrap();
         let axes = (0..topology.mesh().n_axes()).collect();
-        let latency = topology.pace(CollectiveKind::AllReduce, axes).latency_seconds;
+        let latency = topology.collective_cost(CollectiveKind::AllReduce, axes).latency_seconds;
         let bytes = clipped.tiled.bytes() - plain.tiled.bytes();
         let moved = bytes as f64 / 8.0 / 1e9;
         let more = clipped.times.unwrap().plan - plain.times.unwrap().plan;
@@ -325,7 +325,11 @@ fn clusters_must_have_enough_devices_for_the_model() {
         let options = Options {
             name: "model".to_owned(),
             n_gpus: 8,
-            search: Request { cluster, objective: Objective::Time, ..Request::default() },
+            search: SearchRequest {
+                cluster,
+                objective: Objective::Time,
+                ..SearchRequest::default()
+            },
             precision: Precision::F32,
             optimizer: Optimizer::default(),
         };
@@ -345,7 +349,7 @@ fn times_are_those_of_the_plan_that_fits() {
         let options = Options {
             name: "model".to_owned(),
             n_gpus: 4,
-            search: Request { memory, shares: false, ..request(Strategy::Auto, &cluster) },
+            search: SearchRequest { memory, shares: false, ..request(Strategy::Auto, &cluster) },
             precision: Precision::F32,
             optimizer: optimizer("adam", &[]).unwrap(),
         };

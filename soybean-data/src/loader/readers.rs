@@ -69,10 +69,10 @@ impl Readers {
         for number in 0..n_threads {
             let shared = Arc::clone(&readers.shared);
             let thread = thread::Builder::new().name(format!("data {number}"));
-            let fault = |error: io::Error| {
+            let to_error = |error: io::Error| {
                 Error::data(format!("expected {n_threads} threads that read data, found: {error}"))
             };
-            readers.threads.push(thread.spawn(move || shared.run()).map_err(fault)?);
+            readers.threads.push(thread.spawn(move || shared.run()).map_err(to_error)?);
         }
         Ok(readers)
     }

@@ -1,19 +1,19 @@
-//! Emission, text out.
+//! Tests of emission: values in, text out.
 
 use std::borrow::Cow;
 
 use expect_test::{Expect, expect};
 use soybean_plan::{
-    AxisSet, Collective, CollectiveKind, Combine, Convolution, ConvolutionForm, DType, Init,
-    Instruction, Kernel, Map, Placement, Pooling, PoolingForm, RunScalar, ScalarProgram, Shape,
-    Step, Strides, Tiling, Unary,
+    AxisSet, Collective, CollectiveKind, Combine, ConstExpression, Convolution, ConvolutionForm,
+    DType, Init, Instruction, Kernel, Map, Placement, Pooling, PoolingForm, RunScalar,
+    ScalarProgram, Shape, Step, Strides, Tiling, Unary,
 };
 
-use super::{functions, literal::Emit, method};
+use super::{functions, method};
 
-fn check(value: &(impl Emit + ?Sized), expected: Expect) {
+fn check(value: &(impl ConstExpression + ?Sized), expected: Expect) {
     let mut text = String::new();
-    value.emit(&mut text);
+    value.write_expression(&mut text);
     expected.assert_eq(&text);
 }
 

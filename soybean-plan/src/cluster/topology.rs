@@ -1,28 +1,33 @@
-//! The part of a cluster on which a mesh lies, and how long steps take there.
+//! The part of a cluster that a mesh occupies, and predicted times there.
 
 use std::fmt;
 
-use super::{Cluster, Level, Work};
+use super::{Cluster, KernelWork, Level};
 use crate::{AxisSet, Collective, CollectiveKind, Kernel, Mesh, Program, Step};
 
-/// A mesh that lies on a cluster: each level of the cluster has axes of its own, the slowest first.
+/// A mesh on a cluster. Each level of the cluster has its own axes, slowest first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     cluster: Cluster,
     mesh: Mesh,
     level_of_axis: Vec<usize>,
-    /// How many groups of each level are in use.
+    /// The number of groups of each level in use.
     counts: Vec<usize>,
 }
 
 impl Topology {
-    /// The mesh of `n_gpus` ranks on a cluster. Fast levels are filled first: each level, from the fastest on, takes the greatest divisor of what is left
-    /// that it has place for and that leaves a number for which the slower levels have place.
+    /// Places a mesh of `n_gpus` ranks on a cluster.
+    ///
+    /// Fast levels are filled first. Each level, from the fastest on, takes the greatest divisor of
+    /// the remaining number that it has room for and that leaves a number for which the slower
+    /// levels have room.
     ///
     /// # Errors
-    /// If the cluster has too few GPUs, or cannot be divided into so many equal parts.
-    pub fn new(cluster: &Cluster, n_gpus: usize) -> Result<Self, Unfit> {
-        let counts = counts(&cluster.levels, n_gpus).ok_or_else(|| Unfit::new(cluster, n_gpus))?;
+    /// Returns an error if the cluster has too few GPUs, or cannot be divided into so many equal
+    /// parts.
+    pub fn new(cluster: &Cluster, n_gpus: usize) -> Result<Self, TopologyError> {
+        let counts =
+            counts(&cluster.levels, n_gpus).ok_or_else(|| TopologyError::new(cluster, n_gpus))?;
         let (mut sizes, mut level_of_axis) = (Vec::new(), Vec::new());
         for (level, &count) in counts.iter().enumerate() {
             sizes.extend(Mesh::new(count).sizes());
@@ -32,41 +37,43 @@ impl Topology {
         Ok(Self { cluster: cluster.clone(), mesh, level_of_axis, counts })
     }
 
-    /// The same with a mesh of the same sizes, which may have its digits in another order.
+    /// Replaces the mesh by one of the same sizes, which may have another digit order.
     ///
     /// # Panics
-    /// If its axes have other sizes.
+    /// Panics if its axes have other sizes.
     #[must_use]
     pub fn with_mesh(self, mesh: Mesh) -> Self {
         assert!(mesh.sizes().eq(self.mesh.sizes()), "the mesh has the cluster's axes");
         Self { mesh, ..self }
     }
 
-    /// The cluster.
+    /// Returns the cluster.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// The mesh.
+    /// Returns the mesh.
     #[must_use]
     pub fn mesh(&self) -> Mesh {
         self.mesh
     }
 
-    /// The number of levels, also of those that have no axis because one of their groups is enough.
+    /// Returns the number of levels, including those without an axis because one of their groups is
+    /// enough.
     #[must_use]
     pub fn n_levels(&self) -> usize {
         self.counts.len()
     }
 
-    /// The number of the level over which an axis of the mesh lies.
+    /// Returns the level that an axis of the mesh belongs to.
     #[must_use]
     pub fn level(&self, axis: usize) -> usize {
         self.level_of_axis[axis]
     }
 
-    /// The bytes per second, in each direction, that a GPU has for itself at a level while all ranks talk.
+    /// Returns the bandwidth of a GPU at a level in each direction while all ranks communicate, in
+    /// bytes per second.
     #[must_use]
     pub fn bytes_per_second(&self, level: usize) -> f64 {
         let below: usize = self.counts[level + 1..].iter().product();
@@ -74,7 +81,8 @@ impl Topology {
         link.link_bytes_per_second / link.gpus_per_link.min(below) as f64
     }
 
-    /// The bytes that a collective moves, over all ranks, by level: a transfer counts for the slowest level that lies between its two ranks.
+    /// Returns the bytes that a collective moves at each level, over all ranks. A transfer counts
+    /// for the slowest level between its two ranks.
     #[must_use]
     pub fn bytes_per_level(&self, collective: &Collective) -> Vec<u64> {
         let mut bytes = vec![0; self.n_levels()];
@@ -84,15 +92,19 @@ impl Topology {
         bytes
     }
 
-    /// How fast collectives of this kind along these axes are. Latency is that of the slowest level that lies between the ranks; an all-reduce, which is two
-    /// exchanges, has it twice. Then come a rank's bytes at each level over its share of a link. Levels work at the same time, so that the one that takes
-    /// longest decides. A slice moves nothing between ranks and takes no time here: see [`Self::step_seconds`].
+    /// Returns the speed of collectives of this kind along these axes.
     ///
-    /// A transfer is counted at one level only: what it uses of the links of faster levels on its way is left out, as is the arithmetic of reductions.
+    /// The latency is that of the slowest level between the ranks, twice for an all-reduce, which
+    /// is two exchanges. The bytes of a rank at each level then pass through its share of a link.
+    /// Levels work at the same time, so the slowest one counts. A slice moves nothing between ranks
+    /// and takes no time here; see [`Self::step_seconds`].
+    ///
+    /// A transfer counts at one level only. Its use of the links of faster levels is left out, and
+    /// so is the arithmetic of reductions.
     #[must_use]
-    pub fn pace(&self, kind: CollectiveKind, axes: AxisSet) -> Pace {
+    pub fn collective_cost(&self, kind: CollectiveKind, axes: AxisSet) -> CollectiveCost {
         if kind == CollectiveKind::Slice {
-            return Pace::default();
+            return CollectiveCost::default();
         }
         let (n_ranks, group) = (self.mesh.n_ranks() as f64, self.mesh.group_size(axes));
         let mut shares = vec![0.0; self.n_levels()];
@@ -101,24 +113,25 @@ impl Topology {
             let n_across = (self.mesh.size(axis) - 1) * self.mesh.group_size(faster);
             shares[self.level(axis)] += n_across as f64 / (group - 1) as f64;
         }
-        let mut pace = Pace::default();
+        let mut cost = CollectiveCost::default();
         for (level, share) in shares.into_iter().enumerate().filter(|(_, share)| *share > 0.0) {
             let latency = self.latency_seconds(kind, level);
             let per_byte = share / n_ranks / self.bytes_per_second(level);
-            pace.latency_seconds = pace.latency_seconds.max(latency);
-            pace.seconds_per_byte = pace.seconds_per_byte.max(per_byte);
+            cost.latency_seconds = cost.latency_seconds.max(latency);
+            cost.seconds_per_byte = cost.seconds_per_byte.max(per_byte);
         }
-        pace
+        cost
     }
 
-    /// The time of a collective, in seconds, by [`Self::pace`].
+    /// Returns the time of a collective, in seconds, by [`Self::collective_cost`].
     #[must_use]
     pub fn collective_seconds(&self, collective: &Collective) -> f64 {
-        let pace = self.pace(collective.kind, collective.axes);
-        pace.latency_seconds + collective.bytes(&self.mesh) as f64 * pace.seconds_per_byte
+        let cost = self.collective_cost(collective.kind, collective.axes);
+        cost.latency_seconds + collective.bytes(&self.mesh) as f64 * cost.seconds_per_byte
     }
 
-    /// How long each level is at work for some steps of a program, in seconds: latency and the bytes of a rank over its share of a link.
+    /// Returns how long each level is busy during some steps of a program, in seconds: latency, and
+    /// the bytes of a rank over its share of a link.
     #[must_use]
     pub fn level_seconds(&self, program: &Program, steps: &[Step]) -> Vec<f64> {
         let mut seconds = vec![0.0; self.n_levels()];
@@ -135,7 +148,7 @@ impl Topology {
         seconds
     }
 
-    /// The time that a collective waits at a level for first bytes: for those of each of its exchanges.
+    /// Returns the latency of a collective at a level: that of each of its exchanges.
     fn latency_seconds(&self, kind: CollectiveKind, level: usize) -> f64 {
         let n_exchanges = match kind {
             CollectiveKind::Slice => 0.0,
@@ -147,7 +160,9 @@ impl Topology {
         n_exchanges * self.cluster.levels[level].latency_seconds
     }
 
-    /// The time of one step of a program for this mesh, in seconds: of a collective, or of a kernel by the roofline. A slice is a kernel that copies.
+    /// Returns the time of one step of a program for this mesh, in seconds. A collective takes
+    /// [`Self::collective_seconds`], and a kernel its roofline time. A slice is a kernel that
+    /// copies.
     #[must_use]
     pub fn step_seconds(&self, program: &Program, step: &Step) -> f64 {
         let kernel = &program.kernels[step.kernel];
@@ -165,27 +180,29 @@ impl Topology {
             Kernel::Communicate(_) => 2 * written,
             _ => bytes_of(&step.inputs) + written,
         };
-        let work = Work { kind: kernel.work_kind(), operations: kernel.n_operations(), bytes };
+        let work =
+            KernelWork { kind: kernel.work_kind(), operations: kernel.n_operations(), bytes };
         self.cluster.device.seconds(work, program.tables.precision)
     }
 
-    /// The time of some steps one after another, in seconds: without what collectives and kernels do at the same time.
+    /// Returns the time of some steps one after another, in seconds, without overlap of collectives
+    /// and kernels.
     #[must_use]
     pub fn serial_seconds(&self, program: &Program, steps: &[Step]) -> f64 {
         steps.iter().map(|step| self.step_seconds(program, step)).sum()
     }
 }
 
-/// How fast a collective is.
+/// The speed of a collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pace {
-    /// What it takes however little is moved, in seconds.
+pub struct CollectiveCost {
+    /// The fixed time, however little is moved, in seconds.
     pub latency_seconds: f64,
-    /// What each byte adds, counted over all ranks, in seconds.
+    /// The time for each byte, counted over all ranks, in seconds.
     pub seconds_per_byte: f64,
 }
 
-/// How many groups of each level `n_gpus` GPUs take.
+/// Returns the number of groups of each level that `n_gpus` GPUs occupy.
 fn counts(levels: &[Level], n_gpus: usize) -> Option<Vec<usize>> {
     let Some((fastest, slower)) = levels.split_last() else {
         return (n_gpus == 1).then(Vec::new);
@@ -198,14 +215,14 @@ fn counts(levels: &[Level], n_gpus: usize) -> Option<Vec<usize>> {
     })
 }
 
-/// A number of GPUs for which a cluster has no place.
+/// An error: a cluster cannot hold this number of GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub struct TopologyError {
     message: String,
     fitting: Option<usize>,
 }
 
-impl Unfit {
+impl TopologyError {
     fn new(cluster: &Cluster, n_gpus: usize) -> Self {
         let levels = cluster.levels.iter().map(|it| format!("{} {}", it.count, it.name));
         let message = if n_gpus > cluster.n_gpus() {
@@ -224,20 +241,20 @@ impl Unfit {
         Self { message, fitting }
     }
 
-    /// The greatest smaller number of GPUs for which the cluster has place.
+    /// Returns the greatest smaller number of GPUs that the cluster can hold.
     #[must_use]
     pub const fn fitting(&self) -> Option<usize> {
         self.fitting
     }
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Unfit {}
+impl std::error::Error for TopologyError {}
 
 #[cfg(test)]
 mod tests {
@@ -246,7 +263,8 @@ mod tests {
     use super::*;
     use crate::{Combine, DType, Device, Placement, Precision, Shape, Tiling, WorkKind};
 
-    /// Two nodes of six GPUs, three of which share a network card; figures that make for round results.
+    /// Two nodes of six GPUs, three of which share a network card, with numbers that give round
+    /// results.
     fn cluster() -> Cluster {
         let level = |name, count, link_bytes_per_second, gpus_per_link, latency_seconds| Level {
             name: Cow::Borrowed(name),
@@ -293,16 +311,17 @@ mod tests {
 
     #[test]
     fn numbers_without_place_are_refused() {
-        let unfit = |n_gpus| Topology::new(&cluster(), n_gpus).unwrap_err();
-        assert_eq!(unfit(13).to_string(), "the cluster `small` has 12 GPUs, fewer than 13");
-        assert_eq!((unfit(13).fitting(), unfit(11).fitting()), (Some(12), Some(8)));
+        let error = |n_gpus| Topology::new(&cluster(), n_gpus).unwrap_err();
+        assert_eq!(error(13).to_string(), "the cluster `small` has 12 GPUs, fewer than 13");
+        assert_eq!((error(13).fitting(), error(11).fitting()), (Some(12), Some(8)));
         assert_eq!(
-            unfit(10).to_string(),
+            error(10).to_string(),
             "10 GPUs cannot be spread evenly over the cluster `small`, which has 2 nodes of 2 boards of 3 gpus"
         );
     }
 
-    /// A collective of a tensor of 1,200 floats that a mesh of twelve ranks has split along all axes.
+    /// Returns a collective of a tensor of 1,200 floats that a mesh of twelve ranks splits along
+    /// all axes.
     fn gather(axes: &[usize]) -> Collective {
         let split = Tiling::new(&[Placement::Split(0); 3]);
         let to = axes.iter().fold(split, |it, &axis| it.with(axis, Placement::Replicated));
@@ -320,9 +339,11 @@ mod tests {
     #[test]
     fn the_slowest_level_decides() {
         let topology = Topology::new(&cluster(), 12).unwrap();
-        // A rank has 400 bytes. Over the last axis it receives two times that, at 1,000 bytes per second.
+        // A rank has 400 bytes. Over the last axis it receives twice as many, at 1,000 bytes per
+        // second.
         assert!((topology.collective_seconds(&gather(&[2])) - (0.125 + 0.8)).abs() < 1e-12);
-        // Over the last two axes it receives 800 bytes from its board, and 1,200 from the other, at 100 bytes per second.
+        // Over the last two axes it receives 800 bytes from its board, and 1,200 from the other
+        // one, at 100 bytes per second.
         assert_eq!(topology.bytes_per_level(&gather(&[1, 2])), [0, 14_400, 9600]);
         assert!((topology.collective_seconds(&gather(&[1, 2])) - 12.25).abs() < 1e-12);
         // Three GPUs share a card of 300 bytes per second.
@@ -344,7 +365,7 @@ mod tests {
     #[test]
     fn kernels_are_bound_by_arithmetic_or_memory() {
         let device = cluster().device;
-        let work = |kind, operations, bytes| Work { kind, operations, bytes };
+        let work = |kind, operations, bytes| KernelWork { kind, operations, bytes };
         let seconds = |work| device.seconds(work, Precision::Bf16);
         assert!((seconds(work(WorkKind::Product, 80, 8)) - (0.5 + 4.0)).abs() < 1e-12);
         assert!((seconds(work(WorkKind::Other, 80, 8)) - (0.5 + 16.0)).abs() < 1e-12);

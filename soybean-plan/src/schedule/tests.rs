@@ -1,9 +1,10 @@
-//! Schedules against their purpose: whatever order streams run in, conflicting work is in the order in which it was queued.
+//! Tests that conflicting tasks keep the order in which they were queued, in whatever order streams
+//! run.
 
 use super::*;
 use crate::{Mesh, random::mixed};
 
-/// Numbers that look random.
+/// Pseudorandom numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -37,7 +38,8 @@ fn random(dice: &mut Dice, mesh: &Mesh) -> Access {
     Access { lane, reads: ranges(dice, 2), group_reads, axes, writes: ranges(dice, 1) }
 }
 
-/// Whether a task of one rank and an earlier task of another touch the same memory of a rank, and one of them writes it.
+/// Returns true if a task of one rank and an earlier task of another touch the same memory of a
+/// rank, and one of them writes it.
 fn disturbs(
     mesh: &Mesh,
     (earlier, rank): (&Access, usize),
@@ -59,7 +61,8 @@ fn disturbs(
     })
 }
 
-/// For each task of each rank the tasks of ranks that are certainly done before it starts.
+/// Returns, for each task of each rank, the tasks of all ranks that are certainly done before it
+/// starts.
 fn done_before(mesh: &Mesh, tasks: &[Access], schedule: &Schedule) -> Vec<Vec<bool>> {
     let n_ranks = mesh.n_ranks();
     let mut before: Vec<Vec<bool>> = Vec::new();
@@ -109,7 +112,7 @@ fn conflicting_tasks_stay_in_order() {
             (0..1 + dice.below(14)).map(|_| random(&mut dice, &mesh)).collect();
         let schedule = Schedule::new(&tasks);
         assert_eq!(fault(&mesh, &tasks, &schedule), None, "{tasks:?}");
-        // Most waits are needed: without one of them something may be disturbed.
+        // Most waits are needed: without one of them, conflicting tasks may overlap.
         for (task, waits) in schedule.waits.iter().enumerate() {
             for wait in 0..waits.len() {
                 let mut without = schedule.clone();

@@ -1,25 +1,27 @@
-//! Times single kernels, and a few of them together: the least of several times, because others use the machine too.
+//! Measures kernels. The result is the minimum of several times, because other programs use the
+//! machine too.
 
 use std::{sync::Arc, time::Duration};
 
 use soybean_plan::{Buffer, DType, Kernel, Mesh, NonFinite, Precision, Program, Step, Tables};
-use soybean_runtime::{Config, Device, Trainer, Work};
+use soybean_runtime::{Config, Device, KernelCategory, Trainer};
 
-/// The most steps that are measured.
+/// The limit for the number of measured steps.
 const N_STEPS: u64 = 60;
-/// No more steps are begun after this time.
+/// The time after which no more steps begin.
 const ENOUGH: Duration = Duration::from_millis(400);
-/// How often a step runs what is measured.
+/// The number of repetitions of the kernels in each step.
 const N_ROUNDS: usize = 2;
 
-/// The least time of one call of a kernel, whose inputs are of these sizes, and its result of the last.
+/// Returns the minimum time of one call of a kernel. The last size is that of its result, the
+/// others are those of its inputs.
 pub(crate) fn seconds(n_ranks: usize, sizes: &[usize], kernel: impl Into<Kernel>) -> f64 {
     let result = sizes.len() - 1;
     let step = Step { kernel: 0, inputs: (0..result).collect(), results: vec![result] };
     seconds_of_steps(n_ranks, sizes, vec![kernel.into()], &[step])
 }
 
-/// The least time of these steps together, over buffers of these sizes.
+/// Returns the minimum time of these steps together, on buffers of these sizes.
 pub(crate) fn seconds_of_steps(
     n_ranks: usize,
     sizes: &[usize],
@@ -63,7 +65,7 @@ pub(crate) fn seconds_of_steps(
     while trainer.profile()[0].n_steps < N_STEPS && before < ENOUGH {
         trainer.step(&[]).unwrap();
         let profile = trainer.profile()[0];
-        let spent: Duration = Work::ALL.iter().map(|work| profile.spent(*work)).sum();
+        let spent: Duration = KernelCategory::ALL.iter().map(|work| profile.spent(*work)).sum();
         least = least.min(spent - before);
         before = spent;
     }

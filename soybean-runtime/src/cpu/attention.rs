@@ -1,7 +1,8 @@
-//! Scaled dot-product attention and its gradients, a block of queries at a time, so that scores never leave the cache. Where even one block
-//! has too many keys, these come in blocks too, with maxima and sums that are corrected as they go.
+//! Scaled dot-product attention and its gradients, a block of queries at a time, so that scores
+//! never leave the cache. If even one block has too many keys, keys are split into blocks too, with
+//! maxima and sums that are corrected from block to block.
 //!
-//! Source: Dao, Fu, Ermon, Rudra & Ré, "FlashAttention", 2022, whose algorithms 1 and 4 these are.
+//! Source: algorithms 1 and 4 of Dao, Fu, Ermon, Rudra & Ré, "FlashAttention", 2022.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 mod head;
@@ -16,33 +17,61 @@ use self::{
     rows::Rows,
 };
 use super::{
-    engine::Region,
     isa::Isa,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
+    parallel::{N_PIECES, even_pieces, parallel_for, part_range},
     product::{Matrix, Workspace},
-    share::{N_PIECES, even_pieces, part_of, share},
+    region::Region,
     vector::{Accumulate, accumulate_each},
 };
 use crate::{Error, ErrorKind};
 
-/// So many multiplications with their additions take the time of one operation of other kernels.
+/// The number of multiply-adds that take the time of one operation of other kernels.
 const PRODUCTS_PER_OPERATION: usize = 8;
-/// Elements of a unit of work that adds up partial gradients.
+/// The elements of a unit of work that adds up partial gradients.
 const BLOCK: usize = 4096;
-/// The fewest blocks of queries of a part of a head: adding up what the parts give takes time.
+/// The minimum number of blocks of queries in a part of a head, because adding up the results of
+/// parts takes time.
 const FEWEST_BLOCKS: usize = 4;
-/// Elements of partial gradients that there may be at once, if there is no need for more.
+/// The maximum number of elements of partial gradients at once, unless more are needed.
 const N_PARTIAL: usize = 1 << 23;
 
-/// An [`Attention`] made ready.
+/// A prepared [`Attention`].
 pub(crate) struct AttentionKernel {
     form: AttentionForm,
     heads: usize,
     sizes: Sizes,
-    /// Into how many parts the queries of each head are cut for gradients, because there are too few heads; 1 if there are enough. The number of threads does
-    /// not decide.
+    /// The number of parts into which the queries of each head are split for gradients if there are
+    /// few heads; 1 if there are enough. It does not depend on the number of threads.
     n_parts: usize,
     n_threads: usize,
     add: Accumulate,
+}
+
+impl Prepare for Attention {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(AttentionKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for AttentionKernel {
+    fn n_scratch(&self) -> usize {
+        let n_shared = self.sizes.n_shared();
+        match self.form {
+            AttentionForm::Gradient if self.shares_parts() => {
+                self.n_at_once() * (self.n_parts - 1) * n_shared
+            }
+            AttentionForm::Gradient if self.n_parts > 1 => self.n_threads * n_shared,
+            AttentionForm::Forward | AttentionForm::Gradient => 0,
+        }
+    }
+
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let result = arguments.one_result()?;
+        let Arguments { workspaces, scratch, inputs, .. } = arguments;
+        // SAFETY: required of the caller.
+        unsafe { self.run(workspaces, scratch, inputs, &result) }
+    }
 }
 
 impl AttentionKernel {
@@ -60,41 +89,31 @@ impl AttentionKernel {
         }
     }
 
-    /// Whether there are too few heads for all threads, so that they share the parts of each. What a part gives is the same either way.
+    /// Returns true if there are too few heads for all threads, so that they share the parts of
+    /// each head. The result of a part is the same either way.
     const fn shares_parts(&self) -> bool {
         let Self { heads, n_threads, .. } = *self;
         self.n_parts > 1 && heads < 4 * n_threads && !heads.is_multiple_of(n_threads)
     }
 
-    /// Of how many heads threads share the parts at once.
+    /// Returns the number of heads whose parts threads share at once.
     fn n_at_once(&self) -> usize {
         let n_partial = (self.n_parts - 1) * self.sizes.n_shared();
         (N_PARTIAL / n_partial.max(1)).clamp(1, self.heads.max(1))
     }
 
-    /// The number of elements for which a call needs room: the gradients of keys and values that parts of a head give, but for the first.
-    pub(crate) fn n_partial(&self) -> usize {
-        let n_shared = self.sizes.n_shared();
-        match self.form {
-            AttentionForm::Gradient if self.shares_parts() => {
-                self.n_at_once() * (self.n_parts - 1) * n_shared
-            }
-            AttentionForm::Gradient if self.n_parts > 1 => self.n_threads * n_shared,
-            AttentionForm::Forward | AttentionForm::Gradient => 0,
-        }
-    }
-
-    /// Runs the kernel; inputs are queries, keys, values, and for gradients that of the result.
+    /// Runs the kernel. Inputs are queries, keys, values, and for gradients the gradient of the
+    /// result.
     ///
     /// # Safety
     /// Nobody else uses the regions during the call.
     ///
     /// # Panics
-    /// If there is not enough room for partial gradients.
+    /// Panics if there is not enough scratch space for partial gradients.
     pub(crate) unsafe fn run(
         &self,
         workspaces: &mut [Workspace],
-        room: &mut [f32],
+        scratch: &mut [f32],
         inputs: &[Region],
         result: &Region,
     ) -> Result<(), Error> {
@@ -103,48 +122,51 @@ impl AttentionKernel {
         let work = heads * self.sizes.n_products() / PRODUCTS_PER_OPERATION;
         match self.form {
             AttentionForm::Forward => {
-                share(workspaces, heads * n_blocks, work, |workspace, units| {
+                parallel_for(workspaces, heads * n_blocks, work, |workspace, units| {
                     for unit in units {
                         let (head, number) = (unit / n_blocks, unit % n_blocks);
                         let (from, to) = (self.head(inputs, head), self.result(result, head));
                         let block = in_turn(number, n_blocks);
-                        // SAFETY: the regions were found to have the elements that are needed; units write different ones.
+                        // SAFETY: the regions were found to have the elements that are needed;
+                        // units write different ones.
                         unsafe { self.sizes.forward(workspace, from, to, block) };
                     }
                 });
             }
             AttentionForm::Gradient => {
-                let room = &mut room[..self.n_partial()];
-                let (pointer, n_elements) = (room.as_mut_ptr(), room.len());
+                let scratch = &mut scratch[..self.n_scratch()];
+                let (pointer, n_elements) = (scratch.as_mut_ptr(), scratch.len());
                 let partial = Region { pointer, n_elements, dtype: DType::F32 };
-                // SAFETY: as above; there is room for what the parts give.
+                // SAFETY: as above; the scratch space holds the results of all parts.
                 unsafe { self.gradients(workspaces, partial, inputs, result, 3 * work) };
             }
         }
         Ok(())
     }
 
-    /// The gradients of all heads. Each part of a head's queries makes gradients of keys and values, which are then added up in their order.
+    /// Computes the gradients of all heads. Each part of the queries of a head gives gradients of
+    /// keys and values, which are then added up in their order.
     ///
     /// # Safety
-    /// As [`Self::run`]; there is room for [`Self::n_partial`] elements.
+    /// As [`Self::run`]; there are [`CpuKernel::n_scratch`] elements of scratch space.
     unsafe fn gradients(
         &self,
         workspaces: &mut [Workspace],
-        room: Region,
+        scratch: Region,
         inputs: &[Region],
         result: &Region,
         work: usize,
     ) {
         if !self.shares_parts() {
             let n_threads = workspaces.len();
-            return share(workspaces, n_threads, work, |workspace, threads| {
-                for (thread, head) in threads
-                    .flat_map(|it| part_of(self.heads, it, n_threads).map(move |head| (it, head)))
-                {
-                    let partial = room.at(thread * self.sizes.n_shared());
+            return parallel_for(workspaces, n_threads, work, |workspace, threads| {
+                for (thread, head) in threads.flat_map(|it| {
+                    part_range(self.heads, it, n_threads).map(move |head| (it, head))
+                }) {
+                    let partial = scratch.at(thread * self.sizes.n_shared());
                     for part in 0..self.n_parts {
-                        // SAFETY: required of the caller; threads have different heads and room of their own.
+                        // SAFETY: required of the caller; threads have different heads and separate
+                        // scratch space.
                         unsafe { self.part(workspace, inputs, result, (head, part), partial) };
                         if part > 0 {
                             let to = self.written(result, head).key.start;
@@ -159,28 +181,28 @@ impl AttentionKernel {
         for first in (0..self.heads).step_by(n_at_once) {
             let heads = first..self.heads.min(first + n_at_once);
             // SAFETY: required of the caller.
-            unsafe { self.in_parts(workspaces, room, inputs, result, heads) };
+            unsafe { self.in_parts(workspaces, scratch, inputs, result, heads) };
         }
     }
 
-    /// The gradients of some heads, whose parts are shared.
+    /// Computes the gradients of some heads, whose parts are shared.
     ///
     /// # Safety
     /// As [`Self::gradients`].
     unsafe fn in_parts(
         &self,
         workspaces: &mut [Workspace],
-        room: Region,
+        scratch: Region,
         inputs: &[Region],
         result: &Region,
         heads: Range<usize>,
     ) {
         let (n_parts, n) = (self.n_parts, self.sizes.n_shared());
         let partial = |head: usize, part: usize| {
-            room.at(((head - heads.start) * (n_parts - 1) + part.saturating_sub(1)) * n)
+            scratch.at(((head - heads.start) * (n_parts - 1) + part.saturating_sub(1)) * n)
         };
         let work = heads.len() * 3 * self.sizes.n_products() / PRODUCTS_PER_OPERATION;
-        share(workspaces, heads.len() * n_parts, work, |workspace, units| {
+        parallel_for(workspaces, heads.len() * n_parts, work, |workspace, units| {
             for unit in units {
                 let (head, part) = (heads.start + unit / n_parts, unit % n_parts);
                 let to = partial(head, part);
@@ -189,7 +211,7 @@ impl AttentionKernel {
             }
         });
         let n_blocks = n.div_ceil(BLOCK);
-        share(workspaces, heads.len() * n_blocks, heads.len() * n * n_parts, |_, units| {
+        parallel_for(workspaces, heads.len() * n_blocks, heads.len() * n * n_parts, |_, units| {
             for unit in units {
                 let (head, block) = (heads.start + unit / n_blocks, unit % n_blocks * BLOCK);
                 let to = self.written(result, head).key.start.wrapping_add(block);
@@ -202,7 +224,8 @@ impl AttentionKernel {
         });
     }
 
-    /// The gradients that a part of a head's queries gives: the first one's of keys and values go to the result, the others' to where they are added up.
+    /// Computes the gradients from a part of the queries of a head. The first part writes those of
+    /// keys and values to the result, the others to scratch space.
     ///
     /// # Safety
     /// As [`Self::gradients`]; nobody else writes there.
@@ -277,7 +300,8 @@ impl AttentionKernel {
     }
 }
 
-/// Takes the blocks alternately from both ends: of causal attention, the last have the most to do.
+/// Takes blocks alternately from both ends, because in causal attention the last ones have the most
+/// work.
 const fn in_turn(number: usize, n_blocks: usize) -> usize {
     if number.is_multiple_of(2) { number / 2 } else { n_blocks - 1 - number / 2 }
 }

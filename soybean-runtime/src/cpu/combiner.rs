@@ -1,18 +1,19 @@
-//! Combines partial results of several ranks.
+//! Combination of partial results of several ranks.
 #![expect(unsafe_code, reason = "ranks read each other's arenas")]
 
 use soybean_plan::{Combine, DType};
 
 use super::{
     isa::Isa,
+    upcast::{round, upcast},
     vector::{Accumulate, accumulate_each},
-    widen::{round, widen},
 };
 
-/// Elements that are combined at once, so that the sum stays in the first-level cache.
+/// The elements that are combined at once, so that the sum stays in the first-level cache.
 const BLOCK: usize = 2048;
 
-/// How partial results are combined, always in the order of the ranks so that every run gives the same bits.
+/// The combination of partial results, always in the order of the ranks, so that every run gives
+/// the same bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Combiner {
     each: Accumulate,
@@ -26,7 +27,8 @@ impl Combiner {
     /// Combines `n` elements of each of the sources, of `f32` or of `bf16`.
     ///
     /// # Safety
-    /// All have `n` elements of this type; nobody writes to the sources, and nobody else uses the result.
+    /// All have `n` elements of this type; nobody writes to the sources, and nobody else uses the
+    /// result.
     pub(crate) unsafe fn combine(
         &self,
         dtype: DType,
@@ -62,7 +64,7 @@ impl Combiner {
             for (number, source) in sources.clone().enumerate() {
                 let wide = if number == 0 { &mut sum } else { &mut term };
                 // SAFETY: required of the caller; the block is long enough.
-                unsafe { widen(source.wrapping_add(start), wide.as_mut_ptr(), length) };
+                unsafe { upcast(source.wrapping_add(start), wide.as_mut_ptr(), length) };
                 if number > 0 {
                     // SAFETY: both blocks have this length.
                     unsafe { (self.each)(sum.as_mut_ptr(), term.as_ptr(), length) };

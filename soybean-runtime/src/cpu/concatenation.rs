@@ -1,20 +1,38 @@
-//! Tensors one after another.
+//! Concatenation of tensors.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use soybean_plan::Concatenation;
 
-use super::{engine::Region, share::share};
+use super::{
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
+    parallel::parallel_for,
+    region::Region,
+};
 use crate::{Error, ErrorKind};
 
-/// Elements of the result of a unit of work.
+/// The elements of the result of a unit of work.
 const BLOCK: usize = 1024;
 
-/// A [`Concatenation`] made ready.
+/// A prepared [`Concatenation`].
 pub(crate) struct ConcatenationKernel {
     concatenation: Concatenation,
     /// The elements of the result for one step of the outer dims.
     stride: usize,
     parts: Vec<()>,
+}
+
+impl Prepare for Concatenation {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(ConcatenationKernel::new(self, threads.len()))
+    }
+}
+
+impl CpuKernel for ConcatenationKernel {
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let result = arguments.one_result()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.inputs, &result) }
+    }
 }
 
 impl ConcatenationKernel {
@@ -34,14 +52,15 @@ impl ConcatenationKernel {
         self.check(inputs, result)?;
         let Self { concatenation: Concatenation { outer, lengths }, stride, parts } = self;
         let n_elements = *outer * *stride;
-        share(parts, n_elements.div_ceil(BLOCK), n_elements, |(), blocks| {
+        parallel_for(parts, n_elements.div_ceil(BLOCK), n_elements, |(), blocks| {
             let (mut at, end) = (blocks.start * BLOCK, n_elements.min(blocks.end * BLOCK));
             while at < end {
                 let (row, mut rest) = (at / *stride, at % *stride);
                 for (input, length) in inputs.iter().zip(lengths.iter()) {
                     let n = length.saturating_sub(rest).min(end - at);
                     let from = input.at(row * length + rest.min(*length));
-                    // SAFETY: all were found to have the elements that are needed; units write different ones.
+                    // SAFETY: all regions were checked to have the elements that are needed; units
+                    // write different ones.
                     unsafe { result.at(at).copy_from_nonoverlapping(from, n) };
                     at += n;
                     rest = rest.saturating_sub(*length);
@@ -82,7 +101,7 @@ mod tests {
     use soybean_plan::DType;
 
     use super::*;
-    use crate::cpu::oracle::{Dice, in_pool, region};
+    use crate::cpu::random_data::{Dice, in_pool, region};
 
     #[test]
     fn random_concatenations_agree_with_plain_loops() {

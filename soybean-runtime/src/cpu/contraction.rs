@@ -1,30 +1,46 @@
-//! Matrix products, shared out among the threads of a rank.
+//! Matrix products, computed by the threads of a rank.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use soybean_plan::{Contraction, MatrixStrides};
 
 use super::{
-    engine::Region,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
+    parallel::parallel_for,
     product::{Matrix, Workspace},
-    share::share,
+    region::Region,
     space::{Space, offset},
 };
 use crate::{Error, ErrorKind};
 
-/// So many multiplications with their additions take the time of one operation of other kernels.
+/// The number of multiply-adds that take the time of one operation of other kernels.
 const PRODUCTS_PER_OPERATION: usize = 8;
 
-/// A [`Contraction`] made ready.
+/// A prepared [`Contraction`].
 pub(crate) struct ContractionKernel {
     contraction: Contraction,
     /// The batch dims; operands are left, right and result.
     batch: Space,
     /// The elements that left, right and result must have.
     n_needed: [usize; 3],
-    /// Whether the transposed product is computed: the innermost loops want the rows of the result to be next to each other.
-    is_turned: bool,
-    /// Among how many threads the rows and the columns of one product are shared out.
+    /// True if the transposed product is computed, because the innermost loops need contiguous rows
+    /// of the result.
+    is_transposed: bool,
+    /// The number of threads along the rows and along the columns of one product.
     grid: (usize, usize),
+}
+
+impl Prepare for Contraction {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(ContractionKernel::new(self, threads.workspaces))
+    }
+}
+
+impl CpuKernel for ContractionKernel {
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let ([left, right], result) = arguments.regions()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.workspaces, [left, right, result]) }
+    }
 }
 
 impl ContractionKernel {
@@ -42,13 +58,13 @@ impl ContractionKernel {
             needed(1, right, depth, columns),
             needed(2, result, rows, columns),
         ];
-        let is_turned = result.column == 1 && result.row != 1;
-        let (n_rows, n_columns) = if is_turned { (columns, rows) } else { (rows, columns) };
+        let is_transposed = result.column == 1 && result.row != 1;
+        let (n_rows, n_columns) = if is_transposed { (columns, rows) } else { (rows, columns) };
         let grid = grid(n_rows, n_columns, workspaces[0].tile(), workspaces.len());
-        Self { contraction: *contraction, batch: space, n_needed, is_turned, grid }
+        Self { contraction: *contraction, batch: space, n_needed, is_transposed, grid }
     }
 
-    /// Runs the kernel; regions are left, right and result.
+    /// Runs the kernel. Regions are left, right and result.
     ///
     /// # Safety
     /// Nobody else uses the regions during the call.
@@ -64,17 +80,18 @@ impl ContractionKernel {
         let is_split = n_products < workspaces.len();
         let grid = if is_split { self.grid } else { (1, 1) };
         let n_cells = grid.0 * grid.1;
-        share(workspaces, n_products * n_cells, work, |workspace, units| {
+        parallel_for(workspaces, n_products * n_cells, work, |workspace, units| {
             for unit in units {
                 let (product, cell) = (unit / n_cells, unit % n_cells);
-                // SAFETY: all regions were found to have the elements that are needed; cells write different ones.
+                // SAFETY: all regions were checked to have the elements that are needed; cells
+                // write different ones.
                 unsafe { self.multiply(workspace, regions, product, (cell, grid), tile) };
             }
         });
         Ok(())
     }
 
-    /// Computes one cell of the grid over one product.
+    /// Computes one cell of the grid of one product.
     ///
     /// # Safety
     /// As [`Self::run`]; the regions have the elements that are needed.
@@ -92,7 +109,7 @@ impl ContractionKernel {
             Matrix { start: regions[operand].at(start), row: strides.row, column: strides.column }
         };
         let (left, right, result) = (matrix(0, left), matrix(1, right), matrix(2, result));
-        let (n_rows, n_columns, left, right, result) = if self.is_turned {
+        let (n_rows, n_columns, left, right, result) = if self.is_transposed {
             (columns, rows, right.transposed(), left.transposed(), result.transposed())
         } else {
             (rows, columns, left, right, result)
@@ -122,15 +139,15 @@ impl ContractionKernel {
     }
 }
 
-/// Where the `number`-th of `n_parts` parts of `n` elements begins and ends, in whole tiles.
+/// Returns the range of the `number`-th of `n_parts` parts of `n` elements, in whole tiles.
 fn part(n: usize, tile: usize, number: usize, n_parts: usize) -> (usize, usize) {
     let n_tiles = n.div_ceil(tile);
     let bound = |number: usize| (number * n_tiles / n_parts * tile).min(n);
     (bound(number), bound(number + 1))
 }
 
-/// How many parts of the rows and of the columns together are as many as there are threads, and have the least to do: first the tiles of
-/// the largest part, then what each thread has to read.
+/// Returns how many parts of the rows and of the columns give one part to each thread with the
+/// least work. The tiles of the largest part count first, then the elements that each thread reads.
 fn grid(
     n_rows: usize,
     n_columns: usize,
@@ -140,7 +157,7 @@ fn grid(
     let cost = |(by_rows, by_columns): &(usize, usize)| {
         let rows = n_rows.div_ceil(tile_rows).div_ceil(*by_rows) * tile_rows;
         let columns = n_columns.div_ceil(tile_columns).div_ceil(*by_columns) * tile_columns;
-        // Packing and reading an element costs as much as some ten products.
+        // Packing and reading an element costs as much as about ten products.
         rows * columns + 10 * (rows + columns)
     };
     let splits = (1..=n_threads).filter(|it| n_threads.is_multiple_of(*it));
@@ -154,7 +171,7 @@ mod tests {
     use super::*;
     use crate::cpu::{
         isa::Isa,
-        oracle::{Dice, in_pool, place, points, region},
+        random_data::{Dice, in_pool, region},
     };
 
     fn matrix(
@@ -200,9 +217,9 @@ mod tests {
 
         // SAFETY: the buffers are this test's.
         in_pool(|| unsafe { kernel.run(&mut workspaces, regions) }.unwrap());
-        for product in points(&batch) {
+        for product in batch.points() {
             let starts = [&contraction.left, &contraction.right, &contraction.result]
-                .map(|it| place(&product, &it.batch));
+                .map(|it| it.batch.offset(&product));
             for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
                 let term = |k: usize| {
                     let (left_strides, right_strides) = (&contraction.left, &contraction.right);
@@ -213,7 +230,8 @@ mod tests {
                 let expected: f64 = (0..depth).map(term).sum();
                 let place = i * contraction.result.row + j * contraction.result.column;
                 let found = f64::from(result[starts[2] + place]);
-                // Each term is 4 at most, and each sum is rounded to 6e-8 of it; errors add up like a walk.
+                // Each term is at most 4, and each sum is rounded to 6e-8 of it; errors add up like
+                // a random walk.
                 let error = (found - expected).abs();
                 assert!(
                     error < 1e-6 * (1.0 + depth as f64),

@@ -1,4 +1,5 @@
-//! Convolutions and their gradients, as products with the patches of images that are never written out as a whole.
+//! Convolutions and their gradients, as products with the patches of images, which are never stored
+//! as a whole.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 mod filter;
@@ -8,61 +9,89 @@ use std::ops::Range;
 use soybean_plan::{Combine, Convolution, ConvolutionForm};
 
 use super::{
-    engine::Region,
     isa::Isa,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
+    parallel::{parallel_for, part_range},
     patches::{Geometry, Patches},
     product::{Matrix, N_SPARE, Workspace},
-    share::{part_of, share},
+    region::Region,
     vector::{Accumulate, accumulate_each},
     winograd::Winograd,
 };
 use crate::{Error, ErrorKind};
 
-/// So many multiplications with their additions take the time of one operation of other kernels.
+/// The number of multiply-adds that take the time of one operation of other kernels.
 const PRODUCTS_PER_OPERATION: usize = 8;
-/// Pixels, filters or elements of filters of a block: the product of two fits in the spare memory.
+/// The pixels, filters or filter elements of a block: the product of two fits in the spare memory.
 const BLOCK: usize = 256;
 const _: () = assert!(BLOCK * BLOCK <= N_SPARE);
-/// The most elements of a cell of gradients of filters, in spare memory too.
+/// The maximum number of elements of a cell of gradients of filters, which is also in spare memory.
 const N_CELL: usize = N_SPARE / BLOCK * BLOCK;
-/// Cells of gradients with fewer elements of filters take longer to pack than to multiply.
+/// Cells of gradients with fewer filter elements take longer to pack than to multiply.
 const FEW_ELEMENTS: usize = 32;
-/// Pixels over which a unit of work sums gradients of filters.
+/// The pixels over which a unit of work sums gradients of filters.
 const N_LEVELS: usize = 384;
-/// The fewest pixels over which a piece sums gradients of filters, before it is added to others.
+/// The minimum number of pixels over which a piece sums gradients of filters before it is added to
+/// others.
 const FEWEST_LEVELS: usize = 2 * N_LEVELS;
 
-/// A [`Convolution`] made ready.
+/// A prepared [`Convolution`].
 pub(crate) struct ConvolutionKernel {
     convolution: Convolution,
-    /// Whether the filters are turned first.
-    is_turned: bool,
+    /// True if the filters are transposed and flipped first.
+    is_transposed: bool,
     geometry: Geometry,
     /// The elements of one image, one group of filters, and one result of one group.
     sizes: [usize; 3],
     /// The elements of a filter.
     depth: usize,
-    /// Into how many parts the filters (forward), the channels (gradients of images) or the elements of filters (gradients of filters) are
-    /// cut.
+    /// The number of parts of the filters (forward), of the channels (gradients of images) or of
+    /// the filter elements (gradients of filters).
     n_parts: usize,
     n_threads: usize,
-    /// Into how many pieces the pixels are cut over which gradients of filters are summed.
+    /// The number of pieces of the pixels over which gradients of filters are summed.
     n_pieces: usize,
-    /// The loop that adds what a piece has summed.
+    /// The loop that adds the sums of pieces.
     add: Accumulate,
-    /// The way by transforms, where it is faster.
+    /// The Winograd algorithm, if it is faster.
     winograd: Option<Winograd>,
+}
+
+impl Prepare for Convolution {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(ConvolutionKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for ConvolutionKernel {
+    fn n_scratch(&self) -> usize {
+        match self.convolution.form {
+            ConvolutionForm::Filter => self.n_partial(),
+            ConvolutionForm::Forward | ConvolutionForm::Data => {
+                self.winograd.as_ref().map_or_else(|| self.n_transposed(), Winograd::n_scratch)
+            }
+        }
+    }
+
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let ([left, right], result) = arguments.regions()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.workspaces, arguments.scratch, [left, right, result]) }
+    }
 }
 
 impl ConvolutionKernel {
     pub(crate) fn new(convolution: &Convolution, isa: Isa, n_threads: usize) -> Self {
-        let turned = turned(convolution);
+        let transposed = transposed(convolution);
         let winograd = match convolution.form {
             ConvolutionForm::Forward => Winograd::new(convolution, false, isa, n_threads),
-            ConvolutionForm::Data => turned.and_then(|it| Winograd::new(&it, true, isa, n_threads)),
+            ConvolutionForm::Data => {
+                transposed.and_then(|it| Winograd::new(&it, true, isa, n_threads))
+            }
             ConvolutionForm::Filter => None,
         };
-        let (convolution, is_turned) = (turned.as_ref().unwrap_or(convolution), turned.is_some());
+        let (convolution, is_transposed) =
+            (transposed.as_ref().unwrap_or(convolution), transposed.is_some());
         let Convolution { batch, groups, channels, filters, .. } = *convolution;
         let add = accumulate_each(Combine::Sum, isa);
         let geometry = Geometry::new(convolution, isa);
@@ -79,7 +108,7 @@ impl ConvolutionKernel {
         };
         Self {
             convolution: *convolution,
-            is_turned,
+            is_transposed,
             sizes: [
                 channels * geometry.n_image_pixels(),
                 filters * depth,
@@ -95,89 +124,86 @@ impl ConvolutionKernel {
         }
     }
 
-    /// The number of elements for which a call needs room.
-    pub(crate) fn n_room(&self) -> usize {
-        match self.convolution.form {
-            ConvolutionForm::Filter => self.n_partial(),
-            ConvolutionForm::Forward | ConvolutionForm::Data => {
-                self.winograd.as_ref().map_or_else(|| self.n_turned(), Winograd::n_room)
-            }
-        }
+    /// Returns the number of elements of transposed filters.
+    const fn n_transposed(&self) -> usize {
+        if self.is_transposed { self.convolution.groups * self.sizes[1] } else { 0 }
     }
 
-    /// The number of elements of turned filters.
-    const fn n_turned(&self) -> usize {
-        if self.is_turned { self.convolution.groups * self.sizes[1] } else { 0 }
-    }
-
-    /// Runs the kernel; regions are left, right and result.
+    /// Runs the kernel. Regions are left, right and result.
     ///
     /// # Safety
     /// Nobody else uses the regions during the call.
     ///
     /// # Panics
-    /// If there is not enough room.
+    /// Panics if there is not enough scratch space.
     pub(crate) unsafe fn run(
         &self,
         workspaces: &mut [Workspace],
-        room: &mut [f32],
+        scratch: &mut [f32],
         mut regions: [Region; 3],
     ) -> Result<(), Error> {
         self.check(regions)?;
         if let Some(winograd) = &self.winograd {
-            // SAFETY: the regions were found to have the elements that are needed.
-            unsafe { winograd.run(workspaces, room, regions) };
+            // SAFETY: the regions were checked to have the elements that are needed.
+            unsafe { winograd.run(workspaces, scratch, regions) };
             return Ok(());
         }
         let Convolution { batch, groups, form, .. } = self.convolution;
         let n_products = batch * groups;
         let work = n_products * self.sizes[2] * self.depth / PRODUCTS_PER_OPERATION;
-        if self.is_turned {
-            let pointer = room[..self.n_turned()].as_mut_ptr();
-            let turned = Region { pointer, ..regions[1] };
-            // SAFETY: the filters were found to have the elements that are needed, as many as there is room for.
-            unsafe { self.turn_filters(workspaces, regions[1], turned) };
-            regions[1] = turned;
+        if self.is_transposed {
+            let pointer = scratch[..self.n_transposed()].as_mut_ptr();
+            let transposed = Region { pointer, ..regions[1] };
+            // SAFETY: the filters were checked to have the elements that are needed, and the
+            // scratch space holds as many.
+            unsafe { self.transpose_filters(workspaces, regions[1], transposed) };
+            regions[1] = transposed;
         }
         match form {
             ConvolutionForm::Forward => {
                 let n_blocks = self.geometry.n_pixels().div_ceil(BLOCK) * self.n_parts;
-                share(workspaces, n_products * n_blocks, work, |workspace, units| {
+                parallel_for(workspaces, n_products * n_blocks, work, |workspace, units| {
                     for unit in units {
                         let (product, block) = (unit / n_blocks, unit % n_blocks);
-                        // SAFETY: the regions were found to have the elements that are needed; units write different ones.
+                        // SAFETY: the regions were checked to have the elements that are needed;
+                        // units write different ones.
                         unsafe { self.forward(workspace, regions, product, block) };
                     }
                 });
             }
             ConvolutionForm::Data => {
-                share(workspaces, n_products * self.n_parts, work, |workspace, units| {
+                parallel_for(workspaces, n_products * self.n_parts, work, |workspace, units| {
                     for unit in units {
                         let (product, part) = (unit / self.n_parts, unit % self.n_parts);
-                        let channels = part_of(self.convolution.channels, part, self.n_parts);
+                        let channels = part_range(self.convolution.channels, part, self.n_parts);
                         // SAFETY: as above.
                         unsafe { self.data(workspace, regions, product, channels) };
                     }
                 });
             }
             // SAFETY: as above.
-            ConvolutionForm::Filter => unsafe { self.filter(workspaces, room, regions, work) },
+            ConvolutionForm::Filter => unsafe { self.filter(workspaces, scratch, regions, work) },
         }
         Ok(())
     }
 
-    /// Copies filters so that what were their channels are filters, and the other way round, and each begins at its end.
+    /// Copies filters with channels and filters swapped, each flipped in both dims.
     ///
     /// # Safety
     /// Both have all filters, and nobody else uses them.
-    unsafe fn turn_filters(&self, workspaces: &mut [Workspace], filters: Region, turned: Region) {
+    unsafe fn transpose_filters(
+        &self,
+        workspaces: &mut [Workspace],
+        filters: Region,
+        transposed: Region,
+    ) {
         let Convolution { groups, channels, filters: n_filters, .. } = self.convolution;
         let n = self.geometry.n_elements();
-        share(workspaces, groups * n_filters, 2 * self.n_turned(), |_, rows| {
+        parallel_for(workspaces, groups * n_filters, 2 * self.n_transposed(), |_, rows| {
             for (row, channel) in rows.flat_map(|row| (0..channels).map(move |it| (row, it))) {
                 let (group, filter) = (row / n_filters, row % n_filters);
                 let from = filters.at(((group * channels + channel) * n_filters + filter) * n);
-                let to = turned.at((row * channels + channel) * n);
+                let to = transposed.at((row * channels + channel) * n);
                 for element in 0..n {
                     // SAFETY: required of the caller.
                     let value = unsafe { from.wrapping_add(element).read() };
@@ -188,7 +214,8 @@ impl ConvolutionKernel {
         });
     }
 
-    /// A block of pixels of one image's results, for a part of one group's filters.
+    /// Computes a block of pixels of the results of one image, for a part of the filters of one
+    /// group.
     ///
     /// # Safety
     /// As [`Self::run`]; the regions have the elements that are needed.
@@ -201,7 +228,7 @@ impl ConvolutionKernel {
     ) {
         let (n_pixels, depth) = (self.geometry.n_pixels(), self.depth);
         let (pixel, part) = (block / self.n_parts * BLOCK, block % self.n_parts);
-        let part = part_of(self.convolution.filters, part, self.n_parts);
+        let part = part_range(self.convolution.filters, part, self.n_parts);
         let group = product % self.convolution.groups;
         let sizes = (BLOCK.min(n_pixels - pixel), part.len(), depth);
         let to = product * self.sizes[2] + part.start * n_pixels + pixel;
@@ -213,7 +240,8 @@ impl ConvolutionKernel {
         unsafe { workspace.multiply(sizes, patches, filters, result) };
     }
 
-    /// The gradient of some channels of one image in one group: blocks of the patches' gradient, added where the patches lie.
+    /// Computes the gradient of some channels of one image in one group. Blocks of the gradient of
+    /// patches are added to the pixels.
     ///
     /// # Safety
     /// As [`Self::forward`].
@@ -283,9 +311,10 @@ impl ConvolutionKernel {
     }
 }
 
-/// The gradient of images as a convolution of the results' gradient with turned filters, if there is one that pays: between neighbouring
-/// results there must be no gap, no padding may be seen by all of a filter, and with few channels there is too little to do with each patch.
-fn turned(convolution: &Convolution) -> Option<Convolution> {
+/// Returns the gradient of images as a convolution of the gradient of results with flipped filters,
+/// if that is faster. There must be no gap between neighbouring results, and no padding that a
+/// whole filter sees. With few channels there is too little work for each patch.
+fn transposed(convolution: &Convolution) -> Option<Convolution> {
     let Convolution { window, padding, dilation, .. } = *convolution;
     let is_worth = 2 * convolution.channels >= convolution.filters;
     if convolution.form != ConvolutionForm::Data || convolution.stride != [1, 1] || !is_worth {

@@ -1,4 +1,4 @@
-//! Rows of tables by their numbers, and their gradients.
+//! Lookups of rows in tables, and their gradients.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use std::ops::Range;
@@ -6,19 +6,20 @@ use std::ops::Range;
 use soybean_plan::{Combine, DType, Embedding, EmbeddingForm};
 
 use super::{
-    engine::Region,
     isa::Isa,
-    share::share,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
+    parallel::parallel_for,
+    region::Region,
     vector::{Accumulate, accumulate_each},
 };
 use crate::{Error, ErrorKind};
 
-/// Columns of a unit of work: a cache line.
+/// The columns of a unit of work: a cache line.
 const LINE: usize = 16;
-/// The place of rows that are elsewhere.
+/// The entry of rows that other ranks hold.
 const ELSEWHERE: u32 = u32::MAX;
 
-/// An [`Embedding`] made ready.
+/// A prepared [`Embedding`].
 pub(crate) struct EmbeddingKernel {
     embedding: Embedding,
     /// Adds a row to another.
@@ -30,12 +31,12 @@ pub(crate) struct EmbeddingKernel {
 #[derive(Clone, Copy)]
 struct Finder<'a> {
     n_rows: usize,
-    /// The place of each row of the whole table; none if all of them are here.
+    /// The local number of each row of the whole table; none if the rank holds all rows.
     places: Option<&'a [u32]>,
 }
 
 impl Finder<'_> {
-    /// Where the row lies, if the rank holds it.
+    /// Returns the local number of a row, if the rank holds it.
     fn find(&self, index: i32) -> Option<usize> {
         let index = usize::try_from(index).ok()?;
         match self.places {
@@ -45,52 +46,67 @@ impl Finder<'_> {
     }
 }
 
+impl Prepare for Embedding {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(EmbeddingKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for EmbeddingKernel {
+    fn n_scratch(&self) -> usize {
+        let Embedding { rows, vocabulary, .. } = self.embedding;
+        if rows < vocabulary { vocabulary } else { 0 }
+    }
+
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let (inputs, result) = arguments.regions()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.scratch, inputs, &result) }
+    }
+}
+
 impl EmbeddingKernel {
     pub(crate) fn new(embedding: &Embedding, isa: Isa, n_threads: usize) -> Self {
         let add = accumulate_each(Combine::Sum, isa);
         Self { embedding: *embedding, add, parts: vec![(); n_threads] }
     }
 
-    /// The number of places for which a call needs room.
-    pub(crate) const fn n_places(&self) -> usize {
-        let Embedding { rows, vocabulary, .. } = self.embedding;
-        if rows < vocabulary { vocabulary } else { 0 }
-    }
-
-    /// Runs the kernel; inputs are indices, the table or the gradient of its rows, and the numbers of the rows.
+    /// Runs the kernel. Inputs are indices, the table or the gradient of its rows, and the numbers
+    /// of the rows.
     ///
     /// # Safety
     /// Nobody else uses the regions during the call.
     ///
     /// # Panics
-    /// If there is not enough room for the places.
+    /// Panics if there is not enough scratch space.
     pub(crate) unsafe fn run(
         &mut self,
-        room: &mut [f32],
+        scratch: &mut [f32],
         inputs: [Region; 3],
         result: &Region,
     ) -> Result<(), Error> {
         self.check(inputs, result)?;
         let Embedding { form, n_indices, rows, width, .. } = self.embedding;
         let [indices, table, numbers] = inputs;
-        let n_places = self.n_places();
+        let n_places = self.n_scratch();
         // SAFETY: every pattern of bits is a number of either type.
-        let places = unsafe { room[..n_places].align_to_mut::<u32>() }.1;
-        // SAFETY: the input was found to have a number for each row; nobody writes there.
+        let places = unsafe { scratch[..n_places].align_to_mut::<u32>() }.1;
+        // SAFETY: the input was checked to have a number for each row; nobody writes there.
         let numbers = unsafe { std::slice::from_raw_parts(numbers.pointer, rows) };
         if n_places > 0 {
             note_places(numbers, places);
         }
         let finder = Finder { n_rows: rows, places: Some(&*places).filter(|it| !it.is_empty()) };
-        // SAFETY: the input was found to have these indices; nobody writes there.
+        // SAFETY: the input was checked to have these indices; nobody writes there.
         let indices = unsafe { std::slice::from_raw_parts(indices.pointer.cast(), n_indices) };
         let work = n_indices * width;
         match form {
-            EmbeddingForm::Gather => share(&mut self.parts, n_indices, work, |(), range| {
+            EmbeddingForm::Gather => parallel_for(&mut self.parts, n_indices, work, |(), range| {
                 for (at, index) in indices[range.clone()].iter().enumerate() {
                     let to = result.at((range.start + at) * width);
                     match finder.find(*index) {
-                        // SAFETY: the row is one of the table, which was found to have all rows; each of the result is written once.
+                        // SAFETY: the row is in the table, which was checked to have all rows; each
+                        // row of the result is written once.
                         Some(row) => unsafe {
                             to.copy_from_nonoverlapping(table.at(row * width), width);
                         },
@@ -103,7 +119,7 @@ impl EmbeddingKernel {
                 let (add, n_lines) = (self.add, width.div_ceil(LINE));
                 let by_columns = n_lines >= self.parts.len();
                 let n_units = if by_columns { n_lines } else { rows };
-                share(&mut self.parts, n_units, work + rows * width, |(), units| {
+                parallel_for(&mut self.parts, n_units, work + rows * width, |(), units| {
                     let columns = units.start * LINE..width.min(units.end * LINE);
                     let cell = if by_columns { (0..rows, columns) } else { (units, 0..width) };
                     // SAFETY: as above; cells are different elements of the result.
@@ -144,7 +160,7 @@ impl EmbeddingKernel {
     }
 }
 
-/// Writes for each row of the whole table where it lies.
+/// Stores the local number of each row of the whole table.
 fn note_places(numbers: &[f32], places: &mut [u32]) {
     places.fill(ELSEWHERE);
     for (place, number) in (0..).zip(numbers) {
@@ -159,7 +175,7 @@ fn note_places(numbers: &[f32], places: &mut [u32]) {
     }
 }
 
-/// Sums, in the order of the indices, what belongs to some rows and columns of the table.
+/// Sums the gradients of some rows and columns of the table, in the order of the indices.
 ///
 /// # Safety
 /// Gradient and result have the elements that are needed; nobody else uses this cell of the result.
@@ -186,9 +202,9 @@ unsafe fn scatter_add(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::oracle::{Dice, in_pool, region};
+    use crate::cpu::random_data::{Dice, in_pool, region};
 
-    /// The rows that a rank holds: all, a block, or every second.
+    /// Returns the rows that a rank holds: all, a block, or every second.
     fn numbers(dice: &mut Dice, vocabulary: usize) -> Vec<usize> {
         match dice.below(3) {
             0 => (0..vocabulary).collect(),
@@ -224,9 +240,9 @@ mod tests {
             region(&mut floats, DType::F32),
         ];
         let to = region(&mut result, DType::F32);
-        let mut room = vec![0.0; kernel.n_places()];
+        let mut scratch = vec![0.0; kernel.n_scratch()];
         // SAFETY: the buffers are this test's.
-        in_pool(|| unsafe { kernel.run(&mut room, inputs, &to) }.unwrap());
+        in_pool(|| unsafe { kernel.run(&mut scratch, inputs, &to) }.unwrap());
         let mut expected = vec![0.0; n_result];
         for (at, index) in indices.iter().enumerate() {
             let place = numbers.iter().position(|it| i32::try_from(*it) == Ok(*index));

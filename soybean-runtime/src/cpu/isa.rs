@@ -1,9 +1,9 @@
-//! Instruction sets, chosen when the program starts: a plain build uses what the processor has.
+//! Instruction sets, detected at run time, so that a plain build uses what the processor supports.
 
-/// The widest vector instructions that the processor has.
+/// The widest vector instructions that the processor supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
-    /// What every processor of the architecture has.
+    /// The instructions that every processor of the architecture supports.
     Baseline,
     /// 8 lanes and fused multiply-add.
     #[cfg(target_arch = "x86_64")]
@@ -14,7 +14,7 @@ pub(crate) enum Isa {
 }
 
 impl Isa {
-    /// The best of this processor.
+    /// Returns the best instruction set of this processor.
     pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -33,7 +33,7 @@ impl Isa {
         Self::Baseline
     }
 
-    /// All that this processor has, for tests that compare them.
+    /// Returns all instruction sets of this processor, for tests that compare them.
     #[cfg(test)]
     pub(crate) fn all() -> Vec<Self> {
         #[cfg(target_arch = "x86_64")]
@@ -47,9 +47,11 @@ impl Isa {
     }
 }
 
-/// Compiles one function body for every instruction set, and gives the pointer to the right one.
+/// Compiles one function body for every instruction set, and returns the pointer to the right
+/// version.
 ///
-/// The body is an `#[inline(always)]` function whose first type parameter says whether multiply-add is one instruction.
+/// The body is an `#[inline(always)]` function whose first type parameter says whether multiply-add
+/// is one instruction.
 macro_rules! for_each_isa {
     ($(#[$doc:meta])* $choose:ident [$($generics:tt)*] [$($names:tt)*] $pointer:ty, $body:ident ($($argument:ident: $type:ty),*)) => {
         $(#[$doc])*

@@ -4,20 +4,22 @@
 use soybean_plan::{DType, Map};
 
 use super::{
-    engine::{Engine, Region, Scratch},
+    interpreter::{Interpreter, Scratch},
     isa::Isa,
-    share::share,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
+    parallel::parallel_for,
+    region::Region,
     space::Space,
-    widen::round,
+    upcast::round,
 };
 use crate::{Error, ErrorKind};
 
-/// Rows shorter than this are joined, and the inputs that are not dense over them are copied first.
+/// Shorter rows are merged, and inputs that are not dense over them are copied first.
 const SHORT_ROW: usize = 96;
 
-/// A [`Map`] made ready.
+/// A prepared [`Map`].
 pub(crate) struct MapKernel {
-    engine: Engine,
+    interpreter: Interpreter,
     parts: Vec<Scratch>,
     n_needed: Vec<usize>,
     n_results: usize,
@@ -25,7 +27,8 @@ pub(crate) struct MapKernel {
     is_direct: Vec<bool>,
 }
 
-/// The rows over which an engine runs: the space itself, or one long row if its own are short.
+/// Returns the rows of an interpreter: those of the space itself, or one long row if they are
+/// short.
 pub(crate) fn rows(space: &Space) -> Space {
     let is_short = space.extents.last().is_some_and(|row| *row < SHORT_ROW);
     if space.extents.len() == 1 || !is_short {
@@ -33,6 +36,24 @@ pub(crate) fn rows(space: &Space) -> Space {
     }
     let stride = |strides: &Vec<usize>| vec![usize::from(strides.iter().any(|it| *it != 0))];
     Space { extents: vec![space.n_points()], strides: space.strides.iter().map(stride).collect() }
+}
+
+impl Prepare for Map {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(MapKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for MapKernel {
+    fn supports_bf16(&self) -> bool {
+        true
+    }
+
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let Arguments { inputs, results, scalars, .. } = arguments;
+        // SAFETY: required of the caller.
+        unsafe { self.run(inputs, results, scalars) }
+    }
 }
 
 impl MapKernel {
@@ -44,14 +65,14 @@ impl MapKernel {
             let both = joined_dense(*strides);
             both.strides[0] == both.strides[1]
         };
-        let engine = Engine::new(&map.program, rows(&space), space.clone(), isa);
+        let interpreter = Interpreter::new(&map.program, rows(&space), space.clone(), isa);
         Self {
-            parts: (0..n_threads).map(|_| engine.scratch()).collect(),
+            parts: (0..n_threads).map(|_| interpreter.scratch()).collect(),
             n_needed: (0..map.inputs.len()).map(|it| space.n_needed(it)).collect(),
             n_results: map.program.results.len(),
             is_dense: map.inputs.iter().map(is_dense).collect(),
             is_direct: vec![false; map.program.results.len()],
-            engine,
+            interpreter,
         }
     }
 
@@ -66,43 +87,46 @@ impl MapKernel {
         scalars: &[f32],
     ) -> Result<(), Error> {
         self.check(inputs, results)?;
-        let (engine, is_direct) = (&self.engine, &self.is_direct);
-        let row = engine.space.extents.last().copied().unwrap_or(1);
-        let n_points = engine.space.n_points();
+        let (interpreter, is_direct) = (&self.interpreter, &self.is_direct);
+        let row = interpreter.space.extents.last().copied().unwrap_or(1);
+        let n_points = interpreter.space.n_points();
         if n_points == 0 {
             return Ok(());
         }
-        let n_blocks = row.div_ceil(engine.block);
+        let n_blocks = row.div_ceil(interpreter.block);
         let n_units = n_points / row * n_blocks;
-        share(&mut self.parts, n_units, n_points * engine.work(), |scratch, units| {
-            // SAFETY: the inputs were checked to have the elements that are needed; the caller has them alone.
-            unsafe { engine.begin(scratch, inputs, scalars) };
+        parallel_for(&mut self.parts, n_units, n_points * interpreter.work(), |scratch, units| {
+            // SAFETY: the inputs were checked to have the elements that are needed; the caller has
+            // exclusive access.
+            unsafe { interpreter.begin(scratch, inputs, scalars) };
             let mut previous = usize::MAX;
             for unit in units {
-                let (number, at) = (unit / n_blocks, unit % n_blocks * engine.block);
+                let (number, at) = (unit / n_blocks, unit % n_blocks * interpreter.block);
                 if number != previous {
                     // SAFETY: as above.
-                    unsafe { engine.begin_row(scratch, inputs, number) };
+                    unsafe { interpreter.begin_row(scratch, inputs, number) };
                     previous = number;
                 }
-                let n = engine.block.min(row - at);
+                let n = interpreter.block.min(row - at);
                 let place = number * row + at;
                 for (index, result) in results.iter().enumerate() {
                     scratch.targets[index] = is_direct[index].then(|| result.at(place));
                 }
-                // SAFETY: as above; targets are within results, which overlap nothing if they are direct.
-                unsafe { engine.run_block(scratch, inputs, (number, at, n)) };
+                // SAFETY: as above; targets are within results, which overlap nothing if they are
+                // direct.
+                unsafe { interpreter.run_block(scratch, inputs, (number, at, n)) };
                 for (index, result) in results.iter().enumerate().filter(|it| !is_direct[it.0]) {
-                    let from = engine.result(scratch, index);
-                    // SAFETY: the block stands in scratch memory; the result has the elements of the space.
-                    unsafe { store(from, result.place(place), n, result.dtype) };
+                    let from = interpreter.result(scratch, index);
+                    // SAFETY: the block is in scratch memory; the result has the elements of the
+                    // space.
+                    unsafe { store(from, result.address(place), n, result.dtype) };
                 }
             }
         });
         Ok(())
     }
 
-    /// Checks the regions, and finds the results that can be computed where they belong.
+    /// Checks the regions, and finds the results that can be computed in place.
     fn check(&mut self, inputs: &[Region], results: &[Region]) -> Result<(), Error> {
         let fault = |message: String| Err(Error::new(ErrorKind::Program, message));
         let (n_inputs, n_results) = (self.n_needed.len(), self.n_results);
@@ -121,7 +145,7 @@ impl MapKernel {
                 ));
             }
         }
-        let n_points = self.engine.space.n_points();
+        let n_points = self.interpreter.space.n_points();
         for (number, result) in results.iter().enumerate() {
             if result.n_elements < n_points {
                 let found = result.n_elements;
@@ -151,7 +175,8 @@ impl MapKernel {
     }
 }
 
-/// Copies numbers to a buffer of this type: to integers those that it cannot hold are cut off towards zero, or at its bounds.
+/// Copies numbers to a buffer of this type. Integers are truncated towards zero and saturate at
+/// their bounds.
 ///
 /// # Safety
 /// Both have `n` elements and do not overlap.
@@ -183,8 +208,8 @@ unsafe fn cut_off(from: *const f32, to: *mut i32, n: usize) {
 mod tests {
     use super::*;
     use crate::cpu::{
-        engine::element,
-        oracle::{Dice, in_pool, region, values},
+        interpreter::element,
+        random_data::{Dice, in_pool, region, values},
     };
 
     fn check(dice: &mut Dice) {
@@ -210,7 +235,7 @@ mod tests {
             results.iter_mut().map(|it| region(it, dice.pick(&all_types))).collect();
         let input_regions: Vec<Region> =
             inputs.iter_mut().map(|it| region(&mut it.0, it.1)).collect();
-        // Where an input is dense, its buffer may be a result's too.
+        // If an input is dense, its buffer may be that of a result.
         let reused =
             (0..n_inputs).find(|it| kernel.is_dense[*it] && inputs[*it].0.len() == n_points);
         if let Some(input) = reused.filter(|_| dice.below(2) == 0) {
@@ -222,7 +247,8 @@ mod tests {
             for (result, expected) in regions.iter().zip(expected) {
                 // SAFETY: each result has the elements of the space.
                 let found = f64::from(unsafe { element(result, point) });
-                // Programs are short, and their values below 1e4: some 20 roundings of single precision.
+                // Programs are short, and their values are below 1e4: some 20 roundings of single
+                // precision.
                 let tolerance = 2e-6 * expected.abs().max(100.0);
                 let is_near = match result.dtype {
                     DType::F32 => (found - expected).abs() <= tolerance,

@@ -1,6 +1,6 @@
 //! Functions of one number in single precision, without branches so that loops over them vectorise.
 
-/// How `a * b + c` is computed.
+/// The implementation of `a * b + c`.
 pub(crate) trait MultiplyAdd {
     /// `a * b + c`
     fn multiply_add(a: f32, b: f32, c: f32) -> f32;
@@ -10,7 +10,7 @@ pub(crate) trait MultiplyAdd {
 #[cfg(target_arch = "x86_64")]
 pub(crate) enum Fused {}
 
-/// As two instructions, rounded twice: without the instruction, the fused form would be a slow call.
+/// Two instructions, rounded twice. Without the instruction, the fused form would be a slow call.
 pub(crate) enum Separate {}
 
 #[cfg(target_arch = "x86_64")]
@@ -28,7 +28,7 @@ impl MultiplyAdd for Separate {
     }
 }
 
-/// The polynomial with these coefficients, highest power first.
+/// Evaluates the polynomial with these coefficients, highest power first.
 #[inline(always)]
 fn polynomial<M: MultiplyAdd, const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     let mut sum = coefficients[0];
@@ -50,7 +50,7 @@ fn at_most(x: f32, high: f32) -> f32 {
     if x > high { high } else { x }
 }
 
-/// The larger of the two; NaN if either is.
+/// Returns the larger of the two; NaN if either is NaN.
 #[inline(always)]
 pub(crate) fn maximum(a: f32, b: f32) -> f32 {
     if a > b || a.is_nan() { a } else { b }
@@ -62,15 +62,15 @@ pub(crate) fn relu(x: f32) -> f32 {
     at_least(x, 0.0)
 }
 
-/// `e^x`: `x = n ln 2 + r` with whole `n`, `e^r` by a polynomial, then times `2^n` in two factors so that results may be subnormal.
-/// Coefficients: Cephes `expf` (S. Moshier).
+/// `e^x`: `x = n ln 2 + r` with whole `n`, `e^r` by a polynomial, then times `2^n` in two factors
+/// so that results may be subnormal. Coefficients: Cephes `expf` (S. Moshier).
 #[inline(always)]
 pub(crate) fn exp<M: MultiplyAdd>(x: f32) -> f32 {
-    // Adding and subtracting this rounds to a whole number, which then stands in the low bits.
+    // Adding and subtracting this rounds to an integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    // Beyond these the result is 0 or infinite.
+    // Beyond these bounds the result is 0 or infinite.
     let x = at_most(at_least(x, -104.0), 89.0);
     let shifted = M::multiply_add(x, std::f32::consts::LOG2_E, ROUND);
     let whole = shifted - ROUND;
@@ -91,7 +91,8 @@ fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent.wrapping_add(127) << 23).cast_unsigned())
 }
 
-/// The natural logarithm: `x = 2^n m` with `m` near 1, `ln m` by a polynomial. Coefficients: Cephes `logf` (S. Moshier).
+/// The natural logarithm: `x = 2^n m` with `m` near 1, `ln m` by a polynomial. Coefficients: Cephes
+/// `logf` (S. Moshier).
 #[inline(always)]
 pub(crate) fn log<M: MultiplyAdd>(x: f32) -> f32 {
     const SQRT_HALF_BITS: u32 = 0x3f35_04f3;
@@ -123,7 +124,8 @@ pub(crate) fn log<M: MultiplyAdd>(x: f32) -> f32 {
     if x == 0.0 { f32::NEG_INFINITY } else { known }
 }
 
-/// The hyperbolic tangent: a polynomial near 0, else `1 - 2 / (e^2x + 1)`. Coefficients: Cephes `tanhf` (S. Moshier).
+/// The hyperbolic tangent: a polynomial near 0, else `1 - 2 / (e^2x + 1)`. Coefficients: Cephes
+/// `tanhf` (S. Moshier).
 #[inline(always)]
 pub(crate) fn tanh<M: MultiplyAdd>(x: f32) -> f32 {
     let size = x.abs();
@@ -137,7 +139,8 @@ pub(crate) fn tanh<M: MultiplyAdd>(x: f32) -> f32 {
     if size < 0.625 { small } else { large }
 }
 
-/// `1 / (1 + e^-x)`, with the exponential of a negative number only, so that no small result is lost.
+/// `1 / (1 + e^-x)`, with the exponential of a negative number only, so that no small result is
+/// lost.
 #[inline(always)]
 pub(crate) fn sigmoid<M: MultiplyAdd>(x: f32) -> f32 {
     let power = exp::<M>(-x.abs());
@@ -145,7 +148,8 @@ pub(crate) fn sigmoid<M: MultiplyAdd>(x: f32) -> f32 {
     over / (1.0 + power)
 }
 
-/// The error function: a polynomial near 0, else `1 - e^p(x)`. Source: N. Juffa's minimax approximation, below 1 ulp.
+/// The error function: a polynomial near 0, else `1 - e^p(x)`. Source: N. Juffa's minimax
+/// approximation, below 1 ulp.
 #[inline(always)]
 pub(crate) fn erf<M: MultiplyAdd>(x: f32) -> f32 {
     // From here on the result rounds to 1.
@@ -184,9 +188,9 @@ mod tests {
     use soybean_plan::Unary;
 
     use super::*;
-    use crate::cpu::oracle::unary_value;
 
-    /// Compares at numbers of every size and sign; `ulps` is the error allowed, in units in the last place of the result.
+    /// Compares at numbers of every size and sign; `ulps` is the allowed error, in units in the
+    /// last place of the result.
     fn check(unary: Unary, function: fn(f32) -> f32, ulps: f64) {
         let mut worst = (0.0, 0.0);
         let special = [
@@ -206,10 +210,10 @@ mod tests {
             -104.1,
         ];
         let all = (0..=u32::MAX / 29_989).map(|it| f32::from_bits(it * 29_989)).chain(special);
-        // Numbers of middling size matter most.
+        // Numbers of medium size matter most.
         let middle = (-100_000_i32..100_000).map(|it| it as f32 / 1000.0);
         for x in all.chain(middle) {
-            let (expected, found) = (unary_value(unary, f64::from(x)), function(x));
+            let (expected, found) = (unary.evaluate(f64::from(x)), function(x));
             #[expect(clippy::cast_possible_truncation, reason = "the best result there is")]
             let rounded = expected as f32;
             if rounded.is_nan() || rounded.is_infinite() || found.is_nan() || found.is_infinite() {

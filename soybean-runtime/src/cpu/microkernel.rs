@@ -1,12 +1,14 @@
-//! The innermost loops of matrix products, those of the crate `gemm`, chosen for the processor.
+//! The innermost loops of matrix products: those of the crate `gemm`, chosen for the processor.
 
 use super::isa::Isa;
 
-/// `result[i, j] = keep * result[i, j] + factor * sum over k of left[i, k] * right[k, j]` for a tile in registers.
+/// `result[i, j] = keep * result[i, j] + factor * sum over k of left[i, k] * right[k, j]` for a
+/// tile in registers.
 ///
-/// The arguments are: rows, columns and depth; the result and the operands; the result's strides from column to column and from row to row,
-/// the left's from column to column, the right's from row to row and from column to column; `keep`, `factor`, and 0 or 1 where `keep` is
-/// that. Conjugates and prefetching do not matter here.
+/// The arguments are: rows, columns and depth; the result and the operands; the strides of the
+/// result from column to column and from row to row, of the left from column to column, of the
+/// right from row to row and from column to column; `keep`, `factor`, and a flag for the values 0
+/// and 1 of `keep`. Conjugates and prefetching are not used.
 type Function = unsafe fn(
     usize,
     usize,
@@ -31,12 +33,13 @@ type Function = unsafe fn(
 /// The loops for tiles of up to `rows x columns` elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Microkernels {
-    /// The most rows of a tile.
+    /// The maximum number of rows of a tile.
     pub(crate) rows: usize,
-    /// The most columns of a tile.
+    /// The maximum number of columns of a tile.
     pub(crate) columns: usize,
     lanes: usize,
-    /// By the number of vectors in a column of the tile, then by its number of columns, both less one.
+    /// Indexed by the number of vectors in a column of the tile, then by its number of columns,
+    /// both less one.
     functions: &'static [&'static [Function]],
 }
 
@@ -62,7 +65,7 @@ macro_rules! microkernels {
 }
 
 impl Microkernels {
-    /// Those for this instruction set.
+    /// Returns the loops for this instruction set.
     pub(crate) const fn new(isa: Isa) -> Self {
         match isa {
             #[cfg(target_arch = "aarch64")]
@@ -76,7 +79,7 @@ impl Microkernels {
         }
     }
 
-    /// The loop for a tile of this size, neither of which is 0.
+    /// Returns the loop for a tile of this size, neither of which is 0.
     pub(crate) const fn function(&self, n_rows: usize, n_columns: usize) -> Function {
         self.functions[(n_rows - 1) / self.lanes][n_columns - 1]
     }

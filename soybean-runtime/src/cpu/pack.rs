@@ -29,7 +29,7 @@ impl Operand for Matrix {
         self,
         (n_rows, n_levels): (usize, usize),
         n_columns: usize,
-        room: *mut f32,
+        scratch: *mut f32,
         height: usize,
     ) -> Panels {
         // Microkernels read whole vectors, so only whole tiles can be used without packing.
@@ -39,32 +39,32 @@ impl Operand for Matrix {
             return Panels { matrix: self, step: height };
         }
         for (panel, row) in (0..n_rows).step_by(height).enumerate() {
-            let to = room.wrapping_add(panel * height * n_levels);
+            let to = scratch.wrapping_add(panel * height * n_levels);
             let n_rows = height.min(n_rows - row);
             // SAFETY: required of the caller.
             unsafe { pack(self.from(row, 0), n_rows, n_levels, to, height) };
         }
-        let matrix = Self { start: room, row: 1, column: height };
+        let matrix = Self { start: scratch, row: 1, column: height };
         Panels { matrix, step: height * n_levels }
     }
 
     unsafe fn as_right(
         self,
         (n_levels, n_columns): (usize, usize),
-        room: *mut f32,
+        scratch: *mut f32,
         width: usize,
     ) -> Panels {
         if self.row == 1 && READS_DENSE_COLUMNS {
             return Panels { matrix: self, step: width * self.column };
         }
         for (panel, column) in (0..n_columns).step_by(width).enumerate() {
-            let to = room.wrapping_add(panel * width * n_levels);
+            let to = scratch.wrapping_add(panel * width * n_levels);
             let n_columns = width.min(n_columns - column);
             let from = self.from(0, column).transposed();
             // SAFETY: required of the caller.
             unsafe { pack(from, n_columns, n_levels, to, width) };
         }
-        let matrix = Self { start: room, row: width, column: 1 };
+        let matrix = Self { start: scratch, row: width, column: 1 };
         Panels { matrix, step: width * n_levels }
     }
 }

@@ -1,14 +1,18 @@
-//! Windows of tensors that may reach beyond them.
+//! Copies of windows that may reach beyond a tensor.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use std::ops::Range;
 
 use soybean_plan::{DType, Padding};
 
-use super::{engine::Region, share::share};
+use super::{
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
+    parallel::parallel_for,
+    region::Region,
+};
 use crate::{Error, ErrorKind};
 
-/// A [`Padding`] made ready. A unit is a row: what the last dim has where the others are fixed.
+/// A prepared [`Padding`]. A unit of work is a row along the last dim.
 pub(crate) struct PaddingKernel {
     /// The dims before the last, outermost first.
     outer: Vec<Dim>,
@@ -18,7 +22,7 @@ pub(crate) struct PaddingKernel {
     parts: Vec<()>,
 }
 
-/// How the window lies along one dim.
+/// The window along one dim.
 #[derive(Clone, Copy)]
 struct Dim {
     input: usize,
@@ -27,15 +31,29 @@ struct Dim {
 }
 
 impl Dim {
-    /// Where the input's element for this one of the result lies, if there is one.
+    /// Returns the position in the input of this position of the result, if there is one.
     fn inside(self, at: usize) -> Option<usize> {
         at.checked_add_signed(-self.low).filter(|it| *it < self.input)
     }
 
-    /// The elements of the result that are in the input.
+    /// Returns the positions of the result that are in the input.
     fn seen(self) -> Range<usize> {
         let bound = |at: usize| at.saturating_add_signed(self.low).min(self.result);
         bound(0)..bound(self.input)
+    }
+}
+
+impl Prepare for Padding {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(PaddingKernel::new(self, threads.len()))
+    }
+}
+
+impl CpuKernel for PaddingKernel {
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let ([input], result) = arguments.regions()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(&input, &result) }
     }
 }
 
@@ -45,7 +63,7 @@ impl PaddingKernel {
         let extents = padding.input.iter().zip(padding.result.iter()).zip(padding.low);
         for ((input, result), low) in extents {
             let low = isize::try_from(low).expect("32 bits fit in an address");
-            // A dim that is kept whole makes the one before longer.
+            // A dim that is kept whole is merged into the one before.
             match dims.last_mut().filter(|_| low == 0 && input == result) {
                 Some(last) => {
                     last.input *= input;
@@ -84,10 +102,10 @@ impl PaddingKernel {
             return fault("expected a result apart from the input".to_owned());
         }
         let (outer, row, fill) = (&self.outer, self.row, bits(self.fill, result.dtype));
-        share(&mut self.parts, n_rows, n_points, |(), rows| {
+        parallel_for(&mut self.parts, n_rows, n_points, |(), rows| {
             for number in rows {
                 let to = result.at(number * row.result);
-                // SAFETY: the result was found to have all rows; each is written once.
+                // SAFETY: the result was checked to have all rows; each is written once.
                 let to = unsafe { std::slice::from_raw_parts_mut(to, row.result) };
                 let seen = if to.is_empty() { None } else { source(outer, number) };
                 let Some(from) = seen.filter(|_| !row.seen().is_empty()) else {
@@ -97,7 +115,7 @@ impl PaddingKernel {
                 let Range { start, end } = row.seen();
                 let first = row.inside(start).expect("a seen element is inside");
                 let from = input.at(from * row.input + first);
-                // SAFETY: the input was found to have all elements; nobody writes there.
+                // SAFETY: the input was checked to have all elements; nobody writes there.
                 let from = unsafe { std::slice::from_raw_parts(from, end - start) };
                 to[..start].fill(fill);
                 to[start..end].copy_from_slice(from);
@@ -108,7 +126,7 @@ impl PaddingKernel {
     }
 }
 
-/// The row of the input that a row of the result shows, if it is not outside.
+/// Returns the row of the input that a row of the result copies, unless it is outside.
 fn source(outer: &[Dim], mut row: usize) -> Option<usize> {
     let (mut number, mut step) = (0, 1);
     for dim in outer.iter().rev() {
@@ -119,11 +137,11 @@ fn source(outer: &[Dim], mut row: usize) -> Option<usize> {
     Some(number)
 }
 
-/// A number as an element of this type, in the guise in which elements are copied.
+/// Returns a number as an element of this type, in the type in which elements are copied.
 fn bits(value: f64, dtype: DType) -> f32 {
     #[expect(clippy::cast_possible_truncation, reason = "rounded to the type of the elements")]
     match dtype {
-        // Elements of bf16 are widened before they come here.
+        // Elements of bf16 are converted before.
         DType::F32 | DType::Bf16 => value as f32,
         DType::I32 => f32::from_bits((value.round() as i32).cast_unsigned()),
     }
@@ -134,7 +152,7 @@ mod tests {
     use soybean_plan::{MAX_RANK, Shape};
 
     use super::*;
-    use crate::cpu::oracle::{Dice, in_pool, place, points, region};
+    use crate::cpu::random_data::{Dice, in_pool, region};
 
     fn random(dice: &mut Dice) -> Padding {
         let input = dice.shape();
@@ -166,9 +184,9 @@ mod tests {
         };
         let strides = padding.input.dense_strides();
         let value = |point: &Vec<usize>| {
-            inside(point).map_or(fill, |it| input[place(&it, &strides)].to_bits())
+            inside(point).map_or(fill, |it| input[strides.offset(&it)].to_bits())
         };
-        points(&padding.result).iter().map(value).collect()
+        padding.result.points().iter().map(value).collect()
     }
 
     #[test]

@@ -263,34 +263,34 @@ impl Operand for Patches<'_> {
         self,
         (n_rows, n_levels): (usize, usize),
         _n_columns: usize,
-        room: *mut f32,
+        scratch: *mut f32,
         height: usize,
     ) -> Panels {
         for row in (0..n_rows).step_by(height) {
             let (from, n_rows) = (self.from(row, 0), height.min(n_rows - row));
-            let panel = room.wrapping_add(row * n_levels);
+            let panel = scratch.wrapping_add(row * n_levels);
             // SAFETY: required of the caller.
             unsafe { (self.geometry.copy)(from, (n_rows, n_levels), panel, height) };
         }
-        let matrix = Matrix { start: room, row: 1, column: height };
+        let matrix = Matrix { start: scratch, row: 1, column: height };
         Panels { matrix, step: height * n_levels }
     }
 
     unsafe fn as_right(
         self,
         (n_levels, n_columns): (usize, usize),
-        room: *mut f32,
+        scratch: *mut f32,
         width: usize,
     ) -> Panels {
         if READS_DENSE_COLUMNS {
             // SAFETY: required of the caller.
-            unsafe { (self.geometry.copy)(self, (n_levels, n_columns), room, n_levels) };
-            let matrix = Matrix { start: room, row: 1, column: n_levels };
+            unsafe { (self.geometry.copy)(self, (n_levels, n_columns), scratch, n_levels) };
+            let matrix = Matrix { start: scratch, row: 1, column: n_levels };
             return Panels { matrix, step: width * n_levels };
         }
-        let matrix = Matrix { start: room, row: width, column: 1 };
+        let matrix = Matrix { start: scratch, row: width, column: 1 };
         for column in 0..n_columns {
-            let panel = room.wrapping_add(column / width * width * n_levels);
+            let panel = scratch.wrapping_add(column / width * width * n_levels);
             for level in 0..n_levels {
                 let to = Matrix { start: panel, ..matrix }.from(level, column % width).start;
                 // SAFETY: required of the caller.

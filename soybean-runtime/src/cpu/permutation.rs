@@ -1,11 +1,12 @@
-//! Copies in another order of dims.
+//! Copies with another order of dims.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
 use soybean_plan::Permutation;
 
 use super::{
-    engine::Region,
-    share::share,
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
+    parallel::parallel_for,
+    region::Region,
     space::{Space, offset},
 };
 use crate::{Error, ErrorKind};
@@ -13,7 +14,8 @@ use crate::{Error, ErrorKind};
 /// Squares of this size are copied at once, so that lines of both sides stay in the cache.
 const SQUARE: usize = 32;
 
-/// A [`Permutation`] made ready: the last dim of the space, and for transposes the dim along which the input is dense, are copied in squares.
+/// A prepared [`Permutation`]. The last dim of the space, and for transposes the dim along which
+/// the input is dense, are copied in squares.
 pub(crate) struct PermutationKernel {
     /// The dims around the squares; operands are the result and the input.
     outer: Space,
@@ -24,6 +26,20 @@ pub(crate) struct PermutationKernel {
     n_needed: usize,
     n_points: usize,
     parts: Vec<()>,
+}
+
+impl Prepare for Permutation {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(PermutationKernel::new(self, threads.len()))
+    }
+}
+
+impl CpuKernel for PermutationKernel {
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let ([input], result) = arguments.regions()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(&input, &result) }
+    }
 }
 
 impl PermutationKernel {
@@ -72,14 +88,15 @@ impl PermutationKernel {
         let (outer, paired, last) = (&self.outer, self.paired, self.last);
         let n_stripes = paired.0.div_ceil(SQUARE);
         let n_units = outer.n_points() * n_stripes;
-        share(&mut self.parts, n_units, 2 * self.n_points, |(), units| {
+        parallel_for(&mut self.parts, n_units, 2 * self.n_points, |(), units| {
             for unit in units {
                 let (number, stripe) = (unit / n_stripes, unit % n_stripes);
                 let from = offset(&outer.extents, &outer.strides[1], number);
                 let to = offset(&outer.extents, &outer.strides[0], number);
                 let rows = stripe * SQUARE..paired.0.min((stripe + 1) * SQUARE);
                 let pointers = (input.at(from), result.at(to));
-                // SAFETY: both were found to have all elements of the space; units have different ones.
+                // SAFETY: both were checked to have all elements of the space; units have different
+                // ones.
                 unsafe { copy_stripe(pointers.0, pointers.1, rows, paired, last) };
             }
         });
@@ -88,7 +105,8 @@ impl PermutationKernel {
 }
 
 /// # Safety
-/// The pointers are where a plane of the space begins for input and result, and nobody else writes there.
+/// The pointers are to the start of a plane of the space for input and result, and nobody else
+/// writes there.
 unsafe fn copy_stripe(
     input: *const f32,
     result: *mut f32,
@@ -124,7 +142,7 @@ mod tests {
     use soybean_plan::DType;
 
     use super::*;
-    use crate::cpu::oracle::{Dice, in_pool, place, points, region};
+    use crate::cpu::random_data::{Dice, in_pool, region};
 
     #[test]
     fn random_permutations_agree_with_plain_loops() {
@@ -140,7 +158,7 @@ mod tests {
             // SAFETY: the buffers are this test's.
             in_pool(|| unsafe { kernel.run(&regions.0, &regions.1) }.unwrap());
             let expected: Vec<f32> =
-                points(&extents).iter().map(|it| input[place(it, &permutation.input)]).collect();
+                extents.points().iter().map(|it| input[permutation.input.offset(it)]).collect();
             assert_eq!(result, expected, "{permutation:?}");
         }
     }

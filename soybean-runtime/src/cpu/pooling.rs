@@ -8,14 +8,15 @@ use soybean_plan::{Pooling, PoolingForm};
 #[cfg(target_arch = "x86_64")]
 use super::math::Fused;
 use super::{
-    engine::Region,
     isa::{Isa, for_each_isa},
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
     math::{self, MultiplyAdd, Separate},
-    share::share,
+    parallel::parallel_for,
+    region::Region,
 };
 use crate::{Error, ErrorKind};
 
-/// A [`Pooling`] made ready.
+/// A prepared [`Pooling`].
 pub(crate) struct PoolingKernel {
     geometry: Geometry,
     form: PoolingForm,
@@ -24,23 +25,39 @@ pub(crate) struct PoolingKernel {
     parts: Vec<Scratch>,
 }
 
-/// How windows lie in a plane.
+/// The geometry of windows in a plane.
 struct Geometry {
     pooling: Pooling,
-    /// For each column of the window, from which to which column of the result it is within the image.
+    /// For each column of the window, the columns of the result for which it is within the image.
     seen: Vec<Range<usize>>,
 }
 
-/// For each window of a row, its largest element, and where that would stand in the image for the first window without padding.
+/// For each window of a row, its maximum, and the position of the maximum in the image as for the
+/// first window without padding.
 struct Scratch {
     largest: Vec<f32>,
     places: Vec<u32>,
-    /// Pixels that are not next to one another in the image.
+    /// Pixels that are not contiguous in the image.
     pixels: Vec<f32>,
 }
 
-/// Works on one plane: the inputs are the planes that the form has, in their order, and an empty one if it has only one.
+/// The loop over one plane. Inputs are the planes of the form, in their order, and an empty one if
+/// there is only one.
 type Plane = unsafe fn(&Geometry, &mut Scratch, [&[f32]; 2], &mut [f32]);
+
+impl Prepare for Pooling {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(PoolingKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for PoolingKernel {
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let result = arguments.one_result()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.inputs, &result) }
+    }
+}
 
 impl PoolingKernel {
     pub(crate) fn new(pooling: &Pooling, isa: Isa, n_threads: usize) -> Self {
@@ -79,12 +96,13 @@ impl PoolingKernel {
         let Self { geometry, run, parts, n_planes, .. } = self;
         let Pooling { window, result: [height, width], .. } = geometry.pooling;
         let work = *n_planes * (height * width * window[0] * window[1]).max(n_result);
-        share(parts, *n_planes, work, |scratch, planes| {
+        parallel_for(parts, *n_planes, work, |scratch, planes| {
             for plane in planes {
                 let input = |number: usize| {
                     let n = sizes[number];
                     let Some(input) = inputs.get(number) else { return &[][..] };
-                    // SAFETY: the input was found to have so many elements in each plane, and nobody writes there.
+                    // SAFETY: the input was checked to have this many elements in each plane, and
+                    // nobody writes there.
                     unsafe { std::slice::from_raw_parts(input.at(plane * n), n) }
                 };
                 let to = result.at(plane * n_result);
@@ -97,7 +115,8 @@ impl PoolingKernel {
         Ok(())
     }
 
-    /// The elements of one plane of each input (0 for those that the form does not have), and of the result.
+    /// Returns the elements of one plane of each input (0 for inputs that the form does not have),
+    /// and of the result.
     const fn sizes(&self) -> ([usize; 2], usize) {
         let Pooling { image, result, .. } = self.geometry.pooling;
         let (image, result) = (image[0] * image[1], result[0] * result[1]);
@@ -136,8 +155,9 @@ impl PoolingKernel {
 }
 
 impl Geometry {
-    /// For each element of the window, row by row, those windows of a row of results in which it is within the image, and the place in the
-    /// image of its pixel for the first of these; the pixels for the others follow at the stride.
+    /// Returns, for each element of the window, the windows of a row of results for which it is
+    /// within the image. Also returns the position of its pixel for the first of these; the pixels
+    /// for the others follow at the stride.
     #[inline(always)]
     fn elements(&self, row: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
         let Pooling { image: [height, width], window, stride, padding, .. } = self.pooling;
@@ -155,9 +175,9 @@ impl Geometry {
     }
 }
 
-/// How the pixels of a window become one.
+/// The combination of the pixels of a window.
 trait Combined {
-    /// What no pixels give.
+    /// The value of no pixels.
     const NOTHING: f32;
     fn combined(a: f32, b: f32) -> f32;
 }
@@ -196,7 +216,7 @@ for_each_isa! {
 }
 
 /// # Safety
-/// Safe wherever its instructions are.
+/// Safe on processors with its instructions.
 #[inline(always)]
 unsafe fn combined_body<M: MultiplyAdd, C: Combined>(
     geometry: &Geometry,
@@ -217,26 +237,27 @@ unsafe fn combined_body<M: MultiplyAdd, C: Combined>(
     }
 }
 
-/// The first pixels at this stride, as many as there is room for: where they lie, if they are next to one another, else copied.
+/// Returns the first pixels at this stride, as many as `strided` holds: in place if they are
+/// contiguous, else copied.
 #[inline(always)]
-fn pixels<'a>(image: &'a [f32], room: &'a mut [f32], stride: usize) -> &'a [f32] {
-    let n = room.len();
+fn pixels<'a>(image: &'a [f32], strided: &'a mut [f32], stride: usize) -> &'a [f32] {
+    let n = strided.len();
     if stride == 1 {
         return &image[..n];
     }
     if stride == 2 && n > 0 {
-        // With a stride that is known, the loop vectorises; the last pixel may have no neighbour.
-        room[n - 1] = image[2 * (n - 1)];
-        for (to, [pixel, _]) in room[..n - 1].iter_mut().zip(image.as_chunks().0) {
+        // With a known stride the loop vectorises; the last pixel may have no neighbour.
+        strided[n - 1] = image[2 * (n - 1)];
+        for (to, [pixel, _]) in strided[..n - 1].iter_mut().zip(image.as_chunks().0) {
             *to = *pixel;
         }
     } else {
-        room.iter_mut().zip(image.iter().step_by(stride)).for_each(|(to, pixel)| *to = *pixel);
+        strided.iter_mut().zip(image.iter().step_by(stride)).for_each(|(to, pixel)| *to = *pixel);
     }
-    room
+    strided
 }
 
-/// The place of the largest element of a window that has none.
+/// The position of the maximum in a window without pixels.
 const NOWHERE: u32 = u32::MAX;
 
 /// # Safety
@@ -254,11 +275,11 @@ unsafe fn max_gradient_body<M: MultiplyAdd>(
     for (row, gradients) in gradients.chunks_exact(width.max(1)).enumerate() {
         scratch.places.fill(NOWHERE);
         for (windows, first) in geometry.elements(row) {
-            // The same for all windows, so that the loop has no more to do than to choose.
+            // The value is the same for all windows, so that the loop only has to choose.
             let here = u32::try_from(first + margin - windows.start * stride)
                 .expect("planes have fewer than 2^32 pixels");
-            let room = &mut scratch.pixels[..windows.len()];
-            let pixels = pixels(&image[first..], room, stride);
+            let strided = &mut scratch.pixels[..windows.len()];
+            let pixels = pixels(&image[first..], strided, stride);
             let places = scratch.places[windows.clone()].iter_mut();
             let best = places.zip(&mut scratch.largest[windows]);
             for ((place, largest), pixel) in best.zip(pixels) {

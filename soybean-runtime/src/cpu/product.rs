@@ -47,25 +47,25 @@ pub(crate) trait Operand: Copy {
     /// Returns the matrix without the rows and columns before these.
     fn from(self, row: usize, column: usize) -> Self;
 
-    /// Returns the first rows and columns as panels of `height` rows, packed into `room` or in
+    /// Returns the first rows and columns as panels of `height` rows, packed into `scratch` or in
     /// place. The product has `n_columns` columns.
     ///
     /// # Safety
-    /// The matrix has these sizes, and `room` holds whole panels.
+    /// The matrix has these sizes, and `scratch` holds whole panels.
     unsafe fn as_left(
         self,
         sizes: (usize, usize),
         n_columns: usize,
-        room: *mut f32,
+        scratch: *mut f32,
         height: usize,
     ) -> Panels;
 
-    /// Returns the first rows and columns as panels of `width` columns, packed into `room` or in
+    /// Returns the first rows and columns as panels of `width` columns, packed into `scratch` or in
     /// place.
     ///
     /// # Safety
     /// As [`Self::as_left`].
-    unsafe fn as_right(self, sizes: (usize, usize), room: *mut f32, width: usize) -> Panels;
+    unsafe fn as_right(self, sizes: (usize, usize), scratch: *mut f32, width: usize) -> Panels;
 }
 
 /// Memory of one thread for packed blocks.

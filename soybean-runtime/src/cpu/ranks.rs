@@ -1,4 +1,4 @@
-//! All ranks on the CPU: each is a thread, or a few, that live as long as the trainer.
+//! All ranks on the CPU: each is one thread or a few, which live as long as the trainer.
 
 use std::{
     num::NonZero,
@@ -17,24 +17,24 @@ use crate::{
     data::Values,
     dispatch::SharedState,
     model::AnyModel,
-    ranks::{Feed, Order, Ranks, Report, Training},
+    ranks::{BatchSource, Command, Ranks, Report, TrainStep},
     shared_memory::SharedMemoryGroup,
     transport::Transport,
     worker::Worker,
 };
 
-/// Which of a model's ranks this process runs.
+/// The ranks of a model that this process runs.
 pub(crate) struct Part<'a> {
     /// Their numbers.
     pub(crate) ranks: Range<usize>,
-    /// The cores that are theirs.
+    /// The cores that they may use.
     pub(crate) n_cores: usize,
     /// How a rank reaches those of other processes, where there are any.
     pub(crate) transport: &'a dyn Fn(usize) -> Option<Box<dyn Transport>>,
 }
 
 impl Part<'static> {
-    /// All ranks.
+    /// Returns all ranks.
     fn whole(n_ranks: usize) -> Self {
         let n_cores = thread::available_parallelism().map_or(1, NonZero::get);
         Self { ranks: 0..n_ranks, n_cores, transport: &|_| None }
@@ -48,12 +48,13 @@ pub(crate) struct CpuRanks {
     threads: Vec<JoinHandle<()>>,
     /// The batch that is kept until its step.
     queued: Vec<Values>,
-    /// Why the ranks are not on GPUs, if that is to be said.
+    /// The reason why the ranks are not on GPUs, if it should be reported.
     obstacle: Option<String>,
 }
 
 impl CpuRanks {
-    /// Starts the ranks. `obstacle` is why they are not on GPUs, if that is to be said.
+    /// Starts the ranks. `obstacle` is the reason why they are not on GPUs, if it should be
+    /// reported.
     pub(crate) fn new(
         model: &AnyModel,
         config: &Config,
@@ -94,27 +95,31 @@ impl CpuRanks {
 }
 
 impl Ranks for CpuRanks {
-    fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
-        match order {
-            Order::Queue { batch } => keep(batch, &mut self.queued),
-            Order::Train(Training { feed: Feed::Queued { next }, moment, trace_from }) => {
+    fn call(&mut self, command: Command<'_>) -> Result<(), Error> {
+        match command {
+            Command::Queue { batch } => keep(batch, &mut self.queued),
+            Command::Train(TrainStep {
+                batch: BatchSource::Queued { next },
+                context,
+                trace_from,
+            }) => {
                 let batch: Vec<View<'_>> = self.queued.iter().map(Values::view).collect();
-                let feed = Feed::Batch(&batch);
-                self.shared.dispatcher.dispatch(Order::Train(Training {
-                    feed,
-                    moment,
+                let batch = BatchSource::Batch(&batch);
+                self.shared.dispatcher.dispatch(Command::Train(TrainStep {
+                    batch,
+                    context,
                     trace_from,
                 }));
                 if let Some(next) = next {
                     keep(next, &mut self.queued);
                 }
             }
-            order @ (Order::Train(_)
-            | Order::Evaluate { .. }
-            | Order::Fetch(_)
-            | Order::Save(_)
-            | Order::Load { .. }
-            | Order::ResetProfile) => self.shared.dispatcher.dispatch(order),
+            command @ (Command::Train(_)
+            | Command::Evaluate { .. }
+            | Command::Fetch(_)
+            | Command::Save(_)
+            | Command::Load { .. }
+            | Command::ResetProfile) => self.shared.dispatcher.dispatch(command),
         }
         self.shared.abort.first().map_or(Ok(()), Err)
     }
@@ -140,14 +145,14 @@ impl Drop for CpuRanks {
         if self.threads.len() == self.shared.dispatcher.n_ranks() {
             self.shared.dispatcher.stop();
             for thread in self.threads.drain(..) {
-                // A rank's panic has been reported where it happened.
+                // The panic of a rank has been reported already.
                 let _reported = thread.join();
             }
         }
     }
 }
 
-/// Copies a batch into the memory of the one before it.
+/// Copies a batch into the memory of the previous one.
 fn keep(batch: &[View<'_>], kept: &mut Vec<Values>) {
     kept.resize(batch.len(), Values::F32(Vec::new()));
     for (view, values) in batch.iter().zip(kept) {
@@ -219,14 +224,15 @@ impl Pool {
         Ok(Self { pool: Some(pool), threads })
     }
 
-    /// Runs the worker on the first free thread of the pool, so that its kernels share work without a queue in between.
+    /// Runs the worker on the first free thread of the pool, so that its kernels share work without
+    /// a queue in between.
     fn run(self, worker: Worker) {
         match self.pool {
             Some(pool) => pool.install(|| worker.run()),
             None => worker.run(),
         }
         for thread in self.threads {
-            // A panic has been reported where it happened.
+            // A panic has been reported already.
             let _reported = thread.join();
         }
     }

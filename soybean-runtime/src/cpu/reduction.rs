@@ -1,100 +1,80 @@
 //! Fused reductions: a map whose blocks are combined before they leave the cache.
 #![expect(unsafe_code, reason = "kernels work on memory that other buffers share")]
 
+mod shape;
+
 use std::ops::Range;
 
 use soybean_plan::{Combine, DType, Reduction, Strides};
 
+use self::shape::TaskShape;
 use super::{
-    engine::{Engine, Region, Scratch},
+    interpreter::{Interpreter, Scratch},
     isa::Isa,
-    share::{part_of, share},
+    kernel::{Arguments, CpuKernel, Prepare, Threads},
+    parallel::{parallel_for, part_range},
+    region::Region,
     space::{Space, offset},
     vector::{Accumulate, accumulate_all, accumulate_each},
 };
 use crate::{Error, ErrorKind};
 
-/// This many values are added before the sum is added to another: sums of sums round less than one long sum.
+/// The number of values that are added before the sum is added to another: sums of sums round less
+/// than one long sum.
 const N_SHORT_SUM: usize = 64;
-/// The fewest points of a piece of a task.
-const PIECE: usize = 16 * 1024;
-/// The most pieces of a task.
-const MAX_PIECES: usize = 32;
 
-/// A [`Reduction`] made ready.
+/// A prepared [`Reduction`].
 ///
-/// The dims of its space are ordered: those kept, those reduced, and as the last the innermost one, which may be either. A task is one
-/// block of results (innermost dim kept) or one result (innermost dim reduced); its units are the rows or blocks that are combined. Where there are few
-/// tasks, the units are cut into pieces, a power of two of them; neighbours are combined pair by pair, then pairs of these. So threads can share the tasks, or
-/// their pieces, and most pairs are of one thread.
+/// The dims of its space are ordered: those kept, those reduced, and last the innermost one, which
+/// may be either. A task is one block of results (innermost dim kept) or one result (innermost dim
+/// reduced). Its units are the rows or blocks that are combined. If there are few tasks, the units
+/// are split into a power of two of pieces. Neighbours are combined pair by pair, then pairs of
+/// these. Threads can thus share the tasks, or their pieces, and most pairs belong to one thread.
 pub(crate) struct ReductionKernel {
     core: Core,
     parts: Vec<Part>,
 }
 
-/// What all threads read.
+/// The state that all threads read.
 struct Core {
-    engine: Engine,
+    interpreter: Interpreter,
     n_needed: Vec<usize>,
     n_results_needed: usize,
     combine: Combine,
     each: Accumulate,
     all: Accumulate,
-    shape: Shape,
-}
-
-/// The numbers that say which point is whose.
-struct Shape {
-    kept: Vec<usize>,
-    kept_strides: Vec<usize>,
-    n_kept: usize,
-    n_reduced: usize,
-    row: usize,
-    row_stride: usize,
-    is_row_kept: bool,
-    n_blocks: usize,
-    block: usize,
-    /// Into how many pieces the units of a task are cut.
-    n_pieces: usize,
+    shape: TaskShape,
 }
 
 struct Part {
     scratch: Scratch,
     short: Vec<f32>,
-    /// What pieces give that wait for their neighbours; the first is in the end what the task gives.
+    /// The results of pieces that wait for their neighbours; the first becomes the result of the
+    /// task.
     totals: Vec<Vec<f32>>,
 }
 
-impl Shape {
-    const fn n_tasks(&self) -> usize {
-        if self.is_row_kept { self.n_kept * self.n_blocks } else { self.n_kept }
+impl Prepare for Reduction {
+    fn prepare(&self, threads: &Threads<'_>) -> Box<dyn CpuKernel> {
+        Box::new(ReductionKernel::new(self, threads.isa, threads.len()))
+    }
+}
+
+impl CpuKernel for ReductionKernel {
+    fn n_scratch(&self) -> usize {
+        let shape = &self.core.shape;
+        let n_totals = shape.n_tasks() * shape.n_pieces * shape.width();
+        if shares_pieces(shape, self.parts.len()) { n_totals } else { 0 }
     }
 
-    const fn n_units(&self) -> usize {
-        if self.is_row_kept { self.n_reduced } else { self.n_reduced * self.n_blocks }
+    fn supports_bf16(&self) -> bool {
+        true
     }
 
-    /// The same with its tasks cut into pieces.
-    fn in_pieces(self) -> Self {
-        let length = self.block.min(self.row).max(1);
-        let fewest = PIECE.div_ceil(length).max(if self.is_row_kept { N_SHORT_SUM } else { 1 });
-        let most = (2 * MAX_PIECES / self.n_tasks().max(1)).min(self.n_units() / fewest);
-        let n_pieces = most.clamp(1, MAX_PIECES);
-        Self { n_pieces: 1 << n_pieces.ilog2(), ..self }
-    }
-
-    /// The most results of a task.
-    fn width(&self) -> usize {
-        if self.is_row_kept { self.block.min(self.row) } else { 1 }
-    }
-
-    /// The kept point and the position in the row where a task begins, and its number of results.
-    fn task(&self, task: usize) -> (usize, usize, usize) {
-        if !self.is_row_kept {
-            return (task, 0, 1);
-        }
-        let at = task % self.n_blocks * self.block;
-        (task / self.n_blocks, at, self.block.min(self.row - at))
+    unsafe fn launch(&mut self, arguments: Arguments<'_>) -> Result<(), Error> {
+        let result = arguments.one_result()?;
+        // SAFETY: required of the caller.
+        unsafe { self.run(arguments.scratch, arguments.inputs, &result, arguments.scalars) }
     }
 }
 
@@ -115,8 +95,8 @@ impl ReductionKernel {
         let row = extents[last];
         let n_reduced = extents[kept.len()..last].iter().product();
         let rows = Space { extents, strides };
-        let engine = Engine::new(&map.program, rows.clone(), rows, isa);
-        let shape = Shape {
+        let interpreter = Interpreter::new(&map.program, rows.clone(), rows, isa);
+        let shape = TaskShape {
             n_kept: kept.iter().map(|it| space.extents[*it]).product(),
             kept_strides: picked(&results, &kept),
             kept: picked(&space.extents, &kept),
@@ -124,13 +104,13 @@ impl ReductionKernel {
             row,
             row_stride: results[last],
             is_row_kept: results[last] != 0,
-            n_blocks: row.div_ceil(engine.block),
-            block: engine.block,
+            n_blocks: row.div_ceil(interpreter.block),
+            block: interpreter.block,
             n_pieces: 1,
         };
         let shape = shape.in_pieces();
         let part = || Part {
-            scratch: engine.scratch(),
+            scratch: interpreter.scratch(),
             short: vec![0.0; shape.width()],
             totals: vec![vec![0.0; shape.width()]; 1 + shape.n_pieces.ilog2() as usize],
         };
@@ -145,17 +125,10 @@ impl ReductionKernel {
             combine: reduction.combine,
             each: accumulate_each(reduction.combine, isa),
             all: accumulate_all(reduction.combine, isa),
-            engine,
+            interpreter,
             shape,
         };
         Self { core, parts }
-    }
-
-    /// The number of elements for which a call needs room: what each piece gives, where threads share pieces.
-    pub(crate) fn n_room(&self) -> usize {
-        let shape = &self.core.shape;
-        let n_totals = shape.n_tasks() * shape.n_pieces * shape.width();
-        if shares_pieces(shape, self.parts.len()) { n_totals } else { 0 }
     }
 
     /// Runs the kernel.
@@ -164,43 +137,48 @@ impl ReductionKernel {
     /// Nobody else uses the regions during the call.
     ///
     /// # Panics
-    /// If there is not enough room.
+    /// Panics if there is not enough scratch space.
     pub(crate) unsafe fn run(
         &mut self,
-        room: &mut [f32],
+        scratch: &mut [f32],
         inputs: &[Region],
         result: &Region,
         scalars: &[f32],
     ) -> Result<(), Error> {
-        let room = &mut room[..self.n_room()];
+        let scratch = &mut scratch[..self.n_scratch()];
         let Self { core: this, parts } = self;
         this.check(inputs, result)?;
         let (n_tasks, n_pieces) = (this.shape.n_tasks(), this.shape.n_pieces);
-        let work = this.engine.space.n_points() * (this.engine.work() + 1);
+        let work = this.interpreter.space.n_points() * (this.interpreter.work() + 1);
         let begin = |part: &mut Part| {
-            // SAFETY: the inputs were checked to have the elements that are needed; the caller has them alone.
-            unsafe { this.engine.begin(&mut part.scratch, inputs, scalars) };
+            // SAFETY: the inputs were checked to have the elements that are needed; the caller has
+            // exclusive access.
+            unsafe { this.interpreter.begin(&mut part.scratch, inputs, scalars) };
         };
         if shares_pieces(&this.shape, parts.len()) {
             let width = this.shape.width();
             let n_parts = parts.len();
-            let ranges = |part: usize| part_of(n_tasks * n_pieces, part, n_parts);
-            let totals =
-                Region { pointer: room.as_mut_ptr(), n_elements: room.len(), dtype: DType::F32 };
-            share(parts, n_parts, work, |part, threads| {
+            let ranges = |part: usize| part_range(n_tasks * n_pieces, part, n_parts);
+            let totals = Region {
+                pointer: scratch.as_mut_ptr(),
+                n_elements: scratch.len(),
+                dtype: DType::F32,
+            };
+            parallel_for(parts, n_parts, work, |part, threads| {
                 begin(part);
                 for pieces in threads.map(ranges) {
-                    // SAFETY: there is room for what each piece gives; threads have different ones.
+                    // SAFETY: the scratch space holds the results of all pieces; threads have
+                    // different ones.
                     unsafe { this.run_pieces(part, inputs, pieces, totals) };
                 }
             });
-            // SAFETY: as above; all pieces are there.
+            // SAFETY: as above; all pieces are computed.
             unsafe { this.join(n_parts, totals) };
-            for (task, pieces) in room.chunks(n_pieces * width.max(1)).enumerate() {
+            for (task, pieces) in scratch.chunks(n_pieces * width.max(1)).enumerate() {
                 this.store(&pieces[..width], task, result);
             }
         } else {
-            share(parts, n_tasks, work, |part, tasks| {
+            parallel_for(parts, n_tasks, work, |part, tasks| {
                 begin(part);
                 for task in tasks {
                     this.run_task(part, inputs, task);
@@ -220,10 +198,11 @@ impl Core {
         }
     }
 
-    /// Combines all units of a task into the part's first total.
+    /// Combines all units of a task into the first total of the part.
     fn run_task(&self, part: &mut Part, inputs: &[Region], task: usize) {
         for piece in 0..self.shape.n_pieces {
-            // As many pieces and pairs wait as the number of the piece has ones.
+            // The number of waiting pieces and pairs is the number of ones in the number of the
+            // piece.
             let mut n_waiting = piece.count_ones() as usize;
             let mut total = std::mem::take(&mut part.totals[n_waiting]);
             self.run_piece(part, inputs, (task, piece), &mut total);
@@ -239,8 +218,8 @@ impl Core {
         }
     }
 
-    /// Combines the units of each of these pieces, and pairs of which both are among them. The totals are one for each piece; that of a pair stands where that
-    /// of its first piece does.
+    /// Combines the units of each of these pieces, and pairs of which both are among them. There is
+    /// one total for each piece; that of a pair is stored as that of its first piece.
     ///
     /// # Safety
     /// There is a total for each piece, and nobody else uses those of these pieces.
@@ -268,7 +247,7 @@ impl Core {
         }
     }
 
-    /// Combines the pairs that are left where pieces were shared by so many threads.
+    /// Combines the remaining pairs after this many threads shared pieces.
     ///
     /// # Safety
     /// There is a total for each piece, and nobody else uses them.
@@ -276,7 +255,7 @@ impl Core {
         let n_all = self.shape.n_tasks() * self.shape.n_pieces;
         let is_left = |pair: &Range<usize>| {
             (0..n_parts).all(|part| {
-                let of_part = part_of(n_all, part, n_parts);
+                let of_part = part_range(n_all, part, n_parts);
                 pair.start < of_part.start || pair.end > of_part.end
             })
         };
@@ -289,7 +268,7 @@ impl Core {
         }
     }
 
-    /// Combines what `n` pieces from the first on gave with what the next `n` gave.
+    /// Combines the results of `n` pieces from the first on with those of the next `n`.
     ///
     /// # Safety
     /// There is a total for each piece, and nobody else uses these.
@@ -299,7 +278,7 @@ impl Core {
         unsafe { (self.each)(totals.at(first * width), totals.at((first + n) * width), width) };
     }
 
-    /// Combines the units of a piece of a task: those of each short sum, then these.
+    /// Combines the units of a piece of a task: those of each short sum, then these sums.
     fn run_piece(
         &self,
         part: &mut Part,
@@ -308,7 +287,7 @@ impl Core {
         total: &mut [f32],
     ) {
         let (kept, at, n) = self.shape.task(task);
-        let units = part_of(self.shape.n_units(), piece, self.shape.n_pieces);
+        let units = part_range(self.shape.n_units(), piece, self.shape.n_pieces);
         total.fill(self.identity());
         let mut previous = usize::MAX;
         for (count, unit) in units.clone().enumerate() {
@@ -324,14 +303,15 @@ impl Core {
             let number = kept * self.shape.n_reduced + reduced;
             if number != previous {
                 // SAFETY: `run` has checked the inputs and called `begin`.
-                unsafe { self.engine.begin_row(&mut part.scratch, inputs, number) };
+                unsafe { self.interpreter.begin_row(&mut part.scratch, inputs, number) };
                 previous = number;
             }
             // SAFETY: as above; there are no targets.
-            unsafe { self.engine.run_block(&mut part.scratch, inputs, (number, at, n)) };
-            let values = self.engine.result(&part.scratch, 0);
+            unsafe { self.interpreter.run_block(&mut part.scratch, inputs, (number, at, n)) };
+            let values = self.interpreter.result(&part.scratch, 0);
             let accumulate = if self.shape.is_row_kept { self.each } else { self.all };
-            // SAFETY: the block has `n` values; the accumulators are `n` if there is one for each, else one.
+            // SAFETY: the block has `n` values; the accumulators are `n` if there is one for each,
+            // else one.
             unsafe { accumulate(part.short.as_mut_ptr(), values, n) };
             if count % N_SHORT_SUM == N_SHORT_SUM - 1 || unit + 1 == units.end {
                 // SAFETY: both have this length.
@@ -345,7 +325,8 @@ impl Core {
         let start = offset(&self.shape.kept, &self.shape.kept_strides, kept);
         for (step, value) in total[..n].iter().enumerate() {
             let place = start + (at + step) * self.shape.row_stride;
-            // SAFETY: `check` has found the result to have all elements of the kept dims; tasks have different ones.
+            // SAFETY: `check` has checked that the result has all elements of the kept dims; tasks
+            // have different ones.
             unsafe { result.at(place).write(*value) };
         }
     }
@@ -375,12 +356,14 @@ impl Core {
     }
 }
 
-/// Whether there are too few tasks for all threads, so that they share the pieces of each. What a piece gives is the same either way.
-const fn shares_pieces(shape: &Shape, n_threads: usize) -> bool {
+/// Returns true if there are too few tasks for all threads, so that they share the pieces of each.
+/// The result of a piece is the same either way.
+const fn shares_pieces(shape: &TaskShape, n_threads: usize) -> bool {
     n_threads > 1 && shape.n_tasks() < 2 * n_threads && shape.n_pieces > 1
 }
 
-/// The elements of the result of a reduction without points: those of the kept dims.
+/// Returns the number of elements of the result of a reduction without points: those of the kept
+/// dims.
 fn needed_if_empty(reduction: &Reduction) -> usize {
     let steps = reduction.map.extents.iter().zip(reduction.result.0);
     if steps.clone().any(|(extent, stride)| *extent == 0 && stride != 0) {

@@ -2,17 +2,18 @@
 
 use soybean_plan::Strides;
 
-/// An index space over which several operands lie.
+/// An index space that several operands share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Space {
     /// The extents, outermost first; at least one.
     pub(crate) extents: Vec<usize>,
-    /// For each operand its strides, one for each dim.
+    /// The strides of each operand, one for each dim.
     pub(crate) strides: Vec<Vec<usize>>,
 }
 
 impl Space {
-    /// The same space without dims of extent 1, and with neighbours joined wherever every operand steps through both as through one.
+    /// Builds a space without dims of extent 1. Neighbours are merged if every operand steps
+    /// through both as through one.
     pub(crate) fn new(extents: &[usize], operands: &[Strides]) -> Self {
         let mut this = Self { extents: Vec::new(), strides: vec![Vec::new(); operands.len()] };
         for (dim, extent) in extents.iter().copied().enumerate() {
@@ -45,12 +46,12 @@ impl Space {
         this
     }
 
-    /// The number of points.
+    /// Returns the number of points.
     pub(crate) fn n_points(&self) -> usize {
         self.extents.iter().product()
     }
 
-    /// The elements that an operand's buffer must have.
+    /// Returns the minimum number of elements of the buffer of an operand.
     pub(crate) fn n_needed(&self, operand: usize) -> usize {
         if self.n_points() == 0 {
             return 0;
@@ -60,7 +61,8 @@ impl Space {
     }
 }
 
-/// Where the `index`-th point of a space with these extents lies for an operand with these strides.
+/// Returns the offset of the `index`-th point of a space with these extents for an operand with
+/// these strides.
 pub(crate) fn offset(extents: &[usize], strides: &[usize], mut index: usize) -> usize {
     let mut sum = 0;
     for (extent, stride) in extents.iter().zip(strides).rev() {

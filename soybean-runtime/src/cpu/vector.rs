@@ -1,4 +1,5 @@
-//! Loops over blocks of elements: one for each function and each choice of which operands are vectors, compiled for every instruction set.
+//! Loops over blocks of elements: one for each function and each choice of vector operands,
+//! compiled for every instruction set.
 #![expect(
     unsafe_code,
     reason = "loops are compiled for instruction sets that the processor may lack"
@@ -13,19 +14,21 @@ use super::{
     math::{self, MultiplyAdd, Separate},
 };
 
-/// A loop `result[i] = f(a[i], b[i], c[i])` over `n` elements, in which operands that are not vectors stay at their first element.
-/// Operands that the function does not have are not read, but must point at a number.
+/// A loop `result[i] = f(a[i], b[i], c[i])` over `n` elements. Operands that are not vectors stay
+/// at their first element. Operands that the function does not have are not read, but must point to
+/// a number.
 pub(crate) type Loop = unsafe fn(*const f32, *const f32, *const f32, *mut f32, usize);
 
-/// A loop that combines `n` elements (second argument) with an accumulator (first): one for each element, or one for all.
+/// A loop that combines `n` elements (second argument) with an accumulator (first): one for each
+/// element, or one for all.
 pub(crate) type Accumulate = unsafe fn(*mut f32, *const f32, usize);
 
-/// What a loop computes.
+/// The function that a loop computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
-    /// Of one number.
+    /// A function of one number.
     Unary(Unary),
-    /// Of two.
+    /// A function of two numbers.
     Binary(Binary),
     /// `b` where `a` is not 0, else `c`.
     Select,
@@ -79,7 +82,7 @@ formulas! {
     DifferenceProduct = |a, b, c| M::multiply_add(-a, b, c);
 }
 
-/// The loop for a function, and for which operands are vectors.
+/// Returns the loop for a function, and for these vector operands.
 pub(crate) fn loop_of(function: Function, vectors: [bool; 3], isa: Isa) -> Loop {
     match function {
         Function::Unary(unary) => match unary {
@@ -152,7 +155,7 @@ for_each_isa! {
     Accumulate, combine_all_body (accumulator: *mut f32, elements: *const f32, n: usize)
 }
 
-/// The loop that combines each of `n` elements with its own accumulator.
+/// Returns the loop that combines each of `n` elements with its own accumulator.
 pub(crate) fn accumulate_each(combine: Combine, isa: Isa) -> Accumulate {
     match combine {
         Combine::Sum => combine_each::<Add>(isa),
@@ -160,7 +163,7 @@ pub(crate) fn accumulate_each(combine: Combine, isa: Isa) -> Accumulate {
     }
 }
 
-/// The loop that combines `n` elements with one accumulator.
+/// Returns the loop that combines `n` elements with one accumulator.
 pub(crate) fn accumulate_all(combine: Combine, isa: Isa) -> Accumulate {
     match combine {
         Combine::Sum => combine_all::<Add>(isa),
@@ -228,7 +231,7 @@ unsafe fn combine_each_body<M: MultiplyAdd, F: Formula>(
     }
 }
 
-/// Several accumulators side by side: for speed, and because many short sums round less than a long one.
+/// Several accumulators at once: for speed, and because many short sums round less than a long one.
 const N_LANES: usize = 64;
 
 /// # Safety
@@ -270,12 +273,12 @@ unsafe fn combine_all_body<M: MultiplyAdd, F: Formula>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::oracle::{Dice, binary_value, combined, unary_value};
+    use crate::cpu::random_data::Dice;
 
     fn value(function: Function, [a, b, c]: [f64; 3]) -> f64 {
         match function {
-            Function::Unary(unary) => unary_value(unary, a),
-            Function::Binary(binary) => binary_value(binary, a, b),
+            Function::Unary(unary) => unary.evaluate(a),
+            Function::Binary(binary) => binary.evaluate(a, b),
             Function::Select => {
                 if a == 0.0 {
                     c
@@ -347,7 +350,7 @@ mod tests {
                 // SAFETY: there are `n` elements.
                 unsafe { accumulate_all(combine, isa)(&raw mut one, elements.as_ptr(), n) };
                 let expected =
-                    elements.iter().fold(0.5, |sum, it| combined(combine, sum, f64::from(*it)));
+                    elements.iter().fold(0.5, |sum, it| combine.evaluate(sum, f64::from(*it)));
                 assert!(
                     (f64::from(one) - expected).abs() < 1e-5 * n as f64,
                     "{combine:?} {isa:?} {n}"
@@ -356,7 +359,7 @@ mod tests {
                 // SAFETY: both have `n` elements.
                 unsafe { accumulate_each(combine, isa)(each.as_mut_ptr(), elements.as_ptr(), n) };
                 assert!(each.iter().zip(&elements).all(
-                    |(it, x)| f64::from(*it) == combined(combine, f64::from(*x), f64::from(*x))
+                    |(it, x)| f64::from(*it) == combine.evaluate(f64::from(*x), f64::from(*x))
                 ));
             }
         }

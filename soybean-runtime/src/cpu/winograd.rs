@@ -12,10 +12,10 @@ use soybean_plan::Convolution;
 
 use self::tiles::Transforms;
 use super::{
-    engine::Region,
     isa::Isa,
+    parallel::parallel_for,
     product::{Matrix, Workspace},
-    share::share,
+    region::Region,
 };
 
 /// Number of elements of a transformed tile.
@@ -46,15 +46,15 @@ struct Shape {
     tiles: [usize; 2],
     /// True for gradients of images: filters and channels are swapped, and filters are rotated by
     /// 180 degrees.
-    is_turned: bool,
+    is_transposed: bool,
 }
 
 impl Winograd {
-    /// Prepares a forward convolution, if transforms pay off. `is_turned` means that its filters
+    /// Prepares a forward convolution, if transforms pay off. `is_transposed` means that its filters
     /// are stored with channels and filters swapped.
     pub(crate) fn new(
         convolution: &Convolution,
-        is_turned: bool,
+        is_transposed: bool,
         isa: Isa,
         n_threads: usize,
     ) -> Option<Self> {
@@ -67,12 +67,13 @@ impl Winograd {
         if !is_plain || channels.min(filters) < MIN_CHANNELS || n_blocks < MIN_BLOCKS {
             return None;
         }
-        let shape = Shape { batch, channels, filters, image, result, padding, tiles, is_turned };
+        let shape =
+            Shape { batch, channels, filters, image, result, padding, tiles, is_transposed };
         Some(Self { shape, n_parts: n_threads, transforms: Transforms::new(isa) })
     }
 
     /// Returns the number of elements of the scratch memory.
-    pub(crate) const fn n_room(&self) -> usize {
+    pub(crate) const fn n_scratch(&self) -> usize {
         self.n_filters() + self.n_parts * self.n_part()
     }
 
@@ -95,23 +96,26 @@ impl Winograd {
     pub(crate) unsafe fn run(
         &self,
         workspaces: &mut [Workspace],
-        room: &mut [f32],
+        scratch: &mut [f32],
         [images, filters, results]: [Region; 3],
     ) {
-        let room = &mut room[..self.n_room()];
-        let room =
-            Region { pointer: room.as_mut_ptr(), n_elements: room.len(), dtype: filters.dtype };
+        let scratch = &mut scratch[..self.n_scratch()];
+        let scratch = Region {
+            pointer: scratch.as_mut_ptr(),
+            n_elements: scratch.len(),
+            dtype: filters.dtype,
+        };
         let (shape, n_filters) = (&self.shape, self.n_filters());
-        share(workspaces, shape.filters, 2 * n_filters, |_, range| {
+        parallel_for(workspaces, shape.filters, 2 * n_filters, |_, range| {
             // SAFETY: required of the caller; each filter is written once.
-            unsafe { (self.transforms.filters)(shape, range, filters.at(0), room.at(0)) };
+            unsafe { (self.transforms.filters)(shape, range, filters.at(0), scratch.at(0)) };
         });
         let n_tiles = shape.n_tiles();
         let n_blocks = n_tiles.div_ceil(BLOCK);
         let work = n_tiles * 2 * shape.filters * shape.channels;
-        share(workspaces, self.n_parts, work, |workspace, parts| {
+        parallel_for(workspaces, self.n_parts, work, |workspace, parts| {
             for part in parts {
-                let from = room.at(n_filters + part * self.n_part());
+                let from = scratch.at(n_filters + part * self.n_part());
                 let to = from.wrapping_add(N * shape.channels * BLOCK);
                 let bound = |part: usize| part * n_blocks / self.n_parts;
                 for block in bound(part)..bound(part + 1) {
@@ -119,7 +123,7 @@ impl Winograd {
                     // SAFETY: required of the caller; each part has its own memory.
                     unsafe { (self.transforms.read)(shape, tiles.clone(), images.at(0), from) };
                     // SAFETY: as above.
-                    unsafe { shape.multiply(workspace, room.at(0), from, to) };
+                    unsafe { shape.multiply(workspace, scratch.at(0), from, to) };
                     // SAFETY: as above; blocks have disjoint pixels.
                     unsafe { (self.transforms.write)(shape, tiles, to, results.at(0)) };
                 }

@@ -10,7 +10,7 @@ use super::{
     memory::{DeviceMemory, PinnedWords, copy},
     stream::{Event, Priority, Stream},
 };
-use crate::{Error, ErrorKind, View, backend::Upload, ends::Ends};
+use crate::{Error, ErrorKind, View, backend::Upload, host_io::HostIo};
 
 /// The range of an input in a slot, and the buffer it is copied to.
 #[derive(Clone, Copy, Debug)]
@@ -66,13 +66,13 @@ impl BatchSlot {
     /// Starts the copy of the rank's part of a batch. No step that reads the slot may be running.
     pub(crate) fn fill(
         &mut self,
-        ends: &Ends,
+        host_io: &HostIo,
         tables: &Tables,
         batch: &[View<'_>],
     ) -> Result<(), Error> {
         // The previous copy must complete before the host overwrites its source.
         self.stream.synchronize()?;
-        ends.feed(tables, self, batch)?;
+        host_io.feed(tables, self, batch)?;
         let n_words = self.inputs.last().map_or(0, |it| it.first_word + it.n_words);
         // SAFETY: both sides have these words; the host writes them again only after the copy, and
         // both live until then.

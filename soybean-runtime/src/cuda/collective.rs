@@ -11,7 +11,7 @@ use super::transfer::{
     MemoryBlock, MemoryLocation, PackedSide, Transfer, TransferPart, contiguous, packed,
     with_offset,
 };
-use crate::{Error, movement::Movement, overlap::Overlap};
+use crate::{Error, movement::Movement, tile_overlap::TileOverlap};
 
 /// Way in which ranks exchange data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl CollectiveBuilder<'_> {
             Movement::Copy(parts) => {
                 let others = parts.iter().filter(|(peer, _)| *peer != rank);
                 let n_received = others.map(|(_, overlap)| n_shared(overlap)).sum();
-                let part = |(peer, overlap): &(usize, Overlap)| TransferPart {
+                let part = |(peer, overlap): &(usize, TileOverlap)| TransferPart {
                     sources: vec![Self::arena(*peer, &self.input)],
                     dims: overlap.dims(),
                 };
@@ -261,7 +261,7 @@ impl CollectiveBuilder<'_> {
             let (to, from) = (self.collective.destination(), self.collective.source());
             let peers = self.mesh.group(rank, self.collective.axes);
             let part = |(number, peer): (usize, &usize)| {
-                let overlap = Overlap::between(self.mesh, (&to, rank), (&from, *peer));
+                let overlap = TileOverlap::between(self.mesh, (&to, rank), (&from, *peer));
                 let dims = with_offset(overlap.dims(), PackedSide::There, number * n_elements);
                 TransferPart {
                     sources: vec![MemoryLocation { rank, block: MemoryBlock::Staging, offset: 0 }],
@@ -281,7 +281,7 @@ impl CollectiveBuilder<'_> {
         let (from, to) = (self.collective.source(), self.collective.destination());
         let n_peers = self.mesh.group_size(self.collective.axes);
         let shared = |to_rank: usize, from_rank: usize| {
-            Overlap::between(self.mesh, (&to, to_rank), (&from, from_rank))
+            TileOverlap::between(self.mesh, (&to, to_rank), (&from, from_rank))
         };
         let n_piece = n_shared(&shared(0, 0));
         let (mut pack, mut unpack) = (Vec::new(), Vec::new());
@@ -328,7 +328,7 @@ impl CollectiveBuilder<'_> {
     }
 }
 
-fn n_shared(overlap: &Overlap) -> usize {
+fn n_shared(overlap: &TileOverlap) -> usize {
     let mut n_elements = 0;
     overlap.for_each(|_, _, length| n_elements += length);
     n_elements

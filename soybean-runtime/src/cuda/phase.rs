@@ -13,7 +13,7 @@ use super::{
     rank_context::{RankMemorySizes, aux_offset},
     source::KernelCall,
 };
-use crate::{Error, ErrorKind, Work, movement::as_collective};
+use crate::{Error, ErrorKind, KernelCategory, movement::as_collective};
 
 /// The tasks that each step queues for every rank.
 pub(crate) struct Phase {
@@ -28,7 +28,7 @@ pub(crate) struct Task {
     /// Name in traces.
     pub(crate) name: String,
     /// Kind of work. None for the tasks at the start and the end of a step.
-    pub(crate) work: Option<Work>,
+    pub(crate) work: Option<KernelCategory>,
     pub(crate) lane: Lane,
     pub(crate) action: Action,
 }
@@ -85,7 +85,12 @@ struct TaskQueue {
 }
 
 impl TaskQueue {
-    fn push(&mut self, (name, work): (String, Option<Work>), access: Access, action: Action) {
+    fn push(
+        &mut self,
+        (name, work): (String, Option<KernelCategory>),
+        access: Access,
+        action: Action,
+    ) {
         self.tasks.push(Task { name, work, lane: access.lane, action });
         self.accesses.push(access);
     }
@@ -252,13 +257,13 @@ impl<'a> PhaseBuilder<'a> {
         Ok(())
     }
 
-    fn name(&self, kernel: usize) -> Result<(String, Option<Work>), Error> {
+    fn name(&self, kernel: usize) -> Result<(String, Option<KernelCategory>), Error> {
         let found = self.kernels.get(kernel).ok_or_else(|| {
             let n_kernels = self.kernels.len();
             let message = format!("expected one of {n_kernels} kernels, found {kernel}");
             Error::new(ErrorKind::Program, message)
         })?;
-        let work = Work::of(found);
+        let work = found.category();
         Ok((format!("{} {kernel}", work.name()), Some(work)))
     }
 

@@ -32,9 +32,9 @@ use crate::{
     Config, Error, Profile, View,
     abort::lock,
     check::check_tables,
-    ends::Ends,
+    host_io::HostIo,
     model::AnyModel,
-    ranks::{Feed, Order, Ranks, Report, Training},
+    ranks::{BatchSource, Command, Ranks, Report, TrainStep},
     trace::{Span, microseconds},
 };
 
@@ -49,7 +49,7 @@ pub(crate) struct CudaRanks {
     evaluate: PhaseRunner,
     /// End of the last step.
     done: Event,
-    ends: Vec<Ends>,
+    host_io: Vec<HostIo>,
     /// Slot of the queued batch.
     queued: usize,
     local: LocalRanks,
@@ -110,9 +110,10 @@ impl CudaRanks {
             Communicators::new(&tables.mesh, axes, &local.ranks, &gpus, &local.peers)?;
         let mut devices = DeviceSet::new(model.clone(), kernel_sets, contexts, communicators)?;
         devices.write_patterns(&[&train, &evaluate], builder.n_words())?;
-        let ends: Vec<Ends> = local.ranks.clone().map(|rank| Ends::new(tables, rank)).collect();
-        for (context, ends) in devices.contexts.iter_mut().zip(&ends) {
-            ends.fill(tables, context, config.seed)?;
+        let host_io: Vec<HostIo> =
+            local.ranks.clone().map(|rank| HostIo::new(tables, rank)).collect();
+        for (context, host_io) in devices.contexts.iter_mut().zip(&host_io) {
+            host_io.fill(tables, context, config.seed)?;
         }
         gpus.iter().try_for_each(|gpu| gpu.synchronize())?;
         Ok(Self {
@@ -122,7 +123,7 @@ impl CudaRanks {
             train: PhaseRunner::new(&devices, train)?,
             evaluate: PhaseRunner::new(&devices, evaluate)?,
             done: Event::new(&gpus[0])?,
-            ends,
+            host_io,
             queued: 0,
             device_line: local.device_line(&gpus, backend),
             local,
@@ -131,11 +132,11 @@ impl CudaRanks {
         })
     }
 
-    fn serve(&mut self, order: Order<'_>) -> Result<(), Error> {
-        match order {
-            Order::Train(training) => self.train(training),
-            Order::Queue { batch } => self.fill(self.queued, batch),
-            Order::Evaluate { batch } => {
+    fn serve(&mut self, command: Command<'_>) -> Result<(), Error> {
+        match command {
+            Command::Train(training) => self.train(training),
+            Command::Queue { batch } => self.fill(self.queued, batch),
+            Command::Evaluate { batch } => {
                 // The queued batch stays in its slot.
                 let slot = 1 - self.queued;
                 self.fill(slot, batch)?;
@@ -146,19 +147,19 @@ impl CudaRanks {
                 let outputs = model.get().tables().outputs.iter();
                 self.report_parts(&outputs.map(|it| (it.tile, it.buffer)).collect::<Vec<_>>())
             }
-            Order::Fetch(stretch) | Order::Save(stretch) => {
+            Command::Fetch(range) | Command::Save(range) => {
                 let model = self.devices.model.clone();
-                self.report_parts(&stretch.buffers(model.get().tables()))
+                self.report_parts(&range.buffers(model.get().tables()))
             }
-            Order::Load { first, tensors } => {
+            Command::Load { first, tensors } => {
                 let model = self.devices.model.clone();
-                let mut contexts = self.devices.contexts.iter_mut().zip(&self.ends);
-                contexts.try_for_each(|(context, ends)| {
-                    ends.load(model.get().tables(), context, first, tensors)?;
+                let mut contexts = self.devices.contexts.iter_mut().zip(&self.host_io);
+                contexts.try_for_each(|(context, host_io)| {
+                    host_io.load(model.get().tables(), context, first, tensors)?;
                     context.gpu.synchronize()
                 })
             }
-            Order::ResetProfile => {
+            Command::ResetProfile => {
                 self.local
                     .reports_here()
                     .iter()
@@ -168,19 +169,19 @@ impl CudaRanks {
         }
     }
 
-    fn train(&mut self, training: Training<'_>) -> Result<(), Error> {
+    fn train(&mut self, training: TrainStep<'_>) -> Result<(), Error> {
         let started = Instant::now();
-        let Training { feed, moment, trace_from } = training;
-        let (slot, next) = match feed {
-            Feed::Batch(batch) => {
+        let TrainStep { batch, context, trace_from } = training;
+        let (slot, next) = match batch {
+            BatchSource::Batch(batch) => {
                 let slot = 1 - self.queued;
                 self.fill(slot, batch)?;
                 (slot, None)
             }
-            Feed::Queued { next } => (self.queued, next),
+            BatchSource::Queued { next } => (self.queued, next),
         };
         let model = self.devices.model.clone();
-        let scalars = self.ends[0].scalars(model.get().tables(), self.seed, moment);
+        let scalars = self.host_io[0].scalars(model.get().tables(), self.seed, context);
         // SAFETY: no step is running, so no device reads the words.
         let words = unsafe { self.devices.scalars.words_mut() };
         words.iter_mut().zip(scalars).for_each(|(word, it)| *word = it.to_bits());
@@ -231,9 +232,9 @@ impl CudaRanks {
 
     fn fill(&mut self, slot: usize, batch: &[View<'_>]) -> Result<(), Error> {
         let model = self.devices.model.clone();
-        let mut contexts = self.devices.contexts.iter_mut().zip(&self.ends);
-        contexts.try_for_each(|(context, ends)| {
-            context.slots[slot].fill(ends, model.get().tables(), batch)
+        let mut contexts = self.devices.contexts.iter_mut().zip(&self.host_io);
+        contexts.try_for_each(|(context, host_io)| {
+            context.slots[slot].fill(host_io, model.get().tables(), batch)
         })
     }
 
@@ -244,7 +245,7 @@ impl CudaRanks {
             if started.elapsed() < SPIN_TIME {
                 hint::spin_loop();
             } else {
-                // If a peer is gone, the step never ends. The driver, NCCL and other processes
+                // If a peer is gone, the step never host_io. The driver, NCCL and other processes
                 // report that.
                 self.devices.check()?;
                 let peers = &self.local.peers;
@@ -275,8 +276,10 @@ impl CudaRanks {
         let model = self.devices.model.clone();
         let tables = model.get().tables();
         let contexts = self.devices.contexts.iter_mut();
-        for ((context, ends), report) in contexts.zip(&self.ends).zip(self.local.reports_here()) {
-            ends.parts(tables, context, tensors, &mut lock(report).parts)?;
+        for ((context, host_io), report) in
+            contexts.zip(&self.host_io).zip(self.local.reports_here())
+        {
+            host_io.parts(tables, context, tensors, &mut lock(report).parts)?;
         }
         Ok(())
     }
@@ -303,10 +306,10 @@ impl CudaRanks {
 }
 
 impl Ranks for CudaRanks {
-    fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
+    fn call(&mut self, command: Command<'_>) -> Result<(), Error> {
         // Other code may have made another context current on this thread.
         self.devices.contexts[0].gpu.make_current()?;
-        self.serve(order).map_err(|error| self.fail(error))
+        self.serve(command).map_err(|error| self.fail(error))
     }
 
     fn reports(&self) -> &[Mutex<Report>] {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use soybean_codegen::movement::{self, Dim, PART_WORDS, Pattern};
 use soybean_plan::{Combine, DType, Run};
 
-use crate::{Error, ErrorKind, overlap::Overlap};
+use crate::{Error, ErrorKind, tile_overlap::TileOverlap};
 
 /// Start of a memory range: rank, allocation and byte offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +159,7 @@ pub(crate) enum PackedSide {
 
 /// Returns the dims of an overlap with one side packed from element `start` on, and the number of
 /// elements.
-pub(crate) fn packed(overlap: &Overlap, side: PackedSide, start: usize) -> (Vec<Dim>, usize) {
+pub(crate) fn packed(overlap: &TileOverlap, side: PackedSide, start: usize) -> (Vec<Dim>, usize) {
     let mut dims = overlap.dims();
     let mut stride = 1;
     for dim in dims.iter_mut().rev() {

@@ -1,5 +1,5 @@
 //! The ranks of a model in several processes. Local ranks are threads or on GPUs. The reports of
-//! all ranks are exchanged after each order.
+//! all ranks are exchanged after each command.
 #![expect(unsafe_code, reason = "pending reports refer to memory that must stay valid")]
 
 use std::{
@@ -28,7 +28,7 @@ use crate::{
     cpu::{CpuRanks, Part},
     dispatch::SharedState,
     model::AnyModel,
-    ranks::{Order, Ranks, Report},
+    ranks::{Command, Ranks, Report},
     transport::Transport,
 };
 
@@ -47,7 +47,7 @@ struct ProcessRanks {
     exchange: ReportExchange,
 }
 
-/// The exchange of reports after an order.
+/// The exchange of reports after an command.
 struct ReportExchange {
     world: &'static World,
     communicator: MpiCommunicator,
@@ -55,7 +55,7 @@ struct ReportExchange {
     ranks: Range<usize>,
     own: Vec<u8>,
     all: Vec<u8>,
-    /// Extra data of each process, in addition to the fixed part of every order.
+    /// Extra data of each process, in addition to the fixed part of every command.
     extra: Vec<Vec<u8>>,
     requests: Requests,
 }
@@ -190,7 +190,7 @@ impl ProcessRanks {
         Ok(ranks)
     }
 
-    /// Exchanges the reports of an order. Returns true if any process has set its flag.
+    /// Exchanges the reports of an command. Returns true if any process has set its flag.
     fn exchange_reports(&mut self, flag: bool) -> Result<bool, Error> {
         self.exchange.all_gather(&self.shared, flag).inspect_err(|error| {
             self.shared.abort.fail(error.clone());
@@ -200,13 +200,13 @@ impl ProcessRanks {
 }
 
 impl Ranks for ProcessRanks {
-    fn call(&mut self, order: Order<'_>) -> Result<(), Error> {
+    fn call(&mut self, command: Command<'_>) -> Result<(), Error> {
         let Some(inner) = &mut self.inner else { return Ok(()) };
-        let operation = Operation::of_order(&order);
+        let operation = Operation::of_command(&command);
         if let Some(operation) = operation {
             self.exchange.progress.begin(operation);
         }
-        inner.call(order).inspect_err(|error| report_failure(self.exchange.world, error))?;
+        inner.call(command).inspect_err(|error| report_failure(self.exchange.world, error))?;
         if operation.is_some() {
             self.exchange_reports(false)?;
         }
@@ -226,7 +226,7 @@ impl Ranks for ProcessRanks {
         self.exchange.world.process
     }
 
-    fn here(&self) -> Range<usize> {
+    fn local_ranks(&self) -> Range<usize> {
         self.exchange.ranks.clone()
     }
 
@@ -235,7 +235,7 @@ impl Ranks for ProcessRanks {
         self.exchange_reports(flag)
     }
 
-    fn refuse(&mut self, error: &Error) {
+    fn report_error(&mut self, error: &Error) {
         self.shared.abort.fail(error.clone());
         report_failure(self.exchange.world, error);
     }

@@ -3,12 +3,12 @@
 use soybean_plan::Lane;
 
 use super::progress::{OPERATION_BYTES, Operation};
-use crate::{Error, ErrorKind, Profile, Work, ranks::Report, trace::Span};
+use crate::{Error, ErrorKind, KernelCategory, Profile, ranks::Report, trace::Span};
 
 /// Header of the reports of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ReportHeader {
-    /// Number of the order.
+    /// Number of the command.
     pub(super) sequence: u64,
     pub(super) operation: Operation,
     /// Answer of the process to a question asked of all.
@@ -57,7 +57,7 @@ pub(super) fn write_extra(report: &Report, bytes: &mut Vec<u8>) {
     for span in &report.spans {
         count(bytes, span.name.len());
         bytes.extend_from_slice(span.name.as_bytes());
-        let work = span.work.and_then(|work| Work::ALL.iter().position(|it| *it == work));
+        let work = span.work.and_then(|work| KernelCategory::ALL.iter().position(|it| *it == work));
         count(bytes, work.map_or(0, |it| it + 1));
         let stream = STREAMS.iter().position(|it| *it == span.stream);
         count(bytes, stream.unwrap_or(0));
@@ -134,7 +134,8 @@ impl ReportReader<'_> {
         for _ in 0..self.count()? {
             let length = self.count()?;
             let name = String::from_utf8_lossy(self.slice(length)?).into_owned();
-            let work = self.count()?.checked_sub(1).and_then(|it| Work::ALL.get(it)).copied();
+            let work =
+                self.count()?.checked_sub(1).and_then(|it| KernelCategory::ALL.get(it)).copied();
             let stream = STREAMS.get(self.count()?).copied().unwrap_or(STREAMS[0]);
             let start = self.bytes().map(f64::from_le_bytes)?;
             let duration = self.bytes().map(f64::from_le_bytes)?;
@@ -160,7 +161,7 @@ mod tests {
     fn reports_round_trip() {
         let mut profile = Profile::default();
         profile.n_steps += 3;
-        profile.add(Work::Map, Duration::from_micros(5));
+        profile.add(KernelCategory::Map, Duration::from_micros(5));
         let span = |name: &str, work, stream| Span {
             name: name.to_owned(),
             work,
@@ -175,7 +176,7 @@ mod tests {
             parts: vec![vec![], vec![1.0, f32::NAN, -0.0]],
             profile,
             spans: vec![
-                span("map 3", Some(Work::Map), "thread"),
+                span("map 3", Some(KernelCategory::Map), "thread"),
                 span("start", None, "communication"),
             ],
         };

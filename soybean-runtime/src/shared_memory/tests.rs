@@ -78,7 +78,7 @@ fn value(tile: &Tile, dtype: DType, element: &[usize], coordinates: &[usize; MAX
 /// # Safety
 /// The region has this element, and nothing else uses it.
 unsafe fn write(region: &Region, index: usize, value: f32) {
-    let place = region.place(index);
+    let place = region.address(index);
     match region.dtype {
         // SAFETY: required of the caller.
         DType::F32 | DType::I32 => unsafe { place.cast::<f32>().write(value) },
@@ -90,7 +90,7 @@ unsafe fn write(region: &Region, index: usize, value: f32) {
 /// # Safety
 /// The region has this element, and nothing writes there.
 unsafe fn read(region: &Region, index: usize) -> f32 {
-    let place = region.place(index);
+    let place = region.address(index);
     match region.dtype {
         // SAFETY: required of the caller.
         DType::F32 | DType::I32 => unsafe { place.cast::<f32>().read() },

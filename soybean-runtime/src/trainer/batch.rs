@@ -1,4 +1,4 @@
-//! What a batch must be: a tensor for each input, with its elements, and labels that there are.
+//! Checks of batches: the number of tensors, their types and lengths, and the range of labels.
 
 use std::ops::Range;
 
@@ -6,23 +6,23 @@ use soybean_plan::Input;
 
 use crate::{Error, ErrorKind, View};
 
-/// Checks a batch, of which these rows are read.
+/// Checks a batch. Labels are checked in these rows, which are read.
 pub(super) fn check_batch(
     inputs: &[Input],
     rows: &[Range<usize>],
     batch: &[View<'_>],
 ) -> Result<(), Error> {
-    let fault = |message: String| Err(Error::new(ErrorKind::Batch, message));
+    let error = |message: String| Err(Error::new(ErrorKind::Batch, message));
     check_count(inputs, batch)?;
     for (input, view) in inputs.iter().zip(batch) {
         let (name, shape) = (&input.name, input.tile.shape);
         let (dtype, n_elements) = (input.dtype, shape.n_elements());
         if view.dtype() != dtype {
-            return fault(format!("input `{name}`: expected {dtype}, found {}", view.dtype()));
+            return error(format!("input `{name}`: expected {dtype}, found {}", view.dtype()));
         }
         if view.n_elements() != n_elements {
             let found = view.n_elements();
-            return fault(format!(
+            return error(format!(
                 "input `{name}`: expected {n_elements} elements for shape {shape}, found {found}"
             ));
         }
@@ -31,7 +31,7 @@ pub(super) fn check_batch(
     Ok(())
 }
 
-/// Checks that there is a tensor for each input.
+/// Checks that there is one tensor for each input.
 pub(crate) fn check_count(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Error> {
     if inputs.len() == batch.len() {
         return Ok(());
@@ -42,7 +42,7 @@ pub(crate) fn check_count(inputs: &[Input], batch: &[View<'_>]) -> Result<(), Er
     Err(Error::new(ErrorKind::Batch, message))
 }
 
-/// Checks the labels of these rows.
+/// Checks the labels in these rows.
 pub(crate) fn check_labels(
     input: &Input,
     rows: &[Range<usize>],

@@ -1,4 +1,4 @@
-//! What a trainer does where there are several processes.
+//! The trainer in a run of several processes.
 
 use std::{iter, ops::Range};
 
@@ -10,50 +10,53 @@ use crate::processes;
 use crate::{Config, Error, Process, View, model::AnyModel, ranks::Ranks};
 
 impl Trainer {
-    /// Which of the processes of the run this is. Trainers of all processes are told the same, and so give the same results.
+    /// Returns the identity of this process. The trainers of all processes get the same calls, and
+    /// return the same results.
     #[must_use]
     pub fn process(&self) -> Process {
         self.ranks.process()
     }
 
-    /// Whether any process says yes, for decisions that all must take alike; without others, what this one says. All processes ask at the same time.
+    /// Returns true if `flag` is true in any process. It is for decisions that all processes must
+    /// take alike. All processes call this at the same time.
     ///
     /// # Errors
     /// If a process has failed.
     pub fn any(&mut self, flag: bool) -> Result<bool, Error> {
-        if let Some(failure) = self.stopped() {
+        if let Some(failure) = self.earlier_failure() {
             return Err(failure);
         }
         self.ranks.any(flag).inspect_err(|error| self.failure = Some(error.clone()))
     }
 
-    /// What came of something that all processes have done each for itself: where it failed in one, all fail, and their trainers have ended. Without others, the outcome itself.
+    /// Combines the outcomes of all processes. If one of them failed, all return an error, and none
+    /// of their trainers can be used. A single process returns its outcome.
     ///
     /// # Errors
-    /// That of this process, or of the first of the others that is heard of.
+    /// The error of this process, or of the first other process whose error arrives.
     pub fn together<T>(&mut self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
             Ok(value) => self.any(false).map(|_| value),
-            Err(error) => Err(self.refuse(error)),
+            Err(error) => Err(self.report_error(error)),
         }
     }
 
-    /// The rows of a batch, by their indices in dim 0 of the inputs, that the ranks of this process read: others may be left as they are. All rows where the inputs
-    /// differ in dim 0.
+    /// Returns the rows of a batch that the ranks of this process read, as indices in dim 0 of the
+    /// inputs. Other rows may have any values. If the inputs differ in dim 0, all rows are read.
     #[must_use]
     pub fn rows_needed(&self) -> Vec<Range<usize>> {
         self.rows.clone()
     }
 
-    /// Where this process has no batch that fits, the others must not wait for it.
+    /// Checks a batch. An error is reported to the other processes, so that they do not wait.
     pub(super) fn check_batch(&mut self, batch: &[View<'_>]) -> Result<(), Error> {
         let inputs = &self.model.get().tables().inputs;
         let checked = check_batch(inputs, &self.rows, batch);
-        checked.map_err(|error| self.refuse(error))
+        checked.map_err(|error| self.report_error(error))
     }
 }
 
-/// The ranks of this process, or all of them where it is the only one.
+/// Starts the ranks of this process, or all ranks if it is the only one.
 pub(super) fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn Ranks>, Error> {
     #[cfg(feature = "mpi")]
     if Process::start()? != Process::ONLY {
@@ -64,7 +67,7 @@ pub(super) fn start_ranks(model: &AnyModel, config: &Config) -> Result<Box<dyn R
     super::start_ranks(model, config)
 }
 
-/// The rows of dim 0 that these ranks read of any input, in order.
+/// Returns the rows of dim 0 that these ranks read of any input, in order.
 pub(super) fn rows_needed(inputs: &[Input], mesh: &Mesh, ranks: Range<usize>) -> Vec<Range<usize>> {
     let extent = |input: &Input| input.tile.shape.first().copied().unwrap_or(1);
     let n_rows = inputs.iter().map(extent).max().unwrap_or(0);
@@ -97,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// The rows that ranks of a mesh of 2 x 2 need of inputs with these shapes and tilings.
+    /// Returns the rows that ranks of a 2 x 2 mesh need of inputs with these shapes and tilings.
     fn rows(inputs: &[(&[usize], [Placement; 2])], ranks: Range<usize>) -> String {
         let input = |(shape, tiling): &(&[usize], [Placement; 2])| Input {
             name: "x".into(),
@@ -119,13 +122,14 @@ mod tests {
         assert_eq!(rows(&[by_first], 0..2), "0..4");
         assert_eq!(rows(&[by_first], 2..4), "4..8");
         assert_eq!(rows(&[by_first], 0..4), "0..8");
-        // The first axis takes the first digit: split along the second, a rank has every other stretch.
+        // The first axis takes the first digit. Split along the second, a rank has every other
+        // range.
         let by_second: (&[usize], _) = (&[8, 3], [whole, split]);
         assert_eq!(rows(&[by_second], 1..2), "2..4 6..8");
         assert_eq!(rows(&[by_second], 0..2), "0..8");
         let by_both: (&[usize], _) = (&[8, 3], [split, split]);
         assert_eq!(rows(&[by_both, by_first], 3..4), "4..8");
-        // One input is needed whole, or has other rows.
+        // If one input is needed whole or has another number of rows, all rows are needed.
         assert_eq!(rows(&[by_both, (&[8], [whole, whole])], 3..4), "0..8");
         assert_eq!(rows(&[by_both, (&[4], [split, split])], 3..4), "0..8");
     }

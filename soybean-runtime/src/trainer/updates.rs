@@ -1,4 +1,4 @@
-//! What becomes of the trainer's steps: updates, steps that wait for others, and steps that are skipped.
+//! The outcome of training steps: updates, accumulated gradients, and skipped steps.
 
 use std::collections::BTreeMap;
 
@@ -9,51 +9,55 @@ use crate::{
     Array, Counters, Error, ErrorKind,
     abort::lock,
     counters::{after_skip, after_step, is_update},
-    state::stretches,
+    state::fetch_ranges,
 };
 
-/// What came of the steps so far.
+/// The counters and the outcome of the last steps.
 #[derive(Default)]
 pub(super) struct History {
     pub(super) counters: Counters,
-    /// The norm of the gradients in the last step that updated or was skipped.
+    /// The norm of the gradients, if the last step updated the parameters or was skipped.
     gradient_norm: Option<f32>,
-    /// Whether the last step was skipped.
+    /// True if the last step was skipped.
     is_skipped: bool,
-    /// The steps that were skipped one after another.
+    /// The number of consecutive steps that were skipped.
     n_skipped: u32,
 }
 
-/// The most steps that may be skipped one after another.
+/// The limit for consecutive steps that are skipped.
 const MAX_SKIPPED: u32 = 100;
 
 impl Trainer {
-    /// How far the run has come.
+    /// Returns the counters of the run.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.history.counters
     }
 
-    /// Goes on as if the run had come this far: for states that were saved with these counters.
+    /// Replaces the counters, after a state was loaded that was saved with them.
     pub fn set_counters(&mut self, counters: Counters) {
         self.history = History { counters, ..History::default() };
     }
 
-    /// The 2-norm of all gradients together, before they were clipped, in the last step: of the mean over the steps that share an update. None if the model
-    /// has no use for it, or the last step only added to the sums of gradients.
+    /// Returns the 2-norm of all gradients in the last step, before clipping. If several steps
+    /// share an update, it is the norm of their mean gradients. It is `None` if the model does not
+    /// compute it, or if the last step only accumulated gradients.
     #[must_use]
     pub const fn gradient_norm(&self) -> Option<f32> {
         self.history.gradient_norm
     }
 
-    /// Whether the last step left everything as it was, because its loss or its gradients were not finite: models with `non_finite = "skip"` or `"scale"` do so.
+    /// Returns true if the last step was skipped because its loss or its gradients were not finite.
+    /// Only models with `non_finite = "skip"` or `"scale"` skip steps.
     #[must_use]
     pub const fn was_skipped(&self) -> bool {
         self.history.is_skipped
     }
 
-    /// The moving averages of the trained parameters by name, without the bias of their start at 0, and buffers as they are; before the first update the parameters
-    /// themselves. A tensor with decay `d` is `average / (1 - d^n_updates)`.
+    /// Returns the moving averages of the trained parameters, and the buffers, by name.
+    ///
+    /// The bias of an average that starts at 0 is corrected: with decay `d` the result is
+    /// `average / (1 - d^n_updates)`. Before the first update the results are the parameters.
     ///
     /// # Errors
     /// If the model keeps no averages, or a rank fails.
@@ -69,12 +73,12 @@ impl Trainer {
         let weight = 1.0 - decay.powf(n_updates as f64);
         let (names, places) = averages(self.tables());
         let mut averages: Vec<Option<Array>> = names.iter().map(|_| None).collect();
-        for stretch in stretches(self.tables()) {
-            let numbers = stretch.first..stretch.first + stretch.n_tensors;
+        for range in fetch_ranges(self.tables()) {
+            let numbers = range.first..range.first + range.n_tensors;
             if places.range(numbers.clone()).next().is_none() {
                 continue;
             }
-            for (number, mut array) in numbers.zip(self.fetch(stretch)?) {
+            for (number, mut array) in numbers.zip(self.fetch(range)?) {
                 let Some(parameter) = places.get(&number) else { continue };
                 if number >= names.len() {
                     array.data.iter_mut().for_each(|it| *it = without_bias(*it, weight));
@@ -85,8 +89,8 @@ impl Trainer {
         Ok(names.into_iter().zip(averages.into_iter().flatten()).collect())
     }
 
-    /// Counts the step that was made; gives its loss.
-    pub(super) fn conclude(&mut self) -> Result<f32, Error> {
+    /// Updates the counters after a step. Returns its loss.
+    pub(super) fn finish_step(&mut self) -> Result<f32, Error> {
         let (loss, norm) = {
             let report = lock(&self.ranks.reports()[0]);
             (report.loss, report.gradient_norm)
@@ -106,12 +110,12 @@ impl Trainer {
         let step = counters.n_steps;
         match is_finite || is_skipped && n_skipped < MAX_SKIPPED {
             true => Ok(loss),
-            false => Err(self.fault(loss, norm, step)),
+            false => Err(self.non_finite_error(loss, norm, step)),
         }
     }
 
-    /// Why training does not go on.
-    fn fault(&self, loss: f32, norm: Option<f32>, step: u64) -> Error {
+    /// Returns the error of a loss or gradients that are not finite.
+    fn non_finite_error(&self, loss: f32, norm: Option<f32>, step: u64) -> Error {
         let rate = self.learning_rate;
         let (what, found) = match norm.filter(|_| loss.is_finite()) {
             None => ("loss", name_of(loss)),
@@ -131,7 +135,8 @@ impl Trainer {
     }
 }
 
-/// The names of all parameters, and by their numbers in the state the tensors that are their averages, or the parameters themselves where there are none.
+/// Returns the names of all parameters, and a map from numbers of tensors to numbers of parameters.
+/// The tensor is the average of the parameter, or the parameter itself if it has no average.
 fn averages(tables: &Tables) -> (Vec<String>, BTreeMap<usize, usize>) {
     let states = tables.states.iter().map(|it| it.name.as_ref());
     let states: BTreeMap<&str, usize> = states.zip(tables.parameters.len()..).collect();

@@ -1,11 +1,11 @@
-//! A trainer from the outside: a program written by hand, on one rank and on several.
+//! The public API of the trainer, with a program written by hand, on one rank and on several.
 
 use std::sync::Arc;
 
 use soybean_linear_program::{BATCH, FEATURES, batch, program};
 use soybean_plan::{Init, Kernel, Program, Rows, Tables};
 use soybean_runtime::{
-    Array, Config, Device, ErrorKind, Model, Predictor, Rank, Trainer, View, Work,
+    Array, Config, Device, ErrorKind, KernelCategory, Model, Predictor, Rank, Trainer, View,
 };
 
 fn config() -> Config {
@@ -31,7 +31,7 @@ fn losses_and_parameters_are_those_of_plain_loops_on_any_number_of_ranks() {
             let (x, y) = batch(step);
             let loss = trainer.step(&[View::F32(&x), View::F32(&y)]).unwrap();
             let expected = oracle(&mut weights, &x, &y, 0.05);
-            // Sums of 32 products in single precision, in another order.
+            // The tolerance covers sums of 32 products in single precision, in another order.
             assert!(
                 (loss - expected).abs() <= 1e-5 * expected,
                 "{n_ranks} ranks, step {step}: {loss}, not {expected}"
@@ -61,7 +61,7 @@ fn queued_batches_are_trained_on_in_their_turn() {
     for step in 0..4 {
         let next = (step < 3).then(|| views(step + 1));
         let expected = one_by_one.step(&views(step)).unwrap();
-        // An evaluation in between takes nothing from the queue.
+        // An evaluation in between does not change the queue.
         ahead.evaluate(&views(2)).unwrap();
         let loss = match step {
             2 => {
@@ -113,7 +113,7 @@ fn predictions_take_any_number_of_rows_and_do_not_read_labels() {
     let mut trainer = trainer(4);
     let (x, y) = batch(0);
     let expected = trainer.evaluate(&[View::F32(&x), View::F32(&y)]).unwrap().outputs;
-    // Labels are not read, whatever they are.
+    // Labels are not read, so any values are allowed.
     for labels in [View::F32(&y), View::F32(&[]), View::I32(&[7])] {
         assert_eq!(trainer.predict(&[View::F32(&x), labels]).unwrap(), expected);
         assert_eq!(trainer.moved_bytes(), program(4).tables.evaluate_bytes);
@@ -124,7 +124,8 @@ fn predictions_take_any_number_of_rows_and_do_not_read_labels() {
         assert_eq!(found[0].shape, [n_rows, 1]);
         assert_eq!(found[0].data, expected[0].data[..n_rows]);
     }
-    // Rows of two batches and a bit, of which each has the result that it has elsewhere.
+    // Rows of two whole batches and part of a third. Each row has the same result as in another
+    // batch.
     let (more, _) = batch(1);
     let of_more = trainer.predict(&[View::F32(&more), none]).unwrap();
     let all = [&more[..], &x, &more].concat();
@@ -199,14 +200,17 @@ fn the_learning_rate_can_change_and_the_profile_tells_of_every_step() {
     trainer.step(&[View::F32(&x), View::F32(&y)]).unwrap();
     assert_eq!(trainer.parameters().unwrap(), before);
     let profile = trainer.profile();
-    assert_eq!((profile.len(), profile[0].n_steps, profile[1].calls(Work::Contraction)), (2, 1, 2));
-    assert!(profile.iter().all(|it| it.share(Work::Map) < 1.0));
+    assert_eq!(
+        (profile.len(), profile[0].n_steps, profile[1].calls(KernelCategory::Contraction)),
+        (2, 1, 2)
+    );
+    assert!(profile.iter().all(|it| it.share(KernelCategory::Map) < 1.0));
     trainer.reset_profile().unwrap();
     assert_eq!(trainer.profile()[0].n_steps, 0);
     assert_eq!(trainer.device_line(), "2 virtual devices on the CPU, 2 threads");
 }
 
-/// The error of a step must name what was expected and what was found.
+/// Checks that the error of a step names what was expected and what was found.
 #[track_caller]
 fn check_step(inputs: &[View<'_>], message: &str) {
     let error = trainer(2).step(inputs).unwrap_err();
@@ -291,7 +295,7 @@ fn programs_that_contradict_themselves_are_refused() {
     assert_eq!(error.kind(), ErrorKind::Program);
 }
 
-/// A model of which one rank fails in its second step.
+/// A model whose rank fails in its second step.
 struct Faulty {
     program: Program,
     fault: fn(&mut Rank<'_>),
@@ -354,7 +358,7 @@ fn inits_fill_parameters_as_they_say() {
     assert_eq!(trainer.parameters().unwrap()[0].1.data, [0.5; FEATURES]);
 }
 
-/// One step by plain loops: updates the weights and gives the loss before.
+/// Runs one step by plain loops. Updates the weights and returns the loss before the update.
 fn oracle(weights: &mut [f32], x: &[f32], y: &[f32], rate: f32) -> f32 {
     let predicted = |row: &[f32]| row.iter().zip(&*weights).map(|(x, w)| x * w).sum::<f32>();
     let errors: Vec<f32> = x.chunks(FEATURES).zip(y).map(|(row, y)| predicted(row) - y).collect();

@@ -1,22 +1,23 @@
-//! One kernel with its operands, and how near its results must be.
+//! One kernel with its operands, and the tolerance of its results.
 
 use soybean_plan::{DType, Kernel, Precision};
 
-/// A kernel and what it is run on.
+/// A kernel and its operands.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) kernel: Kernel,
     pub(crate) inputs: Vec<Data>,
     /// Type and number of elements of each result.
     pub(crate) results: Vec<(DType, usize)>,
-    /// A result, and the input whose buffer it has.
+    /// A result, and the input whose buffer it reuses.
     pub(crate) reused: Option<[usize; 2]>,
     pub(crate) precision: Precision,
-    /// The largest difference, relative where numbers are greater than 1.
+    /// The largest allowed difference, relative for numbers greater than 1.
     pub(crate) tolerance: f32,
 }
 
-/// The elements of a buffer, whole numbers if it is of integers, and such as 16 bits hold if it is of those.
+/// The elements of a buffer: whole numbers for integers, and numbers that `bf16` can represent for
+/// `bf16`.
 pub(crate) struct Data {
     pub(crate) dtype: DType,
     pub(crate) numbers: Vec<f32>,
@@ -28,11 +29,11 @@ impl std::fmt::Debug for Data {
     }
 }
 
-/// How far apart neighbours of 16 bits are at 1.
+/// The distance of neighbouring `bf16` numbers at 1.
 pub(crate) const BF16_TOLERANCE: f32 = 1e-2;
 
 impl Case {
-    /// A case of one kernel in single precision whose results have buffers of their own.
+    /// Returns a case of one kernel in single precision whose results have separate buffers.
     pub(crate) fn new(
         kernel: impl Into<Kernel>,
         inputs: Vec<Data>,
@@ -66,13 +67,13 @@ impl Case {
             || match dtype {
                 DType::F32 => difference <= self.tolerance,
                 DType::Bf16 => difference <= self.tolerance.max(BF16_TOLERANCE),
-                // Two numbers that are nearly equal may be cut off to neighbours.
+                // Two numbers that are nearly equal may be truncated to neighbours.
                 DType::I32 => self.tolerance > 0.0 && (found - expected).abs() <= 1.0,
             }
     }
 }
 
-/// The number that is left when 16 bits are kept.
+/// Returns the number rounded to `bf16`.
 pub(crate) fn to_bf16(number: f32) -> f32 {
     let bits = number.to_bits();
     if number.is_nan() {
@@ -82,7 +83,7 @@ pub(crate) fn to_bf16(number: f32) -> f32 {
     }
 }
 
-/// Numbers as they lie in memory.
+/// Returns the bytes of numbers in memory.
 pub(crate) fn encoded(data: &Data) -> Vec<u8> {
     #[expect(clippy::cast_possible_truncation, reason = "whole numbers")]
     let bytes = |it: &f32| match data.dtype {
@@ -93,7 +94,7 @@ pub(crate) fn encoded(data: &Data) -> Vec<u8> {
     data.numbers.iter().flat_map(bytes).collect()
 }
 
-/// Numbers from how they lie in memory.
+/// Returns the numbers of bytes in memory.
 pub(crate) fn decoded(dtype: DType, bytes: &[u8]) -> Vec<f32> {
     let number = |it: &[u8]| match dtype {
         DType::F32 => f32::from_le_bytes(it.try_into().unwrap()),

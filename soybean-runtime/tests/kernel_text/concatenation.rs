@@ -1,4 +1,4 @@
-//! Random tensors one after another.
+//! Random concatenations.
 
 use soybean_plan::{Concatenation, DType};
 
@@ -6,7 +6,7 @@ use crate::{case::Case, dice::Dice};
 
 pub(crate) fn case(dice: &mut Dice) -> Case {
     let outer = dice.pick(&[1, 3, 16, 50]);
-    // Now and then more than one function can take.
+    // Sometimes more parts than one function can take.
     let n_parts = dice.pick(&[1, 2, 3, 7, 70]);
     let step = dice.pick(&[1, 1, 2, 8]);
     let lengths: Vec<usize> = (0..n_parts).map(|_| step * (1 + dice.below(20))).collect();

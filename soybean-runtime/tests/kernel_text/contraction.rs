@@ -1,4 +1,4 @@
-//! Random contractions with operands that lie anyhow.
+//! Random contractions of operands with any layout.
 
 use soybean_plan::{Contraction, MatrixStrides, Shape, Strides};
 
@@ -12,13 +12,13 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     let sides = [1, 2, 3, 7, 8, 9, 16, 33, 64, 65, 100, 130];
     let batch = dice.pick(&[&[][..], &[], &[2], &[3, 2], &[1, 2, 2]]);
     let (rows, columns) = (dice.pick(&sides), dice.pick(&sides));
-    // Where there are few results, a great depth is split between blocks.
+    // If there are few results, a great depth is split between blocks.
     let depth = dice.pick(&[0, 1, 2, 5, 16, 31, 33, 64, 100, 300, 800]);
     let is_long = rows * columns * depth > 500_000;
     of(dice, Shape::new(if is_long { &[] } else { batch }), rows, columns, depth)
 }
 
-/// So many tiles that they may be large.
+/// Enough tiles that they may be large.
 pub(crate) fn many_tiles(dice: &mut Dice) -> Case {
     let (rows, columns) = (dice.pick(&[120, 128]), dice.pick(&[100, 128]));
     of(dice, Shape::new(&[256]), rows, columns, 17)
@@ -40,7 +40,7 @@ fn of(dice: &mut Dice, batch: Shape, rows: usize, columns: usize, depth: usize) 
     Case { precision: types.precision, ..Case::new(contraction, inputs, results, tolerance) }
 }
 
-/// A matrix for each batch with random strides, and the number of its elements.
+/// Returns a matrix for each batch with random strides, and the number of its elements.
 fn operand(dice: &mut Dice, batch: &Shape, rows: usize, columns: usize) -> (MatrixStrides, usize) {
     let shape: Shape = batch.iter().copied().chain([rows, columns]).collect();
     let Strides(mut steps) = dice.strides(&shape);
@@ -50,7 +50,7 @@ fn operand(dice: &mut Dice, batch: &Shape, rows: usize, columns: usize) -> (Matr
     (MatrixStrides { batch: Strides(steps), row, column }, n_elements)
 }
 
-/// Dense matrices, of rows or of columns.
+/// Returns dense matrices, by rows or by columns.
 fn matrix(batch: &Shape, rows: usize, columns: usize, is_by_row: bool) -> MatrixStrides {
     let (row, column) = if is_by_row { (columns, 1) } else { (1, rows) };
     let Strides(steps) = batch.dense_strides();

@@ -15,7 +15,7 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     let (window, stride) = (pair(&[1, 2, 3, 5]), pair(&[1, 1, 2, 3]));
     let (padding, dilation, image) = (pair(&[0, 1, 2]), pair(&[1, 1, 2]), pair(&[0, 3, 8, 15]));
     let reach = [0, 1].map(|dim| dilation[dim] * (window[dim] - 1) + 1);
-    // Images have room for a window at least.
+    // Images hold at least one window.
     let image = [0, 1].map(|dim| (image[dim] + reach[dim]).saturating_sub(2 * padding[dim]).max(1));
     let result = [0, 1].map(|dim| (image[dim] + 2 * padding[dim] - reach[dim]) / stride[dim] + 1);
     let (batch, groups) = (dice.pick(&[1, 2, 5]), dice.pick(&[1, 1, 2, 4]));

@@ -1,4 +1,4 @@
-//! Runs the text of kernels on the CPU, every buffer an allocation of its own that is no larger than needed.
+//! Runs the text of kernels on the CPU. Each buffer is an allocation that is no larger than needed.
 #![expect(unsafe_code, reason = "kernels work on memory that they are given by address")]
 
 use std::{
@@ -22,13 +22,13 @@ pub(crate) struct Unit {
     generated: Vec<Generated>,
 }
 
-/// Memory as a device has it: at a multiple of 256 bytes, and full of NaN at first.
+/// Memory as on a device: at a multiple of 256 bytes, and initially full of NaN.
 pub(crate) struct Block {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-/// The text of these kernels.
+/// Returns the text of these kernels.
 pub(crate) fn text(cases: &[Case]) -> String {
     let texts = cases.iter().enumerate().map(|it| generated(it.0, it.1).text);
     [prelude().to_owned()].into_iter().chain(texts).collect()
@@ -54,7 +54,7 @@ impl Unit {
         Self { module: Module::load(&library).unwrap(), generated }
     }
 
-    /// The results of a case.
+    /// Returns the results of a case.
     pub(crate) fn run(
         &self,
         number: usize,
@@ -84,7 +84,8 @@ impl Unit {
         for operation in &generated.operations {
             match operation {
                 Operation::Fill { target, n_bytes, value } => {
-                    // SAFETY: kernels are right about their buffers; the sanitizer knows this function too.
+                    // SAFETY: kernels access only their buffers; the sanitizer checks this function
+                    // too.
                     unsafe { pointer(target).cast::<u8>().write_bytes(*value, *n_bytes) };
                 }
                 Operation::Launch(it) => {
@@ -114,25 +115,25 @@ impl Block {
         let layout = Layout::from_size_align(n_bytes.max(1), 256).unwrap();
         // SAFETY: the size is not 0.
         let start = NonNull::new(unsafe { alloc(layout) }).expect("there is enough memory");
-        // SAFETY: so many bytes were allocated.
+        // SAFETY: this many bytes were allocated.
         unsafe { start.write_bytes(0xff, layout.size()) };
         Self { start, layout: Layout::from_size_align(n_bytes, 256).unwrap() }
     }
 
     pub(crate) fn of(bytes: &[u8]) -> Self {
         let this = Self::new(bytes.len());
-        // SAFETY: so many bytes were allocated, elsewhere.
+        // SAFETY: this many bytes were allocated, elsewhere.
         unsafe { this.start.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         this
     }
 
-    /// The address of the byte with this number.
+    /// Returns the address of the byte with this number.
     pub(crate) fn at(&self, offset: usize) -> *mut c_void {
         self.start.as_ptr().wrapping_add(offset).cast()
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes were allocated and written.
+        // SAFETY: this many bytes were allocated and written.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
     }
 }

@@ -4,28 +4,28 @@ use soybean_plan::{DType, MAX_RANK, Shape, Strides, random::mixed};
 
 use crate::case::{Data, to_bf16};
 
-/// Random numbers from a seed.
+/// A generator of pseudorandom numbers from a seed.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    /// A number in `0..n`.
+    /// Returns a number in `0..n`.
     #[expect(clippy::cast_possible_truncation, reason = "below a `usize`")]
     pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0 = mixed(self.0);
         (self.0 % n as u64) as usize
     }
 
-    /// One of these.
+    /// Returns one of the choices.
     pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
-    /// A number between -2 and 2 that is not too rarely 0.
+    /// Returns a number between -2 and 2 that is sometimes 0.
     pub(crate) fn float(&mut self) -> f32 {
         if self.below(16) == 0 { 0.0 } else { self.below(4001) as f32 / 1000.0 - 2.0 }
     }
 
-    /// A shape of at most 4 dims and 20000 points.
+    /// Returns a shape of at most 4 dims and 20000 points.
     pub(crate) fn shape(&mut self) -> Shape {
         let n_dims = self.below(5);
         let mut n_points = 1;
@@ -38,7 +38,8 @@ impl Dice {
         extents.collect()
     }
 
-    /// Strides of an operand over a shape: dense, permuted, spread out, or with broadcast dims.
+    /// Returns strides of an operand over a shape: dense, permuted, spread out, or with broadcast
+    /// dims.
     pub(crate) fn strides(&mut self, shape: &Shape) -> Strides {
         if self.below(3) == 0 {
             return shape.dense_strides();
@@ -59,7 +60,7 @@ impl Dice {
         Strides(strides)
     }
 
-    /// So many elements of a type.
+    /// Returns this many elements of a type.
     pub(crate) fn data(&mut self, dtype: DType, n_elements: usize) -> Data {
         let mut number = || match dtype {
             DType::F32 => self.float(),
@@ -70,7 +71,7 @@ impl Dice {
     }
 }
 
-/// How many elements an operand with these strides has.
+/// Returns the number of elements of an operand with these strides.
 pub(crate) fn n_needed(shape: &Shape, strides: &Strides) -> usize {
     if shape.n_elements() == 0 {
         return 0;

@@ -7,7 +7,7 @@ use crate::{
     dice::Dice,
 };
 
-/// The rows that a rank holds: all, a block, or every second.
+/// Returns the rows that a rank holds: all, a block, or every second.
 fn rows(dice: &mut Dice, vocabulary: usize) -> Vec<usize> {
     match dice.below(3) {
         0 => (0..vocabulary).collect(),

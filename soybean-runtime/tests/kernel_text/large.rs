@@ -1,4 +1,5 @@
-//! Kernels of which every thread gets a part, with few results of long sums, since these are what threads have to share.
+//! Kernels that all threads share, with few results of long sums, since these sums are split
+//! between threads.
 
 use soybean_plan::{
     Attention, AttentionForm, Combine, Contraction, Convolution, ConvolutionForm, DType, Embedding,
@@ -11,7 +12,7 @@ use crate::{
     map::program,
 };
 
-/// A random one of each kind.
+/// Returns a random kernel of each kind.
 pub(crate) fn cases(dice: &mut Dice) -> Vec<Case> {
     vec![
         reduction(dice),
@@ -34,7 +35,8 @@ fn case(kernel: impl Into<soybean_plan::Kernel>, inputs: Vec<Data>, n_result: us
     Case::new(kernel, inputs, vec![(DType::F32, n_result)], 0.0)
 }
 
-/// Sums and maxima over any of the dims, of as many elements as are worth sharing and more.
+/// Returns sums and maxima over any of the dims, of about as many elements as are worth sharing,
+/// and more.
 pub(crate) fn reduction(dice: &mut Dice) -> Case {
     let shapes = [
         &[70_000][..],
@@ -61,9 +63,9 @@ pub(crate) fn reduction(dice: &mut Dice) -> Case {
     case(Reduction { map, combine, result }, vec![input], n_results)
 }
 
-/// Gradients of few and of many filters, over few and many pixels.
+/// Returns gradients of few and of many filters, over few and many pixels.
 pub(crate) fn filter_gradient(dice: &mut Dice) -> Case {
-    // Batch, side, groups, channels and filters.
+    // The batch, the side, groups, channels and filters.
     let sizes = [
         [8, 20, 1, 3, 20],
         [13, 13, 1, 16, 8],
@@ -77,7 +79,7 @@ pub(crate) fn filter_gradient(dice: &mut Dice) -> Case {
     of(dice, Convolution { form, batch, groups, channels, filters, ..of_side(side) })
 }
 
-/// Other convolutions, directly and by transforms.
+/// Returns other convolutions, direct and by transforms.
 pub(crate) fn convolution(dice: &mut Dice) -> Case {
     let convolution = Convolution {
         form: dice.pick(&[ConvolutionForm::Forward, ConvolutionForm::Data]),
@@ -90,7 +92,7 @@ pub(crate) fn convolution(dice: &mut Dice) -> Case {
     of(dice, convolution)
 }
 
-/// A convolution that keeps the size of its square images.
+/// Returns a convolution that keeps the size of its square images.
 fn of_side(side: usize) -> Convolution {
     Convolution {
         form: ConvolutionForm::Forward,
@@ -120,7 +122,7 @@ fn of(dice: &mut Dice, it: Convolution) -> Case {
     case(it, inputs, result)
 }
 
-/// Attention of few heads over several blocks of queries.
+/// Returns attention of few heads over several blocks of queries.
 pub(crate) fn attention(dice: &mut Dice) -> Case {
     let sizes = [[1, 520, 1030], [3, 520, 70], [5, 600, 33], [7, 65, 150]];
     let [heads, queries, keys] = dice.pick(&sizes);
@@ -152,7 +154,7 @@ pub(crate) fn attention(dice: &mut Dice) -> Case {
     case(it, inputs, it.heads * n_result)
 }
 
-/// Products with a great depth, and of few rows or columns.
+/// Returns products with a great depth, and with few rows or columns.
 pub(crate) fn contraction(dice: &mut Dice) -> Case {
     let sides = [1, 7, 65];
     let (rows, columns) = (dice.pick(&sides), dice.pick(&sides));
@@ -177,7 +179,7 @@ pub(crate) fn contraction(dice: &mut Dice) -> Case {
     case(it, inputs, n_products * rows * columns)
 }
 
-/// Gradients of tables of which many indices are alike.
+/// Returns gradients of tables with many equal indices.
 pub(crate) fn embedding(dice: &mut Dice) -> Case {
     let (n_indices, rows, width) = (3000, dice.pick(&[2, 40]), dice.pick(&[5, 40, 100]));
     let it =
@@ -192,7 +194,7 @@ pub(crate) fn embedding(dice: &mut Dice) -> Case {
     case(it, inputs, rows * width)
 }
 
-/// Maps over rows of odd lengths.
+/// Returns maps over rows of odd lengths.
 pub(crate) fn map(dice: &mut Dice) -> Case {
     let extents = Shape::new(dice.pick(&[&[70_001][..], &[700, 101], &[9, 13, 611]]));
     let it =
@@ -201,7 +203,7 @@ pub(crate) fn map(dice: &mut Dice) -> Case {
     case(it, vec![input], extents.n_elements())
 }
 
-/// Poolings whose windows overlap.
+/// Returns poolings whose windows overlap.
 pub(crate) fn pooling(dice: &mut Dice) -> Case {
     let (planes, side) = (23, 31);
     let it = Pooling {

@@ -10,14 +10,14 @@ use crate::{
     dice::{Dice, n_needed},
 };
 
-/// A random program over these inputs and both scalars, whose values stay moderate.
+/// Returns a random program over these inputs and both scalars, whose values stay moderate.
 pub(crate) fn program(dice: &mut Dice, n_inputs: usize, n_results: usize) -> ScalarProgram {
     let number = |it: usize| u8::try_from(it).unwrap();
     let mut instructions: Vec<Instruction> =
         (0..n_inputs).map(|it| Instruction::Input(number(it))).collect();
     instructions.extend((0..dice.below(3)).map(|it| Instruction::Scalar(number(it))));
     instructions.push(Instruction::Constant(0.75));
-    // Comparisons are of these only: others may differ in the last bit.
+    // Comparisons use only these: others may differ in the last bit.
     let n_exact = instructions.len();
     for _ in 0..dice.below(9) + n_results {
         let n = instructions.len();
@@ -66,12 +66,12 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
         results[n_results - 1].0 = inputs[input].dtype;
     }
     let map = Map { extents, inputs: strides.into(), program };
-    // Some ten roundings of values below 1e3.
+    // About ten roundings of values below 1e3.
     let case = Case::new(map, inputs, results, 1e-4);
     Case { reused: reused.map(|it| [n_results - 1, it]), ..case }
 }
 
-/// Every function of numbers for which it is easily wrong.
+/// Returns a map of all scalar functions at numbers where implementations are easily wrong.
 pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
     let special = [
         0.0,
@@ -109,7 +109,7 @@ pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
     instructions.extend(Binary::ALL.iter().map(|it| Instruction::Binary(*it, 0, 1)));
     instructions.push(Instruction::Select(0, 1, 0));
     let registers: Vec<u16> = (0..).take(instructions.len()).collect();
-    // As integers, too: cut off, and saturated.
+    // As integers, too: truncated and saturated.
     let integer = (DType::I32, n_points);
     let types = registers.iter().map(|_| (DType::F32, n_points)).chain([integer]);
     let results: Vec<(DType, usize)> = types.collect();
@@ -123,7 +123,7 @@ pub(crate) fn special_numbers(dice: &mut Dice) -> Case {
     Case::new(map, inputs, results, 1e-6)
 }
 
-/// Kernels over more elements than 32 bits can number, which can be compiled but not run.
+/// Returns kernels over more elements than 32 bits can number, which can be compiled but not run.
 pub(crate) fn beyond_32_bits() -> Vec<Case> {
     let extents = Shape::new(&[70_000, 70_000]);
     let transposed = Strides::new(&[1, 70_000]);

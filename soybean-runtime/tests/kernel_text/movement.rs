@@ -1,4 +1,4 @@
-//! The functions that collectives use, over random patterns.
+//! Tests of the functions that collectives use, over random patterns.
 #![expect(unsafe_code, reason = "the functions work on memory that they are given by address")]
 
 use soybean_codegen::{movement, prelude};
@@ -11,12 +11,12 @@ use crate::{
     dice::Dice,
 };
 
-/// The text of the functions.
+/// Returns the text of the functions.
 pub(crate) fn text() -> String {
     [prelude(), &movement::text(&movement::functions())].concat()
 }
 
-/// Runs so many random movements.
+/// Runs this many random movements.
 pub(crate) fn check(sanitize: Sanitize, n: u64) {
     let library = compile(&text(), sanitize).unwrap_or_else(|log| panic!("{log}"));
     let module = Module::load(&library).unwrap();
@@ -31,7 +31,8 @@ pub(crate) fn check(sanitize: Sanitize, n: u64) {
     }
 }
 
-/// What a source shares with a result of this many elements in each dim, whose own extents are given too.
+/// Returns the dims that a source shares with a result with this many elements in each dim, whose
+/// extents are given too.
 fn dims(dice: &mut Dice) -> (Vec<movement::Dim>, [usize; 2]) {
     let n_dims = dice.below(4);
     let mut dims = Vec::new();
@@ -40,7 +41,7 @@ fn dims(dice: &mut Dice) -> (Vec<movement::Dim>, [usize; 2]) {
         let step = dice.pick(&[1, 2, 4, 8]);
         let runs = runs(dice, step);
         let last = *runs.last().unwrap();
-        // Some elements behind the last that is shared.
+        // Some elements after the last that is shared.
         let slack = [dice.below(2), dice.below(2)];
         let extents = [last.here + last.length, last.there + last.length];
         dims.push((runs, [0, 1].map(|it| extents[it] + slack[it] * step)));
@@ -57,7 +58,7 @@ fn dims(dice: &mut Dice) -> (Vec<movement::Dim>, [usize; 2]) {
     (dims.into_iter().rev().collect(), sizes)
 }
 
-/// Stretches in order, as tiles share them; evenly spaced or not.
+/// Returns ordered runs, as tiles share them, evenly spaced or not.
 fn runs(dice: &mut Dice, step: usize) -> Vec<Run> {
     let n_runs = 1 + dice.below(3);
     let is_even = dice.below(2) == 0;
@@ -77,7 +78,7 @@ fn runs(dice: &mut Dice, step: usize) -> Vec<Run> {
     (0..n_runs).map(run).collect()
 }
 
-/// Where each shared element lies in the result and in the source.
+/// Returns the positions of each shared element in the result and in the source.
 fn places(dims: &[movement::Dim]) -> Vec<[usize; 2]> {
     let mut all = vec![[0, 0]];
     for dim in dims {
@@ -114,14 +115,14 @@ fn launch(
     let n_parts = u32::try_from(parts.len()).unwrap();
     let grid = movement::grid(most_points, n_parts).unwrap();
     let arguments = [list.at(0), result.at(0)];
-    // SAFETY: the parts tell of buffers that are as large as the patterns need.
+    // SAFETY: the parts describe buffers that are as large as the patterns need.
     let done = unsafe {
         module.launch(function, grid, [movement::BLOCK, 1, 1], 0, &arguments, Order::Reverse)
     };
     done.unwrap();
 }
 
-/// Two sources, of which each gives one half of the result.
+/// Two sources, each of which gives one half of the result.
 fn copy(module: &Module, dice: &mut Dice, dtype: DType) {
     let (dims, sizes) = dims(dice);
     let half = |part: usize| {

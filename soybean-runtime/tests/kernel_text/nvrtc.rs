@@ -1,4 +1,4 @@
-//! NVIDIA's compiler, where its libraries are found; it needs no GPU.
+//! NVIDIA's compiler, if its libraries are found. It needs no GPU.
 #![expect(unsafe_code, reason = "functions of a C library")]
 
 use std::{
@@ -36,7 +36,7 @@ pub(crate) struct Compiler {
 }
 
 impl Compiler {
-    /// The compiler in one of the folders that `SOYBEAN_CUDA_LIBS` or `NVRTC_LIB` lists.
+    /// Returns the compiler in one of the folders that `SOYBEAN_CUDA_LIBS` or `NVRTC_LIB` lists.
     pub(crate) fn find() -> Option<Self> {
         let folders = ["SOYBEAN_CUDA_LIBS", "NVRTC_LIB"].into_iter().filter_map(env::var_os);
         let folders: Vec<PathBuf> =
@@ -54,7 +54,7 @@ impl Compiler {
             // SAFETY: the library's constructors only set up its own state.
             unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.ok()
         };
-        // The second asks for the first by a name that is found only when it is loaded already.
+        // The second library finds the first by name only if it is already loaded.
         let builtins = open(named("libnvrtc-builtins.so")?)?;
         let nvrtc = open(named("libnvrtc.so")?)?;
         // SAFETY: the types are those of `nvrtc.h`.
@@ -70,7 +70,7 @@ impl Compiler {
         Some(Self { create, compile, log_size, log, destroy, _libraries: [nvrtc, builtins] })
     }
 
-    /// Compiles a text to machine code; gives what the compiler says.
+    /// Compiles a text to machine code, and returns the compiler's log.
     pub(crate) fn compile(&self, text: &str, architecture: &str) -> Result<String, String> {
         let text = CString::new(text).unwrap();
         let options = ["--std=c++17".to_owned(), format!("--gpu-architecture={architecture}")];

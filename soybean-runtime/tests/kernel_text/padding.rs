@@ -20,7 +20,7 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     }
     let (input, result) = (Shape::new(&input), Shape::new(&result));
     let dtype = dice.pick(&[DType::F32, DType::Bf16, DType::I32]);
-    // Infinity, as maxima need it, is no integer.
+    // Infinity, which maxima need, is no integer.
     let fill = if dtype == DType::I32 { -7.0 } else { dice.pick(&[0.0, 1.5, f64::NEG_INFINITY]) };
     let data = dice.data(dtype, input.n_elements());
     let padding = Padding { input, result, low, fill };

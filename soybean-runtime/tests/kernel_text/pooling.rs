@@ -30,7 +30,7 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
     let dtype = dice.pick(&[DType::F32, DType::F32, DType::Bf16]);
     let inputs = reads.iter().map(|it| {
         let mut data = dice.data(dtype, *it);
-        // Equal maxima are not rare, and NaN is one of them.
+        // Equal maxima occur often, and NaN is one of them.
         data.numbers.iter_mut().for_each(|it| *it = it.round());
         if dice.below(4) == 0 {
             data.numbers[0] = f32::NAN;
@@ -38,6 +38,6 @@ pub(crate) fn case(dice: &mut Dice) -> Case {
         data
     });
     let inputs = inputs.collect();
-    // Sums of at most nine whole numbers are exact; those of 16 bits are not rounded by more than this.
+    // Sums of at most nine whole numbers are exact; rounding to `bf16` is not worse than this.
     Case::new(pooling, inputs, vec![(dtype, writes)], 1e-6)
 }

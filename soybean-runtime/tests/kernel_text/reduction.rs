@@ -34,11 +34,12 @@ fn of(dice: &mut Dice, extents: Option<Shape>) -> Case {
     let map = Map { extents, inputs: strides.into(), program };
     let n_combined = (extents.n_elements() / n_results.max(1)) as f32;
     let reduction = Reduction { map, combine, result };
-    // Each of the values is off by some 1e-6; sums are of about as many units as there are values.
+    // Each value is off by about 1e-6; sums have about as many units as there are values.
     Case::new(reduction, inputs, vec![(dtype, n_results)], 1e-4 + 2e-5 * n_combined.sqrt())
 }
 
-/// Strides of a result over some of the dims, now and then in another order, and its number of elements.
+/// Returns strides of a result over some of the dims, sometimes in another order, and its number of
+/// elements.
 fn kept(dice: &mut Dice, extents: &Shape) -> (Strides, usize) {
     let mut dims: Vec<usize> = (0..extents.len()).filter(|_| dice.below(2) == 0).collect();
     dims.reverse();

@@ -1,4 +1,4 @@
-//! What the CPU's kernels compute: a program of one kernel, through the trainer.
+//! The reference: the CPU's kernels, run as a program of one kernel through the trainer.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::case::Case;
 
 /// The learning rate, which is the first of the run-time scalars.
 const LEARNING_RATE: f32 = 0.37;
-/// The second is what 1 lacks of this.
+/// The base of the second run-time scalar, `1 - BASE`.
 const BASE: f64 = 0.9;
 
-/// The run-time scalars of all cases.
+/// Returns the run-time scalars of all cases.
 #[expect(clippy::cast_possible_truncation, reason = "scalars have single precision")]
 pub(crate) fn scalars() -> [f32; 2] {
     [LEARNING_RATE, (1.0 - BASE) as f32]
 }
 
-/// The results of a case; numbers of 16 bits are wider here.
+/// Returns the results of a case; `bf16` numbers are `f32` here.
 pub(crate) fn run(case: &Case) -> Vec<Vec<f32>> {
     run_on(case, 1)
 }
 
-/// [`run`] on so many threads.
+/// As [`run`], on this many threads.
 pub(crate) fn run_on(case: &Case, n_threads: usize) -> Vec<Vec<f32>> {
     let config = Config {
         seed: 0,

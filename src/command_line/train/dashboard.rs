@@ -100,7 +100,7 @@ impl Screen {
         self.bar.set_length(start.n_batches);
         self.bar.set_prefix(format!("epoch {}/{}", step.epoch, start.n_epochs));
         self.bar.set_position(step.batch.min(start.n_batches));
-        self.bar.set_message(board.place(start, step));
+        self.bar.set_message(board.position(start, step));
         for (line, text) in self.lines.iter().zip(board.lines(step)) {
             line.set_message(text);
         }
@@ -137,14 +137,14 @@ impl Board {
     }
 
     /// Returns the position in the run, and the estimated time until the end.
-    fn place(&self, start: &Start, step: &StepRecord) -> String {
+    fn position(&self, start: &Start, step: &StepRecord) -> String {
         let place = format!("step {}/{}", step.step, start.n_steps);
         let n_done = step.step.saturating_sub(start.n_done);
         let Some(began) = self.began.filter(|_| n_done > 0) else { return place };
         let seconds = began.elapsed().as_secs_f64() / n_done as f64;
         let left = seconds * start.n_steps.saturating_sub(step.step) as f64;
         let most = if self.has_patience { "at most " } else { "" };
-        format!("{place}  {most}{} left", readable(left))
+        format!("{place}  {most}{} left", format_duration(left))
     }
 
     fn lines(&self, step: &StepRecord) -> [String; N_LINES] {
@@ -229,7 +229,7 @@ impl Losses {
 }
 
 /// Formats a duration for people.
-fn readable(seconds: f64) -> String {
+fn format_duration(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole seconds")]
     let seconds = seconds.round() as u64;
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_board_says_how_the_run_stands() {
+    fn the_dashboard_shows_the_progress() {
         let mut board = Board::default();
         let start = start(0);
         board.take(&Event::Start(&start));
@@ -282,14 +282,14 @@ mod tests {
         assert_eq!(held_out, "held-out loss 2.5000 (best 2.5000)  accuracy 0.5000");
         let expected = "1000 samples/s  1.6 % waiting for data  last checkpoint step-0000000050";
         assert_eq!(pace, expected);
-        let place = board.place(&start, &record);
+        let place = board.position(&start, &record);
         assert!(place.starts_with("step 50/100  0:00 min left"), "{place}");
     }
 
     /// A resumed run whose epochs have more batches than before has completed fewer steps than
     /// these.
     #[test]
-    fn the_bar_stands_at_the_batch_of_the_epoch() {
+    fn the_bar_shows_the_batch_of_the_epoch() {
         let start = start(8);
         let step = StepRecord { epoch: 3, batch: 4, ..step(12) };
         let screen = Screen::new();

@@ -16,7 +16,7 @@ use crate::run::{
     batches::{batch_size, loader},
     checkpoint_manager::{self, CheckpointKind, CheckpointManager},
     config::config_error,
-    evaluation::known_of_first_batch,
+    evaluation::metrics_of_first_batch,
     folder,
     metric::ModelFacts,
     output::{OutputFiles, ResumePoint},
@@ -123,10 +123,10 @@ fn check_custom_metric(
     tables: &Tables,
     config: &TrainConfig,
 ) -> Result<(), Error> {
-    let found = known_of_first_batch(trainer, held_out, tables, &config.metrics)?;
+    let found = metrics_of_first_batch(trainer, held_out, tables, &config.metrics)?;
     let names: Vec<&str> = found.iter().map(String::as_str).collect();
     let is_known = names.contains(&metric.name());
-    trainer.together(if is_known { Ok(()) } else { Err(config.unwatched(&names)) })
+    trainer.together(if is_known { Ok(()) } else { Err(config.unknown_metric(&names)) })
 }
 
 /// The state of a run at its start.

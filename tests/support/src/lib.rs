@@ -1,6 +1,6 @@
 //! Shared by the test programs of the workspace: models, examples as programs, Python and virtual
 //! GPUs.
-#![expect(clippy::missing_panics_doc, reason = "tests end with a panic where something is wrong")]
+#![expect(clippy::missing_panics_doc, reason = "tests panic on errors")]
 
 pub mod averaged;
 mod example;

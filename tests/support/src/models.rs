@@ -123,7 +123,7 @@ pub fn numbers(n_numbers: usize, seed: usize) -> Vec<f64> {
 }
 
 /// Rounds numbers to single precision.
-#[expect(clippy::cast_possible_truncation, reason = "rounding is meant")]
+#[expect(clippy::cast_possible_truncation, reason = "the result is rounded")]
 #[must_use]
 pub fn single(numbers: &[f64]) -> Vec<f32> {
     numbers.iter().map(|number| *number as f32).collect()

@@ -3,7 +3,9 @@
 
 use std::time::Instant;
 
-use soybean_compiler::{Content, Options, Request, Strategy, compile, optimizer, readable_bytes};
+use soybean_compiler::{
+    Content, Options, SearchRequest, Strategy, compile, optimizer, readable_bytes,
+};
 use soybean_plan::{Precision, parse_bytes, readable_memory};
 use soybean_zoo::{Model, Transformer};
 
@@ -35,7 +37,7 @@ fn row(strategy: Strategy, limit: Option<&str>) {
     let options = Options {
         name: "gpt".to_owned(),
         n_gpus: 8,
-        search: Request { strategy, memory, ..Request::default() },
+        search: SearchRequest { strategy, memory, ..SearchRequest::default() },
         precision: Precision::F32,
         optimizer: optimizer("adam", &[]).expect("known"),
     };

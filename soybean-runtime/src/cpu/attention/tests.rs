@@ -1,7 +1,7 @@
 //! Attention against plain loops.
 
 use super::*;
-use crate::cpu::oracle::{Dice, in_pool, region};
+use crate::cpu::random_data::{Dice, in_pool, region};
 
 /// The results of one head by plain loops: the weighted sum of values, or the gradients of queries,
 /// keys and values.
@@ -67,9 +67,9 @@ fn check(dice: &mut Dice, attention: &Attention) {
     };
     let mut result = vec![f32::NAN; heads * n_result];
     let to = region(&mut result, DType::F32);
-    let mut room = vec![f32::NAN; kernel.n_partial()];
+    let mut scratch = vec![f32::NAN; kernel.n_scratch()];
     // SAFETY: the buffers are this test's.
-    in_pool(|| unsafe { kernel.run(&mut workspaces, &mut room, &regions, &to) }.unwrap());
+    in_pool(|| unsafe { kernel.run(&mut workspaces, &mut scratch, &regions, &to) }.unwrap());
     for number in 0..heads {
         let operands: Vec<&[f32]> =
             inputs.iter().zip(lengths).map(|(it, n)| &it[number * n..(number + 1) * n]).collect();

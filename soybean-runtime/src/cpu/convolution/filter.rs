@@ -7,11 +7,11 @@ use soybean_plan::{Convolution, DType};
 
 use super::{BLOCK, ConvolutionKernel, FEW_ELEMENTS, FEWEST_LEVELS, N_CELL, N_LEVELS};
 use crate::cpu::{
-    engine::Region,
     pack::pack,
+    parallel::{N_PIECES, even_pieces, parallel_for, part_range},
     patches::Geometry,
     product::{Matrix, Workspace},
-    share::{N_PIECES, even_pieces, part_of, share},
+    region::Region,
 };
 
 /// A block of the filter gradient.
@@ -77,16 +77,16 @@ impl ConvolutionKernel {
     pub(super) unsafe fn filter(
         &self,
         workspaces: &mut [Workspace],
-        room: &mut [f32],
+        scratch: &mut [f32],
         regions: [Region; 3],
         work: usize,
     ) {
         let n_cells = self.n_cells();
         if self.shares_pieces() {
-            let room = &mut room[..self.n_partial()];
-            let (pointer, n_elements) = (room.as_mut_ptr(), room.len());
+            let scratch = &mut scratch[..self.n_partial()];
+            let (pointer, n_elements) = (scratch.as_mut_ptr(), scratch.len());
             let sums = Region { pointer, n_elements, dtype: DType::F32 };
-            share(workspaces, n_cells * self.n_pieces, work, |workspace, units| {
+            parallel_for(workspaces, n_cells * self.n_pieces, work, |workspace, units| {
                 for unit in units {
                     let (cell, piece) = (self.cell(unit / self.n_pieces), unit % self.n_pieces);
                     let to = self.place(sums, &cell, piece);
@@ -97,7 +97,7 @@ impl ConvolutionKernel {
             // SAFETY: as above; all pieces are complete.
             return unsafe { self.join(workspaces, sums, regions[2]) };
         }
-        share(workspaces, n_cells, work, |workspace, cells| {
+        parallel_for(workspaces, n_cells, work, |workspace, cells| {
             let (sum, total) = (workspace.second_spare(), workspace.spare());
             for cell in cells.map(|it| self.cell(it)) {
                 for piece in 0..self.n_pieces {
@@ -122,8 +122,8 @@ impl ConvolutionKernel {
         let (block, part) = (number / self.n_parts, number % self.n_parts);
         Cell {
             group: block / n_blocks,
-            filters: part_of(filters, block % n_blocks, n_blocks),
-            elements: part_of(self.depth, part, self.n_parts),
+            filters: part_range(filters, block % n_blocks, n_blocks),
+            elements: part_range(self.depth, part, self.n_parts),
         }
     }
 
@@ -139,7 +139,7 @@ impl ConvolutionKernel {
     /// As [`Self::forward`]; the sums of all pieces are complete, and nothing else uses them.
     unsafe fn join(&self, workspaces: &mut [Workspace], sums: Region, result: Region) {
         let n_lines = self.depth.div_ceil(self.n_parts).div_ceil(LINE);
-        share(workspaces, self.n_cells() * n_lines, sums.n_elements, |_, units| {
+        parallel_for(workspaces, self.n_cells() * n_lines, sums.n_elements, |_, units| {
             for unit in units {
                 let (cell, line) = (self.cell(unit / n_lines), unit % n_lines);
                 let first = cell.elements.start + line * LINE;
@@ -174,7 +174,7 @@ impl ConvolutionKernel {
         let total = Matrix { start: to, row: 1, column: cell.filters.len() };
         // SAFETY: required of the caller.
         unsafe { to.write_bytes(0, cell.n_elements()) };
-        for unit in part_of(self.convolution.batch * n_blocks, piece, self.n_pieces) {
+        for unit in part_range(self.convolution.batch * n_blocks, piece, self.n_pieces) {
             let (image, pixel) = (unit / n_blocks, unit % n_blocks * N_LEVELS);
             let product = image * self.convolution.groups + cell.group;
             let from = product * self.sizes[2] + cell.filters.start * n_pixels + pixel;

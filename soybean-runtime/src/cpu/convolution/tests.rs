@@ -1,11 +1,12 @@
-//! Convolutions against plain loops in double precision.
+//! Tests of convolutions against plain loops in double precision.
 
 use soybean_plan::DType;
 
 use super::*;
-use crate::cpu::oracle::{Dice, region};
+use crate::cpu::random_data::{Dice, region};
 
-/// Calls with places in images, filters and results whose elements are multiplied, and summed over the third.
+/// Calls with the offsets in images, filters and results of each product, which is summed over the
+/// third.
 fn for_each_term(it: &Convolution, mut call: impl FnMut(usize, usize, usize)) {
     let [height, width] = it.result;
     let rows = it.batch * it.groups * it.filters;
@@ -43,7 +44,7 @@ fn check(dice: &mut Dice, convolution: &Convolution) {
         ConvolutionForm::Filter => [n_images, n_results, n_filters],
     };
     let [mut left, mut right, mut found] = sizes.map(|n| dice.buffer(n, DType::F32));
-    // What is left over from before must not show.
+    // Values from before must not affect the result.
     found.fill(f32::NAN);
     let mut expected = vec![(0.0, 0.0); sizes[2]];
     for_each_term(it, |image, filter, result| {
@@ -59,14 +60,14 @@ fn check(dice: &mut Dice, convolution: &Convolution) {
     let (isa, n_threads) = (dice.pick(&Isa::all()), dice.pick(&[1, 2, 3]));
     let mut workspaces: Vec<Workspace> = (0..n_threads).map(|_| Workspace::new(isa)).collect();
     let kernel = ConvolutionKernel::new(it, isa, n_threads);
-    let mut room = vec![f32::NAN; kernel.n_room()];
+    let mut scratch = vec![f32::NAN; kernel.n_scratch()];
     let regions = [&mut left, &mut right, &mut found].map(|it| region(it, DType::F32));
     let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().unwrap();
     // SAFETY: the buffers are this test's.
-    pool.install(|| unsafe { kernel.run(&mut workspaces, &mut room, regions) }.unwrap());
+    pool.install(|| unsafe { kernel.run(&mut workspaces, &mut scratch, regions) }.unwrap());
     for (place, (found, (expected, size))) in found.iter().zip(expected).enumerate() {
         let error = (f64::from(*found) - expected).abs();
-        // Each sum is rounded to 6e-8 of it, and errors add up like a walk.
+        // Each sum is rounded to 6e-8 of it, and errors add up like a random walk.
         assert!(
             error <= 2e-6 * size,
             "{convolution:?} {isa:?} {n_threads} threads: {found}, not {expected} at {place}"
@@ -195,14 +196,14 @@ fn faults_are_named() {
     let convolution = Convolution { form: ConvolutionForm::Forward, ..convolution };
     let kernel = ConvolutionKernel::new(&convolution, Isa::detect(), 1);
     let mut workspaces = [Workspace::new(Isa::detect())];
-    let (mut memory, mut room) = (vec![0.0; 1 << 16], []);
+    let (mut memory, mut scratch) = (vec![0.0; 1 << 16], []);
     let whole = region(&mut memory, DType::F32);
     // SAFETY: the buffer is this test's.
-    let error = unsafe { kernel.run(&mut workspaces, &mut room, [whole; 3]) }.unwrap_err();
+    let error = unsafe { kernel.run(&mut workspaces, &mut scratch, [whole; 3]) }.unwrap_err();
     assert_eq!(error.to_string(), "result: expected memory apart from the operands");
     let none = Region { n_elements: 0, ..whole };
     // SAFETY: as above.
     let error =
-        unsafe { kernel.run(&mut workspaces, &mut room, [none, whole, whole]) }.unwrap_err();
+        unsafe { kernel.run(&mut workspaces, &mut scratch, [none, whole, whole]) }.unwrap_err();
     assert!(error.to_string().starts_with("left: expected "), "{error}");
 }

@@ -3,7 +3,7 @@
 use soybean_plan::DType;
 
 use super::*;
-use crate::cpu::oracle::{Dice, region};
+use crate::cpu::random_data::{Dice, region};
 
 /// Returns the offsets of a window's pixels in the image, in order.
 fn places(it: &Pooling, window: usize) -> Vec<usize> {

@@ -1,9 +1,9 @@
-//! Reductions against plain loops in double precision.
+//! Tests of reductions against plain loops in double precision.
 
 use soybean_plan::{MAX_RANK, Map};
 
 use super::*;
-use crate::cpu::oracle::{Dice, combined, in_pool, place, points, region, values};
+use crate::cpu::random_data::{Dice, in_pool, region, values};
 
 fn check(dice: &mut Dice, extents: soybean_plan::Shape) {
     let (n_inputs, n_scalars) = (1 + dice.below(2), dice.below(2));
@@ -29,20 +29,21 @@ fn check(dice: &mut Dice, extents: soybean_plan::Shape) {
     };
     let mut expected = vec![(start, 0.0); n_results];
     let all = values(&reduction.map, &inputs, &scalars);
-    for (point, value) in points(&extents).iter().zip(all) {
-        let (sum, size) = &mut expected[place(point, &reduction.result)];
-        *sum = combined(combine, *sum, value[0]);
+    for (point, value) in extents.points().iter().zip(all) {
+        let (sum, size) = &mut expected[reduction.result.offset(point)];
+        *sum = combine.evaluate(*sum, value[0]);
         *size += value[0].abs();
     }
     let mut found = vec![f32::NAN; n_results];
     let regions: Vec<Region> = inputs.iter_mut().map(|it| region(&mut it.0, it.1)).collect();
     let to = region(&mut found, DType::F32);
-    let mut room = vec![f32::NAN; kernel.n_room()];
+    let mut scratch = vec![f32::NAN; kernel.n_scratch()];
     // SAFETY: the buffers are this test's.
-    in_pool(|| unsafe { kernel.run(&mut room, &regions, &to, &scalars) }.unwrap());
+    in_pool(|| unsafe { kernel.run(&mut scratch, &regions, &to, &scalars) }.unwrap());
     for (found, (expected, size)) in found.iter().zip(expected) {
         let error = (f64::from(*found) - expected).abs();
-        // Sums of up to 40,000 terms in short sums: below 2e-6 of the sum of sizes; the map's own error as in its tests.
+        // Sums of up to 40,000 terms in short sums: the error is below 2e-6 of the sum of absolute
+        // values, plus the error of the map.
         assert!(
             error <= 2e-6 * size + 2e-4 || f64::from(*found) == expected,
             "{reduction:?}: {found}, not {expected}"

@@ -126,14 +126,14 @@ unsafe fn transform_filters_body<M: MultiplyAdd>(
     let (n_filters, n_channels) = (shape.filters, shape.channels);
     for filter in range {
         for channel in 0..n_channels {
-            let number = if shape.is_turned {
+            let number = if shape.is_transposed {
                 channel * n_filters + filter
             } else {
                 filter * n_channels + channel
             };
             // SAFETY: required of the caller.
             let mut g = unsafe { from.wrapping_add(number * 9).cast::<[f32; 9]>().read() };
-            if shape.is_turned {
+            if shape.is_transposed {
                 g.reverse();
             }
             let rows = [0, 1, 2].map(|row| widened([g[3 * row], g[3 * row + 1], g[3 * row + 2]]));

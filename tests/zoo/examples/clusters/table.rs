@@ -3,7 +3,8 @@
 use std::error::Error;
 
 use soybean_compiler::{
-    Compiled, Objective, Options, Request, compile, optimizer, readable_bytes, readable_seconds,
+    Compiled, Objective, Options, SearchRequest, compile, optimizer, readable_bytes,
+    readable_seconds,
 };
 use soybean_plan::{Cluster, Precision};
 use soybean_zoo::{Entry, Model};
@@ -74,7 +75,11 @@ fn compiled(
     let options = Options {
         name: entry.name.to_owned(),
         n_gpus: cluster.n_gpus(),
-        search: Request { cluster: Some(cluster.clone()), objective, ..Request::default() },
+        search: SearchRequest {
+            cluster: Some(cluster.clone()),
+            objective,
+            ..SearchRequest::default()
+        },
         precision: Precision::F32,
         optimizer: optimizer(entry.optimizer, &[]).map_err(|it| it.message)?,
     };

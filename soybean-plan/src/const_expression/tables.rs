@@ -1,0 +1,159 @@
+//! Constant expressions of types other than kernels.
+//!
+//! A field or variant that is missing here does not compile.
+
+use std::fmt::{self, Write as _};
+
+use super::{ConstExpression, struct_expression, variant_expression};
+use crate::{
+    AxisSet, Binary, Buffer, Collective, CollectiveKind, Constant, DType, Init, Input, Instruction,
+    Mesh, NonFinite, Output, Parameter, Placement, Precision, Rows, RunScalar, ScalarProgram,
+    Shape, State, Strides, Tables, Tile, Tiling, Unary,
+};
+
+struct_expression! {
+    Tables {
+        name mesh precision arena_bytes buffers inputs parameters states constants scalars loss
+        gradient_norm accumulate ema non_finite outputs train_bytes evaluate_bytes
+    }
+    Buffer { offset n_elements dtype }
+    Input { name dtype tile buffer n_classes is_queried }
+    Parameter { name tile buffer init is_trained }
+    State { name tile buffer }
+    Constant { tile buffer }
+    Output { name dtype tile buffer rows }
+    Tile { shape tiling }
+    Collective { kind dtype combine axes shape from to }
+    ScalarProgram { instructions results }
+}
+
+variant_expression!(DType Precision NonFinite CollectiveKind Unary Binary);
+
+fn write_to(text: &mut String, arguments: fmt::Arguments<'_>) {
+    text.write_fmt(arguments).expect("writing to a string cannot fail");
+}
+
+impl ConstExpression for Mesh {
+    fn write_expression(&self, text: &mut String) {
+        if self.sizes().eq(Self::new(self.n_ranks()).sizes()) {
+            write_to(text, format_args!("Mesh::new({})", self.n_ranks()));
+        } else {
+            write_to(text, format_args!("Mesh::of(&{self})"));
+        }
+        for (extent, axis) in self.first_axes() {
+            write_to(text, format_args!(".with_first_axis({extent}, {axis})"));
+        }
+    }
+}
+
+impl ConstExpression for AxisSet {
+    fn write_expression(&self, text: &mut String) {
+        write_to(text, format_args!("AxisSet({})", self.0));
+    }
+}
+
+impl ConstExpression for Shape {
+    fn write_expression(&self, text: &mut String) {
+        write_to(text, format_args!("Shape::new(&{:?})", &self[..]));
+    }
+}
+
+impl ConstExpression for Strides {
+    fn write_expression(&self, text: &mut String) {
+        // Missing entries are 0.
+        let n_given = self.0.iter().rposition(|&it| it != 0).map_or(0, |last| last + 1);
+        write_to(text, format_args!("Strides::new(&{:?})", &self.0[..n_given]));
+    }
+}
+
+impl ConstExpression for Tiling {
+    fn write_expression(&self, text: &mut String) {
+        text.push_str("Tiling::new(&");
+        self.placements().write_expression(text);
+        text.push(')');
+    }
+}
+
+impl ConstExpression for Placement {
+    fn write_expression(&self, text: &mut String) {
+        match self {
+            Self::Replicated => text.push_str("Placement::Replicated"),
+            Self::Split(dim) => write_to(text, format_args!("Placement::Split({dim})")),
+            Self::Partial => text.push_str("Placement::Partial"),
+        }
+    }
+}
+
+impl ConstExpression for Rows {
+    fn write_expression(&self, text: &mut String) {
+        match self {
+            Self::Fixed => text.push_str("Rows::Fixed"),
+            Self::Own { dim } => write_to(text, format_args!("Rows::Own {{ dim: {dim} }}")),
+            Self::Mixed => text.push_str("Rows::Mixed"),
+        }
+    }
+}
+
+impl ConstExpression for Init {
+    fn write_expression(&self, text: &mut String) {
+        let (name, [(first, a), (second, b)]) = match self {
+            Self::Constant(value) => {
+                text.push_str("Init::Constant(");
+                value.write_expression(text);
+                text.push(')');
+                return;
+            }
+            Self::Normal { mean, std } => ("Normal", [("mean", mean), ("std", std)]),
+            Self::TruncatedNormal { mean, std } => {
+                ("TruncatedNormal", [("mean", mean), ("std", std)])
+            }
+            Self::Uniform { low, high } => ("Uniform", [("low", low), ("high", high)]),
+        };
+        write_to(text, format_args!("Init::{name} {{ {first}: "));
+        a.write_expression(text);
+        write_to(text, format_args!(", {second}: "));
+        b.write_expression(text);
+        text.push_str(" }");
+    }
+}
+
+impl ConstExpression for RunScalar {
+    fn write_expression(&self, text: &mut String) {
+        match self {
+            Self::LearningRate => text.push_str("RunScalar::LearningRate"),
+            Self::UpdateNumber => text.push_str("RunScalar::UpdateNumber"),
+            Self::Noise => text.push_str("RunScalar::Noise"),
+            Self::IsUpdate => text.push_str("RunScalar::IsUpdate"),
+            Self::LossScale => text.push_str("RunScalar::LossScale"),
+            Self::OneMinusPower { base } => {
+                text.push_str("RunScalar::OneMinusPower { base: ");
+                base.write_expression(text);
+                text.push_str(" }");
+            }
+        }
+    }
+}
+
+impl ConstExpression for Instruction {
+    fn write_expression(&self, text: &mut String) {
+        text.push_str("Instruction::");
+        match self {
+            Self::Input(input) => write_to(text, format_args!("Input({input})")),
+            Self::Scalar(scalar) => write_to(text, format_args!("Scalar({scalar})")),
+            Self::Constant(value) => {
+                text.push_str("Constant(");
+                value.write_expression(text);
+                text.push(')');
+            }
+            Self::Unary(function, x) => {
+                write_to(text, format_args!("Unary(Unary::{function:?}, {x})"));
+            }
+            Self::Binary(function, x, y) => {
+                write_to(text, format_args!("Binary(Binary::{function:?}, {x}, {y})"));
+            }
+            Self::Select(condition, x, y) => {
+                write_to(text, format_args!("Select({condition}, {x}, {y})"));
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Scaled dot-product attention and its gradients.
+
+use std::fmt;
+
+use super::KernelDescriptor;
+use crate::{KernelCategory, WorkKind, descriptor::descriptor};
+
+descriptor! {
+    /// Scaled dot-product attention of each head: `softmax(scale * query key^T) value`.
+    ///
+    /// Reads queries `[heads, queries, features]`, keys `[heads, keys, features]` and values
+    /// `[heads, keys, width]`; for [`AttentionForm::Gradient`] also the gradient of the result. All
+    /// are dense and row-major. The computation is in `f32`, and the matrix of scores is never in
+    /// memory as a whole.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct Attention {
+        /// The computation.
+        pub form: AttentionForm,
+        /// The number of heads: batch times heads.
+        pub heads: usize,
+        /// The number of queries.
+        pub queries: usize,
+        /// The number of keys.
+        pub keys: usize,
+        /// The elements of a query and of a key.
+        pub features: usize,
+        /// The elements of a value.
+        pub width: usize,
+        /// True if query `i` sees only keys `0..=i`.
+        pub is_causal: bool,
+        /// The factor of the scores.
+        pub scale: f64,
+    }
+}
+
+descriptor! {
+    /// The computation of an [`Attention`].
+    pub enum AttentionForm {
+        /// `[heads, queries, width]` from queries, keys and values.
+        Forward = "attention",
+        /// The gradients of all three, from them and the gradient of the result. For each head the
+        /// gradients of queries `[queries, features]`, keys `[keys, features]` and values
+        /// `[keys, width]` follow each other.
+        Gradient = "attention-gradient",
+    }
+}
+
+impl Attention {
+    /// Returns the number of pairs of a query and a key that it sees.
+    fn n_pairs(&self) -> u64 {
+        let (queries, keys) = (self.queries as u64, self.keys as u64);
+        if !self.is_causal {
+            return queries * keys;
+        }
+        let growing = queries.min(keys);
+        growing * (growing + 1) / 2 + (queries - growing) * keys
+    }
+}
+
+impl KernelDescriptor for Attention {
+    fn name(&self) -> &'static str {
+        "attention"
+    }
+
+    fn category(&self) -> KernelCategory {
+        KernelCategory::Attention
+    }
+
+    fn work_kind(&self) -> WorkKind {
+        WorkKind::Product
+    }
+
+    // Counts the products of queries, keys and values, without the softmax between them. The
+    // gradient computes the scores again. One product for the values, one for the scores, and two
+    // for queries and keys follow.
+    fn n_operations(&self) -> u64 {
+        let (features, width) = (self.features as u64, self.width as u64);
+        let per_pair = match self.form {
+            AttentionForm::Forward => features + width,
+            AttentionForm::Gradient => 3 * features + 2 * width,
+        };
+        2 * self.heads as u64 * self.n_pairs() * per_pair
+    }
+
+    fn evaluate(&self, inputs: &[&[f64]], _scalars: &[f64]) -> Vec<Vec<f64>> {
+        let (queries, keys) = (self.queries, self.keys);
+        let mut results = Vec::new();
+        for head in 0..self.heads {
+            let matrix = |input: usize, rows: usize, columns: usize| {
+                let elements = &inputs[input][head * rows * columns..][..rows * columns];
+                Matrix { elements: elements.to_vec(), rows, columns }
+            };
+            let query = matrix(0, queries, self.features);
+            let key = matrix(1, keys, self.features);
+            let value = matrix(2, keys, self.width);
+            let weights = self.weights(&query, &key);
+            if self.form == AttentionForm::Forward {
+                results.extend(weights.times(&value).elements);
+                continue;
+            }
+            // d scores = scale * weights * (d weights - their mean by the weights of the row)
+            let gradient = matrix(3, queries, self.width);
+            let by_weight = gradient.times(&value.transposed());
+            let mean = |row: usize| -> f64 {
+                (0..keys).map(|it| weights.at(row, it) * by_weight.at(row, it)).sum()
+            };
+            let means: Vec<f64> = (0..queries).map(mean).collect();
+            let by_score = Matrix::new(queries, keys, |row, column| {
+                self.scale * weights.at(row, column) * (by_weight.at(row, column) - means[row])
+            });
+            results.extend(by_score.times(&key).elements);
+            results.extend(by_score.transposed().times(&query).elements);
+            results.extend(weights.transposed().times(&gradient).elements);
+        }
+        vec![results]
+    }
+}
+
+impl Attention {
+    /// Returns the softmax of the scores of each query; keys that a query does not see weigh 0.
+    fn weights(&self, query: &Matrix, key: &Matrix) -> Matrix {
+        let products = query.times(&key.transposed());
+        let is_seen = |row: usize, column: usize| !self.is_causal || column <= row;
+        let scores =
+            Matrix::new(self.queries, self.keys, |row, column| match is_seen(row, column) {
+                true => self.scale * products.at(row, column),
+                false => f64::NEG_INFINITY,
+            });
+        let scores = &scores;
+        let row_scores = |row: usize| (0..self.keys).map(move |it| scores.at(row, it));
+        let max = |row: usize| row_scores(row).fold(f64::NEG_INFINITY, f64::max);
+        let maxima: Vec<f64> = (0..self.queries).map(max).collect();
+        let exponential = |row: usize, score: f64| (score - maxima[row]).exp();
+        let total = |row: usize| row_scores(row).map(|it| exponential(row, it)).sum();
+        let totals: Vec<f64> = (0..self.queries).map(total).collect();
+        Matrix::new(self.queries, self.keys, |row, column| {
+            exponential(row, scores.at(row, column)) / totals[row]
+        })
+    }
+}
+
+/// A dense row-major matrix.
+struct Matrix {
+    elements: Vec<f64>,
+    rows: usize,
+    columns: usize,
+}
+
+impl Matrix {
+    fn new(rows: usize, columns: usize, element: impl Fn(usize, usize) -> f64) -> Self {
+        let elements = (0..rows * columns).map(|it| element(it / columns, it % columns)).collect();
+        Self { elements, rows, columns }
+    }
+
+    fn at(&self, row: usize, column: usize) -> f64 {
+        self.elements[row * self.columns + column]
+    }
+
+    fn transposed(&self) -> Self {
+        Self::new(self.columns, self.rows, |row, column| self.at(column, row))
+    }
+
+    fn times(&self, other: &Self) -> Self {
+        Self::new(self.rows, other.columns, |row, column| {
+            (0..self.columns).map(|it| self.at(row, it) * other.at(it, column)).sum()
+        })
+    }
+}
+
+impl fmt::Display for Attention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (queries, keys, features) = (self.queries, self.keys, self.features);
+        write!(f, "{} {} x {queries}x{keys}x{features}", self.form.name(), self.heads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attention(queries: usize, keys: usize) -> Attention {
+        let form = AttentionForm::Forward;
+        Attention {
+            form,
+            heads: 1,
+            queries,
+            keys,
+            features: 1,
+            width: 1,
+            is_causal: true,
+            scale: 1.0,
+        }
+    }
+
+    #[test]
+    fn a_query_of_causal_attention_sees_the_keys_up_to_its_own() {
+        for (queries, keys) in [(1, 1), (3, 3), (2, 5), (5, 2)] {
+            let seen: usize = (0..queries).map(|query| (query + 1).min(keys)).sum();
+            assert_eq!(attention(queries, keys).n_pairs(), seen as u64, "{queries} {keys}");
+        }
+    }
+}

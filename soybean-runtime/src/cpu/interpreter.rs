@@ -1,0 +1,270 @@
+//! Interpreter of scalar programs, block by block. Inputs are read in place if possible.
+#![expect(unsafe_code, reason = "kernels work on memory that other buffers and ranks share")]
+
+use soybean_plan::{DType, ScalarProgram, bf16};
+
+use super::{
+    isa::Isa,
+    loop_program::{Granularity, LoopProgram, Operation, Uniform},
+    region::Region,
+    space::{Space, offset},
+};
+
+/// The access of an input within a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RowAccess {
+    /// One element for the whole row.
+    Same,
+    /// Contiguous elements.
+    Dense,
+    /// Any other order; elements are copied first.
+    Scattered,
+}
+
+/// A scalar program over rows: the last dim of a space is the row, the others number the rows.
+#[derive(Debug)]
+pub(crate) struct Interpreter {
+    program: LoopProgram,
+    /// The space whose last dim is a row.
+    pub(crate) space: Space,
+    accesses: Vec<RowAccess>,
+    /// The space in which scattered inputs are found; rows may merge several of its dims.
+    walk: Space,
+    /// The number of elements that are computed at once.
+    pub(crate) block: usize,
+}
+
+/// The memory of one thread for one interpreter.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// The memory that the pointers refer to.
+    _memory: Vec<f32>,
+    slots: Vec<*mut f32>,
+    starts: Vec<usize>,
+    /// The address where the next block of each result is computed in place; none if it is left in
+    /// scratch memory.
+    pub(crate) targets: Vec<Option<*mut f32>>,
+}
+
+// SAFETY: the pointers refer to `_memory`, or are set before each use.
+unsafe impl Send for Scratch {}
+
+/// The elements of all blocks of a program, which together should stay in the first-level cache.
+const CACHE_ELEMENTS: usize = 8 * 1024;
+/// Blocks begin at multiples of a cache line.
+const LINE: usize = 16;
+
+impl Interpreter {
+    /// Builds an interpreter over `rows`, a space with one operand for each input; scattered inputs
+    /// are found by `walk`.
+    pub(crate) fn new(program: &ScalarProgram, rows: Space, walk: Space, isa: Isa) -> Self {
+        let access = |(number, strides): (usize, &Vec<usize>)| match strides.last() {
+            _ if walk.strides[number].iter().all(|it| *it == 0) => RowAccess::Same,
+            _ if walk.extents.len() > 1 && rows.extents.len() == 1 => {
+                let is_dense = walk.strides[number] == dense(&walk.extents);
+                if is_dense { RowAccess::Dense } else { RowAccess::Scattered }
+            }
+            Some(0) => RowAccess::Same,
+            Some(1) => RowAccess::Dense,
+            _ => RowAccess::Scattered,
+        };
+        let accesses: Vec<RowAccess> = rows.strides.iter().enumerate().map(access).collect();
+        let granularity = |(access, strides): (&RowAccess, &Vec<usize>)| match access {
+            RowAccess::Same if strides.iter().all(|it| *it == 0) => Granularity::Call,
+            RowAccess::Same => Granularity::Row,
+            RowAccess::Dense | RowAccess::Scattered => Granularity::Element,
+        };
+        let granularities: Vec<Granularity> =
+            accesses.iter().zip(&rows.strides).map(granularity).collect();
+        let loops = LoopProgram::new(program, &granularities, isa);
+        let n_live = loops.layout.n_blocks.max(1);
+        let block = (CACHE_ELEMENTS / n_live).clamp(128, 1024) / LINE * LINE;
+        let longest = rows.extents.last().copied().unwrap_or(1).next_multiple_of(LINE);
+        Self { program: loops, space: rows, accesses, walk, block: block.min(longest.max(LINE)) }
+    }
+
+    /// Allocates the memory for one thread.
+    pub(crate) fn scratch(&self) -> Scratch {
+        let layout = self.program.layout;
+        let n_numbers = layout.n_numbers.next_multiple_of(LINE);
+        let mut memory = vec![0.0; LINE + n_numbers + layout.n_blocks * self.block];
+        let start = memory.as_mut_ptr();
+        // At most a line, which was added above.
+        let start = start.wrapping_add(start.align_offset(64).min(LINE));
+        let mut slots: Vec<*mut f32> =
+            (0..layout.n_numbers).map(|it| start.wrapping_add(it)).collect();
+        let block = |it| start.wrapping_add(n_numbers + it * self.block);
+        slots.extend((0..layout.n_blocks).map(block));
+        slots.resize(layout.n_slots(), start);
+        Scratch {
+            _memory: memory,
+            slots,
+            starts: vec![0; layout.n_inputs],
+            targets: vec![None; layout.n_results],
+        }
+    }
+
+    /// Returns the approximate number of operations for one element.
+    pub(crate) fn work(&self) -> usize {
+        self.program.each_block.len() + self.accesses.len()
+    }
+
+    /// Prepares a call.
+    ///
+    /// # Safety
+    /// The inputs have the elements that the space needs, and nobody writes there during the call.
+    pub(crate) unsafe fn begin(&self, scratch: &mut Scratch, inputs: &[Region], scalars: &[f32]) {
+        scratch.starts.fill(0);
+        // SAFETY: required of the caller.
+        unsafe { self.load(scratch, Granularity::Call, inputs, scalars) };
+        // SAFETY: single numbers are in the scratch memory.
+        unsafe { run(&scratch.slots, &self.program.once, 1) };
+    }
+
+    /// Prepares the row with this number, counted over the dims before the last.
+    ///
+    /// # Safety
+    /// As [`Self::begin`], which has been called; the row is one of the space.
+    pub(crate) unsafe fn begin_row(&self, scratch: &mut Scratch, inputs: &[Region], row: usize) {
+        let outer = &self.space.extents[..self.space.extents.len() - 1];
+        for (start, strides) in scratch.starts.iter_mut().zip(&self.space.strides) {
+            *start = offset(outer, &strides[..outer.len()], row);
+        }
+        // SAFETY: required of the caller.
+        unsafe { self.load(scratch, Granularity::Row, inputs, &[]) };
+        // SAFETY: single numbers are in the scratch memory.
+        unsafe { run(&scratch.slots, &self.program.each_row, 1) };
+    }
+
+    /// Computes `n` elements from position `at` of the row. [`Self::result`] then returns the
+    /// results.
+    ///
+    /// # Safety
+    /// As [`Self::begin_row`], which has been called for `row`; `n` is at most the block, and the
+    /// row has `at + n` elements. The scratch memory's targets have `n` elements, which overlap no
+    /// input and no other target.
+    pub(crate) unsafe fn run_block(
+        &self,
+        scratch: &mut Scratch,
+        inputs: &[Region],
+        (row, at, n): (usize, usize, usize),
+    ) {
+        let layout = self.program.layout;
+        for (number, input) in inputs.iter().enumerate() {
+            let start = scratch.starts[number];
+            let own = scratch.slots[layout.block(number)];
+            let is_float = input.dtype == DType::F32;
+            scratch.slots[layout.input(number)] = match self.accesses[number] {
+                RowAccess::Same => own,
+                RowAccess::Dense if is_float => input.pointer.wrapping_add(start + at),
+                RowAccess::Dense | RowAccess::Scattered => {
+                    let index = row * self.space.extents.last().copied().unwrap_or(1) + at;
+                    // SAFETY: the block of scratch memory is the input's own, of at least `n`
+                    // elements.
+                    let copy = unsafe { std::slice::from_raw_parts_mut(own, n) };
+                    // SAFETY: required of the caller.
+                    unsafe { self.gather(number, input, index, copy) };
+                    own
+                }
+            };
+        }
+        for (number, target) in scratch.targets.iter().enumerate() {
+            let own = scratch.slots[layout.block(layout.n_inputs + number)];
+            scratch.slots[layout.result(number)] = target.unwrap_or(own);
+        }
+        // SAFETY: every slot has `n` elements or is a single number, and no loop writes over its
+        // operands.
+        unsafe { run(&scratch.slots, &self.program.each_block, n) };
+    }
+
+    /// Returns the address of the last block of a result.
+    pub(crate) fn result(&self, scratch: &Scratch, number: usize) -> *mut f32 {
+        scratch.slots[self.program.layout.result(number)]
+    }
+
+    /// # Safety
+    /// As [`Self::begin`].
+    unsafe fn load(
+        &self,
+        scratch: &mut Scratch,
+        granularity: Granularity,
+        inputs: &[Region],
+        scalars: &[f32],
+    ) {
+        for (_, uniform, slot) in self.program.numbers.iter().filter(|it| it.0 == granularity) {
+            let value = match uniform {
+                Uniform::Constant(value) => *value,
+                Uniform::Scalar(number) => scalars[*number],
+                Uniform::Input(number) => {
+                    let input = &inputs[*number];
+                    // SAFETY: the row begins within the input.
+                    unsafe { element(input, scratch.starts[*number]) }
+                }
+            };
+            // SAFETY: single numbers are in the scratch memory.
+            unsafe { scratch.slots[*slot].write(value) };
+        }
+    }
+
+    /// Copies elements of an input from point `index` of the space on.
+    ///
+    /// # Safety
+    /// As [`Self::run_block`].
+    unsafe fn gather(&self, number: usize, input: &Region, index: usize, to: &mut [f32]) {
+        let (extents, strides) = (&self.walk.extents, &self.walk.strides[number]);
+        let row = extents.last().copied().unwrap_or(1);
+        let step = strides.last().copied().unwrap_or(0);
+        let (mut index, mut rest) = (index, to);
+        while !rest.is_empty() {
+            let first = offset(extents, strides, index);
+            let length = (row - index % row).min(rest.len());
+            let (part, after) = rest.split_at_mut(length);
+            for (position, value) in part.iter_mut().enumerate() {
+                // SAFETY: the point is within the space, so its element is within the input.
+                *value = unsafe { element(input, first + position * step) };
+            }
+            index += length;
+            rest = after;
+        }
+    }
+}
+
+/// # Safety
+/// The index is one of the region, and nobody writes there.
+#[inline(always)]
+pub(super) unsafe fn element(region: &Region, index: usize) -> f32 {
+    let slot = region.address(index);
+    match region.dtype {
+        // SAFETY: required of the caller.
+        DType::F32 => unsafe { slot.cast::<f32>().read() },
+        // SAFETY: as above.
+        DType::Bf16 => bf16::to_f32(unsafe { slot.cast::<u16>().read() }),
+        // SAFETY: as above.
+        DType::I32 => unsafe { slot.cast::<i32>().read() as f32 },
+    }
+}
+
+/// # Safety
+/// All slots of the operations have `n` elements, or one if the loop takes it as a single number;
+/// no loop writes over its operands.
+unsafe fn run(slots: &[*mut f32], operations: &[Operation], n: usize) {
+    for operation in operations {
+        let [a, b, c] = operation.operands.map(|it| slots[it].cast_const());
+        // SAFETY: required of the caller.
+        unsafe { (operation.run)(a, b, c, slots[operation.result], n) };
+    }
+}
+
+fn dense(extents: &[usize]) -> Vec<usize> {
+    let mut stride = 1;
+    let mut strides: Vec<usize> = extents
+        .iter()
+        .rev()
+        .map(|extent| {
+            stride *= extent;
+            stride / extent.max(&1)
+        })
+        .collect();
+    strides.reverse();
+    strides
+}

@@ -1,0 +1,190 @@
+//! Conversion between whole tensors on the host and a rank's parts of them: batches, initial
+//! values, the state and outputs.
+
+use rayon::prelude::{IndexedParallelIterator, ParallelIterator, ParallelSlice, ParallelSliceMut};
+use soybean_plan::{BufferId, DType, Init, Mesh, Placement, RunScalar, Tables, Tile};
+
+use crate::{
+    Error, View,
+    backend::{Download, Upload},
+    counters::is_update,
+    initial_values::RandomStream,
+    ranks::StepContext,
+    state,
+    tile_overlap::TileOverlap,
+};
+
+/// The mapping between whole tensors and a rank's parts.
+pub(crate) struct HostIo {
+    rank: usize,
+    inputs: Vec<TileOverlap>,
+    /// Parameters and buffers, then the optimiser's tensors.
+    state: Vec<TileOverlap>,
+    scalars: Vec<f32>,
+}
+
+impl HostIo {
+    /// Computes the mapping of a rank.
+    pub(crate) fn new(tables: &Tables, rank: usize) -> Self {
+        let overlap = |tile: &Tile| TileOverlap::with_whole(&tables.mesh, tile, rank);
+        Self {
+            rank,
+            inputs: tables.inputs.iter().map(|it| overlap(&it.tile)).collect(),
+            state: state::tensors(tables).map(|it| overlap(&it.tile)).collect(),
+            scalars: vec![0.0; tables.scalars.len()],
+        }
+    }
+
+    /// Writes the initial values of parameters and constants. Memory is zero before, which is right
+    /// for the optimiser's tensors.
+    pub(crate) fn fill(
+        &self,
+        tables: &Tables,
+        memory: &mut dyn Upload,
+        seed: u64,
+    ) -> Result<(), Error> {
+        for (number, parameter) in tables.parameters.iter().enumerate() {
+            if parameter.init == Init::Constant(0.0) {
+                continue;
+            }
+            let stream = RandomStream::new(seed, number);
+            let value = |index| stream.value(parameter.init, index);
+            fill(memory, parameter.buffer, &self.state[number], value)?;
+        }
+        for constant in tables.constants.iter() {
+            let overlap = TileOverlap::with_whole(&tables.mesh, &constant.tile, self.rank);
+            fill(memory, constant.buffer, &overlap, |index| index as f32)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the rank's parts of a batch to the device.
+    pub(crate) fn feed(
+        &self,
+        tables: &Tables,
+        memory: &mut dyn Upload,
+        batch: &[View<'_>],
+    ) -> Result<(), Error> {
+        let places = tables.inputs.iter().zip(batch).zip(&self.inputs);
+        places
+            .into_iter()
+            .try_for_each(|((input, view), overlap)| feed(memory, input.buffer, overlap, *view))
+    }
+
+    /// Writes the rank's parts of tensors of the state to the device, from number `first` on.
+    pub(crate) fn load(
+        &self,
+        tables: &Tables,
+        memory: &mut dyn Upload,
+        first: usize,
+        whole: &[View<'_>],
+    ) -> Result<(), Error> {
+        let places = state::tensors(tables).zip(&self.state).skip(first).zip(whole);
+        places
+            .into_iter()
+            .try_for_each(|((tensor, overlap), view)| feed(memory, tensor.buffer, overlap, *view))
+    }
+
+    /// Computes the run-time scalars of a step.
+    pub(crate) fn scalars(&mut self, tables: &Tables, seed: u64, context: StepContext) -> &[f32] {
+        let StepContext { counters, learning_rate } = context;
+        for (value, &scalar) in self.scalars.iter_mut().zip(tables.scalars.iter()) {
+            *value = match scalar {
+                RunScalar::LearningRate => learning_rate,
+                RunScalar::Noise => RunScalar::noise(seed, counters.n_steps + 1),
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "scalars have single precision"
+                )]
+                RunScalar::OneMinusPower { base } => {
+                    (1.0 - base.powf((counters.n_updates + 1) as f64)) as f32
+                }
+                RunScalar::UpdateNumber => (counters.n_updates + 1) as f32,
+                RunScalar::IsUpdate => f32::from(is_update(counters, tables)),
+                RunScalar::LossScale => counters.loss_scale,
+            };
+        }
+        &self.scalars
+    }
+
+    /// Reads the rank's parts of tensors from the device into `parts`, whose memory is reused. A
+    /// part is empty if another rank reports the same elements.
+    pub(crate) fn parts(
+        &self,
+        tables: &Tables,
+        memory: &mut dyn Download,
+        tensors: &[(Tile, BufferId)],
+        parts: &mut Vec<Vec<f32>>,
+    ) -> Result<(), Error> {
+        parts.resize_with(tensors.len(), Vec::new);
+        for ((tile, buffer), part) in tensors.iter().zip(parts) {
+            part.clear();
+            if !is_owner(&tables.mesh, tile, self.rank) {
+                continue;
+            }
+            let dtype = tables.buffers.get(*buffer).map(|it| it.dtype);
+            let number = |word: &u32| match dtype {
+                Some(DType::I32) => word.cast_signed() as f32,
+                Some(DType::F32 | DType::Bf16) | None => f32::from_bits(*word),
+            };
+            memory.download(*buffer, &mut |words| part.extend(words.iter().map(number)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns true if this rank reports its part of the tensor. Of several ranks with the same
+/// elements, one does.
+pub(crate) fn is_owner(mesh: &Mesh, tile: &Tile, rank: usize) -> bool {
+    let coordinates = mesh.coordinates(rank);
+    let splits = |axis| matches!(tile.tiling.on(axis), Placement::Split(_));
+    (0..mesh.n_axes()).all(|axis| coordinates[axis] == 0 || splits(axis))
+}
+
+fn fill(
+    memory: &mut dyn Upload,
+    buffer: BufferId,
+    overlap: &TileOverlap,
+    value: impl Fn(usize) -> f32,
+) -> Result<(), Error> {
+    memory.upload(buffer, &mut |words| {
+        overlap.for_each(|here, there, length| {
+            for (step, word) in words[here..here + length].iter_mut().enumerate() {
+                *word = value(there + step).to_bits();
+            }
+        });
+    })
+}
+
+/// The number of elements that a thread copies at a time. Long copies use several threads, because
+/// one is slower than the bus to a GPU.
+const CHUNK_ELEMENTS: usize = 1 << 18;
+
+fn feed(
+    memory: &mut dyn Upload,
+    buffer: BufferId,
+    overlap: &TileOverlap,
+    view: View<'_>,
+) -> Result<(), Error> {
+    memory.upload(buffer, &mut |words| {
+        overlap.for_each(|here, there, length| {
+            let (to, from) = (&mut words[here..here + length], there..there + length);
+            match view {
+                View::F32(whole) => copy(to, &whole[from], |it| it.to_bits()),
+                View::I32(whole) => copy(to, &whole[from], i32::cast_unsigned),
+            }
+        });
+    })
+}
+
+fn copy<T: Copy + Sync>(to: &mut [u32], from: &[T], word: impl Fn(T) -> u32 + Sync) {
+    let copy = |to: &mut [u32], from: &[T]| {
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = word(*from));
+    };
+    if to.len() < 2 * CHUNK_ELEMENTS {
+        return copy(to, from);
+    }
+    to.par_chunks_mut(CHUNK_ELEMENTS)
+        .zip(from.par_chunks(CHUNK_ELEMENTS))
+        .for_each(|(to, from)| copy(to, from));
+}
