@@ -1,7 +1,7 @@
 //! Properties of every operator that users can call. The calls come from the operators' own table.
 //!
 //! - Its gradient is that of finite differences, in `f64`.
-//! - Splitting any factor of a signature in two, running the parts and joining them changes nothing.
+//! - Splitting any factor of a signature in two and joining the parts changes nothing.
 //! - Simplification and fusion change no value.
 //! - In `bf16` its loss and gradients are the same but for rounding.
 
