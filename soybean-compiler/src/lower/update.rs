@@ -18,7 +18,7 @@ struct Joined {
 }
 
 impl Joined {
-    /// The number of an operand, which is added if it is new.
+    /// Returns the number of an operand, which is added if it is new.
     fn place(&mut self, operand: (Value, Tiling, Strides)) -> u8 {
         let at = number(&mut self.operands, operand);
         u8::try_from(at).expect("updates read few tensors")
