@@ -1,6 +1,7 @@
-//! The error type of everything that a program does when it runs: opaque, with a kind that programs can match on.
+//! The error type of runs: opaque, with a kind that programs can match on.
 //!
-//! It is in this crate because data, checkpoints and the runtime share it and do not all depend on each other.
+//! It is in this crate because data, checkpoints and the runtime share it and do not all depend on
+//! each other.
 
 use std::{any::Any, fmt};
 
@@ -19,17 +20,17 @@ pub struct Error {
 pub enum ErrorKind {
     /// The batch does not fit the model: number of tensors, type, length, or a label out of range.
     Batch,
-    /// The parameters given do not fit the model: name or shape.
+    /// The given parameters do not fit the model: name or shape.
     Parameters,
     /// The loss is not a finite number.
     Loss,
-    /// The device that was asked for cannot be used.
+    /// The requested device cannot be used.
     Device,
     /// The program contradicts itself, such as a kernel that reads past the end of a buffer.
     Program,
     /// A rank failed, now or in an earlier step.
     Rank,
-    /// Several processes cannot be started together, or do not do the same.
+    /// Several processes cannot be started together, or run different programs.
     Process,
     /// A choice of the run cannot be understood, or contradicts another.
     Choice,
@@ -37,7 +38,8 @@ pub enum ErrorKind {
     Output,
     /// A data file cannot be read or does not hold what it should.
     Data,
-    /// A checkpoint or a file of tensors cannot be written or read, or does not hold what it should.
+    /// A checkpoint or a file of tensors cannot be written or read, or does not hold what it
+    /// should.
     Checkpoint,
 }
 
